@@ -1,0 +1,157 @@
+#include "client/convert.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "client/names.h"
+
+namespace reduced::client {
+namespace {
+
+// Protobuf holds messages of less than 2 GiB; a MiB is left for everything but the elements.
+constexpr std::int64_t kMaxInlineBytes = std::numeric_limits<std::int32_t>::max() - (std::int64_t{1} << 20);
+
+// Sets *number to the value called `name`.
+template <class Enum>
+absl::Status Parse(absl::string_view what, absl::string_view name, Enum* value) {
+  const absl::StatusOr<int> number = NumberOf(google::protobuf::GetEnumDescriptor<Enum>(), what, name);
+  if (number.ok()) *value = static_cast<Enum>(*number);
+  return number.status();
+}
+
+template <class Enums>
+std::vector<std::string> NamesOfAll(const Enums& values, const google::protobuf::EnumDescriptor* type) {
+  std::vector<std::string> names;
+  for (const int value : values) names.push_back(NameOf(type, value));
+  return names;
+}
+
+Value FromProto(const v1::Value& from) {
+  Value to{.dtype = NameOf(from.dtype())};
+  switch (from.value_case()) {
+    case v1::Value::kF:
+      to.value = from.f();
+      break;
+    case v1::Value::kI:
+      to.value = from.i();
+      break;
+    case v1::Value::kU:
+      to.value = from.u();
+      break;
+    case v1::Value::kB:
+      to.value = from.b();
+      break;
+    case v1::Value::VALUE_NOT_SET:
+      break;
+  }
+  return to;
+}
+
+DeviceInfo FromProto(const v1::DeviceInfo& from) {
+  return {.name = from.name(),
+          .engine = NameOf(from.engine()),
+          .model = from.model(),
+          .memory_bytes = from.memory_bytes(),
+          .parallel_units = from.parallel_units(),
+          .details = from.details(),
+          .lanes = from.lanes(),
+          .lanes_busy = from.lanes_busy(),
+          .queue_limit = from.queue_limit(),
+          .queue_length = from.queue_length(),
+          .fixed_us = from.fixed_us(),
+          .host_gb_per_s = from.host_gb_per_s()};
+}
+
+}  // namespace
+
+absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                     v1::ReduceRequest* request) {
+  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes > kMaxInlineBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the array has ", *bytes, " bytes; a request can hold ", kMaxInlineBytes));
+  }
+  if (ops.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("no op; allowed: ", absl::StrJoin(OpNames(), ", ")));
+  }
+
+  v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+  v1::Engine engine = v1::ENGINE_AUTO;
+  v1::NanPolicy nan_policy = v1::NAN_POLICY_DEFAULT;
+  v1::OverflowPolicy overflow_policy = v1::OVERFLOW_POLICY_DEFAULT;
+  absl::Status status = Parse("dtype", array.dtype, &dtype);
+  status.Update(Parse("engine", options.engine, &engine));
+  status.Update(Parse("NaN policy", options.nan_policy, &nan_policy));
+  status.Update(Parse("overflow policy", options.overflow_policy, &overflow_policy));
+  for (const std::string& name : ops) {
+    v1::Op op = v1::OP_UNSPECIFIED;
+    status.Update(Parse("op", name, &op));
+    request->add_ops(op);
+  }
+  if (!status.ok()) return status;
+
+  request->mutable_array()->set_dtype(dtype);
+  request->mutable_array()->mutable_shape()->Assign(array.shape.begin(), array.shape.end());
+  request->mutable_options()->set_engine(engine);
+  request->mutable_options()->set_pipeline(options.pipeline);
+  request->mutable_options()->set_nan_policy(nan_policy);
+  request->mutable_options()->set_overflow_policy(overflow_policy);
+  request->mutable_options()->set_ddof(options.ddof);
+  request->set_inline_data(array.data, static_cast<std::size_t>(*bytes));
+  return absl::OkStatus();
+}
+
+Reply FromProto(const v1::ReduceResponse& from) {
+  Reply to{.count = from.count(),
+           .execution = {.engine = NameOf(from.execution().engine()),
+                         .device = from.execution().device(),
+                         .pipeline = from.execution().pipeline(),
+                         .precision = NameOf(from.execution().precision()),
+                         .reason = from.execution().reason()}};
+  for (const v1::Result& result : from.results()) {
+    to.results.push_back({.op = NameOf(result.op()), .value = FromProto(result.value())});
+  }
+  const v1::Timing& timing = from.timing();
+  if (timing.has_receive_us()) to.timing.receive_us = timing.receive_us();
+  if (timing.has_queue_us()) to.timing.queue_us = timing.queue_us();
+  if (timing.has_host_copy_us()) to.timing.host_copy_us = timing.host_copy_us();
+  if (timing.has_host_to_device_us()) to.timing.host_to_device_us = timing.host_to_device_us();
+  if (timing.has_kernel_us()) to.timing.kernel_us = timing.kernel_us();
+  if (timing.has_device_to_host_us()) to.timing.device_to_host_us = timing.device_to_host_us();
+  if (timing.has_total_us()) to.timing.total_us = timing.total_us();
+  if (timing.has_kernel_gb_per_s()) to.timing.kernel_gb_per_s = timing.kernel_gb_per_s();
+  to.timing.bytes = timing.bytes();
+  return to;
+}
+
+ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
+  ServerInfo to{.version = from.version(),
+                .uptime = absl::Milliseconds(from.uptime_ms()),
+                .max_message_bytes = from.limits().max_message_bytes(),
+                .max_elements = from.limits().max_elements(),
+                .max_ops = from.limits().max_ops(),
+                .no_cuda_reason = from.no_cuda_reason()};
+  for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
+  for (const v1::OpInfo& op : from.ops()) {
+    to.ops.push_back({op.name(), op.summary(), NamesOfAll(op.dtypes(), v1::DType_descriptor())});
+  }
+  for (const v1::DTypeInfo& dtype : from.dtypes()) to.dtypes.push_back(dtype.name());
+  for (const v1::PipelineInfo& pipeline : from.pipelines()) {
+    to.pipelines.push_back({.name = pipeline.name(),
+                            .engine = NameOf(pipeline.engine()),
+                            .summary = pipeline.summary(),
+                            .origin = pipeline.origin(),
+                            .default_of_engine = pipeline.default_of_engine(),
+                            .ops = NamesOfAll(pipeline.ops(), v1::Op_descriptor()),
+                            .dtypes = NamesOfAll(pipeline.dtypes(), v1::DType_descriptor())});
+  }
+  return to;
+}
+
+}  // namespace reduced::client

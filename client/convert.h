@@ -1,0 +1,23 @@
+// Between the library's plain structs and the messages of reduced.proto.
+#ifndef REDUCED_CLIENT_CONVERT_H_
+#define REDUCED_CLIENT_CONVERT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "reduced/types.h"
+#include "reduced/v1/reduced.pb.h"
+
+namespace reduced::client {
+
+// Copies the elements. INVALID_ARGUMENT: no op, an unknown name, a bad shape, or more than a request can hold.
+absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                     v1::ReduceRequest* request);
+
+Reply FromProto(const v1::ReduceResponse& response);
+ServerInfo FromProto(const v1::GetServerInfoResponse& response);
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_CONVERT_H_

@@ -1,0 +1,201 @@
+// reducectl: the command line of reduced.
+#include <malloc.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "client/reducectl/commands.h"
+#include "reduced/client.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr char kExitCodes[] = R"(Exit codes:
+  0  done
+  1  standard output can't be written
+  2  the command line is wrong
+  3  no server answers at the address, or it is going away
+  4  the server refused the request or failed
+  5  an input can't be read, or isn't what it should be
+With several inputs, all are tried; the code is that of the first failure.)";
+
+// What the command line says.
+struct Arguments {
+  CommonOptions common;
+  ReduceArguments reduce;
+  std::map<std::string, std::vector<std::string>> choices;  // of options with a fixed set of values
+};
+
+// The text of a duration, or why it isn't one.
+std::string ParseTimeout(const std::string& text, absl::Duration* timeout) {
+  if (absl::ParseDuration(text, timeout) && *timeout > absl::ZeroDuration()) return "";
+  return absl::StrCat("\"", text, "\" is not a positive duration; allowed: like 500ms, 5s, 1m30s, inf");
+}
+
+std::string ParseShape(const std::string& text, std::optional<std::vector<std::int64_t>>* shape) {
+  shape->emplace();
+  for (const absl::string_view extent : absl::StrSplit(text, ',')) {
+    std::int64_t value = 0;
+    if (!absl::SimpleAtoi(extent, &value) || value < 0) {
+      return absl::StrCat("\"", text, "\" is not a shape; allowed: like 1000 or 20,50");
+    }
+    (*shape)->push_back(value);
+  }
+  return "";
+}
+
+CLI::Validator OneOf(const std::vector<std::string>& names) {
+  const auto check = [names](const std::string& value) -> std::string {
+    for (const std::string& name : names) {
+      if (name == value) return "";
+    }
+    return absl::StrCat("unknown value \"", value, "\"; allowed: ", absl::StrJoin(names, ", "));
+  };
+  return CLI::Validator(check, "");
+}
+
+template <class Field>
+CLI::Option* AddChoice(CLI::App* command, Arguments* arguments, const std::string& option, Field* field,
+                       const std::string& help, const std::vector<std::string>& names) {
+  arguments->choices[option] = names;
+  return command->add_option(option, *field, absl::StrCat(help, ": ", absl::StrJoin(names, ", ")))
+      ->check(OneOf(names))
+      ->type_name("NAME");
+}
+
+void AddCommonOptions(CLI::App* app, Arguments* arguments) {
+  CommonOptions& common = arguments->common;
+  app->add_option("--server", common.server, "where the server is: host:port or unix:/path")
+      ->envname("REDUCED_SERVER")
+      ->type_name("ADDRESS")
+      ->capture_default_str();
+  app->add_option_function<std::string>(
+         "--timeout",
+         [&common](const std::string& text) {
+           const std::string problem = ParseTimeout(text, &common.timeout);
+           if (!problem.empty()) throw CLI::ValidationError("--timeout", problem);
+         },
+         "how long one call may take, like 500ms, 5s, 1m30s or inf")
+      ->type_name("DURATION")
+      ->default_str("5s");
+  app->add_flag("--json", common.json, "print JSON, one object a line");
+}
+
+void AddReduce(CLI::App* app, Arguments* arguments) {
+  CLI::App* command = app->add_subcommand("reduce", "reduce arrays from files: .npy, raw elements, a column of a CSV");
+  ReduceArguments& reduce = arguments->reduce;
+  command->add_option("FILE", reduce.sources, "files to read; - is standard input")->required()->type_name("");
+  AddChoice(command, arguments, "--op", &reduce.ops, "ops to compute, in one read of the array", OpNames())
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...")
+      ->default_str(absl::StrJoin(reduce.ops, ","));
+  AddChoice(command, arguments, "--engine", &reduce.options.engine, "what to run on", EngineNames())
+      ->capture_default_str();
+  command->add_option("--pipeline", reduce.options.pipeline, "how to reduce: a name of `reducectl pipelines`")
+      ->type_name("NAME");
+  AddChoice(command, arguments, "--nan", &reduce.options.nan_policy, "what NaNs do to the answer", NanPolicyNames())
+      ->default_str("propagate");
+  AddChoice(command, arguments, "--overflow", &reduce.options.overflow_policy, "what an integer that doesn't fit does",
+            OverflowPolicyNames())
+      ->default_str("error");
+  command->add_option("--ddof", reduce.options.ddof, "var and std divide by n - ddof")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->capture_default_str();
+  AddChoice(command, arguments, "--format", &reduce.input.format, "how to read the files, if it isn't plain",
+            {std::begin(kFormats), std::end(kFormats)});
+  CLI::Option* dtype = AddChoice(command, arguments, "--dtype", &reduce.input.dtype,
+                                 "read raw elements of this type, little-endian", DTypeNames());
+  command->add_option("--offset", reduce.input.offset, "raw: bytes to skip at the start")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("BYTES")
+      ->needs(dtype)
+      ->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--shape",
+          [&reduce](const std::string& text) {
+            const std::string problem = ParseShape(text, &reduce.input.shape);
+            if (!problem.empty()) throw CLI::ValidationError("--shape", problem);
+          },
+          "raw: elements along each dimension; default: one dimension, all there are")
+      ->type_name("N,...")
+      ->needs(dtype);
+  command->add_option("--column", reduce.input.column, "CSV: a name of the header, or an index from 0")
+      ->type_name("NAME|INDEX")
+      ->excludes(dtype);
+  command->final_callback([&reduce] {
+    const std::string& format = reduce.input.format;
+    if (format == "raw" && reduce.input.dtype.empty()) throw CLI::ValidationError("--format raw", "needs --dtype");
+    if (!format.empty() && format != "raw" && !reduce.input.dtype.empty()) {
+      throw CLI::ValidationError("--dtype", "is of raw elements only, not of --format " + format);
+    }
+  });
+}
+
+ExitCode Main(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("Asks a `reduced` server what arrays reduce to.", "reducectl");
+  app.footer(kExitCodes);
+  app.require_subcommand(0, 1);  // that there is one is checked below: CLI11 wouldn't name an unknown one
+  app.fallthrough();             // common options may follow the command
+  app.set_version_flag("--version", REDUCED_VERSION);
+  AddCommonOptions(&app, &arguments);
+  AddReduce(&app, &arguments);
+  app.add_subcommand("info", "what the server is: version, devices, limits, calibration");
+  app.add_subcommand("ops", "the ops, what they answer, and the dtypes they are for");
+  app.add_subcommand("pipelines", "the pipelines: techniques to reduce by, and where they come from");
+  std::string shell;
+  app.add_subcommand("completion", "print a completion script for a shell")
+      ->add_option("SHELL", shell, "the shell: bash")
+      ->required()
+      ->check(OneOf({"bash"}))
+      ->type_name("");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return static_cast<ExitCode>(app.exit(error));  // --help, --version
+    std::cerr << "reducectl: " << error.what() << "; see reducectl --help\n";
+    return kUsage;
+  }
+
+  if (app.get_subcommands().empty()) {
+    const auto name = [](std::string* out, const CLI::App* command) { absl::StrAppend(out, command->get_name()); };
+    std::cerr << "reducectl: no subcommand; allowed: " << absl::StrJoin(app.get_subcommands({}), ", ", name)
+              << "; see reducectl --help\n";
+    return kUsage;
+  }
+  const std::string command = app.get_subcommands().front()->get_name();
+  if (command == "reduce") return RunReduce(arguments.common, arguments.reduce);
+  if (command == "info") return RunInfo(arguments.common);
+  if (command == "ops") return RunOps(arguments.common);
+  if (command == "pipelines") return RunPipelines(arguments.common);
+  return PrintBashCompletion(app, arguments.choices);
+}
+
+}  // namespace
+}  // namespace reduced::client
+
+int main(int argc, char** argv) {
+  // Messages of many megabytes come and go: giving their pages back to the system each time halves the throughput.
+  mallopt(M_TRIM_THRESHOLD, 32 << 20);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  const int code = reduced::client::Main(argc, argv);
+  if (!std::cout.flush()) {
+    std::cerr << "reducectl: can't write to standard output\n";
+    return code == 0 ? reduced::client::kOutput : code;
+  }
+  return code;
+}

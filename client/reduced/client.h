@@ -1,0 +1,84 @@
+// The C++ client of a `reduced` server.
+//
+//   auto client = reduced::client::Client::Create({.server = "unix:/run/reduced.sock"});
+//   std::vector<float> samples = ...;
+//   auto reply = (*client)->Reduce(ArrayView::Of(std::span<const float>(samples)), {"sum", "argmax"});
+//   if (reply.ok()) std::cout << std::get<double>(reply->results[0].value.value);
+//
+// Names (ops, dtypes, engines, policies) are those of `reducectl ops` and of the proto enums in lower case, without
+// their prefix: OP_ARGMAX is "argmax". An unknown one is INVALID_ARGUMENT, quoting it and listing those allowed.
+//
+// Errors: INVALID_ARGUMENT for what can be seen to be wrong before anything is sent; UNAVAILABLE if no server answers,
+// with the address that was tried; otherwise the server's status, see reduced.proto.
+#ifndef REDUCED_CLIENT_H_
+#define REDUCED_CLIENT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "reduced/types.h"
+
+namespace reduced::client {
+
+struct ClientOptions {
+  // "host:port", "[ipv6]:port" or "unix:/path".
+  std::string server = "127.0.0.1:50051";
+  // How long a call may take that doesn't say so itself. Connecting is part of the first call.
+  absl::Duration timeout = absl::Seconds(5);
+};
+
+// A call under way. Copies stand for the same call; letting go of it changes nothing.
+class REDUCED_EXPORT Call {
+ public:
+  // Ends the call early: its callback gets CANCELLED, unless it is already on its way. Thread-safe, any number of
+  // times.
+  void Cancel();
+
+  struct State;  // the library's own
+
+ private:
+  friend class Client;
+  std::shared_ptr<State> state_;
+};
+
+// A connection to one server, made at the first call and again whenever it is lost. Thread-safe; every Client has a
+// connection of its own. Destroying it leaves calls under way to finish.
+class REDUCED_EXPORT Client {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<Reply>) &&>;
+
+  // Doesn't connect yet. INVALID_ARGUMENT: not an address, or a timeout that isn't positive.
+  static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options = {});
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Reduces one array by one or more ops, which take one read of it between them. The elements are copied into the
+  // request, which can hold less than 2 GiB and takes twice the array's size in memory while it is being sent.
+  absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
+                               const ReduceOptions& options = {});
+
+  // As Reduce, without waiting. The array has been copied when this returns, so it may go at once. `done` runs exactly
+  // once: on a thread of the library, which it must not block, or within this call if the request can't be sent.
+  Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                   Done done);
+
+  // What the server is, has, can do and allows.
+  absl::StatusOr<ServerInfo> GetServerInfo(std::optional<absl::Duration> timeout = std::nullopt);
+
+ private:
+  struct Channel;
+  explicit Client(ClientOptions options);
+
+  const ClientOptions options_;
+  const std::unique_ptr<Channel> channel_;
+};
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_H_

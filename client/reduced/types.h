@@ -1,0 +1,150 @@
+// What the client library takes and gives: arrays, options, results and the description of a server. Plain structs.
+#ifndef REDUCED_TYPES_H_
+#define REDUCED_TYPES_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#define REDUCED_EXPORT __attribute__((visibility("default")))
+
+namespace reduced::client {
+
+// An array in the caller's memory, row-major and dense. Doesn't own it.
+struct ArrayView {
+  const void* data = nullptr;         // any alignment; may be null if there is no element
+  std::string dtype{};                // "f32", "bool", ...
+  std::vector<std::int64_t> shape{};  // elements along each dimension; none: a scalar, one element
+
+  // A one-dimensional array of float, double, bool or a fixed-width integer. f16 and bf16 have no C++ type: fill in
+  // `data`.
+  template <class T>
+  static ArrayView Of(std::span<const T> elements) {
+    return {elements.data(), NameOf<T>(), {static_cast<std::int64_t>(elements.size())}};
+  }
+
+ private:
+  template <class T>
+  static std::string NameOf() {
+    static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8);
+    if constexpr (std::is_same_v<T, bool>) return "bool";
+    const char* const kind = std::is_floating_point_v<T> ? "f" : std::is_signed_v<T> ? "i" : "u";
+    return std::string(kind).append(std::to_string(8 * sizeof(T)));
+  }
+};
+
+struct ReduceOptions {
+  std::string engine = "auto";              // "auto", "cpu" or "cuda"
+  std::string pipeline{};                   // a name of ServerInfo.pipelines; empty: the engine's default
+  std::string nan_policy = "propagate";     // or "omit"
+  std::string overflow_policy = "error";    // of integer sums and products; or "wrap" or "saturate"
+  std::int64_t ddof = 0;                    // of var and std: they divide by n - ddof
+  std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout; may be infinite
+};
+
+struct Value {
+  std::string dtype{};  // of the result
+  // double for f16, bf16, f32 and f64; int64 for i8 to i64; uint64 for u8 to u64; bool for bool.
+  std::variant<double, std::int64_t, std::uint64_t, bool> value{};
+};
+
+struct Result {
+  std::string op{};
+  Value value{};
+};
+
+struct Execution {
+  std::string engine{};  // "cpu" or "cuda"
+  std::string device{};
+  std::string pipeline{};
+  std::string precision{};
+  std::string reason{};  // why this engine, for people
+};
+
+// Microseconds on the server; a stage that did not happen is absent. See Timing in reduced.proto.
+struct Timing {
+  std::optional<double> receive_us{};
+  std::optional<double> queue_us{};
+  std::optional<double> host_copy_us{};
+  std::optional<double> host_to_device_us{};
+  std::optional<double> kernel_us{};
+  std::optional<double> device_to_host_us{};
+  std::optional<double> total_us{};
+  std::int64_t bytes = 0;                   // of the array
+  std::optional<double> kernel_gb_per_s{};  // 10^9 bytes a second
+};
+
+struct Reply {
+  std::vector<Result> results{};  // one for each op, in the order asked
+  std::int64_t count = 0;         // elements in the array
+  Execution execution{};
+  Timing timing{};
+};
+
+struct DeviceInfo {
+  std::string name{};
+  std::string engine{};
+  std::string model{};
+  std::int64_t memory_bytes = 0;
+  int parallel_units = 0;  // threads, or multiprocessors
+  std::string details{};
+  int lanes = 0;  // reductions that can run at once
+  int lanes_busy = 0;
+  int queue_limit = 0;  // reductions that can wait for a lane
+  int queue_length = 0;
+  double fixed_us = 0;       // calibration of engine "auto": an array in host memory takes
+  double host_gb_per_s = 0;  // fixed_us + bytes / host_gb_per_s
+};
+
+struct OpInfo {
+  std::string name{};
+  std::string summary{};
+  std::vector<std::string> dtypes{};  // that it is defined for
+};
+
+struct PipelineInfo {
+  std::string name{};
+  std::string engine{};
+  std::string summary{};
+  std::string origin{};
+  bool default_of_engine = false;
+  std::vector<std::string> ops{};  // that it supports, for these dtypes, where the op is defined for the dtype
+  std::vector<std::string> dtypes{};
+};
+
+struct ServerInfo {
+  std::string version{};
+  absl::Duration uptime{};
+  std::int64_t max_message_bytes = 0;
+  std::int64_t max_elements = 0;
+  int max_ops = 0;
+  std::vector<DeviceInfo> devices{};
+  std::string no_cuda_reason{};  // empty if there is a CUDA engine
+  std::vector<OpInfo> ops{};
+  std::vector<std::string> dtypes{};
+  std::vector<PipelineInfo> pipelines{};
+};
+
+// The names this library knows. A server of another version may know fewer or more: see ServerInfo.
+REDUCED_EXPORT std::vector<std::string> OpNames();
+REDUCED_EXPORT std::vector<std::string> DTypeNames();
+REDUCED_EXPORT std::vector<std::string> EngineNames();
+REDUCED_EXPORT std::vector<std::string> NanPolicyNames();
+REDUCED_EXPORT std::vector<std::string> OverflowPolicyNames();
+
+// Bytes of one element. INVALID_ARGUMENT: no such dtype.
+REDUCED_EXPORT absl::StatusOr<std::int64_t> DTypeBytes(const std::string& dtype);
+
+// Bytes of a dense array. INVALID_ARGUMENT: no such dtype, a negative dimension, or more bytes than an int64 holds.
+REDUCED_EXPORT absl::StatusOr<std::int64_t> ArrayBytes(const std::string& dtype, std::span<const std::int64_t> shape);
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_TYPES_H_

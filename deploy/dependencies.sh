@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that are missing. Usage: deploy/dependencies.sh [build|test|check]...
+#   build  what the programs are built from (default)
+#   test   what the tests need besides
+#   check  what .ci/run needs besides
+# CUDA is not among them: it is used where it is installed (nvcc on the PATH or in /usr/local/cuda).
+set -euo pipefail
+
+packages_for() {
+  case $1 in
+    build)
+      echo ca-certificates g++ cmake ninja-build ccache libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev libabsl-dev \
+        libspdlog-dev libtbb-dev libhwy-dev libcli11-dev nlohmann-json3-dev libcsv-dev
+      ;;
+    test) echo libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy ;;
+    check) echo git clang-format clang-tidy shellcheck binutils ;;
+    *)
+      echo "dependencies.sh: unknown group '$1'; allowed: build, test, check" >&2
+      return 2
+      ;;
+  esac
+}
+
+wanted=
+for group in "${@:-build}"; do
+  wanted+=" $(packages_for "$group")"
+done
+
+if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
+  echo "Not a Debian system: nothing installed. Needed, by their Debian 12 names:$wanted"
+  exit 0
+fi
+
+missing=()
+for package in $wanted; do
+  # shellcheck disable=SC2016  # a format of dpkg-query, not of the shell
+  if [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2> /dev/null) != installed ]]; then
+    missing+=("$package")
+  fi
+done
+if ((${#missing[@]} == 0)); then
+  echo "Every package needed is installed."
+  exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo > /dev/null; then
+    echo "dependencies.sh: neither root nor sudo; as root, run: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "Installing ${#missing[@]} packages (some minutes on a bare system): ${missing[*]}"
+apt() {
+  ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Color=0 "$@"
+}
+apt update
+apt install --yes --no-install-recommends "${missing[@]}" > /dev/null

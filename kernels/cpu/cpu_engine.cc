@@ -1,0 +1,211 @@
+#include "kernels/cpu/cpu_engine.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/lanes.h"
+#include "kernels/stopwatch.h"
+#include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/global_control.h"
+#include "oneapi/tbb/info.h"
+#include "oneapi/tbb/parallel_reduce.h"
+#include "oneapi/tbb/task_arena.h"
+
+namespace reduced {
+namespace {
+
+// What one task folds, and how much is folded between two looks at the deadline. Its size is fixed so that the answer
+// doesn't depend on how many threads there are.
+constexpr std::int64_t kBlockBytes = 256 << 10;
+
+// Up to here the calling thread reduces the array. A hand-off to a lane costs some 10 us, in which one thread reduces
+// this much and more (bench_cpu --sizes); beyond it the caller, often a thread that has events to serve, is kept too
+// long by the slower ops.
+constexpr std::int64_t kInlineBytes = kBlockBytes;
+
+// Why the job need not be done (any more); kOk if it must.
+absl::StatusCode WhyStop(const Job& job) {
+  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) return absl::StatusCode::kCancelled;
+  const bool late = job.deadline != absl::InfiniteFuture() && absl::Now() >= job.deadline;
+  return late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kOk;
+}
+
+absl::Status StatusOf(absl::StatusCode why_stop) {
+  return {why_stop, why_stop == absl::StatusCode::kCancelled ? "the reduction was cancelled by its caller"
+                                                             : "the deadline passed before the array was reduced"};
+}
+
+TilePlan PlanFor(const ReduceSpec& spec) { return TilePlan(spec.dtype, AccumulatorsFor(spec), spec.nan_policy); }
+
+// On the calling thread.
+Partial ReduceHere(const Job& job) {
+  Partial partial;
+  PlanFor(job.spec).Fold(job.array.data, 0, job.spec.count, &partial);
+  partial.count = job.spec.count;
+  return partial;
+}
+
+// On the threads of the arena. Blocks are folded in any order; their partials are combined in a tree whose shape
+// depends on their number only.
+absl::StatusOr<Partial> ReduceInArena(const Job& job, tbb::task_arena& arena) {
+  const std::int64_t count = job.spec.count;
+  const std::int64_t block = kBlockBytes / RowOf(job.spec.dtype).bytes;
+  const TilePlan plan = PlanFor(job.spec);
+  std::atomic<absl::StatusCode> stop = absl::StatusCode::kOk;
+  const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, Partial partial) {
+    for (std::int64_t b = blocks.begin(); b != blocks.end(); ++b) {
+      if (stop.load(std::memory_order_relaxed) != absl::StatusCode::kOk) break;
+      if (const absl::StatusCode why = WhyStop(job); why != absl::StatusCode::kOk) {
+        stop.store(why, std::memory_order_relaxed);
+        break;
+      }
+      plan.Fold(job.array.data, b * block, std::min(block, count - b * block), &partial);
+    }
+    return partial;
+  };
+  const auto combine = [](Partial earlier, const Partial& later) {
+    Combine(later, &earlier);
+    return earlier;
+  };
+  Partial partial = arena.execute([&] {
+    const tbb::blocked_range<std::int64_t> blocks(0, (count + block - 1) / block);
+    return tbb::parallel_deterministic_reduce(blocks, Partial(), fold, combine);
+  });
+  if (stop.load() != absl::StatusCode::kOk) return StatusOf(stop.load());
+  partial.count = count;
+  return partial;
+}
+
+EngineResult ResultOf(const Partial& partial, double kernel_us) {
+  EngineResult result{.partial = partial, .ran = {EngineKind::kCpu, "cpu", "tiled_simd"}, .timing = {}};
+  result.timing.kernel_us = kernel_us;
+  return result;
+}
+
+std::string ModelName() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+// ThreadSanitizer doesn't see how oneTBB hands its tasks over, and takes each for a race: under it, lanes work alone.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kLanesWorkAlone = true;
+#else
+constexpr bool kLanesWorkAlone = false;
+#endif
+
+class CpuEngine final : public Engine {
+ public:
+  explicit CpuEngine(const EngineOptions& options)
+      : threads_(options.cpu_threads > 0 ? options.cpu_threads : tbb::info::default_concurrency()),
+        parallelism_(tbb::global_control::max_allowed_parallelism,
+                     static_cast<std::size_t>(std::max(threads_, tbb::info::default_concurrency()))),
+        arenas_(options.cpu_lanes),
+        model_(ModelName()),
+        lanes_(options.cpu_lanes, options.queue_limit) {
+    for (auto& arena : arenas_) arena = std::make_unique<tbb::task_arena>(kLanesWorkAlone ? 1 : threads_);
+    Calibrate();
+  }
+
+  EngineKind kind() const override { return EngineKind::kCpu; }
+
+  DeviceInfo info() const override {
+    return {.name = "cpu",
+            .model = model_,
+            .memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE),
+            .parallel_units = threads_,
+            .details = absl::StrCat("vectors: ", VectorTargetName()),
+            .lanes = lanes_.count(),
+            .lanes_busy = lanes_.busy(),
+            .queue_limit = lanes_.queue_limit(),
+            .queue_length = lanes_.queue_length()};
+  }
+
+  Calibration calibration() const override { return calibration_; }
+
+  void Reduce(Job job, Done done) override {
+    const Stopwatch since_call;
+    if (job.array.space != MemorySpace::kHost) {
+      return std::move(done)(absl::FailedPreconditionError(
+          "the array is in the memory of a CUDA device, the CPU engine reduces host memory only"));
+    }
+    if (const absl::StatusCode why = WhyStop(job); why != absl::StatusCode::kOk) {
+      return std::move(done)(StatusOf(why));
+    }
+    if (job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
+      const Partial partial = ReduceHere(job);
+      return std::move(done)(ResultOf(partial, since_call.micros()));
+    }
+    lanes_.Submit([this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
+      if (!lane.ok()) return std::move(done)(lane.status());
+      const double queue_us = since_call.micros();
+      const Stopwatch since_start;
+      const absl::StatusOr<Partial> partial = ReduceInArena(job, *arenas_[*lane]);
+      if (!partial.ok()) return std::move(done)(partial.status());
+      EngineResult result = ResultOf(*partial, since_start.micros());
+      result.timing.queue_us = queue_us;
+      std::move(done)(std::move(result));
+    });
+  }
+
+ private:
+  // The best of a few runs each: other processes only ever make a run slower.
+  void Calibrate() {
+    const float few[256] = {};
+    double fixed_us = 1e3;
+    for (int run = 0; run < 32; ++run) {
+      const Stopwatch stopwatch;
+      Reduce({.spec = SumOfFloats(std::size(few)), .array = {few}}, [](absl::StatusOr<EngineResult>) {});
+      fixed_us = std::min(fixed_us, stopwatch.micros());
+    }
+    calibration_ = {fixed_us, /*host_gb_per_s=*/1};
+
+    // From memory, not from the cache. In huge pages where they can be had: writing the array takes most of the time.
+    constexpr std::int64_t kBytes = 48 << 20;
+    void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    madvise(memory, kBytes, MADV_HUGEPAGE);
+    std::fill_n(static_cast<float*>(memory), kBytes / sizeof(float), 1.0F);
+    const Job job{.spec = SumOfFloats(kBytes / sizeof(float)), .array = {memory}};
+    for (int run = 0; run < 3; ++run) {
+      const Stopwatch stopwatch;
+      if (!ReduceInArena(job, *arenas_.front()).ok()) break;
+      calibration_.host_gb_per_s = std::max(calibration_.host_gb_per_s, kBytes / (stopwatch.micros() * 1e3));
+    }
+    munmap(memory, kBytes);
+  }
+
+  static ReduceSpec SumOfFloats(std::int64_t count) {
+    return {.dtype = DType::kF32, .count = count, .ops = {Op::kSum}};
+  }
+
+  const int threads_;
+  const tbb::global_control parallelism_;  // lets there be more threads than cores, if that was asked for
+  std::vector<std::unique_ptr<tbb::task_arena>> arenas_;  // by lane
+  const std::string model_;
+  Calibration calibration_;
+  Lanes lanes_;  // last: its threads use the rest
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> MakeCpuEngine(const EngineOptions& options) { return std::make_unique<CpuEngine>(options); }
+
+}  // namespace reduced

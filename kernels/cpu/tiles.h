@@ -1,0 +1,86 @@
+// The inner loops of the CPU engine: folding a stretch of an array into a Partial, on the calling thread.
+//
+// The array is taken in tiles that fit in the L1 data cache twice over. The accumulators that a request needs are a
+// short list of functions; each tile comes from memory once and is folded by each of them while it is in the cache, so
+// that one more accumulator costs its additions, not another trip to memory.
+//
+// The functions use vector instructions, by Highway, and there is a set of them for each target (SSE4, AVX2, AVX3...);
+// which one runs is decided at run time by what the machine has. accumulator.h defines what they compute: they give the
+// same integers, counts, indexes and extrema as adding element after element, and float sums in f64 whose order of
+// addition depends on the target and on nothing else.
+#ifndef REDUCED_KERNELS_CPU_TILES_H_
+#define REDUCED_KERNELS_CPU_TILES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "kernels/op.h"
+#include "kernels/partial.h"
+#include "kernels/spec.h"
+
+namespace reduced {
+
+// Half of the L1 data caches of 32 KiB that the smallest servers have is two of these: the tile being folded and the
+// next one, on its way. Some of the functions count on a tile being small: see their static_asserts.
+inline constexpr std::int64_t kTileBytes = 8192;
+
+// Some elements of an array, and what of it to have the cache fetch meanwhile.
+struct Tile {
+  const std::byte* data = nullptr;  // any byte address
+  std::int64_t count = 0;           // at most kTileBytes of them
+  std::int64_t first_index = 0;     // of the first of them in the whole array
+  // For every 64 bytes that are folded, another `ahead_step` from `ahead` on are prefetched.
+  const std::byte* ahead = nullptr;
+  std::int64_t ahead_step = 0;
+};
+
+// Folds a tile into `into`, which has the elements before it. NaNs are taken like any other element.
+using FoldTile = void (*)(const Tile& tile, Partial* into);
+
+// The functions of one dtype.
+struct TileFolds {
+  std::array<FoldTile, kAccumulatorCount> of{};  // by Accumulator; null where the dtype doesn't have it
+  // What two of them do, for less, to the same bits; may be null.
+  FoldTile counts_and_extrema = nullptr;
+  FoldTile sum_and_moments = nullptr;
+};
+
+// The best of those that were built and this machine can run.
+const TileFolds& TileFoldsOf(DType dtype);
+
+// What TileFoldsOf chooses from: Highway's numbers of the targets that were built and this machine can run, best first;
+// the name of the best.
+std::vector<std::int64_t> VectorTargets();
+std::string VectorTargetName();
+
+// How to fold arrays of one dtype into one set of accumulators. Immutable, so thread-safe.
+class TilePlan {
+ public:
+  // `accumulators`: those that the dtype doesn't have are left out; with kOmit kCounts must be there, as
+  // AccumulatorsFor() sees to.
+  TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_policy);
+
+  // Folds elements [first, first + count) of the array that starts at `data` into `into`, which is the identity or has
+  // the elements just before them.
+  void Fold(const void* data, std::int64_t first, std::int64_t count, Partial* into) const;
+
+ private:
+  // Copies the elements of a tile that aren't NaN to `kept`, returns how many.
+  using DropNans = std::int64_t (*)(const Tile& tile, std::byte* kept);
+
+  void FoldOne(Tile tile, const std::byte* next, Partial* into) const;
+
+  std::int64_t element_bytes_;
+  std::array<FoldTile, kAccumulatorCount> folds_;  // kCounts, then kExtrema, then the rest
+  int fold_count_ = 0;
+  int nan_blind_folds_ = 0;       // the last so many don't know NaNs apart
+  DropNans drop_nans_ = nullptr;  // kOmit, floats
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CPU_TILES_H_

@@ -1,0 +1,141 @@
+#include "kernels/cuda/cuda_engine.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "kernels/cuda/cuda_lane.h"
+#include "kernels/lanes.h"
+#include "kernels/stopwatch.h"
+
+namespace reduced {
+namespace {
+
+class CudaEngine : public Engine {
+ public:
+  CudaEngine(DeviceInfo info, std::vector<std::unique_ptr<CudaLane>> lanes, int queue_limit)
+      : info_(std::move(info)),
+        cuda_lanes_(std::move(lanes)),
+        lanes_(static_cast<int>(cuda_lanes_.size()), queue_limit) {}
+
+  EngineKind kind() const override { return EngineKind::kCuda; }
+
+  DeviceInfo info() const override {
+    DeviceInfo info = info_;
+    info.lanes = lanes_.count();
+    info.lanes_busy = lanes_.busy();
+    info.queue_limit = lanes_.queue_limit();
+    info.queue_length = lanes_.queue_length();
+    return info;
+  }
+
+  Calibration calibration() const override { return calibration_; }
+
+  void Reduce(Job job, Done done) override {
+    if (absl::Now() >= job.deadline) {
+      std::move(done)(absl::DeadlineExceededError("the deadline passed before the reduction started"));
+      return;
+    }
+    lanes_.Submit(
+        [this, job = std::move(job), done = std::move(done), queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) {
+            std::move(done)(lane.status());
+            return;
+          }
+          EngineResult result;
+          result.ran = {EngineKind::kCuda, info_.name, "single_pass"};
+          result.timing.queue_us = queued.micros();
+          const absl::Status status = cuda_lanes_[*lane]->Reduce(job, &result);
+          if (status.ok()) {
+            std::move(done)(std::move(result));
+          } else {
+            std::move(done)(status);
+          }
+        });
+  }
+
+  // Measures what the placement goes by. The device's first kernel runs here: an error tells that this build has no
+  // code for it.
+  absl::Status Calibrate() {
+    constexpr std::int64_t kLargeBytes = std::int64_t{64} << 20;
+    const std::vector<float> array(kLargeBytes / sizeof(float), 1.0F);
+    double small_us = 0;
+    double large_us = 0;
+    for (int i = 0; i < 5; ++i) {  // the fastest of a few: the first one loads the kernel
+      const absl::StatusOr<double> small = TimeSum(array.data(), 256);
+      const absl::StatusOr<double> large = TimeSum(array.data(), static_cast<std::int64_t>(array.size()));
+      if (!small.ok()) return small.status();
+      if (!large.ok()) return large.status();
+      small_us = i == 0 ? *small : std::min(small_us, *small);
+      large_us = i == 0 ? *large : std::min(large_us, *large);
+    }
+    calibration_.fixed_us = small_us;
+    calibration_.host_gb_per_s = static_cast<double>(kLargeBytes) / std::max(1.0, large_us - small_us) / 1e3;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<double> TimeSum(const float* data, std::int64_t count) {
+    const Stopwatch stopwatch;
+    absl::Status status;
+    absl::Notification finished;
+    Reduce(Job{.spec = {.dtype = DType::kF32, .count = count, .ops = {Op::kSum}}, .array = {.data = data}},
+           [&](absl::StatusOr<EngineResult> result) {
+             status = result.status();
+             finished.Notify();
+           });
+    finished.WaitForNotification();
+    if (!status.ok()) return status;
+    return stopwatch.micros();
+  }
+
+  const DeviceInfo info_;
+  Calibration calibration_;
+  const std::vector<std::unique_ptr<CudaLane>> cuda_lanes_;
+  Lanes lanes_;  // last: its threads use all of the above
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& options, int device) {
+  int devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("no usable CUDA device: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error)));
+  }
+  if (device >= devices) {
+    return absl::FailedPreconditionError(absl::StrFormat("there is no CUDA device %d, only %d", device, devices));
+  }
+  cudaDeviceProp properties;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, device));
+  int driver = 0;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaDriverGetVersion(&driver));
+  std::vector<std::unique_ptr<CudaLane>> lanes;
+  for (int i = 0; i < options.cuda_lanes; ++i) {
+    auto lane = CudaLane::Make(device, options.chunk_bytes, properties);
+    if (!lane.ok()) return lane.status();
+    lanes.push_back(*std::move(lane));
+  }
+  DeviceInfo info{.name = absl::StrFormat("cuda:%d", device),
+                  .model = properties.name,
+                  .memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem),
+                  .parallel_units = properties.multiProcessorCount,
+                  .details = absl::StrFormat("compute capability %d.%d, driver for CUDA %d.%d", properties.major,
+                                             properties.minor, driver / 1000, driver % 1000 / 10)};
+  auto engine = std::make_unique<CudaEngine>(std::move(info), std::move(lanes), options.queue_limit);
+  if (const absl::Status status = engine->Calibrate(); !status.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s, compute capability %d.%d, can't run this build's kernels: %s", properties.name,
+                        properties.major, properties.minor, std::string(status.message())));
+  }
+  return engine;
+}
+
+}  // namespace reduced

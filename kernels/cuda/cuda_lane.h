@@ -1,0 +1,75 @@
+// One lane of the CUDA engine: the streams, events and memory that a reduction needs, allocated once.
+#ifndef REDUCED_KERNELS_CUDA_CUDA_LANE_H_
+#define REDUCED_KERNELS_CUDA_CUDA_LANE_H_
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/engine.h"
+
+namespace reduced {
+
+// UNAVAILABLE, with CUDA's name for the error and what failed.
+absl::Status DeviceError(cudaError_t error, const char* what);
+
+#define REDUCED_RETURN_IF_CUDA_ERROR(call)                                                        \
+  do {                                                                                            \
+    if (const cudaError_t error = (call); error != cudaSuccess) return DeviceError(error, #call); \
+  } while (false)
+
+// Used by one thread at a time.
+class CudaLane {
+ public:
+  // chunk_bytes: of each chunk that host memory is copied in, a multiple of 8.
+  static absl::StatusOr<std::unique_ptr<CudaLane>> Make(int device, std::int64_t chunk_bytes,
+                                                        const cudaDeviceProp& properties);
+  ~CudaLane();
+  CudaLane(const CudaLane&) = delete;
+  CudaLane& operator=(const CudaLane&) = delete;
+
+  // Fills the result's partial and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
+  // flight and the job's memory is no longer read.
+  absl::Status Reduce(const Job& job, EngineResult* result);
+
+ private:
+  // Where one chunk passes through: from pinned memory to device memory to a partial in mapped pinned memory.
+  struct Slot {
+    std::byte* pinned = nullptr;
+    std::byte* device = nullptr;
+    Partial* partial = nullptr;  // written by the kernel, read by the host
+    cudaEvent_t copy_begin = nullptr, copy_end = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
+    bool in_flight = false;
+    bool copied = false;  // the chunk in flight came from host memory
+  };
+  // The host's copy into one slot, the transfer of another and the kernel on a third overlap.
+  static constexpr int kSlots = 3;
+
+  CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties);
+
+  absl::Status Allocate();
+  absl::Status FoldChunks(const Job& job, EngineResult* result);
+  absl::Status CopyIn(const std::byte* from, MemorySpace space, std::int64_t bytes, Slot& slot, Timing* timing);
+  absl::Status StartKernel(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
+                           Slot& slot);
+  absl::Status Collect(Slot& slot, EngineResult* result);
+
+  const int device_;
+  const std::int64_t chunk_bytes_;
+  const int multiprocessors_;
+  const bool clusters_;
+  cudaStream_t copy_stream_ = nullptr;
+  cudaStream_t kernel_stream_ = nullptr;
+  void* scratch_ = nullptr;
+  std::array<Slot, kSlots> slots_;
+  int oldest_ = 0;  // the slot that is filled next, and whose chunk, if any, is the oldest in flight
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_CUDA_LANE_H_

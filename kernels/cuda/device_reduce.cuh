@@ -1,0 +1,70 @@
+// How the states of threads are merged: by warp, by block. Every function is called by all threads of the warp or
+// block.
+#ifndef REDUCED_KERNELS_CUDA_DEVICE_REDUCE_CUH_
+#define REDUCED_KERNELS_CUDA_DEVICE_REDUCE_CUH_
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/accumulator.h"
+
+namespace reduced {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kFullWarp = 0xffffffffu;
+
+// The smallest or largest value that a thread of the warp has, for all of them.
+template <bool kLargest, class Value>
+__device__ inline Value WarpExtremum(Value value) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+    const Value other = __shfl_xor_sync(kFullWarp, value, offset);
+    value = (kLargest ? other > value : other < value) ? other : value;
+  }
+  return value;
+}
+
+template <class State>
+__device__ inline State ShuffleDown(const State& state, int offset) {
+  static_assert(sizeof(State) % 4 == 0);
+  unsigned words[sizeof(State) / 4];
+  memcpy(words, &state, sizeof(State));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_down_sync(kFullWarp, word, offset);
+  State other;
+  memcpy(&other, words, sizeof(State));
+  return other;
+}
+
+// The warp's merged state, in lane 0.
+template <class A>
+__device__ inline typename A::State WarpReduce(typename A::State state) {
+  // Merging large states takes much code and many registers: once is enough.
+#pragma unroll(sizeof(typename A::State) > 16 ? 1 : 5)
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+    const typename A::State other = ShuffleDown(state, offset);
+    A::Merge(state, other);
+  }
+  return state;
+}
+
+// The block's merged state, in thread 0. `shared`: room for one state a warp, free for reuse once all threads returned.
+template <class A>
+__device__ inline typename A::State BlockReduce(typename A::State state, void* shared) {
+  auto* const by_warp = static_cast<typename A::State*>(shared);
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  state = WarpReduce<A>(state);
+  if (lane == 0) by_warp[warp] = state;
+  __syncthreads();
+  if (warp == 0) {
+    const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+    state = WarpReduce<A>(lane < warps ? by_warp[lane] : typename A::State{});
+  }
+  __syncthreads();
+  return state;
+}
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_DEVICE_REDUCE_CUH_

@@ -1,0 +1,108 @@
+// The engines: what reduces an array to a Partial, on the CPU or on a CUDA device.
+//
+// One reduction: Reduce() queues it for a lane (RESOURCE_EXHAUSTED at once if the queue is full) and returns; a lane,
+// which is a thread with everything a reduction needs allocated beforehand, folds the array chunk by chunk, looks
+// between chunks whether the caller is still there, and calls `done`. Small arrays are reduced by the CPU engine on the
+// calling thread, since a hand-off costs more than they do.
+#ifndef REDUCED_KERNELS_ENGINE_H_
+#define REDUCED_KERNELS_ENGINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/spec.h"
+
+namespace reduced {
+
+enum class MemorySpace : std::uint8_t {
+  kHost,
+  kDevice,  // memory of the CUDA device that the engine runs on
+};
+
+// An array where it lies: spec.count elements from any byte address. Never written to.
+struct ArrayRef {
+  const void* data = nullptr;
+  MemorySpace space = MemorySpace::kHost;
+};
+
+// Set by whoever no longer wants the answer; seen by the lane between chunks. Thread-safe.
+using CancelFlag = std::shared_ptr<std::atomic<bool>>;
+
+struct Job {
+  ReduceSpec spec;
+  ArrayRef array{};  // stays readable and unchanged until `done` runs
+  absl::Time deadline = absl::InfiniteFuture();
+  CancelFlag cancelled{};  // may be null
+};
+
+struct EngineResult {
+  Partial partial;
+  Execution ran;
+  Timing timing;
+};
+
+// One device and how busy it is.
+struct DeviceInfo {
+  std::string name{};  // "cpu", "cuda:0"
+  std::string model{};
+  std::int64_t memory_bytes = 0;
+  int parallel_units = 0;  // threads, or multiprocessors
+  std::string details{};   // vector extensions, or compute capability and driver
+  int lanes = 0;           // reductions that can run at once
+  int lanes_busy = 0;
+  int queue_limit = 0;  // reductions that can wait for a lane
+  int queue_length = 0;
+};
+
+// What the placement of `engine: auto` goes by: predicted time = fixed_us + bytes / rate. Measured when the engine
+// starts.
+struct Calibration {
+  double fixed_us = 0;       // of one reduction of host memory, however small
+  double host_gb_per_s = 0;  // at which host memory is reduced, transfers included; 1 GB = 10^9 bytes
+};
+
+// Thread-safe.
+class Engine {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<EngineResult>) &&>;
+
+  virtual ~Engine() = default;  // waits for what runs; what waits in the queue is answered CANCELLED
+
+  virtual EngineKind kind() const = 0;
+  virtual DeviceInfo info() const = 0;
+  virtual Calibration calibration() const = 0;
+
+  // Never blocks. Calls `done` exactly once: from a lane, or before returning (a small array, an error found at once).
+  // RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or between chunks.
+  // FAILED_PRECONDITION: device memory given to the CPU engine. UNAVAILABLE: the device failed. `job` has been
+  // validated: see ValidateSpec.
+  virtual void Reduce(Job job, Done done) = 0;
+};
+
+// What a pipeline is, for those who choose one.
+struct PipelineRow {
+  std::string_view name;
+  EngineKind engine;
+  std::string_view summary;
+  std::string_view origin;
+};
+
+// The pipelines of this build, each engine's default first.
+const std::vector<PipelineRow>& Pipelines();
+// The row called `name`, or null.
+const PipelineRow* FindPipeline(std::string_view name);
+
+// OK, or what is wrong with the spec itself, whatever the engine: INVALID_ARGUMENT for no op, an op the dtype lacks, a
+// negative count or ddof, an unknown pipeline or one of another engine than the one asked for.
+absl::Status ValidateSpec(const ReduceSpec& spec);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_ENGINE_H_

@@ -1,0 +1,69 @@
+#include "server/info.h"
+
+#include <set>
+#include <string>
+
+#include "server/request.h"
+
+namespace reduced {
+namespace {
+
+void FillDevice(const Engine& engine, v1::DeviceInfo* out) {
+  const DeviceInfo device = engine.info();
+  out->set_name(device.name);
+  out->set_engine(ToProto(engine.kind()));
+  out->set_model(device.model);
+  out->set_memory_bytes(device.memory_bytes);
+  out->set_parallel_units(device.parallel_units);
+  out->set_details(device.details);
+  out->set_lanes(device.lanes);
+  out->set_lanes_busy(device.lanes_busy);
+  out->set_queue_limit(device.queue_limit);
+  out->set_queue_length(device.queue_length);
+  const Calibration calibration = engine.calibration();
+  out->set_fixed_us(calibration.fixed_us);
+  out->set_host_gb_per_s(calibration.host_gb_per_s);
+}
+
+}  // namespace
+
+void FillServerInfo(const Engines& engines, const RequestLimits& limits, absl::Duration uptime,
+                    v1::GetServerInfoResponse* info) {
+  info->set_version(REDUCED_VERSION);
+  info->set_uptime_ms(absl::ToInt64Milliseconds(uptime));
+  info->mutable_limits()->set_max_message_bytes(limits.max_message_bytes);
+  info->mutable_limits()->set_max_elements(limits.max_elements);
+  info->mutable_limits()->set_max_ops(limits.max_ops);
+  for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
+  info->set_no_cuda_reason(engines.no_cuda_reason());
+
+  for (const OpRow& row : kOps) {
+    v1::OpInfo* const op = info->add_ops();
+    op->set_op(ToProto(row.op));
+    op->set_name(std::string(row.name));
+    op->set_summary(std::string(row.summary));
+    for (const DTypeRow& dtype : kDTypes) {
+      if (Supports(row.op, dtype.dtype)) op->add_dtypes(ToProto(dtype.dtype));
+    }
+  }
+  for (const DTypeRow& row : kDTypes) {
+    v1::DTypeInfo* const dtype = info->add_dtypes();
+    dtype->set_dtype(ToProto(row.dtype));
+    dtype->set_name(std::string(row.name));
+    dtype->set_bytes(row.bytes);
+  }
+
+  std::set<EngineKind> seen;  // Pipelines() has each engine's default first
+  for (const PipelineRow& row : Pipelines()) {
+    v1::PipelineInfo* const pipeline = info->add_pipelines();
+    pipeline->set_name(std::string(row.name));
+    pipeline->set_engine(ToProto(row.engine));
+    pipeline->set_summary(std::string(row.summary));
+    pipeline->set_origin(std::string(row.origin));
+    pipeline->set_default_of_engine(seen.insert(row.engine).second);
+    for (const OpRow& op : kOps) pipeline->add_ops(ToProto(op.op));  // the production pipelines take every op and dtype
+    for (const DTypeRow& dtype : kDTypes) pipeline->add_dtypes(ToProto(dtype.dtype));
+  }
+}
+
+}  // namespace reduced

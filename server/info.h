@@ -1,0 +1,18 @@
+// What a server is, has, can do and allows, as GetServerInfo tells it.
+#ifndef REDUCED_SERVER_INFO_H_
+#define REDUCED_SERVER_INFO_H_
+
+#include "absl/time/time.h"
+#include "kernels/engines.h"
+#include "reduced/v1/reduced.pb.h"
+#include "server/options.h"
+
+namespace reduced {
+
+// Fills an empty `info`. Thread-safe; how busy the devices are is as of this call.
+void FillServerInfo(const Engines& engines, const RequestLimits& limits, absl::Duration uptime,
+                    v1::GetServerInfoResponse* info);
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_INFO_H_

@@ -1,0 +1,174 @@
+#include "server/options.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <map>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "server/listener.h"
+
+namespace reduced {
+namespace {
+
+struct Unit {
+  absl::string_view suffix;
+  std::int64_t bytes;
+};
+constexpr Unit kUnits[] = {  // largest first
+    {"TiB", std::int64_t{1} << 40},
+    {"GiB", 1 << 30},
+    {"MiB", 1 << 20},
+    {"KiB", 1 << 10},
+    {"", 1}};
+
+// gRPC holds the size of a message in an int.
+constexpr std::int64_t kMaxMessageBytes = std::numeric_limits<std::int32_t>::max();
+
+constexpr absl::string_view kLogLevels[] = {"trace", "debug", "info", "warning", "error", "critical", "off"};
+
+const ServerOptions& Defaults() {
+  static const auto* const defaults = new ServerOptions;
+  return *defaults;
+}
+
+}  // namespace
+
+bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error) {
+  for (const Unit& unit : kUnits) {
+    if (!absl::EndsWith(text, unit.suffix)) continue;
+    std::int64_t count = 0;
+    if (!absl::SimpleAtoi(text.substr(0, text.size() - unit.suffix.size()), &count) || count < 0) break;
+    if (count > std::numeric_limits<std::int64_t>::max() / unit.bytes) break;
+    size->bytes = count * unit.bytes;
+    return true;
+  }
+  *error = "not a number of bytes: allowed are whole numbers >= 0, optionally with KiB, MiB, GiB or TiB, such as 64MiB";
+  return false;
+}
+
+std::string AbslUnparseFlag(ByteSize size) {
+  for (const Unit& unit : kUnits) {
+    if (size.bytes >= unit.bytes && size.bytes % unit.bytes == 0)
+      return absl::StrCat(size.bytes / unit.bytes, unit.suffix);
+  }
+  return absl::StrCat(size.bytes);
+}
+
+}  // namespace reduced
+
+using reduced::ByteSize;
+using reduced::Defaults;
+
+ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
+          "where to listen, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
+ABSL_FLAG(std::string, ready_file, Defaults().ready_file,
+          "file to write once the server serves, with the bound addresses, one a line; removed at exit; empty: none");
+ABSL_FLAG(ByteSize, max_message_bytes, ByteSize{Defaults().limits.max_message_bytes},
+          "largest request message, in bytes; at most 2147483647");
+ABSL_FLAG(std::int64_t, max_elements, Defaults().limits.max_elements, "largest array, in elements");
+ABSL_FLAG(std::int32_t, max_ops, Defaults().limits.max_ops, "most operations in one request");
+ABSL_FLAG(ByteSize, memory_quota_bytes, ByteSize{Defaults().memory_quota_bytes},
+          "memory of the transport's buffers over all connections, in bytes; at least twice max_message_bytes");
+ABSL_FLAG(std::int32_t, max_concurrent_streams, Defaults().max_concurrent_streams, "calls at once on one connection");
+ABSL_FLAG(std::int32_t, cpu_threads, Defaults().engines.cpu_threads,
+          "threads of the CPU engine; 0: one for each core the process may use");
+ABSL_FLAG(std::int32_t, cpu_lanes, Defaults().engines.cpu_lanes, "reductions at once on the CPU engine");
+ABSL_FLAG(bool, cuda, Defaults().engines.cuda, "use a CUDA device if there is one");
+ABSL_FLAG(std::int32_t, cuda_lanes, Defaults().engines.cuda_lanes, "reductions at once on a CUDA device");
+ABSL_FLAG(ByteSize, chunk_bytes, ByteSize{Defaults().engines.chunk_bytes},
+          "chunk that arrays are copied to a CUDA device in, in bytes, from 64KiB to 1GiB; each lane pins three");
+ABSL_FLAG(std::int32_t, queue_limit, Defaults().engines.queue_limit,
+          "reductions waiting for a lane, for each engine; further ones are refused");
+ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
+          "how long SIGTERM or SIGINT lets running requests finish, such as 10s or 500ms");
+ABSL_FLAG(std::string, log_level, Defaults().log_level,
+          "trace, debug (one line for each request), info, warning, error, critical or off");
+
+namespace reduced {
+
+absl::Status ValidateOptions(const ServerOptions& options) {
+  if (options.listen.empty()) {
+    return absl::InvalidArgumentError("--listen is empty, at least 1 address is needed, such as 127.0.0.1:50051");
+  }
+  for (const std::string& address : options.listen) {
+    const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
+    if (!parsed.ok()) return parsed.status();
+  }
+
+  struct Range {
+    absl::string_view flag;
+    std::int64_t value, low, high;
+  };
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  const Range ranges[] = {
+      {"max_message_bytes", options.limits.max_message_bytes, 1024, kMaxMessageBytes},
+      {"max_elements", options.limits.max_elements, 1, kAny},
+      {"max_ops", options.limits.max_ops, 1, 4096},
+      {"memory_quota_bytes", options.memory_quota_bytes, 2 * options.limits.max_message_bytes, kAny},
+      {"max_concurrent_streams", options.max_concurrent_streams, 1, std::numeric_limits<std::int32_t>::max()},
+      {"cpu_threads", options.engines.cpu_threads, 0, 4096},
+      {"cpu_lanes", options.engines.cpu_lanes, 1, 1024},
+      {"cuda_lanes", options.engines.cuda_lanes, 1, 128},
+      {"chunk_bytes", options.engines.chunk_bytes, 64 << 10, 1 << 30},
+      {"queue_limit", options.engines.queue_limit, 1, 1 << 20},
+  };
+  for (const Range& range : ranges) {
+    if (range.value < range.low || range.value > range.high) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("--%s is %d, allowed are %d to %d", range.flag, range.value, range.low, range.high));
+    }
+  }
+  if (options.drain_timeout < absl::ZeroDuration() || options.drain_timeout > absl::Hours(24)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--drain_timeout is ", absl::FormatDuration(options.drain_timeout), ", allowed are 0 to 24h"));
+  }
+  if (std::find(std::begin(kLogLevels), std::end(kLogLevels), options.log_level) == std::end(kLogLevels)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--log_level is '%s', allowed are %s", absl::CHexEscape(options.log_level), absl::StrJoin(kLogLevels, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ServerOptions> OptionsFromFlags() {
+  ServerOptions options;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.ready_file = absl::GetFlag(FLAGS_ready_file);
+  options.limits.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
+  options.limits.max_elements = absl::GetFlag(FLAGS_max_elements);
+  options.limits.max_ops = absl::GetFlag(FLAGS_max_ops);
+  options.memory_quota_bytes = absl::GetFlag(FLAGS_memory_quota_bytes).bytes;
+  options.max_concurrent_streams = absl::GetFlag(FLAGS_max_concurrent_streams);
+  options.engines.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
+  options.engines.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
+  options.engines.cuda = absl::GetFlag(FLAGS_cuda);
+  options.engines.cuda_lanes = absl::GetFlag(FLAGS_cuda_lanes);
+  options.engines.chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes).bytes;
+  options.engines.queue_limit = absl::GetFlag(FLAGS_queue_limit);
+  options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  options.log_level = absl::GetFlag(FLAGS_log_level);
+  const absl::Status valid = ValidateOptions(options);
+  if (!valid.ok()) return valid;
+  return options;
+}
+
+std::string FlagsHelp() {
+  std::map<absl::string_view, const absl::CommandLineFlag*> ours;  // by name; the libraries' own flags left out
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (absl::EndsWith(flag->Filename(), "server/options.cc")) ours.emplace(name, flag);
+  }
+  std::string help;
+  for (const auto& [name, flag] : ours) {
+    absl::StrAppendFormat(&help, "  --%s=%s\n      %s\n", name, flag->DefaultValue(), flag->Help());
+  }
+  return help;
+}
+
+}  // namespace reduced

@@ -1,0 +1,60 @@
+// What a server can be told: one struct, the flags that fill it (options.cc), and the check that both go through.
+#ifndef REDUCED_SERVER_OPTIONS_H_
+#define REDUCED_SERVER_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "kernels/engines.h"
+
+namespace reduced {
+
+// What one request may ask for; told to clients in GetServerInfo.
+struct RequestLimits {
+  std::int64_t max_message_bytes = 64 << 20;  // of one request message; larger ones are refused by gRPC
+  std::int64_t max_elements = std::int64_t{1} << 40;
+  int max_ops = 32;
+};
+
+struct ServerOptions {
+  // Where to listen: "host:port", "[ipv6]:port" (port 0: the kernel picks one) or "unix:/path". At least one.
+  std::vector<std::string> listen = {"127.0.0.1:50051"};
+  // Written once the server serves, removed when it stops: the bound addresses, one a line. Empty: none.
+  std::string ready_file;
+
+  RequestLimits limits;
+  // Of gRPC's buffers, over all connections; calls beyond it are cancelled. Parsed requests come on top: at most as
+  // much again for what the lanes and their queues hold. At least twice max_message_bytes.
+  std::int64_t memory_quota_bytes = std::int64_t{1} << 30;
+  int max_concurrent_streams = 1024;  // calls at once on one connection; further ones wait at the client
+
+  EngineOptions engines;
+
+  absl::Duration drain_timeout = absl::Seconds(10);  // what still runs after it is cancelled
+  std::string log_level = "info";                    // trace, debug, info, warning, error, critical or off
+};
+
+// OK, or INVALID_ARGUMENT naming the flag, what it has and what is allowed.
+absl::Status ValidateOptions(const ServerOptions& options);
+
+// The options that the flags say, validated. Call after absl::ParseCommandLine.
+absl::StatusOr<ServerOptions> OptionsFromFlags();
+
+// Every flag of the server with its default, for --help.
+std::string FlagsHelp();
+
+// A number of bytes as a flag: a whole number, optionally with KiB, MiB, GiB or TiB ("64MiB").
+struct ByteSize {
+  std::int64_t bytes = 0;
+};
+bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error);
+std::string AbslUnparseFlag(ByteSize size);
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_OPTIONS_H_

@@ -1,0 +1,179 @@
+#include "server/request.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace reduced {
+namespace {
+
+// The proto's enums and the kernels' tables are the same lists under the same numbers: 1, 2, 3... (That their names
+// agree too, the service tests check row by row.)
+template <class Rows, class Number>
+constexpr bool NumberedFromOne(const Rows& rows, Number number) {
+  int expected = 1;
+  for (const auto& row : rows) {
+    if (static_cast<int>(number(row)) != expected++) return false;
+  }
+  return true;
+}
+static_assert(NumberedFromOne(kDTypes, [](const DTypeRow& row) { return row.dtype; }));
+static_assert(NumberedFromOne(kOps, [](const OpRow& row) { return row.op; }));
+static_assert(std::size(kDTypes) + 1 == v1::DType_ARRAYSIZE, "a dtype is missing in reduced.proto or in dtype.h");
+static_assert(std::size(kOps) + 1 == v1::Op_ARRAYSIZE, "an op is missing in reduced.proto or in op.h");
+static_assert(static_cast<int>(EngineKind::kAuto) == v1::ENGINE_AUTO);
+static_assert(static_cast<int>(EngineKind::kCpu) == v1::ENGINE_CPU);
+static_assert(static_cast<int>(EngineKind::kCuda) == v1::ENGINE_CUDA && v1::Engine_MAX == v1::ENGINE_CUDA);
+static_assert(static_cast<int>(NanPolicy::kPropagate) == v1::NAN_POLICY_PROPAGATE);
+static_assert(static_cast<int>(NanPolicy::kOmit) == v1::NAN_POLICY_OMIT && v1::NanPolicy_MAX == v1::NAN_POLICY_OMIT);
+static_assert(static_cast<int>(OverflowPolicy::kError) == v1::OVERFLOW_POLICY_ERROR);
+static_assert(static_cast<int>(OverflowPolicy::kWrap) == v1::OVERFLOW_POLICY_WRAP);
+static_assert(static_cast<int>(OverflowPolicy::kSaturate) == v1::OVERFLOW_POLICY_SATURATE &&
+              v1::OverflowPolicy_MAX == v1::OVERFLOW_POLICY_SATURATE);
+
+// Longer names can't be right, and would not fit in the status that quotes them.
+constexpr std::size_t kMaxPipelineName = 64;
+
+// "sum (1), prod (2), ...": the values of a proto enum that a request may have, but for an unspecified one.
+template <class Enum>
+std::string Allowed() {
+  const google::protobuf::EnumDescriptor& type = *google::protobuf::GetEnumDescriptor<Enum>();
+  std::string list;
+  for (int i = 0; i < type.value_count(); ++i) {
+    if (absl::EndsWith(type.value(i)->name(), "_UNSPECIFIED")) continue;
+    absl::StrAppend(&list, list.empty() ? "" : ", ", type.value(i)->name(), " (", type.value(i)->number(), ")");
+  }
+  return list;
+}
+
+template <class Enum>
+absl::Status Unknown(absl::string_view field, Enum value) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is %d, allowed are %s", field, static_cast<int>(value), Allowed<Enum>()));
+}
+
+// "[2, 3]", with the first dimensions only where there are many.
+std::string ShapeText(const v1::ArraySpec& array) {
+  constexpr int kShown = 8;
+  const int shown = std::min(array.shape_size(), kShown);
+  return absl::StrCat("[", absl::StrJoin(array.shape().begin(), array.shape().begin() + shown, ", "),
+                      shown < array.shape_size() ? absl::StrCat(", ... ", array.shape_size(), " dimensions") : "", "]");
+}
+
+// The number of elements: the product of the dimensions, 1 if there is none.
+absl::StatusOr<std::int64_t> Count(const v1::ArraySpec& array, std::int64_t max_elements) {
+  bool empty = false;
+  for (int i = 0; i < array.shape_size(); ++i) {
+    if (array.shape(i) < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("array.shape[%d] is %d, allowed are 0 and up", i, array.shape(i)));
+    }
+    empty = empty || array.shape(i) == 0;
+  }
+  if (empty) return 0;
+  std::int64_t count = 1;
+  for (const std::int64_t size : array.shape()) {
+    if (__builtin_mul_overflow(count, size, &count)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("array.shape is %s: more elements than 64 bits can count, at most %d are allowed",
+                          ShapeText(array), max_elements));
+    }
+  }
+  if (count > max_elements) {
+    return absl::InvalidArgumentError(absl::StrFormat("array.shape is %s: %d elements, at most %d are allowed",
+                                                      ShapeText(array), count, max_elements));
+  }
+  return count;
+}
+
+absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
+  if (!v1::Engine_IsValid(options.engine())) return Unknown("options.engine", options.engine());
+  if (!v1::Precision_IsValid(options.precision())) return Unknown("options.precision", options.precision());
+  if (!v1::NanPolicy_IsValid(options.nan_policy())) return Unknown("options.nan_policy", options.nan_policy());
+  if (!v1::OverflowPolicy_IsValid(options.overflow_policy())) {
+    return Unknown("options.overflow_policy", options.overflow_policy());
+  }
+  if (options.pipeline().size() > kMaxPipelineName) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("options.pipeline has %d bytes, names of pipelines have at most %d; see GetServerInfo",
+                        options.pipeline().size(), kMaxPipelineName));
+  }
+  spec->engine = static_cast<EngineKind>(options.engine());
+  spec->pipeline = options.pipeline();
+  spec->ddof = options.ddof();
+  if (options.nan_policy() != v1::NAN_POLICY_DEFAULT) spec->nan_policy = static_cast<NanPolicy>(options.nan_policy());
+  if (options.overflow_policy() != v1::OVERFLOW_POLICY_DEFAULT) {
+    spec->overflow_policy = static_cast<OverflowPolicy>(options.overflow_policy());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits) {
+  ParsedRequest parsed;
+  ReduceSpec& spec = parsed.spec;
+
+  const std::optional<DType> dtype = DTypeFromNumber(request.array().dtype());
+  if (!dtype.has_value()) return Unknown("array.dtype", request.array().dtype());
+  spec.dtype = *dtype;
+  const absl::StatusOr<std::int64_t> count = Count(request.array(), limits.max_elements);
+  if (!count.ok()) return count.status();
+  spec.count = *count;
+
+  if (request.ops().empty() || request.ops_size() > limits.max_ops) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("ops has %d operations, allowed are 1 to %d", request.ops_size(), limits.max_ops));
+  }
+  spec.ops.reserve(request.ops_size());
+  for (int i = 0; i < request.ops_size(); ++i) {
+    const std::optional<Op> op = OpFromNumber(request.ops(i));
+    if (!op.has_value()) return Unknown(absl::StrCat("ops[", i, "]"), request.ops(i));
+    spec.ops.push_back(*op);
+  }
+
+  absl::Status status = ParseOptions(request.options(), &spec);
+  if (!status.ok()) return status;
+  status = ValidateSpec(spec);
+  if (!status.ok()) return status;
+
+  if (!request.has_inline_data()) {
+    return absl::InvalidArgumentError("the request has no source of elements, 1 is needed: inline_data");
+  }
+  parsed.data = request.inline_data();
+  const std::int64_t element_bytes = RowOf(spec.dtype).bytes;
+  if (spec.count > std::numeric_limits<std::int64_t>::max() / element_bytes ||
+      spec.count * element_bytes != static_cast<std::int64_t>(parsed.data.size())) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "inline_data has %d bytes, but array.shape %s of %s, %d bytes each, needs exactly %d x %d", parsed.data.size(),
+        ShapeText(request.array()), RowOf(spec.dtype).name, element_bytes, spec.count, element_bytes));
+  }
+  return parsed;
+}
+
+void ToProto(const Value& value, v1::Value* out) {
+  out->set_dtype(ToProto(value.dtype));
+  std::visit(
+      [out](auto x) {
+        using T = decltype(x);
+        if constexpr (std::is_same_v<T, bool>) out->set_b(x);
+        if constexpr (std::is_same_v<T, double>) out->set_f(x);
+        if constexpr (std::is_same_v<T, std::int64_t>) out->set_i(x);
+        if constexpr (std::is_same_v<T, std::uint64_t>) out->set_u(x);
+      },
+      value.value);
+}
+
+}  // namespace reduced

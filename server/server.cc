@@ -1,0 +1,134 @@
+#include "server/server.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "grpc/grpc.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/server_builder.h"
+#include "server/listener.h"
+#include "spdlog/spdlog.h"
+
+namespace reduced {
+namespace {
+
+// After the last reduction: for health watchers to hear of it, and for late answers to leave.
+constexpr absl::Duration kCloseTimeout = absl::Milliseconds(200);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  const absl::Status valid = ValidateOptions(options);
+  if (!valid.ok()) return valid;
+  absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(options.engines);
+  if (!engines.ok()) return engines.status();
+  return Start(options, *std::move(engines));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, std::unique_ptr<Engines> engines) {
+  absl::Status status = ValidateOptions(options);
+  if (!status.ok()) return status;
+  auto server = std::unique_ptr<Server>(new Server(options, std::move(engines)));
+  status = server->Listen();
+  if (status.ok()) status = server->WriteReadyFile();
+  if (!status.ok()) return status;
+  for (const auto& engine : server->engines_->all()) {
+    const DeviceInfo device = engine->info();
+    spdlog::info("engine {}: {} ({}), {} lanes", device.name, device.model, device.details, device.lanes);
+  }
+  if (!server->engines_->no_cuda_reason().empty()) spdlog::info("no CUDA: {}", server->engines_->no_cuda_reason());
+  spdlog::info("reduced {} serves on {}", REDUCED_VERSION, absl::StrJoin(server->addresses_, ", "));
+  return server;
+}
+
+Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines)
+    : options_(options), engines_(std::move(engines)), service_(*engines_, options_.limits) {}
+
+Server::~Server() { Shutdown(absl::ZeroDuration()); }
+
+absl::Status Server::Listen() {
+  // gRPC lets go of a call a moment after its answer has left. If its last user goes in between, its clean-up waits 10
+  // seconds in vain for that call to go: so there is no clean-up, and a server that has drained ends at once.
+  [[maybe_unused]] static const bool kept = (grpc_init(), true);
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service_);
+  builder.SetMaxReceiveMessageSize(static_cast<int>(options_.limits.max_message_bytes));
+  builder.SetResourceQuota(
+      grpc::ResourceQuota("reduced").Resize(static_cast<std::size_t>(options_.memory_quota_bytes)));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.max_concurrent_streams);
+  // Else two servers could bind one port, and each would get some of the connections.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+
+  std::vector<ListenAddress> listen;
+  for (const std::string& text : options_.listen) {
+    listen.push_back(*ParseListenAddress(text));  // ValidateOptions has seen it
+    absl::Status unused = CheckUnixPath(listen.back());
+    if (!unused.ok()) return unused;
+  }
+  std::vector<int> ports(listen.size(), 0);
+  for (std::size_t i = 0; i < listen.size(); ++i) {
+    builder.AddListeningPort(listen[i].text, grpc::InsecureServerCredentials(), &ports[i]);
+  }
+  grpc_ = builder.BuildAndStart();
+  for (std::size_t i = 0; i < listen.size(); ++i) {
+    if (ports[i] <= 0) return WhyNotBound(listen[i]);  // gRPC stops at the first that it can't bind
+    addresses_.push_back(BoundAddress(listen[i], ports[i]));
+  }
+  if (grpc_ == nullptr) return absl::InternalError("gRPC could not start a server");
+  grpc_->GetHealthCheckService()->SetServingStatus(v1::Reduction::service_full_name(), true);
+  return absl::OkStatus();
+}
+
+absl::Status Server::WriteReadyFile() {
+  if (options_.ready_file.empty()) return absl::OkStatus();
+  // Whoever waits for the file sees all of it or nothing.
+  const std::string unfinished = absl::StrCat(options_.ready_file, ".", getpid());
+  {
+    std::ofstream file(unfinished);
+    for (const std::string& address : addresses_) file << address << '\n';
+    file.close();
+    if (file && std::rename(unfinished.c_str(), options_.ready_file.c_str()) == 0) ready_file_written_ = true;
+  }
+  if (ready_file_written_) return absl::OkStatus();
+  const int error = errno;
+  unlink(unfinished.c_str());
+  return absl::FailedPreconditionError(absl::StrFormat("--ready_file: cannot write %s: %s",
+                                                       absl::CHexEscape(options_.ready_file), std::strerror(error)));
+}
+
+void Server::Drain() {
+  grpc_->GetHealthCheckService()->Shutdown();  // NOT_SERVING for every name, for good
+  service_.Drain();
+}
+
+void Server::Shutdown(absl::Duration timeout) {
+  if (grpc_ == nullptr) return;
+  Drain();
+  if (ready_file_written_) unlink(options_.ready_file.c_str());
+  ready_file_written_ = false;
+  if (!service_.AwaitIdle(timeout)) {
+    spdlog::warn("reductions still ran after {}: they are cancelled", absl::FormatDuration(timeout));
+  }
+  grpc_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout));
+  grpc_->Wait();
+  grpc_.reset();
+  spdlog::info("reduced stopped");
+}
+
+}  // namespace reduced

@@ -1,0 +1,64 @@
+// A whole server in one object: engines, service, listeners, health. What main() runs, and what tests start in-process.
+//
+//   1. Start: checks the options, starts the engines, binds every address, serves, says so in the health service,
+//   writes
+//      the ready file.
+//   2. Drain: health says NOT_SERVING, new reductions are refused with UNAVAILABLE, what runs goes on.
+//   3. Shutdown: drains, waits for what runs, cancels what still does after the timeout, closes the listeners, removes
+//      the ready file.
+//
+// Besides reduced.v1.Reduction a server has grpc.health.v1.Health (for "" and "reduced.v1.Reduction") and reflection.
+// Connections are neither encrypted nor authenticated.
+#ifndef REDUCED_SERVER_SERVER_H_
+#define REDUCED_SERVER_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/server.h"
+#include "kernels/engines.h"
+#include "server/options.h"
+#include "server/service.h"
+
+namespace reduced {
+
+// Thread-safe, but for Shutdown: one thread calls it, and then nobody calls Drain any more.
+class Server {
+ public:
+  // INVALID_ARGUMENT: an option. FAILED_PRECONDITION: an address that can't be bound, a ready file that can't be
+  // written. Else what Engines::Start says.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
+  // With engines that are already there; options.engines is left alone.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, std::unique_ptr<Engines> engines);
+
+  ~Server();  // Shutdown with no time to wait, if it wasn't yet
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Where it listens, in the order and spelling of options.listen, with the ports that were bound.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  const Engines& engines() const { return *engines_; }
+
+  void Drain();
+  void Shutdown(absl::Duration timeout);
+
+ private:
+  Server(const ServerOptions& options, std::unique_ptr<Engines> engines);
+  absl::Status Listen();
+  absl::Status WriteReadyFile();
+
+  // Destroyed in reverse: gRPC ends its calls before the service and the engines that they use go.
+  const ServerOptions options_;
+  const std::unique_ptr<Engines> engines_;
+  ReductionService service_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::vector<std::string> addresses_;
+  bool ready_file_written_ = false;
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_SERVER_H_

@@ -1,0 +1,262 @@
+// The CUDA pipeline against the two things it is measured by, in one process: the fastest plain read of the same memory
+// (the roofline) and CUB. Device-resident random data; launches back to back, timed by events, best mean of several
+// rounds.
+//
+//   bench_cuda           sums against CUB by size; every kind of op against the roofline at 4 GiB
+//   bench_cuda --sweep   time by grid size, the measurement behind GridBlocks() in pipelines/single_pass.cu
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cub/device/device_reduce.cuh>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/pipeline.h"
+#include "kernels/spec.h"
+
+namespace reduced {
+namespace {
+
+#define CHECK_CUDA(call)                                                                             \
+  do {                                                                                               \
+    if (const cudaError_t error = (call); error != cudaSuccess) {                                    \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error)); \
+      std::exit(1);                                                                                  \
+    }                                                                                                \
+  } while (false)
+
+constexpr std::int64_t kKiB = std::int64_t{1} << 10;
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+bool failed = false;
+
+// Random bits; for floats, random values in [-1, 1).
+template <class T>
+__global__ void Fill(T* data, std::int64_t count) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    std::uint64_t z = static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15u + 0x1234567;  // splitmix64
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    const double unit = static_cast<double>(static_cast<std::int64_t>(z)) * 0x1p-63;
+    if constexpr (std::is_floating_point_v<T>) {
+      data[i] = static_cast<T>(unit);
+    } else if constexpr (std::is_same_v<T, Half>) {
+      data[i].bits = __half_as_ushort(__float2half(static_cast<float>(unit)));
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
+      data[i].bits = static_cast<std::uint16_t>(__float_as_uint(static_cast<float>(unit)) >> 16);
+    } else if constexpr (std::is_same_v<T, Bool>) {
+      data[i].byte = z & 1;
+    } else {
+      data[i] = static_cast<T>(z);
+    }
+  }
+}
+
+// Reads everything, keeps almost nothing: what the memory allows.
+template <int kInFlight>
+__global__ void __launch_bounds__(512) ReadAll(const uint4* data, std::int64_t vectors, unsigned* sink) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  unsigned seen = 0;
+  std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; v + (kInFlight - 1) * threads < vectors; v += kInFlight * threads) {
+    uint4 loaded[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) loaded[i] = __ldcs(data + v + i * threads);
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) seen ^= loaded[i].x ^ loaded[i].y ^ loaded[i].z ^ loaded[i].w;
+  }
+  for (; v < vectors; v += threads) seen ^= __ldcs(data + v).x;
+  if (seen == 0x9e3779b9) *sink = seen;  // keeps the loads
+}
+
+class Bench {
+ public:
+  Bench() {
+    CHECK_CUDA(cudaGetDeviceProperties(&properties_, 0));
+    CHECK_CUDA(cudaMalloc(&data_, kBytes + kMiB));
+    CHECK_CUDA(cudaMalloc(&scratch_, kScratchBytes));
+    CHECK_CUDA(cudaMemset(scratch_, 0, kScratchBytes));
+    CHECK_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&out_), sizeof(Partial), cudaHostAllocMapped));
+    CHECK_CUDA(cudaEventCreate(&begin_));
+    CHECK_CUDA(cudaEventCreate(&end_));
+    std::printf("%s, %d multiprocessors\n", properties_.name, properties_.multiProcessorCount);
+  }
+
+  // Microseconds of one call of `enqueue`, out of as many back to back as take about a millisecond.
+  template <class Enqueue>
+  double Time(std::int64_t bytes, Enqueue enqueue) {
+    const int repeats = static_cast<int>(std::clamp<std::int64_t>(4 * kGiB / std::max<std::int64_t>(bytes, 1), 5, 200));
+    for (int i = 0; i < 3; ++i) enqueue();
+    double best = 1e30;
+    for (int round = 0; round < 5; ++round) {
+      CHECK_CUDA(cudaEventRecord(begin_));
+      for (int i = 0; i < repeats; ++i) enqueue();
+      CHECK_CUDA(cudaEventRecord(end_));
+      CHECK_CUDA(cudaEventSynchronize(end_));
+      float millis = 0;
+      CHECK_CUDA(cudaEventElapsedTime(&millis, begin_, end_));
+      best = std::min(best, 1e3 * millis / repeats);
+    }
+    return best;
+  }
+
+  double TimePipeline(DType dtype, const std::vector<Op>& ops, std::int64_t bytes, std::int64_t offset = 0,
+                      int grid_blocks = 0) {
+    ReduceSpec spec{.dtype = dtype, .count = bytes / RowOf(dtype).bytes, .ops = ops};
+    std::memset(static_cast<void*>(out_), 0xa5, sizeof(Partial));
+    const Launch launch{.dtype = dtype,
+                        .accumulators = AccumulatorsFor(spec),
+                        .data = data_ + offset,
+                        .count = spec.count,
+                        .scratch = scratch_,
+                        .out = out_,
+                        .multiprocessors = properties_.multiProcessorCount,
+                        .clusters = properties_.major >= 9,
+                        .grid_blocks = grid_blocks};
+    const double us = Time(bytes, [&] { CHECK_CUDA(LaunchSinglePass(launch)); });
+    if (out_->count != spec.count) {
+      std::printf("WRONG: the pipeline did not write its result\n");
+      failed = true;
+    }
+    return us;
+  }
+
+  template <class T>
+  void FillWith() {
+    Fill<<<4096, 256>>>(reinterpret_cast<T*>(data_), static_cast<std::int64_t>((kBytes + kMiB) / sizeof(T)));
+    CHECK_CUDA(cudaDeviceSynchronize());
+  }
+
+  // The fastest plain read of 4 GiB, GB/s.
+  double MeasureRoofline() {
+    const auto* const vectors = reinterpret_cast<const uint4*>(data_);
+    double best = 1e30;
+    for (const int per_multiprocessor : {4, 8, 16, 32}) {
+      const int blocks = per_multiprocessor * properties_.multiProcessorCount;
+      auto* const sink = static_cast<unsigned*>(scratch_) + 1000;
+      best = std::min(best, Time(kBytes, [&] { ReadAll<4><<<blocks, 512>>>(vectors, kBytes / 16, sink); }));
+      best = std::min(best, Time(kBytes, [&] { ReadAll<8><<<blocks, 512>>>(vectors, kBytes / 16, sink); }));
+    }
+    CHECK_CUDA(cudaGetLastError());
+    CHECK_CUDA(cudaMemset(scratch_, 0, kScratchBytes));
+    roofline_ = kBytes / best / 1e3;
+    std::printf("roofline: reads %.0f GB/s (4 GiB in %.1f us)\n", roofline_, best);
+    return best;
+  }
+
+  template <class T>
+  void AgainstCub() {
+    FillWith<T>();
+    const DType dtype = kDTypeOf<T>;
+    T* cub_out = nullptr;
+    void* cub_scratch = nullptr;
+    std::size_t cub_bytes = 0;
+    const auto* const data = reinterpret_cast<const T*>(data_);
+    CHECK_CUDA(cub::DeviceReduce::Sum(nullptr, cub_bytes, data, cub_out, kBytes / std::int64_t{sizeof(T)}));
+    CHECK_CUDA(cudaMalloc(&cub_scratch, cub_bytes + kMiB));
+    CHECK_CUDA(cudaMalloc(&cub_out, sizeof(T)));
+    for (const std::int64_t bytes :
+         {4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, kGiB, 4 * kGiB}) {
+      const std::int64_t count = bytes / std::int64_t{sizeof(T)};
+      std::size_t room = cub_bytes + kMiB;
+      const double cub =
+          Time(bytes, [&] { CHECK_CUDA(cub::DeviceReduce::Sum(cub_scratch, room, data, cub_out, count)); });
+      const double ours = TimePipeline(dtype, {Op::kSum}, bytes);
+      T theirs;
+      CHECK_CUDA(cudaMemcpy(&theirs, cub_out, sizeof(T), cudaMemcpyDeviceToHost));
+      bool agrees = true;
+      if constexpr (std::is_integral_v<T>) {
+        agrees = static_cast<T>(out_->int_sum) == theirs;
+      } else {
+        agrees = std::abs(out_->float_sum - static_cast<double>(theirs)) <=
+                 1e-2 * std::sqrt(static_cast<double>(count)) + 1e-6;
+      }
+      if (!agrees) failed = true;
+      std::printf("%-4s sum %9lld KiB   %9.2f us %7.0f GB/s %5.3f of roofline   CUB %9.2f us   %5.2fx%s\n",
+                  std::string(RowOf(dtype).name).c_str(), static_cast<long long>(bytes / kKiB), ours,
+                  bytes / ours / 1e3, bytes / ours / 1e3 / roofline_, cub, cub / ours, agrees ? "" : "  WRONG");
+    }
+    CHECK_CUDA(cudaFree(cub_scratch));
+    CHECK_CUDA(cudaFree(cub_out));
+  }
+
+  template <class T>
+  void AgainstRoofline() {
+    FillWith<T>();
+    const DType dtype = kDTypeOf<T>;
+    const auto row = [&](const char* name, const std::vector<Op>& ops, std::int64_t offset = 0) {
+      const double us = TimePipeline(dtype, ops, kBytes, offset);
+      std::printf("%-4s %-22s %9.1f us %7.0f GB/s %5.3f of roofline\n", std::string(RowOf(dtype).name).c_str(), name,
+                  us, kBytes / us / 1e3, kBytes / us / 1e3 / roofline_);
+    };
+    row("sum", {Op::kSum});
+    row("sum, 1 element off", {Op::kSum}, sizeof(T));
+    row("min max argmin argmax", {Op::kMin});
+    row("var", {Op::kVar});
+    row("l2", {Op::kL2});
+    row("prod", {Op::kProd});
+    row("describe",
+        {Op::kNanCount, Op::kMin, Op::kMax, Op::kArgmin, Op::kArgmax, Op::kSum, Op::kMean, Op::kVar, Op::kL2});
+  }
+
+  void Sweep() {
+    FillWith<float>();
+    for (const std::int64_t bytes : {64 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, kGiB, 4 * kGiB}) {
+      std::printf("f32 sum %9lld KiB:", static_cast<long long>(bytes / kKiB));
+      for (const int blocks : {33, 66, 132, 264, 528, 1056, 2112}) {
+        std::printf("  %d: %.2f us", blocks, TimePipeline(DType::kF32, {Op::kSum}, bytes, 0, blocks));
+      }
+      std::printf("\n");
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kBytes = 4 * kGiB;
+
+  cudaDeviceProp properties_{};
+  unsigned char* data_ = nullptr;
+  void* scratch_ = nullptr;
+  Partial* out_ = nullptr;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+  double roofline_ = 0;
+};
+
+}  // namespace
+}  // namespace reduced
+
+int main(int argc, char** argv) {
+  using reduced::BFloat16;
+  using reduced::Half;
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("SKIPPED: no CUDA device\n");
+    return 0;
+  }
+  reduced::Bench bench;
+  if (argc > 1 && std::strcmp(argv[1], "--sweep") == 0) {
+    bench.Sweep();
+    return 0;
+  }
+  bench.FillWith<float>();
+  bench.MeasureRoofline();
+  bench.AgainstRoofline<std::int8_t>();
+  bench.AgainstRoofline<Half>();
+  bench.AgainstRoofline<BFloat16>();
+  bench.AgainstRoofline<std::int32_t>();
+  bench.AgainstRoofline<std::int64_t>();
+  bench.AgainstRoofline<float>();
+  bench.AgainstRoofline<double>();
+  bench.AgainstCub<double>();
+  bench.AgainstCub<std::int64_t>();
+  bench.AgainstCub<std::int32_t>();
+  bench.AgainstCub<float>();
+  return reduced::failed ? 1 : 0;
+}

@@ -1,0 +1,68 @@
+// Arrays that lie in device memory. Built with CUDA only.
+#include <algorithm>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/contract/device_array.h"
+#include "tests/contract/engine_fixture.h"
+#include "tests/support/data.h"
+#include "tests/support/oracle.h"
+
+namespace reduced::test {
+namespace {
+
+class EngineDeviceMemory : public EngineTest<KindAndDType> {
+ protected:
+  DType dtype() const { return std::get<DType>(GetParam()); }
+
+  // All ops on a copy in device memory; the memory is as it was afterwards.
+  void Check(DataKind kind, std::int64_t count, std::size_t misalignment, NanPolicy policy) {
+    const Bytes array = MakeData(kind, dtype(), count, 4);
+    DeviceArray device(array.size(), misalignment);
+    ASSERT_NE(device.data(), nullptr);
+    device.Write(0, array.data(), array.size());
+    const Bytes before = device.Read();
+    ReduceSpec spec = Spec(dtype(), count);
+    spec.nan_policy = policy;
+    const absl::StatusOr<EngineResult> result =
+        ReduceAndWait(engine(), {.spec = spec, .array = {device.data(), MemorySpace::kDevice}});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    EXPECT_FALSE(result->timing.host_to_device_us.has_value());
+    CheckAnswers(Study(dtype(), array.data(), count), spec, result->partial);
+    EXPECT_EQ(device.Read(), before) << "the array or what surrounds it was written to";
+  }
+};
+
+TEST_P(EngineDeviceMemory, EverySize) {
+  std::vector<std::int64_t> counts = {255,  256,  257,    511,    512,    513,     1023,      1024,      1025,     4095,
+                                      4096, 4097, 65'535, 65'537, 99'991, 262'145, 1'000'007, 4'194'304, 4'194'305};
+  for (std::int64_t count = 0; count < 70; ++count) counts.push_back(count);
+  for (const std::int64_t count : counts) {
+    for (const DataKind kind : {DataKind::kFull, DataKind::kUniform, DataKind::kSomeNan, DataKind::kFarFromZero}) {
+      const DataKindRow& row = kDataKinds[static_cast<int>(kind)];
+      if (!Applies(row, dtype()) || (count > 300'000 && kind != DataKind::kUniform)) continue;
+      SCOPED_TRACE(std::string(row.name));
+      Check(kind, count, 0, count % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(EngineDeviceMemory, AnyByteAddress) {
+  for (const std::int64_t count : {1, 2, 3, 17, 64, 1025, 70'001}) {
+    for (std::size_t misalignment = 0; misalignment < 18; ++misalignment) {
+      SCOPED_TRACE(misalignment);
+      Check(DataKind::kUniform, count, misalignment, NanPolicy::kPropagate);
+      if (RowOf(dtype()).is_float) Check(DataKind::kSomeNan, count, misalignment, NanPolicy::kOmit);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Only on the engine that has device memory.
+INSTANTIATE_TEST_SUITE_P(Cuda, EngineDeviceMemory,
+                         ::testing::Combine(::testing::Values(EngineKind::kCuda), ::testing::ValuesIn(AllDTypes())),
+                         NameOfDType);
+
+}  // namespace
+}  // namespace reduced::test

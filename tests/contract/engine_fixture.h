@@ -1,0 +1,117 @@
+// The engine that a test of the contract runs on, by the test's parameter: EngineKind, or EngineKind and DType.
+#ifndef REDUCED_TESTS_CONTRACT_ENGINE_FIXTURE_H_
+#define REDUCED_TESTS_CONTRACT_ENGINE_FIXTURE_H_
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "gtest/gtest.h"
+#include "kernels/engines.h"
+#include "tests/support/runs.h"
+
+namespace reduced::test {
+
+using KindAndDType = std::tuple<EngineKind, DType>;
+
+inline EngineKind KindOf(EngineKind kind) { return kind; }
+inline EngineKind KindOf(const KindAndDType& param) { return std::get<EngineKind>(param); }
+
+// An engine of that kind with those options. Null if this build or machine has no CUDA: then the test is skipped, or
+// fails if the environment variable REDUCED_REQUIRE_GPU is set; the caller returns.
+struct Started {
+  std::unique_ptr<Engines> owner;
+  Engine* engine = nullptr;
+};
+inline Started StartEngine(EngineKind kind, EngineOptions options, std::string* why_not) {
+  options.cuda = kind == EngineKind::kCuda;
+  absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(options);
+  if (!engines.ok()) {
+    *why_not = engines.status().ToString();
+    return {};
+  }
+  const absl::StatusOr<Engine*> engine = (*engines)->Get(kind);
+  if (!engine.ok()) {
+    *why_not = (*engines)->no_cuda_reason();
+    return {};
+  }
+  return {*std::move(engines), *engine};
+}
+
+template <class Param>
+class EngineTest : public ::testing::TestWithParam<Param> {
+ protected:
+  // Chunks far smaller than the default, so that arrays of the usual test sizes span several.
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.chunk_bytes = 16 << 10;
+    return options;
+  }
+
+  void SetUp() override {
+    if (shared_.engine == nullptr && why_not_.empty()) shared_ = StartEngine(kind(), Options(), &why_not_);
+    if (shared_.engine != nullptr) return;
+    if (kind() == EngineKind::kCpu || std::getenv("REDUCED_REQUIRE_GPU") != nullptr) {
+      FAIL() << "no engine: " << why_not_;
+    }
+    GTEST_SKIP() << "no CUDA engine: " << why_not_;
+  }
+  static void TearDownTestSuite() {
+    shared_ = {};
+    why_not_.clear();
+  }
+
+  EngineKind kind() const { return KindOf(this->GetParam()); }
+  // The suite's engine, with Options().
+  Engine& engine() const { return *shared_.engine; }
+  // One of this test's own. Only called where the suite's engine started.
+  Started StartOwn(const EngineOptions& options) const {
+    std::string why_not;
+    Started started = StartEngine(kind(), options, &why_not);
+    EXPECT_NE(started.engine, nullptr) << why_not;
+    return started;
+  }
+
+  ReduceSpec Spec(DType dtype, std::int64_t count) const {
+    ReduceSpec spec;
+    spec.dtype = dtype;
+    spec.count = count;
+    spec.ops = OpsOf(dtype);
+    spec.engine = kind();
+    return spec;
+  }
+
+ private:
+  static inline Started shared_;
+  static inline std::string why_not_;  // why there is none
+};
+
+inline std::string NameOfKind(const ::testing::TestParamInfo<EngineKind>& info) {
+  return std::string(NameOf(info.param));
+}
+inline std::string NameOfDType(const ::testing::TestParamInfo<KindAndDType>& info) {
+  return std::string(RowOf(std::get<DType>(info.param)).name);
+}
+
+inline std::vector<DType> AllDTypes() {
+  std::vector<DType> dtypes;
+  for (const DTypeRow& row : kDTypes) dtypes.push_back(row.dtype);
+  return dtypes;
+}
+
+}  // namespace reduced::test
+
+// The suite on both engines: ctest picks one by the prefix.
+#define REDUCED_INSTANTIATE_BY_KIND(suite)                                               \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::Values(EngineKind::kCpu), NameOfKind); \
+  INSTANTIATE_TEST_SUITE_P(Cuda, suite, ::testing::Values(EngineKind::kCuda), NameOfKind)
+#define REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(suite)                                                                   \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite,                                                                                 \
+                           ::testing::Combine(::testing::Values(EngineKind::kCpu), ::testing::ValuesIn(AllDTypes())),  \
+                           NameOfDType);                                                                               \
+  INSTANTIATE_TEST_SUITE_P(Cuda, suite,                                                                                \
+                           ::testing::Combine(::testing::Values(EngineKind::kCuda), ::testing::ValuesIn(AllDTypes())), \
+                           NameOfDType)
+
+#endif  // REDUCED_TESTS_CONTRACT_ENGINE_FIXTURE_H_

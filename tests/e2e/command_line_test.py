@@ -1,0 +1,185 @@
+"""How reducectl is told things, and how it shows answers."""
+
+import json
+import re
+import subprocess
+import unittest
+
+import harness
+from harness import DATA, np
+
+
+class OptionsTest(harness.ServedTest):
+    def test_common_options_before_and_after_the_command(self):
+        nowhere = "unix:/does/not/exist"
+        for arguments in (
+            ("--server", self.server.tcp, "--json", "--timeout", "20s", "ops"),
+            ("ops", "--server", self.server.tcp, "--json", "--timeout", "20s"),
+            ("--json", "ops", f"--server={self.server.tcp}"),
+        ):
+            run = self.run_reducectl(*arguments, server=nowhere)
+            self.assertEqual(run.returncode, 0, run.stderr.decode())
+            self.assertEqual(json.loads(run.stdout.splitlines()[0])["op"], "sum")
+
+    def test_server_from_the_environment(self):
+        for address in (self.server.tcp, self.server.unix):
+            (info,) = self.answers("info", server=address)
+            self.assertEqual(info["server"], address)
+
+    def test_help_and_version(self):
+        run = self.run_reducectl("--help")
+        self.assertEqual(run.returncode, 0)
+        for word in (b"reduce", b"info", b"ops", b"pipelines", b"--server", b"REDUCED_SERVER", b"Exit codes:"):
+            self.assertIn(word, run.stdout)
+        self.assertEqual(self.run_reducectl("reduce", "--help").returncode, 0)
+        self.assertRegex(self.run_reducectl("--version").stdout, rb"\A\d+\.\d+\.\d+\n\Z")
+
+    def test_ops_can_be_repeated_and_come_before_files(self):
+        (answer,) = self.answers("reduce", "--op", "sum,max", "--op", "argmax", DATA / "co2.npy", "--nan", "omit")
+        self.assertEqual(list(answer["results"]), ["sum", "max", "argmax"])
+
+    def test_files_named_like_commands_or_options(self):
+        array = np.arange(5)
+        for name in ("info", "--json"):
+            path = self.folder / name
+            path.write_bytes(self.save(array).read_bytes())
+            run = subprocess.run(
+                harness.command("--json", "reduce", "--op", "sum", "--", name),
+                cwd=self.folder,
+                capture_output=True,
+                timeout=harness.DEADLINE_S,
+                env=harness.environment(self.server.unix),
+                check=False,
+            )
+            self.assertEqual(run.returncode, 0, run.stderr.decode())
+            self.assertEqual(json.loads(run.stdout)["results"], {"sum": 10})
+
+
+class StandardInputTest(harness.ServedTest):
+    def test_each_format(self):
+        array = np.arange(1000, dtype="i2")
+        npy = self.save(array).read_bytes()
+        for stdin, arguments in (
+            (npy, ()),
+            (npy, ("--format", "npy")),
+            (array.tobytes(), ("--dtype", "i16")),
+            (b"xyz" + array.tobytes(), ("--dtype", "i16", "--offset", "3", "--shape", "10,100")),
+            (npy, ("--format", "raw", "--dtype", "i16", "--offset", len(npy) - 2000)),
+        ):
+            answer = self.reduce("-", "sum", *arguments, stdin=stdin)
+            self.assertEqual((answer["source"], answer["dtype"], answer["results"]["sum"]), ("-", "i16", 499500))
+        text = "\n".join(map(str, array)).encode()
+        for arguments in (("--format", "csv"), ("--column", "0")):
+            self.assertEqual(self.reduce("-", "sum", *arguments, stdin=text)["results"]["sum"], 499500.0)
+
+
+class JsonTest(harness.ServedTest):
+    def test_one_object_a_line(self):
+        paths = [self.save(np.arange(n, dtype="u1"), f"{n}.npy") for n in (3, 5)]
+        answers = self.answers("reduce", *paths, "--op", "sum,argmax", "--engine", "cpu")
+        self.assertEqual([answer["source"] for answer in answers], [str(path) for path in paths])
+        self.assertEqual([answer["results"] for answer in answers], [{"sum": 3, "argmax": 2}, {"sum": 10, "argmax": 4}])
+        for answer in answers:
+            self.assertEqual(
+                list(answer),
+                ["source", "dtype", "count", "results", "engine", "device", "pipeline", "precision", "reason"]
+                + ["timing_us", "bytes"],
+            )
+            self.assertEqual((answer["dtype"], answer["precision"], answer["bytes"]), ("u8", "f64", answer["count"]))
+            self.assertTrue(answer["pipeline"])
+            timing = answer["timing_us"]
+            self.assertGreaterEqual(timing["round_trip"], timing["total"])
+            self.assertGreaterEqual(timing["total"], timing["kernel"])
+            # Nothing was copied anywhere.
+            self.assertFalse({"host_copy", "host_to_device", "device_to_host"} & set(timing))
+
+    def test_odd_file_names(self):
+        path = self.save(np.ones(1), 'quote" and \N{SNOWMAN}.npy')
+        self.assertEqual(self.reduce(path, "sum")["source"], str(path))
+
+    def test_info_ops_and_pipelines(self):
+        (info,) = self.answers("info")
+        self.assertRegex(info["version"], r"\A\d+\.\d+\.\d+\Z")
+        self.assertGreaterEqual(info["uptime_s"], 0)
+        self.assertEqual(set(info["limits"]), {"max_message_bytes", "max_elements", "max_ops"})
+        self.assertEqual(len(info["dtypes"]), 13)
+        cpu = next(device for device in info["devices"] if device["name"] == "cpu")
+        self.assertGreater(cpu["host_gb_per_s"], 0)
+        ops = {op["op"]: op for op in self.answers("ops")}
+        self.assertEqual(len(ops), 19)
+        self.assertEqual(ops["sum"]["dtypes"], info["dtypes"])
+        self.assertNotIn("f32", ops["bit_xor"]["dtypes"])
+        pipelines = self.answers("pipelines")
+        self.assertTrue(any(row["engine"] == "cpu" and row["default_of_engine"] for row in pipelines))
+        for row in pipelines:
+            self.assertTrue(row["pipeline"] and row["summary"] and row["origin"] and row["ops"] and row["dtypes"])
+
+
+class TableTest(harness.ServedTest):
+    def text(self, *arguments):
+        run = self.run_reducectl(*arguments)
+        self.assertEqual((run.returncode, run.stderr), (0, b""))
+        return run.stdout.decode()
+
+    def test_reduce(self):
+        path = self.save(np.arange(12, dtype="i8").reshape(3, 4))
+        lines = self.text("reduce", path, "--op", "sum,mean").splitlines()
+        self.assertEqual(lines[0], f"{path}: i64 (3, 4), 96 bytes")
+        self.assertRegex(lines[1], r"\A  sum +66\Z")
+        self.assertRegex(lines[2], r"\A  mean +5\.5\Z")
+        self.assertRegex(lines[3], r"\A  ran on +\S+, pipeline \S+, precision f64: .+")
+        self.assertRegex(lines[4], r"\A  time +.*kernel [\d.]+ us.*total [\d.]+ us.*; round trip [\d.]+ .?s\Z")
+        self.assertEqual(len(lines), 5)
+
+    def test_info_ops_and_pipelines(self):
+        info = self.text("info")
+        for pattern in (r"^server +unix:\S+, version \S+, up \d", r"^limits +\S+ MiB a message", r"^cpu ", r"calibration: "):
+            self.assertTrue(re.search(pattern, info, re.MULTILINE), info)
+        self.assertRegex(self.text("ops"), r"(?m)^bit_and .*bool,i8,i16,i32,i64,u8,u16,u32,u64$")
+        self.assertRegex(self.text("pipelines"), r"(?m)^\S+ +cpu \(default\) ")
+
+
+class CompletionTest(harness.ServedTest):
+    def complete(self, *words):
+        """What bash offers for the last of the words."""
+        script = """
+            set -euo pipefail
+            source /dev/stdin < <("$1" completion bash)
+            shift
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+            _reducectl
+            printf '%s\\n' "${COMPREPLY[@]}"
+        """
+        run = subprocess.run(
+            ["bash", "-c", script, "bash", *harness.command(), "reducectl", *words],
+            capture_output=True,
+            timeout=harness.DEADLINE_S,
+            cwd=DATA,
+            check=False,
+        )
+        self.assertEqual((run.returncode, run.stderr), (0, b""), words)
+        return run.stdout.decode().split()
+
+    def test_completes(self):
+        for words, offered in (
+            (("",), ["reduce", "info", "ops", "pipelines", "completion"]),
+            (("re",), ["reduce"]),
+            (("--server", "host:1", "pipe"), ["pipelines"]),
+            (("--ser",), ["--server"]),
+            (("ops", "--js"), ["--json"]),
+            (("reduce", "--engine", "c"), ["cpu", "cuda"]),
+            (("reduce", "--op", "arg"), ["argmin", "argmax"]),
+            (("reduce", "--op", "sum,arg"), ["sum,argmin", "sum,argmax"]),
+            (("reduce", "--nan", ""), ["propagate", "omit"]),
+            (("reduce", "--dt"), ["--dtype"]),
+            (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
+            (("reduce", "co2.n"), ["co2.npy"]),
+            (("reduce", "--ddof", ""), []),
+            (("completion", ""), ["bash"]),
+        ):
+            with self.subTest(words=words):
+                self.assertEqual(self.complete(*words), offered)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,160 @@
+"""Bad input of every kind: the exit code, and a message that says what, got, allowed."""
+
+import io
+import pathlib
+import subprocess
+import unittest
+
+import harness
+from harness import DATA, np
+
+USAGE, CONNECTION, SERVER, DATA_ERROR = 2, 3, 4, 5
+
+
+class UsageTest(harness.ServedTest):
+    def test_command_line(self):
+        npy = DATA / "co2.npy"
+        for arguments, messages in (
+            ((), ["subcommand"]),
+            (("shrink",), ["shrink"]),
+            (("reduce",), ["FILE"]),
+            (("reduce", npy, "--op", "sum,median"), ['"median"', "allowed: sum, prod, "]),
+            (("reduce", npy, "--engine", "tpu"), ['"tpu"', "allowed: auto, cpu, cuda"]),
+            (("reduce", npy, "--nan", "skip"), ['"skip"', "allowed: propagate, omit"]),
+            (("reduce", npy, "--overflow", "clamp"), ['"clamp"', "allowed: error, wrap, saturate"]),
+            (("reduce", npy, "--dtype", "float"), ['"float"', "allowed: bool, i8, "]),
+            (("reduce", npy, "--ddof", "-1"), ["--ddof"]),
+            (("reduce", npy, "--ddof", "one"), ["--ddof"]),
+            (("reduce", npy, "--offset", "8"), ["--dtype"]),
+            (("reduce", npy, "--dtype", "u8", "--shape", "2,-1"), ['"2,-1" is not a shape']),
+            (("reduce", npy, "--format", "raw"), ["--dtype"]),
+            (("reduce", npy, "--format", "npy", "--dtype", "u8"), ["--dtype"]),
+            (("reduce", npy, "--timeout", "5"), ['"5" is not a positive duration']),
+            (("reduce", npy, "--timeout=-5s"), ['"-5s" is not a positive duration']),
+            (("info", "--server", "nowhere"), ['"nowhere" is not a server address', "host:port"]),
+            (("completion", "fish"), ['"fish"', "allowed: bash"]),
+        ):
+            with self.subTest(arguments=arguments):
+                self.check_failure(USAGE, messages, *arguments)
+
+
+class ConnectionTest(harness.ServedTest):
+    def test_nobody_answers(self):
+        for server, reason in (("unix:/does/not/exist", "no such file or directory"), ("127.0.0.1:1", "connection refused")):
+            for arguments in (("info",), ("ops",), ("pipelines",), ("reduce", DATA / "co2.npy")):
+                with self.subTest(server=server, command=arguments[0]):
+                    messages = [f"no reduced server answers at {server} ({reason})", "start one with `reduced`", "--server"]
+                    self.check_failure(CONNECTION, messages, *arguments, server=server)
+
+
+class ServerErrorTest(harness.ServedTest):
+    flags = ("--max_message_bytes=1MiB",)
+
+    def test_refusals(self):
+        floats, empty = self.save(np.ones(3), "floats.npy"), self.save(np.ones(0), "empty.npy")
+        for arguments, messages in (
+            ((floats, "--op", "bit_and"), ["bit_and", "f64", "INVALID_ARGUMENT"]),
+            ((floats, "--op", "sum", "--pipeline", "magic"), ["magic", "INVALID_ARGUMENT"]),
+            ((empty, "--op", "min"), ["min", "INVALID_ARGUMENT"]),
+            ((empty, "--op", "argmax"), ["argmax", "INVALID_ARGUMENT"]),
+        ):
+            with self.subTest(arguments=arguments):
+                self.check_failure(SERVER, messages, "reduce", *arguments)
+
+    def test_too_large_a_request(self):
+        path = self.save(np.zeros(2 << 20, dtype="u1"))
+        self.check_failure(SERVER, [str(1 << 20), "RESOURCE_EXHAUSTED"], "reduce", path, "--op", "sum")
+        self.assertEqual(self.reduce(self.save(np.ones(1000)), "sum")["results"]["sum"], 1000)
+
+    def test_cuda_where_there_is_none(self):
+        (info,) = self.answers("info")
+        if any(device["engine"] == "cuda" for device in info["devices"]):
+            self.skipTest("there is a CUDA device here")
+        self.assertTrue(info["no_cuda_reason"])
+        messages = ["cuda", info["no_cuda_reason"], "FAILED_PRECONDITION"]
+        self.check_failure(SERVER, messages, "reduce", DATA / "co2.npy", "--engine", "cuda")
+
+    def test_other_inputs_are_still_answered(self):
+        good, empty = self.save(np.ones(3), "good.npy"), self.save(np.ones(0), "empty.npy")
+        run = self.run_reducectl("reduce", good, empty, self.folder / "missing.npy", good, "--op", "min", "--json")
+        self.assertEqual(run.returncode, SERVER)  # of the first failure
+        self.assertEqual(run.stdout.count(b'"results": {"min": 1.0}'), 2)
+        self.assertEqual(len(run.stderr.splitlines()), 2)
+
+
+class DeadlineTest(harness.ServedTest):
+    def test_one_millisecond_for_a_large_array(self):
+        path = self.folder / "zeros.bin"
+        with open(path, "wb") as file:
+            file.truncate(48 << 20)
+        messages = [f"no answer from {self.server.unix} within 1ms", "DEADLINE_EXCEEDED"]
+        self.check_failure(SERVER, messages, "reduce", path, "--dtype", "u8", "--op", "sum", "--timeout", "1ms")
+
+
+class InputTest(harness.ServedTest):
+    def npy(self, array, **keywords):
+        file = io.BytesIO()
+        np.lib.format.write_array(file, array, **keywords)
+        return file.getvalue()
+
+    def test_bad_files(self):
+        good = self.npy(np.arange(10, dtype="f4"))
+        for name, content, messages in (
+            ("short.npy", good[:-3], ["is truncated", "40 bytes", "37"]),
+            ("header.npy", good[:50], ["is truncated", "header"]),
+            ("long.npy", good + b"x", ["1 bytes too many"]),
+            ("fortran.npy", self.npy(np.asfortranarray(np.ones((3, 4)))), ["Fortran order", "C order"]),
+            ("object.npy", self.npy(np.array([1, None]), allow_pickle=True), ["objects"]),
+            ("big.npy", self.npy(np.ones(3, dtype=">f8")), ["big-endian", "little-endian"]),
+            ("three.npy", self.npy(np.ones(3), version=(3, 0)), ["version 3.0", "1.0 and 2.0"]),
+            ("complex.npy", self.npy(np.ones(3, dtype="c8")), ["c8", "allowed"]),
+            ("text.npy", self.npy(np.array(["a", "b"])), ["U1", "allowed"]),
+            ("fields.npy", self.npy(np.ones(3, dtype=[("a", "f4")])), ["'a'", "allowed"]),
+            ("not.npy", b"something else", ["is not a .npy file"]),
+            ("empty.npy", b"", ["is not a .npy file"]),
+            ("unknown.bin", b"12345", ["of no known format", "--dtype"]),
+            ("text.csv", b"a\n1\ntwo\n", ["line 3", '"a"', '"two"']),
+            ("columns.csv", b"a,b\n1,2\n", ["2 columns (a, b)", "--column"]),
+            ("quote.csv", b'a\n"1\n', ["bad CSV"]),
+            ("empty.csv", b"", ["empty"]),
+        ):
+            with self.subTest(name=name):
+                path = self.folder / name
+                path.write_bytes(content)
+                self.check_failure(DATA_ERROR, [f"reducectl: {path}: ", *messages], "reduce", path)
+
+    def test_bad_raw(self):
+        path = self.folder / "raw.bin"
+        path.write_bytes(bytes(10))
+        for arguments, messages in (
+            (("--dtype", "f32"), ["10 bytes", "multiple of the 4"]),
+            (("--dtype", "u8", "--offset", 11), ["offset 11", "10 bytes"]),
+            (("--dtype", "u8", "--shape", "3,4"), ["10 bytes", "(3, 4)", "12"]),
+        ):
+            self.check_failure(DATA_ERROR, messages, "reduce", path, *arguments)
+        npy = self.save(np.ones(3))
+        self.check_failure(DATA_ERROR, [".npy", "--format raw"], "reduce", npy, "--dtype", "f64")
+
+    def test_unreadable(self):
+        self.check_failure(DATA_ERROR, ["No such file or directory"], "reduce", self.folder / "missing.npy")
+        self.check_failure(DATA_ERROR, ["Is a directory"], "reduce", self.folder)
+        self.check_failure(DATA_ERROR, ["no column \"co\"", "date, co2"], "reduce", DATA / "co2.csv", "--column", "co")
+
+
+class OutputTest(harness.ServedTest):
+    @unittest.skipUnless(pathlib.Path("/dev/full").exists(), "there is no /dev/full")
+    def test_output_that_can_not_be_written(self):
+        with open("/dev/full", "wb") as full:
+            run = subprocess.run(
+                harness.command("reduce", DATA / "co2.npy"),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                timeout=harness.DEADLINE_S,
+                env=harness.environment(self.server.unix),
+                check=False,
+            )
+        self.assertEqual((run.returncode, run.stderr), (1, b"reducectl: can't write to standard output\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()

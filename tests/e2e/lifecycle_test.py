@@ -1,0 +1,149 @@
+"""Servers that come and go, and clients that do."""
+
+import signal
+import socket
+import subprocess
+import threading
+import time
+import unittest
+
+import harness
+from harness import DATA, np
+
+
+class Cut:
+    """Passes the first `limit` bytes that one client sends on to a server, then holds it up until `close`."""
+
+    def __init__(self, address, limit):
+        host, port = address.rsplit(":", 1)
+        self._limit = limit
+        self.reached, self._closing = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(harness.DEADLINE_S)
+        self._server = socket.create_connection((host, int(port)), harness.DEADLINE_S)
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        client, _ = self._listener.accept()
+        client.settimeout(harness.DEADLINE_S)
+        back = threading.Thread(target=self._answer, args=(client,), daemon=True)
+        back.start()
+        passed = 0
+        with client, self._server:
+            while passed < self._limit and (piece := client.recv(1 << 16)):
+                self._server.sendall(piece)
+                passed += len(piece)
+            self.reached.set()
+            self._closing.wait(harness.DEADLINE_S)
+
+    def _answer(self, client):
+        try:
+            while piece := self._server.recv(1 << 16):
+                client.sendall(piece)
+        except OSError:
+            pass  # the connection was cut
+
+    def close(self):
+        self._closing.set()
+        self._thread.join(harness.DEADLINE_S)
+        self._listener.close()
+        return not self._thread.is_alive()
+
+
+class StopTest(unittest.TestCase):
+    def test_sigterm_and_sigint_end_it_well(self):
+        for how in (signal.SIGTERM, signal.SIGINT):
+            self.assertEqual(harness.Server().stop(how), 0, how)
+
+    def test_its_address_is_free_again(self):
+        first = harness.Server()
+        address = first.tcp
+        self.assertEqual(first.stop(), 0)
+        run = subprocess.run(
+            harness.command("info"),
+            capture_output=True,
+            timeout=harness.DEADLINE_S,
+            env=harness.environment(address),
+            check=False,
+        )
+        self.assertEqual(run.returncode, 3)
+        self.assertIn(f"no reduced server answers at {address}".encode(), run.stderr)
+
+
+class KilledClientTest(harness.ServedTest):
+    def test_a_client_killed_while_it_sends(self):
+        path = self.folder / "zeros.bin"
+        with open(path, "wb") as file:
+            file.truncate(48 << 20)
+        for _ in range(3):
+            cut = Cut(self.server.tcp, 8 << 20)
+            client = subprocess.Popen(
+                harness.command("reduce", path, "--dtype", "u8", "--op", "sum", "--timeout", "60s"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=harness.environment(cut.address),
+            )
+            self.assertTrue(cut.reached.wait(harness.DEADLINE_S))
+            client.kill()
+            output, _ = client.communicate(timeout=harness.DEADLINE_S)
+            self.assertEqual((client.returncode, output), (-signal.SIGKILL, b""))
+            self.assertTrue(cut.close())
+        self.check_nothing_is_left()
+
+    def test_clients_killed_at_any_time(self):
+        path = self.save(np.zeros(4 << 20))
+        for wait_ms in range(0, 200, 20):
+            client = subprocess.Popen(
+                harness.command("reduce", path, "--op", "sum,var,argmax"),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=harness.environment(self.server.unix),
+            )
+            try:
+                client.wait(wait_ms / 1000)
+            except subprocess.TimeoutExpired:
+                client.kill()
+            client.wait(harness.DEADLINE_S)
+        self.check_nothing_is_left()
+
+    def check_nothing_is_left(self):
+        """The server answers, and soon has no lane busy."""
+        self.assertEqual(self.reduce(DATA / "co2.npy", "nan_count")["results"], {"nan_count": 59})
+        deadline = time.monotonic() + harness.DEADLINE_S
+        while True:
+            (info,) = self.answers("info")
+            if all(device["lanes_busy"] == 0 and device["queue_length"] == 0 for device in info["devices"]):
+                return
+            self.assertLess(time.monotonic(), deadline, info)
+
+
+class ManyClientsTest(harness.ServedTest):
+    def test_a_client_ends_once_it_is_answered(self):
+        # gRPC's clean-up takes 10 seconds if it begins before the last call is quite over.
+        path = self.save(np.zeros(1 << 19))
+        for _ in range(20):
+            start = time.monotonic()
+            self.reduce(path, "sum")
+            self.assertLess(time.monotonic() - start, 8)
+
+    def test_at_once(self):
+        paths = [self.save(np.full(100000, n, dtype="i4"), f"{n}.npy") for n in range(8)]
+        clients = [
+            subprocess.Popen(
+                harness.command("--json", "reduce", *paths, "--op", "min,max", "--timeout", "60s"),
+                stdout=subprocess.PIPE,
+                env=harness.environment((self.server.unix, self.server.tcp)[n % 2]),
+            )
+            for n in range(8)
+        ]
+        for client in clients:
+            output, _ = client.communicate(timeout=harness.DEADLINE_S)
+            self.assertEqual(client.returncode, 0)
+            for n, line in enumerate(output.splitlines()):
+                self.assertIn(f'"results": {{"min": {n}, "max": {n}}}'.encode(), line)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,201 @@
+"""What reducectl answers, against NumPy and, where it is exact, Python's own integers."""
+
+import math
+import unittest
+
+import harness
+from harness import DATA, np
+
+INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+FLOATS = ["f2", "f4", "f8"]
+NAMES = {"?": "bool"} | {code: f"{code[0]}{8 * int(code[1])}" for code in INTEGERS + FLOATS}
+FLOAT_OPS = "sum,prod,min,max,mean,var,std,sum_squares,l1,l2,argmin,argmax,any,all,count_nonzero,nan_count"
+ALL_OPS = FLOAT_OPS + ",bit_and,bit_or,bit_xor"
+
+
+def wrapped(value, signed):
+    """value modulo 2^64."""
+    value %= 1 << 64
+    return value - (1 << 64) if signed and value >= 1 << 63 else value
+
+
+def expected(array):
+    """What every op answers about a non-empty array without NaNs, integers under the wrap policy."""
+    flat = array.ravel()
+    exact = [float(x) if flat.dtype.kind == "f" else int(x) for x in flat]
+    answers = {
+        "min": flat.min().item(),
+        "max": flat.max().item(),
+        "argmin": int(flat.argmin()),
+        "argmax": int(flat.argmax()),
+        "any": bool(flat.any()),
+        "all": bool(flat.all()),
+        "count_nonzero": int(np.count_nonzero(flat)),
+        "nan_count": 0,
+        "mean": math.fsum(exact) / len(exact) if flat.dtype.kind == "f" else sum(exact) / len(exact),
+        "l2": math.sqrt(math.fsum(float(x) * float(x) for x in exact)),
+    }
+    mean = answers["mean"]
+    answers["var"] = math.fsum((x - mean) ** 2 for x in exact) / len(exact)
+    answers["std"] = math.sqrt(answers["var"])
+    if flat.dtype.kind == "f":
+        answers["sum"] = math.fsum(exact)
+        answers["prod"] = math.prod(exact)
+        answers["l1"] = math.fsum(map(abs, exact))
+        answers["sum_squares"] = math.fsum(x * x for x in exact)
+    else:
+        signed = flat.dtype.kind == "i"
+        answers["sum"] = wrapped(sum(exact), signed)
+        answers["prod"] = wrapped(math.prod(exact), signed)
+        answers["l1"] = wrapped(sum(map(abs, exact)), False)
+        answers["sum_squares"] = wrapped(sum(x * x for x in exact), False)
+        for op, reduce in (("bit_and", np.bitwise_and), ("bit_or", np.bitwise_or), ("bit_xor", np.bitwise_xor)):
+            answers[op] = reduce.reduce(flat).item()
+    return answers
+
+
+class ValuesTest(harness.ServedTest):
+    def check(self, answer, array, name):
+        want = expected(array)
+        self.assertEqual(answer["dtype"], name)
+        self.assertEqual(answer["count"], array.size)
+        for op, got in answer["results"].items():
+            with self.subTest(dtype=name, op=op):
+                self.assertIs(type(got), type(want[op]))
+                if op in ("min", "max") and isinstance(got, float):
+                    # The decimal needn't be the value, but must read back as it in the array's own dtype.
+                    self.assertEqual(array.dtype.type(got), want[op])
+                elif isinstance(got, float):
+                    self.assertTrue(math.isclose(got, want[op], rel_tol=1e-11), f"{got} != {want[op]}")
+                else:
+                    self.assertEqual(got, want[op])
+
+    def test_every_integer_dtype(self):
+        random = np.random.default_rng(1)
+        for code in INTEGERS:
+            limits = np.iinfo(code)
+            array = random.integers(limits.min, limits.max, (37, 29), dtype=code, endpoint=True)
+            answer = self.reduce(self.save(array), ALL_OPS, "--overflow", "wrap")
+            self.check(answer, array, NAMES[code])
+
+    def test_bool(self):
+        array = np.random.default_rng(2).integers(0, 2, 1001).astype("?")
+        self.check(self.reduce(self.save(array), ALL_OPS), array, "bool")
+
+    def test_every_float_dtype(self):
+        random = np.random.default_rng(3)
+        for code in FLOATS:
+            array = random.normal(1, 0.5, (7, 11, 13)).astype(code)
+            self.check(self.reduce(self.save(array), FLOAT_OPS), array, NAMES[code])
+
+    def test_bf16_as_raw(self):
+        bits = (np.random.default_rng(4).normal(0, 3, 1000).astype("f4").view("u4") >> 16).astype("u2")
+        array = (bits.astype("u4") << 16).view("f4")
+        path = self.folder / "bf16.bin"
+        path.write_bytes(b"head" + bits.tobytes())
+        answer = self.reduce(path, "sum,mean,min,argmax", "--dtype", "bf16", "--offset", 4)
+        want = expected(array)
+        self.assertEqual((answer["dtype"], answer["count"]), ("bf16", 1000))
+        self.assertTrue(math.isclose(answer["results"]["sum"], want["sum"], rel_tol=1e-11))
+        self.assertTrue(math.isclose(answer["results"]["mean"], want["mean"], rel_tol=1e-11))
+        self.assertEqual(answer["results"]["argmax"], want["argmax"])
+        # Within half a unit in the last place of bf16, so that it reads back as the same value.
+        self.assertTrue(math.isclose(answer["results"]["min"], want["min"], rel_tol=2**-8))
+
+    def test_lengths(self):
+        random = np.random.default_rng(5)
+        for length in (1, 2, 31, 32, 33, 1023, 4097, 1000003):
+            array = random.integers(-1000, 1000, length, dtype="i4")
+            answer = self.reduce(self.save(array), "sum,min,max,argmin,argmax")
+            want = expected(array)
+            self.assertEqual(answer["results"], {op: want[op] for op in answer["results"]})
+
+    def test_extreme_integers_are_exact(self):
+        array = np.array([2**63 - 1, -(2**63), 2**63 - 1], dtype="i8")
+        answer = self.reduce(self.save(array), "sum,min,max,argmin")
+        self.assertEqual(answer["results"], {"sum": 2**63 - 2, "min": -(2**63), "max": 2**63 - 1, "argmin": 1})
+        array = np.array([2**64 - 1], dtype="u8")
+        self.assertEqual(self.reduce(self.save(array), "max")["results"], {"max": 2**64 - 1})
+
+    def test_overflow_policies(self):
+        path = self.save(np.array([2**63 - 1, 1], dtype="i8"))
+        self.check_failure(4, ["sum", "(OUT_OF_RANGE)"], "reduce", path, "--op", "sum")
+        self.assertEqual(self.reduce(path, "sum", "--overflow", "wrap")["results"]["sum"], -(2**63))
+        self.assertEqual(self.reduce(path, "sum", "--overflow", "saturate")["results"]["sum"], 2**63 - 1)
+
+    def test_a_decimal_is_the_shortest_of_its_dtype(self):
+        for code in FLOATS:
+            path = self.save(np.array([0.1, 0.3], dtype=code))
+            run = self.run_reducectl("reduce", path, "--op", "min,max", "--json")
+            self.assertIn(b'"min": 0.1, "max": 0.3}', run.stdout)
+
+    def test_nan_and_infinities(self):
+        path = self.save(np.array([1, np.inf, 3, np.nan, -2], dtype="f4"))
+        self.assertEqual(
+            self.reduce(path, "sum,min,max,argmin,argmax,nan_count,any,all")["results"],
+            {"sum": "NaN", "min": "NaN", "max": "NaN", "argmin": 3, "argmax": 3, "nan_count": 1, "any": True, "all": True},
+        )
+        self.assertEqual(
+            self.reduce(path, "sum,min,max,argmin,argmax,nan_count", "--nan", "omit")["results"],
+            {"sum": "Infinity", "min": -2.0, "max": "Infinity", "argmin": 4, "argmax": 1, "nan_count": 1},
+        )
+        path = self.save(np.array([-np.inf, 0], dtype="f8"))
+        self.assertEqual(self.reduce(path, "sum,mean")["results"], {"sum": "-Infinity", "mean": "-Infinity"})
+
+    def test_empty_and_scalar(self):
+        path = self.save(np.zeros((3, 0), dtype="f4"))
+        answer = self.reduce(path, "sum,prod,any,all,count_nonzero,mean")
+        self.assertEqual(answer["count"], 0)
+        self.assertEqual(
+            answer["results"], {"sum": 0.0, "prod": 1.0, "any": False, "all": True, "count_nonzero": 0, "mean": "NaN"}
+        )
+        answer = self.reduce(self.save(np.array(2.5)), "sum,argmin")
+        self.assertEqual((answer["count"], answer["results"]), (1, {"sum": 2.5, "argmin": 0}))
+
+    def test_ddof(self):
+        path = self.save(np.array([1.0, 2, 4]))
+        self.assertTrue(math.isclose(self.reduce(path, "var", "--ddof", 1)["results"]["var"], 7 / 3, rel_tol=1e-14))
+        self.assertEqual(self.reduce(path, "var", "--ddof", 3)["results"]["var"], "NaN")
+
+    def test_engine_and_pipeline_are_reported(self):
+        answer = self.reduce(self.save(np.ones(10)), "sum", "--engine", "cpu")
+        self.assertEqual((answer["engine"], answer["device"]), ("cpu", "cpu"))
+        again = self.reduce(self.save(np.ones(10)), "sum", "--pipeline", answer["pipeline"])
+        self.assertEqual((again["engine"], again["pipeline"]), ("cpu", answer["pipeline"]))
+
+
+class MaunaLoaTest(harness.ServedTest):
+    """The sums are Python's math.fsum over the values as f64; the rest follows from them."""
+
+    def test_npy(self):
+        results = self.reduce(DATA / "co2.npy", "sum,min,argmin,nan_count,count_nonzero")["results"]
+        self.assertEqual(
+            results, {"sum": "NaN", "min": "NaN", "argmin": 6, "nan_count": 59, "count_nonzero": 2284}
+        )
+
+    def check(self, answer, dtype, total, mean, variance):
+        results = answer["results"]
+        self.assertEqual((answer["dtype"], answer["count"]), (dtype, 2284))
+        self.assertEqual(
+            {op: results[op] for op in ("min", "max", "argmin", "argmax", "nan_count")},
+            {"min": 313.0, "max": 373.9, "argmin": 32, "argmax": 2250, "nan_count": 59},
+        )
+        for op, want in (("sum", total), ("mean", mean), ("var", variance)):
+            self.assertTrue(math.isclose(results[op], want, rel_tol=1e-13), f"{op}: {results[op]} != {want}")
+
+    def test_npy_without_the_gaps(self):
+        answer = self.reduce(
+            DATA / "co2.npy", "sum,mean,var,min,max,argmin,argmax,nan_count", "--nan", "omit"
+        )
+        self.check(answer, "f32", 756816.5004882812, 340.1422474104635, 289.0021522794738)
+
+    def test_csv_without_the_gaps(self):
+        for column in ("co2", "1"):
+            answer = self.reduce(
+                DATA / "co2.csv", "sum,mean,var,min,max,argmin,argmax,nan_count", "--column", column, "--nan", "omit"
+            )
+            self.check(answer, "f64", 756816.5, 340.1422471910112, 289.00215225350337)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything for this machine and runs every test that isn't labelled `slow`.
+# Usage: tests/run.sh [CTEST-ARGUMENT...], for instance: tests/run.sh -L unit
+set -euo pipefail
+# shellcheck source=deploy/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../deploy/setup.sh"
+
+say "Looking for the packages that the build and the tests need"
+"$root/deploy/dependencies.sh" build test
+
+say "Configuring $build"
+configure "$build" -DREDUCED_TESTS=ON
+
+say "Building on $(nproc) cores"
+cmake --build "$build" --parallel "$(nproc)"
+
+say "Testing"
+ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 600 --label-exclude '^slow$' "$@"

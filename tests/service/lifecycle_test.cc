@@ -1,0 +1,370 @@
+// A server's life: listeners, ready file, health, reflection, deadlines, cancellation, a full queue, draining.
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/spdlog.h"
+#include "tests/service/held_engine.h"
+#include "tests/service/test_server.h"
+
+namespace reduced {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+v1::ReduceRequest SmallSum() { return RequestOf<float>(v1::DTYPE_F32, {1, 2, 3, 4}, {v1::OP_SUM}); }
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A server whose only engine holds what it gets.
+class HeldServer {
+ public:
+  explicit HeldServer(int limit) {
+    auto engine = std::make_unique<HeldEngine>(limit);
+    engine_ = engine.get();
+    std::vector<std::unique_ptr<Engine>> engines;
+    engines.push_back(std::move(engine));
+    server_ = std::make_unique<TestServer>(ServerOptions(), Engines::Of(std::move(engines), "a test"));
+  }
+  ~HeldServer() { engine_->Release(); }  // the server waits for what runs
+  HeldEngine& engine() { return *engine_; }
+  TestServer& operator*() { return *server_; }
+  TestServer* operator->() { return server_.get(); }
+
+ private:
+  HeldEngine* engine_ = nullptr;  // the server's
+  std::unique_ptr<TestServer> server_;
+};
+
+// One Reduce in a thread of its own.
+class PendingReduce {
+ public:
+  explicit PendingReduce(TestServer& server) : thread_([this, &server] { Run(server); }) {}
+  ~PendingReduce() { Join(); }
+  grpc::Status Join() {
+    if (thread_.joinable()) thread_.join();
+    return status_;
+  }
+  grpc::ClientContext& context() { return context_; }
+  const v1::ReduceResponse& response() const { return response_; }
+
+ private:
+  void Run(TestServer& server) {
+    SetContextDeadline(&context_);
+    status_ = server.client().Reduce(&context_, SmallSum(), &response_);
+  }
+  grpc::ClientContext context_;
+  v1::ReduceResponse response_;
+  grpc::Status status_;
+  std::thread thread_;
+};
+
+// Waits for a flag that only gRPC's threads set: false after kPatience.
+bool AwaitTrue(const std::atomic<bool>& flag) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!flag.load()) {
+    if (absl::Now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(ListenTest, TcpAndUnixWithReadyFile) {
+  const TempDir dir;
+  ServerOptions options;
+  const std::string unix_address = absl::StrCat("unix:", dir / "socket");
+  options.listen = {"127.0.0.1:0", unix_address, "[::1]:0"};
+  const bool has_ipv6 = absl::StrContains(ReadFile("/proc/net/if_inet6"), "00000000000000000000000000000001 ");
+  if (!has_ipv6) options.listen.pop_back();
+  options.ready_file = dir / "ready";
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, SharedEngines());
+  ASSERT_TRUE(server.ok()) << server.status();
+
+  const std::vector<std::string> addresses = (*server)->addresses();
+  ASSERT_EQ(addresses.size(), options.listen.size());
+  EXPECT_THAT(addresses[0], ContainsRegex("^127\\.0\\.0\\.1:[1-9][0-9]*$"));
+  EXPECT_EQ(addresses[1], unix_address);
+  const std::vector<std::string> ready = absl::StrSplit(ReadFile(options.ready_file), '\n', absl::SkipEmpty());
+  EXPECT_EQ(ready, addresses);
+
+  for (const std::string& address : addresses) {
+    v1::ReduceResponse response;
+    const grpc::Status status = TestClient(address).Reduce(SmallSum(), &response);
+    EXPECT_TRUE(status.ok()) << address << ": " << status.error_message();
+  }
+  (*server)->Shutdown(absl::Seconds(10));
+  EXPECT_FALSE(std::filesystem::exists(options.ready_file));
+  EXPECT_FALSE(std::filesystem::exists(dir / "socket"));
+}
+
+TEST(ListenTest, BusyAddressesAreErrors) {
+  const TempDir dir;
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0", absl::StrCat("unix:", dir / "socket")};
+  const absl::StatusOr<std::unique_ptr<Server>> first = Server::Start(options, SharedEngines());
+  ASSERT_TRUE(first.ok()) << first.status();
+  for (const std::string& address : (*first)->addresses()) {
+    options.listen = {address};
+    options.ready_file = dir / "ready";
+    const absl::Status status = Server::Start(options, SharedEngines()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(address), ContainsRegex("Address already in use|another server is listening")));
+    EXPECT_FALSE(std::filesystem::exists(options.ready_file));
+    v1::ReduceResponse response;  // the first one wasn't disturbed
+    EXPECT_TRUE(TestClient(address).Reduce(SmallSum(), &response).ok()) << address;
+  }
+}
+
+TEST(ListenTest, SocketOfADeadServerIsReplaced) {
+  const TempDir dir;
+  const std::string path = dir / "socket";
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  close(fd);  // the file stays
+  ServerOptions options;
+  options.listen = {absl::StrCat("unix:", path)};
+  const absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, SharedEngines());
+  ASSERT_TRUE(server.ok()) << server.status();
+  v1::ReduceResponse response;
+  EXPECT_TRUE(TestClient(options.listen[0]).Reduce(SmallSum(), &response).ok());
+}
+
+TEST(ListenTest, AddressesThatCanNeverBeBound) {
+  const TempDir dir;
+  std::ofstream(dir / "file") << "precious";
+  ServerOptions options;
+  for (const auto& [address, why] : std::vector<std::pair<std::string, std::string>>{
+           {absl::StrCat("unix:", dir / "file"), "not a socket"},
+           {absl::StrCat("unix:", dir / "nowhere/socket"), "No such file or directory"}}) {
+    options.listen = {address};
+    const absl::Status status = Server::Start(options, SharedEngines()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << address << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(address), HasSubstr(why)));
+  }
+  EXPECT_EQ(ReadFile(dir / "file"), "precious");
+  options.listen = {"127.0.0.1:0"};
+  options.ready_file = dir / "nowhere/ready";
+  EXPECT_THAT(std::string(Server::Start(options, SharedEngines()).status().message()),
+              AllOf(HasSubstr("--ready_file"), HasSubstr("No such file or directory")));
+}
+
+TEST(HealthTest, ServesFromTheStart) {
+  TestServer server;
+  for (const std::string service : {"", "reduced.v1.Reduction"}) {
+    int status = 0;
+    EXPECT_TRUE(server.client().Health(service, &status).ok());
+    EXPECT_EQ(status, kServing) << service;
+  }
+  int status = 0;
+  EXPECT_EQ(server.client().Health("no.such.Service", &status).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST(ReflectionTest, ListsTheService) {
+  TestServer server;
+  grpc::GenericStub stub(server.client().channel());
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  grpc::CompletionQueue queue;
+  const auto call =
+      stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  const auto step = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;  // ends with the deadline of the call
+  };
+  call->StartCall(nullptr);
+  ASSERT_TRUE(step());
+  const std::string list_services = {0x3a, 0x00};  // ServerReflectionRequest{list_services: ""}
+  const grpc::Slice slice(list_services);
+  call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+  ASSERT_TRUE(step());
+  grpc::ByteBuffer reply;
+  call->Read(&reply, nullptr);
+  ASSERT_TRUE(step());
+  std::vector<grpc::Slice> slices;
+  ASSERT_TRUE(reply.Dump(&slices).ok());
+  std::string bytes;
+  for (const grpc::Slice& each : slices) bytes.append(reinterpret_cast<const char*>(each.begin()), each.size());
+  EXPECT_THAT(bytes, AllOf(HasSubstr("reduced.v1.Reduction"), HasSubstr("grpc.health.v1.Health")));
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  ASSERT_TRUE(step());
+  queue.Shutdown();
+  EXPECT_FALSE(step());
+}
+
+TEST(DeadlineTest, OneMillisecondOnALargeArray) {
+  TestServer server;
+  const v1::ReduceRequest large =
+      RequestOf<double>(v1::DTYPE_F64, std::vector<double>(7 << 20, 1.0), {v1::OP_VAR, v1::OP_PROD, v1::OP_ARGMAX});
+  v1::ReduceResponse response;
+  EXPECT_EQ(server.client().Reduce(large, &response, absl::Milliseconds(1)).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  const grpc::Status status = server.client().Reduce(large, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST(DeadlineTest, ReachesTheEngineAndCancelsThere) {
+  HeldServer server(4);
+  grpc::ClientContext context;
+  SetContextDeadline(&context, absl::Milliseconds(50));
+  v1::ReduceResponse response;
+  const grpc::Status status = server->client().Reduce(&context, SmallSum(), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  if (server.engine().AwaitHeld(1, absl::Seconds(5))) {  // else it was too late before the engine saw it: fine as well
+    EXPECT_TRUE(AwaitTrue(*server.engine().cancelled()));
+  }
+}
+
+TEST(CancelTest, ClientThatGivesUpIsSeenByTheEngine) {
+  HeldServer server(4);
+  PendingReduce call(*server);
+  ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
+  const CancelFlag cancelled = server.engine().cancelled();
+  EXPECT_FALSE(*cancelled);
+  call.context().TryCancel();
+  EXPECT_EQ(call.Join().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(AwaitTrue(*cancelled));
+}
+
+TEST(CancelTest, ClientThatVanishesIsSeenByTheEngine) {
+  HeldServer server(4);
+  absl::Notification done;
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  const v1::ReduceRequest request = SmallSum();
+  v1::ReduceResponse response;
+  auto client = std::make_unique<TestClient>(server->address());
+  const auto stub = v1::Reduction::NewStub(client->channel());
+  stub->async()->Reduce(&context, &request, &response, [&done](const grpc::Status&) { done.Notify(); });
+  EXPECT_TRUE(server.engine().AwaitHeld(1, kPatience));
+  const CancelFlag cancelled = server.engine().cancelled();
+  context.TryCancel();
+  client.reset();
+  EXPECT_TRUE(AwaitTrue(*cancelled));
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+}
+
+TEST(QueueTest, FullIsAnsweredAtOnceWithAHint) {
+  HeldServer server(2);
+  PendingReduce first(*server);
+  PendingReduce second(*server);
+  ASSERT_TRUE(server.engine().AwaitHeld(2, kPatience));
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  v1::ReduceResponse response;
+  const grpc::Status refused = server->client().Reduce(&context, SmallSum(), &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto hint = trailers.find("grpc-retry-pushback-ms");
+  ASSERT_NE(hint, trailers.end());
+  int ms = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(std::string(hint->second.data(), hint->second.size()), &ms));
+  EXPECT_GE(ms, 1);
+  EXPECT_LE(ms, 1000);
+
+  server.engine().Release();
+  EXPECT_TRUE(first.Join().ok());
+  EXPECT_TRUE(second.Join().ok());
+  EXPECT_EQ(Text(first.response().results(0).value()), "f64:10");
+}
+
+TEST(DrainTest, RunningFinishNewAreRefusedHealthSaysSo) {
+  HeldServer server(4);
+  HealthWatch watch(server->client(), "reduced.v1.Reduction");
+  EXPECT_EQ(watch.Next(), kServing);
+  PendingReduce running(*server);
+  ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
+
+  server->server().Drain();
+  EXPECT_EQ(watch.Next(), kNotServing);
+  for (const std::string service : {"", "reduced.v1.Reduction"}) {
+    int status = 0;
+    EXPECT_TRUE(server->client().Health(service, &status).ok());
+    EXPECT_EQ(status, kNotServing);
+  }
+  v1::ReduceResponse response;
+  const grpc::Status refused = server->client().Reduce(SmallSum(), &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(refused.error_message(), HasSubstr("draining"));
+
+  std::thread shutdown([&server] { server->server().Shutdown(kPatience); });
+  server.engine().Release();
+  shutdown.join();
+  EXPECT_TRUE(running.Join().ok());
+  EXPECT_EQ(Text(running.response().results(0).value()), "f64:10");
+}
+
+TEST(DrainTest, WhatRunsTooLongIsCancelled) {
+  HeldServer server(4);
+  PendingReduce running(*server);
+  ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
+  const CancelFlag cancelled = server.engine().cancelled();
+  std::thread shutdown([&server] { server->server().Shutdown(absl::Milliseconds(1)); });
+  EXPECT_TRUE(AwaitTrue(*cancelled));
+  server.engine().Release();
+  shutdown.join();
+  EXPECT_FALSE(running.Join().ok());
+}
+
+TEST(DrainTest, IdleServerStopsAtOnce) {
+  TestServer server;
+  const absl::Time start = absl::Now();
+  server.server().Shutdown(kPatience);
+  EXPECT_LT(absl::Now() - start, kPatience / 2);
+  v1::ReduceResponse response;
+  EXPECT_EQ(server.client().Reduce(SmallSum(), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST(LogTest, OneLineForEachRequestAtDebug) {
+  std::ostringstream lines;
+  const auto before = spdlog::default_logger();
+  {
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
+    spdlog::set_level(spdlog::level::debug);
+    TestServer server;
+    v1::ReduceResponse response;
+    EXPECT_TRUE(server.client().Reduce(SmallSum(), &response).ok());
+    v1::ReduceRequest bad = SmallSum();
+    bad.mutable_options()->set_pipeline("a\nb");
+    EXPECT_FALSE(server.client().Reduce(bad, &response).ok());
+  }  // the server has ended: nothing else writes
+  spdlog::set_default_logger(before);
+  spdlog::set_level(spdlog::level::info);
+  EXPECT_THAT(lines.str(),
+              ContainsRegex("peer=unix:.* dtype=f32 count=4 ops=sum status=OK engine=cpu total_us=[0-9.]+"));
+  EXPECT_THAT(lines.str(), ContainsRegex("status=INVALID_ARGUMENT total_us=[0-9.]+: .*a\\\\nb"));
+}
+
+}  // namespace
+}  // namespace reduced

@@ -1,0 +1,155 @@
+// Flags and options: what they read and what they refuse.
+#include "server/options.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/reflection.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/listener.h"
+
+namespace reduced {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+void SetFlag(const std::string& name, const std::string& value) {
+  std::string error;
+  ASSERT_TRUE(absl::FindCommandLineFlag(name)->ParseFrom(value, &error)) << name << ": " << error;
+}
+
+TEST(OptionsTest, DefaultsAreValidAndThoseOfTheFlags) {
+  const ServerOptions defaults;
+  EXPECT_TRUE(ValidateOptions(defaults).ok());
+  const absl::StatusOr<ServerOptions> flags = OptionsFromFlags();
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->listen, defaults.listen);
+  EXPECT_EQ(flags->limits.max_message_bytes, defaults.limits.max_message_bytes);
+  EXPECT_EQ(flags->engines.chunk_bytes, defaults.engines.chunk_bytes);
+  EXPECT_EQ(flags->drain_timeout, defaults.drain_timeout);
+}
+
+TEST(OptionsTest, FlagsFillEveryField) {
+  const absl::FlagSaver saver;
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"listen", "127.0.0.1:0,unix:/tmp/x"},
+                                                        {"ready_file", "/tmp/ready"},
+                                                        {"max_message_bytes", "1MiB"},
+                                                        {"max_elements", "1000"},
+                                                        {"max_ops", "3"},
+                                                        {"memory_quota_bytes", "3000000"},
+                                                        {"max_concurrent_streams", "5"},
+                                                        {"cpu_threads", "6"},
+                                                        {"cpu_lanes", "7"},
+                                                        {"cuda", "false"},
+                                                        {"cuda_lanes", "8"},
+                                                        {"chunk_bytes", "128KiB"},
+                                                        {"queue_limit", "9"},
+                                                        {"drain_timeout", "1500ms"},
+                                                        {"log_level", "debug"}}) {
+    SetFlag(name, value);
+  }
+  const absl::StatusOr<ServerOptions> options = OptionsFromFlags();
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_THAT(options->listen, ElementsAre("127.0.0.1:0", "unix:/tmp/x"));
+  EXPECT_EQ(options->ready_file, "/tmp/ready");
+  EXPECT_EQ(options->limits.max_message_bytes, 1 << 20);
+  EXPECT_EQ(options->limits.max_elements, 1000);
+  EXPECT_EQ(options->limits.max_ops, 3);
+  EXPECT_EQ(options->memory_quota_bytes, 3'000'000);
+  EXPECT_EQ(options->max_concurrent_streams, 5);
+  EXPECT_EQ(options->engines.cpu_threads, 6);
+  EXPECT_EQ(options->engines.cpu_lanes, 7);
+  EXPECT_FALSE(options->engines.cuda);
+  EXPECT_EQ(options->engines.cuda_lanes, 8);
+  EXPECT_EQ(options->engines.chunk_bytes, 128 << 10);
+  EXPECT_EQ(options->engines.queue_limit, 9);
+  EXPECT_EQ(options->drain_timeout, absl::Milliseconds(1500));
+  EXPECT_EQ(options->log_level, "debug");
+  const std::string help = FlagsHelp();
+  for (const std::string flag :
+       {"--listen=127.0.0.1:50051\n", "--max_message_bytes=64MiB\n", "--drain_timeout=10s\n"}) {
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
+}
+
+TEST(OptionsTest, BadOnesAreNamed) {
+  using Change = std::function<void(ServerOptions*)>;
+  for (const auto& [change, says] : std::vector<std::pair<Change, std::string>>{
+           {[](ServerOptions* o) { o->listen.clear(); }, "--listen is empty"},
+           {[](ServerOptions* o) { o->listen = {"nonsense"}; }, "'nonsense': it has no port"},
+           {[](ServerOptions* o) { o->limits.max_message_bytes = 0; }, "--max_message_bytes is 0, allowed are 1024"},
+           {[](ServerOptions* o) { o->limits.max_message_bytes = std::int64_t{1} << 31; }, "to 2147483647"},
+           {[](ServerOptions* o) { o->limits.max_elements = 0; }, "--max_elements is 0"},
+           {[](ServerOptions* o) { o->limits.max_ops = 0; }, "--max_ops is 0"},
+           {[](ServerOptions* o) { o->memory_quota_bytes = 1 << 20; }, "--memory_quota_bytes is 1048576"},
+           {[](ServerOptions* o) { o->max_concurrent_streams = 0; }, "--max_concurrent_streams is 0"},
+           {[](ServerOptions* o) { o->engines.cpu_threads = -1; }, "--cpu_threads is -1, allowed are 0"},
+           {[](ServerOptions* o) { o->engines.cpu_lanes = 0; }, "--cpu_lanes is 0"},
+           {[](ServerOptions* o) { o->engines.cuda_lanes = 0; }, "--cuda_lanes is 0"},
+           {[](ServerOptions* o) { o->engines.chunk_bytes = 100; }, "--chunk_bytes is 100, allowed are 65536"},
+           {[](ServerOptions* o) { o->engines.queue_limit = 0; }, "--queue_limit is 0"},
+           {[](ServerOptions* o) { o->drain_timeout = absl::Seconds(-1); }, "--drain_timeout is -1s"},
+           {[](ServerOptions* o) { o->drain_timeout = absl::InfiniteDuration(); }, "--drain_timeout is inf"},
+           {[](ServerOptions* o) { o->log_level = "loud\n"; }, "--log_level is 'loud\\n'"}}) {
+    ServerOptions options;
+    change(&options);
+    const absl::Status status = ValidateOptions(options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << says;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(says));
+  }
+}
+
+TEST(ByteSizeTest, ReadsAndWrites) {
+  for (const auto& [text, bytes, canonical] : std::vector<std::tuple<std::string, std::int64_t, std::string>>{
+           {"0", 0, "0"},
+           {"123", 123, "123"},
+           {"1024", 1024, "1KiB"},
+           {"64MiB", 64 << 20, "64MiB"},
+           {"2048MiB", std::int64_t{2} << 30, "2GiB"},
+           {"8388607TiB", std::int64_t{8388607} << 40, "8388607TiB"}}) {
+    ByteSize size;
+    std::string error;
+    EXPECT_TRUE(AbslParseFlag(text, &size, &error)) << text << ": " << error;
+    EXPECT_EQ(size.bytes, bytes);
+    EXPECT_EQ(AbslUnparseFlag(size), canonical);
+  }
+  for (const std::string text : {"", "-1", "1.5MiB", "MiB", "1MB", "1 MiB x", "8388608TiB", "99999999999999999999"}) {
+    ByteSize size;
+    std::string error;
+    EXPECT_FALSE(AbslParseFlag(text, &size, &error)) << text;
+    EXPECT_THAT(error, HasSubstr("64MiB"));
+  }
+}
+
+TEST(ListenAddressTest, ReadsHostsPortsAndPaths) {
+  const absl::StatusOr<ListenAddress> ipv4 = ParseListenAddress("127.0.0.1:0");
+  ASSERT_TRUE(ipv4.ok());
+  EXPECT_EQ(ipv4->host, "127.0.0.1");
+  EXPECT_EQ(BoundAddress(*ipv4, 4711), "127.0.0.1:4711");
+  const absl::StatusOr<ListenAddress> ipv6 = ParseListenAddress("[::1]:65535");
+  ASSERT_TRUE(ipv6.ok());
+  EXPECT_EQ(ipv6->host, "::1");
+  EXPECT_EQ(ipv6->port, 65535);
+  EXPECT_EQ(BoundAddress(*ipv6, 65535), "[::1]:65535");
+  const absl::StatusOr<ListenAddress> path = ParseListenAddress("unix:/run/reduced.sock");
+  ASSERT_TRUE(path.ok());
+  EXPECT_EQ(path->unix_path, "/run/reduced.sock");
+
+  for (const std::string text :
+       {"", "host", ":1", "host:", "host:65536", "host:-1", "host:x", "::1:5", "unix:", "unix:relative", "[]:1"}) {
+    const absl::Status status = ParseListenAddress(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("'" + text + "'"), HasSubstr("host:port")));
+  }
+  EXPECT_THAT(std::string(ParseListenAddress("unix:/" + std::string(200, 'x')).status().message()),
+              HasSubstr("201 bytes, at most 107 fit"));
+}
+
+}  // namespace
+}  // namespace reduced

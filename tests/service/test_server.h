@@ -1,0 +1,117 @@
+// What the service tests share: a server in this process, requests, and calls that always end.
+#ifndef REDUCED_TESTS_SERVICE_TEST_SERVER_H_
+#define REDUCED_TESTS_SERVICE_TEST_SERVER_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "google/protobuf/wrappers.pb.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "reduced/v1/reduced.grpc.pb.h"
+#include "server/server.h"
+
+namespace reduced {
+
+// No call and no wait of a test takes longer; far beyond what any needs, so that only a fault reaches it.
+inline constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// A directory of its own, removed with all it has.
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  std::string operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A client's side: one connection and the stubs on it.
+class TestClient {
+ public:
+  explicit TestClient(const std::string& address);
+
+  // Each within kPatience, or `timeout`.
+  grpc::Status Reduce(const v1::ReduceRequest& request, v1::ReduceResponse* response,
+                      absl::Duration timeout = kPatience);
+  grpc::Status Reduce(grpc::ClientContext* context, const v1::ReduceRequest& request, v1::ReduceResponse* response);
+  grpc::Status Info(v1::GetServerInfoResponse* info);
+  // A call of any unary method. The messages of grpc.health.v1 have the encoding of protobuf's wrappers of one field,
+  // which saves their .proto: HealthCheckRequest is a StringValue, HealthCheckResponse an Int32Value.
+  grpc::Status Health(const std::string& service, int* status);
+
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+ private:
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Reduction::Stub> stub_;
+};
+
+inline constexpr int kServing = 1;  // of grpc.health.v1.HealthCheckResponse.ServingStatus
+inline constexpr int kNotServing = 2;
+
+// grpc.health.v1.Health.Watch, as a blocking read of one status after the other.
+class HealthWatch {
+ public:
+  HealthWatch(const TestClient& client, const std::string& service);
+  ~HealthWatch();
+  int Next();  // the next status; -1: the stream ended, or nothing came within kPatience
+
+ private:
+  bool Step();
+
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<google::protobuf::StringValue, google::protobuf::Int32Value>> call_;
+};
+
+// The one CPU engine of this process, for its whole life: an engine measures itself when it starts, which takes seconds
+// under a sanitizer.
+Engine& CpuEngine();
+// Engines that leave everything to CpuEngine().
+std::unique_ptr<Engines> SharedEngines();
+
+// A server on a Unix socket of its own and a client of it.
+class TestServer {
+ public:
+  // `options` as they are, but for `listen`.
+  explicit TestServer(const ServerOptions& options = {}) : TestServer(options, SharedEngines()) {}
+  TestServer(ServerOptions options, std::unique_ptr<Engines> engines);
+
+  Server& server() { return *server_; }
+  TestClient& client() { return *client_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  TempDir dir_;
+  std::string address_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<TestClient> client_;
+};
+
+void SetContextDeadline(grpc::ClientContext* context, absl::Duration timeout = kPatience);
+
+// A request for ops of the elements, as a one-dimensional array.
+template <class T>
+v1::ReduceRequest RequestOf(v1::DType dtype, const std::vector<T>& elements, const std::vector<v1::Op>& ops) {
+  v1::ReduceRequest request;
+  request.mutable_array()->set_dtype(dtype);
+  request.mutable_array()->add_shape(static_cast<std::int64_t>(elements.size()));
+  request.set_inline_data(elements.data(), elements.size() * sizeof(T));
+  for (const v1::Op op : ops) request.add_ops(op);
+  return request;
+}
+
+// "f64:2.5", "i64:-3", "bool:true": dtype and value, floats to 12 digits.
+std::string Text(const v1::Value& value);
+
+}  // namespace reduced
+
+#endif  // REDUCED_TESTS_SERVICE_TEST_SERVER_H_

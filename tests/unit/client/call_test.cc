@@ -1,0 +1,317 @@
+// Calls, against a server within the process that answers what each test says.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "reduced/client.h"
+#include "reduced/v1/reduced.grpc.pb.h"
+
+namespace reduced::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+class FakeService final : public v1::Reduction::CallbackService {
+ public:
+  // Fills in the answer.
+  std::function<grpc::Status(const v1::ReduceRequest&, v1::ReduceResponse*)> on_reduce;
+  std::function<void(grpc::CallbackServerContext*)> on_context = [](auto*) {};
+  bool answer = true;  // false: a call ends only when its client cancels it or its deadline passes
+  absl::Notification cancelled;
+
+  grpc::ServerUnaryReactor* Reduce(grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
+                                   v1::ReduceResponse* response) override {
+    struct Waiting : grpc::ServerUnaryReactor {
+      explicit Waiting(absl::Notification* to) : cancelled(to) {}
+      void OnCancel() override {
+        if (!cancelled->HasBeenNotified()) cancelled->Notify();
+        Finish(grpc::Status::CANCELLED);
+      }
+      void OnDone() override { delete this; }
+      absl::Notification* const cancelled;
+    };
+    if (!answer) return new Waiting(&cancelled);
+    on_context(context);
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(on_reduce(*request, response));
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
+                                          v1::GetServerInfoResponse* response) override {
+    response->set_version("1.2.3");
+    response->set_uptime_ms(1500);
+    response->mutable_limits()->set_max_message_bytes(77);
+    auto* device = response->add_devices();
+    device->set_name("cuda:0");
+    device->set_engine(v1::ENGINE_CUDA);
+    device->set_lanes(4);
+    auto* op = response->add_ops();
+    op->set_name("bit_and");
+    op->add_dtypes(v1::DTYPE_BOOL);
+    op->add_dtypes(v1::DTYPE_U64);
+    auto* pipeline = response->add_pipelines();
+    pipeline->set_name("p");
+    pipeline->set_engine(v1::ENGINE_CPU);
+    pipeline->add_ops(v1::OP_SUM_SQUARES);
+    pipeline->set_default_of_engine(true);
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+class CallTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.SetMaxReceiveMessageSize(8 << 20);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    address_ = absl::StrCat("127.0.0.1:", port_);
+    client_ = Client::Create({.server = address_, .timeout = kLong}).value();
+  }
+  void TearDown() override {
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    server_.reset();
+  }
+
+  FakeService service_;
+  int port_ = 0;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Client> client_;
+  const std::vector<float> elements_ = {1, 2, 4};
+  const ArrayView array_ = ArrayView::Of(std::span<const float>(elements_));
+};
+
+TEST_F(CallTest, SendsWhatIsAsked) {
+  v1::ReduceRequest seen;
+  service_.on_reduce = [&](const v1::ReduceRequest& request, v1::ReduceResponse*) {
+    seen = request;
+    return grpc::Status::OK;
+  };
+  const ReduceOptions options{
+      .engine = "cuda", .pipeline = "p", .nan_policy = "omit", .overflow_policy = "saturate", .ddof = 3};
+  ASSERT_TRUE(client_->Reduce({elements_.data(), "f32", {3, 1}}, {"argmax", "sum_squares"}, options).ok());
+  EXPECT_EQ(seen.array().dtype(), v1::DTYPE_F32);
+  EXPECT_THAT(seen.array().shape(), ElementsAre(3, 1));
+  EXPECT_THAT(seen.ops(), ElementsAre(v1::OP_ARGMAX, v1::OP_SUM_SQUARES));
+  EXPECT_EQ(seen.inline_data(), std::string(reinterpret_cast<const char*>(elements_.data()), 12));
+  EXPECT_EQ(seen.options().engine(), v1::ENGINE_CUDA);
+  EXPECT_EQ(seen.options().pipeline(), "p");
+  EXPECT_EQ(seen.options().nan_policy(), v1::NAN_POLICY_OMIT);
+  EXPECT_EQ(seen.options().overflow_policy(), v1::OVERFLOW_POLICY_SATURATE);
+  EXPECT_EQ(seen.options().ddof(), 3);
+}
+
+TEST_F(CallTest, GivesWhatIsAnswered) {
+  service_.on_reduce = [](const v1::ReduceRequest&, v1::ReduceResponse* response) {
+    const auto add = [&](v1::Op op, v1::DType dtype) {
+      response->add_results()->set_op(op);
+      auto* value = response->mutable_results()->rbegin()->mutable_value();
+      value->set_dtype(dtype);
+      return value;
+    };
+    add(v1::OP_SUM, v1::DTYPE_F64)->set_f(0.5);
+    add(v1::OP_PROD, v1::DTYPE_I64)->set_i(INT64_MIN);
+    add(v1::OP_ARGMIN, v1::DTYPE_U64)->set_u(UINT64_MAX);
+    add(v1::OP_ANY, v1::DTYPE_BOOL)->set_b(true);
+    add(static_cast<v1::Op>(99), v1::DTYPE_F64)->set_f(1);  // of a newer server
+    response->set_count(3);
+    response->mutable_execution()->set_engine(v1::ENGINE_CPU);
+    response->mutable_execution()->set_device("cpu");
+    response->mutable_execution()->set_precision(v1::PRECISION_F64);
+    response->mutable_execution()->set_reason("because");
+    response->mutable_timing()->set_queue_us(0);
+    response->mutable_timing()->set_kernel_us(2.5);
+    response->mutable_timing()->set_bytes(12);
+    return grpc::Status::OK;
+  };
+  const absl::StatusOr<Reply> reply = client_->Reduce(array_, {"sum"});
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  std::vector<std::string> ops;
+  for (const Result& result : reply->results) ops.push_back(result.op);
+  EXPECT_THAT(ops, ElementsAre("sum", "prod", "argmin", "any", "99"));
+  EXPECT_EQ(std::get<double>(reply->results[0].value.value), 0.5);
+  EXPECT_EQ(std::get<std::int64_t>(reply->results[1].value.value), INT64_MIN);
+  EXPECT_EQ(std::get<std::uint64_t>(reply->results[2].value.value), UINT64_MAX);
+  EXPECT_TRUE(std::get<bool>(reply->results[3].value.value));
+  EXPECT_EQ(reply->results[1].value.dtype, "i64");
+  EXPECT_EQ(reply->count, 3);
+  EXPECT_EQ(reply->execution.engine, "cpu");
+  EXPECT_EQ(reply->execution.precision, "f64");
+  EXPECT_EQ(reply->execution.reason, "because");
+  EXPECT_EQ(reply->timing.queue_us, 0);
+  EXPECT_EQ(reply->timing.kernel_us, 2.5);
+  EXPECT_EQ(reply->timing.host_copy_us, std::nullopt);
+  EXPECT_EQ(reply->timing.bytes, 12);
+}
+
+TEST_F(CallTest, ChecksNamesBeforeSending) {
+  service_.on_reduce = [](const auto&, auto*) { return grpc::Status(grpc::StatusCode::INTERNAL, "was sent"); };
+  const auto error = [&](const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options) {
+    const absl::Status status = client_->Reduce(array, ops, options).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error(array_, {"sum", "median"}, {}), HasSubstr("unknown op \"median\"; allowed: sum, prod, "));
+  EXPECT_THAT(error(array_, {}, {}), HasSubstr("no op; allowed: sum, "));
+  EXPECT_THAT(error({elements_.data(), "f24", {3}}, {"sum"}, {}), HasSubstr("unknown dtype \"f24\"; allowed: bool, "));
+  EXPECT_THAT(error({elements_.data(), "f32", {-3}}, {"sum"}, {}), HasSubstr("negative dimension"));
+  EXPECT_THAT(error({elements_.data(), "f32", {1 << 30}}, {"sum"}, {}),
+              HasSubstr("4294967296 bytes; a request can hold"));
+  EXPECT_THAT(error(array_, {"sum"}, {.engine = "tpu"}), "unknown engine \"tpu\"; allowed: auto, cpu, cuda");
+  EXPECT_THAT(error(array_, {"sum"}, {.nan_policy = "default"}),
+              "unknown NaN policy \"default\"; allowed: propagate, omit");
+  EXPECT_THAT(error(array_, {"sum"}, {.overflow_policy = ""}), HasSubstr("unknown overflow policy \"\"; allowed: "));
+  EXPECT_THAT(error(array_, {"sum"}, {.timeout = -absl::Seconds(1)}), HasSubstr("timeout -1s is not allowed"));
+}
+
+TEST_F(CallTest, PassesTheServersStatusOn) {
+  service_.on_reduce = [](const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::OUT_OF_RANGE, "sum doesn't fit in i64");
+  };
+  EXPECT_EQ(client_->Reduce(array_, {"sum"}).status(), absl::OutOfRangeError("sum doesn't fit in i64"));
+}
+
+TEST_F(CallTest, SaysWhenToTryAgain) {
+  service_.on_context = [](grpc::CallbackServerContext* context) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "250");
+  };
+  service_.on_reduce = [](const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full");
+  };
+  EXPECT_EQ(client_->Reduce(array_, {"sum"}).status(),
+            absl::ResourceExhaustedError("the queue is full; try again in 250 ms"));
+}
+
+TEST_F(CallTest, AServerThatGoesAwayIsNamed) {
+  service_.on_reduce = [](const auto&, auto*) { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining"); };
+  EXPECT_EQ(client_->Reduce(array_, {"sum"}).status(), absl::UnavailableError(address_ + ": draining"));
+}
+
+TEST_F(CallTest, SaysThatARequestIsTooLarge) {
+  const std::vector<std::uint8_t> large(9 << 20);
+  const absl::Status status = client_->Reduce(ArrayView::Of(std::span<const std::uint8_t>(large)), {"sum"}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("the request is larger than " + address_ + " takes"), HasSubstr("8388608")));
+}
+
+TEST_F(CallTest, KeepsTheDeadline) {
+  service_.answer = false;
+  const absl::Status status = client_->Reduce(array_, {"sum"}, {.timeout = absl::Milliseconds(50)}).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_EQ(status.message(), "no answer from " + address_ + " within 50ms");
+  EXPECT_TRUE(service_.cancelled.WaitForNotificationWithTimeout(kLong));
+}
+
+TEST_F(CallTest, CanBeCancelled) {
+  service_.answer = false;
+  absl::Notification finished;
+  absl::Status status;
+  Call call = client_->ReduceAsync(array_, {"sum"}, {}, [&](absl::StatusOr<Reply> reply) {
+    status = reply.status();
+    finished.Notify();
+  });
+  call.Cancel();
+  ASSERT_TRUE(finished.WaitForNotificationWithTimeout(kLong));
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  call.Cancel();  // no effect
+  Call().Cancel();
+}
+
+TEST_F(CallTest, AnswersThoughTheArrayTheClientAndTheCallAreGone) {
+  absl::Notification go;
+  service_.on_reduce = [&](const v1::ReduceRequest& request, v1::ReduceResponse* response) {
+    go.WaitForNotificationWithTimeout(kLong);
+    response->set_count(static_cast<std::int64_t>(request.inline_data().size()));
+    return grpc::Status::OK;
+  };
+  absl::Notification finished;
+  absl::StatusOr<Reply> answer;
+  {
+    const auto gone = std::make_unique<std::vector<float>>(1000);
+    client_->ReduceAsync(ArrayView::Of(std::span<const float>(*gone)), {"sum"}, {}, [&](absl::StatusOr<Reply> reply) {
+      answer = std::move(reply);
+      finished.Notify();
+    });
+  }
+  client_.reset();
+  go.Notify();
+  ASSERT_TRUE(finished.WaitForNotificationWithTimeout(kLong));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->count, 4000);
+}
+
+TEST_F(CallTest, CanBeSharedByThreads) {
+  service_.on_reduce = [](const v1::ReduceRequest& request, v1::ReduceResponse* response) {
+    response->set_count(static_cast<std::int64_t>(request.inline_data().size()));
+    return grpc::Status::OK;
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t t = 1; t <= 8; ++t) {
+    threads.emplace_back([&, t] {
+      const std::vector<std::uint8_t> bytes(t);
+      for (int i = 0; i < 50; ++i) {
+        const auto reply = client_->Reduce(ArrayView::Of(std::span<const std::uint8_t>(bytes)), {"sum"});
+        ASSERT_TRUE(reply.ok()) << reply.status();
+        EXPECT_EQ(reply->count, static_cast<std::int64_t>(t));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(CallTest, DescribesTheServer) {
+  const absl::StatusOr<ServerInfo> info = client_->GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->version, "1.2.3");
+  EXPECT_EQ(info->uptime, absl::Milliseconds(1500));
+  EXPECT_EQ(info->max_message_bytes, 77);
+  ASSERT_EQ(info->devices.size(), 1);
+  EXPECT_EQ(info->devices[0].engine, "cuda");
+  EXPECT_EQ(info->devices[0].lanes, 4);
+  ASSERT_EQ(info->ops.size(), 1);
+  EXPECT_THAT(info->ops[0].dtypes, ElementsAre("bool", "u64"));
+  ASSERT_EQ(info->pipelines.size(), 1);
+  EXPECT_THAT(info->pipelines[0].ops, ElementsAre("sum_squares"));
+  EXPECT_TRUE(info->pipelines[0].default_of_engine);
+}
+
+TEST_F(CallTest, SaysWhereNobodyAnswers) {
+  TearDown();
+  const auto client = Client::Create({.server = address_, .timeout = kLong}).value();
+  EXPECT_EQ(client->Reduce(array_, {"sum"}).status(),
+            absl::UnavailableError("no reduced server answers at " + address_ + " (connection refused)"));
+}
+
+TEST(Unreachable, NamesThePathOrTheHost) {
+  const auto path = Client::Create({.server = "unix:/does/not/exist"}).value();
+  EXPECT_EQ(path->GetServerInfo().status(),
+            absl::UnavailableError("no reduced server answers at unix:/does/not/exist (no such file or directory)"));
+}
+
+}  // namespace
+}  // namespace reduced::client

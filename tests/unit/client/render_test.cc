@@ -1,0 +1,92 @@
+// How values, timings and tables are printed.
+#include "client/reducectl/render.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace reduced::client {
+namespace {
+
+std::string JsonOf(const std::string& dtype, double value) { return Dump(ToJson(Value{dtype, value})); }
+
+TEST(ValueJson, IntegersAreExact) {
+  EXPECT_EQ(Dump(ToJson(Value{"i64", std::numeric_limits<std::int64_t>::min()})), "-9223372036854775808");
+  EXPECT_EQ(Dump(ToJson(Value{"u64", std::numeric_limits<std::uint64_t>::max()})), "18446744073709551615");
+  EXPECT_EQ(Dump(ToJson(Value{"bool", true})), "true");
+  EXPECT_EQ(ToText(Value{"bool", false}), "false");
+}
+
+TEST(ValueJson, FloatsAreShortestInTheirDType) {
+  EXPECT_EQ(JsonOf("f32", 0.1F), "0.1");
+  EXPECT_EQ(JsonOf("f64", 0.1F), "0.10000000149011612");
+  EXPECT_EQ(JsonOf("f64", 0.1), "0.1");
+  EXPECT_EQ(JsonOf("f16", 0.0999755859375), "0.1");
+  EXPECT_EQ(JsonOf("f16", 65504), "65500.0");
+  EXPECT_EQ(JsonOf("f16", 0x1p-24), "6e-08");
+  EXPECT_EQ(JsonOf("bf16", 0.10009765625), "0.1");
+  EXPECT_EQ(JsonOf("bf16", 0x1.fep127), "3.39e+38");  // 3.4e+38 is beyond bf16
+  EXPECT_EQ(JsonOf("f32", std::numeric_limits<float>::max()), "3.4028235e+38");
+  EXPECT_EQ(JsonOf("f32", std::numeric_limits<float>::denorm_min()), "1e-45");
+  EXPECT_EQ(JsonOf("f64", std::numeric_limits<double>::denorm_min()), "5e-324");
+  EXPECT_EQ(JsonOf("f64", 9007199254740993.0), "9007199254740992.0");
+}
+
+TEST(ValueJson, FloatsStayFloats) {
+  EXPECT_EQ(JsonOf("f64", 1), "1.0");
+  EXPECT_EQ(JsonOf("f32", -0.0), "-0.0");
+  EXPECT_EQ(JsonOf("f64", 1e22), "1e+22");
+}
+
+TEST(ValueJson, NonFiniteAreStrings) {
+  EXPECT_EQ(JsonOf("f32", NAN), "\"NaN\"");
+  EXPECT_EQ(JsonOf("f16", INFINITY), "\"Infinity\"");
+  EXPECT_EQ(JsonOf("f64", -INFINITY), "\"-Infinity\"");
+  EXPECT_EQ(ToText(Value{"f64", -INFINITY}), "-Infinity");
+}
+
+// Every bf16 is the upper half of an f32, so all can be tried.
+TEST(ValueJson, EveryBFloat16ReadsBack) {
+  for (std::uint32_t bits = 0; bits < 0x7f80; ++bits) {
+    const auto value = std::bit_cast<float>(bits << 16);
+    const double read = std::stod(JsonOf("bf16", value));
+    const auto read_bits = std::bit_cast<std::uint32_t>(static_cast<float>(read));
+    const std::uint32_t ties_to_even = 0x7fff + ((read_bits >> 16) & 1);
+    ASSERT_EQ((read_bits + ties_to_even) >> 16, bits) << value << " printed as " << read;
+  }
+}
+
+TEST(Dump, EscapesAndNests) {
+  const Json json = {{"a\"b", {1, 2.5, nullptr}}, {"path", "x\xff\n"}};
+  EXPECT_EQ(Dump(json), "{\"a\\\"b\": [1, 2.5, null], \"path\": \"x\xEF\xBF\xBD\\n\"}");
+}
+
+TEST(Timing, AbsentStagesAreAbsent) {
+  const Timing timing = {.receive_us = 1.5, .kernel_us = 1234.5, .total_us = 0, .kernel_gb_per_s = 12.25};
+  EXPECT_EQ(Dump(ToJson(timing)), R"({"receive": 1.5, "kernel": 1234.5, "total": 0.0})");
+  EXPECT_EQ(ToText(timing), "receive 1.50 us, kernel 1.23 ms (12.2 GB/s), total 0.00 us");
+  EXPECT_EQ(ToText(Timing{}), "");
+}
+
+TEST(Format, ScalesUnits) {
+  EXPECT_EQ(FormatMicros(9.994), "9.99 us");
+  EXPECT_EQ(FormatMicros(999.6), "1.00 ms");
+  EXPECT_EQ(FormatMicros(2.5e6), "2.50 s");
+  EXPECT_EQ(FormatBytes(0), "0 bytes");
+  EXPECT_EQ(FormatBytes(1023), "1023 bytes");
+  EXPECT_EQ(FormatBytes(1024), "1.00 KiB");
+  EXPECT_EQ(FormatBytes(std::int64_t{256} << 20), "256 MiB");
+}
+
+TEST(FormatTable, AlignsColumns) {
+  EXPECT_EQ(FormatTable({{"a", "bcd", "e"}, {"abc", "d"}, {"", "x", "y"}}), "a    bcd  e\nabc  d\n     x    y\n");
+}
+
+}  // namespace
+}  // namespace reduced::client

@@ -1,0 +1,115 @@
+#include "kernels/dtype.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <set>
+#include <string>
+#include <type_traits>
+
+#include "gtest/gtest.h"
+
+namespace reduced {
+namespace {
+
+TEST(DType, NumbersAreDense) {
+  int number = 0;
+  for (const DTypeRow& row : kDTypes) {
+    EXPECT_EQ(static_cast<int>(row.dtype), ++number) << row.name;
+    EXPECT_EQ(&RowOf(row.dtype), &row);
+  }
+}
+
+TEST(DType, IsFoundByNameAndNumber) {
+  std::set<std::string> names;
+  for (const DTypeRow& row : kDTypes) {
+    EXPECT_TRUE(names.insert(std::string(row.name)).second) << row.name;
+    EXPECT_EQ(DTypeFromName(row.name), row.dtype);
+    EXPECT_EQ(DTypeFromNumber(static_cast<int>(row.dtype)), row.dtype);
+  }
+  for (const char* const name : {"", "F32", "float32", "f3", "f322"}) EXPECT_FALSE(DTypeFromName(name).has_value());
+  for (const int number : {-1, 0, static_cast<int>(std::size(kDTypes)) + 1}) {
+    EXPECT_FALSE(DTypeFromNumber(number).has_value());
+  }
+}
+
+TEST(DType, RowsDescribeTheirTypes) {
+  for (const DTypeRow& row : kDTypes) {
+    VisitDType(row.dtype, [&]<class T>(std::type_identity<T>) {
+      EXPECT_EQ(kDTypeOf<T>, row.dtype);
+      EXPECT_EQ(sizeof(T), static_cast<std::size_t>(row.bytes));
+      EXPECT_EQ(alignof(T), sizeof(T));
+      EXPECT_TRUE(std::is_trivially_copyable_v<T>);
+    });
+    const bool is_float = row.name[0] == 'f' || row.name == "bf16";
+    EXPECT_EQ(row.is_float, is_float) << row.name;
+    EXPECT_EQ(row.is_signed, is_float || row.name[0] == 'i') << row.name;
+  }
+}
+
+// The value of 1 sign bit, `exponent_bits` and a fraction, as IEEE 754 defines it.
+double Decode16(int bits, int exponent_bits) {
+  const int fraction_bits = 15 - exponent_bits;
+  const int exponent = (bits & 0x7fff) >> fraction_bits;
+  const int fraction = bits & ((1 << fraction_bits) - 1);
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  double magnitude = 0;
+  if (exponent == 2 * bias + 1) {
+    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  } else {
+    const double significand = (exponent == 0 ? 0.0 : 1.0) + static_cast<double>(fraction) / (1 << fraction_bits);
+    magnitude = significand * std::pow(2.0, (exponent == 0 ? 1 : exponent) - bias);
+  }
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+template <class T>
+class DType16 : public ::testing::Test {};
+using Floats16 = ::testing::Types<Half, BFloat16>;
+TYPED_TEST_SUITE(DType16, Floats16);
+
+TYPED_TEST(DType16, EveryBitPattern) {
+  for (int bits = 0; bits < 65536; ++bits) {
+    const TypeParam x{static_cast<std::uint16_t>(bits)};
+    const double expected = Decode16(bits, std::is_same_v<TypeParam, Half> ? 5 : 8);
+    ASSERT_EQ(IsNan(x), std::isnan(expected)) << bits;
+    ASSERT_EQ(IsNonzero(x), expected != 0) << bits;  // NaN is non-zero
+    ASSERT_EQ(std::isnan(ToDouble(x)), std::isnan(expected)) << bits;
+    if (std::isnan(expected)) continue;
+    ASSERT_EQ(ToDouble(x), expected) << bits;
+    ASSERT_EQ(std::signbit(ToDouble(x)), std::signbit(expected)) << bits;
+  }
+}
+
+TEST(DType, PredicatesOfWiderFloats) {
+  const double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (const double x : {0.0, -0.0, 1.0, -1.0, 0x1p-149, -0x1p-149, std::numeric_limits<double>::infinity()}) {
+    EXPECT_FALSE(IsNan(x));
+    EXPECT_FALSE(IsNan(static_cast<float>(x)));
+    EXPECT_EQ(IsNonzero(x), std::fpclassify(x) != FP_ZERO);
+    EXPECT_EQ(IsNonzero(static_cast<float>(x)), std::fpclassify(x) != FP_ZERO);
+    EXPECT_EQ(ToDouble(static_cast<float>(x)), x);
+  }
+  for (const double x : {kNan, -kNan}) {
+    EXPECT_TRUE(IsNan(x));
+    EXPECT_TRUE(IsNan(static_cast<float>(x)));
+    EXPECT_TRUE(IsNonzero(x));
+    EXPECT_TRUE(IsNonzero(static_cast<float>(x)));
+  }
+  EXPECT_TRUE(IsNonzero(std::numeric_limits<double>::denorm_min()));
+  EXPECT_TRUE(IsNan(std::bit_cast<float>(0x7f800001U)));  // signalling
+}
+
+TEST(DType, EveryByteButZeroIsTrue) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const Bool x{static_cast<std::uint8_t>(byte)};
+    EXPECT_EQ(IsNonzero(x), byte != 0);
+    EXPECT_EQ(ToInteger(x), byte != 0 ? 1 : 0);
+    EXPECT_FALSE(IsNan(x));
+  }
+}
+
+}  // namespace
+}  // namespace reduced

@@ -1,0 +1,94 @@
+#include "kernels/op.h"
+
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kernels/spec.h"
+
+namespace reduced {
+namespace {
+
+TEST(Op, NumbersAreDense) {
+  int number = 0;
+  for (const OpRow& row : kOps) {
+    EXPECT_EQ(static_cast<int>(row.op), ++number) << row.name;
+    EXPECT_EQ(&RowOf(row.op), &row);
+  }
+}
+
+TEST(Op, NamesAreUniqueLowerCaseWords) {
+  std::set<std::string> names;
+  for (const OpRow& row : kOps) {
+    EXPECT_TRUE(names.insert(std::string(row.name)).second) << row.name;
+    EXPECT_EQ(row.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789"), std::string_view::npos) << row.name;
+    EXPECT_FALSE(row.summary.empty()) << row.name;
+  }
+  EXPECT_EQ(names.size(), std::size(kOps));
+}
+
+TEST(Op, IsFoundByNameAndNumber) {
+  for (const OpRow& row : kOps) {
+    EXPECT_EQ(OpFromName(row.name), row.op);
+    EXPECT_EQ(OpFromNumber(static_cast<int>(row.op)), row.op);
+  }
+  for (const char* const name : {"", "SUM", "sum ", "su", "sums", "median"}) {
+    EXPECT_FALSE(OpFromName(name).has_value()) << name;
+  }
+  for (const int number : {-1, 0, static_cast<int>(std::size(kOps)) + 1, 256 + 1}) {
+    EXPECT_FALSE(OpFromNumber(number).has_value()) << number;
+  }
+}
+
+TEST(Op, SupportFollowsTheTable) {
+  for (const OpRow& row : kOps) {
+    for (const DTypeRow& dtype : kDTypes) {
+      EXPECT_EQ(Supports(row.op, dtype.dtype), !row.integers_only || !dtype.is_float) << row.name << " " << dtype.name;
+    }
+  }
+  EXPECT_FALSE(Supports(Op::kBitAnd, DType::kF32));
+  EXPECT_TRUE(Supports(Op::kBitAnd, DType::kBool));
+  EXPECT_TRUE(Supports(Op::kArgmax, DType::kBF16));
+}
+
+TEST(Op, ResultTypes) {
+  const struct {
+    Op op;
+    DType dtype;
+    DType result;
+  } kCases[] = {
+      {Op::kSum, DType::kBool, DType::kU64},        {Op::kSum, DType::kI8, DType::kI64},
+      {Op::kSum, DType::kU8, DType::kU64},          {Op::kSum, DType::kF16, DType::kF64},
+      {Op::kProd, DType::kI32, DType::kI64},        {Op::kProd, DType::kU64, DType::kU64},
+      {Op::kL1, DType::kI8, DType::kU64},           {Op::kSumSquares, DType::kI64, DType::kU64},
+      {Op::kL1, DType::kF32, DType::kF64},          {Op::kL2, DType::kI32, DType::kF64},
+      {Op::kMean, DType::kBool, DType::kF64},       {Op::kVar, DType::kU64, DType::kF64},
+      {Op::kMin, DType::kF16, DType::kF16},         {Op::kMax, DType::kBool, DType::kBool},
+      {Op::kArgmin, DType::kF64, DType::kU64},      {Op::kAny, DType::kF64, DType::kBool},
+      {Op::kCountNonzero, DType::kI8, DType::kU64}, {Op::kNanCount, DType::kF32, DType::kU64},
+      {Op::kBitXor, DType::kI16, DType::kI16},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_EQ(ResultDType(c.op, c.dtype), c.result) << RowOf(c.op).name << " of " << RowOf(c.dtype).name;
+  }
+}
+
+TEST(Op, AccumulatorsAreThoseOfTheOpsAndTheCountsThatOmissionNeeds) {
+  ReduceSpec spec;
+  spec.ops = {Op::kSum, Op::kMean, Op::kMax, Op::kArgmin};
+  EXPECT_EQ(AccumulatorsFor(spec), SetOf(Accumulator::kSum) | SetOf(Accumulator::kExtrema));
+  spec.nan_policy = NanPolicy::kOmit;
+  EXPECT_EQ(AccumulatorsFor(spec),
+            SetOf(Accumulator::kSum) | SetOf(Accumulator::kExtrema) | SetOf(Accumulator::kCounts));
+  spec.dtype = DType::kI32;  // has no NaN
+  EXPECT_EQ(AccumulatorsFor(spec), SetOf(Accumulator::kSum) | SetOf(Accumulator::kExtrema));
+  for (const OpRow& row : kOps) {
+    spec.ops = {row.op};
+    EXPECT_EQ(AccumulatorsFor(spec), SetOf(row.accumulator)) << row.name;
+    EXPECT_LT(static_cast<int>(row.accumulator), kAccumulatorCount) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace reduced
