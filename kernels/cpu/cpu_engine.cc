@@ -27,8 +27,8 @@
 namespace reduced {
 namespace {
 
-// What one task folds, and how much is folded between two looks at the deadline. Its size is fixed so that the answer
-// doesn't depend on how many threads there are.
+// How much is folded between two looks at the deadline; tasks are one or several of these. Sizes depend on the array's
+// alone, so that the answer doesn't depend on how many threads there are.
 constexpr std::int64_t kBlockBytes = 256 << 10;
 
 // Up to here the calling thread reduces the array. A hand-off to a lane costs some 10 us, in which one thread reduces
@@ -81,8 +81,11 @@ absl::StatusOr<Partial> ReduceInArena(const Job& job, tbb::task_arena& arena) {
     return earlier;
   };
   Partial partial = arena.execute([&] {
-    const tbb::blocked_range<std::int64_t> blocks(0, (count + block - 1) / block);
-    return tbb::parallel_deterministic_reduce(blocks, Partial(), fold, combine);
+    const std::int64_t blocks = (count + block - 1) / block;
+    const std::size_t task_blocks =
+        std::clamp<std::int64_t>(blocks / 64, 1, 4);  // to a task: fewer partials to combine
+    return tbb::parallel_deterministic_reduce(tbb::blocked_range<std::int64_t>(0, blocks, task_blocks), Partial(), fold,
+                                              combine);
   });
   if (stop.load() != absl::StatusCode::kOk) return StatusOf(stop.load());
   partial.count = count;

@@ -89,13 +89,14 @@ struct Range {
   std::int64_t zeros = 0;  // if asked for
 };
 
-// Of at least one vector of elements.
+// The range of a tile, of at least a vector, whose first `done` elements `acc` has.
 template <class T, bool kSkipNans, bool kCountZeros>
-HWY_INLINE Range<T> RangeOf(const Tile& tile) {
-  using Acc = RangeAcc<T, kSkipNans, kCountZeros>;
+HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSkipNans, kCountZeros> acc) {
+  using Acc = decltype(acc);
   const KeyTag<T> d;
-  Acc acc;
-  const std::int64_t done = FoldVectors(tile, acc);
+  for (; done + Acc::kElements <= tile.count; done += Acc::kElements) {
+    acc.Add(tile.data + done * static_cast<std::int64_t>(sizeof(T)));
+  }
   Range<T> range;
   range.zeros = acc.zeros;
   if (done < tile.count) {
@@ -116,6 +117,13 @@ HWY_INLINE Range<T> RangeOf(const Tile& tile) {
     range.has_nan = high > kInfinityBits<T> || (farthest < 0 && (farthest & Acc::kTop) > kInfinityBits<T>);
   }
   return range;
+}
+
+template <class T, bool kSkipNans, bool kCountZeros>
+HWY_INLINE Range<T> RangeOf(const Tile& tile) {
+  RangeAcc<T, kSkipNans, kCountZeros> acc;
+  const std::int64_t done = FoldVectors(tile, acc);
+  return RangeOf(tile, done, acc);
 }
 
 // Of a key lane `lane` of T: its order key.
@@ -144,15 +152,10 @@ std::int64_t FindFirst(const Tile& tile, KeyLane<T> lane) {
   return tile.first_index + tile.count - 1;  // only if someone wrote to the array meanwhile
 }
 
-// kExtrema; with kCounts too, for little more: that a tile has no NaN shows in its range.
+// Takes the range of a tile into kExtrema, and kCounts too for little more: that a tile has no NaN shows in its range.
 template <class T, bool kWithCounts>
-HWY_INLINE void FoldRange(const Tile& tile, Partial* into) {
-  if (tile.count < static_cast<std::int64_t>(hn::MaxLanes(KeyTag<T>()))) {
-    if constexpr (kWithCounts) Fold<CountsOf<T>, T>(tile, into);
-    return Fold<ExtremaOf<T>, T>(tile, into);
-  }
+HWY_INLINE void TakeRange(const Tile& tile, Range<T> range, Partial* into) {
   ExtremaState& extrema = into->extrema;
-  Range<T> range = RangeOf<T, false, kWithCounts>(tile);
   if constexpr (kWithCounts) {
     if (range.has_nan) {
       Fold<CountsOf<T>, T>(tile, into);
@@ -178,6 +181,15 @@ HWY_INLINE void FoldRange(const Tile& tile, Partial* into) {
     extrema.max_key = max_key;
     extrema.max_index = FindFirst<T, false>(tile, range.highest);
   }
+}
+
+template <class T, bool kWithCounts>
+HWY_INLINE void FoldRange(const Tile& tile, Partial* into) {
+  if (tile.count >= RangeAcc<T, false, kWithCounts>::kElements) {
+    return TakeRange<T, kWithCounts>(tile, RangeOf<T, false, kWithCounts>(tile), into);
+  }
+  if constexpr (kWithCounts) Fold<CountsOf<T>, T>(tile, into);
+  Fold<ExtremaOf<T>, T>(tile, into);
 }
 
 template <class T>

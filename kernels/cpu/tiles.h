@@ -24,18 +24,16 @@
 
 namespace reduced {
 
-// Half of the L1 data caches of 32 KiB that the smallest servers have is two of these: the tile being folded and the
-// next one, on its way. Some of the functions count on a tile being small: see their static_asserts.
+// Small beside the L1 data cache, not only to fit in it: while a tile is folded for the second time nothing is read
+// from memory but what was fetched ahead, which is a few KiB. Some of the functions count on a tile being small: see
+// their static_asserts.
 inline constexpr std::int64_t kTileBytes = 8192;
 
-// Some elements of an array, and what of it to have the cache fetch meanwhile.
+// Some elements of an array.
 struct Tile {
   const std::byte* data = nullptr;  // any byte address
   std::int64_t count = 0;           // at most kTileBytes of them
   std::int64_t first_index = 0;     // of the first of them in the whole array
-  // For every 64 bytes that are folded, another `ahead_step` from `ahead` on are prefetched.
-  const std::byte* ahead = nullptr;
-  std::int64_t ahead_step = 0;
 };
 
 // Folds a tile into `into`, which has the elements before it. NaNs are taken like any other element.
@@ -44,9 +42,10 @@ using FoldTile = void (*)(const Tile& tile, Partial* into);
 // The functions of one dtype.
 struct TileFolds {
   std::array<FoldTile, kAccumulatorCount> of{};  // by Accumulator; null where the dtype doesn't have it
-  // What two of them do, for less, to the same bits; may be null.
+  // What several of them do, for less, to the same bits; may be null.
   FoldTile counts_and_extrema = nullptr;
   FoldTile sum_and_moments = nullptr;
+  FoldTile all_four = nullptr;
 };
 
 // The best of those that were built and this machine can run.
@@ -72,7 +71,7 @@ class TilePlan {
   // Copies the elements of a tile that aren't NaN to `kept`, returns how many.
   using DropNans = std::int64_t (*)(const Tile& tile, std::byte* kept);
 
-  void FoldOne(Tile tile, const std::byte* next, Partial* into) const;
+  void FoldOne(Tile tile, Partial* into) const;
 
   std::int64_t element_bytes_;
   std::array<FoldTile, kAccumulatorCount> folds_;  // kCounts, then kExtrema, then the rest

@@ -1,5 +1,7 @@
 // The tile functions of f16, bf16, f32 and f64. Every element is widened to f64, which is exact, before anything is
 // added or multiplied.
+#include <algorithm>
+
 #include "kernels/cpu/targets.h"
 // Compiled again for each vector target
 #undef HWY_TARGET_INCLUDE
@@ -160,12 +162,11 @@ struct Vectors<MomentsOf<T>> {
   }
 };
 
-// The same bits as Fold<SumOf<T>, T> and Fold<MomentsOf<T>, T>.
+// Both into `into`, from the vectors' sums over all but the last elements, from `done` on.
 template <class T>
-void FoldSumAndMoments(const Tile& tile, Partial* into) {
-  typename SumOf<T>::Local sum;
-  typename MomentsOf<T>::Local moments;
-  for (std::int64_t i = FoldMoments<T, true>(tile, &sum.sum, &moments); i < tile.count; ++i) {
+HWY_INLINE void TakeSumAndMoments(const Tile& tile, std::int64_t done, typename SumOf<T>::Local sum,
+                                  typename MomentsOf<T>::Local moments, Partial* into) {
+  for (std::int64_t i = done; i < tile.count; ++i) {
     const T x = ElementAt<T>(tile.data, i);
     SumOf<T>::Add(sum, x, i);
     MomentsOf<T>::Add(moments, x, i);
@@ -175,6 +176,59 @@ void FoldSumAndMoments(const Tile& tile, Partial* into) {
   MomentsOf<T>::Store(MomentsOf<T>::Settle(moments), &partial);
   CombineOne<Accumulator::kSum>(partial, into);
   CombineOne<Accumulator::kMoments>(partial, into);
+}
+
+template <class T>
+void FoldSumAndMoments(const Tile& tile, Partial* into) {
+  typename SumOf<T>::Local sum;
+  typename MomentsOf<T>::Local moments;
+  const std::int64_t done = FoldMoments<T, true>(tile, &sum.sum, &moments);
+  TakeSumAndMoments<T>(tile, done, sum, moments, into);
+}
+
+// kCounts, kExtrema, kSum and kMoments, which are what a summary of some data takes, in one loop that keeps the memory
+// busy from end to end. The four turns of FoldVectors are written out: additions are done in the same order.
+template <class T>
+void FoldAllFour(const Tile& tile, Partial* into) {
+  using RangeOfVector = RangeAcc<T, false, true>;
+  constexpr std::int64_t kRange = RangeOfVector::kElements;
+  constexpr std::int64_t kStep = std::max(kRange, 4 * kDoubles);
+  constexpr std::int64_t kElementBytes = sizeof(T);
+  if (tile.count < kStep) {
+    FoldCountsAndExtrema<T>(tile, into);
+    return FoldSumAndMoments<T>(tile, into);
+  }
+  const T pivot = ElementAt<T>(tile.data, 0);
+  RangeOfVector range;
+  DeviationsAcc<T, true> a(pivot);
+  DeviationsAcc<T, true> b = a;
+  DeviationsAcc<T, true> c = a;
+  DeviationsAcc<T, true> d = a;
+  std::int64_t i = 0;
+  for (; i + kStep <= tile.count; i += kStep) {
+    const std::byte* const p = tile.data + i * kElementBytes;
+    FetchAhead(p, kStep * kElementBytes);
+    for (std::int64_t k = 0; k < kStep; k += kRange) range.Add(p + k * kElementBytes);
+    for (std::int64_t k = 0; k < kStep; k += 4 * kDoubles) {
+      a.Add(p + k * kElementBytes);
+      b.Add(p + (k + kDoubles) * kElementBytes);
+      c.Add(p + (k + 2 * kDoubles) * kElementBytes);
+      d.Add(p + (k + 3 * kDoubles) * kElementBytes);
+    }
+  }
+  TakeRange<T, true>(tile, RangeOf(tile, i, range), into);
+  for (; i + 4 * kDoubles <= tile.count; i += 4 * kDoubles) {
+    const std::byte* const p = tile.data + i * kElementBytes;
+    a.Add(p);
+    b.Add(p + kDoubles * kElementBytes);
+    c.Add(p + 2 * kDoubles * kElementBytes);
+    d.Add(p + 3 * kDoubles * kElementBytes);
+  }
+  for (; i + kDoubles <= tile.count; i += kDoubles) a.Add(tile.data + i * kElementBytes);
+  b.Merge(d);
+  a.Merge(c);
+  a.Merge(b);
+  TakeSumAndMoments<T>(tile, i, {Total(a.sum)}, {pivot, i, Total(a.deviations), Total(a.squares)}, into);
 }
 
 // ---- kProduct: mantissas in [1, 2) are multiplied, exponents added
@@ -255,6 +309,7 @@ constexpr TileFolds FoldsOf() {
   folds.counts_and_extrema = &FoldCountsAndExtrema<T>;
 #if HWY_TARGET != HWY_SCALAR
   folds.sum_and_moments = &FoldSumAndMoments<T>;
+  folds.all_four = &FoldAllFour<T>;
 #endif
   return folds;
 }
