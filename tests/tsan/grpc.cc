@@ -14,10 +14,11 @@ char grpc_clock;
 template <class F, class... Args>
 auto Call(F*, const char* name, Args... args) {
   auto* const original = reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+  struct Acquire {
+    ~Acquire() { __tsan_acquire(&grpc_clock); }
+  } const afterwards;
   __tsan_release(&grpc_clock);
-  const auto result = original(args...);
-  __tsan_acquire(&grpc_clock);
-  return result;
+  return original(args...);
 }
 
 }  // namespace
@@ -39,6 +40,10 @@ grpc_call_error grpc_server_request_registered_call(grpc_server* server, void* m
 grpc_call_error grpc_call_cancel(grpc_call* call, void* reserved) {
   return Call(&grpc_call_cancel, __func__, call, reserved);
 }
+
+// What a call's last callback did, the reactor's OnDone, comes before the end of its server.
+void grpc_call_unref(grpc_call* call) { Call(&grpc_call_unref, __func__, call); }
+void grpc_server_destroy(grpc_server* server) { Call(&grpc_server_destroy, __func__, server); }
 
 // What the callbacks of the C++ library run after.
 grpc_event grpc_completion_queue_next(grpc_completion_queue* queue, gpr_timespec deadline, void* reserved) {
