@@ -168,6 +168,25 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
   return FromProto(response);
 }
 
+absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
+                                           absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {
+  Call::State state(channel_->stub, options_, options.timeout);
+  v1::LadderRequest request;
+  absl::Status status = CheckTimeout(state.timeout);
+  status.Update(ToProto(options, &request));
+  if (!status.ok()) return status;
+  LadderStart start;
+  v1::LadderReply reply;
+  const auto reader = state.stub->Ladder(&state.context, request);
+  while (reader->Read(&reply)) {
+    if (reply.has_start()) start = FromProto(reply.start());
+    if (reply.has_step()) on_step(start, FromProto(reply.step()));
+  }
+  status = state.Outcome(reader->Finish());
+  if (!status.ok()) return status;
+  return start;
+}
+
 absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> timeout) {
   Call::State state(channel_->stub, options_, timeout);
   v1::GetServerInfoResponse response;

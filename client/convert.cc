@@ -103,7 +103,26 @@ absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops
   request->mutable_options()->set_nan_policy(nan_policy);
   request->mutable_options()->set_overflow_policy(overflow_policy);
   request->mutable_options()->set_ddof(options.ddof);
+  request->mutable_options()->set_block_size(options.block_size);
   request->set_inline_data(array.data, static_cast<std::size_t>(*bytes));
+  return absl::OkStatus();
+}
+
+absl::Status ToProto(const LadderOptions& options, v1::LadderRequest* request) {
+  v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+  v1::Op op = v1::OP_UNSPECIFIED;
+  absl::Status status = Parse("dtype", options.dtype, &dtype);
+  status.Update(Parse("op", options.op, &op));
+  if (!status.ok()) return status;
+
+  request->set_dtype(dtype);
+  request->set_count(options.count);
+  request->set_op(op);
+  if (options.fill.has_value()) request->set_fill(*options.fill);
+  request->set_seed(options.seed);
+  request->mutable_pipelines()->Assign(options.pipelines.begin(), options.pipelines.end());
+  request->mutable_block_sizes()->Assign(options.block_sizes.begin(), options.block_sizes.end());
+  request->set_repeats(options.repeats);
   return absl::OkStatus();
 }
 
@@ -122,11 +141,36 @@ Reply FromProto(const v1::ReduceResponse& from) {
   if (timing.has_queue_us()) to.timing.queue_us = timing.queue_us();
   if (timing.has_host_copy_us()) to.timing.host_copy_us = timing.host_copy_us();
   if (timing.has_host_to_device_us()) to.timing.host_to_device_us = timing.host_to_device_us();
+  if (timing.has_scratch_copy_us()) to.timing.scratch_copy_us = timing.scratch_copy_us();
   if (timing.has_kernel_us()) to.timing.kernel_us = timing.kernel_us();
   if (timing.has_device_to_host_us()) to.timing.device_to_host_us = timing.device_to_host_us();
   if (timing.has_total_us()) to.timing.total_us = timing.total_us();
   if (timing.has_kernel_gb_per_s()) to.timing.kernel_gb_per_s = timing.kernel_gb_per_s();
   to.timing.bytes = timing.bytes();
+  return to;
+}
+
+LadderStart FromProto(const v1::LadderStart& from) {
+  return {.bytes = from.bytes(), .steps = from.steps(), .expected = FromProto(from.expected())};
+}
+
+LadderStep FromProto(const v1::LadderStep& from) {
+  LadderStep to{.pipeline = from.pipeline(),
+                .engine = NameOf(from.engine()),
+                .device = from.device(),
+                .kernel_us = {from.kernel_us().begin(), from.kernel_us().end()},
+                .value = FromProto(from.value()),
+                .correct = from.correct(),
+                .same_bits = from.same_bits()};
+  if (from.has_scratch_copy_us()) to.scratch_copy_us = from.scratch_copy_us();
+  if (from.has_read_gb_per_s()) to.read_gb_per_s = from.read_gb_per_s();
+  if (from.has_occupancy()) {
+    to.occupancy = {.block_size = from.occupancy().block_size(),
+                    .registers = from.occupancy().registers(),
+                    .shared_bytes = from.occupancy().shared_bytes(),
+                    .blocks_per_multiprocessor = from.occupancy().blocks_per_multiprocessor(),
+                    .max_threads_per_multiprocessor = from.occupancy().max_threads_per_multiprocessor()};
+  }
   return to;
 }
 
@@ -136,6 +180,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .max_message_bytes = from.limits().max_message_bytes(),
                 .max_elements = from.limits().max_elements(),
                 .max_ops = from.limits().max_ops(),
+                .max_ladder_bytes = from.limits().max_ladder_bytes(),
                 .no_cuda_reason = from.no_cuda_reason()};
   for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
   for (const v1::OpInfo& op : from.ops()) {
@@ -149,7 +194,10 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                             .origin = pipeline.origin(),
                             .default_of_engine = pipeline.default_of_engine(),
                             .ops = NamesOfAll(pipeline.ops(), v1::Op_descriptor()),
-                            .dtypes = NamesOfAll(pipeline.dtypes(), v1::DType_descriptor())});
+                            .dtypes = NamesOfAll(pipeline.dtypes(), v1::DType_descriptor()),
+                            .fused = pipeline.fused(),
+                            .fixed_order = pipeline.fixed_order(),
+                            .block_sizes = {pipeline.block_sizes().begin(), pipeline.block_sizes().end()}});
   }
   return to;
 }

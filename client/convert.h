@@ -15,7 +15,12 @@ namespace reduced::client {
 absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                      v1::ReduceRequest* request);
 
+// INVALID_ARGUMENT: an unknown dtype or op.
+absl::Status ToProto(const LadderOptions& options, v1::LadderRequest* request);
+
 Reply FromProto(const v1::ReduceResponse& response);
+LadderStart FromProto(const v1::LadderStart& start);
+LadderStep FromProto(const v1::LadderStep& step);
 ServerInfo FromProto(const v1::GetServerInfoResponse& response);
 
 }  // namespace reduced::client

@@ -10,8 +10,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -46,6 +46,25 @@ struct EngineResult {
   Partial partial;
   Execution ran;
   Timing timing;
+};
+
+// How many blocks of a kernel fit on a multiprocessor of its device, and what they take.
+struct Occupancy {
+  int block_size = 0;    // threads
+  int registers = 0;     // of a thread
+  int shared_bytes = 0;  // of a block
+  int blocks_per_multiprocessor = 0;
+  int max_threads_per_multiprocessor = 0;
+};
+
+// One pipeline's times on one array.
+struct Measurement {
+  Execution ran;
+  std::vector<double> kernel_us;          // of each repeat
+  std::vector<Partial> partials;          // of each repeat
+  std::optional<double> scratch_copy_us;  // before each repeat, on average
+  std::optional<double> read_gb_per_s;    // what device memory can be read at, at best between the repeats
+  std::optional<Occupancy> occupancy;
 };
 
 // One device and how busy it is.
@@ -84,24 +103,13 @@ class Engine {
   // FAILED_PRECONDITION: device memory given to the CPU engine. UNAVAILABLE: the device failed. `job` has been
   // validated: see ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
+
+  // Reduces an array in host memory, of at least 1 and at most 2^31 elements, `repeats` times and once before; a CUDA
+  // device each time from its own memory, with nothing of the array in its caches. As Reduce otherwise.
+  // RESOURCE_EXHAUSTED besides: there is no room for the array and what the pipeline needs.
+  using Measured = absl::AnyInvocable<void(absl::StatusOr<Measurement>) &&>;
+  virtual void Measure(Job job, int repeats, Measured done) = 0;
 };
-
-// What a pipeline is, for those who choose one.
-struct PipelineRow {
-  std::string_view name;
-  EngineKind engine;
-  std::string_view summary;
-  std::string_view origin;
-};
-
-// The pipelines of this build, each engine's default first.
-const std::vector<PipelineRow>& Pipelines();
-// The row called `name`, or null.
-const PipelineRow* FindPipeline(std::string_view name);
-
-// OK, or what is wrong with the spec itself, whatever the engine: INVALID_ARGUMENT for no op, an op the dtype lacks, a
-// negative count or ddof, an unknown pipeline or one of another engine than the one asked for.
-absl::Status ValidateSpec(const ReduceSpec& spec);
 
 }  // namespace reduced
 

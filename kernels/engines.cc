@@ -9,6 +9,7 @@
 #ifdef REDUCED_HAVE_CUDA
 #include "kernels/cuda/cuda_engine.h"
 #endif
+#include "kernels/pipelines.h"
 
 namespace reduced {
 namespace {

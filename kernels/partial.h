@@ -30,7 +30,8 @@ struct IntProduct {
   std::uint64_t magnitude = 1;  // meaningless once `overflowed`
   bool negative = false;        // an odd number of negative factors
   bool zero = false;
-  bool overflowed = false;  // the magnitude reached 2^64
+  bool overflowed = false;      // the magnitude reached 2^64
+  std::uint8_t unused[5] = {};  // no byte of it is ever unset
 };
 
 // An unsigned integer of 192 bits, least significant word first.

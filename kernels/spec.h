@@ -35,6 +35,7 @@ struct ReduceSpec {
   std::int64_t ddof = 0;                                    // of var and std, >= 0
   EngineKind engine = EngineKind::kAuto;
   std::string pipeline{};  // by name; empty: the default of the engine that runs it
+  int block_size = 0;      // threads of a block, for pipelines that take it; 0: their default
 };
 
 // The accumulators that answer spec's ops. Leaving NaNs out takes the counts too.
@@ -54,6 +55,7 @@ struct Timing {
   std::optional<double> queue_us;           // waiting for a lane
   std::optional<double> host_copy_us;       // copying into pinned memory, on the host
   std::optional<double> host_to_device_us;  // on the device's clock
+  std::optional<double> scratch_copy_us;    // copying to where a pipeline reduces in place
   std::optional<double> kernel_us;          // reducing: the device's clock, or the CPU engine's wall time
   std::optional<double> device_to_host_us;  // on the device's clock
 };

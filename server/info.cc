@@ -1,8 +1,10 @@
 #include "server/info.h"
 
-#include <set>
+#include <algorithm>
+#include <iterator>
 #include <string>
 
+#include "kernels/pipelines.h"
 #include "server/request.h"
 
 namespace reduced {
@@ -25,6 +27,25 @@ void FillDevice(const Engine& engine, v1::DeviceInfo* out) {
   out->set_host_gb_per_s(calibration.host_gb_per_s);
 }
 
+void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
+  out->set_name(std::string(row.name));
+  out->set_engine(ToProto(row.engine));
+  out->set_summary(std::string(row.summary));
+  out->set_origin(std::string(row.origin));
+  out->set_default_of_engine(&row == &DefaultPipeline(row.engine));
+  for (const OpRow& op : kOps) {
+    const auto has = [&](const DTypeRow& dtype) { return Supports(row, op.op, dtype.dtype); };
+    if (std::any_of(std::begin(kDTypes), std::end(kDTypes), has)) out->add_ops(ToProto(op.op));
+  }
+  for (const DTypeRow& dtype : kDTypes) {
+    const auto has = [&](const OpRow& op) { return Supports(row, op.op, dtype.dtype); };
+    if (std::any_of(std::begin(kOps), std::end(kOps), has)) out->add_dtypes(ToProto(dtype.dtype));
+  }
+  out->set_fused(!row.rung);
+  out->set_fixed_order(row.fixed_order);
+  if (row.block_sizes) out->mutable_block_sizes()->Add(kBlockSizes.begin(), kBlockSizes.end());
+}
+
 }  // namespace
 
 void FillServerInfo(const Engines& engines, const RequestLimits& limits, absl::Duration uptime,
@@ -34,6 +55,7 @@ void FillServerInfo(const Engines& engines, const RequestLimits& limits, absl::D
   info->mutable_limits()->set_max_message_bytes(limits.max_message_bytes);
   info->mutable_limits()->set_max_elements(limits.max_elements);
   info->mutable_limits()->set_max_ops(limits.max_ops);
+  info->mutable_limits()->set_max_ladder_bytes(limits.max_ladder_bytes);
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
   info->set_no_cuda_reason(engines.no_cuda_reason());
 
@@ -52,18 +74,7 @@ void FillServerInfo(const Engines& engines, const RequestLimits& limits, absl::D
     dtype->set_name(std::string(row.name));
     dtype->set_bytes(row.bytes);
   }
-
-  std::set<EngineKind> seen;  // Pipelines() has each engine's default first
-  for (const PipelineRow& row : Pipelines()) {
-    v1::PipelineInfo* const pipeline = info->add_pipelines();
-    pipeline->set_name(std::string(row.name));
-    pipeline->set_engine(ToProto(row.engine));
-    pipeline->set_summary(std::string(row.summary));
-    pipeline->set_origin(std::string(row.origin));
-    pipeline->set_default_of_engine(seen.insert(row.engine).second);
-    for (const OpRow& op : kOps) pipeline->add_ops(ToProto(op.op));  // the production pipelines take every op and dtype
-    for (const DTypeRow& dtype : kDTypes) pipeline->add_dtypes(ToProto(dtype.dtype));
-  }
+  for (const PipelineRow& row : Pipelines()) FillPipeline(row, info->add_pipelines());
 }
 
 }  // namespace reduced

@@ -8,13 +8,16 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/pipelines.h"
 
 namespace reduced {
 namespace {
@@ -62,6 +65,18 @@ template <class Enum>
 absl::Status Unknown(absl::string_view field, Enum value) {
   return absl::InvalidArgumentError(
       absl::StrFormat("%s is %d, allowed are %s", field, static_cast<int>(value), Allowed<Enum>()));
+}
+
+absl::StatusOr<DType> ParseDType(absl::string_view field, v1::DType number) {
+  const std::optional<DType> dtype = DTypeFromNumber(number);
+  if (!dtype.has_value()) return Unknown(field, number);
+  return *dtype;
+}
+
+absl::StatusOr<Op> ParseOp(absl::string_view field, v1::Op number) {
+  const std::optional<Op> op = OpFromNumber(number);
+  if (!op.has_value()) return Unknown(field, number);
+  return *op;
 }
 
 // "[2, 3]", with the first dimensions only where there are many.
@@ -112,6 +127,7 @@ absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
   }
   spec->engine = static_cast<EngineKind>(options.engine());
   spec->pipeline = options.pipeline();
+  spec->block_size = options.block_size();
   spec->ddof = options.ddof();
   if (options.nan_policy() != v1::NAN_POLICY_DEFAULT) spec->nan_policy = static_cast<NanPolicy>(options.nan_policy());
   if (options.overflow_policy() != v1::OVERFLOW_POLICY_DEFAULT) {
@@ -120,14 +136,83 @@ absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
   return absl::OkStatus();
 }
 
+// A ladder's block sizes; none asked for: 0, each pipeline's own.
+absl::StatusOr<std::vector<int>> ParseBlockSizes(const v1::LadderRequest& request) {
+  if (request.block_sizes().empty()) return std::vector<int>{0};
+  std::vector<int> sizes;
+  for (const int size : request.block_sizes()) {
+    if (std::find(kBlockSizes.begin(), kBlockSizes.end(), size) == kBlockSizes.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("block_sizes has %d, allowed are %s", size, absl::StrJoin(kBlockSizes, ", ")));
+    }
+    if (std::find(sizes.begin(), sizes.end(), size) != sizes.end()) {
+      return absl::InvalidArgumentError(absl::StrFormat("block_sizes has %d twice", size));
+    }
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+// A ladder's pipelines; none asked for: those of this server's engines that can do what `spec` says.
+absl::StatusOr<std::vector<const PipelineRow*>> ParsePipelines(const v1::LadderRequest& request, const Engines& engines,
+                                                               const ReduceSpec& spec) {
+  std::vector<const PipelineRow*> rows;
+  if (request.pipelines().empty()) {
+    for (const PipelineRow& row : Pipelines()) {
+      if (Supports(row, spec.ops.front(), spec.dtype) && engines.Get(row.engine).ok()) rows.push_back(&row);
+    }
+    return rows;
+  }
+  bool have_choice = false;
+  for (const std::string& name : request.pipelines()) {
+    if (name.empty()) return absl::InvalidArgumentError("pipelines has an empty name");
+    ReduceSpec named = spec;
+    named.pipeline = name;
+    const absl::Status status = ValidateSpec(named);
+    if (!status.ok()) return status;
+    const PipelineRow* const row = FindPipeline(name);
+    if (std::find(rows.begin(), rows.end(), row) != rows.end()) {
+      return absl::InvalidArgumentError(absl::StrFormat("pipelines has %s twice", name));
+    }
+    rows.push_back(row);
+    have_choice = have_choice || row->block_sizes;
+  }
+  if (!request.block_sizes().empty() && !have_choice) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block_sizes is set, but none of the pipelines asked for has a choice: ",
+                     absl::StrJoin(request.pipelines(), ", ")));
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<LadderRung>> ParseRungs(const v1::LadderRequest& request, const Engines& engines,
+                                                   ReduceSpec spec) {
+  const absl::StatusOr<std::vector<int>> block_sizes = ParseBlockSizes(request);
+  if (!block_sizes.ok()) return block_sizes.status();
+  const absl::StatusOr<std::vector<const PipelineRow*>> rows = ParsePipelines(request, engines, spec);
+  if (!rows.ok()) return rows.status();
+  std::vector<LadderRung> rungs;
+  for (const PipelineRow* const row : *rows) {
+    const absl::StatusOr<Engine*> engine = engines.Get(row->engine);
+    if (!engine.ok()) return engine.status();
+    spec.engine = row->engine;
+    spec.pipeline = row->name;
+    for (const int size : row->block_sizes ? *block_sizes : std::vector<int>{0}) {
+      spec.block_size = size;
+      rungs.push_back({*engine, spec});
+    }
+  }
+  return rungs;
+}
+
 }  // namespace
 
 absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits) {
   ParsedRequest parsed;
   ReduceSpec& spec = parsed.spec;
 
-  const std::optional<DType> dtype = DTypeFromNumber(request.array().dtype());
-  if (!dtype.has_value()) return Unknown("array.dtype", request.array().dtype());
+  const absl::StatusOr<DType> dtype = ParseDType("array.dtype", request.array().dtype());
+  if (!dtype.ok()) return dtype.status();
   spec.dtype = *dtype;
   const absl::StatusOr<std::int64_t> count = Count(request.array(), limits.max_elements);
   if (!count.ok()) return count.status();
@@ -139,8 +224,8 @@ absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, con
   }
   spec.ops.reserve(request.ops_size());
   for (int i = 0; i < request.ops_size(); ++i) {
-    const std::optional<Op> op = OpFromNumber(request.ops(i));
-    if (!op.has_value()) return Unknown(absl::StrCat("ops[", i, "]"), request.ops(i));
+    const absl::StatusOr<Op> op = ParseOp(absl::StrCat("ops[", i, "]"), request.ops(i));
+    if (!op.ok()) return op.status();
     spec.ops.push_back(*op);
   }
 
@@ -163,6 +248,48 @@ absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, con
   return parsed;
 }
 
+absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const Engines& engines,
+                                         const RequestLimits& limits) {
+  constexpr int kDefaultRepeats = 20;
+  constexpr int kMaxRepeats = 1000;
+  ParsedLadder ladder;
+  ReduceSpec& spec = ladder.spec;
+
+  const absl::StatusOr<DType> dtype = ParseDType("dtype", request.dtype());
+  if (!dtype.ok()) return dtype.status();
+  spec.dtype = *dtype;
+  const absl::StatusOr<Op> op = ParseOp("op", request.op());
+  if (!op.ok()) return op.status();
+  spec.ops = {*op};
+  const std::int64_t max_count = limits.max_ladder_bytes / RowOf(*dtype).bytes;
+  if (request.count() < 1 || request.count() > max_count) {
+    return absl::InvalidArgumentError(absl::StrFormat("count is %d, allowed are 1 to %d: %d bytes of %s",
+                                                      request.count(), max_count, limits.max_ladder_bytes,
+                                                      RowOf(*dtype).name));
+  }
+  spec.count = request.count();
+  spec.overflow_policy = OverflowPolicy::kWrap;  // sums of random integers overflow; their last 64 bits compare as well
+  const absl::Status status = ValidateSpec(spec);
+  if (!status.ok()) return status;
+
+  ladder.contents = {.dtype = *dtype, .seed = request.seed()};
+  if (request.has_fill()) {
+    const absl::StatusOr<std::uint64_t> fill = FillWord(*dtype, request.fill());
+    if (!fill.ok()) return absl::InvalidArgumentError(absl::StrCat("fill: ", fill.status().message()));
+    ladder.contents.fill = *fill;
+  }
+  if (request.repeats() < 0 || request.repeats() > kMaxRepeats) {
+    return absl::InvalidArgumentError(absl::StrFormat("repeats is %d, allowed are 0 (%d of them) to %d",
+                                                      request.repeats(), kDefaultRepeats, kMaxRepeats));
+  }
+  ladder.repeats = request.repeats() == 0 ? kDefaultRepeats : request.repeats();
+
+  absl::StatusOr<std::vector<LadderRung>> rungs = ParseRungs(request, engines, spec);
+  if (!rungs.ok()) return rungs.status();
+  ladder.rungs = *std::move(rungs);
+  return ladder;
+}
+
 void ToProto(const Value& value, v1::Value* out) {
   out->set_dtype(ToProto(value.dtype));
   std::visit(
@@ -174,6 +301,11 @@ void ToProto(const Value& value, v1::Value* out) {
         if constexpr (std::is_same_v<T, std::uint64_t>) out->set_u(x);
       },
       value.value);
+}
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return {static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message())};  // the codes are the same
 }
 
 }  // namespace reduced

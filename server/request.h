@@ -1,14 +1,19 @@
-// From the wire to the kernels: a ReduceRequest becomes a validated ReduceSpec and the bytes it is about, and answers
-// become messages. Everything that can be wrong with a request, but for what only the elements can tell, is found here,
-// before the request takes any resource.
+// From the wire to the kernels: a ReduceRequest becomes a validated ReduceSpec and the bytes it is about, a
+// LadderRequest what is to be measured, and answers become messages. Everything that can be wrong with a request, but
+// for what only the elements can tell, is found here, before the request takes any resource.
 #ifndef REDUCED_SERVER_REQUEST_H_
 #define REDUCED_SERVER_REQUEST_H_
 
 #include <string_view>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "grpcpp/support/status.h"
 #include "kernels/engine.h"
+#include "kernels/engines.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/made_array.h"
 #include "server/options.h"
 
 namespace reduced {
@@ -21,12 +26,32 @@ struct ParsedRequest {
 // INVALID_ARGUMENT saying what is wrong, what was got and what is allowed. Text of the client is escaped and cut.
 absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits);
 
+// One pipeline to measure, with one block size.
+struct LadderRung {
+  Engine* engine = nullptr;
+  ReduceSpec spec;
+};
+
+struct ParsedLadder {
+  ReduceSpec spec;  // what all the rungs have in common
+  Contents contents;
+  int repeats = 0;
+  std::vector<LadderRung> rungs;  // at least one
+};
+
+// INVALID_ARGUMENT as above. UNIMPLEMENTED: a pipeline that doesn't support the op and dtype; FAILED_PRECONDITION: one
+// of an engine that isn't there.
+absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const Engines& engines,
+                                         const RequestLimits& limits);
+
 // The numbers of the proto's enums are those of the kernels' enums: request.cc asserts it.
 constexpr v1::DType ToProto(DType dtype) { return static_cast<v1::DType>(dtype); }
 constexpr v1::Op ToProto(Op op) { return static_cast<v1::Op>(op); }
 constexpr v1::Engine ToProto(EngineKind kind) { return static_cast<v1::Engine>(kind); }
 
 void ToProto(const Value& value, v1::Value* out);
+
+grpc::Status ToGrpc(const absl::Status& status);
 
 }  // namespace reduced
 

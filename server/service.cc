@@ -1,15 +1,14 @@
 // One Reduce, start to end:
 //
 //   1. gRPC has the whole message and asks the allocator for one to parse it into: a ReduceCall, which holds the
-//   request,
-//      the response and everything else of this call. The clock of total_us starts.
+//      request, the response and everything else of this call. The clock of total_us starts.
 //   2. gRPC parses (receive_us), then calls Reduce: ParseRequest checks everything that can be checked without the
 //      elements. Nothing has been taken so far.
 //   3. The call is counted in; a draining server refuses it. A deadline that has passed ends it here.
 //   4. Engines::Place picks the engine, Engine::Reduce queues the call for a lane. The gRPC thread goes back to gRPC.
 //   5. A lane reduces the request's own bytes and calls Done (a small array: before step 4 is over, on the gRPC
-//   thread).
-//      OnCancel (the client went away, the deadline passed) sets the flag that the lane looks at between chunks.
+//      thread). OnCancel (the client went away, the deadline passed) sets the flag that the lane looks at between
+//      chunks.
 //   6. Done reads the answers off the partial, fills the response and calls Finish: exactly once, and the last thing it
 //      does, since then the call belongs to gRPC again.
 //   7. OnDone counts the call out; Release deletes it, the request's bytes included.
@@ -17,7 +16,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,23 +26,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/finalize.h"
+#include "kernels/stopwatch.h"
 #include "server/info.h"
 #include "server/request.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MicrosSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  return {static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message())};  // the codes are the same
-}
 
 // When a refused client should try again: when about half of what waits, taken to be arrays like its own, is done.
 std::string RetryAfterMs(const Engine& engine, double bytes) {
@@ -60,6 +48,7 @@ void FillTiming(const Timing& from, double receive_us, std::int64_t bytes, v1::T
   if (from.queue_us) to->set_queue_us(*from.queue_us);
   if (from.host_copy_us) to->set_host_copy_us(*from.host_copy_us);
   if (from.host_to_device_us) to->set_host_to_device_us(*from.host_to_device_us);
+  if (from.scratch_copy_us) to->set_scratch_copy_us(*from.scratch_copy_us);
   if (from.kernel_us) to->set_kernel_us(*from.kernel_us);
   if (from.device_to_host_us) to->set_device_to_host_us(*from.device_to_host_us);
   to->set_bytes(bytes);
@@ -81,7 +70,7 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
   }
 
   void Start(grpc::CallbackServerContext* context) {
-    receive_us_ = MicrosSince(arrived_);
+    receive_us_ = since_arrival_.micros();
     context_ = context;
     const absl::Status status = Begin();
     if (!status.ok()) Answer(status);
@@ -89,7 +78,7 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
 
   void OnCancel() override { cancelled_->store(true, std::memory_order_relaxed); }
   void OnDone() override {
-    if (entered_) service_.Leave();
+    if (entered_) service_.gate_.Leave();
   }
   void Release() override { delete this; }
 
@@ -101,8 +90,9 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
     spec_ = std::move(parsed->spec);
     bytes_ = static_cast<std::int64_t>(parsed->data.size());
 
-    entered_ = service_.Enter();
-    if (!entered_) return absl::UnavailableError("the server is draining: it takes no new reductions");
+    const absl::Status entered = service_.gate_.Enter();
+    if (!entered.ok()) return entered;
+    entered_ = true;
     const absl::Time deadline = absl::FromChrono(context_->deadline());
     if (deadline <= absl::Now()) return absl::DeadlineExceededError("the deadline passed before the reduction began");
 
@@ -142,7 +132,7 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
   }
 
   void Answer(const absl::Status& status) {
-    const double total_us = MicrosSince(arrived_);
+    const double total_us = since_arrival_.micros();
     if (status.ok()) response()->mutable_timing()->set_total_us(total_us);
     if (spdlog::should_log(spdlog::level::debug)) Log(status, total_us);
     Finish(ToGrpc(status));
@@ -162,7 +152,7 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
                   engine_ == nullptr ? "none" : NameOf(engine_->kind()), total_us, status.ok() ? "" : ": ", message);
   }
 
-  const Clock::time_point arrived_ = Clock::now();
+  const Stopwatch since_arrival_;
   ReductionService& service_;
   // The messages of a small request, but for its elements, fit into the first block: no allocation.
   alignas(std::max_align_t) char arena_start_[1024];
@@ -199,6 +189,11 @@ grpc::ServerUnaryReactor* ReductionService::Reduce(grpc::CallbackServerContext* 
   return call;
 }
 
+grpc::ServerWriteReactor<v1::LadderReply>* ReductionService::Ladder(grpc::CallbackServerContext* context,
+                                                                    const v1::LadderRequest* request) {
+  return ladders_.Run(context, *request);
+}
+
 grpc::ServerUnaryReactor* ReductionService::GetServerInfo(grpc::CallbackServerContext* context,
                                                           const v1::GetServerInfoRequest*,
                                                           v1::GetServerInfoResponse* response) {
@@ -206,28 +201,6 @@ grpc::ServerUnaryReactor* ReductionService::GetServerInfo(grpc::CallbackServerCo
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
-}
-
-void ReductionService::Drain() {
-  const absl::MutexLock lock(&mutex_);
-  draining_ = true;
-}
-
-bool ReductionService::AwaitIdle(absl::Duration timeout) {
-  const absl::MutexLock lock(&mutex_);
-  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return running_ == 0; };
-  return mutex_.AwaitWithTimeout(absl::Condition(&idle), timeout);
-}
-
-bool ReductionService::Enter() {
-  const absl::MutexLock lock(&mutex_);
-  if (!draining_) ++running_;
-  return !draining_;
-}
-
-void ReductionService::Leave() {
-  const absl::MutexLock lock(&mutex_);
-  --running_;
 }
 
 }  // namespace reduced

@@ -1,14 +1,15 @@
-// The service reduced.v1.Reduction, on gRPC's callback API. The flow of a request is written down in service.cc.
+// The service reduced.v1.Reduction, on gRPC's callback API. The flow of a Reduce is written down in service.cc, that of
+// a Ladder in ladder.cc.
 #ifndef REDUCED_SERVER_SERVICE_H_
 #define REDUCED_SERVER_SERVICE_H_
 
 #include <memory>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/engines.h"
 #include "reduced/v1/reduced.grpc.pb.h"
+#include "server/gate.h"
+#include "server/ladder.h"
 #include "server/options.h"
 
 namespace reduced {
@@ -21,30 +22,26 @@ class ReductionService final : public v1::Reduction::CallbackService {
 
   grpc::ServerUnaryReactor* Reduce(grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
                                    v1::ReduceResponse* response) override;
+  grpc::ServerWriteReactor<v1::LadderReply>* Ladder(grpc::CallbackServerContext* context,
+                                                    const v1::LadderRequest* request) override;
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest* request,
                                           v1::GetServerInfoResponse* response) override;
 
-  // From now on reductions are refused: UNAVAILABLE.
-  void Drain();
-  // Waits until no reduction runs or waits any more: true, or false after `timeout`.
-  bool AwaitIdle(absl::Duration timeout);
+  // From now on reductions and ladders are refused: UNAVAILABLE.
+  void Drain() { gate_.Close(); }
+  // Waits until none of them runs or waits any more: true, or false after `timeout`.
+  bool AwaitIdle(absl::Duration timeout) { return gate_.AwaitEmpty(timeout); }
 
  private:
   class ReduceCall;
   class CallAllocator;
 
-  // Counts a reduction in, unless draining: false.
-  bool Enter();
-  void Leave();
-
   const Engines& engines_;
   const RequestLimits limits_;
   const absl::Time started_ = absl::Now();
   const std::unique_ptr<grpc::MessageAllocator<v1::ReduceRequest, v1::ReduceResponse>> allocator_;
-
-  absl::Mutex mutex_;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  Gate gate_;
+  Ladders ladders_{engines_, limits_, gate_};
 };
 
 }  // namespace reduced

@@ -3,7 +3,8 @@
 # reducectl, the benchmarks. Runs from an installed tree, so that the machine with the GPU needs no compiler:
 #
 #   cmake --install BUILD --prefix TREE && cmake --install BUILD --prefix TREE --component tests
-#   tests/gpu.sh TREE [LOGS]        LOGS: a folder for the full output, default a new temporary one
+#   tests/gpu.sh TREE [LOGS [STEP...]]   LOGS: a folder for the full output, default a new temporary one
+#                                        STEP: of those below, default all of them
 #
 # Closes with a table, one line a step; exits 1 if a step failed.
 # shellcheck disable=SC2317  # functions are called by step
@@ -15,23 +16,26 @@ logs=${2:-$(mktemp -d)}
 programs=$tree/libexec/reduced
 export REDUCED_REQUIRE_GPU=1 PATH=$PATH:/usr/local/cuda/bin
 mkdir -p "$logs"
+wanted=("${@:3}")
 table=()
 failed=0
 
-# step NAME COMMAND...: runs it, its output in LOGS/NAME.
+# step NAME COMMAND...: runs it, its output in LOGS/NAME, unless others were asked for.
 step() {
   local name=$1 begin=$SECONDS result=ok
   shift
+  if ((${#wanted[@]} > 0)) && [[ " ${wanted[*]} " != *" $name "* ]]; then return; fi
   "$@" >"$logs/$name.txt" 2>&1 || { result="FAILED ($?)"; failed=1; }
   table+=("$(printf '%-22s %-12s %4d s  %s' "$name" "$result" $((SECONDS - begin)) "$(tail -n 1 "$logs/$name.txt" | cut -c1-90)")")
   if [ "$result" != ok ]; then tail -n 40 "$logs/$name.txt"; fi
 }
 
-# Small arrays of every op and dtype, aligned and not, in host and device memory.
+# sanitize TOOL TESTS: small arrays of every op and dtype, by every pipeline.
 sanitize() {
-  compute-sanitizer --tool "$1" --error-exitcode 9 "$programs/engine_contract_test" --gtest_brief=1 \
-    --gtest_filter="${2:-Cuda/EngineAnswers.SmallSizes/*}"
+  compute-sanitizer --tool "$1" --error-exitcode 9 "$programs/engine_contract_test" --gtest_brief=1 --gtest_filter="$2"
 }
+production=Cuda/EngineAnswers.SmallSizes
+rungs=Cuda/EngineRungs
 
 # The real server and the real command line: data to a value, on the GPU.
 serve() {
@@ -52,15 +56,41 @@ serve() {
   return "$status"
 }
 
+# Every pipeline, op and dtype that a ladder can have, then the ladders of the sources and what block sizes do, kept as
+# LOGS/ladder.json and .svg. A wrong answer is a failure.
+ladders() {
+  local work=$logs/ladders status=0 dtype op
+  rm -rf "$work" && mkdir -p "$work"
+  start_server "$tree/bin/reduced" "$work" || return 1
+  export REDUCED_SERVER=unix:$work/socket
+  local ladder=("$tree/bin/reducectl" ladder)
+  for dtype in i32 i64 u32 f32 f64; do
+    for op in sum prod min max mean sum_squares l2 any all count_nonzero bit_and bit_or bit_xor; do
+      if [[ $dtype == f* && $op == bit_* ]]; then continue; fi
+      "${ladder[@]}" --dtype "$dtype" --n 100003 --op "$op" --repeats 2 >"$work/last" ||
+        { cat "$work/last"; echo "FAILED: ladder of $op of $dtype"; status=1; }
+    done
+  done
+  "${ladder[@]}" --json --svg "$logs/ladder.svg" >"$logs/ladder.json" || status=1
+  "${ladder[@]}" --from "$logs/ladder.json" &&
+    "${ladder[@]}" --dtype i32 --n 16Mi --sweep-block --pipeline template_unroll8 &&
+    "${ladder[@]}" --dtype i32 --n 16Mi --sweep-block --pipeline shared_interleaved || status=1
+  stop_server || status=1
+  return "$status"
+}
+
 step tests ctest --test-dir "$programs" -L gpu --output-on-failure
-step memcheck sanitize memcheck
-step racecheck sanitize racecheck "Cuda/EngineAnswers.SmallSizes/*3[26]:Cuda/EngineAnswers.SmallSizes/bool"
-step synccheck sanitize synccheck
-step initcheck sanitize initcheck
+step memcheck sanitize memcheck "$production/*:$rungs.SmallSizes/*"
+step racecheck sanitize racecheck "$production/f32:$production/bool:$rungs.ThreeBlocks/*"
+step synccheck sanitize synccheck "$production/*:$rungs.EveryOpOnce/*"
+step initcheck sanitize initcheck "$production/*:$rungs.EveryOpOnce/*"
 step server serve
+step ladder ladders
 step bench_cuda "$programs/bench_cuda"
 step bench_rpc "$programs/bench_rpc"
-cat "$logs/server.txt" "$logs/bench_cuda.txt" "$logs/bench_rpc.txt"
+for name in server ladder bench_cuda bench_rpc; do
+  if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
+done
 printf '\n'
 printf '%s\n' "${table[@]}"
 exit "$failed"

@@ -4,6 +4,8 @@
 #define REDUCED_CLIENT_REDUCECTL_COMMANDS_H_
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/reducectl/input.h"
-#include "reduced/types.h"
+#include "reduced/client.h"
 
 namespace CLI {
 class App;
@@ -22,16 +24,17 @@ namespace reduced::client {
 // Of several inputs that fail, the first one's.
 enum ExitCode : int {
   kOk = 0,
-  kOutput = 1,      // standard output can't be written
+  kOutput = 1,      // standard output, or the file of --svg, can't be written
   kUsage = 2,       // the command line is wrong
   kConnection = 3,  // no server answers at the address, or it is going away
   kServer = 4,      // the server refused the request or failed
   kData = 5,        // an input can't be read, or isn't what it should be
+  kWrong = 6,       // a pipeline gave a wrong result, or not the same bits run after run though it promises them
 };
 
 struct CommonOptions {
   std::string server = "127.0.0.1:50051";
-  absl::Duration timeout = absl::Seconds(5);
+  std::optional<absl::Duration> timeout;  // default: as the command has it
   bool json = false;
 };
 
@@ -42,14 +45,27 @@ struct ReduceArguments {
   InputOptions input;
 };
 
+struct LadderArguments {
+  LadderOptions options;     // neither a dtype nor a count: the two workloads of the pipelines' sources, in turn
+  bool sweep_block = false;  // with every block size that the one pipeline of the options has
+  bool csv = false;
+  std::string svg;   // file to write; empty: none
+  std::string from;  // shows the runs that this file has instead; empty: none
+};
+
 ExitCode RunReduce(const CommonOptions& common, const ReduceArguments& arguments);
 ExitCode RunInfo(const CommonOptions& common);
 ExitCode RunOps(const CommonOptions& common);
 ExitCode RunPipelines(const CommonOptions& common);
+ExitCode RunLadder(const CommonOptions& common, const LadderArguments& arguments);
 
 // Prints a bash completion script for the commands and options of `app`. `choices`: the values that options like
 // "--engine" can have.
 ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, std::vector<std::string>>& choices);
+
+// Null, having printed why, if what the command line says makes no client.
+std::unique_ptr<Client> MakeClient(const CommonOptions& common,
+                                   absl::Duration default_timeout = ClientOptions().timeout);
 
 // Prints what went wrong with `subject`, a source or a command; gives the exit code for it.
 ExitCode ReportCallError(absl::string_view subject, const absl::Status& status);

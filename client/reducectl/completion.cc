@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +16,10 @@ namespace {
 
 // Options whose value is a list take the word apart at its last comma.
 constexpr absl::string_view kScript = R"(# bash completion for reducectl; made by `reducectl completion bash`
+_reducectl_files() {
+  compopt -o filenames 2>/dev/null || :  # fails if this is called by hand
+  mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+}
 _reducectl() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command="" word
   COMPREPLY=()
@@ -26,6 +30,7 @@ _reducectl() {
   done
   case $prev in
 @CHOICES@
+    @WITH_FILE_OR@) _reducectl_files; return ;;
     @WITH_VALUE_OR@) return ;;
   esac
   if [[ $cur == -* ]]; then
@@ -37,20 +42,23 @@ _reducectl() {
   fi
   case $command in
     '') mapfile -t COMPREPLY < <(compgen -W '@COMMANDS@' -- "$cur") ;;
-    reduce)
-      compopt -o filenames 2>/dev/null || :  # fails if this is called by hand
-      mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    reduce) _reducectl_files ;;
     completion) mapfile -t COMPREPLY < <(compgen -W 'bash' -- "$cur") ;;
   esac
 }
 complete -F _reducectl reducectl
 )";
 
-std::vector<std::string> LongNames(const CLI::App& app, bool only_with_value) {
-  std::vector<std::string> names;
+bool Any(const CLI::Option*) { return true; }
+bool TakesValue(const CLI::Option* option) { return option->get_items_expected_max() != 0; }
+bool TakesFile(const CLI::Option* option) { return option->get_type_name() == "FILE"; }
+
+// Of the options that are `wanted`.
+std::set<std::string> LongNames(const CLI::App& app, bool (*wanted)(const CLI::Option*)) {
+  std::set<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
-    if (only_with_value && option->get_items_expected_max() == 0) continue;
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    if (!wanted(option)) continue;
+    for (const std::string& name : option->get_lnames()) names.insert("--" + name);
   }
   return names;
 }
@@ -58,21 +66,21 @@ std::vector<std::string> LongNames(const CLI::App& app, bool only_with_value) {
 }  // namespace
 
 ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, std::vector<std::string>>& choices) {
-  const std::vector<std::string> common = LongNames(app, false);
-  std::vector<std::string> commands, with_value = LongNames(app, true), options_lines, choices_lines;
+  const std::set<std::string> common = LongNames(app, Any);
+  std::set<std::string> with_value = LongNames(app, TakesValue), with_file;
+  std::vector<std::string> commands, options_lines, choices_lines;
   for (const CLI::App* command : app.get_subcommands({})) {
     commands.push_back(command->get_name());
-    std::vector<std::string> options = LongNames(*command, false);
-    for (const std::string& name : common) {
-      if (std::find(options.begin(), options.end(), name) == options.end()) options.push_back(name);
-    }
+    std::set<std::string> options = LongNames(*command, Any);
+    options.insert(common.begin(), common.end());
     options_lines.push_back(absl::StrCat("      ", command->get_name(), ") mapfile -t COMPREPLY < <(compgen -W '",
                                          absl::StrJoin(options, " "), "' -- \"$cur\") ;;"));
-    for (const std::string& name : LongNames(*command, true)) {
-      if (choices.count(name) == 0) with_value.push_back(name);
-    }
+    with_value.merge(LongNames(*command, TakesValue));
+    with_file.merge(LongNames(*command, TakesFile));
   }
+  for (const std::string& option : with_file) with_value.erase(option);
   for (const auto& [option, values] : choices) {
+    with_value.erase(option);
     const std::string words = absl::StrJoin(values, " ");
     choices_lines.push_back(
         option == "--op"
@@ -85,6 +93,7 @@ ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, st
   std::cout << absl::StrReplaceAll(kScript, {{"@COMMANDS_OR@", absl::StrJoin(commands, "|")},
                                              {"@COMMANDS@", absl::StrJoin(commands, " ")},
                                              {"@CHOICES@", absl::StrJoin(choices_lines, "\n")},
+                                             {"@WITH_FILE_OR@", absl::StrJoin(with_file, "|")},
                                              {"@WITH_VALUE_OR@", absl::StrJoin(with_value, "|")},
                                              {"@OPTIONS@", absl::StrJoin(options_lines, "\n")},
                                              {"@COMMON_OPTIONS@", absl::StrJoin(common, " ")}});

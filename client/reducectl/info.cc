@@ -1,4 +1,6 @@
 // The commands that show what a server is and can do.
+#include <algorithm>
+#include <cstddef>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -21,13 +23,9 @@ using Rows = std::vector<std::vector<std::string>>;
 // Calls print with the server's description.
 template <class Print>
 ExitCode WithInfo(const CommonOptions& common, absl::string_view command, Print print) {
-  const absl::StatusOr<std::unique_ptr<Client>> client =
-      Client::Create({.server = common.server, .timeout = common.timeout});
-  if (!client.ok()) {
-    std::cerr << "reducectl: " << client.status().message() << "\n";
-    return kUsage;
-  }
-  const absl::StatusOr<ServerInfo> info = (*client)->GetServerInfo();
+  const std::unique_ptr<Client> client = MakeClient(common);
+  if (client == nullptr) return kUsage;
+  const absl::StatusOr<ServerInfo> info = client->GetServerInfo();
   if (!info.ok()) return ReportCallError(command, info.status());
   print(*info);
   return kOk;
@@ -51,14 +49,16 @@ Json ToJson(const DeviceInfo& device) {
 void PrintInfoJson(const CommonOptions& common, const ServerInfo& info) {
   Json devices = Json::array();
   for (const DeviceInfo& device : info.devices) devices.push_back(ToJson(device));
-  Json json = {
-      {"server", common.server},
-      {"version", info.version},
-      {"uptime_s", absl::ToDoubleSeconds(info.uptime)},
-      {"limits",
-       {{"max_message_bytes", info.max_message_bytes}, {"max_elements", info.max_elements}, {"max_ops", info.max_ops}}},
-      {"devices", std::move(devices)},
-      {"dtypes", info.dtypes}};
+  Json json = {{"server", common.server},
+               {"version", info.version},
+               {"uptime_s", absl::ToDoubleSeconds(info.uptime)},
+               {"limits",
+                {{"max_message_bytes", info.max_message_bytes},
+                 {"max_elements", info.max_elements},
+                 {"max_ops", info.max_ops},
+                 {"max_ladder_bytes", info.max_ladder_bytes}}},
+               {"devices", std::move(devices)},
+               {"dtypes", info.dtypes}};
   if (!info.no_cuda_reason.empty()) json["no_cuda_reason"] = info.no_cuda_reason;
   std::cout << Dump(json) << "\n";
 }
@@ -67,7 +67,8 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
   Rows rows = {{"server", absl::StrCat(common.server, ", version ", info.version, ", up ",
                                        absl::FormatDuration(absl::Trunc(info.uptime, absl::Seconds(1))))},
                {"limits", absl::StrCat(FormatBytes(info.max_message_bytes), " a message, ", info.max_elements,
-                                       " elements an array, ", info.max_ops, " ops a request")}};
+                                       " elements an array, ", info.max_ops, " ops a request, ",
+                                       FormatBytes(info.max_ladder_bytes), " a ladder")}};
   for (const DeviceInfo& device : info.devices) {
     rows.push_back({device.name, absl::StrCat(device.model, ", ", FormatBytes(device.memory_bytes), ", ",
                                               device.parallel_units, device.engine == "cpu" ? " threads" : " SMs")});
@@ -84,6 +85,57 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
 // "all", or the names.
 std::string DTypes(const std::vector<std::string>& dtypes, const ServerInfo& info) {
   return dtypes.size() == info.dtypes.size() ? "all" : absl::StrJoin(dtypes, ",");
+}
+
+void PrintPipelinesJson(const ServerInfo& info) {
+  for (const PipelineInfo& pipeline : info.pipelines) {
+    const Json json = {{"pipeline", pipeline.name},
+                       {"engine", pipeline.engine},
+                       {"default_of_engine", pipeline.default_of_engine},
+                       {"summary", pipeline.summary},
+                       {"origin", pipeline.origin},
+                       {"ops", pipeline.ops},
+                       {"dtypes", pipeline.dtypes},
+                       {"fused", pipeline.fused},
+                       {"fixed_order", pipeline.fixed_order},
+                       {"block_sizes", pipeline.block_sizes}};
+    std::cout << Dump(json) << "\n";
+  }
+}
+
+// Texts that many rows of a table have in common, each printed once, below it.
+class Footnotes {
+ public:
+  // What stands for the text in the table.
+  std::string Mark(const std::string& text) {
+    const auto found = std::find(texts_.begin(), texts_.end(), text);
+    const auto index = found - texts_.begin();
+    if (found == texts_.end()) texts_.push_back(text);
+    return absl::StrCat("[", index + 1, "]");
+  }
+  Rows ToRows() const {
+    Rows rows;
+    for (std::size_t i = 0; i < texts_.size(); ++i) rows.push_back({absl::StrCat("[", i + 1, "]"), texts_[i]});
+    return rows;
+  }
+
+ private:
+  std::vector<std::string> texts_;
+};
+
+void PrintPipelines(const ServerInfo& info) {
+  Footnotes notes;
+  Rows rows = {{"PIPELINE", "ENGINE", "OPS", "AT ONCE", "DTYPES", "BLOCKS", "SAME BITS", "ORIGIN", "SUMMARY"}};
+  for (const PipelineInfo& pipeline : info.pipelines) {
+    const bool all_ops = pipeline.ops.size() == info.ops.size();
+    const bool all_dtypes = pipeline.dtypes.size() == info.dtypes.size();
+    rows.push_back({pipeline.name, absl::StrCat(pipeline.engine, pipeline.default_of_engine ? " (default)" : ""),
+                    all_ops ? "all" : notes.Mark(absl::StrJoin(pipeline.ops, ", ")), pipeline.fused ? "any" : "one",
+                    all_dtypes ? "all" : notes.Mark(absl::StrJoin(pipeline.dtypes, ", ")),
+                    pipeline.block_sizes.empty() ? "-" : notes.Mark(absl::StrJoin(pipeline.block_sizes, ", ")),
+                    pipeline.fixed_order ? "always" : "not of floats", notes.Mark(pipeline.origin), pipeline.summary});
+  }
+  std::cout << FormatTable(rows) << "\n" << FormatTable(notes.ToRows());
 }
 
 }  // namespace
@@ -106,20 +158,8 @@ ExitCode RunOps(const CommonOptions& common) {
 }
 
 ExitCode RunPipelines(const CommonOptions& common) {
-  return WithInfo(common, "pipelines", [&](const ServerInfo& info) {
-    Rows rows = {{"PIPELINE", "ENGINE", "OPS", "DTYPES", "SUMMARY (ORIGIN)"}};
-    for (const PipelineInfo& pipeline : info.pipelines) {
-      rows.push_back({pipeline.name, absl::StrCat(pipeline.engine, pipeline.default_of_engine ? " (default)" : ""),
-                      pipeline.ops.size() == info.ops.size() ? "all" : absl::StrJoin(pipeline.ops, ","),
-                      DTypes(pipeline.dtypes, info), absl::StrCat(pipeline.summary, " (", pipeline.origin, ")")});
-      const Json json = {
-          {"pipeline", pipeline.name},   {"engine", pipeline.engine}, {"default_of_engine", pipeline.default_of_engine},
-          {"summary", pipeline.summary}, {"origin", pipeline.origin}, {"ops", pipeline.ops},
-          {"dtypes", pipeline.dtypes}};
-      if (common.json) std::cout << Dump(json) << "\n";
-    }
-    if (!common.json) std::cout << FormatTable(rows);
-  });
+  return WithInfo(common, "pipelines",
+                  [&](const ServerInfo& info) { common.json ? PrintPipelinesJson(info) : PrintPipelines(info); });
 }
 
 }  // namespace reduced::client

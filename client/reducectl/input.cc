@@ -43,15 +43,6 @@ absl::StatusOr<std::string> ReadAll(int fd) {
   return absl::InvalidArgumentError(absl::StrCat("has more than ", kMaxBytes, " bytes, which no request can hold"));
 }
 
-absl::StatusOr<std::string> ReadSource(const std::string& source) {
-  if (source == "-") return ReadAll(STDIN_FILENO);
-  const int fd = open(source.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "can't be opened");
-  absl::StatusOr<std::string> bytes = ReadAll(fd);
-  close(fd);
-  return bytes;
-}
-
 absl::StatusOr<absl::string_view> FormatOf(const std::string& source, absl::string_view bytes,
                                            const InputOptions& options) {
   if (!options.format.empty()) return options.format;
@@ -68,6 +59,15 @@ absl::StatusOr<absl::string_view> FormatOf(const std::string& source, absl::stri
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ReadSource(const std::string& source) {
+  if (source == "-") return ReadAll(STDIN_FILENO);
+  const int fd = open(source.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "can't be opened");
+  absl::StatusOr<std::string> bytes = ReadAll(fd);
+  close(fd);
+  return bytes;
+}
 
 absl::StatusOr<Input> ReadInput(const std::string& source, const InputOptions& options) {
   absl::StatusOr<std::string> bytes = ReadSource(source);

@@ -34,7 +34,8 @@ struct Input {
   ArrayView View() const { return {bytes.data() + data_offset, dtype, shape}; }
 };
 
-// `source` is a file name, or "-" for standard input.
+// Everything that `source` has, and as an array. It is a file name, or "-" for standard input.
+absl::StatusOr<std::string> ReadSource(const std::string& source);
 absl::StatusOr<Input> ReadInput(const std::string& source, const InputOptions& options);
 
 // A .npy file of format 1.0 or 2.0, little-endian, in C order.

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "client/reducectl/commands.h"
 #include "reduced/client.h"
 
@@ -22,23 +24,26 @@ namespace {
 
 constexpr char kExitCodes[] = R"(Exit codes:
   0  done
-  1  standard output can't be written
+  1  standard output, or the file of --svg, can't be written
   2  the command line is wrong
   3  no server answers at the address, or it is going away
   4  the server refused the request or failed
   5  an input can't be read, or isn't what it should be
+  6  a pipeline gave a wrong result, or not the same bits run after run though it promises them
 With several inputs, all are tried; the code is that of the first failure.)";
 
 // What the command line says.
 struct Arguments {
   CommonOptions common;
   ReduceArguments reduce;
+  LadderArguments ladder;
   std::map<std::string, std::vector<std::string>> choices;  // of options with a fixed set of values
 };
 
-// The text of a duration, or why it isn't one.
-std::string ParseTimeout(const std::string& text, absl::Duration* timeout) {
-  if (absl::ParseDuration(text, timeout) && *timeout > absl::ZeroDuration()) return "";
+// These give what is wrong with the text, if anything is.
+
+std::string ParseTimeout(const std::string& text, std::optional<absl::Duration>* timeout) {
+  if (absl::ParseDuration(text, &timeout->emplace()) && *timeout > absl::ZeroDuration()) return "";
   return absl::StrCat("\"", text, "\" is not a positive duration; allowed: like 500ms, 5s, 1m30s, inf");
 }
 
@@ -54,12 +59,40 @@ std::string ParseShape(const std::string& text, std::optional<std::vector<std::i
   return "";
 }
 
+std::string ParseCount(const std::string& text, std::int64_t* count) {
+  absl::string_view digits = text;
+  std::int64_t unit = 1;
+  for (const auto& [suffix, bits] : {std::pair{"Ki", 10}, {"Mi", 20}, {"Gi", 30}}) {
+    if (!absl::ConsumeSuffix(&digits, suffix)) continue;
+    unit = std::int64_t{1} << bits;
+    break;
+  }
+  const bool fits = absl::SimpleAtoi(digits, count) && !__builtin_mul_overflow(*count, unit, count);
+  if (fits && *count > 0) return "";
+  return absl::StrCat("\"", text, "\" is not a number of elements; allowed: like 1000, 512Ki, 16Mi, 1Gi");
+}
+
+// CLI11 would wrap what is below 0.
+std::string ParseSeed(const std::string& text, std::uint64_t* seed) {
+  if (absl::SimpleAtoi(text, seed)) return "";
+  return absl::StrCat("\"", text, "\" is not a seed; allowed: whole numbers from 0 to 2^64 - 1");
+}
+
 CLI::Validator OneOf(const std::vector<std::string>& names) {
   const auto check = [names](const std::string& value) -> std::string {
     for (const std::string& name : names) {
       if (name == value) return "";
     }
     return absl::StrCat("unknown value \"", value, "\"; allowed: ", absl::StrJoin(names, ", "));
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator Positive() {
+  const auto check = [](const std::string& text) -> std::string {
+    int value = 0;
+    if (absl::SimpleAtoi(text, &value) && value > 0) return "";
+    return absl::StrCat("\"", text, "\" is not a whole number from 1 on");
   };
   return CLI::Validator(check, "");
 }
@@ -73,21 +106,26 @@ CLI::Option* AddChoice(CLI::App* command, Arguments* arguments, const std::strin
       ->type_name("NAME");
 }
 
+// An option whose text goes through `parse`.
+template <class Field>
+CLI::Option* AddParsed(CLI::App* command, const std::string& option, std::string (*parse)(const std::string&, Field*),
+                       Field* field, const std::string& help) {
+  const auto set = [=](const std::string& text) {
+    const std::string problem = parse(text, field);
+    if (!problem.empty()) throw CLI::ValidationError(option, problem);
+  };
+  return command->add_option_function<std::string>(option, set, help);
+}
+
 void AddCommonOptions(CLI::App* app, Arguments* arguments) {
   CommonOptions& common = arguments->common;
   app->add_option("--server", common.server, "where the server is: host:port or unix:/path")
       ->envname("REDUCED_SERVER")
       ->type_name("ADDRESS")
       ->capture_default_str();
-  app->add_option_function<std::string>(
-         "--timeout",
-         [&common](const std::string& text) {
-           const std::string problem = ParseTimeout(text, &common.timeout);
-           if (!problem.empty()) throw CLI::ValidationError("--timeout", problem);
-         },
-         "how long one call may take, like 500ms, 5s, 1m30s or inf")
-      ->type_name("DURATION")
-      ->default_str("5s");
+  AddParsed(app, "--timeout", ParseTimeout, &common.timeout,
+            "how long one call may take, like 500ms, 5s, 1m30s or inf; default: 5s, of ladder 10m")
+      ->type_name("DURATION");
   app->add_flag("--json", common.json, "print JSON, one object a line");
 }
 
@@ -104,6 +142,9 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
       ->capture_default_str();
   command->add_option("--pipeline", reduce.options.pipeline, "how to reduce: a name of `reducectl pipelines`")
       ->type_name("NAME");
+  command->add_option("--block", reduce.options.block_size, "threads of a block, of pipelines that have the choice")
+      ->check(Positive())
+      ->type_name("N");
   AddChoice(command, arguments, "--nan", &reduce.options.nan_policy, "what NaNs do to the answer", NanPolicyNames())
       ->default_str("propagate");
   AddChoice(command, arguments, "--overflow", &reduce.options.overflow_policy, "what an integer that doesn't fit does",
@@ -122,14 +163,8 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
       ->type_name("BYTES")
       ->needs(dtype)
       ->capture_default_str();
-  command
-      ->add_option_function<std::string>(
-          "--shape",
-          [&reduce](const std::string& text) {
-            const std::string problem = ParseShape(text, &reduce.input.shape);
-            if (!problem.empty()) throw CLI::ValidationError("--shape", problem);
-          },
-          "raw: elements along each dimension; default: one dimension, all there are")
+  AddParsed(command, "--shape", ParseShape, &reduce.input.shape,
+            "raw: elements along each dimension; default: one dimension, all there are")
       ->type_name("N,...")
       ->needs(dtype);
   command->add_option("--column", reduce.input.column, "CSV: a name of the header, or an index from 0")
@@ -144,6 +179,53 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
   });
 }
 
+void AddLadder(CLI::App* app, Arguments* arguments) {
+  CLI::App* command =
+      app->add_subcommand("ladder",
+                          "time pipelines against each other on an array that the server makes; default: "
+                          "on 16Mi random i32, then on 100Mi f64 of 1.23");
+  LadderArguments& ladder = arguments->ladder;
+  LadderOptions& options = ladder.options;
+  AddChoice(command, arguments, "--dtype", &options.dtype, "what the elements are", DTypeNames())->default_str("i32");
+  AddParsed(command, "--n", ParseCount, &options.count, "how many elements, like 1000, 512Ki, 16Mi or 1Gi")
+      ->type_name("N")
+      ->default_str("16Mi");
+  AddChoice(command, arguments, "--op", &options.op, "what to reduce by", OpNames())->capture_default_str();
+  command->add_option("--fill", options.fill, "what every element is; default: random ones")->type_name("X");
+  AddParsed(command, "--seed", ParseSeed, &options.seed, "of the random ones")->type_name("N")->default_str("0");
+  command->add_option("--pipeline", options.pipelines, "names of `reducectl pipelines`; default: all that can")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...");
+  CLI::Option* block =
+      command->add_option("--block", options.block_sizes, "threads of a block, several to compare them")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->check(Positive())
+          ->type_name("N,...");
+  command->add_flag("--sweep-block", ladder.sweep_block, "with every block size that the one --pipeline has")
+      ->excludes(block);
+  command->add_option("--repeats", options.repeats, "timed runs of each, at most 1000; default: 20")
+      ->check(Positive())
+      ->type_name("N");
+  const std::vector<CLI::Option*> measuring = command->get_options([](const CLI::Option*) { return true; });
+  CLI::Option* from = command
+                          ->add_option("--from", ladder.from,
+                                       "measure nothing, show what --json printed into this file; - is standard input")
+                          ->type_name("FILE");
+  command->add_flag("--csv", ladder.csv, "print CSV");
+  command->add_option("--svg", ladder.svg, "besides, draw a plot into this file")->type_name("FILE");
+  command->final_callback([from, measuring, &ladder, &options, &common = arguments->common] {
+    for (const CLI::Option* option : measuring) {
+      if (from->count() > 0 && option->count() > 0) throw CLI::ExcludesError("--from", option->get_name());
+    }
+    if (ladder.csv && common.json) throw CLI::ExcludesError("--csv", "--json");
+    if (ladder.sweep_block && options.pipelines.size() != 1) {
+      throw CLI::ValidationError("--sweep-block", "needs exactly one --pipeline");
+    }
+  });
+}
+
 ExitCode Main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Asks a `reduced` server what arrays reduce to.", "reducectl");
@@ -153,6 +235,7 @@ ExitCode Main(int argc, char** argv) {
   app.set_version_flag("--version", REDUCED_VERSION);
   AddCommonOptions(&app, &arguments);
   AddReduce(&app, &arguments);
+  AddLadder(&app, &arguments);
   app.add_subcommand("info", "what the server is: version, devices, limits, calibration");
   app.add_subcommand("ops", "the ops, what they answer, and the dtypes they are for");
   app.add_subcommand("pipelines", "the pipelines: techniques to reduce by, and where they come from");
@@ -179,6 +262,7 @@ ExitCode Main(int argc, char** argv) {
   }
   const std::string command = app.get_subcommands().front()->get_name();
   if (command == "reduce") return RunReduce(arguments.common, arguments.reduce);
+  if (command == "ladder") return RunLadder(arguments.common, arguments.ladder);
   if (command == "info") return RunInfo(arguments.common);
   if (command == "ops") return RunOps(arguments.common);
   if (command == "pipelines") return RunPipelines(arguments.common);

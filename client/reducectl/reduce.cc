@@ -66,28 +66,14 @@ ExitCode ReduceOne(Client& client, const std::string& source, bool json, const R
 }  // namespace
 
 ExitCode RunReduce(const CommonOptions& common, const ReduceArguments& arguments) {
-  const absl::StatusOr<std::unique_ptr<Client>> client =
-      Client::Create({.server = common.server, .timeout = common.timeout});
-  if (!client.ok()) {
-    std::cerr << "reducectl: " << client.status().message() << "\n";
-    return kUsage;
-  }
+  const std::unique_ptr<Client> client = MakeClient(common);
+  if (client == nullptr) return kUsage;
   ExitCode first_failure = kOk;
   for (const std::string& source : arguments.sources) {
-    const ExitCode code = ReduceOne(**client, source, common.json, arguments);
+    const ExitCode code = ReduceOne(*client, source, common.json, arguments);
     if (first_failure == kOk) first_failure = code;
   }
   return first_failure;
-}
-
-ExitCode ReportCallError(absl::string_view subject, const absl::Status& status) {
-  std::cerr << "reducectl: " << subject << ": " << status.message();
-  if (absl::IsUnavailable(status)) {
-    std::cerr << "; start one with `reduced`, or name another with --server\n";
-    return kConnection;
-  }
-  std::cerr << " (" << absl::StatusCodeToString(status.code()) << ")\n";
-  return kServer;
 }
 
 }  // namespace reduced::client

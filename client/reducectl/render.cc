@@ -27,9 +27,13 @@ constexpr struct FloatFormat {
 constexpr struct {
   absl::string_view name;
   std::optional<double> Timing::*us;
-} kStages[] = {{"receive", &Timing::receive_us},     {"queue", &Timing::queue_us},
-               {"host_copy", &Timing::host_copy_us}, {"host_to_device", &Timing::host_to_device_us},
-               {"kernel", &Timing::kernel_us},       {"device_to_host", &Timing::device_to_host_us},
+} kStages[] = {{"receive", &Timing::receive_us},
+               {"queue", &Timing::queue_us},
+               {"host_copy", &Timing::host_copy_us},
+               {"host_to_device", &Timing::host_to_device_us},
+               {"scratch_copy", &Timing::scratch_copy_us},
+               {"kernel", &Timing::kernel_us},
+               {"device_to_host", &Timing::device_to_host_us},
                {"total", &Timing::total_us}};
 
 // The value of the format nearest to x, ties to even.
@@ -66,11 +70,6 @@ std::string DumpNumber(double value) {
   return text;
 }
 
-// Three significant digits.
-std::string FormatScaled(double value) {
-  return absl::StrFormat("%.*f", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value);
-}
-
 }  // namespace
 
 Json ToJson(const Value& value) {
@@ -81,6 +80,20 @@ Json ToJson(const Value& value) {
 std::string ToText(const Value& value) {
   const Json json = ToJson(value);
   return json.is_string() ? json.get<std::string>() : Dump(json);
+}
+
+double DoubleFromJson(const Json& json) {
+  for (const double special : {NAN, INFINITY, -INFINITY}) {
+    if (json == ToJson(special, "f64")) return special;
+  }
+  return json.get<double>();
+}
+
+Value ValueFromJson(const Json& json) {
+  if (json.is_boolean()) return {"bool", json.get<bool>()};
+  if (json.is_number_unsigned()) return {"u64", json.get<std::uint64_t>()};
+  if (json.is_number_integer()) return {"i64", json.get<std::int64_t>()};
+  return {"f64", DoubleFromJson(json)};
 }
 
 std::string Dump(const Json& json) {
@@ -123,6 +136,12 @@ std::string ToText(const Timing& timing) {
   return absl::StrJoin(stages, ", ");
 }
 
+std::string FormatScaled(double value) {
+  return absl::StrFormat("%.*f", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value);
+}
+
+std::string FormatPercent(double fraction) { return absl::StrFormat("%.1f%%", 100 * fraction); }
+
 std::string FormatMicros(double us) {
   if (us < 999.5) return FormatScaled(us) + " us";
   if (us < 999.5e3) return FormatScaled(us / 1e3) + " ms";
@@ -140,7 +159,7 @@ std::string FormatBytes(std::int64_t bytes) {
   return absl::StrCat(unit == 0 ? absl::StrCat(bytes) : FormatScaled(scaled), " ", kUnits[unit]);
 }
 
-std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows, std::size_t right_from) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
@@ -150,7 +169,8 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppend(&line, row[i], std::string(widths[i] - row[i].size() + 2, ' '));
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      absl::StrAppend(&line, i < right_from ? "" : padding, row[i], i < right_from ? padding : "", "  ");
     }
     absl::StrAppend(&table, absl::StripTrailingAsciiWhitespace(line), "\n");
   }

@@ -2,7 +2,9 @@
 #ifndef REDUCED_CLIENT_REDUCECTL_RENDER_H_
 #define REDUCED_CLIENT_REDUCECTL_RENDER_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -18,6 +20,11 @@ using Json = nlohmann::ordered_json;
 Json ToJson(const Value& value);
 std::string ToText(const Value& value);
 
+// Back again. The dtype is one of 64 bits, or bool, that prints the same.
+// Throw Json::exception if it is no value, or no number.
+Value ValueFromJson(const Json& json);
+double DoubleFromJson(const Json& json);
+
 // On one line. Not Json::dump(), whose decimals aren't always the shortest.
 std::string Dump(const Json& json);
 
@@ -25,12 +32,16 @@ std::string Dump(const Json& json);
 Json ToJson(const Timing& timing);
 std::string ToText(const Timing& timing);
 
-// Three significant digits and a unit.
+// Three significant digits, two of them decimals at most; with a unit; as percent, with one decimal.
+std::string FormatScaled(double value);
+std::string FormatPercent(double fraction);
 std::string FormatMicros(double us);
 std::string FormatBytes(std::int64_t bytes);
 
-// Columns aligned, two spaces between them, a line feed after each row.
-std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
+// Columns aligned, two spaces between them, a line feed after each row. Columns from `right_from` on are aligned at
+// their right.
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows,
+                        std::size_t right_from = std::numeric_limits<std::size_t>::max());
 
 }  // namespace reduced::client
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "reduced/types.h"
@@ -67,6 +68,12 @@ class REDUCED_EXPORT Client {
   // once: on a thread of the library, which it must not block, or within this call if the request can't be sent.
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
+
+  // Times pipelines against each other on an array that the server makes, each checked against the CPU's answer: see
+  // Ladder in reduced.proto. Calls `on_step` as each is measured, within this call. Many take minutes: mind the
+  // timeout. Steps that came before an error stand.
+  absl::StatusOr<LadderStart> Ladder(const LadderOptions& options,
+                                     absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step);
 
   // What the server is, has, can do and allows.
   absl::StatusOr<ServerInfo> GetServerInfo(std::optional<absl::Duration> timeout = std::nullopt);

@@ -46,6 +46,7 @@ struct ReduceOptions {
   std::string nan_policy = "propagate";     // or "omit"
   std::string overflow_policy = "error";    // of integer sums and products; or "wrap" or "saturate"
   std::int64_t ddof = 0;                    // of var and std: they divide by n - ddof
+  int block_size = 0;                       // threads, of PipelineInfo.block_sizes; 0: the pipeline's own
   std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout; may be infinite
 };
 
@@ -74,6 +75,7 @@ struct Timing {
   std::optional<double> queue_us{};
   std::optional<double> host_copy_us{};
   std::optional<double> host_to_device_us{};
+  std::optional<double> scratch_copy_us{};  // for the pipelines that reduce in place
   std::optional<double> kernel_us{};
   std::optional<double> device_to_host_us{};
   std::optional<double> total_us{};
@@ -86,6 +88,49 @@ struct Reply {
   std::int64_t count = 0;         // elements in the array
   Execution execution{};
   Timing timing{};
+};
+
+// An array that the server makes, and what to time on it.
+struct LadderOptions {
+  std::string dtype{};
+  std::int64_t count = 0;  // elements, at least 1; ServerInfo.max_ladder_bytes limits their bytes
+  std::string op = "sum";
+  std::optional<double> fill{};             // what every element is; default: random ones
+  std::uint64_t seed = 0;                   // of the random ones: the same seed, the same array
+  std::vector<std::string> pipelines{};     // names of ServerInfo.pipelines; none: all that support the op and dtype
+  std::vector<int> block_sizes{};           // threads; each pipeline with each that it has; none: with its own
+  int repeats = 0;                          // timed runs, 1 to 1000; 0: 20
+  std::optional<absl::Duration> timeout{};  // as ReduceOptions.timeout, of the whole ladder
+};
+
+// What all the steps of a ladder have in common.
+struct LadderStart {
+  std::int64_t bytes = 0;  // of the array
+  int steps = 0;           // that follow
+  Value expected{};        // the answer, by the CPU engine's default pipeline
+};
+
+// How many blocks of a kernel fit on one multiprocessor, and what they take.
+struct Occupancy {
+  int block_size = 0;    // threads
+  int registers = 0;     // of a thread
+  int shared_bytes = 0;  // of a block
+  int blocks_per_multiprocessor = 0;
+  int max_threads_per_multiprocessor = 0;
+};
+
+// One pipeline, with one block size.
+struct LadderStep {
+  std::string pipeline{};
+  std::string engine{};
+  std::string device{};
+  std::vector<double> kernel_us{};          // of each repeat: device clock, or wall time on the CPU
+  std::optional<double> scratch_copy_us{};  // before each repeat, on average; absent if the pipeline needs none
+  std::optional<double> read_gb_per_s{};    // of a kernel that only reads, between the repeats; absent on the CPU
+  Value value{};                            // of the last repeat
+  bool correct = false;                  // every repeat's; for float sums and products see LadderStep in reduced.proto
+  bool same_bits = false;                // in every repeat
+  std::optional<Occupancy> occupancy{};  // absent on the CPU, and if the pipeline chooses its launch itself
 };
 
 struct DeviceInfo {
@@ -117,6 +162,9 @@ struct PipelineInfo {
   bool default_of_engine = false;
   std::vector<std::string> ops{};  // that it supports, for these dtypes, where the op is defined for the dtype
   std::vector<std::string> dtypes{};
+  bool fused = false;              // any ops together in one read, NaNs left out if asked; else one op, NaNs propagate
+  bool fixed_order = false;        // float sums, too, have the same bits run after run
+  std::vector<int> block_sizes{};  // that ReduceOptions.block_size may choose from; none: no choice
 };
 
 struct ServerInfo {
@@ -125,6 +173,7 @@ struct ServerInfo {
   std::int64_t max_message_bytes = 0;
   std::int64_t max_elements = 0;
   int max_ops = 0;
+  std::int64_t max_ladder_bytes = 0;
   std::vector<DeviceInfo> devices{};
   std::string no_cuda_reason{};  // empty if there is a CUDA engine
   std::vector<OpInfo> ops{};

@@ -8,15 +8,19 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/cpu/host_rungs.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/lanes.h"
+#include "kernels/pipelines.h"
 #include "kernels/stopwatch.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/global_control.h"
@@ -93,9 +97,65 @@ absl::StatusOr<Partial> ReduceInArena(const Job& job, tbb::task_arena& arena) {
 }
 
 EngineResult ResultOf(const Partial& partial, double kernel_us) {
-  EngineResult result{.partial = partial, .ran = {EngineKind::kCpu, "cpu", "tiled_simd"}, .timing = {}};
+  EngineResult result{.partial = partial,
+                      .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)},
+                      .timing = {}};
   result.timing.kernel_us = kernel_us;
   return result;
+}
+
+// By a rung of the ladder, on the calling thread.
+absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row) {
+  if (const absl::StatusCode why = WhyStop(job); why != absl::StatusCode::kOk) return StatusOf(why);
+  const HostRung& rung = *row.host;
+  EngineResult result;
+  result.ran = {EngineKind::kCpu, "cpu", std::string(row.name)};
+  std::unique_ptr<std::byte[]> scratch;
+  if (rung.prepare != nullptr) {
+    const std::size_t bytes = rung.scratch_bytes(job.spec);
+    scratch.reset(new (std::nothrow) std::byte[bytes]);
+    if (scratch == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("pipeline %s needs %d bytes of scratch memory for this array", row.name, bytes));
+    }
+    const Stopwatch since_start;
+    rung.prepare(job.spec, job.array.data, scratch.get());
+    result.timing.scratch_copy_us = since_start.micros();
+  }
+  const Stopwatch since_start;
+  result.partial = rung.reduce(job.spec, job.array.data, scratch.get());
+  result.timing.kernel_us = since_start.micros();
+  return result;
+}
+
+// On a lane, whatever the pipeline. Its queue_us is not set.
+absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena) {
+  const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
+  if (row != nullptr && row->rung) return ReduceByRung(job, *row);
+  const Stopwatch since_start;
+  const absl::StatusOr<Partial> partial = ReduceInArena(job, arena);
+  if (!partial.ok()) return partial.status();
+  return ResultOf(*partial, since_start.micros());
+}
+
+absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena) {
+  Measurement measurement;
+  double scratch_copy_us = 0;
+  for (int i = -1; i < repeats; ++i) {
+    const absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena);
+    if (!result.ok()) return result.status();
+    if (i < 0) {  // the one before the first
+      measurement.ran = result->ran;
+      continue;
+    }
+    measurement.kernel_us.push_back(*result->timing.kernel_us);
+    measurement.partials.push_back(result->partial);
+    if (result->timing.scratch_copy_us) {
+      scratch_copy_us += *result->timing.scratch_copy_us;
+      measurement.scratch_copy_us = scratch_copy_us / (i + 1);
+    }
+  }
+  return measurement;
 }
 
 std::string ModelName() {
@@ -152,19 +212,24 @@ class CpuEngine final : public Engine {
     if (const absl::StatusCode why = WhyStop(job); why != absl::StatusCode::kOk) {
       return std::move(done)(StatusOf(why));
     }
-    if (job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
+    const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
+    if (default_pipeline && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
       const Partial partial = ReduceHere(job);
       return std::move(done)(ResultOf(partial, since_call.micros()));
     }
     lanes_.Submit([this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
       if (!lane.ok()) return std::move(done)(lane.status());
       const double queue_us = since_call.micros();
-      const Stopwatch since_start;
-      const absl::StatusOr<Partial> partial = ReduceInArena(job, *arenas_[*lane]);
-      if (!partial.ok()) return std::move(done)(partial.status());
-      EngineResult result = ResultOf(*partial, since_start.micros());
-      result.timing.queue_us = queue_us;
+      absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane]);
+      if (result.ok()) result->timing.queue_us = queue_us;
       std::move(done)(std::move(result));
+    });
+  }
+
+  void Measure(Job job, int repeats, Measured done) override {
+    lanes_.Submit([this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
+      if (!lane.ok()) return std::move(done)(lane.status());
+      std::move(done)(MeasureOnLane(job, repeats, *arenas_[*lane]));
     });
   }
 

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/lanes.h"
+#include "kernels/pipelines.h"
 #include "kernels/stopwatch.h"
 
 namespace reduced {
@@ -49,16 +50,33 @@ class CudaEngine : public Engine {
             std::move(done)(lane.status());
             return;
           }
+          const PipelineRow& pipeline = PipelineOf(job.spec);
           EngineResult result;
-          result.ran = {EngineKind::kCuda, info_.name, "single_pass"};
+          result.ran = RanBy(pipeline);
           result.timing.queue_us = queued.micros();
-          const absl::Status status = cuda_lanes_[*lane]->Reduce(job, &result);
+          const absl::Status status = cuda_lanes_[*lane]->Reduce(job, pipeline, &result);
           if (status.ok()) {
             std::move(done)(std::move(result));
           } else {
             std::move(done)(status);
           }
         });
+  }
+
+  void Measure(Job job, int repeats, Measured done) override {
+    if (job.spec.count < 1 || job.spec.count > kMaxLaunchElements) {
+      return std::move(done)(absl::InvalidArgumentError(
+          absl::StrFormat("the array has %d elements, 1 to %d can be measured", job.spec.count, kMaxLaunchElements)));
+    }
+    lanes_.Submit([this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
+      if (!lane.ok()) return std::move(done)(lane.status());
+      const PipelineRow& pipeline = PipelineOf(job.spec);
+      Measurement measurement;
+      measurement.ran = RanBy(pipeline);
+      const absl::Status status = cuda_lanes_[*lane]->Measure(job, pipeline, repeats, &measurement);
+      if (!status.ok()) return std::move(done)(status);
+      std::move(done)(std::move(measurement));
+    });
   }
 
   // Measures what the placement goes by. The device's first kernel runs here: an error tells that this build has no
@@ -82,6 +100,13 @@ class CudaEngine : public Engine {
   }
 
  private:
+  static const PipelineRow& PipelineOf(const ReduceSpec& spec) {
+    return spec.pipeline.empty() ? DefaultPipeline(EngineKind::kCuda) : *FindPipeline(spec.pipeline);
+  }
+  Execution RanBy(const PipelineRow& pipeline) const {
+    return {EngineKind::kCuda, info_.name, std::string(pipeline.name)};
+  }
+
   absl::StatusOr<double> TimeSum(const float* data, std::int64_t count) {
     const Stopwatch stopwatch;
     absl::Status status;

@@ -2,13 +2,52 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "kernels/cuda/pipeline.h"
 #include "kernels/stopwatch.h"
 
 namespace reduced {
+namespace {
+
+// Read between the repeats of a measurement: more than any L2 cache holds.
+constexpr std::int64_t kBallastBytes = std::int64_t{512} << 20;
+
+// As DeviceError, but for a lack of memory, which is no failure of the device.
+absl::Status AllocationError(cudaError_t error, std::size_t bytes) {
+  if (error != cudaErrorMemoryAllocation) return DeviceError(error, "allocating device memory");
+  cudaGetLastError();  // it is not kept for the calls to come
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("the device has no room for the %d bytes that this pipeline needs for this array", bytes));
+}
+
+// Device memory of one measurement.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  ~DeviceMemory() { cudaFree(data_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  absl::Status Allocate(std::size_t bytes) {
+    const cudaError_t error = cudaMalloc(&data_, std::max<std::size_t>(bytes, 1));
+    return error == cudaSuccess ? absl::OkStatus() : AllocationError(error, bytes);
+  }
+  void* get() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+absl::Status WhyStop(const Job& job) {
+  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
+    return absl::CancelledError("the caller is gone");
+  }
+  if (absl::Now() >= job.deadline) return absl::DeadlineExceededError("the deadline passed during the reduction");
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status DeviceError(cudaError_t error, const char* what) {
   return absl::UnavailableError(
@@ -35,7 +74,7 @@ CudaLane::~CudaLane() {
     cudaFreeHost(slot.pinned);
     cudaFree(slot.device);
     cudaFreeHost(slot.partial);
-    for (cudaEvent_t event : {slot.copy_begin, slot.copy_end, slot.kernel_begin, slot.kernel_end}) {
+    for (cudaEvent_t event : {slot.copy_begin, slot.copy_end, slot.prepare_begin, slot.kernel_begin, slot.kernel_end}) {
       if (event != nullptr) cudaEventDestroy(event);
     }
   }
@@ -57,37 +96,35 @@ absl::Status CudaLane::Allocate() {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(reinterpret_cast<void**>(&slot.device), chunk_bytes_));
     REDUCED_RETURN_IF_CUDA_ERROR(
         cudaHostAlloc(reinterpret_cast<void**>(&slot.partial), sizeof(Partial), cudaHostAllocMapped));
-    for (cudaEvent_t* event : {&slot.copy_begin, &slot.copy_end, &slot.kernel_begin, &slot.kernel_end}) {
+    for (cudaEvent_t* event :
+         {&slot.copy_begin, &slot.copy_end, &slot.prepare_begin, &slot.kernel_begin, &slot.kernel_end}) {
       REDUCED_RETURN_IF_CUDA_ERROR(cudaEventCreate(event));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::Reduce(const Job& job, EngineResult* result) {
+absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result) {
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
-  absl::Status status = FoldChunks(job, result);
+  absl::Status status = FoldChunks(job, *pipeline.cuda, result);
   for (int i = 0; status.ok() && i < kSlots; ++i) status = Collect(slots_[(oldest_ + i) % kSlots], result);
   if (!status.ok()) {  // what is still in flight is waited for and forgotten
     cudaStreamSynchronize(copy_stream_);
     cudaStreamSynchronize(kernel_stream_);
-    for (Slot& slot : slots_) slot.in_flight = slot.copied = false;
+    for (Slot& slot : slots_) slot.in_flight = slot.copied = slot.prepared = false;
   }
   return status;
 }
 
-absl::Status CudaLane::FoldChunks(const Job& job, EngineResult* result) {
+absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result) {
   const std::int64_t element_bytes = RowOf(job.spec.dtype).bytes;
   const auto* const data = static_cast<const std::byte*>(job.array.data);
   // Device memory is reduced where it is, unless its elements straddle their natural alignment.
   const bool in_place = job.array.space == MemorySpace::kDevice &&
                         reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(element_bytes) == 0;
-  const std::int64_t chunk = in_place ? job.spec.count : chunk_bytes_ / element_bytes;
+  const std::int64_t chunk = in_place ? kMaxLaunchElements : chunk_bytes_ / element_bytes;
   for (std::int64_t first = 0; first < job.spec.count; first += chunk) {
-    if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
-      return absl::CancelledError("the caller is gone");
-    }
-    if (absl::Now() >= job.deadline) return absl::DeadlineExceededError("the deadline passed during the reduction");
+    if (const absl::Status status = WhyStop(job); !status.ok()) return status;
     Slot& slot = slots_[oldest_];
     oldest_ = (oldest_ + 1) % kSlots;
     if (const absl::Status status = Collect(slot, result); !status.ok()) return status;
@@ -98,7 +135,8 @@ absl::Status CudaLane::FoldChunks(const Job& job, EngineResult* result) {
       if (!status.ok()) return status;
       chunk_data = slot.device;
     }
-    if (const absl::Status status = StartKernel(job.spec, chunk_data, count, first, slot); !status.ok()) return status;
+    const Launch launch = LaunchOf(job.spec, chunk_data, count, first, slot);
+    if (const absl::Status status = StartKernel(pipeline, launch, slot); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -119,24 +157,40 @@ absl::Status CudaLane::CopyIn(const std::byte* from, MemorySpace space, std::int
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::StartKernel(const ReduceSpec& spec, const void* data, std::int64_t count,
-                                   std::int64_t base_index, Slot& slot) {
+Launch CudaLane::LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
+                          const Slot& slot) const {
+  return {.dtype = spec.dtype,
+          .op = spec.ops.front(),
+          .accumulators = AccumulatorsFor(spec),
+          .omit_nan = spec.nan_policy == NanPolicy::kOmit,
+          .data = data,
+          .count = count,
+          .base_index = base_index,
+          .scratch = scratch_,
+          .out = slot.partial,
+          .multiprocessors = multiprocessors_,
+          .clusters = clusters_,
+          .block_size = spec.block_size,
+          .stream = kernel_stream_};
+}
+
+absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, Slot& slot) {
   *slot.partial = Partial{};
-  const Launch launch{.dtype = spec.dtype,
-                      .accumulators = AccumulatorsFor(spec),
-                      .omit_nan = spec.nan_policy == NanPolicy::kOmit,
-                      .data = data,
-                      .count = count,
-                      .base_index = base_index,
-                      .scratch = scratch_,
-                      .out = slot.partial,
-                      .multiprocessors = multiprocessors_,
-                      .clusters = clusters_,
-                      .stream = kernel_stream_};
-  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, kernel_stream_));
-  REDUCED_RETURN_IF_CUDA_ERROR(LaunchSinglePass(launch));
+  const bool own_scratch = pipeline.scratch_bytes != nullptr;
+  if (own_scratch) {
+    const std::size_t bytes = pipeline.scratch_bytes(launch);
+    const cudaError_t error = cudaMallocAsync(&launch.scratch, bytes, kernel_stream_);
+    if (error != cudaSuccess) return AllocationError(error, bytes);
+  }
+  cudaError_t first = cudaEventRecord(slot.prepare_begin, kernel_stream_);
+  if (first == cudaSuccess && pipeline.prepare != nullptr) first = pipeline.prepare(launch);
+  if (first == cudaSuccess) first = cudaEventRecord(slot.kernel_begin, kernel_stream_);
+  if (first == cudaSuccess) first = pipeline.launch(launch);
+  if (own_scratch) cudaFreeAsync(launch.scratch, kernel_stream_);
+  if (first != cudaSuccess) return DeviceError(first, "launching a pipeline");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
   slot.in_flight = true;
+  slot.prepared = pipeline.prepare != nullptr;
   return absl::OkStatus();
 }
 
@@ -156,6 +210,73 @@ absl::Status CudaLane::Collect(Slot& slot, EngineResult* result) {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.copy_begin, slot.copy_end));
     timing.host_to_device_us = timing.host_to_device_us.value_or(0) + 1e3 * millis;
   }
+  if (slot.prepared) {
+    slot.prepared = false;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.prepare_begin, slot.kernel_begin));
+    timing.scratch_copy_us = timing.scratch_copy_us.value_or(0) + 1e3 * millis;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::Measure(const Job& job, const PipelineRow& pipeline, int repeats, Measurement* measurement) {
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  const absl::Status status = MeasureOnDevice(job, *pipeline.cuda, repeats, measurement);
+  if (!status.ok()) cudaStreamSynchronize(kernel_stream_);
+  return status;
+}
+
+// Each repeat: prepare, read the ballast, which leaves nothing of the array in the caches, reduce.
+absl::Status CudaLane::MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats,
+                                       Measurement* measurement) {
+  const std::size_t bytes = static_cast<std::size_t>(job.spec.count) * RowOf(job.spec.dtype).bytes;
+  Slot& slot = slots_[0];
+  // Declared before what can fail below, freed after it has ended.
+  DeviceMemory array;
+  DeviceMemory ballast;
+  DeviceMemory scratch;
+  absl::Status status = array.Allocate(bytes);
+  if (status.ok()) status = ballast.Allocate(kBallastBytes);
+  if (!status.ok()) return status;
+  // On this stream: what cudaMemcpy copies from pageable memory may arrive after it has returned.
+  REDUCED_RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(array.get(), job.array.data, bytes, cudaMemcpyHostToDevice, kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(ballast.get(), 0x5a, kBallastBytes, kernel_stream_));
+
+  Launch launch = LaunchOf(job.spec, array.get(), job.spec.count, 0, slot);
+  if (pipeline.scratch_bytes != nullptr) {
+    status = scratch.Allocate(pipeline.scratch_bytes(launch));
+    if (!status.ok()) return status;
+    launch.scratch = scratch.get();
+  }
+  if (pipeline.occupancy != nullptr) {
+    REDUCED_RETURN_IF_CUDA_ERROR(pipeline.occupancy(launch, &measurement->occupancy.emplace()));
+  }
+
+  double scratch_copy_us = 0;
+  double read_us = std::numeric_limits<double>::max();
+  for (int i = -1; i < repeats; ++i) {  // the first is not counted
+    if (status = WhyStop(job); !status.ok()) return status;
+    *slot.partial = Partial{};
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.prepare_begin, kernel_stream_));
+    if (pipeline.prepare != nullptr) REDUCED_RETURN_IF_CUDA_ERROR(pipeline.prepare(launch));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(LaunchReadAll(ballast.get(), kBallastBytes, multiprocessors_, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(pipeline.launch(launch));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(slot.kernel_end));
+    if (i < 0) continue;
+    float millis = 0;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.prepare_begin, slot.copy_begin));
+    scratch_copy_us += 1e3 * millis;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.copy_begin, slot.kernel_begin));
+    read_us = std::min(read_us, 1e3 * millis);
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
+    measurement->kernel_us.push_back(1e3 * millis);
+    measurement->partials.push_back(*slot.partial);
+  }
+  if (pipeline.prepare != nullptr) measurement->scratch_copy_us = scratch_copy_us / repeats;
+  measurement->read_gb_per_s = static_cast<double>(kBallastBytes) / (read_us * 1e3);
   return absl::OkStatus();
 }
 

@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/pipeline.h"
 #include "kernels/engine.h"
+#include "kernels/pipelines.h"
 
 namespace reduced {
 
@@ -35,7 +37,10 @@ class CudaLane {
 
   // Fills the result's partial and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
   // flight and the job's memory is no longer read.
-  absl::Status Reduce(const Job& job, EngineResult* result);
+  absl::Status Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result);
+
+  // Engine::Measure; blocks as Reduce does. At most kMaxLaunchElements.
+  absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, Measurement* measurement);
 
  private:
   // Where one chunk passes through: from pinned memory to device memory to a partial in mapped pinned memory.
@@ -43,9 +48,11 @@ class CudaLane {
     std::byte* pinned = nullptr;
     std::byte* device = nullptr;
     Partial* partial = nullptr;  // written by the kernel, read by the host
-    cudaEvent_t copy_begin = nullptr, copy_end = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
+    cudaEvent_t copy_begin = nullptr, copy_end = nullptr;
+    cudaEvent_t prepare_begin = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
     bool in_flight = false;
-    bool copied = false;  // the chunk in flight came from host memory
+    bool copied = false;    // the chunk in flight came from host memory
+    bool prepared = false;  // its pipeline copied it to scratch memory
   };
   // The host's copy into one slot, the transfer of another and the kernel on a third overlap.
   static constexpr int kSlots = 3;
@@ -53,10 +60,12 @@ class CudaLane {
   CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties);
 
   absl::Status Allocate();
-  absl::Status FoldChunks(const Job& job, EngineResult* result);
+  absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result);
+  absl::Status MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats, Measurement* measurement);
   absl::Status CopyIn(const std::byte* from, MemorySpace space, std::int64_t bytes, Slot& slot, Timing* timing);
-  absl::Status StartKernel(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
-                           Slot& slot);
+  Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
+                  const Slot& slot) const;
+  absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, Slot& slot);
   absl::Status Collect(Slot& slot, EngineResult* result);
 
   const int device_;

@@ -36,20 +36,35 @@ __device__ inline State ShuffleDown(const State& state, int offset) {
   return other;
 }
 
-// The warp's merged state, in lane 0.
-template <class A>
+// What another block wrote: read past the L1 cache.
+template <class State>
+__device__ inline State LoadFromL2(const State* address) {
+  static_assert(sizeof(State) % 4 == 0);
+  unsigned words[sizeof(State) / 4];
+#pragma unroll
+  for (int w = 0; w < static_cast<int>(sizeof(State) / 4); ++w) {
+    words[w] = __ldcg(reinterpret_cast<const unsigned*>(address) + w);
+  }
+  State state;
+  memcpy(&state, words, sizeof(State));
+  return state;
+}
+
+// The merged state of the warp's first kLanes lanes, a power of two, in lane 0.
+template <class A, int kLanes = kWarpSize>
 __device__ inline typename A::State WarpReduce(typename A::State state) {
   // Merging large states takes much code and many registers: once is enough.
 #pragma unroll(sizeof(typename A::State) > 16 ? 1 : 5)
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
     const typename A::State other = ShuffleDown(state, offset);
     A::Merge(state, other);
   }
   return state;
 }
 
-// The block's merged state, in thread 0. `shared`: room for one state a warp, free for reuse once all threads returned.
-template <class A>
+// The merged state of a block of kThreads, in thread 0. `shared`: room for one state a warp, free for reuse once all
+// threads returned.
+template <class A, int kThreads>
 __device__ inline typename A::State BlockReduce(typename A::State state, void* shared) {
   auto* const by_warp = static_cast<typename A::State*>(shared);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -58,8 +73,8 @@ __device__ inline typename A::State BlockReduce(typename A::State state, void* s
   if (lane == 0) by_warp[warp] = state;
   __syncthreads();
   if (warp == 0) {
-    const int warps = static_cast<int>(blockDim.x) / kWarpSize;
-    state = WarpReduce<A>(lane < warps ? by_warp[lane] : typename A::State{});
+    constexpr int kWarps = kThreads / kWarpSize;
+    state = WarpReduce<A, kWarps>(lane < kWarps ? by_warp[lane] : typename A::State{});
   }
   __syncthreads();
   return state;

@@ -1,5 +1,5 @@
 // A CUDA pipeline: one way to reduce an array that lies in device memory. The pipelines are in kernels/pipelines, one
-// technique a file.
+// technique a file; pipelines.h lists them.
 #ifndef REDUCED_KERNELS_CUDA_PIPELINE_H_
 #define REDUCED_KERNELS_CUDA_PIPELINE_H_
 
@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/dtype.h"
+#include "kernels/engine.h"
 #include "kernels/op.h"
 #include "kernels/partial.h"
 
@@ -17,24 +18,46 @@ namespace reduced {
 // One reduction on a stream.
 struct Launch {
   DType dtype = DType::kF32;
-  AccumulatorSet accumulators = 0;
+  Op op = Op::kSum;                 // rungs of the ladder: one that RungSupports()
+  AccumulatorSet accumulators = 0;  // the others
   bool omit_nan = false;
   const void* data = nullptr;   // device memory, aligned to the element's size
-  std::int64_t count = 0;       // elements, > 0
+  std::int64_t count = 0;       // elements, > 0, at most kMaxLaunchElements
   std::int64_t base_index = 0;  // of the first element in the whole array
-  void* scratch = nullptr;      // kScratchBytes of device memory, zeroed once; used by one launch at a time
-  Partial* out = nullptr;       // device memory, or host memory mapped for the device; the identity before the launch
+  // Device memory used by one launch at a time: scratch_bytes of it, aligned to 256 bytes, anything in it; where the
+  // pipeline doesn't say how many, kScratchBytes, zeroed once.
+  void* scratch = nullptr;
+  Partial* out = nullptr;  // device memory, or host memory mapped for the device; the identity before the launch
   int multiprocessors = 0;
   bool clusters = false;  // the device has thread block clusters: compute capability 9.0 and up
-  int grid_blocks = 0;    // 0: the pipeline's own choice; for benchmarks
+  int block_size = 0;     // 0: the pipeline's own choice
+  int grid_blocks = 0;    // likewise; for benchmarks
   cudaStream_t stream = nullptr;
 };
 
-// Enough for every pipeline.
+// Enough for every pipeline that doesn't say how many bytes it needs.
 inline constexpr std::size_t kScratchBytes = std::size_t{2} << 20;
 
-// pipelines/single_pass.cu. Asynchronous; returns the launch's error.
-cudaError_t LaunchSinglePass(const Launch& launch);
+// As many values of 32 bits can be added up in 64.
+inline constexpr std::int64_t kMaxLaunchElements = std::int64_t{1} << 31;
+
+// Everything is asynchronous and returns the first error of its launches. Null: nothing to do, nothing to say.
+struct CudaPipeline {
+  std::size_t (*scratch_bytes)(const Launch& launch);
+  cudaError_t (*prepare)(const Launch& launch);  // before each launch: fills the scratch memory
+  cudaError_t (*launch)(const Launch& launch);
+  cudaError_t (*occupancy)(const Launch& launch, Occupancy* occupancy);  // of the first kernel; synchronous
+};
+
+extern const CudaPipeline kNeighbored, kNeighboredLess, kInterleaved;
+extern const CudaPipeline kUnroll2, kUnroll4, kUnroll8, kUnrollWarps2, kUnrollWarps8, kCompleteUnroll8,
+    kTemplateUnroll8;
+extern const CudaPipeline kSharedNeighbored, kSharedNeighboredLess, kSharedInterleaved, kSharedUnrollWarp;
+extern const CudaPipeline kSharedAtomic, kWarpSync, kWarpShuffle, kCooperativeGroups;
+extern const CudaPipeline kTwoLevelShuffle, kGridStrideTwoPass, kCub, kSinglePass;
+
+// Reads `bytes` of device memory, a multiple of 16, and keeps nothing: the yardstick. In cuda/read_all.cu.
+cudaError_t LaunchReadAll(const void* data, std::int64_t bytes, int multiprocessors, cudaStream_t stream);
 
 }  // namespace reduced
 

@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(ShapeOf<As...>().threads, MinBlocks<As...>()) 
       if (walk.thread < args.count - tail_begin) add(tail_begin + walk.thread);
       A::Merge(state, A::Settle(edges));
     }
-    return BlockReduce<A>(state, shared);
+    return BlockReduce<A, kBlockThreads>(state, shared);
   };
 
   if (gridDim.x == 1) {
@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(ShapeOf<As...>().threads, MinBlocks<As...>()) 
     auto* states = gathered;
     ForEach(args.set, folds, [&]<class A>(std::type_identity<A>, auto&) {
       using State = typename A::State;
-      const State state =
-          WarpReduce<A>(threadIdx.x < gridDim.x ? reinterpret_cast<State*>(states)[threadIdx.x] : State{});
+      const State state = WarpReduce<A, kClusterBlocks>(
+          threadIdx.x < gridDim.x ? reinterpret_cast<State*>(states)[threadIdx.x] : State{});
       if (threadIdx.x == 0) A::Store(state, args.out);
       states += StatesBytes<State>(kClusterBlocks);
     });
@@ -209,16 +209,10 @@ __global__ void __launch_bounds__(ShapeOf<As...>().threads, MinBlocks<As...>()) 
     using State = typename A::State;
     State state{};
     for (unsigned block = threadIdx.x; block < gridDim.x; block += kBlockThreads) {
-      // Written by other blocks: read past the L1 cache.
-      State other;
-      const auto* const from = reinterpret_cast<const unsigned*>(reinterpret_cast<const State*>(states) + block);
-      unsigned words[sizeof(State) / 4];
-#pragma unroll
-      for (int w = 0; w < static_cast<int>(sizeof(State) / 4); ++w) words[w] = __ldcg(from + w);
-      memcpy(&other, words, sizeof(State));
+      const State other = LoadFromL2(reinterpret_cast<const State*>(states) + block);
       A::Merge(state, other);
     }
-    state = BlockReduce<A>(state, shared);
+    state = BlockReduce<A, kBlockThreads>(state, shared);
     if (threadIdx.x == 0) A::Store(state, args.out);
     states += StatesBytes<State>(gridDim.x);
   });
@@ -233,8 +227,12 @@ int GridBlocks(std::int64_t bytes, int threads, const Launch& launch) {
   const std::int64_t useful = std::max<std::int64_t>(1, (bytes + bytes_per_pass - 1) / bytes_per_pass);
   if (launch.clusters && bytes <= (std::int64_t{1} << 20))
     return static_cast<int>(std::min<std::int64_t>(useful, kClusterBlocks));
-  const int per_multiprocessor = bytes <= (std::int64_t{4} << 20) ? 1 : bytes <= (std::int64_t{256} << 20) ? 2 : 8;
-  return static_cast<int>(std::min<std::int64_t>({useful, launch.multiprocessors * per_multiprocessor, kMaxBlocks}));
+  const std::int64_t large = std::min<std::int64_t>({useful, launch.multiprocessors * 8, kMaxBlocks});
+  if (bytes > (std::int64_t{256} << 20)) return static_cast<int>(large);
+  // All threads make the same number of passes, as far as can be: what is left over is loaded one vector at a time.
+  const std::int64_t most = launch.multiprocessors * (bytes <= (std::int64_t{4} << 20) ? 1 : 2);
+  const std::int64_t passes = (useful + most - 1) / most;
+  return static_cast<int>((useful + passes - 1) / passes);
 }
 
 template <class T, Mode kMode, class... As>
@@ -303,8 +301,13 @@ cudaError_t LaunchFor(const Launch& launch) {
 
 }  // namespace
 
-cudaError_t LaunchSinglePass(const Launch& launch) {
-  return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) { return LaunchFor<T>(launch); });
-}
+const CudaPipeline kSinglePass = {
+    .scratch_bytes = nullptr,
+    .prepare = nullptr,
+    .launch =
+        [](const Launch& launch) {
+          return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) { return LaunchFor<T>(launch); });
+        },
+    .occupancy = nullptr};
 
 }  // namespace reduced

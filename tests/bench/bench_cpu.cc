@@ -3,6 +3,8 @@
 //
 //   bench_cpu            the goals, then every dtype with an op of each accumulator
 //   bench_cpu --goals    the goals only
+//   bench_cpu --describe all that `describe` asks for in one request, and sum, min, var alone, of f32 and f64: what
+//                        bench_numpy.py compares NumPy with
 //   bench_cpu --sizes    f32 sum by size, cached: what the threshold for the calling thread goes by
 //
 // Exits with 1 if an answer is wrong; a goal that was missed is only said, since the machine may be busy.
@@ -272,6 +274,29 @@ void Goals(Engine& engine, const Roofline& roofline, const std::byte* data) {
               Verdict(Median(small_micros) < 1));
 }
 
+// What one wants to know of data at first sight.
+const std::vector<Op> kDescribe = {Op::kNanCount, Op::kMin,  Op::kMax, Op::kArgmin, Op::kArgmax,
+                                   Op::kSum,      Op::kMean, Op::kVar, Op::kL2};
+
+void Describe(Engine& engine, const Roofline& roofline, std::byte* data) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    Fill(dtype, data);
+    const auto row = [&](const char* name, const std::vector<Op>& ops) {
+      const Job job = JobOf(dtype, kBytes, ops, data);
+      const Comparison got = Compare([&] { return roofline.Micros(); }, [&] { return RunMicros(engine, job); }, kTurns);
+      std::printf("%s %-8s %6.1f GB/s, %.2f of the best read%s\n", RowOf(dtype).name.data(), name,
+                  GigabytesPerSecond(got.micros), got.ratio,
+                  ops.size() == 1    ? ""
+                  : got.ratio >= 0.8 ? "; goal 0.80: met"
+                                     : "; goal 0.80: MISSED");
+    };
+    row("describe", kDescribe);
+    row("sum", {Op::kSum});
+    row("min", {Op::kMin});
+    row("var", {Op::kVar});
+  }
+}
+
 // Of each accumulator, the op that names its column.
 constexpr Op kColumns[] = {Op::kSum,  Op::kL1,  Op::kSumSquares,   Op::kVar,
                            Op::kProd, Op::kMin, Op::kCountNonzero, Op::kBitXor};
@@ -344,6 +369,10 @@ int Main(int argc, char** argv) {
   std::vector<double> reads;
   for (int turn = 0; turn < kTurns; ++turn) reads.push_back(roofline.Micros());
   std::printf("best read: %.1f GB/s\n", GigabytesPerSecond(Median(reads)));
+  if (mode == "--describe") {
+    Describe(*engine, roofline, data);
+    return 0;
+  }
   Goals(*engine, roofline, data);
   if (mode != "--goals") Table(*engine, roofline, data);
   return 0;

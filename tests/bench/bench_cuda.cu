@@ -120,7 +120,7 @@ class Bench {
                         .multiprocessors = properties_.multiProcessorCount,
                         .clusters = properties_.major >= 9,
                         .grid_blocks = grid_blocks};
-    const double us = Time(bytes, [&] { CHECK_CUDA(LaunchSinglePass(launch)); });
+    const double us = Time(bytes, [&] { CHECK_CUDA(kSinglePass.launch(launch)); });
     if (out_->count != spec.count) {
       std::printf("WRONG: the pipeline did not write its result\n");
       failed = true;
@@ -206,6 +206,72 @@ class Bench {
         {Op::kNanCount, Op::kMin, Op::kMax, Op::kArgmin, Op::kArgmax, Op::kSum, Op::kMean, Op::kVar, Op::kL2});
   }
 
+  // 32 reductions of 1 MiB each, one after the other and on 8 streams, as CUDA graphs: what the device makes of them,
+  // without what the host takes to launch them.
+  void Concurrent() {
+    FillWith<float>();
+    constexpr int kReductions = 32;
+    constexpr int kStreams = 8;
+    void* scratch = nullptr;
+    Partial* out = nullptr;
+    CHECK_CUDA(cudaMalloc(&scratch, kStreams * kScratchBytes));
+    CHECK_CUDA(cudaMemset(scratch, 0, kStreams * kScratchBytes));
+    CHECK_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&out), kReductions * sizeof(Partial), cudaHostAllocMapped));
+    std::memset(static_cast<void*>(out), 0xa5, kReductions * sizeof(Partial));
+    cudaStream_t streams[kStreams];
+    cudaEvent_t fork = nullptr;
+    cudaEvent_t joins[kStreams];
+    CHECK_CUDA(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    for (int s = 0; s < kStreams; ++s) {
+      CHECK_CUDA(cudaStreamCreateWithFlags(&streams[s], cudaStreamNonBlocking));
+      CHECK_CUDA(cudaEventCreateWithFlags(&joins[s], cudaEventDisableTiming));
+    }
+    double us[2];
+    const int ways[] = {1, kStreams};
+    for (int way = 0; way < 2; ++way) {
+      CHECK_CUDA(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeThreadLocal));
+      CHECK_CUDA(cudaEventRecord(fork, streams[0]));
+      for (int s = 1; s < ways[way]; ++s) CHECK_CUDA(cudaStreamWaitEvent(streams[s], fork));
+      for (int i = 0; i < kReductions; ++i) {
+        const int s = i % ways[way];
+        CHECK_CUDA(kSinglePass.launch({.dtype = DType::kF32,
+                                       .accumulators = SetOf(Accumulator::kSum),
+                                       .data = data_ + i * kMiB,
+                                       .count = kMiB / std::int64_t{sizeof(float)},
+                                       .scratch = static_cast<unsigned char*>(scratch) + s * kScratchBytes,
+                                       .out = out + i,
+                                       .multiprocessors = properties_.multiProcessorCount,
+                                       .clusters = properties_.major >= 9,
+                                       .stream = streams[s]}));
+      }
+      for (int s = 1; s < ways[way]; ++s) {
+        CHECK_CUDA(cudaEventRecord(joins[s], streams[s]));
+        CHECK_CUDA(cudaStreamWaitEvent(streams[0], joins[s]));
+      }
+      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t exec = nullptr;
+      CHECK_CUDA(cudaStreamEndCapture(streams[0], &graph));
+      CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+      us[way] = Time(kReductions * kMiB, [&] { CHECK_CUDA(cudaGraphLaunch(exec, nullptr)); });
+      for (int i = 0; i < kReductions; ++i) {
+        if (out[i].count == kMiB / std::int64_t{sizeof(float)}) continue;
+        std::printf("WRONG: reduction %d did not write its result\n", i);
+        failed = true;
+      }
+      CHECK_CUDA(cudaGraphExecDestroy(exec));
+      CHECK_CUDA(cudaGraphDestroy(graph));
+    }
+    std::printf("32 f32 sums of 1 MiB: one after the other %.1f us, on 8 streams %.1f us, %.2fx the throughput\n",
+                us[0], us[1], us[0] / us[1]);
+    for (int s = 0; s < kStreams; ++s) {
+      CHECK_CUDA(cudaStreamDestroy(streams[s]));
+      CHECK_CUDA(cudaEventDestroy(joins[s]));
+    }
+    CHECK_CUDA(cudaEventDestroy(fork));
+    CHECK_CUDA(cudaFree(scratch));
+    CHECK_CUDA(cudaFreeHost(out));
+  }
+
   void Sweep() {
     FillWith<float>();
     for (const std::int64_t bytes : {64 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, kGiB, 4 * kGiB}) {
@@ -258,5 +324,6 @@ int main(int argc, char** argv) {
   bench.AgainstCub<std::int64_t>();
   bench.AgainstCub<std::int32_t>();
   bench.AgainstCub<float>();
+  bench.Concurrent();
   return reduced::failed ? 1 : 0;
 }

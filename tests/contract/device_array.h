@@ -30,6 +30,7 @@ class DeviceArray {
 
   void Write(std::size_t offset, const void* from, std::size_t bytes) {
     EXPECT_EQ(cudaMemcpy(data() + offset, from, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // pageable memory: it may not have arrived yet
   }
   void FillAll(int byte) { Fill(before_, whole_ - before_ - kMargin, byte); }
 

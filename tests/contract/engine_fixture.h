@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/engines.h"
+#include "kernels/pipelines.h"
 #include "tests/support/runs.h"
 
 namespace reduced::test {
@@ -16,7 +17,10 @@ namespace reduced::test {
 using KindAndDType = std::tuple<EngineKind, DType>;
 
 inline EngineKind KindOf(EngineKind kind) { return kind; }
-inline EngineKind KindOf(const KindAndDType& param) { return std::get<EngineKind>(param); }
+template <class Second>
+EngineKind KindOf(const std::tuple<EngineKind, Second>& param) {
+  return std::get<EngineKind>(param);
+}
 
 // An engine of that kind with those options. Null if this build or machine has no CUDA: then the test is skipped, or
 // fails if the environment variable REDUCED_REQUIRE_GPU is set; the caller returns.

@@ -139,7 +139,7 @@ TEST_P(EngineJobs, SayWhatRanAndHowLong) {
   }
 }
 
-TEST_P(EngineJobs, RunTheDefaultPipelineByItsName) {
+TEST_P(EngineJobs, RunAnyPipelineByItsName) {
   for (const PipelineRow& pipeline : Pipelines()) {
     if (pipeline.engine != kind()) continue;
     Job job = QueuedJob();

@@ -119,14 +119,15 @@ TEST_P(EngineSlow, LargestU32SumInDeviceMemory) {
   ASSERT_NE(array.data(), nullptr);
   array.FillAll(0xff);
   ReduceSpec spec = Spec(DType::kU32, kCount);
-  spec.ops = {Op::kSum, Op::kSumSquares, Op::kArgmax, Op::kBitXor};
+  spec.ops = {Op::kSum, Op::kMean, Op::kSumSquares, Op::kArgmax, Op::kBitXor};
   spec.overflow_policy = OverflowPolicy::kWrap;
   const std::vector<Value> values = Answers(spec, array.data(), MemorySpace::kDevice);
   const auto n = static_cast<std::uint64_t>(kCount);
   EXPECT_EQ(values[0].value, Value({DType::kU64, n * 0xffffffffU}).value);
-  EXPECT_EQ(values[1].value, Value({DType::kU64, n * 0xffffffffU * 0xffffffffU}).value);  // modulo 2^64
-  EXPECT_EQ(values[2].value, Value({DType::kU64, std::uint64_t{0}}).value);
-  EXPECT_EQ(values[3].value, Value({DType::kU32, std::uint64_t{0xffffffffU}}).value);  // an odd number of them
+  EXPECT_EQ(values[1].value, Value({DType::kF64, double{0xffffffffU}}).value);
+  EXPECT_EQ(values[2].value, Value({DType::kU64, n * 0xffffffffU * 0xffffffffU}).value);  // modulo 2^64
+  EXPECT_EQ(values[3].value, Value({DType::kU64, std::uint64_t{0}}).value);
+  EXPECT_EQ(values[4].value, Value({DType::kU32, std::uint64_t{0xffffffffU}}).value);  // an odd number of them
 }
 #endif
 

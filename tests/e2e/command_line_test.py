@@ -29,8 +29,8 @@ class OptionsTest(harness.ServedTest):
     def test_help_and_version(self):
         run = self.run_reducectl("--help")
         self.assertEqual(run.returncode, 0)
-        for word in (b"reduce", b"info", b"ops", b"pipelines", b"--server", b"REDUCED_SERVER", b"Exit codes:"):
-            self.assertIn(word, run.stdout)
+        for word in ("reduce", "ladder", "info", "ops", "pipelines", "--server", "REDUCED_SERVER", "Exit codes:"):
+            self.assertIn(word, run.stdout.decode())
         self.assertEqual(self.run_reducectl("reduce", "--help").returncode, 0)
         self.assertRegex(self.run_reducectl("--version").stdout, rb"\A\d+\.\d+\.\d+\n\Z")
 
@@ -101,7 +101,7 @@ class JsonTest(harness.ServedTest):
         (info,) = self.answers("info")
         self.assertRegex(info["version"], r"\A\d+\.\d+\.\d+\Z")
         self.assertGreaterEqual(info["uptime_s"], 0)
-        self.assertEqual(set(info["limits"]), {"max_message_bytes", "max_elements", "max_ops"})
+        self.assertEqual(set(info["limits"]), {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes"})
         self.assertEqual(len(info["dtypes"]), 13)
         cpu = next(device for device in info["devices"] if device["name"] == "cpu")
         self.assertGreater(cpu["host_gb_per_s"], 0)
@@ -113,6 +113,9 @@ class JsonTest(harness.ServedTest):
         self.assertTrue(any(row["engine"] == "cpu" and row["default_of_engine"] for row in pipelines))
         for row in pipelines:
             self.assertTrue(row["pipeline"] and row["summary"] and row["origin"] and row["ops"] and row["dtypes"])
+            self.assertTrue(row["fused"] or not row["default_of_engine"])
+            self.assertIn(row["fixed_order"], (True, False))
+            self.assertIsInstance(row["block_sizes"], list)
 
 
 class TableTest(harness.ServedTest):
@@ -136,7 +139,10 @@ class TableTest(harness.ServedTest):
         for pattern in (r"^server +unix:\S+, version \S+, up \d", r"^limits +\S+ MiB a message", r"^cpu ", r"calibration: "):
             self.assertTrue(re.search(pattern, info, re.MULTILINE), info)
         self.assertRegex(self.text("ops"), r"(?m)^bit_and .*bool,i8,i16,i32,i64,u8,u16,u32,u64$")
-        self.assertRegex(self.text("pipelines"), r"(?m)^\S+ +cpu \(default\) ")
+        pipelines = self.text("pipelines")
+        self.assertRegex(pipelines, r"(?m)^tiled_simd +cpu \(default\) +all +any +all +- +always +\[\d+\] +\S")
+        self.assertRegex(pipelines, r"(?m)^sequential +cpu +\[1\] +one +\[2\] +- +always +\[\d+\] +\S")
+        self.assertRegex(pipelines, r"(?m)^\[1\] +sum, prod, min")
 
 
 class CompletionTest(harness.ServedTest):
@@ -162,7 +168,7 @@ class CompletionTest(harness.ServedTest):
 
     def test_completes(self):
         for words, offered in (
-            (("",), ["reduce", "info", "ops", "pipelines", "completion"]),
+            (("",), ["reduce", "ladder", "info", "ops", "pipelines", "completion"]),
             (("re",), ["reduce"]),
             (("--server", "host:1", "pipe"), ["pipelines"]),
             (("--ser",), ["--server"]),
@@ -175,6 +181,10 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("reduce", "co2.n"), ["co2.npy"]),
             (("reduce", "--ddof", ""), []),
+            (("ladder", "--sw"), ["--sweep-block"]),
+            (("ladder", "--dtype", "i"), ["i8", "i16", "i32", "i64"]),
+            (("ladder", "--n", ""), []),
+            (("ladder", "--from", "co2.n"), ["co2.npy"]),
             (("completion", ""), ["bash"]),
         ):
             with self.subTest(words=words):

@@ -25,6 +25,7 @@ class UsageTest(harness.ServedTest):
             (("reduce", npy, "--dtype", "float"), ['"float"', "allowed: bool, i8, "]),
             (("reduce", npy, "--ddof", "-1"), ["--ddof"]),
             (("reduce", npy, "--ddof", "one"), ["--ddof"]),
+            (("reduce", npy, "--block", "0"), ["--block", '"0" is not a whole number from 1 on']),
             (("reduce", npy, "--offset", "8"), ["--dtype"]),
             (("reduce", npy, "--dtype", "u8", "--shape", "2,-1"), ['"2,-1" is not a shape']),
             (("reduce", npy, "--format", "raw"), ["--dtype"]),
@@ -41,7 +42,7 @@ class UsageTest(harness.ServedTest):
 class ConnectionTest(harness.ServedTest):
     def test_nobody_answers(self):
         for server, reason in (("unix:/does/not/exist", "no such file or directory"), ("127.0.0.1:1", "connection refused")):
-            for arguments in (("info",), ("ops",), ("pipelines",), ("reduce", DATA / "co2.npy")):
+            for arguments in (("info",), ("ops",), ("pipelines",), ("ladder",), ("reduce", DATA / "co2.npy")):
                 with self.subTest(server=server, command=arguments[0]):
                     messages = [f"no reduced server answers at {server} ({reason})", "start one with `reduced`", "--server"]
                     self.check_failure(CONNECTION, messages, *arguments, server=server)
@@ -55,6 +56,7 @@ class ServerErrorTest(harness.ServedTest):
         for arguments, messages in (
             ((floats, "--op", "bit_and"), ["bit_and", "f64", "INVALID_ARGUMENT"]),
             ((floats, "--op", "sum", "--pipeline", "magic"), ["magic", "INVALID_ARGUMENT"]),
+            ((floats, "--op", "sum", "--pipeline", "sequential", "--block", "64"), ["block size", "INVALID_ARGUMENT"]),
             ((empty, "--op", "min"), ["min", "INVALID_ARGUMENT"]),
             ((empty, "--op", "argmax"), ["argmax", "INVALID_ARGUMENT"]),
         ):

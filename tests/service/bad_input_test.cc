@@ -83,6 +83,35 @@ std::vector<BadInput> BadInputs() {
        },
        kInvalid,
        {"tiled_simd", "cpu", "cuda"}},
+      {"RungOfTwoOps",
+       [](Request* r) {
+         r->mutable_options()->set_pipeline("sequential");
+         r->add_ops(v1::OP_MAX);
+       },
+       grpc::StatusCode::UNIMPLEMENTED,
+       {"sequential", "sum with max", "tiled_simd"}},
+      {"RungThatOmitsNans",
+       [](Request* r) {
+         r->mutable_options()->set_pipeline("sequential");
+         r->mutable_options()->set_nan_policy(v1::NAN_POLICY_OMIT);
+       },
+       grpc::StatusCode::UNIMPLEMENTED,
+       {"sequential", "NaN", "tiled_simd"}},
+      {"BlockSizeWithoutPipeline",
+       [](Request* r) { r->mutable_options()->set_block_size(256); },
+       kInvalid,
+       {"block size 256", "pipeline"}},
+      {"BlockSizeOfAPipelineWithoutChoice",
+       [](Request* r) {
+         r->mutable_options()->set_pipeline("sequential");
+         r->mutable_options()->set_block_size(256);
+       },
+       kInvalid,
+       {"block size 256", "sequential"}},
+      {"UnknownBlockSize",
+       [](Request* r) { r->mutable_options()->set_block_size(100); },
+       kInvalid,
+       {"block size is 100", "64, 128, 256, 512, 1024"}},
       {"UnknownPrecision",
        [](Request* r) { r->mutable_options()->set_precision(static_cast<v1::Precision>(7)); },
        kInvalid,
@@ -201,13 +230,14 @@ INSTANTIATE_TEST_SUITE_P(All, BadInputTest, ::testing::ValuesIn(BadInputs()),
 
 TEST(LimitsTest, AreThoseOfTheOptions) {
   ServerOptions options;
-  options.limits = {.max_message_bytes = 4096, .max_elements = 100, .max_ops = 2};
+  options.limits = {.max_message_bytes = 4096, .max_elements = 100, .max_ops = 2, .max_ladder_bytes = 800};
   TestServer server(options);
   v1::GetServerInfoResponse info;
   ASSERT_TRUE(server.client().Info(&info).ok());
   EXPECT_EQ(info.limits().max_message_bytes(), 4096);
   EXPECT_EQ(info.limits().max_elements(), 100);
   EXPECT_EQ(info.limits().max_ops(), 2);
+  EXPECT_EQ(info.limits().max_ladder_bytes(), 800);
 
   v1::ReduceResponse response;
   const auto reduce = [&](std::size_t count, const std::vector<v1::Op>& ops) {

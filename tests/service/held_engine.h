@@ -3,24 +3,29 @@
 #ifndef REDUCED_TESTS_SERVICE_HELD_ENGINE_H_
 #define REDUCED_TESTS_SERVICE_HELD_ENGINE_H_
 
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "kernels/engine.h"
 #include "tests/service/test_server.h"
 
 namespace reduced {
 
-// Thread-safe. What it lets go is reduced by CpuEngine().
-class HeldEngine final : public Engine {
+// Thread-safe. What it lets go is done by CpuEngine().
+class HeldEngine final : public SharedEngine {
  public:
   explicit HeldEngine(int limit) : limit_(limit) {}
   ~HeldEngine() override { Release(); }
 
-  EngineKind kind() const override { return EngineKind::kCpu; }
   DeviceInfo info() const override {
     DeviceInfo device = CpuEngine().info();
     device.lanes = 1;
@@ -30,17 +35,12 @@ class HeldEngine final : public Engine {
   Calibration calibration() const override { return {/*fixed_us=*/1000, /*host_gb_per_s=*/1}; }
 
   void Reduce(Job job, Done done) override {
-    bool released = false;
-    {
-      const absl::MutexLock lock(&mutex_);
-      released = released_;
-      if (!released && static_cast<int>(held_.size()) < limit_) {
-        held_.emplace_back(std::move(job), std::move(done));
-        return;
-      }
-    }
-    if (released) return CpuEngine().Reduce(std::move(job), std::move(done));
-    std::move(done)(absl::ResourceExhaustedError("the queue is full"));
+    Take(std::move(job), std::move(done),
+         [](Job given, Done answer) { CpuEngine().Reduce(std::move(given), std::move(answer)); });
+  }
+  void Measure(Job job, int repeats, Measured done) override {
+    Take(std::move(job), std::move(done),
+         [repeats](Job given, Measured answer) { CpuEngine().Measure(std::move(given), repeats, std::move(answer)); });
   }
 
   // Waits until `count` are held: false after the timeout.
@@ -50,30 +50,97 @@ class HeldEngine final : public Engine {
                            ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return static_cast<int>(held_.size()) >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&there), timeout);
   }
+  int held() {
+    const absl::MutexLock lock(&mutex_);
+    return static_cast<int>(held_.size());
+  }
 
   // The flag that says whether the first one held is still wanted.
   CancelFlag cancelled() {
     const absl::MutexLock lock(&mutex_);
-    return held_.at(0).first.cancelled;
+    return held_.at(0).cancelled;
   }
 
-  // Reduces everything that is held, and from now on what comes.
+  // Does the first one that is held.
+  void ReleaseFirst() {
+    absl::AnyInvocable<void() &&> go;
+    {
+      const absl::MutexLock lock(&mutex_);
+      go = std::move(held_.at(0).go);
+      held_.pop_front();
+    }
+    std::move(go)();
+  }
+
+  // Does everything that is held, and from now on what comes.
   void Release() {
-    std::vector<std::pair<Job, Done>> held;
+    std::deque<Held> held;
     {
       const absl::MutexLock lock(&mutex_);
       released_ = true;
       held.swap(held_);
     }
-    for (auto& [job, done] : held) CpuEngine().Reduce(std::move(job), std::move(done));
+    for (Held& each : held) std::move(each.go)();
   }
 
  private:
+  struct Held {
+    CancelFlag cancelled;
+    absl::AnyInvocable<void() &&> go;
+  };
+
+  // Holds go(job, done), calls it if everything is released, or refuses.
+  template <class Answer, class Go>
+  void Take(Job job, Answer done, Go go) {
+    bool released = false;
+    {
+      const absl::MutexLock lock(&mutex_);
+      released = released_;
+      if (!released && static_cast<int>(held_.size()) < limit_) {
+        CancelFlag cancelled = job.cancelled;
+        held_.push_back({std::move(cancelled), [job = std::move(job), done = std::move(done), go]() mutable {
+                           go(std::move(job), std::move(done));
+                         }});
+        return;
+      }
+    }
+    if (released) return go(std::move(job), std::move(done));
+    std::move(done)(absl::ResourceExhaustedError("the queue is full"));
+  }
+
   const int limit_;
   absl::Mutex mutex_;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::pair<Job, Done>> held_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Held> held_ ABSL_GUARDED_BY(mutex_);
 };
+
+// A server whose only engine holds what it gets.
+class HeldServer {
+ public:
+  explicit HeldServer(int limit) {
+    auto engine = std::make_unique<HeldEngine>(limit);
+    engine_ = engine.get();
+    server_ = std::make_unique<TestServer>(ServerOptions(), OnlyEngine(std::move(engine)));
+  }
+  ~HeldServer() { engine_->Release(); }  // the server waits for what runs
+  HeldEngine& engine() { return *engine_; }
+  TestServer& operator*() { return *server_; }
+  TestServer* operator->() { return server_.get(); }
+
+ private:
+  HeldEngine* engine_ = nullptr;  // the server's
+  std::unique_ptr<TestServer> server_;
+};
+
+// Waits for a flag that only gRPC's threads set: false after kPatience.
+inline bool AwaitTrue(const std::atomic<bool>& flag) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!flag.load()) {
+    if (absl::Now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 }  // namespace reduced
 

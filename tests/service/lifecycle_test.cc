@@ -3,7 +3,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -41,26 +40,6 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A server whose only engine holds what it gets.
-class HeldServer {
- public:
-  explicit HeldServer(int limit) {
-    auto engine = std::make_unique<HeldEngine>(limit);
-    engine_ = engine.get();
-    std::vector<std::unique_ptr<Engine>> engines;
-    engines.push_back(std::move(engine));
-    server_ = std::make_unique<TestServer>(ServerOptions(), Engines::Of(std::move(engines), "a test"));
-  }
-  ~HeldServer() { engine_->Release(); }  // the server waits for what runs
-  HeldEngine& engine() { return *engine_; }
-  TestServer& operator*() { return *server_; }
-  TestServer* operator->() { return server_.get(); }
-
- private:
-  HeldEngine* engine_ = nullptr;  // the server's
-  std::unique_ptr<TestServer> server_;
-};
-
 // One Reduce in a thread of its own.
 class PendingReduce {
  public:
@@ -83,16 +62,6 @@ class PendingReduce {
   grpc::Status status_;
   std::thread thread_;
 };
-
-// Waits for a flag that only gRPC's threads set: false after kPatience.
-bool AwaitTrue(const std::atomic<bool>& flag) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!flag.load()) {
-    if (absl::Now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 TEST(ListenTest, TcpAndUnixWithReadyFile) {
   const TempDir dir;

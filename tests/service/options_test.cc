@@ -42,6 +42,7 @@ TEST(OptionsTest, FlagsFillEveryField) {
                                                         {"max_message_bytes", "1MiB"},
                                                         {"max_elements", "1000"},
                                                         {"max_ops", "3"},
+                                                        {"max_ladder_bytes", "2GiB"},
                                                         {"memory_quota_bytes", "3000000"},
                                                         {"max_concurrent_streams", "5"},
                                                         {"cpu_threads", "6"},
@@ -61,6 +62,7 @@ TEST(OptionsTest, FlagsFillEveryField) {
   EXPECT_EQ(options->limits.max_message_bytes, 1 << 20);
   EXPECT_EQ(options->limits.max_elements, 1000);
   EXPECT_EQ(options->limits.max_ops, 3);
+  EXPECT_EQ(options->limits.max_ladder_bytes, std::int64_t{2} << 30);
   EXPECT_EQ(options->memory_quota_bytes, 3'000'000);
   EXPECT_EQ(options->max_concurrent_streams, 5);
   EXPECT_EQ(options->engines.cpu_threads, 6);
@@ -72,8 +74,8 @@ TEST(OptionsTest, FlagsFillEveryField) {
   EXPECT_EQ(options->drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options->log_level, "debug");
   const std::string help = FlagsHelp();
-  for (const std::string flag :
-       {"--listen=127.0.0.1:50051\n", "--max_message_bytes=64MiB\n", "--drain_timeout=10s\n"}) {
+  for (const std::string flag : {"--listen=127.0.0.1:50051\n", "--max_message_bytes=64MiB\n",
+                                 "--max_ladder_bytes=4GiB\n", "--drain_timeout=10s\n"}) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
 }
@@ -87,6 +89,7 @@ TEST(OptionsTest, BadOnesAreNamed) {
            {[](ServerOptions* o) { o->limits.max_message_bytes = std::int64_t{1} << 31; }, "to 2147483647"},
            {[](ServerOptions* o) { o->limits.max_elements = 0; }, "--max_elements is 0"},
            {[](ServerOptions* o) { o->limits.max_ops = 0; }, "--max_ops is 0"},
+           {[](ServerOptions* o) { o->limits.max_ladder_bytes = 7; }, "--max_ladder_bytes is 7, allowed are 8"},
            {[](ServerOptions* o) { o->memory_quota_bytes = 1 << 20; }, "--memory_quota_bytes is 1048576"},
            {[](ServerOptions* o) { o->max_concurrent_streams = 0; }, "--max_concurrent_streams is 0"},
            {[](ServerOptions* o) { o->engines.cpu_threads = -1; }, "--cpu_threads is -1, allowed are 0"},

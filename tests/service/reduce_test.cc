@@ -1,4 +1,5 @@
 // Reduce and GetServerInfo answer right: values, what ran, and where the time went.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/pipelines.h"
 #include "tests/service/test_server.h"
 
 namespace reduced {
@@ -22,6 +24,10 @@ std::vector<std::string> Texts(const v1::ReduceResponse& response) {
   std::vector<std::string> texts;
   for (const v1::Result& result : response.results()) texts.push_back(Text(result.value()));
   return texts;
+}
+
+bool Contains(const google::protobuf::RepeatedField<int>& numbers, int number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
 }
 
 class ReduceTest : public ::testing::Test {
@@ -204,12 +210,18 @@ TEST_F(ReduceTest, SaysWhatRan) {
     const v1::Execution ran = Reduce(request).execution();
     EXPECT_EQ(ran.engine(), v1::ENGINE_CPU);
     EXPECT_EQ(ran.device(), info.devices(0).name());
-    EXPECT_EQ(ran.pipeline(), info.pipelines(0).name());
+    EXPECT_EQ(ran.pipeline(), "tiled_simd");
     EXPECT_EQ(ran.precision(), v1::PRECISION_F64);
     EXPECT_FALSE(ran.reason().empty());
   }
-  request.mutable_options()->set_pipeline(info.pipelines(0).name());
-  EXPECT_EQ(Reduce(request).execution().pipeline(), info.pipelines(0).name());
+  for (const v1::PipelineInfo& pipeline : info.pipelines()) {
+    if (pipeline.engine() != v1::ENGINE_CPU) continue;
+    request.mutable_options()->set_pipeline(pipeline.name());
+    const v1::ReduceResponse response = Reduce(request);
+    EXPECT_EQ(response.execution().pipeline(), pipeline.name());
+    EXPECT_THAT(Texts(response), ElementsAre("f64:3"));
+    EXPECT_EQ(response.timing().has_scratch_copy_us(), pipeline.name() == "recursive_pairs");
+  }
 }
 
 TEST_F(ReduceTest, TimingHasTheStagesThatHappened) {
@@ -267,6 +279,7 @@ TEST_F(ReduceTest, InfoListsEverything) {
   EXPECT_EQ(info.limits().max_message_bytes(), defaults.limits.max_message_bytes);
   EXPECT_EQ(info.limits().max_elements(), defaults.limits.max_elements);
   EXPECT_EQ(info.limits().max_ops(), defaults.limits.max_ops);
+  EXPECT_EQ(info.limits().max_ladder_bytes(), defaults.limits.max_ladder_bytes);
 
   ASSERT_EQ(info.devices_size(), 1);
   const v1::DeviceInfo& cpu = info.devices(0);
@@ -295,9 +308,36 @@ TEST_F(ReduceTest, InfoListsEverything) {
     EXPECT_EQ(info.dtypes(i).name(), std::string(kDTypes[i].name));
     EXPECT_EQ(info.dtypes(i).bytes(), kDTypes[i].bytes);
   }
-  ASSERT_GE(info.pipelines_size(), 1);
-  EXPECT_TRUE(info.pipelines(0).default_of_engine());
-  EXPECT_EQ(info.pipelines(0).engine(), v1::ENGINE_CPU);
+}
+
+TEST_F(ReduceTest, InfoTellsThePipelinesApart) {
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(server_->client().Info(&info).ok());
+  ASSERT_EQ(info.pipelines_size(), static_cast<int>(Pipelines().size()));
+  std::vector<std::string> defaults;
+  for (int i = 0; i < info.pipelines_size(); ++i) {
+    const v1::PipelineInfo& pipeline = info.pipelines(i);
+    const PipelineRow& row = Pipelines()[i];
+    SCOPED_TRACE(pipeline.name());
+    EXPECT_EQ(pipeline.name(), row.name);
+    EXPECT_EQ(pipeline.engine(), static_cast<int>(row.engine));
+    EXPECT_FALSE(pipeline.summary().empty());
+    EXPECT_FALSE(pipeline.origin().empty());
+    EXPECT_EQ(pipeline.fused(), !row.rung);
+    EXPECT_EQ(pipeline.fixed_order(), row.fixed_order);
+    EXPECT_EQ(pipeline.block_sizes_size(), row.block_sizes ? 5 : 0);
+    // What it lists is what it supports, wherever the op is defined for the dtype.
+    for (const OpRow& op : kOps) {
+      for (const DTypeRow& dtype : kDTypes) {
+        if (!Supports(op.op, dtype.dtype)) continue;
+        const bool listed = Contains(pipeline.ops(), static_cast<int>(op.op)) &&
+                            Contains(pipeline.dtypes(), static_cast<int>(dtype.dtype));
+        EXPECT_EQ(listed, Supports(row, op.op, dtype.dtype)) << op.name << " of " << dtype.name;
+      }
+    }
+    if (pipeline.default_of_engine()) defaults.push_back(pipeline.name());
+  }
+  EXPECT_EQ(defaults.front(), "tiled_simd");
 }
 
 // The tables' names and the proto's are the same words (that the numbers are, request.cc asserts).

@@ -111,18 +111,13 @@ Engine& CpuEngine() {
   return *engine;
 }
 
-std::unique_ptr<Engines> SharedEngines() {
-  class Shared final : public Engine {
-   public:
-    EngineKind kind() const override { return CpuEngine().kind(); }
-    DeviceInfo info() const override { return CpuEngine().info(); }
-    Calibration calibration() const override { return CpuEngine().calibration(); }
-    void Reduce(Job job, Done done) override { CpuEngine().Reduce(std::move(job), std::move(done)); }
-  };
+std::unique_ptr<Engines> OnlyEngine(std::unique_ptr<Engine> engine) {
   std::vector<std::unique_ptr<Engine>> engines;
-  engines.push_back(std::make_unique<Shared>());
+  engines.push_back(std::move(engine));
   return Engines::Of(std::move(engines), "a test");
 }
+
+std::unique_ptr<Engines> SharedEngines() { return OnlyEngine(std::make_unique<SharedEngine>()); }
 
 TestServer::TestServer(ServerOptions options, std::unique_ptr<Engines> engines)
     : address_(absl::StrCat("unix:", dir_ / "socket")) {

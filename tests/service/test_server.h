@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -75,8 +76,20 @@ class HealthWatch {
 // The one CPU engine of this process, for its whole life: an engine measures itself when it starts, which takes seconds
 // under a sanitizer.
 Engine& CpuEngine();
-// Engines that leave everything to CpuEngine().
-std::unique_ptr<Engines> SharedEngines();
+// An engine that leaves everything to CpuEngine(), but for what a test overrides.
+class SharedEngine : public Engine {
+ public:
+  EngineKind kind() const override { return EngineKind::kCpu; }
+  DeviceInfo info() const override { return CpuEngine().info(); }
+  Calibration calibration() const override { return CpuEngine().calibration(); }
+  void Reduce(Job job, Done done) override { CpuEngine().Reduce(std::move(job), std::move(done)); }
+  void Measure(Job job, int repeats, Measured done) override {
+    CpuEngine().Measure(std::move(job), repeats, std::move(done));
+  }
+};
+// That engine and no other.
+std::unique_ptr<Engines> OnlyEngine(std::unique_ptr<Engine> engine);
+std::unique_ptr<Engines> SharedEngines();  // a SharedEngine
 
 // A server on a Unix socket of its own and a client of it.
 class TestServer {

@@ -26,6 +26,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr absl::Duration kLong = absl::Seconds(30);
 
@@ -34,6 +35,8 @@ class FakeService final : public v1::Reduction::CallbackService {
   // Fills in the answer.
   std::function<grpc::Status(const v1::ReduceRequest&, v1::ReduceResponse*)> on_reduce;
   std::function<void(grpc::CallbackServerContext*)> on_context = [](auto*) {};
+  // Writes the answer.
+  std::function<grpc::Status(const v1::LadderRequest&, std::vector<v1::LadderReply>*)> on_ladder;
   bool answer = true;  // false: a call ends only when its client cancels it or its deadline passes
   absl::Notification cancelled;
 
@@ -55,11 +58,28 @@ class FakeService final : public v1::Reduction::CallbackService {
     return reactor;
   }
 
+  grpc::ServerWriteReactor<v1::LadderReply>* Ladder(grpc::CallbackServerContext*,
+                                                    const v1::LadderRequest* request) override {
+    struct Writing : grpc::ServerWriteReactor<v1::LadderReply> {
+      void Next() { written < replies.size() ? StartWrite(&replies[written++]) : Finish(status); }
+      void OnWriteDone(bool) override { Next(); }
+      void OnDone() override { delete this; }
+      std::vector<v1::LadderReply> replies;
+      std::size_t written = 0;
+      grpc::Status status;
+    };
+    auto* writing = new Writing;
+    writing->status = on_ladder(*request, &writing->replies);
+    writing->Next();
+    return writing;
+  }
+
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
                                           v1::GetServerInfoResponse* response) override {
     response->set_version("1.2.3");
     response->set_uptime_ms(1500);
     response->mutable_limits()->set_max_message_bytes(77);
+    response->mutable_limits()->set_max_ladder_bytes(88);
     auto* device = response->add_devices();
     device->set_name("cuda:0");
     device->set_engine(v1::ENGINE_CUDA);
@@ -73,6 +93,10 @@ class FakeService final : public v1::Reduction::CallbackService {
     pipeline->set_engine(v1::ENGINE_CPU);
     pipeline->add_ops(v1::OP_SUM_SQUARES);
     pipeline->set_default_of_engine(true);
+    pipeline->set_fused(true);
+    pipeline->set_fixed_order(true);
+    pipeline->add_block_sizes(64);
+    pipeline->add_block_sizes(128);
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -111,8 +135,12 @@ TEST_F(CallTest, SendsWhatIsAsked) {
     seen = request;
     return grpc::Status::OK;
   };
-  const ReduceOptions options{
-      .engine = "cuda", .pipeline = "p", .nan_policy = "omit", .overflow_policy = "saturate", .ddof = 3};
+  const ReduceOptions options{.engine = "cuda",
+                              .pipeline = "p",
+                              .nan_policy = "omit",
+                              .overflow_policy = "saturate",
+                              .ddof = 3,
+                              .block_size = 256};
   ASSERT_TRUE(client_->Reduce({elements_.data(), "f32", {3, 1}}, {"argmax", "sum_squares"}, options).ok());
   EXPECT_EQ(seen.array().dtype(), v1::DTYPE_F32);
   EXPECT_THAT(seen.array().shape(), ElementsAre(3, 1));
@@ -123,6 +151,7 @@ TEST_F(CallTest, SendsWhatIsAsked) {
   EXPECT_EQ(seen.options().nan_policy(), v1::NAN_POLICY_OMIT);
   EXPECT_EQ(seen.options().overflow_policy(), v1::OVERFLOW_POLICY_SATURATE);
   EXPECT_EQ(seen.options().ddof(), 3);
+  EXPECT_EQ(seen.options().block_size(), 256);
 }
 
 TEST_F(CallTest, GivesWhatIsAnswered) {
@@ -145,6 +174,7 @@ TEST_F(CallTest, GivesWhatIsAnswered) {
     response->mutable_execution()->set_reason("because");
     response->mutable_timing()->set_queue_us(0);
     response->mutable_timing()->set_kernel_us(2.5);
+    response->mutable_timing()->set_scratch_copy_us(1.5);
     response->mutable_timing()->set_bytes(12);
     return grpc::Status::OK;
   };
@@ -164,6 +194,7 @@ TEST_F(CallTest, GivesWhatIsAnswered) {
   EXPECT_EQ(reply->execution.reason, "because");
   EXPECT_EQ(reply->timing.queue_us, 0);
   EXPECT_EQ(reply->timing.kernel_us, 2.5);
+  EXPECT_EQ(reply->timing.scratch_copy_us, 1.5);
   EXPECT_EQ(reply->timing.host_copy_us, std::nullopt);
   EXPECT_EQ(reply->timing.bytes, 12);
 }
@@ -284,12 +315,130 @@ TEST_F(CallTest, CanBeSharedByThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST_F(CallTest, SendsWhatALadderIsOf) {
+  v1::LadderRequest seen;
+  service_.on_ladder = [&](const v1::LadderRequest& request, auto*) {
+    seen = request;
+    return grpc::Status::OK;
+  };
+  const auto ladder = [&](const LadderOptions& options) {
+    EXPECT_TRUE(client_->Ladder(options, [](const auto&, const auto&) {}).ok());
+  };
+  ladder({.dtype = "i16", .count = 7, .seed = 5});
+  EXPECT_EQ(seen.dtype(), v1::DTYPE_I16);
+  EXPECT_EQ(seen.count(), 7);
+  EXPECT_EQ(seen.op(), v1::OP_SUM);
+  EXPECT_FALSE(seen.has_fill());
+  EXPECT_EQ(seen.seed(), 5);
+  EXPECT_THAT(seen.pipelines(), IsEmpty());
+  EXPECT_THAT(seen.block_sizes(), IsEmpty());
+  EXPECT_EQ(seen.repeats(), 0);
+  ladder({.dtype = "f64",
+          .count = 1,
+          .op = "max",
+          .fill = 0,
+          .pipelines = {"p", "q"},
+          .block_sizes = {64, 1024},
+          .repeats = 3});
+  EXPECT_EQ(seen.op(), v1::OP_MAX);
+  EXPECT_TRUE(seen.has_fill());
+  EXPECT_THAT(seen.pipelines(), ElementsAre("p", "q"));
+  EXPECT_THAT(seen.block_sizes(), ElementsAre(64, 1024));
+  EXPECT_EQ(seen.repeats(), 3);
+}
+
+// Fills in a start that announces two steps, and those.
+void AddTwoSteps(std::vector<v1::LadderReply>* replies) {
+  replies->resize(3);
+  auto* start = (*replies)[0].mutable_start();
+  start->set_bytes(8);
+  start->set_steps(2);
+  start->mutable_expected()->set_dtype(v1::DTYPE_I64);
+  start->mutable_expected()->set_i(-3);
+  auto* first = (*replies)[1].mutable_step();
+  first->set_pipeline("p");
+  first->set_engine(v1::ENGINE_CUDA);
+  first->set_device("cuda:0");
+  first->add_kernel_us(2);
+  first->add_kernel_us(1);
+  first->set_scratch_copy_us(0.5);
+  first->set_read_gb_per_s(4000);
+  first->mutable_value()->set_dtype(v1::DTYPE_I64);
+  first->mutable_value()->set_i(-4);
+  first->set_same_bits(true);
+  first->mutable_occupancy()->set_block_size(256);
+  first->mutable_occupancy()->set_registers(32);
+  first->mutable_occupancy()->set_shared_bytes(1024);
+  first->mutable_occupancy()->set_blocks_per_multiprocessor(8);
+  first->mutable_occupancy()->set_max_threads_per_multiprocessor(2048);
+  auto* second = (*replies)[2].mutable_step();
+  second->set_pipeline("q");
+  second->set_engine(v1::ENGINE_CPU);
+  second->set_correct(true);
+}
+
+TEST_F(CallTest, GivesALadderStepByStep) {
+  service_.on_ladder = [](const auto&, std::vector<v1::LadderReply>* replies) {
+    AddTwoSteps(replies);
+    return grpc::Status::OK;
+  };
+  std::vector<LadderStep> steps;
+  const absl::StatusOr<LadderStart> start =
+      client_->Ladder({.dtype = "i32", .count = 2}, [&](const LadderStart& start, const LadderStep& step) {
+        EXPECT_EQ(start.steps, 2);
+        steps.push_back(step);
+      });
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->bytes, 8);
+  EXPECT_EQ(std::get<std::int64_t>(start->expected.value), -3);
+  ASSERT_EQ(steps.size(), 2);
+  EXPECT_EQ(steps[0].pipeline, "p");
+  EXPECT_EQ(steps[0].engine, "cuda");
+  EXPECT_EQ(steps[0].device, "cuda:0");
+  EXPECT_THAT(steps[0].kernel_us, ElementsAre(2, 1));
+  EXPECT_EQ(steps[0].scratch_copy_us, 0.5);
+  EXPECT_EQ(steps[0].read_gb_per_s, 4000);
+  EXPECT_EQ(std::get<std::int64_t>(steps[0].value.value), -4);
+  EXPECT_FALSE(steps[0].correct);
+  EXPECT_TRUE(steps[0].same_bits);
+  ASSERT_TRUE(steps[0].occupancy.has_value());
+  EXPECT_EQ(steps[0].occupancy->block_size, 256);
+  EXPECT_EQ(steps[0].occupancy->registers, 32);
+  EXPECT_EQ(steps[0].occupancy->shared_bytes, 1024);
+  EXPECT_EQ(steps[0].occupancy->blocks_per_multiprocessor, 8);
+  EXPECT_EQ(steps[0].occupancy->max_threads_per_multiprocessor, 2048);
+  EXPECT_EQ(steps[1].engine, "cpu");
+  EXPECT_TRUE(steps[1].correct);
+  EXPECT_EQ(steps[1].scratch_copy_us, std::nullopt);
+  EXPECT_EQ(steps[1].read_gb_per_s, std::nullopt);
+  EXPECT_FALSE(steps[1].occupancy.has_value());
+}
+
+TEST_F(CallTest, ALadderCanFailOnTheWay) {
+  service_.on_ladder = [](const auto&, std::vector<v1::LadderReply>* replies) {
+    AddTwoSteps(replies);
+    return grpc::Status(grpc::StatusCode::INTERNAL, "the device is gone");
+  };
+  int steps = 0;
+  const auto count = [&](const auto&, const auto&) { ++steps; };
+  EXPECT_EQ(client_->Ladder({.dtype = "i32", .count = 2}, count).status(), absl::InternalError("the device is gone"));
+  EXPECT_EQ(steps, 2);
+  const auto error = [&](const LadderOptions& options) {
+    return std::string(client_->Ladder(options, count).status().message());
+  };
+  EXPECT_THAT(error({.dtype = "f24"}), HasSubstr("unknown dtype \"f24\"; allowed: bool, "));
+  EXPECT_THAT(error({.dtype = "f32", .op = "median"}), HasSubstr("unknown op \"median\"; allowed: sum, "));
+  EXPECT_THAT(error({.dtype = "f32", .timeout = absl::ZeroDuration()}), HasSubstr("timeout 0 is not allowed"));
+  EXPECT_EQ(steps, 2);
+}
+
 TEST_F(CallTest, DescribesTheServer) {
   const absl::StatusOr<ServerInfo> info = client_->GetServerInfo();
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->version, "1.2.3");
   EXPECT_EQ(info->uptime, absl::Milliseconds(1500));
   EXPECT_EQ(info->max_message_bytes, 77);
+  EXPECT_EQ(info->max_ladder_bytes, 88);
   ASSERT_EQ(info->devices.size(), 1);
   EXPECT_EQ(info->devices[0].engine, "cuda");
   EXPECT_EQ(info->devices[0].lanes, 4);
@@ -298,6 +447,9 @@ TEST_F(CallTest, DescribesTheServer) {
   ASSERT_EQ(info->pipelines.size(), 1);
   EXPECT_THAT(info->pipelines[0].ops, ElementsAre("sum_squares"));
   EXPECT_TRUE(info->pipelines[0].default_of_engine);
+  EXPECT_TRUE(info->pipelines[0].fused);
+  EXPECT_TRUE(info->pipelines[0].fixed_order);
+  EXPECT_THAT(info->pipelines[0].block_sizes, ElementsAre(64, 128));
 }
 
 TEST_F(CallTest, SaysWhereNobodyAnswers) {

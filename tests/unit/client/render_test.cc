@@ -62,15 +62,29 @@ TEST(ValueJson, EveryBFloat16ReadsBack) {
   }
 }
 
+TEST(ValueJson, ReadsBackAsWhatPrintsTheSame) {
+  for (const Value& value :
+       {Value{"i8", std::int64_t{-5}}, Value{"u64", std::numeric_limits<std::uint64_t>::max()}, Value{"bool", true},
+        Value{"f32", 0.1F}, Value{"f64", 1.0}, Value{"f16", -INFINITY}, Value{"f64", INFINITY}, Value{"f64", NAN}}) {
+    const std::string text = Dump(ToJson(value));
+    EXPECT_EQ(Dump(ToJson(ValueFromJson(Json::parse(text)))), text);
+  }
+  EXPECT_EQ(DoubleFromJson(3), 3);
+  for (const char* bad : {"\"nan\"", "null", "[1]", "{}"}) {
+    EXPECT_THROW(ValueFromJson(Json::parse(bad)), Json::exception) << bad;
+  }
+}
+
 TEST(Dump, EscapesAndNests) {
   const Json json = {{"a\"b", {1, 2.5, nullptr}}, {"path", "x\xff\n"}};
   EXPECT_EQ(Dump(json), "{\"a\\\"b\": [1, 2.5, null], \"path\": \"x\xEF\xBF\xBD\\n\"}");
 }
 
 TEST(Timing, AbsentStagesAreAbsent) {
-  const Timing timing = {.receive_us = 1.5, .kernel_us = 1234.5, .total_us = 0, .kernel_gb_per_s = 12.25};
-  EXPECT_EQ(Dump(ToJson(timing)), R"({"receive": 1.5, "kernel": 1234.5, "total": 0.0})");
-  EXPECT_EQ(ToText(timing), "receive 1.50 us, kernel 1.23 ms (12.2 GB/s), total 0.00 us");
+  const Timing timing = {
+      .receive_us = 1.5, .scratch_copy_us = 2, .kernel_us = 1234.5, .total_us = 0, .kernel_gb_per_s = 12.25};
+  EXPECT_EQ(Dump(ToJson(timing)), R"({"receive": 1.5, "scratch_copy": 2.0, "kernel": 1234.5, "total": 0.0})");
+  EXPECT_EQ(ToText(timing), "receive 1.50 us, scratch_copy 2.00 us, kernel 1.23 ms (12.2 GB/s), total 0.00 us");
   EXPECT_EQ(ToText(Timing{}), "");
 }
 
@@ -78,6 +92,7 @@ TEST(Format, ScalesUnits) {
   EXPECT_EQ(FormatMicros(9.994), "9.99 us");
   EXPECT_EQ(FormatMicros(999.6), "1.00 ms");
   EXPECT_EQ(FormatMicros(2.5e6), "2.50 s");
+  EXPECT_EQ(FormatPercent(0.1234), "12.3%");
   EXPECT_EQ(FormatBytes(0), "0 bytes");
   EXPECT_EQ(FormatBytes(1023), "1023 bytes");
   EXPECT_EQ(FormatBytes(1024), "1.00 KiB");
@@ -85,7 +100,9 @@ TEST(Format, ScalesUnits) {
 }
 
 TEST(FormatTable, AlignsColumns) {
-  EXPECT_EQ(FormatTable({{"a", "bcd", "e"}, {"abc", "d"}, {"", "x", "y"}}), "a    bcd  e\nabc  d\n     x    y\n");
+  const std::vector<std::vector<std::string>> rows = {{"a", "bcd", "e"}, {"abc", "d"}, {"", "x", "y"}};
+  EXPECT_EQ(FormatTable(rows), "a    bcd  e\nabc  d\n     x    y\n");
+  EXPECT_EQ(FormatTable(rows, 1), "a    bcd  e\nabc    d\n       x  y\n");
 }
 
 }  // namespace

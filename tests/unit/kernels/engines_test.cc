@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/pipelines.h"
 
 namespace reduced {
 namespace {
@@ -23,6 +24,7 @@ class FakeEngine : public Engine {
   DeviceInfo info() const override { return {.name = std::string(NameOf(kind_))}; }
   Calibration calibration() const override { return calibration_; }
   void Reduce(Job, Done done) override { std::move(done)(absl::UnimplementedError("a fake")); }
+  void Measure(Job, int, Measured done) override { std::move(done)(absl::UnimplementedError("a fake")); }
 
  private:
   const EngineKind kind_;
@@ -140,78 +142,6 @@ TEST(Engines, StartWithoutCudaSaysSo) {
   ASSERT_EQ((*engines)->all().size(), 1U);
   EXPECT_EQ((*engines)->all()[0]->kind(), EngineKind::kCpu);
   EXPECT_FALSE((*engines)->no_cuda_reason().empty());
-}
-
-TEST(Pipelines, TableIsConsistent) {
-  ASSERT_FALSE(Pipelines().empty());
-  EXPECT_EQ(Pipelines()[0].engine, EngineKind::kCpu);
-  for (const PipelineRow& row : Pipelines()) {
-    EXPECT_EQ(FindPipeline(row.name), &row) << "names are unique";
-    EXPECT_FALSE(row.summary.empty());
-    EXPECT_FALSE(row.origin.empty());
-    EXPECT_NE(row.engine, EngineKind::kAuto);
-  }
-  EXPECT_EQ(FindPipeline("no_such"), nullptr);
-}
-
-struct BadSpec {
-  const char* what;
-  void (*spoil)(ReduceSpec&);
-  std::vector<const char*> words;  // of the message
-};
-
-TEST(ValidateSpec, SaysWhatGotAndAllowed) {
-  EXPECT_TRUE(ValidateSpec(SpecOf(10)).ok());
-  const std::vector<BadSpec> bad = {
-      {"no op", [](ReduceSpec& s) { s.ops.clear(); }, {"no op", "at least 1"}},
-      {"negative count", [](ReduceSpec& s) { s.count = -3; }, {"count", "-3", "at least 0"}},
-      {"negative ddof", [](ReduceSpec& s) { s.ddof = -2; }, {"ddof", "-2", "at least 0"}},
-      {"op the dtype lacks",
-       [](ReduceSpec& s) {
-         s.dtype = DType::kBF16;
-         s.ops = {Op::kSum, Op::kBitOr};
-       },
-       {"bit_or", "bf16", "integers and bool"}},
-      {"min of nothing",
-       [](ReduceSpec& s) {
-         s.count = 0;
-         s.ops = {Op::kSum, Op::kMin};
-       },
-       {"min", "at least 1 element", "empty"}},
-      {"unknown pipeline", [](ReduceSpec& s) { s.pipeline = "bogus\n"; }, {"'bogus\\n'", "tiled_simd"}},
-      {"pipeline of another engine",
-       [](ReduceSpec& s) {
-         s.pipeline = "tiled_simd";
-         s.engine = EngineKind::kCuda;
-       },
-       {"tiled_simd", "cpu", "cuda"}},
-  };
-  for (const BadSpec& each : bad) {
-    ReduceSpec spec = SpecOf(10);
-    each.spoil(spec);
-    const absl::Status status = ValidateSpec(spec);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << each.what;
-    for (const char* const word : each.words) EXPECT_THAT(MessageOf(status), HasSubstr(word)) << each.what;
-  }
-}
-
-TEST(ValidateSpec, AcceptsWhatTheTablesSupport) {
-  for (const DTypeRow& dtype : kDTypes) {
-    for (const OpRow& op : kOps) {
-      ReduceSpec spec = SpecOf(1);
-      spec.dtype = dtype.dtype;
-      spec.ops = {op.op};
-      EXPECT_EQ(ValidateSpec(spec).ok(), Supports(op.op, dtype.dtype)) << op.name << " of " << dtype.name;
-      spec.count = 0;
-      EXPECT_EQ(ValidateSpec(spec).ok(), Supports(op.op, dtype.dtype) && !op.error_if_empty) << op.name;
-    }
-  }
-  ReduceSpec spec = SpecOf(5);
-  spec.pipeline = "tiled_simd";
-  spec.engine = EngineKind::kCpu;
-  EXPECT_TRUE(ValidateSpec(spec).ok());
-  spec.pipeline = std::string(1000, 'x');
-  EXPECT_LT(ValidateSpec(spec).message().size(), 400U) << "a long name is cut";
 }
 
 }  // namespace

@@ -1,0 +1,39 @@
+// Ladders: the server measures its pipelines on an array of its own making. The flow of one is written down in
+// ladder.cc.
+#ifndef REDUCED_SERVER_LADDER_H_
+#define REDUCED_SERVER_LADDER_H_
+
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+#include "kernels/engines.h"
+#include "kernels/lanes.h"
+#include "reduced/v1/reduced.pb.h"
+#include "server/gate.h"
+#include "server/options.h"
+
+namespace reduced {
+
+// Thread-safe.
+class Ladders {
+ public:
+  // All three must outlive it, and it the calls that it runs.
+  Ladders(const Engines& engines, const RequestLimits& limits, Gate& gate)
+      : engines_(engines), limits_(limits), gate_(gate) {}
+
+  // The reactor of one call. `request` is read before it returns.
+  grpc::ServerWriteReactor<v1::LadderReply>* Run(grpc::CallbackServerContext* context,
+                                                 const v1::LadderRequest& request);
+
+ private:
+  class Call;
+
+  const Engines& engines_;
+  const RequestLimits& limits_;
+  Gate& gate_;
+  // One at a time: two would disturb each other's times. It does what blocks, so that no thread of gRPC has to.
+  Lanes lanes_{/*lanes=*/1, /*queue_limit=*/4};
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_LADDER_H_
