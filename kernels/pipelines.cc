@@ -16,8 +16,10 @@ namespace reduced {
 namespace {
 
 constexpr std::string_view kBook = "Professional CUDA C Programming, chapter 3";
+#ifdef REDUCED_HAVE_CUDA
 constexpr std::string_view kHarris = "M. Harris, Optimizing Parallel Reduction in CUDA";
 constexpr std::string_view kWarpGuide = "NVIDIA, Using CUDA Warp-Level Primitives";
+#endif
 
 std::string NamesOf(const std::vector<const PipelineRow*>& rows) {
   const auto name = [](std::string* out, const PipelineRow* row) { out->append(row->name); };
@@ -197,7 +199,7 @@ const std::vector<PipelineRow>& Pipelines() {
       {.name = "single_pass",
        .engine = EngineKind::kCuda,
        .summary = "one launch: 16-byte loads, warp shuffles, and the last block to finish combines the blocks in index "
-                  "order; small arrays in one cluster by distributed shared memory",
+                  "order",
        .origin = "after M. Harris, Optimizing Parallel Reduction in CUDA, and the CUDA sample threadFenceReduction",
        .rung = false,
        .block_sizes = false,

@@ -17,16 +17,17 @@ programs=$tree/libexec/reduced
 export REDUCED_REQUIRE_GPU=1 PATH=$PATH:/usr/local/cuda/bin
 mkdir -p "$logs"
 wanted=("${@:3}")
-table=()
-failed=0
+rm -f "$logs"/*.row
 
-# step NAME COMMAND...: runs it, its output in LOGS/NAME, unless others were asked for.
+# step NAME COMMAND...: runs it, its output in LOGS/NAME.txt and its line of the table in LOGS/NAME.row, unless others were
+# asked for.
 step() {
   local name=$1 begin=$SECONDS result=ok
   shift
   if ((${#wanted[@]} > 0)) && [[ " ${wanted[*]} " != *" $name "* ]]; then return; fi
-  "$@" >"$logs/$name.txt" 2>&1 || { result="FAILED ($?)"; failed=1; }
-  table+=("$(printf '%-22s %-12s %4d s  %s' "$name" "$result" $((SECONDS - begin)) "$(tail -n 1 "$logs/$name.txt" | cut -c1-90)")")
+  "$@" >"$logs/$name.txt" 2>&1 || result="FAILED ($?)"
+  printf '%-22s %-12s %4d s  %s\n' "$name" "$result" $((SECONDS - begin)) \
+    "$(tail -n 1 "$logs/$name.txt" | cut -c1-90)" >"$logs/$name.row"
   if [ "$result" != ok ]; then tail -n 40 "$logs/$name.txt"; fi
 }
 
@@ -79,18 +80,20 @@ ladders() {
   return "$status"
 }
 
-step tests ctest --test-dir "$programs" -L gpu --output-on-failure
-step memcheck sanitize memcheck "$production/*:$rungs.SmallSizes/*"
-step racecheck sanitize racecheck "$production/f32:$production/bool:$rungs.ThreeBlocks/*"
-step synccheck sanitize synccheck "$production/*:$rungs.EveryOpOnce/*"
-step initcheck sanitize initcheck "$production/*:$rungs.EveryOpOnce/*"
+# What is timed runs alone; the checks, which take long and are slow on the host, side by side.
 step server serve
 step ladder ladders
 step bench_cuda "$programs/bench_cuda"
 step bench_rpc "$programs/bench_rpc"
+step tests ctest --test-dir "$programs" -L gpu --output-on-failure -j 4 &
+step memcheck sanitize memcheck "$production/*:$rungs.SmallSizes/*" &
+step racecheck sanitize racecheck "$production/f32:$production/bool:$rungs.ThreeBlocks/*" &
+step synccheck sanitize synccheck "$production/*:$rungs.EveryOpOnce/*" &
+step initcheck sanitize initcheck "$production/*:$rungs.EveryOpOnce/*" &
+wait
 for name in server ladder bench_cuda bench_rpc; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'
-printf '%s\n' "${table[@]}"
-exit "$failed"
+cat "$logs"/*.row
+! grep -q FAILED "$logs"/*.row

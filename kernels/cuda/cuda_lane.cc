@@ -55,10 +55,7 @@ absl::Status DeviceError(cudaError_t error, const char* what) {
 }
 
 CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties)
-    : device_(device),
-      chunk_bytes_(chunk_bytes),
-      multiprocessors_(properties.multiProcessorCount),
-      clusters_(properties.major >= 9) {}
+    : device_(device), chunk_bytes_(chunk_bytes), multiprocessors_(properties.multiProcessorCount) {}
 
 absl::StatusOr<std::unique_ptr<CudaLane>> CudaLane::Make(int device, std::int64_t chunk_bytes,
                                                          const cudaDeviceProp& properties) {
@@ -169,7 +166,6 @@ Launch CudaLane::LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t
           .scratch = scratch_,
           .out = slot.partial,
           .multiprocessors = multiprocessors_,
-          .clusters = clusters_,
           .block_size = spec.block_size,
           .stream = kernel_stream_};
 }

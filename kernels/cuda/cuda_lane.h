@@ -71,7 +71,6 @@ class CudaLane {
   const int device_;
   const std::int64_t chunk_bytes_;
   const int multiprocessors_;
-  const bool clusters_;
   cudaStream_t copy_stream_ = nullptr;
   cudaStream_t kernel_stream_ = nullptr;
   void* scratch_ = nullptr;

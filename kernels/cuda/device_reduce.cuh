@@ -3,8 +3,10 @@
 #ifndef REDUCED_KERNELS_CUDA_DEVICE_REDUCE_CUH_
 #define REDUCED_KERNELS_CUDA_DEVICE_REDUCE_CUH_
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/accumulator.h"
 
@@ -39,11 +41,12 @@ __device__ inline State ShuffleDown(const State& state, int offset) {
 // What another block wrote: read past the L1 cache.
 template <class State>
 __device__ inline State LoadFromL2(const State* address) {
-  static_assert(sizeof(State) % 4 == 0);
-  unsigned words[sizeof(State) / 4];
+  using Word = std::conditional_t<sizeof(State) % 8 == 0 && alignof(State) % 8 == 0, unsigned long long, unsigned>;
+  static_assert(sizeof(State) % sizeof(Word) == 0);
+  Word words[sizeof(State) / sizeof(Word)];
 #pragma unroll
-  for (int w = 0; w < static_cast<int>(sizeof(State) / 4); ++w) {
-    words[w] = __ldcg(reinterpret_cast<const unsigned*>(address) + w);
+  for (int w = 0; w < static_cast<int>(sizeof(State) / sizeof(Word)); ++w) {
+    words[w] = __ldcg(reinterpret_cast<const Word*>(address) + w);
   }
   State state;
   memcpy(&state, words, sizeof(State));
@@ -53,6 +56,7 @@ __device__ inline State LoadFromL2(const State* address) {
 // The merged state of the warp's first kLanes lanes, a power of two, in lane 0.
 template <class A, int kLanes = kWarpSize>
 __device__ inline typename A::State WarpReduce(typename A::State state) {
+  static_assert(std::has_single_bit(static_cast<unsigned>(kLanes)));
   // Merging large states takes much code and many registers: once is enough.
 #pragma unroll(sizeof(typename A::State) > 16 ? 1 : 5)
   for (int offset = kLanes / 2; offset > 0; offset /= 2) {
@@ -62,8 +66,8 @@ __device__ inline typename A::State WarpReduce(typename A::State state) {
   return state;
 }
 
-// The merged state of a block of kThreads, in thread 0. `shared`: room for one state a warp, free for reuse once all
-// threads returned.
+// The merged state of a block of kThreads, in thread 0. `shared`: room for one state a warp; in use until the first
+// warp has returned, so that a barrier has to stand before it is used again.
 template <class A, int kThreads>
 __device__ inline typename A::State BlockReduce(typename A::State state, void* shared) {
   auto* const by_warp = static_cast<typename A::State*>(shared);
@@ -74,9 +78,9 @@ __device__ inline typename A::State BlockReduce(typename A::State state, void* s
   __syncthreads();
   if (warp == 0) {
     constexpr int kWarps = kThreads / kWarpSize;
-    state = WarpReduce<A, kWarps>(lane < kWarps ? by_warp[lane] : typename A::State{});
+    state = WarpReduce<A, static_cast<int>(std::bit_ceil(static_cast<unsigned>(kWarps)))>(
+        lane < kWarps ? by_warp[lane] : typename A::State{});
   }
-  __syncthreads();
   return state;
 }
 

@@ -24,15 +24,15 @@ namespace reduced {
 // Where a thread's vectors stand in the array, and how to load one again.
 template <class T>
 struct Walk {
-  const uint4* vectors;  // the first of the array
-  std::int64_t count;    // how many the array has
-  std::int64_t thread;   // this thread, of ...
-  std::int64_t threads;
+  const uint4* vectors;     // the first of the array
+  unsigned count;           // how many the array has, at most 2^30
+  unsigned thread;          // this thread, of ...
+  unsigned threads;         // at most 2^22
   std::int64_t base_index;  // of the first vector's first element
 
-  __device__ std::int64_t VectorOf(unsigned slot) const { return thread + slot * threads; }
+  __device__ unsigned VectorOf(unsigned slot) const { return thread + slot * threads; }
   __device__ std::int64_t IndexOf(unsigned slot, int element) const {
-    return base_index + VectorOf(slot) * Vector16<T>::kElements + element;
+    return base_index + std::int64_t{VectorOf(slot)} * Vector16<T>::kElements + element;
   }
 };
 
@@ -127,6 +127,48 @@ requires(kIsFloat<T> || sizeof(T) < 4) struct Fold<SumOf<T>, T> {
     }
   }
   __device__ typename SumOf<T>::State Settle(const Walk<T>&) const { return local; }
+};
+
+// The sum of 32-bit integers, halves of each apart: a 16-bit half is added by one instruction, and a tile's halves add
+// up in 32 bits.
+template <class T>
+requires(!kIsFloat<T> && sizeof(T) == 4) struct Fold<SumOf<T>, T> {
+  typename SumOf<T>::Local local;
+
+  template <int kVectors>
+  __device__ void Tile(const Vector16<T> (&tile)[kVectors], unsigned, const Walk<T>&) {
+    unsigned low = 0;
+    T high = 0;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (const T x : tile[v].element) {
+        low = __dp2a_lo(static_cast<unsigned>(x), 0x0001u, low);
+        high = __dp2a_lo(x, T{0x0100}, high);
+      }
+    }
+    local.sum += static_cast<std::int64_t>(high) * 65536 + low;
+  }
+  __device__ typename SumOf<T>::State Settle(const Walk<T>&) const { return local; }
+};
+
+// Squares of i32 are at most 2^62: two of them fit in 64 bits.
+template <>
+struct Fold<SumSquaresOf<std::int32_t>, std::int32_t> {
+  SumSquaresOf<std::int32_t>::Local local;
+
+  template <int kVectors>
+  __device__ void Tile(const Vector16<std::int32_t> (&tile)[kVectors], unsigned, const Walk<std::int32_t>&) {
+    const auto square = [](std::int64_t x) { return static_cast<std::uint64_t>(x * x); };
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int e = 0; e < Vector16<std::int32_t>::kElements; e += 2) {
+        local.sum += square(tile[v].element[e]) + square(tile[v].element[e + 1]);
+      }
+    }
+  }
+  __device__ SumSquaresOf<std::int32_t>::State Settle(const Walk<std::int32_t>&) const { return local; }
 };
 
 template <class T>

@@ -29,7 +29,6 @@ struct Launch {
   void* scratch = nullptr;
   Partial* out = nullptr;  // device memory, or host memory mapped for the device; the identity before the launch
   int multiprocessors = 0;
-  bool clusters = false;  // the device has thread block clusters: compute capability 9.0 and up
   int block_size = 0;     // 0: the pipeline's own choice
   int grid_blocks = 0;    // likewise; for benchmarks
   cudaStream_t stream = nullptr;

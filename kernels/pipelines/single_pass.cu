@@ -3,19 +3,17 @@
 // Why it is fast: a reduction is bound by memory, so each thread keeps several independent 16-byte loads in flight and
 // folds them in registers; warps merge by shuffles, blocks through shared memory. Instead of a second launch over the
 // blocks' results, the last block to finish (it draws the last ticket) merges them, in index order: the same bits run
-// after run. The ticket counter wraps round to 0 by itself, so nothing has to be reset between launches, and the result
-// goes straight to `out`, which the engine maps from pinned host memory: no copy back. Where the device has thread
-// block clusters, a small array is one cluster: its blocks merge through distributed shared memory, which saves the two
-// trips to global memory that tickets take.
+// after run. It resets the ticket, so nothing has to be done between launches, and the result goes straight to `out`,
+// which the engine maps from pinned host memory: no copy back. What small arrays cost is the latency of these steps in
+// a row, hence a ticket that is one acquire-release operation, without fences, and one warp that takes it and, where
+// the states are small, merges them too: no barrier after the block's own.
 //
 // Sources: M. Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Memory Fence Functions"
-// (the last-block technique) and "Distributed Shared Memory".
+// (the last-block technique); PTX ISA, "Memory Consistency Model".
 //
 // Kernels are instantiated for the accumulators that are asked for most, alone and together as statistics of an array
 // take them, and once for all accumulators, which serves every other set; that one tests at run time which are wanted.
 // Floats have one more, which leaves out NaNs.
-#include <cooperative_groups.h>
-
 #include <algorithm>
 #include <type_traits>
 
@@ -26,16 +24,19 @@
 namespace reduced {
 namespace {
 
-constexpr int kVectorsInFlight = 4;
 constexpr int kMaxBlocks = 2112;
-constexpr int kClusterBlocks = 16;          // at most in one cluster
 constexpr std::uintptr_t kLineBytes = 128;  // what a warp's loads should start on
 constexpr std::size_t kTicketBytes = 256;   // before the states, in the scratch memory
 
+// The array is a head up to the first line boundary, whole vectors, and a tail; each edge has fewer elements than a
+// block has threads.
 struct Arguments {
   const void* data;
   std::int64_t count;
   std::int64_t base_index;
+  unsigned head;     // elements
+  unsigned vectors;  // of 16 bytes
+  unsigned tail;     // elements
   AccumulatorSet set;
   unsigned* ticket;
   unsigned char* states;  // of each accumulator in turn, one for each block
@@ -72,19 +73,24 @@ __host__ __device__ constexpr std::size_t StatesBytes(unsigned blocks) {
   return (sizeof(State) * blocks + 15) / 16 * 16;
 }
 
-// Threads of a block, and blocks that should fit on a multiprocessor, which tells the compiler how many registers it
-// has. Measured on an H200 (tests/bench/bench_cuda).
+// How the work is laid out: threads of a block, blocks that should fit on a multiprocessor (which tells the compiler
+// how many registers it has), and vectors that a thread has in flight.
+template <int kThreadsOfBlock, int kMinBlocksPerMultiprocessor, int kVectorsInFlight>
 struct Shape {
-  int threads;
-  int min_blocks;
+  static constexpr int kThreads = kThreadsOfBlock;
+  static constexpr int kMinBlocks = kMinBlocksPerMultiprocessor;
+  static constexpr int kVectors = kVectorsInFlight;
 };
-template <class... As>
-constexpr Shape ShapeOf() {
-  if (sizeof...(As) > 3) return {256, 2};
-  if (sizeof...(As) > 1) return {256, 3};
-  constexpr auto kWhich = (SetOf(As::kAccumulator) | ...);
-  return {512, kWhich == SetOf(Accumulator::kMoments) ? 2 : kWhich == SetOf(Accumulator::kExtrema) ? 3 : 4};
-}
+
+// Measured on an H200: tests/bench/bench_cuda.
+using SmallSums = Shape<512, 3, 4>;
+using LargeSums = Shape<1024, 1, 8>;
+using MomentsAlone = Shape<512, 2, 4>;
+using ExtremaAlone = Shape<1024, 1, 4>;
+using Everything = Shape<256, 2, 4>;
+// Several accumulators, where loads take turns with much arithmetic; the more so for integers, and for bf16.
+template <class T>
+using Statistics = std::conditional_t<kIsFloat<T> && !std::is_same_v<T, BFloat16>, Shape<384, 2, 6>, Shape<512, 1, 8>>;
 
 // Threads that fit on a multiprocessor of the architecture compiled for.
 #if defined(__CUDA_ARCH__) && \
@@ -93,37 +99,38 @@ constexpr int kThreadsPerMultiprocessor = 1536;
 #else
 constexpr int kThreadsPerMultiprocessor = 2048;
 #endif
-template <class... As>
-constexpr int MinBlocks() {
-  return std::min(ShapeOf<As...>().min_blocks, kThreadsPerMultiprocessor / ShapeOf<As...>().threads);
+
+// 0, 1... to one less than the number of blocks, which resets it. Orders what the blocks wrote before they drew.
+__device__ inline unsigned DrawTicket(unsigned* ticket) {
+  unsigned drawn;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(drawn)
+               : "l"(ticket), "r"(gridDim.x - 1)
+               : "memory");
+  return drawn;
 }
 
-template <class T, Mode kMode, class... As>
-__global__ void __launch_bounds__(ShapeOf<As...>().threads, MinBlocks<As...>()) SinglePassKernel(Arguments args) {
-  constexpr int kBlockThreads = ShapeOf<As...>().threads;
-  constexpr int kElements = Vector16<T>::kElements;
+template <class T, Mode kMode, class S, class... As>
+__global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsPerMultiprocessor / S::kThreads))
+    SinglePassKernel(Arguments args) {
+  constexpr int kBlockThreads = S::kThreads;
+  constexpr int kVectors = S::kVectors;
   const T* const data = static_cast<const T*>(args.data);
-  // The array is a head up to the first line boundary, whole vectors, and a tail; each edge has fewer elements than a
-  // block has threads.
-  const std::int64_t to_boundary =
-      static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(data) & (kLineBytes - 1)) /
-      static_cast<std::int64_t>(sizeof(T));
-  const std::int64_t head = to_boundary < args.count ? to_boundary : args.count;
-  const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + head),
-                     .count = (args.count - head) / kElements,
-                     .thread = static_cast<std::int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x,
-                     .threads = static_cast<std::int64_t>(gridDim.x) * kBlockThreads,
-                     .base_index = args.base_index + head};
+  const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + args.head),
+                     .count = args.vectors,
+                     .thread = blockIdx.x * kBlockThreads + threadIdx.x,
+                     .threads = gridDim.x * kBlockThreads,
+                     .base_index = args.base_index + args.head};
 
   Folds<T, kMode, As...> folds;
   unsigned slot = 0;
-  std::int64_t vector = walk.thread;
-  for (; vector + (kVectorsInFlight - 1) * walk.threads < walk.count; vector += kVectorsInFlight * walk.threads) {
-    Vector16<T> tile[kVectorsInFlight];
+  unsigned vector = walk.thread;
+  for (; vector + (kVectors - 1) * walk.threads < walk.count; vector += kVectors * walk.threads) {
+    Vector16<T> tile[kVectors];
 #pragma unroll
-    for (int v = 0; v < kVectorsInFlight; ++v) tile[v] = LoadOnce<T>(walk.vectors + vector + v * walk.threads);
+    for (int v = 0; v < kVectors; ++v) tile[v] = LoadOnce<T>(walk.vectors + vector + v * walk.threads);
     ForEach(args.set, folds, [&](auto, auto& fold) { fold.Tile(tile, slot, walk); });
-    slot += kVectorsInFlight;
+    slot += kVectors;
   }
   for (; vector < walk.count; vector += walk.threads) {
     const Vector16<T> tile[1] = {LoadOnce<T>(walk.vectors + vector)};
@@ -136,141 +143,134 @@ __global__ void __launch_bounds__(ShapeOf<As...>().threads, MinBlocks<As...>()) 
   __shared__ alignas(16) unsigned char shared[kBlockThreads / kWarpSize * kStateBytes];
   const auto state_of_block = [&]<class A>(std::type_identity<A>, auto& fold) {
     typename A::State state = fold.Settle(walk);
-    if (const std::int64_t tail_begin = head + walk.count * kElements;
-        walk.thread < head || walk.thread < args.count - tail_begin) {
+    if (walk.thread < std::max(args.head, args.tail)) {
       typename A::Local edges;
       const auto add = [&](std::int64_t i) {
         const T x = data[i];
         const bool left_out = kMode == Mode::kOmitNan && A::kAccumulator != Accumulator::kCounts && IsNan(x);
         if (!left_out) A::Add(edges, x, args.base_index + i);
       };
-      if (walk.thread < head) add(walk.thread);
-      if (walk.thread < args.count - tail_begin) add(tail_begin + walk.thread);
+      if (walk.thread < args.head) add(walk.thread);
+      if (walk.thread < args.tail) add(args.count - args.tail + walk.thread);
       A::Merge(state, A::Settle(edges));
     }
+    if (sizeof...(As) > 1) __syncthreads();  // `shared` may be in use
     return BlockReduce<A, kBlockThreads>(state, shared);
   };
-
-  if (gridDim.x == 1) {
-    ForEach(args.set, folds, [&]<class A>(std::type_identity<A> which, auto& fold) {
-      const typename A::State state = state_of_block(which, fold);
-      if (threadIdx.x == 0) A::Store(state, args.out);
-    });
-    if (threadIdx.x == 0) args.out->count = args.count;
-    return;
-  }
-
-#if __CUDA_ARCH__ >= 900
-  // One cluster: its blocks put their states into the first one's shared memory, which is nearer than global memory.
-  if (auto cluster = cooperative_groups::this_cluster(); cluster.num_blocks() == gridDim.x) {
-    __shared__ alignas(16) unsigned char gathered[kClusterBlocks * (StatesBytes<typename As::State>(1) + ...)];
-    cluster.sync();  // all blocks have started: their shared memory may be written
-    auto* gather = cluster.map_shared_rank(gathered, 0);
-    ForEach(args.set, folds, [&]<class A>(std::type_identity<A> which, auto& fold) {
-      using State = typename A::State;
-      const State state = state_of_block(which, fold);
-      if (threadIdx.x == 0) reinterpret_cast<State*>(gather)[blockIdx.x] = state;
-      gather += StatesBytes<State>(kClusterBlocks);
-    });
-    cluster.sync();
-    if (blockIdx.x != 0 || threadIdx.x >= kWarpSize) return;
-    auto* states = gathered;
-    ForEach(args.set, folds, [&]<class A>(std::type_identity<A>, auto&) {
-      using State = typename A::State;
-      const State state = WarpReduce<A, kClusterBlocks>(
-          threadIdx.x < gridDim.x ? reinterpret_cast<State*>(states)[threadIdx.x] : State{});
-      if (threadIdx.x == 0) A::Store(state, args.out);
-      states += StatesBytes<State>(kClusterBlocks);
-    });
-    if (threadIdx.x == 0) args.out->count = args.count;
-    return;
-  }
-#endif
 
   unsigned char* states = args.states;
   ForEach(args.set, folds, [&]<class A>(std::type_identity<A> which, auto& fold) {
     using State = typename A::State;
     const State state = state_of_block(which, fold);
-    if (threadIdx.x == 0) reinterpret_cast<State*>(states)[blockIdx.x] = state;
+    if (threadIdx.x == 0) {
+      if (gridDim.x == 1) {
+        A::Store(state, args.out);
+      } else {
+        reinterpret_cast<State*>(states)[blockIdx.x] = state;
+      }
+    }
     states += StatesBytes<State>(gridDim.x);
   });
-
-  __shared__ bool is_last;
-  if (threadIdx.x == 0) {
-    __threadfence();
-    is_last = atomicInc(args.ticket, gridDim.x - 1) == gridDim.x - 1;
+  if (gridDim.x == 1) {
+    if (threadIdx.x == 0) args.out->count = args.count;
+    return;
   }
-  __syncthreads();
+
+  // Those who merge the blocks' states: the first warp, or the whole block.
+  constexpr int kMergers = sizeof...(As) == 1 && kStateBytes <= 16 ? kWarpSize : kBlockThreads;
+  constexpr int kAtOnce = kMergers == kWarpSize ? 8 : 1;  // loads in flight
+  if (threadIdx.x >= kMergers) return;
+  bool is_last = threadIdx.x == 0 && DrawTicket(args.ticket) == gridDim.x - 1;
+  if constexpr (kMergers == kWarpSize) {
+    is_last = __shfl_sync(kFullWarp, is_last, 0);
+    __syncwarp();  // what the first lane may read now, all may
+  } else {
+    is_last = __syncthreads_or(is_last);
+  }
   if (!is_last) return;
-  __threadfence();
 
   states = args.states;
   ForEach(args.set, folds, [&]<class A>(std::type_identity<A>, auto&) {
     using State = typename A::State;
     State state{};
-    for (unsigned block = threadIdx.x; block < gridDim.x; block += kBlockThreads) {
-      const State other = LoadFromL2(reinterpret_cast<const State*>(states) + block);
-      A::Merge(state, other);
+    for (unsigned block = threadIdx.x; block < gridDim.x; block += kAtOnce * kMergers) {
+      State others[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const unsigned other = block + i * kMergers;
+        others[i] = other < gridDim.x ? LoadFromL2(reinterpret_cast<const State*>(states) + other) : State{};
+      }
+#pragma unroll
+      for (const State& other : others) A::Merge(state, other);
     }
-    state = BlockReduce<A, kBlockThreads>(state, shared);
+    if constexpr (kMergers == kWarpSize) {
+      state = WarpReduce<A>(state);
+    } else {
+      if (sizeof...(As) > 1) __syncthreads();  // `shared` may be in use
+      state = BlockReduce<A, kBlockThreads>(state, shared);
+    }
     if (threadIdx.x == 0) A::Store(state, args.out);
     states += StatesBytes<State>(gridDim.x);
   });
   if (threadIdx.x == 0) args.out->count = args.count;
 }
 
-// Blocks for that many bytes: few for small arrays, where merging the blocks costs more than it saves; 8 to a
-// multiprocessor for large ones, so that enough loads are in flight. Measured on an H200: tests/bench/bench_cuda
-// --sweep.
-int GridBlocks(std::int64_t bytes, int threads, const Launch& launch) {
-  const std::int64_t bytes_per_pass = std::int64_t{16} * kVectorsInFlight * threads;
-  const std::int64_t useful = std::max<std::int64_t>(1, (bytes + bytes_per_pass - 1) / bytes_per_pass);
-  if (launch.clusters && bytes <= (std::int64_t{1} << 20))
-    return static_cast<int>(std::min<std::int64_t>(useful, kClusterBlocks));
-  const std::int64_t large = std::min<std::int64_t>({useful, launch.multiprocessors * 8, kMaxBlocks});
-  if (bytes > (std::int64_t{256} << 20)) return static_cast<int>(large);
-  // All threads make the same number of passes, as far as can be: what is left over is loaded one vector at a time.
-  const std::int64_t most = launch.multiprocessors * (bytes <= (std::int64_t{4} << 20) ? 1 : 2);
-  const std::int64_t passes = (useful + most - 1) / most;
-  return static_cast<int>((useful + passes - 1) / passes);
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+// Blocks for that many bytes, such that all make the same number of passes, as far as can be: few for small arrays,
+// where merging the blocks' states costs more than it saves. Measured on an H200: tests/bench/bench_cuda --sweep.
+template <class S>
+int GridBlocks(std::int64_t bytes, const Launch& launch) {
+  const std::int64_t bytes_per_pass = std::int64_t{16} * S::kThreads;  // of a block, a vector a thread
+  const std::int64_t vectors = std::max<std::int64_t>(1, (bytes + bytes_per_pass - 1) / bytes_per_pass);
+  const int by_multiprocessor =
+      std::max(1, bytes <= 4 * kMiB ? 512 / S::kThreads : std::min(1024 / S::kThreads, S::kMinBlocks));
+  const std::int64_t most = std::min(launch.multiprocessors * by_multiprocessor, kMaxBlocks);
+  std::int64_t passes = (vectors + most - 1) / most;
+  // What is left over from whole tiles is loaded one vector at a time.
+  if (passes > S::kVectors) passes = (passes + S::kVectors - 1) / S::kVectors * S::kVectors;
+  return static_cast<int>((vectors + passes - 1) / passes);
 }
 
-template <class T, Mode kMode, class... As>
+template <class T>
+std::int64_t BytesOf(const Launch& launch) {
+  return launch.count * static_cast<std::int64_t>(sizeof(T));
+}
+
+template <class T, Mode kMode, class S, class... As>
 cudaError_t LaunchKernel(const Launch& launch) {
   static_assert((StatesBytes<typename As::State>(kMaxBlocks) + ...) + kTicketBytes <= kScratchBytes);
-  constexpr Shape kShape = ShapeOf<As...>();
-  const std::int64_t bytes = launch.count * static_cast<std::int64_t>(sizeof(T));
-  const int blocks =
-      launch.grid_blocks > 0 ? std::min(launch.grid_blocks, kMaxBlocks) : GridBlocks(bytes, kShape.threads, launch);
+  const std::int64_t bytes = BytesOf<T>(launch);
+  const int blocks = launch.grid_blocks > 0 ? std::min(launch.grid_blocks, kMaxBlocks) : GridBlocks<S>(bytes, launch);
   auto* const scratch = static_cast<unsigned char*>(launch.scratch);
+  const auto to_boundary =
+      static_cast<std::int64_t>((-reinterpret_cast<std::uintptr_t>(launch.data) & (kLineBytes - 1)) / sizeof(T));
+  const std::int64_t head = std::min(to_boundary, launch.count);
+  const std::int64_t vectors = (launch.count - head) / Vector16<T>::kElements;
   const Arguments args{.data = launch.data,
                        .count = launch.count,
                        .base_index = launch.base_index,
+                       .head = static_cast<unsigned>(head),
+                       .vectors = static_cast<unsigned>(vectors),
+                       .tail = static_cast<unsigned>(launch.count - head - vectors * Vector16<T>::kElements),
                        .set = launch.accumulators,
                        .ticket = reinterpret_cast<unsigned*>(scratch),
                        .states = scratch + kTicketBytes,
                        .out = launch.out};
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
-  const bool one_cluster = launch.clusters && blocks > 1 && blocks <= kClusterBlocks;
-  if (one_cluster && blocks > 8) {  // more than every device has to offer
-    const cudaError_t error =
-        cudaFuncSetAttribute(SinglePassKernel<T, kMode, As...>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    if (error != cudaSuccess) return error;
-  }
-  const cudaLaunchConfig_t config{.gridDim = dim3(blocks),
-                                  .blockDim = dim3(kShape.threads),
-                                  .dynamicSmemBytes = 0,
-                                  .stream = launch.stream,
-                                  .attrs = &cluster,
-                                  .numAttrs = one_cluster ? 1u : 0u};
-  return cudaLaunchKernelEx(&config, SinglePassKernel<T, kMode, As...>, args);
+  SinglePassKernel<T, kMode, S, As...><<<blocks, S::kThreads, 0, launch.stream>>>(args);
+  return cudaGetLastError();
 }
 
 template <class... As>
 constexpr AccumulatorSet SetOfAll() {
   return (SetOf(As::kAccumulator) | ...);
+}
+
+// A kernel of sums alone.
+template <class T, class A>
+cudaError_t LaunchSums(const Launch& launch) {
+  return BytesOf<T>(launch) > 256 * kMiB ? LaunchKernel<T, Mode::kFixed, LargeSums, A>(launch)
+                                         : LaunchKernel<T, Mode::kFixed, SmallSums, A>(launch);
 }
 
 // The kernels of one element type.
@@ -279,23 +279,23 @@ cudaError_t LaunchFor(const Launch& launch) {
   const AccumulatorSet set = launch.accumulators;
   if constexpr (kIsFloat<T>) {
     if (launch.omit_nan) {
-      return LaunchKernel<T, Mode::kOmitNan, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>, ProductOf<T>,
-                          ExtremaOf<T>, CountsOf<T>>(launch);
+      return LaunchKernel<T, Mode::kOmitNan, Everything, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>,
+                          ProductOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
     }
   }
-  if (set == SetOf(Accumulator::kSum)) return LaunchKernel<T, Mode::kFixed, SumOf<T>>(launch);
-  if (set == SetOf(Accumulator::kExtrema)) return LaunchKernel<T, Mode::kFixed, ExtremaOf<T>>(launch);
-  if (set == SetOf(Accumulator::kMoments)) return LaunchKernel<T, Mode::kFixed, MomentsOf<T>>(launch);
-  if (set == SetOf(Accumulator::kSumSquares)) return LaunchKernel<T, Mode::kFixed, SumSquaresOf<T>>(launch);
+  if (set == SetOf(Accumulator::kSum)) return LaunchSums<T, SumOf<T>>(launch);
+  if (set == SetOf(Accumulator::kSumSquares)) return LaunchSums<T, SumSquaresOf<T>>(launch);
+  if (set == SetOf(Accumulator::kMoments)) return LaunchKernel<T, Mode::kFixed, MomentsAlone, MomentsOf<T>>(launch);
+  if (set == SetOf(Accumulator::kExtrema)) return LaunchKernel<T, Mode::kFixed, ExtremaAlone, ExtremaOf<T>>(launch);
   if ((set & ~SetOfAll<SumOf<T>, SumSquaresOf<T>, MomentsOf<T>, ExtremaOf<T>, CountsOf<T>>()) == 0) {
-    return LaunchKernel<T, Mode::kFixed, PowerSumsOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
+    return LaunchKernel<T, Mode::kFixed, Statistics<T>, PowerSumsOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
   }
   if constexpr (kIsFloat<T>) {
-    return LaunchKernel<T, Mode::kChosen, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>, ProductOf<T>,
-                        ExtremaOf<T>, CountsOf<T>>(launch);
+    return LaunchKernel<T, Mode::kChosen, Everything, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>,
+                        ProductOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
   } else {
-    return LaunchKernel<T, Mode::kChosen, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>, ProductOf<T>,
-                        ExtremaOf<T>, BitsOf<T>, CountsOf<T>>(launch);
+    return LaunchKernel<T, Mode::kChosen, Everything, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>,
+                        ProductOf<T>, ExtremaOf<T>, BitsOf<T>, CountsOf<T>>(launch);
   }
 }
 

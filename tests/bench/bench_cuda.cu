@@ -1,6 +1,6 @@
 // The CUDA pipeline against the two things it is measured by, in one process: the fastest plain read of the same memory
-// (the roofline) and CUB. Device-resident random data; launches back to back, timed by events, best mean of several
-// rounds.
+// (the roofline) and CUB. Device-resident random data; launches back to back, and as a CUDA graph, timed by events,
+// best mean of several rounds.
 //
 //   bench_cuda           sums against CUB by size; every kind of op against the roofline at 4 GiB
 //   bench_cuda --sweep   time by grid size, the measurement behind GridBlocks() in pipelines/single_pass.cu
@@ -84,42 +84,83 @@ class Bench {
     CHECK_CUDA(cudaMalloc(&scratch_, kScratchBytes));
     CHECK_CUDA(cudaMemset(scratch_, 0, kScratchBytes));
     CHECK_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&out_), sizeof(Partial), cudaHostAllocMapped));
+    CHECK_CUDA(cudaStreamCreate(&stream_));
     CHECK_CUDA(cudaEventCreate(&begin_));
     CHECK_CUDA(cudaEventCreate(&end_));
     std::printf("%s, %d multiprocessors\n", properties_.name, properties_.multiProcessorCount);
   }
 
-  // Microseconds of one call of `enqueue`, out of as many back to back as take about a millisecond.
-  template <class Enqueue>
-  double Time(std::int64_t bytes, Enqueue enqueue) {
-    const int repeats = static_cast<int>(std::clamp<std::int64_t>(4 * kGiB / std::max<std::int64_t>(bytes, 1), 5, 200));
-    for (int i = 0; i < 3; ++i) enqueue();
+  // Microseconds from `work`, which enqueues on stream_, to the end of what it enqueued; the best of several rounds.
+  template <class Work>
+  double TimeOnce(int rounds, Work work) {
+    work();
     double best = 1e30;
-    for (int round = 0; round < 5; ++round) {
-      CHECK_CUDA(cudaEventRecord(begin_));
-      for (int i = 0; i < repeats; ++i) enqueue();
-      CHECK_CUDA(cudaEventRecord(end_));
+    for (int round = 0; round < rounds; ++round) {
+      CHECK_CUDA(cudaEventRecord(begin_, stream_));
+      work();
+      CHECK_CUDA(cudaEventRecord(end_, stream_));
       CHECK_CUDA(cudaEventSynchronize(end_));
       float millis = 0;
       CHECK_CUDA(cudaEventElapsedTime(&millis, begin_, end_));
-      best = std::min(best, 1e3 * millis / repeats);
+      best = std::min(best, 1e3 * millis);
     }
     return best;
   }
 
+  static int Repeats(std::int64_t bytes) {
+    return static_cast<int>(std::clamp<std::int64_t>(4 * kGiB / std::max<std::int64_t>(bytes, 1), 5, 200));
+  }
+
+  // Microseconds of one of several calls of `enqueue` back to back: of small work, mostly what the host takes to
+  // launch.
+  template <class Enqueue>
+  double Time(std::int64_t bytes, Enqueue enqueue) {
+    const int repeats = Repeats(bytes);
+    return TimeOnce(bytes < 64 * kMiB ? 40 : 5,
+                    [&] {
+                      for (int i = 0; i < repeats; ++i) enqueue();
+                    }) /
+           repeats;
+  }
+
+  // The same as a CUDA graph: what the device takes, without the host.
+  template <class Enqueue>
+  double TimeInGraph(std::int64_t bytes, Enqueue enqueue) {
+    const int repeats = Repeats(bytes);
+    CHECK_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < repeats; ++i) enqueue();
+    cudaGraph_t graph = nullptr;
+    CHECK_CUDA(cudaStreamEndCapture(stream_, &graph));
+    return TimeGraph(graph) / repeats;
+  }
+
+  // Takes the graph.
+  double TimeGraph(cudaGraph_t graph) {
+    cudaGraphExec_t exec = nullptr;
+    CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    const double us = TimeOnce(5, [&] { CHECK_CUDA(cudaGraphLaunch(exec, stream_)); });
+    CHECK_CUDA(cudaGraphExecDestroy(exec));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+    return us;
+  }
+
+  Launch LaunchOf(const ReduceSpec& spec, std::int64_t offset = 0, int grid_blocks = 0) const {
+    return {.dtype = spec.dtype,
+            .accumulators = AccumulatorsFor(spec),
+            .data = data_ + offset,
+            .count = spec.count,
+            .scratch = scratch_,
+            .out = out_,
+            .multiprocessors = properties_.multiProcessorCount,
+            .grid_blocks = grid_blocks,
+            .stream = stream_};
+  }
+
   double TimePipeline(DType dtype, const std::vector<Op>& ops, std::int64_t bytes, std::int64_t offset = 0,
                       int grid_blocks = 0) {
-    ReduceSpec spec{.dtype = dtype, .count = bytes / RowOf(dtype).bytes, .ops = ops};
+    const ReduceSpec spec{.dtype = dtype, .count = bytes / RowOf(dtype).bytes, .ops = ops};
     std::memset(static_cast<void*>(out_), 0xa5, sizeof(Partial));
-    const Launch launch{.dtype = dtype,
-                        .accumulators = AccumulatorsFor(spec),
-                        .data = data_ + offset,
-                        .count = spec.count,
-                        .scratch = scratch_,
-                        .out = out_,
-                        .multiprocessors = properties_.multiProcessorCount,
-                        .clusters = properties_.major >= 9,
-                        .grid_blocks = grid_blocks};
+    const Launch launch = LaunchOf(spec, offset, grid_blocks);
     const double us = Time(bytes, [&] { CHECK_CUDA(kSinglePass.launch(launch)); });
     if (out_->count != spec.count) {
       std::printf("WRONG: the pipeline did not write its result\n");
@@ -141,8 +182,8 @@ class Bench {
     for (const int per_multiprocessor : {4, 8, 16, 32}) {
       const int blocks = per_multiprocessor * properties_.multiProcessorCount;
       auto* const sink = static_cast<unsigned*>(scratch_) + 1000;
-      best = std::min(best, Time(kBytes, [&] { ReadAll<4><<<blocks, 512>>>(vectors, kBytes / 16, sink); }));
-      best = std::min(best, Time(kBytes, [&] { ReadAll<8><<<blocks, 512>>>(vectors, kBytes / 16, sink); }));
+      best = std::min(best, Time(kBytes, [&] { ReadAll<4><<<blocks, 512, 0, stream_>>>(vectors, kBytes / 16, sink); }));
+      best = std::min(best, Time(kBytes, [&] { ReadAll<8><<<blocks, 512, 0, stream_>>>(vectors, kBytes / 16, sink); }));
     }
     CHECK_CUDA(cudaGetLastError());
     CHECK_CUDA(cudaMemset(scratch_, 0, kScratchBytes));
@@ -166,9 +207,14 @@ class Bench {
          {4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, kGiB, 4 * kGiB}) {
       const std::int64_t count = bytes / std::int64_t{sizeof(T)};
       std::size_t room = cub_bytes + kMiB;
-      const double cub =
-          Time(bytes, [&] { CHECK_CUDA(cub::DeviceReduce::Sum(cub_scratch, room, data, cub_out, count)); });
+      const auto launch_cub = [&] {
+        CHECK_CUDA(cub::DeviceReduce::Sum(cub_scratch, room, data, cub_out, count, stream_));
+      };
+      const double cub = Time(bytes, launch_cub);
       const double ours = TimePipeline(dtype, {Op::kSum}, bytes);
+      const double cub_in_graph = TimeInGraph(bytes, launch_cub);
+      const Launch launch = LaunchOf({.dtype = dtype, .count = count, .ops = {Op::kSum}});
+      const double ours_in_graph = TimeInGraph(bytes, [&] { CHECK_CUDA(kSinglePass.launch(launch)); });
       T theirs;
       CHECK_CUDA(cudaMemcpy(&theirs, cub_out, sizeof(T), cudaMemcpyDeviceToHost));
       bool agrees = true;
@@ -179,9 +225,12 @@ class Bench {
                  1e-2 * std::sqrt(static_cast<double>(count)) + 1e-6;
       }
       if (!agrees) failed = true;
-      std::printf("%-4s sum %9lld KiB   %9.2f us %7.0f GB/s %5.3f of roofline   CUB %9.2f us   %5.2fx%s\n",
-                  std::string(RowOf(dtype).name).c_str(), static_cast<long long>(bytes / kKiB), ours,
-                  bytes / ours / 1e3, bytes / ours / 1e3 / roofline_, cub, cub / ours, agrees ? "" : "  WRONG");
+      std::printf(
+          "%-4s sum %9lld KiB   %9.2f us %7.0f GB/s %5.3f of roofline   CUB %9.2f us   %5.2fx   in a graph %9.2f us   "
+          "CUB %9.2f us   %5.2fx%s\n",
+          std::string(RowOf(dtype).name).c_str(), static_cast<long long>(bytes / kKiB), ours, bytes / ours / 1e3,
+          bytes / ours / 1e3 / roofline_, cub, cub / ours, ours_in_graph, cub_in_graph, cub_in_graph / ours_in_graph,
+          agrees ? "" : "  WRONG");
     }
     CHECK_CUDA(cudaFree(cub_scratch));
     CHECK_CUDA(cudaFree(cub_out));
@@ -241,7 +290,6 @@ class Bench {
                                        .scratch = static_cast<unsigned char*>(scratch) + s * kScratchBytes,
                                        .out = out + i,
                                        .multiprocessors = properties_.multiProcessorCount,
-                                       .clusters = properties_.major >= 9,
                                        .stream = streams[s]}));
       }
       for (int s = 1; s < ways[way]; ++s) {
@@ -249,17 +297,13 @@ class Bench {
         CHECK_CUDA(cudaStreamWaitEvent(streams[0], joins[s]));
       }
       cudaGraph_t graph = nullptr;
-      cudaGraphExec_t exec = nullptr;
       CHECK_CUDA(cudaStreamEndCapture(streams[0], &graph));
-      CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-      us[way] = Time(kReductions * kMiB, [&] { CHECK_CUDA(cudaGraphLaunch(exec, nullptr)); });
+      us[way] = TimeGraph(graph);
       for (int i = 0; i < kReductions; ++i) {
         if (out[i].count == kMiB / std::int64_t{sizeof(float)}) continue;
         std::printf("WRONG: reduction %d did not write its result\n", i);
         failed = true;
       }
-      CHECK_CUDA(cudaGraphExecDestroy(exec));
-      CHECK_CUDA(cudaGraphDestroy(graph));
     }
     std::printf("32 f32 sums of 1 MiB: one after the other %.1f us, on 8 streams %.1f us, %.2fx the throughput\n",
                 us[0], us[1], us[0] / us[1]);
@@ -290,6 +334,7 @@ class Bench {
   unsigned char* data_ = nullptr;
   void* scratch_ = nullptr;
   Partial* out_ = nullptr;
+  cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
   double roofline_ = 0;

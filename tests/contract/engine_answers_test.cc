@@ -131,11 +131,13 @@ TEST_P(EngineAnswers, NothingIsNeededOfAnEmptyArray) {
 }
 
 // The same answer, but for the rounding of floats that are added, or multiplied, in another order: the kernel for one
-// set of ops needn't go through the array as that for another does. `l1`: of the array.
+// set of ops needn't go through the array as that for another does. The moments of 64-bit integers are floats too.
+// `l1`: of the array.
 bool SameButForRounding(const ReduceSpec& spec, Op op, const Value& a, const Value& b, const Value& l1) {
   if (SameBits(a, b)) return true;
-  const bool rounds = RowOf(spec.dtype).is_float && ResultDType(op, spec.dtype) == DType::kF64 &&
-                      RowOf(op).accumulator != Accumulator::kExtrema;
+  const DTypeRow& dtype = RowOf(spec.dtype);
+  const bool rounds = ResultDType(op, spec.dtype) == DType::kF64 && RowOf(op).accumulator != Accumulator::kExtrema &&
+                      (dtype.is_float || (dtype.bytes == 8 && RowOf(op).accumulator == Accumulator::kMoments));
   if (!rounds) return false;
   const double size = std::abs(std::get<double>(a.value));
   const double cancelled = op == Op::kSum || op == Op::kMean ? std::get<double>(l1.value) : 0;

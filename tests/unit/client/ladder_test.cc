@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/reducectl/ladder_run.h"
 
@@ -111,7 +112,7 @@ TEST(LadderJson, ReadsBackTheSame) {
   filled.options.seed = 0;
   for (const LadderRun& run : {TwoEngines(), filled}) {
     const std::string json = Dump(ToJson(run));
-    const absl::StatusOr<std::vector<LadderRun>> read = ParseLadderRuns("\n" + json + "\n" + json + "\n");
+    const absl::StatusOr<std::vector<LadderRun>> read = ParseLadderRuns(absl::StrCat("\n", json, "\n", json, "\n"));
     ASSERT_TRUE(read.ok()) << read.status();
     ASSERT_EQ(read->size(), 2);
     for (const LadderRun& again : *read) {
