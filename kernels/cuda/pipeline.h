@@ -29,8 +29,8 @@ struct Launch {
   void* scratch = nullptr;
   Partial* out = nullptr;  // device memory, or host memory mapped for the device; the identity before the launch
   int multiprocessors = 0;
-  int block_size = 0;     // 0: the pipeline's own choice
-  int grid_blocks = 0;    // likewise; for benchmarks
+  int block_size = 0;   // 0: the pipeline's own choice
+  int grid_blocks = 0;  // likewise; for benchmarks
   cudaStream_t stream = nullptr;
 };
 
