@@ -1,9 +1,14 @@
 #include "reduced/client.h"
 
 #include <grpc/grpc.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +19,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/convert.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -62,7 +70,7 @@ struct Call::State {
   State(std::shared_ptr<v1::Reduction::Stub> to, const ClientOptions& options,
         std::optional<absl::Duration> own_timeout)
       : stub(std::move(to)), server(options.server), timeout(own_timeout.value_or(options.timeout)) {
-    if (timeout != absl::InfiniteDuration()) context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    if (timeout != absl::InfiniteDuration()) context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   }
 
   absl::Status Outcome(const grpc::Status& status) const;
@@ -70,7 +78,8 @@ struct Call::State {
   const std::shared_ptr<v1::Reduction::Stub> stub;
   const std::string server;
   const absl::Duration timeout;
-  grpc::ClientContext context;
+  absl::Mutex mutex;  // for Cancel, which may come while the context goes
+  std::unique_ptr<grpc::ClientContext> context = std::make_unique<grpc::ClientContext>();
 };
 
 absl::Status Call::State::Outcome(const grpc::Status& status) const {
@@ -83,7 +92,7 @@ absl::Status Call::State::Outcome(const grpc::Status& status) const {
   if (absl::StrContains(message, "larger than max")) {  // gRPC's own: "... (bytes vs. limit)"
     message = absl::StrCat("the request is larger than ", server, " takes: ", message);
   }
-  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto& metadata = context->GetServerTrailingMetadata();
   if (const auto retry = metadata.find("grpc-retry-pushback-ms"); retry != metadata.end()) {
     absl::StrAppend(&message, "; try again in ", absl::string_view(retry->second.data(), retry->second.size()), " ms");
   }
@@ -99,13 +108,140 @@ struct ReduceState : Call::State {
   Client::Done done;
 };
 
+// Protobuf holds messages of less than 2 GiB; a MiB is left for everything but the elements.
+constexpr std::int64_t kMaxInlineBytes = std::numeric_limits<std::int32_t>::max() - (std::int64_t{1} << 20);
+// From here on a stream is faster than one message: tests/bench/bench_stream.
+constexpr std::int64_t kStreamFromBytes = std::int64_t{256} << 10;
+// Of one chunk. Larger ones are no faster.
+constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
+
+constexpr absl::string_view kInline = "inline";
+constexpr absl::string_view kStream = "stream";
+
+// How an array of that size is sent: kInline or kStream.
+absl::StatusOr<absl::string_view> ChooseVia(const std::string& via, std::int64_t bytes) {
+  if (via == "auto") return bytes < kStreamFromBytes ? kInline : kStream;
+  if (via == kStream) return kStream;
+  if (via != kInline) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown via \"", via, "\"; allowed: ", absl::StrJoin(ViaNames(), ", ")));
+  }
+  if (bytes <= kMaxInlineBytes) return kInline;
+  return absl::InvalidArgumentError(absl::StrCat("the array has ", bytes, " bytes; an inline request can hold ",
+                                                 kMaxInlineBytes, ", a stream any number"));
+}
+
+Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via) {
+  Reply reply = FromProto(response);
+  reply.via = std::string(via);
+  return reply;
+}
+
+// An array on its way in chunks, which gRPC sends from where they lie: over when the server has answered and gRPC has
+// let go of the last of them.
+class StreamState final : public Call::State, public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  using Call::State::State;
+
+  // `self`: this; holds itself until it is over.
+  void Start(std::shared_ptr<StreamState> self, const std::shared_ptr<grpc::Channel>& channel,
+             const v1::ReduceRequest& request, const void* data, std::int64_t bytes, Client::Done done) {
+    self_ = std::move(self);
+    next_ = static_cast<const char*>(data);
+    left_ = bytes;
+    done_ = std::move(done);
+    v1::ReduceStreamRequest header;
+    *header.mutable_header() = request;
+    bool own_buffer = false;
+    const grpc::Status encoded =
+        grpc::SerializationTraits<v1::ReduceStreamRequest>::Serialize(header, &message_, &own_buffer);
+    if (!encoded.ok()) {
+      outcome_ = absl::InternalError("the header can't be encoded");
+      return LetGo();
+    }
+    grpc::GenericStub(channel).PrepareBidiStreamingCall(context.get(), "/reduced.v1.Reduction/ReduceStream", {}, this);
+    Write();
+    StartRead(&response_);
+    StartCall();
+  }
+
+  void OnWriteDone(bool ok) override {
+    message_.Clear();               // else it would hold on to its chunk
+    if (!ok || left_ == 0) return;  // the call is over, or all is written
+    const std::int64_t bytes = std::min(left_, kChunkBytes);
+    // Field 2 of ReduceStreamRequest, length-delimited: the tag, the length, and the elements themselves.
+    std::string prefix(1, static_cast<char>(v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2));
+    for (std::int64_t size = bytes; size > 0; size >>= 7) {
+      prefix.push_back(static_cast<char>((size & 0x7f) | (size >= 0x80 ? 0x80 : 0)));
+    }
+    held_.fetch_add(1);
+    const grpc::Slice slices[] = {grpc::Slice(prefix),
+                                  grpc::Slice(
+                                      const_cast<char*>(next_), static_cast<std::size_t>(bytes),
+                                      [](void* state) { static_cast<StreamState*>(state)->LetGo(); }, this)};
+    message_ = grpc::ByteBuffer(slices, std::size(slices));
+    next_ += bytes;
+    left_ -= bytes;
+    Write();
+  }
+  void OnReadDone(bool ok) override { answered_ = ok; }
+  void OnDone(const grpc::Status& status) override {
+    outcome_ = Outcome(status);
+    // gRPC keeps what a call failed to send for as long as it has the call, which the context holds.
+    std::unique_ptr<grpc::ClientContext> gone;
+    {
+      const absl::MutexLock lock(&mutex);
+      gone = std::move(context);
+    }
+    gone.reset();
+    LetGo();
+  }
+
+ private:
+  void Write() {
+    if (left_ == 0) {
+      StartWriteLast(&message_, grpc::WriteOptions());
+    } else {
+      StartWrite(&message_);
+    }
+  }
+
+  // Counts out the call or one of its chunks: the last one ends it.
+  void LetGo() {
+    if (held_.fetch_sub(1) != 1) return;
+    const std::shared_ptr<StreamState> self = std::move(self_);
+    Client::Done done = std::exchange(done_, nullptr);
+    v1::ReduceResponse response;
+    absl::Status status = outcome_;
+    if (status.ok() &&
+        !(answered_ && grpc::SerializationTraits<v1::ReduceResponse>::Deserialize(&response_, &response).ok())) {
+      status = absl::InternalError(absl::StrCat(server, " sent no answer that this client can read"));
+    }
+    if (!status.ok()) return std::move(done)(std::move(status));
+    std::move(done)(ReplyOf(response, kStream));
+  }
+
+  std::shared_ptr<StreamState> self_;
+  const char* next_ = nullptr;  // of the elements, the first that has not been written
+  std::int64_t left_ = 0;       // bytes from there on
+  Client::Done done_;
+  grpc::ByteBuffer message_;
+  grpc::ByteBuffer response_;
+  bool answered_ = false;
+  absl::Status outcome_;
+  std::atomic<int> held_ = 1;  // chunks that gRPC holds, and the call
+};
+
 }  // namespace
 
 void Call::Cancel() {
-  if (state_ != nullptr) state_->context.TryCancel();
+  if (state_ == nullptr) return;
+  const absl::MutexLock lock(&state_->mutex);
+  if (state_->context != nullptr) state_->context->TryCancel();
 }
 
 struct Client::Channel {
+  std::shared_ptr<grpc::Channel> channel;
   std::shared_ptr<v1::Reduction::Stub> stub;
 };
 
@@ -115,8 +251,8 @@ Client::Client(ClientOptions options) : options_(std::move(options)), channel_(s
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays go to the server named, by no detour
-  channel_->stub =
-      v1::Reduction::NewStub(grpc::CreateCustomChannel(options_.server, grpc::InsecureChannelCredentials(), arguments));
+  channel_->channel = grpc::CreateCustomChannel(options_.server, grpc::InsecureChannelCredentials(), arguments);
+  channel_->stub = v1::Reduction::NewStub(channel_->channel);
 }
 
 Client::~Client() = default;
@@ -134,38 +270,52 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
 Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                          Done done) {
   Call call;
-  auto state = std::make_shared<ReduceState>(channel_->stub, options_, options.timeout);
-  absl::Status status = CheckTimeout(state->timeout);
-  status.Update(ToProto(array, ops, options, &state->request));
+  v1::ReduceRequest request;
+  absl::Status status = CheckTimeout(options.timeout.value_or(options_.timeout));
+  status.Update(ToProto(array, ops, options, &request));
+  const std::int64_t bytes = status.ok() ? *ArrayBytes(array.dtype, array.shape) : 0;
+  const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, bytes);
+  status.Update(via.status());
   if (!status.ok()) {
     std::move(done)(std::move(status));
     return call;
   }
-  state->done = std::move(done);
+  if (*via == kStream) {
+    auto state = std::make_shared<StreamState>(channel_->stub, options_, options.timeout);
+    call.state_ = state;
+    state->Start(state, channel_->channel, request, array.data, bytes, std::move(done));
+    return call;
+  }
+  auto state = std::make_shared<ReduceState>(channel_->stub, options_, options.timeout);
   call.state_ = state;
-  state->stub->async()->Reduce(&state->context, &state->request, &state->response, [state](const grpc::Status& status) {
-    // A Call that the caller keeps holds the state; the elements and the callback needn't stay for that.
-    Done done = std::exchange(state->done, nullptr);
-    v1::ReduceRequest().Swap(&state->request);
-    if (status.ok()) {
-      std::move(done)(FromProto(state->response));
-    } else {
-      std::move(done)(state->Outcome(status));
-    }
-  });
+  state->request = std::move(request);
+  state->request.set_inline_data(array.data, static_cast<std::size_t>(bytes));
+  state->done = std::move(done);
+  state->stub->async()->Reduce(state->context.get(), &state->request, &state->response,
+                               [state](const grpc::Status& status) {
+                                 // A Call that the caller keeps holds the state; the elements and the callback needn't
+                                 // stay for that.
+                                 Done done = std::exchange(state->done, nullptr);
+                                 v1::ReduceRequest().Swap(&state->request);
+                                 if (status.ok()) {
+                                   std::move(done)(ReplyOf(state->response, kInline));
+                                 } else {
+                                   std::move(done)(state->Outcome(status));
+                                 }
+                               });
   return call;
 }
 
 absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                      const ReduceOptions& options) {
-  Call::State state(channel_->stub, options_, options.timeout);
-  v1::ReduceRequest request;
-  v1::ReduceResponse response;
-  absl::Status status = CheckTimeout(state.timeout);
-  status.Update(ToProto(array, ops, options, &request));
-  if (status.ok()) status = state.Outcome(state.stub->Reduce(&state.context, request, &response));
-  if (!status.ok()) return status;
-  return FromProto(response);
+  absl::StatusOr<Reply> reply;
+  absl::Notification over;
+  ReduceAsync(array, ops, options, [&](absl::StatusOr<Reply> result) {
+    reply = std::move(result);
+    over.Notify();
+  });
+  over.WaitForNotification();
+  return reply;
 }
 
 absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
@@ -177,7 +327,7 @@ absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
   if (!status.ok()) return status;
   LadderStart start;
   v1::LadderReply reply;
-  const auto reader = state.stub->Ladder(&state.context, request);
+  const auto reader = state.stub->Ladder(state.context.get(), request);
   while (reader->Read(&reply)) {
     if (reply.has_start()) start = FromProto(reply.start());
     if (reply.has_step()) on_step(start, FromProto(reply.step()));
@@ -191,7 +341,7 @@ absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> t
   Call::State state(channel_->stub, options_, timeout);
   v1::GetServerInfoResponse response;
   absl::Status status = CheckTimeout(state.timeout);
-  if (status.ok()) status = state.Outcome(state.stub->GetServerInfo(&state.context, {}, &response));
+  if (status.ok()) status = state.Outcome(state.stub->GetServerInfo(state.context.get(), {}, &response));
   if (!status.ok()) return status;
   return FromProto(response);
 }

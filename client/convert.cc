@@ -1,7 +1,6 @@
 #include "client/convert.h"
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -12,9 +11,6 @@
 
 namespace reduced::client {
 namespace {
-
-// Protobuf holds messages of less than 2 GiB; a MiB is left for everything but the elements.
-constexpr std::int64_t kMaxInlineBytes = std::numeric_limits<std::int32_t>::max() - (std::int64_t{1} << 20);
 
 // Sets *number to the value called `name`.
 template <class Enum>
@@ -73,10 +69,6 @@ absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops
                      v1::ReduceRequest* request) {
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
   if (!bytes.ok()) return bytes.status();
-  if (*bytes > kMaxInlineBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the array has ", *bytes, " bytes; a request can hold ", kMaxInlineBytes));
-  }
   if (ops.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("no op; allowed: ", absl::StrJoin(OpNames(), ", ")));
   }
@@ -104,7 +96,6 @@ absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops
   request->mutable_options()->set_overflow_policy(overflow_policy);
   request->mutable_options()->set_ddof(options.ddof);
   request->mutable_options()->set_block_size(options.block_size);
-  request->set_inline_data(array.data, static_cast<std::size_t>(*bytes));
   return absl::OkStatus();
 }
 
@@ -181,6 +172,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .max_elements = from.limits().max_elements(),
                 .max_ops = from.limits().max_ops(),
                 .max_ladder_bytes = from.limits().max_ladder_bytes(),
+                .max_streams = from.limits().max_streams(),
                 .no_cuda_reason = from.no_cuda_reason()};
   for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
   for (const v1::OpInfo& op : from.ops()) {

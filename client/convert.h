@@ -11,7 +11,7 @@
 
 namespace reduced::client {
 
-// Copies the elements. INVALID_ARGUMENT: no op, an unknown name, a bad shape, or more than a request can hold.
+// What is asked of the array, without its elements. INVALID_ARGUMENT: no op, an unknown name, a bad shape.
 absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                      v1::ReduceRequest* request);
 

@@ -60,6 +60,7 @@ std::vector<std::string> OpNames() { return NamesOf(v1::Op_descriptor()); }
 std::vector<std::string> DTypeNames() { return NamesOf(v1::DType_descriptor()); }
 std::vector<std::string> EngineNames() { return NamesOf(v1::Engine_descriptor()); }
 std::vector<std::string> NanPolicyNames() { return NamesOf(v1::NanPolicy_descriptor()); }
+std::vector<std::string> ViaNames() { return {"auto", "inline", "stream"}; }
 std::vector<std::string> OverflowPolicyNames() { return NamesOf(v1::OverflowPolicy_descriptor()); }
 
 absl::StatusOr<std::int64_t> DTypeBytes(const std::string& dtype) {

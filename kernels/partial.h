@@ -87,6 +87,10 @@ struct Partial {
 // that is not a float sum, moment or product. Float sums are added plainly in f64.
 void Combine(const Partial& later, Partial* into);
 
+// Of a stretch whose indexes count from its own start: makes them count from the start of the array, where the stretch
+// begins at element `begin`.
+void MoveTo(std::int64_t begin, Partial* partial);
+
 }  // namespace reduced
 
 #endif  // REDUCED_KERNELS_PARTIAL_H_

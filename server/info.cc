@@ -56,6 +56,7 @@ void FillServerInfo(const Engines& engines, const RequestLimits& limits, absl::D
   info->mutable_limits()->set_max_elements(limits.max_elements);
   info->mutable_limits()->set_max_ops(limits.max_ops);
   info->mutable_limits()->set_max_ladder_bytes(limits.max_ladder_bytes);
+  info->mutable_limits()->set_max_streams(limits.max_streams);
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
   info->set_no_cuda_reason(engines.no_cuda_reason());
 

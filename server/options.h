@@ -20,6 +20,7 @@ struct RequestLimits {
   std::int64_t max_elements = std::int64_t{1} << 40;
   int max_ops = 32;
   std::int64_t max_ladder_bytes = std::int64_t{4} << 30;  // of the array that one ladder makes
+  int max_streams = 64;                                   // ReduceStreams at once, each with up to 8 MiB of buffers
 };
 
 struct ServerOptions {

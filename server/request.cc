@@ -205,9 +205,8 @@ absl::StatusOr<std::vector<LadderRung>> ParseRungs(const v1::LadderRequest& requ
   return rungs;
 }
 
-}  // namespace
-
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits) {
+// What a request says but for where its elements are.
+absl::StatusOr<ParsedRequest> ParseQuestion(const v1::ReduceRequest& request, const RequestLimits& limits) {
   ParsedRequest parsed;
   ReduceSpec& spec = parsed.spec;
 
@@ -234,18 +233,36 @@ absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, con
   status = ValidateSpec(spec);
   if (!status.ok()) return status;
 
+  if (__builtin_mul_overflow(spec.count, std::int64_t{RowOf(spec.dtype).bytes}, &parsed.bytes)) {
+    return absl::InvalidArgumentError(absl::StrFormat("array.shape is %s: %d elements of %s are more than 2^63 bytes",
+                                                      ShapeText(request.array()), spec.count, RowOf(spec.dtype).name));
+  }
+  return parsed;
+}
+
+}  // namespace
+
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits) {
+  absl::StatusOr<ParsedRequest> parsed = ParseQuestion(request, limits);
+  if (!parsed.ok()) return parsed;
   if (!request.has_inline_data()) {
     return absl::InvalidArgumentError("the request has no source of elements, 1 is needed: inline_data");
   }
-  parsed.data = request.inline_data();
-  const std::int64_t element_bytes = RowOf(spec.dtype).bytes;
-  if (spec.count > std::numeric_limits<std::int64_t>::max() / element_bytes ||
-      spec.count * element_bytes != static_cast<std::int64_t>(parsed.data.size())) {
+  parsed->data = request.inline_data();
+  if (parsed->bytes != static_cast<std::int64_t>(parsed->data.size())) {
+    const DTypeRow& dtype = RowOf(parsed->spec.dtype);
     return absl::InvalidArgumentError(absl::StrFormat(
-        "inline_data has %d bytes, but array.shape %s of %s, %d bytes each, needs exactly %d x %d", parsed.data.size(),
-        ShapeText(request.array()), RowOf(spec.dtype).name, element_bytes, spec.count, element_bytes));
+        "inline_data has %d bytes, but array.shape %s of %s, %d bytes each, needs exactly %d x %d", parsed->data.size(),
+        ShapeText(request.array()), dtype.name, dtype.bytes, parsed->spec.count, dtype.bytes));
   }
   return parsed;
+}
+
+absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits) {
+  if (header.source_case() != v1::ReduceRequest::SOURCE_NOT_SET) {
+    return absl::InvalidArgumentError("the header names a source, but the elements of a stream come in chunks");
+  }
+  return ParseQuestion(header, limits);
 }
 
 absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const Engines& engines,

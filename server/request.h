@@ -20,11 +20,15 @@ namespace reduced {
 
 struct ParsedRequest {
   ReduceSpec spec;
-  std::string_view data;  // the elements, in the request's own memory: valid as long as the request is
+  std::int64_t bytes = 0;  // of the elements
+  std::string_view data;   // the elements, in the request's own memory: valid as long as the request is
 };
 
 // INVALID_ARGUMENT saying what is wrong, what was got and what is allowed. Text of the client is escaped and cut.
 absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits);
+
+// The same of a stream's header, which has no source: without data.
+absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits);
 
 // One pipeline to measure, with one block size.
 struct LadderRung {

@@ -14,50 +14,18 @@
 //   7. OnDone counts the call out; Release deletes it, the request's bytes included.
 #include "server/service.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "kernels/finalize.h"
 #include "kernels/stopwatch.h"
+#include "server/answer.h"
 #include "server/info.h"
 #include "server/request.h"
-#include "spdlog/spdlog.h"
 
 namespace reduced {
-namespace {
-
-// When a refused client should try again: when about half of what waits, taken to be arrays like its own, is done.
-std::string RetryAfterMs(const Engine& engine, double bytes) {
-  const Calibration calibration = engine.calibration();
-  const DeviceInfo device = engine.info();
-  const double one_us = calibration.fixed_us + bytes / (std::max(calibration.host_gb_per_s, 0.1) * 1e3);
-  const double ms = one_us * device.queue_limit / std::max(device.lanes, 1) / 2 / 1e3;
-  return absl::StrCat(static_cast<int>(std::clamp(ms, 1.0, 1000.0)));
-}
-
-void FillTiming(const Timing& from, double receive_us, std::int64_t bytes, v1::Timing* to) {
-  to->set_receive_us(receive_us);
-  if (from.queue_us) to->set_queue_us(*from.queue_us);
-  if (from.host_copy_us) to->set_host_copy_us(*from.host_copy_us);
-  if (from.host_to_device_us) to->set_host_to_device_us(*from.host_to_device_us);
-  if (from.scratch_copy_us) to->set_scratch_copy_us(*from.scratch_copy_us);
-  if (from.kernel_us) to->set_kernel_us(*from.kernel_us);
-  if (from.device_to_host_us) to->set_device_to_host_us(*from.device_to_host_us);
-  to->set_bytes(bytes);
-  if (bytes > 0 && from.kernel_us.value_or(0) > 0) {
-    to->set_kernel_gb_per_s(static_cast<double>(bytes) / (*from.kernel_us * 1e3));
-  }
-}
-
-}  // namespace
 
 // One call: the messages, the reactor, and what is known on the way. gRPC calls back in the order of the flow above,
 // but OnCancel, which may come at any time until OnDone.
@@ -88,7 +56,7 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
     absl::StatusOr<ParsedRequest> parsed = ParseRequest(*request(), service_.limits_);
     if (!parsed.ok()) return parsed.status();
     spec_ = std::move(parsed->spec);
-    bytes_ = static_cast<std::int64_t>(parsed->data.size());
+    bytes_ = parsed->bytes;
 
     const absl::Status entered = service_.gate_.Enter();
     if (!entered.ok()) return entered;
@@ -109,47 +77,17 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
   // Steps 5 and 6.
   void Done(absl::StatusOr<EngineResult> result) {
     if (!result.ok()) {
-      if (absl::IsResourceExhausted(result.status())) {
-        context_->AddTrailingMetadata("grpc-retry-pushback-ms", RetryAfterMs(*engine_, static_cast<double>(bytes_)));
-      }
+      if (absl::IsResourceExhausted(result.status())) AddRetryHint(*engine_, bytes_, context_);
       return Answer(result.status());
     }
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec_, result->partial);
-    if (!values.ok()) return Answer(values.status());
-    for (std::size_t i = 0; i < values->size(); ++i) {
-      v1::Result* const out = response()->add_results();
-      out->set_op(ToProto(spec_.ops[i]));
-      ToProto((*values)[i], out->mutable_value());
-    }
-    response()->set_count(spec_.count);
-    v1::Execution* const execution = response()->mutable_execution();
-    execution->set_engine(ToProto(result->ran.engine));
-    execution->set_device(std::move(result->ran.device));
-    execution->set_pipeline(std::move(result->ran.pipeline));
-    execution->set_precision(v1::PRECISION_F64);
-    FillTiming(result->timing, receive_us_, bytes_, response()->mutable_timing());
-    Answer(absl::OkStatus());
+    Answer(FillAnswer(spec_, *result, receive_us_, bytes_, response()));
   }
 
   void Answer(const absl::Status& status) {
     const double total_us = since_arrival_.micros();
     if (status.ok()) response()->mutable_timing()->set_total_us(total_us);
-    if (spdlog::should_log(spdlog::level::debug)) Log(status, total_us);
+    LogReduce("reduce", *context_, spec_, engine_, status, total_us);
     Finish(ToGrpc(status));
-  }
-
-  void Log(const absl::Status& status, double total_us) const {
-    const std::string code = absl::StatusCodeToString(status.code());
-    const std::string message(status.message());
-    const std::string peer = absl::CHexEscape(context_->peer());
-    if (spec_.ops.empty()) {  // never got through ParseRequest
-      spdlog::debug("reduce peer={} status={} total_us={:.1f}: {}", peer, code, total_us, message);
-      return;
-    }
-    const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
-    spdlog::debug("reduce peer={} dtype={} count={} ops={} status={} engine={} total_us={:.1f}{}{}", peer,
-                  RowOf(spec_.dtype).name, spec_.count, absl::StrJoin(spec_.ops, ",", name), code,
-                  engine_ == nullptr ? "none" : NameOf(engine_->kind()), total_us, status.ok() ? "" : ": ", message);
   }
 
   const Stopwatch since_arrival_;
@@ -187,6 +125,11 @@ grpc::ServerUnaryReactor* ReductionService::Reduce(grpc::CallbackServerContext* 
   auto* const call = static_cast<ReduceCall*>(context->GetRpcAllocatorState());  // both messages are its own
   call->Start(context);
   return call;
+}
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* ReductionService::ReduceStream(grpc::CallbackServerContext* context,
+                                                                          grpc::ByteBuffer* response) {
+  return streams_.Run(context, response);
 }
 
 grpc::ServerWriteReactor<v1::LadderReply>* ReductionService::Ladder(grpc::CallbackServerContext* context,

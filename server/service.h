@@ -1,5 +1,5 @@
 // The service reduced.v1.Reduction, on gRPC's callback API. The flow of a Reduce is written down in service.cc, that of
-// a Ladder in ladder.cc.
+// a ReduceStream in stream.cc, that of a Ladder in ladder.cc.
 #ifndef REDUCED_SERVER_SERVICE_H_
 #define REDUCED_SERVER_SERVICE_H_
 
@@ -11,17 +11,24 @@
 #include "server/gate.h"
 #include "server/ladder.h"
 #include "server/options.h"
+#include "server/stream.h"
 
 namespace reduced {
 
+// The messages of ReduceStream are handled raw, so that chunks are copied once.
+using ReductionMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::Reduction::WithCallbackMethod_Reduce<
+    v1::Reduction::WithCallbackMethod_Ladder<v1::Reduction::WithCallbackMethod_GetServerInfo<v1::Reduction::Service>>>>;
+
 // Thread-safe. Must outlive the gRPC server it is registered with.
-class ReductionService final : public v1::Reduction::CallbackService {
+class ReductionService final : public ReductionMethods {
  public:
   // `engines` must outlive the service.
   ReductionService(const Engines& engines, const RequestLimits& limits);
 
   grpc::ServerUnaryReactor* Reduce(grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
                                    v1::ReduceResponse* response) override;
+  grpc::ServerReadReactor<grpc::ByteBuffer>* ReduceStream(grpc::CallbackServerContext* context,
+                                                          grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<v1::LadderReply>* Ladder(grpc::CallbackServerContext* context,
                                                     const v1::LadderRequest* request) override;
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest* request,
@@ -41,6 +48,7 @@ class ReductionService final : public v1::Reduction::CallbackService {
   const absl::Time started_ = absl::Now();
   const std::unique_ptr<grpc::MessageAllocator<v1::ReduceRequest, v1::ReduceResponse>> allocator_;
   Gate gate_;
+  Streams streams_{engines_, limits_, gate_};
   Ladders ladders_{engines_, limits_, gate_};
 };
 

@@ -56,7 +56,8 @@ void PrintInfoJson(const CommonOptions& common, const ServerInfo& info) {
                 {{"max_message_bytes", info.max_message_bytes},
                  {"max_elements", info.max_elements},
                  {"max_ops", info.max_ops},
-                 {"max_ladder_bytes", info.max_ladder_bytes}}},
+                 {"max_ladder_bytes", info.max_ladder_bytes},
+                 {"max_streams", info.max_streams}}},
                {"devices", std::move(devices)},
                {"dtypes", info.dtypes}};
   if (!info.no_cuda_reason.empty()) json["no_cuda_reason"] = info.no_cuda_reason;
@@ -68,7 +69,7 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
                                        absl::FormatDuration(absl::Trunc(info.uptime, absl::Seconds(1))))},
                {"limits", absl::StrCat(FormatBytes(info.max_message_bytes), " a message, ", info.max_elements,
                                        " elements an array, ", info.max_ops, " ops a request, ",
-                                       FormatBytes(info.max_ladder_bytes), " a ladder")}};
+                                       FormatBytes(info.max_ladder_bytes), " a ladder, ", info.max_streams, " streams")}};
   for (const DeviceInfo& device : info.devices) {
     rows.push_back({device.name, absl::StrCat(device.model, ", ", FormatBytes(device.memory_bytes), ", ",
                                               device.parallel_units, device.engine == "cpu" ? " threads" : " SMs")});

@@ -18,19 +18,16 @@
 namespace reduced::client {
 namespace {
 
-// What one request can hold, and so the most that is worth reading.
-constexpr std::size_t kMaxBytes = std::size_t{1} << 31;
-
 // Reads up to the end. Asks the file for its size only to read it in one piece: pipes have none.
 absl::StatusOr<std::string> ReadAll(int fd) {
   struct stat about = {};
   std::string bytes;
   std::size_t filled = 0;
   if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
-    bytes.resize(std::min(static_cast<std::size_t>(about.st_size) + 1, kMaxBytes + 1));
+    bytes.resize(static_cast<std::size_t>(about.st_size) + 1);
   }
-  while (filled <= kMaxBytes) {
-    if (filled == bytes.size()) bytes.resize(std::clamp(2 * filled, std::size_t{1} << 16, kMaxBytes + 1));
+  for (;;) {
+    if (filled == bytes.size()) bytes.resize(std::max(2 * filled, std::size_t{1} << 16));
     const ssize_t got = read(fd, bytes.data() + filled, bytes.size() - filled);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return absl::ErrnoToStatus(errno, "can't be read");
@@ -40,7 +37,6 @@ absl::StatusOr<std::string> ReadAll(int fd) {
     }
     filled += static_cast<std::size_t>(got);
   }
-  return absl::InvalidArgumentError(absl::StrCat("has more than ", kMaxBytes, " bytes, which no request can hold"));
 }
 
 absl::StatusOr<absl::string_view> FormatOf(const std::string& source, absl::string_view bytes,

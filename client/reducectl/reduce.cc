@@ -26,6 +26,7 @@ std::string Line(const std::string& source, const std::string& dtype, const Repl
   const Json json = {{"source", source},
                      {"dtype", dtype},
                      {"count", reply.count},
+                     {"via", reply.via},
                      {"results", std::move(results)},
                      {"engine", reply.execution.engine},
                      {"device", reply.execution.device},
@@ -42,7 +43,7 @@ std::string Table(const std::string& source, const Input& input, const Reply& re
   for (const Result& result : reply.results) rows.push_back({"", result.op, ToText(result.value)});
   rows.push_back({"", "ran on",
                   absl::StrCat(reply.execution.device, ", pipeline ", reply.execution.pipeline, ", precision ",
-                               reply.execution.precision, ": ", reply.execution.reason)});
+                               reply.execution.precision, ", sent ", reply.via, ": ", reply.execution.reason)});
   rows.push_back({"", "time", absl::StrCat(ToText(reply.timing), "; round trip ", FormatMicros(round_trip_us))});
   return absl::StrCat(source, ": ", input.dtype, " (", absl::StrJoin(input.shape, ", "), "), ",
                       FormatBytes(reply.timing.bytes), "\n", FormatTable(rows));

@@ -59,13 +59,13 @@ class REDUCED_EXPORT Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Reduces one array by one or more ops, which take one read of it between them. The elements are copied into the
-  // request, which can hold less than 2 GiB and takes twice the array's size in memory while it is being sent.
+  // Reduces one array by one or more ops, which take one read of it between them. A stream (see ReduceOptions.via)
+  // sends the elements from where they lie; an inline request holds a copy.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {});
 
-  // As Reduce, without waiting. The array has been copied when this returns, so it may go at once. `done` runs exactly
-  // once: on a thread of the library, which it must not block, or within this call if the request can't be sent.
+  // As Reduce, without waiting. The array must stay, unchanged, until `done` runs. That happens exactly once: on a
+  // thread of the library, which it must not block, or within this call if the request can't be sent.
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 

@@ -41,12 +41,15 @@ struct ArrayView {
 };
 
 struct ReduceOptions {
-  std::string engine = "auto";              // "auto", "cpu" or "cuda"
-  std::string pipeline{};                   // a name of ServerInfo.pipelines; empty: the engine's default
-  std::string nan_policy = "propagate";     // or "omit"
-  std::string overflow_policy = "error";    // of integer sums and products; or "wrap" or "saturate"
-  std::int64_t ddof = 0;                    // of var and std: they divide by n - ddof
-  int block_size = 0;                       // threads, of PipelineInfo.block_sizes; 0: the pipeline's own
+  std::string engine = "auto";            // "auto", "cpu" or "cuda"
+  std::string pipeline{};                 // a name of ServerInfo.pipelines; empty: the engine's default
+  std::string nan_policy = "propagate";   // or "omit"
+  std::string overflow_policy = "error";  // of integer sums and products; or "wrap" or "saturate"
+  std::int64_t ddof = 0;                  // of var and std: they divide by n - ddof
+  int block_size = 0;                     // threads, of PipelineInfo.block_sizes; 0: the pipeline's own
+  // How the elements get to the server: "inline" in one message, of less than 2 GiB and within the server's
+  // max_message_bytes; "stream" in chunks, of any size; "auto": whichever is faster for the array's size.
+  std::string via = "auto";
   std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout; may be infinite
 };
 
@@ -84,6 +87,7 @@ struct Timing {
 };
 
 struct Reply {
+  std::string via{};              // how the elements got there: "inline" or "stream"
   std::vector<Result> results{};  // one for each op, in the order asked
   std::int64_t count = 0;         // elements in the array
   Execution execution{};
@@ -174,6 +178,7 @@ struct ServerInfo {
   std::int64_t max_elements = 0;
   int max_ops = 0;
   std::int64_t max_ladder_bytes = 0;
+  int max_streams = 0;  // at once
   std::vector<DeviceInfo> devices{};
   std::string no_cuda_reason{};  // empty if there is a CUDA engine
   std::vector<OpInfo> ops{};
@@ -187,6 +192,7 @@ REDUCED_EXPORT std::vector<std::string> DTypeNames();
 REDUCED_EXPORT std::vector<std::string> EngineNames();
 REDUCED_EXPORT std::vector<std::string> NanPolicyNames();
 REDUCED_EXPORT std::vector<std::string> OverflowPolicyNames();
+REDUCED_EXPORT std::vector<std::string> ViaNames();
 
 // Bytes of one element. INVALID_ARGUMENT: no such dtype.
 REDUCED_EXPORT absl::StatusOr<std::int64_t> DTypeBytes(const std::string& dtype);

@@ -82,7 +82,7 @@ class JsonTest(harness.ServedTest):
         for answer in answers:
             self.assertEqual(
                 list(answer),
-                ["source", "dtype", "count", "results", "engine", "device", "pipeline", "precision", "reason"]
+                ["source", "dtype", "count", "via", "results", "engine", "device", "pipeline", "precision", "reason"]
                 + ["timing_us", "bytes"],
             )
             self.assertEqual((answer["dtype"], answer["precision"], answer["bytes"]), ("u8", "f64", answer["count"]))
@@ -101,7 +101,7 @@ class JsonTest(harness.ServedTest):
         (info,) = self.answers("info")
         self.assertRegex(info["version"], r"\A\d+\.\d+\.\d+\Z")
         self.assertGreaterEqual(info["uptime_s"], 0)
-        self.assertEqual(set(info["limits"]), {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes"})
+        self.assertEqual(set(info["limits"]), {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_streams"})
         self.assertEqual(len(info["dtypes"]), 13)
         cpu = next(device for device in info["devices"] if device["name"] == "cpu")
         self.assertGreater(cpu["host_gb_per_s"], 0)
@@ -130,8 +130,8 @@ class TableTest(harness.ServedTest):
         self.assertEqual(lines[0], f"{path}: i64 (3, 4), 96 bytes")
         self.assertRegex(lines[1], r"\A  sum +66\Z")
         self.assertRegex(lines[2], r"\A  mean +5\.5\Z")
-        self.assertRegex(lines[3], r"\A  ran on +\S+, pipeline \S+, precision f64: .+")
-        self.assertRegex(lines[4], r"\A  time +.*kernel [\d.]+ us.*total [\d.]+ us.*; round trip [\d.]+ .?s\Z")
+        self.assertRegex(lines[3], r"\A  ran on +\S+, pipeline \S+, precision f64, sent inline: .+")
+        self.assertRegex(lines[4], r"\A  time +.*kernel [\d.]+ .?s.*total [\d.]+ .?s.*; round trip [\d.]+ .?s\Z")
         self.assertEqual(len(lines), 5)
 
     def test_info_ops_and_pipelines(self):

@@ -35,6 +35,8 @@ class FakeService final : public v1::Reduction::CallbackService {
   // Fills in the answer.
   std::function<grpc::Status(const v1::ReduceRequest&, v1::ReduceResponse*)> on_reduce;
   std::function<void(grpc::CallbackServerContext*)> on_context = [](auto*) {};
+  // Sees every message of a stream, in order; OK: reads on. After the last, or what is not OK, the stream ends so.
+  std::function<grpc::Status(const v1::ReduceStreamRequest&)> on_stream;
   // Writes the answer.
   std::function<grpc::Status(const v1::LadderRequest&, std::vector<v1::LadderReply>*)> on_ladder;
   bool answer = true;  // false: a call ends only when its client cancels it or its deadline passes
@@ -56,6 +58,29 @@ class FakeService final : public v1::Reduction::CallbackService {
     auto* reactor = context->DefaultReactor();
     reactor->Finish(on_reduce(*request, response));
     return reactor;
+  }
+
+  grpc::ServerReadReactor<v1::ReduceStreamRequest>* ReduceStream(grpc::CallbackServerContext*,
+                                                                 v1::ReduceResponse* response) override {
+    struct Reading : grpc::ServerReadReactor<v1::ReduceStreamRequest> {
+      explicit Reading(FakeService* of) : service(of) {
+        if (service->answer) StartRead(&request);
+      }
+      void OnReadDone(bool ok) override {
+        if (!ok) return Finish(grpc::Status::OK);
+        const grpc::Status status = service->on_stream(request);
+        if (!status.ok()) return Finish(status);
+        StartRead(&request);
+      }
+      void OnCancel() override {
+        if (!service->answer) Finish(grpc::Status::CANCELLED);
+      }
+      void OnDone() override { delete this; }
+      FakeService* const service;
+      v1::ReduceStreamRequest request;
+    };
+    response->set_count(7);
+    return new Reading(this);
   }
 
   grpc::ServerWriteReactor<v1::LadderReply>* Ladder(grpc::CallbackServerContext*,
@@ -80,6 +105,7 @@ class FakeService final : public v1::Reduction::CallbackService {
     response->set_uptime_ms(1500);
     response->mutable_limits()->set_max_message_bytes(77);
     response->mutable_limits()->set_max_ladder_bytes(88);
+    response->mutable_limits()->set_max_streams(99);
     auto* device = response->add_devices();
     device->set_name("cuda:0");
     device->set_engine(v1::ENGINE_CUDA);
@@ -188,6 +214,7 @@ TEST_F(CallTest, GivesWhatIsAnswered) {
   EXPECT_EQ(std::get<std::uint64_t>(reply->results[2].value.value), UINT64_MAX);
   EXPECT_TRUE(std::get<bool>(reply->results[3].value.value));
   EXPECT_EQ(reply->results[1].value.dtype, "i64");
+  EXPECT_EQ(reply->via, "inline");
   EXPECT_EQ(reply->count, 3);
   EXPECT_EQ(reply->execution.engine, "cpu");
   EXPECT_EQ(reply->execution.precision, "f64");
@@ -210,8 +237,9 @@ TEST_F(CallTest, ChecksNamesBeforeSending) {
   EXPECT_THAT(error(array_, {}, {}), HasSubstr("no op; allowed: sum, "));
   EXPECT_THAT(error({elements_.data(), "f24", {3}}, {"sum"}, {}), HasSubstr("unknown dtype \"f24\"; allowed: bool, "));
   EXPECT_THAT(error({elements_.data(), "f32", {-3}}, {"sum"}, {}), HasSubstr("negative dimension"));
-  EXPECT_THAT(error({elements_.data(), "f32", {1 << 30}}, {"sum"}, {}),
-              HasSubstr("4294967296 bytes; a request can hold"));
+  EXPECT_THAT(error({elements_.data(), "f32", {1 << 30}}, {"sum"}, {.via = "inline"}),
+              HasSubstr("4294967296 bytes; an inline request can hold"));
+  EXPECT_THAT(error(array_, {"sum"}, {.via = "pigeon"}), "unknown via \"pigeon\"; allowed: auto, inline, stream");
   EXPECT_THAT(error(array_, {"sum"}, {.engine = "tpu"}), "unknown engine \"tpu\"; allowed: auto, cpu, cuda");
   EXPECT_THAT(error(array_, {"sum"}, {.nan_policy = "default"}),
               "unknown NaN policy \"default\"; allowed: propagate, omit");
@@ -244,7 +272,8 @@ TEST_F(CallTest, AServerThatGoesAwayIsNamed) {
 
 TEST_F(CallTest, SaysThatARequestIsTooLarge) {
   const std::vector<std::uint8_t> large(9 << 20);
-  const absl::Status status = client_->Reduce(ArrayView::Of(std::span<const std::uint8_t>(large)), {"sum"}).status();
+  const absl::Status status =
+      client_->Reduce(ArrayView::Of(std::span<const std::uint8_t>(large)), {"sum"}, {.via = "inline"}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("the request is larger than " + address_ + " takes"), HasSubstr("8388608")));
@@ -273,7 +302,74 @@ TEST_F(CallTest, CanBeCancelled) {
   Call().Cancel();
 }
 
-TEST_F(CallTest, AnswersThoughTheArrayTheClientAndTheCallAreGone) {
+TEST_F(CallTest, StreamsInChunks) {
+  v1::ReduceRequest header;
+  std::string elements;
+  int chunks = 0;
+  service_.on_stream = [&](const v1::ReduceStreamRequest& request) {
+    if (request.has_header()) {
+      EXPECT_EQ(chunks, 0);
+      header = request.header();
+    } else {
+      ++chunks;
+      elements += request.chunk();
+    }
+    return grpc::Status::OK;
+  };
+  std::string large(2'500'001, '\0');
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * i >> 7);
+  const auto size = static_cast<std::int64_t>(large.size());
+  absl::StatusOr<Reply> reply = client_->Reduce({large.data(), "u8", {size}}, {"sum"}, {.ddof = 2});
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->via, "stream");
+  EXPECT_EQ(reply->count, 7);
+  EXPECT_THAT(header.array().shape(), ElementsAre(size));
+  EXPECT_EQ(header.options().ddof(), 2);
+  EXPECT_EQ(header.source_case(), v1::ReduceRequest::SOURCE_NOT_SET);
+  EXPECT_EQ(chunks, 3);
+  EXPECT_TRUE(elements == large);
+
+  for (const std::int64_t count : {0, 1, 127, 128, 16'384, 1 << 20}) {
+    elements.clear();
+    chunks = 0;
+    reply = client_->Reduce({large.data(), "u8", {count}}, {"sum"}, {.via = "stream"});
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(elements == large.substr(0, static_cast<std::size_t>(count))) << count;
+    EXPECT_EQ(chunks, count == 0 ? 0 : 1);
+  }
+}
+
+TEST_F(CallTest, AStreamCanBeRefusedOnTheWay) {
+  service_.on_stream = [&](const v1::ReduceStreamRequest& request) {
+    return request.has_header() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no more");
+  };
+  const std::vector<std::uint8_t> large(50 << 20);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(client_->Reduce(ArrayView::Of(std::span<const std::uint8_t>(large)), {"sum"}).status(),
+              absl::ResourceExhaustedError("no more"));
+  }
+}
+
+TEST_F(CallTest, AStreamThatIsNotReadKeepsTheDeadlineAndCanBeCancelled) {
+  service_.answer = false;
+  const std::vector<std::uint8_t> large(50 << 20);
+  const ArrayView array = ArrayView::Of(std::span<const std::uint8_t>(large));
+  const absl::Status late = client_->Reduce(array, {"sum"}, {.timeout = absl::Milliseconds(100)}).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+
+  absl::Notification finished;
+  absl::Status status;
+  Call call = client_->ReduceAsync(array, {"sum"}, {}, [&](absl::StatusOr<Reply> reply) {
+    status = reply.status();
+    finished.Notify();
+  });
+  call.Cancel();
+  ASSERT_TRUE(finished.WaitForNotificationWithTimeout(kLong));
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  call.Cancel();  // no effect
+}
+
+TEST_F(CallTest, AnswersThoughTheClientAndTheCallAreGone) {
   absl::Notification go;
   service_.on_reduce = [&](const v1::ReduceRequest& request, v1::ReduceResponse* response) {
     go.WaitForNotificationWithTimeout(kLong);
@@ -282,13 +378,11 @@ TEST_F(CallTest, AnswersThoughTheArrayTheClientAndTheCallAreGone) {
   };
   absl::Notification finished;
   absl::StatusOr<Reply> answer;
-  {
-    const auto gone = std::make_unique<std::vector<float>>(1000);
-    client_->ReduceAsync(ArrayView::Of(std::span<const float>(*gone)), {"sum"}, {}, [&](absl::StatusOr<Reply> reply) {
-      answer = std::move(reply);
-      finished.Notify();
-    });
-  }
+  const std::vector<float> elements(1000);
+  client_->ReduceAsync(ArrayView::Of(std::span<const float>(elements)), {"sum"}, {}, [&](absl::StatusOr<Reply> reply) {
+    answer = std::move(reply);
+    finished.Notify();
+  });
   client_.reset();
   go.Notify();
   ASSERT_TRUE(finished.WaitForNotificationWithTimeout(kLong));
@@ -439,6 +533,7 @@ TEST_F(CallTest, DescribesTheServer) {
   EXPECT_EQ(info->uptime, absl::Milliseconds(1500));
   EXPECT_EQ(info->max_message_bytes, 77);
   EXPECT_EQ(info->max_ladder_bytes, 88);
+  EXPECT_EQ(info->max_streams, 99);
   ASSERT_EQ(info->devices.size(), 1);
   EXPECT_EQ(info->devices[0].engine, "cuda");
   EXPECT_EQ(info->devices[0].lanes, 4);

@@ -1,0 +1,78 @@
+#include "server/answer.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/finalize.h"
+#include "server/request.h"
+#include "spdlog/spdlog.h"
+
+namespace reduced {
+namespace {
+
+void FillTiming(const Timing& from, double receive_us, std::int64_t bytes, v1::Timing* to) {
+  to->set_receive_us(receive_us);
+  if (from.queue_us) to->set_queue_us(*from.queue_us);
+  if (from.host_copy_us) to->set_host_copy_us(*from.host_copy_us);
+  if (from.host_to_device_us) to->set_host_to_device_us(*from.host_to_device_us);
+  if (from.scratch_copy_us) to->set_scratch_copy_us(*from.scratch_copy_us);
+  if (from.kernel_us) to->set_kernel_us(*from.kernel_us);
+  if (from.device_to_host_us) to->set_device_to_host_us(*from.device_to_host_us);
+  to->set_bytes(bytes);
+  if (bytes > 0 && from.kernel_us.value_or(0) > 0) {
+    to->set_kernel_gb_per_s(static_cast<double>(bytes) / (*from.kernel_us * 1e3));
+  }
+}
+
+}  // namespace
+
+absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, double receive_us, std::int64_t bytes,
+                        v1::ReduceResponse* response) {
+  const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.partial);
+  if (!values.ok()) return values.status();
+  for (std::size_t i = 0; i < values->size(); ++i) {
+    v1::Result* const out = response->add_results();
+    out->set_op(ToProto(spec.ops[i]));
+    ToProto((*values)[i], out->mutable_value());
+  }
+  response->set_count(spec.count);
+  v1::Execution* const execution = response->mutable_execution();
+  execution->set_engine(ToProto(result.ran.engine));
+  execution->set_device(result.ran.device);
+  execution->set_pipeline(result.ran.pipeline);
+  execution->set_precision(v1::PRECISION_F64);
+  FillTiming(result.timing, receive_us, bytes, response->mutable_timing());
+  return absl::OkStatus();
+}
+
+void AddRetryHint(const Engine& engine, std::int64_t bytes, grpc::CallbackServerContext* context) {
+  const Calibration calibration = engine.calibration();
+  const DeviceInfo device = engine.info();
+  const double one_us =
+      calibration.fixed_us + static_cast<double>(bytes) / (std::max(calibration.host_gb_per_s, 0.1) * 1e3);
+  const double ms = one_us * device.queue_limit / std::max(device.lanes, 1) / 2 / 1e3;
+  context->AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(static_cast<int>(std::clamp(ms, 1.0, 1000.0))));
+}
+
+void LogReduce(std::string_view rpc, const grpc::CallbackServerContext& context, const ReduceSpec& spec,
+               const Engine* engine, const absl::Status& status, double total_us) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  const std::string code = absl::StatusCodeToString(status.code());
+  const std::string why = status.ok() ? "" : absl::StrCat(": ", status.message());
+  const std::string peer = absl::CHexEscape(context.peer());
+  if (spec.ops.empty()) {
+    spdlog::debug("{} peer={} status={} total_us={:.1f}{}", rpc, peer, code, total_us, why);
+    return;
+  }
+  const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
+  spdlog::debug("{} peer={} dtype={} count={} ops={} status={} engine={} total_us={:.1f}{}", rpc, peer,
+                RowOf(spec.dtype).name, spec.count, absl::StrJoin(spec.ops, ",", name), code,
+                engine == nullptr ? "none" : NameOf(engine->kind()), total_us, why);
+}
+
+}  // namespace reduced
