@@ -111,9 +111,9 @@ struct ReduceState : Call::State {
 // Protobuf holds messages of less than 2 GiB; a MiB is left for everything but the elements.
 constexpr std::int64_t kMaxInlineBytes = std::numeric_limits<std::int32_t>::max() - (std::int64_t{1} << 20);
 // From here on a stream is faster than one message: tests/bench/bench_stream.
-constexpr std::int64_t kStreamFromBytes = std::int64_t{256} << 10;
-// Of one chunk. Larger ones are no faster.
-constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kStreamFromBytes = std::int64_t{512} << 10;
+// Of one chunk. Larger ones are no faster; the message that it is in fits in 1 MiB.
+constexpr std::int64_t kChunkBytes = (std::int64_t{1} << 20) - 1024;
 
 constexpr absl::string_view kInline = "inline";
 constexpr absl::string_view kStream = "stream";

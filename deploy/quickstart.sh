@@ -19,7 +19,7 @@ trap 'stop_server || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 say "Starting the server on a Unix socket"
-start_server "$build/server/reduced" "$work" --max_message_bytes=257MiB
+start_server "$build/server/reduced" "$work"
 
 export REDUCED_SERVER=unix:$work/socket
 run() {

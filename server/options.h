@@ -16,7 +16,7 @@ namespace reduced {
 
 // What one request may ask for; told to clients in GetServerInfo.
 struct RequestLimits {
-  std::int64_t max_message_bytes = 64 << 20;  // of one request message; larger ones are refused by gRPC
+  std::int64_t max_message_bytes = 64 << 20;  // of one request message, a stream's too; larger ones gRPC refuses
   std::int64_t max_elements = std::int64_t{1} << 40;
   int max_ops = 32;
   std::int64_t max_ladder_bytes = std::int64_t{4} << 30;  // of the array that one ladder makes

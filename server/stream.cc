@@ -4,7 +4,7 @@
 //      everything that can be checked without the elements, the call is counted in, an engine is picked. A draining
 //      server refuses it, and one that has as many streams as it takes.
 //   2. Messages come in one after the other, as the slices of memory that the transport read them into. A chunk is
-//      copied once, into the buffer that is being filled: kBufferBytes, or what is left of the array.
+//      copied once, into the buffer that is being filled: StretchBytes(), or what is left of the array.
 //   3. A full buffer goes to the engine as an array of its own, a stretch, and filling goes on in the other buffer.
 //   Only
 //      one stretch is with the engine at a time; when the other buffer is full too, nothing more is read until it is
@@ -46,9 +46,11 @@
 namespace reduced {
 namespace {
 
-// A stretch: enough to be worth handing to a lane, and little enough to lie in the processors' caches when it is
-// reduced. A multiple of every element's size.
-constexpr std::int64_t kBufferBytes = std::int64_t{4} << 20;
+// A stretch: what the CPU engine reduces on the calling thread, in its cache, without a hand-off; for a GPU, enough to
+// be worth one. A multiple of every element's size.
+constexpr std::int64_t StretchBytes(EngineKind engine) {
+  return engine == EngineKind::kCpu ? std::int64_t{256} << 10 : std::int64_t{4} << 20;
+}
 
 // Field 2 of ReduceStreamRequest, length-delimited.
 constexpr std::uint8_t kChunkTag = v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2;
@@ -183,6 +185,7 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     absl::StatusOr<Placement> place = streams_.engines_.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
     engine_ = place->engine;
+    stretch_ = StretchBytes(engine_->kind());
     answer_.mutable_execution()->set_reason(std::move(place->reason));
     running_ = true;
     if (streams_.running_.fetch_add(1) >= streams_.limits_.max_streams) {
@@ -195,7 +198,7 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   void Drive() {
     for (;;) {
-      const std::int64_t room = std::min(kBufferBytes, bytes_ - sent_);  // of the buffer that is being filled
+      const std::int64_t room = std::min(stretch_, bytes_ - sent_);  // of the buffer that is being filled
       const std::int64_t take = std::min(room - filled_, static_cast<std::int64_t>(reader_.left()));
       if (take > 0 && !failed()) {
         if (filling_ == nullptr) filling_.reset(new char[static_cast<std::size_t>(room)]);
@@ -315,6 +318,7 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   std::int64_t bytes_ = 0;  // of the array
   std::int64_t width_ = 1;  // of an element
   Engine* engine_ = nullptr;
+  std::int64_t stretch_ = 0;
   double receive_us_ = 0;
   std::int64_t received_ = 0;  // bytes of all the chunks
   std::int64_t sent_ = 0;      // of these, those that went to the engine

@@ -43,7 +43,7 @@ serve() {
   local work=$logs/serve status=0
   rm -rf "$work" && mkdir -p "$work"
   head -c 256M /dev/urandom >"$work/random.bin"
-  start_server "$tree/bin/reduced" "$work" --max_message_bytes=257MiB || return 1
+  start_server "$tree/bin/reduced" "$work" || return 1
   export REDUCED_SERVER=unix:$work/socket
   local reduce=("$tree/bin/reducectl" reduce --timeout 30s)
   "$tree/bin/reducectl" info &&

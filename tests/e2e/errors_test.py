@@ -65,7 +65,8 @@ class ServerErrorTest(harness.ServedTest):
 
     def test_too_large_a_request(self):
         path = self.save(np.zeros(2 << 20, dtype="u1"))
-        self.check_failure(SERVER, [str(1 << 20), "RESOURCE_EXHAUSTED"], "reduce", path, "--op", "sum")
+        self.check_failure(SERVER, [str(1 << 20), "RESOURCE_EXHAUSTED"], "reduce", path, "--op", "sum", "--via", "inline")
+        self.assertEqual(self.reduce(path, "count_nonzero")["results"], {"count_nonzero": 0})  # by a stream
         self.assertEqual(self.reduce(self.save(np.ones(1000)), "sum")["results"]["sum"], 1000)
 
     def test_cuda_where_there_is_none(self):

@@ -110,6 +110,19 @@ class ValuesTest(harness.ServedTest):
             want = expected(array)
             self.assertEqual(answer["results"], {op: want[op] for op in answer["results"]})
 
+    def test_ways_to_send(self):
+        array = np.random.default_rng(8).integers(-(2**31), 2**31, 700001, dtype="i4")
+        path, want = self.save(array), expected(array)
+        for arguments, via in (((), "stream"), (("--via", "stream"), "stream"), (("--via", "inline"), "inline")):
+            with self.subTest(arguments=arguments):
+                answer = self.reduce(path, "sum,min,max,argmin,argmax,count_nonzero", *arguments)
+                self.assertEqual(answer["via"], via)
+                self.assertEqual(answer["results"], {op: want[op] for op in answer["results"]})
+        for length in (0, 1, 1000):
+            answer = self.reduce(self.save(array[:length]), "sum", "--via", "stream")
+            self.assertEqual((answer["via"], answer["results"]["sum"]), ("stream", sum(int(x) for x in array[:length])))
+        self.assertEqual(self.reduce(self.save(array[:1000]), "sum")["via"], "inline")
+
     def test_extreme_integers_are_exact(self):
         array = np.array([2**63 - 1, -(2**63), 2**63 - 1], dtype="i8")
         answer = self.reduce(self.save(array), "sum,min,max,argmin")
