@@ -71,8 +71,9 @@ ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
           "where to listen, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
 ABSL_FLAG(std::string, ready_file, Defaults().ready_file,
           "file to write once the server serves, with the bound addresses, one a line; removed at exit; empty: none");
-ABSL_FLAG(ByteSize, max_message_bytes, ByteSize{Defaults().limits.max_message_bytes},
-          "largest request message, in bytes; at most 2147483647; clients stream larger arrays in messages of up to 1 MiB");
+ABSL_FLAG(
+    ByteSize, max_message_bytes, ByteSize{Defaults().limits.max_message_bytes},
+    "largest request message, in bytes; at most 2147483647; clients stream larger arrays in messages of up to 1 MiB");
 ABSL_FLAG(std::int64_t, max_elements, Defaults().limits.max_elements, "largest array, in elements");
 ABSL_FLAG(std::int32_t, max_ops, Defaults().limits.max_ops, "most operations in one request");
 ABSL_FLAG(ByteSize, max_ladder_bytes, ByteSize{Defaults().limits.max_ladder_bytes},

@@ -112,12 +112,12 @@ class ValuesTest(harness.ServedTest):
 
     def test_ways_to_send(self):
         array = np.random.default_rng(8).integers(-(2**31), 2**31, 700001, dtype="i4")
-        path, want = self.save(array), expected(array)
+        path = self.save(array)
+        want = {"sum": int(array.sum(dtype="i8")), "min": int(array.min()), "argmax": int(array.argmax())}
         for arguments, via in (((), "stream"), (("--via", "stream"), "stream"), (("--via", "inline"), "inline")):
             with self.subTest(arguments=arguments):
-                answer = self.reduce(path, "sum,min,max,argmin,argmax,count_nonzero", *arguments)
-                self.assertEqual(answer["via"], via)
-                self.assertEqual(answer["results"], {op: want[op] for op in answer["results"]})
+                answer = self.reduce(path, ",".join(want), *arguments)
+                self.assertEqual((answer["via"], answer["results"]), (via, want))
         for length in (0, 1, 1000):
             answer = self.reduce(self.save(array[:length]), "sum", "--via", "stream")
             self.assertEqual((answer["via"], answer["results"]["sum"]), ("stream", sum(int(x) for x in array[:length])))
