@@ -5,7 +5,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <iterator>
 #include <limits>
@@ -21,8 +20,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/convert.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -70,7 +67,7 @@ struct Call::State {
   State(std::shared_ptr<v1::Reduction::Stub> to, const ClientOptions& options,
         std::optional<absl::Duration> own_timeout)
       : stub(std::move(to)), server(options.server), timeout(own_timeout.value_or(options.timeout)) {
-    if (timeout != absl::InfiniteDuration()) context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    if (timeout != absl::InfiniteDuration()) context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   }
 
   absl::Status Outcome(const grpc::Status& status) const;
@@ -78,8 +75,7 @@ struct Call::State {
   const std::shared_ptr<v1::Reduction::Stub> stub;
   const std::string server;
   const absl::Duration timeout;
-  absl::Mutex mutex;  // for Cancel, which may come while the context goes
-  std::unique_ptr<grpc::ClientContext> context = std::make_unique<grpc::ClientContext>();
+  grpc::ClientContext context;
 };
 
 absl::Status Call::State::Outcome(const grpc::Status& status) const {
@@ -92,7 +88,7 @@ absl::Status Call::State::Outcome(const grpc::Status& status) const {
   if (absl::StrContains(message, "larger than max")) {  // gRPC's own: "... (bytes vs. limit)"
     message = absl::StrCat("the request is larger than ", server, " takes: ", message);
   }
-  const auto& metadata = context->GetServerTrailingMetadata();
+  const auto& metadata = context.GetServerTrailingMetadata();
   if (const auto retry = metadata.find("grpc-retry-pushback-ms"); retry != metadata.end()) {
     absl::StrAppend(&message, "; try again in ", absl::string_view(retry->second.data(), retry->second.size()), " ms");
   }
@@ -131,113 +127,156 @@ absl::StatusOr<absl::string_view> ChooseVia(const std::string& via, std::int64_t
                                                  kMaxInlineBytes, ", a stream any number"));
 }
 
+// What is asked of an array of `bytes`, and how it is sent.
+struct Question {
+  v1::ReduceRequest request;  // without a source
+  std::int64_t bytes = 0;
+  absl::string_view via;
+};
+
+absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                             const ClientOptions& defaults) {
+  Question question;
+  absl::Status status = CheckTimeout(options.timeout.value_or(defaults.timeout));
+  status.Update(ToProto(array, ops, options, &question.request));
+  if (!status.ok()) return status;
+  question.bytes = *ArrayBytes(array.dtype, array.shape);
+  const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, question.bytes);
+  if (!via.ok()) return via.status();
+  question.via = *via;
+  return question;
+}
+
 Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via) {
   Reply reply = FromProto(response);
   reply.via = std::string(via);
   return reply;
 }
 
-// An array on its way in chunks, which gRPC sends from where they lie: over when the server has answered and gRPC has
-// let go of the last of them.
-class StreamState final : public Call::State, public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  using Call::State::State;
+constexpr char kStreamMethod[] = "/reduced.v1.Reduction/ReduceStream";
 
-  // `self`: this; holds itself until it is over.
-  void Start(std::shared_ptr<StreamState> self, const std::shared_ptr<grpc::Channel>& channel,
-             const v1::ReduceRequest& request, const void* data, std::int64_t bytes, Client::Done done) {
-    self_ = std::move(self);
-    next_ = static_cast<const char*>(data);
-    left_ = bytes;
-    done_ = std::move(done);
+// The messages of a ReduceStream, one after the other. Chunks are copied: gRPC may hold what it sends beyond the end of
+// a call that fails.
+class StreamMessages {
+ public:
+  StreamMessages(const v1::ReduceRequest& request, const void* data, std::int64_t bytes)
+      : next_(static_cast<const char*>(data)), left_(bytes) {
     v1::ReduceStreamRequest header;
     *header.mutable_header() = request;
-    bool own_buffer = false;
-    const grpc::Status encoded =
-        grpc::SerializationTraits<v1::ReduceStreamRequest>::Serialize(header, &message_, &own_buffer);
-    if (!encoded.ok()) {
-      outcome_ = absl::InternalError("the header can't be encoded");
-      return LetGo();
-    }
-    grpc::GenericStub(channel).PrepareBidiStreamingCall(context.get(), "/reduced.v1.Reduction/ReduceStream", {}, this);
-    Write();
-    StartRead(&response_);
-    StartCall();
+    const grpc::Slice slice(header.SerializeAsString());
+    header_ = grpc::ByteBuffer(&slice, 1);
   }
 
-  void OnWriteDone(bool ok) override {
-    message_.Clear();               // else it would hold on to its chunk
-    if (!ok || left_ == 0) return;  // the call is over, or all is written
+  bool done() const { return !header_.Valid() && left_ == 0; }
+
+  grpc::ByteBuffer Next() {
+    if (header_.Valid()) return std::exchange(header_, grpc::ByteBuffer());
     const std::int64_t bytes = std::min(left_, kChunkBytes);
-    // Field 2 of ReduceStreamRequest, length-delimited: the tag, the length, and the elements themselves.
+    // Field 2 of ReduceStreamRequest, length-delimited: the tag, the length, and the elements.
     std::string prefix(1, static_cast<char>(v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2));
     for (std::int64_t size = bytes; size > 0; size >>= 7) {
       prefix.push_back(static_cast<char>((size & 0x7f) | (size >= 0x80 ? 0x80 : 0)));
     }
-    held_.fetch_add(1);
-    const grpc::Slice slices[] = {grpc::Slice(prefix),
-                                  grpc::Slice(
-                                      const_cast<char*>(next_), static_cast<std::size_t>(bytes),
-                                      [](void* state) { static_cast<StreamState*>(state)->LetGo(); }, this)};
-    message_ = grpc::ByteBuffer(slices, std::size(slices));
+    const grpc::Slice slices[] = {grpc::Slice(prefix), grpc::Slice(next_, static_cast<std::size_t>(bytes))};
     next_ += bytes;
     left_ -= bytes;
-    Write();
+    return {slices, std::size(slices)};
   }
-  void OnReadDone(bool ok) override { answered_ = ok; }
+
+ private:
+  grpc::ByteBuffer header_;     // until it is sent
+  const char* next_ = nullptr;  // of the elements, the first that is not sent
+  std::int64_t left_ = 0;       // bytes from there on
+};
+
+absl::StatusOr<Reply> StreamReply(const Call::State& state, const absl::Status& status, grpc::ByteBuffer* answer) {
+  if (!status.ok()) return status;
+  v1::ReduceResponse response;
+  if (answer->Valid() && grpc::SerializationTraits<v1::ReduceResponse>::Deserialize(answer, &response).ok()) {
+    return ReplyOf(response, kStream);
+  }
+  return absl::InternalError(absl::StrCat(state.server, " sent no answer that this client can read"));
+}
+
+// A ReduceStream without waiting. Holds itself until it is over.
+class StreamState final : public Call::State, public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  using Call::State::State;
+
+  void Start(std::shared_ptr<StreamState> self, const std::shared_ptr<grpc::Channel>& channel, StreamMessages messages,
+             Client::Done done) {
+    self_ = std::move(self);
+    messages_ = std::move(messages);
+    done_ = std::move(done);
+    grpc::GenericStub(channel).PrepareBidiStreamingCall(&context, kStreamMethod, {}, this);
+    Write();
+    StartRead(&answer_);
+    StartCall();
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (ok && !messages_->done()) Write();
+  }
   void OnDone(const grpc::Status& status) override {
-    outcome_ = Outcome(status);
-    // gRPC keeps what a call failed to send for as long as it has the call, which the context holds.
-    std::unique_ptr<grpc::ClientContext> gone;
-    {
-      const absl::MutexLock lock(&mutex);
-      gone = std::move(context);
-    }
-    gone.reset();
-    LetGo();
+    const std::shared_ptr<StreamState> self = std::move(self_);
+    Client::Done done = std::exchange(done_, nullptr);
+    message_.Clear();
+    std::move(done)(StreamReply(*this, Outcome(status), &answer_));
   }
 
  private:
   void Write() {
-    if (left_ == 0) {
+    message_ = messages_->Next();
+    if (messages_->done()) {
       StartWriteLast(&message_, grpc::WriteOptions());
     } else {
       StartWrite(&message_);
     }
   }
 
-  // Counts out the call or one of its chunks: the last one ends it.
-  void LetGo() {
-    if (held_.fetch_sub(1) != 1) return;
-    const std::shared_ptr<StreamState> self = std::move(self_);
-    Client::Done done = std::exchange(done_, nullptr);
-    v1::ReduceResponse response;
-    absl::Status status = outcome_;
-    if (status.ok() &&
-        !(answered_ && grpc::SerializationTraits<v1::ReduceResponse>::Deserialize(&response_, &response).ok())) {
-      status = absl::InternalError(absl::StrCat(server, " sent no answer that this client can read"));
-    }
-    if (!status.ok()) return std::move(done)(std::move(status));
-    std::move(done)(ReplyOf(response, kStream));
-  }
-
   std::shared_ptr<StreamState> self_;
-  const char* next_ = nullptr;  // of the elements, the first that has not been written
-  std::int64_t left_ = 0;       // bytes from there on
+  std::optional<StreamMessages> messages_;
   Client::Done done_;
   grpc::ByteBuffer message_;
-  grpc::ByteBuffer response_;
-  bool answered_ = false;
-  absl::Status outcome_;
-  std::atomic<int> held_ = 1;  // chunks that gRPC holds, and the call
+  grpc::ByteBuffer answer_;
 };
+
+// The same on this thread alone: when it returns, gRPC has nothing more to do for it.
+absl::StatusOr<Reply> StreamAndWait(Call::State& state, const std::shared_ptr<grpc::Channel>& channel,
+                                    StreamMessages messages) {
+  grpc::CompletionQueue queue;
+  const auto step = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  const auto call = grpc::GenericStub(channel).PrepareCall(&state.context, kStreamMethod, &queue);
+  call->StartCall(nullptr);
+  bool open = step();
+  while (open && !messages.done()) {
+    const grpc::ByteBuffer message = messages.Next();
+    if (messages.done()) {
+      call->WriteLast(message, grpc::WriteOptions(), nullptr);
+    } else {
+      call->Write(message, nullptr);
+    }
+    open = step();
+  }
+  grpc::ByteBuffer answer;
+  call->Read(&answer, nullptr);
+  step();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  step();
+  queue.Shutdown();
+  step();
+  return StreamReply(state, state.Outcome(status), &answer);
+}
 
 }  // namespace
 
 void Call::Cancel() {
-  if (state_ == nullptr) return;
-  const absl::MutexLock lock(&state_->mutex);
-  if (state_->context != nullptr) state_->context->TryCancel();
+  if (state_ != nullptr) state_->context.TryCancel();
 }
 
 struct Client::Channel {
@@ -270,52 +309,48 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
 Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                          Done done) {
   Call call;
-  v1::ReduceRequest request;
-  absl::Status status = CheckTimeout(options.timeout.value_or(options_.timeout));
-  status.Update(ToProto(array, ops, options, &request));
-  const std::int64_t bytes = status.ok() ? *ArrayBytes(array.dtype, array.shape) : 0;
-  const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, bytes);
-  status.Update(via.status());
-  if (!status.ok()) {
-    std::move(done)(std::move(status));
+  absl::StatusOr<Question> question = Ask(array, ops, options, options_);
+  if (!question.ok()) {
+    std::move(done)(question.status());
     return call;
   }
-  if (*via == kStream) {
+  if (question->via == kStream) {
     auto state = std::make_shared<StreamState>(channel_->stub, options_, options.timeout);
     call.state_ = state;
-    state->Start(state, channel_->channel, request, array.data, bytes, std::move(done));
+    state->Start(state, channel_->channel, {question->request, array.data, question->bytes}, std::move(done));
     return call;
   }
   auto state = std::make_shared<ReduceState>(channel_->stub, options_, options.timeout);
   call.state_ = state;
-  state->request = std::move(request);
-  state->request.set_inline_data(array.data, static_cast<std::size_t>(bytes));
+  state->request = std::move(question->request);
+  state->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
   state->done = std::move(done);
-  state->stub->async()->Reduce(state->context.get(), &state->request, &state->response,
-                               [state](const grpc::Status& status) {
-                                 // A Call that the caller keeps holds the state; the elements and the callback needn't
-                                 // stay for that.
-                                 Done done = std::exchange(state->done, nullptr);
-                                 v1::ReduceRequest().Swap(&state->request);
-                                 if (status.ok()) {
-                                   std::move(done)(ReplyOf(state->response, kInline));
-                                 } else {
-                                   std::move(done)(state->Outcome(status));
-                                 }
-                               });
+  state->stub->async()->Reduce(&state->context, &state->request, &state->response, [state](const grpc::Status& status) {
+    // A Call that the caller keeps holds the state; the elements and the callback needn't stay for that.
+    Done done = std::exchange(state->done, nullptr);
+    v1::ReduceRequest().Swap(&state->request);
+    if (status.ok()) {
+      std::move(done)(ReplyOf(state->response, kInline));
+    } else {
+      std::move(done)(state->Outcome(status));
+    }
+  });
   return call;
 }
 
 absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                      const ReduceOptions& options) {
-  absl::StatusOr<Reply> reply;
-  absl::Notification over;
-  ReduceAsync(array, ops, options, [&](absl::StatusOr<Reply> result) {
-    reply = std::move(result);
-    over.Notify();
-  });
-  over.WaitForNotification();
-  return reply;
+  absl::StatusOr<Question> question = Ask(array, ops, options, options_);
+  if (!question.ok()) return question.status();
+  Call::State state(channel_->stub, options_, options.timeout);
+  if (question->via == kStream) {
+    return StreamAndWait(state, channel_->channel, {question->request, array.data, question->bytes});
+  }
+  question->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
+  v1::ReduceResponse response;
+  const absl::Status status = state.Outcome(state.stub->Reduce(&state.context, question->request, &response));
+  if (!status.ok()) return status;
+  return ReplyOf(response, kInline);
 }
 
 absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
@@ -327,7 +362,7 @@ absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
   if (!status.ok()) return status;
   LadderStart start;
   v1::LadderReply reply;
-  const auto reader = state.stub->Ladder(state.context.get(), request);
+  const auto reader = state.stub->Ladder(&state.context, request);
   while (reader->Read(&reply)) {
     if (reply.has_start()) start = FromProto(reply.start());
     if (reply.has_step()) on_step(start, FromProto(reply.step()));
@@ -341,7 +376,7 @@ absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> t
   Call::State state(channel_->stub, options_, timeout);
   v1::GetServerInfoResponse response;
   absl::Status status = CheckTimeout(state.timeout);
-  if (status.ok()) status = state.Outcome(state.stub->GetServerInfo(state.context.get(), {}, &response));
+  if (status.ok()) status = state.Outcome(state.stub->GetServerInfo(&state.context, {}, &response));
   if (!status.ok()) return status;
   return FromProto(response);
 }

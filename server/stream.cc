@@ -15,8 +15,9 @@
 //   5. OnDone, after every other callback, counts the call out and deletes it.
 //
 // Step 2 to 4 are Drive(), which one thread runs at a time: gRPC's when a message is there, or the lane's that brings
-// back the stretch that Drive() had to wait for. The first error ends the call at the next step; OnCancel (the client
-// went away, the deadline passed, the server stops) sets the flag that the lane looks at, and makes the read fail.
+// back the stretch that Drive() had to wait for. The first error ends the call at the next step. When the
+// client goes away, the deadline passes or the server stops, the read fails, and OnCancel sets the flag that the lane
+// looks at.
 #include "server/stream.h"
 
 #include <algorithm>
@@ -147,6 +148,9 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
  private:
+  // Of one message: while the CPU engine reduces it, it keeps a thread of gRPC from other calls.
+  static constexpr std::size_t kMaxChunkBytes = std::size_t{4} << 20;
+
   // Takes in the message that has come: the header at once, of a chunk only where it is.
   absl::Status Take() {
     reader_ = MessageReader(message_);
@@ -163,6 +167,10 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       reader_ = MessageReader(message_);
     }
     if (!began_) return absl::InvalidArgumentError("the first message has no header");
+    if (reader_.left() > kMaxChunkBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("a chunk has %d bytes, at most %d are allowed", reader_.left(), kMaxChunkBytes));
+    }
     received_ += static_cast<std::int64_t>(reader_.left());
     if (received_ <= bytes_) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -187,12 +195,13 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     engine_ = place->engine;
     stretch_ = StretchBytes(engine_->kind());
     answer_.mutable_execution()->set_reason(std::move(place->reason));
-    running_ = true;
     if (streams_.running_.fetch_add(1) >= streams_.limits_.max_streams) {
+      streams_.running_.fetch_sub(1);
       AddRetryHint(*engine_, bytes_, context_);
       return absl::ResourceExhaustedError(
           absl::StrFormat("%d arrays stream in already, no more are allowed at once", streams_.limits_.max_streams));
     }
+    running_ = true;
     return absl::OkStatus();
   }
 
@@ -273,6 +282,10 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
           grpc::SerializationTraits<v1::ReduceResponse>::Serialize(answer_, response_, &own_buffer);
       if (!encoded.ok()) status = absl::InternalError("the answer can't be encoded");
     }
+    filling_.reset();
+    reducing_.reset();
+    reader_ = MessageReader();
+    message_.Clear();
     if (running_) streams_.running_.fetch_sub(1);
     LogReduce("reduce_stream", *context_, spec_, engine_, status, total_us);
     Finish(ToGrpc(status));
@@ -284,7 +297,8 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       if (!status_.ok()) return status_;
     }
     if (absl::Now() >= deadline_) return absl::DeadlineExceededError("the deadline passed before the array was here");
-    if (cancelled_->load(std::memory_order_relaxed)) return absl::CancelledError("the client went away");
+    if (cancelled_->load(std::memory_order_relaxed) || context_->IsCancelled())
+      return absl::CancelledError("the client went away");
     if (!began_) return absl::InvalidArgumentError("the stream ended without a header");
     if (received_ == bytes_) return absl::OkStatus();
     return absl::InvalidArgumentError(

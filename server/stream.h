@@ -29,7 +29,7 @@ class Streams {
   const Engines& engines_;
   const RequestLimits& limits_;
   Gate& gate_;
-  std::atomic<int> running_ = 0;  // at most limits_.max_streams
+  std::atomic<int> running_ = 0;  // not more than limits_.max_streams, but while one is being refused
 };
 
 }  // namespace reduced

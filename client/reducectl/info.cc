@@ -65,11 +65,12 @@ void PrintInfoJson(const CommonOptions& common, const ServerInfo& info) {
 }
 
 void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
-  Rows rows = {{"server", absl::StrCat(common.server, ", version ", info.version, ", up ",
-                                       absl::FormatDuration(absl::Trunc(info.uptime, absl::Seconds(1))))},
-               {"limits", absl::StrCat(FormatBytes(info.max_message_bytes), " a message, ", info.max_elements,
-                                       " elements an array, ", info.max_ops, " ops a request, ",
-                                       FormatBytes(info.max_ladder_bytes), " a ladder, ", info.max_streams, " streams")}};
+  Rows rows = {
+      {"server", absl::StrCat(common.server, ", version ", info.version, ", up ",
+                              absl::FormatDuration(absl::Trunc(info.uptime, absl::Seconds(1))))},
+      {"limits", absl::StrCat(FormatBytes(info.max_message_bytes), " a message, ", info.max_elements,
+                              " elements an array, ", info.max_ops, " ops a request, ",
+                              FormatBytes(info.max_ladder_bytes), " a ladder, ", info.max_streams, " streams")}};
   for (const DeviceInfo& device : info.devices) {
     rows.push_back({device.name, absl::StrCat(device.model, ", ", FormatBytes(device.memory_bytes), ", ",
                                               device.parallel_units, device.engine == "cpu" ? " threads" : " SMs")});

@@ -59,8 +59,8 @@ class REDUCED_EXPORT Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Reduces one array by one or more ops, which take one read of it between them. A stream (see ReduceOptions.via)
-  // sends the elements from where they lie; an inline request holds a copy.
+  // Reduces one array by one or more ops, which take one read of it between them. An inline request (see
+  // ReduceOptions.via) holds a copy of the elements while it is sent, a stream a copy of a chunk.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {});
 
