@@ -71,8 +71,9 @@ class BareService final : public grpc::Service {
 // Sends messages, each of the slices given, over and over the same array.
 class Writer final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Writer(const std::shared_ptr<grpc::Channel>& channel, const char* method, grpc::ByteBuffer first, const char* data)
-      : data_(data), message_(std::move(first)) {
+  Writer(const std::shared_ptr<grpc::Channel>& channel, const char* method, const grpc::ByteBuffer& first,
+         const char* data)
+      : data_(data), message_(first) {
     grpc::GenericStub(channel).PrepareBidiStreamingCall(&context_, method, {}, this);
     StartWrite(&message_);
     StartRead(&response_);
