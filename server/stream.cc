@@ -297,8 +297,9 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       if (!status_.ok()) return status_;
     }
     if (absl::Now() >= deadline_) return absl::DeadlineExceededError("the deadline passed before the array was here");
-    if (cancelled_->load(std::memory_order_relaxed) || context_->IsCancelled())
+    if (cancelled_->load(std::memory_order_relaxed) || context_->IsCancelled()) {
       return absl::CancelledError("the client went away");
+    }
     if (!began_) return absl::InvalidArgumentError("the stream ended without a header");
     if (received_ == bytes_) return absl::OkStatus();
     return absl::InvalidArgumentError(

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -57,12 +59,16 @@ absl::StatusOr<absl::string_view> FormatOf(const std::string& source, absl::stri
 }  // namespace
 
 absl::StatusOr<std::string> ReadSource(const std::string& source) {
-  if (source == "-") return ReadAll(STDIN_FILENO);
-  const int fd = open(source.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = source == "-" ? STDIN_FILENO : open(source.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, "can't be opened");
-  absl::StatusOr<std::string> bytes = ReadAll(fd);
-  close(fd);
-  return bytes;
+  const absl::Cleanup close_it = [fd] {
+    if (fd != STDIN_FILENO) close(fd);
+  };
+  try {
+    return ReadAll(fd);
+  } catch (const std::exception&) {  // std::bad_alloc, std::length_error
+    return absl::ResourceExhaustedError("is too large to be held in memory");
+  }
 }
 
 absl::StatusOr<Input> ReadInput(const std::string& source, const InputOptions& options) {
