@@ -2,6 +2,7 @@
 
 import io
 import pathlib
+import resource
 import subprocess
 import unittest
 
@@ -137,6 +138,21 @@ class InputTest(harness.ServedTest):
             self.check_failure(DATA_ERROR, messages, "reduce", path, *arguments)
         npy = self.save(np.ones(3))
         self.check_failure(DATA_ERROR, [".npy", "--format raw"], "reduce", npy, "--dtype", "f64")
+
+    def test_larger_than_memory(self):
+        path = self.folder / "large.bin"
+        with open(path, "wb") as file:
+            file.truncate(8 << 30)  # takes no room on the disk
+        run = subprocess.run(
+            harness.command("reduce", path, "--dtype", "u8"),
+            capture_output=True,
+            timeout=harness.DEADLINE_S,
+            env=harness.environment(self.server.unix),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)),
+            check=False,
+        )
+        self.assertEqual((run.returncode, run.stdout), (DATA_ERROR, b""))
+        self.assertIn(f"reducectl: {path}: is too large to be held in memory\n", run.stderr.decode())
 
     def test_unreadable(self):
         self.check_failure(DATA_ERROR, ["No such file or directory"], "reduce", self.folder / "missing.npy")
