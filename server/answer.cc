@@ -15,8 +15,8 @@
 namespace reduced {
 namespace {
 
-void FillTiming(const Timing& from, double receive_us, std::int64_t bytes, v1::Timing* to) {
-  to->set_receive_us(receive_us);
+void FillTiming(const Timing& from, std::optional<double> receive_us, std::int64_t bytes, v1::Timing* to) {
+  if (receive_us) to->set_receive_us(*receive_us);
   if (from.queue_us) to->set_queue_us(*from.queue_us);
   if (from.host_copy_us) to->set_host_copy_us(*from.host_copy_us);
   if (from.host_to_device_us) to->set_host_to_device_us(*from.host_to_device_us);
@@ -31,8 +31,8 @@ void FillTiming(const Timing& from, double receive_us, std::int64_t bytes, v1::T
 
 }  // namespace
 
-absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, double receive_us, std::int64_t bytes,
-                        v1::ReduceResponse* response) {
+absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
+                        std::int64_t bytes, v1::ReduceResponse* response) {
   const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.partial);
   if (!values.ok()) return values.status();
   for (std::size_t i = 0; i < values->size(); ++i) {
@@ -50,13 +50,17 @@ absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, doub
   return absl::OkStatus();
 }
 
-void AddRetryHint(const Engine& engine, std::int64_t bytes, grpc::CallbackServerContext* context) {
+absl::Duration RetryAfter(const Engine& engine, std::int64_t bytes) {
   const Calibration calibration = engine.calibration();
   const DeviceInfo device = engine.info();
   const double one_us =
       calibration.fixed_us + static_cast<double>(bytes) / (std::max(calibration.host_gb_per_s, 0.1) * 1e3);
   const double ms = one_us * device.queue_limit / std::max(device.lanes, 1) / 2 / 1e3;
-  context->AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(static_cast<int>(std::clamp(ms, 1.0, 1000.0))));
+  return absl::Milliseconds(static_cast<int>(std::clamp(ms, 1.0, 1000.0)));
+}
+
+void AddRetryHint(absl::Duration after, grpc::CallbackServerContext* context) {
+  context->AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(absl::ToInt64Milliseconds(after)));
 }
 
 void LogReduce(std::string_view rpc, const grpc::CallbackServerContext& context, const ReduceSpec& spec,

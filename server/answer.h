@@ -1,11 +1,13 @@
-// What Reduce and ReduceStream say when a reduction is over.
+// What is said when a reduction is over.
 #ifndef REDUCED_SERVER_ANSWER_H_
 #define REDUCED_SERVER_ANSWER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "grpcpp/server_context.h"
 #include "kernels/engine.h"
 #include "reduced/v1/reduced.pb.h"
@@ -14,12 +16,14 @@ namespace reduced {
 
 // Everything of the response but Timing.total_us and Execution.reason. `bytes`: of the array. OUT_OF_RANGE,
 // INVALID_ARGUMENT: what only the elements could tell.
-absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, double receive_us, std::int64_t bytes,
-                        v1::ReduceResponse* response);
+absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
+                        std::int64_t bytes, v1::ReduceResponse* response);
 
-// Tells a client that was refused when to try again: when about half of what waits for the engine, taken to be arrays
-// like its own, is done.
-void AddRetryHint(const Engine& engine, std::int64_t bytes, grpc::CallbackServerContext* context);
+// When a client that was refused may try again: when about half of what waits for the engine, taken to be arrays like
+// its own, is done. From 1 ms to 1 s.
+absl::Duration RetryAfter(const Engine& engine, std::int64_t bytes);
+// Tells it so.
+void AddRetryHint(absl::Duration after, grpc::CallbackServerContext* context);
 
 // The line of a finished call, at level debug. `engine`: null if none was picked. A spec without ops: the request was
 // not understood.

@@ -48,15 +48,18 @@ void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
 
 }  // namespace
 
-void FillServerInfo(const Engines& engines, const RequestLimits& limits, absl::Duration uptime,
-                    v1::GetServerInfoResponse* info) {
+void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
+  const Engines& engines = backend.engines;
+  const RequestLimits& limits = backend.limits;
   info->set_version(REDUCED_VERSION);
-  info->set_uptime_ms(absl::ToInt64Milliseconds(uptime));
+  info->set_uptime_ms(absl::ToInt64Milliseconds(absl::Now() - backend.started));
   info->mutable_limits()->set_max_message_bytes(limits.max_message_bytes);
   info->mutable_limits()->set_max_elements(limits.max_elements);
   info->mutable_limits()->set_max_ops(limits.max_ops);
   info->mutable_limits()->set_max_ladder_bytes(limits.max_ladder_bytes);
   info->mutable_limits()->set_max_streams(limits.max_streams);
+  info->mutable_usage()->set_streams(backend.streams.load());
+  info->mutable_usage()->set_sessions(backend.sessions.load());
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
   info->set_no_cuda_reason(engines.no_cuda_reason());
 

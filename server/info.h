@@ -2,16 +2,13 @@
 #ifndef REDUCED_SERVER_INFO_H_
 #define REDUCED_SERVER_INFO_H_
 
-#include "absl/time/time.h"
-#include "kernels/engines.h"
 #include "reduced/v1/reduced.pb.h"
-#include "server/options.h"
+#include "server/backend.h"
 
 namespace reduced {
 
 // Fills an empty `info`. Thread-safe; how busy the devices are is as of this call.
-void FillServerInfo(const Engines& engines, const RequestLimits& limits, absl::Duration uptime,
-                    v1::GetServerInfoResponse* info);
+void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info);
 
 }  // namespace reduced
 

@@ -170,7 +170,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
     std::move(written)(ok);
   }
   void OnDone() override {
-    if (entered_) ladders_.gate_.Leave();
+    if (entered_) ladders_.backend_.gate.Leave();
     delete this;
   }
 
@@ -179,14 +179,14 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
   static constexpr char kRetryAfterMs[] = "1000";
 
   absl::Status Begin(const v1::LadderRequest& request) {
-    absl::StatusOr<ParsedLadder> parsed = ParseLadder(request, ladders_.engines_, ladders_.limits_);
+    absl::StatusOr<ParsedLadder> parsed = ParseLadder(request, ladders_.backend_.engines, ladders_.backend_.limits);
     if (!parsed.ok()) return parsed.status();
     ladder_ = *std::move(parsed);
-    const absl::StatusOr<Engine*> cpu = ladders_.engines_.Get(EngineKind::kCpu);
+    const absl::StatusOr<Engine*> cpu = ladders_.backend_.engines.Get(EngineKind::kCpu);
     if (!cpu.ok()) return cpu.status();
     cpu_ = *cpu;
 
-    const absl::Status entered = ladders_.gate_.Enter();
+    const absl::Status entered = ladders_.backend_.gate.Enter();
     if (!entered.ok()) return entered;
     entered_ = true;
     return WhyStop();

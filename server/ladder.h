@@ -5,20 +5,17 @@
 
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
-#include "kernels/engines.h"
 #include "kernels/lanes.h"
 #include "reduced/v1/reduced.pb.h"
-#include "server/gate.h"
-#include "server/options.h"
+#include "server/backend.h"
 
 namespace reduced {
 
 // Thread-safe.
 class Ladders {
  public:
-  // All three must outlive it, and it the calls that it runs.
-  Ladders(const Engines& engines, const RequestLimits& limits, Gate& gate)
-      : engines_(engines), limits_(limits), gate_(gate) {}
+  // `backend` must outlive it, and it the calls that it runs.
+  explicit Ladders(Backend& backend) : backend_(backend) {}
 
   // The reactor of one call. `request` is read before it returns.
   grpc::ServerWriteReactor<v1::LadderReply>* Run(grpc::CallbackServerContext* context,
@@ -27,9 +24,7 @@ class Ladders {
  private:
   class Call;
 
-  const Engines& engines_;
-  const RequestLimits& limits_;
-  Gate& gate_;
+  Backend& backend_;
   // One at a time: two would disturb each other's times. It does what blocks, so that no thread of gRPC has to.
   Lanes lanes_{/*lanes=*/1, /*queue_limit=*/4};
 };

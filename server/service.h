@@ -8,9 +8,8 @@
 #include "absl/time/time.h"
 #include "kernels/engines.h"
 #include "reduced/v1/reduced.grpc.pb.h"
-#include "server/gate.h"
+#include "server/backend.h"
 #include "server/ladder.h"
-#include "server/options.h"
 #include "server/stream.h"
 
 namespace reduced {
@@ -34,22 +33,18 @@ class ReductionService final : public ReductionMethods {
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest* request,
                                           v1::GetServerInfoResponse* response) override;
 
-  // From now on reductions and ladders are refused: UNAVAILABLE.
-  void Drain() { gate_.Close(); }
-  // Waits until none of them runs or waits any more: true, or false after `timeout`.
-  bool AwaitIdle(absl::Duration timeout) { return gate_.AwaitEmpty(timeout); }
+  // From now on whatever is work is refused: UNAVAILABLE.
+  void Drain() { backend_.gate.Close(); }
+  // Waits until nothing of it runs or waits any more: true, or false after `timeout`.
+  bool AwaitIdle(absl::Duration timeout) { return backend_.gate.AwaitEmpty(timeout); }
 
  private:
   class ReduceCall;
   class CallAllocator;
 
-  const Engines& engines_;
-  const RequestLimits limits_;
-  const absl::Time started_ = absl::Now();
+  Backend backend_;
   const std::unique_ptr<grpc::MessageAllocator<v1::ReduceRequest, v1::ReduceResponse>> allocator_;
-  Gate gate_;
-  Streams streams_{engines_, limits_, gate_};
-  Ladders ladders_{engines_, limits_, gate_};
+  Ladders ladders_{backend_};
 };
 
 }  // namespace reduced

@@ -1,6 +1,7 @@
 // One ReduceStream, start to end:
 //
-//   1. gRPC calls Run, which makes a Call and asks for the first message. It has the header: ParseHeader checks
+//   1. gRPC calls RunStream, which makes a StreamCall and asks for the first message. It has the header: ParseHeader
+//   checks
 //      everything that can be checked without the elements, the call is counted in, an engine is picked. A draining
 //      server refuses it, and one that has as many streams as it takes.
 //   2. Messages come in one after the other, as the slices of memory that the transport read them into. A chunk is
@@ -24,12 +25,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -42,6 +41,7 @@
 #include "kernels/partial.h"
 #include "kernels/stopwatch.h"
 #include "server/answer.h"
+#include "server/chunks.h"
 #include "server/request.h"
 
 namespace reduced {
@@ -52,63 +52,6 @@ namespace {
 constexpr std::int64_t StretchBytes(EngineKind engine) {
   return engine == EngineKind::kCpu ? std::int64_t{256} << 10 : std::int64_t{4} << 20;
 }
-
-// Field 2 of ReduceStreamRequest, length-delimited.
-constexpr std::uint8_t kChunkTag = v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2;
-
-// The bytes of one message, in the slices that they came in.
-class MessageReader {
- public:
-  MessageReader() = default;
-  explicit MessageReader(grpc::ByteBuffer& message) {
-    left_ = message.Length();
-    if (!message.Dump(&slices_).ok()) left_ = 0;
-  }
-
-  std::size_t left() const { return left_; }
-
-  // Copies the next `bytes`, at most left().
-  void Read(char* to, std::size_t bytes) {
-    left_ -= bytes;
-    while (bytes > 0) {
-      const grpc::Slice& slice = slices_[slice_];
-      const std::size_t take = std::min(bytes, slice.size() - offset_);
-      std::memcpy(to, slice.begin() + offset_, take);
-      to += take;
-      bytes -= take;
-      offset_ += take;
-      if (offset_ < slice.size()) break;
-      offset_ = 0;
-      ++slice_;
-    }
-  }
-
-  // If all of the message is one chunk, as every implementation of protobuf encodes it, goes to its first byte: true.
-  bool SkipToChunk() {
-    const MessageReader start = *this;
-    std::uint8_t byte = 0;
-    if (left_ > 0) Read(reinterpret_cast<char*>(&byte), 1);
-    if (byte == kChunkTag) {
-      std::uint64_t size = 0;
-      for (int shift = 0; shift < 64 && left_ > 0; shift += 7) {
-        Read(reinterpret_cast<char*>(&byte), 1);
-        size |= std::uint64_t{byte & 0x7fU} << shift;
-        if (byte < 0x80) {
-          if (size == left_) return true;
-          break;
-        }
-      }
-    }
-    *this = start;
-    return false;
-  }
-
- private:
-  std::vector<grpc::Slice> slices_;
-  std::size_t slice_ = 0;   // the next byte is in this one ...
-  std::size_t offset_ = 0;  // ... here
-  std::size_t left_ = 0;
-};
 
 void Add(const std::optional<double>& later, std::optional<double>* sum) {
   if (later.has_value()) *sum = sum->value_or(0) + *later;
@@ -125,10 +68,10 @@ void Add(const Timing& later, Timing* sum) {
 
 }  // namespace
 
-class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  Call(Streams& streams, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : streams_(streams), context_(context), response_(response) {
+  StreamCall(Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+      : backend_(backend), context_(context), response_(response) {
     StartRead(&message_);
   }
 
@@ -143,34 +86,18 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
   void OnCancel() override { cancelled_->store(true, std::memory_order_relaxed); }
   void OnDone() override {
-    if (entered_) streams_.gate_.Leave();
+    if (entered_) backend_.gate.Leave();
     delete this;
   }
 
  private:
-  // Of one message: while the CPU engine reduces it, it keeps a thread of gRPC from other calls.
-  static constexpr std::size_t kMaxChunkBytes = std::size_t{4} << 20;
-
   // Takes in the message that has come: the header at once, of a chunk only where it is.
   absl::Status Take() {
-    reader_ = MessageReader(message_);
-    if (!reader_.SkipToChunk()) {
-      v1::ReduceStreamRequest request;
-      const grpc::Status parsed = grpc::SerializationTraits<v1::ReduceStreamRequest>::Deserialize(&message_, &request);
-      reader_ = MessageReader();
-      if (!parsed.ok()) return absl::InvalidArgumentError("a message is not a ReduceStreamRequest");
-      if (request.has_header()) return Begin(request.header());
-      if (!request.has_chunk()) return absl::InvalidArgumentError("a message has neither the header nor a chunk");
-      // A chunk after all, with fields that this version doesn't know.
-      grpc::Slice slice(request.chunk());
-      message_ = grpc::ByteBuffer(&slice, 1);
-      reader_ = MessageReader(message_);
-    }
+    v1::ReduceStreamRequest request;
+    const absl::Status status = ReadMessage(message_, &request, &reader_);
+    if (!status.ok()) return status;
+    if (request.has_header()) return Begin(request.header());
     if (!began_) return absl::InvalidArgumentError("the first message has no header");
-    if (reader_.left() > kMaxChunkBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("a chunk has %d bytes, at most %d are allowed", reader_.left(), kMaxChunkBytes));
-    }
     received_ += static_cast<std::int64_t>(reader_.left());
     if (received_ <= bytes_) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -181,25 +108,25 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (began_) return absl::InvalidArgumentError("a second header has come");
     began_ = true;
     since_header_ = Stopwatch();
-    absl::StatusOr<ParsedRequest> parsed = ParseHeader(header, streams_.limits_);
+    absl::StatusOr<ParsedRequest> parsed = ParseHeader(header, backend_.limits);
     if (!parsed.ok()) return parsed.status();
     spec_ = std::move(parsed->spec);
     bytes_ = parsed->bytes;
     width_ = RowOf(spec_.dtype).bytes;
 
-    const absl::Status entered = streams_.gate_.Enter();
+    const absl::Status entered = backend_.gate.Enter();
     if (!entered.ok()) return entered;
     entered_ = true;
-    absl::StatusOr<Placement> place = streams_.engines_.Place(spec_, {nullptr, MemorySpace::kHost});
+    absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
     engine_ = place->engine;
     stretch_ = StretchBytes(engine_->kind());
     answer_.mutable_execution()->set_reason(std::move(place->reason));
-    if (streams_.running_.fetch_add(1) >= streams_.limits_.max_streams) {
-      streams_.running_.fetch_sub(1);
-      AddRetryHint(*engine_, bytes_, context_);
+    if (backend_.streams.fetch_add(1) >= backend_.limits.max_streams) {
+      backend_.streams.fetch_sub(1);
+      AddRetryHint(RetryAfter(*engine_, bytes_), context_);
       return absl::ResourceExhaustedError(
-          absl::StrFormat("%d arrays stream in already, no more are allowed at once", streams_.limits_.max_streams));
+          absl::StrFormat("%d arrays stream in already, no more are allowed at once", backend_.limits.max_streams));
     }
     running_ = true;
     return absl::OkStatus();
@@ -218,7 +145,7 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       if (!full || failed()) {
         if (failed() || ended_) return End();
         message_.Clear();
-        reader_ = MessageReader();
+        reader_ = ChunkReader();
         return StartRead(&message_);
       }
       {
@@ -252,7 +179,7 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       Add(result->timing, &total_.timing);
       total_.ran = std::move(result->ran);
     } else {
-      if (absl::IsResourceExhausted(result.status())) AddRetryHint(*engine_, bytes_, context_);
+      if (absl::IsResourceExhausted(result.status())) AddRetryHint(RetryAfter(*engine_, bytes_), context_);
       Fail(result.status());
     }
     {
@@ -284,9 +211,9 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     }
     filling_.reset();
     reducing_.reset();
-    reader_ = MessageReader();
+    reader_ = ChunkReader();
     message_.Clear();
-    if (running_) streams_.running_.fetch_sub(1);
+    if (running_) backend_.streams.fetch_sub(1);
     LogReduce("reduce_stream", *context_, spec_, engine_, status, total_us);
     Finish(ToGrpc(status));
   }
@@ -314,7 +241,7 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
-  Streams& streams_;
+  Backend& backend_;
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
@@ -323,8 +250,8 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   // Of whoever drives.
   Stopwatch since_header_;
   grpc::ByteBuffer message_;
-  MessageReader reader_;  // of message_
-  bool began_ = false;    // a header has come
+  ChunkReader reader_;  // of message_
+  bool began_ = false;  // a header has come
   bool entered_ = false;
   bool running_ = false;
   bool ended_ = false;  // the client has half-closed, or is gone
@@ -352,9 +279,9 @@ class Streams::Call final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   std::atomic<bool> failed_ = false;
 };
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* Streams::Run(grpc::CallbackServerContext* context,
-                                                        grpc::ByteBuffer* response) {
-  return new Call(*this, context, response);  // OnDone deletes it
+grpc::ServerReadReactor<grpc::ByteBuffer>* RunStream(Backend& backend, grpc::CallbackServerContext* context,
+                                                     grpc::ByteBuffer* response) {
+  return new StreamCall(backend, context, response);  // OnDone deletes it
 }
 
 }  // namespace reduced

@@ -1,0 +1,57 @@
+#include "server/reduction.h"
+
+#include <utility>
+
+#include "server/answer.h"
+#include "server/request.h"
+
+namespace reduced {
+
+void Reduction::Start(const grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
+                      v1::ReduceResponse* response, absl::Time deadline, std::optional<double> receive_us, Done done) {
+  context_ = context;
+  response_ = response;
+  receive_us_ = receive_us;
+  done_ = std::move(done);
+  const absl::Status status = Begin(*request, deadline);
+  if (!status.ok()) Answer(status);
+}
+
+// OK: End answers, and may have already.
+absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadline) {
+  absl::StatusOr<ParsedRequest> parsed = ParseRequest(request, backend_.limits);
+  if (!parsed.ok()) return parsed.status();
+  spec_ = std::move(parsed->spec);
+  bytes_ = parsed->bytes;
+
+  const absl::Status entered = backend_.gate.Enter();
+  if (!entered.ok()) return entered;
+  entered_ = true;
+  if (deadline <= absl::Now()) return absl::DeadlineExceededError("the deadline passed before the reduction began");
+
+  const ArrayRef array{parsed->data.data(), MemorySpace::kHost};
+  absl::StatusOr<Placement> place = backend_.engines.Place(spec_, array);
+  if (!place.ok()) return place.status();
+  engine_ = place->engine;
+  response_->mutable_execution()->set_reason(std::move(place->reason));
+  engine_->Reduce(Job{spec_, array, deadline, cancelled_},
+                  [this](absl::StatusOr<EngineResult> result) { End(std::move(result)); });
+  return absl::OkStatus();
+}
+
+void Reduction::End(absl::StatusOr<EngineResult> result) {
+  if (!result.ok()) {
+    if (absl::IsResourceExhausted(result.status())) retry_after_ = RetryAfter(*engine_, bytes_);
+    return Answer(result.status());
+  }
+  Answer(FillAnswer(spec_, *result, receive_us_, bytes_, response_));
+}
+
+void Reduction::Answer(const absl::Status& status) {
+  const double total_us = micros();
+  if (status.ok()) response_->mutable_timing()->set_total_us(total_us);
+  LogReduce(rpc_, *context_, spec_, engine_, status, total_us);
+  std::move(done_)(status);
+}
+
+}  // namespace reduced

@@ -1,0 +1,70 @@
+// One reduction of a ReduceRequest that is all here, whatever call it came by.
+#ifndef REDUCED_SERVER_REDUCTION_H_
+#define REDUCED_SERVER_REDUCTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
+#include "kernels/engine.h"
+#include "kernels/stopwatch.h"
+#include "reduced/v1/reduced.pb.h"
+#include "server/backend.h"
+
+namespace reduced {
+
+// Made when the request arrives: the clock of total_us starts.
+class Reduction {
+ public:
+  using Done = absl::AnyInvocable<void(const absl::Status&) &&>;
+
+  // `rpc`: for the log. `backend` must outlive it.
+  Reduction(std::string_view rpc, Backend& backend) : rpc_(rpc), backend_(backend) {}
+  ~Reduction() {  // at the earliest in `done`
+    if (entered_) backend_.gate.Leave();
+  }
+  Reduction(const Reduction&) = delete;
+  Reduction& operator=(const Reduction&) = delete;
+
+  // Once. Checks the request, reduces, fills `response` if that is OK and calls `done`, exactly once: from a lane, or
+  // before it returns. All three pointers must stay valid until then. receive_us: what the request took until now.
+  void Start(const grpc::CallbackServerContext* context, const v1::ReduceRequest* request, v1::ReduceResponse* response,
+             absl::Time deadline, std::optional<double> receive_us, Done done);
+
+  // Ends it early with CANCELLED, unless it is over already. At any time, from any thread.
+  void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
+
+  double micros() const { return since_arrival_.micros(); }
+  // When to try again, for the RESOURCE_EXHAUSTED of a full queue.
+  std::optional<absl::Duration> retry_after() const { return retry_after_; }
+
+ private:
+  absl::Status Begin(const v1::ReduceRequest& request, absl::Time deadline);
+  void End(absl::StatusOr<EngineResult> result);
+  void Answer(const absl::Status& status);
+
+  const Stopwatch since_arrival_;
+  const std::string_view rpc_;
+  Backend& backend_;
+  const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  const grpc::CallbackServerContext* context_ = nullptr;
+  v1::ReduceResponse* response_ = nullptr;
+  std::optional<double> receive_us_;
+  Done done_;
+  bool entered_ = false;
+  ReduceSpec spec_;
+  std::int64_t bytes_ = 0;
+  Engine* engine_ = nullptr;  // picked
+  std::optional<absl::Duration> retry_after_;
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_REDUCTION_H_
