@@ -23,13 +23,33 @@ namespace reduced {
 
 enum class MemorySpace : std::uint8_t {
   kHost,
-  kDevice,  // memory of the CUDA device that the engine runs on
+  kPinnedHost,  // host memory that Engine::Pin has registered
+  kFile,        // what pread() reads from a file, which may change or shrink meanwhile
+  kDevice,      // memory of the CUDA device that the engine runs on
 };
 
 // An array where it lies: spec.count elements from any byte address. Never written to.
 struct ArrayRef {
-  const void* data = nullptr;
+  const void* data = nullptr;  // kFile: the same bytes, mapped, if that can be read without a fault; else null
   MemorySpace space = MemorySpace::kHost;
+  int file = -1;            // kFile: the descriptor ...
+  std::int64_t offset = 0;  // ... and the first byte in it
+  void* ready = nullptr;    // kDevice: a cudaEvent_t that the reduction waits for; may be null
+};
+
+// An array and what keeps its memory.
+struct HeldArray {
+  ArrayRef array{};
+  std::shared_ptr<const void> held{};
+};
+
+// Device memory of another process, as CUDA's IPC handles name it.
+struct SharedDeviceMemory {
+  std::string handle{};       // the bytes of a cudaIpcMemHandle_t: an allocation
+  std::string device_uuid{};  // 16 bytes
+  std::int64_t offset = 0;    // in the allocation, bytes
+  std::int64_t bytes = 0;
+  std::string event{};  // the bytes of a cudaIpcEventHandle_t, or none
 };
 
 // Set by whoever no longer wants the answer; seen by the lane between chunks. Thread-safe.
@@ -74,6 +94,7 @@ struct DeviceInfo {
   std::int64_t memory_bytes = 0;
   int parallel_units = 0;  // threads, or multiprocessors
   std::string details{};   // vector extensions, or compute capability and driver
+  std::string uuid{};      // of a GPU, 16 bytes; else empty
   int lanes = 0;           // reductions that can run at once
   int lanes_busy = 0;
   int queue_limit = 0;  // reductions that can wait for a lane
@@ -100,9 +121,21 @@ class Engine {
 
   // Never blocks. Calls `done` exactly once: from a lane, or before returning (a small array, an error found at once).
   // RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or between chunks.
-  // FAILED_PRECONDITION: device memory given to the CPU engine. UNAVAILABLE: the device failed. `job` has been
-  // validated: see ValidateSpec.
+  // FAILED_PRECONDITION: device memory given to the CPU engine; a file that has shrunk. UNAVAILABLE: the device failed.
+  // `job` has been validated: see ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
+
+  // Registers memory that is mapped for reading, so that arrays in it are copied to the device by DMA, until what is
+  // returned is destroyed. Null if the engine has no use for that. FAILED_PRECONDITION: it can't be registered.
+  virtual absl::StatusOr<std::shared_ptr<const void>> Pin(const void* /*data*/, std::int64_t /*bytes*/) {
+    return nullptr;
+  }
+
+  // Device memory of another process as an array that Reduce takes. INVALID_ARGUMENT: the handle isn't one, or the
+  // range not within its allocation. FAILED_PRECONDITION: its exporter is gone, or the memory is not on this device.
+  virtual absl::StatusOr<HeldArray> Open(const SharedDeviceMemory& /*memory*/) {
+    return absl::FailedPreconditionError("this engine has no device memory");
+  }
 
   // Reduces an array in host memory, of at least 1 and at most 2^31 elements, `repeats` times and once before; a CUDA
   // device each time from its own memory, with nothing of the array in its caches. As Reduce otherwise.

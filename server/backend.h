@@ -9,13 +9,15 @@
 #include "kernels/engines.h"
 #include "server/gate.h"
 #include "server/options.h"
+#include "server/regions.h"
 
 namespace reduced {
 
 // Thread-safe. Outlives the calls that use it.
 struct Backend {
   // `engines` must outlive it.
-  Backend(const Engines& engines, const RequestLimits& limits) : engines(engines), limits(limits) {}
+  explicit Backend(const Engines& engines, const RequestLimits& limits = {}, const RegionOptions& region_options = {})
+      : engines(engines), limits(limits), regions(engines, region_options) {}
 
   const Engines& engines;
   const RequestLimits limits;
@@ -23,6 +25,7 @@ struct Backend {
   Gate gate;                      // every call that works is inside
   std::atomic<int> streams = 0;   // that take up buffers; not more than limits.max_streams
   std::atomic<int> sessions = 0;  // open
+  Regions regions;
 };
 
 }  // namespace reduced

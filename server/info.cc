@@ -60,6 +60,8 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_limits()->set_max_streams(limits.max_streams);
   info->mutable_usage()->set_streams(backend.streams.load());
   info->mutable_usage()->set_sessions(backend.sessions.load());
+  info->mutable_usage()->set_regions(backend.regions.count());
+  info->set_region_socket(backend.regions.path());
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
   info->set_no_cuda_reason(engines.no_cuda_reason());
 

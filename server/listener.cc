@@ -1,9 +1,7 @@
 #include "server/listener.h"
 
 #include <netdb.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,13 +27,6 @@ absl::Status BadAddress(absl::string_view text, absl::string_view what) {
       absl::CHexEscape(text.substr(0, 200)), what));
 }
 
-sockaddr_un UnixAddress(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.data(), std::min(path.size(), kMaxUnixPath));
-  return address;
-}
-
 absl::Status NotBound(const ListenAddress& address, absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", address.text, ": ", why));
 }
@@ -52,6 +43,13 @@ int TryToListen(int family, const sockaddr* address, socklen_t size) {
 }
 
 }  // namespace
+
+sockaddr_un UnixAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), kMaxUnixPath));
+  return address;
+}
 
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
   ListenAddress address;
@@ -80,17 +78,18 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
   return address;
 }
 
-absl::Status CheckUnixPath(const ListenAddress& address) {
+absl::Status CheckUnixPath(const ListenAddress& address, int type) {
   if (address.unix_path.empty()) return absl::OkStatus();
   struct stat status;
   if (lstat(address.unix_path.c_str(), &status) != 0) return absl::OkStatus();  // nothing there, or bind() will say
   if (!S_ISSOCK(status.st_mode)) return NotBound(address, "the path exists and is not a socket");
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return NotBound(address, std::strerror(errno));
   const absl::Cleanup close_fd = [fd] { close(fd); };
   const sockaddr_un to = UnixAddress(address.unix_path);
   const bool answered = connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
-  if (answered || errno == EAGAIN) return NotBound(address, "another server is listening there");
+  // EPROTOTYPE: it is of another type.
+  if (answered || errno == EAGAIN || errno == EPROTOTYPE) return NotBound(address, "another server is listening there");
   return absl::OkStatus();
 }
 

@@ -2,6 +2,9 @@
 #ifndef REDUCED_SERVER_LISTENER_H_
 #define REDUCED_SERVER_LISTENER_H_
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,8 +24,10 @@ struct ListenAddress {
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 
 // Before binding. A socket file that a dead server left behind is fine (gRPC replaces it), but FAILED_PRECONDITION says
-// that a server is listening on it, or that the path is something else than a socket.
-absl::Status CheckUnixPath(const ListenAddress& address);
+// that a server is listening on it, or that the path is something else than a socket. type: of the socket.
+absl::Status CheckUnixPath(const ListenAddress& address, int type = SOCK_STREAM);
+
+sockaddr_un UnixAddress(const std::string& path);
 
 // Why an address that gRPC could not bind can't be: tries it once more, since gRPC doesn't pass the reason on.
 absl::Status WhyNotBound(const ListenAddress& address);

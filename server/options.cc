@@ -80,6 +80,15 @@ ABSL_FLAG(ByteSize, max_ladder_bytes, ByteSize{Defaults().limits.max_ladder_byte
           "largest array that a ladder makes, in bytes; there is one at a time");
 ABSL_FLAG(std::int32_t, max_streams, Defaults().limits.max_streams,
           "arrays that stream in at once, each with up to 8 MiB of buffers; further ones are refused");
+ABSL_FLAG(
+    std::string, region_socket, Defaults().region_socket,
+    "path of the Unix socket where processes of this machine share memory; auto: that of the first unix: address of "
+    "--listen, with .regions after it; empty: none");
+ABSL_FLAG(std::int32_t, max_region_connections, Defaults().regions.max_connections,
+          "processes that share memory at once; further ones wait");
+ABSL_FLAG(std::int32_t, max_regions, Defaults().regions.max_regions, "regions that one connection shares at once");
+ABSL_FLAG(bool, allow_disk_files, Defaults().regions.allow_disk_files,
+          "take descriptors of files on disk as regions, too, though reading them may take any time");
 ABSL_FLAG(ByteSize, memory_quota_bytes, ByteSize{Defaults().memory_quota_bytes},
           "memory of the transport's buffers over all connections, in bytes; at least twice max_message_bytes");
 ABSL_FLAG(std::int32_t, max_concurrent_streams, Defaults().max_concurrent_streams, "calls at once on one connection");
@@ -126,6 +135,8 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"cuda_lanes", options.engines.cuda_lanes, 1, 128},
       {"chunk_bytes", options.engines.chunk_bytes, 64 << 10, 1 << 30},
       {"queue_limit", options.engines.queue_limit, 1, 1 << 20},
+      {"max_region_connections", options.regions.max_connections, 1, 1 << 16},
+      {"max_regions", options.regions.max_regions, 1, 1 << 20},
   };
   for (const Range& range : ranges) {
     if (range.value < range.low || range.value > range.high) {
@@ -161,6 +172,10 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.engines.cuda_lanes = absl::GetFlag(FLAGS_cuda_lanes);
   options.engines.chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes).bytes;
   options.engines.queue_limit = absl::GetFlag(FLAGS_queue_limit);
+  options.region_socket = absl::GetFlag(FLAGS_region_socket);
+  options.regions.max_connections = absl::GetFlag(FLAGS_max_region_connections);
+  options.regions.max_regions = absl::GetFlag(FLAGS_max_regions);
+  options.regions.allow_disk_files = absl::GetFlag(FLAGS_allow_disk_files);
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.log_level = absl::GetFlag(FLAGS_log_level);
   const absl::Status valid = ValidateOptions(options);

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/engines.h"
+#include "server/regions.h"
 
 namespace reduced {
 
@@ -36,6 +37,10 @@ struct ServerOptions {
   int max_concurrent_streams = 1024;  // calls at once on one connection; further ones wait at the client
 
   EngineOptions engines;
+  // Where processes of this machine share memory: the path of a Unix socket. "auto": that of the first Unix socket of
+  // `listen`, with ".regions" after it; none if there is none. Empty: none.
+  std::string region_socket = "auto";
+  RegionOptions regions;
 
   absl::Duration drain_timeout = absl::Seconds(10);  // what still runs after it is cancelled
   std::string log_level = "info";                    // trace, debug, info, warning, error, critical or off

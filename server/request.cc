@@ -240,21 +240,36 @@ absl::StatusOr<ParsedRequest> ParseQuestion(const v1::ReduceRequest& request, co
   return parsed;
 }
 
+absl::StatusOr<HeldArray> InlineSource(const v1::ReduceRequest& request, const ParsedRequest& parsed) {
+  const std::string& data = request.inline_data();
+  if (parsed.bytes == static_cast<std::int64_t>(data.size())) return HeldArray{.array = {data.data()}};
+  const DTypeRow& dtype = RowOf(parsed.spec.dtype);
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "inline_data has %d bytes, but array.shape %s of %s, %d bytes each, needs exactly %d x %d", data.size(),
+      ShapeText(request.array()), dtype.name, dtype.bytes, parsed.spec.count, dtype.bytes));
+}
+
+absl::StatusOr<HeldArray> FindSource(const v1::ReduceRequest& request, const ParsedRequest& parsed,
+                                     const Backend& backend) {
+  switch (request.source_case()) {
+    case v1::ReduceRequest::kInlineData:
+      return InlineSource(request, parsed);
+    case v1::ReduceRequest::kRegion:
+      return backend.regions.Find(request.region(), parsed.bytes);
+    default:
+      return absl::InvalidArgumentError(
+          "the request has no source of elements, 1 is needed: inline_data, array_id or region");
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits) {
-  absl::StatusOr<ParsedRequest> parsed = ParseQuestion(request, limits);
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const Backend& backend) {
+  absl::StatusOr<ParsedRequest> parsed = ParseQuestion(request, backend.limits);
   if (!parsed.ok()) return parsed;
-  if (!request.has_inline_data()) {
-    return absl::InvalidArgumentError("the request has no source of elements, 1 is needed: inline_data");
-  }
-  parsed->data = request.inline_data();
-  if (parsed->bytes != static_cast<std::int64_t>(parsed->data.size())) {
-    const DTypeRow& dtype = RowOf(parsed->spec.dtype);
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "inline_data has %d bytes, but array.shape %s of %s, %d bytes each, needs exactly %d x %d", parsed->data.size(),
-        ShapeText(request.array()), dtype.name, dtype.bytes, parsed->spec.count, dtype.bytes));
-  }
+  absl::StatusOr<HeldArray> source = FindSource(request, *parsed, backend);
+  if (!source.ok()) return source.status();
+  parsed->source = *std::move(source);
   return parsed;
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/engine.h"
 #include "kernels/engines.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/backend.h"
 #include "server/made_array.h"
 #include "server/options.h"
 
@@ -21,11 +22,13 @@ namespace reduced {
 struct ParsedRequest {
   ReduceSpec spec;
   std::int64_t bytes = 0;  // of the elements
-  std::string_view data;   // the elements, in the request's own memory: valid as long as the request is
+  // The elements. Inline ones are in the request's own memory: valid as long as the request is.
+  HeldArray source;
 };
 
 // INVALID_ARGUMENT saying what is wrong, what was got and what is allowed. Text of the client is escaped and cut.
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits);
+// NOT_FOUND, OUT_OF_RANGE: of the source.
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const Backend& backend);
 
 // The same of a stream's header, which has no source: without data.
 absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits);

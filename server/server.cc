@@ -41,7 +41,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   absl::Status status = ValidateOptions(options);
   if (!status.ok()) return status;
   auto server = std::unique_ptr<Server>(new Server(options, std::move(engines)));
+  const absl::Status regions = server->ListenForRegions();  // first, so that whoever is served finds it
   status = server->Listen();
+  status.Update(regions);
   if (status.ok()) status = server->WriteReadyFile();
   if (!status.ok()) return status;
   for (const auto& engine : server->engines_->all()) {
@@ -49,12 +51,18 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     spdlog::info("engine {}: {} ({}), {} lanes", device.name, device.model, device.details, device.lanes);
   }
   if (!server->engines_->no_cuda_reason().empty()) spdlog::info("no CUDA: {}", server->engines_->no_cuda_reason());
+  if (!server->backend_.regions.path().empty()) {
+    spdlog::info("memory can be shared at {}", server->backend_.regions.path());
+  }
   spdlog::info("reduced {} serves on {}", REDUCED_VERSION, absl::StrJoin(server->addresses_, ", "));
   return server;
 }
 
 Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines)
-    : options_(options), engines_(std::move(engines)), service_(*engines_, options_.limits) {}
+    : options_(options),
+      engines_(std::move(engines)),
+      backend_(*engines_, options_.limits, options_.regions),
+      service_(backend_) {}
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
@@ -95,6 +103,20 @@ absl::Status Server::Listen() {
   return absl::OkStatus();
 }
 
+absl::Status Server::ListenForRegions() {
+  std::string path = options_.region_socket;
+  if (path == "auto") {
+    path.clear();
+    for (const std::string& text : options_.listen) {
+      const ListenAddress address = *ParseListenAddress(text);
+      if (address.unix_path.empty()) continue;
+      path = absl::StrCat(address.unix_path, ".regions");
+      break;
+    }
+  }
+  return path.empty() ? absl::OkStatus() : backend_.regions.Start(path);
+}
+
 absl::Status Server::WriteReadyFile() {
   if (options_.ready_file.empty()) return absl::OkStatus();
   // Whoever waits for the file sees all of it or nothing.
@@ -128,6 +150,7 @@ void Server::Shutdown(absl::Duration timeout) {
   grpc_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout));
   grpc_->Wait();
   grpc_.reset();
+  backend_.regions.Stop();
   spdlog::info("reduced stopped");
 }
 

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/server.h"
 #include "kernels/engines.h"
+#include "server/backend.h"
 #include "server/options.h"
 #include "server/service.h"
 
@@ -48,11 +49,13 @@ class Server {
  private:
   Server(const ServerOptions& options, std::unique_ptr<Engines> engines);
   absl::Status Listen();
+  absl::Status ListenForRegions();
   absl::Status WriteReadyFile();
 
   // Destroyed in reverse: gRPC ends its calls before the service and the engines that they use go.
   const ServerOptions options_;
   const std::unique_ptr<Engines> engines_;
+  Backend backend_;
   ReductionService service_;
   std::unique_ptr<grpc::Server> grpc_;
   std::vector<std::string> addresses_;

@@ -66,8 +66,8 @@ class ReductionService::CallAllocator final : public grpc::MessageAllocator<v1::
   Backend& backend_;
 };
 
-ReductionService::ReductionService(const Engines& engines, const RequestLimits& limits)
-    : backend_(engines, limits), allocator_(std::make_unique<CallAllocator>(backend_)) {
+ReductionService::ReductionService(Backend& backend)
+    : backend_(backend), allocator_(std::make_unique<CallAllocator>(backend_)) {
   SetMessageAllocatorFor_Reduce(allocator_.get());
 }
 

@@ -21,8 +21,8 @@ using ReductionMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::R
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class ReductionService final : public ReductionMethods {
  public:
-  // `engines` must outlive the service.
-  ReductionService(const Engines& engines, const RequestLimits& limits);
+  // `backend` must outlive the service.
+  explicit ReductionService(Backend& backend);
 
   grpc::ServerUnaryReactor* Reduce(grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
                                    v1::ReduceResponse* response) override;
@@ -42,7 +42,7 @@ class ReductionService final : public ReductionMethods {
   class ReduceCall;
   class CallAllocator;
 
-  Backend backend_;
+  Backend& backend_;
   const std::unique_ptr<grpc::MessageAllocator<v1::ReduceRequest, v1::ReduceResponse>> allocator_;
   Ladders ladders_{backend_};
 };

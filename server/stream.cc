@@ -66,8 +66,6 @@ void Add(const Timing& later, Timing* sum) {
   Add(later.device_to_host_us, &sum->device_to_host_us);
 }
 
-}  // namespace
-
 class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   StreamCall(Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
@@ -278,6 +276,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> failed_ = false;
 };
+
+}  // namespace
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RunStream(Backend& backend, grpc::CallbackServerContext* context,
                                                      grpc::ByteBuffer* response) {

@@ -16,11 +16,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/cpu/host_rungs.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/lanes.h"
 #include "kernels/pipelines.h"
+#include "kernels/read_file.h"
 #include "kernels/stopwatch.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/global_control.h"
@@ -40,24 +42,37 @@ constexpr std::int64_t kBlockBytes = 256 << 10;
 // long by the slower ops.
 constexpr std::int64_t kInlineBytes = kBlockBytes;
 
-// Why the job need not be done (any more); kOk if it must.
-absl::StatusCode WhyStop(const Job& job) {
-  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) return absl::StatusCode::kCancelled;
-  const bool late = job.deadline != absl::InfiniteFuture() && absl::Now() >= job.deadline;
-  return late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kOk;
-}
-
-absl::Status StatusOf(absl::StatusCode why_stop) {
-  return {why_stop, why_stop == absl::StatusCode::kCancelled ? "the reduction was cancelled by its caller"
-                                                             : "the deadline passed before the array was reduced"};
+// Why the job need not be done (any more); OK if it must.
+absl::Status WhyStop(const Job& job) {
+  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
+    return absl::CancelledError("the reduction was cancelled by its caller");
+  }
+  if (job.deadline != absl::InfiniteFuture() && absl::Now() >= job.deadline) {
+    return absl::DeadlineExceededError("the deadline passed before the array was reduced");
+  }
+  return absl::OkStatus();
 }
 
 TilePlan PlanFor(const ReduceSpec& spec) { return TilePlan(spec.dtype, AccumulatorsFor(spec), spec.nan_policy); }
 
-// On the calling thread.
-Partial ReduceHere(const Job& job) {
+// Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
+absl::Status FoldBlock(const Job& job, const TilePlan& plan, std::int64_t first, std::int64_t count, Partial* into) {
+  const std::int64_t width = RowOf(job.spec.dtype).bytes;
+  if (job.array.space != MemorySpace::kFile || job.array.data != nullptr) {
+    plan.Fold(static_cast<const std::byte*>(job.array.data) + first * width, first, count, into);
+    return absl::OkStatus();
+  }
+  thread_local const std::unique_ptr<std::byte[]> buffer(new std::byte[kBlockBytes]);
+  const absl::Status status = ReadFile(job.array.file, job.array.offset + first * width, count * width, buffer.get());
+  if (status.ok()) plan.Fold(buffer.get(), first, count, into);
+  return status;
+}
+
+// On the calling thread: at most kInlineBytes.
+absl::StatusOr<Partial> ReduceHere(const Job& job) {
   Partial partial;
-  PlanFor(job.spec).Fold(job.array.data, 0, job.spec.count, &partial);
+  const absl::Status status = FoldBlock(job, PlanFor(job.spec), 0, job.spec.count, &partial);
+  if (!status.ok()) return status;
   partial.count = job.spec.count;
   return partial;
 }
@@ -68,15 +83,17 @@ absl::StatusOr<Partial> ReduceInArena(const Job& job, tbb::task_arena& arena) {
   const std::int64_t count = job.spec.count;
   const std::int64_t block = kBlockBytes / RowOf(job.spec.dtype).bytes;
   const TilePlan plan = PlanFor(job.spec);
-  std::atomic<absl::StatusCode> stop = absl::StatusCode::kOk;
+  std::atomic<bool> stop = false;
+  absl::Mutex mutex;
+  absl::Status why;  // the first to say stop
   const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, Partial partial) {
-    for (std::int64_t b = blocks.begin(); b != blocks.end(); ++b) {
-      if (stop.load(std::memory_order_relaxed) != absl::StatusCode::kOk) break;
-      if (const absl::StatusCode why = WhyStop(job); why != absl::StatusCode::kOk) {
-        stop.store(why, std::memory_order_relaxed);
-        break;
-      }
-      plan.Fold(job.array.data, b * block, std::min(block, count - b * block), &partial);
+    for (std::int64_t b = blocks.begin(); b != blocks.end() && !stop.load(std::memory_order_relaxed); ++b) {
+      absl::Status status = WhyStop(job);
+      if (status.ok()) status = FoldBlock(job, plan, b * block, std::min(block, count - b * block), &partial);
+      if (status.ok()) continue;
+      stop.store(true, std::memory_order_relaxed);
+      const absl::MutexLock lock(&mutex);
+      why.Update(status);
     }
     return partial;
   };
@@ -91,7 +108,7 @@ absl::StatusOr<Partial> ReduceInArena(const Job& job, tbb::task_arena& arena) {
     return tbb::parallel_deterministic_reduce(tbb::blocked_range<std::int64_t>(0, blocks, task_blocks), Partial(), fold,
                                               combine);
   });
-  if (stop.load() != absl::StatusCode::kOk) return StatusOf(stop.load());
+  if (!why.ok()) return why;
   partial.count = count;
   return partial;
 }
@@ -106,10 +123,23 @@ EngineResult ResultOf(const Partial& partial, double kernel_us) {
 
 // By a rung of the ladder, on the calling thread.
 absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row) {
-  if (const absl::StatusCode why = WhyStop(job); why != absl::StatusCode::kOk) return StatusOf(why);
+  if (const absl::Status why = WhyStop(job); !why.ok()) return why;
   const HostRung& rung = *row.host;
   EngineResult result;
   result.ran = {EngineKind::kCpu, "cpu", std::string(row.name)};
+  const void* data = job.array.data;
+  std::unique_ptr<std::byte[]> read;
+  if (data == nullptr && job.array.space == MemorySpace::kFile) {
+    const std::int64_t bytes = job.spec.count * RowOf(job.spec.dtype).bytes;
+    read.reset(new (std::nothrow) std::byte[static_cast<std::size_t>(bytes)]);
+    if (read == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("pipeline %s needs all %d bytes of this array in memory", row.name, bytes));
+    }
+    const absl::Status status = ReadFile(job.array.file, job.array.offset, bytes, read.get());
+    if (!status.ok()) return status;
+    data = read.get();
+  }
   std::unique_ptr<std::byte[]> scratch;
   if (rung.prepare != nullptr) {
     const std::size_t bytes = rung.scratch_bytes(job.spec);
@@ -119,11 +149,11 @@ absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row
           absl::StrFormat("pipeline %s needs %d bytes of scratch memory for this array", row.name, bytes));
     }
     const Stopwatch since_start;
-    rung.prepare(job.spec, job.array.data, scratch.get());
+    rung.prepare(job.spec, data, scratch.get());
     result.timing.scratch_copy_us = since_start.micros();
   }
   const Stopwatch since_start;
-  result.partial = rung.reduce(job.spec, job.array.data, scratch.get());
+  result.partial = rung.reduce(job.spec, data, scratch.get());
   result.timing.kernel_us = since_start.micros();
   return result;
 }
@@ -205,17 +235,16 @@ class CpuEngine final : public Engine {
 
   void Reduce(Job job, Done done) override {
     const Stopwatch since_call;
-    if (job.array.space != MemorySpace::kHost) {
+    if (job.array.space == MemorySpace::kDevice) {
       return std::move(done)(absl::FailedPreconditionError(
           "the array is in the memory of a CUDA device, the CPU engine reduces host memory only"));
     }
-    if (const absl::StatusCode why = WhyStop(job); why != absl::StatusCode::kOk) {
-      return std::move(done)(StatusOf(why));
-    }
+    if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
     const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
     if (default_pipeline && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
-      const Partial partial = ReduceHere(job);
-      return std::move(done)(ResultOf(partial, since_call.micros()));
+      const absl::StatusOr<Partial> partial = ReduceHere(job);
+      if (!partial.ok()) return std::move(done)(partial.status());
+      return std::move(done)(ResultOf(*partial, since_call.micros()));
     }
     lanes_.Submit([this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
       if (!lane.ok()) return std::move(done)(lane.status());

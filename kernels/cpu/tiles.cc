@@ -53,11 +53,11 @@ TilePlan::TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_polic
   }
 }
 
-void TilePlan::Fold(const void* data, std::int64_t first, std::int64_t count, Partial* into) const {
+void TilePlan::Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into) const {
   const std::int64_t tile_elements = kTileBytes / element_bytes_;
-  const auto* const begin = static_cast<const std::byte*>(data) + first * element_bytes_;
+  const auto* const begin = static_cast<const std::byte*>(elements);
   for (std::int64_t done = 0; done < count; done += tile_elements) {
-    FoldOne({begin + done * element_bytes_, std::min(tile_elements, count - done), first + done}, into);
+    FoldOne({begin + done * element_bytes_, std::min(tile_elements, count - done), first_index + done}, into);
   }
   if (drop_nans_ != nullptr) into->extrema.nan_index = kNoIndex;
 }

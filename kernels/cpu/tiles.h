@@ -63,9 +63,9 @@ class TilePlan {
   // AccumulatorsFor() sees to.
   TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_policy);
 
-  // Folds elements [first, first + count) of the array that starts at `data` into `into`, which is the identity or has
-  // the elements just before them.
-  void Fold(const void* data, std::int64_t first, std::int64_t count, Partial* into) const;
+  // Folds `count` elements, the first of which is element first_index of the whole array, into `into`, which is the
+  // identity or has the elements just before them.
+  void Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into) const;
 
  private:
   // Copies the elements of a tile that aren't NaN to `kept`, returns how many.

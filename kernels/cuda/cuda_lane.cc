@@ -5,8 +5,11 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "kernels/read_file.h"
 #include "kernels/stopwatch.h"
+#include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
 namespace {
@@ -54,12 +57,12 @@ absl::Status DeviceError(cudaError_t error, const char* what) {
       absl::StrFormat("the CUDA device failed: %s (%s): %s", cudaGetErrorString(error), cudaGetErrorName(error), what));
 }
 
-CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties)
-    : device_(device), chunk_bytes_(chunk_bytes), multiprocessors_(properties.multiProcessorCount) {}
+CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers)
+    : device_(device), chunk_bytes_(chunk_bytes), multiprocessors_(properties.multiProcessorCount), copiers_(copiers) {}
 
 absl::StatusOr<std::unique_ptr<CudaLane>> CudaLane::Make(int device, std::int64_t chunk_bytes,
-                                                         const cudaDeviceProp& properties) {
-  auto lane = std::unique_ptr<CudaLane>(new CudaLane(device, chunk_bytes, properties));
+                                                         const cudaDeviceProp& properties, tbb::task_arena& copiers) {
+  auto lane = std::unique_ptr<CudaLane>(new CudaLane(device, chunk_bytes, properties, copiers));
   if (const absl::Status status = lane->Allocate(); !status.ok()) return status;
   return lane;
 }
@@ -115,10 +118,14 @@ absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, Engin
 
 absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result) {
   const std::int64_t element_bytes = RowOf(job.spec.dtype).bytes;
-  const auto* const data = static_cast<const std::byte*>(job.array.data);
   // Device memory is reduced where it is, unless its elements straddle their natural alignment.
-  const bool in_place = job.array.space == MemorySpace::kDevice &&
-                        reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(element_bytes) == 0;
+  const bool in_place =
+      job.array.space == MemorySpace::kDevice &&
+      reinterpret_cast<std::uintptr_t>(job.array.data) % static_cast<std::uintptr_t>(element_bytes) == 0;
+  if (job.array.ready != nullptr) {
+    const auto ready = static_cast<cudaEvent_t>(job.array.ready);
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(in_place ? kernel_stream_ : copy_stream_, ready));
+  }
   const std::int64_t chunk = in_place ? kMaxLaunchElements : chunk_bytes_ / element_bytes;
   for (std::int64_t first = 0; first < job.spec.count; first += chunk) {
     if (const absl::Status status = WhyStop(job); !status.ok()) return status;
@@ -126,11 +133,13 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
     oldest_ = (oldest_ + 1) % kSlots;
     if (const absl::Status status = Collect(slot, result); !status.ok()) return status;
     const std::int64_t count = std::min(chunk, job.spec.count - first);
-    const std::byte* chunk_data = data + first * element_bytes;
-    if (!in_place) {
-      const absl::Status status = CopyIn(chunk_data, job.array.space, count * element_bytes, slot, &result->timing);
+    const void* chunk_data = slot.device;
+    if (in_place) {
+      chunk_data = static_cast<const std::byte*>(job.array.data) + first * element_bytes;
+    } else {
+      const absl::Status status =
+          CopyIn(job.array, first * element_bytes, count * element_bytes, slot, &result->timing);
       if (!status.ok()) return status;
-      chunk_data = slot.device;
     }
     const Launch launch = LaunchOf(job.spec, chunk_data, count, first, slot);
     if (const absl::Status status = StartKernel(pipeline, launch, slot); !status.ok()) return status;
@@ -138,19 +147,47 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::CopyIn(const std::byte* from, MemorySpace space, std::int64_t bytes, Slot& slot,
+// To pinned memory, by several threads: one alone is slower than the transfer to the device.
+absl::Status CudaLane::Gather(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* pinned) {
+  constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
+  const auto gather = [&](std::int64_t first, std::int64_t piece) {
+    if (array.space == MemorySpace::kFile) {
+      return ReadFile(array.file, array.offset + begin + first, piece, pinned + first);
+    }
+    std::memcpy(pinned + first, static_cast<const std::byte*>(array.data) + begin + first,
+                static_cast<std::size_t>(piece));
+    return absl::OkStatus();
+  };
+  if (bytes <= 2 * kPieceBytes) return gather(0, bytes);
+  absl::Mutex mutex;
+  absl::Status first_error;
+  copiers_.execute([&] {
+    tbb::parallel_for(std::int64_t{0}, (bytes + kPieceBytes - 1) / kPieceBytes, [&](std::int64_t i) {
+      const absl::Status status = gather(i * kPieceBytes, std::min(kPieceBytes, bytes - i * kPieceBytes));
+      if (status.ok()) return;
+      const absl::MutexLock lock(&mutex);
+      first_error.Update(status);
+    });
+  });
+  return first_error;
+}
+
+absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot,
                               Timing* timing) {
-  if (space == MemorySpace::kHost) {
+  const void* from = slot.pinned;
+  if (array.space == MemorySpace::kHost || array.space == MemorySpace::kFile) {
     const Stopwatch stopwatch;
-    std::memcpy(slot.pinned, from, static_cast<std::size_t>(bytes));
+    const absl::Status status = Gather(array, begin, bytes, slot.pinned);
+    if (!status.ok()) return status;
     timing->host_copy_us = timing->host_copy_us.value_or(0) + stopwatch.micros();
-    from = slot.pinned;
+  } else {
+    from = static_cast<const std::byte*>(array.data) + begin;
   }
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, copy_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.device, from, bytes, cudaMemcpyDefault, copy_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, copy_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(kernel_stream_, slot.copy_end));
-  slot.copied = space == MemorySpace::kHost;
+  slot.copied = array.space != MemorySpace::kDevice;
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/cuda/pipeline.h"
 #include "kernels/engine.h"
 #include "kernels/pipelines.h"
+#include "oneapi/tbb/task_arena.h"
 
 namespace reduced {
 
@@ -28,9 +29,10 @@ absl::Status DeviceError(cudaError_t error, const char* what);
 // Used by one thread at a time.
 class CudaLane {
  public:
-  // chunk_bytes: of each chunk that host memory is copied in, a multiple of 8.
+  // chunk_bytes: of each chunk that host memory is copied in, a multiple of 8. copiers: threads that copy them to
+  // pinned memory; outlives the lane.
   static absl::StatusOr<std::unique_ptr<CudaLane>> Make(int device, std::int64_t chunk_bytes,
-                                                        const cudaDeviceProp& properties);
+                                                        const cudaDeviceProp& properties, tbb::task_arena& copiers);
   ~CudaLane();
   CudaLane(const CudaLane&) = delete;
   CudaLane& operator=(const CudaLane&) = delete;
@@ -57,12 +59,13 @@ class CudaLane {
   // The host's copy into one slot, the transfer of another and the kernel on a third overlap.
   static constexpr int kSlots = 3;
 
-  CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties);
+  CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers);
 
   absl::Status Allocate();
   absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result);
   absl::Status MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats, Measurement* measurement);
-  absl::Status CopyIn(const std::byte* from, MemorySpace space, std::int64_t bytes, Slot& slot, Timing* timing);
+  absl::Status Gather(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* pinned);
+  absl::Status CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot, Timing* timing);
   Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
                   const Slot& slot) const;
   absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, Slot& slot);
@@ -71,6 +74,7 @@ class CudaLane {
   const int device_;
   const std::int64_t chunk_bytes_;
   const int multiprocessors_;
+  tbb::task_arena& copiers_;
   cudaStream_t copy_stream_ = nullptr;
   cudaStream_t kernel_stream_ = nullptr;
   void* scratch_ = nullptr;

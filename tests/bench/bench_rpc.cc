@@ -74,7 +74,8 @@ int main(int argc, char** argv) {
 
   const auto engines = reduced::Engines::Start({.cuda = false});
   if (!engines.ok()) Fail(std::string(engines.status().message()));
-  reduced::ReductionService reduction(**engines, {});
+  reduced::Backend backend(**engines);
+  reduced::ReductionService reduction(backend);
   EmptyService empty;
   const std::string path = std::filesystem::temp_directory_path() / ("bench_rpc." + std::to_string(getpid()));
   grpc::ServerBuilder builder;

@@ -178,7 +178,8 @@ int main() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   const auto engines = reduced::Engines::Start({});
   if (!engines.ok()) Fail(std::string(engines.status().message()));
-  reduced::ReductionService reduction(**engines, {});
+  reduced::Backend backend(**engines);
+  reduced::ReductionService reduction(backend);
   BareService bare;
   const std::string address =
       "unix:" + (std::filesystem::temp_directory_path() / ("bench_stream." + std::to_string(getpid()))).string();

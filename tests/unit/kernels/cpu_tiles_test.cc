@@ -51,7 +51,8 @@ ReduceSpec SpecOf(DType dtype, std::int64_t count, std::vector<Op> ops, NanPolic
 
 Partial FoldByTiles(const ReduceSpec& spec, const void* data, std::int64_t first, std::int64_t count) {
   Partial partial;
-  TilePlan(spec.dtype, AccumulatorsFor(spec), spec.nan_policy).Fold(data, first, count, &partial);
+  const auto* const elements = static_cast<const std::byte*>(data) + first * RowOf(spec.dtype).bytes;
+  TilePlan(spec.dtype, AccumulatorsFor(spec), spec.nan_policy).Fold(elements, first, count, &partial);
   partial.count = count;
   return partial;
 }
