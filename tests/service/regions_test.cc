@@ -319,6 +319,7 @@ TEST_F(RegionsTest, PacketsThatBreakTheProtocolAreAnswered) {
       {R"({"unknown": {}})", {}, "not a RegionRequest"},
       {std::string(5000, ' '), {}, "at most 4096 bytes"},
   };
+  EXPECT_EQ(sharer.Release("x").code(), grpc::NOT_FOUND);  // by now it is connected
   const int files = OpenFiles();
   for (const Case& each : cases) {
     SCOPED_TRACE(each.why);
