@@ -37,7 +37,11 @@ TilePlan::TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_polic
   const auto add_one = [&](Accumulator a) { add(folds.of[static_cast<int>(a)], SetOf(a)); };
   constexpr AccumulatorSet kCountsAndExtrema = SetOf(Accumulator::kCounts) | SetOf(Accumulator::kExtrema);
   constexpr AccumulatorSet kSumAndMoments = SetOf(Accumulator::kSum) | SetOf(Accumulator::kMoments);
-  if (nan_policy == NanPolicy::kPropagate) add(folds.all_four, kCountsAndExtrema | kSumAndMoments);
+  if (nan_policy == NanPolicy::kPropagate) {
+    constexpr AccumulatorSet kFour = kCountsAndExtrema | kSumAndMoments;
+    add(folds.all_five, kFour | SetOf(Accumulator::kSumSquares));
+    add(folds.all_four, kFour);
+  }
   add(folds.counts_and_extrema, kCountsAndExtrema);
   add_one(Accumulator::kCounts);
   add_one(Accumulator::kExtrema);

@@ -45,7 +45,8 @@ struct TileFolds {
   // What several of them do, for less, to the same bits; may be null.
   FoldTile counts_and_extrema = nullptr;
   FoldTile sum_and_moments = nullptr;
-  FoldTile all_four = nullptr;
+  FoldTile all_four = nullptr;  // both of the above
+  FoldTile all_five = nullptr;  // and kSumSquares
 };
 
 // The best of those that were built and this machine can run.

@@ -15,30 +15,41 @@ HWY_BEFORE_NAMESPACE();
 namespace reduced {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET == HWY_SCALAR
 
-// Of 256 bits even where there are 512: no slower, as widening is what takes the time, no lower a clock on older Intel
-// processors, and the same order of addition, so the same bits, with AVX2 and with AVX-512.
+template <class T, class... As>
+void FoldSums(const Tile& tile, Partial* into) {
+  (Fold<As, T>(tile, into), ...);
+}
+
+template <class T, class... As>
+void FoldCountsExtremaAndSums(const Tile& tile, Partial* into) {
+  FoldCountsAndExtrema<T>(tile, into);
+  FoldSums<T, As...>(tile, into);
+}
+
+#else
+
+// Sums are kept in vectors of four doubles. AVX-512 adds to two of them by one instruction: see Pair<SumsAcc>.
 using DF64 = hn::CappedTag<double, 4>;
 using DI64 = hn::RebindToSigned<DF64>;
 using DU64 = hn::RebindToUnsigned<DF64>;
 using VF64 = hn::Vec<DF64>;
 constexpr std::int64_t kDoubles = hn::MaxLanes(DF64());
 
-// The kDoubles elements at p as f64.
-template <class T>
-HWY_INLINE VF64 LoadDoubles(const std::byte* p) {
-  const DF64 d;
-  const hn::Rebind<float, DF64> df;
+// As many elements at p as D has lanes, as f64.
+template <class T, class D>
+HWY_INLINE hn::Vec<D> LoadDoubles(D d, const std::byte* p) {
+  const hn::Rebind<float, D> df;
   if constexpr (std::is_same_v<T, double>) {
     return hn::LoadU(d, reinterpret_cast<const double*>(p));
   } else if constexpr (std::is_same_v<T, float>) {
     return hn::PromoteTo(d, hn::LoadU(df, reinterpret_cast<const float*>(p)));
   } else if constexpr (std::is_same_v<T, BFloat16>) {
-    const hn::Rebind<hwy::bfloat16_t, DF64> db;
+    const hn::Rebind<hwy::bfloat16_t, D> db;
     return hn::PromoteTo(d, hn::PromoteTo(df, hn::LoadU(db, reinterpret_cast<const hwy::bfloat16_t*>(p))));
   } else {
-    const hn::Rebind<hwy::float16_t, DF64> dh;
+    const hn::Rebind<hwy::float16_t, D> dh;
     const auto v = hn::PromoteTo(df, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p)));
 #if HWY_TARGET == HWY_SSE4
     // Has no instruction for it, and Highway 1.0.3 makes ordinary numbers from 2^16 up of infinities and NaNs.
@@ -52,183 +63,159 @@ HWY_INLINE VF64 LoadDoubles(const std::byte* p) {
 
 // sum + x. Where there are registers enough to keep a 1, by the multipliers, which are idle while the adders are busy
 // with widening too (AMD Zen 4: moments are 1.3 times as fast).
-HWY_INLINE VF64 AddTo(VF64 sum, VF64 x) {
+template <class D>
+HWY_INLINE hn::Vec<D> AddTo(D d, hn::Vec<D> sum, hn::Vec<D> x) {
 #if HWY_TARGET == HWY_AVX3
-  return hn::MulAdd(x, hn::Set(DF64(), 1.0), sum);
+  return hn::MulAdd(x, hn::Set(d, 1.0), sum);
 #else
+  (void)d;
   return hn::Add(sum, x);
 #endif
 }
 
-HWY_INLINE double Total(VF64 v) { return ReduceLanes(DF64(), v, Plus()); }
+// ---- kSum, kAbsSum, kSumSquares and kMoments: any of them in one loop, as most of what one costs is widening the
+// elements
 
-// ---- kSum, kAbsSum, kSumSquares
+template <class... As>
+inline constexpr AccumulatorSet kSetOf = (SetOf(As::kAccumulator) | ...);
+constexpr bool Has(AccumulatorSet set, Accumulator a) { return (set & SetOf(a)) != 0; }
 
-template <class T, Accumulator kAccumulator>
-struct SumAcc {
+// The sums that kSet takes, by lane; the others stay 0. Deviations are from the tile's first element: see
+// accumulator.h.
+template <class T, AccumulatorSet kSet, class D = DF64>
+struct SumsAcc {
   using Element = T;
-  static constexpr std::int64_t kElements = kDoubles;
-  VF64 sum;
+  using V = hn::Vec<D>;
+  static constexpr std::int64_t kElements = hn::MaxLanes(D());
+  T first;
+  V pivot;
+  V sum;
+  V magnitudes;
+  V squares;
+  V deviations;
+  V squared_deviations;
 
-  HWY_INLINE SumAcc() : sum(hn::Zero(DF64())) {}
+  HWY_INLINE explicit SumsAcc(T first_of_tile)
+      : first(first_of_tile),
+        pivot(hn::Set(D(), ToDouble(first))),
+        sum(hn::Zero(D())),
+        magnitudes(sum),
+        squares(sum),
+        deviations(sum),
+        squared_deviations(sum) {}
   HWY_INLINE void Add(const std::byte* p) {
-    const VF64 x = LoadDoubles<T>(p);
-    if constexpr (kAccumulator == Accumulator::kSum) {
-      sum = AddTo(sum, x);
-    } else if constexpr (kAccumulator == Accumulator::kAbsSum) {
-      sum = AddTo(sum, hn::Abs(x));
-    } else {
-      static_assert(kAccumulator == Accumulator::kSumSquares);
-      sum = hn::MulAdd(x, x, sum);
+    const D d;
+    const V x = LoadDoubles<T>(d, p);
+    if constexpr (Has(kSet, Accumulator::kSum)) sum = AddTo(d, sum, x);
+    if constexpr (Has(kSet, Accumulator::kAbsSum)) magnitudes = AddTo(d, magnitudes, hn::Abs(x));
+    if constexpr (Has(kSet, Accumulator::kSumSquares)) squares = hn::MulAdd(x, x, squares);
+    if constexpr (Has(kSet, Accumulator::kMoments)) {
+      const V deviation = hn::Sub(x, pivot);
+      deviations = AddTo(d, deviations, deviation);
+      squared_deviations = hn::MulAdd(deviation, deviation, squared_deviations);
     }
   }
-  HWY_INLINE void Merge(const SumAcc& other) { sum = hn::Add(sum, other.sum); }
-};
-
-template <class T, class A>
-HWY_INLINE std::int64_t FoldSum(const Tile& tile, typename A::Local* local) {
-  SumAcc<T, A::kAccumulator> acc;
-  const std::int64_t done = FoldVectors(tile, acc);
-  local->sum = Total(acc.sum);
-  return done;
-}
-
-template <class T>
-struct Vectors<SumOf<T>> {
-  static std::int64_t Fold(const Tile& tile, typename SumOf<T>::Local* local) {
-    return FoldSum<T, SumOf<T>>(tile, local);
-  }
-};
-template <class T>
-struct Vectors<AbsSumOf<T>> {
-  static std::int64_t Fold(const Tile& tile, typename AbsSumOf<T>::Local* local) {
-    return FoldSum<T, AbsSumOf<T>>(tile, local);
-  }
-};
-template <class T>
-struct Vectors<SumSquaresOf<T>> {
-  static std::int64_t Fold(const Tile& tile, typename SumSquaresOf<T>::Local* local) {
-    return FoldSum<T, SumSquaresOf<T>>(tile, local);
-  }
-};
-
-// ---- kMoments: deviations from the tile's first element, see accumulator.h; and with them, if asked for, kSum: most
-// of what either costs is widening the elements
-
-template <class T, bool kWithSum>
-struct DeviationsAcc {
-  using Element = T;
-  static constexpr std::int64_t kElements = kDoubles;
-  VF64 pivot;
-  VF64 sum;
-  VF64 deviations;
-  VF64 squares;
-
-  HWY_INLINE explicit DeviationsAcc(T first)
-      : pivot(hn::Set(DF64(), ToDouble(first))),
-        sum(hn::Zero(DF64())),
-        deviations(hn::Zero(DF64())),
-        squares(hn::Zero(DF64())) {}
-  HWY_INLINE void Add(const std::byte* p) {
-    const VF64 x = LoadDoubles<T>(p);
-    const VF64 deviation = hn::Sub(x, pivot);
-    if constexpr (kWithSum) sum = AddTo(sum, x);
-    deviations = AddTo(deviations, deviation);
-    squares = hn::MulAdd(deviation, deviation, squares);
-  }
-  HWY_INLINE void Merge(const DeviationsAcc& other) {
+  HWY_INLINE void Merge(const SumsAcc& other) {
     sum = hn::Add(sum, other.sum);
-    deviations = hn::Add(deviations, other.deviations);
+    magnitudes = hn::Add(magnitudes, other.magnitudes);
     squares = hn::Add(squares, other.squares);
+    deviations = hn::Add(deviations, other.deviations);
+    squared_deviations = hn::Add(squared_deviations, other.squared_deviations);
   }
 };
 
-template <class T, bool kWithSum>
-HWY_INLINE std::int64_t FoldMoments(const Tile& tile, double* sum, typename MomentsOf<T>::Local* local) {
-  if (tile.count == 0) return 0;
-  local->pivot = ElementAt<T>(tile.data, 0);
-  DeviationsAcc<T, kWithSum> acc(local->pivot);
-  local->count = FoldVectors(tile, acc);
-  local->sum = Total(acc.deviations);
-  local->sum_squares = Total(acc.squares);
-  if constexpr (kWithSum) *sum = Total(acc.sum);
-  return local->count;
-}
+#if HWY_TARGET == HWY_AVX3
 
-template <class T>
-struct Vectors<MomentsOf<T>> {
-  static std::int64_t Fold(const Tile& tile, typename MomentsOf<T>::Local* local) {
-    return FoldMoments<T, false>(tile, nullptr, local);
+// Side by side in vectors of eight: half the instructions, and the same order of addition, so the same bits, as AVX2.
+using DWide = hn::CappedTag<double, 8>;
+
+template <class T, AccumulatorSet kSet>
+struct Pair<SumsAcc<T, kSet>> {
+  using Each = SumsAcc<T, kSet>;
+  SumsAcc<T, kSet, DWide> both;
+
+  HWY_INLINE explicit Pair(const Each& each) : both(each.first) {}
+  HWY_INLINE void Add(const std::byte* p) { both.Add(p); }
+  HWY_INLINE Each First() const { return Half<false>(); }
+  HWY_INLINE Each Second() const { return Half<true>(); }
+
+ private:
+  template <bool kUpper>
+  static HWY_INLINE VF64 HalfOf(hn::Vec<DWide> v) {
+    return kUpper ? hn::UpperHalf(DF64(), v) : hn::LowerHalf(DF64(), v);
+  }
+  template <bool kUpper>
+  HWY_INLINE Each Half() const {
+    Each half(both.first);
+    half.sum = HalfOf<kUpper>(both.sum);
+    half.magnitudes = HalfOf<kUpper>(both.magnitudes);
+    half.squares = HalfOf<kUpper>(both.squares);
+    half.deviations = HalfOf<kUpper>(both.deviations);
+    half.squared_deviations = HalfOf<kUpper>(both.squared_deviations);
+    return half;
   }
 };
 
-// Both into `into`, from the vectors' sums over all but the last elements, from `done` on.
-template <class T>
-HWY_INLINE void TakeSumAndMoments(const Tile& tile, std::int64_t done, typename SumOf<T>::Local sum,
-                                  typename MomentsOf<T>::Local moments, Partial* into) {
-  for (std::int64_t i = done; i < tile.count; ++i) {
-    const T x = ElementAt<T>(tile.data, i);
-    SumOf<T>::Add(sum, x, i);
-    MomentsOf<T>::Add(moments, x, i);
+#endif
+
+HWY_INLINE double Total(VF64 v) { return ReduceLanes(DF64(), v, Plus()); }
+
+// Of accumulator A, what `acc` has of the first `done` elements of a tile.
+template <class A, class T, AccumulatorSet kSet>
+HWY_INLINE typename A::Local LocalOf(std::int64_t done, const SumsAcc<T, kSet>& acc) {
+  if constexpr (A::kAccumulator == Accumulator::kSum) {
+    return {Total(acc.sum)};
+  } else if constexpr (A::kAccumulator == Accumulator::kAbsSum) {
+    return {Total(acc.magnitudes)};
+  } else if constexpr (A::kAccumulator == Accumulator::kSumSquares) {
+    return {Total(acc.squares)};
+  } else {
+    static_assert(A::kAccumulator == Accumulator::kMoments);
+    return {acc.first, done, Total(acc.deviations), Total(acc.squared_deviations)};
   }
-  Partial partial;
-  SumOf<T>::Store(SumOf<T>::Settle(sum), &partial);
-  MomentsOf<T>::Store(MomentsOf<T>::Settle(moments), &partial);
-  CombineOne<Accumulator::kSum>(partial, into);
-  CombineOne<Accumulator::kMoments>(partial, into);
 }
 
-template <class T>
-void FoldSumAndMoments(const Tile& tile, Partial* into) {
-  typename SumOf<T>::Local sum;
-  typename MomentsOf<T>::Local moments;
-  const std::int64_t done = FoldMoments<T, true>(tile, &sum.sum, &moments);
-  TakeSumAndMoments<T>(tile, done, sum, moments, into);
+// Takes all of As into `into`: `acc` has the first `done` elements of the tile.
+template <class T, class... As>
+HWY_INLINE void TakeSums(const Tile& tile, std::int64_t done, const SumsAcc<T, kSetOf<As...>>& acc, Partial* into) {
+  (Take<As>(StateOf<As, T>(tile, done, LocalOf<As>(done, acc)), into), ...);
 }
 
-// kCounts, kExtrema, kSum and kMoments, which are what a summary of some data takes, in one loop that keeps the memory
-// busy from end to end. The four turns of FoldVectors are written out: additions are done in the same order.
-template <class T>
-void FoldAllFour(const Tile& tile, Partial* into) {
+template <class T, class... As>
+void FoldSums(const Tile& tile, Partial* into) {
+  if (tile.count == 0) return;
+  SumsAcc<T, kSetOf<As...>> acc(ElementAt<T>(tile.data, 0));
+  const std::int64_t done = FoldVectors(tile, acc);
+  TakeSums<T, As...>(tile, done, acc, into);
+}
+
+// What a summary of some data takes, in one loop: the elements are loaded and widened once, and the memory is kept busy
+// from end to end.
+template <class T, class... As>
+void FoldCountsExtremaAndSums(const Tile& tile, Partial* into) {
   using RangeOfVector = RangeAcc<T, false, true>;
-  constexpr std::int64_t kRange = RangeOfVector::kElements;
-  constexpr std::int64_t kStep = std::max(kRange, 4 * kDoubles);
+  using Sums = SumsAcc<T, kSetOf<As...>>;
+  using Turns = FourTurns<Sums>;
+  constexpr std::int64_t kStep = std::max(RangeOfVector::kElements, Turns::kElements);
   constexpr std::int64_t kElementBytes = sizeof(T);
   if (tile.count < kStep) {
     FoldCountsAndExtrema<T>(tile, into);
-    return FoldSumAndMoments<T>(tile, into);
+    return FoldSums<T, As...>(tile, into);
   }
-  const T pivot = ElementAt<T>(tile.data, 0);
   RangeOfVector range;
-  DeviationsAcc<T, true> a(pivot);
-  DeviationsAcc<T, true> b = a;
-  DeviationsAcc<T, true> c = a;
-  DeviationsAcc<T, true> d = a;
+  Sums acc(ElementAt<T>(tile.data, 0));
+  Turns turns(acc);
   std::int64_t i = 0;
   for (; i + kStep <= tile.count; i += kStep) {
     const std::byte* const p = tile.data + i * kElementBytes;
     FetchAhead(p, kStep * kElementBytes);
-    for (std::int64_t k = 0; k < kStep; k += kRange) range.Add(p + k * kElementBytes);
-    for (std::int64_t k = 0; k < kStep; k += 4 * kDoubles) {
-      a.Add(p + k * kElementBytes);
-      b.Add(p + (k + kDoubles) * kElementBytes);
-      c.Add(p + (k + 2 * kDoubles) * kElementBytes);
-      d.Add(p + (k + 3 * kDoubles) * kElementBytes);
-    }
+    for (std::int64_t k = 0; k < kStep; k += RangeOfVector::kElements) range.Add(p + k * kElementBytes);
+    for (std::int64_t k = 0; k < kStep; k += Turns::kElements) turns.Add(p + k * kElementBytes);
   }
   TakeRange<T, true>(tile, RangeOf(tile, i, range), into);
-  for (; i + 4 * kDoubles <= tile.count; i += 4 * kDoubles) {
-    const std::byte* const p = tile.data + i * kElementBytes;
-    a.Add(p);
-    b.Add(p + kDoubles * kElementBytes);
-    c.Add(p + 2 * kDoubles * kElementBytes);
-    d.Add(p + 3 * kDoubles * kElementBytes);
-  }
-  for (; i + kDoubles <= tile.count; i += kDoubles) a.Add(tile.data + i * kElementBytes);
-  b.Merge(d);
-  a.Merge(c);
-  a.Merge(b);
-  TakeSumAndMoments<T>(tile, i, {Total(a.sum)}, {pivot, i, Total(a.deviations), Total(a.squares)}, into);
+  for (; i + Turns::kElements <= tile.count; i += Turns::kElements) turns.Add(tile.data + i * kElementBytes);
+  i = turns.Finish(tile, i, acc);
+  TakeSums<T, As...>(tile, i, acc, into);
 }
 
 // ---- kProduct: mantissas in [1, 2) are multiplied, exponents added
@@ -244,7 +231,7 @@ struct ProductAcc {
 
   HWY_INLINE ProductAcc() : mantissa(hn::Set(DF64(), 1.0)), exponent(hn::Zero(DI64())) {}
   HWY_INLINE void Add(const std::byte* p) {
-    VF64 x = LoadDoubles<T>(p);
+    VF64 x = LoadDoubles<T>(DF64(), p);
     if constexpr (std::is_same_v<T, double>) {  // subnormal: the others' are normal in f64
       const DF64 d;
       const auto tiny = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p-1022));
@@ -299,18 +286,17 @@ struct Vectors<ProductOf<T>> {
 template <class T>
 constexpr TileFolds FoldsOf() {
   TileFolds folds{};
-  folds.of[static_cast<int>(Accumulator::kSum)] = &Fold<SumOf<T>, T>;
-  folds.of[static_cast<int>(Accumulator::kAbsSum)] = &Fold<AbsSumOf<T>, T>;
-  folds.of[static_cast<int>(Accumulator::kSumSquares)] = &Fold<SumSquaresOf<T>, T>;
-  folds.of[static_cast<int>(Accumulator::kMoments)] = &Fold<MomentsOf<T>, T>;
+  folds.of[static_cast<int>(Accumulator::kSum)] = &FoldSums<T, SumOf<T>>;
+  folds.of[static_cast<int>(Accumulator::kAbsSum)] = &FoldSums<T, AbsSumOf<T>>;
+  folds.of[static_cast<int>(Accumulator::kSumSquares)] = &FoldSums<T, SumSquaresOf<T>>;
+  folds.of[static_cast<int>(Accumulator::kMoments)] = &FoldSums<T, MomentsOf<T>>;
   folds.of[static_cast<int>(Accumulator::kProduct)] = &Fold<ProductOf<T>, T>;
   folds.of[static_cast<int>(Accumulator::kExtrema)] = &FoldExtrema<T>;
   folds.of[static_cast<int>(Accumulator::kCounts)] = &Fold<CountsOf<T>, T>;
   folds.counts_and_extrema = &FoldCountsAndExtrema<T>;
-#if HWY_TARGET != HWY_SCALAR
-  folds.sum_and_moments = &FoldSumAndMoments<T>;
-  folds.all_four = &FoldAllFour<T>;
-#endif
+  folds.sum_and_moments = &FoldSums<T, SumOf<T>, MomentsOf<T>>;
+  folds.all_four = &FoldCountsExtremaAndSums<T, SumOf<T>, MomentsOf<T>>;
+  folds.all_five = &FoldCountsExtremaAndSums<T, SumOf<T>, MomentsOf<T>, SumSquaresOf<T>>;
   return folds;
 }
 

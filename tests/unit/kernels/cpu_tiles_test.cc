@@ -236,7 +236,7 @@ TEST(VectorTargets, AreBestFirst) {
   EXPECT_EQ(VectorTargetName(), hwy::TargetName(targets.front()));
 }
 
-// Both have vectors of four doubles for what is added in f64.
+// What is added in f64 is in vectors of four doubles, or two such side by side.
 TEST(VectorTargets, Avx2AndAvx512GiveTheSameBits) {
   const std::vector<std::int64_t> targets = VectorTargets();
   for (const std::int64_t target : {HWY_AVX2, HWY_AVX3}) {
