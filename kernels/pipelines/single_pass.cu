@@ -83,6 +83,7 @@ struct Shape {
 };
 
 // Measured on an H200: tests/bench/bench_cuda.
+using TinySums = Shape<256, 1, 2>;  // one block
 using SmallSums = Shape<512, 3, 4>;
 using LargeSums = Shape<1024, 1, 8>;
 using MomentsAlone = Shape<512, 2, 4>;
@@ -269,8 +270,10 @@ constexpr AccumulatorSet SetOfAll() {
 // A kernel of sums alone.
 template <class T, class A>
 cudaError_t LaunchSums(const Launch& launch) {
-  return BytesOf<T>(launch) > 256 * kMiB ? LaunchKernel<T, Mode::kFixed, LargeSums, A>(launch)
-                                         : LaunchKernel<T, Mode::kFixed, SmallSums, A>(launch);
+  const std::int64_t bytes = BytesOf<T>(launch);
+  if (bytes <= 8 << 10) return LaunchKernel<T, Mode::kFixed, TinySums, A>(launch);
+  if (bytes <= 256 * kMiB) return LaunchKernel<T, Mode::kFixed, SmallSums, A>(launch);
+  return LaunchKernel<T, Mode::kFixed, LargeSums, A>(launch);
 }
 
 // The kernels of one element type.
