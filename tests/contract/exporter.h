@@ -1,0 +1,37 @@
+// The process ipc_exporter, beside this one's program.
+#ifndef REDUCED_TESTS_CONTRACT_EXPORTER_H_
+#define REDUCED_TESTS_CONTRACT_EXPORTER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "kernels/engine.h"
+
+namespace reduced::test {
+
+class Exporter {
+ public:
+  // See ipc_exporter.cu. A test failure if it doesn't start.
+  Exporter(std::int64_t bytes, std::int64_t offset, int busy_ms);
+  ~Exporter() { Kill(); }
+  Exporter(const Exporter&) = delete;
+  Exporter& operator=(const Exporter&) = delete;
+
+  // Its memory, as Engine::Open takes it, with the event.
+  const SharedDeviceMemory& memory() const { return memory_; }
+
+  // SIGKILL, and waits until it is gone.
+  void Kill();
+
+ private:
+  void Start(std::int64_t bytes, std::int64_t offset, int busy_ms);
+
+  pid_t process_ = -1;
+  int input_ = -1;
+  SharedDeviceMemory memory_;
+};
+
+}  // namespace reduced::test
+
+#endif  // REDUCED_TESTS_CONTRACT_EXPORTER_H_
