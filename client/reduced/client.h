@@ -8,7 +8,7 @@
 // Names (ops, dtypes, engines, policies) are those of `reducectl ops` and of the proto enums in lower case, without
 // their prefix: OP_ARGMAX is "argmax". An unknown one is INVALID_ARGUMENT, quoting it and listing those allowed.
 //
-// Who reduces many small arrays one after the other opens a Session: half the latency.
+// Who reduces many small arrays one after the other opens a Session: a request takes less than a call.
 //
 // Errors: INVALID_ARGUMENT for what can be seen to be wrong before anything is sent; UNAVAILABLE if no server answers,
 // with the address that was tried; otherwise the server's status, see reduced.proto.
