@@ -7,22 +7,21 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/call.h"
 #include "client/convert.h"
+#include "client/session.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
 namespace reduced::client {
@@ -42,91 +41,15 @@ absl::Status CheckAddress(const std::string& address) {
       absl::StrCat("\"", address, "\" is not a server address; allowed: host:port, [ipv6]:port, unix:/path"));
 }
 
-absl::Status CheckTimeout(absl::Duration timeout) {
-  if (timeout > absl::ZeroDuration()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("timeout ", absl::FormatDuration(timeout), " is not allowed; it must be positive"));
-}
-
-// UNAVAILABLE in words that help: no connection (why, without what gRPC puts before it), or the server's own words.
-std::string WhyUnavailable(absl::string_view message, absl::string_view server) {
-  absl::string_view why;
-  if (absl::StrContains(message, "DNS resolution failed")) {
-    why = "its name can't be resolved";
-  } else if (absl::StrContains(message, "failed to connect to all addresses")) {
-    why = message.substr(message.rfind(": ") + 2);  // what comes last is the system's word
-  } else {
-    return absl::StrCat(server, ": ", message);
-  }
-  return absl::StrCat("no reduced server answers at ", server, " (", absl::AsciiStrToLower(why), ")");
-}
-
-}  // namespace
-
-// What one call needs until it is over. Held by its callback, and by Calls for Cancel().
-struct Call::State {
-  State(std::shared_ptr<v1::Reduction::Stub> to, const ClientOptions& options,
-        std::optional<absl::Duration> own_timeout)
-      : stub(std::move(to)), server(options.server), timeout(own_timeout.value_or(options.timeout)) {
-    if (timeout != absl::InfiniteDuration()) context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  }
-
-  absl::Status Outcome(const grpc::Status& status) const;
-
-  const std::shared_ptr<v1::Reduction::Stub> stub;
-  const std::string server;
-  const absl::Duration timeout;
-  grpc::ClientContext context;
-};
-
-absl::Status Call::State::Outcome(const grpc::Status& status) const {
-  if (status.ok()) return absl::OkStatus();
-  std::string message = status.error_message();
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) message = WhyUnavailable(message, server);
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    message = absl::StrCat("no answer from ", server, " within ", absl::FormatDuration(timeout));
-  }
-  if (absl::StrContains(message, "larger than max")) {  // gRPC's own: "... (bytes vs. limit)"
-    message = absl::StrCat("the request is larger than ", server, " takes: ", message);
-  }
-  const auto& metadata = context.GetServerTrailingMetadata();
-  if (const auto retry = metadata.find("grpc-retry-pushback-ms"); retry != metadata.end()) {
-    absl::StrAppend(&message, "; try again in ", absl::string_view(retry->second.data(), retry->second.size()), " ms");
-  }
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
-}
-
-namespace {
-
-struct ReduceState : Call::State {
-  using Call::State::State;
+struct ReduceState : RpcState {
+  using RpcState::RpcState;
   v1::ReduceRequest request;
   v1::ReduceResponse response;
   Client::Done done;
 };
 
-// Protobuf holds messages of less than 2 GiB; a MiB is left for everything but the elements.
-constexpr std::int64_t kMaxInlineBytes = std::numeric_limits<std::int32_t>::max() - (std::int64_t{1} << 20);
-// From here on a stream is faster than one message: tests/bench/bench_stream.
-constexpr std::int64_t kStreamFromBytes = std::int64_t{512} << 10;
 // Of one chunk. Larger ones are no faster; the message that it is in fits in 1 MiB.
 constexpr std::int64_t kChunkBytes = (std::int64_t{1} << 20) - 1024;
-
-constexpr absl::string_view kInline = "inline";
-constexpr absl::string_view kStream = "stream";
-
-// How an array of that size is sent: kInline or kStream.
-absl::StatusOr<absl::string_view> ChooseVia(const std::string& via, std::int64_t bytes) {
-  if (via == "auto") return bytes < kStreamFromBytes ? kInline : kStream;
-  if (via == kStream) return kStream;
-  if (via != kInline) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown via \"", via, "\"; allowed: ", absl::StrJoin(ViaNames(), ", ")));
-  }
-  if (bytes <= kMaxInlineBytes) return kInline;
-  return absl::InvalidArgumentError(absl::StrCat("the array has ", bytes, " bytes; an inline request can hold ",
-                                                 kMaxInlineBytes, ", a stream any number"));
-}
 
 // What is asked of an array of `bytes`, and how it is sent.
 struct Question {
@@ -146,12 +69,6 @@ absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::stri
   if (!via.ok()) return via.status();
   question.via = *via;
   return question;
-}
-
-Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via) {
-  Reply reply = FromProto(response);
-  reply.via = std::string(via);
-  return reply;
 }
 
 constexpr char kStreamMethod[] = "/reduced.v1.Reduction/ReduceStream";
@@ -190,7 +107,7 @@ class StreamMessages {
   std::int64_t left_ = 0;       // bytes from there on
 };
 
-absl::StatusOr<Reply> StreamReply(const Call::State& state, const absl::Status& status, grpc::ByteBuffer* answer) {
+absl::StatusOr<Reply> StreamReply(const RpcState& state, const absl::Status& status, grpc::ByteBuffer* answer) {
   if (!status.ok()) return status;
   v1::ReduceResponse response;
   if (answer->Valid() && grpc::SerializationTraits<v1::ReduceResponse>::Deserialize(answer, &response).ok()) {
@@ -200,9 +117,9 @@ absl::StatusOr<Reply> StreamReply(const Call::State& state, const absl::Status& 
 }
 
 // A ReduceStream without waiting. Holds itself until it is over.
-class StreamState final : public Call::State, public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class StreamState final : public RpcState, public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  using Call::State::State;
+  using RpcState::RpcState;
 
   void Start(std::shared_ptr<StreamState> self, const std::shared_ptr<grpc::Channel>& channel, StreamMessages messages,
              Client::Done done) {
@@ -243,7 +160,7 @@ class StreamState final : public Call::State, public grpc::ClientBidiReactor<grp
 };
 
 // The same on this thread alone: when it returns, gRPC has nothing more to do for it.
-absl::StatusOr<Reply> StreamAndWait(Call::State& state, const std::shared_ptr<grpc::Channel>& channel,
+absl::StatusOr<Reply> StreamAndWait(RpcState& state, const std::shared_ptr<grpc::Channel>& channel,
                                     StreamMessages messages) {
   grpc::CompletionQueue queue;
   const auto step = [&queue] {
@@ -298,15 +215,6 @@ void KeepCallbackThreads() {
 }
 
 }  // namespace
-
-void Call::Cancel() {
-  if (state_ != nullptr) state_->context.TryCancel();
-}
-
-struct Client::Channel {
-  std::shared_ptr<grpc::Channel> channel;
-  std::shared_ptr<v1::Reduction::Stub> stub;
-};
 
 Client::Client(ClientOptions options) : options_(std::move(options)), channel_(std::make_unique<Channel>()) {
   grpc::ChannelArguments arguments;
@@ -367,7 +275,7 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
                                      const ReduceOptions& options) {
   absl::StatusOr<Question> question = Ask(array, ops, options, options_);
   if (!question.ok()) return question.status();
-  Call::State state(channel_->stub, options_, options.timeout);
+  RpcState state(channel_->stub, options_, options.timeout);
   if (question->via == kStream) {
     return StreamAndWait(state, channel_->channel, {question->request, array.data, question->bytes});
   }
@@ -378,9 +286,21 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
   return ReplyOf(response, kInline);
 }
 
+absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOptions& options) {
+  const absl::Duration timeout = options.timeout.value_or(options_.timeout);
+  const absl::StatusOr<ServerInfo> info = GetServerInfo(timeout);
+  if (!info.ok()) return info.status();
+  if (info->max_session_requests == 0) {
+    return absl::UnimplementedError(
+        absl::StrCat(options_.server, " has no sessions: it is of version ", info->version));
+  }
+  return std::unique_ptr<Session>(new Session(
+      SessionState::Open(channel_->stub, options_.server, timeout, options.close_timeout, info->max_message_bytes)));
+}
+
 absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
                                            absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {
-  Call::State state(channel_->stub, options_, options.timeout);
+  RpcState state(channel_->stub, options_, options.timeout);
   v1::LadderRequest request;
   absl::Status status = CheckTimeout(state.timeout);
   status.Update(ToProto(options, &request));
@@ -398,7 +318,7 @@ absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
 }
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> timeout) {
-  Call::State state(channel_->stub, options_, timeout);
+  RpcState state(channel_->stub, options_, timeout);
   v1::GetServerInfoResponse response;
   absl::Status status = CheckTimeout(state.timeout);
   if (status.ok()) status = state.Outcome(state.stub->GetServerInfo(&state.context, {}, &response));

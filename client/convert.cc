@@ -173,6 +173,9 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .max_ops = from.limits().max_ops(),
                 .max_ladder_bytes = from.limits().max_ladder_bytes(),
                 .max_streams = from.limits().max_streams(),
+                .max_sessions = from.limits().max_sessions(),
+                .max_session_requests = from.limits().max_session_requests(),
+                .usage = {.streams = from.usage().streams(), .sessions = from.usage().sessions()},
                 .no_cuda_reason = from.no_cuda_reason()};
   for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
   for (const v1::OpInfo& op : from.ops()) {

@@ -24,7 +24,7 @@ struct Backend {
   const absl::Time started = absl::Now();
   Gate gate;                      // every call that works is inside
   std::atomic<int> streams = 0;   // that take up buffers; not more than limits.max_streams
-  std::atomic<int> sessions = 0;  // open
+  std::atomic<int> sessions = 0;  // open; not more than limits.max_sessions
   Regions regions;
 };
 

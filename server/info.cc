@@ -58,6 +58,8 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_limits()->set_max_ops(limits.max_ops);
   info->mutable_limits()->set_max_ladder_bytes(limits.max_ladder_bytes);
   info->mutable_limits()->set_max_streams(limits.max_streams);
+  info->mutable_limits()->set_max_session_requests(limits.max_session_requests);
+  info->mutable_limits()->set_max_sessions(limits.max_sessions);
   info->mutable_usage()->set_streams(backend.streams.load());
   info->mutable_usage()->set_sessions(backend.sessions.load());
   info->mutable_usage()->set_regions(backend.regions.count());

@@ -89,6 +89,10 @@ ABSL_FLAG(std::int32_t, max_region_connections, Defaults().regions.max_connectio
 ABSL_FLAG(std::int32_t, max_regions, Defaults().regions.max_regions, "regions that one connection shares at once");
 ABSL_FLAG(bool, allow_disk_files, Defaults().regions.allow_disk_files,
           "take descriptors of files on disk as regions, too, though reading them may take any time");
+ABSL_FLAG(std::int32_t, max_sessions, Defaults().limits.max_sessions,
+          "sessions open at once; further ones are refused");
+ABSL_FLAG(std::int32_t, max_session_requests, Defaults().limits.max_session_requests,
+          "requests of one session under way at once; the session is read no further until one is answered");
 ABSL_FLAG(ByteSize, memory_quota_bytes, ByteSize{Defaults().memory_quota_bytes},
           "memory of the transport's buffers over all connections, in bytes; at least twice max_message_bytes");
 ABSL_FLAG(std::int32_t, max_concurrent_streams, Defaults().max_concurrent_streams, "calls at once on one connection");
@@ -128,6 +132,8 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"max_ops", options.limits.max_ops, 1, 4096},
       {"max_ladder_bytes", options.limits.max_ladder_bytes, 8, kAny},
       {"max_streams", options.limits.max_streams, 1, 1 << 20},
+      {"max_sessions", options.limits.max_sessions, 1, 1 << 20},
+      {"max_session_requests", options.limits.max_session_requests, 1, 1 << 16},
       {"memory_quota_bytes", options.memory_quota_bytes, 2 * options.limits.max_message_bytes, kAny},
       {"max_concurrent_streams", options.max_concurrent_streams, 1, std::numeric_limits<std::int32_t>::max()},
       {"cpu_threads", options.engines.cpu_threads, 0, 4096},
@@ -164,6 +170,8 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.limits.max_ops = absl::GetFlag(FLAGS_max_ops);
   options.limits.max_ladder_bytes = absl::GetFlag(FLAGS_max_ladder_bytes).bytes;
   options.limits.max_streams = absl::GetFlag(FLAGS_max_streams);
+  options.limits.max_sessions = absl::GetFlag(FLAGS_max_sessions);
+  options.limits.max_session_requests = absl::GetFlag(FLAGS_max_session_requests);
   options.memory_quota_bytes = absl::GetFlag(FLAGS_memory_quota_bytes).bytes;
   options.max_concurrent_streams = absl::GetFlag(FLAGS_max_concurrent_streams);
   options.engines.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);

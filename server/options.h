@@ -22,6 +22,8 @@ struct RequestLimits {
   int max_ops = 32;
   std::int64_t max_ladder_bytes = std::int64_t{4} << 30;  // of the array that one ladder makes
   int max_streams = 64;                                   // ReduceStreams at once, each with up to 8 MiB of buffers
+  int max_sessions = 256;                                 // open at once
+  int max_session_requests = 64;  // of one session, under way at once: each holds its request message
 };
 
 struct ServerOptions {

@@ -83,6 +83,11 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* ReductionService::ReduceStream(grpc::
   return RunStream(backend_, context, response);
 }
 
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReductionService::Session(
+    grpc::CallbackServerContext* context) {
+  return RunSession(backend_, context);
+}
+
 grpc::ServerWriteReactor<v1::LadderReply>* ReductionService::Ladder(grpc::CallbackServerContext* context,
                                                                     const v1::LadderRequest* request) {
   return ladders_.Run(context, *request);

@@ -1,5 +1,5 @@
 // The service reduced.v1.Reduction, on gRPC's callback API. The flow of a Reduce is written down in service.cc, that of
-// a ReduceStream in stream.cc, that of a Ladder in ladder.cc.
+// a ReduceStream in stream.cc, that of a Session in session.cc, that of a Ladder in ladder.cc.
 #ifndef REDUCED_SERVER_SERVICE_H_
 #define REDUCED_SERVER_SERVICE_H_
 
@@ -10,13 +10,15 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/backend.h"
 #include "server/ladder.h"
+#include "server/session.h"
 #include "server/stream.h"
 
 namespace reduced {
 
-// The messages of ReduceStream are handled raw, so that chunks are copied once.
-using ReductionMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::Reduction::WithCallbackMethod_Reduce<
-    v1::Reduction::WithCallbackMethod_Ladder<v1::Reduction::WithCallbackMethod_GetServerInfo<v1::Reduction::Service>>>>;
+// The messages of ReduceStream are handled raw, so that chunks are copied once; those of Session: see session.h.
+using ReductionMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::Reduction::WithRawCallbackMethod_Session<
+    v1::Reduction::WithCallbackMethod_Reduce<v1::Reduction::WithCallbackMethod_Ladder<
+        v1::Reduction::WithCallbackMethod_GetServerInfo<v1::Reduction::Service>>>>>;
 
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class ReductionService final : public ReductionMethods {
@@ -28,6 +30,7 @@ class ReductionService final : public ReductionMethods {
                                    v1::ReduceResponse* response) override;
   grpc::ServerReadReactor<grpc::ByteBuffer>* ReduceStream(grpc::CallbackServerContext* context,
                                                           grpc::ByteBuffer* response) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<v1::LadderReply>* Ladder(grpc::CallbackServerContext* context,
                                                     const v1::LadderRequest* request) override;
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest* request,

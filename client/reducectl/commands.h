@@ -38,10 +38,14 @@ struct CommonOptions {
   bool json = false;
 };
 
+// What --via says besides ViaNames(): one session for all inputs.
+inline constexpr char kSessionName[] = "session";
+
 struct ReduceArguments {
   std::vector<std::string> sources;
   std::vector<std::string> ops = {"sum", "min", "max", "mean"};
   ReduceOptions options;
+  std::string via = ReduceOptions().via;  // or kSessionName
   InputOptions input;
 };
 

@@ -57,7 +57,10 @@ void PrintInfoJson(const CommonOptions& common, const ServerInfo& info) {
                  {"max_elements", info.max_elements},
                  {"max_ops", info.max_ops},
                  {"max_ladder_bytes", info.max_ladder_bytes},
-                 {"max_streams", info.max_streams}}},
+                 {"max_streams", info.max_streams},
+                 {"max_sessions", info.max_sessions},
+                 {"max_session_requests", info.max_session_requests}}},
+               {"usage", {{"streams", info.usage.streams}, {"sessions", info.usage.sessions}}},
                {"devices", std::move(devices)},
                {"dtypes", info.dtypes}};
   if (!info.no_cuda_reason.empty()) json["no_cuda_reason"] = info.no_cuda_reason;
@@ -70,7 +73,9 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
                               absl::FormatDuration(absl::Trunc(info.uptime, absl::Seconds(1))))},
       {"limits", absl::StrCat(FormatBytes(info.max_message_bytes), " a message, ", info.max_elements,
                               " elements an array, ", info.max_ops, " ops a request, ",
-                              FormatBytes(info.max_ladder_bytes), " a ladder, ", info.max_streams, " streams")}};
+                              FormatBytes(info.max_ladder_bytes), " a ladder, ", info.max_streams, " streams, ",
+                              info.max_sessions, " sessions of ", info.max_session_requests, " requests at once")},
+      {"usage", absl::StrCat(info.usage.streams, " streams, ", info.usage.sessions, " sessions")}};
   for (const DeviceInfo& device : info.devices) {
     rows.push_back({device.name, absl::StrCat(device.model, ", ", FormatBytes(device.memory_bytes), ", ",
                                               device.parallel_units, device.engine == "cpu" ? " threads" : " SMs")});

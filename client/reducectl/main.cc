@@ -154,8 +154,9 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->capture_default_str();
-  AddChoice(command, arguments, "--via", &reduce.options.via, "how to send the elements", ViaNames())
-      ->capture_default_str();
+  std::vector<std::string> ways = ViaNames();
+  ways.emplace_back(kSessionName);
+  AddChoice(command, arguments, "--via", &reduce.via, "how to send the elements", ways)->capture_default_str();
   AddChoice(command, arguments, "--format", &reduce.input.format, "how to read the files, if it isn't plain",
             {std::begin(kFormats), std::end(kFormats)});
   CLI::Option* dtype = AddChoice(command, arguments, "--dtype", &reduce.input.dtype,

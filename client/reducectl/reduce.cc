@@ -1,4 +1,6 @@
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/reducectl/commands.h"
 #include "client/reducectl/input.h"
@@ -49,19 +52,77 @@ std::string Table(const std::string& source, const Input& input, const Reply& re
                       FormatBytes(reply.timing.bytes), "\n", FormatTable(rows));
 }
 
-ExitCode ReduceOne(Client& client, const std::string& source, bool json, const ReduceArguments& arguments) {
-  const absl::StatusOr<Input> input = ReadInput(source, arguments.input);
-  if (!input.ok()) {
-    std::cerr << "reducectl: " << source << ": " << input.status().message() << "\n";
+// One input, and what came of it.
+struct Item {
+  Item(std::string from, const InputOptions& options) : source(std::move(from)), input(ReadInput(source, options)) {}
+
+  const std::string source;
+  const absl::StatusOr<Input> input;
+  const absl::Time start = absl::Now();  // of the request
+  absl::StatusOr<Reply> reply;
+  absl::Time end;
+  absl::Notification answered;
+};
+
+ExitCode Print(const Item& item, bool json) {
+  if (!item.input.ok()) {
+    std::cerr << "reducectl: " << item.source << ": " << item.input.status().message() << "\n";
     return kData;
   }
-  const absl::Time start = absl::Now();
-  const absl::StatusOr<Reply> reply = client.Reduce(input->View(), arguments.ops, arguments.options);
-  const double round_trip_us = absl::ToDoubleMicroseconds(absl::Now() - start);
-  if (!reply.ok()) return ReportCallError(source, reply.status());
-  std::cout << (json ? Line(source, input->dtype, *reply, round_trip_us) : Table(source, *input, *reply, round_trip_us))
+  if (!item.reply.ok()) return ReportCallError(item.source, item.reply.status());
+  const double round_trip_us = absl::ToDoubleMicroseconds(item.end - item.start);
+  std::cout << (json ? Line(item.source, item.input->dtype, *item.reply, round_trip_us)
+                     : Table(item.source, *item.input, *item.reply, round_trip_us))
             << std::flush;
   return kOk;
+}
+
+// One call for each input.
+ExitCode ReduceInCalls(Client& client, bool json, const ReduceArguments& arguments) {
+  ReduceOptions options = arguments.options;
+  options.via = arguments.via;
+  ExitCode first_failure = kOk;
+  for (const std::string& source : arguments.sources) {
+    Item item(source, arguments.input);
+    if (item.input.ok()) item.reply = client.Reduce(item.input->View(), arguments.ops, options);
+    item.end = absl::Now();
+    const ExitCode code = Print(item, json);
+    if (first_failure == kOk) first_failure = code;
+  }
+  return first_failure;
+}
+
+// Of a session: inputs that are read and sent before the answer to the first of them is printed.
+constexpr std::size_t kAhead = 8;
+
+// One session for all inputs. What is printed has their order.
+ExitCode ReduceInSession(Client& client, bool json, const ReduceArguments& arguments) {
+  std::deque<Item> items;  // sent, in order; outlives the session, whose callbacks fill them in
+  const absl::StatusOr<std::unique_ptr<Session>> session = client.OpenSession();
+  if (!session.ok()) return ReportCallError("reduce", session.status());
+  ExitCode first_failure = kOk;
+  const auto print_first = [&] {
+    items.front().answered.WaitForNotification();  // the request has a timeout
+    const ExitCode code = Print(items.front(), json);
+    if (first_failure == kOk) first_failure = code;
+    items.pop_front();
+  };
+  for (const std::string& source : arguments.sources) {
+    if (items.size() == kAhead) print_first();
+    Item& item = items.emplace_back(source, arguments.input);
+    const auto done = [&item](absl::StatusOr<Reply> reply) {
+      item.end = absl::Now();
+      item.reply = std::move(reply);
+      item.answered.Notify();
+    };
+    if (item.input.ok()) {
+      (*session)->ReduceAsync(item.input->View(), arguments.ops, arguments.options, done);
+    } else {
+      item.answered.Notify();
+    }
+  }
+  while (!items.empty()) print_first();
+  return first_failure;
 }
 
 }  // namespace
@@ -69,12 +130,8 @@ ExitCode ReduceOne(Client& client, const std::string& source, bool json, const R
 ExitCode RunReduce(const CommonOptions& common, const ReduceArguments& arguments) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
-  ExitCode first_failure = kOk;
-  for (const std::string& source : arguments.sources) {
-    const ExitCode code = ReduceOne(*client, source, common.json, arguments);
-    if (first_failure == kOk) first_failure = code;
-  }
-  return first_failure;
+  return arguments.via == kSessionName ? ReduceInSession(*client, common.json, arguments)
+                                       : ReduceInCalls(*client, common.json, arguments);
 }
 
 }  // namespace reduced::client

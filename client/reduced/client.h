@@ -8,6 +8,8 @@
 // Names (ops, dtypes, engines, policies) are those of `reducectl ops` and of the proto enums in lower case, without
 // their prefix: OP_ARGMAX is "argmax". An unknown one is INVALID_ARGUMENT, quoting it and listing those allowed.
 //
+// Who reduces many small arrays one after the other opens a Session: a request takes less than a call.
+//
 // Errors: INVALID_ARGUMENT for what can be seen to be wrong before anything is sent; UNAVAILABLE if no server answers,
 // with the address that was tried; otherwise the server's status, see reduced.proto.
 #ifndef REDUCED_CLIENT_H_
@@ -16,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -26,11 +29,19 @@
 
 namespace reduced::client {
 
+class Session;
+class SessionState;  // the library's own
+
 struct ClientOptions {
   // "host:port", "[ipv6]:port" or "unix:/path".
   std::string server = "127.0.0.1:50051";
   // How long a call may take that doesn't say so itself. Connecting is part of the first call.
   absl::Duration timeout = absl::Seconds(5);
+};
+
+struct SessionOptions {
+  std::optional<absl::Duration> timeout{};          // of requests that don't say so; else ClientOptions.timeout
+  absl::Duration close_timeout = absl::Seconds(1);  // how long its end may take until it is cancelled
 };
 
 // A call under way. Copies stand for the same call; letting go of it changes nothing.
@@ -44,6 +55,7 @@ class REDUCED_EXPORT Call {
 
  private:
   friend class Client;
+  friend class SessionState;
   std::shared_ptr<State> state_;
 };
 
@@ -69,6 +81,10 @@ class REDUCED_EXPORT Client {
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 
+  // Opens a session, on this client's connection. Asks the server first whether it has sessions, and what it takes:
+  // UNIMPLEMENTED if it hasn't. The session stays though the Client goes.
+  absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& options = {});
+
   // Times pipelines against each other on an array that the server makes, each checked against the CPU's answer: see
   // Ladder in reduced.proto. Calls `on_step` as each is measured, within this call. Many take minutes: mind the
   // timeout. Steps that came before an error stand.
@@ -84,6 +100,32 @@ class REDUCED_EXPORT Client {
 
   const ClientOptions options_;
   const std::unique_ptr<Channel> channel_;
+};
+
+// Many reductions over one call, any number of them at once. Thread-safe. Once it breaks (the server goes away or ends
+// it), whatever is under way gets the reason, and so does every later request: open another.
+class REDUCED_EXPORT Session {
+ public:
+  // Waits, as long as SessionOptions.close_timeout, for the answers under way; then cancels them. Not within a callback
+  // of the session, nor while a thread is in Reduce.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // As Client's. Arrays go inline, whatever their size: one that makes a message larger than the server takes is
+  // RESOURCE_EXHAUSTED. ReduceOptions.via is "auto" or "inline", Reply.via "session". A request's timeout and
+  // Call::Cancel() end it at once, here and on the server, and leave the others alone. Callbacks run one at a time, on
+  // one thread of the session. The array needn't stay once ReduceAsync has returned.
+  absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
+                               const ReduceOptions& options = {});
+  Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                   Client::Done done);
+
+ private:
+  friend class Client;
+  explicit Session(std::shared_ptr<SessionState> state) : state_(std::move(state)) {}
+
+  const std::shared_ptr<SessionState> state_;
 };
 
 }  // namespace reduced::client

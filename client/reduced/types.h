@@ -87,7 +87,7 @@ struct Timing {
 };
 
 struct Reply {
-  std::string via{};              // how the elements got there: "inline" or "stream"
+  std::string via{};              // how the elements got there: "inline", "stream" or "session"
   std::vector<Result> results{};  // one for each op, in the order asked
   std::int64_t count = 0;         // elements in the array
   Execution execution{};
@@ -171,6 +171,12 @@ struct PipelineInfo {
   std::vector<int> block_sizes{};  // that ReduceOptions.block_size may choose from; none: no choice
 };
 
+// What of a server is in use now.
+struct Usage {
+  int streams = 0;   // arrays that stream in
+  int sessions = 0;  // open
+};
+
 struct ServerInfo {
   std::string version{};
   absl::Duration uptime{};
@@ -178,7 +184,10 @@ struct ServerInfo {
   std::int64_t max_elements = 0;
   int max_ops = 0;
   std::int64_t max_ladder_bytes = 0;
-  int max_streams = 0;  // at once
+  int max_streams = 0;           // at once
+  int max_sessions = 0;          // open at once
+  int max_session_requests = 0;  // of one session, under way at once; 0: the server has no sessions
+  Usage usage{};
   std::vector<DeviceInfo> devices{};
   std::string no_cuda_reason{};  // empty if there is a CUDA engine
   std::vector<OpInfo> ops{};

@@ -1,6 +1,7 @@
-// Unary Reduce of 1,024 f32 over a Unix socket, against an empty unary call on the same server over the same
-// connection, one after the other in turn: what a small reduction costs beyond the RPC itself. Goal: a ratio of at
-// most 1.25.
+// A reduction of 1,024 f32 over a Unix socket, as a unary Reduce and as a request of a Session that waits for each
+// answer, against an empty unary call: on the same server over the same connection, taking turns; and by the client
+// library's Session. What a small reduction costs beyond the RPC itself, and what a session saves. Goals: Reduce at
+// most 1.25 of the empty call, a session's request at most 0.65 of Reduce.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -12,7 +13,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "google/protobuf/empty.pb.h"
@@ -20,6 +23,7 @@
 #include "grpcpp/impl/codegen/client_unary_call.h"
 #include "grpcpp/resource_quota.h"
 #include "kernels/engines.h"
+#include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/service.h"
 
@@ -29,7 +33,8 @@ using google::protobuf::Empty;
 
 constexpr char kEmptyMethod[] = "/reduced.bench.Empty/Call";
 constexpr int kElements = 1024;
-constexpr double kGoal = 1.25;
+constexpr double kGoal = 1.25;         // of Reduce to the empty call
+constexpr double kSessionGoal = 0.65;  // of a session's request to Reduce
 
 // A service of one unary method that takes nothing and answers nothing, as the code that protoc generates would have
 // it.
@@ -109,18 +114,52 @@ int main(int argc, char** argv) {
     server_us.push_back(answer.timing().total_us());
     return status;
   };
+  grpc::ClientContext session_context;
+  const auto session = stub->Session(&session_context);
+  reduced::v1::SessionRequest session_request;
+  *session_request.mutable_reduce() = request;
+  std::vector<double> session_server_us;
+  const auto call_session = [&] {
+    reduced::v1::SessionResponse answer;
+    session_request.set_id(session_request.id() + 1);
+    if (!session->Write(session_request) || !session->Read(&answer)) return session->Finish();
+    if (answer.id() != session_request.id() || answer.code() != 0) Fail("session: " + answer.message());
+    if (answer.response().results(0).value().f() != kElements) Fail("the sum is wrong");
+    session_server_us.push_back(answer.response().timing().total_us());
+    return grpc::Status::OK;
+  };
 
+  const auto client = reduced::client::Client::Create({.server = "unix:" + path});
+  auto client_session = (*client)->OpenSession();
+  if (!client_session.ok()) Fail("session: " + std::string(client_session.status().message()));
+  const auto call_library = [&] {
+    const auto reply = (*client_session)->Reduce(reduced::client::ArrayView::Of(std::span<const float>(ones)), {"sum"});
+    if (!reply.ok()) Fail("session: " + std::string(reply.status().message()));
+    if (std::get<double>(reply->results[0].value.value) != kElements) Fail("the sum is wrong");
+    return grpc::Status::OK;
+  };
+
+  std::vector<double> library_us;
+  std::vector<double> session_us;
   std::vector<double> empty_us;
   std::vector<double> reduce_us;
   for (int i = 0; i < calls / 10 + 1; ++i) {  // warm up
     MicrosOf(call_empty);
     MicrosOf(call_reduce);
+    MicrosOf(call_session);
+    MicrosOf(call_library);
   }
   server_us.clear();
+  session_server_us.clear();
   for (int i = 0; i < calls; ++i) {
     empty_us.push_back(MicrosOf(call_empty));
     reduce_us.push_back(MicrosOf(call_reduce));
+    session_us.push_back(MicrosOf(call_session));
+    library_us.push_back(MicrosOf(call_library));
   }
+  client_session->reset();
+  session->WritesDone();
+  if (const grpc::Status status = session->Finish(); !status.ok()) Fail("session: " + status.error_message());
   server->Shutdown();
 
   const double ratio = Percentile(reduce_us, 0.5) / Percentile(empty_us, 0.5);
@@ -128,6 +167,12 @@ int main(int argc, char** argv) {
               Percentile(empty_us, 0.99));
   std::printf("reduce %d x f32   p50 %7.1f us   p99 %7.1f us   (server's total_us p50 %.1f)\n", kElements,
               Percentile(reduce_us, 0.5), Percentile(reduce_us, 0.99), Percentile(server_us, 0.5));
+  std::printf("session %d x f32  p50 %7.1f us   p99 %7.1f us   (server's total_us p50 %.1f)\n", kElements,
+              Percentile(session_us, 0.5), Percentile(session_us, 0.99), Percentile(session_server_us, 0.5));
+  std::printf("  by the library    p50 %7.1f us   p99 %7.1f us\n", Percentile(library_us, 0.5),
+              Percentile(library_us, 0.99));
   std::printf("ratio reduce / empty, p50: %.3f (goal: at most %.2f)\n", ratio, kGoal);
+  std::printf("ratio session / unary, p50: %.3f (goal: at most %.2f)\n",
+              Percentile(session_us, 0.5) / Percentile(reduce_us, 0.5), kSessionGoal);
   return EXIT_SUCCESS;
 }

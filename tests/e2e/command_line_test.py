@@ -93,6 +93,19 @@ class JsonTest(harness.ServedTest):
             # Nothing was copied anywhere.
             self.assertFalse({"host_copy", "host_to_device", "device_to_host"} & set(timing))
 
+    def test_one_session_answers_in_the_order_of_the_inputs(self):
+        # Large ones between small ones, which are answered before them, and more than are sent ahead.
+        lengths = [3_000_000, 1, 2, 3, 2_000_000, *range(4, 24)]
+        paths = [self.save(np.ones(n, dtype="u1"), f"{n}.npy") for n in lengths]
+        answers = self.answers("reduce", *paths, "--op", "sum", "--via", "session", "--timeout", "60s")
+        self.assertEqual([answer["source"] for answer in answers], [str(path) for path in paths])
+        self.assertEqual([answer["results"]["sum"] for answer in answers], lengths)
+        self.assertEqual({answer["via"] for answer in answers}, {"session"})
+        for answer in answers:
+            self.assertGreaterEqual(answer["timing_us"]["round_trip"], answer["timing_us"]["total"])
+        (info,) = self.answers("info")
+        self.assertEqual(info["usage"]["sessions"], 0)
+
     def test_odd_file_names(self):
         path = self.save(np.ones(1), 'quote" and \N{SNOWMAN}.npy')
         self.assertEqual(self.reduce(path, "sum")["source"], str(path))
@@ -101,7 +114,9 @@ class JsonTest(harness.ServedTest):
         (info,) = self.answers("info")
         self.assertRegex(info["version"], r"\A\d+\.\d+\.\d+\Z")
         self.assertGreaterEqual(info["uptime_s"], 0)
-        self.assertEqual(set(info["limits"]), {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_streams"})
+        self.assertEqual(set(info["limits"]), {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_streams", "max_sessions",
+                                               "max_session_requests"})
+        self.assertEqual(info["usage"], {"streams": 0, "sessions": 0})
         self.assertEqual(len(info["dtypes"]), 13)
         cpu = next(device for device in info["devices"] if device["name"] == "cpu")
         self.assertGreater(cpu["host_gb_per_s"], 0)
@@ -131,12 +146,13 @@ class TableTest(harness.ServedTest):
         self.assertRegex(lines[1], r"\A  sum +66\Z")
         self.assertRegex(lines[2], r"\A  mean +5\.5\Z")
         self.assertRegex(lines[3], r"\A  ran on +\S+, pipeline \S+, precision f64, sent inline: .+")
+        self.assertIn("sent session: ", self.text("reduce", path, "--via", "session"))
         self.assertRegex(lines[4], r"\A  time +.*kernel [\d.]+ .?s.*total [\d.]+ .?s.*; round trip [\d.]+ .?s\Z")
         self.assertEqual(len(lines), 5)
 
     def test_info_ops_and_pipelines(self):
         info = self.text("info")
-        for pattern in (r"^server +unix:\S+, version \S+, up \d", r"^limits +\S+ MiB a message", r"^cpu ", r"calibration: "):
+        for pattern in (r"^server +unix:\S+, version \S+, up \d", r"^limits +\S+ MiB a message.* 256 sessions of 64 requests at once$", r"^usage +0 streams, 0 sessions$", r"^cpu ", r"calibration: "):
             self.assertTrue(re.search(pattern, info, re.MULTILINE), info)
         self.assertRegex(self.text("ops"), r"(?m)^bit_and .*bool,i8,i16,i32,i64,u8,u16,u32,u64$")
         pipelines = self.text("pipelines")
@@ -178,6 +194,7 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--op", "sum,arg"), ["sum,argmin", "sum,argmax"]),
             (("reduce", "--nan", ""), ["propagate", "omit"]),
             (("reduce", "--dt"), ["--dtype"]),
+            (("reduce", "--via", "s"), ["stream", "session"]),
             (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("reduce", "co2.n"), ["co2.npy"]),
             (("reduce", "--ddof", ""), []),

@@ -28,6 +28,7 @@ class UsageTest(harness.ServedTest):
             (("reduce", npy, "--ddof", "one"), ["--ddof"]),
             (("reduce", npy, "--block", "0"), ["--block", '"0" is not a whole number from 1 on']),
             (("reduce", npy, "--offset", "8"), ["--dtype"]),
+            (("reduce", npy, "--via", "post"), ['"post"', "allowed: auto, inline, stream, session"]),
             (("reduce", npy, "--dtype", "u8", "--shape", "2,-1"), ['"2,-1" is not a shape']),
             (("reduce", npy, "--format", "raw"), ["--dtype"]),
             (("reduce", npy, "--format", "npy", "--dtype", "u8"), ["--dtype"]),
@@ -47,6 +48,8 @@ class ConnectionTest(harness.ServedTest):
                 with self.subTest(server=server, command=arguments[0]):
                     messages = [f"no reduced server answers at {server} ({reason})", "start one with `reduced`", "--server"]
                     self.check_failure(CONNECTION, messages, *arguments, server=server)
+            npy = DATA / "co2.npy"
+            self.check_failure(CONNECTION, messages, "reduce", npy, npy, "--via", "session", server=server)
 
 
 class ServerErrorTest(harness.ServedTest):
@@ -69,6 +72,29 @@ class ServerErrorTest(harness.ServedTest):
         self.check_failure(SERVER, [str(1 << 20), "RESOURCE_EXHAUSTED"], "reduce", path, "--op", "sum", "--via", "inline")
         self.assertEqual(self.reduce(path, "count_nonzero")["results"], {"count_nonzero": 0})  # by a stream
         self.assertEqual(self.reduce(self.save(np.ones(1000)), "sum")["results"]["sum"], 1000)
+
+    def test_a_session_goes_on_after_an_error(self):
+        large = self.save(np.zeros(2 << 20, dtype="u1"), "large.npy")
+        good, empty = self.save(np.ones(3), "good.npy"), self.save(np.ones(0), "empty.npy")
+        missing = self.folder / "missing.npy"
+        run = self.run_reducectl(
+            "reduce", good, empty, missing, large, good, "--op", "min", "--json", "--via", "session"
+        )
+        self.assertEqual(run.returncode, SERVER)  # of the first failure
+        self.assertEqual(run.stdout.count(b'"results": {"min": 1.0}'), 2)
+        errors = run.stderr.decode().splitlines()
+        self.assertEqual(len(errors), 3)
+        for error, messages in zip(
+            errors,
+            (
+                [str(empty), "min", "INVALID_ARGUMENT"],
+                [str(missing), "No such file"],
+                [str(large), "the request is larger than", str(1 << 20), "RESOURCE_EXHAUSTED"],
+            ),
+        ):
+            for message in messages:
+                self.assertIn(message, error)
+        self.check_failure(DATA_ERROR, ["No such file"], "reduce", missing, "--via", "session")
 
     def test_cuda_where_there_is_none(self):
         (info,) = self.answers("info")
@@ -93,6 +119,9 @@ class DeadlineTest(harness.ServedTest):
             file.truncate(48 << 20)
         messages = [f"no answer from {self.server.unix} within 1ms", "DEADLINE_EXCEEDED"]
         self.check_failure(SERVER, messages, "reduce", path, "--dtype", "u8", "--op", "sum", "--timeout", "1ms")
+        path = self.save(np.zeros(4 << 20))
+        messages = ["DEADLINE_EXCEEDED", "within 3ms"]
+        self.check_failure(SERVER, messages, "reduce", path, "--op", "var", "--via", "session", "--timeout", "3ms")
 
 
 class InputTest(harness.ServedTest):

@@ -55,22 +55,23 @@ class HeldEngine final : public SharedEngine {
     return static_cast<int>(held_.size());
   }
 
-  // The flag that says whether the first one held is still wanted.
-  CancelFlag cancelled() {
+  // The flag that says whether one that is held, in the order they came, is still wanted.
+  CancelFlag cancelled(std::size_t which = 0) {
     const absl::MutexLock lock(&mutex_);
-    return held_.at(0).cancelled;
+    return held_.at(which).cancelled;
   }
 
-  // Does the first one that is held.
-  void ReleaseFirst() {
+  // Does one that is held, in the order they came.
+  void ReleaseOne(std::size_t which) {
     absl::AnyInvocable<void() &&> go;
     {
       const absl::MutexLock lock(&mutex_);
-      go = std::move(held_.at(0).go);
-      held_.pop_front();
+      go = std::move(held_.at(which).go);
+      held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(which));
     }
     std::move(go)();
   }
+  void ReleaseFirst() { ReleaseOne(0); }
 
   // Does everything that is held, and from now on what comes.
   void Release() {
@@ -117,10 +118,10 @@ class HeldEngine final : public SharedEngine {
 // A server whose only engine holds what it gets.
 class HeldServer {
  public:
-  explicit HeldServer(int limit) {
+  explicit HeldServer(int limit, const ServerOptions& options = {}) {
     auto engine = std::make_unique<HeldEngine>(limit);
     engine_ = engine.get();
-    server_ = std::make_unique<TestServer>(ServerOptions(), OnlyEngine(std::move(engine)));
+    server_ = std::make_unique<TestServer>(options, OnlyEngine(std::move(engine)));
   }
   ~HeldServer() { engine_->Release(); }  // the server waits for what runs
   HeldEngine& engine() { return *engine_; }

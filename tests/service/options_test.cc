@@ -44,6 +44,8 @@ TEST(OptionsTest, FlagsFillEveryField) {
                                                         {"max_ops", "3"},
                                                         {"max_ladder_bytes", "2GiB"},
                                                         {"max_streams", "3"},
+                                                        {"max_sessions", "2"},
+                                                        {"max_session_requests", "4"},
                                                         {"memory_quota_bytes", "3000000"},
                                                         {"max_concurrent_streams", "5"},
                                                         {"cpu_threads", "6"},
@@ -65,6 +67,8 @@ TEST(OptionsTest, FlagsFillEveryField) {
   EXPECT_EQ(options->limits.max_ops, 3);
   EXPECT_EQ(options->limits.max_ladder_bytes, std::int64_t{2} << 30);
   EXPECT_EQ(options->limits.max_streams, 3);
+  EXPECT_EQ(options->limits.max_sessions, 2);
+  EXPECT_EQ(options->limits.max_session_requests, 4);
   EXPECT_EQ(options->memory_quota_bytes, 3'000'000);
   EXPECT_EQ(options->max_concurrent_streams, 5);
   EXPECT_EQ(options->engines.cpu_threads, 6);
@@ -93,6 +97,8 @@ TEST(OptionsTest, BadOnesAreNamed) {
            {[](ServerOptions* o) { o->limits.max_ops = 0; }, "--max_ops is 0"},
            {[](ServerOptions* o) { o->limits.max_ladder_bytes = 7; }, "--max_ladder_bytes is 7, allowed are 8"},
            {[](ServerOptions* o) { o->limits.max_streams = 0; }, "--max_streams is 0, allowed are 1"},
+           {[](ServerOptions* o) { o->limits.max_sessions = 0; }, "--max_sessions is 0, allowed are 1"},
+           {[](ServerOptions* o) { o->limits.max_session_requests = 0; }, "--max_session_requests is 0, allowed are 1"},
            {[](ServerOptions* o) { o->memory_quota_bytes = 1 << 20; }, "--memory_quota_bytes is 1048576"},
            {[](ServerOptions* o) { o->max_concurrent_streams = 0; }, "--max_concurrent_streams is 0"},
            {[](ServerOptions* o) { o->engines.cpu_threads = -1; }, "--cpu_threads is -1, allowed are 0"},

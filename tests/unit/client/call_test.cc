@@ -106,6 +106,10 @@ class FakeService final : public v1::Reduction::CallbackService {
     response->mutable_limits()->set_max_message_bytes(77);
     response->mutable_limits()->set_max_ladder_bytes(88);
     response->mutable_limits()->set_max_streams(99);
+    response->mutable_limits()->set_max_sessions(66);
+    response->mutable_limits()->set_max_session_requests(55);
+    response->mutable_usage()->set_streams(4);
+    response->mutable_usage()->set_sessions(3);
     auto* device = response->add_devices();
     device->set_name("cuda:0");
     device->set_engine(v1::ENGINE_CUDA);
@@ -534,6 +538,10 @@ TEST_F(CallTest, DescribesTheServer) {
   EXPECT_EQ(info->max_message_bytes, 77);
   EXPECT_EQ(info->max_ladder_bytes, 88);
   EXPECT_EQ(info->max_streams, 99);
+  EXPECT_EQ(info->max_sessions, 66);
+  EXPECT_EQ(info->max_session_requests, 55);
+  EXPECT_EQ(info->usage.streams, 4);
+  EXPECT_EQ(info->usage.sessions, 3);
   ASSERT_EQ(info->devices.size(), 1);
   EXPECT_EQ(info->devices[0].engine, "cuda");
   EXPECT_EQ(info->devices[0].lanes, 4);

@@ -1,0 +1,92 @@
+#include "client/call.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "client/convert.h"
+
+namespace reduced::client {
+namespace {
+
+// Protobuf holds messages of less than 2 GiB; a MiB is left for everything but the elements.
+constexpr std::int64_t kMaxInlineBytes = std::numeric_limits<std::int32_t>::max() - (std::int64_t{1} << 20);
+// From here on a stream is faster than one message: tests/bench/bench_stream.
+constexpr std::int64_t kStreamFromBytes = std::int64_t{512} << 10;
+// UNAVAILABLE in words that help: no connection (why, without what gRPC puts before it), or the server's own words.
+std::string WhyUnavailable(absl::string_view message, absl::string_view server) {
+  absl::string_view why;
+  if (absl::StrContains(message, "DNS resolution failed")) {
+    why = "its name can't be resolved";
+  } else if (absl::StrContains(message, "failed to connect to all addresses")) {
+    why = message.substr(message.rfind(": ") + 2);  // what comes last is the system's word
+  } else {
+    return absl::StrCat(server, ": ", message);
+  }
+  return absl::StrCat("no reduced server answers at ", server, " (", absl::AsciiStrToLower(why), ")");
+}
+
+}  // namespace
+
+absl::Status CheckTimeout(absl::Duration timeout) {
+  if (timeout > absl::ZeroDuration()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("timeout ", absl::FormatDuration(timeout), " is not allowed; it must be positive"));
+}
+
+absl::StatusOr<absl::string_view> ChooseVia(absl::string_view via, std::int64_t bytes) {
+  if (via == "auto") return bytes < kStreamFromBytes ? kInline : kStream;
+  if (via == kStream) return kStream;
+  if (via != kInline) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown via \"", via, "\"; allowed: ", absl::StrJoin(ViaNames(), ", ")));
+  }
+  if (bytes <= kMaxInlineBytes) return kInline;
+  return absl::InvalidArgumentError(absl::StrCat("the array has ", bytes, " bytes; an inline request can hold ",
+                                                 kMaxInlineBytes, ", a stream any number"));
+}
+
+absl::Status ErrorOf(int code, const std::string& said, const std::string& server, absl::Duration timeout,
+                     absl::string_view retry_after_ms) {
+  const auto status_code = static_cast<absl::StatusCode>(code);
+  std::string message = said;
+  if (status_code == absl::StatusCode::kUnavailable) message = WhyUnavailable(said, server);
+  if (status_code == absl::StatusCode::kDeadlineExceeded) {
+    message = absl::StrCat("no answer from ", server, " within ", absl::FormatDuration(timeout));
+  }
+  if (absl::StrContains(message, "larger than max")) {  // gRPC's own: "... (bytes vs. limit)"
+    message = absl::StrCat("the request is larger than ", server, " takes: ", message);
+  }
+  if (!retry_after_ms.empty()) absl::StrAppend(&message, "; try again in ", retry_after_ms, " ms");
+  return absl::Status(status_code, message);
+}
+
+Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via) {
+  Reply reply = FromProto(response);
+  reply.via = std::string(via);
+  return reply;
+}
+
+RpcState::RpcState(std::shared_ptr<v1::Reduction::Stub> to, const ClientOptions& options,
+                   std::optional<absl::Duration> own_timeout)
+    : stub(std::move(to)), server(options.server), timeout(own_timeout.value_or(options.timeout)) {
+  if (timeout != absl::InfiniteDuration()) context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+absl::Status RpcState::Outcome(const grpc::Status& status) const {
+  if (status.ok()) return absl::OkStatus();
+  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto retry = metadata.find("grpc-retry-pushback-ms");
+  return ErrorOf(status.error_code(), status.error_message(), server, timeout,
+                 retry == metadata.end() ? "" : absl::string_view(retry->second.data(), retry->second.size()));
+}
+
+void Call::Cancel() {
+  if (state_ != nullptr) state_->Cancel();
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,64 @@
+// What the calls of the library have in common.
+#ifndef REDUCED_CLIENT_CALL_H_
+#define REDUCED_CLIENT_CALL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "reduced/client.h"
+#include "reduced/v1/reduced.grpc.pb.h"
+
+namespace reduced::client {
+
+// What a Call stands for.
+struct Call::State {
+  virtual ~State() = default;
+  virtual void Cancel() = 0;  // thread-safe, any number of times
+};
+
+struct Client::Channel {
+  std::shared_ptr<grpc::Channel> channel;
+  std::shared_ptr<v1::Reduction::Stub> stub;
+};
+
+inline constexpr absl::string_view kInline = "inline";
+inline constexpr absl::string_view kStream = "stream";
+inline constexpr absl::string_view kSession = "session";
+
+absl::Status CheckTimeout(absl::Duration timeout);
+
+// How an array of that size is sent: kInline or kStream.
+absl::StatusOr<absl::string_view> ChooseVia(absl::string_view via, std::int64_t bytes);
+
+// An error of the server, in words that help. `retry_after_ms`: empty if it doesn't say when to try again.
+absl::Status ErrorOf(int code, const std::string& message, const std::string& server, absl::Duration timeout,
+                     absl::string_view retry_after_ms);
+
+Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via);
+
+// What one gRPC call needs until it is over. Held by its callback, and by Calls for Cancel().
+struct RpcState : Call::State {
+  RpcState(std::shared_ptr<v1::Reduction::Stub> to, const ClientOptions& options,
+           std::optional<absl::Duration> own_timeout);
+
+  void Cancel() override { context.TryCancel(); }
+  absl::Status Outcome(const grpc::Status& status) const;
+
+  const std::shared_ptr<v1::Reduction::Stub> stub;
+  const std::string server;
+  const absl::Duration timeout;
+  grpc::ClientContext context;
+};
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_CALL_H_
