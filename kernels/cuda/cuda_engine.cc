@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "kernels/cuda/cuda_arrays.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/lanes.h"
 #include "kernels/pipelines.h"
@@ -21,8 +22,10 @@ namespace {
 
 class CudaEngine : public Engine {
  public:
-  CudaEngine(DeviceInfo info, std::vector<std::unique_ptr<CudaLane>> lanes, int queue_limit)
+  CudaEngine(DeviceInfo info, std::unique_ptr<CudaArrays> arrays, std::vector<std::unique_ptr<CudaLane>> lanes,
+             int queue_limit)
       : info_(std::move(info)),
+        arrays_(std::move(arrays)),
         cuda_lanes_(std::move(lanes)),
         lanes_(static_cast<int>(cuda_lanes_.size()), queue_limit) {}
 
@@ -34,6 +37,8 @@ class CudaEngine : public Engine {
     info.lanes_busy = lanes_.busy();
     info.queue_limit = lanes_.queue_limit();
     info.queue_length = lanes_.queue_length();
+    info.array_bytes = arrays_->budget().taken();
+    info.array_bytes_limit = arrays_->budget().limit();
     return info;
   }
 
@@ -77,6 +82,10 @@ class CudaEngine : public Engine {
       if (!status.ok()) return std::move(done)(status);
       std::move(done)(std::move(measurement));
     });
+  }
+
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+    return arrays_->Allocate(bytes);
   }
 
   // Measures what the placement goes by. The device's first kernel runs here: an error tells that this build has no
@@ -123,6 +132,7 @@ class CudaEngine : public Engine {
 
   const DeviceInfo info_;
   Calibration calibration_;
+  const std::unique_ptr<CudaArrays> arrays_;
   const std::vector<std::unique_ptr<CudaLane>> cuda_lanes_;
   Lanes lanes_;  // last: its threads use all of the above
 };
@@ -148,13 +158,17 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
     if (!lane.ok()) return lane.status();
     lanes.push_back(*std::move(lane));
   }
-  DeviceInfo info{.name = absl::StrFormat("cuda:%d", device),
+  const std::string name = absl::StrFormat("cuda:%d", device);
+  auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, properties);
+  if (!arrays.ok()) return arrays.status();
+  DeviceInfo info{.name = name,
                   .model = properties.name,
                   .memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem),
                   .parallel_units = properties.multiProcessorCount,
                   .details = absl::StrFormat("compute capability %d.%d, driver for CUDA %d.%d", properties.major,
                                              properties.minor, driver / 1000, driver % 1000 / 10)};
-  auto engine = std::make_unique<CudaEngine>(std::move(info), std::move(lanes), options.queue_limit);
+  auto engine =
+      std::make_unique<CudaEngine>(std::move(info), *std::move(arrays), std::move(lanes), options.queue_limit);
   if (const absl::Status status = engine->Calibrate(); !status.ok()) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s, compute capability %d.%d, can't run this build's kernels: %s", properties.name,
