@@ -25,6 +25,8 @@ void FillDevice(const Engine& engine, v1::DeviceInfo* out) {
   const Calibration calibration = engine.calibration();
   out->set_fixed_us(calibration.fixed_us);
   out->set_host_gb_per_s(calibration.host_gb_per_s);
+  out->set_array_bytes(device.array_bytes);
+  out->set_array_bytes_limit(device.array_bytes_limit);
 }
 
 void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
@@ -58,8 +60,11 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_limits()->set_max_ops(limits.max_ops);
   info->mutable_limits()->set_max_ladder_bytes(limits.max_ladder_bytes);
   info->mutable_limits()->set_max_streams(limits.max_streams);
+  info->mutable_limits()->set_default_array_ttl_ms(absl::ToInt64Milliseconds(limits.array_ttl));
+  info->mutable_limits()->set_max_array_ttl_ms(absl::ToInt64Milliseconds(limits.max_array_ttl));
   info->mutable_usage()->set_streams(backend.streams.load());
   info->mutable_usage()->set_sessions(backend.sessions.load());
+  info->mutable_usage()->set_arrays(backend.arrays.count());
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
   info->set_no_cuda_reason(engines.no_cuda_reason());
 

@@ -19,17 +19,18 @@ void Reduction::Start(const grpc::CallbackServerContext* context, const v1::Redu
 
 // OK: End answers, and may have already.
 absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadline) {
-  absl::StatusOr<ParsedRequest> parsed = ParseRequest(request, backend_.limits);
+  absl::StatusOr<ParsedRequest> parsed = ParseRequest(request, backend_);
   if (!parsed.ok()) return parsed.status();
   spec_ = std::move(parsed->spec);
   bytes_ = parsed->bytes;
+  held_ = std::move(parsed->held);
 
   const absl::Status entered = backend_.gate.Enter();
   if (!entered.ok()) return entered;
   entered_ = true;
   if (deadline <= absl::Now()) return absl::DeadlineExceededError("the deadline passed before the reduction began");
 
-  const ArrayRef array{parsed->data.data(), MemorySpace::kHost};
+  const ArrayRef array = parsed->array;
   absl::StatusOr<Placement> place = backend_.engines.Place(spec_, array);
   if (!place.ok()) return place.status();
   engine_ = place->engine;
@@ -48,6 +49,7 @@ void Reduction::End(absl::StatusOr<EngineResult> result) {
 }
 
 void Reduction::Answer(const absl::Status& status) {
+  held_.reset();  // who has the answer sees no user of the array
   const double total_us = micros();
   if (status.ok()) response_->mutable_timing()->set_total_us(total_us);
   LogReduce(rpc_, *context_, spec_, engine_, status, total_us);

@@ -61,7 +61,8 @@ class Reduction {
   bool entered_ = false;
   ReduceSpec spec_;
   std::int64_t bytes_ = 0;
-  Engine* engine_ = nullptr;  // picked
+  std::shared_ptr<const void> held_;  // what the elements are in
+  Engine* engine_ = nullptr;          // picked
   std::optional<absl::Duration> retry_after_;
 };
 

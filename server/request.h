@@ -1,10 +1,12 @@
-// From the wire to the kernels: a ReduceRequest becomes a validated ReduceSpec and the bytes it is about, a
-// LadderRequest what is to be measured, and answers become messages. Everything that can be wrong with a request, but
-// for what only the elements can tell, is found here, before the request takes any resource.
+// From the wire to the kernels: a ReduceRequest becomes a validated ReduceSpec and the array it is about, a
+// PutArrayHeader what is to be kept, a LadderRequest what is to be measured, and answers become messages. Everything
+// that can be wrong with a request, but for what only the elements can tell, is found here, before the request takes
+// any resource.
 #ifndef REDUCED_SERVER_REQUEST_H_
 #define REDUCED_SERVER_REQUEST_H_
 
-#include <string_view>
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +15,8 @@
 #include "kernels/engine.h"
 #include "kernels/engines.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/arrays.h"
+#include "server/backend.h"
 #include "server/made_array.h"
 #include "server/options.h"
 
@@ -20,15 +24,27 @@ namespace reduced {
 
 struct ParsedRequest {
   ReduceSpec spec;
-  std::int64_t bytes = 0;  // of the elements
-  std::string_view data;   // the elements, in the request's own memory: valid as long as the request is
+  std::int64_t bytes = 0;              // of the elements
+  ArrayRef array{};                    // the elements, valid as long as the request is and `held` is kept
+  std::shared_ptr<const void> held{};  // what they are in, if not in the request's own memory
 };
 
 // INVALID_ARGUMENT saying what is wrong, what was got and what is allowed. Text of the client is escaped and cut.
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const RequestLimits& limits);
+// NOT_FOUND: an array id that `backend` doesn't know.
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Backend& backend);
 
-// The same of a stream's header, which has no source: without data.
+// The same of a stream's header, which has no source: without an array.
 absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits);
+
+// An array to keep, but for its memory, and whose memory that is to be.
+struct ParsedPut {
+  KeptArray array;
+  Engine* engine = nullptr;
+};
+
+// INVALID_ARGUMENT as above. FAILED_PRECONDITION: a device that isn't there.
+absl::StatusOr<ParsedPut> ParsePut(const v1::PutArrayHeader& header, const Engines& engines,
+                                   const RequestLimits& limits);
 
 // One pipeline to measure, with one block size.
 struct LadderRung {
