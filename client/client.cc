@@ -62,11 +62,17 @@ std::string WhyUnavailable(absl::string_view message, absl::string_view server) 
 
 }  // namespace
 
+// What the calls to one server have in common.
+struct Connection {
+  ClientOptions options;
+  std::shared_ptr<grpc::Channel> channel;
+  std::shared_ptr<v1::Reduction::Stub> stub;
+};
+
 // What one call needs until it is over. Held by its callback, and by Calls for Cancel().
 struct Call::State {
-  State(std::shared_ptr<v1::Reduction::Stub> to, const ClientOptions& options,
-        std::optional<absl::Duration> own_timeout)
-      : stub(std::move(to)), server(options.server), timeout(own_timeout.value_or(options.timeout)) {
+  State(const Connection& to, std::optional<absl::Duration> own_timeout)
+      : stub(to.stub), server(to.options.server), timeout(own_timeout.value_or(to.options.timeout)) {
     if (timeout != absl::InfiniteDuration()) context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   }
 
@@ -113,6 +119,7 @@ constexpr std::int64_t kChunkBytes = (std::int64_t{1} << 20) - 1024;
 
 constexpr absl::string_view kInline = "inline";
 constexpr absl::string_view kStream = "stream";
+constexpr absl::string_view kArray = "array";
 
 // How an array of that size is sent: kInline or kStream.
 absl::StatusOr<absl::string_view> ChooseVia(const std::string& via, std::int64_t bytes) {
@@ -127,10 +134,10 @@ absl::StatusOr<absl::string_view> ChooseVia(const std::string& via, std::int64_t
                                                  kMaxInlineBytes, ", a stream any number"));
 }
 
-// What is asked of an array of `bytes`, and how it is sent.
+// What is asked of an array, and how it is sent.
 struct Question {
-  v1::ReduceRequest request;  // without a source
-  std::int64_t bytes = 0;
+  v1::ReduceRequest request;  // without the elements
+  std::int64_t bytes = 0;     // of them, if they are sent
   absl::string_view via;
 };
 
@@ -138,12 +145,23 @@ absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::stri
                              const ClientOptions& defaults) {
   Question question;
   absl::Status status = CheckTimeout(options.timeout.value_or(defaults.timeout));
-  status.Update(ToProto(array, ops, options, &question.request));
+  status.Update(ToProto(array, question.request.mutable_array()));
+  status.Update(ToProto(ops, options, &question.request));
   if (!status.ok()) return status;
   question.bytes = *ArrayBytes(array.dtype, array.shape);
   const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, question.bytes);
   if (!via.ok()) return via.status();
   question.via = *via;
+  return question;
+}
+
+absl::StatusOr<Question> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
+                             const ReduceOptions& options, const ClientOptions& defaults) {
+  Question question{.request = {}, .via = kArray};
+  absl::Status status = CheckTimeout(options.timeout.value_or(defaults.timeout));
+  status.Update(ToProto(ops, options, &question.request));
+  if (!status.ok()) return status;
+  question.request.set_array_id(array.id());
   return question;
 }
 
@@ -153,17 +171,28 @@ Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via) {
   return reply;
 }
 
-constexpr char kStreamMethod[] = "/reduced.v1.Reduction/ReduceStream";
+// What a call sends whose messages are a header, then chunks.
+template <class Request>
+struct StreamMethod;
+template <>
+struct StreamMethod<v1::ReduceStreamRequest> {
+  using Response = v1::ReduceResponse;
+  static constexpr char kName[] = "/reduced.v1.Reduction/ReduceStream";
+};
+template <>
+struct StreamMethod<v1::PutArrayRequest> {
+  using Response = v1::PutArrayResponse;
+  static constexpr char kName[] = "/reduced.v1.Reduction/PutArray";
+};
 
-// The messages of a ReduceStream, one after the other. Chunks are copied: gRPC may hold what it sends beyond the end of
-// a call that fails.
+// The messages of such a call, one after the other. Chunks are copied: gRPC may hold what it sends beyond the end of a
+// call that fails.
 class StreamMessages {
  public:
-  StreamMessages(const v1::ReduceRequest& request, const void* data, std::int64_t bytes)
+  // `first` has the header.
+  StreamMessages(const google::protobuf::MessageLite& first, const void* data, std::int64_t bytes)
       : next_(static_cast<const char*>(data)), left_(bytes) {
-    v1::ReduceStreamRequest header;
-    *header.mutable_header() = request;
-    const grpc::Slice slice(header.SerializeAsString());
+    const grpc::Slice slice(first.SerializeAsString());
     header_ = grpc::ByteBuffer(&slice, 1);
   }
 
@@ -172,7 +201,8 @@ class StreamMessages {
   grpc::ByteBuffer Next() {
     if (header_.Valid()) return std::exchange(header_, grpc::ByteBuffer());
     const std::int64_t bytes = std::min(left_, kChunkBytes);
-    // Field 2 of ReduceStreamRequest, length-delimited: the tag, the length, and the elements.
+    // Field 2 of either request, length-delimited: the tag, the length, and the elements.
+    static_assert(+v1::ReduceStreamRequest::kChunkFieldNumber == +v1::PutArrayRequest::kChunkFieldNumber);
     std::string prefix(1, static_cast<char>(v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2));
     for (std::int64_t size = bytes; size > 0; size >>= 7) {
       prefix.push_back(static_cast<char>((size & 0x7f) | (size >= 0x80 ? 0x80 : 0)));
@@ -189,13 +219,25 @@ class StreamMessages {
   std::int64_t left_ = 0;       // bytes from there on
 };
 
-absl::StatusOr<Reply> StreamReply(const Call::State& state, const absl::Status& status, grpc::ByteBuffer* answer) {
-  if (!status.ok()) return status;
-  v1::ReduceResponse response;
-  if (answer->Valid() && grpc::SerializationTraits<v1::ReduceResponse>::Deserialize(answer, &response).ok()) {
-    return ReplyOf(response, kStream);
-  }
+StreamMessages MessagesOf(const Question& question, const void* data) {
+  v1::ReduceStreamRequest first;
+  *first.mutable_header() = question.request;
+  return {first, data, question.bytes};
+}
+
+// The call's outcome, or what it was answered.
+template <class Response>
+absl::StatusOr<Response> StreamAnswer(const Call::State& state, const grpc::Status& status, grpc::ByteBuffer* answer) {
+  const absl::Status outcome = state.Outcome(status);
+  if (!outcome.ok()) return outcome;
+  Response response;
+  if (answer->Valid() && grpc::SerializationTraits<Response>::Deserialize(answer, &response).ok()) return response;
   return absl::InternalError(absl::StrCat(state.server, " sent no answer that this client can read"));
+}
+
+absl::StatusOr<Reply> ReplyOf(const absl::StatusOr<v1::ReduceResponse>& response, absl::string_view via) {
+  if (!response.ok()) return response.status();
+  return ReplyOf(*response, via);
 }
 
 // A ReduceStream without waiting. Holds itself until it is over.
@@ -208,7 +250,8 @@ class StreamState final : public Call::State, public grpc::ClientBidiReactor<grp
     self_ = std::move(self);
     messages_ = std::move(messages);
     done_ = std::move(done);
-    grpc::GenericStub(channel).PrepareBidiStreamingCall(&context, kStreamMethod, {}, this);
+    grpc::GenericStub(channel).PrepareBidiStreamingCall(&context, StreamMethod<v1::ReduceStreamRequest>::kName, {},
+                                                        this);
     Write();
     StartRead(&answer_);
     StartCall();
@@ -221,7 +264,7 @@ class StreamState final : public Call::State, public grpc::ClientBidiReactor<grp
     const std::shared_ptr<StreamState> self = std::move(self_);
     Client::Done done = std::exchange(done_, nullptr);
     message_.Clear();
-    std::move(done)(StreamReply(*this, Outcome(status), &answer_));
+    std::move(done)(ReplyOf(StreamAnswer<v1::ReduceResponse>(*this, status, &answer_), kStream));
   }
 
  private:
@@ -242,15 +285,17 @@ class StreamState final : public Call::State, public grpc::ClientBidiReactor<grp
 };
 
 // The same on this thread alone: when it returns, gRPC has nothing more to do for it.
-absl::StatusOr<Reply> StreamAndWait(Call::State& state, const std::shared_ptr<grpc::Channel>& channel,
-                                    StreamMessages messages) {
+template <class Request>
+absl::StatusOr<typename StreamMethod<Request>::Response> StreamAndWait(Call::State& state,
+                                                                       const std::shared_ptr<grpc::Channel>& channel,
+                                                                       StreamMessages messages) {
   grpc::CompletionQueue queue;
   const auto step = [&queue] {
     void* tag = nullptr;
     bool ok = false;
     return queue.Next(&tag, &ok) && ok;
   };
-  const auto call = grpc::GenericStub(channel).PrepareCall(&state.context, kStreamMethod, &queue);
+  const auto call = grpc::GenericStub(channel).PrepareCall(&state.context, StreamMethod<Request>::kName, &queue);
   call->StartCall(nullptr);
   bool open = step();
   while (open && !messages.done()) {
@@ -270,7 +315,62 @@ absl::StatusOr<Reply> StreamAndWait(Call::State& state, const std::shared_ptr<gr
   step();
   queue.Shutdown();
   step();
-  return StreamReply(state, state.Outcome(status), &answer);
+  return StreamAnswer<typename StreamMethod<Request>::Response>(state, status, &answer);
+}
+
+// One Reduce, its request complete.
+absl::StatusOr<Reply> ReduceAndWait(Call::State& state, const Question& question) {
+  v1::ReduceResponse response;
+  const absl::Status status = state.Outcome(state.stub->Reduce(&state.context, question.request, &response));
+  if (!status.ok()) return status;
+  return ReplyOf(response, question.via);
+}
+
+// The same without waiting.
+std::shared_ptr<Call::State> StartReduce(const Connection& connection, const ReduceOptions& options, Question question,
+                                         Client::Done done) {
+  auto state = std::make_shared<ReduceState>(connection, options.timeout);
+  state->request = std::move(question.request);
+  state->done = std::move(done);
+  state->stub->async()->Reduce(&state->context, &state->request, &state->response,
+                               [state, via = question.via](const grpc::Status& status) {
+                                 // A Call that the caller keeps holds the state; the elements and the callback needn't
+                                 // stay for that.
+                                 Client::Done done = std::exchange(state->done, nullptr);
+                                 v1::ReduceRequest().Swap(&state->request);
+                                 if (status.ok()) {
+                                   std::move(done)(ReplyOf(state->response, via));
+                                 } else {
+                                   std::move(done)(state->Outcome(status));
+                                 }
+                               });
+  return state;
+}
+
+absl::Status DeleteAndWait(const Connection& connection, const std::string& id, const std::string& owner,
+                           std::optional<absl::Duration> timeout) {
+  Call::State state(connection, timeout);
+  const absl::Status status = CheckTimeout(state.timeout);
+  if (!status.ok()) return status;
+  v1::DeleteArrayRequest request;
+  request.set_id(id);
+  request.set_owner(owner);
+  v1::DeleteArrayResponse response;
+  return state.Outcome(state.stub->DeleteArray(&state.context, request, &response));
+}
+
+std::shared_ptr<const Connection> Connect(ClientOptions options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays go to the server named, by no detour
+  auto connection = std::make_shared<Connection>();
+  connection->options = std::move(options);
+  connection->channel =
+      grpc::CreateCustomChannel(connection->options.server, grpc::InsecureChannelCredentials(), arguments);
+  connection->stub = v1::Reduction::NewStub(connection->channel);
+  return connection;
 }
 
 }  // namespace
@@ -279,20 +379,33 @@ void Call::Cancel() {
   if (state_ != nullptr) state_->context.TryCancel();
 }
 
-struct Client::Channel {
-  std::shared_ptr<grpc::Channel> channel;
-  std::shared_ptr<v1::Reduction::Stub> stub;
-};
+ResidentArray::ResidentArray(std::shared_ptr<const Connection> connection, ArrayInfo info)
+    : connection_(std::move(connection)), info_(std::move(info)) {}
+ResidentArray::ResidentArray(ResidentArray&& other) noexcept = default;  // a shared pointer moved from is null
+ResidentArray::~ResidentArray() { Delete(); }
 
-Client::Client(ClientOptions options) : options_(std::move(options)), channel_(std::make_unique<Channel>()) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays go to the server named, by no detour
-  channel_->channel = grpc::CreateCustomChannel(options_.server, grpc::InsecureChannelCredentials(), arguments);
-  channel_->stub = v1::Reduction::NewStub(channel_->channel);
+ResidentArray& ResidentArray::operator=(ResidentArray&& other) noexcept {
+  if (this == &other) return *this;
+  Delete();
+  connection_ = std::move(other.connection_);
+  info_ = std::move(other.info_);
+  return *this;
 }
+
+const std::string& ResidentArray::Release() {
+  connection_.reset();
+  return info_.id;
+}
+
+// Whatever comes of it, there is nothing left to do: what isn't deleted expires.
+void ResidentArray::Delete() {
+  constexpr absl::Duration kPatience = absl::Seconds(5);
+  if (connection_ == nullptr) return;
+  DeleteAndWait(*connection_, info_.id, info_.owner, std::min(kPatience, connection_->options.timeout)).IgnoreError();
+  connection_.reset();
+}
+
+Client::Client(ClientOptions options) : connection_(Connect(std::move(options))) {}
 
 Client::~Client() = default;
 
@@ -309,53 +422,88 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
 Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                          Done done) {
   Call call;
-  absl::StatusOr<Question> question = Ask(array, ops, options, options_);
+  absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
   if (!question.ok()) {
     std::move(done)(question.status());
-    return call;
-  }
-  if (question->via == kStream) {
-    auto state = std::make_shared<StreamState>(channel_->stub, options_, options.timeout);
+  } else if (question->via == kStream) {
+    auto state = std::make_shared<StreamState>(*connection_, options.timeout);
     call.state_ = state;
-    state->Start(state, channel_->channel, {question->request, array.data, question->bytes}, std::move(done));
-    return call;
+    state->Start(state, connection_->channel, MessagesOf(*question, array.data), std::move(done));
+  } else {
+    question->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
+    call.state_ = StartReduce(*connection_, options, *std::move(question), std::move(done));
   }
-  auto state = std::make_shared<ReduceState>(channel_->stub, options_, options.timeout);
-  call.state_ = state;
-  state->request = std::move(question->request);
-  state->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
-  state->done = std::move(done);
-  state->stub->async()->Reduce(&state->context, &state->request, &state->response, [state](const grpc::Status& status) {
-    // A Call that the caller keeps holds the state; the elements and the callback needn't stay for that.
-    Done done = std::exchange(state->done, nullptr);
-    v1::ReduceRequest().Swap(&state->request);
-    if (status.ok()) {
-      std::move(done)(ReplyOf(state->response, kInline));
-    } else {
-      std::move(done)(state->Outcome(status));
-    }
-  });
+  return call;
+}
+
+Call Client::ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                         Done done) {
+  Call call;
+  absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
+  if (question.ok()) {
+    call.state_ = StartReduce(*connection_, options, *std::move(question), std::move(done));
+  } else {
+    std::move(done)(question.status());
+  }
   return call;
 }
 
 absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                      const ReduceOptions& options) {
-  absl::StatusOr<Question> question = Ask(array, ops, options, options_);
+  absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
   if (!question.ok()) return question.status();
-  Call::State state(channel_->stub, options_, options.timeout);
+  Call::State state(*connection_, options.timeout);
   if (question->via == kStream) {
-    return StreamAndWait(state, channel_->channel, {question->request, array.data, question->bytes});
+    return ReplyOf(
+        StreamAndWait<v1::ReduceStreamRequest>(state, connection_->channel, MessagesOf(*question, array.data)),
+        kStream);
   }
   question->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
-  v1::ReduceResponse response;
-  const absl::Status status = state.Outcome(state.stub->Reduce(&state.context, question->request, &response));
+  return ReduceAndWait(state, *question);
+}
+
+absl::StatusOr<Reply> Client::Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
+                                     const ReduceOptions& options) {
+  const absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
+  if (!question.ok()) return question.status();
+  Call::State state(*connection_, options.timeout);
+  return ReduceAndWait(state, *question);
+}
+
+absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptions& options) {
+  Call::State state(*connection_, options.timeout);
+  v1::PutArrayRequest first;
+  absl::Status status = CheckTimeout(state.timeout);
+  status.Update(ToProto(array, options, first.mutable_header()));
   if (!status.ok()) return status;
-  return ReplyOf(response, kInline);
+  const absl::StatusOr<v1::PutArrayResponse> response = StreamAndWait<v1::PutArrayRequest>(
+      state, connection_->channel, {first, array.data, *ArrayBytes(array.dtype, array.shape)});
+  if (!response.ok()) return response.status();
+  return ResidentArray(connection_, FromProto(response->array()));
+}
+
+absl::StatusOr<std::vector<ArrayInfo>> Client::ListArrays(const std::string& owner,
+                                                          std::optional<absl::Duration> timeout) {
+  Call::State state(*connection_, timeout);
+  v1::ListArraysRequest request;
+  request.set_owner(owner);
+  v1::ListArraysResponse response;
+  absl::Status status = CheckTimeout(state.timeout);
+  if (status.ok()) status = state.Outcome(state.stub->ListArrays(&state.context, request, &response));
+  if (!status.ok()) return status;
+  std::vector<ArrayInfo> arrays;
+  for (const v1::ArrayInfo& array : response.arrays()) arrays.push_back(FromProto(array));
+  return arrays;
+}
+
+absl::Status Client::DeleteArray(const std::string& id, const std::string& owner,
+                                 std::optional<absl::Duration> timeout) {
+  return DeleteAndWait(*connection_, id, owner, timeout);
 }
 
 absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
                                            absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {
-  Call::State state(channel_->stub, options_, options.timeout);
+  Call::State state(*connection_, options.timeout);
   v1::LadderRequest request;
   absl::Status status = CheckTimeout(state.timeout);
   status.Update(ToProto(options, &request));
@@ -373,7 +521,7 @@ absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
 }
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> timeout) {
-  Call::State state(channel_->stub, options_, timeout);
+  Call::State state(*connection_, timeout);
   v1::GetServerInfoResponse response;
   absl::Status status = CheckTimeout(state.timeout);
   if (status.ok()) status = state.Outcome(state.stub->GetServerInfo(&state.context, {}, &response));

@@ -5,6 +5,12 @@
 //   auto reply = (*client)->Reduce(ArrayView::Of(std::span<const float>(samples)), {"sum", "argmax"});
 //   if (reply.ok()) std::cout << std::get<double>(reply->results[0].value.value);
 //
+// An array that is asked about more than once is better put than sent each time: it stays on the server, in the memory
+// of a GPU if there is one, until the handle goes.
+//
+//   auto array = (*client)->Put(ArrayView::Of(std::span<const float>(samples)));
+//   if (array.ok()) reply = (*client)->Reduce(*array, {"var"});
+//
 // Names (ops, dtypes, engines, policies) are those of `reducectl ops` and of the proto enums in lower case, without
 // their prefix: OP_ARGMAX is "argmax". An unknown one is INVALID_ARGUMENT, quoting it and listing those allowed.
 //
@@ -20,6 +26,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "reduced/types.h"
@@ -47,6 +54,33 @@ class REDUCED_EXPORT Call {
   std::shared_ptr<State> state_;
 };
 
+struct Connection;  // the library's own
+
+// An array that a server keeps for whoever has this. Moves only.
+class REDUCED_EXPORT ResidentArray {
+ public:
+  ResidentArray(ResidentArray&& other) noexcept;
+  ResidentArray& operator=(ResidentArray&& other) noexcept;
+  // Deletes the array. Waits for that, at most 5 seconds or ClientOptions.timeout: whatever comes of it, it expires.
+  ~ResidentArray();
+
+  const ArrayInfo& info() const { return info_; }  // as it was when it was put
+  const std::string& id() const { return info_.id; }
+  const std::string& device() const { return info_.device; }
+  operator RemoteArray() const { return RemoteArray::Kept(info_.id); }
+
+  // Leaves the array to the server, until it expires or someone deletes it by its id, which this gives.
+  const std::string& Release();
+
+ private:
+  friend class Client;
+  ResidentArray(std::shared_ptr<const Connection> connection, ArrayInfo info);
+  void Delete();
+
+  std::shared_ptr<const Connection> connection_;  // null: there is nothing to delete
+  ArrayInfo info_;
+};
+
 // A connection to one server, made at the first call and again whenever it is lost. Thread-safe; every Client has a
 // connection of its own. Destroying it leaves calls under way to finish.
 class REDUCED_EXPORT Client {
@@ -69,6 +103,24 @@ class REDUCED_EXPORT Client {
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 
+  // The same of an array that need not be sent, such as a ResidentArray.
+  absl::StatusOr<Reply> Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
+                               const ReduceOptions& options = {});
+  Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                   Done done);
+
+  // Has the server keep a copy of an array, to be reduced any number of times. The handle may outlive this Client.
+  absl::StatusOr<ResidentArray> Put(const ArrayView& array, const PutOptions& options = {});
+
+  // The arrays that the server keeps, in the order they were put: those of `owner`, or everyone's if that is empty.
+  absl::StatusOr<std::vector<ArrayInfo>> ListArrays(const std::string& owner = {},
+                                                    std::optional<absl::Duration> timeout = std::nullopt);
+
+  // Has the server forget an array, and waits until nobody uses it any more and its memory is free. `owner` as when it
+  // was put.
+  absl::Status DeleteArray(const std::string& id, const std::string& owner = {},
+                           std::optional<absl::Duration> timeout = std::nullopt);
+
   // Times pipelines against each other on an array that the server makes, each checked against the CPU's answer: see
   // Ladder in reduced.proto. Calls `on_step` as each is measured, within this call. Many take minutes: mind the
   // timeout. Steps that came before an error stand.
@@ -79,11 +131,9 @@ class REDUCED_EXPORT Client {
   absl::StatusOr<ServerInfo> GetServerInfo(std::optional<absl::Duration> timeout = std::nullopt);
 
  private:
-  struct Channel;
   explicit Client(ClientOptions options);
 
-  const ClientOptions options_;
-  const std::unique_ptr<Channel> channel_;
+  const std::shared_ptr<const Connection> connection_;
 };
 
 }  // namespace reduced::client
