@@ -71,9 +71,8 @@ Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via) {
   return reply;
 }
 
-RpcState::RpcState(std::shared_ptr<v1::Reduction::Stub> to, const ClientOptions& options,
-                   std::optional<absl::Duration> own_timeout)
-    : stub(std::move(to)), server(options.server), timeout(own_timeout.value_or(options.timeout)) {
+RpcState::RpcState(const Connection& to, std::optional<absl::Duration> own_timeout)
+    : stub(to.stub), server(to.options.server), timeout(own_timeout.value_or(to.options.timeout)) {
   if (timeout != absl::InfiniteDuration()) context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 

@@ -10,10 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/region_connection.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -25,14 +28,20 @@ struct Call::State {
   virtual void Cancel() = 0;  // thread-safe, any number of times
 };
 
-struct Client::Channel {
+// What the calls to one server have in common.
+struct Connection {
+  ClientOptions options;
   std::shared_ptr<grpc::Channel> channel;
   std::shared_ptr<v1::Reduction::Stub> stub;
+  absl::Mutex mutex{};
+  std::shared_ptr<Region::Connection> regions ABSL_GUARDED_BY(mutex){};  // null: not yet
 };
 
 inline constexpr absl::string_view kInline = "inline";
 inline constexpr absl::string_view kStream = "stream";
 inline constexpr absl::string_view kSession = "session";
+inline constexpr absl::string_view kArray = "array";
+inline constexpr absl::string_view kRegion = "region";
 
 absl::Status CheckTimeout(absl::Duration timeout);
 
@@ -47,8 +56,7 @@ Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via);
 
 // What one gRPC call needs until it is over. Held by its callback, and by Calls for Cancel().
 struct RpcState : Call::State {
-  RpcState(std::shared_ptr<v1::Reduction::Stub> to, const ClientOptions& options,
-           std::optional<absl::Duration> own_timeout);
+  RpcState(const Connection& to, std::optional<absl::Duration> own_timeout);
 
   void Cancel() override { context.TryCancel(); }
   absl::Status Outcome(const grpc::Status& status) const;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/call.h"
@@ -51,10 +53,10 @@ struct ReduceState : RpcState {
 // Of one chunk. Larger ones are no faster; the message that it is in fits in 1 MiB.
 constexpr std::int64_t kChunkBytes = (std::int64_t{1} << 20) - 1024;
 
-// What is asked of an array of `bytes`, and how it is sent.
+// What is asked of an array, and how it is sent.
 struct Question {
-  v1::ReduceRequest request;  // without a source
-  std::int64_t bytes = 0;
+  v1::ReduceRequest request;  // without the elements
+  std::int64_t bytes = 0;     // of them, if they are sent
   absl::string_view via;
 };
 
@@ -62,7 +64,8 @@ absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::stri
                              const ClientOptions& defaults) {
   Question question;
   absl::Status status = CheckTimeout(options.timeout.value_or(defaults.timeout));
-  status.Update(ToProto(array, ops, options, &question.request));
+  status.Update(ToProto(array, question.request.mutable_array()));
+  status.Update(ToProto(ops, options, &question.request));
   if (!status.ok()) return status;
   question.bytes = *ArrayBytes(array.dtype, array.shape);
   const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, question.bytes);
@@ -71,17 +74,46 @@ absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::stri
   return question;
 }
 
-constexpr char kStreamMethod[] = "/reduced.v1.Reduction/ReduceStream";
+absl::StatusOr<Question> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
+                             const ReduceOptions& options, const ClientOptions& defaults) {
+  Question question{.request = {}, .via = kArray};
+  absl::Status status = CheckTimeout(options.timeout.value_or(defaults.timeout));
+  status.Update(ToProto(ops, options, &question.request));
+  if (!status.ok()) return status;
+  if (!array.id().empty()) {
+    question.request.set_array_id(array.id());
+    return question;
+  }
+  question.via = kRegion;
+  status = ToProto(array.elements(), question.request.mutable_array());
+  if (!status.ok()) return status;
+  question.request.mutable_region()->set_token(array.token());
+  question.request.mutable_region()->set_offset(array.offset());
+  return question;
+}
 
-// The messages of a ReduceStream, one after the other. Chunks are copied: gRPC may hold what it sends beyond the end of
-// a call that fails.
+// What a call sends whose messages are a header, then chunks.
+template <class Request>
+struct StreamMethod;
+template <>
+struct StreamMethod<v1::ReduceStreamRequest> {
+  using Response = v1::ReduceResponse;
+  static constexpr char kName[] = "/reduced.v1.Reduction/ReduceStream";
+};
+template <>
+struct StreamMethod<v1::PutArrayRequest> {
+  using Response = v1::PutArrayResponse;
+  static constexpr char kName[] = "/reduced.v1.Reduction/PutArray";
+};
+
+// The messages of such a call, one after the other. Chunks are copied: gRPC may hold what it sends beyond the end of a
+// call that fails.
 class StreamMessages {
  public:
-  StreamMessages(const v1::ReduceRequest& request, const void* data, std::int64_t bytes)
+  // `first` has the header.
+  StreamMessages(const google::protobuf::MessageLite& first, const void* data, std::int64_t bytes)
       : next_(static_cast<const char*>(data)), left_(bytes) {
-    v1::ReduceStreamRequest header;
-    *header.mutable_header() = request;
-    const grpc::Slice slice(header.SerializeAsString());
+    const grpc::Slice slice(first.SerializeAsString());
     header_ = grpc::ByteBuffer(&slice, 1);
   }
 
@@ -90,7 +122,8 @@ class StreamMessages {
   grpc::ByteBuffer Next() {
     if (header_.Valid()) return std::exchange(header_, grpc::ByteBuffer());
     const std::int64_t bytes = std::min(left_, kChunkBytes);
-    // Field 2 of ReduceStreamRequest, length-delimited: the tag, the length, and the elements.
+    // Field 2 of either request, length-delimited: the tag, the length, and the elements.
+    static_assert(+v1::ReduceStreamRequest::kChunkFieldNumber == +v1::PutArrayRequest::kChunkFieldNumber);
     std::string prefix(1, static_cast<char>(v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2));
     for (std::int64_t size = bytes; size > 0; size >>= 7) {
       prefix.push_back(static_cast<char>((size & 0x7f) | (size >= 0x80 ? 0x80 : 0)));
@@ -107,13 +140,25 @@ class StreamMessages {
   std::int64_t left_ = 0;       // bytes from there on
 };
 
-absl::StatusOr<Reply> StreamReply(const RpcState& state, const absl::Status& status, grpc::ByteBuffer* answer) {
-  if (!status.ok()) return status;
-  v1::ReduceResponse response;
-  if (answer->Valid() && grpc::SerializationTraits<v1::ReduceResponse>::Deserialize(answer, &response).ok()) {
-    return ReplyOf(response, kStream);
-  }
+StreamMessages MessagesOf(const Question& question, const void* data) {
+  v1::ReduceStreamRequest first;
+  *first.mutable_header() = question.request;
+  return {first, data, question.bytes};
+}
+
+// The call's outcome, or what it was answered.
+template <class Response>
+absl::StatusOr<Response> StreamAnswer(const RpcState& state, const grpc::Status& status, grpc::ByteBuffer* answer) {
+  const absl::Status outcome = state.Outcome(status);
+  if (!outcome.ok()) return outcome;
+  Response response;
+  if (answer->Valid() && grpc::SerializationTraits<Response>::Deserialize(answer, &response).ok()) return response;
   return absl::InternalError(absl::StrCat(state.server, " sent no answer that this client can read"));
+}
+
+absl::StatusOr<Reply> StreamReplyOf(const absl::StatusOr<v1::ReduceResponse>& response) {
+  if (!response.ok()) return response.status();
+  return ReplyOf(*response, kStream);
 }
 
 // A ReduceStream without waiting. Holds itself until it is over.
@@ -126,7 +171,8 @@ class StreamState final : public RpcState, public grpc::ClientBidiReactor<grpc::
     self_ = std::move(self);
     messages_ = std::move(messages);
     done_ = std::move(done);
-    grpc::GenericStub(channel).PrepareBidiStreamingCall(&context, kStreamMethod, {}, this);
+    grpc::GenericStub(channel).PrepareBidiStreamingCall(&context, StreamMethod<v1::ReduceStreamRequest>::kName, {},
+                                                        this);
     Write();
     StartRead(&answer_);
     StartCall();
@@ -139,7 +185,7 @@ class StreamState final : public RpcState, public grpc::ClientBidiReactor<grpc::
     const std::shared_ptr<StreamState> self = std::move(self_);
     Client::Done done = std::exchange(done_, nullptr);
     message_.Clear();
-    std::move(done)(StreamReply(*this, Outcome(status), &answer_));
+    std::move(done)(StreamReplyOf(StreamAnswer<v1::ReduceResponse>(*this, status, &answer_)));
   }
 
  private:
@@ -160,15 +206,17 @@ class StreamState final : public RpcState, public grpc::ClientBidiReactor<grpc::
 };
 
 // The same on this thread alone: when it returns, gRPC has nothing more to do for it.
-absl::StatusOr<Reply> StreamAndWait(RpcState& state, const std::shared_ptr<grpc::Channel>& channel,
-                                    StreamMessages messages) {
+template <class Request>
+absl::StatusOr<typename StreamMethod<Request>::Response> StreamAndWait(RpcState& state,
+                                                                       const std::shared_ptr<grpc::Channel>& channel,
+                                                                       StreamMessages messages) {
   grpc::CompletionQueue queue;
   const auto step = [&queue] {
     void* tag = nullptr;
     bool ok = false;
     return queue.Next(&tag, &ok) && ok;
   };
-  const auto call = grpc::GenericStub(channel).PrepareCall(&state.context, kStreamMethod, &queue);
+  const auto call = grpc::GenericStub(channel).PrepareCall(&state.context, StreamMethod<Request>::kName, &queue);
   call->StartCall(nullptr);
   bool open = step();
   while (open && !messages.done()) {
@@ -188,7 +236,72 @@ absl::StatusOr<Reply> StreamAndWait(RpcState& state, const std::shared_ptr<grpc:
   step();
   queue.Shutdown();
   step();
-  return StreamReply(state, state.Outcome(status), &answer);
+  return StreamAnswer<typename StreamMethod<Request>::Response>(state, status, &answer);
+}
+
+// One Reduce, its request complete.
+absl::StatusOr<Reply> ReduceAndWait(RpcState& state, const Question& question) {
+  v1::ReduceResponse response;
+  const absl::Status status = state.Outcome(state.stub->Reduce(&state.context, question.request, &response));
+  if (!status.ok()) return status;
+  return ReplyOf(response, question.via);
+}
+
+// The same without waiting.
+std::shared_ptr<Call::State> StartReduce(const Connection& connection, const ReduceOptions& options, Question question,
+                                         Client::Done done) {
+  auto state = std::make_shared<ReduceState>(connection, options.timeout);
+  state->request = std::move(question.request);
+  state->done = std::move(done);
+  state->stub->async()->Reduce(&state->context, &state->request, &state->response,
+                               [state, via = question.via](const grpc::Status& status) {
+                                 // A Call that the caller keeps holds the state; the elements and the callback needn't
+                                 // stay for that.
+                                 Client::Done done = std::exchange(state->done, nullptr);
+                                 v1::ReduceRequest().Swap(&state->request);
+                                 if (status.ok()) {
+                                   std::move(done)(ReplyOf(state->response, via));
+                                 } else {
+                                   std::move(done)(state->Outcome(status));
+                                 }
+                               });
+  return state;
+}
+
+absl::Status DeleteAndWait(const Connection& connection, const std::string& id, const std::string& owner,
+                           std::optional<absl::Duration> timeout) {
+  RpcState state(connection, timeout);
+  const absl::Status status = CheckTimeout(state.timeout);
+  if (!status.ok()) return status;
+  v1::DeleteArrayRequest request;
+  request.set_id(id);
+  request.set_owner(owner);
+  v1::DeleteArrayResponse response;
+  return state.Outcome(state.stub->DeleteArray(&state.context, request, &response));
+}
+
+// Where the region socket is for this process, by the server's word: where both share no more than the folder of their
+// sockets (two containers, say), that folder has other names for the two.
+std::string RegionPath(absl::string_view server, const std::string& path) {
+  if (!absl::ConsumePrefix(&server, "unix:")) return path;
+  const std::filesystem::path here = std::filesystem::path(std::string(server)).parent_path();
+  const std::filesystem::path beside = here / std::filesystem::path(path).filename();
+  std::error_code unused;
+  return std::filesystem::exists(beside, unused) ? beside.string() : path;
+}
+
+std::shared_ptr<Connection> Connect(ClientOptions options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays go to the server named, by no detour
+  auto connection = std::make_shared<Connection>();
+  connection->options = std::move(options);
+  connection->channel =
+      grpc::CreateCustomChannel(connection->options.server, grpc::InsecureChannelCredentials(), arguments);
+  connection->stub = v1::Reduction::NewStub(connection->channel);
+  return connection;
 }
 
 // gRPC's callbacks run on threads that go with the last channel that has used them. If that goes in one of those
@@ -216,15 +329,33 @@ void KeepCallbackThreads() {
 
 }  // namespace
 
-Client::Client(ClientOptions options) : options_(std::move(options)), channel_(std::make_unique<Channel>()) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays go to the server named, by no detour
-  channel_->channel = grpc::CreateCustomChannel(options_.server, grpc::InsecureChannelCredentials(), arguments);
-  channel_->stub = v1::Reduction::NewStub(channel_->channel);
+ResidentArray::ResidentArray(std::shared_ptr<const Connection> connection, ArrayInfo info)
+    : connection_(std::move(connection)), info_(std::move(info)) {}
+ResidentArray::ResidentArray(ResidentArray&& other) noexcept = default;  // a shared pointer moved from is null
+ResidentArray::~ResidentArray() { Delete(); }
+
+ResidentArray& ResidentArray::operator=(ResidentArray&& other) noexcept {
+  if (this == &other) return *this;
+  Delete();
+  connection_ = std::move(other.connection_);
+  info_ = std::move(other.info_);
+  return *this;
 }
+
+const std::string& ResidentArray::Release() {
+  connection_.reset();
+  return info_.id;
+}
+
+// Whatever comes of it, there is nothing left to do: what isn't deleted expires.
+void ResidentArray::Delete() {
+  constexpr absl::Duration kPatience = absl::Seconds(5);
+  if (connection_ == nullptr) return;
+  DeleteAndWait(*connection_, info_.id, info_.owner, std::min(kPatience, connection_->options.timeout)).IgnoreError();
+  connection_.reset();
+}
+
+Client::Client(ClientOptions options) : connection_(Connect(std::move(options))) {}
 
 Client::~Client() = default;
 
@@ -242,65 +373,145 @@ Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>&
                          Done done) {
   KeepCallbackThreads();
   Call call;
-  absl::StatusOr<Question> question = Ask(array, ops, options, options_);
+  absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
   if (!question.ok()) {
     std::move(done)(question.status());
-    return call;
-  }
-  if (question->via == kStream) {
-    auto state = std::make_shared<StreamState>(channel_->stub, options_, options.timeout);
+  } else if (question->via == kStream) {
+    auto state = std::make_shared<StreamState>(*connection_, options.timeout);
     call.state_ = state;
-    state->Start(state, channel_->channel, {question->request, array.data, question->bytes}, std::move(done));
-    return call;
+    state->Start(state, connection_->channel, MessagesOf(*question, array.data), std::move(done));
+  } else {
+    question->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
+    call.state_ = StartReduce(*connection_, options, *std::move(question), std::move(done));
   }
-  auto state = std::make_shared<ReduceState>(channel_->stub, options_, options.timeout);
-  call.state_ = state;
-  state->request = std::move(question->request);
-  state->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
-  state->done = std::move(done);
-  state->stub->async()->Reduce(&state->context, &state->request, &state->response, [state](const grpc::Status& status) {
-    // A Call that the caller keeps holds the state; the elements and the callback needn't stay for that.
-    Done done = std::exchange(state->done, nullptr);
-    v1::ReduceRequest().Swap(&state->request);
-    if (status.ok()) {
-      std::move(done)(ReplyOf(state->response, kInline));
-    } else {
-      std::move(done)(state->Outcome(status));
-    }
-  });
+  return call;
+}
+
+Call Client::ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                         Done done) {
+  Call call;
+  absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
+  if (question.ok()) {
+    call.state_ = StartReduce(*connection_, options, *std::move(question), std::move(done));
+  } else {
+    std::move(done)(question.status());
+  }
   return call;
 }
 
 absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                      const ReduceOptions& options) {
-  absl::StatusOr<Question> question = Ask(array, ops, options, options_);
+  absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
   if (!question.ok()) return question.status();
-  RpcState state(channel_->stub, options_, options.timeout);
+  RpcState state(*connection_, options.timeout);
   if (question->via == kStream) {
-    return StreamAndWait(state, channel_->channel, {question->request, array.data, question->bytes});
+    return StreamReplyOf(
+        StreamAndWait<v1::ReduceStreamRequest>(state, connection_->channel, MessagesOf(*question, array.data)));
   }
   question->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
-  v1::ReduceResponse response;
-  const absl::Status status = state.Outcome(state.stub->Reduce(&state.context, question->request, &response));
+  return ReduceAndWait(state, *question);
+}
+
+absl::StatusOr<Reply> Client::Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
+                                     const ReduceOptions& options) {
+  const absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
+  if (!question.ok()) return question.status();
+  RpcState state(*connection_, options.timeout);
+  return ReduceAndWait(state, *question);
+}
+
+absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptions& options) {
+  RpcState state(*connection_, options.timeout);
+  v1::PutArrayRequest first;
+  absl::Status status = CheckTimeout(state.timeout);
+  status.Update(ToProto(array, options, first.mutable_header()));
   if (!status.ok()) return status;
-  return ReplyOf(response, kInline);
+  const absl::StatusOr<v1::PutArrayResponse> response = StreamAndWait<v1::PutArrayRequest>(
+      state, connection_->channel, {first, array.data, *ArrayBytes(array.dtype, array.shape)});
+  if (!response.ok()) return response.status();
+  return ResidentArray(connection_, FromProto(response->array()));
+}
+
+absl::StatusOr<Region> Client::Share(int file, const ShareOptions& options) {
+  v1::RegionRequest request;
+  request.mutable_share_memory()->set_pin(options.pin);
+  return ShareAs(request, file, options);
+}
+
+absl::StatusOr<Region> Client::Share(const SharedBuffer& buffer, const ShareOptions& options) {
+  return Share(buffer.file(), options);
+}
+
+absl::StatusOr<Region> Client::ShareDevice(const DeviceMemory& memory, const ShareOptions& options) {
+  v1::RegionRequest request;
+  v1::ShareDevice& device = *request.mutable_share_device();
+  device.set_handle(memory.handle);
+  device.set_device_uuid(memory.device_uuid);
+  device.set_offset(memory.offset);
+  device.set_bytes(memory.bytes);
+  device.set_event(memory.event);
+  return ShareAs(request, -1, options);
+}
+
+absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options) {
+  const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
+  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(timeout);
+  if (!regions.ok()) return regions.status();
+  const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, timeout);
+  if (!reply.ok()) return reply.status();
+  return Region(*std::move(regions), reply->token(), reply->bytes());
+}
+
+// The connection to the region socket, opened if there is none or it is over.
+absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Duration timeout) {
+  const absl::MutexLock lock(&connection_->mutex);
+  std::shared_ptr<Region::Connection>& regions = connection_->regions;
+  if (regions != nullptr && !regions->over()) return regions;
+  const absl::StatusOr<ServerInfo> info = GetServerInfo(timeout);
+  if (!info.ok()) return info.status();
+  if (info->region_socket.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(connection_->options.server, " takes no shared memory: it has no region socket"));
+  }
+  auto opened = Region::Connection::Open(RegionPath(connection_->options.server, info->region_socket));
+  if (opened.ok()) regions = *opened;
+  return opened;
+}
+
+absl::StatusOr<std::vector<ArrayInfo>> Client::ListArrays(const std::string& owner,
+                                                          std::optional<absl::Duration> timeout) {
+  RpcState state(*connection_, timeout);
+  v1::ListArraysRequest request;
+  request.set_owner(owner);
+  v1::ListArraysResponse response;
+  absl::Status status = CheckTimeout(state.timeout);
+  if (status.ok()) status = state.Outcome(state.stub->ListArrays(&state.context, request, &response));
+  if (!status.ok()) return status;
+  std::vector<ArrayInfo> arrays;
+  for (const v1::ArrayInfo& array : response.arrays()) arrays.push_back(FromProto(array));
+  return arrays;
+}
+
+absl::Status Client::DeleteArray(const std::string& id, const std::string& owner,
+                                 std::optional<absl::Duration> timeout) {
+  return DeleteAndWait(*connection_, id, owner, timeout);
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOptions& options) {
-  const absl::Duration timeout = options.timeout.value_or(options_.timeout);
+  const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
   const absl::StatusOr<ServerInfo> info = GetServerInfo(timeout);
   if (!info.ok()) return info.status();
   if (info->max_session_requests == 0) {
     return absl::UnimplementedError(
-        absl::StrCat(options_.server, " has no sessions: it is of version ", info->version));
+        absl::StrCat(connection_->options.server, " has no sessions: it is of version ", info->version));
   }
-  return std::unique_ptr<Session>(new Session(
-      SessionState::Open(channel_->stub, options_.server, timeout, options.close_timeout, info->max_message_bytes)));
+  return std::unique_ptr<Session>(new Session(SessionState::Open(
+      connection_->stub, connection_->options.server, timeout, options.close_timeout, info->max_message_bytes)));
 }
 
 absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
                                            absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {
-  RpcState state(channel_->stub, options_, options.timeout);
+  RpcState state(*connection_, options.timeout);
   v1::LadderRequest request;
   absl::Status status = CheckTimeout(state.timeout);
   status.Update(ToProto(options, &request));
@@ -318,7 +529,7 @@ absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
 }
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> timeout) {
-  RpcState state(channel_->stub, options_, timeout);
+  RpcState state(*connection_, timeout);
   v1::GetServerInfoResponse response;
   absl::Status status = CheckTimeout(state.timeout);
   if (status.ok()) status = state.Outcome(state.stub->GetServerInfo(&state.context, {}, &response));

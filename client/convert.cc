@@ -60,25 +60,46 @@ DeviceInfo FromProto(const v1::DeviceInfo& from) {
           .queue_limit = from.queue_limit(),
           .queue_length = from.queue_length(),
           .fixed_us = from.fixed_us(),
-          .host_gb_per_s = from.host_gb_per_s()};
+          .host_gb_per_s = from.host_gb_per_s(),
+          .array_bytes = from.array_bytes(),
+          .array_bytes_limit = from.array_bytes_limit()};
 }
 
 }  // namespace
 
-absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
-                     v1::ReduceRequest* request) {
+absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec) {
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
   if (!bytes.ok()) return bytes.status();
+  v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+  const absl::Status status = Parse("dtype", array.dtype, &dtype);
+  if (!status.ok()) return status;
+  spec->set_dtype(dtype);
+  spec->mutable_shape()->Assign(array.shape.begin(), array.shape.end());
+  return absl::OkStatus();
+}
+
+absl::Status ToProto(const ArrayView& array, const PutOptions& options, v1::PutArrayHeader* header) {
+  const absl::Status status = ToProto(array, header->mutable_array());
+  if (!status.ok()) return status;
+  if (options.ttl < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ttl ", absl::FormatDuration(options.ttl), " is not allowed; it can't be negative"));
+  }
+  header->set_device(options.device);
+  header->set_owner(options.owner);
+  header->set_ttl_ms(absl::ToInt64Milliseconds(absl::Ceil(options.ttl, absl::Milliseconds(1))));
+  return absl::OkStatus();
+}
+
+absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request) {
   if (ops.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("no op; allowed: ", absl::StrJoin(OpNames(), ", ")));
   }
 
-  v1::DType dtype = v1::DTYPE_UNSPECIFIED;
   v1::Engine engine = v1::ENGINE_AUTO;
   v1::NanPolicy nan_policy = v1::NAN_POLICY_DEFAULT;
   v1::OverflowPolicy overflow_policy = v1::OVERFLOW_POLICY_DEFAULT;
-  absl::Status status = Parse("dtype", array.dtype, &dtype);
-  status.Update(Parse("engine", options.engine, &engine));
+  absl::Status status = Parse("engine", options.engine, &engine);
   status.Update(Parse("NaN policy", options.nan_policy, &nan_policy));
   status.Update(Parse("overflow policy", options.overflow_policy, &overflow_policy));
   for (const std::string& name : ops) {
@@ -88,8 +109,6 @@ absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops
   }
   if (!status.ok()) return status;
 
-  request->mutable_array()->set_dtype(dtype);
-  request->mutable_array()->mutable_shape()->Assign(array.shape.begin(), array.shape.end());
   request->mutable_options()->set_engine(engine);
   request->mutable_options()->set_pipeline(options.pipeline);
   request->mutable_options()->set_nan_policy(nan_policy);
@@ -141,6 +160,18 @@ Reply FromProto(const v1::ReduceResponse& from) {
   return to;
 }
 
+ArrayInfo FromProto(const v1::ArrayInfo& from) {
+  return {.id = from.id(),
+          .dtype = NameOf(from.array().dtype()),
+          .shape = {from.array().shape().begin(), from.array().shape().end()},
+          .bytes = from.bytes(),
+          .device = from.device(),
+          .owner = from.owner(),
+          .age = absl::Milliseconds(from.age_ms()),
+          .expires_in = absl::Milliseconds(from.expires_in_ms()),
+          .users = from.users()};
+}
+
 LadderStart FromProto(const v1::LadderStart& from) {
   return {.bytes = from.bytes(), .steps = from.steps(), .expected = FromProto(from.expected())};
 }
@@ -175,7 +206,13 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .max_streams = from.limits().max_streams(),
                 .max_sessions = from.limits().max_sessions(),
                 .max_session_requests = from.limits().max_session_requests(),
-                .usage = {.streams = from.usage().streams(), .sessions = from.usage().sessions()},
+                .default_array_ttl = absl::Milliseconds(from.limits().default_array_ttl_ms()),
+                .max_array_ttl = absl::Milliseconds(from.limits().max_array_ttl_ms()),
+                .region_socket = from.region_socket(),
+                .usage = {.streams = from.usage().streams(),
+                          .sessions = from.usage().sessions(),
+                          .arrays = from.usage().arrays(),
+                          .regions = from.usage().regions()},
                 .no_cuda_reason = from.no_cuda_reason()};
   for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
   for (const v1::OpInfo& op : from.ops()) {

@@ -11,14 +11,20 @@
 
 namespace reduced::client {
 
-// What is asked of the array, without its elements. INVALID_ARGUMENT: no op, an unknown name, a bad shape.
-absl::Status ToProto(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
-                     v1::ReduceRequest* request);
+// What the array is, without its elements. INVALID_ARGUMENT: an unknown dtype, a bad shape.
+absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec);
+
+// What is asked of an array. INVALID_ARGUMENT: no op, an unknown name.
+absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request);
+
+// INVALID_ARGUMENT: as of the array; a ttl below 0.
+absl::Status ToProto(const ArrayView& array, const PutOptions& options, v1::PutArrayHeader* header);
 
 // INVALID_ARGUMENT: an unknown dtype or op.
 absl::Status ToProto(const LadderOptions& options, v1::LadderRequest* request);
 
 Reply FromProto(const v1::ReduceResponse& response);
+ArrayInfo FromProto(const v1::ArrayInfo& array);
 LadderStart FromProto(const v1::LadderStart& start);
 LadderStep FromProto(const v1::LadderStep& step);
 ServerInfo FromProto(const v1::GetServerInfoResponse& response);

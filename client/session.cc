@@ -71,7 +71,8 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, con
   const absl::Duration timeout = options.timeout.value_or(timeout_);
   v1::SessionRequest message;
   absl::Status status = CheckTimeout(timeout);
-  status.Update(ToProto(array, ops, options, message.mutable_reduce()));
+  status.Update(ToProto(array, message.mutable_reduce()->mutable_array()));
+  status.Update(ToProto(ops, options, message.mutable_reduce()));
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
   const absl::StatusOr<absl::string_view> via = ChooseVia(options.via == "auto" ? kInline : options.via, bytes);

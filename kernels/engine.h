@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/spec.h"
@@ -99,6 +100,8 @@ struct DeviceInfo {
   int lanes_busy = 0;
   int queue_limit = 0;  // reductions that can wait for a lane
   int queue_length = 0;
+  std::int64_t array_bytes = 0;        // of the ArrayMemory that there is
+  std::int64_t array_bytes_limit = 0;  // of all that there may be
 };
 
 // What the placement of `engine: auto` goes by: predicted time = fixed_us + bytes / rate. Measured when the engine
@@ -106,6 +109,20 @@ struct DeviceInfo {
 struct Calibration {
   double fixed_us = 0;       // of one reduction of host memory, however small
   double host_gb_per_s = 0;  // at which host memory is reduced, transfers included; 1 GB = 10^9 bytes
+};
+
+// Memory of an engine's device, for an array that stays. Freed when it is destroyed, which must happen before the
+// engine is, and not before every job that reads it is done.
+class ArrayMemory {
+ public:
+  virtual ~ArrayMemory() = default;
+
+  // Where it lies; no data if it has no bytes.
+  virtual ArrayRef array() const = 0;
+
+  // Copies `bytes` from host memory to `offset`, both within what was allocated. Blocks until they are there. Used by
+  // one thread at a time, and not beside a job that reads the array. UNAVAILABLE: the device failed.
+  virtual absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) = 0;
 };
 
 // Thread-safe.
@@ -142,6 +159,11 @@ class Engine {
   // RESOURCE_EXHAUSTED besides: there is no room for the array and what the pipeline needs.
   using Measured = absl::AnyInvocable<void(absl::StatusOr<Measurement>) &&>;
   virtual void Measure(Job job, int repeats, Measured done) = 0;
+
+  // Memory for an array of `bytes` >= 0, which jobs of this engine reduce where it lies. RESOURCE_EXHAUSTED:
+  // DeviceInfo.array_bytes_limit would be exceeded, with the figures, or the device has no memory left. Nothing that is
+  // there makes room.
+  virtual absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) = 0;
 };
 
 }  // namespace reduced

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "kernels/cpu/cpu_engine.h"
 #ifdef REDUCED_HAVE_CUDA
 #include "kernels/cuda/cuda_engine.h"
@@ -61,6 +63,23 @@ absl::StatusOr<Engine*> Engines::Get(EngineKind kind) const {
   }
   return absl::FailedPreconditionError(
       absl::StrFormat("engine %s was asked for, but is not there: %s", NameOf(kind), no_cuda_reason_));
+}
+
+absl::StatusOr<Engine*> Engines::OnDevice(std::string_view name) const {
+  if (name.empty()) {
+    const absl::StatusOr<Engine*> cuda = Get(EngineKind::kCuda);
+    return cuda.ok() ? cuda : Get(EngineKind::kCpu);
+  }
+  std::vector<std::string> names;
+  for (const auto& engine : engines_) {
+    names.push_back(engine->info().name);
+    if (names.back() == name) return engine.get();
+  }
+  constexpr std::size_t kShown = 64;
+  return absl::FailedPreconditionError(
+      absl::StrCat("device '", absl::CHexEscape(std::string(name.substr(0, kShown))),
+                   "' was asked for, but is not there; this server has ", absl::StrJoin(names, ", "),
+                   no_cuda_reason_.empty() ? "" : absl::StrCat("; no CUDA: ", no_cuda_reason_)));
 }
 
 absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef& array) const {

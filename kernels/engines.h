@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,9 @@ struct EngineOptions {
   std::int64_t chunk_bytes = 4 << 20;  // of the pinned and device chunks that uploads go through; 3 of each for a lane
   // Both
   int queue_limit = 256;  // reductions waiting for a lane, for each engine
+  // What Engine::Allocate gives out at most, all together
+  std::int64_t cpu_array_bytes = std::int64_t{1} << 30;
+  std::int64_t cuda_array_bytes = std::int64_t{8} << 30;
 };
 
 // A place for a reduction, and why it was chosen, in words for the response.
@@ -44,6 +48,9 @@ class Engines {
   const std::vector<std::unique_ptr<Engine>>& all() const { return engines_; }
   // The engine of that kind, or FAILED_PRECONDITION saying why it isn't there. kAuto: the CPU engine.
   absl::StatusOr<Engine*> Get(EngineKind kind) const;
+  // The engine that runs on the device of that name, or FAILED_PRECONDITION listing those that there are. Empty: that
+  // of the first GPU or, where there is none, the CPU engine.
+  absl::StatusOr<Engine*> OnDevice(std::string_view name) const;
   // Why there is no CUDA engine; empty if there is one.
   const std::string& no_cuda_reason() const { return no_cuda_reason_; }
 

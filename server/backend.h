@@ -4,9 +4,12 @@
 
 #include <atomic>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/engines.h"
+#include "server/arrays.h"
 #include "server/gate.h"
 #include "server/options.h"
 #include "server/regions.h"
@@ -23,9 +26,20 @@ struct Backend {
   const RequestLimits limits;
   const absl::Time started = absl::Now();
   Gate gate;                      // every call that works is inside
-  std::atomic<int> streams = 0;   // that take up buffers; not more than limits.max_streams
+  std::atomic<int> streams = 0;   // arrays that stream in; see EnterStream
   std::atomic<int> sessions = 0;  // open; not more than limits.max_sessions
+  ResidentArrays arrays{limits.max_arrays};
   Regions regions;
+
+  // Counts an array in that streams in. RESOURCE_EXHAUSTED: limits.max_streams do already.
+  absl::Status EnterStream() {
+    if (streams.fetch_add(1) < limits.max_streams) return absl::OkStatus();
+    LeaveStream();
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%d arrays stream in already, no more are allowed at once", limits.max_streams));
+  }
+  // Counts out one that was counted in.
+  void LeaveStream() { streams.fetch_sub(1); }
 };
 
 }  // namespace reduced

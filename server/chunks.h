@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,19 +37,29 @@ class ChunkReader {
 
   std::size_t left() const { return left_; }
 
-  // Copies the next `bytes`, at most left().
-  void Read(char* to, std::size_t bytes) {
-    left_ -= bytes;
-    while (bytes > 0) {
+  // The next bytes, where they lie: at most `bytes`, at least one if any is left.
+  std::string_view Next(std::size_t bytes) {
+    while (left_ > 0) {
       const grpc::Slice& slice = slices_[slice_];
-      const std::size_t take = std::min(bytes, slice.size() - offset_);
-      std::memcpy(to, slice.begin() + offset_, take);
-      to += take;
-      bytes -= take;
-      offset_ += take;
-      if (offset_ < slice.size()) break;
+      const std::string_view next(reinterpret_cast<const char*>(slice.begin()) + offset_,
+                                  std::min(bytes, slice.size() - offset_));
+      offset_ += next.size();
+      left_ -= next.size();
+      if (offset_ < slice.size()) return next;
       offset_ = 0;
       ++slice_;
+      if (!next.empty()) return next;
+    }
+    return {};
+  }
+
+  // Copies the next `bytes`, at most left().
+  void Read(char* to, std::size_t bytes) {
+    while (bytes > 0) {
+      const std::string_view next = Next(bytes);
+      std::memcpy(to, next.data(), next.size());
+      to += next.size();
+      bytes -= next.size();
     }
   }
 

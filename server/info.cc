@@ -25,6 +25,8 @@ void FillDevice(const Engine& engine, v1::DeviceInfo* out) {
   const Calibration calibration = engine.calibration();
   out->set_fixed_us(calibration.fixed_us);
   out->set_host_gb_per_s(calibration.host_gb_per_s);
+  out->set_array_bytes(device.array_bytes);
+  out->set_array_bytes_limit(device.array_bytes_limit);
 }
 
 void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
@@ -60,8 +62,11 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_limits()->set_max_streams(limits.max_streams);
   info->mutable_limits()->set_max_session_requests(limits.max_session_requests);
   info->mutable_limits()->set_max_sessions(limits.max_sessions);
+  info->mutable_limits()->set_default_array_ttl_ms(absl::ToInt64Milliseconds(limits.array_ttl));
+  info->mutable_limits()->set_max_array_ttl_ms(absl::ToInt64Milliseconds(limits.max_array_ttl));
   info->mutable_usage()->set_streams(backend.streams.load());
   info->mutable_usage()->set_sessions(backend.sessions.load());
+  info->mutable_usage()->set_arrays(backend.arrays.count());
   info->mutable_usage()->set_regions(backend.regions.count());
   info->set_region_socket(backend.regions.path());
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());

@@ -93,14 +93,22 @@ ABSL_FLAG(std::int32_t, max_sessions, Defaults().limits.max_sessions,
           "sessions open at once; further ones are refused");
 ABSL_FLAG(std::int32_t, max_session_requests, Defaults().limits.max_session_requests,
           "requests of one session under way at once; the session is read no further until one is answered");
+ABSL_FLAG(std::int32_t, max_arrays, Defaults().limits.max_arrays, "arrays that are kept at once, over all devices");
+ABSL_FLAG(absl::Duration, array_ttl, Defaults().limits.array_ttl,
+          "how long an array that is kept may go unused until it is deleted, if its client doesn't say, such as 10m");
+ABSL_FLAG(absl::Duration, max_array_ttl, Defaults().limits.max_array_ttl, "the longest that a client may say");
 ABSL_FLAG(ByteSize, memory_quota_bytes, ByteSize{Defaults().memory_quota_bytes},
           "memory of the transport's buffers over all connections, in bytes; at least twice max_message_bytes");
 ABSL_FLAG(std::int32_t, max_concurrent_streams, Defaults().max_concurrent_streams, "calls at once on one connection");
 ABSL_FLAG(std::int32_t, cpu_threads, Defaults().engines.cpu_threads,
           "threads of the CPU engine; 0: one for each core the process may use");
 ABSL_FLAG(std::int32_t, cpu_lanes, Defaults().engines.cpu_lanes, "reductions at once on the CPU engine");
+ABSL_FLAG(ByteSize, cpu_array_bytes, ByteSize{Defaults().engines.cpu_array_bytes},
+          "arrays that are kept in host memory, together, in bytes; 0: none");
 ABSL_FLAG(bool, cuda, Defaults().engines.cuda, "use a CUDA device if there is one");
 ABSL_FLAG(std::int32_t, cuda_lanes, Defaults().engines.cuda_lanes, "reductions at once on a CUDA device");
+ABSL_FLAG(ByteSize, cuda_array_bytes, ByteSize{Defaults().engines.cuda_array_bytes},
+          "arrays that are kept in the memory of a CUDA device, together, in bytes; 0: none");
 ABSL_FLAG(ByteSize, chunk_bytes, ByteSize{Defaults().engines.chunk_bytes},
           "chunk that arrays are copied to a CUDA device in, in bytes, from 64KiB to 1GiB; each lane pins three");
 ABSL_FLAG(std::int32_t, queue_limit, Defaults().engines.queue_limit,
@@ -134,11 +142,14 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"max_streams", options.limits.max_streams, 1, 1 << 20},
       {"max_sessions", options.limits.max_sessions, 1, 1 << 20},
       {"max_session_requests", options.limits.max_session_requests, 1, 1 << 16},
+      {"max_arrays", options.limits.max_arrays, 0, 1 << 20},
       {"memory_quota_bytes", options.memory_quota_bytes, 2 * options.limits.max_message_bytes, kAny},
       {"max_concurrent_streams", options.max_concurrent_streams, 1, std::numeric_limits<std::int32_t>::max()},
       {"cpu_threads", options.engines.cpu_threads, 0, 4096},
       {"cpu_lanes", options.engines.cpu_lanes, 1, 1024},
+      {"cpu_array_bytes", options.engines.cpu_array_bytes, 0, kAny},
       {"cuda_lanes", options.engines.cuda_lanes, 1, 128},
+      {"cuda_array_bytes", options.engines.cuda_array_bytes, 0, kAny},
       {"chunk_bytes", options.engines.chunk_bytes, 64 << 10, 1 << 30},
       {"queue_limit", options.engines.queue_limit, 1, 1 << 20},
       {"max_region_connections", options.regions.max_connections, 1, 1 << 16},
@@ -150,9 +161,21 @@ absl::Status ValidateOptions(const ServerOptions& options) {
           absl::StrFormat("--%s is %d, allowed are %d to %d", range.flag, range.value, range.low, range.high));
     }
   }
-  if (options.drain_timeout < absl::ZeroDuration() || options.drain_timeout > absl::Hours(24)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--drain_timeout is ", absl::FormatDuration(options.drain_timeout), ", allowed are 0 to 24h"));
+  struct Span {
+    absl::string_view flag;
+    absl::Duration value, low, high;
+  };
+  const Span spans[] = {
+      {"max_array_ttl", options.limits.max_array_ttl, absl::Milliseconds(1), absl::Hours(10'000)},
+      {"array_ttl", options.limits.array_ttl, absl::Milliseconds(1), options.limits.max_array_ttl},
+      {"drain_timeout", options.drain_timeout, absl::ZeroDuration(), absl::Hours(24)},
+  };
+  for (const Span& span : spans) {
+    if (span.value < span.low || span.value > span.high) {
+      return absl::InvalidArgumentError(absl::StrCat("--", span.flag, " is ", absl::FormatDuration(span.value),
+                                                     ", allowed are ", absl::FormatDuration(span.low), " to ",
+                                                     absl::FormatDuration(span.high)));
+    }
   }
   if (std::find(std::begin(kLogLevels), std::end(kLogLevels), options.log_level) == std::end(kLogLevels)) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -172,12 +195,17 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.limits.max_streams = absl::GetFlag(FLAGS_max_streams);
   options.limits.max_sessions = absl::GetFlag(FLAGS_max_sessions);
   options.limits.max_session_requests = absl::GetFlag(FLAGS_max_session_requests);
+  options.limits.max_arrays = absl::GetFlag(FLAGS_max_arrays);
+  options.limits.array_ttl = absl::GetFlag(FLAGS_array_ttl);
+  options.limits.max_array_ttl = absl::GetFlag(FLAGS_max_array_ttl);
   options.memory_quota_bytes = absl::GetFlag(FLAGS_memory_quota_bytes).bytes;
   options.max_concurrent_streams = absl::GetFlag(FLAGS_max_concurrent_streams);
   options.engines.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
   options.engines.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
+  options.engines.cpu_array_bytes = absl::GetFlag(FLAGS_cpu_array_bytes).bytes;
   options.engines.cuda = absl::GetFlag(FLAGS_cuda);
   options.engines.cuda_lanes = absl::GetFlag(FLAGS_cuda_lanes);
+  options.engines.cuda_array_bytes = absl::GetFlag(FLAGS_cuda_array_bytes).bytes;
   options.engines.chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes).bytes;
   options.engines.queue_limit = absl::GetFlag(FLAGS_queue_limit);
   options.region_socket = absl::GetFlag(FLAGS_region_socket);

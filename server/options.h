@@ -21,9 +21,12 @@ struct RequestLimits {
   std::int64_t max_elements = std::int64_t{1} << 40;
   int max_ops = 32;
   std::int64_t max_ladder_bytes = std::int64_t{4} << 30;  // of the array that one ladder makes
-  int max_streams = 64;                                   // ReduceStreams at once, each with up to 8 MiB of buffers
-  int max_sessions = 256;                                 // open at once
-  int max_session_requests = 64;  // of one session, under way at once: each holds its request message
+  int max_streams = 64;                       // ReduceStreams and PutArrays at once, each with up to 8 MiB of buffers
+  int max_sessions = 256;                     // open at once
+  int max_session_requests = 64;              // of one session, under way at once: each holds its request message
+  int max_arrays = 4096;                      // that PutArray keeps; their bytes: EngineOptions
+  absl::Duration array_ttl = absl::Hours(1);  // how long an array stays unused that doesn't say so itself
+  absl::Duration max_array_ttl = absl::Hours(24);
 };
 
 struct ServerOptions {

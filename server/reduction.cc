@@ -48,7 +48,7 @@ void Reduction::End(absl::StatusOr<EngineResult> result) {
 }
 
 void Reduction::Answer(const absl::Status& status) {
-  source_ = {};
+  source_ = {};  // who has the answer sees no user of the array
   const double total_us = micros();
   if (status.ok()) response_->mutable_timing()->set_total_us(total_us);
   LogReduce(rpc_, *context_, spec_, engine_, status, total_us);

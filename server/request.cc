@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -48,6 +49,9 @@ static_assert(static_cast<int>(OverflowPolicy::kSaturate) == v1::OVERFLOW_POLICY
 
 // Longer names can't be right, and would not fit in the status that quotes them.
 constexpr std::size_t kMaxPipelineName = 64;
+
+// Of an array that is kept, and its shape with it. As many as NumPy's arrays can have.
+constexpr int kMaxDimensions = 64;
 
 // "sum (1), prod (2), ...": the values of a proto enum that a request may have, but for an unspecified one.
 template <class Enum>
@@ -205,71 +209,101 @@ absl::StatusOr<std::vector<LadderRung>> ParseRungs(const v1::LadderRequest& requ
   return rungs;
 }
 
-// What a request says but for where its elements are.
-absl::StatusOr<ParsedRequest> ParseQuestion(const v1::ReduceRequest& request, const RequestLimits& limits) {
-  ParsedRequest parsed;
-  ReduceSpec& spec = parsed.spec;
+// What the elements are: dtype and count of the spec, and their bytes.
+absl::Status ParseArray(const v1::ArraySpec& array, const RequestLimits& limits, DType* dtype, std::int64_t* count,
+                        std::int64_t* bytes) {
+  const absl::StatusOr<DType> parsed_dtype = ParseDType("array.dtype", array.dtype());
+  if (!parsed_dtype.ok()) return parsed_dtype.status();
+  *dtype = *parsed_dtype;
+  const absl::StatusOr<std::int64_t> parsed_count = Count(array, limits.max_elements);
+  if (!parsed_count.ok()) return parsed_count.status();
+  *count = *parsed_count;
+  if (__builtin_mul_overflow(*count, std::int64_t{RowOf(*dtype).bytes}, bytes)) {
+    return absl::InvalidArgumentError(absl::StrFormat("array.shape is %s: %d elements of %s are more than 2^63 bytes",
+                                                      ShapeText(array), *count, RowOf(*dtype).name));
+  }
+  return absl::OkStatus();
+}
 
-  const absl::StatusOr<DType> dtype = ParseDType("array.dtype", request.array().dtype());
-  if (!dtype.ok()) return dtype.status();
-  spec.dtype = *dtype;
-  const absl::StatusOr<std::int64_t> count = Count(request.array(), limits.max_elements);
-  if (!count.ok()) return count.status();
-  spec.count = *count;
-
+// What is asked of the array that the spec has.
+absl::Status ParseQuestion(const v1::ReduceRequest& request, const RequestLimits& limits, ReduceSpec* spec) {
   if (request.ops().empty() || request.ops_size() > limits.max_ops) {
     return absl::InvalidArgumentError(
         absl::StrFormat("ops has %d operations, allowed are 1 to %d", request.ops_size(), limits.max_ops));
   }
-  spec.ops.reserve(request.ops_size());
+  spec->ops.reserve(request.ops_size());
   for (int i = 0; i < request.ops_size(); ++i) {
     const absl::StatusOr<Op> op = ParseOp(absl::StrCat("ops[", i, "]"), request.ops(i));
     if (!op.ok()) return op.status();
-    spec.ops.push_back(*op);
+    spec->ops.push_back(*op);
   }
-
-  absl::Status status = ParseOptions(request.options(), &spec);
-  if (!status.ok()) return status;
-  status = ValidateSpec(spec);
-  if (!status.ok()) return status;
-
-  if (__builtin_mul_overflow(spec.count, std::int64_t{RowOf(spec.dtype).bytes}, &parsed.bytes)) {
-    return absl::InvalidArgumentError(absl::StrFormat("array.shape is %s: %d elements of %s are more than 2^63 bytes",
-                                                      ShapeText(request.array()), spec.count, RowOf(spec.dtype).name));
-  }
-  return parsed;
+  const absl::Status status = ParseOptions(request.options(), spec);
+  return status.ok() ? ValidateSpec(*spec) : status;
 }
 
-absl::StatusOr<HeldArray> InlineSource(const v1::ReduceRequest& request, const ParsedRequest& parsed) {
+// The sources: each says what the array is, where it lies, and what keeps it there.
+
+absl::Status ParseInline(const v1::ReduceRequest& request, const RequestLimits& limits, ParsedRequest* parsed) {
+  ReduceSpec& spec = parsed->spec;
+  const absl::Status status = ParseArray(request.array(), limits, &spec.dtype, &spec.count, &parsed->bytes);
+  if (!status.ok()) return status;
   const std::string& data = request.inline_data();
-  if (parsed.bytes == static_cast<std::int64_t>(data.size())) return HeldArray{.array = {data.data()}};
-  const DTypeRow& dtype = RowOf(parsed.spec.dtype);
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "inline_data has %d bytes, but array.shape %s of %s, %d bytes each, needs exactly %d x %d", data.size(),
-      ShapeText(request.array()), dtype.name, dtype.bytes, parsed.spec.count, dtype.bytes));
+  if (parsed->bytes != static_cast<std::int64_t>(data.size())) {
+    const DTypeRow& dtype = RowOf(spec.dtype);
+    return absl::InvalidArgumentError(
+        absl::StrFormat("inline_data has %d bytes, but array.shape %s of %s, %d bytes each, needs exactly %d x %d",
+                        data.size(), ShapeText(request.array()), dtype.name, dtype.bytes, spec.count, dtype.bytes));
+  }
+  parsed->source = {.array = {data.data(), MemorySpace::kHost}};
+  return absl::OkStatus();
 }
 
-absl::StatusOr<HeldArray> FindSource(const v1::ReduceRequest& request, const ParsedRequest& parsed,
-                                     const Backend& backend) {
+absl::Status ParseResident(const v1::ReduceRequest& request, ResidentArrays& arrays, ParsedRequest* parsed) {
+  if (request.has_array()) {
+    return absl::InvalidArgumentError("array is set beside array_id, but dtype and shape are that array's own");
+  }
+  absl::StatusOr<std::shared_ptr<const KeptArray>> array = arrays.Find(request.array_id());
+  if (!array.ok()) return array.status();
+  parsed->spec.dtype = (*array)->dtype;
+  parsed->spec.count = (*array)->count;
+  parsed->bytes = (*array)->bytes;
+  parsed->source.array = (*array)->memory->array();
+  parsed->source.held = *std::move(array);
+  return absl::OkStatus();
+}
+
+absl::Status ParseRegion(const v1::ReduceRequest& request, const Backend& backend, ParsedRequest* parsed) {
+  ReduceSpec& spec = parsed->spec;
+  const absl::Status status = ParseArray(request.array(), backend.limits, &spec.dtype, &spec.count, &parsed->bytes);
+  if (!status.ok()) return status;
+  absl::StatusOr<HeldArray> source = backend.regions.Find(request.region(), parsed->bytes);
+  if (!source.ok()) return source.status();
+  parsed->source = *std::move(source);
+  return absl::OkStatus();
+}
+
+absl::Status ParseSource(const v1::ReduceRequest& request, Backend& backend, ParsedRequest* parsed) {
   switch (request.source_case()) {
     case v1::ReduceRequest::kInlineData:
-      return InlineSource(request, parsed);
+      return ParseInline(request, backend.limits, parsed);
+    case v1::ReduceRequest::kArrayId:
+      return ParseResident(request, backend.arrays, parsed);
     case v1::ReduceRequest::kRegion:
-      return backend.regions.Find(request.region(), parsed.bytes);
-    default:
-      return absl::InvalidArgumentError(
-          "the request has no source of elements, 1 is needed: inline_data, array_id or region");
+      return ParseRegion(request, backend, parsed);
+    case v1::ReduceRequest::SOURCE_NOT_SET:
+      break;
   }
+  return absl::InvalidArgumentError(
+      "the request has no source of elements, 1 is needed: inline_data, array_id or region");
 }
 
 }  // namespace
 
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const Backend& backend) {
-  absl::StatusOr<ParsedRequest> parsed = ParseQuestion(request, backend.limits);
-  if (!parsed.ok()) return parsed;
-  absl::StatusOr<HeldArray> source = FindSource(request, *parsed, backend);
-  if (!source.ok()) return source.status();
-  parsed->source = *std::move(source);
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Backend& backend) {
+  ParsedRequest parsed;
+  absl::Status status = ParseSource(request, backend, &parsed);
+  if (status.ok()) status = ParseQuestion(request, backend.limits, &parsed.spec);
+  if (!status.ok()) return status;
   return parsed;
 }
 
@@ -277,7 +311,43 @@ absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const
   if (header.source_case() != v1::ReduceRequest::SOURCE_NOT_SET) {
     return absl::InvalidArgumentError("the header names a source, but the elements of a stream come in chunks");
   }
-  return ParseQuestion(header, limits);
+  ParsedRequest parsed;
+  ReduceSpec& spec = parsed.spec;
+  absl::Status status = ParseArray(header.array(), limits, &spec.dtype, &spec.count, &parsed.bytes);
+  if (status.ok()) status = ParseQuestion(header, limits, &spec);
+  if (!status.ok()) return status;
+  return parsed;
+}
+
+absl::StatusOr<ParsedPut> ParsePut(const v1::PutArrayHeader& header, const Engines& engines,
+                                   const RequestLimits& limits) {
+  ParsedPut put;
+  KeptArray& array = put.array;
+  const absl::Status status = ParseArray(header.array(), limits, &array.dtype, &array.count, &array.bytes);
+  if (!status.ok()) return status;
+  if (header.array().shape_size() > kMaxDimensions) {
+    return absl::InvalidArgumentError(absl::StrFormat("array.shape has %d dimensions, at most %d are allowed",
+                                                      header.array().shape_size(), kMaxDimensions));
+  }
+  array.spec.set_dtype(header.array().dtype());  // without fields that this version doesn't know
+  *array.spec.mutable_shape() = header.array().shape();
+  if (header.owner().size() > kMaxOwnerBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("owner has %d bytes, at most %d are allowed", header.owner().size(), kMaxOwnerBytes));
+  }
+  array.owner = header.owner();
+  const std::int64_t max_ttl_ms = absl::ToInt64Milliseconds(limits.max_array_ttl);
+  if (header.ttl_ms() < 0 || header.ttl_ms() > max_ttl_ms) {
+    return absl::InvalidArgumentError(absl::StrFormat("ttl_ms is %d, allowed are 0 (the default, %d) to %d",
+                                                      header.ttl_ms(), absl::ToInt64Milliseconds(limits.array_ttl),
+                                                      max_ttl_ms));
+  }
+  array.ttl = header.ttl_ms() == 0 ? limits.array_ttl : absl::Milliseconds(header.ttl_ms());
+  const absl::StatusOr<Engine*> engine = engines.OnDevice(header.device());
+  if (!engine.ok()) return engine.status();
+  put.engine = *engine;
+  array.device = put.engine->info().name;
+  return put;
 }
 
 absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const Engines& engines,

@@ -1,10 +1,12 @@
-// From the wire to the kernels: a ReduceRequest becomes a validated ReduceSpec and the bytes it is about, a
-// LadderRequest what is to be measured, and answers become messages. Everything that can be wrong with a request, but
-// for what only the elements can tell, is found here, before the request takes any resource.
+// From the wire to the kernels: a ReduceRequest becomes a validated ReduceSpec and the array it is about, a
+// PutArrayHeader what is to be kept, a LadderRequest what is to be measured, and answers become messages. Everything
+// that can be wrong with a request, but for what only the elements can tell, is found here, before the request takes
+// any resource.
 #ifndef REDUCED_SERVER_REQUEST_H_
 #define REDUCED_SERVER_REQUEST_H_
 
-#include <string_view>
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +15,7 @@
 #include "kernels/engine.h"
 #include "kernels/engines.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/arrays.h"
 #include "server/backend.h"
 #include "server/made_array.h"
 #include "server/options.h"
@@ -27,11 +30,21 @@ struct ParsedRequest {
 };
 
 // INVALID_ARGUMENT saying what is wrong, what was got and what is allowed. Text of the client is escaped and cut.
-// NOT_FOUND, OUT_OF_RANGE: of the source.
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, const Backend& backend);
+// NOT_FOUND: an array id or a token that `backend` doesn't know. OUT_OF_RANGE: beyond the end of a region.
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Backend& backend);
 
-// The same of a stream's header, which has no source: without data.
+// The same of a stream's header, which has no source: without an array.
 absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits);
+
+// An array to keep, but for its memory, and whose memory that is to be.
+struct ParsedPut {
+  KeptArray array;
+  Engine* engine = nullptr;
+};
+
+// INVALID_ARGUMENT as above. FAILED_PRECONDITION: a device that isn't there.
+absl::StatusOr<ParsedPut> ParsePut(const v1::PutArrayHeader& header, const Engines& engines,
+                                   const RequestLimits& limits);
 
 // One pipeline to measure, with one block size.
 struct LadderRung {

@@ -3,13 +3,15 @@
 //   1. gRPC has the whole message and asks the allocator for one to parse it into: a ReduceCall, which holds the
 //      request, the response and the Reduction. The clock of total_us starts.
 //   2. gRPC parses (receive_us), then calls Reduce, which starts the Reduction: ParseRequest checks everything that can
-//      be checked without the elements. Nothing has been taken so far.
+//      be checked without the elements. Nothing has been taken so far, but that an array that is kept has one more
+//      user.
 //   3. The call is counted in; a draining server refuses it. A deadline that has passed ends it here.
 //   4. Engines::Place picks the engine, Engine::Reduce queues the call for a lane. The gRPC thread goes back to gRPC.
-//   5. A lane reduces the request's own bytes (a small array: before step 4 is over, on the gRPC thread). OnCancel (the
-//      client went away, the deadline passed) sets the flag that the lane looks at between chunks.
-//   6. Reduction::End reads the answers off the partial and fills the response. Finish is called exactly once, and is
-//      the last thing done, since then the call belongs to gRPC again.
+//   5. A lane reduces the request's own bytes, or the array that is kept (a small array: before step 4 is over, on the
+//      gRPC thread). OnCancel (the client went away, the deadline passed) sets the flag that the lane looks at between
+//      chunks.
+//   6. Reduction::End reads the answers off the partial, fills the response and lets go of the array. Finish is called
+//      exactly once, and is the last thing done, since then the call belongs to gRPC again.
 //   7. OnDone counts the call out; Release deletes it, the request's bytes included.
 #include "server/service.h"
 
@@ -86,6 +88,30 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* ReductionService::ReduceStream(grpc::
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReductionService::Session(
     grpc::CallbackServerContext* context) {
   return RunSession(backend_, context);
+}
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* ReductionService::PutArray(grpc::CallbackServerContext* context,
+                                                                      grpc::ByteBuffer* response) {
+  return RunPut(backend_, context, response);
+}
+
+grpc::ServerUnaryReactor* ReductionService::ListArrays(grpc::CallbackServerContext* context,
+                                                       const v1::ListArraysRequest* request,
+                                                       v1::ListArraysResponse* response) {
+  for (v1::ArrayInfo& array : backend_.arrays.List(request->owner())) *response->add_arrays() = std::move(array);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+// Waits for the array's users, if there are any, whether or not the client does: until then the reactor stays.
+grpc::ServerUnaryReactor* ReductionService::DeleteArray(grpc::CallbackServerContext* context,
+                                                        const v1::DeleteArrayRequest* request,
+                                                        v1::DeleteArrayResponse*) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  backend_.arrays.Delete(request->id(), request->owner(),
+                         [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
+  return reactor;
 }
 
 grpc::ServerWriteReactor<v1::LadderReply>* ReductionService::Ladder(grpc::CallbackServerContext* context,

@@ -1,5 +1,6 @@
 // The service reduced.v1.Reduction, on gRPC's callback API. The flow of a Reduce is written down in service.cc, that of
-// a ReduceStream in stream.cc, that of a Session in session.cc, that of a Ladder in ladder.cc.
+// a ReduceStream in stream.cc, that of a Session in session.cc, that of a PutArray in put.cc, that of a Ladder in
+// ladder.cc.
 #ifndef REDUCED_SERVER_SERVICE_H_
 #define REDUCED_SERVER_SERVICE_H_
 
@@ -10,15 +11,20 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/backend.h"
 #include "server/ladder.h"
+#include "server/put.h"
 #include "server/session.h"
 #include "server/stream.h"
 
 namespace reduced {
 
-// The messages of ReduceStream are handled raw, so that chunks are copied once; those of Session: see session.h.
-using ReductionMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::Reduction::WithRawCallbackMethod_Session<
-    v1::Reduction::WithCallbackMethod_Reduce<v1::Reduction::WithCallbackMethod_Ladder<
-        v1::Reduction::WithCallbackMethod_GetServerInfo<v1::Reduction::Service>>>>>;
+// The messages of ReduceStream and PutArray are handled raw, so that chunks are copied once; those of Session: see
+// session.h.
+using RawMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::Reduction::WithRawCallbackMethod_PutArray<
+    v1::Reduction::WithRawCallbackMethod_Session<v1::Reduction::Service>>>;
+using ArrayMethods =
+    v1::Reduction::WithCallbackMethod_ListArrays<v1::Reduction::WithCallbackMethod_DeleteArray<RawMethods>>;
+using ReductionMethods = v1::Reduction::WithCallbackMethod_Reduce<
+    v1::Reduction::WithCallbackMethod_Ladder<v1::Reduction::WithCallbackMethod_GetServerInfo<ArrayMethods>>>;
 
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class ReductionService final : public ReductionMethods {
@@ -31,6 +37,12 @@ class ReductionService final : public ReductionMethods {
   grpc::ServerReadReactor<grpc::ByteBuffer>* ReduceStream(grpc::CallbackServerContext* context,
                                                           grpc::ByteBuffer* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(grpc::CallbackServerContext* context) override;
+  grpc::ServerReadReactor<grpc::ByteBuffer>* PutArray(grpc::CallbackServerContext* context,
+                                                      grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListArrays(grpc::CallbackServerContext* context, const v1::ListArraysRequest* request,
+                                       v1::ListArraysResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteArray(grpc::CallbackServerContext* context, const v1::DeleteArrayRequest* request,
+                                        v1::DeleteArrayResponse* response) override;
   grpc::ServerWriteReactor<v1::LadderReply>* Ladder(grpc::CallbackServerContext* context,
                                                     const v1::LadderRequest* request) override;
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest* request,

@@ -120,14 +120,10 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     engine_ = place->engine;
     stretch_ = StretchBytes(engine_->kind());
     answer_.mutable_execution()->set_reason(std::move(place->reason));
-    if (backend_.streams.fetch_add(1) >= backend_.limits.max_streams) {
-      backend_.streams.fetch_sub(1);
-      AddRetryHint(RetryAfter(*engine_, bytes_), context_);
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("%d arrays stream in already, no more are allowed at once", backend_.limits.max_streams));
-    }
-    running_ = true;
-    return absl::OkStatus();
+    const absl::Status running = backend_.EnterStream();
+    running_ = running.ok();
+    if (!running_) AddRetryHint(RetryAfter(*engine_, bytes_), context_);
+    return running;
   }
 
   void Drive() {
@@ -211,7 +207,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     reducing_.reset();
     reader_ = ChunkReader();
     message_.Clear();
-    if (running_) backend_.streams.fetch_sub(1);
+    if (running_) backend_.LeaveStream();
     LogReduce("reduce_stream", *context_, spec_, engine_, status, total_us);
     Finish(ToGrpc(status));
   }

@@ -51,10 +51,22 @@ serve() {
     "${reduce[@]}" "$work/random.bin" --dtype i32 --engine cuda --op sum,min,max,mean &&
     "${reduce[@]}" "$work/random.bin" --dtype i32 --engine cpu --op sum,min,max,mean &&
     "${reduce[@]}" "$work/random.bin" --dtype i32 --op sum,min,max,mean &&
-    "${reduce[@]}" "$work/random.bin" --dtype u64 --engine cuda --op bit_xor,max --json || status=1
+    "${reduce[@]}" "$work/random.bin" --dtype u64 --engine cuda --op bit_xor,max --json &&
+    serve_arrays "$work/random.bin" || status=1
   stop_server || status=1
   rm -f "$work/random.bin"
   return "$status"
+}
+
+# serve_arrays FILE: the same from an array that stays in the GPU's memory.
+serve_arrays() {
+  local id
+  id=$("$tree/bin/reducectl" arrays put "$1" --dtype i32 --device cuda:0 --timeout 30s) || return 1
+  "$tree/bin/reducectl" reduce --array "$id" --op sum,min,max,mean &&
+    "$tree/bin/reducectl" reduce --array "$id" --op sum,min,max,mean --json &&
+    "$tree/bin/reducectl" arrays list &&
+    "$tree/bin/reducectl" arrays delete "$id" &&
+    "$tree/bin/reducectl" info
 }
 
 # Every pipeline, op and dtype that a ladder can have, then the ladders of the sources and what block sizes do, kept as

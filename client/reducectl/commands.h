@@ -21,7 +21,7 @@ class App;
 
 namespace reduced::client {
 
-// Of several inputs that fail, the first one's.
+// Of several inputs, or arrays, that fail, the first one's.
 enum ExitCode : int {
   kOk = 0,
   kOutput = 1,      // standard output, or the file of --svg, can't be written
@@ -43,9 +43,16 @@ inline constexpr char kSessionName[] = "session";
 
 struct ReduceArguments {
   std::vector<std::string> sources;
+  std::vector<std::string> arrays;  // instead: ids of arrays that the server keeps
   std::vector<std::string> ops = {"sum", "min", "max", "mean"};
   ReduceOptions options;
   std::string via = ReduceOptions().via;  // or kSessionName
+  InputOptions input;
+};
+
+struct PutArguments {
+  std::vector<std::string> sources;
+  PutOptions options;  // no owner: user@host
   InputOptions input;
 };
 
@@ -58,6 +65,10 @@ struct LadderArguments {
 };
 
 ExitCode RunReduce(const CommonOptions& common, const ReduceArguments& arguments);
+ExitCode RunArraysPut(const CommonOptions& common, PutArguments arguments);
+ExitCode RunArraysList(const CommonOptions& common, const std::string& owner);  // empty: everyone's
+ExitCode RunArraysDelete(const CommonOptions& common, const std::vector<std::string>& ids,
+                         const std::string& owner);  // empty: user@host
 ExitCode RunInfo(const CommonOptions& common);
 ExitCode RunOps(const CommonOptions& common);
 ExitCode RunPipelines(const CommonOptions& common);

@@ -24,8 +24,8 @@ _reducectl() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command="" word
   COMPREPLY=()
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    case $word in
-      @COMMANDS_OR@) command=$word; break ;;
+    case "$command $word" in
+      @COMMANDS_OR@) command=${command:+$command }$word ;;
     esac
   done
   case $prev in
@@ -41,8 +41,8 @@ _reducectl() {
     return
   fi
   case $command in
-    '') mapfile -t COMPREPLY < <(compgen -W '@COMMANDS@' -- "$cur") ;;
-    reduce) _reducectl_files ;;
+@SUBCOMMANDS@
+    reduce|'arrays put') _reducectl_files ;;
     completion) mapfile -t COMPREPLY < <(compgen -W 'bash' -- "$cur") ;;
   esac
 }
@@ -63,21 +63,43 @@ std::set<std::string> LongNames(const CLI::App& app, bool (*wanted)(const CLI::O
   return names;
 }
 
+// What is known of all commands and their subcommands.
+struct Commands {
+  // `app`, called `name`, and what is below it.
+  void Add(const CLI::App& app, const std::string& name) {
+    std::vector<std::string> subcommands;
+    for (const CLI::App* command : app.get_subcommands({})) {
+      subcommands.push_back(command->get_name());
+      patterns.push_back(absl::StrCat("'", name, " ", command->get_name(), "'"));
+      Add(*command, absl::StrCat(name, name.empty() ? "" : " ", command->get_name()));
+    }
+    if (!subcommands.empty()) {
+      subcommand_lines.push_back(absl::StrCat("    '", name, "') mapfile -t COMPREPLY < <(compgen -W '",
+                                              absl::StrJoin(subcommands, " "), "' -- \"$cur\") ;;"));
+    }
+    std::set<std::string> options = LongNames(app, Any);
+    options.insert(common.begin(), common.end());
+    if (!name.empty()) {
+      options_lines.push_back(absl::StrCat("      '", name, "') mapfile -t COMPREPLY < <(compgen -W '",
+                                           absl::StrJoin(options, " "), "' -- \"$cur\") ;;"));
+    }
+    with_value.merge(LongNames(app, TakesValue));
+    with_file.merge(LongNames(app, TakesFile));
+  }
+
+  const std::set<std::string> common;  // options of every command
+  std::set<std::string> with_value{}, with_file{};
+  std::vector<std::string> patterns{}, options_lines{}, subcommand_lines{};
+};
+
 }  // namespace
 
 ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, std::vector<std::string>>& choices) {
-  const std::set<std::string> common = LongNames(app, Any);
-  std::set<std::string> with_value = LongNames(app, TakesValue), with_file;
-  std::vector<std::string> commands, options_lines, choices_lines;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    commands.push_back(command->get_name());
-    std::set<std::string> options = LongNames(*command, Any);
-    options.insert(common.begin(), common.end());
-    options_lines.push_back(absl::StrCat("      ", command->get_name(), ") mapfile -t COMPREPLY < <(compgen -W '",
-                                         absl::StrJoin(options, " "), "' -- \"$cur\") ;;"));
-    with_value.merge(LongNames(*command, TakesValue));
-    with_file.merge(LongNames(*command, TakesFile));
-  }
+  Commands commands{.common = LongNames(app, Any)};
+  commands.Add(app, "");
+  std::set<std::string>& with_value = commands.with_value;
+  const std::set<std::string>& with_file = commands.with_file;
+  std::vector<std::string> choices_lines;
   for (const std::string& option : with_file) with_value.erase(option);
   for (const auto& [option, values] : choices) {
     with_value.erase(option);
@@ -90,13 +112,13 @@ ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, st
             : absl::StrCat("    ", option, ") mapfile -t COMPREPLY < <(compgen -W '", words,
                            "' -- \"$cur\"); return ;;"));
   }
-  std::cout << absl::StrReplaceAll(kScript, {{"@COMMANDS_OR@", absl::StrJoin(commands, "|")},
-                                             {"@COMMANDS@", absl::StrJoin(commands, " ")},
+  std::cout << absl::StrReplaceAll(kScript, {{"@COMMANDS_OR@", absl::StrJoin(commands.patterns, "|")},
+                                             {"@SUBCOMMANDS@", absl::StrJoin(commands.subcommand_lines, "\n")},
                                              {"@CHOICES@", absl::StrJoin(choices_lines, "\n")},
                                              {"@WITH_FILE_OR@", absl::StrJoin(with_file, "|")},
                                              {"@WITH_VALUE_OR@", absl::StrJoin(with_value, "|")},
-                                             {"@OPTIONS@", absl::StrJoin(options_lines, "\n")},
-                                             {"@COMMON_OPTIONS@", absl::StrJoin(common, " ")}});
+                                             {"@OPTIONS@", absl::StrJoin(commands.options_lines, "\n")},
+                                             {"@COMMON_OPTIONS@", absl::StrJoin(commands.common, " ")}});
   return kOk;
 }
 

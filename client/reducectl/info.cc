@@ -43,7 +43,9 @@ Json ToJson(const DeviceInfo& device) {
           {"queue_limit", device.queue_limit},
           {"queue_length", device.queue_length},
           {"fixed_us", device.fixed_us},
-          {"host_gb_per_s", device.host_gb_per_s}};
+          {"host_gb_per_s", device.host_gb_per_s},
+          {"array_bytes", device.array_bytes},
+          {"array_bytes_limit", device.array_bytes_limit}};
 }
 
 void PrintInfoJson(const CommonOptions& common, const ServerInfo& info) {
@@ -59,8 +61,15 @@ void PrintInfoJson(const CommonOptions& common, const ServerInfo& info) {
                  {"max_ladder_bytes", info.max_ladder_bytes},
                  {"max_streams", info.max_streams},
                  {"max_sessions", info.max_sessions},
-                 {"max_session_requests", info.max_session_requests}}},
-               {"usage", {{"streams", info.usage.streams}, {"sessions", info.usage.sessions}}},
+                 {"max_session_requests", info.max_session_requests},
+                 {"default_array_ttl_s", absl::ToDoubleSeconds(info.default_array_ttl)},
+                 {"max_array_ttl_s", absl::ToDoubleSeconds(info.max_array_ttl)}}},
+               {"region_socket", info.region_socket},
+               {"usage",
+                {{"streams", info.usage.streams},
+                 {"sessions", info.usage.sessions},
+                 {"arrays", info.usage.arrays},
+                 {"regions", info.usage.regions}}},
                {"devices", std::move(devices)},
                {"dtypes", info.dtypes}};
   if (!info.no_cuda_reason.empty()) json["no_cuda_reason"] = info.no_cuda_reason;
@@ -75,13 +84,19 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
                               " elements an array, ", info.max_ops, " ops a request, ",
                               FormatBytes(info.max_ladder_bytes), " a ladder, ", info.max_streams, " streams, ",
                               info.max_sessions, " sessions of ", info.max_session_requests, " requests at once")},
-      {"usage", absl::StrCat(info.usage.streams, " streams, ", info.usage.sessions, " sessions")}};
+      {"", absl::StrCat("arrays that are kept go when unused for ", absl::FormatDuration(info.default_array_ttl),
+                        ", or ", absl::FormatDuration(info.max_array_ttl), " at most if asked")},
+      {"in use", absl::StrCat(info.usage.streams, " streams, ", info.usage.sessions, " sessions, ", info.usage.arrays,
+                              " arrays, ", info.usage.regions, " regions")},
+      {"regions", info.region_socket.empty() ? "none: memory can't be shared" : info.region_socket}};
   for (const DeviceInfo& device : info.devices) {
     rows.push_back({device.name, absl::StrCat(device.model, ", ", FormatBytes(device.memory_bytes), ", ",
                                               device.parallel_units, device.engine == "cpu" ? " threads" : " SMs")});
     if (!device.details.empty()) rows.push_back({"", device.details});
     rows.push_back({"", absl::StrCat("lanes: ", device.lanes_busy, " of ", device.lanes,
                                      " busy; queue: ", device.queue_length, " of ", device.queue_limit)});
+    rows.push_back(
+        {"", absl::StrCat("arrays: ", FormatBytes(device.array_bytes), " of ", FormatBytes(device.array_bytes_limit))});
     rows.push_back({"", absl::StrFormat("calibration: %s + bytes at %.1f GB/s", FormatMicros(device.fixed_us),
                                         device.host_gb_per_s)});
   }

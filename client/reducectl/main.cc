@@ -30,12 +30,16 @@ constexpr char kExitCodes[] = R"(Exit codes:
   4  the server refused the request or failed
   5  an input can't be read, or isn't what it should be
   6  a pipeline gave a wrong result, or not the same bits run after run though it promises them
-With several inputs, all are tried; the code is that of the first failure.)";
+With several inputs, or arrays, all are tried; the code is that of the first failure.)";
 
 // What the command line says.
 struct Arguments {
   CommonOptions common;
   ReduceArguments reduce;
+  PutArguments put;
+  std::string list_owner;
+  std::vector<std::string> delete_ids;
+  std::string delete_owner;
   LadderArguments ladder;
   std::map<std::string, std::vector<std::string>> choices;  // of options with a fixed set of values
 };
@@ -45,6 +49,11 @@ struct Arguments {
 std::string ParseTimeout(const std::string& text, std::optional<absl::Duration>* timeout) {
   if (absl::ParseDuration(text, &timeout->emplace()) && *timeout > absl::ZeroDuration()) return "";
   return absl::StrCat("\"", text, "\" is not a positive duration; allowed: like 500ms, 5s, 1m30s, inf");
+}
+
+std::string ParseTtl(const std::string& text, absl::Duration* ttl) {
+  if (absl::ParseDuration(text, ttl) && *ttl > absl::ZeroDuration()) return "";
+  return absl::StrCat("\"", text, "\" is not a positive duration; allowed: like 90s, 10m, 1h30m");
 }
 
 std::string ParseShape(const std::string& text, std::optional<std::vector<std::int64_t>>* shape) {
@@ -129,10 +138,42 @@ void AddCommonOptions(CLI::App* app, Arguments* arguments) {
   app->add_flag("--json", common.json, "print JSON, one object a line");
 }
 
+// The files that a command reads, and how. Gives the options that say so.
+std::vector<CLI::Option*> AddInput(CLI::App* command, Arguments* arguments, std::vector<std::string>* sources,
+                                   InputOptions* input) {
+  CLI::Option* file = command->add_option("FILE", *sources, "files to read; - is standard input")->type_name("");
+  CLI::Option* format =
+      AddChoice(command, arguments, "--format", &input->format, "how to read the files, if it isn't plain",
+                {std::begin(kFormats), std::end(kFormats)});
+  CLI::Option* dtype = AddChoice(command, arguments, "--dtype", &input->dtype,
+                                 "read raw elements of this type, little-endian", DTypeNames());
+  CLI::Option* offset = command->add_option("--offset", input->offset, "raw: bytes to skip at the start")
+                            ->check(CLI::NonNegativeNumber)
+                            ->type_name("BYTES")
+                            ->needs(dtype)
+                            ->capture_default_str();
+  CLI::Option* shape = AddParsed(command, "--shape", ParseShape, &input->shape,
+                                 "raw: elements along each dimension; default: one dimension, all there are")
+                           ->type_name("N,...")
+                           ->needs(dtype);
+  CLI::Option* column = command->add_option("--column", input->column, "CSV: a name of the header, or an index from 0")
+                            ->type_name("NAME|INDEX")
+                            ->excludes(dtype);
+  return {file, format, dtype, offset, shape, column};
+}
+
+// What the options of AddInput() say together.
+void CheckInput(const InputOptions& input) {
+  const std::string& format = input.format;
+  if (format == "raw" && input.dtype.empty()) throw CLI::ValidationError("--format raw", "needs --dtype");
+  if (!format.empty() && format != "raw" && !input.dtype.empty()) {
+    throw CLI::ValidationError("--dtype", "is of raw elements only, not of --format " + format);
+  }
+}
+
 void AddReduce(CLI::App* app, Arguments* arguments) {
   CLI::App* command = app->add_subcommand("reduce", "reduce arrays from files: .npy, raw elements, a column of a CSV");
   ReduceArguments& reduce = arguments->reduce;
-  command->add_option("FILE", reduce.sources, "files to read; - is standard input")->required()->type_name("");
   AddChoice(command, arguments, "--op", &reduce.ops, "ops to compute, in one read of the array", OpNames())
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -154,32 +195,45 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->capture_default_str();
+  // Of arrays that are read and sent, so not of those that are there.
+  std::vector<CLI::Option*> sending = AddInput(command, arguments, &reduce.sources, &reduce.input);
   std::vector<std::string> ways = ViaNames();
   ways.emplace_back(kSessionName);
-  AddChoice(command, arguments, "--via", &reduce.via, "how to send the elements", ways)->capture_default_str();
-  AddChoice(command, arguments, "--format", &reduce.input.format, "how to read the files, if it isn't plain",
-            {std::begin(kFormats), std::end(kFormats)});
-  CLI::Option* dtype = AddChoice(command, arguments, "--dtype", &reduce.input.dtype,
-                                 "read raw elements of this type, little-endian", DTypeNames());
-  command->add_option("--offset", reduce.input.offset, "raw: bytes to skip at the start")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("BYTES")
-      ->needs(dtype)
-      ->capture_default_str();
-  AddParsed(command, "--shape", ParseShape, &reduce.input.shape,
-            "raw: elements along each dimension; default: one dimension, all there are")
-      ->type_name("N,...")
-      ->needs(dtype);
-  command->add_option("--column", reduce.input.column, "CSV: a name of the header, or an index from 0")
-      ->type_name("NAME|INDEX")
-      ->excludes(dtype);
+  sending.push_back(
+      AddChoice(command, arguments, "--via", &reduce.via, "how to send the elements", ways)->capture_default_str());
+  CLI::Option* array = command
+                           ->add_option("--array", reduce.arrays,
+                                        "instead of files, arrays that the server keeps: see `reducectl arrays`")
+                           ->type_name("ID...");
+  for (CLI::Option* option : sending) array->excludes(option);
   command->final_callback([&reduce] {
-    const std::string& format = reduce.input.format;
-    if (format == "raw" && reduce.input.dtype.empty()) throw CLI::ValidationError("--format raw", "needs --dtype");
-    if (!format.empty() && format != "raw" && !reduce.input.dtype.empty()) {
-      throw CLI::ValidationError("--dtype", "is of raw elements only, not of --format " + format);
-    }
+    CheckInput(reduce.input);
+    if (reduce.sources.empty() && reduce.arrays.empty()) throw CLI::RequiredError("FILE or --array");
   });
+}
+
+void AddArrays(CLI::App* app, Arguments* arguments) {
+  CLI::App* arrays = app->add_subcommand("arrays", "keep arrays on the server, to reduce them any number of times");
+  arrays->require_subcommand(0, 1);  // as of `app`
+
+  CLI::App* put = arrays->add_subcommand("put", "have the server keep arrays from files; prints their ids");
+  PutOptions& options = arguments->put.options;
+  AddInput(put, arguments, &arguments->put.sources, &arguments->put.input).front()->required();
+  put->final_callback([&input = arguments->put.input] { CheckInput(input); });
+  put->add_option("--device", options.device,
+                  "where to, like cpu or cuda:0: see `reducectl info`; default: the first GPU, if there is one")
+      ->type_name("NAME");
+  put->add_option("--owner", options.owner, "whose they are; default: user@host")->type_name("NAME");
+  AddParsed(put, "--ttl", ParseTtl, &options.ttl,
+            "they go when they have not been used for so long, like 90s or 10m; default: as the server has it")
+      ->type_name("DURATION");
+
+  CLI::App* list = arrays->add_subcommand("list", "the arrays that the server keeps");
+  list->add_option("--owner", arguments->list_owner, "only this owner's")->type_name("NAME");
+
+  CLI::App* remove = arrays->add_subcommand("delete", "have the server forget arrays");
+  remove->add_option("ID", arguments->delete_ids, "of `arrays put` or `arrays list`")->required()->type_name("");
+  remove->add_option("--owner", arguments->delete_owner, "whose they are; default: user@host")->type_name("NAME");
 }
 
 void AddLadder(CLI::App* app, Arguments* arguments) {
@@ -238,6 +292,7 @@ ExitCode Main(int argc, char** argv) {
   app.set_version_flag("--version", REDUCED_VERSION);
   AddCommonOptions(&app, &arguments);
   AddReduce(&app, &arguments);
+  AddArrays(&app, &arguments);
   AddLadder(&app, &arguments);
   app.add_subcommand("info", "what the server is: version, devices, limits, calibration");
   app.add_subcommand("ops", "the ops, what they answer, and the dtypes they are for");
@@ -257,14 +312,25 @@ ExitCode Main(int argc, char** argv) {
     return kUsage;
   }
 
-  if (app.get_subcommands().empty()) {
-    const auto name = [](std::string* out, const CLI::App* command) { absl::StrAppend(out, command->get_name()); };
-    std::cerr << "reducectl: no subcommand; allowed: " << absl::StrJoin(app.get_subcommands({}), ", ", name)
-              << "; see reducectl --help\n";
-    return kUsage;
+  // Down to the last subcommand: "arrays put".
+  std::string command;
+  for (const CLI::App* at = &app; !at->get_subcommands({}).empty();) {
+    if (at->get_subcommands().empty()) {
+      const auto name = [](std::string* out, const CLI::App* each) { absl::StrAppend(out, each->get_name()); };
+      std::cerr << "reducectl: " << command << (command.empty() ? "" : ": ")
+                << "no subcommand; allowed: " << absl::StrJoin(at->get_subcommands({}), ", ", name)
+                << "; see reducectl --help\n";
+      return kUsage;
+    }
+    at = at->get_subcommands().front();
+    absl::StrAppend(&command, command.empty() ? "" : " ", at->get_name());
   }
-  const std::string command = app.get_subcommands().front()->get_name();
   if (command == "reduce") return RunReduce(arguments.common, arguments.reduce);
+  if (command == "arrays put") return RunArraysPut(arguments.common, arguments.put);
+  if (command == "arrays list") return RunArraysList(arguments.common, arguments.list_owner);
+  if (command == "arrays delete") {
+    return RunArraysDelete(arguments.common, arguments.delete_ids, arguments.delete_owner);
+  }
   if (command == "ladder") return RunLadder(arguments.common, arguments.ladder);
   if (command == "info") return RunInfo(arguments.common);
   if (command == "ops") return RunOps(arguments.common);

@@ -21,40 +21,47 @@
 namespace reduced::client {
 namespace {
 
+// dtype: empty if only the server knows.
 std::string Line(const std::string& source, const std::string& dtype, const Reply& reply, double round_trip_us) {
   Json results = Json::object();
   for (const Result& result : reply.results) results[result.op] = ToJson(result.value);
   Json timing = ToJson(reply.timing);
   timing["round_trip"] = round_trip_us;
-  const Json json = {{"source", source},
-                     {"dtype", dtype},
-                     {"count", reply.count},
-                     {"via", reply.via},
-                     {"results", std::move(results)},
-                     {"engine", reply.execution.engine},
-                     {"device", reply.execution.device},
-                     {"pipeline", reply.execution.pipeline},
-                     {"precision", reply.execution.precision},
-                     {"reason", reply.execution.reason},
-                     {"timing_us", std::move(timing)},
-                     {"bytes", reply.timing.bytes}};
+  Json json = {{"source", source}};
+  if (!dtype.empty()) json["dtype"] = dtype;
+  json.update({{"count", reply.count},
+               {"via", reply.via},
+               {"results", std::move(results)},
+               {"engine", reply.execution.engine},
+               {"device", reply.execution.device},
+               {"pipeline", reply.execution.pipeline},
+               {"precision", reply.execution.precision},
+               {"reason", reply.execution.reason},
+               {"timing_us", std::move(timing)},
+               {"bytes", reply.timing.bytes}});
   return Dump(json) + "\n";
 }
 
-std::string Table(const std::string& source, const Input& input, const Reply& reply, double round_trip_us) {
+// what: the source is; empty: only its number of elements is known.
+std::string Table(const std::string& source, const std::string& what, const Reply& reply, double round_trip_us) {
   std::vector<std::vector<std::string>> rows;
   for (const Result& result : reply.results) rows.push_back({"", result.op, ToText(result.value)});
   rows.push_back({"", "ran on",
                   absl::StrCat(reply.execution.device, ", pipeline ", reply.execution.pipeline, ", precision ",
-                               reply.execution.precision, ", sent ", reply.via, ": ", reply.execution.reason)});
+                               reply.execution.precision,
+                               reply.via == "array" ? ", kept there" : absl::StrCat(", sent ", reply.via), ": ",
+                               reply.execution.reason)});
   rows.push_back({"", "time", absl::StrCat(ToText(reply.timing), "; round trip ", FormatMicros(round_trip_us))});
-  return absl::StrCat(source, ": ", input.dtype, " (", absl::StrJoin(input.shape, ", "), "), ",
+  return absl::StrCat(source, ": ", what.empty() ? absl::StrCat(reply.count, " elements") : what, ", ",
                       FormatBytes(reply.timing.bytes), "\n", FormatTable(rows));
 }
 
-// One input, and what came of it.
+// One question, and what came of it.
 struct Item {
+  // An input, read by now.
   Item(std::string from, const InputOptions& options) : source(std::move(from)), input(ReadInput(source, options)) {}
+  // An array that the server keeps.
+  explicit Item(std::string id) : source(std::move(id)), input(Input()) {}
 
   const std::string source;
   const absl::StatusOr<Input> input;
@@ -71,23 +78,33 @@ ExitCode Print(const Item& item, bool json) {
   }
   if (!item.reply.ok()) return ReportCallError(item.source, item.reply.status());
   const double round_trip_us = absl::ToDoubleMicroseconds(item.end - item.start);
-  std::cout << (json ? Line(item.source, item.input->dtype, *item.reply, round_trip_us)
-                     : Table(item.source, *item.input, *item.reply, round_trip_us))
+  const std::string& dtype = item.input->dtype;
+  const std::string what = dtype.empty() ? "" : absl::StrCat(dtype, " (", absl::StrJoin(item.input->shape, ", "), ")");
+  std::cout << (json ? Line(item.source, dtype, *item.reply, round_trip_us)
+                     : Table(item.source, what, *item.reply, round_trip_us))
             << std::flush;
   return kOk;
 }
 
-// One call for each input.
+// One call for each input, or array that the server keeps.
 ExitCode ReduceInCalls(Client& client, bool json, const ReduceArguments& arguments) {
   ReduceOptions options = arguments.options;
   options.via = arguments.via;
   ExitCode first_failure = kOk;
-  for (const std::string& source : arguments.sources) {
-    Item item(source, arguments.input);
-    if (item.input.ok()) item.reply = client.Reduce(item.input->View(), arguments.ops, options);
+  const auto print = [&](Item& item) {
     item.end = absl::Now();
     const ExitCode code = Print(item, json);
     if (first_failure == kOk) first_failure = code;
+  };
+  for (const std::string& source : arguments.sources) {
+    Item item(source, arguments.input);
+    if (item.input.ok()) item.reply = client.Reduce(item.input->View(), arguments.ops, options);
+    print(item);
+  }
+  for (const std::string& id : arguments.arrays) {
+    Item item(id);
+    item.reply = client.Reduce(RemoteArray::Kept(id), arguments.ops, options);
+    print(item);
   }
   return first_failure;
 }

@@ -5,6 +5,12 @@
 //   auto reply = (*client)->Reduce(ArrayView::Of(std::span<const float>(samples)), {"sum", "argmax"});
 //   if (reply.ok()) std::cout << std::get<double>(reply->results[0].value.value);
 //
+// An array that is asked about more than once is better put than sent each time: it stays on the server, in the memory
+// of a GPU if there is one, until the handle goes.
+//
+//   auto array = (*client)->Put(ArrayView::Of(std::span<const float>(samples)));
+//   if (array.ok()) reply = (*client)->Reduce(*array, {"var"});
+//
 // Names (ops, dtypes, engines, policies) are those of `reducectl ops` and of the proto enums in lower case, without
 // their prefix: OP_ARGMAX is "argmax". An unknown one is INVALID_ARGUMENT, quoting it and listing those allowed.
 //
@@ -23,9 +29,15 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "reduced/shared.h"
 #include "reduced/types.h"
+
+namespace reduced::v1 {
+class RegionRequest;
+}
 
 namespace reduced::client {
 
@@ -59,6 +71,33 @@ class REDUCED_EXPORT Call {
   std::shared_ptr<State> state_;
 };
 
+struct Connection;  // the library's own
+
+// An array that a server keeps for whoever has this. Moves only.
+class REDUCED_EXPORT ResidentArray {
+ public:
+  ResidentArray(ResidentArray&& other) noexcept;
+  ResidentArray& operator=(ResidentArray&& other) noexcept;
+  // Deletes the array. Waits for that, at most 5 seconds or ClientOptions.timeout: whatever comes of it, it expires.
+  ~ResidentArray();
+
+  const ArrayInfo& info() const { return info_; }  // as it was when it was put
+  const std::string& id() const { return info_.id; }
+  const std::string& device() const { return info_.device; }
+  operator RemoteArray() const { return RemoteArray::Kept(info_.id); }
+
+  // Leaves the array to the server, until it expires or someone deletes it by its id, which this gives.
+  const std::string& Release();
+
+ private:
+  friend class Client;
+  ResidentArray(std::shared_ptr<const Connection> connection, ArrayInfo info);
+  void Delete();
+
+  std::shared_ptr<const Connection> connection_;  // null: there is nothing to delete
+  ArrayInfo info_;
+};
+
 // A connection to one server, made at the first call and again whenever it is lost. Thread-safe; every Client has a
 // connection of its own. Destroying it leaves calls under way to finish.
 class REDUCED_EXPORT Client {
@@ -81,6 +120,31 @@ class REDUCED_EXPORT Client {
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 
+  // The same of an array that need not be sent, such as a ResidentArray.
+  absl::StatusOr<Reply> Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
+                               const ReduceOptions& options = {});
+  Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                   Done done);
+
+  // Has the server keep a copy of an array, to be reduced any number of times. The handle may outlive this Client.
+  absl::StatusOr<ResidentArray> Put(const ArrayView& array, const PutOptions& options = {});
+
+  // Lets the server, on this machine, read host memory: the whole of a memfd or a POSIX shared memory object, of the
+  // size that it has now, by a descriptor that can be read and stays the caller's. FAILED_PRECONDITION: the server
+  // takes none, or can't pin it. INVALID_ARGUMENT: the descriptor is something else.
+  absl::StatusOr<Region> Share(int file, const ShareOptions& options = {});
+  absl::StatusOr<Region> Share(const SharedBuffer& buffer, const ShareOptions& options = {});
+  // The same of memory of a GPU: see reduced/cuda.h.
+  absl::StatusOr<Region> ShareDevice(const DeviceMemory& memory, const ShareOptions& options = {});
+
+  // The arrays that the server keeps, in the order they were put: those of `owner`, or everyone's if that is empty.
+  absl::StatusOr<std::vector<ArrayInfo>> ListArrays(const std::string& owner = {},
+                                                    std::optional<absl::Duration> timeout = std::nullopt);
+
+  // Has the server forget an array, and waits until nobody uses it any more and its memory is free. `owner` as when it
+  // was put.
+  absl::Status DeleteArray(const std::string& id, const std::string& owner = {},
+                           std::optional<absl::Duration> timeout = std::nullopt);
   // Opens a session, on this client's connection. Asks the server first whether it has sessions, and what it takes:
   // UNIMPLEMENTED if it hasn't. The session stays though the Client goes.
   absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& options = {});
@@ -95,11 +159,11 @@ class REDUCED_EXPORT Client {
   absl::StatusOr<ServerInfo> GetServerInfo(std::optional<absl::Duration> timeout = std::nullopt);
 
  private:
-  struct Channel;
   explicit Client(ClientOptions options);
+  absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Duration timeout);
+  absl::StatusOr<Region> ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options);
 
-  const ClientOptions options_;
-  const std::unique_ptr<Channel> channel_;
+  const std::shared_ptr<Connection> connection_;
 };
 
 // Many reductions over one call, any number of them at once. Thread-safe. Once it breaks (the server goes away or ends

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -40,6 +41,39 @@ struct ArrayView {
   }
 };
 
+// An array that the server can reach by itself: nothing of it is sent.
+class RemoteArray {
+ public:
+  // One that the server keeps, by its id: ArrayInfo.id.
+  static RemoteArray Kept(std::string id) {
+    RemoteArray array;
+    array.id_ = std::move(id);
+    return array;
+  }
+  // The elements of a region from byte `offset` on, any alignment, by its token: see Region::Array.
+  static RemoteArray InRegion(std::string token, std::int64_t offset, std::string dtype,
+                              std::vector<std::int64_t> shape) {
+    RemoteArray array;
+    array.token_ = std::move(token);
+    array.offset_ = offset;
+    array.elements_ = {nullptr, std::move(dtype), std::move(shape)};
+    return array;
+  }
+
+  const std::string& id() const { return id_; }  // empty: it is in a region
+  const std::string& token() const { return token_; }
+  std::int64_t offset() const { return offset_; }
+  const ArrayView& elements() const { return elements_; }  // dtype and shape, no data
+
+ private:
+  RemoteArray() = default;
+
+  std::string id_;
+  std::string token_;
+  std::int64_t offset_ = 0;
+  ArrayView elements_;
+};
+
 struct ReduceOptions {
   std::string engine = "auto";            // "auto", "cpu" or "cuda"
   std::string pipeline{};                 // a name of ServerInfo.pipelines; empty: the engine's default
@@ -47,8 +81,8 @@ struct ReduceOptions {
   std::string overflow_policy = "error";  // of integer sums and products; or "wrap" or "saturate"
   std::int64_t ddof = 0;                  // of var and std: they divide by n - ddof
   int block_size = 0;                     // threads, of PipelineInfo.block_sizes; 0: the pipeline's own
-  // How the elements get to the server: "inline" in one message, of less than 2 GiB and within the server's
-  // max_message_bytes; "stream" in chunks, of any size; "auto": whichever is faster for the array's size.
+  // How the elements of an ArrayView get to the server: "inline" in one message, of less than 2 GiB and within the
+  // server's max_message_bytes; "stream" in chunks, of any size; "auto": whichever is faster for the array's size.
   std::string via = "auto";
   std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout; may be infinite
 };
@@ -87,11 +121,33 @@ struct Timing {
 };
 
 struct Reply {
-  std::string via{};              // how the elements got there: "inline", "stream" or "session"
+  // How the elements got there: "inline", "stream" or "session"; or what they were in already: "array" or "region".
+  std::string via{};
   std::vector<Result> results{};  // one for each op, in the order asked
   std::int64_t count = 0;         // elements in the array
   Execution execution{};
   Timing timing{};
+};
+
+// Where an array is kept, and for how long.
+struct PutOptions {
+  std::string device{};  // a name of ServerInfo.devices; empty: the first GPU, or the CPU's memory where there is none
+  std::string owner{};   // at most 64 bytes, for people; who deletes the array says the same
+  absl::Duration ttl{};  // it goes when it has not been used for so long; zero: ServerInfo.default_array_ttl
+  std::optional<absl::Duration> timeout{};  // as ReduceOptions.timeout
+};
+
+// An array that a server keeps.
+struct ArrayInfo {
+  std::string id{};  // can't be guessed: who knows it can use the array
+  std::string dtype{};
+  std::vector<std::int64_t> shape{};
+  std::int64_t bytes = 0;
+  std::string device{};
+  std::string owner{};
+  absl::Duration age{};         // since it was put
+  absl::Duration expires_in{};  // unless it is used before
+  int users = 0;                // reductions that read it now
 };
 
 // An array that the server makes, and what to time on it.
@@ -148,8 +204,10 @@ struct DeviceInfo {
   int lanes_busy = 0;
   int queue_limit = 0;  // reductions that can wait for a lane
   int queue_length = 0;
-  double fixed_us = 0;       // calibration of engine "auto": an array in host memory takes
-  double host_gb_per_s = 0;  // fixed_us + bytes / host_gb_per_s
+  double fixed_us = 0;                 // calibration of engine "auto": an array in host memory takes
+  double host_gb_per_s = 0;            // fixed_us + bytes / host_gb_per_s
+  std::int64_t array_bytes = 0;        // that arrays take that are kept there
+  std::int64_t array_bytes_limit = 0;  // that they may take together
 };
 
 struct OpInfo {
@@ -171,10 +229,12 @@ struct PipelineInfo {
   std::vector<int> block_sizes{};  // that ReduceOptions.block_size may choose from; none: no choice
 };
 
-// What of a server is in use now.
+// What is in use now.
 struct Usage {
   int streams = 0;   // arrays that stream in
   int sessions = 0;  // open
+  int arrays = 0;    // kept
+  int regions = 0;   // shared by the processes of the server's machine
 };
 
 struct ServerInfo {
@@ -187,6 +247,9 @@ struct ServerInfo {
   int max_streams = 0;           // at once
   int max_sessions = 0;          // open at once
   int max_session_requests = 0;  // of one session, under way at once; 0: the server has no sessions
+  absl::Duration default_array_ttl{};
+  absl::Duration max_array_ttl{};
+  std::string region_socket{};  // where memory can be shared; empty: nowhere
   Usage usage{};
   std::vector<DeviceInfo> devices{};
   std::string no_cuda_reason{};  // empty if there is a CUDA engine

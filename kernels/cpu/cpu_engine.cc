@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <new>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "kernels/array_budget.h"
 #include "kernels/cpu/host_rungs.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/lanes.h"
@@ -188,6 +190,42 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
   return measurement;
 }
 
+// Memory of its own pages, so that freeing it gives them back to the system.
+class CpuArrayMemory final : public ArrayMemory {
+ public:
+  static absl::StatusOr<std::unique_ptr<ArrayMemory>> Make(std::int64_t bytes, ArrayBudget& budget) {
+    const absl::Status taken = budget.Take(bytes);
+    if (!taken.ok()) return taken;
+    void* data = nullptr;
+    if (bytes > 0) {
+      data = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (data == MAP_FAILED) {
+        budget.Give(bytes);
+        return budget.NoRoom(bytes);
+      }
+      madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // where they can be had: fewer page faults
+    }
+    return std::unique_ptr<ArrayMemory>(new CpuArrayMemory(data, bytes, budget));
+  }
+  ~CpuArrayMemory() override {
+    if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
+    budget_.Give(bytes_);
+  }
+
+  ArrayRef array() const override { return {data_, MemorySpace::kHost}; }
+  absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) override {
+    if (bytes > 0) std::memcpy(static_cast<char*>(data_) + offset, data, static_cast<std::size_t>(bytes));
+    return absl::OkStatus();
+  }
+
+ private:
+  CpuArrayMemory(void* data, std::int64_t bytes, ArrayBudget& budget) : data_(data), bytes_(bytes), budget_(budget) {}
+
+  void* const data_;
+  const std::int64_t bytes_;
+  ArrayBudget& budget_;
+};
+
 std::string ModelName() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -212,6 +250,7 @@ class CpuEngine final : public Engine {
                      static_cast<std::size_t>(std::max(threads_, tbb::info::default_concurrency()))),
         arenas_(options.cpu_lanes),
         model_(ModelName()),
+        budget_("cpu", options.cpu_array_bytes),
         lanes_(options.cpu_lanes, options.queue_limit) {
     for (auto& arena : arenas_) arena = std::make_unique<tbb::task_arena>(kLanesWorkAlone ? 1 : threads_);
     Calibrate();
@@ -228,7 +267,9 @@ class CpuEngine final : public Engine {
             .lanes = lanes_.count(),
             .lanes_busy = lanes_.busy(),
             .queue_limit = lanes_.queue_limit(),
-            .queue_length = lanes_.queue_length()};
+            .queue_length = lanes_.queue_length(),
+            .array_bytes = budget_.taken(),
+            .array_bytes_limit = budget_.limit()};
   }
 
   Calibration calibration() const override { return calibration_; }
@@ -260,6 +301,10 @@ class CpuEngine final : public Engine {
       if (!lane.ok()) return std::move(done)(lane.status());
       std::move(done)(MeasureOnLane(job, repeats, *arenas_[*lane]));
     });
+  }
+
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+    return CpuArrayMemory::Make(bytes, budget_);
   }
 
  private:
@@ -297,6 +342,7 @@ class CpuEngine final : public Engine {
   const tbb::global_control parallelism_;  // lets there be more threads than cores, if that was asked for
   std::vector<std::unique_ptr<tbb::task_arena>> arenas_;  // by lane
   const std::string model_;
+  ArrayBudget budget_;
   Calibration calibration_;
   Lanes lanes_;  // last: its threads use the rest
 };

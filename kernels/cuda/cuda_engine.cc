@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "kernels/cuda/cuda_arrays.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/cuda_shared_memory.h"
 #include "kernels/lanes.h"
@@ -27,10 +28,11 @@ constexpr int kCopiers = 8;
 
 class CudaEngine : public Engine {
  public:
-  CudaEngine(int device, DeviceInfo info, std::unique_ptr<tbb::task_arena> copiers,
+  CudaEngine(int device, DeviceInfo info, std::unique_ptr<CudaArrays> arrays, std::unique_ptr<tbb::task_arena> copiers,
              std::vector<std::unique_ptr<CudaLane>> lanes, int queue_limit)
       : info_(std::move(info)),
         shared_(device, info_.uuid),
+        arrays_(std::move(arrays)),
         copiers_(std::move(copiers)),
         cuda_lanes_(std::move(lanes)),
         lanes_(static_cast<int>(cuda_lanes_.size()), queue_limit) {}
@@ -43,6 +45,8 @@ class CudaEngine : public Engine {
     info.lanes_busy = lanes_.busy();
     info.queue_limit = lanes_.queue_limit();
     info.queue_length = lanes_.queue_length();
+    info.array_bytes = arrays_->budget().taken();
+    info.array_bytes_limit = arrays_->budget().limit();
     return info;
   }
 
@@ -94,6 +98,10 @@ class CudaEngine : public Engine {
 
   absl::StatusOr<HeldArray> Open(const SharedDeviceMemory& memory) override { return shared_.Open(memory); }
 
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+    return arrays_->Allocate(bytes);
+  }
+
   // Measures what the placement goes by. The device's first kernel runs here: an error tells that this build has no
   // code for it.
   absl::Status Calibrate() {
@@ -140,6 +148,7 @@ class CudaEngine : public Engine {
   CudaSharedMemory shared_;
   const std::unique_ptr<tbb::task_arena> copiers_;
   Calibration calibration_;
+  const std::unique_ptr<CudaArrays> arrays_;
   const std::vector<std::unique_ptr<CudaLane>> cuda_lanes_;
   Lanes lanes_;  // last: its threads use all of the above
 };
@@ -166,15 +175,18 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
     if (!lane.ok()) return lane.status();
     lanes.push_back(*std::move(lane));
   }
-  DeviceInfo info{.name = absl::StrFormat("cuda:%d", device),
+  const std::string name = absl::StrFormat("cuda:%d", device);
+  auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, properties);
+  if (!arrays.ok()) return arrays.status();
+  DeviceInfo info{.name = name,
                   .model = properties.name,
                   .memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem),
                   .parallel_units = properties.multiProcessorCount,
                   .details = absl::StrFormat("compute capability %d.%d, driver for CUDA %d.%d", properties.major,
                                              properties.minor, driver / 1000, driver % 1000 / 10),
                   .uuid = std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes))};
-  auto engine =
-      std::make_unique<CudaEngine>(device, std::move(info), std::move(copiers), std::move(lanes), options.queue_limit);
+  auto engine = std::make_unique<CudaEngine>(device, std::move(info), *std::move(arrays), std::move(copiers),
+                                             std::move(lanes), options.queue_limit);
   if (const absl::Status status = engine->Calibrate(); !status.ok()) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s, compute capability %d.%d, can't run this build's kernels: %s", properties.name,

@@ -29,7 +29,7 @@ class OptionsTest(harness.ServedTest):
     def test_help_and_version(self):
         run = self.run_reducectl("--help")
         self.assertEqual(run.returncode, 0)
-        for word in ("reduce", "ladder", "info", "ops", "pipelines", "--server", "REDUCED_SERVER", "Exit codes:"):
+        for word in ("reduce", "arrays", "ladder", "info", "ops", "pipelines", "--server", "REDUCED_SERVER", "Exit codes:"):
             self.assertIn(word, run.stdout.decode())
         self.assertEqual(self.run_reducectl("reduce", "--help").returncode, 0)
         self.assertRegex(self.run_reducectl("--version").stdout, rb"\A\d+\.\d+\.\d+\n\Z")
@@ -114,12 +114,17 @@ class JsonTest(harness.ServedTest):
         (info,) = self.answers("info")
         self.assertRegex(info["version"], r"\A\d+\.\d+\.\d+\Z")
         self.assertGreaterEqual(info["uptime_s"], 0)
-        self.assertEqual(set(info["limits"]), {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_streams", "max_sessions",
-                                               "max_session_requests"})
-        self.assertEqual(info["usage"], {"streams": 0, "sessions": 0})
+        self.assertEqual(
+            set(info["limits"]),
+            {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_streams", "max_sessions"}
+            | {"max_session_requests", "default_array_ttl_s", "max_array_ttl_s"},
+        )
+        self.assertEqual(info["limits"]["default_array_ttl_s"], 3600)
+        self.assertEqual(info["usage"], {"streams": 0, "sessions": 0, "arrays": 0, "regions": 0})
         self.assertEqual(len(info["dtypes"]), 13)
         cpu = next(device for device in info["devices"] if device["name"] == "cpu")
         self.assertGreater(cpu["host_gb_per_s"], 0)
+        self.assertEqual((cpu["array_bytes"], cpu["array_bytes_limit"]), (0, 1 << 30))
         ops = {op["op"]: op for op in self.answers("ops")}
         self.assertEqual(len(ops), 19)
         self.assertEqual(ops["sum"]["dtypes"], info["dtypes"])
@@ -152,7 +157,15 @@ class TableTest(harness.ServedTest):
 
     def test_info_ops_and_pipelines(self):
         info = self.text("info")
-        for pattern in (r"^server +unix:\S+, version \S+, up \d", r"^limits +\S+ MiB a message.* 256 sessions of 64 requests at once$", r"^usage +0 streams, 0 sessions$", r"^cpu ", r"calibration: "):
+        for pattern in (
+            r"^server +unix:\S+, version \S+, up \d",
+            r"^limits +\S+ MiB a message.* 256 sessions of 64 requests at once$",
+            r"^in use +0 streams, 0 sessions, 0 arrays, 0 regions$",
+            r"^regions +\S+\.regions$",
+            r"^cpu ",
+            r"calibration: ",
+            r"arrays: 0 bytes of 1",
+        ):
             self.assertTrue(re.search(pattern, info, re.MULTILINE), info)
         self.assertRegex(self.text("ops"), r"(?m)^bit_and .*bool,i8,i16,i32,i64,u8,u16,u32,u64$")
         pipelines = self.text("pipelines")
@@ -184,7 +197,7 @@ class CompletionTest(harness.ServedTest):
 
     def test_completes(self):
         for words, offered in (
-            (("",), ["reduce", "ladder", "info", "ops", "pipelines", "completion"]),
+            (("",), ["reduce", "arrays", "ladder", "info", "ops", "pipelines", "completion"]),
             (("re",), ["reduce"]),
             (("--server", "host:1", "pipe"), ["pipelines"]),
             (("--ser",), ["--server"]),
@@ -198,6 +211,14 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("reduce", "co2.n"), ["co2.npy"]),
             (("reduce", "--ddof", ""), []),
+            (("reduce", "--arr"), ["--array"]),
+            (("arrays", ""), ["put", "list", "delete"]),
+            (("--json", "arrays", "l"), ["list"]),
+            (("arrays", "put", "co2.n"), ["co2.npy"]),
+            (("arrays", "put", "--dtype", "f"), ["f16", "f32", "f64"]),
+            (("arrays", "put", "--t"), ["--timeout", "--ttl"]),
+            (("arrays", "list", "--ow"), ["--owner"]),
+            (("arrays", "delete", "--owner", ""), []),
             (("ladder", "--sw"), ["--sweep-block"]),
             (("ladder", "--dtype", "i"), ["i8", "i16", "i32", "i64"]),
             (("ladder", "--n", ""), []),

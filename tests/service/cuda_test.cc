@@ -1,29 +1,51 @@
-// Reduce on a GPU, through the RPC: the same answers, and the stages that only a device has.
+// Reduce on a GPU, through the RPCs: the same answers, the stages that only a device has, and arrays that stay in its
+// memory.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
 
 namespace reduced {
 namespace {
 
-TEST(CudaServiceTest, AnswersAndTimesItsStages) {
-  absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start({});
-  ASSERT_TRUE(engines.ok()) << engines.status();
-  TestServer server(ServerOptions(), *std::move(engines));
-  v1::GetServerInfoResponse info;
-  ASSERT_TRUE(server.client().Info(&info).ok());
-  if (!info.no_cuda_reason().empty()) {
-    if (std::getenv("REDUCED_REQUIRE_GPU") != nullptr) FAIL() << info.no_cuda_reason();
-    GTEST_SKIP() << info.no_cuda_reason();
-  }
-  ASSERT_EQ(info.devices_size(), 2);
-  EXPECT_EQ(info.devices(1).engine(), v1::ENGINE_CUDA);
+constexpr std::int64_t kArrayBytes = std::int64_t{1} << 30;
 
+class CudaServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    EngineOptions options;
+    options.cuda_array_bytes = kArrayBytes;
+    absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(options);
+    ASSERT_TRUE(engines.ok()) << engines.status();
+    server_ = std::make_unique<TestServer>(ServerOptions(), *std::move(engines));
+    const v1::GetServerInfoResponse info = Info();
+    if (!info.no_cuda_reason().empty()) {
+      if (std::getenv("REDUCED_REQUIRE_GPU") != nullptr) FAIL() << info.no_cuda_reason();
+      GTEST_SKIP() << info.no_cuda_reason();
+    }
+    ASSERT_EQ(info.devices_size(), 2);
+    EXPECT_EQ(info.devices(1).engine(), v1::ENGINE_CUDA);
+  }
+  TestClient& client() { return server_->client(); }
+  v1::GetServerInfoResponse Info() {
+    v1::GetServerInfoResponse info;
+    EXPECT_TRUE(client().Info(&info).ok());
+    return info;
+  }
+
+ private:
+  std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(CudaServiceTest, AnswersAndTimesItsStages) {
+  const v1::GetServerInfoResponse info = Info();
   for (const std::size_t count : {std::size_t{1000}, std::size_t{12} << 20}) {
     std::vector<std::int32_t> elements(count, 2);
     elements[count / 2] = -7;
@@ -31,7 +53,7 @@ TEST(CudaServiceTest, AnswersAndTimesItsStages) {
         RequestOf(v1::DTYPE_I32, elements, {v1::OP_SUM, v1::OP_MIN, v1::OP_ARGMIN, v1::OP_BIT_OR});
     request.mutable_options()->set_engine(v1::ENGINE_CUDA);
     v1::ReduceResponse response;
-    const grpc::Status status = server.client().Reduce(request, &response);
+    const grpc::Status status = client().Reduce(request, &response);
     ASSERT_TRUE(status.ok()) << status.error_message();
     EXPECT_EQ(response.results(0).value().i(), 2 * static_cast<std::int64_t>(count - 1) - 7);
     EXPECT_EQ(response.results(1).value().i(), -7);
@@ -46,6 +68,61 @@ TEST(CudaServiceTest, AnswersAndTimesItsStages) {
     EXPECT_FALSE(timing.has_device_to_host_us());  // the kernel writes its result to host memory
     EXPECT_GE(timing.total_us(), timing.kernel_us());
   }
+}
+
+TEST_F(CudaServiceTest, KeepsArraysInItsMemory) {
+  constexpr std::int64_t kCount = 5'000'011;
+  std::vector<std::int32_t> elements(kCount, 2);
+  elements[kCount / 2] = -7;
+  const std::string bytes(reinterpret_cast<const char*>(elements.data()), 4 * kCount);
+  v1::PutArrayHeader header;
+  header.mutable_array()->set_dtype(v1::DTYPE_I32);
+  header.mutable_array()->add_shape(kCount);
+  PutArrayCall put(client());
+  ASSERT_TRUE(put.Header(header));
+  for (std::size_t i = 0; i < bytes.size(); i += 1'000'001) ASSERT_TRUE(put.Chunk(bytes.substr(i, 1'000'001)));
+  const grpc::Status kept = put.End();
+  ASSERT_TRUE(kept.ok()) << kept.error_message();
+  const v1::ArrayInfo array = put.response().array();
+  EXPECT_EQ(array.device(), "cuda:0");  // by default
+  EXPECT_EQ(Info().devices(1).array_bytes(), 4 * kCount);
+  EXPECT_EQ(Info().devices(1).array_bytes_limit(), kArrayBytes);
+
+  v1::ReduceRequest request;
+  request.set_array_id(array.id());
+  for (const v1::Op op : {v1::OP_SUM, v1::OP_ARGMIN}) request.add_ops(op);
+  v1::ReduceResponse response;
+  for (const v1::Engine engine : {v1::ENGINE_AUTO, v1::ENGINE_CUDA}) {
+    request.mutable_options()->set_engine(engine);
+    const grpc::Status status = client().Reduce(request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.results(0).value().i(), 2 * (kCount - 1) - 7);
+    EXPECT_EQ(response.results(1).value().u(), kCount / 2);
+    EXPECT_EQ(response.execution().device(), "cuda:0");
+    if (engine == v1::ENGINE_AUTO) {
+      EXPECT_EQ(response.execution().reason(), "the array is in its memory");
+    }
+    EXPECT_FALSE(response.timing().has_host_copy_us());
+    EXPECT_FALSE(response.timing().has_host_to_device_us());
+  }
+  request.mutable_options()->set_engine(v1::ENGINE_CPU);
+  EXPECT_EQ(client().Reduce(request, &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+
+  header.mutable_array()->set_shape(0, kArrayBytes / 4);
+  PutArrayCall full(client());
+  full.Header(header);
+  const grpc::Status refused = full.Await();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), ::testing::HasSubstr("cuda:0 has no room for an array of 1073741824 bytes: its "
+                                                            "arrays take 20000044 of the 1073741824 bytes"));
+
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  v1::DeleteArrayRequest forget;
+  forget.set_id(array.id());
+  v1::DeleteArrayResponse forgotten;
+  EXPECT_TRUE(v1::Reduction::NewStub(client().channel())->DeleteArray(&context, forget, &forgotten).ok());
+  EXPECT_EQ(Info().devices(1).array_bytes(), 0);
 }
 
 }  // namespace

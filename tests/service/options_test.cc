@@ -46,12 +46,17 @@ TEST(OptionsTest, FlagsFillEveryField) {
                                                         {"max_streams", "3"},
                                                         {"max_sessions", "2"},
                                                         {"max_session_requests", "4"},
+                                                        {"max_arrays", "4"},
+                                                        {"array_ttl", "2m"},
+                                                        {"max_array_ttl", "3m"},
                                                         {"memory_quota_bytes", "3000000"},
                                                         {"max_concurrent_streams", "5"},
                                                         {"cpu_threads", "6"},
                                                         {"cpu_lanes", "7"},
+                                                        {"cpu_array_bytes", "5MiB"},
                                                         {"cuda", "false"},
                                                         {"cuda_lanes", "8"},
+                                                        {"cuda_array_bytes", "6MiB"},
                                                         {"chunk_bytes", "128KiB"},
                                                         {"queue_limit", "9"},
                                                         {"drain_timeout", "1500ms"},
@@ -69,12 +74,17 @@ TEST(OptionsTest, FlagsFillEveryField) {
   EXPECT_EQ(options->limits.max_streams, 3);
   EXPECT_EQ(options->limits.max_sessions, 2);
   EXPECT_EQ(options->limits.max_session_requests, 4);
+  EXPECT_EQ(options->limits.max_arrays, 4);
+  EXPECT_EQ(options->limits.array_ttl, absl::Minutes(2));
+  EXPECT_EQ(options->limits.max_array_ttl, absl::Minutes(3));
   EXPECT_EQ(options->memory_quota_bytes, 3'000'000);
   EXPECT_EQ(options->max_concurrent_streams, 5);
   EXPECT_EQ(options->engines.cpu_threads, 6);
   EXPECT_EQ(options->engines.cpu_lanes, 7);
+  EXPECT_EQ(options->engines.cpu_array_bytes, 5 << 20);
   EXPECT_FALSE(options->engines.cuda);
   EXPECT_EQ(options->engines.cuda_lanes, 8);
+  EXPECT_EQ(options->engines.cuda_array_bytes, 6 << 20);
   EXPECT_EQ(options->engines.chunk_bytes, 128 << 10);
   EXPECT_EQ(options->engines.queue_limit, 9);
   EXPECT_EQ(options->drain_timeout, absl::Milliseconds(1500));
@@ -99,6 +109,12 @@ TEST(OptionsTest, BadOnesAreNamed) {
            {[](ServerOptions* o) { o->limits.max_streams = 0; }, "--max_streams is 0, allowed are 1"},
            {[](ServerOptions* o) { o->limits.max_sessions = 0; }, "--max_sessions is 0, allowed are 1"},
            {[](ServerOptions* o) { o->limits.max_session_requests = 0; }, "--max_session_requests is 0, allowed are 1"},
+           {[](ServerOptions* o) { o->limits.max_arrays = -1; }, "--max_arrays is -1, allowed are 0"},
+           {[](ServerOptions* o) { o->limits.array_ttl = absl::Hours(25); },
+            "--array_ttl is 25h, allowed are 1ms to 24h"},
+           {[](ServerOptions* o) { o->limits.max_array_ttl = absl::ZeroDuration(); }, "--max_array_ttl is 0"},
+           {[](ServerOptions* o) { o->engines.cpu_array_bytes = -1; }, "--cpu_array_bytes is -1"},
+           {[](ServerOptions* o) { o->engines.cuda_array_bytes = -1; }, "--cuda_array_bytes is -1"},
            {[](ServerOptions* o) { o->memory_quota_bytes = 1 << 20; }, "--memory_quota_bytes is 1048576"},
            {[](ServerOptions* o) { o->max_concurrent_streams = 0; }, "--max_concurrent_streams is 0"},
            {[](ServerOptions* o) { o->engines.cpu_threads = -1; }, "--cpu_threads is -1, allowed are 0"},

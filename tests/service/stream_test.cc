@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/service/chunk_stream.h"
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 #include "tests/support/data.h"
@@ -25,42 +26,7 @@ constexpr std::int64_t kLarge = 5'000'011;
 constexpr std::int64_t kLarge = 20'000'003;
 #endif
 
-// One stream by the stub that protoc generates, as any client would have it.
-class Stream {
- public:
-  explicit Stream(const TestClient& client, absl::Duration timeout = kPatience)
-      : stub_(v1::Reduction::NewStub(client.channel())) {
-    SetContextDeadline(&context_, timeout);
-    writer_ = stub_->ReduceStream(&context_, &response_);
-  }
-
-  bool Header(const v1::ReduceRequest& header) {
-    v1::ReduceStreamRequest request;
-    *request.mutable_header() = header;
-    return writer_->Write(request);
-  }
-  bool Chunk(std::string bytes) {
-    v1::ReduceStreamRequest request;
-    request.set_chunk(std::move(bytes));
-    return writer_->Write(request);
-  }
-  bool Write(const v1::ReduceStreamRequest& request) { return writer_->Write(request); }
-  void Cancel() { context_.TryCancel(); }
-  grpc::Status End() {
-    writer_->WritesDone();
-    return Await();
-  }
-  grpc::Status Await() { return writer_->Finish(); }  // without a half-close
-
-  const v1::ReduceResponse& response() const { return response_; }
-  const grpc::ClientContext& context() const { return context_; }
-
- private:
-  std::unique_ptr<v1::Reduction::Stub> stub_;
-  grpc::ClientContext context_;
-  v1::ReduceResponse response_;
-  std::unique_ptr<grpc::ClientWriter<v1::ReduceStreamRequest>> writer_;
-};
+using Stream = ReduceStreamCall;
 
 v1::ReduceRequest HeaderOf(v1::DType dtype, std::int64_t count, const std::vector<v1::Op>& ops) {
   v1::ReduceRequest header;

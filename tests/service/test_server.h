@@ -86,6 +86,9 @@ class SharedEngine : public Engine {
   void Measure(Job job, int repeats, Measured done) override {
     CpuEngine().Measure(std::move(job), repeats, std::move(done));
   }
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+    return CpuEngine().Allocate(bytes);
+  }
 };
 // That engine and no other.
 std::unique_ptr<Engines> OnlyEngine(std::unique_ptr<Engine> engine);

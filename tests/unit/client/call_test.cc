@@ -37,6 +37,11 @@ class FakeService final : public v1::Reduction::CallbackService {
   std::function<void(grpc::CallbackServerContext*)> on_context = [](auto*) {};
   // Sees every message of a stream, in order; OK: reads on. After the last, or what is not OK, the stream ends so.
   std::function<grpc::Status(const v1::ReduceStreamRequest&)> on_stream;
+  // The same of a PutArray, which is answered with what `put` is then.
+  std::function<grpc::Status(const v1::PutArrayRequest&)> on_put;
+  v1::ArrayInfo put;
+  std::function<grpc::Status(const v1::ListArraysRequest&, v1::ListArraysResponse*)> on_list;
+  std::function<grpc::Status(const v1::DeleteArrayRequest&)> on_delete;
   // Writes the answer.
   std::function<grpc::Status(const v1::LadderRequest&, std::vector<v1::LadderReply>*)> on_ladder;
   bool answer = true;  // false: a call ends only when its client cancels it or its deadline passes
@@ -60,27 +65,54 @@ class FakeService final : public v1::Reduction::CallbackService {
     return reactor;
   }
 
+  // Reads requests until one isn't OK.
+  template <class Request>
+  struct Reading : grpc::ServerReadReactor<Request> {
+    Reading(bool reads, std::function<grpc::Status(const Request&)> sees, std::function<void()> when_read)
+        : answers(reads), on_request(std::move(sees)), at_end(std::move(when_read)) {
+      if (answers) this->StartRead(&request);
+    }
+    void OnReadDone(bool ok) override {
+      if (!ok) {
+        at_end();
+        return this->Finish(grpc::Status::OK);
+      }
+      const grpc::Status status = on_request(request);
+      if (!status.ok()) return this->Finish(status);
+      this->StartRead(&request);
+    }
+    void OnCancel() override {
+      if (!answers) this->Finish(grpc::Status::CANCELLED);
+    }
+    void OnDone() override { delete this; }
+    const bool answers;
+    const std::function<grpc::Status(const Request&)> on_request;
+    const std::function<void()> at_end;
+    Request request;
+  };
+
   grpc::ServerReadReactor<v1::ReduceStreamRequest>* ReduceStream(grpc::CallbackServerContext*,
                                                                  v1::ReduceResponse* response) override {
-    struct Reading : grpc::ServerReadReactor<v1::ReduceStreamRequest> {
-      explicit Reading(FakeService* of) : service(of) {
-        if (service->answer) StartRead(&request);
-      }
-      void OnReadDone(bool ok) override {
-        if (!ok) return Finish(grpc::Status::OK);
-        const grpc::Status status = service->on_stream(request);
-        if (!status.ok()) return Finish(status);
-        StartRead(&request);
-      }
-      void OnCancel() override {
-        if (!service->answer) Finish(grpc::Status::CANCELLED);
-      }
-      void OnDone() override { delete this; }
-      FakeService* const service;
-      v1::ReduceStreamRequest request;
-    };
-    response->set_count(7);
-    return new Reading(this);
+    return new Reading<v1::ReduceStreamRequest>(answer, on_stream, [response] { response->set_count(7); });
+  }
+
+  grpc::ServerReadReactor<v1::PutArrayRequest>* PutArray(grpc::CallbackServerContext*,
+                                                         v1::PutArrayResponse* response) override {
+    return new Reading<v1::PutArrayRequest>(answer, on_put, [this, response] { *response->mutable_array() = put; });
+  }
+
+  grpc::ServerUnaryReactor* ListArrays(grpc::CallbackServerContext* context, const v1::ListArraysRequest* request,
+                                       v1::ListArraysResponse* response) override {
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(on_list(*request, response));
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* DeleteArray(grpc::CallbackServerContext* context, const v1::DeleteArrayRequest* request,
+                                        v1::DeleteArrayResponse*) override {
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(on_delete(*request));
+    return reactor;
   }
 
   grpc::ServerWriteReactor<v1::LadderReply>* Ladder(grpc::CallbackServerContext*,
@@ -108,12 +140,19 @@ class FakeService final : public v1::Reduction::CallbackService {
     response->mutable_limits()->set_max_streams(99);
     response->mutable_limits()->set_max_sessions(66);
     response->mutable_limits()->set_max_session_requests(55);
-    response->mutable_usage()->set_streams(4);
-    response->mutable_usage()->set_sessions(3);
+    response->mutable_limits()->set_default_array_ttl_ms(2000);
+    response->mutable_limits()->set_max_array_ttl_ms(3000);
+    response->set_region_socket("/somewhere");
+    response->mutable_usage()->set_streams(1);
+    response->mutable_usage()->set_sessions(2);
+    response->mutable_usage()->set_arrays(3);
+    response->mutable_usage()->set_regions(4);
     auto* device = response->add_devices();
     device->set_name("cuda:0");
     device->set_engine(v1::ENGINE_CUDA);
     device->set_lanes(4);
+    device->set_array_bytes(5);
+    device->set_array_bytes_limit(6);
     auto* op = response->add_ops();
     op->set_name("bit_and");
     op->add_dtypes(v1::DTYPE_BOOL);
@@ -413,6 +452,148 @@ TEST_F(CallTest, CanBeSharedByThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Puts `array_`, having noted what was sent.
+class ArrayTest : public CallTest {
+ protected:
+  void SetUp() override {
+    CallTest::SetUp();
+    service_.put.set_id("0123456789abcdef");
+    service_.put.mutable_array()->set_dtype(v1::DTYPE_F32);
+    service_.put.mutable_array()->add_shape(3);
+    service_.put.set_bytes(12);
+    service_.put.set_device("cuda:0");
+    service_.put.set_owner("me");
+    service_.put.set_expires_in_ms(1500);
+    service_.on_put = [this](const v1::PutArrayRequest& request) {
+      if (request.has_header()) {
+        header_ = request.header();
+      } else {
+        elements_sent_ += request.chunk();
+      }
+      return grpc::Status::OK;
+    };
+    service_.on_delete = [this](const v1::DeleteArrayRequest& request) {
+      deleted_.push_back(absl::StrCat(request.owner(), "/", request.id()));
+      return grpc::Status::OK;
+    };
+  }
+
+  v1::PutArrayHeader header_;
+  std::string elements_sent_;
+  std::vector<std::string> deleted_;
+};
+
+TEST_F(ArrayTest, IsPutReducedAndDeleted) {
+  {
+    const absl::StatusOr<ResidentArray> array =
+        client_->Put(array_, {.device = "cuda:0", .owner = "me", .ttl = absl::Milliseconds(1500)});
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_EQ(header_.array().dtype(), v1::DTYPE_F32);
+    EXPECT_THAT(header_.array().shape(), ElementsAre(3));
+    EXPECT_EQ(header_.device(), "cuda:0");
+    EXPECT_EQ(header_.owner(), "me");
+    EXPECT_EQ(header_.ttl_ms(), 1500);
+    EXPECT_EQ(elements_sent_, std::string(reinterpret_cast<const char*>(elements_.data()), 12));
+    EXPECT_EQ(array->id(), "0123456789abcdef");
+    EXPECT_EQ(array->device(), "cuda:0");
+    EXPECT_EQ(array->info().dtype, "f32");
+    EXPECT_THAT(array->info().shape, ElementsAre(3));
+    EXPECT_EQ(array->info().bytes, 12);
+    EXPECT_EQ(array->info().expires_in, absl::Milliseconds(1500));
+
+    v1::ReduceRequest seen;
+    service_.on_reduce = [&](const v1::ReduceRequest& request, v1::ReduceResponse* response) {
+      seen = request;
+      response->set_count(3);
+      return grpc::Status::OK;
+    };
+    const absl::StatusOr<Reply> reply = client_->Reduce(*array, {"sum"}, {.ddof = 2});
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->via, "array");
+    EXPECT_EQ(reply->count, 3);
+    EXPECT_EQ(seen.array_id(), "0123456789abcdef");
+    EXPECT_FALSE(seen.has_array());
+    EXPECT_THAT(seen.ops(), ElementsAre(v1::OP_SUM));
+    EXPECT_EQ(seen.options().ddof(), 2);
+
+    absl::Notification finished;
+    absl::StatusOr<Reply> answer;
+    client_->ReduceAsync(*array, {"max"}, {}, [&](absl::StatusOr<Reply> later) {
+      answer = std::move(later);
+      finished.Notify();
+    });
+    ASSERT_TRUE(finished.WaitForNotificationWithTimeout(kLong));
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->via, "array");
+    EXPECT_THAT(seen.ops(), ElementsAre(v1::OP_MAX));
+    EXPECT_THAT(deleted_, IsEmpty());
+  }
+  EXPECT_THAT(deleted_, ElementsAre("me/0123456789abcdef"));
+}
+
+TEST_F(ArrayTest, IsDeletedOnceByWhoHasIt) {
+  {
+    absl::StatusOr<ResidentArray> first = client_->Put(array_);
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(header_.owner(), "");
+    EXPECT_EQ(header_.ttl_ms(), 0);
+    ResidentArray moved = *std::move(first);
+    service_.put.set_id("second");
+    absl::StatusOr<ResidentArray> second = client_->Put(array_);
+    ASSERT_TRUE(second.ok());
+    moved = *std::move(second);
+    EXPECT_THAT(deleted_, ElementsAre("me/0123456789abcdef"));
+    EXPECT_EQ(moved.id(), "second");
+    client_.reset();  // it needs no client
+  }
+  EXPECT_THAT(deleted_, ElementsAre("me/0123456789abcdef", "me/second"));
+}
+
+TEST_F(ArrayTest, StaysIfItIsReleased) {
+  {
+    absl::StatusOr<ResidentArray> array = client_->Put(array_);
+    ASSERT_TRUE(array.ok());
+    EXPECT_EQ(array->Release(), "0123456789abcdef");
+  }
+  EXPECT_THAT(deleted_, IsEmpty());
+  service_.on_list = [this](const v1::ListArraysRequest& request, v1::ListArraysResponse* response) {
+    EXPECT_EQ(request.owner(), "me");
+    *response->add_arrays() = service_.put;
+    response->mutable_arrays(0)->set_age_ms(7);
+    response->mutable_arrays(0)->set_users(2);
+    return grpc::Status::OK;
+  };
+  const auto listed = client_->ListArrays("me");
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  ASSERT_EQ(listed->size(), 1U);
+  EXPECT_EQ(listed->front().id, "0123456789abcdef");
+  EXPECT_EQ(listed->front().owner, "me");
+  EXPECT_EQ(listed->front().age, absl::Milliseconds(7));
+  EXPECT_EQ(listed->front().users, 2);
+  EXPECT_TRUE(client_->DeleteArray("0123456789abcdef", "me").ok());
+  EXPECT_THAT(deleted_, ElementsAre("me/0123456789abcdef"));
+}
+
+TEST_F(ArrayTest, ErrorsAreTheServersOrSeenBeforeSending) {
+  EXPECT_THAT(std::string(client_->Put({nullptr, "f24", {0}}).status().message()), HasSubstr("unknown dtype"));
+  EXPECT_THAT(std::string(client_->Put(array_, {.ttl = -absl::Seconds(1)}).status().message()),
+              HasSubstr("ttl -1s is not allowed"));
+  EXPECT_THAT(std::string(client_->Put(array_, {.timeout = absl::ZeroDuration()}).status().message()),
+              HasSubstr("timeout 0 is not allowed"));
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->Reduce(RemoteArray::Kept("x"), {}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->DeleteArray("x", "", absl::ZeroDuration())));
+  EXPECT_EQ(header_.ByteSizeLong(), 0U);  // nothing was sent
+  ASSERT_TRUE(client_->Put(array_, {.ttl = absl::Nanoseconds(1)}).ok());
+  EXPECT_EQ(header_.ttl_ms(), 1);  // not 0, the default
+
+  service_.on_put = [](const auto&) { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full"); };
+  EXPECT_EQ(client_->Put(array_).status(), absl::ResourceExhaustedError("full"));
+  service_.on_delete = [](const auto&) { return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "theirs"); };
+  EXPECT_EQ(client_->DeleteArray("x", "me"), absl::PermissionDeniedError("theirs"));
+  service_.answer = false;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(client_->Put(array_, {.timeout = absl::Milliseconds(50)}).status()));
+}
+
 TEST_F(CallTest, SendsWhatALadderIsOf) {
   v1::LadderRequest seen;
   service_.on_ladder = [&](const v1::LadderRequest& request, auto*) {
@@ -540,11 +721,18 @@ TEST_F(CallTest, DescribesTheServer) {
   EXPECT_EQ(info->max_streams, 99);
   EXPECT_EQ(info->max_sessions, 66);
   EXPECT_EQ(info->max_session_requests, 55);
-  EXPECT_EQ(info->usage.streams, 4);
-  EXPECT_EQ(info->usage.sessions, 3);
+  EXPECT_EQ(info->default_array_ttl, absl::Seconds(2));
+  EXPECT_EQ(info->max_array_ttl, absl::Seconds(3));
+  EXPECT_EQ(info->region_socket, "/somewhere");
+  EXPECT_EQ(info->usage.streams, 1);
+  EXPECT_EQ(info->usage.sessions, 2);
+  EXPECT_EQ(info->usage.arrays, 3);
+  EXPECT_EQ(info->usage.regions, 4);
   ASSERT_EQ(info->devices.size(), 1);
   EXPECT_EQ(info->devices[0].engine, "cuda");
   EXPECT_EQ(info->devices[0].lanes, 4);
+  EXPECT_EQ(info->devices[0].array_bytes, 5);
+  EXPECT_EQ(info->devices[0].array_bytes_limit, 6);
   ASSERT_EQ(info->ops.size(), 1);
   EXPECT_THAT(info->ops[0].dtypes, ElementsAre("bool", "u64"));
   ASSERT_EQ(info->pipelines.size(), 1);

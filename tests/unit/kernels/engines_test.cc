@@ -25,6 +25,9 @@ class FakeEngine : public Engine {
   Calibration calibration() const override { return calibration_; }
   void Reduce(Job, Done done) override { std::move(done)(absl::UnimplementedError("a fake")); }
   void Measure(Job, int, Measured done) override { std::move(done)(absl::UnimplementedError("a fake")); }
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t) override {
+    return absl::UnimplementedError("a fake");
+  }
 
  private:
   const EngineKind kind_;
@@ -78,6 +81,18 @@ TEST(Engines, GetGivesTheKindOrSaysWhyNot) {
   const absl::Status status = cpu->Get(EngineKind::kCuda).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(MessageOf(status), AllOf(HasSubstr("cuda"), HasSubstr("no driver")));
+}
+
+TEST(Engines, OnDeviceGivesTheNamedOrTheFirstGpuOrTheCpu) {
+  const auto both = Both();
+  EXPECT_EQ((*both->OnDevice("cpu"))->kind(), EngineKind::kCpu);
+  EXPECT_EQ((*both->OnDevice("cuda"))->kind(), EngineKind::kCuda);
+  EXPECT_EQ((*both->OnDevice(""))->kind(), EngineKind::kCuda);
+  EXPECT_EQ((*CpuOnly()->OnDevice(""))->kind(), EngineKind::kCpu);
+  const absl::Status status = CpuOnly()->OnDevice("cuda\n" + std::string(1000, 'x')).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(MessageOf(status), AllOf(HasSubstr("'cuda\\nxxx"), HasSubstr("has cpu"), HasSubstr("no driver")));
+  EXPECT_LT(MessageOf(status).size(), 200U);
 }
 
 TEST(Engines, TheEngineAskedForIsTaken) {

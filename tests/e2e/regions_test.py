@@ -1,0 +1,66 @@
+"""Memory that other processes share: a client in Python, and clients that end without a word."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import harness
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# Shares 4 bytes, prints the token, and lives until it is killed.
+SHARER = """
+import json, os, signal, socket, sys
+memory = os.memfd_create("test")
+os.write(memory, b"\\x07\\0\\0\\0")
+door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+door.connect(sys.argv[1])
+socket.send_fds(door, [b'{"shareMemory": {}}'], [memory])
+print(json.loads(door.recv(4096))["token"], flush=True)
+signal.pause()
+"""
+
+
+class RegionsTest(harness.ServedTest):
+    def test_a_client_in_python(self):
+        protos = HERE.parent.parent / "proto"
+        subprocess.run(
+            [os.environ["PROTOC"], f"--python_out={self.folder}", f"-I{protos}", protos / "reduced/v1/reduced.proto"],
+            timeout=harness.DEADLINE_S,
+            check=True,
+        )
+        run = subprocess.run(
+            [sys.executable, "-B", HERE / "regions_client.py", self.server.unix],
+            env=os.environ | {"PYTHONPATH": str(self.folder)},
+            capture_output=True,
+            timeout=harness.DEADLINE_S,
+            check=False,
+        )
+        self.assertEqual((run.returncode, run.stdout), (0, b"499999500000.0\n"), run.stderr.decode())
+
+    def regions(self):
+        (info,) = self.answers("info")
+        return info["usage"]["regions"]
+
+    def test_a_client_that_is_killed(self):
+        before = self.regions()
+        door = self.server.unix.removeprefix("unix:") + ".regions"
+        with subprocess.Popen([sys.executable, "-c", SHARER, door], stdout=subprocess.PIPE) as sharer:
+            try:
+                self.assertEqual(len(sharer.stdout.readline().strip()), 32)
+                self.assertEqual(self.regions(), before + 1)
+            finally:
+                sharer.send_signal(signal.SIGKILL)
+                sharer.wait(harness.DEADLINE_S)
+        deadline = time.monotonic() + harness.DEADLINE_S
+        while self.regions() != before:
+            self.assertLess(time.monotonic(), deadline, "the region outlives the process that shared it")
+        self.assertEqual(self.reduce(self.save(harness.np.arange(5)), "sum")["results"], {"sum": 10})
+
+
+if __name__ == "__main__":
+    unittest.main()
