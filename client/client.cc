@@ -76,19 +76,11 @@ absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::stri
 
 absl::StatusOr<Question> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
                              const ReduceOptions& options, const ClientOptions& defaults) {
-  Question question{.request = {}, .via = kArray};
+  Question question{.request = {}, .via = array.id().empty() ? kRegion : kArray};
   absl::Status status = CheckTimeout(options.timeout.value_or(defaults.timeout));
+  status.Update(ToProto(array, &question.request));
   status.Update(ToProto(ops, options, &question.request));
   if (!status.ok()) return status;
-  if (!array.id().empty()) {
-    question.request.set_array_id(array.id());
-    return question;
-  }
-  question.via = kRegion;
-  status = ToProto(array.elements(), question.request.mutable_array());
-  if (!status.ok()) return status;
-  question.request.mutable_region()->set_token(array.token());
-  question.request.mutable_region()->set_offset(array.offset());
   return question;
 }
 

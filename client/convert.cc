@@ -78,6 +78,16 @@ absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec) {
   return absl::OkStatus();
 }
 
+absl::Status ToProto(const RemoteArray& array, v1::ReduceRequest* request) {
+  if (!array.id().empty()) {
+    request->set_array_id(array.id());
+    return absl::OkStatus();
+  }
+  request->mutable_region()->set_token(array.token());
+  request->mutable_region()->set_offset(array.offset());
+  return ToProto(array.elements(), request->mutable_array());
+}
+
 absl::Status ToProto(const ArrayView& array, const PutOptions& options, v1::PutArrayHeader* header) {
   const absl::Status status = ToProto(array, header->mutable_array());
   if (!status.ok()) return status;

@@ -13,6 +13,7 @@ namespace reduced::client {
 
 // What the array is, without its elements. INVALID_ARGUMENT: an unknown dtype, a bad shape.
 absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec);
+absl::Status ToProto(const RemoteArray& array, v1::ReduceRequest* request);  // its source
 
 // What is asked of an array. INVALID_ARGUMENT: no op, an unknown name.
 absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request);

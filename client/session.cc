@@ -26,6 +26,15 @@
 
 namespace reduced::client {
 
+namespace {
+
+void SetTimeout(absl::Duration timeout, v1::SessionRequest* message) {
+  if (timeout == absl::InfiniteDuration()) return;
+  message->set_timeout_ms(absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))));
+}
+
+}  // namespace
+
 struct SessionState::Request {
   Request(absl::Duration time, Client::Done callback)
       : timeout(time), deadline(absl::Now() + time), done(std::move(callback)) {}
@@ -83,9 +92,7 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, con
   std::int64_t size = bytes;
   if (size <= max_message_bytes_) {
     message.mutable_reduce()->set_inline_data(array.data, static_cast<std::size_t>(bytes));
-    if (timeout < absl::InfiniteDuration()) {
-      message.set_timeout_ms(absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))));
-    }
+    SetTimeout(timeout, &message);
     message.set_id(~std::uint64_t{0});  // of the greatest size
     size = static_cast<std::int64_t>(message.ByteSizeLong());
   }
@@ -94,9 +101,19 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, con
       absl::StrCat("the request is larger than ", server_, " takes: ", size, " bytes, at most ", max_message_bytes_));
 }
 
-absl::StatusOr<Reply> SessionState::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
-                                           const ReduceOptions& options) {
-  absl::StatusOr<v1::SessionRequest> message = Ask(array, ops, options);
+absl::StatusOr<v1::SessionRequest> SessionState::Ask(const RemoteArray& array, const std::vector<std::string>& ops,
+                                                     const ReduceOptions& options) const {
+  const absl::Duration timeout = options.timeout.value_or(timeout_);
+  v1::SessionRequest message;
+  absl::Status status = CheckTimeout(timeout);
+  status.Update(ToProto(array, message.mutable_reduce()));
+  status.Update(ToProto(ops, options, message.mutable_reduce()));
+  if (!status.ok()) return status;
+  SetTimeout(timeout, &message);
+  return message;
+}
+
+absl::StatusOr<Reply> SessionState::Reduce(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options) {
   if (!message.ok()) return message.status();
   const auto request = std::make_shared<Request>(options.timeout.value_or(timeout_), nullptr);
   const absl::MutexLock lock(&mutex_);
@@ -108,10 +125,9 @@ absl::StatusOr<Reply> SessionState::Reduce(const ArrayView& array, const std::ve
   return *std::move(request->reply);
 }
 
-Call SessionState::ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops,
-                               const ReduceOptions& options, Client::Done done) {
+Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options,
+                               Client::Done done) {
   Call call;
-  absl::StatusOr<v1::SessionRequest> message = Ask(array, ops, options);
   if (!message.ok()) {
     std::move(done)(message.status());
     return call;
@@ -354,12 +370,22 @@ Session::~Session() { state_->Close(); }
 
 absl::StatusOr<Reply> Session::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                       const ReduceOptions& options) {
-  return state_->Reduce(array, ops, options);
+  return state_->Reduce(state_->Ask(array, ops, options), options);
 }
 
 Call Session::ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                           Client::Done done) {
-  return state_->ReduceAsync(array, ops, options, std::move(done));
+  return state_->ReduceAsync(state_->Ask(array, ops, options), options, std::move(done));
+}
+
+absl::StatusOr<Reply> Session::Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
+                                      const ReduceOptions& options) {
+  return state_->Reduce(state_->Ask(array, ops, options), options);
+}
+
+Call Session::ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                          Client::Done done) {
+  return state_->ReduceAsync(state_->Ask(array, ops, options), options, std::move(done));
 }
 
 }  // namespace reduced::client

@@ -36,10 +36,15 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
                                             std::int64_t max_message_bytes);
   ~SessionState();
 
-  absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
-                               const ReduceOptions& options);
-  Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
-                   Client::Done done);
+  // The message that asks; without an id.
+  absl::StatusOr<v1::SessionRequest> Ask(const ArrayView& array, const std::vector<std::string>& ops,
+                                         const ReduceOptions& options) const;
+  absl::StatusOr<v1::SessionRequest> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
+                                         const ReduceOptions& options) const;
+
+  // Sends it, or passes its error on.
+  absl::StatusOr<Reply> Reduce(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options);
+  Call ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options, Client::Done done);
   // Ends one request, if it is under way.
   void Cancel(std::uint64_t id);
   // Once, as the last: ends the call and the thread.
@@ -53,9 +58,6 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, absl::Duration timeout,
                absl::Duration close_timeout, std::int64_t max_message_bytes);
 
-  // The message that asks; without an id.
-  absl::StatusOr<v1::SessionRequest> Ask(const ArrayView& array, const std::vector<std::string>& ops,
-                                         const ReduceOptions& options) const;
   absl::Status Add(v1::SessionRequest message, const std::shared_ptr<Request>& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Complete(const std::shared_ptr<Request>& request, absl::StatusOr<Reply> reply)

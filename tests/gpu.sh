@@ -98,13 +98,14 @@ step ladder ladders
 step bench_cuda "$programs/bench_cuda"
 step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
+step bench_local "$programs/bench_local"
 step tests ctest --test-dir "$programs" -L gpu --output-on-failure -j 4 &
 step memcheck sanitize memcheck "$production/*:$rungs.SmallSizes/*" &
 step racecheck sanitize racecheck "$production/f32:$production/bool:$rungs.ThreeBlocks/*" &
 step synccheck sanitize synccheck "$production/*:$rungs.EveryOpOnce/*" &
 step initcheck sanitize initcheck "$production/*:$rungs.EveryOpOnce/*" &
 wait
-for name in server ladder bench_cuda bench_rpc bench_stream; do
+for name in server ladder bench_cuda bench_rpc bench_stream bench_local; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'

@@ -184,6 +184,10 @@ class REDUCED_EXPORT Session {
                                const ReduceOptions& options = {});
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Client::Done done);
+  absl::StatusOr<Reply> Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
+                               const ReduceOptions& options = {});
+  Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                   Client::Done done);
 
  private:
   friend class Client;

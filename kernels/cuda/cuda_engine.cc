@@ -146,9 +146,9 @@ class CudaEngine : public Engine {
 
   const DeviceInfo info_;
   CudaSharedMemory shared_;
-  const std::unique_ptr<tbb::task_arena> copiers_;
   Calibration calibration_;
   const std::unique_ptr<CudaArrays> arrays_;
+  const std::unique_ptr<tbb::task_arena> copiers_;
   const std::vector<std::unique_ptr<CudaLane>> cuda_lanes_;
   Lanes lanes_;  // last: its threads use all of the above
 };

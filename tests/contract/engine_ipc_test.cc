@@ -29,7 +29,7 @@ class EngineIpc : public EngineTest<EngineKind> {
 TEST_P(EngineIpc, IsReducedWhereItIs) {
   for (const std::int64_t offset : {0, 4096, 4097}) {
     const Exporter exporter(kBytes, offset, 0);
-    if (HasFatalFailure()) return;
+    ASSERT_EQ(exporter.error(), "");
     const absl::StatusOr<HeldArray> held = engine().Open(exporter.memory());
     ASSERT_TRUE(held.ok()) << held.status();
     EXPECT_EQ(held->array.space, MemorySpace::kDevice);
@@ -40,7 +40,7 @@ TEST_P(EngineIpc, IsReducedWhereItIs) {
 // The exporter's memory is zeros until its event.
 TEST_P(EngineIpc, WaitsForTheEvent) {
   const Exporter exporter(kBytes, 0, 500);
-  if (HasFatalFailure()) return;
+  ASSERT_EQ(exporter.error(), "");
   const absl::StatusOr<HeldArray> held = engine().Open(exporter.memory());
   ASSERT_TRUE(held.ok()) << held.status();
   EXPECT_EQ(Sum(*held), kBytes);
@@ -48,7 +48,7 @@ TEST_P(EngineIpc, WaitsForTheEvent) {
 
 TEST_P(EngineIpc, CanBeOpenedTwiceAndClosedOnce) {
   const Exporter exporter(kBytes, 0, 0);
-  if (HasFatalFailure()) return;
+  ASSERT_EQ(exporter.error(), "");
   const absl::StatusOr<HeldArray> held = engine().Open(exporter.memory());
   ASSERT_TRUE(held.ok()) << held.status();
   {
@@ -64,7 +64,7 @@ TEST_P(EngineIpc, CanBeOpenedTwiceAndClosedOnce) {
 
 TEST_P(EngineIpc, IsNotReadBeyondItsAllocation) {
   const Exporter exporter(kBytes, 0, 0);
-  if (HasFatalFailure()) return;
+  ASSERT_EQ(exporter.error(), "");
   SharedDeviceMemory memory = exporter.memory();
   for (const auto& [offset, bytes] : std::vector<std::pair<std::int64_t, std::int64_t>>{
            {1, kBytes}, {0, kBytes + 1}, {-1, 1}, {0, -1}, {kBytes + 1, 0}, {INT64_MAX, INT64_MAX}}) {
@@ -82,7 +82,7 @@ TEST_P(EngineIpc, IsNotReadBeyondItsAllocation) {
 
 TEST_P(EngineIpc, OutlivesItsExporter) {
   Exporter exporter(kBytes, 0, 0);
-  if (HasFatalFailure()) return;
+  ASSERT_EQ(exporter.error(), "");
   const SharedDeviceMemory memory = exporter.memory();
   {
     const absl::StatusOr<HeldArray> held = engine().Open(memory);
@@ -95,7 +95,7 @@ TEST_P(EngineIpc, OutlivesItsExporter) {
   const absl::Status stale = engine().Open(memory).status();
   EXPECT_EQ(stale.code(), absl::StatusCode::kFailedPrecondition) << stale;
   const Exporter another(kBytes, 0, 0);
-  if (HasFatalFailure()) return;
+  ASSERT_EQ(another.error(), "");
   const absl::StatusOr<HeldArray> held = engine().Open(another.memory());
   ASSERT_TRUE(held.ok()) << held.status();
   EXPECT_EQ(Sum(*held), kBytes);

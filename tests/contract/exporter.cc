@@ -6,27 +6,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <sstream>
 #include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "gtest/gtest.h"
 
 namespace reduced::test {
 
-Exporter::Exporter(std::int64_t bytes, std::int64_t offset, int busy_ms) { Start(bytes, offset, busy_ms); }
-
-void Exporter::Start(std::int64_t bytes, std::int64_t offset, int busy_ms) {
+Exporter::Exporter(std::int64_t bytes, std::int64_t offset, int busy_ms) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").replace_filename("ipc_exporter");
   std::string arguments[] = {program, std::to_string(bytes), std::to_string(offset), std::to_string(busy_ms)};
   char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), arguments[3].data(), nullptr};
   int in[2];
   int out[2];
-  ASSERT_EQ(pipe2(in, O_CLOEXEC), 0);
-  ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
+  if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) {
+    error_ = std::strerror(errno);
+    return;
+  }
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
@@ -43,12 +44,14 @@ void Exporter::Start(std::int64_t bytes, std::int64_t offset, int busy_ms) {
     line += next;
   }
   close(out[0]);
-  ASSERT_EQ(error, 0) << program;
   std::istringstream words(line);
   std::string handle;
   std::string uuid;
   std::string event;
-  ASSERT_TRUE(words >> handle >> uuid >> event) << "the exporter said: " << line;
+  if (!(words >> handle >> uuid >> event)) {
+    error_ = error != 0 ? program + ": " + std::strerror(error) : "the exporter said: " + line;
+    return;
+  }
   memory_ = {.handle = absl::HexStringToBytes(handle),
              .device_uuid = absl::HexStringToBytes(uuid),
              .offset = offset,

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 
 #include "kernels/engine.h"
 
@@ -12,12 +13,14 @@ namespace reduced::test {
 
 class Exporter {
  public:
-  // See ipc_exporter.cu. A test failure if it doesn't start.
+  // See ipc_exporter.cu.
   Exporter(std::int64_t bytes, std::int64_t offset, int busy_ms);
   ~Exporter() { Kill(); }
   Exporter(const Exporter&) = delete;
   Exporter& operator=(const Exporter&) = delete;
 
+  // Why it didn't start; empty if it did.
+  const std::string& error() const { return error_; }
   // Its memory, as Engine::Open takes it, with the event.
   const SharedDeviceMemory& memory() const { return memory_; }
 
@@ -25,10 +28,9 @@ class Exporter {
   void Kill();
 
  private:
-  void Start(std::int64_t bytes, std::int64_t offset, int busy_ms);
-
   pid_t process_ = -1;
   int input_ = -1;
+  std::string error_;
   SharedDeviceMemory memory_;
 };
 

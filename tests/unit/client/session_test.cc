@@ -232,6 +232,31 @@ TEST_F(SessionTest, AsksAndAnswers) {
   }
 }
 
+TEST_F(SessionTest, AsksAboutArraysThatNeedNotBeSent) {
+  service_.at_once = false;
+  const auto session = Open();
+  const auto ask = [&](const RemoteArray& array) {
+    absl::Notification over;
+    session->ReduceAsync(array, {"sum"}, {}, [&over](absl::StatusOr<Reply> reply) {
+      EXPECT_TRUE(reply.ok()) << reply.status();
+      over.Notify();
+    });
+    const v1::SessionRequest request = service_.Next();
+    service_.Answer(FakeService::AnswerTo(request));
+    EXPECT_TRUE(over.WaitForNotificationWithTimeout(kLong));
+    return request.reduce();
+  };
+  const v1::ReduceRequest kept = ask(RemoteArray::Kept("an id"));
+  EXPECT_EQ(kept.array_id(), "an id");
+  EXPECT_FALSE(kept.has_array());
+  const v1::ReduceRequest region = ask(RemoteArray::InRegion("a token", 3, "f32", {2, 4}));
+  EXPECT_EQ(region.region().token(), "a token");
+  EXPECT_EQ(region.region().offset(), 3);
+  EXPECT_EQ(region.array().dtype(), v1::DTYPE_F32);
+  EXPECT_EQ(region.array().shape_size(), 2);
+  EXPECT_TRUE(absl::IsInvalidArgument(session->Reduce(RemoteArray::InRegion("t", 0, "f3", {2}), {"sum"}).status()));
+}
+
 TEST_F(SessionTest, SendsWhatIsAsked) {
   service_.at_once = false;
   const auto session = Open();

@@ -1,0 +1,238 @@
+// Arrays that are not sent: shared memory, arrays that stay, memory of a GPU; each against what it would cost without a
+// server in between. On this machine's engines; what needs a GPU is left out where there is none.
+//
+//   bench_local [MIB]   of the large arrays, default 1024
+#include <fcntl.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "kernels/engines.h"
+#include "reduced/client.h"
+#include "server/server.h"
+#include "spdlog/spdlog.h"
+#ifdef REDUCED_HAVE_CUDA
+#include "tests/contract/exporter.h"
+#endif
+
+namespace reduced {
+namespace {
+
+constexpr int kRounds = 9;
+constexpr int kCalls = 2000;
+
+[[noreturn]] void Fail(const std::string& why) {
+  std::fprintf(stderr, "bench_local: %s\n", why.c_str());
+  std::exit(EXIT_FAILURE);
+}
+
+template <class T>
+T Must(absl::StatusOr<T> result, const char* what) {
+  if (!result.ok()) Fail(std::string(what) + ": " + result.status().ToString());
+  return *std::move(result);
+}
+
+double MicrosOf(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double MedianOf(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+double GigabytesPerSecond(std::int64_t bytes, double micros) { return static_cast<double>(bytes) / (micros * 1e3); }
+
+double ValueOf(const client::Reply& reply) { return std::get<double>(reply.results.at(0).value.value); }
+
+// The f32 sum, by the engine itself.
+double SumHere(Engine& engine, const void* data, std::int64_t bytes) {
+  absl::Notification done;
+  double sum = 0;
+  engine.Reduce({.spec = {.dtype = DType::kF32, .count = bytes / 4, .ops = {Op::kSum}}, .array = {.data = data}},
+                [&](absl::StatusOr<EngineResult> result) {
+                  sum = Must(std::move(result), "reduce").partial.float_sum;
+                  done.Notify();
+                });
+  done.WaitForNotification();
+  return sum;
+}
+
+struct Bench {
+  Server& server;
+  client::Client& client;
+  const client::SharedBuffer& buffer;
+  double sum;  // of the buffer, as f32
+
+  std::int64_t bytes() const { return buffer.bytes(); }
+
+  // One sum of a whole region; checks it.
+  double MicrosOfRegion(const client::Region& region, const std::string& engine) const {
+    double value = 0;
+    const double micros = MicrosOf([&] {
+      value = ValueOf(Must(client.Reduce(region.Array("f32", {bytes() / 4}), {"sum"}, {.engine = engine}), "region"));
+    });
+    if (std::abs(value - sum) > 1e-6 * static_cast<double>(bytes())) Fail("a wrong sum");
+    return micros;
+  }
+};
+
+void MeasureCpu(const Bench& bench) {
+  Engine& engine = *Must(bench.server.engines().Get(EngineKind::kCpu), "cpu");
+  const client::Region mapped = Must(bench.client.Share(bench.buffer), "share");
+  // The same memory by a descriptor of an object without seals: read, not mapped.
+  const int plain = memfd_create("bench", MFD_CLOEXEC);
+  if (plain < 0 || write(plain, bench.buffer.data(), static_cast<std::size_t>(bench.bytes())) != bench.bytes()) {
+    Fail("no memory");
+  }
+  const client::Region read = Must(bench.client.Share(plain), "share");
+  std::vector<double> here_us;
+  std::vector<double> mapped_us;
+  std::vector<double> read_us;
+  for (int round = 0; round < kRounds; ++round) {
+    here_us.push_back(MicrosOf([&] { SumHere(engine, bench.buffer.data(), bench.bytes()); }));
+    mapped_us.push_back(bench.MicrosOfRegion(mapped, "cpu"));
+    read_us.push_back(bench.MicrosOfRegion(read, "cpu"));
+  }
+  close(plain);
+  const double here = MedianOf(here_us);
+  std::printf(
+      "cpu, %lld MiB f32 sum: in process %.2f GB/s; sealed region %.2f GB/s, ratio %.2f (goal: at least 0.80); "
+      "unsealed %.2f GB/s, ratio %.2f\n",
+      static_cast<long long>(bench.bytes() >> 20), GigabytesPerSecond(bench.bytes(), here),
+      GigabytesPerSecond(bench.bytes(), MedianOf(mapped_us)), here / MedianOf(mapped_us),
+      GigabytesPerSecond(bench.bytes(), MedianOf(read_us)), here / MedianOf(read_us));
+}
+
+// Calls that do nothing, and sums of `array`, in turn over one session.
+void MeasureSmall(const Bench& bench, const char* what, const client::RemoteArray& array, const std::string& engine) {
+  const auto session = Must(bench.client.OpenSession(), "session");
+  const std::vector<float> nothing;
+  std::vector<double> empty_us;
+  std::vector<double> array_us;
+  for (int call = 0; call < kCalls; ++call) {
+    empty_us.push_back(MicrosOf([&] {
+      Must(session->Reduce(client::ArrayView::Of(std::span<const float>(nothing)), {"sum"}, {.engine = "cpu"}),
+           "empty");
+    }));
+    array_us.push_back(MicrosOf([&] { Must(session->Reduce(array, {"sum"}, {.engine = engine}), what); }));
+  }
+  std::printf("%s: session p50 %.1f us, an empty array's %.1f us, %.1f us more (goal: at most 15)\n", what,
+              MedianOf(array_us), MedianOf(empty_us), MedianOf(array_us) - MedianOf(empty_us));
+}
+
+void MeasureResident(const Bench& bench, const std::string& device) {
+  const std::vector<float> ones(1024, 1.0F);
+  const auto array =
+      Must(bench.client.Put(client::ArrayView::Of(std::span<const float>(ones)), {.device = device}), "put");
+  MeasureSmall(bench, ("4 KiB kept on " + device).c_str(), array, "auto");
+}
+
+void MeasureGpu(const Bench& bench) {
+  std::vector<double> first_us;
+  std::vector<double> again_us;
+  for (int round = 0; round < kRounds; ++round) {
+    const client::Region read = Must(bench.client.Share(bench.buffer), "share");
+    first_us.push_back(bench.MicrosOfRegion(read, "cuda"));
+  }
+  const client::Region pinned = Must(bench.client.Share(bench.buffer, {.pin = true}), "pin");
+  for (int round = 0; round < kRounds; ++round) again_us.push_back(bench.MicrosOfRegion(pinned, "cuda"));
+  std::printf(
+      "cuda, %lld MiB f32 sum: region read %.1f GB/s (goal: at least 30), pinned %.1f GB/s (goal: at least 50)\n",
+      static_cast<long long>(bench.bytes() >> 20), GigabytesPerSecond(bench.bytes(), MedianOf(first_us)),
+      GigabytesPerSecond(bench.bytes(), MedianOf(again_us)));
+}
+
+#ifdef REDUCED_HAVE_CUDA
+void MeasureIpc(const Bench& bench) {
+  const test::Exporter exporter(bench.bytes(), 0, 0);
+  if (!exporter.error().empty()) Fail(exporter.error());
+  const client::Region region = Must(bench.client.ShareDevice({.handle = exporter.memory().handle,
+                                                               .device_uuid = exporter.memory().device_uuid,
+                                                               .bytes = bench.bytes(),
+                                                               .event = exporter.memory().event}),
+                                     "share");
+  const client::RemoteArray array = region.Array("f32", {bench.bytes() / 4});
+  const std::vector<float> nothing;
+  std::vector<double> empty_us;
+  std::vector<double> total_us;
+  std::vector<double> kernel_us;
+  for (int call = 0; call < kCalls / 4; ++call) {
+    empty_us.push_back(MicrosOf([&] {
+      Must(bench.client.Reduce(client::ArrayView::Of(std::span<const float>(nothing)), {"sum"}, {.engine = "cpu"}),
+           "empty");
+    }));
+    total_us.push_back(
+        MicrosOf([&] { kernel_us.push_back(*Must(bench.client.Reduce(array, {"sum"}), "ipc").timing.kernel_us); }));
+  }
+  const double beyond = MedianOf(total_us) - MedianOf(kernel_us);
+  std::printf(
+      "cuda IPC, %lld MiB f32 sum: call p50 %.1f us, kernel %.1f us; beyond it %.1f us, an empty array's call "
+      "%.1f us, ratio %.2f (goal: at most 1.30)\n",
+      static_cast<long long>(bench.bytes() >> 20), MedianOf(total_us), MedianOf(kernel_us), beyond, MedianOf(empty_us),
+      beyond / MedianOf(empty_us));
+}
+#endif
+
+int Main(std::int64_t mib) {
+  mallopt(M_TRIM_THRESHOLD, 32 << 20);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  spdlog::set_level(spdlog::level::warn);
+  const std::string folder = std::filesystem::temp_directory_path() / ("bench_local_" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  ServerOptions options;
+  options.listen = {"unix:" + folder + "/socket"};
+  const auto server = Must(Server::Start(options), "server");
+  const auto client =
+      Must(client::Client::Create({.server = options.listen[0], .timeout = absl::Seconds(60)}), "client");
+  const client::SharedBuffer buffer = Must(client::SharedBuffer::Allocate(mib << 20), "memory");
+  std::minstd_rand random(1);
+  auto* const numbers = static_cast<float*>(buffer.data());
+  for (std::int64_t i = 0; i < buffer.bytes() / 4; ++i) numbers[i] = static_cast<float>(random()) * 0x1p-31F;
+  const double sum = SumHere(*Must(server->engines().Get(EngineKind::kCpu), "cpu"), numbers, buffer.bytes());
+  const Bench bench{*server, *client, buffer, sum};
+
+  MeasureCpu(bench);
+  MeasureResident(bench, "cpu");
+  if (server->engines().Get(EngineKind::kCuda).ok()) {
+    MeasureGpu(bench);
+    MeasureResident(bench, "cuda:0");
+#ifdef REDUCED_HAVE_CUDA
+    MeasureIpc(bench);
+#endif
+  } else {
+    std::printf("cuda: left out: %s\n", server->engines().no_cuda_reason().c_str());
+  }
+  server->Shutdown(absl::ZeroDuration());
+  std::filesystem::remove_all(folder);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace reduced
+
+int main(int argc, char** argv) {
+  const long long mib = argc > 1 ? std::atoll(argv[1]) : 1024;
+  if (mib < 1) {
+    std::fprintf(stderr, "bench_local [MIB]\n");
+    return 2;
+  }
+  return reduced::Main(mib);
+}
