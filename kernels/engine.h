@@ -3,7 +3,7 @@
 // One reduction: Reduce() queues it for a lane (RESOURCE_EXHAUSTED at once if the queue is full) and returns; a lane,
 // which is a thread with everything a reduction needs allocated beforehand, folds the array chunk by chunk, looks
 // between chunks whether the caller is still there, and calls `done`. Small arrays are reduced by the CPU engine on the
-// calling thread, since a hand-off costs more than they do.
+// calling thread, since a hand-off costs more than they do; by the CUDA engine, too, while a lane is free.
 #ifndef REDUCED_KERNELS_ENGINE_H_
 #define REDUCED_KERNELS_ENGINE_H_
 
@@ -61,6 +61,7 @@ struct Job {
   ArrayRef array{};  // stays readable and unchanged until `done` runs
   absl::Time deadline = absl::InfiniteFuture();
   CancelFlag cancelled{};  // may be null
+  bool admitted = false;   // part of a reduction that runs already: not refused because the queue is full
 };
 
 struct EngineResult {

@@ -3,6 +3,7 @@
 #define REDUCED_KERNELS_LANES_H_
 
 #include <deque>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -27,8 +28,14 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  // Gives the job a lane, or a place in the queue if every lane is busy. Never blocks.
-  void Submit(Job job);
+  // Gives the job a lane, or a place in the queue if every lane is busy. Never blocks. `admitted`: part of something
+  // that runs already, for which there is always a place.
+  void Submit(Job job, bool admitted = false);
+
+  // Lends a lane that is free, if no job waits for one, to the calling thread: for what takes less than a hand-off. The
+  // caller gives it back; the lanes outlive that.
+  std::optional<int> TryBorrow();
+  void GiveBack(int lane);
 
   int count() const { return static_cast<int>(threads_.size()); }
   int busy() const;
@@ -41,7 +48,8 @@ class Lanes {
   const int queue_limit_;
   mutable absl::Mutex mutex_;
   std::deque<Job> queue_ ABSL_GUARDED_BY(mutex_);
-  int busy_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<bool> in_use_ ABSL_GUARDED_BY(mutex_);  // by lane
+  int busy_ ABSL_GUARDED_BY(mutex_) = 0;              // lanes in use
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

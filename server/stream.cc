@@ -161,8 +161,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     stretch.count = bytes / width_;
     const std::int64_t begin = sent_ / width_;
     sent_ += bytes;
-    reduced_any_ = true;
-    engine_->Reduce(Job{std::move(stretch), {reducing_.get(), MemorySpace::kHost}, deadline_, cancelled_},
+    const bool admitted = std::exchange(reduced_any_, true);
+    engine_->Reduce(Job{std::move(stretch), {reducing_.get(), MemorySpace::kHost}, deadline_, cancelled_, admitted},
                     [this, begin](absl::StatusOr<EngineResult> result) { Done(begin, std::move(result)); });
   }
 

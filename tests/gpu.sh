@@ -13,9 +13,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/setup.sh"
 tree=$(cd "${1:?the installed tree}" && pwd)
 logs=${2:-$(mktemp -d)}
+mkdir -p "$logs"
+logs=$(cd "$logs" && pwd)
 programs=$tree/libexec/reduced
 export REDUCED_REQUIRE_GPU=1 PATH=$PATH:/usr/local/cuda/bin
-mkdir -p "$logs"
 wanted=("${@:3}")
 rm -f "$logs"/*.row
 
@@ -42,19 +43,22 @@ rungs=Cuda/EngineRungs
 serve() {
   local work=$logs/serve status=0
   rm -rf "$work" && mkdir -p "$work"
-  head -c 256M /dev/urandom >"$work/random.bin"
+  cd "$work"
+  cp "$root/tests/data/co2.npy" .
+  head -c 256M /dev/urandom >random.bin
   start_server "$tree/bin/reduced" "$work" || return 1
   export REDUCED_SERVER=unix:$work/socket
   local reduce=("$tree/bin/reducectl" reduce --timeout 30s)
   "$tree/bin/reducectl" info &&
-    "${reduce[@]}" "$root/tests/data/co2.npy" --engine cuda --nan omit --op sum,mean,min,max,argmax,var &&
-    "${reduce[@]}" "$work/random.bin" --dtype i32 --engine cuda --op sum,min,max,mean &&
-    "${reduce[@]}" "$work/random.bin" --dtype i32 --engine cpu --op sum,min,max,mean &&
-    "${reduce[@]}" "$work/random.bin" --dtype i32 --op sum,min,max,mean &&
-    "${reduce[@]}" "$work/random.bin" --dtype u64 --engine cuda --op bit_xor,max --json &&
-    serve_arrays "$work/random.bin" || status=1
+    "${reduce[@]}" co2.npy --engine cuda --nan omit --op sum,mean,min,max,argmax,var &&
+    "${reduce[@]}" random.bin --dtype i32 --engine cuda --op sum,min,max,mean &&
+    "${reduce[@]}" random.bin --dtype i32 --engine cpu --op sum,min,max,mean &&
+    "${reduce[@]}" random.bin --dtype i32 --op sum,min,max,mean &&
+    "${reduce[@]}" random.bin --dtype u64 --engine cuda --op bit_xor,max --json &&
+    serve_arrays random.bin || status=1
   stop_server || status=1
-  rm -f "$work/random.bin"
+  rm -f random.bin
+  cd "$root"
   return "$status"
 }
 

@@ -287,13 +287,16 @@ class CpuEngine final : public Engine {
       if (!partial.ok()) return std::move(done)(partial.status());
       return std::move(done)(ResultOf(*partial, since_call.micros()));
     }
-    lanes_.Submit([this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
-      if (!lane.ok()) return std::move(done)(lane.status());
-      const double queue_us = since_call.micros();
-      absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane]);
-      if (result.ok()) result->timing.queue_us = queue_us;
-      std::move(done)(std::move(result));
-    });
+    const bool admitted = job.admitted;
+    lanes_.Submit(
+        [this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          const double queue_us = since_call.micros();
+          absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane]);
+          if (result.ok()) result->timing.queue_us = queue_us;
+          std::move(done)(std::move(result));
+        },
+        admitted);
   }
 
   void Measure(Job job, int repeats, Measured done) override {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/read_file.h"
 #include "kernels/stopwatch.h"
-#include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
 namespace {
@@ -41,6 +41,11 @@ class DeviceMemory {
  private:
   void* data_ = nullptr;
 };
+
+// What several threads copy a chunk by.
+constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
+
+bool IsCopiedByHost(MemorySpace space) { return space == MemorySpace::kHost || space == MemorySpace::kFile; }
 
 absl::Status WhyStop(const Job& job) {
   if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
@@ -107,8 +112,8 @@ absl::Status CudaLane::Allocate() {
 absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result) {
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   absl::Status status = FoldChunks(job, *pipeline.cuda, result);
-  for (int i = 0; status.ok() && i < kSlots; ++i) status = Collect(slots_[(oldest_ + i) % kSlots], result);
   if (!status.ok()) {  // what is still in flight is waited for and forgotten
+    for (Slot& slot : slots_) AwaitFilled(slot).IgnoreError();
     cudaStreamSynchronize(copy_stream_);
     cudaStreamSynchronize(kernel_stream_);
     for (Slot& slot : slots_) slot.in_flight = slot.copied = slot.prepared = false;
@@ -127,59 +132,75 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
     REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(in_place ? kernel_stream_ : copy_stream_, ready));
   }
   const std::int64_t chunk = in_place ? kMaxLaunchElements : chunk_bytes_ / element_bytes;
-  for (std::int64_t first = 0; first < job.spec.count; first += chunk) {
+  const std::int64_t count = job.spec.count;
+  std::int64_t filled = 0;  // elements of the chunks that are in pinned memory, or on their way there
+  for (std::int64_t first = 0; first < count; first += chunk) {
     if (const absl::Status status = WhyStop(job); !status.ok()) return status;
-    Slot& slot = slots_[oldest_];
-    oldest_ = (oldest_ + 1) % kSlots;
-    if (const absl::Status status = Collect(slot, result); !status.ok()) return status;
-    const std::int64_t count = std::min(chunk, job.spec.count - first);
-    const void* chunk_data = slot.device;
+    // While one chunk is waited for, the next is filled already.
+    for (; filled < count && filled <= first + chunk; filled += chunk) {
+      Slot& next = slots_[filled / chunk % kSlots];
+      if (const absl::Status status = Collect(next, result); !status.ok()) return status;
+      next.count = std::min(chunk, count - filled);
+      if (!in_place) StartFilling(job.array, filled * element_bytes, next.count * element_bytes, next);
+    }
+    Slot& slot = slots_[first / chunk % kSlots];
+    const void* data = slot.device;
     if (in_place) {
-      chunk_data = static_cast<const std::byte*>(job.array.data) + first * element_bytes;
+      data = static_cast<const std::byte*>(job.array.data) + first * element_bytes;
     } else {
       const absl::Status status =
-          CopyIn(job.array, first * element_bytes, count * element_bytes, slot, &result->timing);
+          CopyIn(job.array, first * element_bytes, slot.count * element_bytes, slot, &result->timing);
       if (!status.ok()) return status;
     }
-    const Launch launch = LaunchOf(job.spec, chunk_data, count, first, slot);
+    const Launch launch = LaunchOf(job.spec, data, slot.count, first, slot);
     if (const absl::Status status = StartKernel(pipeline, launch, slot); !status.ok()) return status;
+  }
+  for (int i = 0; i < kSlots; ++i) {
+    Slot& oldest = slots_[(filled / chunk + i) % kSlots];
+    if (const absl::Status status = Collect(oldest, result); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-// To pinned memory, by several threads: one alone is slower than the transfer to the device.
-absl::Status CudaLane::Gather(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* pinned) {
-  constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
-  const auto gather = [&](std::int64_t first, std::int64_t piece) {
-    if (array.space == MemorySpace::kFile) {
-      return ReadFile(array.file, array.offset + begin + first, piece, pinned + first);
-    }
-    std::memcpy(pinned + first, static_cast<const std::byte*>(array.data) + begin + first,
-                static_cast<std::size_t>(piece));
-    return absl::OkStatus();
-  };
-  if (bytes <= 2 * kPieceBytes) return gather(0, bytes);
-  absl::Mutex mutex;
-  absl::Status first_error;
+// Has the chunk copied to the slot's pinned memory, if the device can't read it where it is: in pieces, by several
+// threads, since one alone is slower than the transfer to the device. A chunk of one piece is left to CopyIn.
+void CudaLane::StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot) {
+  if (!IsCopiedByHost(array.space) || bytes <= kPieceBytes) return;
+  slot.filling_since = Stopwatch();
   copiers_.execute([&] {
-    tbb::parallel_for(std::int64_t{0}, (bytes + kPieceBytes - 1) / kPieceBytes, [&](std::int64_t i) {
-      const absl::Status status = gather(i * kPieceBytes, std::min(kPieceBytes, bytes - i * kPieceBytes));
-      if (status.ok()) return;
-      const absl::MutexLock lock(&mutex);
-      first_error.Update(status);
-    });
+    for (std::int64_t first = 0; first < bytes; first += kPieceBytes) {
+      const std::int64_t piece = std::min(kPieceBytes, bytes - first);
+      slot.filling.run([&slot, array, begin, first, piece] {
+        const absl::Status status = CopyPiece(array, begin + first, piece, slot.pinned + first);
+        if (status.ok()) return;
+        const absl::MutexLock lock(&slot.mutex);
+        slot.fill_status.Update(status);
+      });
+    }
   });
-  return first_error;
+}
+
+// Waits for the slot's pieces, and helps with them.
+absl::Status CudaLane::AwaitFilled(Slot& slot) {
+  copiers_.execute([&] { slot.filling.wait(); });
+  const absl::MutexLock lock(&slot.mutex);
+  return std::exchange(slot.fill_status, absl::OkStatus());
+}
+
+absl::Status CudaLane::CopyPiece(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to) {
+  if (array.space == MemorySpace::kFile) return ReadFile(array.file, array.offset + begin, bytes, to);
+  std::memcpy(to, static_cast<const std::byte*>(array.data) + begin, static_cast<std::size_t>(bytes));
+  return absl::OkStatus();
 }
 
 absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot,
                               Timing* timing) {
   const void* from = slot.pinned;
-  if (array.space == MemorySpace::kHost || array.space == MemorySpace::kFile) {
-    const Stopwatch stopwatch;
-    const absl::Status status = Gather(array, begin, bytes, slot.pinned);
+  if (IsCopiedByHost(array.space)) {
+    if (bytes <= kPieceBytes) slot.filling_since = Stopwatch();
+    const absl::Status status = bytes <= kPieceBytes ? CopyPiece(array, begin, bytes, slot.pinned) : AwaitFilled(slot);
     if (!status.ok()) return status;
-    timing->host_copy_us = timing->host_copy_us.value_or(0) + stopwatch.micros();
+    timing->host_copy_us = timing->host_copy_us.value_or(0) + slot.filling_since.micros();
   } else {
     from = static_cast<const std::byte*>(array.data) + begin;
   }

@@ -9,12 +9,16 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/engine.h"
 #include "kernels/pipelines.h"
+#include "kernels/stopwatch.h"
 #include "oneapi/tbb/task_arena.h"
+#include "oneapi/tbb/task_group.h"
 
 namespace reduced {
 
@@ -52,6 +56,13 @@ class CudaLane {
     Partial* partial = nullptr;  // written by the kernel, read by the host
     cudaEvent_t copy_begin = nullptr, copy_end = nullptr;
     cudaEvent_t prepare_begin = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
+    std::int64_t count = 0;  // elements of its chunk
+    // On its way to `pinned`.
+    tbb::task_group filling;
+    Stopwatch filling_since;
+    absl::Mutex mutex;
+    absl::Status fill_status ABSL_GUARDED_BY(mutex);  // of the first piece that failed
+    // On its way through the device.
     bool in_flight = false;
     bool copied = false;    // the chunk in flight came from host memory
     bool prepared = false;  // its pipeline copied it to scratch memory
@@ -64,7 +75,9 @@ class CudaLane {
   absl::Status Allocate();
   absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result);
   absl::Status MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats, Measurement* measurement);
-  absl::Status Gather(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* pinned);
+  void StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot);
+  absl::Status AwaitFilled(Slot& slot);
+  static absl::Status CopyPiece(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to);
   absl::Status CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot, Timing* timing);
   Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
                   const Slot& slot) const;
@@ -78,8 +91,7 @@ class CudaLane {
   cudaStream_t copy_stream_ = nullptr;
   cudaStream_t kernel_stream_ = nullptr;
   void* scratch_ = nullptr;
-  std::array<Slot, kSlots> slots_;
-  int oldest_ = 0;  // the slot that is filled next, and whose chunk, if any, is the oldest in flight
+  std::array<Slot, kSlots> slots_;  // the chunks of an array take turns
 };
 
 }  // namespace reduced

@@ -126,6 +126,53 @@ TEST(Lanes, AJobForAFreeLaneNeedsNoPlaceInTheQueue) {
   }
 }
 
+TEST(Lanes, WhatIsAdmittedIsNeverRefused) {
+  Lanes lanes(1, 1);
+  Held held(lanes);
+  absl::BlockingCounter ran(2);
+  lanes.Submit([&](absl::StatusOr<int> lane) {
+    EXPECT_TRUE(lane.ok());
+    ran.DecrementCount();
+  });
+  lanes.Submit(
+      [&](absl::StatusOr<int> lane) {
+        EXPECT_TRUE(lane.ok()) << lane.status();
+        ran.DecrementCount();
+      },
+      /*admitted=*/true);
+  EXPECT_EQ(lanes.queue_length(), 2);
+  held.Release();
+  ran.Wait();
+}
+
+TEST(Lanes, LendAFreeLane) {
+  Lanes lanes(2, 4);
+  const std::optional<int> lent = lanes.TryBorrow();
+  ASSERT_TRUE(lent.has_value());
+  EXPECT_EQ(lanes.busy(), 1);
+  Held held(lanes);
+  EXPECT_EQ(held.lane(), 1 - *lent) << "a job has got the lane that is lent";
+  EXPECT_FALSE(lanes.TryBorrow().has_value());
+  absl::Notification ran;
+  lanes.Submit([&](absl::StatusOr<int> lane) {
+    EXPECT_EQ(lane.value_or(-1), *lent);
+    ran.Notify();
+  });
+  EXPECT_EQ(lanes.queue_length(), 1);
+  lanes.GiveBack(*lent);
+  EXPECT_TRUE(ran.WaitForNotificationWithTimeout(kPatience)) << "a lane that is given back takes no job";
+}
+
+TEST(Lanes, LendNoLaneWhileAJobWaits) {
+  Lanes lanes(1, 4);
+  auto held = std::make_unique<Held>(lanes);
+  absl::Notification ran;
+  lanes.Submit([&](absl::StatusOr<int>) { ran.Notify(); });
+  EXPECT_FALSE(lanes.TryBorrow().has_value());
+  held.reset();
+  EXPECT_TRUE(ran.WaitForNotificationWithTimeout(kPatience));
+}
+
 TEST(Lanes, CancelWhatWaitsWhenTheyStopAndFinishWhatRuns) {
   absl::Mutex mutex;
   std::vector<absl::StatusCode> codes;
