@@ -57,6 +57,8 @@ constexpr std::int64_t StretchBytes(EngineKind engine) {
   return engine == EngineKind::kCpu ? std::int64_t{256} << 10 : std::int64_t{4} << 20;
 }
 
+}  // namespace
+
 class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   StreamCall(Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
@@ -348,8 +350,6 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> failed_ = false;
 };
-
-}  // namespace
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RunStream(Backend& backend, grpc::CallbackServerContext* context,
                                                      grpc::ByteBuffer* response) {
