@@ -1,5 +1,6 @@
 #include "client/call.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -17,6 +18,11 @@ namespace {
 constexpr std::int64_t kMaxInlineBytes = std::numeric_limits<std::int32_t>::max() - (std::int64_t{1} << 20);
 // From here on a stream is faster than one message: tests/bench/bench_stream.
 constexpr std::int64_t kStreamFromBytes = std::int64_t{512} << 10;
+// From here on an array is worth several connections, if it may use them: tests/bench/bench_stream shows both by size.
+constexpr std::int64_t kPartsFromBytes = std::int64_t{32} << 20;
+// A part begins at a multiple of this: the server reduces stretches of so many bytes, or a power of two of it.
+constexpr std::int64_t kPartBlockBytes = std::int64_t{4} << 20;
+
 // UNAVAILABLE in words that help: no connection (why, without what gRPC puts before it), or the server's own words.
 std::string WhyUnavailable(absl::string_view message, absl::string_view server) {
   absl::string_view why;
@@ -48,6 +54,15 @@ absl::StatusOr<absl::string_view> ChooseVia(absl::string_view via, std::int64_t 
   if (bytes <= kMaxInlineBytes) return kInline;
   return absl::InvalidArgumentError(absl::StrCat("the array has ", bytes, " bytes; an inline request can hold ",
                                                  kMaxInlineBytes, ", a stream any number"));
+}
+
+std::vector<std::int64_t> CutInParts(std::int64_t bytes, int connections) {
+  const std::int64_t blocks = (bytes + kPartBlockBytes - 1) / kPartBlockBytes;
+  const std::int64_t parts = bytes < kPartsFromBytes ? 1 : std::min<std::int64_t>(connections, blocks);
+  std::vector<std::int64_t> cuts;
+  for (std::int64_t i = 0; i < parts; ++i) cuts.push_back(blocks * i / parts * kPartBlockBytes);
+  cuts.push_back(bytes);
+  return cuts;
 }
 
 absl::Status ErrorOf(int code, const std::string& said, const std::string& server, absl::Duration timeout,

@@ -31,7 +31,8 @@ struct Call::State {
 // What the calls to one server have in common.
 struct Connection {
   ClientOptions options;
-  std::shared_ptr<grpc::Channel> channel;
+  std::vector<std::shared_ptr<grpc::Channel>> parts;  // for one array cut into parts, the first for everything else too
+  std::shared_ptr<grpc::Channel> channel;             // the first of them
   std::shared_ptr<v1::Reduction::Stub> stub;
   absl::Mutex mutex{};
   std::shared_ptr<Region::Connection> regions ABSL_GUARDED_BY(mutex){};  // null: not yet
@@ -47,6 +48,10 @@ absl::Status CheckTimeout(absl::Duration timeout);
 
 // How an array of that size is sent: kInline or kStream.
 absl::StatusOr<absl::string_view> ChooseVia(absl::string_view via, std::int64_t bytes);
+
+// How an array that is streamed is cut into parts, one for each connection at most: the byte that each begins with, and
+// where the last ends. No element is cut in two.
+std::vector<std::int64_t> CutInParts(std::int64_t bytes, int connections);
 
 // An error of the server, in words that help. `retry_after_ms`: empty if it doesn't say when to try again.
 absl::Status ErrorOf(int code, const std::string& message, const std::string& server, absl::Duration timeout,

@@ -5,13 +5,18 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -19,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/call.h"
@@ -49,6 +55,9 @@ struct ReduceState : RpcState {
   v1::ReduceResponse response;
   Client::Done done;
 };
+
+// Parts that an array may have: StreamPart.parts.
+constexpr int kMaxConnections = 64;
 
 // Of one chunk. Larger ones are no faster; the message that it is in fits in 1 MiB.
 constexpr std::int64_t kChunkBytes = (std::int64_t{1} << 20) - 1024;
@@ -132,10 +141,38 @@ class StreamMessages {
   std::int64_t left_ = 0;       // bytes from there on
 };
 
+// 32 hexadecimal digits, at random.
+std::string RandomName() {
+  std::random_device random;
+  std::string name;
+  for (int i = 0; i < 4; ++i) absl::StrAppend(&name, absl::Hex(random(), absl::kZeroPad8));
+  return name;
+}
+
 StreamMessages MessagesOf(const Question& question, const void* data) {
   v1::ReduceStreamRequest first;
   *first.mutable_header() = question.request;
   return {first, data, question.bytes};
+}
+
+// The same of each part of an array, cut at these bytes: see CutInParts.
+std::vector<StreamMessages> MessagesOf(const Question& question, const ArrayView& array,
+                                       const std::vector<std::int64_t>& cuts) {
+  const std::int64_t width = *DTypeBytes(array.dtype);
+  v1::ReduceStreamRequest first;
+  *first.mutable_header() = question.request;
+  v1::StreamPart& part = *first.mutable_stream_part();
+  part.set_upload(RandomName());
+  part.set_parts(static_cast<std::int32_t>(cuts.size() - 1));
+  std::vector<StreamMessages> messages;
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    const std::int64_t bytes = cuts[i + 1] - cuts[i];
+    part.set_index(static_cast<std::int32_t>(i));
+    part.set_first(cuts[i] / width);
+    part.set_count(bytes / width);
+    messages.emplace_back(first, static_cast<const char*>(array.data) + cuts[i], bytes);
+  }
+  return messages;
 }
 
 // The call's outcome, or what it was answered.
@@ -231,6 +268,55 @@ absl::StatusOr<typename StreamMethod<Request>::Response> StreamAndWait(RpcState&
   return StreamAnswer<typename StreamMethod<Request>::Response>(state, status, &answer);
 }
 
+// The streams of one array's parts, each on a thread and a connection of its own, and how they end: with the answer, or
+// with the first error that is the cause of the others.
+class PartStreams {
+ public:
+  PartStreams(const Connection& connection, const ReduceOptions& options, std::size_t parts) : connection_(connection) {
+    for (std::size_t i = 0; i < parts; ++i) states_.emplace_back(connection, options.timeout);
+  }
+
+  absl::StatusOr<Reply> Reduce(std::vector<StreamMessages> messages) {
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 1; i < states_.size(); ++i) {
+        threads.emplace_back([this, i, &part = messages[i]] { Send(i, std::move(part)); });
+      }
+      Send(0, std::move(messages[0]));
+    }
+    const absl::MutexLock lock(&mutex_);
+    if (!cause_.ok()) return cause_;
+    if (!aborted_.ok()) return aborted_;
+    return StreamReplyOf(response_);
+  }
+
+ private:
+  void Send(std::size_t part, StreamMessages messages) {
+    absl::StatusOr<v1::ReduceResponse> response =
+        StreamAndWait<v1::ReduceStreamRequest>(states_[part], connection_.parts[part], std::move(messages));
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (response.ok()) {
+        if (part == 0) response_ = *std::move(response);  // all have the same
+        return;
+      }
+      // The server's word that another part failed: that part's own is the cause, and on its way.
+      if (absl::IsAborted(response.status())) return aborted_.Update(response.status());
+      if (!cause_.ok()) return;
+      cause_ = response.status();
+    }
+    // The server may not know of this part: it can't tell the others.
+    for (RpcState& state : states_) state.Cancel();
+  }
+
+  const Connection& connection_;
+  std::deque<RpcState> states_;
+  absl::Mutex mutex_;
+  v1::ReduceResponse response_ ABSL_GUARDED_BY(mutex_);
+  absl::Status cause_ ABSL_GUARDED_BY(mutex_);
+  absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
+};
+
 // One Reduce, its request complete.
 absl::StatusOr<Reply> ReduceAndWait(RpcState& state, const Question& question) {
   v1::ReduceResponse response;
@@ -290,8 +376,11 @@ std::shared_ptr<Connection> Connect(ClientOptions options) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays go to the server named, by no detour
   auto connection = std::make_shared<Connection>();
   connection->options = std::move(options);
-  connection->channel =
-      grpc::CreateCustomChannel(connection->options.server, grpc::InsecureChannelCredentials(), arguments);
+  for (int i = 0; i < connection->options.connections; ++i) {
+    connection->parts.push_back(
+        grpc::CreateCustomChannel(connection->options.server, grpc::InsecureChannelCredentials(), arguments));
+  }
+  connection->channel = connection->parts.front();
   connection->stub = v1::Reduction::NewStub(connection->channel);
   return connection;
 }
@@ -354,6 +443,10 @@ Client::~Client() = default;
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
   absl::Status status = CheckAddress(options.server);
   status.Update(CheckTimeout(options.timeout));
+  if (options.connections < 1 || options.connections > kMaxConnections) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("connections ", options.connections, " is not allowed; it must be from 1 to ", kMaxConnections)));
+  }
   if (!status.ok()) return status;
   // gRPC lets go of a call a moment after its answer is handed out. If the process ends in between, gRPC's clean-up
   // waits 10 seconds in vain for that call to go: so, in a process that made a client, there is no clean-up.
@@ -395,6 +488,10 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
                                      const ReduceOptions& options) {
   absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
   if (!question.ok()) return question.status();
+  const std::vector<std::int64_t> cuts = CutInParts(question->bytes, connection_->options.connections);
+  if (question->via == kStream && cuts.size() > 2) {
+    return PartStreams(*connection_, options, cuts.size() - 1).Reduce(MessagesOf(*question, array, cuts));
+  }
   RpcState state(*connection_, options.timeout);
   if (question->via == kStream) {
     return StreamReplyOf(

@@ -36,6 +36,8 @@ struct ReduceSpec {
   EngineKind engine = EngineKind::kAuto;
   std::string pipeline{};  // by name; empty: the default of the engine that runs it
   int block_size = 0;      // threads of a block, for pipelines that take it; 0: their default
+
+  friend bool operator==(const ReduceSpec&, const ReduceSpec&) = default;
 };
 
 // The accumulators that answer spec's ops. Leaving NaNs out takes the counts too.

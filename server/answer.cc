@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/finalize.h"
+#include "kernels/partial.h"
 #include "server/request.h"
 #include "spdlog/spdlog.h"
 
@@ -29,7 +30,22 @@ void FillTiming(const Timing& from, std::optional<double> receive_us, std::int64
   }
 }
 
+void Add(const std::optional<double>& later, std::optional<double>* sum) {
+  if (later.has_value()) *sum = sum->value_or(0) + *later;
+}
+
 }  // namespace
+
+void Append(const EngineResult& later, EngineResult* total) {
+  Combine(later.partial, &total->partial);
+  Add(later.timing.queue_us, &total->timing.queue_us);
+  Add(later.timing.host_copy_us, &total->timing.host_copy_us);
+  Add(later.timing.host_to_device_us, &total->timing.host_to_device_us);
+  Add(later.timing.scratch_copy_us, &total->timing.scratch_copy_us);
+  Add(later.timing.kernel_us, &total->timing.kernel_us);
+  Add(later.timing.device_to_host_us, &total->timing.device_to_host_us);
+  total->ran = later.ran;
+}
 
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
                         std::int64_t bytes, v1::ReduceResponse* response) {

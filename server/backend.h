@@ -13,6 +13,7 @@
 #include "server/gate.h"
 #include "server/options.h"
 #include "server/regions.h"
+#include "server/uploads.h"
 
 namespace reduced {
 
@@ -28,6 +29,7 @@ struct Backend {
   Gate gate;                      // every call that works is inside
   std::atomic<int> streams = 0;   // arrays that stream in; see EnterStream
   std::atomic<int> sessions = 0;  // open; not more than limits.max_sessions
+  Uploads uploads;
   ResidentArrays arrays{limits.max_arrays};
   Regions regions;
 

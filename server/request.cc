@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/pipelines.h"
+#include "server/uploads.h"
 
 namespace reduced {
 namespace {
@@ -317,6 +318,25 @@ absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const
   if (status.ok()) status = ParseQuestion(header, limits, &spec);
   if (!status.ok()) return status;
   return parsed;
+}
+
+absl::Status CheckPart(const v1::StreamPart& part) {
+  const auto wrong = [](absl::string_view field, std::int64_t got, absl::string_view allowed) {
+    return absl::InvalidArgumentError(absl::StrFormat("stream_part.%s is %d, allowed is %s", field, got, allowed));
+  };
+  if (part.upload().empty() || part.upload().size() > kMaxUploadId) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("stream_part.upload has %d bytes, allowed are 1 to %d", part.upload().size(), kMaxUploadId));
+  }
+  if (part.parts() < 2 || part.parts() > kMaxParts) {
+    return wrong("parts", part.parts(), absl::StrCat("2 to ", kMaxParts));
+  }
+  if (part.index() < 0 || part.index() >= part.parts()) {
+    return wrong("index", part.index(), absl::StrCat("0 to ", part.parts() - 1));
+  }
+  if (part.first() < 0) return wrong("first", part.first(), "0 or more");
+  if (part.count() < 0) return wrong("count", part.count(), "0 or more");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ParsedPut> ParsePut(const v1::PutArrayHeader& header, const Engines& engines,

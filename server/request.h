@@ -36,6 +36,9 @@ absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Bac
 // The same of a stream's header, which has no source: without an array.
 absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits);
 
+// What can be seen to be wrong with a part without the array and the other parts: see Uploads::Join.
+absl::Status CheckPart(const v1::StreamPart& part);
+
 // An array to keep, but for its memory, and whose memory that is to be.
 struct ParsedPut {
   KeptArray array;

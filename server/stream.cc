@@ -1,24 +1,27 @@
 // One ReduceStream, start to end:
 //
 //   1. gRPC calls RunStream, which makes a StreamCall and asks for the first message. It has the header: ParseHeader
-//   checks
-//      everything that can be checked without the elements, the call is counted in, an engine is picked. A draining
-//      server refuses it, and one that has as many streams as it takes.
+//      checks everything that can be checked without the elements, the call is counted in, an engine is picked. A
+//      draining server refuses it, and one that has as many streams as it takes. One that brings a part of an array
+//      joins the upload that the part belongs to, which says where it is reduced.
 //   2. Messages come in one after the other, as the slices of memory that the transport read them into. A chunk is
 //      copied once, into the buffer that is being filled: StretchBytes(), or what is left of the array.
 //   3. A full buffer goes to the engine as an array of its own, a stretch, and filling goes on in the other buffer.
-//   Only
-//      one stretch is with the engine at a time; when the other buffer is full too, nothing more is read until it is
-//      back: the transport's flow control holds the client. The partials are combined in array order.
-//   4. At the half-close everything that the header declared must have come. The last stretch is reduced, the answers
-//   are
-//      read off the combined partial, and the call is finished: exactly once.
-//   5. OnDone, after every other callback, counts the call out and deletes it.
+//      Only one stretch is with the engine at a time; when the other buffer is full too, nothing more is read until it
+//      is back: the transport's flow control holds the client. The partials are combined in array order.
+//   4. At the half-close everything that the header declared must have come. The last stretch is reduced. The partial
+//      of a part goes to the upload, and the call waits, without its buffers, for Over(): the upload has the other
+//      parts too, and all their partials are combined.
+//   5. The answers are read off the combined partial, and the call is finished: exactly once.
+//   6. OnDone, after every other callback, counts the call out and lets go of it.
 //
-// Step 2 to 4 are Drive(), which one thread runs at a time: gRPC's when a message is there, or the lane's that brings
-// back the stretch that Drive() had to wait for. The first error ends the call at the next step. When the
-// client goes away, the deadline passes or the server stops, the read fails, and OnCancel sets the flag that the lane
-// looks at.
+// Step 2 to 5 are driven by one thread at a time: gRPC's when a message is there, or the lane's that brings back the
+// stretch that had to be waited for. The first error ends the call at the next step. When the client goes away, the
+// deadline passes or the server stops, the read fails, and OnCancel sets the flag that the lane looks at.
+//
+// A part that ends with an error fails its upload, whose other parts are told by Over(), on the thread of the first. If
+// one of them has a thread that drives it, that comes upon the error at its next step. Else it waits for a message or
+// for Over(), and is driven to its end at once; a message that comes after that is let go.
 #include "server/stream.h"
 
 #include <algorithm>
@@ -43,6 +46,7 @@
 #include "server/answer.h"
 #include "server/chunks.h"
 #include "server/request.h"
+#include "server/uploads.h"
 
 namespace reduced {
 namespace {
@@ -53,39 +57,44 @@ constexpr std::int64_t StretchBytes(EngineKind engine) {
   return engine == EngineKind::kCpu ? std::int64_t{256} << 10 : std::int64_t{4} << 20;
 }
 
-void Add(const std::optional<double>& later, std::optional<double>* sum) {
-  if (later.has_value()) *sum = sum->value_or(0) + *later;
-}
-
-void Add(const Timing& later, Timing* sum) {
-  Add(later.queue_us, &sum->queue_us);
-  Add(later.host_copy_us, &sum->host_copy_us);
-  Add(later.host_to_device_us, &sum->host_to_device_us);
-  Add(later.scratch_copy_us, &sum->scratch_copy_us);
-  Add(later.kernel_us, &sum->kernel_us);
-  Add(later.device_to_host_us, &sum->device_to_host_us);
-}
+}  // namespace
 
 class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   StreamCall(Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : backend_(backend), context_(context), response_(response) {
-    StartRead(&message_);
+      : backend_(backend), context_(context), response_(response) {}
+
+  // `self`: kept until the call is over; an upload may hold it longer.
+  void Start(std::shared_ptr<StreamCall> self) {
+    self_ = std::move(self);
+    Read();
   }
 
   void OnReadDone(bool ok) override {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (!std::exchange(reading_, false)) return;  // Over() has ended the call
+    }
     if (!ok) {
       receive_us_ = since_header_.micros();
       ended_ = true;
     } else if (const absl::Status status = Take(); !status.ok()) {
       Fail(status);
     }
+    message_.Clear();
     Drive();
   }
-  void OnCancel() override { cancelled_->store(true, std::memory_order_relaxed); }
+  void OnCancel() override {
+    cancelled_->store(true);
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (!std::exchange(parked_, false)) return;
+    }
+    End();
+  }
   void OnDone() override {
     if (entered_) backend_.gate.Leave();
-    delete this;
+    self_.reset();
   }
 
  private:
@@ -94,7 +103,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     v1::ReduceStreamRequest request;
     const absl::Status status = ReadMessage(message_, &request, &reader_);
     if (!status.ok()) return status;
-    if (request.has_header()) return Begin(request.header());
+    if (request.has_header()) return Begin(request);
     if (!began_) return absl::InvalidArgumentError("the first message has no header");
     received_ += static_cast<std::int64_t>(reader_.left());
     if (received_ <= bytes_) return absl::OkStatus();
@@ -102,11 +111,16 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         absl::StrFormat("%d bytes have come, but the header declares %d", received_, bytes_));
   }
 
-  absl::Status Begin(const v1::ReduceRequest& header) {
+  absl::Status Begin(const v1::ReduceStreamRequest& first) {
     if (began_) return absl::InvalidArgumentError("a second header has come");
     began_ = true;
     since_header_ = Stopwatch();
-    absl::StatusOr<ParsedRequest> parsed = ParseHeader(header, backend_.limits);
+    if (first.has_stream_part()) {
+      part_ = first.stream_part();
+      const absl::Status status = CheckPart(*part_);
+      if (!status.ok()) return status;
+    }
+    absl::StatusOr<ParsedRequest> parsed = ParseHeader(first.header(), backend_.limits);
     if (!parsed.ok()) return parsed.status();
     spec_ = std::move(parsed->spec);
     bytes_ = parsed->bytes;
@@ -117,6 +131,14 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     entered_ = true;
     absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
+    if (part_.has_value()) {
+      auto joined = backend_.uploads.Join(*part_, spec_, *std::move(place),
+                                          [self = self_](const auto& whole) { self->Over(whole); });
+      if (!joined.ok()) return joined.status();
+      upload_ = std::move(joined->upload);
+      place = std::move(joined->place);
+      bytes_ = part_->count() * width_;
+    }
     engine_ = place->engine;
     stretch_ = StretchBytes(engine_->kind());
     answer_.mutable_execution()->set_reason(std::move(place->reason));
@@ -138,9 +160,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       const bool full = began_ && filled_ == room && (room > 0 || (ended_ && !reduced_any_));
       if (!full || failed()) {
         if (failed() || ended_) return End();
-        message_.Clear();
         reader_ = ChunkReader();
-        return StartRead(&message_);
+        return Read();
       }
       {
         const absl::MutexLock lock(&mutex_);
@@ -155,11 +176,23 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     }
   }
 
+  // Asks for the next message. Under the lock: a call that Over() has ended must not be asked any more.
+  void Read() {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (status_.ok()) {
+        reading_ = true;
+        return StartRead(&message_);
+      }
+    }
+    End();
+  }
+
   // Gives the buffer of the stretch that follows what was sent before to the engine.
   void Reduce(std::int64_t bytes) {
     ReduceSpec stretch = spec_;
     stretch.count = bytes / width_;
-    const std::int64_t begin = sent_ / width_;
+    const std::int64_t begin = (part_.has_value() ? part_->first() : 0) + sent_ / width_;
     sent_ += bytes;
     const bool admitted = std::exchange(reduced_any_, true);
     engine_->Reduce(Job{std::move(stretch), {reducing_.get(), MemorySpace::kHost}, deadline_, cancelled_, admitted},
@@ -169,9 +202,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void Done(std::int64_t begin, absl::StatusOr<EngineResult> result) {
     if (result.ok()) {
       MoveTo(begin, &result->partial);
-      Combine(result->partial, &total_.partial);
-      Add(result->timing, &total_.timing);
-      total_.ran = std::move(result->ran);
+      Append(*result, &total_);
     } else {
       if (absl::IsResourceExhausted(result.status())) AddRetryHint(RetryAfter(*engine_, bytes_), context_);
       Fail(result.status());
@@ -184,7 +215,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     Drive();
   }
 
-  // Finishes the call, if the engine has nothing of it any more; else Drive comes here again.
+  // Nothing more of the array is needed: finishes the call, or hands what came of the part to its upload. If the engine
+  // has a stretch of it, Drive comes here again.
   void End() {
     {
       const absl::MutexLock lock(&mutex_);
@@ -193,8 +225,50 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         return;
       }
     }
-    absl::Status status = Outcome();
-    if (status.ok()) status = FillAnswer(spec_, total_, receive_us_, bytes_, &answer_);
+    filling_.reset();
+    reducing_.reset();
+    reader_ = ChunkReader();
+    const absl::Status status = Outcome();
+    if (!part_.has_value() || whole_) return Answer(status);
+    if (status.ok()) return Park();
+    backend_.uploads.Fail(*part_, status);
+    Answer(status);
+  }
+
+  // Leaves the call to Over() or OnCancel().
+  void Park() {
+    const std::shared_ptr<StreamCall> self = self_;  // which may be over as soon as it is parked
+    EngineResult part = std::move(total_);
+    bool parked = false;
+    {
+      const absl::MutexLock lock(&mutex_);
+      parked = parked_ = status_.ok() && !cancelled_->load();
+    }
+    if (!parked) return End();
+    backend_.uploads.Finish(*upload_, part_->index(), std::move(part));
+  }
+
+  // What became of the upload.
+  void Over(const absl::StatusOr<EngineResult>& whole) {
+    if (!whole.ok()) {
+      Fail(whole.status());
+      cancelled_->store(true);
+    }
+    {
+      const absl::MutexLock lock(&mutex_);
+      const bool reading = std::exchange(reading_, false);
+      const bool parked = std::exchange(parked_, false);
+      if (!reading && !parked) return;  // a thread drives it, or has ended it
+    }
+    if (whole.ok()) {
+      total_ = *whole;
+      whole_ = true;
+    }
+    End();
+  }
+
+  void Answer(absl::Status status) {
+    if (status.ok()) status = FillAnswer(spec_, total_, receive_us_, spec_.count * width_, &answer_);
     const double total_us = since_header_.micros();
     if (status.ok()) {
       answer_.mutable_timing()->set_total_us(total_us);
@@ -203,10 +277,6 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
           grpc::SerializationTraits<v1::ReduceResponse>::Serialize(answer_, response_, &own_buffer);
       if (!encoded.ok()) status = absl::InternalError("the answer can't be encoded");
     }
-    filling_.reset();
-    reducing_.reset();
-    reader_ = ChunkReader();
-    message_.Clear();
     if (running_) backend_.LeaveStream();
     LogReduce("reduce_stream", *context_, spec_, engine_, status, total_us);
     Finish(ToGrpc(status));
@@ -241,6 +311,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
 
+  std::shared_ptr<StreamCall> self_;
+
   // Of whoever drives.
   Stopwatch since_header_;
   grpc::ByteBuffer message_;
@@ -251,7 +323,10 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   bool ended_ = false;  // the client has half-closed, or is gone
   bool reduced_any_ = false;
   ReduceSpec spec_;
-  std::int64_t bytes_ = 0;  // of the array
+  std::optional<v1::StreamPart> part_;  // that the stream has of the array
+  std::shared_ptr<Uploads::Upload> upload_;
+  bool whole_ = false;      // total_ is of the whole upload
+  std::int64_t bytes_ = 0;  // of the array, or the part
   std::int64_t width_ = 1;  // of an element
   Engine* engine_ = nullptr;
   std::int64_t stretch_ = 0;
@@ -267,17 +342,20 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   EngineResult total_;
 
   absl::Mutex mutex_;
-  bool flying_ ABSL_GUARDED_BY(mutex_) = false;   // a stretch is with the engine
-  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // its return drives on
+  // What the next to drive is called by; of reading_, waiting_ and parked_, one at most is set.
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // a message, or Over()
+  bool flying_ ABSL_GUARDED_BY(mutex_) = false;   // a stretch is with the engine ...
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // ... whose return it is
+  bool parked_ ABSL_GUARDED_BY(mutex_) = false;   // Over() or OnCancel()
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> failed_ = false;
 };
 
-}  // namespace
-
 grpc::ServerReadReactor<grpc::ByteBuffer>* RunStream(Backend& backend, grpc::CallbackServerContext* context,
                                                      grpc::ByteBuffer* response) {
-  return new StreamCall(backend, context, response);  // OnDone deletes it
+  auto call = std::make_shared<StreamCall>(backend, context, response);
+  call->Start(call);
+  return call.get();  // keeps itself until OnDone
 }
 
 }  // namespace reduced

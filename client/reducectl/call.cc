@@ -10,9 +10,9 @@
 
 namespace reduced::client {
 
-std::unique_ptr<Client> MakeClient(const CommonOptions& common, absl::Duration default_timeout) {
-  absl::StatusOr<std::unique_ptr<Client>> client =
-      Client::Create({.server = common.server, .timeout = common.timeout.value_or(default_timeout)});
+std::unique_ptr<Client> MakeClient(const CommonOptions& common, absl::Duration default_timeout, int connections) {
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(
+      {.server = common.server, .timeout = common.timeout.value_or(default_timeout), .connections = connections});
   if (client.ok()) return *std::move(client);
   std::cerr << "reducectl: " << client.status().message() << "\n";
   return nullptr;

@@ -47,6 +47,7 @@ struct ReduceArguments {
   std::vector<std::string> ops = {"sum", "min", "max", "mean"};
   ReduceOptions options;
   std::string via = ReduceOptions().via;  // or kSessionName
+  int connections = ClientOptions().connections;
   InputOptions input;
 };
 
@@ -80,7 +81,8 @@ ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, st
 
 // Null, having printed why, if what the command line says makes no client.
 std::unique_ptr<Client> MakeClient(const CommonOptions& common,
-                                   absl::Duration default_timeout = ClientOptions().timeout);
+                                   absl::Duration default_timeout = ClientOptions().timeout,
+                                   int connections = ClientOptions().connections);
 
 // Prints what went wrong with `subject`, a source or a command; gives the exit code for it.
 ExitCode ReportCallError(absl::string_view subject, const absl::Status& status);

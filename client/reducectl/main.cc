@@ -201,6 +201,12 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
   ways.emplace_back(kSessionName);
   sending.push_back(
       AddChoice(command, arguments, "--via", &reduce.via, "how to send the elements", ways)->capture_default_str());
+  sending.push_back(command
+                        ->add_option("--connections", reduce.connections,
+                                     "send an array of 32 MiB or more in parts over so many connections, at most 64")
+                        ->check(Positive())
+                        ->type_name("N")
+                        ->capture_default_str());
   CLI::Option* array = command
                            ->add_option("--array", reduce.arrays,
                                         "instead of files, arrays that the server keeps: see `reducectl arrays`")

@@ -145,7 +145,7 @@ ExitCode ReduceInSession(Client& client, bool json, const ReduceArguments& argum
 }  // namespace
 
 ExitCode RunReduce(const CommonOptions& common, const ReduceArguments& arguments) {
-  const std::unique_ptr<Client> client = MakeClient(common);
+  const std::unique_ptr<Client> client = MakeClient(common, ClientOptions().timeout, arguments.connections);
   if (client == nullptr) return kUsage;
   return arguments.via == kSessionName ? ReduceInSession(*client, common.json, arguments)
                                        : ReduceInCalls(*client, common.json, arguments);

@@ -49,6 +49,10 @@ struct ClientOptions {
   std::string server = "127.0.0.1:50051";
   // How long a call may take that doesn't say so itself. Connecting is part of the first call.
   absl::Duration timeout = absl::Seconds(5);
+  // How many connections one Reduce of a large array may use, 1 to 64: from 32 MiB on it is cut into as many parts,
+  // which are sent at once. Each takes one of the server's streams, and a thread while it is sent. Worth it where there
+  // are cores for them on both sides.
+  int connections = 1;
 };
 
 struct SessionOptions {
@@ -98,13 +102,13 @@ class REDUCED_EXPORT ResidentArray {
   ArrayInfo info_;
 };
 
-// A connection to one server, made at the first call and again whenever it is lost. Thread-safe; every Client has a
-// connection of its own. Destroying it leaves calls under way to finish.
+// A connection to one server, or several (ClientOptions.connections), each made at the first call that uses it and
+// again whenever it is lost. Thread-safe; no two Clients share one. Destroying it leaves calls under way to finish.
 class REDUCED_EXPORT Client {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<Reply>) &&>;
 
-  // Doesn't connect yet. INVALID_ARGUMENT: not an address, or a timeout that isn't positive.
+  // Doesn't connect yet. INVALID_ARGUMENT: not an address, a timeout that isn't positive, or connections out of range.
   static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options = {});
   ~Client();
   Client(const Client&) = delete;
@@ -115,8 +119,9 @@ class REDUCED_EXPORT Client {
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {});
 
-  // As Reduce, without waiting. The array must stay, unchanged, until `done` runs. That happens exactly once: on a
-  // thread of the library, which it must not block, or within this call if the request can't be sent.
+  // As Reduce, without waiting, and over one connection. The array must stay, unchanged, until `done` runs. That
+  // happens exactly once: on a thread of the library, which it must not block, or within this call if the request can't
+  // be sent.
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 

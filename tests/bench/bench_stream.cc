@@ -1,6 +1,7 @@
 // Arrays that stream in over a Unix socket, against what the transport can do: a stream of the same chunks, raw, to a
-// method of the same server that reads them and does nothing, in turn. Then the client library's two ways, inline and
-// stream, by size: what its choice of one goes by. Goal: at least 0.9 of the bare stream.
+// method of the same server that reads them and does nothing, in turn; over one connection, then in parts over four.
+// Then the client library's ways, inline, stream and parts, by size: what its choice of one goes by. Goal: at least 0.9
+// of the bare stream.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -10,12 +11,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "google/protobuf/empty.pb.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -32,6 +37,7 @@ constexpr char kBareMethod[] = "/reduced.bench.Bare/Stream";
 constexpr char kReduceMethod[] = "/reduced.v1.Reduction/ReduceStream";
 constexpr std::int64_t kBytes = std::int64_t{256} << 20;
 constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
+constexpr int kMaxMessageBytes = 64 << 20;
 constexpr int kRounds = 7;
 constexpr double kGoal = 0.9;
 
@@ -68,12 +74,12 @@ class BareService final : public grpc::Service {
   };
 };
 
-// Sends messages, each of the slices given, over and over the same array.
+// Sends an array, cut into chunks, after a first message.
 class Writer final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   Writer(const std::shared_ptr<grpc::Channel>& channel, const char* method, const grpc::ByteBuffer& first,
-         const char* data)
-      : data_(data), message_(first) {
+         const char* data, std::int64_t bytes)
+      : data_(data), bytes_(bytes), message_(first) {
     grpc::GenericStub(channel).PrepareBidiStreamingCall(&context_, method, {}, this);
     StartWrite(&message_);
     StartRead(&response_);
@@ -81,14 +87,14 @@ class Writer final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
   }
   void OnWriteDone(bool ok) override {
     message_.Clear();
-    if (!ok || sent_ == kBytes) return;
+    if (!ok || sent_ == bytes_) return;
     static const std::string prefix = {0x12, static_cast<char>(0x80), static_cast<char>(0x80), 0x40};  // field 2, 1 MiB
     const grpc::Slice slices[] = {grpc::Slice(prefix),
                                   grpc::Slice(
                                       const_cast<char*>(data_ + sent_), kChunkBytes, [](void*) {}, nullptr)};
     message_ = grpc::ByteBuffer(slices, 2);
     sent_ += kChunkBytes;
-    if (sent_ == kBytes) {
+    if (sent_ == bytes_) {
       StartWriteLast(&message_, grpc::WriteOptions());
     } else {
       StartWrite(&message_);
@@ -105,6 +111,7 @@ class Writer final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
 
  private:
   const char* const data_;
+  const std::int64_t bytes_;
   grpc::ClientContext context_;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer response_;
@@ -125,49 +132,108 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void AgainstBare(const std::shared_ptr<grpc::Channel>& channel, const std::vector<float>& elements) {
-  reduced::v1::ReduceStreamRequest request;
-  request.mutable_header()->mutable_array()->set_dtype(reduced::v1::DTYPE_F32);
-  request.mutable_header()->mutable_array()->add_shape(kBytes / 4);
-  request.mutable_header()->add_ops(reduced::v1::OP_SUM);
-  const grpc::Slice slice(request.SerializeAsString());
-  const grpc::ByteBuffer header(&slice, 1);
-  const auto* const data = reinterpret_cast<const char*>(elements.data());
+// A stream of its own over each of the channels, at once, with as much of the array.
+void Send(const std::vector<std::shared_ptr<grpc::Channel>>& channels, const char* method,
+          const std::vector<float>& elements) {
+  static int uploads = 0;
+  const auto parts = static_cast<std::int64_t>(channels.size());
+  reduced::v1::ReduceStreamRequest first;
+  first.mutable_header()->mutable_array()->set_dtype(reduced::v1::DTYPE_F32);
+  first.mutable_header()->mutable_array()->add_shape(kBytes / 4);
+  first.mutable_header()->add_ops(reduced::v1::OP_SUM);
+  const std::string upload = std::to_string(++uploads);
+  std::deque<Writer> writers;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    if (parts > 1) {
+      reduced::v1::StreamPart& part = *first.mutable_stream_part();
+      part.set_upload(upload);
+      part.set_parts(static_cast<std::int32_t>(parts));
+      part.set_index(static_cast<std::int32_t>(i));
+      part.set_first(i * (kBytes / 4 / parts));
+      part.set_count(kBytes / 4 / parts);
+    }
+    const grpc::Slice slice(first.SerializeAsString());
+    writers.emplace_back(channels[static_cast<std::size_t>(i)], method, grpc::ByteBuffer(&slice, 1),
+                         reinterpret_cast<const char*>(elements.data()) + i * (kBytes / parts), kBytes / parts);
+  }
+  for (Writer& writer : writers) writer.Await();
+}
+
+// What both take over so many connections, GB/s.
+struct Rates {
+  double bare = 0;
+  double reduce = 0;
+};
+
+Rates AgainstBare(const std::string& address, int connections, const std::vector<float>& elements) {
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  for (int i = 0; i < connections; ++i) {
+    channels.push_back(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  }
   std::vector<double> bare;
   std::vector<double> reduce;
   for (int round = 0; round <= kRounds; ++round) {  // the first to warm up
-    const double bare_s = SecondsOf([&] { Writer(channel, kBareMethod, header, data).Await(); });
-    const double reduce_s = SecondsOf([&] { Writer(channel, kReduceMethod, header, data).Await(); });
+    const double bare_s = SecondsOf([&] { Send(channels, kBareMethod, elements); });
+    const double reduce_s = SecondsOf([&] { Send(channels, kReduceMethod, elements); });
     if (round == 0) continue;
     bare.push_back(bare_s);
     reduce.push_back(reduce_s);
   }
-  const double ratio = Median(bare) / Median(reduce);
+  return {kBytes / Median(bare) / 1e9, kBytes / Median(reduce) / 1e9};
+}
+
+void AgainstBare(const std::string& address, const std::vector<float>& elements) {
+  const Rates one = AgainstBare(address, 1, elements);
   std::printf("256 MiB in chunks of 1 MiB, one connection: bare stream %.2f GB/s, ReduceStream f32 sum %.2f GB/s\n",
-              kBytes / Median(bare) / 1e9, kBytes / Median(reduce) / 1e9);
-  std::printf("ratio ReduceStream / bare: %.3f (goal: at least %.2f)\n", ratio, kGoal);
+              one.bare, one.reduce);
+  std::printf("ratio ReduceStream / bare: %.3f (goal: at least %.2f)\n", one.reduce / one.bare, kGoal);
+  const Rates four = AgainstBare(address, 4, elements);
+  std::printf("ReduceStream over 4 connections: %.2f GB/s; bare stream over 4 connections: %.2f GB/s; ratio %.3f\n",
+              four.reduce, four.bare, four.reduce / four.bare);
 }
 
 void BySize(const std::string& address, const std::vector<float>& elements) {
-  const auto client = reduced::client::Client::Create({.server = address, .timeout = absl::Seconds(60)});
-  if (!client.ok()) Fail(std::string(client.status().message()));
-  for (std::int64_t bytes = 4 << 10; bytes <= 16 << 20; bytes *= 4) {
+  // From `from` bytes on, below `below`: where it is possible, or makes a difference.
+  struct Way {
+    const char* name;
+    const char* via;
+    int connections;
+    std::int64_t from;
+    std::int64_t below;
+  };
+  constexpr Way kWays[] = {{"inline", "inline", 1, 0, kMaxMessageBytes},
+                           {"stream", "stream", 1, 0, INT64_MAX},
+                           {"4 connections", "stream", 4, 32 << 20, INT64_MAX}};
+  std::vector<std::unique_ptr<reduced::client::Client>> clients;
+  for (const Way& way : kWays) {
+    auto client = reduced::client::Client::Create(
+        {.server = address, .timeout = absl::Seconds(60), .connections = way.connections});
+    if (!client.ok()) Fail(std::string(client.status().message()));
+    clients.push_back(*std::move(client));
+  }
+  for (std::int64_t bytes = 4 << 10; bytes <= kBytes; bytes *= 4) {
     const auto array =
         reduced::client::ArrayView::Of(std::span<const float>(elements.data(), static_cast<std::size_t>(bytes / 4)));
-    double us[2];
-    const char* const ways[] = {"inline", "stream"};
-    std::vector<double> samples[2];
+    std::vector<double> samples[std::size(kWays)];
     const int repeats = static_cast<int>(std::clamp<std::int64_t>((std::int64_t{128} << 20) / bytes, 20, 1000));
     for (int i = 0; i < repeats; ++i) {
-      for (int way = 0; way < 2; ++way) {
+      for (std::size_t way = 0; way < std::size(kWays); ++way) {
+        if (bytes < kWays[way].from || bytes >= kWays[way].below) continue;
         samples[way].push_back(SecondsOf([&] {
-          const auto reply = (*client)->Reduce(array, {"sum"}, {.via = ways[way]});
+          const auto reply = clients[way]->Reduce(array, {"sum"}, {.via = kWays[way].via});
           if (!reply.ok()) Fail(std::string(reply.status().message()));
         }));
       }
     }
-    for (int way = 0; way < 2; ++way) us[way] = 1e6 * Median(samples[way]);
-    std::printf("%6lld KiB: inline %9.1f us, stream %9.1f us\n", static_cast<long long>(bytes >> 10), us[0], us[1]);
+    std::string line;
+    for (std::size_t way = 0; way < std::size(kWays); ++way) {
+      if (samples[way].empty()) continue;
+      absl::StrAppendFormat(&line, "%s %s %9.1f us", line.empty() ? "" : ",", kWays[way].name,
+                            1e6 * Median(samples[way]));
+    }
+    std::printf("%6lld KiB:%s\n", static_cast<long long>(bytes >> 10), line.c_str());
   }
 }
 
@@ -186,7 +252,7 @@ int main() {
   grpc::ServerBuilder builder;
   builder.RegisterService(&reduction);
   builder.RegisterService(&bare);
-  builder.SetMaxReceiveMessageSize(64 << 20);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does
   builder.AddListeningPort(address, grpc::InsecureServerCredentials());
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
@@ -195,7 +261,7 @@ int main() {
   std::vector<float> elements(kBytes / 4);
   std::uint32_t state = 1;
   for (float& x : elements) x = static_cast<float>((state = state * 1664525 + 1013904223) >> 8) * 0x1p-24F;
-  AgainstBare(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()), elements);
+  AgainstBare(address, elements);
   BySize(address, elements);
   server->Shutdown();
   return EXIT_SUCCESS;

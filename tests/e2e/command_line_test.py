@@ -211,6 +211,8 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("reduce", "co2.n"), ["co2.npy"]),
             (("reduce", "--ddof", ""), []),
+            (("reduce", "--conn"), ["--connections"]),
+            (("reduce", "--connections", ""), []),
             (("reduce", "--arr"), ["--array"]),
             (("arrays", ""), ["put", "list", "delete"]),
             (("--json", "arrays", "l"), ["list"]),

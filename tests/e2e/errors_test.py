@@ -27,6 +27,8 @@ class UsageTest(harness.ServedTest):
             (("reduce", npy, "--ddof", "-1"), ["--ddof"]),
             (("reduce", npy, "--ddof", "one"), ["--ddof"]),
             (("reduce", npy, "--block", "0"), ["--block", '"0" is not a whole number from 1 on']),
+            (("reduce", npy, "--connections", "0"), ["--connections", '"0" is not a whole number from 1 on']),
+            (("reduce", npy, "--connections", "65"), ["connections 65 is not allowed; it must be from 1 to 64"]),
             (("reduce", npy, "--offset", "8"), ["--dtype"]),
             (("reduce", npy, "--via", "post"), ['"post"', "allowed: auto, inline, stream, session"]),
             (("reduce", npy, "--dtype", "u8", "--shape", "2,-1"), ['"2,-1" is not a shape']),

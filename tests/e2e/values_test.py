@@ -123,6 +123,16 @@ class ValuesTest(harness.ServedTest):
             self.assertEqual((answer["via"], answer["results"]["sum"]), ("stream", sum(int(x) for x in array[:length])))
         self.assertEqual(self.reduce(self.save(array[:1000]), "sum")["via"], "inline")
 
+    def test_several_connections(self):
+        array = np.random.default_rng(9).integers(-(2**31), 2**31, 9000001, dtype="i4")  # 34 MiB
+        path = self.save(array)
+        want = {"sum": int(array.sum(dtype="i8")), "argmin": int(array.argmin()), "argmax": int(array.argmax())}
+        for connections in ("1", "3", "64"):
+            with self.subTest(connections=connections):
+                answer = self.reduce(path, ",".join(want), "--connections", connections)
+                self.assertEqual((answer["via"], answer["results"]), ("stream", want))
+                self.assertEqual((answer["count"], answer["bytes"]), (array.size, array.nbytes))
+
     def test_extreme_integers_are_exact(self):
         array = np.array([2**63 - 1, -(2**63), 2**63 - 1], dtype="i8")
         answer = self.reduce(self.save(array), "sum,min,max,argmin")

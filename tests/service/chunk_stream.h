@@ -35,8 +35,9 @@ class ChunkStream {
   }
   bool Write(const Request& request) { return writer_->Write(request); }
   void Cancel() { context_.TryCancel(); }
+  void HalfClose() { writer_->WritesDone(); }
   grpc::Status End() {
-    writer_->WritesDone();
+    HalfClose();
     return Await();
   }
   grpc::Status Await() { return writer_->Finish(); }  // without a half-close
