@@ -84,7 +84,7 @@ absl::StatusOr<Question> Ask(const RemoteArray& array, const std::vector<std::st
     question.request.set_array_id(array.id());
     return question;
   }
-  question.via = kRegion;
+  question.via = kShm;
   status = ToProto(array.elements(), question.request.mutable_array());
   if (!status.ok()) return status;
   question.request.mutable_region()->set_token(array.token());
@@ -455,15 +455,18 @@ absl::StatusOr<Region> Client::ShareDevice(const DeviceMemory& memory, const Sha
 
 absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options) {
   const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
-  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(timeout);
+  const absl::Status status = CheckTimeout(timeout);
+  if (!status.ok()) return status;
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(timeout, deadline);
   if (!regions.ok()) return regions.status();
-  const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, timeout);
+  const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, deadline);
   if (!reply.ok()) return reply.status();
   return Region(*std::move(regions), reply->token(), reply->bytes());
 }
 
 // The connection to the region socket, opened if there is none or it is over.
-absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Duration timeout) {
+absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Duration timeout, absl::Time deadline) {
   const absl::MutexLock lock(&connection_->mutex);
   std::shared_ptr<Region::Connection>& regions = connection_->regions;
   if (regions != nullptr && !regions->over()) return regions;
@@ -473,7 +476,7 @@ absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Durati
     return absl::FailedPreconditionError(
         absl::StrCat(connection_->options.server, " takes no shared memory: it has no region socket"));
   }
-  auto opened = Region::Connection::Open(RegionPath(connection_->options.server, info->region_socket));
+  auto opened = Region::Connection::Open(RegionPath(connection_->options.server, info->region_socket), deadline);
   if (opened.ok()) regions = *opened;
   return opened;
 }

@@ -199,8 +199,10 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
   std::vector<CLI::Option*> sending = AddInput(command, arguments, &reduce.sources, &reduce.input);
   std::vector<std::string> ways = ViaNames();
   ways.emplace_back(kSessionName);
-  sending.push_back(
-      AddChoice(command, arguments, "--via", &reduce.via, "how to send the elements", ways)->capture_default_str());
+  ways.emplace_back(kShmName);
+  sending.push_back(AddChoice(command, arguments, "--via", &reduce.via,
+                              "how the elements get to the server; shm: it reads them in memory that is shared", ways)
+                        ->capture_default_str());
   CLI::Option* array = command
                            ->add_option("--array", reduce.arrays,
                                         "instead of files, arrays that the server keeps: see `reducectl arrays`")

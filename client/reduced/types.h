@@ -121,7 +121,8 @@ struct Timing {
 };
 
 struct Reply {
-  // How the elements got there: "inline", "stream" or "session"; or what they were in already: "array" or "region".
+  // How the elements got there: "inline", "stream" or "session"; or "array" or "shm", kept or shared memory,
+  // of which nothing was sent.
   std::string via{};
   std::vector<Result> results{};  // one for each op, in the order asked
   std::int64_t count = 0;         // elements in the array

@@ -207,7 +207,7 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--op", "sum,arg"), ["sum,argmin", "sum,argmax"]),
             (("reduce", "--nan", ""), ["propagate", "omit"]),
             (("reduce", "--dt"), ["--dtype"]),
-            (("reduce", "--via", "s"), ["stream", "session"]),
+            (("reduce", "--via", "s"), ["stream", "session", "shm"]),
             (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("reduce", "co2.n"), ["co2.npy"]),
             (("reduce", "--ddof", ""), []),
