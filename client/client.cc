@@ -118,6 +118,7 @@ class StreamMessages {
   }
 
   bool done() const { return !header_.Valid() && left_ == 0; }
+  std::int64_t left() const { return left_; }  // bytes of the elements
 
   grpc::ByteBuffer Next() {
     if (header_.Valid()) return std::exchange(header_, grpc::ByteBuffer());
@@ -209,7 +210,9 @@ class StreamState final : public RpcState, public grpc::ClientBidiReactor<grpc::
 template <class Request>
 absl::StatusOr<typename StreamMethod<Request>::Response> StreamAndWait(RpcState& state,
                                                                        const std::shared_ptr<grpc::Channel>& channel,
-                                                                       StreamMessages messages) {
+                                                                       StreamMessages messages,
+                                                                       const OnProgress& on_progress) {
+  const std::int64_t total = messages.left();
   grpc::CompletionQueue queue;
   const auto step = [&queue] {
     void* tag = nullptr;
@@ -227,6 +230,7 @@ absl::StatusOr<typename StreamMethod<Request>::Response> StreamAndWait(RpcState&
       call->Write(message, nullptr);
     }
     open = step();
+    if (open && on_progress != nullptr) on_progress(total - messages.left(), total);
   }
   grpc::ByteBuffer answer;
   call->Read(&answer, nullptr);
@@ -405,8 +409,8 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
   if (!question.ok()) return question.status();
   RpcState state(*connection_, options.timeout);
   if (question->via == kStream) {
-    return StreamReplyOf(
-        StreamAndWait<v1::ReduceStreamRequest>(state, connection_->channel, MessagesOf(*question, array.data)));
+    return StreamReplyOf(StreamAndWait<v1::ReduceStreamRequest>(
+        state, connection_->channel, MessagesOf(*question, array.data), options.on_progress));
   }
   question->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
   return ReduceAndWait(state, *question);
@@ -427,7 +431,7 @@ absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptio
   status.Update(ToProto(array, options, first.mutable_header()));
   if (!status.ok()) return status;
   const absl::StatusOr<v1::PutArrayResponse> response = StreamAndWait<v1::PutArrayRequest>(
-      state, connection_->channel, {first, array.data, *ArrayBytes(array.dtype, array.shape)});
+      state, connection_->channel, {first, array.data, *ArrayBytes(array.dtype, array.shape)}, options.on_progress);
   if (!response.ok()) return response.status();
   return ResidentArray(connection_, FromProto(response->array()));
 }

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "client/reducectl/commands.h"
 #include "client/reducectl/input.h"
+#include "client/reducectl/progress.h"
 #include "client/reducectl/render.h"
 #include "reduced/client.h"
 
@@ -112,7 +113,9 @@ absl::StatusOr<Reply> ReduceInput(Client& client, const Input& input, const Comm
     }
     if (arguments.via == kShmName) return region.status();
   }
+  UploadProgress progress(!common.json);
   options.via = arguments.via;
+  options.on_progress = progress.hook();
   return client.Reduce(input.View(), arguments.ops, options);
 }
 
