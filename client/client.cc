@@ -320,7 +320,7 @@ void KeepCallbackThreads() {
     grpc::ByteBuffer answer{};
     absl::Notification over{};
   };
-  [[maybe_unused]] static const Kept* const kept = [] {
+  [[gnu::used]] static const Kept* const kept = [] {  // used: so that leak checkers find it
     auto* const first = new Kept;
     first->context.set_deadline(absl::ToChronoTime(absl::Now()));
     grpc::GenericStub(first->channel)

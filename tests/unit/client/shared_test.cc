@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -341,6 +342,21 @@ TEST_F(RegionTest, KeepsTheDeadline) {
   EXPECT_TRUE(absl::IsInvalidArgument(client_->Share(buffer_, {.timeout = absl::ZeroDuration()}).status()));
   go_on.Notify();
   socket_.reset();  // its thread still looks at the notification
+}
+
+// As those of a profiler, whose handlers interrupt whoever waits.
+TEST_F(RegionTest, SignalsDoNoHarm) {
+  struct sigaction before = {};
+  struct sigaction nothing = {};
+  nothing.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGUSR1, &nothing, &before), 0);
+  Serve([caller = pthread_self()](const v1::RegionRequest& request) {
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(pthread_kill(caller, SIGUSR1), 0);
+    return ShareAndRelease(request);
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client_->Share(buffer_).status(), absl::OkStatus());
+  EXPECT_EQ(socket_->log().size(), 1 + 2 * 20) << "not on one connection, or not all";
+  sigaction(SIGUSR1, &before, nullptr);
 }
 
 // A server that takes no more connections: who connects then waits for it.
