@@ -42,7 +42,7 @@ inline constexpr absl::string_view kInline = "inline";
 inline constexpr absl::string_view kStream = "stream";
 inline constexpr absl::string_view kSession = "session";
 inline constexpr absl::string_view kArray = "array";
-inline constexpr absl::string_view kRegion = "region";
+inline constexpr absl::string_view kShm = "shm";
 
 absl::Status CheckTimeout(absl::Duration timeout);
 

@@ -85,7 +85,7 @@ absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::stri
 
 absl::StatusOr<Question> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
                              const ReduceOptions& options, const ClientOptions& defaults) {
-  Question question{.request = {}, .via = array.id().empty() ? kRegion : kArray};
+  Question question{.request = {}, .via = array.id().empty() ? kShm : kArray};
   absl::Status status = CheckTimeout(options.timeout.value_or(defaults.timeout));
   status.Update(ToProto(array, &question.request));
   status.Update(ToProto(ops, options, &question.request));
@@ -119,6 +119,7 @@ class StreamMessages {
   }
 
   bool done() const { return !header_.Valid() && left_ == 0; }
+  std::int64_t left() const { return left_; }  // bytes of the elements
 
   grpc::ByteBuffer Next() {
     if (header_.Valid()) return std::exchange(header_, grpc::ByteBuffer());
@@ -238,7 +239,9 @@ class StreamState final : public RpcState, public grpc::ClientBidiReactor<grpc::
 template <class Request>
 absl::StatusOr<typename StreamMethod<Request>::Response> StreamAndWait(RpcState& state,
                                                                        const std::shared_ptr<grpc::Channel>& channel,
-                                                                       StreamMessages messages) {
+                                                                       StreamMessages messages,
+                                                                       const OnProgress& on_progress) {
+  const std::int64_t total = messages.left();
   grpc::CompletionQueue queue;
   const auto step = [&queue] {
     void* tag = nullptr;
@@ -256,6 +259,7 @@ absl::StatusOr<typename StreamMethod<Request>::Response> StreamAndWait(RpcState&
       call->Write(message, nullptr);
     }
     open = step();
+    if (open && on_progress != nullptr) on_progress(total - messages.left(), total);
   }
   grpc::ByteBuffer answer;
   call->Read(&answer, nullptr);
@@ -292,8 +296,8 @@ class PartStreams {
 
  private:
   void Send(std::size_t part, StreamMessages messages) {
-    absl::StatusOr<v1::ReduceResponse> response =
-        StreamAndWait<v1::ReduceStreamRequest>(states_[part], connection_.parts[part], std::move(messages));
+    absl::StatusOr<v1::ReduceResponse> response = StreamAndWait<v1::ReduceStreamRequest>(
+        states_[part], connection_.parts[part], std::move(messages), OnProgress());
     {
       const absl::MutexLock lock(&mutex_);
       if (response.ok()) {
@@ -397,7 +401,7 @@ void KeepCallbackThreads() {
     grpc::ByteBuffer answer{};
     absl::Notification over{};
   };
-  [[maybe_unused]] static const Kept* const kept = [] {
+  [[gnu::used]] static const Kept* const kept = [] {  // used: so that leak checkers find it
     auto* const first = new Kept;
     first->context.set_deadline(absl::ToChronoTime(absl::Now()));
     grpc::GenericStub(first->channel)
@@ -494,8 +498,8 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
   }
   RpcState state(*connection_, options.timeout);
   if (question->via == kStream) {
-    return StreamReplyOf(
-        StreamAndWait<v1::ReduceStreamRequest>(state, connection_->channel, MessagesOf(*question, array.data)));
+    return StreamReplyOf(StreamAndWait<v1::ReduceStreamRequest>(
+        state, connection_->channel, MessagesOf(*question, array.data), options.on_progress));
   }
   question->request.set_inline_data(array.data, static_cast<std::size_t>(question->bytes));
   return ReduceAndWait(state, *question);
@@ -516,7 +520,7 @@ absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptio
   status.Update(ToProto(array, options, first.mutable_header()));
   if (!status.ok()) return status;
   const absl::StatusOr<v1::PutArrayResponse> response = StreamAndWait<v1::PutArrayRequest>(
-      state, connection_->channel, {first, array.data, *ArrayBytes(array.dtype, array.shape)});
+      state, connection_->channel, {first, array.data, *ArrayBytes(array.dtype, array.shape)}, options.on_progress);
   if (!response.ok()) return response.status();
   return ResidentArray(connection_, FromProto(response->array()));
 }
@@ -544,15 +548,18 @@ absl::StatusOr<Region> Client::ShareDevice(const DeviceMemory& memory, const Sha
 
 absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options) {
   const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
-  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(timeout);
+  const absl::Status status = CheckTimeout(timeout);
+  if (!status.ok()) return status;
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(timeout, deadline);
   if (!regions.ok()) return regions.status();
-  const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, timeout);
+  const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, deadline);
   if (!reply.ok()) return reply.status();
   return Region(*std::move(regions), reply->token(), reply->bytes());
 }
 
 // The connection to the region socket, opened if there is none or it is over.
-absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Duration timeout) {
+absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Duration timeout, absl::Time deadline) {
   const absl::MutexLock lock(&connection_->mutex);
   std::shared_ptr<Region::Connection>& regions = connection_->regions;
   if (regions != nullptr && !regions->over()) return regions;
@@ -562,7 +569,7 @@ absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Durati
     return absl::FailedPreconditionError(
         absl::StrCat(connection_->options.server, " takes no shared memory: it has no region socket"));
   }
-  auto opened = Region::Connection::Open(RegionPath(connection_->options.server, info->region_socket));
+  auto opened = Region::Connection::Open(RegionPath(connection_->options.server, info->region_socket), deadline);
   if (opened.ok()) regions = *opened;
   return opened;
 }

@@ -17,15 +17,15 @@ namespace reduced::client {
 // Thread-safe. The server forgets what was shared when it is destroyed.
 class Region::Connection {
  public:
-  // UNAVAILABLE: nobody answers there.
-  static absl::StatusOr<std::shared_ptr<Connection>> Open(const std::string& path);
+  // FAILED_PRECONDITION: nobody answers there. DEADLINE_EXCEEDED: nobody does in time.
+  static absl::StatusOr<std::shared_ptr<Connection>> Open(const std::string& path, absl::Time deadline);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   // One request and its reply, with a descriptor unless it is -1. An error of the reply is the status. UNAVAILABLE: the
   // connection is over. DEADLINE_EXCEEDED: no reply in time, and the connection is over too.
-  absl::StatusOr<v1::RegionReply> Ask(const v1::RegionRequest& request, int file, absl::Duration timeout);
+  absl::StatusOr<v1::RegionReply> Ask(const v1::RegionRequest& request, int file, absl::Time deadline);
 
   bool over();
 

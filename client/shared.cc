@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/region_connection.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -22,6 +23,19 @@ namespace {
 
 // Of an answer that only lets go of something.
 constexpr absl::Duration kReleaseTimeout = absl::Seconds(1);
+
+// What `operation`, a call that waits for a socket, gives; -1 with EAGAIN if it takes longer than until `deadline`.
+template <class Operation>
+auto Wait(int socket, absl::Time deadline, const Operation& operation) {
+  for (;;) {
+    // Once no time is left, the least that isn't 0: that would be any time.
+    const timeval limit = absl::ToTimeval(std::clamp(deadline - absl::Now(), absl::Microseconds(1), absl::Hours(24)));
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    const auto result = operation();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
 
 }  // namespace
 
@@ -81,7 +95,7 @@ void Region::Release() {
   v1::RegionRequest request;
   request.mutable_release()->set_token(token_);
   // If it can't be told, the connection is over, and the region with it.
-  connection_->Ask(request, -1, kReleaseTimeout).IgnoreError();
+  connection_->Ask(request, -1, absl::Now() + kReleaseTimeout).IgnoreError();
   connection_.reset();
 }
 
@@ -89,18 +103,23 @@ RemoteArray Region::Array(std::string dtype, std::vector<std::int64_t> shape, st
   return RemoteArray::InRegion(token_, offset, std::move(dtype), std::move(shape));
 }
 
-absl::StatusOr<std::shared_ptr<Region::Connection>> Region::Connection::Open(const std::string& path) {
+absl::StatusOr<std::shared_ptr<Region::Connection>> Region::Connection::Open(const std::string& path,
+                                                                             absl::Time deadline) {
+  const auto unreachable = [&path](const char* why) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the server's region socket, ", path, ", can't be reached from here (", why, ")"));
+  };
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::UnavailableError(absl::StrCat("the path of the region socket is too long: ", path));
-  }
+  if (path.size() >= sizeof(address.sun_path)) return unreachable("too long a path");
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (socket < 0) return absl::ErrnoToStatus(errno, "socket");
   auto connection = std::shared_ptr<Connection>(new Connection(socket));
-  if (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return connection;
-  return absl::UnavailableError(absl::StrCat("no server takes memory at ", path, " (", std::strerror(errno), ")"));
+  const auto connect_it = [&] { return connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)); };
+  if (Wait(socket, deadline, connect_it) == 0) return connection;
+  if (errno == EAGAIN) return absl::DeadlineExceededError("the region socket took no connection in time");
+  return unreachable(std::strerror(errno));
 }
 
 Region::Connection::~Connection() {
@@ -113,16 +132,13 @@ bool Region::Connection::over() {
 }
 
 absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest& request, int file,
-                                                        absl::Duration timeout) {
+                                                        absl::Time deadline) {
   std::string text;
   if (!google::protobuf::util::MessageToJsonString(request, &text).ok()) {
     return absl::InternalError("the request can't be written as JSON");
   }
   const absl::MutexLock lock(&mutex_);
   if (socket_ < 0) return absl::UnavailableError("the connection to the region socket is over");
-  const timeval limit = absl::ToTimeval(std::min(timeout, absl::Hours(24)));
-  setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -139,15 +155,13 @@ absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest&
     std::memcpy(CMSG_DATA(header), &file, sizeof(int));
   }
   std::string answer(4096, '\0');
-  ssize_t bytes = sendmsg(socket_, &message, MSG_NOSIGNAL);
-  if (bytes >= 0) bytes = recv(socket_, answer.data(), answer.size(), 0);
+  const int socket = socket_;
+  ssize_t bytes = Wait(socket, deadline, [&] { return sendmsg(socket, &message, MSG_NOSIGNAL); });
+  if (bytes >= 0) bytes = Wait(socket, deadline, [&] { return recv(socket, answer.data(), answer.size(), 0); });
   if (bytes <= 0) {
-    const bool late = bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    const bool late = bytes < 0 && errno == EAGAIN;
     close(std::exchange(socket_, -1));
-    if (late) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the region socket gave no answer within ", absl::FormatDuration(timeout)));
-    }
+    if (late) return absl::DeadlineExceededError("the region socket gave no answer in time");
     return absl::UnavailableError("the server has closed the region socket");
   }
   answer.resize(static_cast<std::size_t>(bytes));

@@ -1,6 +1,5 @@
 #include "server/arrays.h"
 
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

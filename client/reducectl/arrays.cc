@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "client/reducectl/commands.h"
 #include "client/reducectl/input.h"
+#include "client/reducectl/progress.h"
 #include "client/reducectl/render.h"
 #include "reduced/client.h"
 
@@ -45,13 +46,19 @@ Json ToJson(const ArrayInfo& array) {
 
 std::string Seconds(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1))); }
 
+absl::StatusOr<ResidentArray> Upload(Client& client, const Input& input, bool json, PutOptions options) {
+  UploadProgress progress(!json);
+  options.on_progress = progress.hook();
+  return client.Put(input.View(), options);
+}
+
 ExitCode PutOne(Client& client, const std::string& source, bool json, const PutArguments& arguments) {
   const absl::StatusOr<Input> input = ReadInput(source, arguments.input);
   if (!input.ok()) {
     std::cerr << "reducectl: " << source << ": " << input.status().message() << "\n";
     return kData;
   }
-  absl::StatusOr<ResidentArray> array = client.Put(input->View(), arguments.options);
+  absl::StatusOr<ResidentArray> array = Upload(client, *input, json, arguments.options);
   if (!array.ok()) return ReportCallError(source, array.status());
   Json line = {{"source", source}};
   line.update(ToJson(array->info()));

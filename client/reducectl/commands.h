@@ -38,15 +38,17 @@ struct CommonOptions {
   bool json = false;
 };
 
-// What --via says besides ViaNames(): one session for all inputs.
+// What --via says besides ViaNames(): one session for all inputs; or nothing is sent, the server reads them where they
+// are.
 inline constexpr char kSessionName[] = "session";
+inline constexpr char kShmName[] = "shm";
 
 struct ReduceArguments {
   std::vector<std::string> sources;
   std::vector<std::string> arrays;  // instead: ids of arrays that the server keeps
   std::vector<std::string> ops = {"sum", "min", "max", "mean"};
   ReduceOptions options;
-  std::string via = ReduceOptions().via;  // or kSessionName
+  std::string via = ReduceOptions().via;  // or kSessionName, kShmName
   int connections = ClientOptions().connections;
   InputOptions input;
 };
@@ -65,7 +67,7 @@ struct LadderArguments {
   std::string from;  // shows the runs that this file has instead; empty: none
 };
 
-ExitCode RunReduce(const CommonOptions& common, const ReduceArguments& arguments);
+ExitCode RunReduce(const CommonOptions& common, ReduceArguments arguments);
 ExitCode RunArraysPut(const CommonOptions& common, PutArguments arguments);
 ExitCode RunArraysList(const CommonOptions& common, const std::string& owner);  // empty: everyone's
 ExitCode RunArraysDelete(const CommonOptions& common, const std::vector<std::string>& ids,

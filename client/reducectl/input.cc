@@ -20,26 +20,45 @@
 namespace reduced::client {
 namespace {
 
-// Reads up to the end. Asks the file for its size only to read it in one piece: pipes have none.
-absl::StatusOr<std::string> ReadAll(int fd) {
-  struct stat about = {};
-  std::string bytes;
+// Reads up to `size` bytes; fewer only at the end.
+absl::StatusOr<std::size_t> ReadFull(int fd, void* data, std::size_t size) {
   std::size_t filled = 0;
-  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
-    bytes.resize(static_cast<std::size_t>(about.st_size) + 1);
-  }
-  for (;;) {
-    if (filled == bytes.size()) bytes.resize(std::max(2 * filled, std::size_t{1} << 16));
-    const ssize_t got = read(fd, bytes.data() + filled, bytes.size() - filled);
+  while (filled < size) {
+    const ssize_t got = read(fd, static_cast<char*>(data) + filled, size - filled);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return absl::ErrnoToStatus(errno, "can't be read");
-    if (got == 0) {
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  return filled;
+}
+
+// Reads up to the end. `size`: how much that is, about; 0: nobody knows.
+absl::StatusOr<std::string> ReadOwn(int fd, std::size_t size) {
+  std::string bytes;
+  bytes.resize(size == 0 ? std::size_t{1} << 16 : size + 1);
+  for (std::size_t filled = 0;;) {
+    const absl::StatusOr<std::size_t> got = ReadFull(fd, bytes.data() + filled, bytes.size() - filled);
+    if (!got.ok()) return got.status();
+    filled += *got;
+    if (filled < bytes.size()) {
       bytes.resize(filled);
       return bytes;
     }
-    filled += static_cast<std::size_t>(got);
+    bytes.resize(2 * filled);
   }
 }
+
+// What a file of `size` bytes has; not what is added to it meanwhile.
+absl::StatusOr<Memory> ReadInto(SharedBuffer buffer, int fd) {
+  const absl::StatusOr<std::size_t> filled = ReadFull(fd, buffer.data(), static_cast<std::size_t>(buffer.bytes()));
+  if (!filled.ok()) return filled.status();
+  return Memory(std::move(buffer), *filled);
+}
+
+// From here on it takes less to share a file than to send it: tests/bench/bench_via.py. Up to 3 MiB there was no
+// difference; 4 MiB took 4.2 ms against 5.1 of a stream, 256 MiB 76 against 145.
+constexpr std::size_t kShareFromBytes = std::size_t{4} << 20;
 
 absl::StatusOr<absl::string_view> FormatOf(const std::string& source, absl::string_view bytes,
                                            const InputOptions& options) {
@@ -58,30 +77,67 @@ absl::StatusOr<absl::string_view> FormatOf(const std::string& source, absl::stri
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadSource(const std::string& source) {
+absl::string_view Memory::bytes() const {
+  if (const SharedBuffer* const buffer = shared()) return {static_cast<const char*>(buffer->data()), size_};
+  return std::get<std::string>(owner_);
+}
+
+absl::StatusOr<Memory> Memory::Of(std::string bytes, Hold hold) {
+  if (hold == Hold::kShare) {
+    absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(static_cast<std::int64_t>(bytes.size()));
+    if (!buffer.ok()) return buffer.status();
+    std::copy(bytes.begin(), bytes.end(), static_cast<char*>(buffer->data()));
+    return Memory(*std::move(buffer), bytes.size());
+  }
+  Memory memory;
+  memory.owner_ = std::move(bytes);
+  return memory;
+}
+
+absl::StatusOr<Memory> ReadSource(const std::string& source, Hold hold) {
   const int fd = source == "-" ? STDIN_FILENO : open(source.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, "can't be opened");
   const absl::Cleanup close_it = [fd] {
     if (fd != STDIN_FILENO) close(fd);
   };
+  struct stat about = {};
+  const bool regular = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+  const std::size_t size = regular ? static_cast<std::size_t>(about.st_size) : 0;  // 0 also of files in /proc
+  if (size > 0 && (hold == Hold::kShare || (hold == Hold::kShareLarge && size >= kShareFromBytes))) {
+    absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(about.st_size);
+    if (buffer.ok()) return ReadInto(*std::move(buffer), fd);
+    if (hold == Hold::kShare) return buffer.status();
+  }
   try {
-    return ReadAll(fd);
+    absl::StatusOr<std::string> bytes = ReadOwn(fd, size);
+    if (!bytes.ok()) return bytes.status();
+    return Memory::Of(*std::move(bytes), hold);
   } catch (const std::exception&) {  // std::bad_alloc, std::length_error
     return absl::ResourceExhaustedError("is too large to be held in memory");
   }
 }
 
 absl::StatusOr<Input> ReadInput(const std::string& source, const InputOptions& options) {
-  absl::StatusOr<std::string> bytes = ReadSource(source);
-  if (!bytes.ok()) return bytes.status();
-  const absl::StatusOr<absl::string_view> format = FormatOf(source, *bytes, options);
+  absl::StatusOr<Memory> memory = ReadSource(source, options.hold);
+  if (!memory.ok()) return memory.status();
+  const absl::StatusOr<absl::string_view> format = FormatOf(source, memory->bytes(), options);
   if (!format.ok()) return format.status();
-  if (*format == "csv") return ParseCsv(*bytes, options.column);
-  if (*format == "raw") return ParseRaw(*std::move(bytes), options);
-  return ParseNpy(*std::move(bytes));
+  absl::StatusOr<Layout> layout;
+  if (*format == "csv") {
+    const absl::StatusOr<std::vector<double>> numbers = ParseCsv(memory->bytes(), options.column);
+    if (!numbers.ok()) return numbers.status();
+    layout = Layout{.dtype = "f64", .shape = {static_cast<std::int64_t>(numbers->size())}};
+    memory = Memory::Of(std::string(reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(double)),
+                        options.hold);
+    if (!memory.ok()) return memory.status();
+  } else {
+    layout = *format == "raw" ? ParseRaw(memory->bytes(), options) : ParseNpy(memory->bytes());
+    if (!layout.ok()) return layout.status();
+  }
+  return Input{*std::move(layout), *std::move(memory)};
 }
 
-absl::StatusOr<Input> ParseRaw(std::string bytes, const InputOptions& options) {
+absl::StatusOr<Layout> ParseRaw(absl::string_view bytes, const InputOptions& options) {
   const absl::StatusOr<std::int64_t> width = DTypeBytes(options.dtype);
   if (!width.ok()) return width.status();
   const auto size = static_cast<std::int64_t>(bytes.size());
@@ -101,7 +157,7 @@ absl::StatusOr<Input> ParseRaw(std::string bytes, const InputOptions& options) {
                                                    ", but shape (", absl::StrJoin(shape, ", "), ") of ", options.dtype,
                                                    " is ", *expected));
   }
-  return Input{options.dtype, shape, std::move(bytes), static_cast<std::size_t>(options.offset)};
+  return Layout{options.dtype, shape, static_cast<std::size_t>(options.offset)};
 }
 
 }  // namespace reduced::client

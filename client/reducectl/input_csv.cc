@@ -42,12 +42,10 @@ class Column {
   }
 
   // The numbers. An error if there was no row to find the column in.
-  absl::StatusOr<Input> Finish() && {
+  absl::StatusOr<std::vector<double>> Finish() && {
     if (!status_.ok()) return status_;
     if (!index_.has_value()) return absl::InvalidArgumentError("is an empty CSV file");
-    return Input{.dtype = "f64",
-                 .shape = {static_cast<std::int64_t>(values_.size())},
-                 .bytes = std::string(reinterpret_cast<const char*>(values_.data()), values_.size() * sizeof(double))};
+    return std::move(values_);
   }
 
  private:
@@ -116,7 +114,7 @@ void OnRow(int, void* column) { static_cast<Column*>(column)->EndRow(); }
 
 }  // namespace
 
-absl::StatusOr<Input> ParseCsv(absl::string_view text, const std::string& column) {
+absl::StatusOr<std::vector<double>> ParseCsv(absl::string_view text, const std::string& column) {
   csv_parser parser;
   if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return absl::InternalError("libcsv doesn't start");
   const std::unique_ptr<csv_parser, void (*)(csv_parser*)> owner(&parser, csv_free);

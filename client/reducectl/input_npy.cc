@@ -110,8 +110,8 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(absl::string_view tuple, absl:
   return shape;
 }
 
-// Fills in input's dtype and shape.
-absl::Status ParseHeader(absl::string_view header, Input* input) {
+// Fills in the dtype and the shape.
+absl::Status ParseHeader(absl::string_view header, Layout* layout) {
   absl::string_view dict = absl::StripAsciiWhitespace(header);
   if (!Unwrap(&dict, '{', '}')) return HeaderError("no dictionary", header);
   absl::string_view descr, fortran_order, shape;
@@ -135,8 +135,8 @@ absl::Status ParseHeader(absl::string_view header, Input* input) {
   if (fortran_order != "False") return HeaderError("'fortran_order' is neither True nor False", header);
   absl::StatusOr<std::vector<std::int64_t>> extents = ShapeOf(shape, header);
   if (!extents.ok()) return extents.status();
-  input->dtype = *std::move(dtype);
-  input->shape = *std::move(extents);
+  layout->dtype = *std::move(dtype);
+  layout->shape = *std::move(extents);
   return absl::OkStatus();
 }
 
@@ -149,11 +149,10 @@ absl::Status Truncated(absl::string_view part, std::int64_t expected, std::int64
 
 bool IsNpy(absl::string_view bytes) { return absl::StartsWith(bytes, kMagic); }
 
-absl::StatusOr<Input> ParseNpy(std::string bytes) {
+absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
   if (!IsNpy(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("is not a .npy file: it starts with ",
-                                                   Quoted(absl::string_view(bytes).substr(0, kMagic.size())), ", not ",
-                                                   Quoted(kMagic)));
+                                                   Quoted(bytes.substr(0, kMagic.size())), ", not ", Quoted(kMagic)));
   }
   const auto size = static_cast<std::int64_t>(bytes.size());
   if (bytes.size() < kVersionEnd) return Truncated("preamble", kVersionEnd, size);
@@ -177,20 +176,19 @@ absl::StatusOr<Input> ParseNpy(std::string bytes) {
     return Truncated("header", static_cast<std::int64_t>(header_size), size - static_cast<std::int64_t>(header_start));
   }
 
-  Input input;
-  input.data_offset = header_start + header_size;
-  absl::Status status = ParseHeader(absl::string_view(bytes).substr(header_start, header_size), &input);
+  Layout layout;
+  layout.offset = header_start + header_size;
+  absl::Status status = ParseHeader(bytes.substr(header_start, header_size), &layout);
   if (!status.ok()) return status;
-  const absl::StatusOr<std::int64_t> expected = ArrayBytes(input.dtype, input.shape);
+  const absl::StatusOr<std::int64_t> expected = ArrayBytes(layout.dtype, layout.shape);
   if (!expected.ok()) return expected.status();
-  const std::int64_t got = size - static_cast<std::int64_t>(input.data_offset);
+  const std::int64_t got = size - static_cast<std::int64_t>(layout.offset);
   if (got < *expected) return Truncated("data", *expected, got);
   if (got > *expected) {
     return absl::InvalidArgumentError(
         absl::StrCat("has ", got - *expected, " bytes too many after its ", *expected, " bytes of data"));
   }
-  input.bytes = std::move(bytes);
-  return input;
+  return layout;
 }
 
 }  // namespace reduced::client

@@ -131,8 +131,8 @@ ExitCode MeasureAll(const CommonOptions& common, const LadderArguments& argument
 }
 
 ExitCode ShowStored(const CommonOptions& common, const LadderArguments& arguments) {
-  const absl::StatusOr<std::string> text = ReadSource(arguments.from);
-  const absl::StatusOr<std::vector<LadderRun>> runs = text.ok() ? ParseLadderRuns(*text) : text.status();
+  const absl::StatusOr<Memory> text = ReadSource(arguments.from);
+  const absl::StatusOr<std::vector<LadderRun>> runs = text.ok() ? ParseLadderRuns(text->bytes()) : text.status();
   if (!runs.ok()) {
     std::cerr << "reducectl: " << arguments.from << ": " << runs.status().message() << "\n";
     return kData;

@@ -199,11 +199,13 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
   std::vector<CLI::Option*> sending = AddInput(command, arguments, &reduce.sources, &reduce.input);
   std::vector<std::string> ways = ViaNames();
   ways.emplace_back(kSessionName);
-  sending.push_back(
-      AddChoice(command, arguments, "--via", &reduce.via, "how to send the elements", ways)->capture_default_str());
+  ways.emplace_back(kShmName);
+  sending.push_back(AddChoice(command, arguments, "--via", &reduce.via,
+                              "how the elements get to the server; shm: it reads them in memory that is shared", ways)
+                        ->capture_default_str());
   sending.push_back(command
                         ->add_option("--connections", reduce.connections,
-                                     "send an array of 32 MiB or more in parts over so many connections, at most 64")
+                                     "stream an array of 32 MiB or more in parts over so many connections, at most 64")
                         ->check(Positive())
                         ->type_name("N")
                         ->capture_default_str());

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -15,11 +17,19 @@
 #include "absl/time/clock.h"
 #include "client/reducectl/commands.h"
 #include "client/reducectl/input.h"
+#include "client/reducectl/progress.h"
 #include "client/reducectl/render.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
 namespace {
+
+// How the elements got there, as people say it.
+std::string HowSent(absl::string_view via) {
+  if (via == "array") return "kept there";
+  if (via == kShmName) return "read in shared memory (shm)";
+  return absl::StrCat("sent ", via);
+}
 
 // dtype: empty if only the server knows.
 std::string Line(const std::string& source, const std::string& dtype, const Reply& reply, double round_trip_us) {
@@ -48,9 +58,7 @@ std::string Table(const std::string& source, const std::string& what, const Repl
   for (const Result& result : reply.results) rows.push_back({"", result.op, ToText(result.value)});
   rows.push_back({"", "ran on",
                   absl::StrCat(reply.execution.device, ", pipeline ", reply.execution.pipeline, ", precision ",
-                               reply.execution.precision,
-                               reply.via == "array" ? ", kept there" : absl::StrCat(", sent ", reply.via), ": ",
-                               reply.execution.reason)});
+                               reply.execution.precision, ", ", HowSent(reply.via), ": ", reply.execution.reason)});
   rows.push_back({"", "time", absl::StrCat(ToText(reply.timing), "; round trip ", FormatMicros(round_trip_us))});
   return absl::StrCat(source, ": ", what.empty() ? absl::StrCat(reply.count, " elements") : what, ", ",
                       FormatBytes(reply.timing.bytes), "\n", FormatTable(rows));
@@ -78,32 +86,55 @@ ExitCode Print(const Item& item, bool json) {
   }
   if (!item.reply.ok()) return ReportCallError(item.source, item.reply.status());
   const double round_trip_us = absl::ToDoubleMicroseconds(item.end - item.start);
-  const std::string& dtype = item.input->dtype;
-  const std::string what = dtype.empty() ? "" : absl::StrCat(dtype, " (", absl::StrJoin(item.input->shape, ", "), ")");
+  const auto& [dtype, shape, offset] = item.input->layout;
+  const std::string what = dtype.empty() ? "" : absl::StrCat(dtype, " (", absl::StrJoin(shape, ", "), ")");
   std::cout << (json ? Line(item.source, dtype, *item.reply, round_trip_us)
                      : Table(item.source, what, *item.reply, round_trip_us))
             << std::flush;
   return kOk;
 }
 
-// One call for each input, or array that the server keeps.
-ExitCode ReduceInCalls(Client& client, bool json, const ReduceArguments& arguments) {
+// What an input may take to be shared that may be sent just as well.
+constexpr absl::Duration kSharePatience = absl::Seconds(1);
+
+// Shares the input if it is where it can be; else sends it.
+absl::StatusOr<Reply> ReduceInput(Client& client, const Input& input, const CommonOptions& common,
+                                  const ReduceArguments& arguments) {
   ReduceOptions options = arguments.options;
+  if (const SharedBuffer* const buffer = input.memory.shared()) {
+    ShareOptions sharing;
+    if (arguments.via != kShmName) {
+      sharing.timeout = std::min(kSharePatience, common.timeout.value_or(kSharePatience));
+    }
+    const absl::StatusOr<Region> region = client.Share(*buffer, sharing);
+    const auto& [dtype, shape, offset] = input.layout;
+    if (region.ok()) {
+      return client.Reduce(region->Array(dtype, shape, static_cast<std::int64_t>(offset)), arguments.ops, options);
+    }
+    if (arguments.via == kShmName) return region.status();
+  }
+  UploadProgress progress(!common.json);
   options.via = arguments.via;
+  options.on_progress = progress.hook();
+  return client.Reduce(input.View(), arguments.ops, options);
+}
+
+// One call for each input, or array that the server keeps.
+ExitCode ReduceInCalls(Client& client, const CommonOptions& common, const ReduceArguments& arguments) {
   ExitCode first_failure = kOk;
   const auto print = [&](Item& item) {
     item.end = absl::Now();
-    const ExitCode code = Print(item, json);
+    const ExitCode code = Print(item, common.json);
     if (first_failure == kOk) first_failure = code;
   };
   for (const std::string& source : arguments.sources) {
     Item item(source, arguments.input);
-    if (item.input.ok()) item.reply = client.Reduce(item.input->View(), arguments.ops, options);
+    if (item.input.ok()) item.reply = ReduceInput(client, *item.input, common, arguments);
     print(item);
   }
   for (const std::string& id : arguments.arrays) {
     Item item(id);
-    item.reply = client.Reduce(RemoteArray::Kept(id), arguments.ops, options);
+    item.reply = client.Reduce(RemoteArray::Kept(id), arguments.ops, arguments.options);
     print(item);
   }
   return first_failure;
@@ -144,11 +175,13 @@ ExitCode ReduceInSession(Client& client, bool json, const ReduceArguments& argum
 
 }  // namespace
 
-ExitCode RunReduce(const CommonOptions& common, const ReduceArguments& arguments) {
+ExitCode RunReduce(const CommonOptions& common, ReduceArguments arguments) {
   const std::unique_ptr<Client> client = MakeClient(common, ClientOptions().timeout, arguments.connections);
   if (client == nullptr) return kUsage;
+  if (arguments.via == kShmName) arguments.input.hold = Hold::kShare;
+  if (arguments.via == "auto" && absl::StartsWith(common.server, "unix:")) arguments.input.hold = Hold::kShareLarge;
   return arguments.via == kSessionName ? ReduceInSession(*client, common.json, arguments)
-                                       : ReduceInCalls(*client, common.json, arguments);
+                                       : ReduceInCalls(*client, common, arguments);
 }
 
 }  // namespace reduced::client

@@ -14,7 +14,8 @@
 // Names (ops, dtypes, engines, policies) are those of `reducectl ops` and of the proto enums in lower case, without
 // their prefix: OP_ARGMAX is "argmax". An unknown one is INVALID_ARGUMENT, quoting it and listing those allowed.
 //
-// Who reduces many small arrays one after the other opens a Session: a request takes less than a call.
+// Who reduces many small arrays one after the other opens a Session: a request takes less than a call. On the server's
+// machine an array can be shared with it rather than sent: see shared.h.
 //
 // Errors: INVALID_ARGUMENT for what can be seen to be wrong before anything is sent; UNAVAILABLE if no server answers,
 // with the address that was tried; otherwise the server's status, see reduced.proto.
@@ -136,7 +137,8 @@ class REDUCED_EXPORT Client {
 
   // Lets the server, on this machine, read host memory: the whole of a memfd or a POSIX shared memory object, of the
   // size that it has now, by a descriptor that can be read and stays the caller's. FAILED_PRECONDITION: the server
-  // takes none, or can't pin it. INVALID_ARGUMENT: the descriptor is something else.
+  // takes none, is on another machine, or can't pin it. INVALID_ARGUMENT: the descriptor is something else.
+  // UNAVAILABLE: the server has closed the region socket, and with it its regions are gone: share again.
   absl::StatusOr<Region> Share(int file, const ShareOptions& options = {});
   absl::StatusOr<Region> Share(const SharedBuffer& buffer, const ShareOptions& options = {});
   // The same of memory of a GPU: see reduced/cuda.h.
@@ -165,7 +167,7 @@ class REDUCED_EXPORT Client {
 
  private:
   explicit Client(ClientOptions options);
-  absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Duration timeout);
+  absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Duration timeout, absl::Time deadline);
   absl::StatusOr<Region> ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options);
 
   const std::shared_ptr<Connection> connection_;

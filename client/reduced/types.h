@@ -3,6 +3,7 @@
 #define REDUCED_TYPES_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -74,6 +75,9 @@ class RemoteArray {
   ArrayView elements_;
 };
 
+// How far sending an array has come: bytes of its elements.
+using OnProgress = std::function<void(std::int64_t sent, std::int64_t total)>;
+
 struct ReduceOptions {
   std::string engine = "auto";            // "auto", "cpu" or "cuda"
   std::string pipeline{};                 // a name of ServerInfo.pipelines; empty: the engine's default
@@ -85,6 +89,7 @@ struct ReduceOptions {
   // server's max_message_bytes; "stream" in chunks, of any size; "auto": whichever is faster for the array's size.
   std::string via = "auto";
   std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout; may be infinite
+  OnProgress on_progress{};  // called between the chunks of a stream, within Client::Reduce; not by ReduceAsync
 };
 
 struct Value {
@@ -121,7 +126,8 @@ struct Timing {
 };
 
 struct Reply {
-  // How the elements got there: "inline", "stream" or "session"; or what they were in already: "array" or "region".
+  // How the elements got there: "inline", "stream" or "session"; or "array" or "shm", kept or shared memory,
+  // of which nothing was sent.
   std::string via{};
   std::vector<Result> results{};  // one for each op, in the order asked
   std::int64_t count = 0;         // elements in the array
@@ -135,6 +141,7 @@ struct PutOptions {
   std::string owner{};   // at most 64 bytes, for people; who deletes the array says the same
   absl::Duration ttl{};  // it goes when it has not been used for so long; zero: ServerInfo.default_array_ttl
   std::optional<absl::Duration> timeout{};  // as ReduceOptions.timeout
+  OnProgress on_progress{};                 // called between the chunks, within Client::Put
 };
 
 // An array that a server keeps.

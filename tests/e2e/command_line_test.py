@@ -1,8 +1,11 @@
 """How reducectl is told things, and how it shows answers."""
 
 import json
+import os
+import pty
 import re
 import subprocess
+import threading
 import unittest
 
 import harness
@@ -174,6 +177,60 @@ class TableTest(harness.ServedTest):
         self.assertRegex(pipelines, r"(?m)^\[1\] +sum, prod, min")
 
 
+class ProgressTest(harness.ServedTest):
+    """What is drawn on a terminal while an upload is held up for longer than a second."""
+
+    def upload(self, *arguments):
+        """The standard output, and what the terminal got."""
+        path = self.folder / "zeros.bin"
+        with open(path, "wb") as file:
+            file.truncate(48 << 20)
+        cut = harness.Cut(self.server.tcp, 8 << 20)
+        terminal, stderr = pty.openpty()
+        client = subprocess.Popen(
+            harness.command(*arguments, path, "--dtype", "u8", "--timeout", "60s"),
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=harness.environment(cut.address),
+        )
+        os.close(stderr)
+        self.assertTrue(cut.reached.wait(harness.DEADLINE_S))
+        threading.Timer(1.2, cut.go_on).start()
+        output, _ = client.communicate(timeout=harness.DEADLINE_S)
+        self.assertTrue(cut.close())
+        drawn = b""
+        try:
+            while piece := os.read(terminal, 1 << 16):
+                drawn += piece
+        except OSError:
+            pass  # the end of a terminal that nobody has open any more
+        os.close(terminal)
+        self.assertEqual(client.returncode, 0, drawn)
+        return output.decode(), drawn.decode()
+
+    def check_line(self, drawn):
+        erase = "\r\x1b[K"
+        first, *lines, last = drawn.split(erase)
+        self.assertEqual((first, last), ("", ""), "text before the line, or after it was erased")
+        self.assertTrue(lines)
+        for line in lines:
+            self.assertRegex(line, r"\A[\d.]+ MiB of 48\.0 MiB, [\d.]+%, [\d.]+ [MG]B/s, \d+s? left\Z")
+
+    def test_reduce(self):
+        output, drawn = self.upload("reduce", "--op", "sum")
+        self.assertRegex(output, r"\A\S+: u8 \(50331648\), 48\.0 MiB\n  sum +0\n")
+        self.check_line(drawn)
+
+    def test_put(self):
+        output, drawn = self.upload("arrays", "put")
+        self.assertRegex(output, r"\A[0-9a-f]{32}\n\Z")
+        self.check_line(drawn)
+
+    def test_none_with_json(self):
+        output, drawn = self.upload("reduce", "--op", "sum", "--json")
+        self.assertEqual((json.loads(output)["results"], drawn), ({"sum": 0}, ""))
+
+
 class CompletionTest(harness.ServedTest):
     def complete(self, *words):
         """What bash offers for the last of the words."""
@@ -207,7 +264,7 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--op", "sum,arg"), ["sum,argmin", "sum,argmax"]),
             (("reduce", "--nan", ""), ["propagate", "omit"]),
             (("reduce", "--dt"), ["--dtype"]),
-            (("reduce", "--via", "s"), ["stream", "session"]),
+            (("reduce", "--via", "s"), ["stream", "session", "shm"]),
             (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("reduce", "co2.n"), ["co2.npy"]),
             (("reduce", "--ddof", ""), []),

@@ -30,7 +30,7 @@ class UsageTest(harness.ServedTest):
             (("reduce", npy, "--connections", "0"), ["--connections", '"0" is not a whole number from 1 on']),
             (("reduce", npy, "--connections", "65"), ["connections 65 is not allowed; it must be from 1 to 64"]),
             (("reduce", npy, "--offset", "8"), ["--dtype"]),
-            (("reduce", npy, "--via", "post"), ['"post"', "allowed: auto, inline, stream, session"]),
+            (("reduce", npy, "--via", "post"), ['"post"', "allowed: auto, inline, stream, session, shm"]),
             (("reduce", npy, "--dtype", "u8", "--shape", "2,-1"), ['"2,-1" is not a shape']),
             (("reduce", npy, "--format", "raw"), ["--dtype"]),
             (("reduce", npy, "--format", "npy", "--dtype", "u8"), ["--dtype"]),
@@ -174,16 +174,21 @@ class InputTest(harness.ServedTest):
         path = self.folder / "large.bin"
         with open(path, "wb") as file:
             file.truncate(8 << 30)  # takes no room on the disk
-        run = subprocess.run(
-            harness.command("reduce", path, "--dtype", "u8"),
-            capture_output=True,
-            timeout=harness.DEADLINE_S,
-            env=harness.environment(self.server.unix),
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)),
-            check=False,
-        )
-        self.assertEqual((run.returncode, run.stdout), (DATA_ERROR, b""))
-        self.assertIn(f"reducectl: {path}: is too large to be held in memory\n", run.stderr.decode())
+        for via, message in (
+            ("auto", "is too large to be held in memory\n"),
+            ("stream", "is too large to be held in memory\n"),
+            ("shm", f"there is no shared memory of {8 << 30} bytes: mmap: Cannot allocate memory\n"),
+        ):
+            run = subprocess.run(
+                harness.command("reduce", path, "--dtype", "u8", "--via", via),
+                capture_output=True,
+                timeout=harness.DEADLINE_S,
+                env=harness.environment(self.server.unix),
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)),
+                check=False,
+            )
+            self.assertEqual((run.returncode, run.stdout), (DATA_ERROR, b""))
+            self.assertIn(f"reducectl: {path}: {message}", run.stderr.decode())
 
     def test_unreadable(self):
         self.check_failure(DATA_ERROR, ["No such file or directory"], "reduce", self.folder / "missing.npy")

@@ -7,9 +7,11 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -72,6 +74,54 @@ def environment(server=None):
     """This process's, with the server's address and no other REDUCED_SERVER."""
     env = {name: value for name, value in os.environ.items() if name != "REDUCED_SERVER"}
     return env if server is None else env | {"REDUCED_SERVER": server}
+
+
+class Cut:
+    """Passes the first `limit` bytes that one client sends on to a server, then holds it up until `go_on` or `close`."""
+
+    def __init__(self, address, limit):
+        host, port = address.rsplit(":", 1)
+        self._limit = limit
+        self.reached, self._going_on = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(DEADLINE_S)
+        self._server = socket.create_connection((host, int(port)), DEADLINE_S)
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        client, _ = self._listener.accept()
+        client.settimeout(DEADLINE_S)
+        back = threading.Thread(target=self._answer, args=(client,), daemon=True)
+        back.start()
+        with client, self._server:
+            self._pass(client)
+            self.reached.set()
+            self._going_on.wait(DEADLINE_S)
+            self._pass(client)
+
+    def _pass(self, client):
+        while self._limit > 0 and (piece := client.recv(1 << 16)):
+            self._server.sendall(piece)
+            self._limit -= len(piece)
+
+    def _answer(self, client):
+        try:
+            while piece := self._server.recv(1 << 16):
+                client.sendall(piece)
+        except OSError:
+            pass  # the connection was cut
+
+    def go_on(self):
+        self._limit = float("inf")
+        self._going_on.set()
+
+    def close(self):
+        self._going_on.set()
+        self._thread.join(DEADLINE_S)
+        self._listener.close()
+        return not self._thread.is_alive()
 
 
 class ServedTest(unittest.TestCase):

@@ -1,55 +1,12 @@
 """Servers that come and go, and clients that do."""
 
 import signal
-import socket
 import subprocess
-import threading
 import time
 import unittest
 
 import harness
 from harness import DATA, np
-
-
-class Cut:
-    """Passes the first `limit` bytes that one client sends on to a server, then holds it up until `close`."""
-
-    def __init__(self, address, limit):
-        host, port = address.rsplit(":", 1)
-        self._limit = limit
-        self.reached, self._closing = threading.Event(), threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(harness.DEADLINE_S)
-        self._server = socket.create_connection((host, int(port)), harness.DEADLINE_S)
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        client, _ = self._listener.accept()
-        client.settimeout(harness.DEADLINE_S)
-        back = threading.Thread(target=self._answer, args=(client,), daemon=True)
-        back.start()
-        passed = 0
-        with client, self._server:
-            while passed < self._limit and (piece := client.recv(1 << 16)):
-                self._server.sendall(piece)
-                passed += len(piece)
-            self.reached.set()
-            self._closing.wait(harness.DEADLINE_S)
-
-    def _answer(self, client):
-        try:
-            while piece := self._server.recv(1 << 16):
-                client.sendall(piece)
-        except OSError:
-            pass  # the connection was cut
-
-    def close(self):
-        self._closing.set()
-        self._thread.join(harness.DEADLINE_S)
-        self._listener.close()
-        return not self._thread.is_alive()
 
 
 class StopTest(unittest.TestCase):
@@ -78,7 +35,7 @@ class KilledClientTest(harness.ServedTest):
         with open(path, "wb") as file:
             file.truncate(48 << 20)
         for _ in range(3):
-            cut = Cut(self.server.tcp, 8 << 20)
+            cut = harness.Cut(self.server.tcp, 8 << 20)
             client = subprocess.Popen(
                 harness.command("reduce", path, "--dtype", "u8", "--op", "sum", "--timeout", "60s"),
                 stdout=subprocess.PIPE,

@@ -392,6 +392,33 @@ TEST_F(CallTest, StreamsInChunks) {
   }
 }
 
+TEST_F(CallTest, SaysHowFarAnUploadHasCome) {
+  service_.on_stream = [](const auto&) { return grpc::Status::OK; };
+  service_.on_put = [](const auto&) { return grpc::Status::OK; };
+  service_.on_reduce = [](const auto&, auto*) { return grpc::Status::OK; };
+  service_.on_delete = [](const auto&) { return grpc::Status::OK; };
+  const std::vector<std::uint8_t> large(5 << 20);
+  const ArrayView array = ArrayView::Of(std::span<const std::uint8_t>(large));
+  std::vector<std::int64_t> seen;
+  const auto on_progress = [&, caller = std::this_thread::get_id()](std::int64_t sent, std::int64_t total) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_EQ(total, 5 << 20);
+    seen.push_back(sent);
+  };
+  const auto check = [&] {
+    EXPECT_GT(seen.size(), 3U);
+    EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+    EXPECT_EQ(seen.back(), 5 << 20);
+    seen.clear();
+  };
+  ASSERT_TRUE(client_->Reduce(array, {"sum"}, {.on_progress = on_progress}).ok());
+  check();
+  ASSERT_TRUE(client_->Put(array, {.on_progress = on_progress}).ok());
+  check();
+  ASSERT_TRUE(client_->Reduce(array, {"sum"}, {.via = "inline", .on_progress = on_progress}).ok());
+  EXPECT_THAT(seen, IsEmpty());
+}
+
 TEST_F(CallTest, AStreamCanBeRefusedOnTheWay) {
   service_.on_stream = [&](const v1::ReduceStreamRequest& request) {
     return request.has_header() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no more");

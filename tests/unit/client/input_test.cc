@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace reduced::client {
@@ -37,14 +38,7 @@ std::string Header(const std::string& descr, const std::string& shape, const std
 
 std::string Data(std::size_t bytes) { return std::string(bytes, '\x01'); }
 
-std::string DataOf(const Input& input) { return input.bytes.substr(input.data_offset); }
-
-std::vector<double> Numbers(const Input& input) {
-  const std::string data = DataOf(input);
-  std::vector<double> numbers(data.size() / sizeof(double));
-  if (!numbers.empty()) std::memcpy(numbers.data(), data.data(), numbers.size() * sizeof(double));
-  return numbers;
-}
+std::string DataOf(const Input& input) { return std::string(input.memory.bytes().substr(input.layout.offset)); }
 
 TEST(Npy, ReadsEveryDType) {
   const struct {
@@ -55,12 +49,12 @@ TEST(Npy, ReadsEveryDType) {
                 {"'<u8'", "u64", 8},  {"'<f2'", "f16", 2}, {"'<f4'", "f32", 4}, {"'<f8'", "f64", 8}};
   for (const auto& [descr, dtype, bytes] : kCases) {
     const std::string data = Data(6 * bytes);
-    const absl::StatusOr<Input> input = ParseNpy(Npy(Header(descr, "(2, 3)"), data));
-    ASSERT_TRUE(input.ok()) << descr << ErrorOf(input);
-    EXPECT_EQ(input->dtype, dtype);
-    EXPECT_THAT(input->shape, ElementsAre(2, 3));
-    EXPECT_EQ(DataOf(*input), data);
-    EXPECT_EQ(input->View().data, input->bytes.data() + input->data_offset);
+    const std::string file = Npy(Header(descr, "(2, 3)"), data);
+    const absl::StatusOr<Layout> layout = ParseNpy(file);
+    ASSERT_TRUE(layout.ok()) << descr << ErrorOf(layout);
+    EXPECT_EQ(layout->dtype, dtype);
+    EXPECT_THAT(layout->shape, ElementsAre(2, 3));
+    EXPECT_EQ(file.substr(layout->offset), data);
   }
 }
 
@@ -80,9 +74,9 @@ void PrintTo(const BadNpy& bad, std::ostream* out) { *out << bad.name; }
 class BadNpyTest : public ::testing::TestWithParam<BadNpy> {};
 
 TEST_P(BadNpyTest, SaysWhatIsWrong) {
-  const absl::StatusOr<Input> input = ParseNpy(GetParam().file);
-  EXPECT_TRUE(absl::IsInvalidArgument(input.status()));
-  EXPECT_THAT(ErrorOf(input), HasSubstr(GetParam().message));
+  const absl::StatusOr<Layout> layout = ParseNpy(GetParam().file);
+  EXPECT_TRUE(absl::IsInvalidArgument(layout.status()));
+  EXPECT_THAT(ErrorOf(layout), HasSubstr(GetParam().message));
 }
 
 const std::string kGood = Npy(Header("'<f4'", "(3,)"), Data(12));
@@ -124,20 +118,20 @@ TEST(Npy, SurvivesDamage) {
     for (const char c : {'\0', '\'', '(', ')', '{', ',', '9', '\xff'}) {
       std::string damaged = kGood;
       damaged[i] = c;
-      const absl::StatusOr<Input> input = ParseNpy(damaged);
-      if (input.ok()) {
-        EXPECT_EQ(DataOf(*input).size(), ArrayBytes(input->dtype, input->shape).value());
+      const absl::StatusOr<Layout> layout = ParseNpy(damaged);
+      if (layout.ok()) {
+        EXPECT_EQ(damaged.size() - layout->offset, ArrayBytes(layout->dtype, layout->shape).value());
       }
     }
   }
 }
 
 TEST(Raw, TakesWhatFollowsTheOffset) {
-  const absl::StatusOr<Input> input = ParseRaw("xxabcdefgh", {.dtype = "bf16", .offset = 2});
-  ASSERT_TRUE(input.ok()) << ErrorOf(input);
-  EXPECT_EQ(input->dtype, "bf16");
-  EXPECT_THAT(input->shape, ElementsAre(4));
-  EXPECT_EQ(DataOf(*input), "abcdefgh");
+  const absl::StatusOr<Layout> layout = ParseRaw("xxabcdefgh", {.dtype = "bf16", .offset = 2});
+  ASSERT_TRUE(layout.ok()) << ErrorOf(layout);
+  EXPECT_EQ(layout->dtype, "bf16");
+  EXPECT_THAT(layout->shape, ElementsAre(4));
+  EXPECT_EQ(layout->offset, 2);
 }
 
 TEST(Raw, ChecksSizes) {
@@ -157,25 +151,23 @@ TEST(Raw, ChecksSizes) {
 TEST(Csv, ReadsAColumnByNameOrIndex) {
   const std::string text = "date,co2\n1958,316.1\n1959,\n1960,NaN\n1961, +3e2 \n";
   for (const char* column : {"co2", "1"}) {
-    const absl::StatusOr<Input> input = ParseCsv(text, column);
-    ASSERT_TRUE(input.ok()) << ErrorOf(input);
-    EXPECT_EQ(input->dtype, "f64");
-    EXPECT_THAT(input->shape, ElementsAre(4));
-    EXPECT_THAT(Numbers(*input), ElementsAre(316.1, ::testing::IsNan(), ::testing::IsNan(), 300));
+    const absl::StatusOr<std::vector<double>> numbers = ParseCsv(text, column);
+    ASSERT_TRUE(numbers.ok()) << ErrorOf(numbers);
+    EXPECT_THAT(*numbers, ElementsAre(316.1, ::testing::IsNan(), ::testing::IsNan(), 300));
   }
-  EXPECT_THAT(Numbers(*ParseCsv(text, "date")), ElementsAre(1958, 1959, 1960, 1961));
+  EXPECT_THAT(*ParseCsv(text, "date"), ElementsAre(1958, 1959, 1960, 1961));
 }
 
 TEST(Csv, FindsOutAboutTheHeader) {
-  EXPECT_THAT(Numbers(*ParseCsv("x\n1\n2\n", "")), ElementsAre(1, 2));
-  EXPECT_THAT(Numbers(*ParseCsv("1\n2\n", "")), ElementsAre(1, 2));
-  EXPECT_THAT(Numbers(*ParseCsv("a,1\nb,2\n", "1")), ElementsAre(1, 2));
-  EXPECT_THAT(Numbers(*ParseCsv("x\n", "")), IsEmpty());
+  EXPECT_THAT(*ParseCsv("x\n1\n2\n", ""), ElementsAre(1, 2));
+  EXPECT_THAT(*ParseCsv("1\n2\n", ""), ElementsAre(1, 2));
+  EXPECT_THAT(*ParseCsv("a,1\nb,2\n", "1"), ElementsAre(1, 2));
+  EXPECT_THAT(*ParseCsv("x\n", ""), IsEmpty());
 }
 
 TEST(Csv, TakesQuotesBlankLinesCarriageReturnsAndNoLastLineFeed) {
-  EXPECT_THAT(Numbers(*ParseCsv("\xEF\xBB\xBF\"a, b\",c\r\n\"1\",2\r\n\r\n3,4", "a, b")), ElementsAre(1, 3));
-  EXPECT_THAT(Numbers(*ParseCsv("inf\n-Infinity\n1e-3\n", "0")), ElementsAre(INFINITY, -INFINITY, 0.001));
+  EXPECT_THAT(*ParseCsv("\xEF\xBB\xBF\"a, b\",c\r\n\"1\",2\r\n\r\n3,4", "a, b"), ElementsAre(1, 3));
+  EXPECT_THAT(*ParseCsv("inf\n-Infinity\n1e-3\n", "0"), ElementsAre(INFINITY, -INFINITY, 0.001));
 }
 
 TEST(Csv, SaysWhatIsWrong) {
@@ -204,11 +196,11 @@ class ReadInputTest : public ::testing::Test {
 };
 
 TEST_F(ReadInputTest, TellsTheFormat) {
-  EXPECT_EQ(ReadInput(Write("a.bin", kGood), {})->dtype, "f32");
-  EXPECT_EQ(ReadInput(Write("a.csv", "1\n2\n"), {})->dtype, "f64");
-  EXPECT_EQ(ReadInput(Write("a.txt", "1\n2\n"), {.format = "csv"})->dtype, "f64");
-  EXPECT_EQ(ReadInput(Write("a.txt", "1\n2\n"), {.dtype = "u8"})->dtype, "u8");
-  EXPECT_EQ(ReadInput(Write("a.npy", kGood), {.format = "raw", .dtype = "u8"})->dtype, "u8");
+  EXPECT_EQ(ReadInput(Write("a.bin", kGood), {})->layout.dtype, "f32");
+  EXPECT_EQ(ReadInput(Write("a.csv", "1\n2\n"), {})->layout.dtype, "f64");
+  EXPECT_EQ(ReadInput(Write("a.txt", "1\n2\n"), {.format = "csv"})->layout.dtype, "f64");
+  EXPECT_EQ(ReadInput(Write("a.txt", "1\n2\n"), {.dtype = "u8"})->layout.dtype, "u8");
+  EXPECT_EQ(ReadInput(Write("a.npy", kGood), {.format = "raw", .dtype = "u8"})->layout.dtype, "u8");
 }
 
 TEST_F(ReadInputTest, SaysWhatIsWrong) {
@@ -220,9 +212,45 @@ TEST_F(ReadInputTest, SaysWhatIsWrong) {
   EXPECT_THAT(ErrorOf(ReadInput("/does/not/exist", {})), HasSubstr("No such file or directory"));
 }
 
+// Wherever it is held, it is the same.
+TEST_F(ReadInputTest, HoldsItWhereItIsAskedTo) {
+  const std::string numbers(16, '\0');  // 1 and 2 of f64
+  for (const Hold hold : {Hold::kOwn, Hold::kShareLarge, Hold::kShare}) {
+    for (const auto& [name, bytes, dtype, data] :
+         {std::tuple{"d.npy", kGood, "", Data(12)}, std::tuple{"d.bin", Data(6), "u8", Data(6)},
+          std::tuple{"empty.bin", std::string(), "f64", std::string()},
+          std::tuple{"zeros.csv", std::string("0\n0\n"), "", numbers}}) {
+      const absl::StatusOr<Input> input = ReadInput(Write(name, bytes), {.dtype = dtype, .hold = hold});
+      ASSERT_TRUE(input.ok()) << name << ErrorOf(input);
+      EXPECT_EQ(DataOf(*input), data) << name;
+      EXPECT_EQ(input->memory.shared() != nullptr, hold == Hold::kShare) << name;
+      if (!data.empty()) {
+        EXPECT_EQ(std::memcmp(input->View().data, data.data(), data.size()), 0);
+      }
+    }
+  }
+}
+
+TEST_F(ReadInputTest, SharesWhatIsLarge) {
+  const std::string path = Write("large.bin", Data(64 << 20));
+  const absl::StatusOr<Input> input = ReadInput(path, {.dtype = "u8", .hold = Hold::kShareLarge});
+  ASSERT_NE(input->memory.shared(), nullptr);
+  EXPECT_EQ(input->memory.shared()->bytes(), 64 << 20);
+  EXPECT_EQ(DataOf(*input), Data(64 << 20));
+  EXPECT_EQ(ReadInput(path, {.dtype = "u8"})->memory.shared(), nullptr);
+}
+
+// Files of /proc say that they have none.
+TEST_F(ReadInputTest, SharesWhatHasNoSize) {
+  const absl::StatusOr<Input> input = ReadInput("/proc/self/stat", {.dtype = "u8", .hold = Hold::kShare});
+  ASSERT_TRUE(input.ok()) << ErrorOf(input);
+  ASSERT_NE(input->memory.shared(), nullptr);
+  EXPECT_GT(input->memory.shared()->bytes(), 0);
+}
+
 TEST_F(ReadInputTest, ReadsMoreThanOnePieceFromWhatHasNoSize) {
   const std::string path = Write("large.bin", Data(3000000));
-  ASSERT_EQ(ReadInput(path, {.dtype = "u8"})->shape.at(0), 3000000);
+  ASSERT_EQ(ReadInput(path, {.dtype = "u8"})->layout.shape.at(0), 3000000);
 }
 
 }  // namespace
