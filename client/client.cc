@@ -401,7 +401,8 @@ void KeepCallbackThreads() {
     grpc::ByteBuffer answer{};
     absl::Notification over{};
   };
-  [[gnu::used]] static const Kept* const kept = [] {  // used: so that leak checkers find it
+  // Used: the compiler must not drop the pointer, by which a leak checker finds what is kept.
+  [[gnu::used]] static const Kept* const kept = [] {
     auto* const first = new Kept;
     first->context.set_deadline(absl::ToChronoTime(absl::Now()));
     grpc::GenericStub(first->channel)
