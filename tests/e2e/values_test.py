@@ -129,7 +129,7 @@ class ValuesTest(harness.ServedTest):
         want = {"sum": int(array.sum(dtype="i8")), "argmin": int(array.argmin()), "argmax": int(array.argmax())}
         for connections in ("1", "3", "64"):
             with self.subTest(connections=connections):
-                answer = self.reduce(path, ",".join(want), "--connections", connections)
+                answer = self.reduce(path, ",".join(want), "--via", "stream", "--connections", connections)
                 self.assertEqual((answer["via"], answer["results"]), ("stream", want))
                 self.assertEqual((answer["count"], answer["bytes"]), (array.size, array.nbytes))
 
