@@ -89,6 +89,7 @@ class REDUCED_EXPORT ResidentArray {
   const ArrayInfo& info() const { return info_; }  // as it was when it was put
   const std::string& id() const { return info_.id; }
   const std::string& device() const { return info_.device; }
+  // NOLINTNEXTLINE(google-explicit-constructor): it is one
   operator RemoteArray() const { return RemoteArray::Kept(info_.id); }
 
   // Leaves the array to the server, until it expires or someone deletes it by its id, which this gives.

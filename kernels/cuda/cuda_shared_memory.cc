@@ -145,13 +145,16 @@ absl::StatusOr<HeldArray> CudaSharedMemory::Open(const SharedDeviceMemory& memor
   }
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   struct Held {
-    std::shared_ptr<Allocations> allocations;
-    std::string handle{};  // set: open
-    cudaEvent_t event = nullptr;
+    explicit Held(std::shared_ptr<Allocations> all) : allocations(std::move(all)) {}
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
     ~Held() {
       if (event != nullptr) cudaEventDestroy(event);
       if (!handle.empty()) allocations->Close(handle);
     }
+    const std::shared_ptr<Allocations> allocations;
+    std::string handle;  // set: open
+    cudaEvent_t event = nullptr;
   };
   const auto held = std::make_shared<Held>(allocations_);
   const absl::StatusOr<Allocations::Allocation> allocation = allocations_->Open(memory.handle);
