@@ -99,8 +99,11 @@ void MeasureCpu(const Bench& bench) {
   const client::Region mapped = Must(bench.client.Share(bench.buffer), "share");
   // The same memory by a descriptor of an object without seals: read, not mapped.
   const int plain = memfd_create("bench", MFD_CLOEXEC);
-  if (plain < 0 || write(plain, bench.buffer.data(), static_cast<std::size_t>(bench.bytes())) != bench.bytes()) {
-    Fail("no memory");
+  for (std::int64_t done = 0; done < bench.bytes();) {
+    const ssize_t written = write(plain, static_cast<const char*>(bench.buffer.data()) + done,
+                                  static_cast<std::size_t>(bench.bytes() - done));
+    if (written <= 0) Fail("no memory");
+    done += written;
   }
   const client::Region read = Must(bench.client.Share(plain), "share");
   std::vector<double> here_us;

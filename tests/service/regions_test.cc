@@ -35,7 +35,7 @@ class File {
   ~File() { close(file_); }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
-  operator int() const { return file_; }
+  operator int() const { return file_; }  // NOLINT(google-explicit-constructor): that is what it is for
 
  private:
   const int file_;
