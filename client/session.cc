@@ -1,16 +1,14 @@
 // One request of a session, start to end:
 //
 //   1. The caller's thread makes the message, gives it an id and writes it, or leaves it in the queue of those that
-//   wait
-//      for their turn: one is written at a time.
+//      wait for their turn: one is written at a time.
 //   2. What gRPC has to say (written, an answer, the end) comes through the session's own completion queue, which one
 //      thread at a time pumps: a caller that waits in Reduce does so itself, so that its answer wakes it and nobody
 //      else. Other callers follow: they sleep until their answer is here, or until it is their turn to pump. The worker
 //      pumps while there are only callbacks to wait for. Nobody pumps a session that has nothing under way.
 //   3. The answer is matched by its id. A callback is left to the worker: on the thread of a caller that happens to
-//   pump
-//      it could wait for a lock that the caller holds. The answer of a request that was cancelled, or given up because
-//      it is late, finds no one and is dropped.
+//      pump it could wait for a lock that the caller holds. The answer of a request that was cancelled, or given up
+//      because it is late, finds no one and is dropped.
 //   4. When the call ends, each request under way gets the reason.
 //
 // Close half-closes, pumps to the end (from some time on cancelled), and ends the worker: afterwards gRPC has nothing

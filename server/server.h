@@ -1,8 +1,7 @@
 // A whole server in one object: engines, service, listeners, health. What main() runs, and what tests start in-process.
 //
-//   1. Start: checks the options, starts the engines, binds every address, serves, says so in the health service,
-//   writes
-//      the ready file.
+//   1. Start: checks the options, starts the engines, opens the region socket, binds every address, serves, says so in
+//      the health service, writes the ready file.
 //   2. Drain: health says NOT_SERVING, new reductions are refused with UNAVAILABLE, what runs goes on.
 //   3. Shutdown: drains, waits for what runs, cancels what still does after the timeout, closes the listeners, removes
 //      the ready file.
