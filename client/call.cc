@@ -29,7 +29,8 @@ std::string WhyUnavailable(absl::string_view message, absl::string_view server) 
   if (absl::StrContains(message, "DNS resolution failed")) {
     why = "its name can't be resolved";
   } else if (absl::StrContains(message, "failed to connect to all addresses")) {
-    why = message.substr(message.rfind(": ") + 2);  // what comes last is the system's word
+    const std::size_t last = message.rfind(": ");  // what comes last is the system's word
+    why = last == absl::string_view::npos ? message : message.substr(last + 2);
   } else {
     return absl::StrCat(server, ": ", message);
   }

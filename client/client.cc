@@ -479,6 +479,7 @@ Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>&
 
 Call Client::ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                          Done done) {
+  KeepCallbackThreads();
   Call call;
   absl::StatusOr<Question> question = Ask(array, ops, options, connection_->options);
   if (question.ok()) {
@@ -552,7 +553,7 @@ absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int fil
   const absl::Status status = CheckTimeout(timeout);
   if (!status.ok()) return status;
   const absl::Time deadline = absl::Now() + timeout;
-  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(timeout, deadline);
+  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(deadline);
   if (!regions.ok()) return regions.status();
   const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, deadline);
   if (!reply.ok()) return reply.status();
@@ -560,11 +561,15 @@ absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int fil
 }
 
 // The connection to the region socket, opened if there is none or it is over.
-absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Duration timeout, absl::Time deadline) {
+absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Time deadline) {
   const absl::MutexLock lock(&connection_->mutex);
   std::shared_ptr<Region::Connection>& regions = connection_->regions;
   if (regions != nullptr && !regions->over()) return regions;
-  const absl::StatusOr<ServerInfo> info = GetServerInfo(timeout);
+  const absl::Duration left = deadline - absl::Now();
+  if (left <= absl::ZeroDuration()) {
+    return absl::DeadlineExceededError("the time was over before the region socket was asked for");
+  }
+  const absl::StatusOr<ServerInfo> info = GetServerInfo(left);
   if (!info.ok()) return info.status();
   if (info->region_socket.empty()) {
     return absl::FailedPreconditionError(

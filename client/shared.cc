@@ -22,7 +22,7 @@ namespace reduced::client {
 namespace {
 
 // Of an answer that only lets go of something.
-constexpr absl::Duration kReleaseTimeout = absl::Seconds(1);
+constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
 
 // What `operation`, a call that waits for a socket, gives; -1 with EAGAIN if it takes longer than until `deadline`.
 template <class Operation>
@@ -139,6 +139,7 @@ absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest&
   }
   const absl::MutexLock lock(&mutex_);
   if (socket_ < 0) return absl::UnavailableError("the connection to the region socket is over");
+  if (absl::Now() >= deadline) return absl::DeadlineExceededError("the region socket was busy all the time");
 
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};

@@ -227,14 +227,16 @@ absl::StatusOr<HeldArray> Regions::Find(const v1::RegionPart& part, std::int64_t
 
 // The thread, until Stop.
 void Regions::Serve() {
+  constexpr int kPauseMs = 100;
+  bool pause = false;  // the process has no descriptor left: who connects waits a moment
   for (;;) {
     std::vector<pollfd> polled = {{stop_, POLLIN, 0}};
     const bool full = static_cast<int>(connections_.size()) >= options_.max_connections;
-    polled.push_back({full ? -1 : listener_, POLLIN, 0});  // those beyond wait to be accepted
+    polled.push_back({full || pause ? -1 : listener_, POLLIN, 0});  // those beyond wait to be accepted
     for (const auto& [socket, connection] : connections_) polled.push_back({socket, POLLIN, 0});
-    if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
+    if (poll(polled.data(), polled.size(), std::exchange(pause, false) ? kPauseMs : -1) < 0) continue;  // EINTR
     if (polled[0].revents != 0) break;
-    if (polled[1].revents != 0) Accept();
+    if (polled[1].revents != 0) pause = !Accept();
     for (std::size_t i = 2; i < polled.size(); ++i) {
       if (polled[i].revents == 0) continue;
       Connection& connection = connections_.at(polled[i].fd);
@@ -251,13 +253,15 @@ void Regions::Serve() {
   connections_.clear();
 }
 
-void Regions::Accept() {
+// False: there is no descriptor for it, it has to wait.
+bool Regions::Accept() {
   const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket < 0) return;
+  if (socket < 0) return errno != EMFILE && errno != ENFILE;
   Connection& connection = connections_[socket];
   connection = {.socket = socket, .number = ++last_connection_};
   socklen_t size = sizeof(connection.peer);
   getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &connection.peer, &size);
+  return true;
 }
 
 // Answers one packet: true, or false if the connection has ended or doesn't take its answers.
@@ -335,9 +339,11 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(cons
   const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   const bool whole = static_cast<std::int64_t>(memory->st_blocks) * 512 >= memory->st_size;
   if (request.pin() && (!sealed || !whole || memory->st_size == 0)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("pin needs memory that ", !sealed ? "is sealed against shrinking (F_SEAL_SHRINK)" : "has no holes",
-                     ", which this doesn't"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "pin needs memory that is sealed against shrinking (F_SEAL_SHRINK), not empty, and without holes; this ",
+        !sealed ? "isn't sealed"
+        : whole ? "is empty"
+                : "has holes"));
   }
   const auto region = std::make_shared<Region>(std::exchange(*file, -1), memory->st_size);
   absl::Status status;

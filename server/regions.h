@@ -55,7 +55,7 @@ class Regions {
   struct Connection;
 
   void Serve();
-  void Accept();
+  bool Accept();
   bool Answer(Connection& connection);
   absl::StatusOr<v1::RegionReply> Handle(const Connection& connection, const std::string& packet, int* file);
   absl::StatusOr<std::shared_ptr<const Region>> ShareMemory(const v1::ShareMemory& request, int* file) const;

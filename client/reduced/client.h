@@ -168,7 +168,7 @@ class REDUCED_EXPORT Client {
 
  private:
   explicit Client(ClientOptions options);
-  absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Duration timeout, absl::Time deadline);
+  absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Time deadline);
   absl::StatusOr<Region> ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options);
 
   const std::shared_ptr<Connection> connection_;

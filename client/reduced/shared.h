@@ -46,7 +46,9 @@ struct ShareOptions {
   // For memory that is reduced repeatedly: registers it with the server's GPU, which takes some 30 ms a GiB, so that it
   // is copied there by DMA. It must be sealed against shrinking, as a SharedBuffer is, and written throughout.
   bool pin = false;
-  std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout
+  // Instead of ClientOptions.timeout. When the server doesn't answer in time, the connection that all of the client's
+  // regions belong to is given up, and they with it.
+  std::optional<absl::Duration> timeout{};
 };
 
 // Device memory of this process, as CUDA's IPC handles name it; reduced/cuda.h fills it in.

@@ -89,7 +89,9 @@ struct ReduceOptions {
   // server's max_message_bytes; "stream" in chunks, of any size; "auto": whichever is faster for the array's size.
   std::string via = "auto";
   std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout; may be infinite
-  OnProgress on_progress{};  // called between the chunks of a stream, within Client::Reduce; not by ReduceAsync
+  // Called between the chunks of a stream, within Client::Reduce over one connection; not by ReduceAsync, nor for an
+  // array that goes in parts.
+  OnProgress on_progress{};
 };
 
 struct Value {
