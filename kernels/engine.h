@@ -35,7 +35,7 @@ struct ArrayRef {
   MemorySpace space = MemorySpace::kHost;
   int file = -1;            // kFile: the descriptor ...
   std::int64_t offset = 0;  // ... and the first byte in it
-  void* ready = nullptr;    // kDevice: a cudaEvent_t that the reduction waits for; may be null
+  void* ready = nullptr;    // kDevice: a cudaEvent_t that the reduction waits for before it reads; may be null
 };
 
 // An array and what keeps its memory.
@@ -137,10 +137,10 @@ class Engine {
   virtual DeviceInfo info() const = 0;
   virtual Calibration calibration() const = 0;
 
-  // Never blocks. Calls `done` exactly once: from a lane, or before returning (a small array, an error found at once).
-  // RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or between chunks.
-  // FAILED_PRECONDITION: device memory given to the CPU engine; a file that has shrunk. UNAVAILABLE: the device failed.
-  // `job` has been validated: see ValidateSpec.
+  // Never waits for a lane. Calls `done` exactly once: from a lane, or before returning (a small array, within some 50
+  // us; an error found at once). RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or
+  // between chunks. FAILED_PRECONDITION: device memory given to the CPU engine; a file that has shrunk. UNAVAILABLE:
+  // the device failed. `job` has been validated: see ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
 
   // Registers memory that is mapped for reading, so that arrays in it are copied to the device by DMA, until what is

@@ -11,8 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "kernels/engine.h"
 
 namespace reduced {
+
+// Whether reading the array may take any time: it is in a file that isn't mapped, which may be on a disk.
+inline bool MayBlock(const ArrayRef& array) { return array.space == MemorySpace::kFile && array.data == nullptr; }
 
 // Fills `to` with `bytes` from byte `offset` of the file on. FAILED_PRECONDITION: it doesn't have them any more, or
 // they can't be read.

@@ -1,8 +1,6 @@
 #include "server/arrays.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/escaping.h"

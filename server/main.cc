@@ -1,6 +1,7 @@
 // reduced: the daemon. Exit status: 0 after SIGTERM or SIGINT, 1 for a bad flag or a server that could not start.
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdio>
@@ -58,6 +59,13 @@ int main(int argc, char** argv) {
   // page by page; keeping up to 32 MiB doubles the rate of large messages.
   mallopt(M_TRIM_THRESHOLD, 32 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
+
+  // Each connection and each region takes a descriptor; 1,024, the usual soft limit, is for programs that use select().
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
 
   // Kernels are loaded at start, not by the first request that needs them.
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);

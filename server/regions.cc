@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -39,6 +40,7 @@ void Close(int* file) {
 }
 
 const char* KindOf(mode_t mode) {
+  if (S_ISREG(mode)) return "a file on disk";
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISSOCK(mode)) return "a socket";
@@ -46,35 +48,62 @@ const char* KindOf(mode_t mode) {
   return "no memory";
 }
 
-// The size of the memory behind a descriptor. INVALID_ARGUMENT: it isn't memory, or can't be read.
-absl::StatusOr<struct stat> CheckMemory(int file, bool allow_disk_files) {
-  struct stat status;
-  struct statfs system;
+// The memory behind a descriptor.
+struct Memory {
+  std::int64_t bytes = 0;
+  bool sealed = false;  // can't shrink
+  bool holes = false;
+  bool huge_pages = false;
+  bool stays_whole = false;  // nobody can punch holes into it any more
+};
+
+// INVALID_ARGUMENT: the descriptor isn't of memory, or can't be read.
+absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
   const int flags = fcntl(file, F_GETFL);
-  if (flags < 0 || fstat(file, &status) != 0 || fstatfs(file, &system) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the descriptor can't be looked at: ", std::strerror(errno)));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the descriptor is ", KindOf(status.st_mode), "; allowed are memfds and POSIX shared memory"));
-  }
   if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY) {
     return absl::InvalidArgumentError("the descriptor is not open for reading");
   }
-  const auto type = static_cast<std::uint64_t>(system.f_type);
-  if (type != TMPFS_MAGIC && type != HUGETLBFS_MAGIC && !allow_disk_files) {
-    return absl::InvalidArgumentError(
-        "the descriptor is a file on disk; allowed are memfds and POSIX shared memory (and files, if the server runs "
-        "with --allow_disk_files)");
+  // Memory is what can have seals. Of anything else only what is known without asking its file system, which may be
+  // a process that never answers.
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (seals < 0) {
+    struct statx known {};
+    if (statx(file, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &known) != 0) known.stx_mode = 0;
+    const bool disk_file = S_ISREG(known.stx_mode);
+    if (!disk_file || !allow_disk_files) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the descriptor is ", KindOf(known.stx_mode), "; allowed are memfds and POSIX shared memory",
+                       disk_file ? " (and files, if the server runs with --allow_disk_files)" : ""));
+    }
   }
-  return status;
+  struct stat status;
+  struct statfs system;
+  if (fstat(file, &status) != 0 || fstatfs(file, &system) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the descriptor can't be looked at: ", std::strerror(errno)));
+  }
+  return Memory{.bytes = status.st_size,
+                .sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0,
+                .holes = static_cast<std::int64_t>(status.st_blocks) * 512 < status.st_size,
+                .huge_pages = static_cast<std::uint64_t>(system.f_type) == HUGETLBFS_MAGIC,
+                .stays_whole = seals >= 0 && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0};
+}
+
+// Why the memory can't be mapped, that is read without a fault, whatever its owner does; null: it can.
+const char* WhyNotMapped(const Memory& memory) {
+  if (!memory.sealed) return "isn't sealed";
+  if (memory.bytes == 0) return "is empty";
+  if (memory.holes) return "has holes";
+  // A hole in it that no huge page is left for is a fault.
+  if (memory.huge_pages && !memory.stays_whole) return "is of huge pages and not sealed against writing (F_SEAL_WRITE)";
+  return nullptr;
 }
 
 // A packet and the descriptors that came with it.
 struct Packet {
   std::string text;
   std::vector<int> files;
-  bool truncated = false;
+  bool cut = false;         // there was more text
+  bool files_lost = false;  // there were more descriptors
 };
 
 // The next packet. Nothing: the connection has ended.
@@ -100,7 +129,8 @@ absl::StatusOr<Packet> Receive(int socket) {
       packet.files.push_back(file);
     }
   }
-  packet.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  packet.cut = (message.msg_flags & MSG_TRUNC) != 0;
+  packet.files_lost = (message.msg_flags & MSG_CTRUNC) != 0;
   packet.text.resize(static_cast<std::size_t>(bytes));
   return packet;
 }
@@ -189,6 +219,9 @@ absl::Status Regions::Start(const std::string& path) {
     return status;
   }
   path_ = path;
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  max_all_regions_ = static_cast<std::size_t>(files.rlim_cur / 2);
   stop_ = eventfd(0, EFD_CLOEXEC);
   if (stop_ < 0) return absl::ErrnoToStatus(errno, "eventfd");
   thread_ = std::thread([this] { Serve(); });
@@ -274,9 +307,12 @@ bool Regions::Answer(Connection& connection) {
   };
   v1::RegionReply reply;
   absl::StatusOr<v1::RegionReply> handled =
-      packet->truncated || packet->files.size() > 1
-          ? absl::InvalidArgumentError("a packet has at most 4096 bytes and one descriptor")
-          : Handle(connection, packet->text, packet->files.empty() ? nullptr : &packet->files.front());
+      absl::InvalidArgumentError("a packet has at most 4096 bytes and one descriptor");
+  if (packet->files_lost && packet->files.empty()) {
+    handled = absl::ResourceExhaustedError("the server has no file descriptor left for this one");
+  } else if (!packet->files_lost && !packet->cut && packet->files.size() <= 1) {
+    handled = Handle(connection, packet->text, packet->files.empty() ? nullptr : &packet->files.front());
+  }
   if (handled.ok()) {
     reply = *std::move(handled);
   } else {
@@ -320,6 +356,11 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(const Connection& connection, co
       return absl::ResourceExhaustedError(
           absl::StrFormat("the connection has %d regions, no more are allowed", options_.max_regions));
     }
+    if (shared_.size() >= max_all_regions_) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "all connections together have %d regions, no more are allowed: half of the file descriptors of the server",
+          shared_.size()));
+    }
   }
   absl::StatusOr<std::shared_ptr<const Region>> region =
       request.has_share_memory() ? ShareMemory(request.share_memory(), file) : ShareDevice(request.share_device());
@@ -333,21 +374,17 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(const Connection& connection, co
 
 absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(const v1::ShareMemory& request,
                                                                             int* file) const {
-  const absl::StatusOr<struct stat> memory = CheckMemory(*file, options_.allow_disk_files);
+  const absl::StatusOr<Memory> memory = Examine(*file, options_.allow_disk_files);
   if (!memory.ok()) return memory.status();
-  const int seals = fcntl(*file, F_GET_SEALS);
-  const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
-  const bool whole = static_cast<std::int64_t>(memory->st_blocks) * 512 >= memory->st_size;
-  if (request.pin() && (!sealed || !whole || memory->st_size == 0)) {
+  const char* const why_not = WhyNotMapped(*memory);
+  if (request.pin() && why_not != nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         "pin needs memory that is sealed against shrinking (F_SEAL_SHRINK), not empty, and without holes; this ",
-        !sealed ? "isn't sealed"
-        : whole ? "is empty"
-                : "has holes"));
+        why_not));
   }
-  const auto region = std::make_shared<Region>(std::exchange(*file, -1), memory->st_size);
+  const auto region = std::make_shared<Region>(std::exchange(*file, -1), memory->bytes);
   absl::Status status;
-  if (sealed && whole && memory->st_size > 0) status = region->Map();
+  if (why_not == nullptr) status = region->Map();
   if (status.ok() && request.pin()) status = region->Pin(engines_);
   if (!status.ok()) return status;
   return region;

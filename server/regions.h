@@ -7,6 +7,7 @@
 #ifndef REDUCED_SERVER_REGIONS_H_
 #define REDUCED_SERVER_REGIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -25,7 +26,7 @@ namespace reduced {
 
 struct RegionOptions {
   int max_connections = 256;
-  int max_regions = 1024;         // of one connection
+  int max_regions = 1024;         // of one connection; all together half as many as the process may have descriptors
   bool allow_disk_files = false;  // descriptors of files on disk, whose reading may take any time
 };
 
@@ -68,6 +69,7 @@ class Regions {
   std::string path_;
   int listener_ = -1;
   int stop_ = -1;                          // an eventfd: readable once the thread is to end
+  std::size_t max_all_regions_ = 0;        // of all connections: each may have a descriptor
   std::map<int, Connection> connections_;  // by descriptor; of the thread
   std::int64_t last_connection_ = 0;       // of the thread
 

@@ -302,7 +302,7 @@ ExitCode Main(int argc, char** argv) {
   AddReduce(&app, &arguments);
   AddArrays(&app, &arguments);
   AddLadder(&app, &arguments);
-  app.add_subcommand("info", "what the server is: version, devices, limits, calibration");
+  app.add_subcommand("info", "what the server is: version, devices, limits and what is in use, calibration");
   app.add_subcommand("ops", "the ops, what they answer, and the dtypes they are for");
   app.add_subcommand("pipelines", "the pipelines: techniques to reduce by, and where they come from");
   std::string shell;

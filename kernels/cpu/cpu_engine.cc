@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <memory>
-#include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -60,7 +61,7 @@ TilePlan PlanFor(const ReduceSpec& spec) { return TilePlan(spec.dtype, Accumulat
 // Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
 absl::Status FoldBlock(const Job& job, const TilePlan& plan, std::int64_t first, std::int64_t count, Partial* into) {
   const std::int64_t width = RowOf(job.spec.dtype).bytes;
-  if (job.array.space != MemorySpace::kFile || job.array.data != nullptr) {
+  if (!MayBlock(job.array)) {
     plan.Fold(static_cast<const std::byte*>(job.array.data) + first * width, first, count, into);
     return absl::OkStatus();
   }
@@ -123,73 +124,6 @@ EngineResult ResultOf(const Partial& partial, double kernel_us) {
   return result;
 }
 
-// By a rung of the ladder, on the calling thread.
-absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row) {
-  if (const absl::Status why = WhyStop(job); !why.ok()) return why;
-  const HostRung& rung = *row.host;
-  EngineResult result;
-  result.ran = {EngineKind::kCpu, "cpu", std::string(row.name)};
-  const void* data = job.array.data;
-  std::unique_ptr<std::byte[]> read;
-  if (data == nullptr && job.array.space == MemorySpace::kFile) {
-    const std::int64_t bytes = job.spec.count * RowOf(job.spec.dtype).bytes;
-    read.reset(new (std::nothrow) std::byte[static_cast<std::size_t>(bytes)]);
-    if (read == nullptr) {
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("pipeline %s needs all %d bytes of this array in memory", row.name, bytes));
-    }
-    const absl::Status status = ReadFile(job.array.file, job.array.offset, bytes, read.get());
-    if (!status.ok()) return status;
-    data = read.get();
-  }
-  std::unique_ptr<std::byte[]> scratch;
-  if (rung.prepare != nullptr) {
-    const std::size_t bytes = rung.scratch_bytes(job.spec);
-    scratch.reset(new (std::nothrow) std::byte[bytes]);
-    if (scratch == nullptr) {
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("pipeline %s needs %d bytes of scratch memory for this array", row.name, bytes));
-    }
-    const Stopwatch since_start;
-    rung.prepare(job.spec, data, scratch.get());
-    result.timing.scratch_copy_us = since_start.micros();
-  }
-  const Stopwatch since_start;
-  result.partial = rung.reduce(job.spec, data, scratch.get());
-  result.timing.kernel_us = since_start.micros();
-  return result;
-}
-
-// On a lane, whatever the pipeline. Its queue_us is not set.
-absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena) {
-  const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
-  if (row != nullptr && row->rung) return ReduceByRung(job, *row);
-  const Stopwatch since_start;
-  const absl::StatusOr<Partial> partial = ReduceInArena(job, arena);
-  if (!partial.ok()) return partial.status();
-  return ResultOf(*partial, since_start.micros());
-}
-
-absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena) {
-  Measurement measurement;
-  double scratch_copy_us = 0;
-  for (int i = -1; i < repeats; ++i) {
-    const absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena);
-    if (!result.ok()) return result.status();
-    if (i < 0) {  // the one before the first
-      measurement.ran = result->ran;
-      continue;
-    }
-    measurement.kernel_us.push_back(*result->timing.kernel_us);
-    measurement.partials.push_back(result->partial);
-    if (result->timing.scratch_copy_us) {
-      scratch_copy_us += *result->timing.scratch_copy_us;
-      measurement.scratch_copy_us = scratch_copy_us / (i + 1);
-    }
-  }
-  return measurement;
-}
-
 // Memory of its own pages, so that freeing it gives them back to the system.
 class CpuArrayMemory final : public ArrayMemory {
  public:
@@ -225,6 +159,95 @@ class CpuArrayMemory final : public ArrayMemory {
   const std::int64_t bytes_;
   ArrayBudget& budget_;
 };
+
+// Memory that a rung needs beside the array: counted as an array's would be, so that no request can take all there is.
+absl::StatusOr<std::unique_ptr<ArrayMemory>> MemoryFor(std::string_view pipeline, std::int64_t bytes,
+                                                       ArrayBudget& budget) {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = CpuArrayMemory::Make(bytes, budget);
+  if (memory.ok()) return memory;
+  return absl::ResourceExhaustedError(absl::StrFormat("pipeline %s needs memory of its own for this array: %s",
+                                                      pipeline, std::string(memory.status().message())));
+}
+
+// The whole array, read from its file into `to`.
+absl::Status ReadWhole(const Job& job, std::byte* to) {
+  const std::int64_t bytes = job.spec.count * RowOf(job.spec.dtype).bytes;
+  absl::Status status;
+  for (std::int64_t done = 0; status.ok() && done < bytes; done += kBlockBytes) {
+    status = WhyStop(job);
+    if (status.ok()) {
+      status = ReadFile(job.array.file, job.array.offset + done, std::min(kBlockBytes, bytes - done), to + done);
+    }
+  }
+  return status;
+}
+
+// By a rung of the ladder, on the calling thread.
+absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row, ArrayBudget& budget) {
+  if (const absl::Status why = WhyStop(job); !why.ok()) return why;
+  const HostRung& rung = *row.host;
+  EngineResult result;
+  result.ran = {EngineKind::kCpu, "cpu", std::string(row.name)};
+  const void* data = job.array.data;
+  std::unique_ptr<ArrayMemory> read;
+  if (MayBlock(job.array)) {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
+        MemoryFor(row.name, job.spec.count * RowOf(job.spec.dtype).bytes, budget);
+    if (!memory.ok()) return memory.status();
+    read = *std::move(memory);
+    data = read->array().data;
+    const absl::Status status = ReadWhole(job, static_cast<std::byte*>(const_cast<void*>(data)));
+    if (!status.ok()) return status;
+  }
+  std::unique_ptr<ArrayMemory> scratch;
+  void* scratch_data = nullptr;
+  if (rung.prepare != nullptr) {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
+        MemoryFor(row.name, static_cast<std::int64_t>(rung.scratch_bytes(job.spec)), budget);
+    if (!memory.ok()) return memory.status();
+    scratch = *std::move(memory);
+    scratch_data = const_cast<void*>(scratch->array().data);
+    const Stopwatch since_start;
+    rung.prepare(job.spec, data, scratch_data);
+    result.timing.scratch_copy_us = since_start.micros();
+    if (const absl::Status why = WhyStop(job); !why.ok()) return why;
+  }
+  const Stopwatch since_start;
+  result.partial = rung.reduce(job.spec, data, scratch_data);
+  result.timing.kernel_us = since_start.micros();
+  return result;
+}
+
+// On a lane, whatever the pipeline. Its queue_us is not set.
+absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
+  const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
+  if (row != nullptr && row->rung) return ReduceByRung(job, *row, budget);
+  const Stopwatch since_start;
+  const absl::StatusOr<Partial> partial = ReduceInArena(job, arena);
+  if (!partial.ok()) return partial.status();
+  return ResultOf(*partial, since_start.micros());
+}
+
+absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena) {
+  ArrayBudget unlimited("cpu", std::numeric_limits<std::int64_t>::max());  // the caller has limited the array
+  Measurement measurement;
+  double scratch_copy_us = 0;
+  for (int i = -1; i < repeats; ++i) {
+    const absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena, unlimited);
+    if (!result.ok()) return result.status();
+    if (i < 0) {  // the one before the first
+      measurement.ran = result->ran;
+      continue;
+    }
+    measurement.kernel_us.push_back(*result->timing.kernel_us);
+    measurement.partials.push_back(result->partial);
+    if (result->timing.scratch_copy_us) {
+      scratch_copy_us += *result->timing.scratch_copy_us;
+      measurement.scratch_copy_us = scratch_copy_us / (i + 1);
+    }
+  }
+  return measurement;
+}
 
 std::string ModelName() {
   std::ifstream cpuinfo("/proc/cpuinfo");
@@ -282,7 +305,7 @@ class CpuEngine final : public Engine {
     }
     if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
     const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
-    if (default_pipeline && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
+    if (default_pipeline && !MayBlock(job.array) && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
       const absl::StatusOr<Partial> partial = ReduceHere(job);
       if (!partial.ok()) return std::move(done)(partial.status());
       return std::move(done)(ResultOf(*partial, since_call.micros()));
@@ -292,7 +315,7 @@ class CpuEngine final : public Engine {
         [this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
           const double queue_us = since_call.micros();
-          absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane]);
+          absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane], budget_);
           if (result.ok()) result->timing.queue_us = queue_us;
           std::move(done)(std::move(result));
         },

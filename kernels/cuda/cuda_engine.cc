@@ -17,6 +17,7 @@
 #include "kernels/cuda/cuda_shared_memory.h"
 #include "kernels/lanes.h"
 #include "kernels/pipelines.h"
+#include "kernels/read_file.h"
 #include "kernels/stopwatch.h"
 #include "oneapi/tbb/info.h"
 #include "oneapi/tbb/task_arena.h"
@@ -133,8 +134,8 @@ class CudaEngine : public Engine {
     constexpr std::int64_t kSmallHostBytes = std::int64_t{64} << 10;
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
     const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
-    return job.array.ready == nullptr && job.spec.count <= limit / RowOf(job.spec.dtype).bytes &&
-           !PipelineOf(job.spec).rung;
+    return job.array.ready == nullptr && !MayBlock(job.array) &&
+           job.spec.count <= limit / RowOf(job.spec.dtype).bytes && !PipelineOf(job.spec).rung;
   }
 
   // On the calling thread, which has the lane. Its queue_us is not set.

@@ -127,10 +127,7 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
   const bool in_place =
       job.array.space == MemorySpace::kDevice &&
       reinterpret_cast<std::uintptr_t>(job.array.data) % static_cast<std::uintptr_t>(element_bytes) == 0;
-  if (job.array.ready != nullptr) {
-    const auto ready = static_cast<cudaEvent_t>(job.array.ready);
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(in_place ? kernel_stream_ : copy_stream_, ready));
-  }
+  if (const absl::Status status = AwaitReady(job); !status.ok()) return status;
   const std::int64_t chunk = in_place ? kMaxLaunchElements : chunk_bytes_ / element_bytes;
   const std::int64_t count = job.spec.count;
   std::int64_t filled = 0;  // elements of the chunks that are in pinned memory, or on their way there
@@ -160,6 +157,22 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
     if (const absl::Status status = Collect(oldest, result); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// Waits for the event that the array comes with, here and not on a stream: it is another process's, which may never
+// record it, and the lane has to be free again when the caller is gone.
+absl::Status CudaLane::AwaitReady(const Job& job) {
+  if (job.array.ready == nullptr || job.spec.count == 0) return absl::OkStatus();
+  constexpr absl::Duration kLongest = absl::Milliseconds(1);
+  absl::Duration pause = absl::Microseconds(10);
+  for (;;) {
+    const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(job.array.ready));
+    if (error == cudaSuccess) return absl::OkStatus();
+    if (error != cudaErrorNotReady) return DeviceError(error, "waiting for the event of an array");
+    if (const absl::Status status = WhyStop(job); !status.ok()) return status;
+    absl::SleepFor(pause);
+    pause = std::min(2 * pause, kLongest);
+  }
 }
 
 // Has the chunk copied to the slot's pinned memory, if the device can't read it where it is: in pieces, by several
@@ -236,8 +249,11 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
     const cudaError_t error = cudaMallocAsync(&launch.scratch, bytes, kernel_stream_);
     if (error != cudaSuccess) return AllocationError(error, bytes);
   }
-  cudaError_t first = cudaEventRecord(slot.prepare_begin, kernel_stream_);
-  if (first == cudaSuccess && pipeline.prepare != nullptr) first = pipeline.prepare(launch);
+  cudaError_t first = cudaSuccess;
+  if (pipeline.prepare != nullptr) {
+    first = cudaEventRecord(slot.prepare_begin, kernel_stream_);
+    if (first == cudaSuccess) first = pipeline.prepare(launch);
+  }
   if (first == cudaSuccess) first = cudaEventRecord(slot.kernel_begin, kernel_stream_);
   if (first == cudaSuccess) first = pipeline.launch(launch);
   if (own_scratch) cudaFreeAsync(launch.scratch, kernel_stream_);

@@ -75,6 +75,7 @@ class CudaLane {
   absl::Status Allocate();
   absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result);
   absl::Status MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats, Measurement* measurement);
+  static absl::Status AwaitReady(const Job& job);
   void StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot);
   absl::Status AwaitFilled(Slot& slot);
   static absl::Status CopyPiece(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to);

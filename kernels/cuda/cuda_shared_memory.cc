@@ -28,7 +28,8 @@ absl::Status CopyHandle(const std::string& bytes, const char* what, Handle* hand
   return absl::OkStatus();
 }
 
-// Of a handle that can't be opened. None of these leaves the device in error.
+// Of a handle that can't be opened: the caller's fault where CUDA says so, which leaves the device as it was; else the
+// device's.
 absl::Status IpcError(cudaError_t error, const char* what) {
   cudaGetLastError();  // it is not kept for the calls to come
   const std::string message =
@@ -62,8 +63,8 @@ decltype(&cuMemGetAddressRange) AddressRangeFunction() {
 
 }  // namespace
 
-// The allocations of other processes that are open, by handle. CUDA gives the same address for the same handle, and
-// closes it for everybody: so each is opened once and closed when its last user is gone. Thread-safe.
+// The allocations of other processes that are open, by handle. CUDA gives the same address for the same handle
+// each time: so each is opened once, which takes 0.1 ms, and closed when its last user is gone. Thread-safe.
 class CudaSharedMemory::Allocations {
  public:
   explicit Allocations(int device) : device_(device) {}

@@ -1,6 +1,7 @@
 // Regions: the socket that memory is shared through, and reductions of what was shared.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -229,6 +230,59 @@ TEST_F(RegionsTest, PinNeedsASealAndNoHoles) {
   EXPECT_EQ(sharer.Share(holes, /*pin=*/true).code(), grpc::FAILED_PRECONDITION);
 }
 
+// Its holes are faults where the system has no huge page left: mapped only if there can't be any.
+TEST_F(RegionsTest, HugePagesArePinnedIfNobodyCanWrite) {
+  const File memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  constexpr std::size_t kBytes = 2 << 20;
+  void* data = ftruncate(memory, kBytes) == 0 ? mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0)
+                                              : MAP_FAILED;
+  if (data == MAP_FAILED) GTEST_SKIP() << "this machine has no huge pages of 2 MiB set aside";
+  *static_cast<std::int32_t*>(data) = 23;
+  munmap(data, kBytes);
+  Sharer sharer(path());
+  ASSERT_EQ(fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  const v1::RegionReply refused = sharer.Share(memory, /*pin=*/true);
+  EXPECT_EQ(refused.code(), grpc::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.message(), HasSubstr("huge pages"));
+  EXPECT_EQ(Sum(SumOf(sharer.Share(memory).token(), kBytes / 4)), "i64:23");
+  ASSERT_EQ(fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE), 0);
+  const v1::RegionReply pinned = sharer.Share(memory, /*pin=*/true);
+  EXPECT_EQ(pinned.code(), 0) << pinned.message();
+  EXPECT_EQ(Sum(SumOf(pinned.token(), kBytes / 4)), "i64:23");
+}
+
+// Pipelines that need all of the array in memory don't take more of it than the CPU's arrays may.
+TEST_F(RegionsTest, AHugeRegionFillsNoMemory) {
+  Sharer sharer(path());
+  const File memory(memfd_create("test", MFD_CLOEXEC));
+  constexpr std::int64_t kBytes = std::int64_t{1} << 42;
+  ASSERT_EQ(ftruncate(memory, kBytes), 0);
+  const std::string token = sharer.Share(memory).token();
+  for (const char* pipeline : {"sequential", "recursive_pairs"}) {
+    v1::ReduceRequest request = SumOf(token, kBytes / 4);
+    request.mutable_options()->set_pipeline(pipeline);
+    EXPECT_THAT(Sum(request), HasSubstr(absl::StrFormat("RESOURCE_EXHAUSTED: pipeline %s needs memory", pipeline)));
+  }
+}
+
+TEST_F(RegionsTest, ADescriptorThatTheServerHasNoPlaceForIsRefused) {
+  Sharer sharer(path());
+  const File memory(MemoryOf(10));
+  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(next);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit none_left = limit;
+  none_left.rlim_cur = static_cast<rlim_t>(next);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  const v1::RegionReply refused = sharer.Share(memory);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(refused.code(), grpc::RESOURCE_EXHAUSTED) << refused.message();
+  EXPECT_THAT(refused.message(), HasSubstr("no file descriptor left"));
+  const v1::RegionReply reply = sharer.Share(memory);
+  EXPECT_EQ(Sum(SumOf(reply.token(), 10)), SumTo(10));
+}
+
 TEST_F(RegionsTest, MemoryMayChangeWhileItIsShared) {
   Sharer sharer(path());
   const std::int32_t count = 1'000'000;
@@ -408,6 +462,28 @@ TEST(RegionsInUse, AreReadToTheEndThoughTheirConnectionIsGone) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(Text(response.results(0).value()), SumTo(1'000'000));
   EXPECT_EQ(OpenFiles(), files) << "the region's descriptor stays open";
+}
+
+TEST(RegionLimits, RegionsOfAllConnections) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit lower = limit;
+  lower.rlim_cur = 200;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  TestServer server;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(server.client().Info(&info).ok());
+  Sharer first(info.region_socket());
+  Sharer second(info.region_socket());
+  const File memory(MemoryOf(10));
+  const std::string token = first.Share(memory).token();
+  for (int i = 1; i < 100; ++i) ASSERT_EQ((i % 2 == 0 ? first : second).Share(memory).code(), 0) << i;
+  const v1::RegionReply refused = second.Share(memory);
+  EXPECT_EQ(refused.code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.message(), HasSubstr("together have 100 regions"));
+  EXPECT_EQ(first.Release(token).code(), 0);
+  EXPECT_EQ(second.Share(memory).code(), 0);
 }
 
 TEST(RegionLimits, RegionsOfAConnection) {
