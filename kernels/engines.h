@@ -21,7 +21,7 @@ struct EngineOptions {
   // CUDA engine, for each device
   bool cuda = true;  // false: leave the GPUs alone
   int cuda_lanes = 4;
-  std::int64_t chunk_bytes = 4 << 20;  // of the pinned and device chunks that uploads go through; 3 of each for a lane
+  std::int64_t chunk_bytes = 8 << 20;  // of the pinned and device chunks that uploads go through; 3 of each for a lane
   // Both
   int queue_limit = 256;  // reductions waiting for a lane, for each engine
   // What Engine::Allocate gives out at most, all together

@@ -42,8 +42,9 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-// What several threads copy a chunk by.
+// What several threads copy a chunk by: at least so much, and a chunk in no more pieces than that.
 constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
+constexpr std::int64_t kMaxPieces = 16;
 
 bool IsCopiedByHost(MemorySpace space) { return space == MemorySpace::kHost || space == MemorySpace::kFile; }
 
@@ -180,9 +181,10 @@ absl::Status CudaLane::AwaitReady(const Job& job) {
 void CudaLane::StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot) {
   if (!IsCopiedByHost(array.space) || bytes <= kPieceBytes) return;
   slot.filling_since = Stopwatch();
+  const std::int64_t piece_bytes = std::max(kPieceBytes, (bytes + kMaxPieces - 1) / kMaxPieces);
   copiers_.execute([&] {
-    for (std::int64_t first = 0; first < bytes; first += kPieceBytes) {
-      const std::int64_t piece = std::min(kPieceBytes, bytes - first);
+    for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
+      const std::int64_t piece = std::min(piece_bytes, bytes - first);
       slot.filling.run([&slot, array, begin, first, piece] {
         const absl::Status status = CopyPiece(array, begin + first, piece, slot.pinned + first);
         if (status.ok()) return;

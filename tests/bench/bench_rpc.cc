@@ -1,24 +1,25 @@
 // A reduction of 1,024 f32 over a Unix socket, as a unary Reduce and as a request of a Session that waits for each
-// answer, against an empty unary call: on the same server over the same connection, taking turns; and by the client
-// library's Session. What a small reduction costs beyond the RPC itself, and what a session saves. Goals: Reduce at
-// most 1.25 of the empty call, a session's request at most 0.65 of Reduce.
+// answer, against an empty unary call and a stream of as many bytes that are answered with nothing: on the same server
+// over the same connection, taking turns; and by the client library's Session. What a small reduction costs beyond the
+// RPC itself, and what a session saves. Goals: Reduce at most 1.25 of the empty call, a session's request at most 0.65
+// of Reduce.
 #include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "google/protobuf/empty.pb.h"
+#include "google/protobuf/wrappers.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
 #include "grpcpp/resource_quota.h"
@@ -26,18 +27,21 @@
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/service.h"
+#include "tests/bench/server_process.h"
 
 namespace {
 
+using google::protobuf::BytesValue;
 using google::protobuf::Empty;
 
 constexpr char kEmptyMethod[] = "/reduced.bench.Empty/Call";
+constexpr char kPingPongMethod[] = "/reduced.bench.Empty/PingPong";
 constexpr int kElements = 1024;
 constexpr double kGoal = 1.25;         // of Reduce to the empty call
 constexpr double kSessionGoal = 0.65;  // of a session's request to Reduce
 
-// A service of one unary method that takes nothing and answers nothing, as the code that protoc generates would have
-// it.
+// A service of a unary method that takes nothing and answers nothing, and of a stream that answers each message of
+// bytes with nothing, as the code that protoc generates would have it.
 class EmptyService final : public grpc::Service {
  public:
   EmptyService() {
@@ -48,13 +52,59 @@ class EmptyService final : public grpc::Service {
                                 reactor->Finish(grpc::Status::OK);
                                 return reactor;
                               }));
+    AddMethod(
+        new grpc::internal::RpcServiceMethod(kPingPongMethod, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+    MarkMethodCallback(1, new grpc::internal::CallbackBidiHandler<BytesValue, Empty>(
+                              [](grpc::CallbackServerContext*) { return new Echo; }));
   }
+
+ private:
+  class Echo final : public grpc::ServerBidiReactor<BytesValue, Empty> {
+   public:
+    Echo() { StartRead(&message_); }
+    void OnReadDone(bool ok) override {
+      if (!ok) return Finish(grpc::Status::OK);
+      StartWrite(&answer_);
+    }
+    void OnWriteDone(bool ok) override { ok ? StartRead(&message_) : Finish(grpc::Status::OK); }
+    void OnDone() override { delete this; }
+
+   private:
+    BytesValue message_;
+    const Empty answer_;
+  };
 };
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "bench_rpc: %s\n", why.c_str());
   std::exit(EXIT_FAILURE);
 }
+
+// The reductions, and the empty method beside them.
+class BenchServer {
+ public:
+  explicit BenchServer(const std::string& address) {
+    auto engines = reduced::Engines::Start({.cuda = false});
+    if (!engines.ok()) Fail(std::string(engines.status().message()));
+    engines_ = *std::move(engines);
+    backend_.emplace(*engines_);
+    reduction_.emplace(*backend_);
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&*reduction_);
+    builder.RegisterService(&empty_);
+    builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) Fail("cannot listen on " + address);
+  }
+
+ private:
+  std::unique_ptr<reduced::Engines> engines_;
+  std::optional<reduced::Backend> backend_;
+  std::optional<reduced::ReductionService> reduction_;
+  EmptyService empty_;
+  std::unique_ptr<grpc::Server> server_;
+};
 
 double MicrosOf(const std::function<grpc::Status()>& call) {
   const auto start = std::chrono::steady_clock::now();
@@ -77,27 +127,27 @@ int main(int argc, char** argv) {
   const int calls = argc > 1 ? std::atoi(argv[1]) : 20'000;
   if (calls < 1) Fail("usage: bench_rpc [calls of each kind, 20000 by default]");
 
-  const auto engines = reduced::Engines::Start({.cuda = false});
-  if (!engines.ok()) Fail(std::string(engines.status().message()));
-  reduced::Backend backend(**engines);
-  reduced::ReductionService reduction(backend);
-  EmptyService empty;
-  const std::string path = std::filesystem::temp_directory_path() / ("bench_rpc." + std::to_string(getpid()));
-  grpc::ServerBuilder builder;
-  builder.RegisterService(&reduction);
-  builder.RegisterService(&empty);
-  builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does
-  builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) Fail("cannot listen on " + path);
+  const reduced::ServerProcess server(
+      [](const std::string& address) { return std::make_shared<BenchServer>(address); });
 
-  const auto channel = grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials());
+  const auto channel = grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
   const auto stub = reduced::v1::Reduction::NewStub(channel);
   const grpc::internal::RpcMethod method(kEmptyMethod, grpc::internal::RpcMethod::NORMAL_RPC, channel);
   const auto call_empty = [&] {
     grpc::ClientContext context;
     Empty answer;
     return grpc::internal::BlockingUnaryCall<Empty, Empty>(channel.get(), method, &context, Empty(), &answer);
+  };
+  const grpc::internal::RpcMethod ping_pong(kPingPongMethod, grpc::internal::RpcMethod::BIDI_STREAMING, channel);
+  grpc::ClientContext ping_pong_context;
+  const std::unique_ptr<grpc::ClientReaderWriter<BytesValue, Empty>> stream(
+      grpc::internal::ClientReaderWriterFactory<BytesValue, Empty>::Create(channel.get(), ping_pong,
+                                                                           &ping_pong_context));
+  BytesValue bytes;
+  bytes.set_value(std::string(kElements * sizeof(float), 'x'));
+  const auto call_ping_pong = [&] {
+    Empty answer;
+    return stream->Write(bytes) && stream->Read(&answer) ? grpc::Status::OK : stream->Finish();
   };
   reduced::v1::ReduceRequest request;
   request.mutable_array()->set_dtype(reduced::v1::DTYPE_F32);
@@ -129,7 +179,7 @@ int main(int argc, char** argv) {
     return grpc::Status::OK;
   };
 
-  const auto client = reduced::client::Client::Create({.server = "unix:" + path});
+  const auto client = reduced::client::Client::Create({.server = server.address()});
   auto client_session = (*client)->OpenSession();
   if (!client_session.ok()) Fail("session: " + std::string(client_session.status().message()));
   const auto call_library = [&] {
@@ -142,9 +192,11 @@ int main(int argc, char** argv) {
   std::vector<double> library_us;
   std::vector<double> session_us;
   std::vector<double> empty_us;
+  std::vector<double> ping_pong_us;
   std::vector<double> reduce_us;
   for (int i = 0; i < calls / 10 + 1; ++i) {  // warm up
     MicrosOf(call_empty);
+    MicrosOf(call_ping_pong);
     MicrosOf(call_reduce);
     MicrosOf(call_session);
     MicrosOf(call_library);
@@ -153,18 +205,22 @@ int main(int argc, char** argv) {
   session_server_us.clear();
   for (int i = 0; i < calls; ++i) {
     empty_us.push_back(MicrosOf(call_empty));
+    ping_pong_us.push_back(MicrosOf(call_ping_pong));
     reduce_us.push_back(MicrosOf(call_reduce));
     session_us.push_back(MicrosOf(call_session));
     library_us.push_back(MicrosOf(call_library));
   }
   client_session->reset();
+  stream->WritesDone();
+  if (const grpc::Status status = stream->Finish(); !status.ok()) Fail("ping-pong: " + status.error_message());
   session->WritesDone();
   if (const grpc::Status status = session->Finish(); !status.ok()) Fail("session: " + status.error_message());
-  server->Shutdown();
 
   const double ratio = Percentile(reduce_us, 0.5) / Percentile(empty_us, 0.5);
   std::printf("empty unary         p50 %7.1f us   p99 %7.1f us\n", Percentile(empty_us, 0.5),
               Percentile(empty_us, 0.99));
+  std::printf("stream %d bytes  p50 %7.1f us   p99 %7.1f us\n", kElements * 4, Percentile(ping_pong_us, 0.5),
+              Percentile(ping_pong_us, 0.99));
   std::printf("reduce %d x f32   p50 %7.1f us   p99 %7.1f us   (server's total_us p50 %.1f)\n", kElements,
               Percentile(reduce_us, 0.5), Percentile(reduce_us, 0.99), Percentile(server_us, 0.5));
   std::printf("session %d x f32  p50 %7.1f us   p99 %7.1f us   (server's total_us p50 %.1f)\n", kElements,
@@ -172,7 +228,8 @@ int main(int argc, char** argv) {
   std::printf("  by the library    p50 %7.1f us   p99 %7.1f us\n", Percentile(library_us, 0.5),
               Percentile(library_us, 0.99));
   std::printf("ratio reduce / empty, p50: %.3f (goal: at most %.2f)\n", ratio, kGoal);
-  std::printf("ratio session / unary, p50: %.3f (goal: at most %.2f)\n",
-              Percentile(session_us, 0.5) / Percentile(reduce_us, 0.5), kSessionGoal);
+  std::printf("ratio session / unary, p50: %.3f (goal: at most %.2f); stream of as many bytes / unary: %.3f\n",
+              Percentile(session_us, 0.5) / Percentile(reduce_us, 0.5), kSessionGoal,
+              Percentile(ping_pong_us, 0.5) / Percentile(reduce_us, 0.5));
   return EXIT_SUCCESS;
 }
