@@ -58,6 +58,7 @@ struct ReduceState : RpcState {
 
 // Parts that an array may have: StreamPart.parts.
 constexpr int kMaxConnections = 64;
+constexpr unsigned kManyCores = 8;  // from here on a large array goes over several connections
 
 // Of one chunk. Larger ones are no faster; the message that it is in fits in 1 MiB.
 constexpr std::int64_t kChunkBytes = (std::int64_t{1} << 20) - 1024;
@@ -276,11 +277,13 @@ absl::StatusOr<typename StreamMethod<Request>::Response> StreamAndWait(RpcState&
 // with the first error that is the cause of the others.
 class PartStreams {
  public:
-  PartStreams(const Connection& connection, const ReduceOptions& options, std::size_t parts) : connection_(connection) {
+  PartStreams(const Connection& connection, const ReduceOptions& options, std::size_t parts)
+      : connection_(connection), on_progress_(options.on_progress) {
     for (std::size_t i = 0; i < parts; ++i) states_.emplace_back(connection, options.timeout);
   }
 
   absl::StatusOr<Reply> Reduce(std::vector<StreamMessages> messages) {
+    for (const StreamMessages& part : messages) total_ += part.left();
     {
       std::vector<std::jthread> threads;
       for (std::size_t i = 1; i < states_.size(); ++i) {
@@ -296,8 +299,14 @@ class PartStreams {
 
  private:
   void Send(std::size_t part, StreamMessages messages) {
-    absl::StatusOr<v1::ReduceResponse> response = StreamAndWait<v1::ReduceStreamRequest>(
-        states_[part], connection_.parts[part], std::move(messages), OnProgress());
+    const auto on_progress = [this, before = std::int64_t{0}](std::int64_t sent, std::int64_t /*of the part*/) mutable {
+      const absl::MutexLock lock(&progress_mutex_);
+      sent_ += sent - std::exchange(before, sent);
+      on_progress_(sent_, total_);
+    };
+    absl::StatusOr<v1::ReduceResponse> response =
+        StreamAndWait<v1::ReduceStreamRequest>(states_[part], connection_.parts[part], std::move(messages),
+                                               on_progress_ == nullptr ? OnProgress() : OnProgress(on_progress));
     {
       const absl::MutexLock lock(&mutex_);
       if (response.ok()) {
@@ -314,6 +323,10 @@ class PartStreams {
   }
 
   const Connection& connection_;
+  const OnProgress on_progress_;
+  std::int64_t total_ = 0;  // bytes of all parts
+  absl::Mutex progress_mutex_;
+  std::int64_t sent_ ABSL_GUARDED_BY(progress_mutex_) = 0;  // of them
   std::deque<RpcState> states_;
   absl::Mutex mutex_;
   v1::ReduceResponse response_ ABSL_GUARDED_BY(mutex_);
@@ -448,11 +461,12 @@ Client::~Client() = default;
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
   absl::Status status = CheckAddress(options.server);
   status.Update(CheckTimeout(options.timeout));
-  if (options.connections < 1 || options.connections > kMaxConnections) {
+  if (options.connections < 0 || options.connections > kMaxConnections) {
     status.Update(absl::InvalidArgumentError(
         absl::StrCat("connections ", options.connections, " is not allowed; it must be from 1 to ", kMaxConnections)));
   }
   if (!status.ok()) return status;
+  if (options.connections == 0) options.connections = std::thread::hardware_concurrency() >= kManyCores ? 4 : 1;
   // gRPC lets go of a call a moment after its answer is handed out. If the process ends in between, gRPC's clean-up
   // waits 10 seconds in vain for that call to go: so, in a process that made a client, there is no clean-up.
   [[maybe_unused]] static const bool kept = (grpc_init(), true);

@@ -203,12 +203,13 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
   sending.push_back(AddChoice(command, arguments, "--via", &reduce.via,
                               "how the elements get to the server; shm: it reads them in memory that is shared", ways)
                         ->capture_default_str());
-  sending.push_back(command
-                        ->add_option("--connections", reduce.connections,
-                                     "stream an array of 32 MiB or more in parts over so many connections, at most 64")
-                        ->check(Positive())
-                        ->type_name("N")
-                        ->capture_default_str());
+  sending.push_back(
+      command
+          ->add_option("--connections", reduce.connections,
+                       "stream an array of 32 MiB or more in parts over so many connections, at most 64; default: 4 on "
+                       "a machine of 8 cores or more, else 1")
+          ->check(Positive())
+          ->type_name("N"));
   CLI::Option* array = command
                            ->add_option("--array", reduce.arrays,
                                         "instead of files, arrays that the server keeps: see `reducectl arrays`")

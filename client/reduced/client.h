@@ -52,8 +52,8 @@ struct ClientOptions {
   absl::Duration timeout = absl::Seconds(5);
   // How many connections one Reduce of a large array may use, 1 to 64: from 32 MiB on it is cut into as many parts,
   // which are sent at once. Each takes one of the server's streams, and a thread while it is sent. Worth it where there
-  // are cores for them on both sides.
-  int connections = 1;
+  // are cores for them on both sides. 0: 4 on a machine of 8 cores or more, else 1.
+  int connections = 0;
 };
 
 struct SessionOptions {

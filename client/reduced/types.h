@@ -89,8 +89,8 @@ struct ReduceOptions {
   // server's max_message_bytes; "stream" in chunks, of any size; "auto": whichever is faster for the array's size.
   std::string via = "auto";
   std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout; may be infinite
-  // Called between the chunks of a stream, within Client::Reduce over one connection; not by ReduceAsync, nor for an
-  // array that goes in parts.
+  // Called between the chunks of a stream, within Client::Reduce; not by ReduceAsync. By one thread at a time, but by
+  // several if the array goes in parts (ClientOptions.connections).
   OnProgress on_progress{};
 };
 

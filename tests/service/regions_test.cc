@@ -267,6 +267,7 @@ TEST_F(RegionsTest, AHugeRegionFillsNoMemory) {
 
 TEST_F(RegionsTest, ADescriptorThatTheServerHasNoPlaceForIsRefused) {
   Sharer sharer(path());
+  EXPECT_EQ(sharer.Release("x").code(), grpc::NOT_FOUND);  // by now it is connected
   const File memory(MemoryOf(10));
   const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
   close(next);
