@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <iterator>
@@ -549,6 +550,15 @@ absl::StatusOr<Region> Client::Share(int file, const ShareOptions& options) {
 
 absl::StatusOr<Region> Client::Share(const SharedBuffer& buffer, const ShareOptions& options) {
   return Share(buffer.file(), options);
+}
+
+absl::StatusOr<Region> Client::Share(const ArrayView& array, const ShareOptions& options) {
+  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
+  if (!bytes.ok()) return bytes.status();
+  const absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(*bytes);
+  if (!buffer.ok()) return buffer.status();
+  if (*bytes > 0) std::memcpy(buffer->data(), array.data, static_cast<std::size_t>(*bytes));
+  return Share(*buffer, options);
 }
 
 absl::StatusOr<Region> Client::ShareDevice(const DeviceMemory& memory, const ShareOptions& options) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "reduced/client.h"
 #include "tests/service/test_server.h"
@@ -78,6 +79,16 @@ TEST_F(SharedTest, OutlivesTheBuffer) {
   }
   ASSERT_TRUE(region.ok()) << region.status();
   EXPECT_EQ(Sum(region->Array("i32", {10})).value(), 55);
+}
+
+TEST_F(SharedTest, ElementsOfAnyMemoryAreCopied) {
+  std::vector<std::int32_t> numbers = {1, 2, 3};
+  const absl::StatusOr<Region> region = client_->Share(client::ArrayView::Of(std::span<const std::int32_t>(numbers)));
+  ASSERT_TRUE(region.ok()) << region.status();
+  numbers.assign(3, 100);
+  EXPECT_EQ(Sum(region->Array("i32", {3})).value(), 6);
+  EXPECT_EQ(Sum(client_->Share(client::ArrayView{nullptr, "i32", {0}})->Array("i32", {0})).value(), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->Share(client::ArrayView{nullptr, "i33", {0}}).status()));
 }
 
 TEST_F(SharedTest, EmptyAndUnwritten) {
