@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include "kernels/order_key.h"
 #include "kernels/pipelines.h"
 #include "server/request.h"
+#include "server/word_bytes.h"
 
 namespace reduced {
 namespace {
@@ -29,37 +29,6 @@ constexpr std::uint32_t kVersion = 1;
 absl::Status Wrong(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
 
 bool Has(AccumulatorSet set, Accumulator a) { return (set & SetOf(a)) != 0; }
-
-// ---- integers of several words, two's complement, least significant first, as bytes without needless signs
-
-std::string Encode(std::span<const std::uint64_t> words) {
-  static_assert(std::endian::native == std::endian::little);
-  std::string bytes(reinterpret_cast<const char*>(words.data()), words.size_bytes());
-  const char fill = words.back() >> 63 != 0 ? '\xff' : '\0';
-  while (!bytes.empty() && bytes.back() == fill) {
-    if (bytes.size() > 1 ? ((bytes[bytes.size() - 2] ^ fill) & 0x80) != 0 : fill != 0) break;
-    bytes.pop_back();
-  }
-  return bytes;
-}
-
-// False: too long.
-bool Decode(const std::string& bytes, std::span<std::uint64_t> words) {
-  if (bytes.size() > words.size_bytes()) return false;
-  const bool negative = !bytes.empty() && (bytes.back() & 0x80) != 0;
-  std::fill(words.begin(), words.end(), negative ? ~std::uint64_t{0} : 0);
-  std::memcpy(words.data(), bytes.data(), bytes.size());
-  return true;
-}
-
-// How many bits the number takes, but for its sign.
-int BitsOf(std::span<const std::uint64_t> words) {
-  const std::uint64_t fill = words.back() >> 63 != 0 ? ~std::uint64_t{0} : 0;
-  for (std::size_t i = words.size(); i-- > 0;) {
-    if (words[i] != fill) return static_cast<int>(i) * 64 + std::bit_width(words[i] ^ fill);
-  }
-  return 0;
-}
 
 std::array<std::uint64_t, 2> WordsOf(UInt128 value) {
   return {static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(value >> 64)};
