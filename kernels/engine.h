@@ -67,7 +67,7 @@ struct Job {
 
 struct EngineResult {
   Partial partial;
-  std::optional<ExactSums> exact{};  // of spec's ExactAccumulatorsFor(), if there are any
+  std::shared_ptr<const ExactSums> exact{};  // of spec's ExactAccumulatorsFor(); null if there are none
   Execution ran;
   Timing timing;
 };

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::uint32_t kVersion = 1;
 
-absl::Status Wrong(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
 bool Has(AccumulatorSet set, Accumulator a) { return (set & SetOf(a)) != 0; }
 
@@ -270,9 +270,7 @@ absl::Status AppendPart(Known part, const RequestLimits& limits, Known* whole) {
 
 }  // namespace
 
-void ToProto(const Known& known, v1::State* state) {
-  const ReduceSpec& spec = known.spec;
-  const Partial& partial = known.partial;
+void ToProto(const ReduceSpec& spec, const Partial& partial, const ExactSums* exact, v1::State* state) {
   const AccumulatorSet set = AccumulatorsFor(spec);
   const AccumulatorSet exact_set = ExactAccumulatorsFor(spec);
   state->set_version(kVersion);
@@ -285,7 +283,7 @@ void ToProto(const Known& known, v1::State* state) {
   state->set_ddof(spec.ddof);
   for (const SumField& field : kSums) {
     if (Has(exact_set, field.accumulator)) {
-      (state->*field.mutate)()->set_fixed_point(Encode(WordsOf(field.accumulator, *known.exact)));
+      (state->*field.mutate)()->set_fixed_point(Encode(WordsOf(field.accumulator, *exact)));
     } else if (Has(set, field.accumulator) && RowOf(spec.dtype).is_float) {
       (state->*field.mutate)()->set_f64(partial.*field.float_sum);
     } else if (Has(set, field.accumulator)) {
@@ -294,10 +292,10 @@ void ToProto(const Known& known, v1::State* state) {
   }
   if (exact_set != 0) {
     v1::StateNonFinite& to = *state->mutable_non_finite();
-    to.set_nan(known.exact->nans);
-    to.set_positive_infinity(known.exact->positive_infinities);
-    to.set_negative_infinity(known.exact->negative_infinities);
-    to.set_not_only_negative_zeros(known.exact->not_only_negative_zeros);
+    to.set_nan(exact->nans);
+    to.set_positive_infinity(exact->positive_infinities);
+    to.set_negative_infinity(exact->negative_infinities);
+    to.set_not_only_negative_zeros(exact->not_only_negative_zeros);
   }
   if (Has(set, Accumulator::kMoments)) {
     v1::StateMoments& to = *state->mutable_moments();
@@ -388,12 +386,15 @@ absl::Status MergeStates(const v1::MergeRequest& request, const RequestLimits& l
   for (int i = 0; i < request.states_size(); ++i) {
     absl::StatusOr<Known> part = ParseState(request.states(i), limits);
     absl::Status status = part.status();
-    if (status.ok() && whole.has_value()) status = AppendPart(*std::move(part), limits, &*whole);
+    if (status.ok() && !whole.has_value()) {
+      whole = *std::move(part);
+    } else if (status.ok()) {
+      status = AppendPart(*std::move(part), limits, &*whole);
+    }
     if (!status.ok()) return absl::Status(status.code(), absl::StrFormat("states[%d]: %s", i, status.message()));
-    if (!whole.has_value()) whole = *std::move(part);
   }
-  const absl::StatusOr<std::vector<Value>> values =
-      Finalize(whole->spec, whole->partial, whole->exact.has_value() ? &*whole->exact : nullptr);
+  const ExactSums* const exact = whole->exact.has_value() ? &*whole->exact : nullptr;
+  const absl::StatusOr<std::vector<Value>> values = Finalize(whole->spec, whole->partial, exact);
   if (!values.ok()) return values.status();
   for (std::size_t i = 0; i < values->size(); ++i) {
     v1::Result* const out = response->add_results();
@@ -401,7 +402,7 @@ absl::Status MergeStates(const v1::MergeRequest& request, const RequestLimits& l
     ToProto((*values)[i], out->mutable_value());
   }
   response->set_count(whole->spec.count);
-  if (request.return_state()) ToProto(*whole, response->mutable_state());
+  if (request.return_state()) ToProto(whole->spec, whole->partial, exact, response->mutable_state());
   return absl::OkStatus();
 }
 

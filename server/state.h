@@ -21,7 +21,8 @@ struct Known {
   std::optional<ExactSums> exact{};
 };
 
-void ToProto(const Known& known, v1::State* state);
+// `exact`: null if there are no exact sums.
+void ToProto(const ReduceSpec& spec, const Partial& partial, const ExactSums* exact, v1::State* state);
 
 // INVALID_ARGUMENT saying what is wrong with it.
 absl::StatusOr<Known> ParseState(const v1::State& state, const RequestLimits& limits);

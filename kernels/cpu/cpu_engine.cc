@@ -70,18 +70,18 @@ struct Plan {
   const TilePlan tiles;
 };
 
-// What is known of the elements that one task has folded.
+// What one task folds elements into.
 struct Folded {
-  Folded(const ReduceSpec& spec, const Plan& plan, const Partial& so_far) : partial(so_far) {
+  Folded(const ReduceSpec& spec, const Plan& plan, Partial* into) : partial(into) {
     if (plan.exact_accumulators != 0) exact.emplace(spec.dtype, plan.exact_accumulators);
   }
 
-  Partial partial;
+  Partial* const partial;
   std::optional<ExactFolder> exact;
 };
 
 void FoldElements(const Plan& plan, const void* elements, std::int64_t first, std::int64_t count, Folded* into) {
-  if (plan.accumulators != 0 || !into->exact.has_value()) plan.tiles.Fold(elements, first, count, &into->partial);
+  if (plan.accumulators != 0 || !into->exact.has_value()) plan.tiles.Fold(elements, first, count, into->partial);
   if (into->exact.has_value()) into->exact->Fold(elements, count);
 }
 
@@ -101,17 +101,17 @@ absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std
 // Of what is known of a whole array.
 struct Reduced {
   Partial partial;
-  std::optional<ExactSums> exact{};
+  std::shared_ptr<const ExactSums> exact{};  // as EngineResult
 };
 
 // On the calling thread: at most kInlineBytes.
 absl::StatusOr<Reduced> ReduceHere(const Job& job) {
   const Plan plan(job.spec);
-  Folded folded(job.spec, plan, Partial());
+  Reduced reduced;
+  Folded folded(job.spec, plan, &reduced.partial);
   const absl::Status status = FoldBlock(job, plan, 0, job.spec.count, &folded);
   if (!status.ok()) return status;
-  Reduced reduced{folded.partial};
-  if (folded.exact.has_value()) reduced.exact = folded.exact->sums();
+  if (folded.exact.has_value()) reduced.exact = std::make_shared<ExactSums>(folded.exact->sums());
   reduced.partial.count = job.spec.count;
   return reduced;
 }
@@ -125,10 +125,9 @@ absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
   std::atomic<bool> stop = false;
   absl::Mutex mutex;
   absl::Status why;  // the first to say stop
-  Reduced reduced;
-  if (plan.exact_accumulators != 0) reduced.exact.emplace();
-  const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, const Partial& partial) {
-    Folded folded(job.spec, plan, partial);
+  const auto exact = plan.exact_accumulators != 0 ? std::make_shared<ExactSums>() : nullptr;
+  const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, Partial partial) {
+    Folded folded(job.spec, plan, &partial);
     for (std::int64_t b = blocks.begin(); b != blocks.end() && !stop.load(std::memory_order_relaxed); ++b) {
       absl::Status status = WhyStop(job);
       if (status.ok()) status = FoldBlock(job, plan, b * block, std::min(block, count - b * block), &folded);
@@ -139,14 +138,15 @@ absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
     }
     if (folded.exact.has_value()) {
       const absl::MutexLock lock(&mutex);
-      Merge(folded.exact->sums(), &*reduced.exact);
+      Merge(folded.exact->sums(), exact.get());
     }
-    return folded.partial;
+    return partial;
   };
   const auto combine = [](Partial earlier, const Partial& later) {
     Combine(later, &earlier);
     return earlier;
   };
+  Reduced reduced{.partial = {}, .exact = exact};
   reduced.partial = arena.execute([&] {
     const std::int64_t blocks = (count + block - 1) / block;
     const std::size_t task_blocks =
@@ -159,9 +159,9 @@ absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
   return reduced;
 }
 
-EngineResult ResultOf(const Reduced& reduced, double kernel_us) {
+EngineResult ResultOf(Reduced reduced, double kernel_us) {
   EngineResult result{.partial = reduced.partial,
-                      .exact = reduced.exact,
+                      .exact = std::move(reduced.exact),
                       .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)},
                       .timing = {}};
   result.timing.kernel_us = kernel_us;
@@ -210,9 +210,9 @@ absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena
   const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
   if (row != nullptr && row->rung) return ReduceByRung(job, *row);
   const Stopwatch since_start;
-  const absl::StatusOr<Reduced> reduced = ReduceInArena(job, arena);
+  absl::StatusOr<Reduced> reduced = ReduceInArena(job, arena);
   if (!reduced.ok()) return reduced.status();
-  return ResultOf(*reduced, since_start.micros());
+  return ResultOf(*std::move(reduced), since_start.micros());
 }
 
 absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena) {
@@ -328,9 +328,9 @@ class CpuEngine final : public Engine {
     if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
     const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
     if (default_pipeline && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
-      const absl::StatusOr<Reduced> reduced = ReduceHere(job);
+      absl::StatusOr<Reduced> reduced = ReduceHere(job);
       if (!reduced.ok()) return std::move(done)(reduced.status());
-      return std::move(done)(ResultOf(*reduced, since_call.micros()));
+      return std::move(done)(ResultOf(*std::move(reduced), since_call.micros()));
     }
     const bool admitted = job.admitted;
     lanes_.Submit(

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "kernels/exact/exact_answers.h"
 #include "tests/support/exact_oracle.h"
-#include "tests/support/oracle.h"
+#include "tests/support/runs.h"
 
 namespace reduced {
 namespace {
@@ -79,6 +79,9 @@ void ExpectRight(const std::vector<double>& elements, const std::string& what) {
   }
 }
 
+// Fewer where they take long.
+int Runs(int runs) { return test::kSlowBuild ? std::max(1, runs / 10) : runs; }
+
 class Random {
  public:
   explicit Random(unsigned seed) : engine_(seed) {}
@@ -119,13 +122,13 @@ TEST(ExactSums, AreRightWhateverTheExponents) {
   Random random(1);
   const std::pair<int, int> ranges[] = {{0, 0}, {-20, 20}, {-200, 200}, {-1022, 1023}, {-1022, -1000}, {960, 1023}};
   for (const auto& [low, high] : ranges) {
-    for (int run = 0; run < 12; ++run) {
+    for (int run = 0; run < Runs(12); ++run) {
       std::vector<double> elements;
       for (std::int64_t n = random.Whole(1, 12); n > 0; --n) elements.push_back(random.Float(low, high));
       ExpectRight(elements, "2^" + std::to_string(low) + " to 2^" + std::to_string(high));
     }
   }
-  for (int run = 0; run < 30; ++run) {
+  for (int run = 0; run < Runs(30); ++run) {
     std::vector<double> elements;
     for (std::int64_t n = random.Whole(1, 12); n > 0; --n) elements.push_back(random.AnyFinite());
     ExpectRight(elements, "any bits");
@@ -135,7 +138,7 @@ TEST(ExactSums, AreRightWhateverTheExponents) {
 TEST(ExactSums, AreRightWhereAlmostAllCancels) {
   Random random(2);
   for (const int condition : {10, 50, 100, 300, 900}) {  // 2^100 is more than 1e30
-    for (int run = 0; run < 8; ++run) {
+    for (int run = 0; run < Runs(8); ++run) {
       std::vector<double> elements;
       for (int i = 0; i < 5; ++i) {
         elements.push_back(random.Float(0, condition));
@@ -150,7 +153,7 @@ TEST(ExactSums, AreRightWhereAlmostAllCancels) {
 
 TEST(ExactSums, RoundHalfwayCasesToEven) {
   Random random(3);
-  for (int run = 0; run < 40; ++run) {
+  for (int run = 0; run < Runs(40); ++run) {
     const double x = random.Float(-100, 100);
     const double half_unit = std::ldexp(1.0, std::ilogb(x) - 53);
     for (const double rest : {0.0, 0x1p-1074, -0x1p-1074}) ExpectRight({x, half_unit, rest}, "halfway");
@@ -182,7 +185,8 @@ TEST(ExactSums, KeepSignsOfZeroInfinitiesAndNans) {
 
 TEST(ExactSums, CarryThroughNumbersWhoseBitsAreAllOnes) {
   Random random(4);
-  for (int run = 0; run < 50; ++run) {  // -2^-1074 is ones throughout: each number of the other sign carries to the end
+  for (int run = 0; run < Runs(50);
+       ++run) {  // -2^-1074 is ones throughout: each number of the other sign carries to the end
     std::vector<double> elements = {-0x1p-1074};
     for (int i = 0; i < 6; ++i) {
       elements.push_back(std::ldexp(1.0, static_cast<int>(random.Whole(-1074, 1000))) * (i % 2 == 0 ? 1 : -1));
