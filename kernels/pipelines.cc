@@ -207,6 +207,7 @@ const std::vector<PipelineRow>& Pipelines() {
        .origin = "after M. Harris, Optimizing Parallel Reduction in CUDA, and the CUDA sample threadFenceReduction",
        .rung = false,
        .block_sizes = false,
+       .exact = true,
        .cuda = &kSinglePass},
 #endif
   };

@@ -58,10 +58,6 @@ class CudaEngine : public Engine {
       std::move(done)(absl::DeadlineExceededError("the deadline passed before the reduction started"));
       return;
     }
-    if (WantsExactSums(job.spec)) {
-      std::move(done)(absl::UnimplementedError("engine cuda has no exact sums, engine cpu has"));
-      return;
-    }
     if (IsSmall(job)) {
       if (const std::optional<int> lane = lanes_.TryBorrow()) {
         absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);

@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/exact/exact_answers.h"
+#include "kernels/exact/exact_digits.h"
 #include "tests/support/exact_oracle.h"
 #include "tests/support/runs.h"
 
@@ -224,6 +225,27 @@ TEST(ExactSums, HoldAsManyElementsAsAnArrayCanHave) {
     ExpectSame(ExactAnswer(spec, Op::kL2, count, sums), std::ldexp(std::fabs(x), 31), "l2");
     ExpectSame(ExactAnswer(spec, Op::kVar, count, sums), 0.0, "var");
   }
+}
+
+// Digits are signed and overlap: those of -1 may be 2^32 - 1 and -1.
+TEST(ExactSums, AreWhatDigitsAddUpTo) {
+  ExactDigits digits;
+  const auto word = [](std::int64_t x) { return static_cast<unsigned long long>(x); };
+  digits.sum[0] = word(-5);
+  digits.sum[1] = word((std::int64_t{7} << 32) + 1);  // 2^32, and 7 x 2^64
+  digits.sum[ExactDigits::kSumDigits - 1] = word(-1);
+  digits.sum_squares[2] = word(3);
+  digits.nans = 4;
+  ExactSums expected;
+  expected.sum.Add(-5, ExactSum::kLow);
+  expected.sum.Add(1, ExactSum::kLow + 32);
+  expected.sum.Add(7, ExactSum::kLow + 64);
+  expected.sum.Add(-1, ExactSum::kLow + 32 * (ExactDigits::kSumDigits - 1));
+  expected.sum_squares.Add(3, ExactSquares::kLow + 64);
+  expected.nans = 4;
+  ExactSums sums;
+  Merge(digits, &sums);
+  EXPECT_TRUE(sums == expected);
 }
 
 }  // namespace
