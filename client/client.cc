@@ -530,6 +530,18 @@ absl::StatusOr<Reply> Client::Reduce(const RemoteArray& array, const std::vector
   return ReduceAndWait(state, *question);
 }
 
+absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states, const MergeOptions& options) {
+  RpcState state(*connection_, options.timeout);
+  v1::MergeRequest request;
+  absl::Status status = CheckTimeout(state.timeout);
+  status.Update(ToProto(states, options, &request));
+  if (!status.ok()) return status;
+  v1::MergeResponse response;
+  status = state.Outcome(state.stub->Merge(&state.context, request, &response));
+  if (!status.ok()) return status;
+  return FromProto(response);
+}
+
 absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptions& options) {
   RpcState state(*connection_, options.timeout);
   v1::PutArrayRequest first;

@@ -1,5 +1,6 @@
 #include "client/convert.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -45,6 +46,12 @@ Value FromProto(const v1::Value& from) {
     case v1::Value::VALUE_NOT_SET:
       break;
   }
+  return to;
+}
+
+std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Result>& from) {
+  std::vector<Result> to;
+  for (const v1::Result& result : from) to.push_back({.op = NameOf(result.op()), .value = FromProto(result.value())});
   return to;
 }
 
@@ -107,9 +114,11 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   }
 
   v1::Engine engine = v1::ENGINE_AUTO;
+  v1::Precision precision = v1::PRECISION_DEFAULT;
   v1::NanPolicy nan_policy = v1::NAN_POLICY_DEFAULT;
   v1::OverflowPolicy overflow_policy = v1::OVERFLOW_POLICY_DEFAULT;
   absl::Status status = Parse("engine", options.engine, &engine);
+  if (!options.precision.empty()) status.Update(Parse("precision", options.precision, &precision));
   status.Update(Parse("NaN policy", options.nan_policy, &nan_policy));
   status.Update(Parse("overflow policy", options.overflow_policy, &overflow_policy));
   for (const std::string& name : ops) {
@@ -121,10 +130,23 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
 
   request->mutable_options()->set_engine(engine);
   request->mutable_options()->set_pipeline(options.pipeline);
+  request->mutable_options()->set_precision(precision);
   request->mutable_options()->set_nan_policy(nan_policy);
   request->mutable_options()->set_overflow_policy(overflow_policy);
   request->mutable_options()->set_ddof(options.ddof);
   request->mutable_options()->set_block_size(options.block_size);
+  request->set_return_state(options.return_state);
+  return absl::OkStatus();
+}
+
+absl::Status ToProto(const std::vector<std::string>& states, const MergeOptions& options, v1::MergeRequest* request) {
+  if (states.empty()) return absl::InvalidArgumentError("no state, at least 1 is needed");
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    v1::State* const state = request->add_states();
+    if (state->ParseFromString(states[i]) && state->version() != 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("states[", i, "]: its ", states[i].size(), " bytes aren't a state"));
+  }
+  request->set_return_state(options.return_state);
   return absl::OkStatus();
 }
 
@@ -153,9 +175,8 @@ Reply FromProto(const v1::ReduceResponse& from) {
                          .pipeline = from.execution().pipeline(),
                          .precision = NameOf(from.execution().precision()),
                          .reason = from.execution().reason()}};
-  for (const v1::Result& result : from.results()) {
-    to.results.push_back({.op = NameOf(result.op()), .value = FromProto(result.value())});
-  }
+  to.results = FromProto(from.results());
+  if (from.has_state()) to.state = from.state().SerializeAsString();
   const v1::Timing& timing = from.timing();
   if (timing.has_receive_us()) to.timing.receive_us = timing.receive_us();
   if (timing.has_queue_us()) to.timing.queue_us = timing.queue_us();
@@ -167,6 +188,12 @@ Reply FromProto(const v1::ReduceResponse& from) {
   if (timing.has_total_us()) to.timing.total_us = timing.total_us();
   if (timing.has_kernel_gb_per_s()) to.timing.kernel_gb_per_s = timing.kernel_gb_per_s();
   to.timing.bytes = timing.bytes();
+  return to;
+}
+
+MergeReply FromProto(const v1::MergeResponse& from) {
+  MergeReply to{.results = FromProto(from.results()), .count = from.count()};
+  if (from.has_state()) to.state = from.state().SerializeAsString();
   return to;
 }
 
@@ -239,6 +266,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                             .dtypes = NamesOfAll(pipeline.dtypes(), v1::DType_descriptor()),
                             .fused = pipeline.fused(),
                             .fixed_order = pipeline.fixed_order(),
+                            .exact = pipeline.exact(),
                             .block_sizes = {pipeline.block_sizes().begin(), pipeline.block_sizes().end()}});
   }
   return to;

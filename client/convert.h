@@ -21,10 +21,14 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
 // INVALID_ARGUMENT: as of the array; a ttl below 0.
 absl::Status ToProto(const ArrayView& array, const PutOptions& options, v1::PutArrayHeader* header);
 
+// INVALID_ARGUMENT: none, or one that isn't a state.
+absl::Status ToProto(const std::vector<std::string>& states, const MergeOptions& options, v1::MergeRequest* request);
+
 // INVALID_ARGUMENT: an unknown dtype or op.
 absl::Status ToProto(const LadderOptions& options, v1::LadderRequest* request);
 
 Reply FromProto(const v1::ReduceResponse& response);
+MergeReply FromProto(const v1::MergeResponse& response);
 ArrayInfo FromProto(const v1::ArrayInfo& array);
 LadderStart FromProto(const v1::LadderStart& start);
 LadderStep FromProto(const v1::LadderStep& step);

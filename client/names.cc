@@ -59,6 +59,7 @@ absl::StatusOr<int> NumberOf(const EnumDescriptor* type, absl::string_view what,
 std::vector<std::string> OpNames() { return NamesOf(v1::Op_descriptor()); }
 std::vector<std::string> DTypeNames() { return NamesOf(v1::DType_descriptor()); }
 std::vector<std::string> EngineNames() { return NamesOf(v1::Engine_descriptor()); }
+std::vector<std::string> PrecisionNames() { return NamesOf(v1::Precision_descriptor()); }
 std::vector<std::string> NanPolicyNames() { return NamesOf(v1::NanPolicy_descriptor()); }
 std::vector<std::string> ViaNames() { return {"auto", "inline", "stream"}; }
 std::vector<std::string> OverflowPolicyNames() { return NamesOf(v1::OverflowPolicy_descriptor()); }

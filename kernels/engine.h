@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/exact/exact_sums.h"
 #include "kernels/spec.h"
 
 namespace reduced {
@@ -66,6 +67,7 @@ struct Job {
 
 struct EngineResult {
   Partial partial;
+  std::shared_ptr<const ExactSums> exact{};  // of spec's ExactAccumulatorsFor(); null if there are none
   Execution ran;
   Timing timing;
 };
@@ -140,7 +142,8 @@ class Engine {
   // Never waits for a lane. Calls `done` exactly once: from a lane, or before returning (a small array, within some 50
   // us; an error found at once). RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or
   // between chunks. FAILED_PRECONDITION: device memory given to the CPU engine; a file that has shrunk. UNAVAILABLE:
-  // the device failed. `job` has been validated: see ValidateSpec.
+  // the device failed. UNIMPLEMENTED: exact sums, of an engine that has none. `job` has been validated: see
+  // ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
 
   // Registers memory that is mapped for reading, so that arrays in it are copied to the device by DMA, until what is

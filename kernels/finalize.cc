@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "kernels/accumulator.h"
+#include "kernels/exact/exact_answers.h"
 
 namespace reduced {
 namespace {
@@ -189,15 +190,22 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
 
 AccumulatorSet AccumulatorsFor(const ReduceSpec& spec) {
   AccumulatorSet set = 0;
-  for (const Op op : spec.ops) set |= SetOf(RowOf(op).accumulator);
+  const bool exact = spec.precision == Precision::kExact;
+  for (const Op op : spec.ops) {
+    if (!exact || !IsExactOp(op, spec.dtype)) set |= SetOf(RowOf(op).accumulator);
+  }
   if (spec.nan_policy == NanPolicy::kOmit && RowOf(spec.dtype).is_float) set |= SetOf(Accumulator::kCounts);
   return set;
 }
 
-absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const Partial& partial) {
+absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const Partial& partial, const ExactSums* exact) {
   std::vector<Value> values;
   values.reserve(spec.ops.size());
   for (const Op op : spec.ops) {
+    if (exact != nullptr && IsExactOp(op, spec.dtype)) {
+      values.push_back(FloatValue(op, spec, ExactAnswer(spec, op, partial.count, *exact)));
+      continue;
+    }
     absl::StatusOr<Value> value = FinalizeOne(spec, op, partial);
     if (!value.ok()) return value.status();
     values.push_back(*value);

@@ -6,16 +6,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/exact/exact_sums.h"
 #include "kernels/spec.h"
 
 namespace reduced {
 
-// The answers to spec.ops, in that order. `partial` has the accumulators of AccumulatorsFor(spec) filled.
+// The answers to spec.ops, in that order. `partial` has the accumulators of AccumulatorsFor(spec) filled, `exact` those
+// of ExactAccumulatorsFor(spec): null if there are none.
 //
 // INVALID_ARGUMENT: min, max, argmin or argmax of an array with no element (none but NaNs, under NanPolicy::kOmit).
 // OUT_OF_RANGE: an integer result that its type doesn't hold, under OverflowPolicy::kError; the message has the exact
 // value where it is known.
-absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const Partial& partial);
+absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const Partial& partial,
+                                            const ExactSums* exact = nullptr);
 
 }  // namespace reduced
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/cpu/host_rungs.h"
 #include "kernels/engines.h"
+#include "kernels/exact/exact_answers.h"
 #ifdef REDUCED_HAVE_CUDA
 #include "kernels/cuda/pipeline.h"
 #endif
@@ -30,6 +31,7 @@ bool SupportsAll(const PipelineRow& row, const ReduceSpec& spec) {
   if (row.rung && (spec.ops.size() > 1 || (spec.nan_policy == NanPolicy::kOmit && RowOf(spec.dtype).is_float))) {
     return false;
   }
+  if (!row.exact && WantsExactSums(spec)) return false;
   return std::all_of(spec.ops.begin(), spec.ops.end(), [&](Op op) { return Supports(row, op, spec.dtype); });
 }
 
@@ -58,8 +60,9 @@ absl::Status ValidatePipeline(const ReduceSpec& spec) {
   }
   const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
   return absl::UnimplementedError(absl::StrFormat(
-      "pipeline %s doesn't support %s of %s%s; those that do: %s", row->name, absl::StrJoin(spec.ops, " with ", name),
-      RowOf(spec.dtype).name, spec.nan_policy == NanPolicy::kOmit ? " without the NaNs" : "", NamesOf(others)));
+      "pipeline %s doesn't support %s of %s%s%s; those that do: %s", row->name, absl::StrJoin(spec.ops, " with ", name),
+      RowOf(spec.dtype).name, spec.nan_policy == NanPolicy::kOmit ? " without the NaNs" : "",
+      WantsExactSums(spec) ? ", exactly" : "", NamesOf(others)));
 }
 
 }  // namespace
@@ -84,7 +87,8 @@ const std::vector<PipelineRow>& Pipelines() {
                   "tiles on all threads",
        .origin = "this project; vectors by Highway, threads by oneTBB",
        .rung = false,
-       .block_sizes = false},
+       .block_sizes = false,
+       .exact = true},
 #ifdef REDUCED_HAVE_CUDA
       {.name = "neighbored",
        .engine = EngineKind::kCuda,
@@ -203,6 +207,7 @@ const std::vector<PipelineRow>& Pipelines() {
        .origin = "after M. Harris, Optimizing Parallel Reduction in CUDA, and the CUDA sample threadFenceReduction",
        .rung = false,
        .block_sizes = false,
+       .exact = true,
        .cuda = &kSinglePass},
 #endif
   };
@@ -222,6 +227,8 @@ const PipelineRow& DefaultPipeline(EngineKind engine) {
   }
   __builtin_unreachable();  // each engine that was built has one
 }
+
+bool WantsExactSums(const ReduceSpec& spec) { return ExactAccumulatorsFor(spec) != 0; }
 
 absl::Status ValidateSpec(const ReduceSpec& spec) {
   if (spec.ops.empty()) return absl::InvalidArgumentError("no op was asked for, at least 1 is needed");

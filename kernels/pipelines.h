@@ -27,6 +27,7 @@ struct PipelineRow {
   bool rung = true;
   bool fixed_order = true;             // combines in an order that depends on the length only: same bits run after run
   bool block_sizes = true;             // takes ReduceSpec.block_size
+  bool exact = false;                  // has Precision::kExact
   const CudaPipeline* cuda = nullptr;  // of engine kCuda
   const HostRung* host = nullptr;      // of rungs of engine kCpu
 };
@@ -59,10 +60,13 @@ constexpr bool Supports(const PipelineRow& row, Op op, DType dtype) {
   return row.rung ? RungSupports(op, dtype) : Supports(op, dtype);
 }
 
+// Whether the spec asks for exact sums, and for an op that has them.
+bool WantsExactSums(const ReduceSpec& spec);
+
 // OK, or what is wrong with the spec itself, whatever the engine: INVALID_ARGUMENT for no op, an op the dtype lacks, a
 // negative count or ddof, an unknown pipeline or one of another engine than the one asked for, a block size that the
-// pipeline doesn't take. UNIMPLEMENTED: the pipeline doesn't support these ops, dtype or NaN policy; the message names
-// those that do.
+// pipeline doesn't take. UNIMPLEMENTED: the pipeline doesn't support these ops, dtype, NaN policy or precision; the
+// message names those that do.
 absl::Status ValidateSpec(const ReduceSpec& spec);
 
 }  // namespace reduced

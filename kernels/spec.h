@@ -26,6 +26,12 @@ enum class OverflowPolicy : std::uint8_t {
   kSaturate = 3,  // the nearest value the result type holds
 };
 
+// Of float sums, and of what is computed from them: see IsExactOp in exact/exact_answers.h.
+enum class Precision : std::uint8_t {
+  kF64 = 1,    // each addition rounded, in a fixed order
+  kExact = 2,  // the exact sums, rounded once: the same bits on every engine, in any order
+};
+
 struct ReduceSpec {
   DType dtype = DType::kF32;
   std::int64_t count = 0;  // elements in the array, >= 0
@@ -33,6 +39,7 @@ struct ReduceSpec {
   NanPolicy nan_policy = NanPolicy::kPropagate;
   OverflowPolicy overflow_policy = OverflowPolicy::kError;  // of integer sums and products
   std::int64_t ddof = 0;                                    // of var and std, >= 0
+  Precision precision = Precision::kF64;
   EngineKind engine = EngineKind::kAuto;
   std::string pipeline{};  // by name; empty: the default of the engine that runs it
   int block_size = 0;      // threads of a block, for pipelines that take it; 0: their default
@@ -40,7 +47,8 @@ struct ReduceSpec {
   friend bool operator==(const ReduceSpec&, const ReduceSpec&) = default;
 };
 
-// The accumulators that answer spec's ops. Leaving NaNs out takes the counts too.
+// The accumulators that answer spec's ops, but for those that ExactAccumulatorsFor(spec) answers. Leaving NaNs out
+// takes the counts too.
 AccumulatorSet AccumulatorsFor(const ReduceSpec& spec);
 
 // One answer, in the type ResultDType says: f16, bf16 and f32 results are held as the double of the same value, signed

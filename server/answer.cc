@@ -1,7 +1,9 @@
 #include "server/answer.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,6 +13,7 @@
 #include "kernels/finalize.h"
 #include "kernels/partial.h"
 #include "server/request.h"
+#include "server/state.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced {
@@ -38,6 +41,11 @@ void Add(const std::optional<double>& later, std::optional<double>* sum) {
 
 void Append(const EngineResult& later, EngineResult* total) {
   Combine(later.partial, &total->partial);
+  if (later.exact != nullptr) {
+    auto both = std::make_shared<ExactSums>(*later.exact);
+    if (total->exact != nullptr) Merge(*total->exact, both.get());
+    total->exact = std::move(both);
+  }
   Add(later.timing.queue_us, &total->timing.queue_us);
   Add(later.timing.host_copy_us, &total->timing.host_copy_us);
   Add(later.timing.host_to_device_us, &total->timing.host_to_device_us);
@@ -48,8 +56,8 @@ void Append(const EngineResult& later, EngineResult* total) {
 }
 
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
-                        std::int64_t bytes, v1::ReduceResponse* response) {
-  const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.partial);
+                        std::int64_t bytes, bool return_state, v1::ReduceResponse* response) {
+  const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.partial, result.exact.get());
   if (!values.ok()) return values.status();
   for (std::size_t i = 0; i < values->size(); ++i) {
     v1::Result* const out = response->add_results();
@@ -61,8 +69,9 @@ absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std:
   execution->set_engine(ToProto(result.ran.engine));
   execution->set_device(result.ran.device);
   execution->set_pipeline(result.ran.pipeline);
-  execution->set_precision(v1::PRECISION_F64);
+  execution->set_precision(result.exact != nullptr ? v1::PRECISION_EXACT : v1::PRECISION_F64);
   FillTiming(result.timing, receive_us, bytes, response->mutable_timing());
+  if (return_state) ToProto(spec, result.partial, result.exact.get(), response->mutable_state());
   return absl::OkStatus();
 }
 

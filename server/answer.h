@@ -18,10 +18,10 @@ namespace reduced {
 // times summed.
 void Append(const EngineResult& later, EngineResult* total);
 
-// Everything of the response but Timing.total_us and Execution.reason. `bytes`: of the array. OUT_OF_RANGE,
-// INVALID_ARGUMENT: what only the elements could tell.
+// Everything of the response but Timing.total_us and Execution.reason. `bytes`: of the array. `return_state`: the state
+// too. OUT_OF_RANGE, INVALID_ARGUMENT: what only the elements could tell.
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
-                        std::int64_t bytes, v1::ReduceResponse* response);
+                        std::int64_t bytes, bool return_state, v1::ReduceResponse* response);
 
 // When a client that was refused may try again: when about half of what waits for the engine, taken to be arrays like
 // its own, is done. From 1 ms to 1 s.

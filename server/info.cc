@@ -45,6 +45,7 @@ void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
   }
   out->set_fused(!row.rung);
   out->set_fixed_order(row.fixed_order);
+  out->set_exact(row.exact);
   if (row.block_sizes) out->mutable_block_sizes()->Add(kBlockSizes.begin(), kBlockSizes.end());
 }
 

@@ -23,6 +23,7 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadl
   if (!parsed.ok()) return parsed.status();
   spec_ = std::move(parsed->spec);
   bytes_ = parsed->bytes;
+  return_state_ = request.return_state();
   source_ = std::move(parsed->source);
 
   const absl::Status entered = backend_.gate.Enter();
@@ -44,7 +45,7 @@ void Reduction::End(absl::StatusOr<EngineResult> result) {
     if (absl::IsResourceExhausted(result.status())) retry_after_ = RetryAfter(*engine_, bytes_);
     return Answer(result.status());
   }
-  Answer(FillAnswer(spec_, *result, receive_us_, bytes_, response_));
+  Answer(FillAnswer(spec_, *result, receive_us_, bytes_, return_state_, response_));
 }
 
 void Reduction::Answer(const absl::Status& status) {

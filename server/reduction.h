@@ -61,6 +61,7 @@ class Reduction {
   bool entered_ = false;
   ReduceSpec spec_;
   std::int64_t bytes_ = 0;
+  bool return_state_ = false;
   HeldArray source_;
   Engine* engine_ = nullptr;  // picked
   std::optional<absl::Duration> retry_after_;

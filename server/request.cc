@@ -43,6 +43,8 @@ static_assert(static_cast<int>(EngineKind::kCpu) == v1::ENGINE_CPU);
 static_assert(static_cast<int>(EngineKind::kCuda) == v1::ENGINE_CUDA && v1::Engine_MAX == v1::ENGINE_CUDA);
 static_assert(static_cast<int>(NanPolicy::kPropagate) == v1::NAN_POLICY_PROPAGATE);
 static_assert(static_cast<int>(NanPolicy::kOmit) == v1::NAN_POLICY_OMIT && v1::NanPolicy_MAX == v1::NAN_POLICY_OMIT);
+static_assert(static_cast<int>(Precision::kF64) == v1::PRECISION_F64);
+static_assert(static_cast<int>(Precision::kExact) == v1::PRECISION_EXACT && v1::Precision_MAX == v1::PRECISION_EXACT);
 static_assert(static_cast<int>(OverflowPolicy::kError) == v1::OVERFLOW_POLICY_ERROR);
 static_assert(static_cast<int>(OverflowPolicy::kWrap) == v1::OVERFLOW_POLICY_WRAP);
 static_assert(static_cast<int>(OverflowPolicy::kSaturate) == v1::OVERFLOW_POLICY_SATURATE &&
@@ -134,6 +136,7 @@ absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
   spec->pipeline = options.pipeline();
   spec->block_size = options.block_size();
   spec->ddof = options.ddof();
+  if (options.precision() != v1::PRECISION_DEFAULT) spec->precision = static_cast<Precision>(options.precision());
   if (options.nan_policy() != v1::NAN_POLICY_DEFAULT) spec->nan_policy = static_cast<NanPolicy>(options.nan_policy());
   if (options.overflow_policy() != v1::OVERFLOW_POLICY_DEFAULT) {
     spec->overflow_policy = static_cast<OverflowPolicy>(options.overflow_policy());

@@ -24,6 +24,7 @@
 #include "server/info.h"
 #include "server/reduction.h"
 #include "server/request.h"
+#include "server/state.h"
 
 namespace reduced {
 
@@ -111,6 +112,19 @@ grpc::ServerUnaryReactor* ReductionService::DeleteArray(grpc::CallbackServerCont
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   backend_.arrays.Delete(request->id(), request->owner(),
                          [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
+  return reactor;
+}
+
+// On the gRPC thread: a state takes about a microsecond.
+grpc::ServerUnaryReactor* ReductionService::Merge(grpc::CallbackServerContext* context, const v1::MergeRequest* request,
+                                                  v1::MergeResponse* response) {
+  absl::Status status = backend_.gate.Enter();
+  if (status.ok()) {
+    status = MergeStates(*request, backend_.limits, response);
+    backend_.gate.Leave();
+  }
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
   return reactor;
 }
 

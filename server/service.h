@@ -23,8 +23,8 @@ using RawMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::Reducti
     v1::Reduction::WithRawCallbackMethod_Session<v1::Reduction::Service>>>;
 using ArrayMethods =
     v1::Reduction::WithCallbackMethod_ListArrays<v1::Reduction::WithCallbackMethod_DeleteArray<RawMethods>>;
-using ReductionMethods = v1::Reduction::WithCallbackMethod_Reduce<
-    v1::Reduction::WithCallbackMethod_Ladder<v1::Reduction::WithCallbackMethod_GetServerInfo<ArrayMethods>>>;
+using ReductionMethods = v1::Reduction::WithCallbackMethod_Reduce<v1::Reduction::WithCallbackMethod_Merge<
+    v1::Reduction::WithCallbackMethod_Ladder<v1::Reduction::WithCallbackMethod_GetServerInfo<ArrayMethods>>>>;
 
 // Thread-safe. Must outlive the gRPC server it is registered with.
 class ReductionService final : public ReductionMethods {
@@ -43,6 +43,8 @@ class ReductionService final : public ReductionMethods {
                                        v1::ListArraysResponse* response) override;
   grpc::ServerUnaryReactor* DeleteArray(grpc::CallbackServerContext* context, const v1::DeleteArrayRequest* request,
                                         v1::DeleteArrayResponse* response) override;
+  grpc::ServerUnaryReactor* Merge(grpc::CallbackServerContext* context, const v1::MergeRequest* request,
+                                  v1::MergeResponse* response) override;
   grpc::ServerWriteReactor<v1::LadderReply>* Ladder(grpc::CallbackServerContext* context,
                                                     const v1::LadderRequest* request) override;
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest* request,

@@ -123,6 +123,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     absl::StatusOr<ParsedRequest> parsed = ParseHeader(first.header(), backend_.limits);
     if (!parsed.ok()) return parsed.status();
     spec_ = std::move(parsed->spec);
+    return_state_ = first.header().return_state();
     bytes_ = parsed->bytes;
     width_ = RowOf(spec_.dtype).bytes;
 
@@ -268,7 +269,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   void Answer(absl::Status status) {
-    if (status.ok()) status = FillAnswer(spec_, total_, receive_us_, spec_.count * width_, &answer_);
+    if (status.ok()) status = FillAnswer(spec_, total_, receive_us_, spec_.count * width_, return_state_, &answer_);
     const double total_us = since_header_.micros();
     if (status.ok()) {
       answer_.mutable_timing()->set_total_us(total_us);
@@ -323,6 +324,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   bool ended_ = false;  // the client has half-closed, or is gone
   bool reduced_any_ = false;
   ReduceSpec spec_;
+  bool return_state_ = false;
   std::optional<v1::StreamPart> part_;  // that the stream has of the array
   std::shared_ptr<Uploads::Upload> upload_;
   bool whole_ = false;      // total_ is of the whole upload

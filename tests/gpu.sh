@@ -100,6 +100,7 @@ ladders() {
 step server serve
 step ladder ladders
 step bench_cuda "$programs/bench_cuda"
+step bench_exact_cuda "$programs/bench_exact_cuda"
 step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
 step bench_local "$programs/bench_local"
@@ -109,7 +110,7 @@ step racecheck sanitize racecheck "$production/f32:$production/bool:$rungs.Three
 step synccheck sanitize synccheck "$production/*:$rungs.EveryOpOnce/*" &
 step initcheck sanitize initcheck "$production/*:$rungs.EveryOpOnce/*" &
 wait
-for name in server ladder bench_cuda bench_rpc bench_stream bench_local; do
+for name in server ladder bench_cuda bench_exact_cuda bench_rpc bench_stream bench_local; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'

@@ -50,7 +50,13 @@ struct ReduceArguments {
   ReduceOptions options;
   std::string via = ReduceOptions().via;  // or kSessionName, kShmName
   int connections = ClientOptions().connections;
+  std::string state;  // file to write the state to, of one input or array; empty: none
   InputOptions input;
+};
+
+struct MergeArguments {
+  std::vector<std::string> files;  // of states
+  std::string state;               // file to write the merged state to; empty: none
 };
 
 struct PutArguments {
@@ -68,6 +74,7 @@ struct LadderArguments {
 };
 
 ExitCode RunReduce(const CommonOptions& common, ReduceArguments arguments);
+ExitCode RunMerge(const CommonOptions& common, const MergeArguments& arguments);
 ExitCode RunArraysPut(const CommonOptions& common, PutArguments arguments);
 ExitCode RunArraysList(const CommonOptions& common, const std::string& owner);  // empty: everyone's
 ExitCode RunArraysDelete(const CommonOptions& common, const std::vector<std::string>& ids,
@@ -85,6 +92,9 @@ ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, st
 std::unique_ptr<Client> MakeClient(const CommonOptions& common,
                                    absl::Duration default_timeout = ClientOptions().timeout,
                                    int connections = ClientOptions().connections);
+
+// Writes a file; kOutput, having printed why, if it can't be written.
+ExitCode WriteState(const std::string& file, const std::string& state);
 
 // Prints what went wrong with `subject`, a source or a command; gives the exit code for it.
 ExitCode ReportCallError(absl::string_view subject, const absl::Status& status);

@@ -120,6 +120,7 @@ void PrintPipelinesJson(const ServerInfo& info) {
                        {"dtypes", pipeline.dtypes},
                        {"fused", pipeline.fused},
                        {"fixed_order", pipeline.fixed_order},
+                       {"exact", pipeline.exact},
                        {"block_sizes", pipeline.block_sizes}};
     std::cout << Dump(json) << "\n";
   }

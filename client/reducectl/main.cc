@@ -36,6 +36,7 @@ With several inputs, or arrays, all are tried; the code is that of the first fai
 struct Arguments {
   CommonOptions common;
   ReduceArguments reduce;
+  MergeArguments merge;
   PutArguments put;
   std::string list_owner;
   std::vector<std::string> delete_ids;
@@ -186,6 +187,9 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
   command->add_option("--block", reduce.options.block_size, "threads of a block, of pipelines that have the choice")
       ->check(Positive())
       ->type_name("N");
+  AddChoice(command, arguments, "--precision", &reduce.options.precision,
+            "how sums of floats are accumulated; exact: rounded once, the same bits everywhere", PrecisionNames())
+      ->default_str("f64");
   AddChoice(command, arguments, "--nan", &reduce.options.nan_policy, "what NaNs do to the answer", NanPolicyNames())
       ->default_str("propagate");
   AddChoice(command, arguments, "--overflow", &reduce.options.overflow_policy, "what an integer that doesn't fit does",
@@ -195,6 +199,10 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->capture_default_str();
+  command
+      ->add_option("--state", reduce.state,
+                   "besides, write what is known of the array into this file, for `reducectl merge`; of one input")
+      ->type_name("FILE");
   // Of arrays that are read and sent, so not of those that are there.
   std::vector<CLI::Option*> sending = AddInput(command, arguments, &reduce.sources, &reduce.input);
   std::vector<std::string> ways = ViaNames();
@@ -218,7 +226,20 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
   command->final_callback([&reduce] {
     CheckInput(reduce.input);
     if (reduce.sources.empty() && reduce.arrays.empty()) throw CLI::RequiredError("FILE or --array");
+    if (reduce.state.empty()) return;
+    if (reduce.sources.size() + reduce.arrays.size() > 1) {
+      throw CLI::ValidationError("--state", "is of one input; there are several");
+    }
+    if (reduce.via == kSessionName) throw CLI::ExcludesError("--state", "--via session");
   });
+}
+
+void AddMerge(CLI::App* app, Arguments* arguments) {
+  CLI::App* command = app->add_subcommand(
+      "merge", "the answers about all of an array from what `reduce --state` has written about its parts, in order");
+  command->add_option("FILE", arguments->merge.files, "the states of consecutive parts")->required()->type_name("");
+  command->add_option("--state", arguments->merge.state, "besides, write the merged state into this file")
+      ->type_name("FILE");
 }
 
 void AddArrays(CLI::App* app, Arguments* arguments) {
@@ -301,6 +322,7 @@ ExitCode Main(int argc, char** argv) {
   app.set_version_flag("--version", REDUCED_VERSION);
   AddCommonOptions(&app, &arguments);
   AddReduce(&app, &arguments);
+  AddMerge(&app, &arguments);
   AddArrays(&app, &arguments);
   AddLadder(&app, &arguments);
   app.add_subcommand("info", "what the server is: version, devices, limits and what is in use, calibration");
@@ -335,6 +357,7 @@ ExitCode Main(int argc, char** argv) {
     absl::StrAppend(&command, command.empty() ? "" : " ", at->get_name());
   }
   if (command == "reduce") return RunReduce(arguments.common, arguments.reduce);
+  if (command == "merge") return RunMerge(arguments.common, arguments.merge);
   if (command == "arrays put") return RunArraysPut(arguments.common, arguments.put);
   if (command == "arrays list") return RunArraysList(arguments.common, arguments.list_owner);
   if (command == "arrays delete") {

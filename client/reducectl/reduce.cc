@@ -124,7 +124,8 @@ ExitCode ReduceInCalls(Client& client, const CommonOptions& common, const Reduce
   ExitCode first_failure = kOk;
   const auto print = [&](Item& item) {
     item.end = absl::Now();
-    const ExitCode code = Print(item, common.json);
+    ExitCode code = Print(item, common.json);
+    if (code == kOk && !arguments.state.empty()) code = WriteState(arguments.state, item.reply->state);
     if (first_failure == kOk) first_failure = code;
   };
   for (const std::string& source : arguments.sources) {
@@ -178,6 +179,7 @@ ExitCode ReduceInSession(Client& client, bool json, const ReduceArguments& argum
 ExitCode RunReduce(const CommonOptions& common, ReduceArguments arguments) {
   const std::unique_ptr<Client> client = MakeClient(common, ClientOptions().timeout, arguments.connections);
   if (client == nullptr) return kUsage;
+  arguments.options.return_state = !arguments.state.empty();
   if (arguments.via == kShmName) arguments.input.hold = Hold::kShare;
   if (arguments.via == "auto" && absl::StartsWith(common.server, "unix:")) arguments.input.hold = Hold::kShareLarge;
   return arguments.via == kSessionName ? ReduceInSession(*client, common.json, arguments)

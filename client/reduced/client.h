@@ -133,6 +133,11 @@ class REDUCED_EXPORT Client {
   Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 
+  // From what is known of consecutive parts of an array (Reply.state of each, in order) to the answers about all of it.
+  // Any server can say it, whichever have reduced the parts. INVALID_ARGUMENT: none, one that isn't a state, or states
+  // of different questions.
+  absl::StatusOr<MergeReply> Merge(const std::vector<std::string>& states, const MergeOptions& options = {});
+
   // Has the server keep a copy of an array, to be reduced any number of times. The handle may outlive this Client.
   absl::StatusOr<ResidentArray> Put(const ArrayView& array, const PutOptions& options = {});
 

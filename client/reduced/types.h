@@ -81,6 +81,7 @@ using OnProgress = std::function<void(std::int64_t sent, std::int64_t total)>;
 struct ReduceOptions {
   std::string engine = "auto";            // "auto", "cpu" or "cuda"
   std::string pipeline{};                 // a name of ServerInfo.pipelines; empty: the engine's default
+  std::string precision{};                // of float sums: "f64" or "exact"; empty: the server's default
   std::string nan_policy = "propagate";   // or "omit"
   std::string overflow_policy = "error";  // of integer sums and products; or "wrap" or "saturate"
   std::int64_t ddof = 0;                  // of var and std: they divide by n - ddof
@@ -89,6 +90,7 @@ struct ReduceOptions {
   // server's max_message_bytes; "stream" in chunks, of any size; "auto": whichever is faster for the array's size.
   std::string via = "auto";
   std::optional<absl::Duration> timeout{};  // instead of ClientOptions.timeout; may be infinite
+  bool return_state = false;                // the reply has Reply.state
   // Called between the chunks of a stream, within Client::Reduce; not by ReduceAsync. By one thread at a time, but by
   // several if the array goes in parts (ClientOptions.connections).
   OnProgress on_progress{};
@@ -135,6 +137,21 @@ struct Reply {
   std::int64_t count = 0;         // elements in the array
   Execution execution{};
   Timing timing{};
+  // What is known of the array, for Client::Merge: a message State of reduced.proto, encoded. With
+  // ReduceOptions.return_state; else empty.
+  std::string state{};
+};
+
+struct MergeOptions {
+  bool return_state = false;                // the reply has MergeReply.state
+  std::optional<absl::Duration> timeout{};  // as ReduceOptions.timeout
+};
+
+// What is said of all parts of an array together.
+struct MergeReply {
+  std::vector<Result> results{};  // one for each op that the states are of
+  std::int64_t count = 0;         // elements
+  std::string state{};            // of all of them, if asked for
 };
 
 // Where an array is kept, and for how long.
@@ -235,6 +252,7 @@ struct PipelineInfo {
   std::vector<std::string> dtypes{};
   bool fused = false;              // any ops together in one read, NaNs left out if asked; else one op, NaNs propagate
   bool fixed_order = false;        // float sums, too, have the same bits run after run
+  bool exact = false;              // has precision "exact"
   std::vector<int> block_sizes{};  // that ReduceOptions.block_size may choose from; none: no choice
 };
 
@@ -271,6 +289,7 @@ struct ServerInfo {
 REDUCED_EXPORT std::vector<std::string> OpNames();
 REDUCED_EXPORT std::vector<std::string> DTypeNames();
 REDUCED_EXPORT std::vector<std::string> EngineNames();
+REDUCED_EXPORT std::vector<std::string> PrecisionNames();
 REDUCED_EXPORT std::vector<std::string> NanPolicyNames();
 REDUCED_EXPORT std::vector<std::string> OverflowPolicyNames();
 REDUCED_EXPORT std::vector<std::string> ViaNames();

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,8 +22,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/array_budget.h"
+#include "kernels/cpu/exact_tiles.h"
 #include "kernels/cpu/host_rungs.h"
 #include "kernels/cpu/tiles.h"
+#include "kernels/exact/exact_answers.h"
 #include "kernels/lanes.h"
 #include "kernels/pipelines.h"
 #include "kernels/read_file.h"
@@ -56,47 +59,87 @@ absl::Status WhyStop(const Job& job) {
   return absl::OkStatus();
 }
 
-TilePlan PlanFor(const ReduceSpec& spec) { return TilePlan(spec.dtype, AccumulatorsFor(spec), spec.nan_policy); }
+// What a reduction folds its array by: immutable, so shared by its threads.
+struct Plan {
+  explicit Plan(const ReduceSpec& spec)
+      : accumulators(AccumulatorsFor(spec)),
+        exact_accumulators(ExactAccumulatorsFor(spec)),
+        tiles(spec.dtype, accumulators, spec.nan_policy) {}
+
+  const AccumulatorSet accumulators;
+  const AccumulatorSet exact_accumulators;
+  const TilePlan tiles;
+};
+
+// What one task folds elements into.
+struct Folded {
+  Folded(const ReduceSpec& spec, const Plan& plan, Partial* into) : partial(into) {
+    if (plan.exact_accumulators != 0) exact.emplace(spec.dtype, plan.exact_accumulators);
+  }
+
+  Partial* const partial;
+  std::optional<ExactFolder> exact;
+};
+
+void FoldElements(const Plan& plan, const void* elements, std::int64_t first, std::int64_t count, Folded* into) {
+  if (plan.accumulators != 0 || !into->exact.has_value()) plan.tiles.Fold(elements, first, count, into->partial);
+  if (into->exact.has_value()) into->exact->Fold(elements, count);
+}
 
 // Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
-absl::Status FoldBlock(const Job& job, const TilePlan& plan, std::int64_t first, std::int64_t count, Partial* into) {
+absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std::int64_t count, Folded* into) {
   const std::int64_t width = RowOf(job.spec.dtype).bytes;
   if (!MayBlock(job.array)) {
-    plan.Fold(static_cast<const std::byte*>(job.array.data) + first * width, first, count, into);
+    FoldElements(plan, static_cast<const std::byte*>(job.array.data) + first * width, first, count, into);
     return absl::OkStatus();
   }
   thread_local const std::unique_ptr<std::byte[]> buffer(new std::byte[kBlockBytes]);
   const absl::Status status = ReadFile(job.array.file, job.array.offset + first * width, count * width, buffer.get());
-  if (status.ok()) plan.Fold(buffer.get(), first, count, into);
+  if (status.ok()) FoldElements(plan, buffer.get(), first, count, into);
   return status;
 }
 
-// On the calling thread: at most kInlineBytes.
-absl::StatusOr<Partial> ReduceHere(const Job& job) {
+// Of what is known of a whole array.
+struct Reduced {
   Partial partial;
-  const absl::Status status = FoldBlock(job, PlanFor(job.spec), 0, job.spec.count, &partial);
+  std::shared_ptr<const ExactSums> exact{};  // as EngineResult
+};
+
+// On the calling thread: at most kInlineBytes.
+absl::StatusOr<Reduced> ReduceHere(const Job& job) {
+  const Plan plan(job.spec);
+  Reduced reduced;
+  Folded folded(job.spec, plan, &reduced.partial);
+  const absl::Status status = FoldBlock(job, plan, 0, job.spec.count, &folded);
   if (!status.ok()) return status;
-  partial.count = job.spec.count;
-  return partial;
+  if (folded.exact.has_value()) reduced.exact = std::make_shared<ExactSums>(folded.exact->sums());
+  reduced.partial.count = job.spec.count;
+  return reduced;
 }
 
 // On the threads of the arena. Blocks are folded in any order; their partials are combined in a tree whose shape
-// depends on their number only.
-absl::StatusOr<Partial> ReduceInArena(const Job& job, tbb::task_arena& arena) {
+// depends on their number only, their exact sums as the tasks end.
+absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
   const std::int64_t count = job.spec.count;
   const std::int64_t block = kBlockBytes / RowOf(job.spec.dtype).bytes;
-  const TilePlan plan = PlanFor(job.spec);
+  const Plan plan(job.spec);
   std::atomic<bool> stop = false;
   absl::Mutex mutex;
   absl::Status why;  // the first to say stop
+  const auto exact = plan.exact_accumulators != 0 ? std::make_shared<ExactSums>() : nullptr;
   const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, Partial partial) {
+    Folded folded(job.spec, plan, &partial);
     for (std::int64_t b = blocks.begin(); b != blocks.end() && !stop.load(std::memory_order_relaxed); ++b) {
       absl::Status status = WhyStop(job);
-      if (status.ok()) status = FoldBlock(job, plan, b * block, std::min(block, count - b * block), &partial);
+      if (status.ok()) status = FoldBlock(job, plan, b * block, std::min(block, count - b * block), &folded);
       if (status.ok()) continue;
       stop.store(true, std::memory_order_relaxed);
       const absl::MutexLock lock(&mutex);
       why.Update(status);
+    }
+    if (folded.exact.has_value()) {
+      const absl::MutexLock lock(&mutex);
+      Merge(folded.exact->sums(), exact.get());
     }
     return partial;
   };
@@ -104,7 +147,8 @@ absl::StatusOr<Partial> ReduceInArena(const Job& job, tbb::task_arena& arena) {
     Combine(later, &earlier);
     return earlier;
   };
-  Partial partial = arena.execute([&] {
+  Reduced reduced{.partial = {}, .exact = exact};
+  reduced.partial = arena.execute([&] {
     const std::int64_t blocks = (count + block - 1) / block;
     const std::size_t task_blocks =
         std::clamp<std::int64_t>(blocks / 64, 1, 4);  // to a task: fewer partials to combine
@@ -112,12 +156,13 @@ absl::StatusOr<Partial> ReduceInArena(const Job& job, tbb::task_arena& arena) {
                                               combine);
   });
   if (!why.ok()) return why;
-  partial.count = count;
-  return partial;
+  reduced.partial.count = count;
+  return reduced;
 }
 
-EngineResult ResultOf(const Partial& partial, double kernel_us) {
-  EngineResult result{.partial = partial,
+EngineResult ResultOf(Reduced reduced, double kernel_us) {
+  EngineResult result{.partial = reduced.partial,
+                      .exact = std::move(reduced.exact),
                       .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)},
                       .timing = {}};
   result.timing.kernel_us = kernel_us;
@@ -223,9 +268,9 @@ absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena
   const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
   if (row != nullptr && row->rung) return ReduceByRung(job, *row, budget);
   const Stopwatch since_start;
-  const absl::StatusOr<Partial> partial = ReduceInArena(job, arena);
-  if (!partial.ok()) return partial.status();
-  return ResultOf(*partial, since_start.micros());
+  absl::StatusOr<Reduced> reduced = ReduceInArena(job, arena);
+  if (!reduced.ok()) return reduced.status();
+  return ResultOf(*std::move(reduced), since_start.micros());
 }
 
 absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena) {
@@ -306,9 +351,9 @@ class CpuEngine final : public Engine {
     if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
     const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
     if (default_pipeline && !MayBlock(job.array) && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
-      const absl::StatusOr<Partial> partial = ReduceHere(job);
-      if (!partial.ok()) return std::move(done)(partial.status());
-      return std::move(done)(ResultOf(*partial, since_call.micros()));
+      absl::StatusOr<Reduced> reduced = ReduceHere(job);
+      if (!reduced.ok()) return std::move(done)(reduced.status());
+      return std::move(done)(ResultOf(*std::move(reduced), since_call.micros()));
     }
     const bool admitted = job.admitted;
     lanes_.Submit(

@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/tiles_float.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h
+#include "kernels/cpu/doubles-inl.h"
 #include "kernels/cpu/extrema-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
@@ -36,30 +37,6 @@ using DI64 = hn::RebindToSigned<DF64>;
 using DU64 = hn::RebindToUnsigned<DF64>;
 using VF64 = hn::Vec<DF64>;
 constexpr std::int64_t kDoubles = hn::MaxLanes(DF64());
-
-// As many elements at p as D has lanes, as f64.
-template <class T, class D>
-HWY_INLINE hn::Vec<D> LoadDoubles(D d, const std::byte* p) {
-  const hn::Rebind<float, D> df;
-  if constexpr (std::is_same_v<T, double>) {
-    return hn::LoadU(d, reinterpret_cast<const double*>(p));
-  } else if constexpr (std::is_same_v<T, float>) {
-    return hn::PromoteTo(d, hn::LoadU(df, reinterpret_cast<const float*>(p)));
-  } else if constexpr (std::is_same_v<T, BFloat16>) {
-    const hn::Rebind<hwy::bfloat16_t, D> db;
-    return hn::PromoteTo(d, hn::PromoteTo(df, hn::LoadU(db, reinterpret_cast<const hwy::bfloat16_t*>(p))));
-  } else {
-    const hn::Rebind<hwy::float16_t, D> dh;
-    const auto v = hn::PromoteTo(df, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p)));
-#if HWY_TARGET == HWY_SSE4
-    // Has no instruction for it, and Highway 1.0.3 makes ordinary numbers from 2^16 up of infinities and NaNs.
-    const auto infinity = hn::Set(df, std::numeric_limits<float>::infinity());
-    return hn::PromoteTo(d, hn::IfThenElse(hn::Lt(hn::Abs(v), hn::Set(df, 0x1p16f)), v, hn::Or(v, infinity)));
-#else
-    return hn::PromoteTo(d, v);
-#endif
-  }
-}
 
 // sum + x. Where there are registers enough to keep a 1, by the multipliers, which are idle while the adders are busy
 // with widening too (AMD Zen 4: moments are 1.3 times as fast).

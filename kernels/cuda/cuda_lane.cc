@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "kernels/exact/exact_answers.h"
 #include "kernels/read_file.h"
 #include "kernels/stopwatch.h"
 
@@ -80,11 +81,13 @@ CudaLane::~CudaLane() {
     cudaFreeHost(slot.pinned);
     cudaFree(slot.device);
     cudaFreeHost(slot.partial);
+    cudaFreeHost(slot.exact);
     for (cudaEvent_t event : {slot.copy_begin, slot.copy_end, slot.prepare_begin, slot.kernel_begin, slot.kernel_end}) {
       if (event != nullptr) cudaEventDestroy(event);
     }
   }
   cudaFree(scratch_);
+  cudaFree(exact_scratch_);
   if (copy_stream_ != nullptr) cudaStreamDestroy(copy_stream_);
   if (kernel_stream_ != nullptr) cudaStreamDestroy(kernel_stream_);
 }
@@ -95,6 +98,8 @@ absl::Status CudaLane::Allocate() {
   REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&kernel_stream_, cudaStreamNonBlocking));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(&scratch_, kScratchBytes));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(scratch_, 0, kScratchBytes, kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(&exact_scratch_, kExactScratchBytes));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(exact_scratch_, 0, kExactScratchBytes, kernel_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(kernel_stream_));
   for (Slot& slot : slots_) {
     REDUCED_RETURN_IF_CUDA_ERROR(
@@ -102,6 +107,8 @@ absl::Status CudaLane::Allocate() {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(reinterpret_cast<void**>(&slot.device), chunk_bytes_));
     REDUCED_RETURN_IF_CUDA_ERROR(
         cudaHostAlloc(reinterpret_cast<void**>(&slot.partial), sizeof(Partial), cudaHostAllocMapped));
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaHostAlloc(reinterpret_cast<void**>(&slot.exact), sizeof(ExactDigits), cudaHostAllocMapped));
     for (cudaEvent_t* event :
          {&slot.copy_begin, &slot.copy_end, &slot.prepare_begin, &slot.kernel_begin, &slot.kernel_end}) {
       REDUCED_RETURN_IF_CUDA_ERROR(cudaEventCreate(event));
@@ -124,6 +131,9 @@ absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, Engin
 
 absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result) {
   const std::int64_t element_bytes = RowOf(job.spec.dtype).bytes;
+  const AccumulatorSet exact_accumulators = ExactAccumulatorsFor(job.spec);
+  exact_ = exact_accumulators != 0 ? std::make_shared<ExactSums>() : nullptr;
+  result->exact = exact_;
   // Device memory is reduced where it is, unless its elements straddle their natural alignment.
   const bool in_place =
       job.array.space == MemorySpace::kDevice &&
@@ -151,7 +161,8 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
       if (!status.ok()) return status;
     }
     const Launch launch = LaunchOf(job.spec, data, slot.count, first, slot);
-    if (const absl::Status status = StartKernel(pipeline, launch, slot); !status.ok()) return status;
+    if (const absl::Status status = StartKernel(pipeline, launch, exact_accumulators, slot); !status.ok())
+      return status;
   }
   for (int i = 0; i < kSlots; ++i) {
     Slot& oldest = slots_[(filled / chunk + i) % kSlots];
@@ -243,8 +254,12 @@ Launch CudaLane::LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t
           .stream = kernel_stream_};
 }
 
-absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, Slot& slot) {
+// The pipeline's kernel and that of exact sums, whichever there is something for.
+absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators,
+                                   Slot& slot) {
   *slot.partial = Partial{};
+  slot.partial->count = launch.count;
+  slot.exact_wanted = exact_accumulators != 0;
   const bool own_scratch = pipeline.scratch_bytes != nullptr;
   if (own_scratch) {
     const std::size_t bytes = pipeline.scratch_bytes(launch);
@@ -257,7 +272,18 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
     if (first == cudaSuccess) first = pipeline.prepare(launch);
   }
   if (first == cudaSuccess) first = cudaEventRecord(slot.kernel_begin, kernel_stream_);
-  if (first == cudaSuccess) first = pipeline.launch(launch);
+  if (first == cudaSuccess && launch.accumulators != 0) first = pipeline.launch(launch);
+  if (first == cudaSuccess && slot.exact_wanted) {
+    *slot.exact = ExactDigits{};
+    first = LaunchExactSums({.dtype = launch.dtype,
+                             .accumulators = exact_accumulators,
+                             .data = launch.data,
+                             .count = launch.count,
+                             .scratch = exact_scratch_,
+                             .out = slot.exact,
+                             .multiprocessors = launch.multiprocessors,
+                             .stream = launch.stream});
+  }
   if (own_scratch) cudaFreeAsync(launch.scratch, kernel_stream_);
   if (first != cudaSuccess) return DeviceError(first, "launching a pipeline");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
@@ -273,6 +299,7 @@ absl::Status CudaLane::Collect(Slot& slot, EngineResult* result) {
   slot.in_flight = false;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(slot.kernel_end));
   Combine(*slot.partial, &result->partial);
+  if (slot.exact_wanted) Merge(*slot.exact, exact_.get());
   Timing& timing = result->timing;
   float millis = 0;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));

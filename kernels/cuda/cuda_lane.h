@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/engine.h"
 #include "kernels/pipelines.h"
@@ -53,7 +54,8 @@ class CudaLane {
   struct Slot {
     std::byte* pinned = nullptr;
     std::byte* device = nullptr;
-    Partial* partial = nullptr;  // written by the kernel, read by the host
+    Partial* partial = nullptr;    // written by the kernel, read by the host
+    ExactDigits* exact = nullptr;  // likewise
     cudaEvent_t copy_begin = nullptr, copy_end = nullptr;
     cudaEvent_t prepare_begin = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
     std::int64_t count = 0;  // elements of its chunk
@@ -64,6 +66,7 @@ class CudaLane {
     absl::Status fill_status ABSL_GUARDED_BY(mutex);  // of the first piece that failed
     // On its way through the device.
     bool in_flight = false;
+    bool exact_wanted = false;
     bool copied = false;    // the chunk in flight came from host memory
     bool prepared = false;  // its pipeline copied it to scratch memory
   };
@@ -82,7 +85,7 @@ class CudaLane {
   absl::Status CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot, Timing* timing);
   Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
                   const Slot& slot) const;
-  absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, Slot& slot);
+  absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, Slot& slot);
   absl::Status Collect(Slot& slot, EngineResult* result);
 
   const int device_;
@@ -92,7 +95,9 @@ class CudaLane {
   cudaStream_t copy_stream_ = nullptr;
   cudaStream_t kernel_stream_ = nullptr;
   void* scratch_ = nullptr;
-  std::array<Slot, kSlots> slots_;  // the chunks of an array take turns
+  void* exact_scratch_ = nullptr;
+  std::shared_ptr<ExactSums> exact_;  // of the reduction under way; null if it has none
+  std::array<Slot, kSlots> slots_;    // the chunks of an array take turns
 };
 
 }  // namespace reduced

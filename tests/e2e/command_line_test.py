@@ -32,7 +32,7 @@ class OptionsTest(harness.ServedTest):
     def test_help_and_version(self):
         run = self.run_reducectl("--help")
         self.assertEqual(run.returncode, 0)
-        for word in ("reduce", "arrays", "ladder", "info", "ops", "pipelines", "--server", "REDUCED_SERVER", "Exit codes:"):
+        for word in ("reduce", "merge", "arrays", "ladder", "info", "ops", "pipelines", "--server", "REDUCED_SERVER", "Exit codes:"):
             self.assertIn(word, run.stdout.decode())
         self.assertEqual(self.run_reducectl("reduce", "--help").returncode, 0)
         self.assertRegex(self.run_reducectl("--version").stdout, rb"\A\d+\.\d+\.\d+\n\Z")
@@ -254,7 +254,7 @@ class CompletionTest(harness.ServedTest):
 
     def test_completes(self):
         for words, offered in (
-            (("",), ["reduce", "arrays", "ladder", "info", "ops", "pipelines", "completion"]),
+            (("",), ["reduce", "merge", "arrays", "ladder", "info", "ops", "pipelines", "completion"]),
             (("re",), ["reduce"]),
             (("--server", "host:1", "pipe"), ["pipelines"]),
             (("--ser",), ["--server"]),

@@ -133,6 +133,46 @@ class ValuesTest(harness.ServedTest):
                 self.assertEqual((answer["via"], answer["results"]), ("stream", want))
                 self.assertEqual((answer["count"], answer["bytes"]), (array.size, array.nbytes))
 
+    def test_exact_sums(self):
+        random = np.random.default_rng(10)
+        half = random.standard_normal(50001) * 2.0 ** random.integers(-200, 200, 50001)
+        array = np.concatenate([half, -half, random.standard_normal(7)])
+        random.shuffle(array)
+        want = {"sum": math.fsum(array), "l1": math.fsum(np.abs(array))}
+        path = self.save(array)
+        for via in ("inline", "stream", "session", "shm"):
+            answer = self.reduce(path, "sum,l1", "--precision", "exact", "--via", via)
+            self.assertEqual((answer["precision"], answer["results"]), ("exact", want))
+        self.assertEqual(self.reduce(path, "sum")["precision"], "f64")
+
+    def test_states_merge(self):
+        array = np.random.default_rng(11).standard_normal(30001).astype("f4")
+        ops = "sum,var,l2,argmin,argmax,nan_count"
+        whole = self.reduce(self.save(array), ops, "--precision", "exact")
+        states = []
+        for i, part in enumerate(np.split(array, [1, 20000])):
+            states.append(self.folder / f"{i}.state")
+            self.reduce(self.save(part), ops, "--precision", "exact", "--state", states[-1])
+        (merged,) = self.answers("merge", *states)
+        self.assertEqual(merged, {"count": array.size, "results": whole["results"]})
+        first = self.folder / "first.state"
+        self.answers("merge", *states[:2], "--state", first)
+        (again,) = self.answers("merge", first, states[2])
+        self.assertEqual(again, merged)
+        table = self.run_reducectl("merge", *states).stdout.decode()
+        self.assertIn("30001 elements\n  sum", table)
+        self.assertIn(str(whole["results"]["sum"]), table)
+
+    def test_what_is_no_state_is_refused(self):
+        path = self.save(np.ones(3))
+        state, other = self.folder / "state", self.folder / "other"
+        self.reduce(path, "sum", "--state", state)
+        self.reduce(path, "mean", "--state", other)
+        self.check_failure(4, ["states[1]", "ops must be the same"], "merge", state, other)
+        self.check_failure(4, ["states[0]", "aren't a state"], "merge", path)
+        self.check_failure(5, ["nowhere"], "merge", self.folder / "nowhere")
+        self.check_failure(2, ["--state", "several"], "reduce", path, path, "--state", state)
+
     def test_extreme_integers_are_exact(self):
         array = np.array([2**63 - 1, -(2**63), 2**63 - 1], dtype="i8")
         answer = self.reduce(self.save(array), "sum,min,max,argmin")

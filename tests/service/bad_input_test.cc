@@ -116,6 +116,13 @@ std::vector<BadInput> BadInputs() {
        [](Request* r) { r->mutable_options()->set_precision(static_cast<v1::Precision>(7)); },
        kInvalid,
        {"options.precision is 7", "PRECISION_F64 (1)"}},
+      {"RungOfExactSums",
+       [](Request* r) {
+         r->mutable_options()->set_pipeline("sequential");
+         r->mutable_options()->set_precision(v1::PRECISION_EXACT);
+       },
+       grpc::StatusCode::UNIMPLEMENTED,
+       {"sequential", "exactly", "tiled_simd"}},
       {"UnknownNanPolicy",
        [](Request* r) { r->mutable_options()->set_nan_policy(static_cast<v1::NanPolicy>(7)); },
        kInvalid,

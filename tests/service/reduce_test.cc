@@ -325,6 +325,7 @@ TEST_F(ReduceTest, InfoTellsThePipelinesApart) {
     EXPECT_FALSE(pipeline.origin().empty());
     EXPECT_EQ(pipeline.fused(), !row.rung);
     EXPECT_EQ(pipeline.fixed_order(), row.fixed_order);
+    EXPECT_EQ(pipeline.exact(), row.exact);
     EXPECT_EQ(pipeline.block_sizes_size(), row.block_sizes ? 5 : 0);
     // What it lists is what it supports, wherever the op is defined for the dtype.
     for (const OpRow& op : kOps) {

@@ -31,6 +31,7 @@ TEST_F(CallTest, SendsWhatIsAsked) {
   };
   const ReduceOptions options{.engine = "cuda",
                               .pipeline = "p",
+                              .precision = "exact",
                               .nan_policy = "omit",
                               .overflow_policy = "saturate",
                               .ddof = 3,
@@ -42,10 +43,46 @@ TEST_F(CallTest, SendsWhatIsAsked) {
   EXPECT_EQ(seen.inline_data(), std::string(reinterpret_cast<const char*>(elements_.data()), 12));
   EXPECT_EQ(seen.options().engine(), v1::ENGINE_CUDA);
   EXPECT_EQ(seen.options().pipeline(), "p");
+  EXPECT_EQ(seen.options().precision(), v1::PRECISION_EXACT);
   EXPECT_EQ(seen.options().nan_policy(), v1::NAN_POLICY_OMIT);
   EXPECT_EQ(seen.options().overflow_policy(), v1::OVERFLOW_POLICY_SATURATE);
   EXPECT_EQ(seen.options().ddof(), 3);
   EXPECT_EQ(seen.options().block_size(), 256);
+}
+
+TEST_F(CallTest, MergesStates) {
+  v1::State known;
+  known.set_version(1);
+  known.set_count(5);
+  service_.on_reduce = [&](const v1::ReduceRequest& request, v1::ReduceResponse* response) {
+    if (request.return_state()) *response->mutable_state() = known;
+    return grpc::Status::OK;
+  };
+  const ArrayView array{elements_.data(), "f32", {3}};
+  EXPECT_TRUE(client_->Reduce(array, {"sum"})->state.empty());
+  const absl::StatusOr<Reply> reply = client_->Reduce(array, {"sum"}, {.return_state = true});
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->state, known.SerializeAsString());
+
+  service_.on_merge = [&](const v1::MergeRequest& request, v1::MergeResponse* response) {
+    response->set_count(request.states_size() * 5);
+    response->add_results()->set_op(v1::OP_SUM);
+    response->mutable_results(0)->mutable_value()->set_f(1.5);
+    if (request.return_state()) *response->mutable_state() = request.states(0);
+    return grpc::Status::OK;
+  };
+  const absl::StatusOr<MergeReply> merged = client_->Merge({reply->state, reply->state}, {.return_state = true});
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_EQ(merged->count, 10);
+  EXPECT_EQ(merged->results[0].op, "sum");
+  EXPECT_EQ(std::get<double>(merged->results[0].value.value), 1.5);
+  EXPECT_EQ(merged->state, known.SerializeAsString());
+  EXPECT_TRUE(client_->Merge({reply->state})->state.empty());
+
+  EXPECT_EQ(client_->Merge({}).status().code(), absl::StatusCode::kInvalidArgument);
+  const absl::Status bad = client_->Merge({reply->state, "not one"}).status();
+  EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(bad.message()), HasSubstr("states[1]: its 7 bytes"));
 }
 
 TEST_F(CallTest, GivesWhatIsAnswered) {

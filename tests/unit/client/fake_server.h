@@ -44,6 +44,7 @@ class FakeService final : public v1::Reduction::CallbackService {
   // The same of a PutArray, which is answered with what `put` is then.
   std::function<grpc::Status(const v1::PutArrayRequest&)> on_put;
   v1::ArrayInfo put;
+  std::function<grpc::Status(const v1::MergeRequest&, v1::MergeResponse*)> on_merge;
   std::function<grpc::Status(const v1::ListArraysRequest&, v1::ListArraysResponse*)> on_list;
   std::function<grpc::Status(const v1::DeleteArrayRequest&)> on_delete;
   // Writes the answer.
@@ -107,6 +108,13 @@ class FakeService final : public v1::Reduction::CallbackService {
   grpc::ServerReadReactor<v1::PutArrayRequest>* PutArray(grpc::CallbackServerContext*,
                                                          v1::PutArrayResponse* response) override {
     return new Reading<v1::PutArrayRequest>(answer, on_put, [this, response] { *response->mutable_array() = put; });
+  }
+
+  grpc::ServerUnaryReactor* Merge(grpc::CallbackServerContext* context, const v1::MergeRequest* request,
+                                  v1::MergeResponse* response) override {
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(on_merge(*request, response));
+    return reactor;
   }
 
   grpc::ServerUnaryReactor* ListArrays(grpc::CallbackServerContext* context, const v1::ListArraysRequest* request,

@@ -24,6 +24,7 @@ std::string ErrorOf(const absl::StatusOr<T>& result) {
 
 TEST(Names, AreThoseOfTheProtoInLowerCase) {
   EXPECT_THAT(EngineNames(), ElementsAre("auto", "cpu", "cuda"));
+  EXPECT_THAT(PrecisionNames(), ElementsAre("f64", "exact"));
   EXPECT_THAT(NanPolicyNames(), ElementsAre("propagate", "omit"));
   EXPECT_THAT(OverflowPolicyNames(), ElementsAre("error", "wrap", "saturate"));
   EXPECT_THAT(DTypeNames(),

@@ -132,6 +132,23 @@ TEST(ValidateSpecTest, UnsupportedNamesThoseThatDo) {
   EXPECT_TRUE(ValidateSpec(omit).ok());
 }
 
+TEST(ValidateSpecTest, ExactSumsNeedAPipelineThatHasThem) {
+  ReduceSpec spec = SpecOf({Op::kSum}, DType::kF32, "sequential");
+  spec.precision = Precision::kExact;
+  EXPECT_TRUE(WantsExactSums(spec));
+  ExpectStatus(spec, absl::StatusCode::kUnimplemented,
+               AllOf(HasSubstr("sum of f32, exactly"), HasSubstr("tiled_simd")));
+  spec.pipeline = "tiled_simd";
+  EXPECT_TRUE(ValidateSpec(spec).ok());
+  spec.pipeline = "sequential";
+  spec.ops = {Op::kMin};  // no sum
+  EXPECT_FALSE(WantsExactSums(spec));
+  EXPECT_TRUE(ValidateSpec(spec).ok());
+  spec = SpecOf({Op::kSum}, DType::kI32, "sequential");  // exact as it is
+  spec.precision = Precision::kExact;
+  EXPECT_TRUE(ValidateSpec(spec).ok());
+}
+
 TEST(ValidateSpecTest, BlockSizes) {
   ReduceSpec spec = SpecOf({Op::kSum}, DType::kF32, "sequential");
   spec.block_size = 256;

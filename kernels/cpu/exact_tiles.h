@@ -1,0 +1,81 @@
+// The inner loops of exact sums on the CPU engine, on the calling thread: floats of every width, into ExactSums.
+//
+// A few anchors A_b = 1.5 x 2^(52 + q_b), a bin each, split an element into multiples of 2^q_b by what rounding drops:
+// s = A + x; t = s - A; A = s; x -= t takes three additions of f64, all exact but the first, whose error is just what
+// is left in x for the next bin. Bins are kBinBits apart. So many deposits as a tile has don't carry a bin beyond its
+// binade, so that in the end the bits of A less those of the anchor are an integer, which is added to the fixed-point
+// number. Vectors do all of this at the rate of memory; and since sums of integers don't depend on their order, neither
+// do the answers, whatever the vectors, tiles, blocks and threads.
+//
+// Where a tile's largest number is, is taken to be where the tile before had it. That it was, and that the last bin
+// left nothing over, is checked when the tile is done; else its bins are forgotten, and the tile is folded once more:
+// into a buffer, anchored by its own largest number, in as many rounds over what is left as it takes. NaNs, infinities
+// and numbers whose bins f64 can't anchor are taken out before and added one by one.
+//
+// Sources: the splitting is that of S. M. Rump, T. Ogita, S. Oishi, "Accurate floating-point summation part I: faithful
+// rounding" (2008), in bins as J. Demmel, H. D. Nguyen, "Parallel reproducible summation" (2015, ReproBLAS) have them.
+#ifndef REDUCED_KERNELS_CPU_EXACT_TILES_H_
+#define REDUCED_KERNELS_CPU_EXACT_TILES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/dtype.h"
+#include "kernels/exact/exact_sums.h"
+#include "kernels/op.h"
+
+namespace reduced {
+
+// Elements of a tile.
+inline constexpr std::int64_t kExactTileElements = 2048;
+inline constexpr std::int64_t kExactTileBytes = 8192;
+
+// Some elements of an array.
+struct ExactTile {
+  const std::byte* data = nullptr;  // any byte address
+  std::int64_t count = 0;           // at most kExactTileElements, and kExactTileBytes of them
+  bool specials_counted = false;    // the tile's NaNs and infinities are in the counts
+};
+
+// What the tiles before tell of the next one.
+struct ExactOutlook {
+  int top = kNoTop;  // all numbers are expected to be at most 2^top in magnitude
+  int wide = 0;      // so many tiles are expected to have more than the bins hold
+
+  static constexpr int kNoTop = -10000;  // nothing is expected
+};
+
+// Adds one of the sums of a tile to `into`.
+using FoldExactTile = void (*)(const ExactTile& tile, ExactOutlook* outlook, ExactSums* into);
+
+// The functions of one float dtype, by Accumulator; null for those that aren't in kExactAccumulators.
+using ExactTileFolds = std::array<FoldExactTile, kAccumulatorCount>;
+
+// The best of those that were built and this machine can run.
+const ExactTileFolds& ExactTileFoldsOf(DType dtype);
+
+// Folds arrays of one float dtype into some exact sums. What it has learnt of the elements makes it fast; used by one
+// thread at a time.
+class ExactFolder {
+ public:
+  // `accumulators`: a subset of kExactAccumulators; may be empty.
+  ExactFolder(DType dtype, AccumulatorSet accumulators);
+
+  // Folds `count` elements at any byte address.
+  void Fold(const void* elements, std::int64_t count);
+
+  const ExactSums& sums() const { return sums_; }
+
+ private:
+  std::int64_t element_bytes_;
+  std::int64_t tile_elements_;
+  std::array<FoldExactTile, 3> folds_{};
+  std::array<ExactOutlook, 3> outlooks_{};  // of each fold
+  int fold_count_ = 0;
+  ExactSums sums_;
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CPU_EXACT_TILES_H_

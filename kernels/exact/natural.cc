@@ -1,0 +1,146 @@
+#include "kernels/exact/natural.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <limits>
+
+#include "kernels/portable.h"
+
+namespace reduced {
+namespace {
+
+// The largest r with r * r <= value.
+std::uint64_t Root(UInt128 value) {
+  std::uint64_t root = 0;
+  for (std::uint64_t bit = std::uint64_t{1} << 63; bit != 0; bit >>= 1) {
+    const std::uint64_t larger = root | bit;
+    if (static_cast<UInt128>(larger) * larger <= value) root = larger;
+  }
+  return root;
+}
+
+}  // namespace
+
+Natural::Natural(std::uint64_t value) : words_{value} { Trim(); }
+
+Natural Natural::MagnitudeOf(std::span<const std::uint64_t> words) {
+  Natural number;
+  number.words_.assign(words.begin(), words.end());
+  if (!words.empty() && words.back() >> 63 != 0) {
+    bool carry = true;
+    for (std::uint64_t& word : number.words_) {
+      word = ~word + (carry ? 1 : 0);
+      carry = carry && word == 0;
+    }
+  }
+  number.Trim();
+  return number;
+}
+
+void Natural::Trim() {
+  while (!words_.empty() && words_.back() == 0) words_.pop_back();
+}
+
+int Natural::bits() const {
+  return words_.empty() ? 0 : static_cast<int>(words_.size()) * 64 - std::countl_zero(words_.back());
+}
+
+bool Natural::bit(int index) const { return Bits(index, 1) != 0; }
+
+std::uint64_t Natural::Bits(int index, int count) const {
+  const auto word = [this](int i) {
+    return i < 0 || i >= static_cast<int>(words_.size()) ? 0 : words_[static_cast<std::size_t>(i)];
+  };
+  const int first = index >> 6;  // towards minus infinity
+  const int shift = index & 63;
+  std::uint64_t bits = word(first) >> shift;
+  if (shift != 0) bits |= word(first + 1) << (64 - shift);
+  return count == 64 ? bits : bits & ((std::uint64_t{1} << count) - 1);
+}
+
+bool Natural::AnyBitBelow(int index) const {
+  for (int i = 0; i < index && i < bits(); i += 64) {
+    if (Bits(i, std::min(64, index - i)) != 0) return true;
+  }
+  return false;
+}
+
+Natural Natural::Times(const Natural& other) const {
+  Natural product;
+  product.words_.resize(words_.size() + other.words_.size());
+  for (std::size_t i = 0; i < words_.size(); ++i) {
+    UInt128 carry = 0;
+    for (std::size_t j = 0; j < other.words_.size(); ++j) {
+      carry += static_cast<UInt128>(words_[i]) * other.words_[j] + product.words_[i + j];
+      product.words_[i + j] = static_cast<std::uint64_t>(carry);
+      carry >>= 64;
+    }
+    product.words_[i + other.words_.size()] = static_cast<std::uint64_t>(carry);
+  }
+  product.Trim();
+  return product;
+}
+
+Natural Natural::Minus(const Natural& other) const {
+  Natural difference = *this;
+  bool borrow = false;
+  for (std::size_t i = 0; i < words_.size(); ++i) {
+    const UInt128 minus = (i < other.words_.size() ? static_cast<UInt128>(other.words_[i]) : 0) + (borrow ? 1 : 0);
+    borrow = words_[i] < minus;
+    difference.words_[i] = words_[i] - static_cast<std::uint64_t>(minus);
+  }
+  difference.Trim();
+  return difference;
+}
+
+Natural Natural::ShiftedLeft(int by) const {
+  Natural shifted;
+  for (int i = -by; i < bits(); i += 64) shifted.words_.push_back(Bits(i, 64));
+  shifted.Trim();
+  return shifted;
+}
+
+std::uint64_t Natural::Divide(std::uint64_t divisor) {
+  UInt128 rest = 0;
+  for (auto word = words_.rbegin(); word != words_.rend(); ++word) {
+    rest = (rest << 64) | *word;
+    *word = static_cast<std::uint64_t>(rest / divisor);
+    rest %= divisor;
+  }
+  Trim();
+  return static_cast<std::uint64_t>(rest);
+}
+
+double RoundToDouble(const Natural& number, int exponent, bool more) {
+  if (number.zero()) return 0;
+  constexpr int kLargest = 1023;
+  constexpr int kSmallest = -1074;
+  const int first = number.bits() - 1 + exponent;  // of its first bit
+  if (first > kLargest) return std::numeric_limits<double>::infinity();
+  // The last bit that is kept stands for 2^last, and is bit `index` of the number.
+  const int last = std::max(first - 52, kSmallest);
+  const int index = last - exponent;
+  // 53 bits at most, as many fewer as the number is below 2^-1022; none if it is below 2^-1074.
+  std::uint64_t kept = number.Bits(index, 53);
+  const bool half = number.bit(index - 1);
+  const bool beyond = more || number.AnyBitBelow(index - 1);
+  if (half && (beyond || (kept & 1) != 0)) ++kept;
+  // As the bits of a double: exponent and fraction; what overflows the fraction is one more in the exponent.
+  const std::uint64_t field = last > kSmallest ? static_cast<std::uint64_t>(last - kSmallest) : 0;
+  return std::bit_cast<double>((field << 52) + kept);
+}
+
+double RoundRootToDouble(const Natural& number, int exponent, bool more) {
+  if (number.zero()) return 0;
+  // The number's first 127 or 128 bits, from one on whose exponent is even; the root of them has 64, and a remainder
+  // tells that the root of all of it is a little more.
+  int index = number.bits() - 128;
+  if (((index + exponent) & 1) != 0) ++index;
+  const UInt128 top = (static_cast<UInt128>(number.Bits(index + 64, 64)) << 64) | number.Bits(index, 64);
+  const std::uint64_t root = Root(top);
+  const bool beyond = more || static_cast<UInt128>(root) * root != top || number.AnyBitBelow(index);
+  return RoundToDouble(Natural(root), (index + exponent) / 2, beyond);
+}
+
+}  // namespace reduced

@@ -1,0 +1,176 @@
+#include "tests/support/exact_oracle.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace reduced::test {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// An integer >= 0 in digits of 2^32, least significant first, no leading zeros.
+class Big {
+ public:
+  Big() = default;
+  explicit Big(std::uint64_t value)
+      : digits_{static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(value >> 32)} {
+    Trim();
+  }
+
+  friend Big operator+(const Big& a, const Big& b) {
+    Big sum;
+    std::uint64_t carry = 0;
+    for (std::size_t i = 0; i < std::max(a.digits_.size(), b.digits_.size()) || carry != 0; ++i) {
+      carry += std::uint64_t{a.digit(i)} + b.digit(i);
+      sum.digits_.push_back(static_cast<std::uint32_t>(carry));
+      carry >>= 32;
+    }
+    return sum;
+  }
+  // a must not be smaller.
+  friend Big operator-(const Big& a, const Big& b) {
+    Big difference;
+    std::int64_t borrow = 0;
+    for (std::size_t i = 0; i < a.digits_.size(); ++i) {
+      std::int64_t digit = std::int64_t{a.digit(i)} - b.digit(i) - borrow;
+      borrow = digit < 0 ? 1 : 0;
+      if (digit < 0) digit += std::int64_t{1} << 32;
+      difference.digits_.push_back(static_cast<std::uint32_t>(digit));
+    }
+    difference.Trim();
+    return difference;
+  }
+  friend Big operator*(const Big& a, const Big& b) {
+    Big product;
+    for (std::size_t i = 0; i < a.digits_.size(); ++i) {
+      Big row;
+      row.digits_.assign(i, 0);
+      std::uint64_t carry = 0;
+      for (std::size_t j = 0; j < b.digits_.size() || carry != 0; ++j) {
+        carry += std::uint64_t{a.digit(i)} * b.digit(j);
+        row.digits_.push_back(static_cast<std::uint32_t>(carry));
+        carry >>= 32;
+      }
+      row.Trim();
+      product = product + row;
+    }
+    return product;
+  }
+  friend Big operator<<(const Big& a, int by) {
+    Big shifted = a * Big(std::uint64_t{1} << (by % 32));
+    if (!shifted.digits_.empty()) shifted.digits_.insert(shifted.digits_.begin(), static_cast<std::size_t>(by / 32), 0);
+    return shifted;
+  }
+  // Negative, 0 or positive.
+  friend int Compare(const Big& a, const Big& b) {
+    if (a.digits_.size() != b.digits_.size()) return a.digits_.size() < b.digits_.size() ? -1 : 1;
+    for (std::size_t i = a.digits_.size(); i-- > 0;) {
+      if (a.digits_[i] != b.digits_[i]) return a.digits_[i] < b.digits_[i] ? -1 : 1;
+    }
+    return 0;
+  }
+  bool zero() const { return digits_.empty(); }
+
+ private:
+  std::uint32_t digit(std::size_t i) const { return i < digits_.size() ? digits_[i] : 0; }
+  void Trim() {
+    while (!digits_.empty() && digits_.back() == 0) digits_.pop_back();
+  }
+
+  std::vector<std::uint32_t> digits_;
+};
+
+// |x| of a finite x, in units of 2^-1074.
+Big UnitsOf(double x) {
+  int exponent = 0;
+  const double fraction = std::frexp(std::fabs(x), &exponent);
+  const auto digits = static_cast<std::uint64_t>(std::ldexp(fraction, 53));
+  const int shift = exponent - 53 + 1074;
+  return shift >= 0 ? Big(digits) << shift : Big(digits >> -shift);
+}
+
+// Where numerator / denominator, or its root, is relative to bound x 2^-unit: negative if below, 0 if there, positive
+// if above. The numerator is in units of 2^-1074, of a root in units of 2^-2148.
+int CompareWith(const Big& numerator, const Big& denominator, bool root, const Big& bound, int unit) {
+  const int finer = unit - 1074;
+  if (!root) return Compare(numerator << finer, bound * denominator);
+  return Compare(numerator << 2 * finer, bound * bound * denominator);
+}
+
+// Of a quotient >= 0, or its root, the nearest double.
+double Nearest(const Big& numerator, const Big& denominator, bool root) {
+  const auto halves =
+      [](std::uint64_t bits) {  // in units of 2^-1075, of a double that may be infinity: as if it were 2^1024
+        return bits == std::bit_cast<std::uint64_t>(kInfinity) ? Big(1) << (1024 + 1075)
+                                                               : UnitsOf(std::bit_cast<double>(bits)) << 1;
+      };
+  std::uint64_t low = 0;                                         // at most the true value ...
+  std::uint64_t high = std::bit_cast<std::uint64_t>(kInfinity);  // ... which is less, or beyond all doubles
+  while (high - low > 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (CompareWith(numerator, denominator, root, halves(middle), 1075) >= 0 ? low : high) = middle;
+  }
+  const int side = CompareWith(numerator, denominator, root, halves(low) + halves(high), 1076);  // their midpoint
+  const bool up = side > 0 || (side == 0 && (low & 1) != 0);
+  return std::bit_cast<double>(up ? high : low);
+}
+
+}  // namespace
+
+double ExactlyBySchoolbook(Op op, const std::vector<double>& elements, NanPolicy nan_policy, std::int64_t ddof) {
+  Big positives, negatives, squares;
+  std::uint64_t count = 0;
+  bool nan = false, up = false, down = false, other_than_minus_zero = false;
+  for (const double x : elements) {
+    if (std::isnan(x)) {
+      nan = nan || nan_policy == NanPolicy::kPropagate;
+      count += nan_policy == NanPolicy::kPropagate ? 1 : 0;
+      continue;
+    }
+    ++count;
+    if (x != 0 || !std::signbit(x)) other_than_minus_zero = true;
+    if (std::isinf(x)) {
+      (x > 0 ? up : down) = true;
+      continue;
+    }
+    const Big units = UnitsOf(x);
+    Big& sum = x < 0 ? negatives : positives;
+    sum = sum + units;
+    squares = squares + units * units;
+  }
+  if (nan) return kNan;
+  const bool infinite = up || down;
+  const Big one(1);
+  switch (op) {
+    case Op::kSum:
+    case Op::kMean: {
+      if (op == Op::kMean && count == 0) return kNan;
+      if (infinite) return up && down ? kNan : up ? kInfinity : -kInfinity;
+      const bool negative = Compare(positives, negatives) < 0;
+      const Big magnitude = negative ? negatives - positives : positives - negatives;
+      if (magnitude.zero()) return count > 0 && !other_than_minus_zero ? -0.0 : 0.0;
+      const double value = Nearest(magnitude, op == Op::kSum ? one : Big(count), false);
+      return negative ? -value : value;
+    }
+    case Op::kL1:
+      return infinite ? kInfinity : Nearest(positives + negatives, one, false);
+    case Op::kSumSquares:  // in units of 2^-2148
+      return infinite ? kInfinity : Nearest(squares, one << 1074, false);
+    case Op::kL2:
+      return infinite ? kInfinity : Nearest(squares, one, true);
+    default: {
+      if (count <= static_cast<std::uint64_t>(ddof) || infinite) return kNan;
+      const bool negative = Compare(positives, negatives) < 0;
+      const Big sum = negative ? negatives - positives : positives - negatives;
+      const Big spread = Big(count) * squares - sum * sum;
+      const Big divisor = Big(count) * Big(count - static_cast<std::uint64_t>(ddof));
+      return op == Op::kVar ? Nearest(spread, divisor << 1074, false) : Nearest(spread, divisor, true);
+    }
+  }
+}
+
+}  // namespace reduced::test

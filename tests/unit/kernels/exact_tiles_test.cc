@@ -1,0 +1,140 @@
+// The tile functions of exact sums, of every vector target that this machine can run: the same state, to the bit, as
+// adding element after element, whatever the array, its order and its cuts.
+#include "kernels/cpu/exact_tiles.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "hwy/targets.h"
+#include "kernels/cpu/tiles.h"
+#include "tests/support/data.h"
+
+namespace reduced {
+namespace {
+
+using test::Bytes;
+
+constexpr DType kFloats[] = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+// Each sum alone, and all together.
+constexpr AccumulatorSet kSets[] = {SetOf(Accumulator::kSum), SetOf(Accumulator::kAbsSum),
+                                    SetOf(Accumulator::kSumSquares), kExactAccumulators};
+
+// Makes one target the best there is, while it lives.
+class OnlyTarget {
+ public:
+  explicit OnlyTarget(std::int64_t target) { Set(target); }
+  ~OnlyTarget() { Set(0); }
+
+ private:
+  static void Set(std::int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().DeInit();
+  }
+};
+
+ExactSums ByElement(DType dtype, const void* array, std::int64_t count, AccumulatorSet set) {
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    ExactSums sums;
+    if constexpr (kIsFloat<T>) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        T x;
+        std::memcpy(&x, static_cast<const std::byte*>(array) + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+        Add(ToDouble(x), set, /*elsewhere=*/false, &sums);
+      }
+    }
+    return sums;
+  });
+}
+
+// By every target, in calls of at most `cut` elements.
+void ExpectSameSums(DType dtype, const void* array, std::int64_t count, std::int64_t cut, const std::string& what) {
+  for (const AccumulatorSet set : kSets) {
+    const ExactSums expected = ByElement(dtype, array, count, set);
+    for (const std::int64_t target : VectorTargets()) {
+      const OnlyTarget only(target);
+      ExactFolder folder(dtype, set);
+      for (std::int64_t i = 0; i < count; i += cut) {
+        folder.Fold(static_cast<const std::byte*>(array) + i * RowOf(dtype).bytes, std::min(cut, count - i));
+      }
+      EXPECT_TRUE(folder.sums() == expected) << RowOf(dtype).name << "[" << count << "] " << what << ", sums " << set
+                                             << ", by " << hwy::TargetName(static_cast<std::uint32_t>(target));
+    }
+  }
+}
+
+TEST(ExactTiles, SumAsElementByElement) {
+  for (const DType dtype : kFloats) {
+    for (const test::DataKindRow& kind : test::kDataKinds) {
+      for (const std::int64_t count : {0, 1, 3, 15, 16, 17, 33, 1023, 1024, 2047, 2048, 2049, 20'011}) {
+        const Bytes array = test::MakeData(kind.kind, dtype, count, static_cast<std::uint64_t>(count));
+        for (const std::size_t misalignment : {0, 1}) {
+          const test::ExactArray exact(array, misalignment);
+          ExpectSameSums(dtype, exact.data(), count, std::max<std::int64_t>(count, 1), std::string(kind.name));
+        }
+      }
+    }
+  }
+}
+
+TEST(ExactTiles, DontDependOnTheCuts) {
+  for (const DType dtype : kFloats) {
+    const Bytes array = test::MakeData(test::DataKind::kFull, dtype, 9001, 3);
+    for (const std::int64_t cut : {1, 7, 100, 2048, 5000}) {
+      ExpectSameSums(dtype, array.data(), 9001, cut, "cut every " + std::to_string(cut));
+    }
+  }
+}
+
+// Tiles of numbers from 2^low to 2^high, some of them zero: what the bins hold, what they don't, and what f64 can't
+// anchor; in turns, so that the next tile is never as expected.
+TEST(ExactTiles, SumNumbersOfAnyRange) {
+  std::mt19937_64 random(7);
+  const std::pair<int, int> ranges[] = {{0, 0},         {-10, 0},       {-41, 0},     {-60, 0},     {-300, 0},
+                                        {-1074, 0},     {-1074, 1023},  {900, 1023},  {1008, 1012}, {1023, 1023},
+                                        {-1074, -1070}, {-1022, -1000}, {-490, -470}, {490, 520},   {-600, 600}};
+  std::vector<double> all;
+  std::vector<float> all_narrow;
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& [low, high] : ranges) {
+      for (int i = 0; i < 3000; ++i) {
+        const int exponent = std::uniform_int_distribution<int>(low, high)(random);
+        double x = std::ldexp(1 + std::ldexp(static_cast<double>(random() >> 12), -52), exponent);
+        if (random() % 2 == 0) x = -x;
+        if (round == 1 && random() % 4 == 0) x = 0;
+        all.push_back(x);
+        const auto narrow = static_cast<float>(std::ldexp(x, -exponent + exponent / 8));
+        all_narrow.push_back(narrow);
+      }
+    }
+  }
+  ExpectSameSums(DType::kF64, all.data(), static_cast<std::int64_t>(all.size()), 1 << 20, "ranges");
+  ExpectSameSums(DType::kF32, all_narrow.data(), static_cast<std::int64_t>(all_narrow.size()), 1 << 20, "ranges");
+  std::shuffle(all.begin(), all.end(), random);
+  ExpectSameSums(DType::kF64, all.data(), static_cast<std::int64_t>(all.size()), 1 << 20, "ranges, shuffled");
+}
+
+// Bins are filled to their end by a tile of numbers that are all the largest that was expected, of one sign.
+TEST(ExactTiles, HoldTilesOfTheLargestNumbers) {
+  for (const int exponent : {-1000, -480, 0, 499, 1009, 1023}) {
+    for (const double mantissa : {1.0, 2 - 0x1p-52, -1.0, -(2 - 0x1p-52)}) {
+      const std::vector<double> array(50'000, std::ldexp(mantissa, exponent));
+      ExpectSameSums(DType::kF64, array.data(), 50'000, 1 << 20, "2^" + std::to_string(exponent));
+    }
+  }
+  for (const float x : {1.0F, std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 0x1p-149F}) {
+    const std::vector<float> array(50'000, x);
+    ExpectSameSums(DType::kF32, array.data(), 50'000, 1 << 20, "equal");
+  }
+}
+
+}  // namespace
+}  // namespace reduced
