@@ -1,0 +1,82 @@
+#include "client/reducectl/loadtest_result.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/reducectl/render.h"
+#include "client/reducectl/statistics.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr double kHeld = 0.99;             // of the requests that are due, those that a rate takes to be held
+constexpr double kBusy = 0.9;              // of the processors
+constexpr double kWaiting = 0.25;          // of the latency
+constexpr double kLateNs = 1e6;            // at the 99th percentile
+constexpr std::size_t kFewestWindows = 5;  // that a spread can be told from
+
+}  // namespace
+
+void Tally::Merge(const Tally& other) {
+  corrected.Merge(other.corrected);
+  uncorrected.Merge(other.uncorrected);
+  lateness.Merge(other.lateness);
+  for (std::size_t i = 0; i < kStages; ++i) stages[i].Merge(other.stages[i]);
+  answered += other.answered;
+  bytes += other.bytes;
+  for (std::size_t i = 0; i < kCodes; ++i) {
+    errors[i] += other.errors[i];
+    if (messages[i].empty()) messages[i] = other.messages[i];
+  }
+  verified += other.verified;
+  wrong += other.wrong;
+  if (first_wrong.empty()) first_wrong = other.first_wrong;
+  unsent += other.unsent;
+}
+
+void Tally::Clear() {
+  corrected.Clear();
+  uncorrected.Clear();
+  lateness.Clear();
+  for (Histogram& stage : stages) stage.Clear();
+  answered = bytes = verified = wrong = unsent = 0;
+  errors.fill(0);
+  for (std::string& message : messages) message.clear();
+  first_wrong.clear();
+}
+
+std::int64_t Tally::failed() const { return std::accumulate(errors.begin(), errors.end(), std::int64_t{0}); }
+
+std::string StepResult::Name() const {
+  return rate > 0 ? absl::StrFormat("rate %g", rate) : absl::StrCat("concurrency ", concurrency);
+}
+
+double StepResult::Spread() const {
+  std::vector<double> rates, medians;
+  for (const Window& window : windows) {
+    rates.push_back(window.PerSecond());
+    if (window.answered > 0) medians.push_back(window.p50_us);
+  }
+  if (rates.size() < kFewestWindows || medians.empty()) return 0;
+  const Summary of_rates = Summarize(rates), of_medians = Summarize(medians);
+  return std::max(of_rates.median > 0 ? of_rates.Spread() : 1, of_medians.median > 0 ? of_medians.Spread() : 0);
+}
+
+bool StepResult::RateHeld() const {
+  const auto sent = static_cast<double>(tally.answered + tally.failed());
+  return rate == 0 || sent >= kHeld * (sent + static_cast<double>(tally.unsent));
+}
+
+std::string StepResult::Saturation() const {
+  if (cpu_share >= kBusy) return absl::StrCat("it used ", FormatPercent(cpu_share), " of its processors");
+  if (wait_share >= kWaiting) {
+    return absl::StrCat("its threads waited for a processor for ", FormatPercent(wait_share), " of the latency");
+  }
+  const double late_ns = tally.lateness.PercentileNs(99);
+  if (late_ns >= kLateNs) return absl::StrCat("it woke up late, by ", FormatMicros(late_ns / 1e3), " at p99");
+  return "";
+}
+
+}  // namespace reduced::client
