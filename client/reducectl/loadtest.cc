@@ -215,18 +215,14 @@ class Loadtest {
     return absl::OkStatus();
   }
 
+  // One load after the other; after an interrupt no further one, but there is always a first.
   absl::Status Sweep() {
-    std::vector<double> concurrencies = arguments().concurrency;
-    if (concurrencies.empty()) concurrencies.push_back(MaxConcurrency());
-    if (!arguments().rates.empty()) {
-      for (const double rate : arguments().rates) {
-        const absl::Status status = interrupted ? absl::OkStatus() : RunOne(static_cast<int>(concurrencies[0]), rate);
-        if (!status.ok()) return status;
-      }
-      return absl::OkStatus();
-    }
-    for (const double concurrency : concurrencies) {
-      const absl::Status status = interrupted ? absl::OkStatus() : RunOne(static_cast<int>(concurrency), 0);
+    const bool open = !arguments().rates.empty();
+    std::vector<double> loads = open ? arguments().rates : arguments().concurrency;
+    if (loads.empty()) loads.push_back(MaxConcurrency());
+    for (const double load : loads) {
+      if (interrupted && !run_.steps.empty()) break;
+      const absl::Status status = open ? RunOne(MaxConcurrency(), load) : RunOne(static_cast<int>(load), 0);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();

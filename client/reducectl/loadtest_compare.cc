@@ -51,11 +51,11 @@ absl::StatusOr<Comparison> Compare(const std::string& first, const std::string& 
   std::vector<std::vector<std::string>> rows = {{"LOAD", "FIGURE", "FIRST", "SECOND", "CHANGE", "NOISE", "VERDICT"}};
   const std::string* at = &first;
   try {
-    const Json a = Json::parse(first);
+    const Json a = Json::parse(first).at("steps");
     at = &second;
-    const Json b = Json::parse(second);
-    for (const Json& before : a.at("steps")) {
-      for (const Json& after : b.at("steps")) {
+    const Json b = Json::parse(second).at("steps");
+    for (const Json& before : a) {
+      for (const Json& after : b) {
         if (before.at("name") != after.at("name")) continue;
         const auto add = [&](const char* name, const Figure& x, const Figure& y, bool us) {
           if (x.value <= 0 || y.value <= 0) return;
