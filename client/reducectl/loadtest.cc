@@ -201,10 +201,9 @@ class Loadtest {
       options.on_progress = [&](const StepProgress& progress) {
         ShowProgress(progress.elapsed < absl::ZeroDuration()
                          ? absl::StrCat(name, ": warming up")
-                         : absl::StrFormat("%s: %.0f requests/s, p50 %s, p99 %s, %d errors, %s", name, progress.per_s,
+                         : absl::StrFormat("%s: %.0f requests/s, p50 %s, p99 %s, %d errors, %d s", name, progress.per_s,
                                            FormatMicros(progress.p50_us), FormatMicros(progress.p99_us),
-                                           progress.failed,
-                                           absl::FormatDuration(absl::Trunc(progress.elapsed, absl::Seconds(1)))));
+                                           progress.failed, absl::ToInt64Seconds(progress.elapsed)));
       };
     }
     absl::StatusOr<StepResult> result = RunStep(*work_, options);

@@ -45,6 +45,11 @@ std::string LoadText(const StepResult& step) {
   return absl::StrCat(step.Name(), ", at most ", step.concurrency, " at once");
 }
 
+// Of a step whose rate wasn't.
+std::string NotHeld(const StepResult& step) {
+  return absl::StrCat("the rate was not held: ", step.tally.unsent, " requests that were due were not sent by the end");
+}
+
 Json HistogramJson(const Histogram& histogram) {
   Json json = Json::object();
   for (const double percent : kPercentiles) json[PercentileName(percent)] = histogram.PercentileNs(percent) / 1e3;
@@ -121,7 +126,7 @@ std::vector<std::string> Missed(const StepResult& step, const std::vector<Object
     const double ns = step.tally.corrected.PercentileNs(objective.percent);
     if (ns > objective.ms * 1e6) missed.push_back(absl::StrCat(objective.text, ": ", FormatNs(ns)));
   }
-  if (!objectives.empty() && !step.RateHeld()) missed.emplace_back("the rate was not held");
+  if (!objectives.empty() && !step.RateHeld()) missed.push_back(NotHeld(step));
   if (!objectives.empty() && step.tally.answered == 0) missed.emplace_back("nothing was answered");
   return missed;
 }
@@ -139,10 +144,7 @@ std::vector<std::string> Remarks(const LoadtestRun& run, const StepResult& step)
   for (const std::string& missed : Missed(step, run.arguments.objectives)) {
     remarks.push_back(absl::StrCat("SLO MISSED: ", missed));
   }
-  if (!step.RateHeld()) {
-    remarks.push_back(
-        absl::StrCat("the rate was not held: ", tally.unsent, " requests that were due were not sent by the end"));
-  }
+  if (!step.RateHeld() && run.arguments.objectives.empty()) remarks.push_back(NotHeld(step));
   if (step.Spread() > run.arguments.max_spread) {
     remarks.push_back(absl::StrCat("NOT STABLE: the windows differ by +-", FormatPercent(step.Spread()), ", more than ",
                                    FormatPercent(run.arguments.max_spread)));
@@ -249,6 +251,10 @@ Json ToJson(const LoadtestRun& run) {
                {"connections", arguments.connections},
                {"threads", arguments.threads},
                {"arrivals", arguments.arrivals == ArrivalKind::kPoisson ? "poisson" : "constant"},
+               {"slo", absl::StrJoin(arguments.objectives, ",",
+                                     [](std::string* out, const Objective& each) { *out += each.text; })},
+               {"find_max", arguments.find_max},
+               {"stability", arguments.max_spread},
                {"warmup_s", absl::ToDoubleSeconds(arguments.warmup)},
                {"verify", arguments.verify},
                {"include_fill", arguments.include_fill},

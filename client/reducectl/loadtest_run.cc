@@ -141,7 +141,7 @@ class Step {
         window_from = full && window_end < plan_.end() ? window_end : kNever / 2;
       }
     }
-    for (Sender& sender : senders_) sender.Take(&window_);
+    Collect();
     result_.tally.Merge(window_);
     const Ns end = plan_.end() == kNever ? NowNs() : plan_.end();
     result_.seconds = std::max(0.0, static_cast<double>(end - plan_.measure_from()) / 1e9);
@@ -155,8 +155,15 @@ class Step {
     released_ = true;
   }
 
+  void Collect() {
+    for (Sender& sender : senders_) sender.Take(&piece_);
+    window_.Merge(piece_);
+    if (options_.on_progress != nullptr) lately_.Merge(piece_);
+    piece_.Clear();
+  }
+
   void CloseWindow(double seconds) {
-    for (Sender& sender : senders_) sender.Take(&window_);
+    Collect();
     result_.windows.push_back({seconds, window_.answered, window_.corrected.PercentileNs(50) / 1e3,
                                window_.corrected.PercentileNs(99) / 1e3});
     result_.tally.Merge(window_);
@@ -164,14 +171,13 @@ class Step {
   }
 
   void ShowProgress(Ns now) {
-    Tally lately;
-    for (Sender& sender : senders_) sender.Take(&lately);
-    window_.Merge(lately);
+    Collect();
     const auto seconds = static_cast<double>(now - std::max(shown_at_, plan_.measure_from())) / 1e9;
     shown_at_ = now;
-    options_.on_progress({seconds > 0 ? static_cast<double>(lately.answered) / seconds : 0,
-                          lately.corrected.PercentileNs(50) / 1e3, lately.corrected.PercentileNs(99) / 1e3,
+    options_.on_progress({seconds > 0 ? static_cast<double>(lately_.answered) / seconds : 0,
+                          lately_.corrected.PercentileNs(50) / 1e3, lately_.corrected.PercentileNs(99) / 1e3,
                           result_.tally.failed() + window_.failed(), absl::Nanoseconds(now - plan_.measure_from())});
+    lately_.Clear();
   }
 
   Work& work_;
@@ -180,7 +186,9 @@ class Step {
   const Ns window_ns_;
   std::deque<Sender> senders_;
   StepResult result_;
+  Tally piece_;   // on its way
   Tally window_;  // that isn't closed
+  Tally lately_;  // since progress was shown
   Ns shown_at_ = 0;
 
   absl::Mutex mutex_;

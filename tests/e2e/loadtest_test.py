@@ -108,6 +108,26 @@ class MeasuringTest(LoadtestTest):
         windows = all(len(step["windows"]) >= 3 for step in steps)  # of fewer the noise isn't known
         self.assertEqual(worse.returncode, MISSED if windows else 0)
 
+    def test_progress_on_a_terminal(self):
+        terminal, end = os.openpty()
+        self.addCleanup(os.close, terminal)
+        run = subprocess.Popen(
+            harness.command("loadtest", "--duration", "1s", "--warmup", "0", "--stability", "100%"),
+            stdout=subprocess.DEVNULL,
+            stderr=end,
+            env=harness.environment(self.server.unix),
+        )
+        os.close(end)
+        shown = b""
+        try:
+            while piece := os.read(terminal, 1 << 16):
+                shown += piece
+        except OSError:
+            pass  # the other end is closed
+        self.assertEqual(run.wait(harness.DEADLINE_S), 0)
+        self.assertRegex(shown, rb"concurrency 1: [1-9]\d* requests/s, p50 \S+ us, p99 \S+ \ws, 0 errors, 0 s")
+        self.assertTrue(shown.endswith(b"\r\x1b[K"), shown)
+
     def test_a_stall_shows_in_the_corrected_figures_only(self):
         path = self.folder / "stall.json"
         arguments = ["--rate", "300", "--concurrency", "2", "--duration", "4s", "--warmup", "0", "--stability", "100%"]
