@@ -133,7 +133,7 @@ void AddWork(CLI::App* command, LoadtestArguments* arguments) {
     for (const std::string& text : texts) {
       std::vector<std::string> ops = absl::StrSplit(text, ',');
       for (const std::string& op : ops) {
-        if (const std::string problem = OneOf(OpNames())(const_cast<std::string&>(op)); !problem.empty()) {
+        if (const std::string problem = OneOf(OpNames())(op); !problem.empty()) {
           throw CLI::ValidationError("--op", problem);
         }
       }

@@ -11,11 +11,14 @@
 namespace reduced::client {
 namespace {
 
-constexpr double kHeld = 0.99;             // of the requests that are due, those that a rate takes to be held
-constexpr double kBusy = 0.9;              // of the processors
-constexpr double kWaiting = 0.25;          // of the latency
-constexpr double kLateNs = 1e6;            // at the 99th percentile
-constexpr std::size_t kFewestWindows = 5;  // that a spread can be told from
+constexpr double kHeld = 0.99;     // of the requests that are due, those that a rate takes to be held
+constexpr std::int64_t kEdge = 2;  // that the end may overtake in any case, between its being due and its turn
+constexpr double kBusy = 0.9;      // of the processors
+constexpr double kWaiting = 0.25;  // of the latency
+constexpr double kLateNs = 1e6;    // at the 99th percentile
+// From fewer windows, or requests in each, a spread can't be told: it would be that of counting.
+constexpr std::size_t kFewestWindows = 5;
+constexpr std::int64_t kFewestRequests = 20;  // on average
 
 }  // namespace
 
@@ -55,18 +58,22 @@ std::string StepResult::Name() const {
 
 double StepResult::Spread() const {
   std::vector<double> rates, medians;
+  std::int64_t requests = 0;
   for (const Window& window : windows) {
+    requests += window.answered;
     rates.push_back(window.PerSecond());
     if (window.answered > 0) medians.push_back(window.p50_us);
   }
-  if (rates.size() < kFewestWindows || medians.empty()) return 0;
+  const auto count = static_cast<std::int64_t>(rates.size());
+  if (rates.size() < kFewestWindows || requests < kFewestRequests * count) return 0;
   const Summary of_rates = Summarize(rates), of_medians = Summarize(medians);
   return std::max(of_rates.median > 0 ? of_rates.Spread() : 1, of_medians.median > 0 ? of_medians.Spread() : 0);
 }
 
 bool StepResult::RateHeld() const {
-  const auto sent = static_cast<double>(tally.answered + tally.failed());
-  return rate == 0 || sent >= kHeld * (sent + static_cast<double>(tally.unsent));
+  const std::int64_t due = tally.answered + tally.failed() + tally.unsent;
+  return rate == 0 || tally.unsent <= kEdge ||
+         static_cast<double>(tally.unsent) < (1 - kHeld) * static_cast<double>(due);
 }
 
 std::string StepResult::Saturation() const {

@@ -74,10 +74,10 @@ struct StepResult {
   std::string Name() const;  // "concurrency 4", "rate 1000"
 
   // Half the range of the middle half of the windows, of their throughput and of their median latency, as a fraction of
-  // the median; the greater of both. Less than 5 windows: 0, nothing can be said.
+  // the median; the greater of both. 0, for nothing can be said, of less than 5 windows or 20 requests in each.
   double Spread() const;
 
-  // Less than 1% of the requests of an open loop were due and not sent.
+  // Less than 1% of the requests of an open loop were due and not sent, or two at most.
   bool RateHeld() const;
 
   // Empty, or why the figures are as much this process's as the server's.

@@ -1,10 +1,9 @@
 // A step, start to end:
 //
-//   1. RunStep takes all memory that the senders will need, and starts their threads.
+//   1. RunStep takes all memory that the senders will need, starts their threads, and when all are there, the clock.
 //   2. Each sender asks the Plan for its next turn. In a closed loop that is now; in an open loop it is the next
-//   planned
-//      time that nobody has yet, which may have passed long ago if all senders were busy: the time since then is part
-//      of the latency that counts (coordinated omission, as G. Tene calls it, is leaving it out).
+//      planned time that nobody has yet, which may have passed long ago if all senders were busy: the time since then
+//      is part of the latency that counts (coordinated omission, as G. Tene calls it, is leaving it out).
 //   3. A sender with one request under way at a time makes a blocking call, which the library serves on this very
 //      thread. One with several makes them without waiting; callbacks take the time and hand the answer back to it.
 //   4. What it measured goes into its own Tally, under a lock that nobody else wants but for a moment, when
@@ -33,6 +32,7 @@ namespace reduced::client {
 namespace {
 
 constexpr Ns kMs = 1'000'000;
+constexpr Ns kStartMargin = 5 * kMs;  // in which all threads wake up: the first request isn't to be late
 constexpr Ns kProgressPeriod = 250 * kMs;
 constexpr Ns kCountWindow = 500 * kMs;  // if the end isn't known beforehand
 constexpr int kWindows = 10;            // if it is
@@ -70,7 +70,7 @@ int Processors() {
 class Step {
  public:
   Step(Work& work, const StepOptions& options)
-      : work_(work), options_(options), plan_(options, NowNs()), window_ns_(WindowNs(options)) {}
+      : work_(work), options_(options), plan_(options), window_ns_(WindowNs(options)) {}
 
   absl::StatusOr<StepResult> Run() {
     result_.concurrency = options_.concurrency;
@@ -86,11 +86,18 @@ class Step {
     running.reserve(senders_.size());
     for (Sender& sender : senders_) {
       running.emplace_back([this, &sender] {
+        AwaitStart();
         sender.Run();
         const absl::MutexLock lock(&mutex_);
         ++finished_;
         mutex_.Await(absl::Condition(&released_));  // what it spent is read while it is there
       });
+    }
+    {
+      const absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &Step::AllReady));
+      plan_.Start(NowNs() + kStartMargin);
+      started_ = true;
     }
     Watch();
     return std::move(result_);
@@ -102,6 +109,13 @@ class Step {
     return std::max<Ns>(absl::ToInt64Nanoseconds(options.duration) / kWindows, kMs);
   }
 
+  void AwaitStart() {
+    const absl::MutexLock lock(&mutex_);
+    ++ready_;
+    mutex_.Await(absl::Condition(&started_));
+  }
+
+  bool AllReady() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ready_ == senders_.size(); }
   bool AllFinished() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return finished_ == senders_.size(); }
 
   // Until all senders have finished, or a time.
@@ -192,6 +206,8 @@ class Step {
   Ns shown_at_ = 0;
 
   absl::Mutex mutex_;
+  std::size_t ready_ ABSL_GUARDED_BY(mutex_) = 0;  // wait for the start
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
   std::size_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -39,14 +39,20 @@ struct Turn {
 // Whose turn it is, and when. Thread-safe.
 class Plan {
  public:
-  Plan(const StepOptions& options, Ns start)
+  explicit Plan(const StepOptions& options)
       : open_(options.rate > 0),
-        start_(start),
-        measure_from_(start + absl::ToInt64Nanoseconds(options.warmup)),
+        warmup_(absl::ToInt64Nanoseconds(options.warmup)),
+        duration_(absl::ToInt64Nanoseconds(options.duration)),
         counted_(options.count > 0),
-        end_(counted_ ? kNever : measure_from_ + absl::ToInt64Nanoseconds(options.duration)),
         left_(options.count),
         arrivals_(options.arrivals, open_ ? options.rate : 1, options.seed) {}
+
+  // Before all else.
+  void Start(Ns at) {
+    start_ = at;
+    measure_from_ = at + warmup_;
+    if (!counted_) end_ = measure_from_ + duration_;
+  }
 
   bool open() const { return open_; }
   Ns measure_from() const { return measure_from_; }
@@ -69,9 +75,10 @@ class Plan {
   }
 
   const bool open_;
-  const Ns start_, measure_from_;
+  const Ns warmup_, duration_;
   const bool counted_;
-  std::atomic<Ns> end_;
+  Ns start_ = 0, measure_from_ = 0;
+  std::atomic<Ns> end_ = kNever;
   std::atomic<std::int64_t> left_;
   std::atomic<std::uint64_t> next_ = 0;
   absl::Mutex mutex_;

@@ -160,7 +160,7 @@ class VerdictTest(LoadtestTest):
         step = self.loadtest(*QUICK, "--slo", "p50=1ns,max=1m", code=MISSED)["steps"][0]
         self.assertRegex(step["slo_missed"][0], r"\Ap50=1ns: \d")
         self.assertEqual(len(step["slo_missed"]), 1)
-        self.loadtest("--warmup", "0", "--duration", "200ms", "--stability", "0%", code=UNSTABLE)
+        self.loadtest("--warmup", "0", "--duration", "1s", "--stability", "0%", code=UNSTABLE)
 
     def test_find_max(self):
         arguments = ("--find-max", "--rate", "50..200", "--warmup", "0", "--duration", "100ms", "--stability", "100%")

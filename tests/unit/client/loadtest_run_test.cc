@@ -232,7 +232,7 @@ TEST_F(LoadtestRunTest, ExitCodes) {
   EXPECT_EQ(Run(strict), kMissed);
   strict.find_max = true;
   strict.count = 0;
-  strict.duration = absl::Milliseconds(20);
+  strict.duration = absl::Milliseconds(200);
   strict.rates = {100, 200};
   EXPECT_EQ(Run(strict), kMissed);
   strict.objectives = *ParseObjectives("p50=10s");
@@ -240,7 +240,7 @@ TEST_F(LoadtestRunTest, ExitCodes) {
 
   LoadtestArguments unstable = Arguments();
   unstable.count = 0;
-  unstable.duration = absl::Milliseconds(200);
+  unstable.duration = absl::Seconds(1);
   unstable.max_spread = 0;
   EXPECT_EQ(Run(unstable), kUnstable);
 

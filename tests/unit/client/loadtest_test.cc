@@ -231,6 +231,9 @@ TEST(Report, SpreadAndObjectives) {
   EXPECT_LT(steady.Spread(), 0.02);
   for (std::size_t i = 0; i < 5; ++i) steady.windows[i].answered = 500;
   EXPECT_GT(steady.Spread(), 0.2);
+  StepResult rare = Step(1, 10, 100);
+  for (std::size_t i = 0; i < 5; ++i) rare.windows[i].answered = 5;
+  EXPECT_EQ(rare.Spread(), 0);  // too few to tell
   steady.windows.resize(4);
   EXPECT_EQ(steady.Spread(), 0);  // too few to tell
   EXPECT_THAT(Missed(steady, *ParseObjectives("p99=1ms,max=50us")), ElementsAre(HasSubstr("max=50us: 100")));
