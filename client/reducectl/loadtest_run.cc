@@ -162,7 +162,7 @@ class Step {
     const Spent after = Spent::Now();
     const auto wall = static_cast<double>(std::max<Ns>(NowNs() - plan_.measure_from(), 1));
     result_.cpu_share = static_cast<double>(after.cpu - before.cpu) / wall / Processors();
-    if (const double sum = result_.tally.uncorrected.SumNs(); sum > 0) {
+    if (const double sum = result_.tally.corrected.SumNs(); sum > 0) {
       result_.wait_share = std::max(0.0, static_cast<double>(after.waited - before.waited) / sum);
     }
     const absl::MutexLock lock(&mutex_);
