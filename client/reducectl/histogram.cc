@@ -34,7 +34,8 @@ void Histogram::Record(std::int64_t ns) {
 
 void Histogram::Merge(const Histogram& other) {
   if (other.count_ == 0) return;
-  for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+  const std::size_t last = IndexOf(other.max_);  // nothing is beyond the extremes
+  for (std::size_t i = IndexOf(other.min_); i <= last; ++i) counts_[i] += other.counts_[i];
   min_ = count_ == 0 ? other.min_ : std::min(min_, other.min_);
   max_ = std::max(max_, other.max_);
   count_ += other.count_;
@@ -43,7 +44,7 @@ void Histogram::Merge(const Histogram& other) {
 
 void Histogram::Clear() {
   if (count_ == 0) return;
-  std::fill(counts_.begin(), counts_.end(), 0);
+  for (std::size_t i = IndexOf(min_), last = IndexOf(max_); i <= last; ++i) counts_[i] = 0;
   count_ = min_ = max_ = 0;
   sum_ = 0;
 }
