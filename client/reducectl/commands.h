@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/reducectl/input.h"
+#include "client/reducectl/loadtest_options.h"
 #include "reduced/client.h"
 
 namespace CLI {
@@ -24,16 +25,20 @@ namespace reduced::client {
 // Of several inputs, or arrays, that fail, the first one's.
 enum ExitCode : int {
   kOk = 0,
-  kOutput = 1,      // standard output, or the file of --svg, can't be written
+  kOutput = 1,      // standard output, or a file to write, can't be written
   kUsage = 2,       // the command line is wrong
   kConnection = 3,  // no server answers at the address, or it is going away
   kServer = 4,      // the server refused the request or failed
   kData = 5,        // an input can't be read, or isn't what it should be
   kWrong = 6,       // a pipeline gave a wrong result, or not the same bits run after run though it promises them
+  kMissed = 7,      // a load test missed an objective, or a comparison found the second run worse
+  kUnstable = 8,    // a load test was not stable
+  kInterrupted = 130,
 };
 
 struct CommonOptions {
   std::string server = "127.0.0.1:50051";
+  bool server_given = false;              // by the command line or the environment
   std::optional<absl::Duration> timeout;  // default: as the command has it
   bool json = false;
 };
@@ -83,6 +88,13 @@ ExitCode RunInfo(const CommonOptions& common);
 ExitCode RunOps(const CommonOptions& common);
 ExitCode RunPipelines(const CommonOptions& common);
 ExitCode RunLadder(const CommonOptions& common, const LadderArguments& arguments);
+ExitCode RunLoadtest(const CommonOptions& common, const LoadtestArguments& arguments);
+ExitCode RunLoadtestCompare(const CommonOptions& common, const LoadtestArguments& arguments);
+
+// Adds the command to `app`; its choices to `choices`. It is the only one that does something with and without a
+// subcommand.
+inline constexpr char kLoadtest[] = "loadtest";
+void AddLoadtest(CLI::App* app, LoadtestArguments* arguments, std::map<std::string, std::vector<std::string>>* choices);
 
 // Prints a bash completion script for the commands and options of `app`. `choices`: the values that options like
 // "--engine" can have.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "client/reducectl/ladder_run.h"
+#include "client/reducectl/svg.h"
 
 namespace reduced::client {
 namespace {
@@ -50,41 +51,9 @@ constexpr absl::string_view kStyle = R"(<style>
 </style>
 )";
 
-std::string Escape(absl::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:  // XML has no control characters
-        out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-    }
-  }
-  return out;
-}
-
-std::string Text(double x, double y, absl::string_view style, absl::string_view text) {
-  return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">%s</text>\n", x, y, style, Escape(text));
-}
-
 std::string Bar(double x, double y, double width, absl::string_view style) {
   return absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"2\" class=\"%s\"/>\n", x, y,
                          width, kBar, style);
-}
-
-std::string VerticalLine(double x, double top, double bottom, absl::string_view style) {
-  return absl::StrFormat("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x, top, x, bottom,
-                         style);
 }
 
 absl::string_view StyleOf(absl::string_view engine) { return engine == "cpu" ? "host" : "device"; }
@@ -121,16 +90,16 @@ std::string Panel(const LadderRun& run, double* y) {
     return left + (right - left) * std::log(gb_per_s / ticks.front()) / std::log(ticks.back() / ticks.front());
   };
 
-  std::string svg = Text(kMargin, *y += kRow, "title", NameOf(run));
-  svg += Text(kWidth - kMargin, *y, "dim end", ArrayOf(run));
+  std::string svg = SvgText(kMargin, *y += kRow, "title", NameOf(run));
+  svg += SvgText(kWidth - kMargin, *y, "dim end", ArrayOf(run));
   for (const auto& [name, engine] : devices) {
     *y += kRow;
     svg += Bar(kMargin, *y - kBar + 2, kBar, StyleOf(engine));
     const auto model = run.devices.find(std::string(name));
-    svg += Text(kMargin + kBar + kGap, *y, "dim",
-                model == run.devices.end() ? std::string(name) : absl::StrCat(name, ", ", model->second));
+    svg += SvgText(kMargin + kBar + kGap, *y, "dim",
+                   model == run.devices.end() ? std::string(name) : absl::StrCat(name, ", ", model->second));
     if (const double read = BestRead(run, name); read > 0) {
-      svg += Text(kWidth - kMargin, *y, "roof end", absl::StrCat("plain read ", FormatScaled(read), " GB/s"));
+      svg += SvgText(kWidth - kMargin, *y, "roof end", absl::StrCat("plain read ", FormatScaled(read), " GB/s"));
     }
   }
 
@@ -140,26 +109,26 @@ std::string Panel(const LadderRun& run, double* y) {
   for (const double tick : ticks) {
     const bool decade = std::round(std::log10(tick)) == std::log10(tick);
     if (!few && !decade) continue;
-    svg += VerticalLine(x_of(tick), top, bottom, "grid");
-    svg += Text(x_of(tick), bottom + kRow - 4, "dim middle", absl::StrFormat("%g", tick));
+    svg += SvgVerticalLine(x_of(tick), top, bottom, "grid");
+    svg += SvgText(x_of(tick), bottom + kRow - 4, "dim middle", absl::StrFormat("%g", tick));
   }
-  svg += Text(kWidth - kMargin, bottom + kRow - 4, "dim end", "GB/s, on a logarithmic scale");
+  svg += SvgText(kWidth - kMargin, bottom + kRow - 4, "dim end", "GB/s, on a logarithmic scale");
 
   *y = top;
   for (const LadderLine& line : lines) {
     *y += kRow;
-    svg += Text(left - kGap, *y - 4, "end", line.label);
+    svg += SvgText(left - kGap, *y - 4, "end", line.label);
     svg += Bar(left, *y - kBar - 2, x_of(line.gb_per_s) - left, line.Good() ? StyleOf(line.step->engine) : "wrong");
-    svg += Text(right + kFigures / 3, *y - 4, "end", FormatMicros(line.us.median));
-    svg += Text(right + 2 * kFigures / 3 + kGap, *y - 4, "end", FormatScaled(line.gb_per_s) + " GB/s");
+    svg += SvgText(right + kFigures / 3, *y - 4, "end", FormatMicros(line.us.median));
+    svg += SvgText(right + 2 * kFigures / 3 + kGap, *y - 4, "end", FormatScaled(line.gb_per_s) + " GB/s");
     if (!line.Good()) {
-      svg += Text(right + kFigures, *y - 4, "end", line.step->correct ? "BROKEN" : "WRONG");
+      svg += SvgText(right + kFigures, *y - 4, "end", line.step->correct ? "BROKEN" : "WRONG");
     } else if (line.roofline.has_value()) {
-      svg += Text(right + kFigures, *y - 4, "end", FormatPercent(*line.roofline));
+      svg += SvgText(right + kFigures, *y - 4, "end", FormatPercent(*line.roofline));
     }
   }
   for (const auto& [name, engine] : devices) {
-    if (const double read = BestRead(run, name); read > 0) svg += VerticalLine(x_of(read), top, bottom, "roofline");
+    if (const double read = BestRead(run, name); read > 0) svg += SvgVerticalLine(x_of(read), top, bottom, "roofline");
   }
   *y = bottom + 2 * kRow;
   return svg;
@@ -177,7 +146,7 @@ std::string ToSvg(const std::vector<LadderRun>& runs) {
   return absl::StrFormat(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
              "role=\"img\">\n<title>%s</title>\n",
-             kWidth, y, kWidth, y, Escape(names)) +
+             kWidth, y, kWidth, y, SvgEscape(names)) +
          absl::StrFormat("%s<rect x=\"0.5\" y=\"0.5\" width=\"%.0f\" height=\"%.0f\" rx=\"6\" class=\"page\"/>\n",
                          kStyle, kWidth - 1, y - 1) +
          panels + "</svg>\n";

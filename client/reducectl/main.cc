@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/reducectl/commands.h"
+#include "client/reducectl/flags.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -24,12 +25,16 @@ namespace {
 
 constexpr char kExitCodes[] = R"(Exit codes:
   0  done
-  1  standard output, or the file of --svg, can't be written
+  1  standard output, or a file to write, can't be written
   2  the command line is wrong
   3  no server answers at the address, or it is going away
-  4  the server refused the request or failed
+  4  the server refused the request or failed, of a load test any of its requests
   5  an input can't be read, or isn't what it should be
-  6  a pipeline gave a wrong result, or not the same bits run after run though it promises them
+  6  a pipeline gave a wrong result, or not the same bits run after run though it promises them; a load test got a wrong
+     answer
+  7  a load test missed an objective of --slo, or a comparison found the second run worse
+  8  a load test was not stable
+130  a load test was interrupted
 With several inputs, or arrays, all are tried; the code is that of the first failure.)";
 
 // What the command line says.
@@ -42,15 +47,11 @@ struct Arguments {
   std::vector<std::string> delete_ids;
   std::string delete_owner;
   LadderArguments ladder;
-  std::map<std::string, std::vector<std::string>> choices;  // of options with a fixed set of values
+  LoadtestArguments loadtest;
+  Choices choices;
 };
 
 // These give what is wrong with the text, if anything is.
-
-std::string ParseTimeout(const std::string& text, std::optional<absl::Duration>* timeout) {
-  if (absl::ParseDuration(text, &timeout->emplace()) && *timeout > absl::ZeroDuration()) return "";
-  return absl::StrCat("\"", text, "\" is not a positive duration; allowed: like 500ms, 5s, 1m30s, inf");
-}
 
 std::string ParseTtl(const std::string& text, absl::Duration* ttl) {
   if (absl::ParseDuration(text, ttl) && *ttl > absl::ZeroDuration()) return "";
@@ -82,51 +83,6 @@ std::string ParseCount(const std::string& text, std::int64_t* count) {
   return absl::StrCat("\"", text, "\" is not a number of elements; allowed: like 1000, 512Ki, 16Mi, 1Gi");
 }
 
-// CLI11 would wrap what is below 0.
-std::string ParseSeed(const std::string& text, std::uint64_t* seed) {
-  if (absl::SimpleAtoi(text, seed)) return "";
-  return absl::StrCat("\"", text, "\" is not a seed; allowed: whole numbers from 0 to 2^64 - 1");
-}
-
-CLI::Validator OneOf(const std::vector<std::string>& names) {
-  const auto check = [names](const std::string& value) -> std::string {
-    for (const std::string& name : names) {
-      if (name == value) return "";
-    }
-    return absl::StrCat("unknown value \"", value, "\"; allowed: ", absl::StrJoin(names, ", "));
-  };
-  return CLI::Validator(check, "");
-}
-
-CLI::Validator Positive() {
-  const auto check = [](const std::string& text) -> std::string {
-    int value = 0;
-    if (absl::SimpleAtoi(text, &value) && value > 0) return "";
-    return absl::StrCat("\"", text, "\" is not a whole number from 1 on");
-  };
-  return CLI::Validator(check, "");
-}
-
-template <class Field>
-CLI::Option* AddChoice(CLI::App* command, Arguments* arguments, const std::string& option, Field* field,
-                       const std::string& help, const std::vector<std::string>& names) {
-  arguments->choices[option] = names;
-  return command->add_option(option, *field, absl::StrCat(help, ": ", absl::StrJoin(names, ", ")))
-      ->check(OneOf(names))
-      ->type_name("NAME");
-}
-
-// An option whose text goes through `parse`.
-template <class Field>
-CLI::Option* AddParsed(CLI::App* command, const std::string& option, std::string (*parse)(const std::string&, Field*),
-                       Field* field, const std::string& help) {
-  const auto set = [=](const std::string& text) {
-    const std::string problem = parse(text, field);
-    if (!problem.empty()) throw CLI::ValidationError(option, problem);
-  };
-  return command->add_option_function<std::string>(option, set, help);
-}
-
 void AddCommonOptions(CLI::App* app, Arguments* arguments) {
   CommonOptions& common = arguments->common;
   app->add_option("--server", common.server, "where the server is: host:port or unix:/path")
@@ -144,9 +100,9 @@ std::vector<CLI::Option*> AddInput(CLI::App* command, Arguments* arguments, std:
                                    InputOptions* input) {
   CLI::Option* file = command->add_option("FILE", *sources, "files to read; - is standard input")->type_name("");
   CLI::Option* format =
-      AddChoice(command, arguments, "--format", &input->format, "how to read the files, if it isn't plain",
+      AddChoice(command, &arguments->choices, "--format", &input->format, "how to read the files, if it isn't plain",
                 {std::begin(kFormats), std::end(kFormats)});
-  CLI::Option* dtype = AddChoice(command, arguments, "--dtype", &input->dtype,
+  CLI::Option* dtype = AddChoice(command, &arguments->choices, "--dtype", &input->dtype,
                                  "read raw elements of this type, little-endian", DTypeNames());
   CLI::Option* offset = command->add_option("--offset", input->offset, "raw: bytes to skip at the start")
                             ->check(CLI::NonNegativeNumber)
@@ -175,25 +131,26 @@ void CheckInput(const InputOptions& input) {
 void AddReduce(CLI::App* app, Arguments* arguments) {
   CLI::App* command = app->add_subcommand("reduce", "reduce arrays from files: .npy, raw elements, a column of a CSV");
   ReduceArguments& reduce = arguments->reduce;
-  AddChoice(command, arguments, "--op", &reduce.ops, "ops to compute, in one read of the array", OpNames())
+  AddChoice(command, &arguments->choices, "--op", &reduce.ops, "ops to compute, in one read of the array", OpNames())
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME,...")
       ->default_str(absl::StrJoin(reduce.ops, ","));
-  AddChoice(command, arguments, "--engine", &reduce.options.engine, "what to run on", EngineNames())
+  AddChoice(command, &arguments->choices, "--engine", &reduce.options.engine, "what to run on", EngineNames())
       ->capture_default_str();
   command->add_option("--pipeline", reduce.options.pipeline, "how to reduce: a name of `reducectl pipelines`")
       ->type_name("NAME");
   command->add_option("--block", reduce.options.block_size, "threads of a block, of pipelines that have the choice")
       ->check(Positive())
       ->type_name("N");
-  AddChoice(command, arguments, "--precision", &reduce.options.precision,
+  AddChoice(command, &arguments->choices, "--precision", &reduce.options.precision,
             "how sums of floats are accumulated; exact: rounded once, the same bits everywhere", PrecisionNames())
       ->default_str("f64");
-  AddChoice(command, arguments, "--nan", &reduce.options.nan_policy, "what NaNs do to the answer", NanPolicyNames())
+  AddChoice(command, &arguments->choices, "--nan", &reduce.options.nan_policy, "what NaNs do to the answer",
+            NanPolicyNames())
       ->default_str("propagate");
-  AddChoice(command, arguments, "--overflow", &reduce.options.overflow_policy, "what an integer that doesn't fit does",
-            OverflowPolicyNames())
+  AddChoice(command, &arguments->choices, "--overflow", &reduce.options.overflow_policy,
+            "what an integer that doesn't fit does", OverflowPolicyNames())
       ->default_str("error");
   command->add_option("--ddof", reduce.options.ddof, "var and std divide by n - ddof")
       ->check(CLI::NonNegativeNumber)
@@ -208,7 +165,7 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
   std::vector<std::string> ways = ViaNames();
   ways.emplace_back(kSessionName);
   ways.emplace_back(kShmName);
-  sending.push_back(AddChoice(command, arguments, "--via", &reduce.via,
+  sending.push_back(AddChoice(command, &arguments->choices, "--via", &reduce.via,
                               "how the elements get to the server; shm: it reads them in memory that is shared", ways)
                         ->capture_default_str());
   sending.push_back(
@@ -273,11 +230,12 @@ void AddLadder(CLI::App* app, Arguments* arguments) {
                           "on 16Mi random i32, then on 100Mi f64 of 1.23");
   LadderArguments& ladder = arguments->ladder;
   LadderOptions& options = ladder.options;
-  AddChoice(command, arguments, "--dtype", &options.dtype, "what the elements are", DTypeNames())->default_str("i32");
+  AddChoice(command, &arguments->choices, "--dtype", &options.dtype, "what the elements are", DTypeNames())
+      ->default_str("i32");
   AddParsed(command, "--n", ParseCount, &options.count, "how many elements, like 1000, 512Ki, 16Mi or 1Gi")
       ->type_name("N")
       ->default_str("16Mi");
-  AddChoice(command, arguments, "--op", &options.op, "what to reduce by", OpNames())->capture_default_str();
+  AddChoice(command, &arguments->choices, "--op", &options.op, "what to reduce by", OpNames())->capture_default_str();
   command->add_option("--fill", options.fill, "what every element is; default: random ones")->type_name("X");
   AddParsed(command, "--seed", ParseSeed, &options.seed, "of the random ones")->type_name("N")->default_str("0");
   command->add_option("--pipeline", options.pipelines, "names of `reducectl pipelines`; default: all that can")
@@ -325,6 +283,7 @@ ExitCode Main(int argc, char** argv) {
   AddMerge(&app, &arguments);
   AddArrays(&app, &arguments);
   AddLadder(&app, &arguments);
+  AddLoadtest(&app, &arguments.loadtest, &arguments.choices);
   app.add_subcommand("info", "what the server is: version, devices, limits and what is in use, calibration");
   app.add_subcommand("ops", "the ops, what they answer, and the dtypes they are for");
   app.add_subcommand("pipelines", "the pipelines: techniques to reduce by, and where they come from");
@@ -343,10 +302,13 @@ ExitCode Main(int argc, char** argv) {
     return kUsage;
   }
 
+  arguments.common.server_given = app.get_option("--server")->count() > 0;
+
   // Down to the last subcommand: "arrays put".
   std::string command;
   for (const CLI::App* at = &app; !at->get_subcommands({}).empty();) {
     if (at->get_subcommands().empty()) {
+      if (at->get_name() == kLoadtest) break;  // does something by itself, too
       const auto name = [](std::string* out, const CLI::App* each) { absl::StrAppend(out, each->get_name()); };
       std::cerr << "reducectl: " << command << (command.empty() ? "" : ": ")
                 << "no subcommand; allowed: " << absl::StrJoin(at->get_subcommands({}), ", ", name)
@@ -364,6 +326,8 @@ ExitCode Main(int argc, char** argv) {
     return RunArraysDelete(arguments.common, arguments.delete_ids, arguments.delete_owner);
   }
   if (command == "ladder") return RunLadder(arguments.common, arguments.ladder);
+  if (command == "loadtest") return RunLoadtest(arguments.common, arguments.loadtest);
+  if (command == "loadtest compare") return RunLoadtestCompare(arguments.common, arguments.loadtest);
   if (command == "info") return RunInfo(arguments.common);
   if (command == "ops") return RunOps(arguments.common);
   if (command == "pipelines") return RunPipelines(arguments.common);

@@ -70,6 +70,23 @@ std::string DumpNumber(double value) {
   return text;
 }
 
+Json ToJson(const DeviceInfo& device) {
+  return {{"name", device.name},
+          {"engine", device.engine},
+          {"model", device.model},
+          {"memory_bytes", device.memory_bytes},
+          {"parallel_units", device.parallel_units},
+          {"details", device.details},
+          {"lanes", device.lanes},
+          {"lanes_busy", device.lanes_busy},
+          {"queue_limit", device.queue_limit},
+          {"queue_length", device.queue_length},
+          {"fixed_us", device.fixed_us},
+          {"host_gb_per_s", device.host_gb_per_s},
+          {"array_bytes", device.array_bytes},
+          {"array_bytes_limit", device.array_bytes_limit}};
+}
+
 }  // namespace
 
 Json ToJson(const Value& value) {
@@ -175,6 +192,34 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows, std::
     absl::StrAppend(&table, absl::StripTrailingAsciiWhitespace(line), "\n");
   }
   return table;
+}
+
+Json ToJson(const std::string& server, const ServerInfo& info) {
+  Json devices = Json::array();
+  for (const DeviceInfo& device : info.devices) devices.push_back(ToJson(device));
+  Json json = {{"server", server},
+               {"version", info.version},
+               {"uptime_s", absl::ToDoubleSeconds(info.uptime)},
+               {"limits",
+                {{"max_message_bytes", info.max_message_bytes},
+                 {"max_elements", info.max_elements},
+                 {"max_ops", info.max_ops},
+                 {"max_ladder_bytes", info.max_ladder_bytes},
+                 {"max_streams", info.max_streams},
+                 {"max_sessions", info.max_sessions},
+                 {"max_session_requests", info.max_session_requests},
+                 {"default_array_ttl_s", absl::ToDoubleSeconds(info.default_array_ttl)},
+                 {"max_array_ttl_s", absl::ToDoubleSeconds(info.max_array_ttl)}}},
+               {"region_socket", info.region_socket},
+               {"usage",
+                {{"streams", info.usage.streams},
+                 {"sessions", info.usage.sessions},
+                 {"arrays", info.usage.arrays},
+                 {"regions", info.usage.regions}}},
+               {"devices", std::move(devices)},
+               {"dtypes", info.dtypes}};
+  if (!info.no_cuda_reason.empty()) json["no_cuda_reason"] = info.no_cuda_reason;
+  return json;
 }
 
 }  // namespace reduced::client

@@ -32,6 +32,9 @@ std::string Dump(const Json& json);
 Json ToJson(const Timing& timing);
 std::string ToText(const Timing& timing);
 
+// Of the server at that address; without its ops and pipelines.
+Json ToJson(const std::string& server, const ServerInfo& info);
+
 // Three significant digits, two of them decimals at most; with a unit; as percent, with one decimal.
 std::string FormatScaled(double value);
 std::string FormatPercent(double fraction);

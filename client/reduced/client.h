@@ -147,8 +147,8 @@ class REDUCED_EXPORT Client {
   // UNAVAILABLE: the server has closed the region socket, and with it its regions are gone: share again.
   absl::StatusOr<Region> Share(int file, const ShareOptions& options = {});
   absl::StatusOr<Region> Share(const SharedBuffer& buffer, const ShareOptions& options = {});
-  // The same of a copy of the elements, which is made here and goes with the region: for an array that is in other memory
-  // and is reduced several times. As Reduce and SharedBuffer::Allocate otherwise.
+  // The same of a copy of the elements, which is made here and goes with the region: for an array that is in other
+  // memory and is reduced several times. As Reduce and SharedBuffer::Allocate otherwise.
   absl::StatusOr<Region> Share(const ArrayView& array, const ShareOptions& options = {});
   // The same of memory of a GPU: see reduced/cuda.h.
   absl::StatusOr<Region> ShareDevice(const DeviceMemory& memory, const ShareOptions& options = {});

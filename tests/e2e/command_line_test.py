@@ -254,7 +254,7 @@ class CompletionTest(harness.ServedTest):
 
     def test_completes(self):
         for words, offered in (
-            (("",), ["reduce", "merge", "arrays", "ladder", "info", "ops", "pipelines", "completion"]),
+            (("",), ["reduce", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "completion"]),
             (("re",), ["reduce"]),
             (("--server", "host:1", "pipe"), ["pipelines"]),
             (("--ser",), ["--server"]),

@@ -1,0 +1,261 @@
+// The parts of a load test that need no server: schedules, options, references, reports.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/reducectl/loadtest_options.h"
+#include "client/reducectl/loadtest_reference.h"
+#include "client/reducectl/loadtest_report.h"
+#include "client/reducectl/loadtest_schedule.h"
+
+namespace reduced::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Loads, Grammar) {
+  EXPECT_THAT(*ParseLoads("8"), ElementsAre(8));
+  EXPECT_THAT(*ParseLoads("1,2,4..64"), ElementsAre(1, 2, 4, 8, 16, 32, 64));
+  EXPECT_THAT(*ParseLoads("3..20"), ElementsAre(3, 6, 12, 20));
+  EXPECT_THAT(*ParseLoads("1000..2000:500"), ElementsAre(1000, 1500, 2000));
+  EXPECT_THAT(*ParseLoads("1..2:0.75,9"), ElementsAre(1, 1.75, 2, 9));
+  EXPECT_THAT(*ParseLoads("5..5"), ElementsAre(5));
+  for (const char* const bad : {"", ",", "1,", "0", "-1", "x", "4..2", "1..", "..4", "1..4:0", "1..4:-1", "1..4:x",
+                                "inf", "nan", "1..1000000:1", "1...4"}) {
+    const auto loads = ParseLoads(bad);
+    ASSERT_FALSE(loads.ok()) << bad;
+    EXPECT_THAT(loads.status().message(), HasSubstr(std::string("\"") + bad + "\" is not a list of loads"));
+  }
+}
+
+TEST(Arrivals, ConstantOnesAreEvenAndDontDrift) {
+  Arrivals arrivals(ArrivalKind::kConstant, 3, 1);
+  for (std::int64_t i = 0; i < 3'000'000; ++i) {
+    const std::int64_t ns = arrivals.Next();
+    ASSERT_TRUE(i % 3 != 0 || ns == i / 3 * 1'000'000'000);
+  }
+}
+
+TEST(Arrivals, PoissonOnesHaveTheirMeanAndDeviation) {
+  constexpr int kCount = 200'000;
+  Arrivals arrivals(ArrivalKind::kPoisson, 5000, 42), same(ArrivalKind::kPoisson, 5000, 42);
+  Arrivals other(ArrivalKind::kPoisson, 5000, 43);
+  double last = 0, sum = 0, squares = 0;
+  bool differs = false;
+  for (int i = 0; i < kCount; ++i) {
+    const std::int64_t ns = arrivals.Next();
+    EXPECT_EQ(ns, same.Next());
+    differs = differs || ns != other.Next();
+    const double gap = static_cast<double>(ns) - last;
+    ASSERT_GE(gap, 0);
+    sum += gap;
+    squares += gap * gap;
+    last = static_cast<double>(ns);
+  }
+  EXPECT_TRUE(differs);
+  const double mean = sum / kCount;
+  EXPECT_NEAR(mean, 200e3, 200e3 * 5 / std::sqrt(kCount));  // 5 standard errors
+  // An exponential's deviation is its mean.
+  EXPECT_NEAR(std::sqrt(squares / kCount - mean * mean), 200e3, 200e3 * 0.03);
+}
+
+TEST(Options, Sizes) {
+  EXPECT_THAT(ParseSizes("4096,4Ki,1MiB,2Gi")->list, ElementsAre(4096, 4096, 1 << 20, std::int64_t{2} << 30));
+  const Sizes range = *ParseSizes("1Ki..1Mi");
+  EXPECT_EQ(range.low, 1024);
+  EXPECT_EQ(range.high, 1 << 20);
+  for (const char* const bad : {"", "0", "4K", "1Mi..1Ki", "-4", "1,", "..", "4Ki..8Ki,1", "9999999999Gi"}) {
+    EXPECT_THAT(std::string(ParseSizes(bad).status().message()), HasSubstr("is no size; allowed: like 4096")) << bad;
+  }
+}
+
+TEST(Options, Objectives) {
+  const std::vector<Objective> objectives = *ParseObjectives("p99=2ms,p99.9=1s,max=1500us");
+  ASSERT_EQ(objectives.size(), 3U);
+  EXPECT_EQ(std::pair(objectives[0].percent, objectives[0].ms), std::pair(99.0, 2.0));
+  EXPECT_EQ(std::pair(objectives[1].percent, objectives[1].ms), std::pair(99.9, 1000.0));
+  EXPECT_EQ(std::pair(objectives[2].percent, objectives[2].ms), std::pair(100.0, 1.5));
+  for (const char* const bad :
+       {"", "p99", "p0=1s", "p100=1s", "q99=1s", "p99=", "p99=0", "p99=-1s", "p99=inf", "p99=2"}) {
+    EXPECT_THAT(std::string(ParseObjectives(bad).status().message()), HasSubstr("is no objective; allowed")) << bad;
+  }
+  EXPECT_EQ(*ParsePercentage("0.5%"), 0.005);
+  for (const char* const bad : {"", "%", "1", "101%", "-1%", "x%"}) EXPECT_FALSE(ParsePercentage(bad).ok()) << bad;
+}
+
+TEST(Options, Profile) {
+  Kind defaults;
+  defaults.via = "session";
+  const auto kinds = ParseProfile(
+      R"({"mix": [{"weight": 9, "op": ["sum", "mean"], "size": "4Ki"},
+                  {"op": "min,max", "dtype": "i32", "size": 8192, "via": "shm", "engine": "cpu", "pipeline": "p"}]})",
+      defaults);
+  ASSERT_TRUE(kinds.ok()) << kinds.status();
+  ASSERT_EQ(kinds->size(), 2U);
+  EXPECT_EQ((*kinds)[0].weight, 9);
+  EXPECT_THAT((*kinds)[0].ops, ElementsAre("sum", "mean"));
+  EXPECT_EQ((*kinds)[0].via, "session");
+  EXPECT_THAT((*kinds)[1].ops, ElementsAre("min", "max"));
+  EXPECT_THAT((*kinds)[1].sizes.list, ElementsAre(8192));
+  EXPECT_EQ((*kinds)[1].via + (*kinds)[1].engine + (*kinds)[1].pipeline + (*kinds)[1].dtype, "shmcpupi32");
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "not a profile"},
+           {"[]", "not a profile"},
+           {R"({"mix": []})", "no kind"},
+           {R"({"mix": [3]})", "not a profile"},
+           {R"({"mix": [{}, {"sice": "1"}]})", "kind 2: unknown key \"sice\"; allowed: weight, op, "},
+           {R"({"mix": [{"op": "median"}]})", "unknown op \"median\""},
+           {R"({"mix": [{"op": []}]})", "at least one"},
+           {R"({"mix": [{"weight": 0}]})", "above 0"},
+           {R"({"mix": [{"via": "post"}]})", "unknown via \"post\"; allowed: auto, inline"},
+           {R"({"mix": [{"size": "4K"}]})", "is no size"},
+       }) {
+    EXPECT_THAT(std::string(ParseProfile(text, defaults).status().message()), HasSubstr(message)) << text;
+  }
+}
+
+TEST(Reference, KnownAnswers) {
+  const std::vector<std::int32_t> elements = {3, -5, 7, 7};
+  const std::vector<std::string> ops = {
+      "sum", "prod",          "min",       "max",     "mean",   "var",    "sum_squares", "l1",     "l2",     "any",
+      "all", "count_nonzero", "nan_count", "bit_and", "argmin", "argmax", "std",         "bit_or", "bit_xor"};
+  const auto answers = Expected(ops, "i32", elements.data(), 4);
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  const auto at = [&](const std::string& op) {
+    return (*answers)[static_cast<std::size_t>(std::find(ops.begin(), ops.end(), op) - ops.begin())].value;
+  };
+  EXPECT_EQ(std::get<std::int64_t>(at("sum")), 12);
+  EXPECT_EQ(std::get<std::int64_t>(at("prod")), -735);
+  EXPECT_EQ(std::get<std::int64_t>(at("min")), -5);
+  EXPECT_EQ(std::get<std::int64_t>(at("max")), 7);
+  EXPECT_EQ(std::get<double>(at("mean")), 3);
+  EXPECT_EQ(std::get<double>(at("var")), 24);
+  EXPECT_EQ(std::get<double>(at("std")), std::sqrt(24.0));
+  EXPECT_EQ(std::get<std::uint64_t>(at("sum_squares")), 132U);
+  EXPECT_EQ(std::get<std::uint64_t>(at("l1")), 22U);
+  EXPECT_EQ(std::get<double>(at("l2")), std::sqrt(132.0));
+  EXPECT_TRUE(std::get<bool>(at("any")) && std::get<bool>(at("all")));
+  EXPECT_EQ(std::get<std::uint64_t>(at("count_nonzero")), 4U);
+  EXPECT_EQ(std::get<std::uint64_t>(at("argmin")), 1U);
+  EXPECT_EQ(std::get<std::uint64_t>(at("argmax")), 2U);
+  EXPECT_EQ(std::get<std::int64_t>(at("bit_and")), 3 & -5 & 7);
+  EXPECT_EQ(std::get<std::int64_t>(at("bit_or")), -1 & (3 | -5 | 7));
+  EXPECT_EQ(std::get<std::int64_t>(at("bit_xor")), 3 ^ -5);
+}
+
+TEST(Reference, EveryDtypeIsFilledWithoutZerosAndAlikeForASeed) {
+  for (const std::string& dtype : DTypeNames()) {
+    constexpr int kCount = 1000;
+    const auto bytes = *DTypeBytes(dtype) * kCount;
+    std::string a(bytes, '\0'), b(bytes, '\0'), c(bytes, '\0');
+    ASSERT_TRUE(FillRandom(dtype, 1, a.data(), bytes).ok());
+    ASSERT_TRUE(FillRandom(dtype, 1, b.data(), bytes).ok());
+    ASSERT_TRUE(FillRandom(dtype, 2, c.data(), bytes).ok());
+    EXPECT_EQ(a, b) << dtype;
+    EXPECT_NE(a, c) << dtype;
+    const auto answers = Expected({"count_nonzero", "max", "sum_squares", "any"}, dtype, a.data(), kCount);
+    ASSERT_TRUE(answers.ok()) << dtype;
+    EXPECT_TRUE(dtype == "bool" || std::get<std::uint64_t>((*answers)[0].value) == kCount) << dtype;
+    EXPECT_TRUE(std::get<bool>((*answers)[3].value)) << dtype;
+    if (dtype[0] != 'f' && dtype != "bf16") continue;
+    EXPECT_LT(std::get<double>((*answers)[1].value), 2) << dtype;
+    EXPECT_GT(std::get<double>((*answers)[1].value), 1.5) << dtype;
+    EXPECT_NEAR(std::get<double>((*answers)[2].value), 1000 * 1.46, 60) << dtype;  // 7/3 * 5/8
+  }
+}
+
+TEST(Reference, OneElementLeftOutIsFound) {
+  std::vector<float> elements(1 << 20);
+  ASSERT_TRUE(FillRandom("f32", 3, elements.data(), 4 << 20).ok());
+  const Answer sum = (*Expected({"sum"}, "f32", elements.data(), 1 << 20))[0];
+  const double right = std::get<double>(sum.value);
+  EXPECT_TRUE(Matches(sum, {"f64", right + 0.5 * sum.tolerance}));
+  EXPECT_FALSE(Matches(sum, {"f64", right - static_cast<double>(elements[77])}));
+  EXPECT_FALSE(Matches(sum, {"f64", NAN}));
+  EXPECT_FALSE(Matches(sum, {"i64", std::int64_t{0}}));
+  EXPECT_LT(sum.tolerance, 1e-4);
+}
+
+StepResult Step(int concurrency, std::int64_t window_requests, double us) {
+  StepResult step;
+  step.concurrency = concurrency;
+  step.seconds = 10;
+  for (int i = 0; i < 10; ++i) {
+    const std::int64_t requests = window_requests * (99 + i % 3) / 100;
+    step.windows.push_back({1, requests, us, 2 * us});
+    step.tally.answered += requests;
+  }
+  for (int i = 0; i < 1000; ++i) step.tally.corrected.Record(static_cast<std::int64_t>(us * 1e3));
+  return step;
+}
+
+LoadtestRun RunOf(std::vector<StepResult> steps) {
+  LoadtestRun run;
+  run.kinds.emplace_back();
+  run.steps = std::move(steps);
+  return run;
+}
+
+TEST(Report, CompareTellsNoiseFromChange) {
+  std::vector<StepResult> one, same, slower;
+  one.push_back(Step(4, 1000, 100));
+  same.push_back(Step(4, 1010, 101));
+  slower.push_back(Step(4, 800, 130));
+  const std::string a = Dump(ToJson(RunOf(std::move(one)))), b = Dump(ToJson(RunOf(std::move(same)))),
+                    c = Dump(ToJson(RunOf(std::move(slower))));
+  EXPECT_FALSE(Compare(a, b)->worse);
+  EXPECT_THAT(Compare(a, b)->text, Not(HasSubstr("better")));
+  EXPECT_TRUE(Compare(a, c)->worse);
+  EXPECT_FALSE(Compare(c, a)->worse);
+  EXPECT_THAT(Compare(c, a)->text, HasSubstr("better"));
+  EXPECT_THAT(std::string(Compare(a, "{}").status().message()), HasSubstr("the second is not what"));
+  EXPECT_THAT(std::string(Compare("", a).status().message()), HasSubstr("the first is not what"));
+  std::vector<StepResult> other;
+  other.push_back(Step(8, 1000, 100));
+  EXPECT_THAT(std::string(Compare(a, Dump(ToJson(RunOf(std::move(other))))).status().message()),
+              HasSubstr("no load is in both"));
+}
+
+TEST(Report, SpreadAndObjectives) {
+  StepResult steady = Step(1, 1000, 100);
+  EXPECT_LT(steady.Spread(), 0.02);
+  steady.windows[3].answered = 10;  // one outlier
+  EXPECT_LT(steady.Spread(), 0.02);
+  for (std::size_t i = 0; i < 5; ++i) steady.windows[i].answered = 500;
+  EXPECT_GT(steady.Spread(), 0.2);
+  StepResult rare = Step(1, 10, 100);
+  for (std::size_t i = 0; i < 5; ++i) rare.windows[i].answered = 5;
+  EXPECT_EQ(rare.Spread(), 0);  // too few to tell
+  steady.windows.resize(4);
+  EXPECT_EQ(steady.Spread(), 0);  // too few to tell
+  EXPECT_THAT(Missed(steady, *ParseObjectives("p99=1ms,max=50us")), ElementsAre(HasSubstr("max=50us: 100")));
+  steady.rate = 1000;
+  steady.tally.unsent = steady.tally.answered;
+  EXPECT_FALSE(steady.RateHeld());
+  EXPECT_THAT(Missed(steady, *ParseObjectives("p99=1ms")), ElementsAre(HasSubstr("the rate was not held")));
+}
+
+TEST(Report, PageNeedsNothingElseAndEscapes) {
+  std::vector<StepResult> steps;
+  for (int i = 1; i <= 20; ++i) steps.push_back(Step(i, 1000, 100.0 * i));
+  steps.emplace_back();  // of which nothing came
+  LoadtestRun run = RunOf(std::move(steps));
+  run.address = "<script>";
+  const std::string html = ToHtml(run);
+  EXPECT_THAT(html, HasSubstr("concurrency 20"));
+  EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
+  for (const char* const foreign : {"<script", "http:", "https:", "src=", "@import", "nan", "inf,"}) {
+    EXPECT_THAT(html, Not(HasSubstr(foreign)));
+  }
+}
+
+}  // namespace
+}  // namespace reduced::client
