@@ -6,28 +6,26 @@
 //      request that was made beforehand and look at no answer. Goal: at least 0.85 of it.
 // The two take turns, and the median of the rounds' ratios counts.
 #include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "client/reducectl/loadtest_run.h"
 #include "client/reducectl/loadtest_work.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/resource_quota.h"
-#include "kernels/engines.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
-#include "server/service.h"
+#include "server/server.h"
+#include "tests/bench/server_process.h"
 
 namespace {
 
@@ -89,22 +87,20 @@ double LoadtestRate(Work& work, int concurrency, double seconds) {
 int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, 32 << 20);  // as reduced and reducectl do
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
   const double seconds = argc > 2 ? std::atof(argv[2]) : 0.5;
   if (rounds < 1 || !(seconds > 0)) Fail("usage: bench_loadtest [rounds, 7 by default] [seconds of each, 0.5]");
 
-  const auto engines = reduced::Engines::Start({.cuda = false});
-  if (!engines.ok()) Fail(std::string(engines.status().message()));
-  reduced::Backend backend(**engines);
-  reduced::ReductionService reduction(backend);
-  const std::string path = std::filesystem::temp_directory_path() / ("bench_loadtest." + std::to_string(getpid()));
-  const std::string address = "unix:" + path;
-  grpc::ServerBuilder builder;
-  builder.RegisterService(&reduction);
-  builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) Fail("cannot listen on " + path);
+  const reduced::ServerProcess server([](const std::string& at) {
+    reduced::ServerOptions options;
+    options.listen = {at};
+    options.engines.cuda = false;
+    auto started = reduced::Server::Start(options);
+    if (!started.ok()) Fail(std::string(started.status().message()));
+    return std::shared_ptr<reduced::Server>(*std::move(started));
+  });
+  const std::string& address = server.address();
 
   reduced::client::Kind kind;
   kind.via = "inline";
@@ -166,8 +162,5 @@ int main(int argc, char** argv) {
               Median(library_best), Median(tester_best));
   std::printf("ratio load tester / bare loop, latency: %.3f (goal: at most %.2f)\n", Median(costs), kCostGoal);
   std::printf("ratio load tester / bare gRPC, highest rate: %.3f (goal: at least %.2f)\n", Median(shares), kRateGoal);
-  work->reset();
-  client->reset();
-  server->Shutdown();
   return EXIT_SUCCESS;
 }

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "kernels/engines.h"
 #include "reduced/client.h"
@@ -201,6 +202,7 @@ void MeasureIpc(const Bench& bench) {
 int Main(std::int64_t mib) {
   mallopt(M_TRIM_THRESHOLD, 32 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   spdlog::set_level(spdlog::level::warn);
   const ServerProcess server([](const std::string& address) {
     ServerOptions options;

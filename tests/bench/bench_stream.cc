@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "google/protobuf/empty.pb.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -319,6 +320,7 @@ int main(int argc, char** argv) {
   const std::int64_t gib = argc > 1 ? std::atoll(argv[1]) : 64;
   mallopt(M_TRIM_THRESHOLD, 32 << 20);  // as reduced and reducectl do
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const auto start = [](const std::string& address) { return std::make_shared<BenchServer>(address); };
   const reduced::ServerProcess server(start);
   const reduced::ServerProcess fresh(start);
