@@ -58,8 +58,8 @@ class EngineExactDeviceMemory : public EngineTest<KindAndDType> {
 };
 
 TEST_P(EngineExactDeviceMemory, EverySizeAndKind) {
-  std::vector<std::int64_t> counts = {255, 256, 257, 1023, 1025, 4097, 65'537, 262'145, 1'000'007};
-  for (std::int64_t count = 0; count < 70; ++count) counts.push_back(count);
+  std::vector<std::int64_t> counts = {31, 32, 33, 63, 64, 65, 255, 256, 257, 1023, 1025, 4097, 65'537, 1'000'007};
+  for (std::int64_t count = 0; count < 18; ++count) counts.push_back(count);
   for (const std::int64_t count : counts) {
     for (const DataKindRow& kind : kDataKinds) {
       CheckAll(MakeData(kind.kind, dtype(), count, static_cast<std::uint64_t>(count)), 0, std::string(kind.name));
@@ -69,8 +69,8 @@ TEST_P(EngineExactDeviceMemory, EverySizeAndKind) {
 }
 
 TEST_P(EngineExactDeviceMemory, AnyByteAddress) {
-  for (const std::int64_t count : {1, 2, 3, 17, 64, 1025, 70'001}) {
-    for (std::size_t misalignment = 0; misalignment < 130; ++misalignment) {
+  for (const std::int64_t count : {1, 3, 17, 64, 1025, 70'001}) {
+    for (std::size_t misalignment = 0; misalignment < 130; misalignment += misalignment < 17 ? 1 : 11) {
       CheckAll(MakeData(DataKind::kFull, dtype(), count, misalignment), misalignment, "full");
       if (HasFailure()) return;
     }
@@ -81,7 +81,7 @@ TEST_P(EngineExactDeviceMemory, AnyByteAddress) {
 // infinities and NaNs.
 TEST_P(EngineExactDeviceMemory, AnyRange) {
   std::mt19937_64 random(3);
-  for (int run = 0; run < 60; ++run) {
+  for (int run = 0; run < 9; ++run) {
     constexpr std::int64_t kCount = 500'000;
     std::vector<double> values;
     while (static_cast<std::int64_t>(values.size()) < kCount) {
