@@ -62,7 +62,8 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
 
 #ifdef NDEBUG
-  // Abseil's, which gRPC locks with, too. Debian's looks for deadlocks at every lock, which costs small requests 10 to 20%.
+  // Abseil's, which gRPC locks with, too. Debian's looks for deadlocks at every lock, which costs small requests 10 to
+  // 20%.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 #endif
 
