@@ -23,11 +23,8 @@
 #include "google/protobuf/wrappers.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
-#include "grpcpp/resource_quota.h"
-#include "kernels/engines.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
-#include "server/service.h"
 #include "tests/bench/server_process.h"
 
 namespace {
@@ -81,32 +78,6 @@ class EmptyService final : public grpc::Service {
   std::exit(EXIT_FAILURE);
 }
 
-// The reductions, and the empty method beside them.
-class BenchServer {
- public:
-  explicit BenchServer(const std::string& address) {
-    auto engines = reduced::Engines::Start({.cuda = false});
-    if (!engines.ok()) Fail(std::string(engines.status().message()));
-    engines_ = *std::move(engines);
-    backend_.emplace(*engines_);
-    reduction_.emplace(*backend_);
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&*reduction_);
-    builder.RegisterService(&empty_);
-    builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr) Fail("cannot listen on " + address);
-  }
-
- private:
-  std::unique_ptr<reduced::Engines> engines_;
-  std::optional<reduced::Backend> backend_;
-  std::optional<reduced::ReductionService> reduction_;
-  EmptyService empty_;
-  std::unique_ptr<grpc::Server> server_;
-};
-
 double MicrosOf(const std::function<grpc::Status()>& call) {
   const auto start = std::chrono::steady_clock::now();
   const grpc::Status status = call();
@@ -129,8 +100,10 @@ int main(int argc, char** argv) {
   const int calls = argc > 1 ? std::atoi(argv[1]) : 20'000;
   if (calls < 1) Fail("usage: bench_rpc [calls of each kind, 20000 by default]");
 
-  const reduced::ServerProcess server(
-      [](const std::string& address) { return std::make_shared<BenchServer>(address); });
+  const reduced::ServerProcess server([](const std::string& address) {
+    return std::make_shared<reduced::BenchServer>(address, std::make_unique<EmptyService>(),
+                                                  reduced::EngineOptions{.cuda = false});
+  });
 
   const auto channel = grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
   const auto stub = reduced::v1::Reduction::NewStub(channel);

@@ -28,11 +28,8 @@
 #include "google/protobuf/empty.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/resource_quota.h"
-#include "kernels/engines.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
-#include "server/service.h"
 #include "tests/bench/server_process.h"
 
 namespace {
@@ -78,33 +75,6 @@ class BareService final : public grpc::Service {
    private:
     grpc::ByteBuffer message_;
   };
-};
-
-// The reductions, and the bare method beside them.
-class BenchServer {
- public:
-  explicit BenchServer(const std::string& address) {
-    auto engines = reduced::Engines::Start({});
-    if (!engines.ok()) Fail(std::string(engines.status().message()));
-    engines_ = *std::move(engines);
-    backend_.emplace(*engines_);
-    reduction_.emplace(*backend_);
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&*reduction_);
-    builder.RegisterService(&bare_);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr) Fail("cannot listen on " + address);
-  }
-
- private:
-  std::unique_ptr<reduced::Engines> engines_;
-  std::optional<reduced::Backend> backend_;
-  std::optional<reduced::ReductionService> reduction_;
-  BareService bare_;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 // Sends an array, cut into chunks, after a first message; one of more than kBytes repeats what is at `data`.
@@ -321,7 +291,9 @@ int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, 32 << 20);  // as reduced and reducectl do
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  const auto start = [](const std::string& address) { return std::make_shared<BenchServer>(address); };
+  const auto start = [](const std::string& address) {
+    return std::make_shared<reduced::BenchServer>(address, std::make_unique<BareService>());
+  };
   const reduced::ServerProcess server(start);
   const reduced::ServerProcess fresh(start);
   std::vector<float> elements(kBytes / 4);

@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
+
+#include "grpcpp/resource_quota.h"
 
 namespace reduced {
 
@@ -49,6 +52,30 @@ ServerProcess::~ServerProcess() {
   close(alive_);
   waitpid(process_, nullptr, 0);
   std::filesystem::remove_all(folder_);
+}
+
+BenchServer::BenchServer(const std::string& address, std::unique_ptr<grpc::Service> beside,
+                         const EngineOptions& engines)
+    : beside_(std::move(beside)) {
+  absl::StatusOr<std::unique_ptr<Engines>> started = Engines::Start(engines);
+  if (!started.ok()) {
+    std::fprintf(stderr, "the bench's engines: %s\n", std::string(started.status().message()).c_str());
+    _exit(EXIT_FAILURE);
+  }
+  engines_ = *std::move(started);
+  backend_.emplace(*engines_);
+  reduction_.emplace(*backend_);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&*reduction_);
+  builder.RegisterService(beside_.get());
+  builder.SetMaxReceiveMessageSize(static_cast<int>(backend_->limits.max_message_bytes));
+  builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) {
+    std::fprintf(stderr, "the bench's server can't listen on %s\n", address.c_str());
+    _exit(EXIT_FAILURE);
+  }
 }
 
 }  // namespace reduced

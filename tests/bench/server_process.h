@@ -7,7 +7,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "grpcpp/grpcpp.h"
+#include "kernels/engines.h"
+#include "server/service.h"
 
 namespace reduced {
 
@@ -31,6 +36,20 @@ class ServerProcess {
   std::string address_;
   pid_t process_ = -1;
   int alive_ = -1;  // a pipe that the child reads: it ends when this end is closed
+};
+
+// What a bench's child serves: reductions, and beside them, on the same server, the bench's own baseline.
+class BenchServer {
+ public:
+  // Ends the process if it can't listen at `address` or has no engine.
+  BenchServer(const std::string& address, std::unique_ptr<grpc::Service> beside, const EngineOptions& engines = {});
+
+ private:
+  std::unique_ptr<Engines> engines_;
+  std::optional<Backend> backend_;
+  std::optional<ReductionService> reduction_;
+  const std::unique_ptr<grpc::Service> beside_;
+  std::unique_ptr<grpc::Server> server_;  // last: it calls the services
 };
 
 }  // namespace reduced
