@@ -56,11 +56,24 @@ serve() {
     "${reduce[@]}" random.bin --dtype i32 --engine cpu --op sum,min,max,mean &&
     "${reduce[@]}" random.bin --dtype i32 --op sum,min,max,mean &&
     "${reduce[@]}" random.bin --dtype u64 --engine cuda --op bit_xor,max --json &&
+    serve_exact co2.npy &&
     serve_arrays random.bin || status=1
   stop_server || status=1
   rm -f random.bin
   cd "$root"
   return "$status"
+}
+
+# serve_exact FILE: exact sums have the same bits on both engines, their states too.
+serve_exact() {
+  local engine
+  for engine in cuda cpu; do
+    "$tree/bin/reducectl" reduce "$1" --engine $engine --nan omit --precision exact --op sum,mean,var,std,l1,l2 \
+      --state "exact.$engine" --json | tee "exact.$engine.json" || return 1
+    grep -o '"results": {[^}]*}' "exact.$engine.json" >"exact.$engine.results" || return 1
+  done
+  cmp exact.cuda exact.cpu && cmp exact.cuda.results exact.cpu.results &&
+    "$tree/bin/reducectl" merge exact.cuda exact.cpu
 }
 
 # serve_arrays FILE: the same from an array that stays in the GPU's memory.
