@@ -1,14 +1,19 @@
 // Exact sums of floats on a CUDA device: one launch, one read of the array, the same integers as the CPU's.
 //
-// Why it is fast: an element costs a thread three additions of f64 for each of two or three bins that it keeps in
-// registers (how and why: cpu/exact_tiles.h), which is less than the f64 units have time for while the element comes
-// from memory. A warp takes a tile of a few vectors a thread, anchored where its tiles before were. If it turns out,
-// for any thread, that a number was larger, or that the last bin left something over, the warp forgets what it did to
-// its bins and folds the tile once more, in as many rounds as it takes, each anchored by the largest number that is
-// left. Before so many deposits that a bin could leave its binade, and at the end, bins become integers: summed up by
-// shuffles, added to the digits that the block has in shared memory, in the end to those in global memory, where the
-// last block to finish finds them, hands them out and leaves zeros for the next launch. All of these are sums of
-// integers, so that neither the number of blocks nor their order matters.
+// Why it is fast: an element costs a thread three additions of f64 for each bin but the last, and one for that (how and
+// why: cpu/exact_tiles.h), which is less than the f64 units have time for while the element comes from memory. One is
+// enough since it is known before that nothing will be left over: a warp takes a tile of a few vectors a thread and
+// looks at its exponents, with one comparison of their extremes: the largest number has to fit into the first bin, and
+// the last digit of the smallest must not be below the last bin's unit.
+//
+// Else the tile is looked at once more. If that makes enough of a difference, the bins move to where its numbers are,
+// or become more: f32 and bf16 of all magnitudes take as many as their whole range has. What the bins still can't take
+// is added, element by element, to the digits that the block has in shared memory.
+//
+// Before so many deposits that a bin could leave its binade, and at the end, bins become integers, which the warp sums
+// up and adds to the block's digits, those in the end to digits in global memory, where the last block to finish finds
+// them, hands them out and leaves zeros for the next launch. All of these are sums of integers, so that neither the
+// number of blocks nor their order matters.
 //
 // Sources: S. Collange, D. Defour, S. Graillat, R. Iakymchuk, "Numerical reproducibility for the parallel reduction on
 // multi- and many-core architectures" (2015, ExBLAS); those of cpu/exact_tiles.h and pipelines/single_pass.cu.
@@ -21,9 +26,11 @@
 namespace reduced {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 3;
-constexpr int kVectors = 4;  // of 16 bytes that a thread has in flight
+constexpr int kThreads = 512;
+constexpr int kBlocksPerMultiprocessor = 2;
+// Vectors of 16 bytes that a thread has in flight: as many as leave it registers for all else.
+template <class T>
+constexpr int kVectors = std::is_same_v<T, BFloat16> ? 2 : 4;
 constexpr std::uintptr_t kLineBytes = 128;
 constexpr std::size_t kTicketBytes = 256;  // before the digits, in the scratch memory
 static_assert(kTicketBytes + sizeof(ExactDigits) <= kExactScratchBytes);
@@ -40,170 +47,257 @@ struct Arguments {
   ExactDigits* out;
 };
 
-// -0 adds nothing to any sum, and nothing to what is known of it.
 template <class T>
-__device__ inline T NegativeZero() {
-  if constexpr (sizeof(T) == 2) {
-    return T{0x8000};
-  } else {
-    return -T{0};
+using Tile = Vector16<T>[kVectors<T>];
+
+// Calls visit(x) for each element x of a tile.
+template <class SomeTile, class Visitor>
+__device__ __forceinline__ void ForEach(SomeTile& tile, Visitor visit) {
+  constexpr int kElements = sizeof(tile[0].element) / sizeof(tile[0].element[0]);
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(tile) / sizeof(tile[0])) * kElements; ++i)
+    visit(tile[i / kElements].element[i % kElements]);
+}
+
+// Has the compiler forget what it knows of a tile, so that it doesn't keep in registers what is quickly computed again.
+template <class T>
+__device__ __forceinline__ void Forget(Tile<T>& tile) {
+#pragma unroll
+  for (int v = 0; v < kVectors<T>; ++v) {
+    typename Vector16<T>::Packed packed = tile[v].Words();
+#pragma unroll
+    for (int w = 0; w < 4; ++w) asm volatile("" : "+r"(packed.word[w]));
+    memcpy(tile[v].element, &packed, sizeof(packed));
   }
 }
 
-template <class T>
-using Tile = Vector16<T>[kVectors];
-
-// A thread's share of one of the sums. All functions but the constructor are called by all threads of a warp.
-template <class T, Accumulator kA, bool kCounts>
-class WarpSum {
-  using Terms = ExactTerms<T, kA>;
-  static constexpr int kElements = Vector16<T>::kElements;
-  static constexpr int kTileDeposits = kVectors * kElements * Terms::kValues;
+// A thread's share of the sums kSums. Unless it says otherwise, a function is called by all threads of a warp, which
+// have the same of everything but bins.
+template <class T, bool kCounts, Accumulator... kSums>
+class WarpSums {
+  using Element = ExactElement<T>;
+  using Levels = ExactLevels<T, kSums...>;
+  static constexpr int kTileElements = kVectors<T> * Vector16<T>::kElements;  // a thread
+  // A square of f64 is two numbers.
+  static constexpr int kTileDeposits = kTileElements * (Levels::kF64 && Levels::kSquares ? 2 : 1);
+  static constexpr int kWidest = Levels::kWidest;
+  static constexpr Level kMost = Levels::At(kWidest);
+  static constexpr bool kFixed = kMost.fixed_top != kNoTop;
+  static constexpr int kMoving = kFixed ? kWidest : kWidest + 1;  // so many levels have bins that move
+  // Bins of the sum that are in registers. Those beyond are in shared memory, where levels that use them have them come
+  // from and go to with each tile: registers are what bounds the vectors in flight.
+  static constexpr int kNear = std::min(kMost.sum, 2);
+  static constexpr int kFar = kMost.sum - kNear;
 
  public:
-  __device__ void Add(const Tile<T>& tile, ExactDigits* digits) {
-    bool done = false;
-    if (wide_ > 0) {
-      --wide_;
-    } else if (top_ != kNoTop) {
-      if (deposits_ + kTileDeposits > kMaxDeposits) Flush(digits);
-      done = AddExpected(tile);
+  using FarBins = double[std::max(kFar, 1)][kThreads];  // by thread
+
+  // Both in shared memory; the digits are zeros.
+  __device__ WarpSums(ExactDigits* digits, FarBins* far) : digits_(digits), far_(far) {}
+
+  __device__ __forceinline__ void Add(Tile<T>& tile) {
+    if (deposits_ + kTileDeposits > kMaxDeposits) {
+      Flush();
+      if (kMoving > 0 && level_ >= kMoving) window_ = {};  // perhaps fewer bins would do by now
     }
-    if (!done) AddUnexpected(tile, digits);
-    if constexpr (kA == Accumulator::kSum) LookAtZeros(tile);
+    if constexpr (Levels::Has(Accumulator::kSum)) LookAtZeros(tile);
+    if (window_.span == 0) Begin(tile[0]);
+    unsigned farthest = 0;
+    ForEach(tile, [&](T x) { farthest = max(farthest, Element::PatternOf(x) - window_.low); });
+    if (!__all_sync(kFullWarp, farthest < window_.span)) TakeOutWhatDoesNotFit(tile);
+    Forget<T>(tile);
+    if (window_.span != 0) AddToBins(tile);
+  }
+
+  // An element that has no tile. Called by any threads.
+  __device__ void AddOne(T x) {
+    if (Levels::Has(Accumulator::kSum) && !Element::IsNegativeZero(x) && !IsNan(x)) not_only_negative_zeros_ = true;
+    AddAlone<kCounts, kSums...>(ToDouble(x), digits_);
   }
 
   // Bins to digits; once more before the digits are read.
-  __device__ void Flush(ExactDigits* digits) {
+  __device__ void Flush() {
     if (deposits_ == 0) return;
-    FlushBins(bin_, top_, digits);
+    AtLevel([&](auto level) {
+      constexpr Level kBins = Levels::At(level);
+      if constexpr (Levels::kSum) {
+        double sum[kBins.sum];
+        LoadSum(sum);
+        AddBins<kBins.sum>(sum, top_, ExactSum::kLow, Levels::kAbs ? digits_->abs_sum : digits_->sum);
+      }
+      if constexpr (Levels::kSquares) {
+        AddBins<kBins.squares>(squares_, 2 * top_, ExactSquares::kLow, digits_->sum_squares);
+      }
+    });
     Anchor();
   }
 
+  // Of this thread's elements.
   __device__ bool not_only_negative_zeros() const { return not_only_negative_zeros_; }
 
  private:
-  __device__ void Anchor() {
-    deposits_ = 0;
-#pragma unroll
-    for (int b = 0; b < Terms::kBins; ++b) bin_[b] = AnchorOf(top_, b);
+  // Patterns from low to below low + span: of numbers that the bins take. None are, if the span is 0.
+  struct Window {
+    unsigned low = 0;
+    unsigned span = 0;
+
+    __device__ bool Has(T x) const { return Element::PatternOf(x) - low < span; }
+    __device__ int CountOutside(const Tile<T>& tile) const {
+      unsigned outside = 0;
+      ForEach(tile, [&](T x) { outside += !Has(x) && !Element::IsZero(x) ? 1 : 0; });
+      return static_cast<int>(__reduce_add_sync(kFullWarp, outside));
+    }
+  };
+  __device__ static unsigned PatternOfPower(int exponent) {
+    return static_cast<unsigned>(exponent + Element::kBias) << Element::kFieldAt;
   }
+  __device__ static int ExponentOf(unsigned pattern) {
+    return static_cast<int>(pattern >> Element::kFieldAt) - Element::kBias;
+  }
+  // Of the numbers from 2^lowest to below 2^top.
+  __device__ static Window WindowOf(int lowest, int top) {
+    return {PatternOfPower(lowest), PatternOfPower(top) - PatternOfPower(lowest)};
+  }
+
+  // Where bins would be.
+  struct Place {
+    int level = 0;
+    int top = 0;
+    Window window;
+  };
+
+  __device__ static Place FixedPlace() { return {kWidest, kMost.fixed_top, {0, PatternOfPower(Element::kHighest)}}; }
 
   template <int kBins>
-  __device__ static void FlushBins(const double (&bin)[kBins], int top, ExactDigits* digits) {
-#pragma unroll 1
-    for (int b = 0; b < kBins; ++b) {
-      double of_bin = bin[0];  // no indexing by what isn't constant: the bins stay in registers
+  __device__ void LoadSum(double (&bin)[kBins]) const {
 #pragma unroll
-      for (int i = 1; i < kBins; ++i) of_bin = b == i ? bin[i] : of_bin;
-      long long units = __double_as_longlong(of_bin) - __double_as_longlong(AnchorOf(top, b));
+    for (int b = 0; b < kBins; ++b) bin[b] = b < kNear ? sum_[b] : (*far_)[b - kNear][threadIdx.x];
+  }
+  template <int kBins>
+  __device__ void StoreSum(const double (&bin)[kBins]) {
 #pragma unroll
-      for (int offset = kWarpSize / 2; offset > 0; offset /= 2) units += __shfl_down_sync(kFullWarp, units, offset);
-      if (threadIdx.x % kWarpSize == 0) AddUnits(Terms::DigitsOf(digits), units, UnitOf(top, b) - Terms::kLow);
+    for (int b = 0; b < kBins; ++b) (b < kNear ? sum_[b] : (*far_)[b - kNear][threadIdx.x]) = bin[b];
+  }
+  // Calls visit(level) for the current one, as a constant.
+  template <int kLevel = 0, class Visitor>
+  __device__ void AtLevel(Visitor visit) {
+    if constexpr (kLevel < kWidest) {
+      if (level_ != kLevel) return AtLevel<kLevel + 1>(visit);
     }
+    visit(std::integral_constant<int, kLevel>());
   }
 
-  // False, having changed nothing: not all is as expected, for one of the warp's threads.
-  __device__ bool AddExpected(const Tile<T>& tile) {
-    double bin[Terms::kBins];
-#pragma unroll
-    for (int b = 0; b < Terms::kBins; ++b) bin[b] = bin_[b];
-    unsigned left = 0;
-    unsigned largest = 0;
-    unsigned smallest = 0xffffffffu;  // but for zeros
-    const auto keep = [&left](double rest) {
-      left |= UpperMagnitude(rest);
-      left |= static_cast<unsigned>(__double2loint(rest));
-    };
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const double x = ToDouble(tile[v].element[e]);
-        const double first = Terms::First(x);
-        largest = max(largest, UpperMagnitude(first));
-        keep(Deposit<0>(bin, first));
-        if constexpr (Terms::kTwo) {
-          keep(Deposit<1>(bin, Terms::Second(x, first)));
-          smallest = min(smallest, UpperMagnitudeOr1(x) - 1);  // 0 becomes the largest of all
-        }
-      }
-    }
-    const bool bad = left != 0 || largest >= UpperOfPower(top_) || (Terms::kTwo && smallest < Terms::kSmallest);
-    if (__any_sync(kFullWarp, bad)) return false;
-#pragma unroll
-    for (int b = 0; b < Terms::kBins; ++b) bin_[b] = bin[b];
+  __device__ void Anchor() {
+    deposits_ = 0;
+    AtLevel([&](auto level) {
+      double sum[Levels::At(level).sum];
+      AnchorBins(sum, top_);
+      StoreSum(sum);
+    });
+    if constexpr (Levels::kSquares) AnchorBins(squares_, 2 * top_);
+  }
+
+  // Only empty bins move.
+  __device__ void MoveTo(const Place& place) {
+    level_ = place.level;
+    top_ = place.top;
+    window_ = place.window;
+    Anchor();
+  }
+
+  __device__ void AddToBins(const Tile<T>& tile) {
+    AtLevel([&](auto level) {
+      constexpr Level kBins = Levels::At(level);
+      double sum[kBins.sum];
+      LoadSum(sum);
+      ForEach(tile, [&](T element) {
+        const double x = ToDouble(element);
+        if constexpr (Levels::kSum) Deposit<0, kBins.sum>(sum, Levels::kAbs ? fabs(x) : x);
+        if constexpr (Levels::kSquares && Levels::kF64) DepositWideSquare<kBins.squares>(squares_, x);
+        if constexpr (Levels::kSquares && !Levels::kF64) DepositSquare<kBins.squares>(squares_, x);
+      });
+      StoreSum(sum);
+    });
     deposits_ += kTileDeposits;
+  }
+
+  // Of the magnitudes in some elements of each thread: false if there are none that moving bins can take. Else the
+  // place for them at `level` or, if that is negative, at the first level with room to spare, a third of it above.
+  template <class SomeTile>
+  __device__ static bool Find(const SomeTile& tile, int level, Place* place) {
+    const Window any = WindowOf(Levels::kLowest, Levels::kHighest);
+    unsigned largest = 0;
+    unsigned smallest = 0xffffffffu;
+    ForEach(tile, [&](T x) {
+      if (!any.Has(x)) return;
+      largest = max(largest, Element::PatternOf(x));
+      smallest = min(smallest, Element::PatternOf(x));
+    });
+    largest = __reduce_max_sync(kFullWarp, largest);
+    smallest = __reduce_min_sync(kFullWarp, smallest);
+    if (largest == 0) return false;
+    constexpr int kRoom = Levels::kSquares ? 4 : 16;  // squares: some that don't fit cost less than another bin
+    const int least_top = ExponentOf(largest) + 1;
+    const auto room_at = [&](int at) { return ExponentOf(smallest) - Levels::LowestOf(Levels::At(at), least_top); };
+    place->level = level >= 0 ? level : kMoving > 1 && room_at(0) < kRoom ? 1 : 0;
+    place->top = min(least_top + max(room_at(place->level), 0) / 3, Levels::kHighest);
+    place->window = WindowOf(Levels::LowestOf(Levels::At(place->level), place->top), place->top);
     return true;
   }
 
-  // Anchors the bins anew, for the tiles to come.
-  __device__ void AddUnexpected(const Tile<T>& tile, ExactDigits* digits) {
-    constexpr int kSlack = 2;
-    constexpr int kPatience = 16;                       // tiles that are not even tried
-    constexpr int kGroup = std::max(1, 8 / kElements);  // vectors at a time, so that what is left fits in registers
-    constexpr int kNumbers = kGroup * kElements * Terms::kValues;
-    constexpr int kGroupBins = 3;
-    Flush(digits);
-    int highest = kNoTop;
-    int most_rounds = 0;
-#pragma unroll
-    for (int group = 0; group < kVectors; group += kGroup) {
-      double rest[kNumbers];
-      unsigned largest = 0;
-#pragma unroll
-      for (int i = 0; i < kGroup * kElements; ++i) {
-        double x = ToDouble(tile[group + i / kElements].element[i % kElements]);
-        if (!Terms::Ordinary(x)) {
-          AddAlone<kA, kCounts>(x, digits);
-          x = 0;
+  // Bins that are empty come to where numbers are.
+  __device__ __forceinline__ void Begin(const Vector16<T>& vector) {
+    Place place = FixedPlace();
+    const Vector16<T> tile[] = {vector};
+    if (kMoving == 0 || Find(tile, -1, &place)) MoveTo(place);
+  }
+
+  // Leaves -0 instead. Moves the bins before, if that is worth it.
+  __device__ __forceinline__ void TakeOutWhatDoesNotFit(Tile<T>& tile) {
+    Forget<T>(tile);
+    constexpr int kMany = kTileElements;  // of the warp's 32 kTileElements: worth more bins
+    if constexpr (kMoving > 0) {
+      int outside = window_.span == 0 ? kWarpSize * kTileElements : window_.CountOutside(tile);
+      if (outside == 0) return;
+      Forget<T>(tile);
+      Place place;
+      if (level_ < kMoving && Find(tile, outside < kMany ? level_ : -1, &place)) {
+        Forget<T>(tile);
+        const int outside_there = place.window.CountOutside(tile);
+        if (2 * outside_there < outside) {
+          Flush();
+          MoveTo(place);
+          outside = outside_there;
         }
-        rest[i] = Terms::First(x);
-        largest = max(largest, UpperMagnitudeOr1(rest[i]));
-        if constexpr (Terms::kTwo) rest[kGroup * kElements + i] = Terms::Second(x, rest[i]);
       }
-      int rounds = 0;
-      for (largest = WarpExtremum<true>(largest); largest != 0; largest = WarpExtremum<true>(largest)) {
-        const int top = TopFor(largest);
-        if (rounds == 0) highest = max(highest, top);
-        double bin[kGroupBins];
-#pragma unroll
-        for (int b = 0; b < kGroupBins; ++b) bin[b] = AnchorOf(top, b);
-        largest = 0;
-#pragma unroll
-        for (double& each : rest) {
-          each = Deposit<0>(bin, each);
-          largest = max(largest, UpperMagnitudeOr1(each));
-        }
-        FlushBins(bin, top, digits);
-        ++rounds;
+      if (kFixed && level_ < kMoving && outside >= kMany) {
+        Flush();
+        MoveTo(FixedPlace());
       }
-      most_rounds = max(most_rounds, rounds);
     }
-    if (highest != kNoTop) {
-      top_ = min(highest + kSlack, kLargestTop);
-      Anchor();
-    }
-    if (most_rounds > 1) wide_ = kPatience;
+    Forget<T>(tile);
+    ForEach(tile, [&](T& x) {
+      if (window_.Has(x) || Element::IsZero(x)) return;
+      AddAlone<kCounts, kSums...>(ToDouble(x), digits_);
+      x = Element::NegativeZero();
+    });
   }
 
   __device__ void LookAtZeros(const Tile<T>& tile) {
     if (not_only_negative_zeros_) return;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const double x = ToDouble(tile[v].element[e]);
-        const bool negative_zero = __double_as_longlong(x) == static_cast<long long>(1ull << 63);
-        if (!negative_zero && !IsNan(x)) not_only_negative_zeros_ = true;
-      }
-    }
+    ForEach(tile, [&](T x) {
+      if (!Element::IsNegativeZero(x) && !IsNan(x)) not_only_negative_zeros_ = true;
+    });
   }
 
-  double bin_[Terms::kBins];
-  int top_ = kNoTop;  // of the bins; the same for the whole warp, like the two that follow
-  int deposits_ = 0;  // since they were anchored
-  int wide_ = 0;      // so many tiles are expected to have more than the bins hold
+  ExactDigits* digits_;
+  FarBins* far_;
+  double sum_[kNear];
+  double squares_[Levels::kSquares ? kMost.squares : 1];
+  int level_ = 0;
+  int top_ = 0;
+  int deposits_ = 0;  // since the bins were empty
+  Window window_;
   bool not_only_negative_zeros_ = false;
 };
 
@@ -216,60 +310,56 @@ __device__ inline bool DrawsLastTicket(unsigned* ticket) {
   return drawn == gridDim.x - 1;
 }
 
-// Sums: one or two WarpSum.
-template <class T, class... Sums>
+template <class T, bool kCounts, Accumulator... kSums>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) ExactSumsKernel(Arguments args) {
+  using Sums = WarpSums<T, kCounts, kSums...>;
   __shared__ unsigned long long words[kExactDigitWords];
-  auto* const digits = reinterpret_cast<ExactDigits*>(words);
-  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) words[i] = 0;
-  __syncthreads();
+  __shared__ typename Sums::FarBins far;
 
   const T* const data = static_cast<const T*>(args.data);
   const auto* const vectors = reinterpret_cast<const uint4*>(data + args.head);
   const unsigned lane = threadIdx.x % kWarpSize;
   const unsigned threads = gridDim.x * kThreads;
-  const auto walk = [&](Sums... sums) {
-    Tile<T> tile;
-    // The edges, by one warp: fewer elements than kMost a thread.
-    if (blockIdx.x == 0 && threadIdx.x < kWarpSize) {
-      constexpr int kElements = Vector16<T>::kElements;
-      constexpr int kMost = 3;
-      static_assert(kLineBytes / sizeof(T) + 16 / sizeof(T) <= kMost * kWarpSize && kMost <= kVectors * kElements);
+  Tile<T> tile;
+  const auto load = [&](unsigned begin) {
 #pragma unroll
-      for (int i = 0; i < kVectors * kElements; ++i) {
-        const unsigned at = lane + static_cast<unsigned>(i) * kWarpSize;
-        T x = NegativeZero<T>();
-        if (i < kMost && at < args.head) x = data[at];
-        if (i < kMost && at >= args.head && at < args.head + args.tail)
-          x = data[args.count - args.tail + (at - args.head)];
-        tile[i / kElements].element[i % kElements] = x;
+    for (int v = 0; v < kVectors<T>; ++v) {
+      const unsigned at = begin + lane + static_cast<unsigned>(v) * threads;
+      if (at < args.vectors) {
+        tile[v] = LoadOnce<T>(vectors + at);
+      } else {
+#pragma unroll
+        for (T& x : tile[v].element) x = ExactElement<T>::NegativeZero();
       }
-      (sums.Add(tile, digits), ...);
     }
-    // The same for all threads of a warp: whether there is a tile.
-    const unsigned first = blockIdx.x * kThreads + threadIdx.x - lane;
-    for (unsigned begin = first; begin < args.vectors; begin += kVectors * threads) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        const unsigned at = begin + lane + static_cast<unsigned>(v) * threads;
-        if (at < args.vectors) {
-          tile[v] = LoadOnce<T>(vectors + at);
-        } else {
-#pragma unroll
-          for (T& x : tile[v].element) x = NegativeZero<T>();
-        }
-      }
-      (sums.Add(tile, digits), ...);
-    }
-    (sums.Flush(digits), ...);
-    const bool others = (sums.not_only_negative_zeros() || ...);
-    if (__any_sync(kFullWarp, others) && lane == 0) AddTo(&digits->not_only_negative_zeros, 1);
   };
-  walk(Sums()...);
+  unsigned begin = blockIdx.x * kThreads + threadIdx.x - lane;  // as all that follows from it, the same for a warp
+  load(begin);                                                  // takes longer than the zeros do
+
+  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) words[i] = 0;
+  __syncthreads();
+  auto* const digits = reinterpret_cast<ExactDigits*>(words);
+  Sums sums(digits, &far);
+  while (begin < args.vectors) {
+    sums.Add(tile);
+    begin += kVectors<T> * threads;
+    load(begin);
+  }
+  if (blockIdx.x == 0) {  // the edges: less than a line and a vector
+    for (unsigned at = threadIdx.x; at < args.head; at += kThreads) sums.AddOne(data[at]);
+    const std::int64_t tail = args.count - args.tail;
+    for (unsigned at = threadIdx.x; at < args.tail; at += kThreads) sums.AddOne(data[tail + at]);
+  }
+  sums.Flush();
+  if (__any_sync(kFullWarp, sums.not_only_negative_zeros()) && lane == 0) {
+    AddToShared(&digits->not_only_negative_zeros, 1ull);
+  }
   __syncthreads();
 
   auto* const global = reinterpret_cast<unsigned long long*>(args.digits);
-  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) AddTo(global + i, words[i]);
+  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) {
+    if (words[i] != 0) atomicAdd(global + i, words[i]);
+  }
   __threadfence();
   __syncthreads();
   const bool is_last = __syncthreads_or(threadIdx.x == 0 && DrawsLastTicket(args.ticket));
@@ -282,7 +372,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) ExactSumsK
   }
 }
 
-template <class T, class... Sums>
+template <class T, bool kCounts, Accumulator... kSums>
 cudaError_t LaunchKernel(const ExactLaunch& launch) {
   const auto to_boundary =
       static_cast<std::int64_t>((-reinterpret_cast<std::uintptr_t>(launch.data) & (kLineBytes - 1)) / sizeof(T));
@@ -298,10 +388,11 @@ cudaError_t LaunchKernel(const ExactLaunch& launch) {
                        .digits = reinterpret_cast<ExactDigits*>(scratch + kTicketBytes),
                        .out = launch.out};
   // As few as have a tile for each thread, no more than run at once.
-  constexpr std::int64_t kTileVectors = std::int64_t{kThreads} * kVectors;
+  constexpr std::int64_t kTileVectors = std::int64_t{kThreads} * kVectors<T>;
   const std::int64_t wanted = std::max<std::int64_t>(1, (vectors + kTileVectors - 1) / kTileVectors);
   const std::int64_t most = std::int64_t{launch.multiprocessors} * kBlocksPerMultiprocessor;
-  ExactSumsKernel<T, Sums...><<<static_cast<unsigned>(std::min(wanted, most)), kThreads, 0, launch.stream>>>(args);
+  ExactSumsKernel<T, kCounts, kSums...>
+      <<<static_cast<unsigned>(std::min(wanted, most)), kThreads, 0, launch.stream>>>(args);
   return cudaGetLastError();
 }
 
@@ -314,15 +405,15 @@ cudaError_t LaunchFor(const ExactLaunch& launch) {
   const bool squares = has(Accumulator::kSumSquares);
   cudaError_t error = cudaSuccess;
   if (sum && squares) {
-    error = LaunchKernel<T, WarpSum<T, Accumulator::kSum, true>, WarpSum<T, Accumulator::kSumSquares, false>>(launch);
+    error = LaunchKernel<T, true, Accumulator::kSum, Accumulator::kSumSquares>(launch);
   } else if (sum) {
-    error = LaunchKernel<T, WarpSum<T, Accumulator::kSum, true>>(launch);
+    error = LaunchKernel<T, true, Accumulator::kSum>(launch);
   } else if (squares) {
-    error = LaunchKernel<T, WarpSum<T, Accumulator::kSumSquares, true>>(launch);
+    error = LaunchKernel<T, true, Accumulator::kSumSquares>(launch);
   }
   if (error != cudaSuccess || !has(Accumulator::kAbsSum)) return error;
-  if (sum || squares) return LaunchKernel<T, WarpSum<T, Accumulator::kAbsSum, false>>(launch);
-  return LaunchKernel<T, WarpSum<T, Accumulator::kAbsSum, true>>(launch);
+  if (sum || squares) return LaunchKernel<T, false, Accumulator::kAbsSum>(launch);
+  return LaunchKernel<T, true, Accumulator::kAbsSum>(launch);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The parts of exact sums on a CUDA device: how an element becomes terms of f64, the bins that split them, and digits
-// that several threads add to. See exact_sums.cu.
+// The parts of exact sums on a CUDA device: how an element is looked at, the bins that split it, and digits that
+// several threads add to. See exact_sums.cu.
 #ifndef REDUCED_KERNELS_CUDA_EXACT_TERMS_CUH_
 #define REDUCED_KERNELS_CUDA_EXACT_TERMS_CUH_
 
@@ -21,46 +21,145 @@ namespace reduced {
 inline constexpr int kBinBits = 41;
 inline constexpr int kMaxDeposits = 1 << (52 - kBinBits);
 
-// What f64 can anchor: see cpu/exact_tiles.cc.
-inline constexpr int kLargestTop = 1010;
-inline constexpr int kSmallestTop = -1000;
-inline constexpr int kNoTop = -10000;
-
-// Magnitudes are compared by the upper word of their bits.
-__device__ inline unsigned UpperMagnitude(double x) { return static_cast<unsigned>(__double2hiint(x)) & 0x7fffffffu; }
-constexpr unsigned UpperOfPower(int exponent) { return static_cast<unsigned>(exponent + 1023) << 20; }
-
-// As UpperMagnitude, but 0 only of zeros.
-__device__ inline unsigned UpperMagnitudeOr1(double x) {
-  return UpperMagnitude(x) | (__double2loint(x) != 0 ? 1u : 0u);
+// Bin b's unit is 2^UnitOf, where the first bin takes numbers below 2^top.
+__device__ constexpr int UnitOf(int top, int b) {
+  const int unit = top - (kBinBits - 1) - b * kBinBits;
+  return unit < -1074 ? -1074 : unit;
 }
-
-// The lowest top, such that all magnitudes are below 2^top, for the largest of their upper words.
-__device__ inline int TopFor(unsigned largest_upper) {
-  return max(static_cast<int>(largest_upper >> 20) - 1022, kSmallestTop);
-}
-
-// Bin b's unit is 2^UnitOf, where the first bin takes numbers of up to 2^top.
-__device__ inline int UnitOf(int top, int b) { return max(top - (kBinBits - 1) - b * kBinBits, -1074); }
 __device__ inline double AnchorOf(int top, int b) {
-  return __hiloint2double(static_cast<int>(UpperOfPower(52 + UnitOf(top, b)) | 0x80000u), 0);
+  return __hiloint2double((52 + UnitOf(top, b) + 1023) << 20 | 0x80000, 0);
 }
 
-// Adds x to bins from kFirst on; gives what is left over.
-template <int kFirst, int kBins>
-__device__ inline double Deposit(double (&bin)[kBins], double x) {
+template <int kSize>
+__device__ inline void AnchorBins(double (&bin)[kSize], int top) {
 #pragma unroll
-  for (int b = kFirst; b < kBins; ++b) {
+  for (int b = 0; b < kSize; ++b) bin[b] = AnchorOf(top, b);
+}
+
+// Adds x to the bins from kFirst up to, without, kEnd. x is a multiple of the last one's unit: it takes what is left.
+template <int kFirst, int kEnd, int kSize>
+__device__ inline void Deposit(double (&bin)[kSize], double x) {
+#pragma unroll
+  for (int b = kFirst; b < kEnd - 1; ++b) {
     const double sum = __dadd_rn(bin[b], x);
     x = __dsub_rn(x, __dsub_rn(sum, bin[b]));
     bin[b] = sum;
   }
-  return x;
+  bin[kEnd - 1] = __dadd_rn(bin[kEnd - 1], x);
 }
 
-// To shared or global memory that several threads add to.
-__device__ inline void AddTo(unsigned long long* digit, unsigned long long by) {
-  if (by != 0) atomicAdd(digit, by);
+// The square of a number of at most 26 bits: its first bin takes the product's upper part before that is rounded.
+template <int kEnd, int kSize>
+__device__ inline void DepositSquare(double (&bin)[kSize], double x) {
+  const double sum = __fma_rn(x, x, bin[0]);
+  const double rest = __fma_rn(x, x, -__dsub_rn(sum, bin[0]));
+  bin[0] = sum;
+  Deposit<1, kEnd>(bin, rest);
+}
+
+// Of any number: as what a product rounds to and what it rounds off, which a bin further down takes whole.
+template <int kEnd, int kSize>
+__device__ inline void DepositWideSquare(double (&bin)[kSize], double x) {
+  const double square = __dmul_rn(x, x);
+  Deposit<0, kEnd - 1>(bin, square);
+  Deposit<1, kEnd>(bin, __fma_rn(x, x, -square));
+}
+
+// How elements are looked at. Patterns order magnitudes: twice the bits of a float, or of the upper word of an f64.
+template <class T>
+struct ExactElement {
+  static constexpr int kDigits = std::is_same_v<T, float> ? 24 : std::is_same_v<T, Half> ? 11 : 8;  // significant bits
+  static constexpr int kFieldAt = 24;  // of the exponent, in a pattern
+  static constexpr int kBias = 127;
+  static constexpr int kLowest = -126;  // smaller than 2^kLowest has fewer digits
+  static constexpr int kHighest = 128;  // all finite numbers are below 2^kHighest
+
+  __device__ static unsigned Bits(T x) { return __float_as_uint(static_cast<float>(ToDouble(x))); }
+  __device__ static unsigned PatternOf(T x) { return 2 * Bits(x); }
+  __device__ static bool IsZero(T x) { return 2 * Bits(x) == 0; }
+  __device__ static bool IsNegativeZero(T x) { return Bits(x) == 0x80000000u; }
+  // -0 adds nothing to any sum, and nothing to what is known of it.
+  __device__ static T NegativeZero() {
+    if constexpr (sizeof(T) == 2) {
+      return T{0x8000};
+    } else {
+      return -T{0};
+    }
+  }
+};
+template <>
+struct ExactElement<double> {
+  static constexpr int kDigits = 53;
+  static constexpr int kFieldAt = 21;
+  static constexpr int kBias = 1023;
+  static constexpr int kLowest = -1022;
+  static constexpr int kHighest = 1010;  // what f64 can anchor
+
+  __device__ static unsigned PatternOf(double x) { return 2 * static_cast<unsigned>(__double2hiint(x)); }
+  __device__ static bool IsZero(double x) { return x == 0; }
+  __device__ static bool IsNegativeZero(double x) {
+    return __double_as_longlong(x) == static_cast<long long>(1ull << 63);
+  }
+  __device__ static double NegativeZero() { return -0.0; }
+};
+
+inline constexpr int kNoTop = -10000;
+
+// How many bins of each sum take an element.
+struct Level {
+  int sum = 0;
+  int squares = 0;
+  int fixed_top = kNoTop;  // the first takes numbers below 2^fixed_top, the last all that is left; kNoTop: bins move
+};
+
+// The levels for an array of T of the sums kSums, from the cheapest to the widest: one sum, or kSum and kSumSquares.
+template <class T, Accumulator... kSums>
+struct ExactLevels {
+  static constexpr bool Has(Accumulator a) { return ((kSums == a) || ...); }
+  static constexpr bool kAbs = Has(Accumulator::kAbsSum);
+  static constexpr bool kSum = kAbs || Has(Accumulator::kSum);
+  static constexpr bool kSquares = Has(Accumulator::kSumSquares);
+  static constexpr bool kF64 = std::is_same_v<T, double>;
+
+  static constexpr bool kBF16 = std::is_same_v<T, BFloat16>;
+  static constexpr int kCount = std::is_same_v<T, Half> || (kF64 && kSquares) ? 1 : kF64 || kSquares ? 2 : 3;
+  static __device__ constexpr Level At(int level) {
+    if (std::is_same_v<T, Half>) return {.sum = 1, .squares = 2, .fixed_top = 16};
+    if (kF64 && kSquares) return {.sum = 2, .squares = 4};
+    if (level == 2) return {.sum = 7, .fixed_top = 128};
+    return {.sum = (kBF16 ? 1 : 2) + level, .squares = 2 + level};
+  }
+  static constexpr int kWidest = kCount - 1;
+
+  // What bins can take at all, as exponents: squares of f64 within the exponents of f64.
+  static constexpr int kLowest = kF64 && kSquares ? -480 : ExactElement<T>::kLowest;
+  static constexpr int kHighest = kF64 && kSquares ? 500 : ExactElement<T>::kHighest;
+
+  // The lowest power of two from which on numbers below 2^top lose nothing in the bins of a level that moves.
+  __device__ static int LowestOf(Level level, int top) {
+    int lowest = kLowest;
+    if (kSum) lowest = max(lowest, UnitOf(top, level.sum - 1) + ExactElement<T>::kDigits - 1);
+    if (kSquares) {  // multiples of 2^u have squares that are multiples of 2^2u
+      lowest = max(lowest, ((UnitOf(2 * top, level.squares - 1) + 1) >> 1) + ExactElement<T>::kDigits - 1);
+    }
+    return lowest;
+  }
+};
+
+// Adds to half a word of shared memory that several threads add to; gives what was there.
+__device__ inline unsigned AddToShared(unsigned long long* word, int half, unsigned by) {
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(word)) + 4 * static_cast<unsigned>(half);
+  unsigned before;
+  asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(address), "r"(by) : "memory");
+  return before;
+}
+
+// The same to a word, by halves: more than those shared memory can't add to by itself.
+__device__ inline void AddToShared(unsigned long long* word, unsigned long long by) {
+  const auto low = static_cast<unsigned>(by);
+  auto high = static_cast<unsigned>(by >> 32);
+  if (low != 0 && AddToShared(word, 0, low) > ~low) ++high;
+  if (high != 0) AddToShared(word, 1, high);
 }
 
 // Adds value x 2^position, in units of the digits' first bit.
@@ -69,56 +168,31 @@ __device__ inline void AddUnits(unsigned long long* digits, long long value, int
   const auto low = static_cast<unsigned long long>(value) << shift;
   const long long high = (value >> 1) >> (63 - shift);
   unsigned long long* const digit = digits + (position >> 5);
-  AddTo(digit, low & 0xffffffffu);
-  AddTo(digit + 1, low >> 32);
-  AddTo(digit + 2, static_cast<unsigned long long>(high));
+  AddToShared(digit, low & 0xffffffffu);
+  AddToShared(digit + 1, low >> 32);
+  AddToShared(digit + 2, static_cast<unsigned long long>(high));
 }
 
-// How accumulator kA sees elements T: as in cpu/exact_tiles.cc.
-template <class T, Accumulator kA>
-struct ExactTerms {
-  static constexpr bool kTwo = kA == Accumulator::kSumSquares && std::is_same_v<T, double>;
-  static constexpr int kValues = kTwo ? 2 : 1;
-  static constexpr int kBins = kTwo ? 4 : std::is_same_v<T, double> || kA == Accumulator::kSumSquares ? 3 : 2;
-  static constexpr int kLow = kA == Accumulator::kSumSquares ? ExactSquares::kLow : ExactSum::kLow;
-  // Others are added by AddAlone: from here on, and, unless they are 0, below there.
-  static constexpr unsigned kTooLarge = kTwo                        ? UpperOfPower(500)
-                                        : std::is_same_v<T, double> ? UpperOfPower(kLargestTop)
-                                                                    : 0x7ff00000u;
-  static constexpr unsigned kSmallest = kTwo ? UpperOfPower(-480) : 0;
+// Adds the first kCount bins of a warp's threads to digits whose first bit is 2^lowest.
+template <int kCount, int kSize>
+__device__ inline void AddBins(const double (&bin)[kSize], int top, int lowest, unsigned long long* digits) {
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  long long units = 0;  // of all threads, in the bin of this lane
+#pragma unroll
+  for (int b = 0; b < kCount; ++b) {
+    // A thread's are at most 2^51. In two parts, of which 32 don't overflow 32 bits.
+    constexpr int kLowBits = 26;
+    const long long own = __double_as_longlong(bin[b]) - __double_as_longlong(AnchorOf(top, b));
+    const unsigned low = __reduce_add_sync(kFullWarp, static_cast<unsigned>(own) & ((1u << kLowBits) - 1));
+    const int high = __reduce_add_sync(kFullWarp, static_cast<int>(own >> kLowBits));
+    if (lane == b) units = static_cast<long long>(low) + (static_cast<long long>(high) << kLowBits);
+  }
+  if (lane < kCount) AddUnits(digits, units, UnitOf(top, lane) - lowest);
+}
 
-  __device__ static double First(double x) {
-    if constexpr (kA == Accumulator::kSum) return x;
-    if constexpr (kA == Accumulator::kAbsSum) return fabs(x);
-    if constexpr (kA == Accumulator::kSumSquares) return __dmul_rn(x, x);
-  }
-  __device__ static double Second(double x, double square) { return __fma_rn(x, x, -square); }
-  __device__ static bool Ordinary(double x) {
-    const unsigned upper = UpperMagnitudeOr1(x);
-    return upper < kTooLarge && (!kTwo || upper >= kSmallest || upper == 0);
-  }
-  __device__ static unsigned long long* DigitsOf(ExactDigits* digits) {
-    if constexpr (kA == Accumulator::kSum) return digits->sum;
-    if constexpr (kA == Accumulator::kAbsSum) return digits->abs_sum;
-    if constexpr (kA == Accumulator::kSumSquares) return digits->sum_squares;
-  }
-};
-
-// Adds one element, whatever it is, to one of the sums. kCounts: counts it if it isn't finite.
-template <Accumulator kA, bool kCounts>
-__device__ inline void AddAlone(double x, ExactDigits* digits) {
-  const auto bits = static_cast<unsigned long long>(__double_as_longlong(x));
-  const bool negative = bits >> 63 != 0;
-  const int field = static_cast<int>(bits >> 52 & 0x7ff);
-  auto magnitude = static_cast<long long>(bits & ((1ull << 52) - 1));
-  if (field == 0x7ff) {
-    if constexpr (kCounts) {
-      AddTo(magnitude != 0 ? &digits->nans : negative ? &digits->negative_infinities : &digits->positive_infinities, 1);
-    }
-    return;
-  }
-  if (field != 0) magnitude |= 1ll << 52;
-  const int exponent = (field == 0 ? 1 : field) - 1075;
+// Adds one finite element, whatever it is, to one of the sums.
+template <Accumulator kA>
+__device__ inline void AddFinite(bool negative, long long magnitude, int exponent, ExactDigits* digits) {
   if constexpr (kA == Accumulator::kSum) {
     AddUnits(digits->sum, negative ? -magnitude : magnitude, exponent - ExactSum::kLow);
   } else if constexpr (kA == Accumulator::kAbsSum) {
@@ -132,6 +206,27 @@ __device__ inline void AddAlone(double x, ExactDigits* digits) {
     AddUnits(digits->sum_squares, static_cast<long long>(low & ((1ull << kHalf) - 1)), position);
     AddUnits(digits->sum_squares, static_cast<long long>((high << (64 - kHalf)) | (low >> kHalf)), position + kHalf);
   }
+}
+
+// Adds one element to the sums kSums. kCounts: counts it if it isn't finite.
+template <bool kCounts, Accumulator... kSums>
+__device__ __noinline__ void AddAlone(double x, ExactDigits* digits) {
+  const auto bits = static_cast<unsigned long long>(__double_as_longlong(x));
+  const bool negative = bits >> 63 != 0;
+  const int field = static_cast<int>(bits >> 52 & 0x7ff);
+  const auto fraction = static_cast<long long>(bits & ((1ull << 52) - 1));
+  if (field == 0x7ff) {
+    if constexpr (kCounts) {
+      AddToShared(fraction != 0 ? &digits->nans
+                  : negative    ? &digits->negative_infinities
+                                : &digits->positive_infinities,
+                  1ull);
+    }
+    return;
+  }
+  const long long magnitude = field == 0 ? fraction : fraction | 1ll << 52;
+  const int exponent = (field == 0 ? 1 : field) - 1075;
+  (AddFinite<kSums>(negative, magnitude, exponent, digits), ...);
 }
 
 }  // namespace reduced
