@@ -33,6 +33,7 @@ enum ExitCode : int {
   kWrong = 6,       // a pipeline gave a wrong result, or not the same bits run after run though it promises them
   kMissed = 7,      // a load test missed an objective, or a comparison found the second run worse
   kUnstable = 8,    // a load test was not stable
+  kUnhealthy = 9,   // health: the server isn't SERVING; doctor: a check failed
   kInterrupted = 130,
 };
 
@@ -87,6 +88,7 @@ ExitCode RunArraysDelete(const CommonOptions& common, const std::vector<std::str
 ExitCode RunInfo(const CommonOptions& common);
 ExitCode RunOps(const CommonOptions& common);
 ExitCode RunPipelines(const CommonOptions& common);
+ExitCode RunHealth(const CommonOptions& common, bool watch);
 ExitCode RunLadder(const CommonOptions& common, const LadderArguments& arguments);
 ExitCode RunLoadtest(const CommonOptions& common, const LoadtestArguments& arguments);
 ExitCode RunLoadtestCompare(const CommonOptions& common, const LoadtestArguments& arguments);
