@@ -89,6 +89,7 @@ ExitCode RunInfo(const CommonOptions& common);
 ExitCode RunOps(const CommonOptions& common);
 ExitCode RunPipelines(const CommonOptions& common);
 ExitCode RunHealth(const CommonOptions& common, bool watch);
+ExitCode RunDoctor(const CommonOptions& common);
 ExitCode RunLadder(const CommonOptions& common, const LadderArguments& arguments);
 ExitCode RunLoadtest(const CommonOptions& common, const LoadtestArguments& arguments);
 ExitCode RunLoadtestCompare(const CommonOptions& common, const LoadtestArguments& arguments);

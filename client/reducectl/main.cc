@@ -293,6 +293,7 @@ ExitCode Main(int argc, char** argv) {
   bool watch = false;
   app.add_subcommand("health", "whether the server serves; the exit code says so, too")
       ->add_flag("--watch", watch, "go on, and print what changes, until the server is gone or --timeout is over");
+  app.add_subcommand("doctor", "what this machine and the server lack, and what to do about it");
   std::string shell;
   app.add_subcommand("completion", "print a completion script for a shell")
       ->add_option("SHELL", shell, "the shell: bash")
@@ -332,6 +333,7 @@ ExitCode Main(int argc, char** argv) {
     return RunArraysDelete(arguments.common, arguments.delete_ids, arguments.delete_owner);
   }
   if (command == "health") return RunHealth(arguments.common, watch);
+  if (command == "doctor") return RunDoctor(arguments.common);
   if (command == "ladder") return RunLadder(arguments.common, arguments.ladder);
   if (command == "loadtest") return RunLoadtest(arguments.common, arguments.loadtest);
   if (command == "loadtest compare") return RunLoadtestCompare(arguments.common, arguments.loadtest);

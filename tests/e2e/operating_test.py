@@ -72,6 +72,35 @@ class HealthTest(harness.ServedTest):
         self.assertEqual(run.stdout, "")
 
 
+class DoctorTest(harness.ServedTest):
+    def levels(self, *arguments, server):
+        run = reducectl("doctor", "--json", *arguments, server=server)
+        self.assertEqual(run.stderr, "")
+        findings = [json.loads(line) for line in run.stdout.splitlines()]
+        for finding in findings:
+            self.assertEqual(list(finding), ["check", "level", "text", "remedy"])
+            self.assertEqual(finding["remedy"] == "", finding["level"] == "ok", finding)
+        return run.returncode, {finding["check"]: finding["level"] for finding in findings}
+
+    def test_with_a_server(self):
+        _, levels = self.levels(server=self.server.unix)
+        for check in ("socket", "server", "health", "engines", "regions", "namespaces"):
+            self.assertEqual(levels[check], "ok", check)
+        self.assertLessEqual({"driver", "memory", "shm", "limits", "clock"}, set(levels))
+        _, levels = self.levels(server=self.server.tcp)
+        self.assertEqual((levels["server"], levels["regions"], "socket" in levels), ("ok", "ok", False))
+
+    def test_without_one(self):
+        code, levels = self.levels(server="unix:/no/such/socket")
+        self.assertEqual((code, levels["socket"], levels["server"]), (9, "fail", "fail"))
+
+    def test_for_people(self):
+        run = reducectl("doctor", server="unix:/no/such/socket")
+        self.assertEqual((run.returncode, run.stderr), (9, ""))
+        self.assertRegex(run.stdout, r"(?m)^fail +server +no reduced server answers at unix:/no/such/socket")
+        self.assertRegex(run.stdout, r"(?m)^ +-> start it with `reduced`")
+
+
 class DrainTest(unittest.TestCase):
     def test_serves_for_the_delay_and_says_that_it_goes(self):
         server = harness.Server("--drain_delay=2s")
