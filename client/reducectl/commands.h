@@ -100,7 +100,7 @@ inline constexpr char kLoadtest[] = "loadtest";
 void AddLoadtest(CLI::App* app, LoadtestArguments* arguments, std::map<std::string, std::vector<std::string>>* choices);
 
 // Prints a bash completion script for the commands and options of `app`. `choices`: the values that options like
-// "--engine" can have.
+// "--engine" can have; "loadtest --via": of one command only.
 ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, std::vector<std::string>>& choices);
 
 // Null, having printed why, if what the command line says makes no client.
