@@ -255,6 +255,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
   for (const v1::OpInfo& op : from.ops()) {
     to.ops.push_back({op.name(), op.summary(), NamesOfAll(op.dtypes(), v1::DType_descriptor())});
   }
+  for (const v1::Flag& flag : from.flags()) to.flags.push_back({flag.name(), flag.value(), flag.source()});
   for (const v1::DTypeInfo& dtype : from.dtypes()) to.dtypes.push_back(dtype.name());
   for (const v1::PipelineInfo& pipeline : from.pipelines()) {
     to.pipelines.push_back({.name = pipeline.name(),

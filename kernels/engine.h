@@ -139,6 +139,10 @@ class Engine {
   virtual DeviceInfo info() const = 0;
   virtual Calibration calibration() const = 0;
 
+  // OK; or UNAVAILABLE, with why the device answers nothing any more, for as long as the process lives. Takes
+  // microseconds: to be asked several times a second.
+  virtual absl::Status Health() { return absl::OkStatus(); }
+
   // Never waits for a lane. Calls `done` exactly once: from a lane, or before returning (a small array, within some 50
   // us; an error found at once). RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or
   // between chunks. FAILED_PRECONDITION: device memory given to the CPU engine; a file that has shrunk. UNAVAILABLE:

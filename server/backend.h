@@ -3,6 +3,7 @@
 #define REDUCED_SERVER_BACKEND_H_
 
 #include <atomic>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -30,6 +31,7 @@ struct Backend {
   std::atomic<int> streams = 0;   // arrays that stream in; see EnterStream
   std::atomic<int> sessions = 0;  // open; not more than limits.max_sessions
   Uploads uploads;
+  std::vector<FlagValue> flags;  // told in GetServerInfo; set before there is a call
   ResidentArrays arrays{limits.max_arrays};
   Regions regions;
 

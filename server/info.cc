@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/pipelines.h"
+#include "server/configuration.h"
 #include "server/request.h"
 
 namespace reduced {
@@ -70,6 +71,12 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_usage()->set_arrays(backend.arrays.count());
   info->mutable_usage()->set_regions(backend.regions.count());
   info->set_region_socket(backend.regions.path());
+  for (const FlagValue& each : backend.flags) {
+    v1::Flag* const flag = info->add_flags();
+    flag->set_name(each.name);
+    if (!MayBeSecret(each.name)) flag->set_value(each.value);
+    flag->set_source(each.source);
+  }
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
   info->set_no_cuda_reason(engines.no_cuda_reason());
 

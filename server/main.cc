@@ -1,14 +1,16 @@
-// reduced: the daemon. Exit status: 0 after SIGTERM or SIGINT, 1 for a bad flag or a server that could not start.
+// reduced: the daemon. Exit status: 0 after SIGTERM or SIGINT, 1 for a bad flag or a server that could not start, 2
+// when a device has failed.
 #include <malloc.h>
-#include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/parse.h"
@@ -18,6 +20,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "grpc/support/log.h"
+#include "server/configuration.h"
+#include "server/lifetime.h"
 #include "server/server.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
@@ -26,7 +30,8 @@ namespace {
 
 constexpr char kUsage[] =
     "Usage: reduced [--flag=value]...\n"
-    "Answers what arrays reduce to, on this machine's processors and GPUs, until SIGTERM or SIGINT.\n";
+    "Answers what arrays reduce to, on this machine's processors and GPUs, until SIGTERM or SIGINT.\n"
+    "A flag comes from the command line, else from REDUCED_FLAG_NAME in the environment, else from --config_file.\n";
 
 // --help and --version are ours: Abseil's list the flags of every library and exit with 1.
 void AnswerAndExit(int argc, char** argv) {
@@ -78,34 +83,30 @@ int main(int argc, char** argv) {
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 
   AnswerAndExit(argc, argv);
+  const absl::Status allowed = reduced::CheckArguments({argv + 1, argv + argc});
+  if (!allowed.ok()) return Fail(allowed.message());
   absl::SetProgramUsageMessage(kUsage);
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   if (rest.size() > 1) {
     return Fail(
         absl::StrCat("unexpected argument '", absl::CHexEscape(rest[1]), "': only flags are allowed, see --help"));
   }
-  const absl::StatusOr<reduced::ServerOptions> options = reduced::OptionsFromFlags();
+  absl::StatusOr<std::vector<reduced::FlagValue>> flags = reduced::Configure({argv + 1, argv + argc}, environ);
+  if (!flags.ok()) return Fail(flags.status().message());
+  absl::StatusOr<reduced::ServerOptions> options = reduced::OptionsFromFlags();
   if (!options.ok()) return Fail(options.status().message());
+  options->flags = *std::move(flags);
+  if (const std::optional<int> code = reduced::AnswerAboutConfiguration(*options)) return *code;
 
   spdlog::set_default_logger(spdlog::stderr_color_mt("reduced"));
   spdlog::set_level(spdlog::level::from_str(options->log_level));
   gpr_set_log_function(LogOfGrpc);
 
-  // Before there is a second thread: none may be interrupted by what sigwait() below waits for.
+  // Before there is a second thread: none may be interrupted by what ServeUntilStopped() waits for.
   std::signal(SIGPIPE, SIG_IGN);
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTERM);
-  sigaddset(&stop, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  const sigset_t stop = reduced::BlockStopSignals();
 
   const absl::StatusOr<std::unique_ptr<reduced::Server>> server = reduced::Server::Start(*options);
   if (!server.ok()) return Fail(server.status().message());
-
-  int signal = 0;
-  sigwait(&stop, &signal);
-  spdlog::info("{}: draining for at most {}", strsignal(signal), absl::FormatDuration(options->drain_timeout));
-  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // a second signal ends the process at once
-  (*server)->Shutdown(options->drain_timeout);
-  return EXIT_SUCCESS;
+  return reduced::ServeUntilStopped(**server, stop, options->drain_delay, options->drain_timeout);
 }

@@ -113,10 +113,20 @@ ABSL_FLAG(ByteSize, chunk_bytes, ByteSize{Defaults().engines.chunk_bytes},
           "chunk that arrays are copied to a CUDA device in, in bytes, from 64KiB to 1GiB; each lane pins three");
 ABSL_FLAG(std::int32_t, queue_limit, Defaults().engines.queue_limit,
           "reductions waiting for a lane, for each engine; further ones are refused");
+ABSL_FLAG(absl::Duration, drain_delay, Defaults().drain_delay,
+          "how long SIGTERM or SIGINT goes on serving, with health at NOT_SERVING, until new requests are refused: as "
+          "long as clients take to go elsewhere, such as 5s");
 ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
           "how long SIGTERM or SIGINT lets running requests finish, such as 10s or 500ms");
 ABSL_FLAG(std::string, log_level, Defaults().log_level,
           "trace, debug (one line for each request), info, warning, error, critical or off");
+// What main() does with all of them: see configuration.h.
+ABSL_FLAG(
+    std::string, config_file, "",
+    "file with more flags, a line `name = value` each; # begins a comment; empty: none. Flags of the command line "
+    "come before REDUCED_FLAG_NAME of the environment, that before the file");
+ABSL_FLAG(bool, check_config, false, "check the configuration and the files that it names, and end: with 0 or 1");
+ABSL_FLAG(bool, print_config, false, "print every flag, what it says and who said so, as a --config_file, and end");
 
 namespace reduced {
 
@@ -168,6 +178,7 @@ absl::Status ValidateOptions(const ServerOptions& options) {
   const Span spans[] = {
       {"max_array_ttl", options.limits.max_array_ttl, absl::Milliseconds(1), absl::Hours(10'000)},
       {"array_ttl", options.limits.array_ttl, absl::Milliseconds(1), options.limits.max_array_ttl},
+      {"drain_delay", options.drain_delay, absl::ZeroDuration(), absl::Hours(24)},
       {"drain_timeout", options.drain_timeout, absl::ZeroDuration(), absl::Hours(24)},
   };
   for (const Span& span : spans) {
@@ -212,6 +223,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.regions.max_connections = absl::GetFlag(FLAGS_max_region_connections);
   options.regions.max_regions = absl::GetFlag(FLAGS_max_regions);
   options.regions.allow_disk_files = absl::GetFlag(FLAGS_allow_disk_files);
+  options.drain_delay = absl::GetFlag(FLAGS_drain_delay);
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.log_level = absl::GetFlag(FLAGS_log_level);
   const absl::Status valid = ValidateOptions(options);
@@ -219,13 +231,17 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   return options;
 }
 
-std::string FlagsHelp() {
-  std::map<absl::string_view, const absl::CommandLineFlag*> ours;  // by name; the libraries' own flags left out
+std::map<std::string, absl::CommandLineFlag*> ServerFlags() {
+  std::map<std::string, absl::CommandLineFlag*> ours;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (absl::EndsWith(flag->Filename(), "server/options.cc")) ours.emplace(name, flag);
+    if (absl::EndsWith(flag->Filename(), "server/options.cc")) ours.emplace(std::string(name), flag);
   }
+  return ours;
+}
+
+std::string FlagsHelp() {
   std::string help;
-  for (const auto& [name, flag] : ours) {
+  for (const auto& [name, flag] : ServerFlags()) {
     absl::StrAppendFormat(&help, "  --%s=%s\n      %s\n", name, flag->DefaultValue(), flag->Help());
   }
   return help;

@@ -3,9 +3,11 @@
 #define REDUCED_SERVER_OPTIONS_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/flags/reflection.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -29,6 +31,13 @@ struct RequestLimits {
   absl::Duration max_array_ttl = absl::Hours(24);
 };
 
+// A flag, what it says, and who said so: "default", "--NAME", "REDUCED_FLAG_NAME" or "FILE:LINE".
+struct FlagValue {
+  std::string name;
+  std::string value;
+  std::string source;
+};
+
 struct ServerOptions {
   // Where to listen: "host:port", "[ipv6]:port" (port 0: the kernel picks one) or "unix:/path". At least one.
   std::vector<std::string> listen = {"127.0.0.1:50051"};
@@ -47,8 +56,11 @@ struct ServerOptions {
   std::string region_socket = "auto";
   RegionOptions regions;
 
-  absl::Duration drain_timeout = absl::Seconds(10);  // what still runs after it is cancelled
-  std::string log_level = "info";                    // trace, debug, info, warning, error, critical or off
+  absl::Duration drain_delay = absl::ZeroDuration();  // from NOT_SERVING until new requests are refused
+  absl::Duration drain_timeout = absl::Seconds(10);   // what still runs after it is cancelled
+  std::string log_level = "info";                     // trace, debug, info, warning, error, critical or off
+
+  std::vector<FlagValue> flags{};  // that the rest was filled from, for GetServerInfo; see configuration.h
 };
 
 // OK, or INVALID_ARGUMENT naming the flag, what it has and what is allowed.
@@ -56,6 +68,9 @@ absl::Status ValidateOptions(const ServerOptions& options);
 
 // The options that the flags say, validated. Call after absl::ParseCommandLine.
 absl::StatusOr<ServerOptions> OptionsFromFlags();
+
+// Every flag of the server, by name; the libraries' own are left out.
+std::map<std::string, absl::CommandLineFlag*> ServerFlags();
 
 // Every flag of the server with its default, for --help.
 std::string FlagsHelp();

@@ -19,6 +19,7 @@
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
 #include "server/listener.h"
+#include "server/self_check.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced {
@@ -34,6 +35,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (!valid.ok()) return valid;
   absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(options.engines);
   if (!engines.ok()) return engines.status();
+  const absl::Status checked = SelfCheck(**engines);
+  if (!checked.ok()) return checked;
   return Start(options, *std::move(engines));
 }
 
@@ -62,7 +65,9 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines)
     : options_(options),
       engines_(std::move(engines)),
       backend_(*engines_, options_.limits, options_.regions),
-      service_(backend_) {}
+      service_(backend_) {
+  backend_.flags = options_.flags;
+}
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
@@ -134,8 +139,22 @@ absl::Status Server::WriteReadyFile() {
                                                        absl::CHexEscape(options_.ready_file), std::strerror(error)));
 }
 
-void Server::Drain() {
+absl::Status Server::CheckEngines() {
+  for (const auto& engine : engines_->all()) {
+    const absl::Status health = engine->Health();
+    if (health.ok()) continue;
+    Drain();
+    return absl::UnavailableError(absl::StrCat(engine->info().name, ": ", health.message()));
+  }
+  return absl::OkStatus();
+}
+
+void Server::Withdraw() {
   grpc_->GetHealthCheckService()->Shutdown();  // NOT_SERVING for every name, for good
+}
+
+void Server::Drain() {
+  Withdraw();
   service_.Drain();
 }
 

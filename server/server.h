@@ -1,10 +1,11 @@
 // A whole server in one object: engines, service, listeners, health. What main() runs, and what tests start in-process.
 //
-//   1. Start: checks the options, starts the engines, opens the region socket, binds every address, serves, says so in
-//      the health service, writes the ready file.
-//   2. Drain: health says NOT_SERVING, new reductions are refused with UNAVAILABLE, what runs goes on.
-//   3. Shutdown: drains, waits for what runs, cancels what still does after the timeout, closes the listeners, removes
-//      the ready file.
+//   1. Start: checks the options, starts the engines, has each reduce something known, opens the region socket, binds
+//      every address, serves, says so in the health service, writes the ready file.
+//   2. Withdraw: health says NOT_SERVING. All else goes on, so that clients can go elsewhere without losing a request.
+//   3. Drain: health says NOT_SERVING, new reductions are refused with UNAVAILABLE, what runs goes on.
+//   4. Shutdown: drains, waits for what runs, cancels what still does after the timeout, closes the listeners, removes
+//      the ready file, lets go of regions.
 //
 // Besides reduced.v1.Reduction a server has grpc.health.v1.Health (for "" and "reduced.v1.Reduction") and reflection.
 // Connections are neither encrypted nor authenticated.
@@ -25,13 +26,13 @@
 
 namespace reduced {
 
-// Thread-safe, but for Shutdown: one thread calls it, and then nobody calls Drain any more.
+// Thread-safe, but for Shutdown: one thread calls it, and from then on nobody anything else.
 class Server {
  public:
   // INVALID_ARGUMENT: an option. FAILED_PRECONDITION: an address that can't be bound, a ready file that can't be
-  // written. Else what Engines::Start says.
+  // written. INTERNAL: an engine's answer is wrong. Else what Engines::Start says.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
-  // With engines that are already there; options.engines is left alone.
+  // With engines that are already there, and taken to work; options.engines is left alone.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, std::unique_ptr<Engines> engines);
 
   ~Server();  // Shutdown with no time to wait, if it wasn't yet
@@ -42,6 +43,11 @@ class Server {
   const std::vector<std::string>& addresses() const { return addresses_; }
   const Engines& engines() const { return *engines_; }
 
+  // Whether every engine's device still works. UNAVAILABLE: one doesn't, for good; the server has drained, and its
+  // process should end. To be asked several times a second.
+  absl::Status CheckEngines();
+
+  void Withdraw();
   void Drain();
   void Shutdown(absl::Duration timeout);
 

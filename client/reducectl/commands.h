@@ -33,6 +33,7 @@ enum ExitCode : int {
   kWrong = 6,       // a pipeline gave a wrong result, or not the same bits run after run though it promises them
   kMissed = 7,      // a load test missed an objective, or a comparison found the second run worse
   kUnstable = 8,    // a load test was not stable
+  kUnhealthy = 9,   // health: the server isn't SERVING; doctor: a check failed
   kInterrupted = 130,
 };
 
@@ -87,6 +88,8 @@ ExitCode RunArraysDelete(const CommonOptions& common, const std::vector<std::str
 ExitCode RunInfo(const CommonOptions& common);
 ExitCode RunOps(const CommonOptions& common);
 ExitCode RunPipelines(const CommonOptions& common);
+ExitCode RunHealth(const CommonOptions& common, bool watch);
+ExitCode RunDoctor(const CommonOptions& common);
 ExitCode RunLadder(const CommonOptions& common, const LadderArguments& arguments);
 ExitCode RunLoadtest(const CommonOptions& common, const LoadtestArguments& arguments);
 ExitCode RunLoadtestCompare(const CommonOptions& common, const LoadtestArguments& arguments);
@@ -97,7 +100,7 @@ inline constexpr char kLoadtest[] = "loadtest";
 void AddLoadtest(CLI::App* app, LoadtestArguments* arguments, std::map<std::string, std::vector<std::string>>* choices);
 
 // Prints a bash completion script for the commands and options of `app`. `choices`: the values that options like
-// "--engine" can have.
+// "--engine" can have; "loadtest --via": of one command only.
 ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, std::vector<std::string>>& choices);
 
 // Null, having printed why, if what the command line says makes no client.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -28,6 +29,9 @@ _reducectl() {
       @COMMANDS_OR@) command=${command:+$command }$word ;;
     esac
   done
+  case "$command $prev" in
+@OWN_CHOICES@
+  esac
   case $prev in
 @CHOICES@
     @WITH_FILE_OR@) _reducectl_files; return ;;
@@ -99,11 +103,16 @@ ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, st
   commands.Add(app, "");
   std::set<std::string>& with_value = commands.with_value;
   const std::set<std::string>& with_file = commands.with_file;
-  std::vector<std::string> choices_lines;
+  std::vector<std::string> choices_lines, own_choices_lines;
   for (const std::string& option : with_file) with_value.erase(option);
   for (const auto& [option, values] : choices) {
     with_value.erase(option);
     const std::string words = absl::StrJoin(values, " ");
+    if (absl::StrContains(option, ' ')) {  // of one command
+      own_choices_lines.push_back(absl::StrCat("    '", option, "') mapfile -t COMPREPLY < <(compgen -W '", words,
+                                               "' -- \"$cur\"); return ;;"));
+      continue;
+    }
     choices_lines.push_back(
         option == "--op"
             ? absl::StrCat("    --op)\n      local before=\"\"\n      [[ $cur == *,* ]] && before=${cur%,*},\n",
@@ -115,6 +124,7 @@ ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, st
   std::cout << absl::StrReplaceAll(kScript, {{"@COMMANDS_OR@", absl::StrJoin(commands.patterns, "|")},
                                              {"@SUBCOMMANDS@", absl::StrJoin(commands.subcommand_lines, "\n")},
                                              {"@CHOICES@", absl::StrJoin(choices_lines, "\n")},
+                                             {"@OWN_CHOICES@", absl::StrJoin(own_choices_lines, "\n")},
                                              {"@WITH_FILE_OR@", absl::StrJoin(with_file, "|")},
                                              {"@WITH_VALUE_OR@", absl::StrJoin(with_value, "|")},
                                              {"@OPTIONS@", absl::StrJoin(commands.options_lines, "\n")},

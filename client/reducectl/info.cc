@@ -59,6 +59,10 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
     rows.push_back({"", absl::StrFormat("calibration: %s + bytes at %.1f GB/s", FormatMicros(device.fixed_us),
                                         device.host_gb_per_s)});
   }
+  for (const ServerFlag& flag : info.flags) {
+    if (flag.source == "default") continue;
+    rows.push_back({absl::StrCat("flag ", flag.name), absl::StrCat(flag.value, " (", flag.source, ")")});
+  }
   if (!info.no_cuda_reason.empty()) rows.push_back({"no cuda", info.no_cuda_reason});
   std::cout << FormatTable(rows);
 }

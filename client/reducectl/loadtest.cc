@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "client/reducectl/commands.h"
 #include "client/reducectl/input.h"
+#include "client/reducectl/loadtest_device.h"
 #include "client/reducectl/loadtest_report.h"
 #include "client/reducectl/loadtest_run.h"
 #include "client/reducectl/loadtest_server.h"
@@ -119,6 +120,10 @@ class Loadtest {
     if (puts && arguments().include_fill && threads < MaxConcurrency()) {
       return "--via put with --include-fill needs a thread for each request under way: see --threads";
     }
+    const bool shares_device =
+        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "ipc"; });
+    const absl::Status available = shares_device ? DeviceBuffer::Available() : absl::OkStatus();
+    if (!available.ok()) return absl::StrCat("--via ipc: ", available.message());
     if (common_.server_given && !arguments().server_flags.empty()) {
       return "--server-flag is of a server that is started: there is one, named by --server or REDUCED_SERVER";
     }

@@ -127,8 +127,10 @@ void AddLoad(CLI::App* command, LoadtestArguments* arguments, Choices* choices) 
   });
 }
 
-void AddWork(CLI::App* command, LoadtestArguments* arguments) {
+void AddWork(CLI::App* command, LoadtestArguments* arguments, Choices* choices) {
   Kind& kind = arguments->kind;
+  const std::vector<std::string> ways = {std::begin(kWays), std::end(kWays)};
+  (*choices)[absl::StrCat(kLoadtest, " --via")] = ways;  // not those of `reduce`
   const auto add_ops = [arguments](const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
       std::vector<std::string> ops = absl::StrSplit(text, ',');
@@ -160,9 +162,10 @@ void AddWork(CLI::App* command, LoadtestArguments* arguments) {
   command->add_option("--pipeline", kind.pipeline, "how to reduce: a name of `reducectl pipelines`")->type_name("NAME");
   command
       ->add_option("--via", kind.via,
-                   "how the elements get there; put: they are kept there beforehand: auto, inline, stream, session, "
-                   "shm, put")
-      ->check(OneOf({std::begin(kWays), std::end(kWays)}))
+                   absl::StrCat("how the elements get there; put: they are kept there beforehand; ipc: they are in "
+                                "memory of a GPU of this process: ",
+                                absl::StrJoin(ways, ", ")))
+      ->check(OneOf(ways))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--profile", arguments->profile, "a JSON file with a mix of kinds of requests: see README")
@@ -184,7 +187,7 @@ void AddLoadtest(CLI::App* app, LoadtestArguments* arguments, Choices* choices) 
   command->footer(kFooter);
   command->require_subcommand(0, 1);
   AddLoad(command, arguments, choices);
-  AddWork(command, arguments);
+  AddWork(command, arguments, choices);
   command->add_option("--connections", arguments->connections, "to the server, at most 1024; default: 1")
       ->check(UpTo(1024))
       ->type_name("N");

@@ -33,7 +33,7 @@ struct Kind {
   std::string pipeline{};
   std::string via = "auto";  // one of kWays
 };
-inline constexpr absl::string_view kWays[] = {"auto", "inline", "stream", "session", "shm", "put"};
+inline constexpr absl::string_view kWays[] = {"auto", "inline", "stream", "session", "shm", "ipc", "put"};
 
 // The kinds of a file like
 //   {"mix": [{"weight": 9, "op": ["sum", "mean"], "dtype": "f32", "size": "4Ki", "via": "session"},

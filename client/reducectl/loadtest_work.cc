@@ -118,10 +118,17 @@ absl::Status Work::MakeArrays() {
     absl::Status status = buffer.status();
     if (status.ok()) status = FillRandom(dtype, options_.seed, buffer->data(), bytes);
     if (!status.ok()) return status;
-    const bool shared = std::any_of(items_.begin(), items_.end(), [&, of = dtype](const Item& item) {
-      return item.view.dtype == of && item.via == "shm";
-    });
-    if (shared) {
+    const auto goes_by = [&, of = dtype](absl::string_view via) {
+      return std::any_of(items_.begin(), items_.end(),
+                         [&](const Item& item) { return item.view.dtype == of && item.via == via; });
+    };
+    if (goes_by("ipc")) {
+      absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
+          DeviceBuffer::Share(*connections_.front().client, buffer->data(), bytes);
+      if (!copy.ok()) return copy.status();
+      device_elements_[dtype] = *std::move(copy);
+    }
+    if (goes_by("shm")) {
       absl::StatusOr<Region> region = connections_.front().client->Share(*buffer);
       if (!region.ok()) return region.status();
       region_of[dtype] = regions_.size();
@@ -140,6 +147,7 @@ absl::Status Work::MakeArrays() {
       item.expected = *std::move(expected);
     }
     if (item.via == "shm") item.remote = regions_[region_of[dtype]].Array(dtype, item.view.shape, offset);
+    if (item.via == "ipc") item.remote = device_elements_[dtype]->Array(dtype, item.view.shape, offset);
     if (item.via == "put" && !options_.include_fill) {
       absl::StatusOr<ResidentArray> array = connections_.front().client->Put(item.view);
       if (!array.ok()) return array.status();
@@ -192,12 +200,19 @@ absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slo
     if (!region.ok()) return region.status();
     caller->region_ = *std::move(region);
   }
+  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "ipc"; })) {
+    absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
+        DeviceBuffer::Share(*caller->connection_.client, buffer->data(), buffer->bytes());
+    if (!copy.ok()) return copy.status();
+    caller->device_buffer_ = *std::move(copy);
+  }
   caller->buffer_ = *std::move(buffer);
   for (const Item& item : items) {
     caller->views_.push_back(item.view);
     caller->views_.back().data = caller->buffer_->data();
-    caller->remotes_.push_back(item.via == "shm" ? caller->region_->Array(item.view.dtype, item.view.shape)
-                                                 : RemoteArray::Kept(""));
+    caller->remotes_.push_back(item.via == "shm"   ? caller->region_->Array(item.view.dtype, item.view.shape)
+                               : item.via == "ipc" ? caller->device_buffer_->Array(item.view.dtype, item.view.shape, 0)
+                                                   : RemoteArray::Kept(""));
   }
   return caller;
 }
@@ -205,6 +220,10 @@ absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slo
 void Caller::Fill(std::size_t index) {
   if (!buffer_.has_value()) return;
   const Item& item = work_.items()[index];
+  if (item.via == "ipc") {
+    filled_ = device_buffer_->Write(item.view.data, item.bytes);
+    return;
+  }
   std::memcpy(buffer_->data(), item.view.data, static_cast<std::size_t>(item.bytes));
 }
 
@@ -216,6 +235,7 @@ absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
     if (!array.ok()) return array.status();
     return connection_.client->Reduce(*array, item.ops, item.options);
   }
+  if (!filled_.ok()) return filled_;
   if (item.remote.has_value()) {
     return connection_.client->Reduce(buffer_.has_value() ? remotes_[index] : *item.remote, item.ops, item.options);
   }
@@ -226,6 +246,7 @@ absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
 void Caller::ReduceAsync(std::size_t index, Client::Done done) {
   const Item& item = work_.items()[index];
   const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
+  if (!filled_.ok()) return std::move(done)(filled_);
   if (item.remote.has_value()) {
     const RemoteArray& remote = buffer_.has_value() ? remotes_[index] : *item.remote;
     connection_.client->ReduceAsync(remote, item.ops, item.options, std::move(done));

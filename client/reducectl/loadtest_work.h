@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/reducectl/loadtest_device.h"
 #include "client/reducectl/loadtest_options.h"
 #include "client/reducectl/loadtest_reference.h"
 #include "reduced/client.h"
@@ -70,6 +71,7 @@ class Work {
   std::vector<LoadConnection> connections_;
   std::map<std::string, SharedBuffer> elements_;  // by dtype; each array is a stretch of it
   std::vector<Region> regions_;
+  std::map<std::string, std::unique_ptr<DeviceBuffer>> device_elements_;  // by dtype, a copy, if a kind goes by ipc
   std::vector<ResidentArray> kept_;
   std::vector<Item> items_;
   std::vector<std::uint32_t> deck_;
@@ -94,7 +96,9 @@ class Caller {
   LoadConnection& connection_;
   std::optional<SharedBuffer> buffer_;  // with include_fill: this caller's own array
   std::optional<Region> region_;
-  std::vector<ArrayView> views_;  // of each item, likewise
+  std::unique_ptr<DeviceBuffer> device_buffer_;  // likewise
+  absl::Status filled_{};                        // into it
+  std::vector<ArrayView> views_;                 // of each item, likewise
   std::vector<RemoteArray> remotes_;
 };
 

@@ -35,6 +35,7 @@ constexpr char kExitCodes[] = R"(Exit codes:
      answer
   7  a load test missed an objective of --slo, or a comparison found the second run worse
   8  a load test was not stable
+  9  health: the server isn't SERVING; doctor: a check failed
 130  a load test was interrupted
 With several inputs, or arrays, all are tried; the code is that of the first failure.)";
 
@@ -91,7 +92,8 @@ void AddCommonOptions(CLI::App* app, Arguments* arguments) {
       ->type_name("ADDRESS")
       ->capture_default_str();
   AddParsed(app, "--timeout", ParseTimeout, &common.timeout,
-            "how long one call may take, like 500ms, 5s, 1m30s or inf; default: 5s, of ladder 10m")
+            "how long one call may take, like 500ms, 5s, 1m30s or inf; default: 5s, of ladder 10m, of health "
+            "and doctor 2s")
       ->type_name("DURATION");
   app->add_flag("--json", common.json, "print JSON, one object a line");
 }
@@ -288,6 +290,10 @@ ExitCode Main(int argc, char** argv) {
   app.add_subcommand("info", "what the server is: version, devices, limits and what is in use, calibration");
   app.add_subcommand("ops", "the ops, what they answer, and the dtypes they are for");
   app.add_subcommand("pipelines", "the pipelines: techniques to reduce by, and where they come from");
+  bool watch = false;
+  app.add_subcommand("health", "whether the server serves; the exit code says so, too")
+      ->add_flag("--watch", watch, "go on, and print what changes, until the server is gone or --timeout is over");
+  app.add_subcommand("doctor", "what this machine and the server lack, and what to do about it");
   std::string shell;
   app.add_subcommand("completion", "print a completion script for a shell")
       ->add_option("SHELL", shell, "the shell: bash")
@@ -326,6 +332,8 @@ ExitCode Main(int argc, char** argv) {
   if (command == "arrays delete") {
     return RunArraysDelete(arguments.common, arguments.delete_ids, arguments.delete_owner);
   }
+  if (command == "health") return RunHealth(arguments.common, watch);
+  if (command == "doctor") return RunDoctor(arguments.common);
   if (command == "ladder") return RunLadder(arguments.common, arguments.ladder);
   if (command == "loadtest") return RunLoadtest(arguments.common, arguments.loadtest);
   if (command == "loadtest compare") return RunLoadtestCompare(arguments.common, arguments.loadtest);

@@ -218,6 +218,8 @@ Json ToJson(const std::string& server, const ServerInfo& info) {
                  {"regions", info.usage.regions}}},
                {"devices", std::move(devices)},
                {"dtypes", info.dtypes}};
+  Json& flags = json["flags"] = Json::object();
+  for (const ServerFlag& flag : info.flags) flags[flag.name] = {{"value", flag.value}, {"source", flag.source}};
   if (!info.no_cuda_reason.empty()) json["no_cuda_reason"] = info.no_cuda_reason;
   return json;
 }

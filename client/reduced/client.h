@@ -174,6 +174,14 @@ class REDUCED_EXPORT Client {
   // What the server is, has, can do and allows.
   absl::StatusOr<ServerInfo> GetServerInfo(std::optional<absl::Duration> timeout = std::nullopt);
 
+  // What the server says of itself by grpc.health.v1, of the service reduced.v1.Reduction.
+  absl::StatusOr<Health> CheckHealth(std::optional<absl::Duration> timeout = std::nullopt);
+
+  // Calls `on_change`, within this call, with what it says now and whenever that changes: until `on_change` gives false
+  // (OK), `timeout` is over (DEADLINE_EXCEEDED; default: none) or the server is gone (UNAVAILABLE).
+  absl::Status WatchHealth(absl::FunctionRef<bool(Health)> on_change,
+                           absl::Duration timeout = absl::InfiniteDuration());
+
  private:
   explicit Client(ClientOptions options);
   absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Time deadline);

@@ -264,6 +264,20 @@ struct Usage {
   int regions = 0;   // shared by the processes of the server's machine
 };
 
+// A flag of the server and who said so: "default", "--NAME", "REDUCED_FLAG_NAME" or "FILE:LINE".
+struct ServerFlag {
+  std::string name{};
+  std::string value{};  // empty, too, if it isn't told: of files with tokens or keys
+  std::string source{};
+};
+
+// What a server says of its health.
+enum class Health {
+  kServing,
+  kNotServing,  // it is going away, or a device failed: go elsewhere
+  kUnknown,     // it doesn't know the service
+};
+
 struct ServerInfo {
   std::string version{};
   absl::Duration uptime{};
@@ -283,6 +297,7 @@ struct ServerInfo {
   std::vector<OpInfo> ops{};
   std::vector<std::string> dtypes{};
   std::vector<PipelineInfo> pipelines{};
+  std::vector<ServerFlag> flags{};  // by name
 };
 
 // The names this library knows. A server of another version may know fewer or more: see ServerInfo.

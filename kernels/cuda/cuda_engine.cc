@@ -32,7 +32,8 @@ class CudaEngine : public Engine {
  public:
   CudaEngine(int device, DeviceInfo info, std::unique_ptr<CudaArrays> arrays, std::unique_ptr<tbb::task_arena> copiers,
              std::vector<std::unique_ptr<CudaLane>> lanes, int queue_limit)
-      : info_(std::move(info)),
+      : device_(device),
+        info_(std::move(info)),
         shared_(device, info_.uuid),
         arrays_(std::move(arrays)),
         copiers_(std::move(copiers)),
@@ -53,6 +54,15 @@ class CudaEngine : public Engine {
   }
 
   Calibration calibration() const override { return calibration_; }
+
+  // An error that ends a context (an illegal address, an uncorrectable memory error, a device that has fallen off the
+  // bus) comes back from every call from then on, whichever call it was that met it.
+  absl::Status Health() override {
+    cudaError_t error = cudaSetDevice(device_);
+    if (error == cudaSuccess) error = cudaStreamQuery(cudaStreamLegacy);
+    if (error == cudaSuccess || error == cudaErrorNotReady) return absl::OkStatus();
+    return DeviceError(error, "its context is lost");
+  }
 
   void Reduce(Job job, Done done) override {
     if (absl::Now() >= job.deadline) {
@@ -166,6 +176,7 @@ class CudaEngine : public Engine {
     return stopwatch.micros();
   }
 
+  const int device_;
   const DeviceInfo info_;
   CudaSharedMemory shared_;
   Calibration calibration_;

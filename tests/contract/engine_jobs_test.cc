@@ -152,6 +152,7 @@ TEST_P(EngineJobs, RunAnyPipelineByItsName) {
 }
 
 TEST_P(EngineJobs, DescribeTheirEngine) {
+  EXPECT_TRUE(engine().Health().ok()) << engine().Health();
   const DeviceInfo info = engine().info();
   EXPECT_EQ(engine().kind(), kind());
   EXPECT_FALSE(info.name.empty());

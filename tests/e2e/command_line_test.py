@@ -254,7 +254,7 @@ class CompletionTest(harness.ServedTest):
 
     def test_completes(self):
         for words, offered in (
-            (("",), ["reduce", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "completion"]),
+            (("",), ["reduce", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "health", "doctor", "completion"]),
             (("re",), ["reduce"]),
             (("--server", "host:1", "pipe"), ["pipelines"]),
             (("--ser",), ["--server"]),
@@ -282,6 +282,9 @@ class CompletionTest(harness.ServedTest):
             (("ladder", "--dtype", "i"), ["i8", "i16", "i32", "i64"]),
             (("ladder", "--n", ""), []),
             (("ladder", "--from", "co2.n"), ["co2.npy"]),
+            (("loadtest", "--via", ""), ["auto", "inline", "stream", "session", "shm", "ipc", "put"]),
+            (("loadtest", "--dtype", "f"), ["f16", "f32", "f64"]),
+            (("health", "--wa"), ["--watch"]),
             (("completion", ""), ["bash"]),
         ):
             with self.subTest(words=words):

@@ -57,6 +57,29 @@ class MeasuringTest(LoadtestTest):
                     self.assertEqual("client" in latency, "--include-fill" in more)
                     self.assertIn("network", latency)
 
+    def test_memory_of_a_gpu(self):
+        arguments = (*QUICK, "--concurrency", "3", "--size", "4Ki,1Mi", "--via", "ipc", "--verify", "100%")
+        for more in ((), ("--include-fill",)):
+            run = self.run_reducectl("loadtest", "--json", "-", *arguments, *more)
+            if run.returncode == 0:
+                (step,) = json.loads(run.stdout)["steps"]
+                self.assertEqual((step["requests"], step["verified"], step["wrong"], step["errors"]), (200, 200, 0, {}))
+            else:  # no GPU here, or a reducectl that was built without CUDA
+                self.assertEqual((run.returncode, run.stdout), (USAGE, b""), run.stderr)
+                self.assertRegex(run.stderr, rb"\Areducectl: loadtest: --via ipc: this [^\n]*(CUDA|GPU)[^\n]*\n\Z")
+                self.assertFalse(os.path.exists("/dev/nvidiactl") and b"no GPU" in run.stderr, run.stderr)
+
+    def test_what_the_server_was_told_is_in_the_run(self):
+        server = harness.Server("--cpu_lanes=3")
+        try:
+            run = self.run_reducectl("loadtest", "--json", "-", *QUICK, server=server.unix)
+            for when in ("server_before", "server_after"):
+                flags = json.loads(run.stdout)[when]["flags"]
+                self.assertEqual(flags["cpu_lanes"], {"value": "3", "source": "--cpu_lanes"})
+                self.assertEqual(flags["queue_limit"]["source"], "default")
+        finally:
+            server.stop()
+
     def test_every_op_and_dtype_is_verified(self):
         for op in self.answers("ops"):
             with self.subTest(op=op["op"]):

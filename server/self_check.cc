@@ -1,0 +1,86 @@
+#include "server/self_check.h"
+
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/finalize.h"
+
+namespace reduced {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(30);  // for one answer
+constexpr std::int32_t kCounts[] = {1000, 100'003};      // elements: 1, 2, 3, ...
+
+std::string Text(const Value& value) {
+  return std::visit([](auto each) { return absl::StrCat(each); }, value.value);
+}
+
+std::vector<Value> RightAnswers(std::int64_t count) {
+  return {{DType::kI64, count * (count + 1) / 2},
+          {DType::kI32, std::int64_t{1}},
+          {DType::kI32, count},
+          {DType::kU64, static_cast<std::uint64_t>(count - 1)},
+          {DType::kF64, static_cast<double>(count + 1) / 2}};
+}
+
+absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array) {
+  const ReduceSpec spec{
+      .dtype = DType::kI32, .count = count, .ops = {Op::kSum, Op::kMin, Op::kMax, Op::kArgmax, Op::kMean}};
+  absl::StatusOr<EngineResult> result = absl::UnknownError("");
+  absl::Notification done;
+  engine.Reduce(Job{.spec = spec, .array = array, .deadline = absl::Now() + kPatience},
+                [&](absl::StatusOr<EngineResult> answer) {
+                  result = std::move(answer);
+                  done.Notify();
+                });
+  done.WaitForNotification();
+  if (!result.ok()) return result.status();
+  const absl::StatusOr<std::vector<Value>> answers = Finalize(spec, result->partial, result->exact.get());
+  if (!answers.ok()) return answers.status();
+  const std::vector<Value> right = RightAnswers(count);
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    if ((*answers)[i] == right[i]) continue;
+    return absl::InternalError(absl::StrCat(std::string(RowOf(spec.ops[i]).name), " of 1 to ", count, " is ",
+                                            Text(right[i]), ", it answered ", Text((*answers)[i])));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckEngine(Engine& engine, std::int32_t count) {
+  std::vector<std::int32_t> elements(count);
+  std::iota(elements.begin(), elements.end(), 1);
+  absl::Status status = CheckOne(engine, count, ArrayRef{.data = elements.data()});
+  const auto bytes = static_cast<std::int64_t>(count * sizeof(std::int32_t));
+  const DeviceInfo device = engine.info();
+  if (!status.ok() || device.array_bytes_limit - device.array_bytes < bytes) return status;
+  const absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine.Allocate(bytes);
+  if (!memory.ok()) return memory.status();
+  status = (*memory)->Write(0, elements.data(), bytes);
+  return status.ok() ? CheckOne(engine, count, (*memory)->array()) : status;
+}
+
+}  // namespace
+
+absl::Status SelfCheck(const Engines& engines) {
+  for (const auto& engine : engines.all()) {
+    for (const std::int32_t count : kCounts) {
+      const absl::Status status = CheckEngine(*engine, count);
+      if (status.ok()) continue;
+      return absl::Status(status.code(),
+                          absl::StrCat("engine ", engine->info().name, " failed its self-check: ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace reduced

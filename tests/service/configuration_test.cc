@@ -1,0 +1,176 @@
+// Flags from the command line, the environment and a file: who has its way, and what is refused.
+#include "server/configuration.h"
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/service/test_server.h"
+
+namespace reduced {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ConfigurationTest : public ::testing::Test {
+ protected:
+  std::string File(const std::string& text) {
+    std::ofstream(dir_ / "reduced.conf") << text;
+    return dir_ / "reduced.conf";
+  }
+
+  // As main() does it, but for absl::ParseCommandLine.
+  absl::StatusOr<std::vector<FlagValue>> Run(const std::vector<std::string>& arguments,
+                                             std::vector<std::string> environment = {}) {
+    for (const std::string& argument : arguments) {
+      std::string why;
+      const std::size_t equals = argument.find('=');
+      EXPECT_TRUE(
+          absl::FindCommandLineFlag(argument.substr(2, equals - 2))->ParseFrom(argument.substr(equals + 1), &why))
+          << why;
+    }
+    std::vector<char*> pointers;
+    for (std::string& variable : environment) pointers.push_back(variable.data());
+    pointers.push_back(nullptr);
+    return Configure(arguments, pointers.data());
+  }
+
+  // "VALUE from SOURCE" of a flag, or the error.
+  std::string Of(const absl::StatusOr<std::vector<FlagValue>>& flags, const std::string& name) {
+    if (!flags.ok()) return std::string(flags.status().message());
+    for (const FlagValue& flag : *flags) {
+      if (flag.name == name) return absl::StrCat(flag.value, " from ", flag.source);
+    }
+    return "none";
+  }
+
+  const TempDir dir_;
+  const absl::FlagSaver saver_;
+};
+
+TEST_F(ConfigurationTest, CommandLineThenEnvironmentThenFileThenDefault) {
+  const std::string file = File("# ours\n\nmax_ops = 1\nmax_regions=2  # as many\n  max_arrays =3\nlog_level = off\n");
+  const auto flags = Run({absl::StrCat("--config_file=", file), "--max_ops=7"},
+                         {"REDUCED_FLAG_MAX_REGIONS=6", "REDUCED_FLAG_MAX_OPS=5", "HOME=/", "REDUCED_SERVER=x:1",
+                          "REDUCED_PORT_50051_TCP=tcp://10.0.0.1:50051", "REDUCED_TOKEN_FILE=/x", "REDUCED_TLS_CA=/x"});
+  EXPECT_EQ(Of(flags, "max_ops"), "7 from --max_ops");
+  EXPECT_EQ(Of(flags, "max_regions"), "6 from REDUCED_FLAG_MAX_REGIONS");
+  EXPECT_EQ(Of(flags, "max_arrays"), absl::StrCat("3 from ", file, ":5"));
+  EXPECT_EQ(Of(flags, "max_streams"), "64 from default");
+  EXPECT_EQ(Of(flags, "config_file"), absl::StrCat(file, " from --config_file"));
+  const absl::StatusOr<ServerOptions> options = OptionsFromFlags();
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->limits.max_ops, 7);
+  EXPECT_EQ(options->regions.max_regions, 6);
+  EXPECT_EQ(options->limits.max_arrays, 3);
+  EXPECT_EQ(options->log_level, "off");
+}
+
+TEST_F(ConfigurationTest, TheFileCanBeNamedByTheEnvironment) {
+  const std::string file = File("cuda = false\nready_file =\nlisten = 127.0.0.1:0,unix:/tmp/x#y\n");
+  const auto flags = Run({}, {absl::StrCat("REDUCED_FLAG_CONFIG_FILE=", file)});
+  EXPECT_EQ(Of(flags, "cuda"), absl::StrCat("false from ", file, ":1"));
+  EXPECT_EQ(Of(flags, "ready_file"), absl::StrCat(" from ", file, ":2"));
+  EXPECT_EQ(Of(flags, "listen"), absl::StrCat("127.0.0.1:0,unix:/tmp/x#y from ", file, ":3"));
+}
+
+TEST_F(ConfigurationTest, EveryFlagIsListedAndTheListIsAFile) {
+  const auto flags = Run({"--max_ops=7"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->size() + 2, ServerFlags().size());  // but for check_config and print_config
+  const std::string text = ConfigurationText(*flags);
+  EXPECT_THAT(text, AllOf(HasSubstr("drain_timeout = 10s "), HasSubstr("# default\n"), HasSubstr("# --max_ops\n")));
+  const auto again = Run({}, {absl::StrCat("REDUCED_FLAG_CONFIG_FILE=", File(text))});
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (std::size_t i = 0; i < flags->size(); ++i) {
+    if ((*flags)[i].name == "config_file") continue;
+    EXPECT_EQ((*again)[i].value, (*flags)[i].value) << (*flags)[i].name;
+  }
+}
+
+TEST_F(ConfigurationTest, BadFilesAreErrorsWithTheirLine) {
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {"max_ops = 1\nno_such = 2\n", ":2: there is no flag 'no_such'"},
+           {"max_ops\n", ":1: 'max_ops' is not of the form name = value"},
+           {"\n\nmax_ops = many\n", ":3: --max_ops can't be 'many'"},
+           {"chunk_bytes = 1MB\n", "such as 64MiB"},
+           {"max_ops = 1\nmax_ops = 2\n", ":2: max_ops is there a second time"},
+           {"config_file = x\n", ":1: config_file can't be set in a file"},
+           {"print_config = true\n", ":1: print_config can't be set in a file"},
+           {"v = 1\n", ":1: there is no flag 'v'"},  // of a library
+           {"= 1\n", ":1: there is no flag ''"}}) {
+    EXPECT_THAT(Of(Run({absl::StrCat("--config_file=", File(text))}), ""), HasSubstr(says));
+  }
+  EXPECT_THAT(Of(Run({"--config_file=/no/such"}), ""), HasSubstr("cannot read /no/such: No such file"));
+  EXPECT_THAT(Of(Run({"--config_file=/tmp"}), ""), HasSubstr("cannot read /tmp: Is a directory"));
+  // Good or bad, whether or not it is overridden.
+  EXPECT_THAT(Of(Run({absl::StrCat("--config_file=", File("max_ops = x\n")), "--max_ops=3"}), ""),
+              HasSubstr(":1: --max_ops can't be 'x'"));
+}
+
+TEST_F(ConfigurationTest, BadVariablesAreErrors) {
+  for (const auto& [variable, says] : std::vector<std::pair<std::string, std::string>>{
+           {"REDUCED_FLAG_NO_SUCH=1", "REDUCED_FLAG_NO_SUCH: there is no flag 'no_such'"},
+           {"REDUCED_FLAG_max_ops=1", "there is no flag 'max_ops'"},
+           {"REDUCED_FLAG_=1", "there is no flag ''"},
+           {"REDUCED_FLAG_MAX_OPS=1x", "REDUCED_FLAG_MAX_OPS: --max_ops can't be '1x'"},
+           {"REDUCED_FLAG_CHECK_CONFIG=true", "can only be on the command line"},
+           {"REDUCED_LISTEN=x", "REDUCED_LISTEN says nothing to reduced: --listen is set by REDUCED_FLAG_LISTEN"}}) {
+    EXPECT_THAT(Of(Run({}, {variable}), ""), HasSubstr(says));
+  }
+}
+
+TEST_F(ConfigurationTest, OtherWaysToReadFlagsAreRefused) {
+  for (const std::string argument : {"--flagfile=x", "-flagfile", "--fromenv=listen", "--tryfromenv=listen"}) {
+    EXPECT_THAT(std::string(CheckArguments({"--max_ops=1", argument}).message()), HasSubstr("is not supported"));
+  }
+  EXPECT_TRUE(CheckArguments({"--max_ops=1", "--", "--flagfile=x"}).ok());
+}
+
+TEST_F(ConfigurationTest, FilesThatAreNamedAreChecked) {
+  ServerOptions options;
+  EXPECT_TRUE(CheckFiles(options).ok());
+  options.ready_file = dir_ / "ready";
+  options.listen = {absl::StrCat("unix:", dir_ / "socket")};
+  options.region_socket = dir_ / "regions";
+  options.flags = {{"token_file", File("x"), "default"}, {"ready_file", dir_ / "none", "default"}, {"x_key", "", ""}};
+  EXPECT_TRUE(CheckFiles(options).ok()) << CheckFiles(options);
+  for (const std::string name : {"token_file", "tls_cert", "tls_key", "tls_client_ca"}) {
+    ServerOptions bad = options;
+    bad.flags = {{name, dir_ / "none", "default"}};
+    EXPECT_THAT(std::string(CheckFiles(bad).message()), AllOf(HasSubstr(name), HasSubstr("No such file")));
+  }
+  const auto message = [&options](auto change) {
+    ServerOptions bad = options;
+    change(&bad);
+    return std::string(CheckFiles(bad).message());
+  };
+  EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/no/such/ready"; }), HasSubstr("--ready_file"));
+  EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/tmp"; }), HasSubstr("a folder, not a file"));
+  EXPECT_THAT(message([](ServerOptions* o) { o->listen = {"unix:/no/such/socket"}; }), HasSubstr("No such file"));
+  EXPECT_THAT(message([this](ServerOptions* o) { o->region_socket = dir_ / "reduced.conf"; }),
+              HasSubstr("it exists and is not a socket"));
+}
+
+TEST(FlagsInInfoTest, AreToldButForSecrets) {
+  ServerOptions options;
+  options.flags = {{"max_ops", "7", "--max_ops"}, {"token_file", "/etc/tokens", "default"}};
+  TestServer server(options);
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(server.client().Info(&info).ok());
+  ASSERT_EQ(info.flags_size(), 2);
+  EXPECT_EQ(info.flags(0).name(), "max_ops");
+  EXPECT_EQ(info.flags(0).value(), "7");
+  EXPECT_EQ(info.flags(0).source(), "--max_ops");
+  EXPECT_EQ(info.flags(1).name(), "token_file");
+  EXPECT_EQ(info.flags(1).value(), "");
+}
+
+}  // namespace
+}  // namespace reduced
