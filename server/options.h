@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "kernels/engines.h"
 #include "server/regions.h"
+#include "server/security.h"
 
 namespace reduced {
 
@@ -46,6 +47,8 @@ struct ServerOptions {
   // `listen`, with ".regions" after it; none if there is none. Empty: none.
   std::string region_socket = "auto";
   RegionOptions regions;
+
+  SecurityOptions security;
 
   absl::Duration drain_timeout = absl::Seconds(10);  // what still runs after it is cancelled
   std::string log_level = "info";                    // trace, debug, info, warning, error, critical or off
