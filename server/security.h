@@ -36,10 +36,10 @@ namespace reduced {
 struct SecurityOptions {
   // Files in PEM. With a certificate, which needs its key, TCP listeners speak TLS only; Unix sockets never do. With
   // client_ca, their clients must have a certificate that it signed.
-  std::string tls_cert;
-  std::string tls_key;
-  std::string tls_client_ca;
-  std::string token_file;  // see tokens.h; with one, every call needs a token
+  std::string tls_cert{};
+  std::string tls_key{};
+  std::string tls_client_ca{};
+  std::string token_file{};  // see tokens.h; with one, every call needs a token
   bool open_health = false;
   bool allow_plaintext = false;  // on TCP addresses beyond loopback
   absl::Duration credentials_refresh = absl::Seconds(10);

@@ -42,7 +42,7 @@ struct CommonOptions {
   std::optional<absl::Duration> timeout;  // default: as the command has it
   bool json = false;
   // As of ClientOptions.
-  std::string tls_ca, tls_cert, tls_key, tls_server_name, token_file;
+  std::string tls_ca{}, tls_cert{}, tls_key{}, tls_server_name{}, token_file{};
 };
 
 // What --via says besides ViaNames(): one session for all inputs; or nothing is sent, the server reads them where they

@@ -59,15 +59,15 @@ struct ClientOptions {
 
   // TLS: file of the certificates, in PEM, that sign the server's, or kSystemCa for those that this machine trusts.
   // Empty: no TLS. A server's Unix sockets need none: for a "unix:" address this and the next three mean nothing.
-  std::string tls_ca;
+  std::string tls_ca{};
   // Files, in PEM, of the certificate that tells the server who calls, and its private key. Empty: none.
-  std::string tls_cert;
-  std::string tls_key;
+  std::string tls_cert{};
+  std::string tls_key{};
   // The name that the server's certificate is for, where the address has another.
-  std::string tls_server_name;
+  std::string tls_server_name{};
   // File of the token that goes with every call. Only over TLS, to a Unix socket or a loopback address. Empty: none.
   // All files are read once, by Create.
-  std::string token_file;
+  std::string token_file{};
 };
 
 struct SessionOptions {
