@@ -69,6 +69,10 @@ using reduced::Defaults;
 
 ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
           "where to listen, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
+ABSL_FLAG(
+    std::string, unix_socket_mode, Defaults().unix_socket_mode,
+    "who may use the Unix sockets, the one of --region_socket too: their permissions in octal, such as 0660; empty: "
+    "as the umask has it");
 ABSL_FLAG(std::string, ready_file, Defaults().ready_file,
           "file to write once the server serves, with the bound addresses, one a line; removed at exit; empty: none");
 ABSL_FLAG(
@@ -150,6 +154,8 @@ absl::Status ValidateOptions(const ServerOptions& options) {
     if (!parsed.ok()) return parsed.status();
   }
 
+  const absl::Status mode = ParseSocketMode(options.unix_socket_mode).status();
+  if (!mode.ok()) return mode;
   const absl::Status security = ValidateSecurity(options.security);
   if (!security.ok()) return security;
 
@@ -214,6 +220,7 @@ absl::Status ValidateOptions(const ServerOptions& options) {
 absl::StatusOr<ServerOptions> OptionsFromFlags() {
   ServerOptions options;
   options.listen = absl::GetFlag(FLAGS_listen);
+  options.unix_socket_mode = absl::GetFlag(FLAGS_unix_socket_mode);
   options.ready_file = absl::GetFlag(FLAGS_ready_file);
   options.limits.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   options.limits.max_elements = absl::GetFlag(FLAGS_max_elements);

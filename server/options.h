@@ -33,6 +33,8 @@ struct RequestLimits {
 struct ServerOptions {
   // Where to listen: "host:port", "[ipv6]:port" (port 0: the kernel picks one) or "unix:/path". At least one.
   std::vector<std::string> listen = {"127.0.0.1:50051"};
+  // Permissions of the Unix sockets, regions' too, in octal such as "0660". Empty: as the umask has it.
+  std::string unix_socket_mode;
   // Written once the server serves, removed when it stops: the bound addresses, one a line. Empty: none.
   std::string ready_file;
 

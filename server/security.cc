@@ -227,8 +227,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFo
 }
 
 absl::StatusOr<std::string> Security::CallerOf(const grpc::ServerContextBase& context) const {
-  if (const std::shared_ptr<const Tokens> known = tokens(); known != nullptr) {
+  if (!options_.token_file.empty()) {
     // It was let through a moment ago, but the tokens may have changed since.
+    const std::shared_ptr<const Tokens> known = tokens();
     const auto found = context.client_metadata().find(grpc::string_ref(kAuthorization.data(), kAuthorization.size()));
     const std::string* identity = nullptr;
     if (found != context.client_metadata().end()) {

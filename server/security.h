@@ -63,6 +63,8 @@ class Security {
   // Not after the server that they are for has started. FAILED_PRECONDITION: plaintext that isn't allowed.
   absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsFor(const ListenAddress& address);
 
+  // False: every caller is nobody in particular.
+  bool has_identities() const { return !options_.token_file.empty() || !options_.tls_client_ca.empty(); }
   // UNAUTHENTICATED: the token isn't known any more, or the certificate's common name is too long.
   absl::StatusOr<std::string> CallerOf(const grpc::ServerContextBase& context) const;
   // Another number than before: who was known may not be any more.

@@ -43,9 +43,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   absl::StatusOr<std::unique_ptr<Security>> security = Security::Load(options.security);
   if (!security.ok()) return security.status();
   auto server = std::unique_ptr<Server>(new Server(options, std::move(engines), *std::move(security)));
-  const absl::Status regions = server->ListenForRegions();  // first, so that whoever is served finds it
-  status = server->Listen();
-  status.Update(regions);
+  {
+    const SocketMode mode(options.unix_socket_mode);
+    const absl::Status regions = server->ListenForRegions();  // first, so that whoever is served finds it
+    status = server->Listen();
+    status.Update(regions);
+  }
   if (status.ok()) status = server->WriteReadyFile();
   if (!status.ok()) return status;
   for (const auto& engine : server->engines_->all()) {
@@ -64,7 +67,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines, s
     : options_(options),
       engines_(std::move(engines)),
       security_(std::move(security)),
-      backend_(*engines_, options_.limits, options_.regions, security_.get()),
+      backend_(*engines_, options_.limits, options_.regions, security_->has_identities() ? security_.get() : nullptr),
       service_(backend_) {}
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }

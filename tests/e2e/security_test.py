@@ -259,6 +259,16 @@ class SecurityTest(unittest.TestCase):
             self.assertRegex(server.tcp, r"\A0\.0\.0\.0:\d+\Z")
         self.serve(f"--listen=localhost:0,unix:{self.folder}/other")
 
+    def test_socket_mode(self):
+        for flags, mode in (((), None), (("--unix_socket_mode=0600",), 0o600), (("--unix_socket_mode=666",), 0o666)):
+            server = self.serve(*flags)
+            path = pathlib.Path(server.unix.removeprefix("unix:"))
+            for each in (path, path.with_name(path.name + ".regions")):
+                umask = os.umask(0o22)
+                os.umask(umask)
+                self.assertEqual(each.stat().st_mode & 0o777, 0o777 & ~umask if mode is None else mode, each)
+            self.works(server.unix)
+
     # Tokens
 
     def test_tokens(self):
