@@ -6,6 +6,7 @@
 #include <grpcpp/version_info.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <openssl/crypto.h>
 
 #include <array>
 #include <cstddef>
@@ -61,6 +62,11 @@ absl::StatusOr<bool> IsLoopback(const ListenAddress& address) {
 void LogOnce(const absl::Status& status, const char* what, std::string* last) {
   const std::string error(status.message());
   if (std::exchange(*last, error) != error) spdlog::error("{}; the {} that were there before stay", error, what);
+}
+
+std::uint64_t NextGeneration() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
 }
 
 // Credentials made by gRPC's C interface: the C++ one has no check of tokens in plaintext, and none of certificates
@@ -149,7 +155,7 @@ struct Security::TokenCheck {
     if (!security.options_.open_health || !absl::StartsWith(path, kHealthMethods)) {
       if (authorizations != 1) {
         refusal = kTokenNeeded;
-      } else if (security.tokens()->IdentityOf(authorization) == nullptr) {
+      } else if (security.IdentityOf(authorization) == nullptr) {
         refusal = kTokenUnknown;
       }
     }
@@ -160,7 +166,8 @@ struct Security::TokenCheck {
 
 Security::Security(const SecurityOptions& options)
     : options_(options),
-      quotas_({.requests = options.max_identity_requests, .array_bytes = options.max_identity_array_bytes}) {}
+      quotas_({.requests = options.max_identity_requests, .array_bytes = options.max_identity_array_bytes}),
+      generation_(NextGeneration()) {}
 
 Security::~Security() {
   {
@@ -229,11 +236,10 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFo
 absl::StatusOr<std::string> Security::CallerOf(const grpc::ServerContextBase& context) const {
   if (!options_.token_file.empty()) {
     // It was let through a moment ago, but the tokens may have changed since.
-    const std::shared_ptr<const Tokens> known = tokens();
     const auto found = context.client_metadata().find(grpc::string_ref(kAuthorization.data(), kAuthorization.size()));
     const std::string* identity = nullptr;
     if (found != context.client_metadata().end()) {
-      identity = known->IdentityOf({found->second.data(), found->second.size()});
+      identity = IdentityOf({found->second.data(), found->second.size()});
     }
     if (identity == nullptr) return absl::UnauthenticatedError(kTokenUnknown);
     return *identity;
@@ -246,6 +252,26 @@ absl::StatusOr<std::string> Security::CallerOf(const grpc::ServerContextBase& co
                                                       names.front().size(), kMaxOwnerBytes));
   }
   return std::string(names.front().data(), names.front().size());
+}
+
+// Each call is looked up twice, by gRPC and by its service, on one thread as a rule, and most of a client's calls come
+// on one connection: what a thread found last saves a digest. The answer is good until the thread asks again.
+const std::string* Security::IdentityOf(absl::string_view authorization) const {
+  struct Last {
+    std::uint64_t generation = 0;
+    std::shared_ptr<const Tokens> tokens{};
+    std::string authorization{};
+    const std::string* identity = nullptr;  // null: none was found yet
+  };
+  static thread_local Last last;
+  if (const std::uint64_t now = generation(); last.generation != now) last = {now, tokens()};
+  const bool same = last.identity != nullptr && last.authorization.size() == authorization.size() &&
+                    CRYPTO_memcmp(last.authorization.data(), authorization.data(), authorization.size()) == 0;
+  if (same) return last.identity;
+  const std::string* const identity = last.tokens->IdentityOf(authorization);
+  if (identity == nullptr) return nullptr;
+  last.authorization = std::string(authorization);
+  return last.identity = identity;
 }
 
 std::shared_ptr<const Tokens> Security::tokens() const {
@@ -299,7 +325,7 @@ void Security::RefreshTokens() {
         const absl::MutexLock lock(&mutex_);
         tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
       }
-      generation_.fetch_add(1, std::memory_order_relaxed);
+      generation_.store(NextGeneration(), std::memory_order_release);
       spdlog::info("new tokens, from {}: {}", absl::CHexEscape(options_.token_file), count);
       return;
     }

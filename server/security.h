@@ -68,7 +68,7 @@ class Security {
   // UNAUTHENTICATED: the token isn't known any more, or the certificate's common name is too long.
   absl::StatusOr<std::string> CallerOf(const grpc::ServerContextBase& context) const;
   // Another number than before: who was known may not be any more.
-  std::uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
+  std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   // Reads the files again, now. What the thread does.
   void Refresh();
@@ -84,13 +84,14 @@ class Security {
   void RefreshTokens();
   void WarnOfExpiry();
   void KeepFresh();
+  const std::string* IdentityOf(absl::string_view authorization) const;
   std::shared_ptr<const Tokens> tokens() const;
   std::shared_ptr<const TlsFiles> tls() const;
 
   const SecurityOptions options_;
   Quotas quotas_;
   std::vector<std::unique_ptr<TlsFeed>> feeds_;
-  std::atomic<std::uint64_t> generation_ = 0;
+  std::atomic<std::uint64_t> generation_;  // of tokens_; no two in a process are the same
   mutable std::atomic<std::uint64_t> refused_ = 0;  // calls, since the thread last said so
 
   absl::Mutex refresh_mutex_;
