@@ -314,6 +314,7 @@ void Security::RefreshTokens() {
   absl::StatusOr<std::string> text = ReadSmallFile("token_file", options_.token_file);
   if (text.ok() && *text == last_token_text_) return;
   absl::Status status = text.status();
+  last_token_text_.clear();  // of a file that is back after it was gone, the log says so
   if (status.ok()) {
     last_token_text_ = *text;
     absl::StatusOr<Tokens> tokens = Tokens::Parse(*text, options_.token_file);

@@ -70,9 +70,6 @@ class Security {
   // Another number than before: who was known may not be any more.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-  // Reads the files again, now. What the thread does.
-  void Refresh();
-
   Quotas& quotas() { return quotas_; }
 
  private:
@@ -80,6 +77,7 @@ class Security {
   struct TokenCheck;
 
   explicit Security(const SecurityOptions& options);
+  void Refresh();
   void RefreshTls();
   void RefreshTokens();
   void WarnOfExpiry();
@@ -91,7 +89,7 @@ class Security {
   const SecurityOptions options_;
   Quotas quotas_;
   std::vector<std::unique_ptr<TlsFeed>> feeds_;
-  std::atomic<std::uint64_t> generation_;  // of tokens_; no two in a process are the same
+  std::atomic<std::uint64_t> generation_;           // of tokens_; no two in a process are the same
   mutable std::atomic<std::uint64_t> refused_ = 0;  // calls, since the thread last said so
 
   absl::Mutex refresh_mutex_;
