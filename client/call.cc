@@ -31,6 +31,16 @@ std::string WhyUnavailable(absl::string_view message, absl::string_view server) 
   } else if (absl::StrContains(message, "failed to connect to all addresses")) {
     const std::size_t last = message.rfind(": ");  // what comes last is the system's word
     why = last == absl::string_view::npos ? message : message.substr(last + 2);
+    if (const std::size_t routine = why.find("SSL routines::"); routine != absl::string_view::npos) {
+      return absl::StrCat("no TLS connection with ", server, " (",
+                          why.substr(routine + absl::string_view("SSL routines::").size()), ")");
+    }
+    if (absl::StrContains(why, "in peer certificate")) {
+      return absl::StrCat("no TLS connection with ", server, " (its certificate is for another name)");
+    }
+    if (absl::EqualsIgnoreCase(why, "Socket closed")) {
+      return absl::StrCat(server, " closed the connection: it may want TLS, or a client certificate that it trusts");
+    }
   } else {
     return absl::StrCat(server, ": ", message);
   }
@@ -89,6 +99,7 @@ Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via) {
 
 RpcState::RpcState(const Connection& to, std::optional<absl::Duration> own_timeout)
     : stub(to.stub), server(to.options.server), timeout(own_timeout.value_or(to.options.timeout)) {
+  if (!to.authorization.empty()) context.AddMetadata("authorization", to.authorization);
   if (timeout != absl::InfiniteDuration()) context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 

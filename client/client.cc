@@ -30,6 +30,7 @@
 #include "absl/time/clock.h"
 #include "client/call.h"
 #include "client/convert.h"
+#include "client/secure.h"
 #include "client/session.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -386,17 +387,18 @@ std::string RegionPath(absl::string_view server, const std::string& path) {
   return std::filesystem::exists(beside, unused) ? beside.string() : path;
 }
 
-std::shared_ptr<Connection> Connect(ClientOptions options) {
+std::shared_ptr<Connection> Connect(ClientOptions options, Secured secured) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays go to the server named, by no detour
+  if (!secured.server_name.empty()) arguments.SetSslTargetNameOverride(secured.server_name);
   auto connection = std::make_shared<Connection>();
+  connection->authorization = std::move(secured.authorization);
   connection->options = std::move(options);
   for (int i = 0; i < connection->options.connections; ++i) {
-    connection->parts.push_back(
-        grpc::CreateCustomChannel(connection->options.server, grpc::InsecureChannelCredentials(), arguments));
+    connection->parts.push_back(grpc::CreateCustomChannel(connection->options.server, secured.credentials, arguments));
   }
   connection->channel = connection->parts.front();
   connection->stub = v1::Reduction::NewStub(connection->channel);
@@ -455,7 +457,7 @@ void ResidentArray::Delete() {
   connection_.reset();
 }
 
-Client::Client(ClientOptions options) : connection_(Connect(std::move(options))) {}
+Client::Client(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
 
 Client::~Client() = default;
 
@@ -467,11 +469,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
         absl::StrCat("connections ", options.connections, " is not allowed; it must be from 1 to ", kMaxConnections)));
   }
   if (!status.ok()) return status;
+  absl::StatusOr<Secured> secured = Secure(options);
+  if (!secured.ok()) return secured.status();
   if (options.connections == 0) options.connections = std::thread::hardware_concurrency() >= kManyCores ? 4 : 1;
   // gRPC lets go of a call a moment after its answer is handed out. If the process ends in between, gRPC's clean-up
   // waits 10 seconds in vain for that call to go: so, in a process that made a client, there is no clean-up.
   [[maybe_unused]] static const bool kept = (grpc_init(), true);
-  return std::unique_ptr<Client>(new Client(std::move(options)));
+  return std::unique_ptr<Client>(new Client(Connect(std::move(options), *std::move(secured))));
 }
 
 Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
@@ -643,8 +647,9 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
     return absl::UnimplementedError(
         absl::StrCat(connection_->options.server, " has no sessions: it is of version ", info->version));
   }
-  return std::unique_ptr<Session>(new Session(SessionState::Open(
-      connection_->stub, connection_->options.server, timeout, options.close_timeout, info->max_message_bytes)));
+  return std::unique_ptr<Session>(
+      new Session(SessionState::Open(connection_->stub, connection_->options.server, connection_->authorization,
+                                     timeout, options.close_timeout, info->max_message_bytes)));
 }
 
 absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,

@@ -26,6 +26,8 @@ absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std:
 // When a client that was refused may try again: when about half of what waits for the engine, taken to be arrays like
 // its own, is done. From 1 ms to 1 s.
 absl::Duration RetryAfter(const Engine& engine, std::int64_t bytes);
+// The same of one whose identity has as many requests under way as it may.
+inline constexpr absl::Duration kIdentityRetryAfter = absl::Milliseconds(100);
 // Tells it so.
 void AddRetryHint(absl::Duration after, grpc::CallbackServerContext* context);
 

@@ -19,7 +19,16 @@ absl::Status NotFound(absl::string_view id) {
                                              absl::CHexEscape(id.substr(0, kShown))));
 }
 
+absl::Status NotYours() { return absl::PermissionDeniedError("the array belongs to someone else"); }
+
 }  // namespace
+
+absl::StatusOr<std::string> OwnerFor(absl::string_view owner, absl::string_view caller) {
+  if (caller.empty() || owner == caller) return std::string(owner);
+  if (owner.empty()) return std::string(caller);
+  return absl::PermissionDeniedError(absl::StrFormat(
+      "owner is '%s', but you are '%s'", absl::CHexEscape(owner.substr(0, kMaxOwnerBytes)), absl::CHexEscape(caller)));
+}
 
 struct ResidentArrays::Entry {
   bool Expired(absl::Time now) const { return users == 0 && last_used + array.ttl <= now; }
@@ -41,6 +50,7 @@ struct ResidentArrays::Entry {
   // Nobody has it any more.
   void Free() {
     array.memory.reset();
+    array.quota.Return();
     if (on_free != nullptr) std::move(on_free)(absl::OkStatus());
   }
 
@@ -90,11 +100,12 @@ absl::StatusOr<v1::ArrayInfo> ResidentArrays::Add(KeptArray array) {
   return entry->Describe(entry->added);
 }
 
-absl::StatusOr<std::shared_ptr<const KeptArray>> ResidentArrays::Find(absl::string_view id) {
+absl::StatusOr<std::shared_ptr<const KeptArray>> ResidentArrays::Find(absl::string_view id, absl::string_view caller) {
   const absl::MutexLock lock(&mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return NotFound(id);
   const std::shared_ptr<Entry> entry = found->second;
+  if (entry->array.identity != caller) return NotYours();
   ++entry->users;
   return std::shared_ptr<const KeptArray>(&entry->array, [this, entry](const KeptArray*) { Leave(entry); });
 }
@@ -114,11 +125,12 @@ void ResidentArrays::Leave(const std::shared_ptr<Entry>& entry) {
   entry->Free();
 }
 
-std::vector<v1::ArrayInfo> ResidentArrays::List(absl::string_view owner) const {
+std::vector<v1::ArrayInfo> ResidentArrays::List(absl::string_view owner, absl::string_view caller) const {
   const absl::MutexLock lock(&mutex_);
   std::vector<const Entry*> listed;
   for (const auto& [id, entry] : entries_) {
-    if (owner.empty() || owner == entry->array.owner) listed.push_back(entry.get());
+    if (entry->array.identity == caller && (owner.empty() || owner == entry->array.owner))
+      listed.push_back(entry.get());
   }
   std::sort(listed.begin(), listed.end(), [](const Entry* a, const Entry* b) { return a->serial < b->serial; });
   const absl::Time now = absl::Now();
@@ -128,7 +140,7 @@ std::vector<v1::ArrayInfo> ResidentArrays::List(absl::string_view owner) const {
   return infos;
 }
 
-void ResidentArrays::Delete(absl::string_view id, absl::string_view owner, Deleted done) {
+void ResidentArrays::Delete(absl::string_view id, absl::string_view owner, Deleted done, absl::string_view caller) {
   absl::Status status;
   std::shared_ptr<Entry> unused;
   {
@@ -136,6 +148,8 @@ void ResidentArrays::Delete(absl::string_view id, absl::string_view owner, Delet
     const auto found = entries_.find(id);
     if (found == entries_.end()) {
       status = NotFound(id);
+    } else if (found->second->array.identity != caller) {
+      status = NotYours();
     } else if (const std::string& theirs = found->second->array.owner; theirs != owner) {
       status = absl::PermissionDeniedError(absl::StrFormat("the array belongs to '%s', not to '%s'",
                                                            absl::CHexEscape(theirs),

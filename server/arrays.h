@@ -21,11 +21,16 @@
 #include "absl/time/time.h"
 #include "kernels/engine.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/quotas.h"
 
 namespace reduced {
 
 // Of PutArrayHeader.owner.
 inline constexpr std::size_t kMaxOwnerBytes = 64;
+
+// Whose an array is of which a request says that it is `owner`'s: `caller`'s if that is an identity, which no request
+// may deny: PERMISSION_DENIED.
+absl::StatusOr<std::string> OwnerFor(absl::string_view owner, absl::string_view caller);
 
 // One array, complete, that is to be kept.
 struct KeptArray {
@@ -34,11 +39,16 @@ struct KeptArray {
   std::int64_t count = 0;  // elements
   std::int64_t bytes = 0;
   std::string device;
-  std::string owner;
+  std::string identity;  // of who put it; empty: nobody in particular
+  std::string owner;     // the identity if there is one; else what its client says
   absl::Duration ttl;
   std::unique_ptr<ArrayMemory> memory;
+  Quotas::Lease quota;  // of its bytes; goes with the memory
 };
 
+// An array belongs to the identity that put it, and nobody else can list, use or delete it. Those of callers without an
+// identity are any such caller's to list and use, and to delete by its owner's name. `caller` below is an identity.
+//
 // Thread-safe. Outlives what Find() gives; the engines outlive it.
 class ResidentArrays {
  public:
@@ -54,16 +64,17 @@ class ResidentArrays {
   // Keeps an array, under a new id. As CheckRoom; then its memory is freed.
   absl::StatusOr<v1::ArrayInfo> Add(KeptArray array);
 
-  // The array, for a user of it: it stays as long as the pointer does, and doesn't expire. NOT_FOUND.
-  absl::StatusOr<std::shared_ptr<const KeptArray>> Find(absl::string_view id);
+  // The array, for a user of it: it stays as long as the pointer does, and doesn't expire. NOT_FOUND;
+  // PERMISSION_DENIED: not the caller's.
+  absl::StatusOr<std::shared_ptr<const KeptArray>> Find(absl::string_view id, absl::string_view caller = {});
 
-  // Those of `owner`, or all if that is empty, in the order they were added.
-  std::vector<v1::ArrayInfo> List(absl::string_view owner) const;
+  // Of those that are the caller's, `owner`'s, or all if that is empty, in the order they were added.
+  std::vector<v1::ArrayInfo> List(absl::string_view owner, absl::string_view caller = {}) const;
 
   // Forgets an array at once. Calls `done` exactly once: with OK when its last user is gone and its memory is free,
-  // from the thread that saw to that, or before returning; with NOT_FOUND or, if it is another owner's,
+  // from the thread that saw to that, or before returning; with NOT_FOUND or, if it is another owner's or identity's,
   // PERMISSION_DENIED before returning. `done` must not block.
-  void Delete(absl::string_view id, absl::string_view owner, Deleted done);
+  void Delete(absl::string_view id, absl::string_view owner, Deleted done, absl::string_view caller = {});
 
   int count() const;
 

@@ -3,9 +3,11 @@
 #define REDUCED_SERVER_BACKEND_H_
 
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -13,19 +15,24 @@
 #include "server/arrays.h"
 #include "server/gate.h"
 #include "server/options.h"
+#include "server/quotas.h"
 #include "server/regions.h"
+#include "server/security.h"
 #include "server/uploads.h"
 
 namespace reduced {
 
 // Thread-safe. Outlives the calls that use it.
 struct Backend {
-  // `engines` must outlive it.
-  explicit Backend(const Engines& engines, const RequestLimits& limits = {}, const RegionOptions& region_options = {})
-      : engines(engines), limits(limits), regions(engines, region_options) {}
+  // `engines` and `security` must outlive it.
+  // `security`: null: every caller is nobody in particular.
+  explicit Backend(const Engines& engines, const RequestLimits& limits = {}, const RegionOptions& region_options = {},
+                   Security* security = nullptr)
+      : engines(engines), limits(limits), security(security), regions(engines, region_options) {}
 
   const Engines& engines;
   const RequestLimits limits;
+  Security* const security;
   const absl::Time started = absl::Now();
   Gate gate;                      // every call that works is inside
   std::atomic<int> streams = 0;   // arrays that stream in; see EnterStream
@@ -44,6 +51,18 @@ struct Backend {
   }
   // Counts out one that was counted in.
   void LeaveStream() { streams.fetch_sub(1); }
+
+  // As Security::CallerOf.
+  absl::StatusOr<std::string> CallerOf(const grpc::ServerContextBase& context) const {
+    return security == nullptr ? std::string() : security->CallerOf(context);
+  }
+  // As Quotas.
+  absl::StatusOr<Quotas::Lease> TakeRequest(const std::string& caller) {
+    return security == nullptr ? Quotas::Lease() : security->quotas().TakeRequest(caller);
+  }
+  absl::StatusOr<Quotas::Lease> TakeArrayBytes(const std::string& caller, std::int64_t bytes) {
+    return security == nullptr ? Quotas::Lease() : security->quotas().TakeArrayBytes(caller, bytes);
+  }
 };
 
 }  // namespace reduced

@@ -189,6 +189,14 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
     const absl::Status entered = ladders_.backend_.gate.Enter();
     if (!entered.ok()) return entered;
     entered_ = true;
+    const absl::StatusOr<std::string> caller = ladders_.backend_.CallerOf(*context_);
+    if (!caller.ok()) return caller.status();
+    absl::StatusOr<Quotas::Lease> quota = ladders_.backend_.TakeRequest(*caller);
+    if (!quota.ok()) {
+      context_->AddTrailingMetadata("grpc-retry-pushback-ms", kRetryAfterMs);
+      return quota.status();
+    }
+    quota_ = *std::move(quota);
     return WhyStop();
   }
 
@@ -258,6 +266,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
   // Step 6.
   void End(const absl::Status& status) {
     if (spdlog::should_log(spdlog::level::debug)) Log(status);
+    quota_.Return();
     Finish(ToGrpc(status));
   }
 
@@ -283,6 +292,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
   ParsedLadder ladder_;
   Engine* cpu_ = nullptr;
   bool entered_ = false;
+  Quotas::Lease quota_;
   absl::AnyInvocable<void(bool) &&> written_;  // of the message that is being written
 };
 

@@ -93,6 +93,28 @@ absl::Status CheckUnixPath(const ListenAddress& address, int type) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<mode_t>> ParseSocketMode(absl::string_view text) {
+  if (text.empty()) return std::nullopt;
+  mode_t mode = 0;
+  bool octal = text.size() <= 4;
+  for (const char digit : text) {
+    octal = octal && digit >= '0' && digit <= '7';
+    mode = mode * 8 + static_cast<mode_t>(digit - '0');
+  }
+  if (octal && mode <= 0777) return mode;
+  return absl::InvalidArgumentError(absl::StrFormat("--unix_socket_mode is '%s', allowed are 0 to 0777, in octal",
+                                                    absl::CHexEscape(text.substr(0, 64))));
+}
+
+SocketMode::SocketMode(absl::string_view mode) {
+  const std::optional<mode_t> parsed = *ParseSocketMode(mode);
+  if (parsed.has_value()) umask_before_ = umask(0777 & ~*parsed);
+}
+
+SocketMode::~SocketMode() {
+  if (umask_before_.has_value()) umask(*umask_before_);
+}
+
 absl::Status WhyNotBound(const ListenAddress& address) {
   int error = 0;
   if (!address.unix_path.empty()) {

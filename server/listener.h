@@ -3,8 +3,10 @@
 #define REDUCED_SERVER_LISTENER_H_
 
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +30,21 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 absl::Status CheckUnixPath(const ListenAddress& address, int type = SOCK_STREAM);
 
 sockaddr_un UnixAddress(const std::string& path);
+
+// Of --unix_socket_mode: absent for "". INVALID_ARGUMENT: not permissions in octal.
+absl::StatusOr<std::optional<mode_t>> ParseSocketMode(absl::string_view text);
+
+// Sockets that are bound while it lives get the mode, if there is one. The process has one umask: at start only.
+class SocketMode {
+ public:
+  explicit SocketMode(absl::string_view mode);  // valid
+  ~SocketMode();
+  SocketMode(const SocketMode&) = delete;
+  SocketMode& operator=(const SocketMode&) = delete;
+
+ private:
+  std::optional<mode_t> umask_before_;
+};
 
 // Why an address that gRPC could not bind can't be: tries it once more, since gRPC doesn't pass the reason on.
 absl::Status WhyNotBound(const ListenAddress& address);

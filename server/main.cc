@@ -53,9 +53,12 @@ int Fail(absl::string_view why) {
   return EXIT_FAILURE;
 }
 
+constexpr std::size_t kMaxLogOfGrpc = 1000;  // bytes of a line
+
 void LogOfGrpc(gpr_log_func_args* line) {
-  spdlog::log(line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::warn : spdlog::level::debug, "grpc: {}",
-              line->message);
+  spdlog::log(
+      line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::warn : spdlog::level::debug, "grpc: {}",
+      absl::CHexEscape(absl::string_view(line->message).substr(0, kMaxLogOfGrpc)));  // may have a client's words
 }
 
 }  // namespace

@@ -69,6 +69,10 @@ using reduced::Defaults;
 
 ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
           "where to listen, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
+ABSL_FLAG(
+    std::string, unix_socket_mode, Defaults().unix_socket_mode,
+    "who may use the Unix sockets, the one of --region_socket too: their permissions in octal, such as 0660; empty: "
+    "as the umask has it");
 ABSL_FLAG(std::string, ready_file, Defaults().ready_file,
           "file to write once the server serves, with the bound addresses, one a line; removed at exit; empty: none");
 ABSL_FLAG(
@@ -116,6 +120,27 @@ ABSL_FLAG(std::int32_t, queue_limit, Defaults().engines.queue_limit,
 ABSL_FLAG(absl::Duration, drain_delay, Defaults().drain_delay,
           "how long SIGTERM or SIGINT goes on serving, with health at NOT_SERVING, until new requests are refused: as "
           "long as clients take to go elsewhere, such as 5s");
+ABSL_FLAG(
+    std::string, tls_cert, Defaults().security.tls_cert,
+    "PEM file of the server's certificate and those between it and a root: TCP listeners then speak TLS only; read "
+    "again when it changes; empty: no TLS");
+ABSL_FLAG(std::string, tls_key, Defaults().security.tls_key, "PEM file of the certificate's private key");
+ABSL_FLAG(std::string, tls_client_ca, Defaults().security.tls_client_ca,
+          "PEM file of certificates that sign clients': TCP clients must present one; empty: they need none");
+ABSL_FLAG(bool, allow_plaintext, Defaults().security.allow_plaintext,
+          "listen without TLS on TCP addresses that other machines reach, too");
+ABSL_FLAG(
+    std::string, token_file, Defaults().security.token_file,
+    "file of bearer tokens: an identity and the SHA-256 of its token on each line, # begins a comment; every call "
+    "then needs a token; read again when it changes; empty: none");
+ABSL_FLAG(bool, open_health, Defaults().security.open_health,
+          "let calls of grpc.health.v1 through without a token, for probes");
+ABSL_FLAG(absl::Duration, credentials_refresh, Defaults().security.credentials_refresh,
+          "how often the files of certificates and tokens are read again");
+ABSL_FLAG(std::int64_t, max_identity_requests, Defaults().security.max_identity_requests,
+          "requests of one identity under way at once; further ones are refused; 0: any number");
+ABSL_FLAG(ByteSize, max_identity_array_bytes, ByteSize{Defaults().security.max_identity_array_bytes},
+          "arrays that are kept for one identity, together, in bytes; 0: any number");
 ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
           "how long SIGTERM or SIGINT lets running requests finish, such as 10s or 500ms");
 ABSL_FLAG(std::string, log_level, Defaults().log_level,
@@ -138,6 +163,11 @@ absl::Status ValidateOptions(const ServerOptions& options) {
     const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
     if (!parsed.ok()) return parsed.status();
   }
+
+  const absl::Status mode = ParseSocketMode(options.unix_socket_mode).status();
+  if (!mode.ok()) return mode;
+  const absl::Status security = ValidateSecurity(options.security);
+  if (!security.ok()) return security;
 
   struct Range {
     absl::string_view flag;
@@ -164,6 +194,8 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"queue_limit", options.engines.queue_limit, 1, 1 << 20},
       {"max_region_connections", options.regions.max_connections, 1, 1 << 16},
       {"max_regions", options.regions.max_regions, 1, 1 << 20},
+      {"max_identity_requests", options.security.max_identity_requests, 0, 1 << 20},
+      {"max_identity_array_bytes", options.security.max_identity_array_bytes, 0, kAny},
   };
   for (const Range& range : ranges) {
     if (range.value < range.low || range.value > range.high) {
@@ -180,6 +212,7 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"array_ttl", options.limits.array_ttl, absl::Milliseconds(1), options.limits.max_array_ttl},
       {"drain_delay", options.drain_delay, absl::ZeroDuration(), absl::Hours(24)},
       {"drain_timeout", options.drain_timeout, absl::ZeroDuration(), absl::Hours(24)},
+      {"credentials_refresh", options.security.credentials_refresh, absl::Milliseconds(10), absl::Hours(24)},
   };
   for (const Span& span : spans) {
     if (span.value < span.low || span.value > span.high) {
@@ -198,6 +231,7 @@ absl::Status ValidateOptions(const ServerOptions& options) {
 absl::StatusOr<ServerOptions> OptionsFromFlags() {
   ServerOptions options;
   options.listen = absl::GetFlag(FLAGS_listen);
+  options.unix_socket_mode = absl::GetFlag(FLAGS_unix_socket_mode);
   options.ready_file = absl::GetFlag(FLAGS_ready_file);
   options.limits.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   options.limits.max_elements = absl::GetFlag(FLAGS_max_elements);
@@ -224,6 +258,15 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.regions.max_regions = absl::GetFlag(FLAGS_max_regions);
   options.regions.allow_disk_files = absl::GetFlag(FLAGS_allow_disk_files);
   options.drain_delay = absl::GetFlag(FLAGS_drain_delay);
+  options.security.tls_cert = absl::GetFlag(FLAGS_tls_cert);
+  options.security.tls_key = absl::GetFlag(FLAGS_tls_key);
+  options.security.tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca);
+  options.security.allow_plaintext = absl::GetFlag(FLAGS_allow_plaintext);
+  options.security.token_file = absl::GetFlag(FLAGS_token_file);
+  options.security.open_health = absl::GetFlag(FLAGS_open_health);
+  options.security.credentials_refresh = absl::GetFlag(FLAGS_credentials_refresh);
+  options.security.max_identity_requests = absl::GetFlag(FLAGS_max_identity_requests);
+  options.security.max_identity_array_bytes = absl::GetFlag(FLAGS_max_identity_array_bytes).bytes;
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.log_level = absl::GetFlag(FLAGS_log_level);
   const absl::Status valid = ValidateOptions(options);

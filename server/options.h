@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kernels/engines.h"
 #include "server/regions.h"
+#include "server/security.h"
 
 namespace reduced {
 
@@ -41,6 +42,8 @@ struct FlagValue {
 struct ServerOptions {
   // Where to listen: "host:port", "[ipv6]:port" (port 0: the kernel picks one) or "unix:/path". At least one.
   std::vector<std::string> listen = {"127.0.0.1:50051"};
+  // Permissions of the Unix sockets, regions' too, in octal such as "0660". Empty: as the umask has it.
+  std::string unix_socket_mode;
   // Written once the server serves, removed when it stops: the bound addresses, one a line. Empty: none.
   std::string ready_file;
 
@@ -55,6 +58,8 @@ struct ServerOptions {
   // `listen`, with ".regions" after it; none if there is none. Empty: none.
   std::string region_socket = "auto";
   RegionOptions regions;
+
+  SecurityOptions security;
 
   absl::Duration drain_delay = absl::ZeroDuration();  // from NOT_SERVING until new requests are refused
   absl::Duration drain_timeout = absl::Seconds(10);   // what still runs after it is cancelled

@@ -60,7 +60,10 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
   void OnCancel() override { cancelled_.store(true); }
   void OnDone() override {
-    if (cancelled_.load() && !id_.empty()) backend_.arrays.Delete(id_, owner_, [](const absl::Status&) {});
+    if (cancelled_.load() && !id_.empty()) {
+      backend_.arrays.Delete(
+          id_, owner_, [](const absl::Status&) {}, identity_);
+    }
     if (entered_) backend_.gate.Leave();
     delete this;
   }
@@ -82,13 +85,21 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status Begin(const v1::PutArrayHeader& header) {
     if (began_) return absl::InvalidArgumentError("a second header has come");
     began_ = true;
-    absl::StatusOr<ParsedPut> parsed = ParsePut(header, backend_.engines, backend_.limits);
+    const absl::StatusOr<std::string> caller = backend_.CallerOf(*context_);
+    if (!caller.ok()) return caller.status();
+    absl::StatusOr<ParsedPut> parsed = ParsePut(header, backend_.engines, backend_.limits, *caller);
     if (!parsed.ok()) return parsed.status();
     put_ = *std::move(parsed);
 
     absl::Status status = backend_.gate.Enter();
     if (!status.ok()) return status;
     entered_ = true;
+    absl::StatusOr<Quotas::Lease> quota = backend_.TakeRequest(*caller);
+    if (!quota.ok()) {
+      AddRetryHint(kIdentityRetryAfter, context_);
+      return quota.status();
+    }
+    quota_ = *std::move(quota);
     status = backend_.EnterStream();
     running_ = status.ok();
     if (!running_) {
@@ -97,6 +108,9 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     }
     status = backend_.arrays.CheckRoom();
     if (!status.ok()) return status;
+    quota = backend_.TakeArrayBytes(*caller, put_.array.bytes);
+    if (!quota.ok()) return quota.status();
+    put_.array.quota = *std::move(quota);
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = put_.engine->Allocate(put_.array.bytes);
     if (!memory.ok()) return memory.status();
     put_.array.memory = *std::move(memory);
@@ -138,6 +152,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
           absl::StrFormat("the stream ended after %d bytes, but the header declares %d", received_, put_.array.bytes));
     }
     owner_ = put_.array.owner;
+    identity_ = put_.array.identity;
     absl::StatusOr<v1::ArrayInfo> kept = backend_.arrays.Add(std::move(put_.array));
     if (!kept.ok()) return kept.status();
     id_ = kept->id();
@@ -151,6 +166,8 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   void End(const absl::Status& status) {
     put_.array.memory.reset();
+    put_.array.quota.Return();
+    quota_.Return();
     staging_.reset();
     reader_ = ChunkReader();
     message_.Clear();
@@ -178,6 +195,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   ChunkReader reader_;  // of message_
   bool began_ = false;  // a header has come
   bool entered_ = false;
+  Quotas::Lease quota_;  // of this call
   bool running_ = false;
   ParsedPut put_;
   std::unique_ptr<char[]> staging_;  // what is written next to a GPU; null for the CPU
@@ -185,6 +203,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   std::int64_t written_ = 0;         // bytes of the array in its memory
   std::int64_t received_ = 0;        // bytes of the array that have come
   std::string owner_;
+  std::string identity_;
   std::string id_;  // of the array that is kept
 };
 

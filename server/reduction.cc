@@ -7,19 +7,20 @@
 
 namespace reduced {
 
-void Reduction::Start(const grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
-                      v1::ReduceResponse* response, absl::Time deadline, std::optional<double> receive_us, Done done) {
+void Reduction::Start(const grpc::CallbackServerContext* context, const absl::StatusOr<std::string>& caller,
+                      const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
+                      std::optional<double> receive_us, Done done) {
   context_ = context;
   response_ = response;
   receive_us_ = receive_us;
   done_ = std::move(done);
-  const absl::Status status = Begin(*request, deadline);
+  const absl::Status status = caller.ok() ? Begin(*caller, *request, deadline) : caller.status();
   if (!status.ok()) Answer(status);
 }
 
 // OK: End answers, and may have already.
-absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadline) {
-  absl::StatusOr<ParsedRequest> parsed = ParseRequest(request, backend_);
+absl::Status Reduction::Begin(const std::string& caller, const v1::ReduceRequest& request, absl::Time deadline) {
+  absl::StatusOr<ParsedRequest> parsed = ParseRequest(request, backend_, caller);
   if (!parsed.ok()) return parsed.status();
   spec_ = std::move(parsed->spec);
   bytes_ = parsed->bytes;
@@ -29,6 +30,12 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadl
   const absl::Status entered = backend_.gate.Enter();
   if (!entered.ok()) return entered;
   entered_ = true;
+  absl::StatusOr<Quotas::Lease> quota = backend_.TakeRequest(caller);
+  if (!quota.ok()) {
+    retry_after_ = kIdentityRetryAfter;
+    return quota.status();
+  }
+  quota_ = *std::move(quota);
   if (deadline <= absl::Now()) return absl::DeadlineExceededError("the deadline passed before the reduction began");
 
   absl::StatusOr<Placement> place = backend_.engines.Place(spec_, source_.array);
@@ -49,7 +56,8 @@ void Reduction::End(absl::StatusOr<EngineResult> result) {
 }
 
 void Reduction::Answer(const absl::Status& status) {
-  source_ = {};  // who has the answer sees no user of the array
+  source_ = {};     // who has the answer sees no user of the array
+  quota_.Return();  // and may ask the next thing
   const double total_us = micros();
   if (status.ok()) response_->mutable_timing()->set_total_us(total_us);
   LogReduce(rpc_, *context_, spec_, engine_, status, total_us);

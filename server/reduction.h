@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/functional/any_invocable.h"
@@ -35,8 +36,10 @@ class Reduction {
 
   // Once. Checks the request, reduces, fills `response` if that is OK and calls `done`, exactly once: from a lane, or
   // before it returns. All three pointers must stay valid until then. receive_us: what the request took until now.
-  void Start(const grpc::CallbackServerContext* context, const v1::ReduceRequest* request, v1::ReduceResponse* response,
-             absl::Time deadline, std::optional<double> receive_us, Done done);
+  // `caller`: an identity, as of Security::CallerOf; its error is the answer.
+  void Start(const grpc::CallbackServerContext* context, const absl::StatusOr<std::string>& caller,
+             const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
+             std::optional<double> receive_us, Done done);
 
   // Ends it early with CANCELLED, unless it is over already. At any time, from any thread.
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
@@ -46,7 +49,7 @@ class Reduction {
   std::optional<absl::Duration> retry_after() const { return retry_after_; }
 
  private:
-  absl::Status Begin(const v1::ReduceRequest& request, absl::Time deadline);
+  absl::Status Begin(const std::string& caller, const v1::ReduceRequest& request, absl::Time deadline);
   void End(absl::StatusOr<EngineResult> result);
   void Answer(const absl::Status& status);
 
@@ -59,6 +62,7 @@ class Reduction {
   std::optional<double> receive_us_;
   Done done_;
   bool entered_ = false;
+  Quotas::Lease quota_;
   ReduceSpec spec_;
   std::int64_t bytes_ = 0;
   bool return_state_ = false;

@@ -262,11 +262,12 @@ absl::Status ParseInline(const v1::ReduceRequest& request, const RequestLimits& 
   return absl::OkStatus();
 }
 
-absl::Status ParseResident(const v1::ReduceRequest& request, ResidentArrays& arrays, ParsedRequest* parsed) {
+absl::Status ParseResident(const v1::ReduceRequest& request, ResidentArrays& arrays, absl::string_view caller,
+                           ParsedRequest* parsed) {
   if (request.has_array()) {
     return absl::InvalidArgumentError("array is set beside array_id, but dtype and shape are that array's own");
   }
-  absl::StatusOr<std::shared_ptr<const KeptArray>> array = arrays.Find(request.array_id());
+  absl::StatusOr<std::shared_ptr<const KeptArray>> array = arrays.Find(request.array_id(), caller);
   if (!array.ok()) return array.status();
   parsed->spec.dtype = (*array)->dtype;
   parsed->spec.count = (*array)->count;
@@ -286,12 +287,13 @@ absl::Status ParseRegion(const v1::ReduceRequest& request, const Backend& backen
   return absl::OkStatus();
 }
 
-absl::Status ParseSource(const v1::ReduceRequest& request, Backend& backend, ParsedRequest* parsed) {
+absl::Status ParseSource(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller,
+                         ParsedRequest* parsed) {
   switch (request.source_case()) {
     case v1::ReduceRequest::kInlineData:
       return ParseInline(request, backend.limits, parsed);
     case v1::ReduceRequest::kArrayId:
-      return ParseResident(request, backend.arrays, parsed);
+      return ParseResident(request, backend.arrays, caller, parsed);
     case v1::ReduceRequest::kRegion:
       return ParseRegion(request, backend, parsed);
     case v1::ReduceRequest::SOURCE_NOT_SET:
@@ -303,9 +305,10 @@ absl::Status ParseSource(const v1::ReduceRequest& request, Backend& backend, Par
 
 }  // namespace
 
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Backend& backend) {
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Backend& backend,
+                                           absl::string_view caller) {
   ParsedRequest parsed;
-  absl::Status status = ParseSource(request, backend, &parsed);
+  absl::Status status = ParseSource(request, backend, caller, &parsed);
   if (status.ok()) status = ParseQuestion(request, backend.limits, &parsed.spec);
   if (!status.ok()) return status;
   return parsed;
@@ -343,7 +346,7 @@ absl::Status CheckPart(const v1::StreamPart& part) {
 }
 
 absl::StatusOr<ParsedPut> ParsePut(const v1::PutArrayHeader& header, const Engines& engines,
-                                   const RequestLimits& limits) {
+                                   const RequestLimits& limits, absl::string_view caller) {
   ParsedPut put;
   KeptArray& array = put.array;
   const absl::Status status = ParseArray(header.array(), limits, &array.dtype, &array.count, &array.bytes);
@@ -358,7 +361,10 @@ absl::StatusOr<ParsedPut> ParsePut(const v1::PutArrayHeader& header, const Engin
     return absl::InvalidArgumentError(
         absl::StrFormat("owner has %d bytes, at most %d are allowed", header.owner().size(), kMaxOwnerBytes));
   }
-  array.owner = header.owner();
+  absl::StatusOr<std::string> owner = OwnerFor(header.owner(), caller);
+  if (!owner.ok()) return owner.status();
+  array.owner = *std::move(owner);
+  array.identity = std::string(caller);
   const std::int64_t max_ttl_ms = absl::ToInt64Milliseconds(limits.max_array_ttl);
   if (header.ttl_ms() < 0 || header.ttl_ms() > max_ttl_ms) {
     return absl::InvalidArgumentError(absl::StrFormat("ttl_ms is %d, allowed are 0 (the default, %d) to %d",

@@ -30,8 +30,10 @@ struct ParsedRequest {
 };
 
 // INVALID_ARGUMENT saying what is wrong, what was got and what is allowed. Text of the client is escaped and cut.
-// NOT_FOUND: an array id or a token that `backend` doesn't know. OUT_OF_RANGE: beyond the end of a region.
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Backend& backend);
+// NOT_FOUND: an array id or a token that `backend` doesn't know. PERMISSION_DENIED: an array that isn't `caller`'s.
+// OUT_OF_RANGE: beyond the end of a region.
+absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Backend& backend,
+                                           absl::string_view caller);
 
 // The same of a stream's header, which has no source: without an array.
 absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits);
@@ -45,9 +47,10 @@ struct ParsedPut {
   Engine* engine = nullptr;
 };
 
-// INVALID_ARGUMENT as above. FAILED_PRECONDITION: a device that isn't there.
+// INVALID_ARGUMENT as above. PERMISSION_DENIED: an owner that `caller` isn't. FAILED_PRECONDITION: a device that isn't
+// there.
 absl::StatusOr<ParsedPut> ParsePut(const v1::PutArrayHeader& header, const Engines& engines,
-                                   const RequestLimits& limits);
+                                   const RequestLimits& limits, absl::string_view caller);
 
 // One pipeline to measure, with one block size.
 struct LadderRung {

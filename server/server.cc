@@ -43,10 +43,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, std::unique_ptr<Engines> engines) {
   absl::Status status = ValidateOptions(options);
   if (!status.ok()) return status;
-  auto server = std::unique_ptr<Server>(new Server(options, std::move(engines)));
-  const absl::Status regions = server->ListenForRegions();  // first, so that whoever is served finds it
-  status = server->Listen();
-  status.Update(regions);
+  absl::StatusOr<std::unique_ptr<Security>> security = Security::Load(options.security);
+  if (!security.ok()) return security.status();
+  auto server = std::unique_ptr<Server>(new Server(options, std::move(engines), *std::move(security)));
+  {
+    const SocketMode mode(options.unix_socket_mode);
+    const absl::Status regions = server->ListenForRegions();  // first, so that whoever is served finds it
+    status = server->Listen();
+    status.Update(regions);
+  }
   if (status.ok()) status = server->WriteReadyFile();
   if (!status.ok()) return status;
   for (const auto& engine : server->engines_->all()) {
@@ -61,10 +66,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return server;
 }
 
-Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines)
+Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines, std::unique_ptr<Security> security)
     : options_(options),
       engines_(std::move(engines)),
-      backend_(*engines_, options_.limits, options_.regions),
+      security_(std::move(security)),
+      backend_(*engines_, options_.limits, options_.regions, security_->has_identities() ? security_.get() : nullptr),
       service_(backend_) {
   backend_.flags = options_.flags;
 }
@@ -96,7 +102,9 @@ absl::Status Server::Listen() {
   }
   std::vector<int> ports(listen.size(), 0);
   for (std::size_t i = 0; i < listen.size(); ++i) {
-    builder.AddListeningPort(listen[i].text, grpc::InsecureServerCredentials(), &ports[i]);
+    auto credentials = security_->CredentialsFor(listen[i]);
+    if (!credentials.ok()) return credentials.status();
+    builder.AddListeningPort(listen[i].text, *std::move(credentials), &ports[i]);
   }
   grpc_ = builder.BuildAndStart();
   for (std::size_t i = 0; i < listen.size(); ++i) {

@@ -8,7 +8,7 @@
 //      the ready file, lets go of regions.
 //
 // Besides reduced.v1.Reduction a server has grpc.health.v1.Health (for "" and "reduced.v1.Reduction") and reflection.
-// Connections are neither encrypted nor authenticated.
+// Who may connect and call is up to ServerOptions.security: see security.h.
 #ifndef REDUCED_SERVER_SERVER_H_
 #define REDUCED_SERVER_SERVER_H_
 
@@ -22,6 +22,7 @@
 #include "kernels/engines.h"
 #include "server/backend.h"
 #include "server/options.h"
+#include "server/security.h"
 #include "server/service.h"
 
 namespace reduced {
@@ -29,8 +30,8 @@ namespace reduced {
 // Thread-safe, but for Shutdown: one thread calls it, and from then on nobody anything else.
 class Server {
  public:
-  // INVALID_ARGUMENT: an option. FAILED_PRECONDITION: an address that can't be bound, a ready file that can't be
-  // written. INTERNAL: an engine's answer is wrong. Else what Engines::Start says.
+  // INVALID_ARGUMENT: an option, or a file that it names. FAILED_PRECONDITION: an address that can't be bound, a ready
+  // file that can't be written. INTERNAL: an engine's answer is wrong. Else what Engines::Start says.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // With engines that are already there, and taken to work; options.engines is left alone.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, std::unique_ptr<Engines> engines);
@@ -52,7 +53,7 @@ class Server {
   void Shutdown(absl::Duration timeout);
 
  private:
-  Server(const ServerOptions& options, std::unique_ptr<Engines> engines);
+  Server(const ServerOptions& options, std::unique_ptr<Engines> engines, std::unique_ptr<Security> security);
   absl::Status Listen();
   absl::Status ListenForRegions();
   absl::Status WriteReadyFile();
@@ -60,6 +61,7 @@ class Server {
   // Destroyed in reverse: gRPC ends its calls before the service and the engines that they use go.
   const ServerOptions options_;
   const std::unique_ptr<Engines> engines_;
+  const std::unique_ptr<Security> security_;
   Backend backend_;
   ReductionService service_;
   std::unique_ptr<grpc::Server> grpc_;

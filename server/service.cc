@@ -34,13 +34,14 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
                                            public grpc::ServerUnaryReactor {
  public:
   explicit ReduceCall(Backend& backend)
-      : reduction_(std::in_place, "reduce", backend), arena_(arena_start_, sizeof(arena_start_)) {
+      : backend_(backend), reduction_(std::in_place, "reduce", backend), arena_(arena_start_, sizeof(arena_start_)) {
     set_request(google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&arena_));
     set_response(google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&arena_));
   }
 
   void Start(grpc::CallbackServerContext* context) {
-    reduction_->Start(context, request(), response(), absl::FromChrono(context->deadline()), reduction_->micros(),
+    reduction_->Start(context, backend_.CallerOf(*context), request(), response(),
+                      absl::FromChrono(context->deadline()), reduction_->micros(),
                       [this, context](const absl::Status& status) {
                         if (const auto after = reduction_->retry_after()) AddRetryHint(*after, context);
                         Finish(ToGrpc(status));
@@ -52,6 +53,7 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
   void Release() override { delete this; }
 
  private:
+  Backend& backend_;
   std::optional<Reduction> reduction_;
   // The messages of a small request, but for its elements, fit into the first block: no allocation.
   alignas(std::max_align_t) char arena_start_[1024];
@@ -99,9 +101,13 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* ReductionService::PutArray(grpc::Call
 grpc::ServerUnaryReactor* ReductionService::ListArrays(grpc::CallbackServerContext* context,
                                                        const v1::ListArraysRequest* request,
                                                        v1::ListArraysResponse* response) {
-  for (v1::ArrayInfo& array : backend_.arrays.List(request->owner())) *response->add_arrays() = std::move(array);
+  const absl::StatusOr<std::string> caller = backend_.CallerOf(*context);
+  const absl::StatusOr<std::string> owner = caller.ok() ? OwnerFor(request->owner(), *caller) : caller;
+  if (owner.ok()) {
+    for (v1::ArrayInfo& array : backend_.arrays.List(*owner, *caller)) *response->add_arrays() = std::move(array);
+  }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(ToGrpc(owner.status()));
   return reactor;
 }
 
@@ -110,19 +116,31 @@ grpc::ServerUnaryReactor* ReductionService::DeleteArray(grpc::CallbackServerCont
                                                         const v1::DeleteArrayRequest* request,
                                                         v1::DeleteArrayResponse*) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  backend_.arrays.Delete(request->id(), request->owner(),
-                         [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
+  const absl::StatusOr<std::string> caller = backend_.CallerOf(*context);
+  const absl::StatusOr<std::string> owner = caller.ok() ? OwnerFor(request->owner(), *caller) : caller;
+  if (!owner.ok()) {
+    reactor->Finish(ToGrpc(owner.status()));
+    return reactor;
+  }
+  backend_.arrays.Delete(
+      request->id(), *owner, [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); }, *caller);
   return reactor;
 }
 
 // On the gRPC thread: a state takes about a microsecond.
 grpc::ServerUnaryReactor* ReductionService::Merge(grpc::CallbackServerContext* context, const v1::MergeRequest* request,
                                                   v1::MergeResponse* response) {
-  absl::Status status = backend_.gate.Enter();
+  const absl::StatusOr<std::string> caller = backend_.CallerOf(*context);
+  absl::StatusOr<Quotas::Lease> quota;
+  if (caller.ok()) quota = backend_.TakeRequest(*caller);
+  absl::Status status = caller.status();
+  status.Update(quota.status());
+  if (status.ok()) status = backend_.gate.Enter();
   if (status.ok()) {
     status = MergeStates(*request, backend_.limits, response);
     backend_.gate.Leave();
   }
+  quota = Quotas::Lease();  // who has the answer may ask the next thing
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(status));
   return reactor;

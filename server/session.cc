@@ -181,9 +181,17 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     if (const std::int64_t ms = exchange->request->timeout_ms(); ms > 0) {
       deadline = std::min(deadline, absl::Now() + absl::Milliseconds(ms));
     }
-    reduction.Start(context_, &exchange->request->reduce(), exchange->response->mutable_response(), deadline,
+    reduction.Start(context_, Caller(), &exchange->request->reduce(), exchange->response->mutable_response(), deadline,
                     reduction.micros(), [this, exchange](const absl::Status& status) { Answered(exchange, status); });
     return absl::OkStatus();
+  }
+
+  // Of whoever reads. Found out once, and again when who may call has changed: sessions last.
+  const absl::StatusOr<std::string>& Caller() {
+    const std::uint64_t now = backend_.security == nullptr ? 0 : backend_.security->generation();
+    if (!caller_generation_.has_value() || *caller_generation_ != now) caller_ = backend_.CallerOf(*context_);
+    caller_generation_ = now;
+    return caller_;
   }
 
   // Ends the request that has the same id, if it is under way.
@@ -293,7 +301,9 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   grpc::CallbackServerContext* const context_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const Stopwatch since_start_;
-  grpc::ByteBuffer message_;  // of whoever reads
+  grpc::ByteBuffer message_;  // of whoever reads, as the next two
+  absl::StatusOr<std::string> caller_;
+  std::optional<std::uint64_t> caller_generation_;
 
   absl::Mutex mutex_;
   absl::flat_hash_map<std::uint64_t, ExchangePointer> under_way_ ABSL_GUARDED_BY(mutex_);  // by id

@@ -36,6 +36,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -115,9 +116,13 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (began_) return absl::InvalidArgumentError("a second header has come");
     began_ = true;
     since_header_ = Stopwatch();
+    const absl::StatusOr<std::string> caller = backend_.CallerOf(*context_);
+    if (!caller.ok()) return caller.status();
     if (first.has_stream_part()) {
       part_ = first.stream_part();
       const absl::Status status = CheckPart(*part_);
+      // So that nobody can join, or end, what isn't theirs.
+      if (!caller->empty()) part_->set_upload(absl::StrCat(*caller, "\n", part_->upload()));
       if (!status.ok()) return status;
     }
     absl::StatusOr<ParsedRequest> parsed = ParseHeader(first.header(), backend_.limits);
@@ -130,6 +135,12 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const absl::Status entered = backend_.gate.Enter();
     if (!entered.ok()) return entered;
     entered_ = true;
+    absl::StatusOr<Quotas::Lease> quota = backend_.TakeRequest(*caller);
+    if (!quota.ok()) {
+      AddRetryHint(kIdentityRetryAfter, context_);
+      return quota.status();
+    }
+    quota_ = *std::move(quota);
     absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
     if (part_.has_value()) {
@@ -279,6 +290,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       if (!encoded.ok()) status = absl::InternalError("the answer can't be encoded");
     }
     if (running_) backend_.LeaveStream();
+    quota_.Return();
     LogReduce("reduce_stream", *context_, spec_, engine_, status, total_us);
     Finish(ToGrpc(status));
   }
@@ -320,6 +332,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   ChunkReader reader_;  // of message_
   bool began_ = false;  // a header has come
   bool entered_ = false;
+  Quotas::Lease quota_;
   bool running_ = false;
   bool ended_ = false;  // the client has half-closed, or is gone
   bool reduced_any_ = false;

@@ -6,11 +6,13 @@
 
 #include "absl/strings/str_format.h"
 #include "server/answer.h"
+#include "server/arrays.h"
 
 namespace reduced {
 namespace {
 
 constexpr std::size_t kFailedRemembered = 256;
+constexpr std::size_t kMaxOwnedUploadId = kMaxOwnerBytes + 1 + kMaxUploadId;  // with whose it is
 
 }  // namespace
 
@@ -108,7 +110,7 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
 }
 
 void Uploads::Fail(const v1::StreamPart& part, const absl::Status& why) {
-  if (part.upload().empty() || part.upload().size() > kMaxUploadId) return;  // no upload has such an id
+  if (part.upload().empty() || part.upload().size() > kMaxOwnedUploadId) return;  // no upload has such an id
   const absl::StatusOr<EngineResult> told =
       absl::AbortedError(absl::StrFormat("part %d of the upload failed: %s", part.index(), why.message()));
   std::vector<std::optional<Upload::Part>> parts;

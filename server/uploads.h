@@ -21,7 +21,7 @@
 namespace reduced {
 
 inline constexpr int kMaxParts = 64;
-inline constexpr std::size_t kMaxUploadId = 64;  // bytes
+inline constexpr std::size_t kMaxUploadId = 64;  // bytes that a client may choose; what it becomes here may be longer
 
 // The uploads under way. A part joins, then finishes or fails. Nothing of an upload stays after the last part has
 // finished or the first has failed, but that a part which comes too late for one that failed is told so. Thread-safe.

@@ -32,6 +32,12 @@ std::string ThisOwner() {
   return absl::StrCat(user == nullptr ? absl::StrCat(geteuid()) : user->pw_name, "@", host.data()).substr(0, kMaxBytes);
 }
 
+// The server knows who has credentials, and that theirs are the arrays.
+std::string OwnerOf(const CommonOptions& common, const std::string& owner) {
+  const bool known = !common.token_file.empty() || !common.tls_cert.empty();
+  return owner.empty() && !known ? ThisOwner() : owner;
+}
+
 Json ToJson(const ArrayInfo& array) {
   return {{"id", array.id},
           {"dtype", array.dtype},
@@ -73,7 +79,7 @@ ExitCode PutOne(Client& client, const std::string& source, bool json, const PutA
 ExitCode RunArraysPut(const CommonOptions& common, PutArguments arguments) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
-  if (arguments.options.owner.empty()) arguments.options.owner = ThisOwner();
+  arguments.options.owner = OwnerOf(common, arguments.options.owner);
   ExitCode first_failure = kOk;
   for (const std::string& source : arguments.sources) {
     const ExitCode code = PutOne(*client, source, common.json, arguments);
@@ -104,7 +110,7 @@ ExitCode RunArraysDelete(const CommonOptions& common, const std::vector<std::str
   if (client == nullptr) return kUsage;
   ExitCode first_failure = kOk;
   for (const std::string& id : ids) {
-    const absl::Status status = client->DeleteArray(id, owner.empty() ? ThisOwner() : owner);
+    const absl::Status status = client->DeleteArray(id, OwnerOf(common, owner));
     const ExitCode code = status.ok() ? kOk : ReportCallError(id, status);
     if (first_failure == kOk) first_failure = code;
   }

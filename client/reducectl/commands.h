@@ -42,6 +42,8 @@ struct CommonOptions {
   bool server_given = false;              // by the command line or the environment
   std::optional<absl::Duration> timeout;  // default: as the command has it
   bool json = false;
+  // As of ClientOptions.
+  std::string tls_ca{}, tls_cert{}, tls_key{}, tls_server_name{}, token_file{};
 };
 
 // What --via says besides ViaNames(): one session for all inputs; or nothing is sent, the server reads them where they
@@ -102,6 +104,10 @@ void AddLoadtest(CLI::App* app, LoadtestArguments* arguments, std::map<std::stri
 // Prints a bash completion script for the commands and options of `app`. `choices`: the values that options like
 // "--engine" can have; "loadtest --via": of one command only.
 ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, std::vector<std::string>>& choices);
+
+// What the common options say of a client.
+ClientOptions ClientOptionsOf(const CommonOptions& common, absl::Duration default_timeout = ClientOptions().timeout,
+                              int connections = ClientOptions().connections);
 
 // Null, having printed why, if what the command line says makes no client.
 std::unique_ptr<Client> MakeClient(const CommonOptions& common,

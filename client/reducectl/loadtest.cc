@@ -174,12 +174,11 @@ class Loadtest {
   }
 
   ExitCode Prepare() {
-    absl::StatusOr<std::unique_ptr<Work>> work = Work::Prepare(
-        run_.kinds, {.seed = arguments().seed,
-                     .verify = arguments().verify > 0,
-                     .include_fill = arguments().include_fill,
-                     .connections = arguments().connections,
-                     .client = {.server = run_.address, .timeout = common_.timeout.value_or(ClientOptions().timeout)}});
+    absl::StatusOr<std::unique_ptr<Work>> work = Work::Prepare(run_.kinds, {.seed = arguments().seed,
+                                                                            .verify = arguments().verify > 0,
+                                                                            .include_fill = arguments().include_fill,
+                                                                            .connections = arguments().connections,
+                                                                            .client = ClientOptionsOf(common_)});
     if (!work.ok()) return ReportCallError("loadtest", work.status());
     work_ = *std::move(work);
     const absl::Status status = work_->Probe();

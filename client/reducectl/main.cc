@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -95,6 +96,27 @@ void AddCommonOptions(CLI::App* app, Arguments* arguments) {
             "how long one call may take, like 500ms, 5s, 1m30s or inf; default: 5s, of ladder 10m, of health "
             "and doctor 2s")
       ->type_name("DURATION");
+  struct Credential {
+    const char* option;
+    std::string* value;
+    const char* variable;
+    const char* help;
+  };
+  for (const Credential& each : {
+           Credential{"--tls-ca", &common.tls_ca, "REDUCED_TLS_CA",
+                      "use TLS, with a server whose certificate is signed by one in this PEM file; system: by one that "
+                      "this machine trusts"},
+           Credential{"--tls-cert", &common.tls_cert, "REDUCED_TLS_CERT",
+                      "PEM file of the certificate that tells the server who you are"},
+           Credential{"--tls-key", &common.tls_key, "REDUCED_TLS_KEY", "PEM file of its private key"},
+           Credential{"--tls-server-name", &common.tls_server_name, "REDUCED_TLS_SERVER_NAME",
+                      "whose certificate the server has, if not that of the host in its address"},
+           Credential{"--token-file", &common.token_file, "REDUCED_TOKEN_FILE",
+                      "file of the token that goes with every call"},
+       }) {
+    const bool is_name = each.value == &common.tls_server_name;
+    app->add_option(each.option, *each.value, each.help)->envname(each.variable)->type_name(is_name ? "NAME" : "FILE");
+  }
   app->add_flag("--json", common.json, "print JSON, one object a line");
 }
 
@@ -355,6 +377,7 @@ int main(int argc, char** argv) {
   // 20%.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 #endif
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters to the user is in the error of the call
   const int code = reduced::client::Main(argc, argv);
   if (!std::cout.flush()) {
     std::cerr << "reducectl: can't write to standard output\n";

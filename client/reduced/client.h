@@ -45,6 +45,8 @@ namespace reduced::client {
 class Session;
 class SessionState;  // the library's own
 
+inline constexpr char kSystemCa[] = "system";  // of ClientOptions.tls_ca
+
 struct ClientOptions {
   // "host:port", "[ipv6]:port" or "unix:/path".
   std::string server = "127.0.0.1:50051";
@@ -54,6 +56,18 @@ struct ClientOptions {
   // which are sent at once. Each takes one of the server's streams, and a thread while it is sent. Worth it where there
   // are cores for them on both sides. 0: 4 on a machine of 8 cores or more, else 1.
   int connections = 0;
+
+  // TLS: file of the certificates, in PEM, that sign the server's, or kSystemCa for those that this machine trusts.
+  // Empty: no TLS. A server's Unix sockets need none: for a "unix:" address this and the next three mean nothing.
+  std::string tls_ca{};
+  // Files, in PEM, of the certificate that tells the server who calls, and its private key. Empty: none.
+  std::string tls_cert{};
+  std::string tls_key{};
+  // The name that the server's certificate is for, where the address has another.
+  std::string tls_server_name{};
+  // File of the token that goes with every call. Only over TLS, to a Unix socket or a loopback address. Empty: none.
+  // All files are read once, by Create.
+  std::string token_file{};
 };
 
 struct SessionOptions {
@@ -110,7 +124,8 @@ class REDUCED_EXPORT Client {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<Reply>) &&>;
 
-  // Doesn't connect yet. INVALID_ARGUMENT: not an address, a timeout that isn't positive, or connections out of range.
+  // Doesn't connect yet. INVALID_ARGUMENT: not an address, a timeout that isn't positive, connections out of range, a
+  // file of TLS or a token that can't be read, or a token that others could read on its way.
   static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options = {});
   ~Client();
   Client(const Client&) = delete;
@@ -183,7 +198,7 @@ class REDUCED_EXPORT Client {
                            absl::Duration timeout = absl::InfiniteDuration());
 
  private:
-  explicit Client(ClientOptions options);
+  explicit Client(std::shared_ptr<Connection> connection);
   absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Time deadline);
   absl::StatusOr<Region> ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options);
 

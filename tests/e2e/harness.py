@@ -71,8 +71,8 @@ def command(*arguments):
 
 
 def environment(server=None):
-    """This process's, with the server's address and no other REDUCED_SERVER."""
-    env = {name: value for name, value in os.environ.items() if name != "REDUCED_SERVER"}
+    """This process's, with the server's address and nothing else of what reducectl reads, REDUCED_..."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("REDUCED_")}
     return env if server is None else env | {"REDUCED_SERVER": server}
 
 

@@ -124,6 +124,26 @@ TEST(OptionsTest, BadOnesAreNamed) {
            {[](ServerOptions* o) { o->engines.queue_limit = 0; }, "--queue_limit is 0"},
            {[](ServerOptions* o) { o->drain_timeout = absl::Seconds(-1); }, "--drain_timeout is -1s"},
            {[](ServerOptions* o) { o->drain_timeout = absl::InfiniteDuration(); }, "--drain_timeout is inf"},
+           {[](ServerOptions* o) { o->unix_socket_mode = "rw\n"; }, "--unix_socket_mode is 'rw\\n', allowed are 0 to"},
+           {[](ServerOptions* o) { o->unix_socket_mode = "0688"; }, "--unix_socket_mode is '0688'"},
+           {[](ServerOptions* o) { o->unix_socket_mode = "1777"; }, "--unix_socket_mode is '1777'"},
+           {[](ServerOptions* o) { o->security.tls_cert = "x"; }, "--tls_cert needs --tls_key besides"},
+           {[](ServerOptions* o) { o->security.tls_key = "x"; }, "--tls_key needs --tls_cert besides"},
+           {[](ServerOptions* o) { o->security.tls_client_ca = "x"; },
+            "--tls_client_ca needs --tls_cert and --tls_key"},
+           {[](ServerOptions* o) { o->security.open_health = true; }, "--open_health needs --token_file"},
+           {[](ServerOptions* o) {
+              o->security.max_identity_requests = -1;
+              o->security.token_file = "x";
+            },
+            "--max_identity_requests is -1, allowed are 0"},
+           {[](ServerOptions* o) {
+              o->security.max_identity_array_bytes = -1;
+              o->security.token_file = "x";
+            },
+            "--max_identity_array_bytes is -1, allowed are 0"},
+           {[](ServerOptions* o) { o->security.credentials_refresh = absl::ZeroDuration(); },
+            "--credentials_refresh is 0, allowed are 10ms"},
            {[](ServerOptions* o) { o->log_level = "loud\n"; }, "--log_level is 'loud\\n'"}}) {
     ServerOptions options;
     change(&options);

@@ -102,7 +102,7 @@ class TestServer {
   TestServer(ServerOptions options, std::unique_ptr<Engines> engines);
 
   Server& server() { return *server_; }
-  TestClient& client() { return *client_; }
+  TestClient& client() const { return *client_; }
   const std::string& address() const { return address_; }
 
  private:

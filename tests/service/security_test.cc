@@ -1,0 +1,399 @@
+// Who may call, and whose the arrays are: tokens and identities of a server in this process. TLS, with certificates, is
+// tested end to end.
+#include "server/security.h"
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "reduced/v1/reduced.grpc.pb.h"
+#include "server/quotas.h"
+#include "server/tokens.h"
+#include "tests/service/test_server.h"
+
+namespace reduced {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// sha256sum of "alice-token" and of "bob-token".
+constexpr char kAlice[] = "alice 9c220f200955d76c0a38d308225e0ef10c5f971acaf2f8d1d8f732affa5bd1dc\n";
+constexpr char kBob[] = "bob 97dd3707015dcf069cf73022ed7173b1165db6eff24b441cb57fd069a8c4e525\n";
+constexpr char kAliceToken[] = "Bearer alice-token";
+constexpr char kBobToken[] = "Bearer bob-token";
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+const Headers kNoToken = {};
+const Headers kAsAlice = {{"authorization", kAliceToken}};
+const Headers kAsBob = {{"authorization", kBobToken}};
+
+void Fill(grpc::ClientContext* context, const Headers& headers, absl::Duration timeout = kPatience) {
+  SetContextDeadline(context, timeout);
+  for (const auto& [key, value] : headers) context->AddMetadata(key, value);
+}
+
+// Calls a method, of whatever kind, with one empty message.
+grpc::Status CallAny(const TestClient& client, const std::string& method, const Headers& headers,
+                     absl::Duration timeout = kPatience) {
+  grpc::ClientContext context;
+  Fill(&context, headers, timeout);
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  absl::Notification done;
+  grpc::GenericStub(client.channel()).UnaryCall(&context, method, {}, &request, &response, [&](grpc::Status result) {
+    status = std::move(result);
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return status;
+}
+
+// Every method that a server has, health and reflection included, and one that it hasn't.
+std::vector<std::string> AllMethods() {
+  std::vector<std::string> methods = {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+                                      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                                      "/reduced.v1.Reduction/NoSuchMethod"};
+  const auto* const service =
+      google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(v1::Reduction::service_full_name());
+  for (int i = 0; i < service->method_count(); ++i) {
+    methods.push_back(absl::StrCat("/", service->full_name(), "/", service->method(i)->name()));
+  }
+  return methods;
+}
+
+class SecurityTest : public ::testing::Test {
+ protected:
+  SecurityTest() { Write(absl::StrCat(kAlice, kBob)); }
+
+  void Write(const std::string& tokens) const { std::ofstream(path_) << tokens; }
+
+  ServerOptions Options() const {
+    ServerOptions options;
+    options.security.token_file = path_;
+    options.security.credentials_refresh = absl::Milliseconds(10);
+    return options;
+  }
+
+  static grpc::Status Put(const TestServer& server, const Headers& headers, const std::string& owner, std::string* id,
+                          int bytes = 4) {
+    const auto stub = v1::Reduction::NewStub(server.client().channel());
+    grpc::ClientContext context;
+    Fill(&context, headers);
+    v1::PutArrayResponse response;
+    const auto writer = stub->PutArray(&context, &response);
+    v1::PutArrayRequest request;
+    request.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_U8);
+    request.mutable_header()->mutable_array()->add_shape(bytes);
+    request.mutable_header()->set_owner(owner);
+    writer->Write(request);
+    request.Clear();
+    request.set_chunk(std::string(static_cast<std::size_t>(bytes), '\1'));
+    writer->Write(request);
+    writer->WritesDone();
+    grpc::Status status = writer->Finish();
+    if (status.ok()) *id = response.array().id();
+    return status;
+  }
+
+  static grpc::Status Delete(const TestServer& server, const Headers& headers, const std::string& id,
+                             const std::string& owner = "") {
+    grpc::ClientContext context;
+    Fill(&context, headers);
+    v1::DeleteArrayRequest request;
+    request.set_id(id);
+    request.set_owner(owner);
+    v1::DeleteArrayResponse response;
+    return v1::Reduction::NewStub(server.client().channel())->DeleteArray(&context, request, &response);
+  }
+
+  static grpc::Status List(const TestServer& server, const Headers& headers, const std::string& owner,
+                           std::vector<std::string>* ids) {
+    grpc::ClientContext context;
+    Fill(&context, headers);
+    v1::ListArraysRequest request;
+    request.set_owner(owner);
+    v1::ListArraysResponse response;
+    const grpc::Status status =
+        v1::Reduction::NewStub(server.client().channel())->ListArrays(&context, request, &response);
+    ids->clear();
+    for (const v1::ArrayInfo& array : response.arrays()) ids->push_back(array.id());
+    return status;
+  }
+
+  static grpc::Status ReduceKept(const TestServer& server, const Headers& headers, const std::string& id) {
+    grpc::ClientContext context;
+    Fill(&context, headers);
+    v1::ReduceRequest request;
+    request.set_array_id(id);
+    request.add_ops(v1::OP_SUM);
+    v1::ReduceResponse response;
+    return v1::Reduction::NewStub(server.client().channel())->Reduce(&context, request, &response);
+  }
+
+  TempDir dir_;
+  const std::string path_ = dir_ / "tokens";
+};
+
+TEST_F(SecurityTest, EveryMethodNeedsAToken) {
+  TestServer server(Options());
+  for (const std::string& method : AllMethods()) {
+    for (const Headers& headers :
+         {kNoToken, Headers{{"authorization", ""}}, Headers{{"authorization", "alice-token"}},
+          Headers{{"authorization", "Basic alice-token"}}, Headers{{"authorization", "Bearer "}},
+          Headers{{"authorization", "Bearer alice-tokem"}}, Headers{{"authorization", "Bearer alice-token "}},
+          Headers{{"authorization", absl::StrCat("Bearer ", std::string(7000, 'x'))}},
+          Headers{{"authorization", kAliceToken}, {"authorization", kBobToken}}}) {
+      const grpc::Status status = CallAny(server.client(), method, headers);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << ": " << status.error_message();
+      EXPECT_THAT(status.error_message(), HasSubstr("token"));
+      EXPECT_THAT(status.error_message(), Not(HasSubstr("alice")));
+    }
+    // The only one that goes on for ever is let go soon.
+    const bool endless = method == "/grpc.health.v1.Health/Watch";
+    for (const Headers& headers : {kAsAlice, Headers{{"authorization", "bEARER bob-token"}}}) {
+      const grpc::Status status =
+          CallAny(server.client(), method, headers, endless ? absl::Milliseconds(200) : kPatience);
+      EXPECT_NE(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
+    }
+  }
+}
+
+TEST_F(SecurityTest, HealthCanBeOpen) {
+  ServerOptions options = Options();
+  options.security.open_health = true;
+  TestServer server(options);
+  int status = 0;
+  EXPECT_TRUE(server.client().Health("", &status).ok());
+  EXPECT_EQ(status, kServing);
+  HealthWatch watch(server.client(), "");
+  EXPECT_EQ(watch.Next(), kServing);
+  for (const std::string& method : AllMethods()) {
+    if (method.find("grpc.health") != std::string::npos) continue;
+    EXPECT_EQ(CallAny(server.client(), method, kNoToken).error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
+  }
+  // Only what is called health's.
+  for (const std::string method : {"/grpc.health.v1.HealthX/Check", "/grpc.health.v1/Health/Check"}) {
+    EXPECT_EQ(CallAny(server.client(), method, kNoToken).error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
+  }
+}
+
+TEST_F(SecurityTest, NothingIsNeededWithoutTokens) {
+  TestServer server;
+  for (const std::string& method : AllMethods()) {
+    if (method == "/grpc.health.v1.Health/Watch") continue;
+    EXPECT_NE(CallAny(server.client(), method, kNoToken).error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
+  }
+}
+
+TEST_F(SecurityTest, ArraysBelongToWhoPutsThem) {
+  TestServer server(Options());
+  std::string mine, named, his;
+  ASSERT_TRUE(Put(server, kAsAlice, "", &mine).ok());
+  ASSERT_TRUE(Put(server, kAsAlice, "alice", &named).ok());
+  ASSERT_TRUE(Put(server, kAsBob, "bob", &his).ok());
+  std::string unused;
+  grpc::Status status = Put(server, kAsAlice, "bob\n", &unused);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(status.error_message(), "owner is 'bob\\n', but you are 'alice'");
+
+  std::vector<std::string> ids;
+  EXPECT_TRUE(List(server, kAsAlice, "", &ids).ok());
+  EXPECT_EQ(ids, (std::vector<std::string>{mine, named}));
+  EXPECT_TRUE(List(server, kAsBob, "bob", &ids).ok());
+  EXPECT_EQ(ids, (std::vector<std::string>{his}));
+  EXPECT_EQ(List(server, kAsBob, "alice", &ids).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_TRUE(ids.empty());
+
+  EXPECT_TRUE(ReduceKept(server, kAsAlice, mine).ok());
+  EXPECT_EQ(ReduceKept(server, kAsBob, mine).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(ReduceKept(server, kAsBob, "unknown").error_code(), grpc::StatusCode::NOT_FOUND);
+  for (const std::string owner : {"", "bob", "alice"}) {
+    status = Delete(server, kAsBob, mine, owner);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << owner;
+  }
+  EXPECT_TRUE(Delete(server, kAsAlice, mine).ok());
+  EXPECT_TRUE(Delete(server, kAsAlice, named, "alice").ok());
+  EXPECT_TRUE(Delete(server, kAsBob, his).ok());
+}
+
+TEST_F(SecurityTest, UploadsOfTwoIdentitiesHaveNothingToDoWithEachOther) {
+  TestServer server(Options());
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  struct Part {
+    grpc::ClientContext context;
+    v1::ReduceResponse response;
+    std::unique_ptr<grpc::ClientWriter<v1::ReduceStreamRequest>> writer;
+  };
+  const auto begin = [&stub](Part* part, const Headers& headers, int index, int parts) {
+    Fill(&part->context, headers);
+    part->writer = stub->ReduceStream(&part->context, &part->response);
+    v1::ReduceStreamRequest request;
+    request.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_U8);
+    request.mutable_header()->mutable_array()->add_shape(2);
+    request.mutable_header()->add_ops(v1::OP_SUM);
+    v1::StreamPart& of = *request.mutable_stream_part();
+    of.set_upload("the same");
+    of.set_index(index);
+    of.set_parts(parts);
+    of.set_first(index);
+    of.set_count(1);
+    part->writer->Write(request);
+  };
+  const auto end = [](Part* part, char element) {
+    v1::ReduceStreamRequest request;
+    request.set_chunk(std::string(1, element));
+    part->writer->Write(request);
+    part->writer->WritesDone();
+  };
+  Part alice[2], bob[2], broken;
+  begin(&alice[0], kAsAlice, 0, 2);
+  end(&alice[0], 1);
+  begin(&bob[0], kAsBob, 0, 2);  // else: part 0 has come already
+  end(&bob[0], 10);
+  begin(&broken, kAsBob, 0, 0);  // fails bob's, not alice's
+  EXPECT_EQ(broken.writer->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(bob[0].writer->Finish().error_code(), grpc::StatusCode::ABORTED);
+  begin(&alice[1], kAsAlice, 1, 2);
+  end(&alice[1], 2);
+  for (Part& part : alice) {
+    EXPECT_TRUE(part.writer->Finish().ok());
+    EXPECT_EQ(Text(part.response.results(0).value()), "u64:3");
+  }
+}
+
+TEST_F(SecurityTest, ASessionEndsItsIdentityWithTheToken) {
+  TestServer server(Options());
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  grpc::ClientContext context;
+  Fill(&context, kAsAlice);
+  const auto session = stub->Session(&context);
+  v1::SessionRequest request;
+  *request.mutable_reduce() = RequestOf<std::uint8_t>(v1::DTYPE_U8, {1, 2}, {v1::OP_SUM});
+  v1::SessionResponse response;
+  const auto ask = [&] {
+    request.set_id(request.id() + 1);
+    return session->Write(request) && session->Read(&response);
+  };
+  ASSERT_TRUE(ask());
+  EXPECT_EQ(response.code(), 0) << response.message();
+  Write(kBob);
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (response.code() == 0 && absl::Now() < deadline) ASSERT_TRUE(ask());
+  EXPECT_EQ(response.code(), grpc::StatusCode::UNAUTHENTICATED);
+  Write(absl::StrCat(kAlice, kBob));
+  while (response.code() != 0 && absl::Now() < deadline) ASSERT_TRUE(ask());
+  EXPECT_EQ(response.code(), 0) << response.message();
+  session->WritesDone();
+  EXPECT_TRUE(session->Finish().ok());
+}
+
+TEST_F(SecurityTest, ArrayBytesAreLimitedForEach) {
+  ServerOptions options = Options();
+  options.security.max_identity_array_bytes = 10;
+  TestServer server(options);
+  std::string id, other;
+  ASSERT_TRUE(Put(server, kAsAlice, "", &id, 6).ok());
+  const grpc::Status status = Put(server, kAsAlice, "", &other, 5);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("'alice' take 6 of the 10 bytes"));
+  EXPECT_THAT(status.error_message(), HasSubstr("--max_identity_array_bytes"));
+  EXPECT_TRUE(Put(server, kAsAlice, "", &other, 4).ok());
+  EXPECT_TRUE(Put(server, kAsBob, "", &other, 10).ok());
+  EXPECT_TRUE(Delete(server, kAsAlice, id).ok());
+  EXPECT_TRUE(Put(server, kAsAlice, "", &id, 6).ok());
+  // What fails gives back what it took.
+  ASSERT_TRUE(Delete(server, kAsAlice, id).ok());
+  EXPECT_FALSE(Put(server, kAsAlice, std::string(65, 'x'), &id, 6).ok());
+  EXPECT_TRUE(Put(server, kAsAlice, "", &id, 6).ok());
+}
+
+TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {
+  ServerOptions options = Options();
+  options.security.max_identity_requests = 1;
+  TestServer server(options);
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  grpc::ClientContext context;
+  Fill(&context, kAsAlice);
+  v1::PutArrayResponse response;
+  const auto put = stub->PutArray(&context, &response);
+  v1::PutArrayRequest header;
+  header.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_U8);
+  header.mutable_header()->mutable_array()->add_shape(1);
+  put->Write(header);
+  const auto reduce = [&](const Headers& headers) {
+    grpc::ClientContext own;
+    Fill(&own, headers);
+    v1::ReduceResponse answer;
+    return server.client().Reduce(&own, RequestOf<std::uint8_t>(v1::DTYPE_U8, {1}, {v1::OP_SUM}), &answer);
+  };
+  const absl::Time deadline = absl::Now() + kPatience;  // until the server has the header
+  grpc::Status status;
+  do {
+    status = reduce(kAsAlice);
+  } while (status.ok() && absl::Now() < deadline);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("'alice' has 1 requests under way"));
+  EXPECT_THAT(status.error_message(), HasSubstr("--max_identity_requests"));
+  EXPECT_TRUE(reduce(kAsBob).ok());
+  header.Clear();
+  header.set_chunk("x");
+  put->Write(header);
+  put->WritesDone();
+  EXPECT_TRUE(put->Finish().ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(reduce(kAsAlice).ok()) << i;
+}
+
+TEST(QuotasTest, LeasesAreGivenBackOnce) {
+  Quotas quotas({.requests = 2});
+  auto first = quotas.TakeRequest("a");
+  auto second = quotas.TakeRequest("a");
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(quotas.TakeRequest("a").status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(quotas.TakeRequest("b").ok());
+  Quotas::Lease moved = *std::move(first);
+  EXPECT_FALSE(quotas.TakeRequest("a").ok());
+  moved.Return();
+  moved.Return();
+  first = quotas.TakeRequest("a");
+  EXPECT_TRUE(first.ok());
+  EXPECT_FALSE(quotas.TakeRequest("a").ok());
+  moved = *std::move(second);
+  moved = Quotas::Lease();
+  EXPECT_TRUE(quotas.TakeRequest("a").ok());
+  std::vector<Quotas::Lease> any;
+  for (int i = 0; i < 10; ++i) any.push_back(quotas.TakeRequest("").value());         // nobody in particular
+  for (int i = 0; i < 10; ++i) any.push_back(quotas.TakeArrayBytes("a", 9).value());  // no limit
+  any.clear();
+  EXPECT_FALSE(Quotas({.array_bytes = 8}).TakeArrayBytes("a\n", 9).ok());
+  EXPECT_THAT(std::string(Quotas({.array_bytes = 8}).TakeArrayBytes("a\n", 9).status().message()),
+              HasSubstr("'a\\n' take 0 of the 8 bytes"));
+}
+
+TEST(TokensTest, IdentityOf) {
+  // Of "x": upper case, too. Two of alice's, none of bob's.
+  const auto tokens = Tokens::Parse(
+      absl::StrCat("alice 2D711642B726B04401627CA9FBAC32F5C8530FB1903CC4DB02258717921A4881\r\n", kAlice), "file");
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ(tokens->size(), 2U);
+  for (const std::string text : {"Bearer x", "bearer x", kAliceToken}) {
+    const std::string* const identity = tokens->IdentityOf(text);
+    ASSERT_NE(identity, nullptr) << text;
+    EXPECT_EQ(*identity, "alice");
+  }
+  for (const std::string text : {"", "x", "Bearer", "Bearer ", "Bearer  x", "Bearer x ", "Bearerx", kBobToken}) {
+    EXPECT_EQ(tokens->IdentityOf(text), nullptr) << text;
+  }
+  EXPECT_EQ(tokens->IdentityOf(absl::StrCat("Bearer ", std::string(100'000, 'x'))), nullptr);
+}
+
+}  // namespace
+}  // namespace reduced
