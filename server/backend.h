@@ -11,6 +11,7 @@
 #include "kernels/engines.h"
 #include "server/arrays.h"
 #include "server/gate.h"
+#include "server/observe/observer.h"
 #include "server/options.h"
 #include "server/regions.h"
 #include "server/uploads.h"
@@ -20,8 +21,9 @@ namespace reduced {
 // Thread-safe. Outlives the calls that use it.
 struct Backend {
   // `engines` must outlive it.
-  explicit Backend(const Engines& engines, const RequestLimits& limits = {}, const RegionOptions& region_options = {})
-      : engines(engines), limits(limits), regions(engines, region_options) {}
+  explicit Backend(const Engines& engines, const RequestLimits& limits = {}, const RegionOptions& region_options = {},
+                   const ObserverOptions& observer_options = {})
+      : engines(engines), limits(limits), observer(observer_options), regions(engines, region_options) {}
 
   const Engines& engines;
   const RequestLimits limits;
@@ -29,6 +31,7 @@ struct Backend {
   Gate gate;                      // every call that works is inside
   std::atomic<int> streams = 0;   // arrays that stream in; see EnterStream
   std::atomic<int> sessions = 0;  // open; not more than limits.max_sessions
+  Observer observer;              // hears of every call when it ends
   Uploads uploads;
   ResidentArrays arrays{limits.max_arrays};
   Regions regions;

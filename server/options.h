@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/engines.h"
+#include "server/observe/observer.h"
 #include "server/regions.h"
 
 namespace reduced {
@@ -49,6 +51,18 @@ struct ServerOptions {
 
   absl::Duration drain_timeout = absl::Seconds(10);  // what still runs after it is cancelled
   std::string log_level = "info";                    // trace, debug, info, warning, error, critical or off
+  std::string log_format = "text";                   // or json: one object a line
+
+  // Where metrics and the status page are served over HTTP: "host:port" or "[ipv6]:port" (port 0: the kernel picks
+  // one). "auto": 127.0.0.1:9464 or, if that is taken, nowhere, with a warning. Empty: nowhere, and calls are not
+  // counted.
+  std::string metrics_listen = "auto";
+  bool status_page = true;                             // serve pages for people there, too
+  bool request_ids = true;                             // say each call's id in its trailer
+  absl::Duration slow_request = absl::ZeroDuration();  // a reduction that takes as long is warned of; 0: none is
+
+  // Every flag and its value, for the status page.
+  std::vector<std::pair<std::string, std::string>> flags;
 };
 
 // OK, or INVALID_ARGUMENT naming the flag, what it has and what is allowed.
@@ -56,6 +70,9 @@ absl::Status ValidateOptions(const ServerOptions& options);
 
 // The options that the flags say, validated. Call after absl::ParseCommandLine.
 absl::StatusOr<ServerOptions> OptionsFromFlags();
+
+// What an Observer is told of them.
+ObserverOptions ObserverOptionsOf(const ServerOptions& options);
 
 // Every flag of the server with its default, for --help.
 std::string FlagsHelp();

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -17,6 +16,7 @@
 #include "kernels/stopwatch.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/backend.h"
+#include "server/observe/call_record.h"
 
 namespace reduced {
 
@@ -25,8 +25,8 @@ class Reduction {
  public:
   using Done = absl::AnyInvocable<void(const absl::Status&) &&>;
 
-  // `rpc`: for the log. `backend` must outlive it.
-  Reduction(std::string_view rpc, Backend& backend) : rpc_(rpc), backend_(backend) {}
+  // `rpc`: what it came by. `backend` must outlive it.
+  Reduction(Rpc rpc, Backend& backend) : rpc_(rpc), backend_(backend) {}
   ~Reduction() {  // at the earliest in `done`
     if (entered_) backend_.gate.Leave();
   }
@@ -34,9 +34,9 @@ class Reduction {
   Reduction& operator=(const Reduction&) = delete;
 
   // Once. Checks the request, reduces, fills `response` if that is OK and calls `done`, exactly once: from a lane, or
-  // before it returns. All three pointers must stay valid until then. receive_us: what the request took until now.
-  void Start(const grpc::CallbackServerContext* context, const v1::ReduceRequest* request, v1::ReduceResponse* response,
-             absl::Time deadline, std::optional<double> receive_us, Done done);
+  // before it returns. All four pointers must stay valid until then. receive_us: what the request took until now.
+  void Start(const grpc::CallbackServerContext* context, const CallTag* tag, const v1::ReduceRequest* request,
+             v1::ReduceResponse* response, absl::Time deadline, std::optional<double> receive_us, Done done);
 
   // Ends it early with CANCELLED, unless it is over already. At any time, from any thread.
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
@@ -51,10 +51,11 @@ class Reduction {
   void Answer(const absl::Status& status);
 
   const Stopwatch since_arrival_;
-  const std::string_view rpc_;
+  const Rpc rpc_;
   Backend& backend_;
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
   const grpc::CallbackServerContext* context_ = nullptr;
+  const CallTag* tag_ = nullptr;
   v1::ReduceResponse* response_ = nullptr;
   std::optional<double> receive_us_;
   Done done_;
@@ -63,7 +64,10 @@ class Reduction {
   std::int64_t bytes_ = 0;
   bool return_state_ = false;
   HeldArray source_;
+  Source source_kind_ = Source::kNone;
   Engine* engine_ = nullptr;  // picked
+  Execution ran_;
+  Timing timing_;
   std::optional<absl::Duration> retry_after_;
 };
 

@@ -19,6 +19,7 @@
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
 #include "server/listener.h"
+#include "server/observe/pages.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced {
@@ -44,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   const absl::Status regions = server->ListenForRegions();  // first, so that whoever is served finds it
   status = server->Listen();
   status.Update(regions);
+  if (status.ok()) status = server->ListenForMetrics();
   if (status.ok()) status = server->WriteReadyFile();
   if (!status.ok()) return status;
   for (const auto& engine : server->engines_->all()) {
@@ -54,6 +56,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (!server->backend_.regions.path().empty()) {
     spdlog::info("memory can be shared at {}", server->backend_.regions.path());
   }
+  if (server->http_ != nullptr) {
+    spdlog::info("{} at http://{}/", options.status_page ? "metrics and a status page" : "metrics",
+                 server->metrics_address());
+  }
   spdlog::info("reduced {} serves on {}", REDUCED_VERSION, absl::StrJoin(server->addresses_, ", "));
   return server;
 }
@@ -61,7 +67,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines)
     : options_(options),
       engines_(std::move(engines)),
-      backend_(*engines_, options_.limits, options_.regions),
+      backend_(*engines_, options_.limits, options_.regions, ObserverOptionsOf(options_)),
       service_(backend_) {}
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
@@ -117,6 +123,30 @@ absl::Status Server::ListenForRegions() {
   return path.empty() ? absl::OkStatus() : backend_.regions.Start(path);
 }
 
+absl::Status Server::ListenForMetrics() {
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
+  for (const auto& engine : engines_->all()) {
+    if (engine->kind() != EngineKind::kCuda) continue;
+    absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
+    if (nvml.ok()) nvml_ = *std::move(nvml);
+    if (!nvml.ok()) {
+      spdlog::warn("{}: GPUs' memory and utilisation are not among the metrics", std::string(nvml.status().message()));
+    }
+  }
+  const bool any = options_.metrics_listen == "auto";
+  absl::StatusOr<std::unique_ptr<HttpServer>> http =
+      HttpServer::Start(any ? "127.0.0.1:9464" : options_.metrics_listen,
+                        MakePages(backend_, nvml_.get(), options_.status_page, options_.flags));
+  if (http.ok()) {
+    http_ = *std::move(http);
+  } else if (any) {
+    spdlog::warn("no metrics: {}; --metrics_listen names another address", std::string(http.status().message()));
+  } else {
+    return http.status();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Server::WriteReadyFile() {
   if (options_.ready_file.empty()) return absl::OkStatus();
   // Whoever waits for the file sees all of it or nothing.
@@ -151,6 +181,7 @@ void Server::Shutdown(absl::Duration timeout) {
   grpc_->Wait();
   grpc_.reset();
   backend_.regions.Stop();
+  http_.reset();
   spdlog::info("reduced stopped");
 }
 

@@ -4,7 +4,7 @@
 //      the health service, writes the ready file.
 //   2. Drain: health says NOT_SERVING, new reductions are refused with UNAVAILABLE, what runs goes on.
 //   3. Shutdown: drains, waits for what runs, cancels what still does after the timeout, closes the listeners, removes
-//      the ready file.
+//      the ready file. Metrics are served to the end.
 //
 // Besides reduced.v1.Reduction a server has grpc.health.v1.Health (for "" and "reduced.v1.Reduction") and reflection.
 // Connections are neither encrypted nor authenticated.
@@ -20,6 +20,8 @@
 #include "grpcpp/server.h"
 #include "kernels/engines.h"
 #include "server/backend.h"
+#include "server/observe/http_server.h"
+#include "server/observe/nvml.h"
 #include "server/options.h"
 #include "server/service.h"
 
@@ -41,6 +43,8 @@ class Server {
   // Where it listens, in the order and spelling of options.listen, with the ports that were bound.
   const std::vector<std::string>& addresses() const { return addresses_; }
   const Engines& engines() const { return *engines_; }
+  // Where metrics are served over HTTP, with the port that was bound; empty: nowhere.
+  std::string metrics_address() const { return http_ == nullptr ? "" : http_->address(); }
 
   void Drain();
   void Shutdown(absl::Duration timeout);
@@ -49,6 +53,7 @@ class Server {
   Server(const ServerOptions& options, std::unique_ptr<Engines> engines);
   absl::Status Listen();
   absl::Status ListenForRegions();
+  absl::Status ListenForMetrics();
   absl::Status WriteReadyFile();
 
   // Destroyed in reverse: gRPC ends its calls before the service and the engines that they use go.
@@ -59,6 +64,8 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_;
   std::vector<std::string> addresses_;
   bool ready_file_written_ = false;
+  std::unique_ptr<Nvml> nvml_;  // null: there is none, or no GPU to ask it about
+  std::unique_ptr<HttpServer> http_;
 };
 
 }  // namespace reduced

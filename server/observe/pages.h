@@ -1,0 +1,26 @@
+// What a server says of itself over HTTP: /metrics for Prometheus, / for people and /status.json for the page at /.
+#ifndef REDUCED_SERVER_OBSERVE_PAGES_H_
+#define REDUCED_SERVER_OBSERVE_PAGES_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/backend.h"
+#include "server/observe/http_server.h"
+#include "server/observe/nvml.h"
+
+namespace reduced {
+
+// Each flag of the server and its value.
+using FlagValues = std::vector<std::pair<std::string, std::string>>;
+
+// The pages. `status_page`: with those for people. What it is given must outlive them; `nvml` may be null.
+HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page, FlagValues flags);
+
+// The text that Prometheus reads.
+std::string MetricsText(const Backend& backend, const Nvml* nvml);
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_OBSERVE_PAGES_H_
