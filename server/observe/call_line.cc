@@ -76,13 +76,13 @@ std::string TextLine(const CallRecord& record) {
     absl::StrAppend(&line, " dtype=", std::string(RowOf(spec.dtype).name), " count=", spec.count,
                     " ops=", absl::StrJoin(spec.ops, ",", name));
   }
-  if (record.bytes > 0) absl::StrAppend(&line, " bytes=", record.bytes);
   absl::StrAppend(&line, " status=", absl::StatusCodeToString(record.status.code()));
   if (IsUnderstood(record)) {
     absl::StrAppend(&line, " engine=", std::string(EngineName(record)));
   }
   absl::StrAppendFormat(&line, " total_us=%.1f", record.total_us);
   ForEachStage(record, [&](const char* name, double us) { absl::StrAppendFormat(&line, " %s_us=%.1f", name, us); });
+  if (record.bytes > 0) absl::StrAppend(&line, " bytes=", record.bytes);
   if (!record.status.ok()) absl::StrAppend(&line, ": ", Error(record));
   return line;
 }

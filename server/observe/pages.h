@@ -3,17 +3,13 @@
 #define REDUCED_SERVER_OBSERVE_PAGES_H_
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "server/backend.h"
 #include "server/observe/http_server.h"
 #include "server/observe/nvml.h"
+#include "server/observe/status_json.h"
 
 namespace reduced {
-
-// Each flag of the server and its value.
-using FlagValues = std::vector<std::pair<std::string, std::string>>;
 
 // The pages. `status_page`: with those for people. What it is given must outlive them; `nvml` may be null.
 HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page, FlagValues flags);
