@@ -24,7 +24,7 @@ using HttpPages = std::map<std::string, std::function<HttpAnswer()>, std::less<>
 
 class HttpServer {
  public:
-  // Serves on two threads of its own until it is destroyed. Pages are made by either, any number of times.
+  // Serves on four threads of its own until it is destroyed. Pages are made by any of them, several at once.
   // INVALID_ARGUMENT: not "host:port" or "[ipv6]:port". FAILED_PRECONDITION: it can't be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, HttpPages pages);
   ~HttpServer();  // waits for what is being answered
