@@ -1,13 +1,20 @@
 #include "server/observe/http_server.h"
 
-#include <cstring>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "civetweb.h"
 #include "server/listener.h"
 
@@ -25,6 +32,21 @@ int Send(mg_connection* connection, int status, const char* reason, const HttpAn
   mg_write(connection, head.data(), head.size());
   if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
   return status;
+}
+
+// Connects, and lets go at once.
+void Knock(const std::string& address) {
+  const ListenAddress at = *ParseListenAddress(address);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(at.host.c_str(), absl::StrCat(at.port).c_str(), &hints, &found) != 0) return;
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0) {
+    connect(fd, found->ai_addr, found->ai_addrlen);
+    close(fd);
+  }
+  freeaddrinfo(found);
 }
 
 }  // namespace
@@ -73,7 +95,15 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
 }
 
 HttpServer::~HttpServer() {
-  if (context_ != nullptr) mg_stop(context_);
+  if (context_ == nullptr) return;
+  // mg_stop takes effect when the thread that listens looks up, every 2 seconds, or when somebody connects.
+  std::atomic<bool> stopped = false;
+  std::thread knocking([&] {
+    for (; !stopped.load(); absl::SleepFor(absl::Milliseconds(2))) Knock(address_);
+  });
+  mg_stop(context_);
+  stopped.store(true);
+  knocking.join();
 }
 
 int HttpServer::Handle(mg_connection* connection, void* server) {

@@ -234,8 +234,9 @@ TEST(CountsTest, EveryCallOnceByWhatItWas) {
   const std::string text = service.Metrics();
   const std::string requests = "reduced_requests_total";
   EXPECT_EQ(Total(text, requests), 7);
-  EXPECT_EQ(Total(text, requests, {"op=\"sum\"", "dtype=\"f32\"", "source=\"inline\"", "engine=\"cpu\"",
-                                   "pipeline=\"tiled_simd\"", "status=\"OK\""}),
+  EXPECT_EQ(Total(text, requests,
+                  {"op=\"sum\"", "dtype=\"f32\"", "source=\"inline\"", "engine=\"cpu\"", "pipeline=\"tiled_simd\"",
+                   "status=\"OK\""}),
             5);
   EXPECT_EQ(Total(text, requests, {"op=\"several\"", "status=\"OK\""}), 1);
   EXPECT_EQ(Total(text, requests, {"source=\"array\"", "engine=\"none\"", "status=\"NOT_FOUND\""}), 1);

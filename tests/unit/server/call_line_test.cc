@@ -32,9 +32,10 @@ TEST(CallLineTest, AReduction) {
   record.receive_us = 2;
   record.timing.kernel_us = 1.25;
   record.total_us = 12.5;
-  EXPECT_EQ(TextLine(record),
-            "reduce request_id=id-1 traceparent=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 peer= dtype=f32 "
-            "count=4 ops=sum,max status=OK engine=cpu total_us=12.5 receive_us=2.0 kernel_us=1.2 bytes=16");
+  EXPECT_EQ(
+      TextLine(record),
+      "reduce request_id=id-1 traceparent=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 peer= dtype=f32 "
+      "count=4 ops=sum,max status=OK engine=cpu total_us=12.5 receive_us=2.0 kernel_us=1.2 bytes=16");
   const json line = json::parse(absl::StrCat("{", JsonMembers(record), "}"));
   EXPECT_EQ(line, json::parse(R"({"message": "call", "rpc": "reduce", "request_id": "id-1",
     "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "peer": "", "dtype": "f32", "count": 4,

@@ -18,7 +18,8 @@ TEST(RequestIdTest, WhatAClientMaySay) {
     EXPECT_TRUE(IsRequestId(good)) << good;
   }
   EXPECT_TRUE(IsRequestId(std::string(kMaxRequestIdBytes, 'x')));
-  for (const std::string bad : {"", "a b", "a\nb", "\"", "{x}", "ü", "a\\", "<b>"}) EXPECT_FALSE(IsRequestId(bad)) << bad;
+  for (const std::string bad : {"", "a b", "a\nb", "\"", "{x}", "ü", "a\\", "<b>"})
+    EXPECT_FALSE(IsRequestId(bad)) << bad;
   EXPECT_FALSE(IsRequestId(std::string(kMaxRequestIdBytes + 1, 'x')));
   EXPECT_FALSE(IsRequestId(std::string("a\0b", 3)));
 }

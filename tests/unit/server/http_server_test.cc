@@ -74,7 +74,8 @@ TEST(HttpServerTest, AnswersItsPages) {
   EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"),
               AllOf(StartsWith("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n"),
                     HasSubstr("Content-Security-Policy: default-src 'none'\r\n"), EndsWith("\r\n\r\npage a")));
-  EXPECT_THAT(Ask(*server, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n"), AllOf(HasSubstr("200 OK"), Not(HasSubstr("page a"))));
+  EXPECT_THAT(Ask(*server, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n"),
+              AllOf(HasSubstr("200 OK"), Not(HasSubstr("page a"))));
   EXPECT_GT(Ask(*server, "GET / HTTP/1.0\r\n\r\n").size(), std::size_t{1} << 20);
 }
 
@@ -102,7 +103,8 @@ TEST(HttpServerTest, WhoDoesNotFinishAskingDoesNotKeepItForever) {
 }
 
 TEST(HttpServerTest, AddressesThatItCannotServe) {
-  for (const std::string bad : {"nowhere", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", ":9464", "unix:/tmp/x", "9464"}) {
+  for (const std::string bad :
+       {"nowhere", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", ":9464", "unix:/tmp/x", "9464"}) {
     EXPECT_EQ(HttpServer::Start(bad, {}).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
   const auto server = StartServer();

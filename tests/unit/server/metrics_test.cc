@@ -150,7 +150,8 @@ TEST(CallMetricsTest, NothingOfAClientsTextIsALabel) {
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& requests = FamilyOf(families, "reduced_requests_total");
   ASSERT_EQ(requests.metric.size(), 1U);
-  EXPECT_THAT(LabelsOf(requests.metric[0]), IsSupersetOf({Pair("pipeline", "none"), Pair("status", "INVALID_ARGUMENT")}));
+  EXPECT_THAT(LabelsOf(requests.metric[0]),
+              IsSupersetOf({Pair("pipeline", "none"), Pair("status", "INVALID_ARGUMENT")}));
 }
 
 TEST(CallMetricsTest, OnlyReductionsAreReductions) {
