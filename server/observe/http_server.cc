@@ -43,7 +43,7 @@ void Knock(const std::string& address) {
   if (getaddrinfo(at.host.c_str(), absl::StrCat(at.port).c_str(), &hints, &found) != 0) return;
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd >= 0) {
-    connect(fd, found->ai_addr, found->ai_addrlen);
+    static_cast<void>(connect(fd, found->ai_addr, found->ai_addrlen));  // nothing depends on it
     close(fd);
   }
   freeaddrinfo(found);
