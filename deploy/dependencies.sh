@@ -10,10 +10,11 @@ packages_for() {
   case $1 in
     build)
       echo ca-certificates g++ cmake ninja-build ccache libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev libabsl-dev \
-        libspdlog-dev libtbb-dev libhwy-dev libcli11-dev nlohmann-json3-dev libcsv-dev libssl-dev
+        libspdlog-dev prometheus-cpp-dev libcivetweb-dev libtbb-dev libhwy-dev libcli11-dev nlohmann-json3-dev libcsv-dev \
+        libssl-dev
       ;;
     test) echo libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy openssl ;;
-    check) echo git clang-format clang-tidy shellcheck binutils ;;
+    check) echo git clang-format clang-tidy shellcheck binutils prometheus chromium ;;
     *)
       echo "dependencies.sh: unknown group '$1'; allowed: build, test, check" >&2
       return 2

@@ -7,14 +7,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "kernels/finalize.h"
 #include "kernels/partial.h"
 #include "server/request.h"
 #include "server/state.h"
-#include "spdlog/spdlog.h"
 
 namespace reduced {
 namespace {
@@ -86,22 +83,6 @@ absl::Duration RetryAfter(const Engine& engine, std::int64_t bytes) {
 
 void AddRetryHint(absl::Duration after, grpc::CallbackServerContext* context) {
   context->AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(absl::ToInt64Milliseconds(after)));
-}
-
-void LogReduce(std::string_view rpc, const grpc::CallbackServerContext& context, const ReduceSpec& spec,
-               const Engine* engine, const absl::Status& status, double total_us) {
-  if (!spdlog::should_log(spdlog::level::debug)) return;
-  const std::string code = absl::StatusCodeToString(status.code());
-  const std::string why = status.ok() ? "" : absl::StrCat(": ", status.message());
-  const std::string peer = absl::CHexEscape(context.peer());
-  if (spec.ops.empty()) {
-    spdlog::debug("{} peer={} status={} total_us={:.1f}{}", rpc, peer, code, total_us, why);
-    return;
-  }
-  const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
-  spdlog::debug("{} peer={} dtype={} count={} ops={} status={} engine={} total_us={:.1f}{}", rpc, peer,
-                RowOf(spec.dtype).name, spec.count, absl::StrJoin(spec.ops, ",", name), code,
-                engine == nullptr ? "none" : NameOf(engine->kind()), total_us, why);
 }
 
 }  // namespace reduced

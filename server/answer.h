@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -30,11 +29,6 @@ absl::Duration RetryAfter(const Engine& engine, std::int64_t bytes);
 inline constexpr absl::Duration kIdentityRetryAfter = absl::Milliseconds(100);
 // Tells it so.
 void AddRetryHint(absl::Duration after, grpc::CallbackServerContext* context);
-
-// The line of a finished call, at level debug. `engine`: null if none was picked. A spec without ops: the request was
-// not understood.
-void LogReduce(std::string_view rpc, const grpc::CallbackServerContext& context, const ReduceSpec& spec,
-               const Engine* engine, const absl::Status& status, double total_us);
 
 }  // namespace reduced
 

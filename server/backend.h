@@ -14,6 +14,7 @@
 #include "kernels/engines.h"
 #include "server/arrays.h"
 #include "server/gate.h"
+#include "server/observe/observer.h"
 #include "server/options.h"
 #include "server/quotas.h"
 #include "server/regions.h"
@@ -24,11 +25,14 @@ namespace reduced {
 
 // Thread-safe. Outlives the calls that use it.
 struct Backend {
-  // `engines` and `security` must outlive it.
-  // `security`: null: every caller is nobody in particular.
+  // `engines` and `security` must outlive it. `security`: null: every caller is nobody in particular.
   explicit Backend(const Engines& engines, const RequestLimits& limits = {}, const RegionOptions& region_options = {},
-                   Security* security = nullptr)
-      : engines(engines), limits(limits), security(security), regions(engines, region_options) {}
+                   Security* security = nullptr, const ObserverOptions& observer_options = {})
+      : engines(engines),
+        limits(limits),
+        security(security),
+        observer(observer_options),
+        regions(engines, region_options) {}
 
   const Engines& engines;
   const RequestLimits limits;
@@ -37,6 +41,7 @@ struct Backend {
   Gate gate;                      // every call that works is inside
   std::atomic<int> streams = 0;   // arrays that stream in; see EnterStream
   std::atomic<int> sessions = 0;  // open; not more than limits.max_sessions
+  Observer observer;              // hears of every call when it ends
   Uploads uploads;
   std::vector<FlagValue> flags;  // told in GetServerInfo; set before there is a call
   ResidentArrays arrays{limits.max_arrays};

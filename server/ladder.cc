@@ -31,7 +31,6 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -40,7 +39,6 @@
 #include "kernels/stopwatch.h"
 #include "server/made_array.h"
 #include "server/request.h"
-#include "spdlog/spdlog.h"
 
 namespace reduced {
 namespace {
@@ -152,7 +150,8 @@ absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const
 // One call. gRPC calls OnWriteDone after each StartWrite, OnCancel at any time until OnDone.
 class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
  public:
-  Call(Ladders& ladders, grpc::CallbackServerContext* context) : ladders_(ladders), context_(context) {}
+  Call(Ladders& ladders, grpc::CallbackServerContext* context)
+      : ladders_(ladders), context_(context), tag_(ladders.backend_.observer.Begin(context)) {}
 
   // Steps 1 to 3. The call finishes itself.
   void Start(const v1::LadderRequest& request) {
@@ -265,28 +264,20 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
 
   // Step 6.
   void End(const absl::Status& status) {
-    if (spdlog::should_log(spdlog::level::debug)) Log(status);
+    ladders_.backend_.observer.End({.rpc = Rpc::kLadder,
+                                    .tag = &tag_,
+                                    .context = context_,
+                                    .spec = &ladder_.spec,
+                                    .total_us = since_call_.micros(),
+                                    .status = status});
     quota_.Return();
     Finish(ToGrpc(status));
-  }
-
-  void Log(const absl::Status& status) const {
-    const std::string code = absl::StatusCodeToString(status.code());
-    const std::string why = status.ok() ? "" : absl::StrCat(": ", status.message());
-    const std::string peer = absl::CHexEscape(context_->peer());
-    const ReduceSpec& spec = ladder_.spec;
-    if (spec.ops.empty()) {  // never got through ParseLadder
-      spdlog::debug("ladder peer={} status={} total_us={:.1f}{}", peer, code, since_call_.micros(), why);
-      return;
-    }
-    spdlog::debug("ladder peer={} dtype={} count={} op={} steps={} repeats={} status={} total_us={:.1f}{}", peer,
-                  RowOf(spec.dtype).name, spec.count, RowOf(spec.ops.front()).name, ladder_.rungs.size(),
-                  ladder_.repeats, code, since_call_.micros(), why);
   }
 
   const Stopwatch since_call_;
   Ladders& ladders_;
   grpc::CallbackServerContext* const context_;
+  const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
   ParsedLadder ladder_;

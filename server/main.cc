@@ -19,11 +19,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "grpc/support/log.h"
 #include "server/configuration.h"
 #include "server/lifetime.h"
+#include "server/observe/log.h"
+#include "server/observe/repeats.h"
 #include "server/server.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace {
@@ -55,10 +58,20 @@ int Fail(absl::string_view why) {
 
 constexpr std::size_t kMaxLogOfGrpc = 1000;  // bytes of a line
 
+// Of what gRPC holds to be an error, as a client that breaks the protocol is, only some are said.
 void LogOfGrpc(gpr_log_func_args* line) {
-  spdlog::log(
-      line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::warn : spdlog::level::debug, "grpc: {}",
-      absl::CHexEscape(absl::string_view(line->message).substr(0, kMaxLogOfGrpc)));  // may have a client's words
+  static auto* const repeats = new reduced::Repeats(10, absl::Seconds(10));
+  const std::string message =
+      absl::CHexEscape(absl::string_view(line->message).substr(0, kMaxLogOfGrpc));  // may have a client's words
+  if (line->severity != GPR_LOG_SEVERITY_ERROR) {
+    spdlog::debug("grpc: {}", message);
+    return;
+  }
+  const absl::Time now = absl::Now();
+  for (const auto& each : repeats->TakeOver(now)) {
+    spdlog::warn("grpc: repeated {} times more: {}", each.count, each.kind);
+  }
+  if (repeats->Admit(absl::StrCat(line->file, ":", line->line), now)) spdlog::warn("grpc: {}", message);
 }
 
 }  // namespace
@@ -101,8 +114,7 @@ int main(int argc, char** argv) {
   options->flags = *std::move(flags);
   if (const std::optional<int> code = reduced::AnswerAboutConfiguration(*options)) return *code;
 
-  spdlog::set_default_logger(spdlog::stderr_color_mt("reduced"));
-  spdlog::set_level(spdlog::level::from_str(options->log_level));
+  reduced::SetUpLog(options->log_format == "json", options->log_level);
   gpr_set_log_function(LogOfGrpc);
 
   // Before there is a second thread: none may be interrupted by what ServeUntilStopped() waits for.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/listener.h"
+#include "server/observe/http_server.h"
 
 namespace reduced {
 namespace {
@@ -32,6 +33,7 @@ constexpr Unit kUnits[] = {  // largest first
 // gRPC holds the size of a message in an int.
 constexpr std::int64_t kMaxMessageBytes = std::numeric_limits<std::int32_t>::max();
 
+constexpr absl::string_view kLogFormats[] = {"text", "json"};
 constexpr absl::string_view kLogLevels[] = {"trace", "debug", "info", "warning", "error", "critical", "off"};
 
 const ServerOptions& Defaults() {
@@ -145,6 +147,17 @@ ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
           "how long SIGTERM or SIGINT lets running requests finish, such as 10s or 500ms");
 ABSL_FLAG(std::string, log_level, Defaults().log_level,
           "trace, debug (one line for each request), info, warning, error, critical or off");
+ABSL_FLAG(std::string, log_format, Defaults().log_format, "text, or json: one object a line");
+ABSL_FLAG(
+    std::string, metrics_listen, Defaults().metrics_listen,
+    "where metrics and the status page are served over HTTP: host:port or [ipv6]:port (port 0: any free one); auto: "
+    "127.0.0.1:9464, or nowhere if that is taken; empty: nowhere");
+ABSL_FLAG(bool, status_page, Defaults().status_page,
+          "serve a page for people at / of --metrics_listen, and what it shows at /status.json");
+ABSL_FLAG(bool, request_ids, Defaults().request_ids,
+          "say each call's id, of its x-request-id or made, in the trailer x-request-id and in the log");
+ABSL_FLAG(absl::Duration, slow_request, Defaults().slow_request,
+          "warn of each reduction that takes as long, with the time of its stages, such as 100ms; 0: of none");
 // What main() does with all of them: see configuration.h.
 ABSL_FLAG(
     std::string, config_file, "",
@@ -213,6 +226,7 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"drain_delay", options.drain_delay, absl::ZeroDuration(), absl::Hours(24)},
       {"drain_timeout", options.drain_timeout, absl::ZeroDuration(), absl::Hours(24)},
       {"credentials_refresh", options.security.credentials_refresh, absl::Milliseconds(10), absl::Hours(24)},
+      {"slow_request", options.slow_request, absl::ZeroDuration(), absl::Hours(24)},
   };
   for (const Span& span : spans) {
     if (span.value < span.low || span.value > span.high) {
@@ -225,8 +239,18 @@ absl::Status ValidateOptions(const ServerOptions& options) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--log_level is '%s', allowed are %s", absl::CHexEscape(options.log_level), absl::StrJoin(kLogLevels, ", ")));
   }
+  if (std::find(std::begin(kLogFormats), std::end(kLogFormats), options.log_format) == std::end(kLogFormats)) {
+    return absl::InvalidArgumentError(absl::StrFormat("--log_format is '%s', allowed are %s",
+                                                      absl::CHexEscape(options.log_format),
+                                                      absl::StrJoin(kLogFormats, ", ")));
+  }
+  if (!options.metrics_listen.empty() && options.metrics_listen != "auto") {
+    return CheckHttpAddress("metrics_listen", options.metrics_listen);
+  }
   return absl::OkStatus();
 }
+
+namespace {}  // namespace
 
 absl::StatusOr<ServerOptions> OptionsFromFlags() {
   ServerOptions options;
@@ -269,9 +293,21 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.security.max_identity_array_bytes = absl::GetFlag(FLAGS_max_identity_array_bytes).bytes;
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.log_level = absl::GetFlag(FLAGS_log_level);
+  options.log_format = absl::GetFlag(FLAGS_log_format);
+  options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.status_page = absl::GetFlag(FLAGS_status_page);
+  options.request_ids = absl::GetFlag(FLAGS_request_ids);
+  options.slow_request = absl::GetFlag(FLAGS_slow_request);
   const absl::Status valid = ValidateOptions(options);
   if (!valid.ok()) return valid;
   return options;
+}
+
+ObserverOptions ObserverOptionsOf(const ServerOptions& options) {
+  return {.metrics = !options.metrics_listen.empty(),
+          .request_ids = options.request_ids,
+          .json_log = options.log_format == "json",
+          .slow_request = options.slow_request};
 }
 
 std::map<std::string, absl::CommandLineFlag*> ServerFlags() {

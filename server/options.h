@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/engines.h"
+#include "server/observe/observer.h"
 #include "server/regions.h"
 #include "server/security.h"
 
@@ -64,6 +65,15 @@ struct ServerOptions {
   absl::Duration drain_delay = absl::ZeroDuration();  // from NOT_SERVING until new requests are refused
   absl::Duration drain_timeout = absl::Seconds(10);   // what still runs after it is cancelled
   std::string log_level = "info";                     // trace, debug, info, warning, error, critical or off
+  std::string log_format = "text";                    // or json: one object a line
+
+  // Where metrics and the status page are served over HTTP: "host:port" or "[ipv6]:port" (port 0: the kernel picks
+  // one). "auto": 127.0.0.1:9464 or, if that is taken, nowhere, with a warning. Empty: nowhere, and calls are not
+  // counted.
+  std::string metrics_listen = "auto";
+  bool status_page = true;                             // serve pages for people there, too
+  bool request_ids = true;                             // say each call's id in its trailer
+  absl::Duration slow_request = absl::ZeroDuration();  // a reduction that takes as long is warned of; 0: none is
 
   std::vector<FlagValue> flags{};  // that the rest was filled from, for GetServerInfo; see configuration.h
 };
@@ -76,6 +86,9 @@ absl::StatusOr<ServerOptions> OptionsFromFlags();
 
 // Every flag of the server, by name; the libraries' own are left out.
 std::map<std::string, absl::CommandLineFlag*> ServerFlags();
+
+// What an Observer is told of them.
+ObserverOptions ObserverOptionsOf(const ServerOptions& options);
 
 // Every flag of the server with its default, for --help.
 std::string FlagsHelp();

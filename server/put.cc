@@ -23,8 +23,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -33,7 +31,6 @@
 #include "server/answer.h"
 #include "server/chunks.h"
 #include "server/request.h"
-#include "spdlog/spdlog.h"
 
 namespace reduced {
 namespace {
@@ -46,7 +43,7 @@ constexpr std::int64_t kStagingBytes = std::int64_t{1} << 20;
 class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   PutCall(Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : backend_(backend), context_(context), response_(response) {
+      : backend_(backend), context_(context), response_(response), tag_(backend.observer.Begin(context)) {
     StartRead(&message_);
   }
 
@@ -172,23 +169,21 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     reader_ = ChunkReader();
     message_.Clear();
     if (running_) backend_.LeaveStream();
-    Log(status);
+    backend_.observer.End({.rpc = Rpc::kPutArray,
+                           .tag = &tag_,
+                           .context = context_,
+                           .engine = put_.engine == nullptr ? EngineKind::kAuto : put_.engine->kind(),
+                           .bytes = received_,
+                           .total_us = since_call_.micros(),
+                           .status = status});
     Finish(ToGrpc(status));
-  }
-
-  void Log(const absl::Status& status) const {
-    if (!spdlog::should_log(spdlog::level::debug)) return;
-    const std::string why = status.ok() ? "" : absl::StrCat(": ", status.message());
-    spdlog::debug("put_array peer={} device={} bytes={} owner='{}' status={} total_us={:.1f}{}",
-                  absl::CHexEscape(context_->peer()), put_.engine == nullptr ? "none" : put_.engine->info().name,
-                  received_, absl::CHexEscape(owner_), absl::StatusCodeToString(status.code()), since_call_.micros(),
-                  why);
   }
 
   const Stopwatch since_call_;
   Backend& backend_;
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
+  const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   std::atomic<bool> cancelled_ = false;
   grpc::ByteBuffer message_;

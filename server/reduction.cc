@@ -6,11 +6,29 @@
 #include "server/request.h"
 
 namespace reduced {
+namespace {
 
-void Reduction::Start(const grpc::CallbackServerContext* context, const absl::StatusOr<std::string>& caller,
-                      const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
-                      std::optional<double> receive_us, Done done) {
+Source SourceOf(const v1::ReduceRequest& request) {
+  switch (request.source_case()) {
+    case v1::ReduceRequest::kInlineData:
+      return Source::kInline;
+    case v1::ReduceRequest::kArrayId:
+      return Source::kArray;
+    case v1::ReduceRequest::kRegion:
+      return Source::kRegion;
+    case v1::ReduceRequest::SOURCE_NOT_SET:
+      break;
+  }
+  return Source::kNone;
+}
+
+}  // namespace
+
+void Reduction::Start(const grpc::CallbackServerContext* context, const CallTag* tag,
+                      const absl::StatusOr<std::string>& caller, const v1::ReduceRequest* request,
+                      v1::ReduceResponse* response, absl::Time deadline, std::optional<double> receive_us, Done done) {
   context_ = context;
+  tag_ = tag;
   response_ = response;
   receive_us_ = receive_us;
   done_ = std::move(done);
@@ -20,6 +38,7 @@ void Reduction::Start(const grpc::CallbackServerContext* context, const absl::St
 
 // OK: End answers, and may have already.
 absl::Status Reduction::Begin(const std::string& caller, const v1::ReduceRequest& request, absl::Time deadline) {
+  source_kind_ = SourceOf(request);
   absl::StatusOr<ParsedRequest> parsed = ParseRequest(request, backend_, caller);
   if (!parsed.ok()) return parsed.status();
   spec_ = std::move(parsed->spec);
@@ -52,7 +71,10 @@ void Reduction::End(absl::StatusOr<EngineResult> result) {
     if (absl::IsResourceExhausted(result.status())) retry_after_ = RetryAfter(*engine_, bytes_);
     return Answer(result.status());
   }
-  Answer(FillAnswer(spec_, *result, receive_us_, bytes_, return_state_, response_));
+  const absl::Status status = FillAnswer(spec_, *result, receive_us_, bytes_, return_state_, response_);
+  ran_ = std::move(result->ran);
+  timing_ = result->timing;
+  Answer(status);
 }
 
 void Reduction::Answer(const absl::Status& status) {
@@ -60,7 +82,18 @@ void Reduction::Answer(const absl::Status& status) {
   quota_.Return();  // and may ask the next thing
   const double total_us = micros();
   if (status.ok()) response_->mutable_timing()->set_total_us(total_us);
-  LogReduce(rpc_, *context_, spec_, engine_, status, total_us);
+  backend_.observer.End({.rpc = rpc_,
+                         .tag = tag_,
+                         .context = context_,
+                         .spec = &spec_,
+                         .source = source_kind_,
+                         .engine = engine_ == nullptr ? EngineKind::kAuto : engine_->kind(),
+                         .pipeline = ran_.pipeline,
+                         .bytes = bytes_,
+                         .receive_us = receive_us_,
+                         .timing = timing_,
+                         .total_us = total_us,
+                         .status = status});
   std::move(done_)(status);
 }
 

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -18,6 +17,7 @@
 #include "kernels/stopwatch.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/backend.h"
+#include "server/observe/call_record.h"
 
 namespace reduced {
 
@@ -26,8 +26,8 @@ class Reduction {
  public:
   using Done = absl::AnyInvocable<void(const absl::Status&) &&>;
 
-  // `rpc`: for the log. `backend` must outlive it.
-  Reduction(std::string_view rpc, Backend& backend) : rpc_(rpc), backend_(backend) {}
+  // `rpc`: what it came by. `backend` must outlive it.
+  Reduction(Rpc rpc, Backend& backend) : rpc_(rpc), backend_(backend) {}
   ~Reduction() {  // at the earliest in `done`
     if (entered_) backend_.gate.Leave();
   }
@@ -35,9 +35,9 @@ class Reduction {
   Reduction& operator=(const Reduction&) = delete;
 
   // Once. Checks the request, reduces, fills `response` if that is OK and calls `done`, exactly once: from a lane, or
-  // before it returns. All three pointers must stay valid until then. receive_us: what the request took until now.
+  // before it returns. All four pointers must stay valid until then. receive_us: what the request took until now.
   // `caller`: an identity, as of Security::CallerOf; its error is the answer.
-  void Start(const grpc::CallbackServerContext* context, const absl::StatusOr<std::string>& caller,
+  void Start(const grpc::CallbackServerContext* context, const CallTag* tag, const absl::StatusOr<std::string>& caller,
              const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
              std::optional<double> receive_us, Done done);
 
@@ -54,10 +54,11 @@ class Reduction {
   void Answer(const absl::Status& status);
 
   const Stopwatch since_arrival_;
-  const std::string_view rpc_;
+  const Rpc rpc_;
   Backend& backend_;
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
   const grpc::CallbackServerContext* context_ = nullptr;
+  const CallTag* tag_ = nullptr;
   v1::ReduceResponse* response_ = nullptr;
   std::optional<double> receive_us_;
   Done done_;
@@ -67,7 +68,10 @@ class Reduction {
   std::int64_t bytes_ = 0;
   bool return_state_ = false;
   HeldArray source_;
+  Source source_kind_ = Source::kNone;
   Engine* engine_ = nullptr;  // picked
+  Execution ran_;
+  Timing timing_;
   std::optional<absl::Duration> retry_after_;
 };
 

@@ -19,6 +19,7 @@
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
 #include "server/listener.h"
+#include "server/observe/pages.h"
 #include "server/self_check.h"
 #include "spdlog/spdlog.h"
 
@@ -52,6 +53,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     status = server->Listen();
     status.Update(regions);
   }
+  if (status.ok()) status = server->ListenForMetrics();
   if (status.ok()) status = server->WriteReadyFile();
   if (!status.ok()) return status;
   for (const auto& engine : server->engines_->all()) {
@@ -62,6 +64,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (!server->backend_.regions.path().empty()) {
     spdlog::info("memory can be shared at {}", server->backend_.regions.path());
   }
+  if (server->http_ != nullptr) {
+    spdlog::info("{} at http://{}/", options.status_page ? "metrics and a status page" : "metrics",
+                 server->metrics_address());
+  }
   spdlog::info("reduced {} serves on {}", REDUCED_VERSION, absl::StrJoin(server->addresses_, ", "));
   return server;
 }
@@ -70,7 +76,8 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines, s
     : options_(options),
       engines_(std::move(engines)),
       security_(std::move(security)),
-      backend_(*engines_, options_.limits, options_.regions, security_->has_identities() ? security_.get() : nullptr),
+      backend_(*engines_, options_.limits, options_.regions, security_->has_identities() ? security_.get() : nullptr,
+               ObserverOptionsOf(options_)),
       service_(backend_) {
   backend_.flags = options_.flags;
 }
@@ -130,6 +137,29 @@ absl::Status Server::ListenForRegions() {
   return path.empty() ? absl::OkStatus() : backend_.regions.Start(path);
 }
 
+absl::Status Server::ListenForMetrics() {
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
+  for (const auto& engine : engines_->all()) {
+    if (engine->kind() != EngineKind::kCuda) continue;
+    absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
+    if (nvml.ok()) nvml_ = *std::move(nvml);
+    if (!nvml.ok()) {
+      spdlog::warn("{}: GPUs' memory and utilisation are not among the metrics", std::string(nvml.status().message()));
+    }
+  }
+  const bool any = options_.metrics_listen == "auto";
+  absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
+      any ? "127.0.0.1:9464" : options_.metrics_listen, MakePages(backend_, nvml_.get(), options_.status_page));
+  if (http.ok()) {
+    http_ = *std::move(http);
+  } else if (any) {
+    spdlog::warn("no metrics: {}; --metrics_listen names another address", std::string(http.status().message()));
+  } else {
+    return http.status();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Server::WriteReadyFile() {
   if (options_.ready_file.empty()) return absl::OkStatus();
   // Whoever waits for the file sees all of it or nothing.
@@ -178,6 +208,7 @@ void Server::Shutdown(absl::Duration timeout) {
   grpc_->Wait();
   grpc_.reset();
   backend_.regions.Stop();
+  http_.reset();
   spdlog::info("reduced stopped");
 }
 

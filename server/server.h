@@ -5,7 +5,7 @@
 //   2. Withdraw: health says NOT_SERVING. All else goes on, so that clients can go elsewhere without losing a request.
 //   3. Drain: health says NOT_SERVING, new reductions are refused with UNAVAILABLE, what runs goes on.
 //   4. Shutdown: drains, waits for what runs, cancels what still does after the timeout, closes the listeners, removes
-//      the ready file, lets go of regions.
+//      the ready file, lets go of regions. Metrics are served to the end.
 //
 // Besides reduced.v1.Reduction a server has grpc.health.v1.Health (for "" and "reduced.v1.Reduction") and reflection.
 // Who may connect and call is up to ServerOptions.security: see security.h.
@@ -21,6 +21,8 @@
 #include "grpcpp/server.h"
 #include "kernels/engines.h"
 #include "server/backend.h"
+#include "server/observe/http_server.h"
+#include "server/observe/nvml.h"
 #include "server/options.h"
 #include "server/security.h"
 #include "server/service.h"
@@ -43,6 +45,8 @@ class Server {
   // Where it listens, in the order and spelling of options.listen, with the ports that were bound.
   const std::vector<std::string>& addresses() const { return addresses_; }
   const Engines& engines() const { return *engines_; }
+  // Where metrics are served over HTTP, with the port that was bound; empty: nowhere.
+  std::string metrics_address() const { return http_ == nullptr ? "" : http_->address(); }
 
   // Whether every engine's device still works. UNAVAILABLE: one doesn't, for good; the server has drained, and its
   // process should end. To be asked several times a second.
@@ -56,6 +60,7 @@ class Server {
   Server(const ServerOptions& options, std::unique_ptr<Engines> engines, std::unique_ptr<Security> security);
   absl::Status Listen();
   absl::Status ListenForRegions();
+  absl::Status ListenForMetrics();
   absl::Status WriteReadyFile();
 
   // Destroyed in reverse: gRPC ends its calls before the service and the engines that they use go.
@@ -67,6 +72,8 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_;
   std::vector<std::string> addresses_;
   bool ready_file_written_ = false;
+  std::unique_ptr<Nvml> nvml_;  // null: there is none, or no GPU to ask it about
+  std::unique_ptr<HttpServer> http_;
 };
 
 }  // namespace reduced

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "kernels/stopwatch.h"
 #include "server/answer.h"
 #include "server/info.h"
 #include "server/reduction.h"
@@ -27,6 +28,37 @@
 #include "server/state.h"
 
 namespace reduced {
+namespace {
+
+// A unary call that is answered by its context's own reactor. Copies are of the same call.
+class SimpleCall {
+ public:
+  SimpleCall(Rpc rpc, Backend& backend, grpc::CallbackServerContext* context)
+      : rpc_(rpc),
+        backend_(&backend),
+        context_(context),
+        reactor_(context->DefaultReactor()),
+        tag_(backend.observer.Begin(context)) {}
+
+  // Once.
+  grpc::ServerUnaryReactor* Finish(const absl::Status& status) const {
+    backend_->observer.End(
+        {.rpc = rpc_, .tag = &tag_, .context = context_, .total_us = since_arrival_.micros(), .status = status});
+    reactor_->Finish(ToGrpc(status));
+    return reactor_;
+  }
+  grpc::ServerUnaryReactor* reactor() const { return reactor_; }
+
+ private:
+  Rpc rpc_;
+  Backend* backend_;
+  grpc::CallbackServerContext* context_;
+  grpc::ServerUnaryReactor* reactor_;  // the context makes a new one whenever it is asked
+  CallTag tag_;
+  Stopwatch since_arrival_;
+};
+
+}  // namespace
 
 // One call: the messages, the reactor, and the reduction. gRPC calls back in the order of the flow above, but OnCancel,
 // which may come at any time until OnDone.
@@ -34,13 +66,16 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
                                            public grpc::ServerUnaryReactor {
  public:
   explicit ReduceCall(Backend& backend)
-      : backend_(backend), reduction_(std::in_place, "reduce", backend), arena_(arena_start_, sizeof(arena_start_)) {
+      : backend_(backend),
+        reduction_(std::in_place, Rpc::kReduce, backend),
+        arena_(arena_start_, sizeof(arena_start_)) {
     set_request(google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&arena_));
     set_response(google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&arena_));
   }
 
   void Start(grpc::CallbackServerContext* context) {
-    reduction_->Start(context, backend_.CallerOf(*context), request(), response(),
+    tag_ = backend_.observer.Begin(context);
+    reduction_->Start(context, &tag_, backend_.CallerOf(*context), request(), response(),
                       absl::FromChrono(context->deadline()), reduction_->micros(),
                       [this, context](const absl::Status& status) {
                         if (const auto after = reduction_->retry_after()) AddRetryHint(*after, context);
@@ -54,6 +89,7 @@ class ReductionService::ReduceCall final : public grpc::MessageHolder<v1::Reduce
 
  private:
   Backend& backend_;
+  CallTag tag_;
   std::optional<Reduction> reduction_;
   // The messages of a small request, but for its elements, fit into the first block: no allocation.
   alignas(std::max_align_t) char arena_start_[1024];
@@ -101,35 +137,32 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* ReductionService::PutArray(grpc::Call
 grpc::ServerUnaryReactor* ReductionService::ListArrays(grpc::CallbackServerContext* context,
                                                        const v1::ListArraysRequest* request,
                                                        v1::ListArraysResponse* response) {
+  const SimpleCall call(Rpc::kListArrays, backend_, context);
   const absl::StatusOr<std::string> caller = backend_.CallerOf(*context);
   const absl::StatusOr<std::string> owner = caller.ok() ? OwnerFor(request->owner(), *caller) : caller;
   if (owner.ok()) {
     for (v1::ArrayInfo& array : backend_.arrays.List(*owner, *caller)) *response->add_arrays() = std::move(array);
   }
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(owner.status()));
-  return reactor;
+  return call.Finish(owner.status());
 }
 
 // Waits for the array's users, if there are any, whether or not the client does: until then the reactor stays.
 grpc::ServerUnaryReactor* ReductionService::DeleteArray(grpc::CallbackServerContext* context,
                                                         const v1::DeleteArrayRequest* request,
                                                         v1::DeleteArrayResponse*) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const SimpleCall call(Rpc::kDeleteArray, backend_, context);
   const absl::StatusOr<std::string> caller = backend_.CallerOf(*context);
   const absl::StatusOr<std::string> owner = caller.ok() ? OwnerFor(request->owner(), *caller) : caller;
-  if (!owner.ok()) {
-    reactor->Finish(ToGrpc(owner.status()));
-    return reactor;
-  }
+  if (!owner.ok()) return call.Finish(owner.status());
   backend_.arrays.Delete(
-      request->id(), *owner, [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); }, *caller);
-  return reactor;
+      request->id(), *owner, [call](const absl::Status& status) { call.Finish(status); }, *caller);
+  return call.reactor();
 }
 
 // On the gRPC thread: a state takes about a microsecond.
 grpc::ServerUnaryReactor* ReductionService::Merge(grpc::CallbackServerContext* context, const v1::MergeRequest* request,
                                                   v1::MergeResponse* response) {
+  const SimpleCall call(Rpc::kMerge, backend_, context);
   const absl::StatusOr<std::string> caller = backend_.CallerOf(*context);
   absl::StatusOr<Quotas::Lease> quota;
   if (caller.ok()) quota = backend_.TakeRequest(*caller);
@@ -141,9 +174,7 @@ grpc::ServerUnaryReactor* ReductionService::Merge(grpc::CallbackServerContext* c
     backend_.gate.Leave();
   }
   quota = Quotas::Lease();  // who has the answer may ask the next thing
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
+  return call.Finish(status);
 }
 
 grpc::ServerWriteReactor<v1::LadderReply>* ReductionService::Ladder(grpc::CallbackServerContext* context,
@@ -154,10 +185,9 @@ grpc::ServerWriteReactor<v1::LadderReply>* ReductionService::Ladder(grpc::Callba
 grpc::ServerUnaryReactor* ReductionService::GetServerInfo(grpc::CallbackServerContext* context,
                                                           const v1::GetServerInfoRequest*,
                                                           v1::GetServerInfoResponse* response) {
+  const SimpleCall call(Rpc::kGetServerInfo, backend_, context);
   FillServerInfo(backend_, response);
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return call.Finish(absl::OkStatus());
 }
 
 }  // namespace reduced

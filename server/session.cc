@@ -59,7 +59,7 @@ struct Exchange {
   Exchange() : arena(arena_start, sizeof(arena_start)) {}
 
   void Begin(Backend& backend) {
-    reduction.emplace("session_reduce", backend);
+    reduction.emplace(Rpc::kSessionReduce, backend);
     request = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&arena);
     response = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&arena);
   }
@@ -82,7 +82,8 @@ struct Exchange {
 
 class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  SessionCall(Backend& backend, grpc::CallbackServerContext* context) : backend_(backend), context_(context) {
+  SessionCall(Backend& backend, grpc::CallbackServerContext* context)
+      : backend_(backend), context_(context), tag_(backend.observer.Begin(context)) {
     const int limit = backend_.limits.max_sessions;
     if (backend_.sessions.fetch_add(1) < limit) {
       StartRead(&message_);
@@ -181,8 +182,9 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     if (const std::int64_t ms = exchange->request->timeout_ms(); ms > 0) {
       deadline = std::min(deadline, absl::Now() + absl::Milliseconds(ms));
     }
-    reduction.Start(context_, Caller(), &exchange->request->reduce(), exchange->response->mutable_response(), deadline,
-                    reduction.micros(), [this, exchange](const absl::Status& status) { Answered(exchange, status); });
+    reduction.Start(context_, &tag_, Caller(), &exchange->request->reduce(), exchange->response->mutable_response(),
+                    deadline, reduction.micros(),
+                    [this, exchange](const absl::Status& status) { Answered(exchange, status); });
     return absl::OkStatus();
   }
 
@@ -266,7 +268,8 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   void End(const absl::Status& status) {
     backend_.sessions.fetch_sub(1);
-    LogReduce("session", *context_, ReduceSpec(), nullptr, status, since_start_.micros());
+    backend_.observer.End(
+        {.rpc = Rpc::kSession, .tag = &tag_, .context = context_, .total_us = since_start_.micros(), .status = status});
     Finish(ToGrpc(status));
   }
 
@@ -299,6 +302,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   Backend& backend_;
   grpc::CallbackServerContext* const context_;
+  const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const Stopwatch since_start_;
   grpc::ByteBuffer message_;  // of whoever reads, as the next two

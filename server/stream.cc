@@ -63,7 +63,7 @@ constexpr std::int64_t StretchBytes(EngineKind engine) {
 class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   StreamCall(Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : backend_(backend), context_(context), response_(response) {}
+      : backend_(backend), context_(context), response_(response), tag_(backend.observer.Begin(context)) {}
 
   // `self`: kept until the call is over; an upload may hold it longer.
   void Start(std::shared_ptr<StreamCall> self) {
@@ -291,7 +291,18 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     }
     if (running_) backend_.LeaveStream();
     quota_.Return();
-    LogReduce("reduce_stream", *context_, spec_, engine_, status, total_us);
+    backend_.observer.End({.rpc = Rpc::kReduceStream,
+                           .tag = &tag_,
+                           .context = context_,
+                           .spec = &spec_,
+                           .source = Source::kStream,
+                           .engine = engine_ == nullptr ? EngineKind::kAuto : engine_->kind(),
+                           .pipeline = total_.ran.pipeline,
+                           .bytes = bytes_,
+                           .receive_us = receive_us_ > 0 ? std::optional(receive_us_) : std::nullopt,
+                           .timing = total_.timing,
+                           .total_us = total_us,
+                           .status = status});
     Finish(ToGrpc(status));
   }
 
@@ -321,6 +332,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   Backend& backend_;
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
+  const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "kernels/cuda/stage_range.h"
 #include "kernels/exact/exact_answers.h"
 #include "kernels/read_file.h"
 #include "kernels/stopwatch.h"
@@ -118,6 +119,7 @@ absl::Status CudaLane::Allocate() {
 }
 
 absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result) {
+  const StageRange range("reduce");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   absl::Status status = FoldChunks(job, *pipeline.cuda, result);
   if (!status.ok()) {  // what is still in flight is waited for and forgotten
@@ -175,6 +177,7 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
 // record it, and the lane has to be free again when the caller is gone.
 absl::Status CudaLane::AwaitReady(const Job& job) {
   if (job.array.ready == nullptr || job.spec.count == 0) return absl::OkStatus();
+  const StageRange range("wait for the array");
   constexpr absl::Duration kLongest = absl::Milliseconds(1);
   absl::Duration pause = absl::Microseconds(10);
   for (;;) {
@@ -221,6 +224,7 @@ absl::Status CudaLane::CopyPiece(const ArrayRef& array, std::int64_t begin, std:
 
 absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot,
                               Timing* timing) {
+  const StageRange range("copy");
   const void* from = slot.pinned;
   if (IsCopiedByHost(array.space)) {
     if (bytes <= kPieceBytes) slot.filling_since = Stopwatch();
@@ -257,6 +261,7 @@ Launch CudaLane::LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t
 // The pipeline's kernel and that of exact sums, whichever there is something for.
 absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators,
                                    Slot& slot) {
+  const StageRange range("launch");
   *slot.partial = Partial{};
   slot.partial->count = launch.count;
   slot.exact_wanted = exact_accumulators != 0;
@@ -297,6 +302,7 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
 absl::Status CudaLane::Collect(Slot& slot, EngineResult* result) {
   if (!slot.in_flight) return absl::OkStatus();
   slot.in_flight = false;
+  const StageRange range("wait for the kernel");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(slot.kernel_end));
   Combine(*slot.partial, &result->partial);
   if (slot.exact_wanted) Merge(*slot.exact, exact_.get());

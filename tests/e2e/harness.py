@@ -6,6 +6,7 @@ Every wait has a deadline, and whatever was started is stopped when its test end
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -35,7 +36,8 @@ class Server:
         ready = directory / "ready"
         self._log = open(directory / "log", "w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [os.environ["REDUCED"], f"--listen=127.0.0.1:0,unix:{directory}/socket", f"--ready_file={ready}", *flags],
+            [os.environ["REDUCED"], f"--listen=127.0.0.1:0,unix:{directory}/socket", f"--ready_file={ready}",
+             "--metrics_listen=127.0.0.1:0", *flags],
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
@@ -50,6 +52,10 @@ class Server:
     def log(self):
         self._log.seek(0)
         return self._log.read()
+
+    def http(self):
+        """Where metrics are: "http://127.0.0.1:PORT/"."""
+        return re.search(r"at (http://[^\s\"]+/)", self.log())[1]
 
     def stop(self, how=signal.SIGTERM):
         """Sends a signal, once; gives the exit status."""

@@ -60,7 +60,12 @@ TEST(OptionsTest, FlagsFillEveryField) {
                                                         {"chunk_bytes", "128KiB"},
                                                         {"queue_limit", "9"},
                                                         {"drain_timeout", "1500ms"},
-                                                        {"log_level", "debug"}}) {
+                                                        {"log_level", "debug"},
+                                                        {"log_format", "json"},
+                                                        {"metrics_listen", "[::1]:0"},
+                                                        {"status_page", "false"},
+                                                        {"request_ids", "false"},
+                                                        {"slow_request", "250ms"}}) {
     SetFlag(name, value);
   }
   const absl::StatusOr<ServerOptions> options = OptionsFromFlags();
@@ -89,6 +94,12 @@ TEST(OptionsTest, FlagsFillEveryField) {
   EXPECT_EQ(options->engines.queue_limit, 9);
   EXPECT_EQ(options->drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options->log_level, "debug");
+  EXPECT_EQ(options->log_format, "json");
+  EXPECT_EQ(options->metrics_listen, "[::1]:0");
+  EXPECT_FALSE(options->status_page);
+  EXPECT_FALSE(options->request_ids);
+  EXPECT_EQ(options->slow_request, absl::Milliseconds(250));
+  EXPECT_THAT(options->flags, testing::Contains(testing::Pair("slow_request", "250ms")));
   const std::string help = FlagsHelp();
   for (const std::string flag : {"--listen=127.0.0.1:50051\n", "--max_message_bytes=64MiB\n",
                                  "--max_ladder_bytes=4GiB\n", "--drain_timeout=10s\n"}) {
@@ -144,7 +155,11 @@ TEST(OptionsTest, BadOnesAreNamed) {
             "--max_identity_array_bytes is -1, allowed are 0"},
            {[](ServerOptions* o) { o->security.credentials_refresh = absl::ZeroDuration(); },
             "--credentials_refresh is 0, allowed are 10ms"},
-           {[](ServerOptions* o) { o->log_level = "loud\n"; }, "--log_level is 'loud\\n'"}}) {
+           {[](ServerOptions* o) { o->log_level = "loud\n"; }, "--log_level is 'loud\\n'"},
+           {[](ServerOptions* o) { o->log_format = "xml"; }, "--log_format is 'xml', allowed are text, json"},
+           {[](ServerOptions* o) { o->slow_request = absl::Seconds(-1); }, "--slow_request is -1s"},
+           {[](ServerOptions* o) { o->metrics_listen = "9464"; }, "--metrics_listen is '9464', allowed are host:port"},
+           {[](ServerOptions* o) { o->metrics_listen = "unix:/x"; }, "--metrics_listen is 'unix:/x'"}}) {
     ServerOptions options;
     change(&options);
     const absl::Status status = ValidateOptions(options);

@@ -1,0 +1,117 @@
+#include "server/observe/call_line.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/dtype.h"
+#include "kernels/engines.h"
+#include "kernels/op.h"
+#include "nlohmann/json.hpp"
+
+namespace reduced {
+namespace {
+
+bool IsUnderstood(const CallRecord& record) { return record.spec != nullptr && !record.spec->ops.empty(); }
+
+std::string PeerOf(const CallRecord& record) {
+  return record.context == nullptr ? "" : absl::CHexEscape(record.context->peer());
+}
+
+std::string_view EngineName(const CallRecord& record) {
+  return record.engine == EngineKind::kAuto ? "none" : NameOf(record.engine);
+}
+
+std::string Error(const CallRecord& record) {
+  const absl::string_view message = record.status.message();
+  return Printable({message.data(), message.size()}, kMaxErrorBytes);
+}
+
+// Calls with (name, us) of each stage that there was.
+template <class Visitor>
+void ForEachStage(const CallRecord& record, Visitor visit) {
+  const std::pair<const char*, const std::optional<double>&> stages[] = {
+      {"queue", record.timing.queue_us},
+      {"receive", record.receive_us},
+      {"copy", record.timing.host_copy_us},
+      {"h2d", record.timing.host_to_device_us},
+      {"scratch_copy", record.timing.scratch_copy_us},
+      {"kernel", record.timing.kernel_us},
+      {"d2h", record.timing.device_to_host_us},
+  };
+  for (const auto& [name, us] : stages) {
+    if (us.has_value()) visit(name, *us);
+  }
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text, std::size_t max_bytes) {
+  std::string line;
+  for (const char c : text) {
+    if (line.size() >= max_bytes) return line + "...";
+    if (absl::ascii_isprint(static_cast<unsigned char>(c))) {
+      line += c;
+    } else {
+      line += absl::CHexEscape(absl::string_view(&c, 1));
+    }
+  }
+  return line;
+}
+
+std::string TextLine(const CallRecord& record) {
+  std::string line(NameOf(record.rpc));
+  if (record.tag != nullptr) {
+    if (!record.tag->request_id.empty()) absl::StrAppend(&line, " request_id=", record.tag->request_id);
+    if (!record.tag->traceparent.empty()) absl::StrAppend(&line, " traceparent=", record.tag->traceparent);
+  }
+  absl::StrAppend(&line, " peer=", PeerOf(record));
+  if (IsUnderstood(record)) {
+    const ReduceSpec& spec = *record.spec;
+    const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
+    absl::StrAppend(&line, " dtype=", std::string(RowOf(spec.dtype).name), " count=", spec.count,
+                    " ops=", absl::StrJoin(spec.ops, ",", name));
+  }
+  absl::StrAppend(&line, " status=", absl::StatusCodeToString(record.status.code()));
+  if (IsUnderstood(record)) {
+    absl::StrAppend(&line, " engine=", std::string(EngineName(record)));
+  }
+  absl::StrAppendFormat(&line, " total_us=%.1f", record.total_us);
+  ForEachStage(record, [&](const char* name, double us) { absl::StrAppendFormat(&line, " %s_us=%.1f", name, us); });
+  if (record.bytes > 0) absl::StrAppend(&line, " bytes=", record.bytes);
+  if (!record.status.ok()) absl::StrAppend(&line, ": ", Error(record));
+  return line;
+}
+
+std::string JsonMembers(const CallRecord& record) {
+  nlohmann::ordered_json line;
+  line["message"] = "call";
+  line["rpc"] = NameOf(record.rpc);
+  if (record.tag != nullptr) {
+    if (!record.tag->request_id.empty()) line["request_id"] = record.tag->request_id;
+    if (!record.tag->traceparent.empty()) line["traceparent"] = record.tag->traceparent;
+  }
+  line["peer"] = PeerOf(record);
+  if (IsUnderstood(record)) {
+    const ReduceSpec& spec = *record.spec;
+    line["dtype"] = RowOf(spec.dtype).name;
+    line["count"] = spec.count;
+    for (const Op op : spec.ops) line["ops"].push_back(RowOf(op).name);
+    line["engine"] = EngineName(record);
+  }
+  if (record.source != Source::kNone) line["source"] = NameOf(record.source);
+  if (!record.pipeline.empty()) line["pipeline"] = record.pipeline;
+  if (record.bytes > 0) line["bytes"] = record.bytes;
+  line["status"] = absl::StatusCodeToString(record.status.code());
+  line["total_us"] = record.total_us;
+  ForEachStage(record, [&](const char* name, double us) { line["stages_us"][name] = us; });
+  if (!record.status.ok()) line["error"] = Error(record);
+  std::string text = line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  return text.substr(1, text.size() - 2);
+}
+
+}  // namespace reduced

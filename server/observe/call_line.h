@@ -1,0 +1,27 @@
+// A call as a line of the log.
+#ifndef REDUCED_SERVER_OBSERVE_CALL_LINE_H_
+#define REDUCED_SERVER_OBSERVE_CALL_LINE_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "server/observe/call_record.h"
+
+namespace reduced {
+
+// Of what a call's error may take in a line; the rest is cut.
+inline constexpr std::size_t kMaxErrorBytes = 500;
+
+// `text` as one line of ASCII: what is not printable is escaped, and what is beyond max_bytes replaced by "...".
+std::string Printable(std::string_view text, std::size_t max_bytes);
+
+// "reduce request_id=... peer=... dtype=f32 count=4 ops=sum status=OK engine=cpu total_us=12.3 kernel_us=1.0".
+std::string TextLine(const CallRecord& record);
+
+// The same as members of a JSON object, without its braces.
+std::string JsonMembers(const CallRecord& record);
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_OBSERVE_CALL_LINE_H_

@@ -1,0 +1,18 @@
+// What a server holds at the moment it is asked.
+#ifndef REDUCED_SERVER_OBSERVE_GAUGES_H_
+#define REDUCED_SERVER_OBSERVE_GAUGES_H_
+
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "server/backend.h"
+#include "server/observe/nvml.h"
+
+namespace reduced {
+
+// Lanes, queues, arrays, regions, streams, sessions, GPUs, and which build it is. `nvml`: null where there is none.
+std::vector<prometheus::MetricFamily> CollectGauges(const Backend& backend, const Nvml* nvml);
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_OBSERVE_GAUGES_H_

@@ -1,0 +1,130 @@
+#include "server/observe/http_server.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "civetweb.h"
+#include "server/listener.h"
+
+namespace reduced {
+namespace {
+
+int Send(mg_connection* connection, int status, const char* reason, const HttpAnswer& answer, absl::string_view more,
+         bool with_body) {
+  const std::string head = absl::StrFormat(
+      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"
+      "Content-Security-Policy: %s\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n"
+      "Referrer-Policy: no-referrer\r\nConnection: close\r\n%s\r\n",
+      status, reason, answer.type, answer.body.size(), answer.policy, more);
+  mg_disable_keep_alive(connection);
+  mg_write(connection, head.data(), head.size());
+  if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
+  return status;
+}
+
+// Connects, and lets go at once.
+void Knock(const std::string& address) {
+  const ListenAddress at = *ParseListenAddress(address);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(at.host.c_str(), absl::StrCat(at.port).c_str(), &hints, &found) != 0) return;
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0) {
+    static_cast<void>(connect(fd, found->ai_addr, found->ai_addrlen));  // nothing depends on it
+    close(fd);
+  }
+  freeaddrinfo(found);
+}
+
+}  // namespace
+
+absl::Status CheckHttpAddress(absl::string_view flag, const std::string& address) {
+  const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
+  if (parsed.ok() && parsed->unix_path.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--%s is '%s', allowed are host:port and [ipv6]:port with a port from 0 to 65535, auto, or nothing", flag,
+      absl::CHexEscape(address.substr(0, 200))));
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address, HttpPages pages) {
+  const absl::Status valid = CheckHttpAddress("metrics_listen", address);
+  if (!valid.ok()) return valid;
+  const ListenAddress listen = *ParseListenAddress(address);
+  [[maybe_unused]] static const unsigned kept = mg_init_library(MG_FEATURES_DEFAULT);
+  auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(pages)));
+  // Who is slow to ask or to take the answer holds up one of these threads for some seconds, and never a reduction.
+  const char* const options[] = {"listening_ports",
+                                 address.c_str(),
+                                 "num_threads",
+                                 "4",
+                                 "request_timeout_ms",
+                                 "2000",
+                                 "keep_alive_timeout_ms",
+                                 "0",
+                                 "enable_directory_listing",
+                                 "no",
+                                 "max_request_size",
+                                 "8192",
+                                 "connection_queue",
+                                 "16",
+                                 nullptr};
+  const mg_callbacks callbacks{};
+  server->context_ = mg_start(&callbacks, nullptr, const_cast<const char**>(options));
+  if (server->context_ == nullptr) {
+    const absl::Status why = WhyNotBound(listen);
+    return absl::FailedPreconditionError(absl::StrCat("--metrics_listen: ", why.message()));
+  }
+  mg_server_port port{};
+  mg_get_server_ports(server->context_, 1, &port);
+  server->address_ = BoundAddress(listen, port.port);
+  mg_set_request_handler(server->context_, "/", &HttpServer::Handle, server.get());
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  if (context_ == nullptr) return;
+  // mg_stop takes effect when the thread that listens looks up, every 2 seconds, or when somebody connects.
+  std::atomic<bool> stopped = false;
+  std::thread knocking([&] {
+    for (; !stopped.load(); absl::SleepFor(absl::Milliseconds(2))) Knock(address_);
+  });
+  mg_stop(context_);
+  stopped.store(true);
+  knocking.join();
+}
+
+int HttpServer::Handle(mg_connection* connection, void* server) {
+  return static_cast<const HttpServer*>(server)->Answer(connection);
+}
+
+int HttpServer::Answer(mg_connection* connection) const {
+  const mg_request_info& request = *mg_get_request_info(connection);
+  const std::string_view method = request.request_method;
+  if (method != "GET" && method != "HEAD") {
+    return Send(connection, 405, "Method Not Allowed", {"text/plain", "only GET and HEAD are answered\n"},
+                "Allow: GET, HEAD\r\n", true);
+  }
+  const auto page = pages_.find(std::string_view(request.local_uri));
+  if (page == pages_.end()) {
+    const std::string paths =
+        absl::StrJoin(pages_, ", ", [](std::string* out, const auto& each) { out->append(each.first); });
+    return Send(connection, 404, "Not Found", {"text/plain", absl::StrCat("there is no such page, but ", paths, "\n")},
+                "", method == "GET");
+  }
+  return Send(connection, 200, "OK", page->second(), "", method == "GET");
+}
+
+}  // namespace reduced

@@ -1,0 +1,52 @@
+// A small HTTP server for people and monitors: it only answers GET and HEAD of the paths it was given.
+#ifndef REDUCED_SERVER_OBSERVE_HTTP_SERVER_H_
+#define REDUCED_SERVER_OBSERVE_HTTP_SERVER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+struct mg_context;
+struct mg_connection;
+
+namespace reduced {
+
+struct HttpAnswer {
+  std::string type;  // of the body, as Content-Type has it
+  std::string body;
+  std::string policy = "default-src 'none'";  // Content-Security-Policy
+};
+using HttpPages = std::map<std::string, std::function<HttpAnswer()>, std::less<>>;  // by path
+
+class HttpServer {
+ public:
+  // Serves on four threads of its own until it is destroyed. Pages are made by any of them, several at once.
+  // INVALID_ARGUMENT: not "host:port" or "[ipv6]:port". FAILED_PRECONDITION: it can't be bound.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, HttpPages pages);
+  ~HttpServer();  // waits for what is being answered
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // As it was given, with the port that was bound.
+  const std::string& address() const { return address_; }
+
+ private:
+  explicit HttpServer(HttpPages pages) : pages_(std::move(pages)) {}
+  static int Handle(mg_connection* connection, void* server);
+  int Answer(mg_connection* connection) const;
+
+  const HttpPages pages_;
+  std::string address_;
+  mg_context* context_ = nullptr;
+};
+
+// INVALID_ARGUMENT, naming the flag: not an address that an HttpServer takes.
+absl::Status CheckHttpAddress(absl::string_view flag, const std::string& address);
+
+}  // namespace reduced
+
+#endif  // REDUCED_SERVER_OBSERVE_HTTP_SERVER_H_

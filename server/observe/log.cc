@@ -1,0 +1,44 @@
+#include "server/observe/log.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace reduced {
+namespace {
+
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& to) override {
+    const std::string_view payload(message.payload.data(), message.payload.size());
+    const std::string time =
+        absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::FromChrono(message.time), absl::UTCTimeZone());
+    const auto level = spdlog::level::to_string_view(message.level);
+    const bool members = std::string_view(message.logger_name.data(), message.logger_name.size()) == kCallLogger;
+    const std::string line =
+        absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", absl::string_view(level.data(), level.size()), "\",",
+                     members ? std::string(payload) : JsonMessage(payload), "}\n");
+    to.append(line.data(), line.data() + line.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
+};
+
+}  // namespace
+
+std::unique_ptr<spdlog::formatter> MakeJsonFormatter() { return std::make_unique<JsonFormatter>(); }
+
+std::string JsonMessage(std::string_view text) {
+  return absl::StrCat("\"message\":", nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true,
+                                                                nlohmann::json::error_handler_t::replace));
+}
+
+void SetUpLog(bool json, const std::string& level) {
+  spdlog::set_default_logger(json ? spdlog::stderr_logger_mt("reduced") : spdlog::stderr_color_mt("reduced"));
+  if (json) spdlog::default_logger()->set_formatter(MakeJsonFormatter());
+  spdlog::set_level(spdlog::level::from_str(level));
+}
+
+}  // namespace reduced

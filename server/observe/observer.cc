@@ -1,0 +1,140 @@
+#include "server/observe/observer.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/observe/call_line.h"
+#include "server/observe/log.h"
+#include "spdlog/spdlog.h"
+
+namespace reduced {
+namespace {
+
+constexpr absl::Duration kTick = absl::Seconds(1);
+constexpr std::size_t kMaxListedErrorBytes = 300;
+
+// What an operator should hear of: the server's own failures, and that it is full.
+bool IsWorthAWarning(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string_view FromMetadata(const grpc::CallbackServerContext& context, const char* key) {
+  const auto found = context.client_metadata().find(key);
+  if (found == context.client_metadata().end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
+}  // namespace
+
+Observer::Observer(const ObserverOptions& options)
+    : options_(options), log_(spdlog::default_logger()->clone(kCallLogger)), ticking_([this] { Run(); }) {}
+
+Observer::~Observer() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  ticking_.join();
+}
+
+CallTag Observer::Begin(grpc::CallbackServerContext* context) {
+  CallTag tag;
+  if (!options_.request_ids) return tag;
+  const std::string_view id = FromMetadata(*context, kRequestIdKey);
+  tag.request_id = IsRequestId(id) ? std::string(id) : ids_.Next();
+  context->AddTrailingMetadata(kRequestIdKey, tag.request_id);
+  if (const std::string_view parent = FromMetadata(*context, kTraceparentKey); IsTraceparent(parent)) {
+    tag.traceparent = std::string(parent.substr(0, 55));
+  }
+  return tag;
+}
+
+void Observer::End(const CallRecord& record) {
+  if (options_.metrics) {
+    metrics_.Record(record);
+    if (!record.status.ok()) Remember(record);
+  }
+  Log(record);
+}
+
+void Observer::Log(const CallRecord& record) {
+  const bool slow = options_.slow_request > absl::ZeroDuration() && IsReduction(record.rpc) &&
+                    absl::Microseconds(record.total_us) >= options_.slow_request;
+  const bool warning = slow || IsWorthAWarning(record.status.code());
+  const auto level = warning ? spdlog::level::warn : spdlog::level::debug;
+  if (!log_->should_log(level)) return;
+  if (warning) {
+    const std::string kind = absl::StrCat(slow ? "slow " : "", std::string(NameOf(record.rpc)), " ",
+                                          absl::StatusCodeToString(record.status.code()));
+    if (!repeats_.Admit(kind, absl::Now())) return;
+  }
+  if (options_.json_log) {
+    log_->log(level, absl::StrCat(slow ? "\"slow\":true," : "", JsonMembers(record)));
+  } else {
+    log_->log(level, absl::StrCat(slow ? "slow: " : "", TextLine(record)));
+  }
+}
+
+void Observer::Remember(const CallRecord& record) {
+  CallError error{absl::Now(), record.rpc, record.status.code(),
+                  Printable({record.status.message().data(), record.status.message().size()}, kMaxListedErrorBytes),
+                  record.tag == nullptr ? "" : record.tag->request_id};
+  const absl::MutexLock lock(&errors_mutex_);
+  errors_.push_front(std::move(error));
+  if (errors_.size() > kMaxErrors) errors_.pop_back();
+}
+
+std::vector<CallError> Observer::errors() const {
+  const absl::MutexLock lock(&errors_mutex_);
+  return {errors_.begin(), errors_.end()};
+}
+
+std::vector<HistorySample> Observer::history() const {
+  const absl::MutexLock lock(&mutex_);
+  return {history_.begin(), history_.end()};
+}
+
+void Observer::Run() {
+  for (absl::Time next = absl::Now() + kTick;; next += kTick) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithDeadline(absl::Condition(&stopping_), next)) break;
+    }
+    Tick(absl::Now());
+  }
+  Tick(absl::InfiniteFuture());  // what is kept back is said
+}
+
+void Observer::Tick(absl::Time now) {
+  for (const Repeats::KeptBack& each : repeats_.TakeOver(now)) {
+    const std::string text = absl::StrCat("repeated ", each.count, " times more within ",
+                                          absl::FormatDuration(repeats_.period()), ": ", each.kind);
+    log_->warn(options_.json_log ? JsonMessage(text) : text);
+  }
+  HistorySample sample;
+  const std::uint64_t calls = metrics_.calls();
+  const std::uint64_t errors = metrics_.errors();
+  sample.calls = calls - std::exchange(last_calls_, calls);
+  sample.errors = errors - std::min(errors, std::exchange(last_errors_, errors));
+  for (std::size_t i = 0; i < kStages; ++i) {
+    const StageCounts counts = metrics_.ReadStage(static_cast<Stage>(i));
+    const StageCounts since = counts.Since(std::exchange(last_stages_[i], counts));
+    sample.stages[i] = {Quantile(since, kTimeBoundsNs, 0.5) / 1e3, Quantile(since, kTimeBoundsNs, 0.99) / 1e3};
+  }
+  const absl::MutexLock lock(&mutex_);
+  history_.push_back(sample);
+  if (history_.size() > kHistorySeconds) history_.pop_front();
+}
+
+}  // namespace reduced

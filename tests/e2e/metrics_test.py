@@ -1,0 +1,120 @@
+"""Metrics over HTTP, as Prometheus reads them: counts equal to what was asked, and nothing of a client's text in a label."""
+
+import re
+import shutil
+import subprocess
+import unittest
+import urllib.error
+import urllib.request
+
+import harness
+from harness import np
+
+SAMPLE = re.compile(r"^(?P<name>[a-z_:]+)(?:\{(?P<labels>.*)\})? (?P<value>[^ ]+)$")
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+def samples(text):
+    """{(name, frozenset of labels): value}"""
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            match = SAMPLE.match(line)
+            assert match, line
+            found[match["name"], frozenset(LABEL.findall(match["labels"] or ""))] = float(match["value"])
+    return found
+
+
+def total(found, name, **labels):
+    """The sum over the samples that have these labels."""
+    wanted = set(labels.items())
+    return sum(value for (sample, has), value in found.items() if sample == name and wanted <= has)
+
+
+class MetricsTest(harness.ServedTest):
+    def scrape(self):
+        with urllib.request.urlopen(self.server.http() + "metrics", timeout=harness.DEADLINE_S) as answer:
+            self.assertIn("text/plain", answer.headers["Content-Type"])
+            return answer.read().decode()
+
+    def test_counts_are_those_of_what_was_asked(self):
+        before = samples(self.scrape())
+        small = self.save(np.arange(1000, dtype=np.float32))
+        for _ in range(3):
+            self.reduce(small, "sum", "--via", "inline")
+        self.reduce(small, "min,max", "--via", "inline")
+        self.reduce(small, "sum", "--via", "stream")
+        self.check_failure(4, ["bit_and"], "reduce", small, "--op", "bit_and", "--via", "inline")
+        after = samples(self.scrape())
+
+        def added(name, **labels):
+            return total(after, name, **labels) - total(before, name, **labels)
+
+        inline = {"dtype": "f32", "source": "inline", "engine": "cpu", "pipeline": "tiled_simd", "status": "OK"}
+        self.assertEqual(added("reduced_requests_total", op="sum", **inline), 3)
+        self.assertEqual(added("reduced_requests_total", op="several", **inline), 1)
+        self.assertEqual(added("reduced_requests_total", op="sum", source="stream", status="OK"), 1)
+        self.assertEqual(added("reduced_requests_total", status="INVALID_ARGUMENT"), 1)
+        self.assertEqual(added("reduced_requests_total"), 6)
+        self.assertEqual(added("reduced_stage_seconds_count", stage="total"), 6)
+        self.assertEqual(added("reduced_stage_seconds_count", stage="kernel", engine="cpu"), 5)
+        self.assertEqual(added("reduced_request_bytes_count", source="inline"), 4)
+        self.assertEqual(added("reduced_request_bytes_sum", source="inline"), 16000)
+        self.assertEqual(added("reduced_calls_total", rpc="reduce_stream", status="OK"), 1)
+
+    def test_gauges_are_those_of_the_moment(self):
+        array = self.save(np.ones(1 << 20, np.uint8))
+        (kept,) = self.answers("arrays", "put", array)
+        held = samples(self.scrape())
+        self.assertEqual(total(held, "reduced_arrays"), 1)
+        self.assertEqual(total(held, "reduced_array_bytes", device="cpu"), 1 << 20)
+        self.answers("arrays", "delete", kept["id"])
+        self.assertEqual(total(samples(self.scrape()), "reduced_arrays"), 0)
+        self.assertEqual(total(held, "reduced_build_info"), 1)
+        self.assertEqual(total(held, "reduced_queue_limit", device="cpu"), 256)
+
+    def test_only_pages_that_there_are_and_only_to_read(self):
+        for path, method, code in (("nothing", "GET", 404), ("metrics", "POST", 405), ("metrics/x", "GET", 404)):
+            request = urllib.request.Request(self.server.http() + path, method=method)
+            with self.assertRaises(urllib.error.HTTPError) as error:
+                urllib.request.urlopen(request, timeout=harness.DEADLINE_S)
+            self.assertEqual(error.exception.code, code, path)
+            error.exception.close()
+
+    def test_promtool_finds_no_fault(self):
+        promtool = shutil.which("promtool")
+        if promtool is None:
+            self.skipTest("no promtool (Debian: prometheus)")
+        self.reduce(self.save(np.ones(10, np.int32)), "sum")
+        text = self.scrape()
+        run = subprocess.run(
+            [promtool, "check", "metrics"],
+            input=text.encode(),
+            capture_output=True,
+            timeout=harness.DEADLINE_S,
+            check=False,
+        )
+        self.assertEqual((run.returncode, run.stdout + run.stderr), (0, b""), text)
+
+
+class AddressTest(unittest.TestCase):
+    def test_an_address_that_is_taken(self):
+        server = harness.Server()
+        self.addCleanup(server.stop)
+        address = server.http().removeprefix("http://").rstrip("/")
+        with self.assertRaisesRegex(RuntimeError, f"cannot listen on {address}: Address already in use"):
+            harness.Server(f"--metrics_listen={address}")
+
+    def test_what_is_not_an_address(self):
+        with self.assertRaisesRegex(RuntimeError, "--metrics_listen is 'here', allowed are host:port"):
+            harness.Server("--metrics_listen=here")
+
+    def test_off(self):
+        server = harness.Server("--metrics_listen=")
+        log = server.log()
+        self.assertEqual(server.stop(), 0)
+        self.assertNotIn("http://", log)
+
+
+if __name__ == "__main__":
+    unittest.main()

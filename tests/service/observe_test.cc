@@ -1,0 +1,463 @@
+// What a server counts, remembers and logs of its calls.
+#include <algorithm>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/observe/call_tag.h"
+#include "server/observe/log.h"
+#include "server/observe/pages.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/spdlog.h"
+#include "tests/service/chunk_stream.h"
+#include "tests/service/held_engine.h"
+#include "tests/service/test_server.h"
+
+namespace reduced {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr char kParent[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+v1::ReduceRequest SmallSum() { return RequestOf<float>(v1::DTYPE_F32, {1, 2, 3, 4}, {v1::OP_SUM}); }
+
+// The value of the samples of `text` that begin with `name` and have all of `labels`, together.
+double Total(const std::string& text, const std::string& name, const std::vector<std::string>& labels = {}) {
+  double total = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(name + "{", 0) != 0 && line.rfind(name + " ", 0) != 0) continue;
+    const bool has = std::all_of(labels.begin(), labels.end(),
+                                 [&](const std::string& label) { return line.find(label) != std::string::npos; });
+    if (has) total += std::stod(line.substr(line.rfind(' ') + 1));
+  }
+  return total;
+}
+
+// What spdlog writes while it lives.
+class CapturedLog {
+ public:
+  explicit CapturedLog(spdlog::level::level_enum level, bool as_json = false) : before_(spdlog::default_logger()) {
+    auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
+    if (as_json) sink->set_formatter(MakeJsonFormatter());
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("captured", sink));
+    spdlog::set_level(level);
+  }
+  ~CapturedLog() {
+    spdlog::set_default_logger(before_);
+    spdlog::set_level(spdlog::level::info);
+  }
+  // Once no server writes any more.
+  std::string text() const { return text_.str(); }
+  std::vector<std::string> lines() const {
+    std::vector<std::string> lines;
+    std::istringstream text(text_.str());
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    return lines;
+  }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::logger> before_;
+};
+
+// The server's metrics, over HTTP as Prometheus would have them.
+ServerOptions WithMetrics() {
+  ServerOptions options;
+  options.metrics_listen = "127.0.0.1:0";
+  return options;
+}
+
+// A call that says who it is.
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+struct TaggedCall {
+  explicit TaggedCall(const Metadata& metadata) {
+    SetContextDeadline(&context);
+    for (const auto& [key, value] : metadata) context.AddMetadata(key, value);
+  }
+  std::string id() const {
+    const auto& trailer = context.GetServerTrailingMetadata();
+    EXPECT_EQ(trailer.count(kRequestIdKey), 1U);
+    const auto found = trailer.find(kRequestIdKey);
+    return found == trailer.end() ? "" : std::string(found->second.data(), found->second.size());
+  }
+  grpc::ClientContext context;
+};
+
+TEST(RequestIdTest, TheClientsOrTheServersInTheTrailer) {
+  TestServer server;
+  v1::ReduceResponse response;
+  TaggedCall named(Metadata{{kRequestIdKey, "order-66"}});
+  EXPECT_TRUE(server.client().Reduce(&named.context, SmallSum(), &response).ok());
+  EXPECT_EQ(named.id(), "order-66");
+
+  TaggedCall first(Metadata{});
+  TaggedCall second(Metadata{});
+  EXPECT_TRUE(server.client().Reduce(&first.context, SmallSum(), &response).ok());
+  EXPECT_TRUE(server.client().Reduce(&second.context, SmallSum(), &response).ok());
+  EXPECT_TRUE(IsRequestId(first.id()));
+  EXPECT_NE(first.id(), second.id());
+
+  for (const std::string& bad : {std::string(65, 'x'), std::string("two words"), std::string("{\"a\":1}")}) {
+    TaggedCall call(Metadata{{kRequestIdKey, bad}});
+    EXPECT_TRUE(server.client().Reduce(&call.context, SmallSum(), &response).ok());
+    EXPECT_NE(call.id(), bad);
+    EXPECT_TRUE(IsRequestId(call.id()));
+  }
+}
+
+TEST(RequestIdTest, OfEveryCallThatFailsAndEveryMethod) {
+  TestServer server;
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  const Metadata id = {{kRequestIdKey, "mine"}};
+  {
+    TaggedCall call(id);
+    v1::ReduceResponse response;
+    EXPECT_FALSE(server.client().Reduce(&call.context, {}, &response).ok());
+    EXPECT_EQ(call.id(), "mine");
+  }
+  {
+    TaggedCall call(id);
+    v1::ReduceResponse response;
+    const auto stream = stub->ReduceStream(&call.context, &response);
+    stream->WritesDone();
+    EXPECT_FALSE(stream->Finish().ok());
+    EXPECT_EQ(call.id(), "mine");
+  }
+  {
+    TaggedCall call(id);
+    v1::PutArrayResponse response;
+    const auto stream = stub->PutArray(&call.context, &response);
+    stream->WritesDone();
+    EXPECT_FALSE(stream->Finish().ok());
+    EXPECT_EQ(call.id(), "mine");
+  }
+  {
+    TaggedCall call(id);
+    const auto stream = stub->Session(&call.context);
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+    EXPECT_EQ(call.id(), "mine");
+  }
+  {
+    TaggedCall call(id);
+    const auto stream = stub->Ladder(&call.context, {});
+    EXPECT_FALSE(stream->Finish().ok());
+    EXPECT_EQ(call.id(), "mine");
+  }
+  {
+    TaggedCall call(id);
+    v1::GetServerInfoResponse response;
+    EXPECT_TRUE(stub->GetServerInfo(&call.context, {}, &response).ok());
+    EXPECT_EQ(call.id(), "mine");
+  }
+  {
+    TaggedCall call(id);
+    v1::ListArraysResponse response;
+    EXPECT_TRUE(stub->ListArrays(&call.context, {}, &response).ok());
+    EXPECT_EQ(call.id(), "mine");
+  }
+  {
+    TaggedCall call(id);
+    v1::DeleteArrayResponse response;
+    EXPECT_EQ(stub->DeleteArray(&call.context, {}, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+    EXPECT_EQ(call.id(), "mine");
+  }
+  {
+    TaggedCall call(id);
+    v1::MergeResponse response;
+    EXPECT_FALSE(stub->Merge(&call.context, {}, &response).ok());
+    EXPECT_EQ(call.id(), "mine");
+  }
+}
+
+TEST(RequestIdTest, Off) {
+  ServerOptions options;
+  options.request_ids = false;
+  TestServer server(options);
+  TaggedCall call(Metadata{{kRequestIdKey, "mine"}});
+  v1::ReduceResponse response;
+  EXPECT_TRUE(server.client().Reduce(&call.context, SmallSum(), &response).ok());
+  EXPECT_EQ(call.context.GetServerTrailingMetadata().count(kRequestIdKey), 0U);
+}
+
+// Calls the service without a Server around it, whose backend can then be asked.
+struct Service {
+  explicit Service(std::unique_ptr<Engines> of = SharedEngines(), const RequestLimits& limits = {},
+                   const ObserverOptions& observer = {})
+      : engines(std::move(of)), backend(*engines, limits, {}, observer) {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service);
+    const std::string address = absl::StrCat("unix:", dir / "socket");
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+    server = builder.BuildAndStart();
+    client.emplace(address);
+  }
+  ~Service() { server->Shutdown(); }
+  std::string Metrics() const { return MetricsText(backend, nullptr); }
+
+  const TempDir dir;
+  const std::unique_ptr<Engines> engines;
+  Backend backend;
+  ReductionService service{backend};
+  std::unique_ptr<grpc::Server> server;
+  std::optional<TestClient> client;
+};
+
+TEST(CountsTest, EveryCallOnceByWhatItWas) {
+  Service service;
+  v1::ReduceResponse response;
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(service.client->Reduce(SmallSum(), &response).ok());
+  v1::ReduceRequest several = SmallSum();
+  several.add_ops(v1::OP_MAX);
+  EXPECT_TRUE(service.client->Reduce(several, &response).ok());
+  v1::ReduceRequest unknown = SmallSum();
+  unknown.clear_inline_data();
+  unknown.clear_array();
+  unknown.set_array_id("no such array");
+  EXPECT_EQ(service.client->Reduce(unknown, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(service.client->Info(&info).ok());
+
+  const std::string text = service.Metrics();
+  const std::string requests = "reduced_requests_total";
+  EXPECT_EQ(Total(text, requests), 7);
+  EXPECT_EQ(Total(text, requests,
+                  {"op=\"sum\"", "dtype=\"f32\"", "source=\"inline\"", "engine=\"cpu\"", "pipeline=\"tiled_simd\"",
+                   "status=\"OK\""}),
+            5);
+  EXPECT_EQ(Total(text, requests, {"op=\"several\"", "status=\"OK\""}), 1);
+  EXPECT_EQ(Total(text, requests, {"source=\"array\"", "engine=\"none\"", "status=\"NOT_FOUND\""}), 1);
+  EXPECT_EQ(Total(text, "reduced_calls_total"), 8);
+  EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"get_server_info\"", "status=\"OK\""}), 1);
+  EXPECT_EQ(Total(text, "reduced_stage_seconds_count", {"stage=\"total\""}), 7);
+  EXPECT_EQ(Total(text, "reduced_stage_seconds_count", {"stage=\"kernel\"", "engine=\"cpu\""}), 6);
+  EXPECT_EQ(Total(text, "reduced_request_bytes_sum", {"source=\"inline\""}), 6 * 16);
+}
+
+TEST(CountsTest, ASessionAndItsRequests) {
+  Service service;
+  const auto stub = v1::Reduction::NewStub(service.client->channel());
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  const auto session = stub->Session(&context);
+  for (int i = 1; i <= 3; ++i) {
+    v1::SessionRequest request;
+    request.set_id(static_cast<std::uint64_t>(i));
+    *request.mutable_reduce() = SmallSum();
+    if (i == 3) request.mutable_reduce()->clear_ops();
+    ASSERT_TRUE(session->Write(request));
+    v1::SessionResponse answer;
+    ASSERT_TRUE(session->Read(&answer));
+  }
+  session->WritesDone();
+  EXPECT_TRUE(session->Finish().ok());
+  const std::string text = service.Metrics();
+  EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session_reduce\"", "status=\"OK\""}), 2);
+  EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session_reduce\"", "status=\"INVALID_ARGUMENT\""}), 1);
+  EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session\"", "status=\"OK\""}), 1);
+  EXPECT_EQ(Total(text, "reduced_requests_total"), 3);
+}
+
+TEST(CountsTest, HostileTextMakesNoLabels) {
+  Service service;
+  v1::ReduceResponse response;
+  const auto series = [&service] {
+    const std::string text = service.Metrics();
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const auto hostile = [&](int i) {
+    v1::ReduceRequest request = SmallSum();
+    request.mutable_options()->set_pipeline(absl::StrCat("pipeline\"} 1\nfake_", i));
+    EXPECT_FALSE(service.client->Reduce(request, &response).ok());
+    request = SmallSum();
+    request.add_ops(static_cast<v1::Op>(1000 + i));
+    EXPECT_FALSE(service.client->Reduce(request, &response).ok());
+    request = SmallSum();
+    request.mutable_array()->set_dtype(static_cast<v1::DType>(1000 + i));
+    EXPECT_FALSE(service.client->Reduce(request, &response).ok());
+    TaggedCall call(Metadata{{kRequestIdKey, absl::StrCat("id-", i)}});
+    EXPECT_TRUE(service.client->Reduce(&call.context, SmallSum(), &response).ok());
+  };
+  hostile(0);
+  const auto before = series();
+  for (int i = 1; i < 50; ++i) hostile(i);
+  EXPECT_EQ(series(), before);
+  EXPECT_THAT(service.Metrics(), AllOf(Not(HasSubstr("fake_")), Not(HasSubstr("id-1"))));
+  EXPECT_EQ(Total(service.Metrics(), "reduced_requests_total", {"status=\"INVALID_ARGUMENT\""}), 150);
+}
+
+TEST(CountsTest, GaugesWhileAReductionIsHeld) {
+  auto held = std::make_unique<HeldEngine>(4);
+  HeldEngine& engine = *held;
+  Service service(OnlyEngine(std::move(held)));
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  const auto stub = v1::Reduction::NewStub(service.client->channel());
+  v1::ReduceResponse response;
+  const auto stream = stub->ReduceStream(&context, &response);
+  v1::ReduceStreamRequest header;
+  *header.mutable_header() = SmallSum();
+  header.mutable_header()->clear_inline_data();
+  ASSERT_TRUE(stream->Write(header));
+  v1::ReduceStreamRequest chunk;
+  chunk.set_chunk(SmallSum().inline_data());
+  ASSERT_TRUE(stream->Write(chunk));
+  ASSERT_TRUE(engine.AwaitHeld(1, kPatience));
+  EXPECT_EQ(Total(service.Metrics(), "reduced_streams"), 1);
+  EXPECT_EQ(Total(service.Metrics(), "reduced_calls_total"), 0) << "it is not over";
+  engine.Release();
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(Total(service.Metrics(), "reduced_streams"), 0);
+  EXPECT_EQ(Total(service.Metrics(), "reduced_requests_total", {"source=\"stream\"", "status=\"OK\""}), 1);
+}
+
+TEST(ErrorsTest, TheLastOnesNewestFirst) {
+  Service service;
+  v1::ReduceResponse response;
+  const auto fail = [&](const std::string& id) {
+    TaggedCall call(Metadata{{kRequestIdKey, id}});
+    v1::ReduceRequest request = SmallSum();
+    request.mutable_options()->set_pipeline("<b>\n");
+    EXPECT_FALSE(service.client->Reduce(&call.context, request, &response).ok());
+  };
+  for (std::size_t i = 0; i < Observer::kMaxErrors + 5; ++i) fail(absl::StrCat("id-", i));
+  const std::vector<CallError> errors = service.backend.observer.errors();
+  ASSERT_EQ(errors.size(), Observer::kMaxErrors);
+  EXPECT_EQ(errors.front().request_id, absl::StrCat("id-", Observer::kMaxErrors + 4));
+  EXPECT_EQ(errors.front().code, absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(errors.front().message, StartsWith("unknown pipeline '<b>\\n'"));
+
+  service.backend.flags = {{"flag", "\"value\"\xff", "--flag"}, {"token_file", "/secret", "--token_file"}};
+  const json status = json::parse(StatusJson(service.backend, nullptr));
+  EXPECT_EQ(status["errors"].size(), Observer::kMaxErrors);
+  EXPECT_EQ(status["errors"][0]["request_id"], errors.front().request_id);
+  EXPECT_EQ(status["errors_total"], Observer::kMaxErrors + 5);
+  EXPECT_EQ(status["flags"][0][0], "flag");
+  EXPECT_EQ(status["flags"][1], json::array({"token_file", ""}));
+}
+
+TEST(HistoryTest, ASecondHasWhatEndedInIt) {
+  Service service;
+  v1::ReduceResponse response;
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(service.client->Reduce(SmallSum(), &response).ok());
+  const auto counted = [&] {
+    std::uint64_t calls = 0;
+    bool timed = false;
+    for (const HistorySample& sample : service.backend.observer.history()) {
+      calls += sample.calls;
+      timed = timed || sample.stages[static_cast<std::size_t>(Stage::kTotal)].p99_us > 0;
+    }
+    return calls == 20 && timed;
+  };
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!counted() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_TRUE(counted());
+}
+
+TEST(CallLogTest, JsonHasTheIdTheParentAndTheStages) {
+  CapturedLog log(spdlog::level::debug, /*as_json=*/true);
+  {
+    ServerOptions options;
+    options.log_format = "json";
+    TestServer server(options);
+    TaggedCall call(Metadata{{kRequestIdKey, "order-66"}, {kTraceparentKey, kParent}});
+    v1::ReduceResponse response;
+    EXPECT_TRUE(server.client().Reduce(&call.context, SmallSum(), &response).ok());
+    v1::ReduceRequest bad = SmallSum();
+    bad.mutable_options()->set_pipeline("a\"\n,\"status\":\"OK\"");
+    TaggedCall failing(Metadata{{kTraceparentKey, "00-not-a-parent"}});
+    EXPECT_FALSE(server.client().Reduce(&failing.context, bad, &response).ok());
+  }
+  std::vector<json> calls;
+  for (const std::string& line : log.lines()) {
+    const json parsed = json::parse(line);
+    if (parsed["message"] == "call") calls.push_back(parsed);
+  }
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0]["request_id"], "order-66");
+  EXPECT_EQ(calls[0]["traceparent"], kParent);
+  EXPECT_EQ(calls[0]["ops"], json({"sum"}));
+  EXPECT_GT(calls[0]["stages_us"]["kernel"], 0);
+  EXPECT_EQ(calls[1]["status"], "INVALID_ARGUMENT");
+  EXPECT_FALSE(calls[1].contains("traceparent"));
+  EXPECT_THAT(calls[1]["error"].get<std::string>(), HasSubstr("unknown pipeline"));
+}
+
+TEST(CallLogTest, SlowReductionsWithTheirStages) {
+  CapturedLog log(spdlog::level::warn);
+  {
+    ServerOptions options;
+    options.slow_request = absl::Nanoseconds(1);
+    TestServer server(options);
+    v1::ReduceResponse response;
+    v1::GetServerInfoResponse info;
+    EXPECT_TRUE(server.client().Reduce(SmallSum(), &response).ok());
+    EXPECT_TRUE(server.client().Info(&info).ok());
+  }
+  ASSERT_EQ(log.lines().size(), 1U) << log.text();
+  EXPECT_THAT(log.text(), ContainsRegex("slow: reduce request_id=.* status=OK .*total_us=.* kernel_us="));
+}
+
+TEST(CallLogTest, NoneIsSlowByDefault) {
+  CapturedLog log(spdlog::level::warn);
+  {
+    TestServer server;
+    v1::ReduceResponse response;
+    EXPECT_TRUE(server.client().Reduce(SmallSum(), &response).ok());
+  }
+  EXPECT_EQ(log.text(), "");
+}
+
+TEST(CallLogTest, TheSameWarningOnlySoOften) {
+  CapturedLog log(spdlog::level::warn);
+  constexpr int kCalls = 200;
+  {
+    ServerOptions options;
+    options.slow_request = absl::Nanoseconds(1);
+    TestServer server(options);
+    v1::ReduceResponse response;
+    for (int i = 0; i < kCalls; ++i) EXPECT_TRUE(server.client().Reduce(SmallSum(), &response).ok());
+  }
+  int said = 0;
+  int repeated = 0;
+  for (const std::string& line : log.lines()) {
+    if (line.find("slow: reduce") != std::string::npos) ++said;
+    if (const auto at = line.find("repeated "); at != std::string::npos) {
+      EXPECT_THAT(line, HasSubstr("times more within 10s: slow reduce OK"));
+      repeated += std::stoi(line.substr(at + 9));
+    }
+  }
+  EXPECT_EQ(said + repeated, kCalls) << "none is lost without a word";
+  EXPECT_LT(said, kCalls / 2);
+  EXPECT_GT(said, 0);
+}
+
+TEST(MetricsPortTest, FreeAddressesAndTakenOnes) {
+  TestServer server(WithMetrics());
+  EXPECT_THAT(server.server().metrics_address(), AllOf(StartsWith("127.0.0.1:"), Not(HasSubstr(":0"))));
+  ServerOptions taken;
+  taken.listen = {"127.0.0.1:0"};
+  taken.metrics_listen = server.server().metrics_address();
+  const auto second = Server::Start(taken, SharedEngines());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()),
+              AllOf(HasSubstr("--metrics_listen"), HasSubstr("Address already in use")));
+  EXPECT_EQ(TestServer().server().metrics_address(), "");
+}
+
+}  // namespace
+}  // namespace reduced

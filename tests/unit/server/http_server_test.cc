@@ -1,0 +1,117 @@
+#include "server/observe/http_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace reduced {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr int kPatienceMs = 60'000;
+
+std::unique_ptr<HttpServer> StartServer() {
+  HttpPages pages;
+  pages["/a"] = [] { return HttpAnswer{"text/plain", "page a"}; };
+  pages["/"] = [] { return HttpAnswer{"text/html", std::string(1 << 20, 'x')}; };
+  auto server = HttpServer::Start("127.0.0.1:0", std::move(pages));
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+// A connection that has sent `text`; -1: it can't.
+int Send(const HttpServer& server, const std::string& text) {
+  const int port = std::atoi(server.address().substr(server.address().rfind(':') + 1).c_str());
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0 &&
+      send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())) {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
+// All that comes until the server closes the connection.
+std::string Ask(const HttpServer& server, const std::string& request) {
+  const int fd = Send(server, request);
+  EXPECT_GE(fd, 0);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  std::string answer;
+  std::vector<char> buffer(1 << 16);
+  for (;;) {
+    pollfd readable{fd, POLLIN, 0};
+    if (poll(&readable, 1, kPatienceMs) != 1) break;
+    const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
+    if (got <= 0) break;
+    answer.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  return answer;
+}
+
+TEST(HttpServerTest, AnswersItsPages) {
+  const auto server = StartServer();
+  EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n"),
+                    HasSubstr("Content-Security-Policy: default-src 'none'\r\n"), EndsWith("\r\n\r\npage a")));
+  EXPECT_THAT(Ask(*server, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n"),
+              AllOf(HasSubstr("200 OK"), Not(HasSubstr("page a"))));
+  EXPECT_GT(Ask(*server, "GET / HTTP/1.0\r\n\r\n").size(), std::size_t{1} << 20);
+}
+
+TEST(HttpServerTest, RefusesWhatIsNot) {
+  const auto server = StartServer();
+  EXPECT_THAT(Ask(*server, "GET /b HTTP/1.1\r\nHost: x\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 404 Not Found"), EndsWith("there is no such page, but /, /a\n")));
+  EXPECT_THAT(Ask(*server, "GET /a/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n"), Not(HasSubstr("root:")));
+  for (const std::string method : {"POST", "PUT", "DELETE", "OPTIONS"}) {
+    EXPECT_THAT(Ask(*server, method + " /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"),
+                AllOf(StartsWith("HTTP/1.1 405"), HasSubstr("Allow: GET, HEAD\r\n")))
+        << method;
+  }
+  EXPECT_THAT(Ask(*server, "\x16\x03\x01 not HTTP\r\n\r\n"), Not(HasSubstr("200 OK")));
+  EXPECT_THAT(Ask(*server, "GET /" + std::string(100'000, 'x') + " HTTP/1.1\r\n\r\n"), Not(HasSubstr("200 OK")));
+  EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("200 OK")) << "it goes on";
+}
+
+TEST(HttpServerTest, WhoDoesNotFinishAskingDoesNotKeepItForever) {
+  const auto server = StartServer();
+  std::vector<int> slow;
+  for (int i = 0; i < 3; ++i) slow.push_back(Send(*server, "GET /a HT"));
+  EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("200 OK"));
+  for (const int fd : slow) close(fd);
+}
+
+TEST(HttpServerTest, AddressesThatItCannotServe) {
+  for (const std::string bad :
+       {"nowhere", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", ":9464", "unix:/tmp/x", "9464"}) {
+    EXPECT_EQ(HttpServer::Start(bad, {}).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  const auto server = StartServer();
+  const absl::Status taken = HttpServer::Start(server->address(), {}).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(taken.message()), HasSubstr("Address already in use"));
+}
+
+}  // namespace
+}  // namespace reduced
