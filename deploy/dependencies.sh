@@ -12,8 +12,8 @@ packages_for() {
       echo ca-certificates g++ cmake ninja-build ccache libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev libabsl-dev \
         libspdlog-dev libtbb-dev libhwy-dev libcli11-dev nlohmann-json3-dev libcsv-dev
       ;;
-    test) echo libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy ;;
-    check) echo git clang-format clang-tidy shellcheck binutils ;;
+    test) echo libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy python3-yaml yamllint ;;
+    check) echo git clang-format clang-tidy shellcheck binutils podman runc mmdebstrap haproxy openssl ;;
     *)
       echo "dependencies.sh: unknown group '$1'; allowed: build, test, check" >&2
       return 2

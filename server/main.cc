@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <cstdio>
@@ -90,6 +91,9 @@ int main(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("reduced"));
   spdlog::set_level(spdlog::level::from_str(options->log_level));
   gpr_set_log_function(LogOfGrpc);
+
+  // Not chmod(): no socket may be open to more for even a moment.
+  if (options->socket_mode >= 0) umask(0777 & ~static_cast<unsigned>(options->socket_mode));
 
   // Before there is a second thread: none may be interrupted by what sigwait() below waits for.
   std::signal(SIGPIPE, SIG_IGN);

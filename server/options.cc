@@ -62,15 +62,36 @@ std::string AbslUnparseFlag(ByteSize size) {
   return absl::StrCat(size.bytes);
 }
 
+bool AbslParseFlag(absl::string_view text, FileMode* mode, std::string* error) {
+  mode->bits = -1;
+  if (text.empty()) return true;
+  if (text.size() <= 4 && text.find_first_not_of("01234567") == absl::string_view::npos) {
+    int bits = 0;
+    for (const char digit : text) bits = bits * 8 + (digit - '0');
+    if (bits <= 0777) {
+      mode->bits = bits;
+      return true;
+    }
+  }
+  *error = "not the permissions of a file: allowed are octal numbers from 0 to 0777, such as 0660";
+  return false;
+}
+
+std::string AbslUnparseFlag(FileMode mode) { return mode.bits < 0 ? "" : absl::StrFormat("%04o", mode.bits); }
+
 }  // namespace reduced
 
 using reduced::ByteSize;
 using reduced::Defaults;
+using reduced::FileMode;
 
 ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
           "where to listen, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
 ABSL_FLAG(std::string, ready_file, Defaults().ready_file,
           "file to write once the server serves, with the bound addresses, one a line; removed at exit; empty: none");
+ABSL_FLAG(FileMode, socket_mode, FileMode{Defaults().socket_mode},
+          "permissions of the Unix sockets and the ready file, in octal, such as 0660: who may write to a socket may "
+          "connect; empty: as the umask leaves them");
 ABSL_FLAG(
     ByteSize, max_message_bytes, ByteSize{Defaults().limits.max_message_bytes},
     "largest request message, in bytes; at most 2147483647; clients stream larger arrays in messages of up to 1 MiB");
@@ -188,6 +209,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   ServerOptions options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.ready_file = absl::GetFlag(FLAGS_ready_file);
+  options.socket_mode = absl::GetFlag(FLAGS_socket_mode).bits;
   options.limits.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   options.limits.max_elements = absl::GetFlag(FLAGS_max_elements);
   options.limits.max_ops = absl::GetFlag(FLAGS_max_ops);

@@ -34,6 +34,9 @@ struct ServerOptions {
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   // Written once the server serves, removed when it stops: the bound addresses, one a line. Empty: none.
   std::string ready_file;
+  // Permissions of the Unix sockets and the ready file: who may write to a socket may connect. -1: as the process's
+  // umask leaves them. main() sets the umask by it, before there is a socket.
+  int socket_mode = -1;
 
   RequestLimits limits;
   // Of gRPC's buffers, over all connections; calls beyond it are cancelled. Parsed requests come on top: at most as
@@ -66,6 +69,13 @@ struct ByteSize {
 };
 bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error);
 std::string AbslUnparseFlag(ByteSize size);
+
+// Permissions as a flag: an octal number ("0660"), or nothing.
+struct FileMode {
+  int bits = -1;  // -1: nothing
+};
+bool AbslParseFlag(absl::string_view text, FileMode* mode, std::string* error);
+std::string AbslUnparseFlag(FileMode mode);
 
 }  // namespace reduced
 

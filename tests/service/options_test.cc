@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -130,6 +131,23 @@ TEST(OptionsTest, BadOnesAreNamed) {
     const absl::Status status = ValidateOptions(options);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << says;
     EXPECT_THAT(std::string(status.message()), HasSubstr(says));
+  }
+}
+
+TEST(FileModeTest, ReadsAndWrites) {
+  for (const auto& [text, bits, written] : {std::tuple("", -1, ""), std::tuple("0", 0, "0000"),
+                                            std::tuple("660", 0660, "0660"), std::tuple("0777", 0777, "0777")}) {
+    FileMode mode;
+    std::string error;
+    EXPECT_TRUE(AbslParseFlag(text, &mode, &error)) << text << ": " << error;
+    EXPECT_EQ(mode.bits, bits);
+    EXPECT_EQ(AbslUnparseFlag(mode), written);
+  }
+  for (const char* text : {"8", "-1", "0x1ff", "1000", "07777", "00000660", "rw", " 660", "66 "}) {
+    FileMode mode;
+    std::string error;
+    EXPECT_FALSE(AbslParseFlag(text, &mode, &error)) << text;
+    EXPECT_THAT(error, HasSubstr("0 to 0777")) << text;
   }
 }
 
