@@ -87,13 +87,12 @@ int main(int argc, char** argv) {
   }
   const absl::StatusOr<reduced::ServerOptions> options = reduced::OptionsFromFlags();
   if (!options.ok()) return Fail(options.status().message());
+  // Not chmod(): no socket may be open to more for even a moment.
+  if (options->socket_mode >= 0) umask(0777 & ~static_cast<unsigned>(options->socket_mode));
 
   spdlog::set_default_logger(spdlog::stderr_color_mt("reduced"));
   spdlog::set_level(spdlog::level::from_str(options->log_level));
   gpr_set_log_function(LogOfGrpc);
-
-  // Not chmod(): no socket may be open to more for even a moment.
-  if (options->socket_mode >= 0) umask(0777 & ~static_cast<unsigned>(options->socket_mode));
 
   // Before there is a second thread: none may be interrupted by what sigwait() below waits for.
   std::signal(SIGPIPE, SIG_IGN);
