@@ -146,6 +146,7 @@ SCHEMAS = {
     ("kustomize.config.k8s.io/v1alpha1", "Component"): KUSTOMIZATION,
 }
 
+BUILD = {"context!": str, "dockerfile!": str, "args": {"*": str}}
 COMPOSE_SERVER = {
     "restart!": "on-failure",
     "read_only!": bool,
@@ -153,7 +154,7 @@ COMPOSE_SERVER = {
     "security_opt!": ["no-new-privileges:true"],
     "profiles!": [NAME],
     "image!": str,
-    "build!": {"context!": str, "dockerfile!": str, "args": {"*": str}},
+    "build!": BUILD,
     "command!": [str],
     "ports!": [r"127\.0\.0\.1:[0-9]+:[0-9]+"],
     "volumes!": [r"[a-z]+:/\S+"],
@@ -173,6 +174,7 @@ COMPOSE = {
         "reducectl!": {
             "profiles!": [NAME],
             "image!": str,
+            "build!": BUILD,
             "entrypoint!": [str],
             "user!": r"[0-9]+:[0-9]+",
             "network_mode!": "none",
