@@ -277,8 +277,16 @@ class HealthTest(ContainerTest):
     def check(self, container):
         return podman("healthcheck", "run", container, check=False).returncode
 
-    def test_healthcheck(self):
-        self.assertEqual(self.check(self.start()), 0)
+    def test_a_server_that_serves_then_drains(self):
+        container = self.start("--listen=unix:/run/reduced/socket", "--drain_delay=10m")
+        self.assertEqual(self.check(container), 0)
+        podman("kill", "--signal=TERM", container)
+        deadline = time.monotonic() + DEADLINE_S
+        while self.check(container) == 0:
+            self.assertLess(time.monotonic(), deadline, self.log(container))
+        self.assertEqual(self.state(container)["Status"], "running", self.log(container))
+
+    def test_no_server_where_it_should_be(self):
         self.assertEqual(self.check(self.start("--listen=unix:/run/reduced/another")), 1)
 
 

@@ -197,7 +197,7 @@ class FlagsTest(unittest.TestCase):
     def test_probes_are_commands(self):
         patch = load(KUBERNETES / "components/tls/probes.yaml")
         probes = container(patch)
-        health = re.search(r"HEALTHCHECK.*?CMD (\[.*?\])$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL)
+        health = re.search(r"^HEALTHCHECK.*?CMD (\[.*?\])$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL)
         commands = [probes[name]["exec"]["command"] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
         for program, *arguments in [*commands, json.loads(health[1])]:
             self.assertEqual(program, "/opt/reduced/bin/reducectl")
