@@ -13,8 +13,13 @@ packages_for() {
         libspdlog-dev prometheus-cpp-dev libcivetweb-dev libtbb-dev libhwy-dev libcli11-dev nlohmann-json3-dev libcsv-dev \
         libssl-dev
       ;;
-    test) echo libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy openssl ;;
-    check) echo git clang-format clang-tidy shellcheck binutils prometheus chromium ;;
+    test)
+      echo libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy python3-yaml yamllint \
+        openssl
+      ;;
+    check)
+      echo git clang-format clang-tidy shellcheck binutils prometheus chromium podman runc mmdebstrap haproxy
+      ;;
     *)
       echo "dependencies.sh: unknown group '$1'; allowed: build, test, check" >&2
       return 2
