@@ -192,7 +192,6 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Load(const SecurityOptions& 
     if (!tokens.ok()) return tokens.status();
     spdlog::info("{} tokens: every call needs one{}", tokens->size(),
                  options.open_health ? ", but those of health" : "");
-    const absl::MutexLock refresh_lock(&security->refresh_mutex_);
     const absl::MutexLock lock(&security->mutex_);
     security->last_token_text_ = *std::move(text);
     security->tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
@@ -285,7 +284,6 @@ std::shared_ptr<const TlsFiles> Security::tls() const {
 }
 
 void Security::Refresh() {
-  const absl::MutexLock lock(&refresh_mutex_);
   RefreshTls();
   RefreshTokens();
 }

@@ -92,10 +92,10 @@ class Security {
   std::atomic<std::uint64_t> generation_;           // of tokens_; no two in a process are the same
   mutable std::atomic<std::uint64_t> refused_ = 0;  // calls, since the thread last said so
 
-  absl::Mutex refresh_mutex_;
-  std::string last_token_text_ ABSL_GUARDED_BY(refresh_mutex_);  // as last read, right or wrong
-  std::string last_error_tls_ ABSL_GUARDED_BY(refresh_mutex_);   // that was logged; empty: none
-  std::string last_error_tokens_ ABSL_GUARDED_BY(refresh_mutex_);
+  // Of the thread, once it runs.
+  std::string last_token_text_;  // as last read, right or wrong
+  std::string last_error_tls_;   // that was logged; empty: none
+  std::string last_error_tokens_;
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<const TlsFiles> tls_ ABSL_GUARDED_BY(mutex_);   // null: plaintext
