@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "server/listener.h"
+#include "server/security.h"
 
 namespace reduced {
 namespace {
@@ -35,8 +37,6 @@ constexpr absl::string_view kOfTheCommandLine[] = {"check_config", "print_config
 constexpr absl::string_view kConfigFile = "config_file";
 // Of Abseil.
 constexpr absl::string_view kOtherSources[] = {"flagfile", "fromenv", "tryfromenv"};
-// A flag whose name ends so names a file that the server reads, but for those below.
-constexpr absl::string_view kReadFiles[] = {"_file", "_cert", "_key", "_ca"};
 constexpr absl::string_view kReadyFile = "ready_file";
 
 using Flags = std::map<std::string, absl::CommandLineFlag*>;
@@ -153,13 +153,6 @@ absl::Status Unusable(absl::string_view flag, const std::string& path, absl::str
   return absl::FailedPreconditionError(absl::StrFormat("--%s: %s: %s", flag, absl::CHexEscape(path), why));
 }
 
-absl::Status CheckReadable(absl::string_view flag, const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0) return Unusable(flag, path, std::strerror(errno));
-  if (S_ISDIR(status.st_mode)) return Unusable(flag, path, "a folder, not a file");
-  return access(path.c_str(), R_OK) == 0 ? absl::OkStatus() : Unusable(flag, path, std::strerror(errno));
-}
-
 // Whether a file can be made at `path`, or replaced.
 absl::Status CheckWritable(absl::string_view flag, const std::string& path) {
   std::string folder = std::filesystem::path(path).parent_path().string();
@@ -234,18 +227,14 @@ bool MayBeSecret(absl::string_view flag) {
 
 absl::Status CheckFiles(const ServerOptions& options) {
   absl::Status status;
-  for (const FlagValue& flag : options.flags) {
-    const auto ends = [&flag](absl::string_view suffix) { return absl::EndsWith(flag.name, suffix); };
-    if (flag.value.empty() || flag.name == kReadyFile) continue;
-    if (std::any_of(std::begin(kReadFiles), std::end(kReadFiles), ends)) {
-      status.Update(CheckReadable(flag.name, flag.value));
-    }
-  }
+  const absl::StatusOr<std::unique_ptr<Security>> security = Security::Load(options.security);
+  status.Update(security.status());
   if (!options.ready_file.empty()) status.Update(CheckWritable(kReadyFile, options.ready_file));
   for (const std::string& address : options.listen) {
     const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
     status.Update(parsed.status());
     if (parsed.ok() && !parsed->unix_path.empty()) status.Update(CheckSocket("listen", parsed->unix_path));
+    if (parsed.ok() && security.ok()) status.Update((*security)->CredentialsFor(*parsed).status());
   }
   if (!options.region_socket.empty() && options.region_socket != "auto") {
     status.Update(CheckSocket("region_socket", options.region_socket));
