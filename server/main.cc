@@ -112,9 +112,9 @@ int main(int argc, char** argv) {
   absl::StatusOr<reduced::ServerOptions> options = reduced::OptionsFromFlags();
   if (!options.ok()) return Fail(options.status().message());
   options->flags = *std::move(flags);
+  reduced::SetUpLog(options->log_format == "json", options->log_level);
   if (const std::optional<int> code = reduced::AnswerAboutConfiguration(*options)) return *code;
 
-  reduced::SetUpLog(options->log_format == "json", options->log_level);
   gpr_set_log_function(LogOfGrpc);
 
   // Before there is a second thread: none may be interrupted by what ServeUntilStopped() waits for.

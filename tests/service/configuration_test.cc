@@ -139,18 +139,18 @@ TEST_F(ConfigurationTest, FilesThatAreNamedAreChecked) {
   options.ready_file = dir_ / "ready";
   options.listen = {absl::StrCat("unix:", dir_ / "socket")};
   options.region_socket = dir_ / "regions";
-  options.flags = {{"token_file", File("x"), "default"}, {"ready_file", dir_ / "none", "default"}, {"x_key", "", ""}};
   EXPECT_TRUE(CheckFiles(options).ok()) << CheckFiles(options);
-  for (const std::string name : {"token_file", "tls_cert", "tls_key", "tls_client_ca"}) {
-    ServerOptions bad = options;
-    bad.flags = {{name, dir_ / "none", "default"}};
-    EXPECT_THAT(std::string(CheckFiles(bad).message()), AllOf(HasSubstr(name), HasSubstr("No such file")));
-  }
   const auto message = [&options](auto change) {
     ServerOptions bad = options;
     change(&bad);
     return std::string(CheckFiles(bad).message());
   };
+  EXPECT_THAT(message([this](ServerOptions* o) { o->security.token_file = dir_ / "none"; }),
+              AllOf(HasSubstr("--token_file"), HasSubstr("No such file")));
+  EXPECT_THAT(message([this](ServerOptions* o) { o->security.token_file = File("x"); }), HasSubstr(":1"));
+  EXPECT_THAT(message([this](ServerOptions* o) { o->security.tls_cert = o->security.tls_key = dir_ / "none"; }),
+              AllOf(HasSubstr("--tls_cert"), HasSubstr("No such file")));
+  EXPECT_THAT(message([](ServerOptions* o) { o->listen = {"0.0.0.0:0"}; }), HasSubstr("--allow_plaintext"));
   EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/no/such/ready"; }), HasSubstr("--ready_file"));
   EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/tmp"; }), HasSubstr("a folder, not a file"));
   EXPECT_THAT(message([](ServerOptions* o) { o->listen = {"unix:/no/such/socket"}; }), HasSubstr("No such file"));

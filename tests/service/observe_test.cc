@@ -197,7 +197,7 @@ TEST(RequestIdTest, Off) {
 struct Service {
   explicit Service(std::unique_ptr<Engines> of = SharedEngines(), const RequestLimits& limits = {},
                    const ObserverOptions& observer = {})
-      : engines(std::move(of)), backend(*engines, limits, {}, observer) {
+      : engines(std::move(of)), backend(*engines, limits, {}, /*security=*/nullptr, observer) {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service);
     const std::string address = absl::StrCat("unix:", dir / "socket");
