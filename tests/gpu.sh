@@ -58,11 +58,19 @@ serve() {
     "${reduce[@]}" random.bin --dtype i32 --op sum,min,max,mean &&
     "${reduce[@]}" random.bin --dtype u64 --engine cuda --op bit_xor,max --json &&
     serve_exact co2.npy &&
-    serve_arrays random.bin || status=1
+    serve_arrays random.bin &&
+    serve_health &&
+    "$tree/bin/reducectl" loadtest --via ipc --size 4Ki,1Mi,64Mi --concurrency 4 --duration 2s --verify 10% \
+      --stability 100% || status=1
   stop_server || status=1
   rm -f random.bin
   cd "$root"
   return "$status"
+}
+
+# What the server and this machine say of themselves.
+serve_health() {
+  "$tree/bin/reducectl" health && "$tree/bin/reducectl" doctor
 }
 
 # serve_exact FILE: exact sums have the same bits on both engines, their states too.
