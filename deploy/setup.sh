@@ -37,7 +37,7 @@ configure() {
 start_server() {
   local program=$1 dir=$2 deadline=$((SECONDS + 60))
   shift 2
-  "$program" --listen="unix:$dir/socket" --ready_file="$dir/ready" "$@" > "$dir/log" 2>&1 &
+  "$program" --listen="unix:$dir/socket" --ready_file="$dir/ready" --metrics_listen= "$@" > "$dir/log" 2>&1 &
   server_pid=$!
   until [[ -s $dir/ready ]]; do
     if ! kill -0 "$server_pid" 2> /dev/null || ((SECONDS > deadline)); then

@@ -31,7 +31,8 @@ namespace {
 constexpr absl::string_view kPrefix = "REDUCED_FLAG_";
 constexpr absl::string_view kBarePrefix = "REDUCED_";
 // reducectl's own variables, which are there for the server, too, where both run in one container.
-constexpr absl::string_view kOfTheClient[] = {"REDUCED_SERVER", "REDUCED_TIMEOUT", "REDUCED_TLS_", "REDUCED_TOKEN"};
+constexpr absl::string_view kOfTheClient[] = {"REDUCED_SERVER",  "REDUCED_TLS_CA",          "REDUCED_TLS_CERT",
+                                              "REDUCED_TLS_KEY", "REDUCED_TLS_SERVER_NAME", "REDUCED_TOKEN_FILE"};
 // Flags about the configuration itself make no sense within it.
 constexpr absl::string_view kOfTheCommandLine[] = {"check_config", "print_config"};
 constexpr absl::string_view kConfigFile = "config_file";
@@ -121,9 +122,7 @@ absl::Status ReadFile(const std::string& path, const Flags& flags, std::map<std:
 
 // A variable that is meant for a flag but lacks the prefix would say nothing, and nobody would know.
 absl::Status CheckBare(absl::string_view variable, const Flags& flags) {
-  for (const absl::string_view other : kOfTheClient) {
-    if (absl::StartsWith(variable, other)) return absl::OkStatus();
-  }
+  if (Has(kOfTheClient, variable)) return absl::OkStatus();
   absl::string_view name = variable;
   if (!absl::ConsumePrefix(&name, kBarePrefix)) return absl::OkStatus();
   if (flags.count(absl::AsciiStrToLower(name)) == 0) return absl::OkStatus();
@@ -218,11 +217,11 @@ absl::StatusOr<std::vector<FlagValue>> Configure(const std::vector<std::string>&
   return values;
 }
 
-bool MayBeSecret(absl::string_view flag) {
+std::string ToldValue(const FlagValue& flag) {
   for (const absl::string_view word : {"token", "key", "secret", "password"}) {
-    if (absl::StrContains(flag, word)) return true;
+    if (absl::StrContains(flag.name, word) && !flag.value.empty()) return "***";
   }
-  return false;
+  return flag.value;
 }
 
 absl::Status CheckFiles(const ServerOptions& options) {

@@ -30,8 +30,8 @@ absl::Status CheckArguments(const std::vector<std::string>& arguments);
 // can't be read, a name that is no flag, a bad value; with the file and line, or the variable.
 absl::StatusOr<std::vector<FlagValue>> Configure(const std::vector<std::string>& arguments, char** environment);
 
-// Whether what a flag says should not be told to others, going by its name: some file of tokens or keys.
-bool MayBeSecret(absl::string_view flag);
+// What others may know of a flag's value: of one with token, key, secret or password in its name, only that it has one.
+std::string ToldValue(const FlagValue& flag);
 
 // The files and folders that valid options name: those to read can be read, those to make can be made.
 // FAILED_PRECONDITION: the first that can't.

@@ -74,7 +74,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   for (const FlagValue& each : backend.flags) {
     v1::Flag* const flag = info->add_flags();
     flag->set_name(each.name);
-    if (!MayBeSecret(each.name)) flag->set_value(each.value);
+    flag->set_value(ToldValue(each));
     flag->set_source(each.source);
   }
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());

@@ -184,7 +184,7 @@ void AddWork(CLI::App* command, LoadtestArguments* arguments, Choices* choices) 
 
 void AddLoadtest(CLI::App* app, LoadtestArguments* arguments, Choices* choices) {
   CLI::App* command = app->add_subcommand(kLoadtest, kHelp);
-  command->footer(kFooter);
+  command->footer(absl::StrCat(kFooter, "\n\n", app->get_footer()));
   command->require_subcommand(0, 1);
   AddLoad(command, arguments, choices);
   AddWork(command, arguments, choices);

@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<SpawnedServer>> SpawnedServer::Start(const std::s
   server->folder_ = folder;
   const std::string ready = folder + "/ready", log_path = folder + "/log";
   std::vector<std::string> words = {program, absl::StrCat("--listen=", server->address()),
-                                    absl::StrCat("--ready_file=", ready)};
+                                    absl::StrCat("--ready_file=", ready), "--metrics_listen="};
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

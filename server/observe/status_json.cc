@@ -85,7 +85,7 @@ std::string StatusJson(const Backend& backend, const Nvml* nvml) {
                {"arrays", Json::array()},
                {"flags", Json::array()}};
   for (const FlagValue& flag : backend.flags) {
-    json["flags"].push_back({flag.name, MayBeSecret(flag.name) ? std::string() : flag.value});
+    json["flags"].push_back({flag.name, ToldValue(flag)});
   }
   for (const auto& engine : backend.engines.all()) json["devices"].push_back(DeviceJson(engine->info(), nvml));
   for (const CallError& error : backend.observer.errors()) {

@@ -68,11 +68,10 @@ def base_image(variant, *options):
     with tempfile.TemporaryDirectory() as folder:
         tar = pathlib.Path(folder) / "base.tar"
         run = subprocess.run(
-            ["mmdebstrap", "--quiet", f"--variant={variant}", *options, "bookworm", str(tar)],
+            ["timeout", "240", "mmdebstrap", "--quiet", f"--variant={variant}", *options, "bookworm", str(tar)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=600,
             check=False,
         )
         if run.returncode != 0:

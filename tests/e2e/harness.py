@@ -40,6 +40,7 @@ class Server:
              "--metrics_listen=127.0.0.1:0", *flags],
             stdout=self._log,
             stderr=subprocess.STDOUT,
+            env=environment(),
         )
         deadline = time.monotonic() + DEADLINE_S
         while not (ready.exists() and ready.read_text().endswith("\n")):

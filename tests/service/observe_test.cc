@@ -347,7 +347,7 @@ TEST(ErrorsTest, TheLastOnesNewestFirst) {
   EXPECT_EQ(status["errors"][0]["request_id"], errors.front().request_id);
   EXPECT_EQ(status["errors_total"], Observer::kMaxErrors + 5);
   EXPECT_EQ(status["flags"][0][0], "flag");
-  EXPECT_EQ(status["flags"][1], json::array({"token_file", ""}));
+  EXPECT_EQ(status["flags"][1], json::array({"token_file", "***"}));
 }
 
 TEST(HistoryTest, ASecondHasWhatEndedInIt) {
