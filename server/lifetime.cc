@@ -51,10 +51,12 @@ void BeginFailedEnd(absl::string_view why) {
   _exit(kDeviceFailed);
 }
 
-// Looks at the engines, and at nothing else of the server, while its thread stops it. Must not outlive the engines.
+// Looks at the engines, and at nothing else of the server, while its thread stops it, and waits for a second signal:
+// they stay blocked, since to the first process of a container one that is neither blocked nor handled doesn't exist.
+// Must not outlive the engines.
 class StopWatch {
  public:
-  explicit StopWatch(const Engines& engines) : thread_([this, &engines] { Run(engines); }) {}
+  StopWatch(const Engines& engines, const sigset_t& stop) : thread_([this, &engines, stop] { Run(engines, stop); }) {}
   ~StopWatch() { End(); }
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
@@ -64,17 +66,28 @@ class StopWatch {
   void End() {
     if (!thread_.joinable()) return;
     ended_.Notify();
+    pthread_kill(thread_.native_handle(), SIGTERM);  // what it waits for
     thread_.join();
   }
 
  private:
-  void Run(const Engines& engines) {
-    while (!ended_.WaitForNotificationWithTimeout(kPoll)) {
+  void Run(const Engines& engines, const sigset_t& stop) {
+    const timespec pause = absl::ToTimespec(kPoll);
+    for (;;) {
+      const int signal = sigtimedwait(&stop, nullptr, &pause);
+      if (ended_.HasBeenNotified()) return;
+      if (signal > 0) {
+        spdlog::warn("{} again: the process ends at once", strsignal(signal));
+        spdlog::default_logger()->flush();
+        _exit(128 + signal);
+      }
+      if (failed_.HasBeenNotified()) continue;
       for (const auto& engine : engines.all()) {
         const absl::Status health = engine->Health();
         if (health.ok()) continue;
         BeginFailedEnd(absl::StrCat(engine->info().name, ": ", health.message()));
-        return failed_.Notify();
+        failed_.Notify();
+        break;
       }
     }
   }
@@ -107,9 +120,8 @@ int ServeUntilStopped(Server& server, const sigset_t& stop, absl::Duration drain
   }
   spdlog::info("{}: serving for another {}, then draining for at most {}", strsignal(signal),
                absl::FormatDuration(drain_delay), absl::FormatDuration(drain_timeout));
-  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // a second signal ends the process at once
   server.Withdraw();
-  StopWatch watch(server.engines());
+  StopWatch watch(server.engines(), stop);
   const bool failed = watch.failed().WaitForNotificationWithTimeout(drain_delay);
   const absl::Duration timeout = failed ? std::min(drain_timeout, kFailureDrain) : drain_timeout;
   EndAfter(timeout + kStopEnd, EXIT_FAILURE, "what was cancelled has not ended: the process ends all the same");

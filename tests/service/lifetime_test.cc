@@ -1,6 +1,8 @@
 // The end of a server: a drain that clients hear of before it refuses them, and a device that fails.
 #include "server/lifetime.h"
 
+#include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -193,6 +195,52 @@ TEST_F(EndTest, ASignalServesForTheDelayThenEndsWell) {
         std::exit(ServeUntilStopped(server.server(), stop, absl::Seconds(1), absl::Seconds(10)));
       },
       ::testing::ExitedWithCode(0), "");
+}
+
+// A process that gets `first`, and `second` while it serves for the delay or waits for what never ends.
+[[noreturn]] void StopTwice(int first, int second, absl::Duration drain_delay) {
+  const sigset_t stop = BlockStopSignals();
+  static std::atomic<bool> failed = false;
+  TestServer server({}, OnlyEngine(std::make_unique<HungEngine>(&failed)));
+  SendToHung(server);
+  HealthWatch watch(server.client(), "");
+  if (watch.Next() != kServing) _exit(100);
+  std::thread([&watch, first, second] {
+    kill(getpid(), first);
+    if (watch.Next() != kNotServing) _exit(101);
+    kill(getpid(), second);
+    absl::SleepFor(absl::Seconds(5));
+    _exit(102);
+  }).detach();
+  std::exit(ServeUntilStopped(server.server(), stop, drain_delay, absl::Hours(1)));
+}
+
+TEST_F(EndTest, ASecondSignalEndsTheProcessAtOnce) {
+  EXPECT_EXIT(StopTwice(SIGTERM, SIGINT, absl::Hours(1)), ::testing::ExitedWithCode(128 + SIGINT), "at once");
+  EXPECT_EXIT(StopTwice(SIGINT, SIGTERM, absl::ZeroDuration()), ::testing::ExitedWithCode(128 + SIGTERM), "at once");
+}
+
+// Of a process of its own, which has one thread.
+template <class Body>
+int ExitStatusOf(Body body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// The kernel gives the first process of a namespace no signal that has its default action.
+TEST_F(EndTest, ASecondSignalEndsTheFirstProcessOfAContainer) {
+  const auto enter = [] { return unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0 ? 0 : 1; };
+  if (ExitStatusOf(enter) != 0) GTEST_SKIP() << "no namespaces of processes may be made here";
+  EXPECT_EXIT(_exit(ExitStatusOf([enter] {
+                if (enter() != 0) return 97;
+                return ExitStatusOf([]() -> int {
+                  if (getpid() != 1) return 98;
+                  StopTwice(SIGTERM, SIGTERM, absl::ZeroDuration());
+                });
+              })),
+              ::testing::ExitedWithCode(128 + SIGTERM), "at once");
 }
 
 }  // namespace
