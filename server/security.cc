@@ -343,6 +343,7 @@ void Security::WarnOfExpiry() {
 }
 
 void Security::KeepFresh() {
+  std::uint64_t said = 0;  // of those refused
   for (;;) {
     {
       const absl::MutexLock lock(&mutex_);
@@ -350,9 +351,9 @@ void Security::KeepFresh() {
       if (mutex_.AwaitWithTimeout(absl::Condition(&stop), options_.credentials_refresh)) return;
     }
     Refresh();
-    const std::uint64_t refused = refused_.exchange(0, std::memory_order_relaxed);
-    if (refused > 0) {
-      spdlog::warn("{} calls without a valid token were refused in the last {}", refused,
+    const std::uint64_t before = std::exchange(said, refused());
+    if (said > before) {
+      spdlog::warn("{} calls without a valid token were refused in the last {}", said - before,
                    absl::FormatDuration(options_.credentials_refresh));
     }
   }

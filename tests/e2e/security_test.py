@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 import grpc
 import harness
@@ -327,6 +328,25 @@ class SecurityTest(unittest.TestCase):
             (("--tls-server-name", "x"), "tls_server_name needs tls_ca"),
         ):
             self.fails(USAGE, [message], "127.0.0.1:1", "info", *arguments)
+
+    def test_refused_calls_are_counted(self):
+        def refused(server):
+            with urllib.request.urlopen(server.http() + "metrics", timeout=harness.DEADLINE_S) as answer:
+                return re.search(r"^reduced_unauthenticated_total (\S+)$", answer.read().decode(), re.MULTILINE)[1]
+
+        path = self.tokens(alice="secret")
+        server = self.serve(f"--token_file={path}", "--metrics_listen=127.0.0.1:0", "--credentials_refresh=20ms")
+        self.assertEqual(refused(server), "0")
+        with grpc.insecure_channel(server.tcp) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            for metadata in ((), (("authorization", "Bearer guessed"),)):
+                with self.assertRaises(grpc.RpcError) as raised:
+                    check(b"", timeout=harness.DEADLINE_S, metadata=metadata)
+                self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
+            check(b"", timeout=harness.DEADLINE_S, metadata=(("authorization", "Bearer secret"),))
+        self.await_log(server, "without a valid token were refused")
+        self.assertEqual(refused(server), "2")  # the log doesn't count from 0 again
+        self.assertEqual(refused(self.serve("--metrics_listen=127.0.0.1:0")), "0")
 
     def test_new_tokens(self):
         path = self.tokens(alice="first")
