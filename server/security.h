@@ -99,6 +99,9 @@ class Security {
   std::string last_token_text_;  // as last read, right or wrong
   std::string last_error_tls_;   // that was logged; empty: none
   std::string last_error_tokens_;
+  absl::Time warned_of_ = absl::InfinitePast();  // the expiry that the last warning told
+  absl::Time warned_ = absl::InfinitePast();
+  bool warned_expired_ = false;
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<const TlsFiles> tls_ ABSL_GUARDED_BY(mutex_);   // null: plaintext
