@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -156,7 +157,10 @@ absl::Status Unusable(absl::string_view flag, const std::string& path, absl::str
 absl::Status CheckWritable(absl::string_view flag, const std::string& path) {
   std::string folder = std::filesystem::path(path).parent_path().string();
   if (folder.empty()) folder.push_back('.');
-  if (std::filesystem::is_directory(path)) return Unusable(flag, path, "a folder, not a file");
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return Unusable(flag, path, "a folder, not a file");
+  // A link to itself is replaced; a name that is too long is nobody's.
+  if (error == std::errc::filename_too_long) return Unusable(flag, path, error.message());
   return access(folder.c_str(), W_OK | X_OK) == 0
              ? absl::OkStatus()
              : Unusable(flag, path, absl::StrCat("its folder can't be written: ", std::strerror(errno)));

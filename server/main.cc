@@ -1,5 +1,5 @@
-// reduced: the daemon. Exit status: 0 after SIGTERM or SIGINT, 1 for a bad flag or a server that could not start, 2
-// when a device has failed.
+// reduced: the daemon. Exit status: 0 after SIGTERM or SIGINT, 1 for a bad flag, a server that could not start or one
+// that hung when it stopped, 2 when a device has failed.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -30,6 +30,7 @@ constexpr absl::string_view kHealthMethods = "/grpc.health.v1.Health/";
 constexpr char kTokenNeeded[] = "this server needs a token: metadata 'authorization' with 'Bearer ' and the token";
 constexpr char kTokenUnknown[] = "the token is not one that this server knows";
 constexpr absl::Duration kExpiresSoon = absl::Hours(7 * 24);
+constexpr absl::Duration kWarnAgain = absl::Hours(24);
 
 absl::string_view View(const grpc_slice& slice) {
   return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
@@ -304,7 +305,6 @@ void Security::RefreshTls() {
     tls_ = std::make_shared<const TlsFiles>(*std::move(files));
   }
   spdlog::info("new certificates, from {}: for connections from now on", absl::CHexEscape(options_.tls_cert));
-  WarnOfExpiry();
 }
 
 void Security::RefreshTokens() {
@@ -335,14 +335,22 @@ void Security::RefreshTokens() {
 void Security::WarnOfExpiry() {
   const std::shared_ptr<const TlsFiles> files = tls();
   if (files == nullptr) return;
+  const absl::Time now = absl::Now();
   const absl::Time expiry = ExpiryOf(*files);
-  if (expiry > absl::Now() + kExpiresSoon) return;
+  if (expiry > now + kExpiresSoon) return;
+  // Once a day, with a new certificate, and when it has come to it.
+  const bool expired = expiry <= now;
+  if (expiry == warned_of_ && expired == warned_expired_ && now < warned_ + kWarnAgain) return;
+  warned_of_ = expiry;
+  warned_expired_ = expired;
+  warned_ = now;
   spdlog::warn("--tls_cert: {}: the certificate {} on {}", absl::CHexEscape(options_.tls_cert),
-               expiry <= absl::Now() ? "expired, so that clients refuse it," : "expires",
+               expired ? "expired, so that clients refuse it," : "expires",
                absl::FormatTime(absl::RFC3339_sec, expiry, absl::UTCTimeZone()));
 }
 
 void Security::KeepFresh() {
+  std::uint64_t said = 0;  // of those refused
   for (;;) {
     {
       const absl::MutexLock lock(&mutex_);
@@ -350,9 +358,10 @@ void Security::KeepFresh() {
       if (mutex_.AwaitWithTimeout(absl::Condition(&stop), options_.credentials_refresh)) return;
     }
     Refresh();
-    const std::uint64_t refused = refused_.exchange(0, std::memory_order_relaxed);
-    if (refused > 0) {
-      spdlog::warn("{} calls without a valid token were refused in the last {}", refused,
+    WarnOfExpiry();
+    const std::uint64_t before = std::exchange(said, refused());
+    if (said > before) {
+      spdlog::warn("{} calls without a valid token were refused in the last {}", said - before,
                    absl::FormatDuration(options_.credentials_refresh));
     }
   }

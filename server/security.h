@@ -70,6 +70,9 @@ class Security {
   // Another number than before: who was known may not be any more.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
+  // Calls so far that had no token that is known, and that no service saw therefore.
+  std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
   Quotas& quotas() { return quotas_; }
 
  private:
@@ -90,12 +93,15 @@ class Security {
   Quotas quotas_;
   std::vector<std::unique_ptr<TlsFeed>> feeds_;
   std::atomic<std::uint64_t> generation_;           // of tokens_; no two in a process are the same
-  mutable std::atomic<std::uint64_t> refused_ = 0;  // calls, since the thread last said so
+  mutable std::atomic<std::uint64_t> refused_ = 0;  // see refused()
 
   // Of the thread, once it runs.
   std::string last_token_text_;  // as last read, right or wrong
   std::string last_error_tls_;   // that was logged; empty: none
   std::string last_error_tokens_;
+  absl::Time warned_of_ = absl::InfinitePast();  // the expiry that the last warning told
+  absl::Time warned_ = absl::InfinitePast();
+  bool warned_expired_ = false;
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<const TlsFiles> tls_ ABSL_GUARDED_BY(mutex_);   // null: plaintext

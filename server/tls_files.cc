@@ -4,6 +4,7 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ struct Freer {
 using Bio = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+using Context = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
 
 absl::Status Bad(absl::string_view flag, const std::string& path, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrFormat("--%s: %s: %s", flag, absl::CHexEscape(path), why));
@@ -117,9 +119,30 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string
     ERR_clear_error();
     return Bad("tls_key", key, absl::StrCat("is not the key of the first certificate in ", absl::CHexEscape(cert)));
   }
+  std::vector<Certificate> authorities;
   if (!client_ca.empty()) {
-    const absl::Status status = ParseCertificates("tls_client_ca", client_ca, files.client_ca).status();
-    if (!status.ok()) return status;
+    auto parsed = ParseCertificates("tls_client_ca", client_ca, files.client_ca);
+    if (!parsed.ok()) return parsed.status();
+    authorities = *std::move(parsed);
+  }
+
+  // As gRPC will use them, which wouldn't say what is wrong: OpenSSL has a say in how long a key has to be, for
+  // example.
+  const Context context(SSL_CTX_new(TLS_server_method()));
+  if (context == nullptr) return absl::InternalError(absl::StrCat("OpenSSL has no TLS: ", WhyOpenSsl()));
+  const auto unusable = [](absl::string_view flag, const std::string& path) {
+    return Bad(flag, path, absl::StrCat("OpenSSL refuses it: ", WhyOpenSsl()));
+  };
+  for (const Certificate& each : *certificates) {
+    const bool used = each == certificates->front() ? SSL_CTX_use_certificate(context.get(), each.get()) == 1
+                                                    : SSL_CTX_add1_chain_cert(context.get(), each.get()) == 1;
+    if (!used) return unusable("tls_cert", cert);
+  }
+  if (SSL_CTX_use_PrivateKey(context.get(), private_key.get()) != 1) return unusable("tls_key", key);
+  for (const Certificate& each : authorities) {  // one twice is no error
+    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context.get()), each.get()) != 1) {
+      return unusable("tls_client_ca", client_ca);
+    }
   }
   return files;
 }

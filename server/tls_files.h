@@ -20,7 +20,7 @@ struct TlsFiles {
 };
 
 // INVALID_ARGUMENT, naming the flag and the file: one that can't be read or isn't PEM of that kind, a key that is
-// encrypted or isn't the certificate's. `client_ca` may be empty.
+// encrypted or isn't the certificate's, or what OpenSSL won't use, as too short a key. `client_ca` may be empty.
 absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string& key, const std::string& client_ca);
 
 // When the server's certificate ends.

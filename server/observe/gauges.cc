@@ -72,6 +72,17 @@ void CollectGpus(const std::vector<DeviceInfo>& devices, const Nvml& nvml, std::
   }
 }
 
+// Of no RPC: such a call ends before there is a service that could count it.
+MetricFamily Unauthenticated(const Backend& backend) {
+  MetricFamily family;
+  family.name = "reduced_unauthenticated_total";
+  family.help = "Calls refused because they had no token that the server knows.";
+  family.type = prometheus::MetricType::Counter;
+  ClientMetric& metric = family.metric.emplace_back();
+  if (backend.security != nullptr) metric.counter.value = static_cast<double>(backend.security->refused());
+  return family;
+}
+
 }  // namespace
 
 std::vector<MetricFamily> CollectGauges(const Backend& backend, const Nvml* nvml) {
@@ -104,6 +115,7 @@ std::vector<MetricFamily> CollectGauges(const Backend& backend, const Nvml* nvml
       Gauge("reduced_arrays_limit", "Arrays that may be kept at once.").Set(backend.limits.max_arrays).Take());
   families.push_back(
       Gauge("reduced_regions", "Regions of shared memory that are open.").Set(backend.regions.count()).Take());
+  families.push_back(Unauthenticated(backend));
   if (nvml != nullptr) CollectGpus(devices, *nvml, &families);
   return families;
 }

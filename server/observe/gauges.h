@@ -1,4 +1,4 @@
-// What a server holds at the moment it is asked.
+// What a server holds at the moment it is asked, and whom it has refused.
 #ifndef REDUCED_SERVER_OBSERVE_GAUGES_H_
 #define REDUCED_SERVER_OBSERVE_GAUGES_H_
 
@@ -10,7 +10,8 @@
 
 namespace reduced {
 
-// Lanes, queues, arrays, regions, streams, sessions, GPUs, and which build it is. `nvml`: null where there is none.
+// Lanes, queues, arrays, regions, streams, sessions, GPUs, which build it is, calls refused. `nvml`: null where there
+// is none.
 std::vector<prometheus::MetricFamily> CollectGauges(const Backend& backend, const Nvml* nvml);
 
 }  // namespace reduced

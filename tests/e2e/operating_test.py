@@ -139,7 +139,7 @@ class DrainTest(unittest.TestCase):
         server = harness.Server("--drain_delay=10m")
         server.process.send_signal(signal.SIGTERM)
         await_health(server.unix, "NOT_SERVING")
-        self.assertEqual(server.stop(), -signal.SIGTERM)
+        self.assertEqual(server.stop(), 128 + signal.SIGTERM)
 
 
 class Load(threading.Thread):

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 import harness
 from harness import DATA, np
@@ -50,9 +51,11 @@ class Authority:
         self._openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
         return self.folder / f"{name}.crt", key
 
-    def issue(self, name, common_name="localhost", days=10, names="DNS:localhost,IP:127.0.0.1"):
+    def issue(self, name, common_name="localhost", days=10, names="DNS:localhost,IP:127.0.0.1", rsa_bits=None):
         """Certificate and key."""
         cert, key = self._key(name)
+        if rsa_bits is not None:
+            self._openssl("genrsa", "-out", key, rsa_bits)
         request, extensions = self.folder / f"{name}.csr", self.folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={names}\n")
         self._openssl("req", "-new", "-key", key, "-subj", f"/CN={common_name}", "-out", request)
@@ -214,6 +217,9 @@ class SecurityTest(unittest.TestCase):
         self.await_log(server, "--tls_cert: .*server.crt: can't be read: No such file or directory; the certificates")
         self.works(server.tcp, "--tls-ca", self.theirs.cert)
         self.assertEqual(server.log().count("has no certificate"), 1)
+        install(self.theirs.issue("weak", rsa_bits=1024))
+        self.await_log(server, "--tls_cert: .*server.crt: OpenSSL refuses it: ee key too small; the certificates that")
+        self.works(server.tcp, "--tls-ca", self.theirs.cert)
         install((self.cert, self.key))
         self.await_log(server, "new certificates, from ", 2)
         self.works(server.tcp, "--tls-ca", self.ours.cert)
@@ -229,7 +235,12 @@ class SecurityTest(unittest.TestCase):
             ["openssl", "pkcs8", "-topk8", "-in", self.key, "-passout", "pass:x", "-out", encrypted],
             check=True, capture_output=True, timeout=harness.DEADLINE_S,
         )
+        weak, weak_key = self.ours.issue("weak", rsa_bits=1024)
+        chain = self.folder / "chain"
+        chain.write_text(self.cert.read_text() + weak.read_text())
         for cert, key, client_ca, messages in (
+            (weak, weak_key, "", ["--tls_cert", f"{weak}: OpenSSL refuses it: ee key too small"]),
+            (chain, self.key, "", ["--tls_cert", f"{chain}: OpenSSL refuses it: ca key too small"]),
             (self.cert, "", "", ["--tls_cert needs --tls_key"]),
             ("", self.key, "", ["--tls_key needs --tls_cert"]),
             ("", "", self.ours.cert, ["--tls_client_ca needs --tls_cert and --tls_key"]),
@@ -244,10 +255,11 @@ class SecurityTest(unittest.TestCase):
             (self.cert, self.key, text, ["--tls_client_ca", f"{text}: has no certificate in PEM format"]),
         ):
             with self.subTest(messages=messages):
-                self.refuses_to_start(
-                    messages, "--listen=127.0.0.1:0", f"--tls_cert={cert}", f"--tls_key={key}",
-                    f"--tls_client_ca={client_ca}",
+                flags = (
+                    "--listen=127.0.0.1:0", f"--tls_cert={cert}", f"--tls_key={key}", f"--tls_client_ca={client_ca}",
                 )
+                self.refuses_to_start(messages, *flags)
+                self.refuses_to_start(messages, "--check_config", *flags)
 
     def test_plaintext_beyond_this_machine(self):
         for address in ("0.0.0.0:0", "[::]:0", f"{socket.gethostname()}:0"):
@@ -321,6 +333,25 @@ class SecurityTest(unittest.TestCase):
             (("--tls-server-name", "x"), "tls_server_name needs tls_ca"),
         ):
             self.fails(USAGE, [message], "127.0.0.1:1", "info", *arguments)
+
+    def test_refused_calls_are_counted(self):
+        def refused(server):
+            with urllib.request.urlopen(server.http() + "metrics", timeout=harness.DEADLINE_S) as answer:
+                return re.search(r"^reduced_unauthenticated_total (\S+)$", answer.read().decode(), re.MULTILINE)[1]
+
+        path = self.tokens(alice="secret")
+        server = self.serve(f"--token_file={path}", "--metrics_listen=127.0.0.1:0", "--credentials_refresh=20ms")
+        self.assertEqual(refused(server), "0")
+        with grpc.insecure_channel(server.tcp) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            for metadata in ((), (("authorization", "Bearer guessed"),)):
+                with self.assertRaises(grpc.RpcError) as raised:
+                    check(b"", timeout=harness.DEADLINE_S, metadata=metadata)
+                self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
+            check(b"", timeout=harness.DEADLINE_S, metadata=(("authorization", "Bearer secret"),))
+        self.await_log(server, "without a valid token were refused")
+        self.assertEqual(refused(server), "2")  # the log doesn't count from 0 again
+        self.assertEqual(refused(self.serve("--metrics_listen=127.0.0.1:0")), "0")
 
     def test_new_tokens(self):
         path = self.tokens(alice="first")

@@ -1,6 +1,8 @@
 // Flags from the command line, the environment and a file: who has its way, and what is refused.
 #include "server/configuration.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <string>
 #include <utility>
@@ -153,9 +155,17 @@ TEST_F(ConfigurationTest, FilesThatAreNamedAreChecked) {
   EXPECT_THAT(message([](ServerOptions* o) { o->listen = {"0.0.0.0:0"}; }), HasSubstr("--allow_plaintext"));
   EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/no/such/ready"; }), HasSubstr("--ready_file"));
   EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/tmp"; }), HasSubstr("a folder, not a file"));
+  EXPECT_THAT(message([this](ServerOptions* o) { o->ready_file = dir_ / std::string(300, 'a'); }),
+              AllOf(HasSubstr("--ready_file"), HasSubstr("name too long")));
   EXPECT_THAT(message([](ServerOptions* o) { o->listen = {"unix:/no/such/socket"}; }), HasSubstr("No such file"));
   EXPECT_THAT(message([this](ServerOptions* o) { o->region_socket = dir_ / "reduced.conf"; }),
               HasSubstr("it exists and is not a socket"));
+  // Links that go round: as the file itself, which is replaced, and as its folder.
+  const std::string round = dir_ / "round";
+  ASSERT_EQ(symlink(round.c_str(), round.c_str()), 0);
+  EXPECT_EQ(message([&](ServerOptions* o) { o->ready_file = round; }), "");
+  EXPECT_THAT(message([&](ServerOptions* o) { o->ready_file = round + "/ready"; }),
+              AllOf(HasSubstr("--ready_file"), HasSubstr("Too many levels of symbolic links")));
 }
 
 TEST(FlagsInInfoTest, AreToldButForSecrets) {

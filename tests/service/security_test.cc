@@ -2,12 +2,19 @@
 // tested end to end.
 #include "server/security.h"
 
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -15,6 +22,8 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/quotas.h"
 #include "server/tokens.h"
+#include "spdlog/sinks/ringbuffer_sink.h"
+#include "spdlog/spdlog.h"
 #include "tests/service/test_server.h"
 
 namespace reduced {
@@ -350,6 +359,54 @@ TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {
   put->WritesDone();
   EXPECT_TRUE(put->Finish().ok());
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(reduce(kAsAlice).ok()) << i;
+}
+
+// A certificate of its own making, and its key, that ends after `lifetime`.
+void WriteCertificate(const std::string& cert, const std::string& key, absl::Duration lifetime) {
+  EVP_PKEY* const pair = EVP_EC_gen("P-256");
+  X509* const certificate = X509_new();
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+  X509_set_issuer_name(certificate, X509_get_subject_name(certificate));
+  X509_gmtime_adj(X509_getm_notBefore(certificate), -60);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), absl::ToInt64Seconds(lifetime));
+  X509_set_pubkey(certificate, pair);
+  X509_sign(certificate, pair, EVP_sha256());
+  std::FILE* file = std::fopen(cert.c_str(), "w");
+  PEM_write_X509(file, certificate);
+  std::fclose(file);
+  file = std::fopen(key.c_str(), "w");
+  PEM_write_PrivateKey(file, pair, nullptr, nullptr, 0, nullptr, nullptr);
+  std::fclose(file);
+  X509_free(certificate);
+  EVP_PKEY_free(pair);
+}
+
+TEST_F(SecurityTest, TheLogSaysOfACertificateThatItExpiresAndThatItHas) {
+  const auto log = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", log));
+  const absl::Cleanup restore = [&before] { spdlog::set_default_logger(before); };
+  const auto count = [&log](const std::string& what) {
+    int found = 0;
+    for (const std::string& line : log->last_formatted()) found += line.find(what) != std::string::npos ? 1 : 0;
+    return found;
+  };
+  SecurityOptions options;
+  options.tls_cert = dir_ / "cert";
+  options.tls_key = dir_ / "key";
+  options.credentials_refresh = absl::Milliseconds(10);
+  WriteCertificate(options.tls_cert, options.tls_key, absl::Seconds(3));
+  const auto security = Security::Load(options);
+  ASSERT_TRUE(security.ok()) << security.status();
+  EXPECT_EQ(count("cert: the certificate expires on 20"), 1);
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (count("cert: the certificate expired, so that") == 0 && absl::Now() < deadline) std::this_thread::yield();
+  // Some readings later each was said once; another certificate is said anew.
+  WriteCertificate(options.tls_cert, options.tls_key, absl::Hours(1));
+  while (count("cert: the certificate expires on 20") < 2 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(count("cert: the certificate expires on 20"), 2);
+  EXPECT_EQ(count("cert: the certificate expired, so that"), 1);
 }
 
 TEST(QuotasTest, LeasesAreGivenBackOnce) {
