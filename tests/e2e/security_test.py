@@ -307,6 +307,7 @@ class SecurityTest(unittest.TestCase):
             (self.folder / "token").write_text(text)
             self.fails(USAGE, [message, "token_file"], "127.0.0.1:1", "info", "--token-file", self.folder / "token")
         self.fails(USAGE, ["can't be read", "No such file"], "127.0.0.1:1", "info", "--token-file", "/nowhere")
+        self.fails(USAGE, ["can't be read", "Is a directory"], "127.0.0.1:1", "info", "--token-file", self.folder)
         for arguments, message in (
             (("--tls-ca", "/nowhere"), 'tls_ca "/nowhere" can\'t be read'),
             (("--tls-ca", self.key), "has no certificate"),
