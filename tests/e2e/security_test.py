@@ -1,6 +1,7 @@
 """TLS, client certificates, tokens and identities: the real binaries, with certificates that openssl makes."""
 
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 import grpc
 import harness
@@ -289,6 +291,18 @@ class SecurityTest(unittest.TestCase):
             )
             self.assertIn(load.returncode, (0, 8), load.stderr.decode())
         self.assertNotIn("sesame", server.log())
+
+    def test_who_runs_the_server_sees_the_arrays_of_all(self):
+        server = self.serve(f"--token_file={self.tokens(alice='a', bob='b')}", "--metrics_listen=127.0.0.1:0")
+        np.save(self.folder / "kept.npy", np.ones(9, np.int16))
+        for who in ("alice", "bob"):
+            put = self.reducectl(
+                server.tcp, "arrays", "put", self.folder / "kept.npy", "--token-file", self.folder / who
+            )
+            self.assertEqual(put.returncode, 0, put.stderr.decode())
+        with urllib.request.urlopen(server.http() + "status.json", timeout=harness.DEADLINE_S) as answer:
+            status = json.load(answer)
+        self.assertEqual([array["owner"] for array in status["arrays"]], ["alice", "bob"])
 
     def test_tokens_over_tls(self):
         path = self.tokens(alice="secret")

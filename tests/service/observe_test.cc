@@ -350,6 +350,26 @@ TEST(ErrorsTest, TheLastOnesNewestFirst) {
   EXPECT_EQ(status["flags"][1], json::array({"token_file", ""}));
 }
 
+TEST(StatusTest, ShowsTheArraysOfEverybody) {
+  Service service;
+  for (const std::string identity : {"", "alice"}) {
+    KeptArray array;
+    array.spec.set_dtype(v1::DTYPE_U8);
+    array.spec.add_shape(3);
+    array.dtype = DType::kU8;
+    array.count = array.bytes = 3;
+    array.owner = array.identity = identity;
+    array.ttl = absl::Hours(1);
+    array.memory = CpuEngine().Allocate(3).value();
+    ASSERT_TRUE(service.backend.arrays.Add(std::move(array)).ok());
+  }
+  const json status = json::parse(StatusJson(service.backend, nullptr));
+  EXPECT_EQ(status["arrays_total"], 2);
+  ASSERT_EQ(status["arrays"].size(), 2U);
+  EXPECT_EQ(status["arrays"][0]["owner"], "");
+  EXPECT_EQ(status["arrays"][1]["owner"], "alice");
+}
+
 TEST(HistoryTest, ASecondHasWhatEndedInIt) {
   Service service;
   v1::ReduceResponse response;
