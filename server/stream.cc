@@ -36,7 +36,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -119,10 +118,11 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const absl::StatusOr<std::string> caller = backend_.CallerOf(*context_);
     if (!caller.ok()) return caller.status();
     if (first.has_stream_part()) {
-      part_ = first.stream_part();
-      const absl::Status status = CheckPart(*part_);
-      // So that nobody can join, or end, what isn't theirs.
-      if (!caller->empty()) part_->set_upload(absl::StrCat(*caller, "\n", part_->upload()));
+      const v1::StreamPart& part = first.stream_part();
+      const absl::Status status = CheckPart(part);
+      if (part.upload().empty() || part.upload().size() > kMaxUploadId) return status;  // no upload that could fail
+      part_ = part;
+      part_->set_upload(UploadKey(*caller, part.upload()));
       if (!status.ok()) return status;
     }
     absl::StatusOr<ParsedRequest> parsed = ParseHeader(first.header(), backend_.limits);

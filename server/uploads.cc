@@ -4,17 +4,21 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/answer.h"
-#include "server/arrays.h"
 
 namespace reduced {
 namespace {
 
 constexpr std::size_t kFailedRemembered = 256;
-constexpr std::size_t kMaxOwnedUploadId = kMaxOwnerBytes + 1 + kMaxUploadId;  // with whose it is
 
 }  // namespace
+
+// The size tells where the caller ends, whatever either has in it.
+std::string UploadKey(absl::string_view caller, absl::string_view upload) {
+  return absl::StrCat(caller.size(), ":", caller, "\n", upload);
+}
 
 // Guarded by the mutex of its registry.
 class Uploads::Upload {
@@ -110,7 +114,6 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
 }
 
 void Uploads::Fail(const v1::StreamPart& part, const absl::Status& why) {
-  if (part.upload().empty() || part.upload().size() > kMaxOwnedUploadId) return;  // no upload has such an id
   const absl::StatusOr<EngineResult> told =
       absl::AbortedError(absl::StrFormat("part %d of the upload failed: %s", part.index(), why.message()));
   std::vector<std::optional<Upload::Part>> parts;

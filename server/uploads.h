@@ -13,6 +13,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/engine.h"
 #include "kernels/engines.h"
@@ -21,7 +22,10 @@
 namespace reduced {
 
 inline constexpr int kMaxParts = 64;
-inline constexpr std::size_t kMaxUploadId = 64;  // bytes that a client may choose; what it becomes here may be longer
+inline constexpr std::size_t kMaxUploadId = 64;  // bytes that a client may choose; see UploadKey
+
+// What an upload is known by here: nobody can join, or end, what isn't theirs, whatever id they choose.
+std::string UploadKey(absl::string_view caller, absl::string_view upload);
 
 // The uploads under way. A part joins, then finishes or fails. Nothing of an upload stays after the last part has
 // finished or the first has failed, but that a part which comes too late for one that failed is told so. Thread-safe.
