@@ -250,6 +250,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   // Leaves the call to Over() or OnCancel().
   void Park() {
     const std::shared_ptr<StreamCall> self = self_;  // which may be over as soon as it is parked
+    part_timing_ = total_.timing;
     EngineResult part = std::move(total_);
     bool parked = false;
     {
@@ -300,7 +301,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                            .pipeline = total_.ran.pipeline,
                            .bytes = bytes_,
                            .receive_us = receive_us_ > 0 ? std::optional(receive_us_) : std::nullopt,
-                           .timing = total_.timing,
+                           .timing = whole_ ? part_timing_ : total_.timing,
                            .total_us = total_us,
                            .status = status});
     Finish(ToGrpc(status));
@@ -352,7 +353,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   bool return_state_ = false;
   std::optional<v1::StreamPart> part_;  // that the stream has of the array
   std::shared_ptr<Uploads::Upload> upload_;
-  bool whole_ = false;      // total_ is of the whole upload
+  bool whole_ = false;      // total_ is of the whole upload ...
+  Timing part_timing_;      // ... and this of the part: so each stage is counted once
   std::int64_t bytes_ = 0;  // of the array, or the part
   std::int64_t width_ = 1;  // of an element
   Engine* engine_ = nullptr;
