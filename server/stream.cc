@@ -135,16 +135,20 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const absl::Status entered = backend_.gate.Enter();
     if (!entered.ok()) return entered;
     entered_ = true;
-    absl::StatusOr<Quotas::Lease> quota = backend_.TakeRequest(*caller);
-    if (!quota.ok()) {
-      AddRetryHint(kIdentityRetryAfter, context_);
-      return quota.status();
+    const auto take_request = [&] {
+      absl::StatusOr<Quotas::Lease> quota = backend_.TakeRequest(*caller);
+      if (!quota.ok()) AddRetryHint(kIdentityRetryAfter, context_);
+      return quota;
+    };
+    if (!part_.has_value()) {
+      absl::StatusOr<Quotas::Lease> quota = take_request();
+      if (!quota.ok()) return quota.status();
+      quota_ = *std::move(quota);
     }
-    quota_ = *std::move(quota);
     absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
     if (part_.has_value()) {
-      auto joined = backend_.uploads.Join(*part_, spec_, *std::move(place),
+      auto joined = backend_.uploads.Join(*part_, spec_, *std::move(place), take_request,
                                           [self = self_](const auto& whole) { self->Over(whole); });
       if (!joined.ok()) return joined.status();
       upload_ = std::move(joined->upload);
@@ -345,7 +349,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   ChunkReader reader_;  // of message_
   bool began_ = false;  // a header has come
   bool entered_ = false;
-  Quotas::Lease quota_;
+  Quotas::Lease quota_;  // of a part: none, its upload has it
   bool running_ = false;
   bool ended_ = false;  // the client has half-closed, or is gone
   bool reduced_any_ = false;
