@@ -91,13 +91,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   const ListenAddress listen = *ParseListenAddress(address);
   [[maybe_unused]] static const unsigned kept = mg_init_library(MG_FEATURES_DEFAULT);
   auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(pages)));
-  // Who is slow to ask or to take the answer holds up one of these threads for some seconds, and never a reduction.
+  // Who is slow to ask or to take the answer holds up one of these threads for half a second at a time, and never a
+  // reduction. Monitoring is only held up by more of them at once than there are threads.
   const char* const options[] = {"listening_ports",
                                  address.c_str(),
                                  "num_threads",
-                                 "4",
+                                 "16",
                                  "request_timeout_ms",
-                                 "2000",
+                                 "500",
                                  "keep_alive_timeout_ms",
                                  "0",
                                  "enable_directory_listing",

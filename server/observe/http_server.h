@@ -33,7 +33,7 @@ bool HostIsHere(absl::string_view host, absl::string_view configured);
 
 class HttpServer {
  public:
-  // Serves on four threads of its own until it is destroyed. Pages are made by any of them, several at once.
+  // Serves on 16 threads of its own until it is destroyed. Pages are made by any of them, several at once.
   // INVALID_ARGUMENT: not "host:port" or "[ipv6]:port". FAILED_PRECONDITION: it can't be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, HttpPages pages);
   ~HttpServer();  // waits for what is being answered
