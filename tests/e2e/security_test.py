@@ -479,6 +479,13 @@ class SecurityTest(unittest.TestCase):
         self.assertIn(b"count_nonzero  0", out)
         for _ in range(20):  # as soon as one is answered the next may come
             self.works(server.tcp, *alice)
+        np.save(array, np.ones(1 << 22, dtype="f4"))
+        for _ in range(3):  # over however many connections an array comes
+            big = self.reducectl(
+                server.tcp, *alice, "reduce", array, "--op", "sum", "--via", "stream", "--connections", "4"
+            )
+            self.assertEqual(big.returncode, 0, big.stderr.decode())
+            self.assertIn(b"4194304", big.stdout)
         load = self.reducectl(server.tcp, *alice, "loadtest", "--concurrency", "1", "--duration", "300ms")
         self.assertIn(load.returncode, (0, 8), load.stdout.decode() + load.stderr.decode())
 
