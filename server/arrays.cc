@@ -126,11 +126,20 @@ void ResidentArrays::Leave(const std::shared_ptr<Entry>& entry) {
 }
 
 std::vector<v1::ArrayInfo> ResidentArrays::List(absl::string_view owner, absl::string_view caller) const {
+  return ListWhere([owner, caller](const KeptArray& array) {
+    return array.identity == caller && (owner.empty() || owner == array.owner);
+  });
+}
+
+std::vector<v1::ArrayInfo> ResidentArrays::ListAll() const {
+  return ListWhere([](const KeptArray&) { return true; });
+}
+
+std::vector<v1::ArrayInfo> ResidentArrays::ListWhere(absl::FunctionRef<bool(const KeptArray&)> wanted) const {
   const absl::MutexLock lock(&mutex_);
   std::vector<const Entry*> listed;
   for (const auto& [id, entry] : entries_) {
-    if (entry->array.identity == caller && (owner.empty() || owner == entry->array.owner))
-      listed.push_back(entry.get());
+    if (wanted(entry->array)) listed.push_back(entry.get());
   }
   std::sort(listed.begin(), listed.end(), [](const Entry* a, const Entry* b) { return a->serial < b->serial; });
   const absl::Time now = absl::Now();

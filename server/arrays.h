@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -66,21 +67,25 @@ class ResidentArrays {
 
   // The array, for a user of it: it stays as long as the pointer does, and doesn't expire. NOT_FOUND;
   // PERMISSION_DENIED: not the caller's.
-  absl::StatusOr<std::shared_ptr<const KeptArray>> Find(absl::string_view id, absl::string_view caller = {});
+  absl::StatusOr<std::shared_ptr<const KeptArray>> Find(absl::string_view id, absl::string_view caller);
 
   // Of those that are the caller's, `owner`'s, or all if that is empty, in the order they were added.
-  std::vector<v1::ArrayInfo> List(absl::string_view owner, absl::string_view caller = {}) const;
+  std::vector<v1::ArrayInfo> List(absl::string_view owner, absl::string_view caller) const;
+
+  // Everybody's, in the order they were added: for who runs the server, never for a caller.
+  std::vector<v1::ArrayInfo> ListAll() const;
 
   // Forgets an array at once. Calls `done` exactly once: with OK when its last user is gone and its memory is free,
   // from the thread that saw to that, or before returning; with NOT_FOUND or, if it is another owner's or identity's,
   // PERMISSION_DENIED before returning. `done` must not block.
-  void Delete(absl::string_view id, absl::string_view owner, Deleted done, absl::string_view caller = {});
+  void Delete(absl::string_view id, absl::string_view owner, Deleted done, absl::string_view caller);
 
   int count() const;
 
  private:
   struct Entry;
 
+  std::vector<v1::ArrayInfo> ListWhere(absl::FunctionRef<bool(const KeptArray&)> wanted) const;
   absl::Status CheckRoomLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Leave(const std::shared_ptr<Entry>& entry);
   void Expire();

@@ -36,7 +36,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -119,10 +118,11 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const absl::StatusOr<std::string> caller = backend_.CallerOf(*context_);
     if (!caller.ok()) return caller.status();
     if (first.has_stream_part()) {
-      part_ = first.stream_part();
-      const absl::Status status = CheckPart(*part_);
-      // So that nobody can join, or end, what isn't theirs.
-      if (!caller->empty()) part_->set_upload(absl::StrCat(*caller, "\n", part_->upload()));
+      const v1::StreamPart& part = first.stream_part();
+      const absl::Status status = CheckPart(part);
+      if (part.upload().empty() || part.upload().size() > kMaxUploadId) return status;  // no upload that could fail
+      part_ = part;
+      part_->set_upload(UploadKey(*caller, part.upload()));
       if (!status.ok()) return status;
     }
     absl::StatusOr<ParsedRequest> parsed = ParseHeader(first.header(), backend_.limits);
@@ -135,16 +135,20 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const absl::Status entered = backend_.gate.Enter();
     if (!entered.ok()) return entered;
     entered_ = true;
-    absl::StatusOr<Quotas::Lease> quota = backend_.TakeRequest(*caller);
-    if (!quota.ok()) {
-      AddRetryHint(kIdentityRetryAfter, context_);
-      return quota.status();
+    const auto take_request = [&] {
+      absl::StatusOr<Quotas::Lease> quota = backend_.TakeRequest(*caller);
+      if (!quota.ok()) AddRetryHint(kIdentityRetryAfter, context_);
+      return quota;
+    };
+    if (!part_.has_value()) {
+      absl::StatusOr<Quotas::Lease> quota = take_request();
+      if (!quota.ok()) return quota.status();
+      quota_ = *std::move(quota);
     }
-    quota_ = *std::move(quota);
     absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
     if (part_.has_value()) {
-      auto joined = backend_.uploads.Join(*part_, spec_, *std::move(place),
+      auto joined = backend_.uploads.Join(*part_, spec_, *std::move(place), take_request,
                                           [self = self_](const auto& whole) { self->Over(whole); });
       if (!joined.ok()) return joined.status();
       upload_ = std::move(joined->upload);
@@ -250,6 +254,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   // Leaves the call to Over() or OnCancel().
   void Park() {
     const std::shared_ptr<StreamCall> self = self_;  // which may be over as soon as it is parked
+    part_timing_ = total_.timing;
     EngineResult part = std::move(total_);
     bool parked = false;
     {
@@ -300,7 +305,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                            .pipeline = total_.ran.pipeline,
                            .bytes = bytes_,
                            .receive_us = receive_us_ > 0 ? std::optional(receive_us_) : std::nullopt,
-                           .timing = total_.timing,
+                           .timing = whole_ ? part_timing_ : total_.timing,
                            .total_us = total_us,
                            .status = status});
     Finish(ToGrpc(status));
@@ -344,7 +349,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   ChunkReader reader_;  // of message_
   bool began_ = false;  // a header has come
   bool entered_ = false;
-  Quotas::Lease quota_;
+  Quotas::Lease quota_;  // of a part: none, its upload has it
   bool running_ = false;
   bool ended_ = false;  // the client has half-closed, or is gone
   bool reduced_any_ = false;
@@ -352,7 +357,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   bool return_state_ = false;
   std::optional<v1::StreamPart> part_;  // that the stream has of the array
   std::shared_ptr<Uploads::Upload> upload_;
-  bool whole_ = false;      // total_ is of the whole upload
+  bool whole_ = false;      // total_ is of the whole upload ...
+  Timing part_timing_;      // ... and this of the part: so each stage is counted once
   std::int64_t bytes_ = 0;  // of the array, or the part
   std::int64_t width_ = 1;  // of an element
   Engine* engine_ = nullptr;

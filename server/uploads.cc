@@ -4,17 +4,21 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/answer.h"
-#include "server/arrays.h"
 
 namespace reduced {
 namespace {
 
 constexpr std::size_t kFailedRemembered = 256;
-constexpr std::size_t kMaxOwnedUploadId = kMaxOwnerBytes + 1 + kMaxUploadId;  // with whose it is
 
 }  // namespace
+
+// The size tells where the caller ends, whatever either has in it.
+std::string UploadKey(absl::string_view caller, absl::string_view upload) {
+  return absl::StrCat(caller.size(), ":", caller, "\n", upload);
+}
 
 // Guarded by the mutex of its registry.
 class Uploads::Upload {
@@ -68,6 +72,7 @@ class Uploads::Upload {
   const ReduceSpec spec;
   const Placement place;
   std::vector<std::optional<Part>> parts;
+  Quotas::Lease quota;
   std::size_t finished = 0;
   bool over = false;  // it is in the registry no more, and `parts` have been taken
 
@@ -80,12 +85,21 @@ class Uploads::Upload {
 };
 
 absl::StatusOr<Uploads::Joined> Uploads::Join(const v1::StreamPart& part, const ReduceSpec& spec, Placement place,
-                                              Over over) {
+                                              TakeRequest take, Over over) {
   const absl::MutexLock lock(&mutex_);
   absl::Status status = WhyFailed(part.upload());
   if (!status.ok()) return status;
-  std::shared_ptr<Upload>& upload = uploads_[part.upload()];
-  if (upload == nullptr) upload = std::make_shared<Upload>(part.upload(), spec, part.parts(), std::move(place));
+  const auto found = uploads_.find(part.upload());
+  std::shared_ptr<Upload> upload;
+  if (found != uploads_.end()) {
+    upload = found->second;
+  } else {
+    absl::StatusOr<Quotas::Lease> quota = take();
+    if (!quota.ok()) return quota.status();
+    upload = std::make_shared<Upload>(part.upload(), spec, part.parts(), std::move(place));
+    upload->quota = *std::move(quota);
+    uploads_.emplace(upload->id, upload);
+  }
   status = upload->Check(part, spec);
   if (!status.ok()) return status;  // Fail() follows, which removes an upload that this made
   upload->parts[static_cast<std::size_t>(part.index())] =
@@ -101,6 +115,7 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
     upload.parts[static_cast<std::size_t>(index)]->result = std::move(result);
     if (++upload.finished < upload.parts.size()) return;
     upload.over = true;
+    upload.quota.Return();  // who has the answer may ask the next thing
     parts = std::move(upload.parts);
     uploads_.erase(upload.id);
   }
@@ -110,7 +125,6 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
 }
 
 void Uploads::Fail(const v1::StreamPart& part, const absl::Status& why) {
-  if (part.upload().empty() || part.upload().size() > kMaxOwnedUploadId) return;  // no upload has such an id
   const absl::StatusOr<EngineResult> told =
       absl::AbortedError(absl::StrFormat("part %d of the upload failed: %s", part.index(), why.message()));
   std::vector<std::optional<Upload::Part>> parts;
@@ -122,6 +136,7 @@ void Uploads::Fail(const v1::StreamPart& part, const absl::Status& why) {
     const auto found = uploads_.find(part.upload());
     if (found == uploads_.end()) return;
     found->second->over = true;
+    found->second->quota.Return();
     parts = std::move(found->second->parts);
     uploads_.erase(found);
   }

@@ -11,17 +11,23 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/engine.h"
 #include "kernels/engines.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/quotas.h"
 
 namespace reduced {
 
 inline constexpr int kMaxParts = 64;
-inline constexpr std::size_t kMaxUploadId = 64;  // bytes that a client may choose; what it becomes here may be longer
+inline constexpr std::size_t kMaxUploadId = 64;  // bytes that a client may choose; see UploadKey
+
+// What an upload is known by here: nobody can join, or end, what isn't theirs, whatever id they choose.
+std::string UploadKey(absl::string_view caller, absl::string_view upload);
 
 // The uploads under way. A part joins, then finishes or fails. Nothing of an upload stays after the last part has
 // finished or the first has failed, but that a part which comes too late for one that failed is told so. Thread-safe.
@@ -39,9 +45,13 @@ class Uploads {
   };
 
   // A part begins, of the whole array that `spec` is about; CheckPart has found no fault with it. All parts of an
-  // upload get the place that the first had. Once it has joined, `over` is called exactly once, within Finish or Fail
-  // of any part. INVALID_ARGUMENT: it doesn't fit those that joined before, or the array. ABORTED: one of them failed.
-  absl::StatusOr<Joined> Join(const v1::StreamPart& part, const ReduceSpec& spec, Placement place, Over over);
+  // upload get the place that the first had, and are one request: `take` is called for the first, and what it took goes
+  // back just before the upload is over. Once it has joined, `over` is called exactly once, within Finish or Fail of
+  // any part. INVALID_ARGUMENT: it doesn't fit those that joined before, or the array. ABORTED: one of them failed. Or
+  // what `take` says, which must not come back here.
+  using TakeRequest = absl::FunctionRef<absl::StatusOr<Quotas::Lease>()>;
+  absl::StatusOr<Joined> Join(const v1::StreamPart& part, const ReduceSpec& spec, Placement place, TakeRequest take,
+                              Over over);
 
   // All of a part that joined has been reduced; its indexes count from the start of the array. The last one combines
   // them.

@@ -1,6 +1,8 @@
 #include "server/observe/http_server.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -49,7 +52,30 @@ void Knock(const std::string& address) {
   freeaddrinfo(found);
 }
 
+bool IsIpAddress(const std::string& host) {
+  in6_addr any{};
+  return inet_pton(AF_INET, host.c_str(), &any) == 1 || inet_pton(AF_INET6, host.c_str(), &any) == 1;
+}
+
+bool IsLoopback(const std::string& host) {
+  in_addr ipv4{};
+  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return ntohl(ipv4.s_addr) >> 24 == IN_LOOPBACKNET;
+  in6_addr ipv6{};
+  if (inet_pton(AF_INET6, host.c_str(), &ipv6) == 1) return IN6_IS_ADDR_LOOPBACK(&ipv6);
+  return absl::EqualsIgnoreCase(host, "localhost");
+}
+
 }  // namespace
+
+bool HostIsHere(absl::string_view host, absl::string_view configured) {
+  if (absl::StartsWith(host, "[")) {
+    const std::size_t end = host.find(']');
+    return end != absl::string_view::npos && IsIpAddress(std::string(host.substr(1, end - 1)));
+  }
+  host = host.substr(0, host.find(':'));
+  return absl::EqualsIgnoreCase(host, "localhost") || absl::EqualsIgnoreCase(host, configured) ||
+         IsIpAddress(std::string(host));
+}
 
 absl::Status CheckHttpAddress(absl::string_view flag, const std::string& address) {
   const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
@@ -65,13 +91,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   const ListenAddress listen = *ParseListenAddress(address);
   [[maybe_unused]] static const unsigned kept = mg_init_library(MG_FEATURES_DEFAULT);
   auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(pages)));
-  // Who is slow to ask or to take the answer holds up one of these threads for some seconds, and never a reduction.
+  // Who is slow to ask or to take the answer holds up one of these threads for half a second at a time, and never a
+  // reduction. Monitoring is only held up by more of them at once than there are threads.
   const char* const options[] = {"listening_ports",
                                  address.c_str(),
                                  "num_threads",
-                                 "4",
+                                 "16",
                                  "request_timeout_ms",
-                                 "2000",
+                                 "500",
                                  "keep_alive_timeout_ms",
                                  "0",
                                  "enable_directory_listing",
@@ -90,6 +117,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   mg_server_port port{};
   mg_get_server_ports(server->context_, 1, &port);
   server->address_ = BoundAddress(listen, port.port);
+  if (IsLoopback(listen.host)) server->loopback_host_ = listen.host;
   mg_set_request_handler(server->context_, "/", &HttpServer::Handle, server.get());
   return server;
 }
@@ -124,7 +152,15 @@ int HttpServer::Answer(mg_connection* connection) const {
     return Send(connection, 404, "Not Found", {"text/plain", absl::StrCat("there is no such page, but ", paths, "\n")},
                 "", method == "GET");
   }
-  return Send(connection, 200, "OK", page->second(), "", method == "GET");
+  if (!loopback_host_.empty() && !page->second.for_any_host) {
+    const char* const host = mg_get_header(connection, "Host");
+    if (!HostIsHere(host == nullptr ? "" : host, loopback_host_)) {
+      return Send(connection, 403, "Forbidden",
+                  {"text/plain", "this page is only for who asks for it by an IP address or localhost\n"}, "",
+                  method == "GET");
+    }
+  }
+  return Send(connection, 200, "OK", page->second.make(), "", method == "GET");
 }
 
 }  // namespace reduced

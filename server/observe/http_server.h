@@ -20,11 +20,20 @@ struct HttpAnswer {
   std::string body;
   std::string policy = "default-src 'none'";  // Content-Security-Policy
 };
-using HttpPages = std::map<std::string, std::function<HttpAnswer()>, std::less<>>;  // by path
+struct HttpPage {
+  std::function<HttpAnswer()> make;
+  bool for_any_host = false;  // else, on loopback, only for a Host that is this machine: see HostIsHere
+};
+using HttpPages = std::map<std::string, HttpPage, std::less<>>;  // by path
+
+// Whether a request with that Host header (its port is not looked at; "": none) means a server on loopback that was
+// given the name `configured`: an IP address, localhost or that name. Any other name may be one that somebody else has
+// made point here, so that their page, in a browser, reads what this server says.
+bool HostIsHere(absl::string_view host, absl::string_view configured);
 
 class HttpServer {
  public:
-  // Serves on four threads of its own until it is destroyed. Pages are made by any of them, several at once.
+  // Serves on 16 threads of its own until it is destroyed. Pages are made by any of them, several at once.
   // INVALID_ARGUMENT: not "host:port" or "[ipv6]:port". FAILED_PRECONDITION: it can't be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, HttpPages pages);
   ~HttpServer();  // waits for what is being answered
@@ -41,6 +50,7 @@ class HttpServer {
 
   const HttpPages pages_;
   std::string address_;
+  std::string loopback_host_;  // as it was given; empty: it isn't bound to loopback
   mg_context* context_ = nullptr;
 };
 

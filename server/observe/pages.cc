@@ -23,11 +23,13 @@ std::string MetricsText(const Backend& backend, const Nvml* nvml) {
 
 HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page) {
   HttpPages pages;
-  pages["/metrics"] = [&backend, nvml] {
-    return HttpAnswer{"text/plain; version=0.0.4; charset=utf-8", MetricsText(backend, nvml)};
-  };
+  // Whatever name monitoring has for this machine; there is nothing of a client in it.
+  pages["/metrics"] = {[&backend, nvml] {
+                         return HttpAnswer{"text/plain; version=0.0.4; charset=utf-8", MetricsText(backend, nvml)};
+                       },
+                       /*for_any_host=*/true};
   if (!status_page) return pages;
-  pages["/"] = [] {
+  pages["/"].make = [] {
     const std::string nonce = RandomId();
     return HttpAnswer{
         "text/html; charset=utf-8",
@@ -36,7 +38,7 @@ HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page) 
                          "connect-src 'self'; base-uri 'none'; form-action 'none'",
                          nonce)};
   };
-  pages["/status.json"] = [&backend, nvml] { return HttpAnswer{"application/json", StatusJson(backend, nvml)}; };
+  pages["/status.json"].make = [&backend, nvml] { return HttpAnswer{"application/json", StatusJson(backend, nvml)}; };
   return pages;
 }
 

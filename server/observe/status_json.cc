@@ -95,7 +95,7 @@ std::string StatusJson(const Backend& backend, const Nvml* nvml) {
                               {"message", error.message},
                               {"request_id", error.request_id}});
   }
-  const std::vector<v1::ArrayInfo> arrays = backend.arrays.List("");
+  const std::vector<v1::ArrayInfo> arrays = backend.arrays.ListAll();
   json["arrays_total"] = arrays.size();
   for (std::size_t i = 0; i < std::min(arrays.size(), kMaxArrays); ++i) json["arrays"].push_back(ArrayJson(arrays[i]));
   return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);

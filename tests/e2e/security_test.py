@@ -1,6 +1,7 @@
 """TLS, client certificates, tokens and identities: the real binaries, with certificates that openssl makes."""
 
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -307,6 +308,18 @@ class SecurityTest(unittest.TestCase):
             self.assertIn(load.returncode, (0, 8), load.stderr.decode())
         self.assertNotIn("sesame", server.log())
 
+    def test_who_runs_the_server_sees_the_arrays_of_all(self):
+        server = self.serve(f"--token_file={self.tokens(alice='a', bob='b')}", "--metrics_listen=127.0.0.1:0")
+        np.save(self.folder / "kept.npy", np.ones(9, np.int16))
+        for who in ("alice", "bob"):
+            put = self.reducectl(
+                server.tcp, "arrays", "put", self.folder / "kept.npy", "--token-file", self.folder / who
+            )
+            self.assertEqual(put.returncode, 0, put.stderr.decode())
+        with urllib.request.urlopen(server.http() + "status.json", timeout=harness.DEADLINE_S) as answer:
+            status = json.load(answer)
+        self.assertEqual([array["owner"] for array in status["arrays"]], ["alice", "bob"])
+
     def test_tokens_over_tls(self):
         path = self.tokens(alice="secret")
         server = self.serve_tls(f"--token_file={path}")
@@ -324,6 +337,7 @@ class SecurityTest(unittest.TestCase):
             (self.folder / "token").write_text(text)
             self.fails(USAGE, [message, "token_file"], "127.0.0.1:1", "info", "--token-file", self.folder / "token")
         self.fails(USAGE, ["can't be read", "No such file"], "127.0.0.1:1", "info", "--token-file", "/nowhere")
+        self.fails(USAGE, ["can't be read", "Is a directory"], "127.0.0.1:1", "info", "--token-file", self.folder)
         for arguments, message in (
             (("--tls-ca", "/nowhere"), 'tls_ca "/nowhere" can\'t be read'),
             (("--tls-ca", self.key), "has no certificate"),
@@ -500,6 +514,13 @@ class SecurityTest(unittest.TestCase):
         self.assertIn(b"count_nonzero  0", out)
         for _ in range(20):  # as soon as one is answered the next may come
             self.works(server.tcp, *alice)
+        np.save(array, np.ones(1 << 22, dtype="f4"))
+        for _ in range(3):  # over however many connections an array comes
+            big = self.reducectl(
+                server.tcp, *alice, "reduce", array, "--op", "sum", "--via", "stream", "--connections", "4"
+            )
+            self.assertEqual(big.returncode, 0, big.stderr.decode())
+            self.assertIn(b"4194304", big.stdout)
         load = self.reducectl(server.tcp, *alice, "loadtest", "--concurrency", "1", "--duration", "300ms")
         self.assertIn(load.returncode, (0, 8), load.stdout.decode() + load.stderr.decode())
 

@@ -51,6 +51,21 @@ class FiguresTest(harness.ServedTest):
             nonces.add(nonce)
         self.assertEqual(len(nonces), 2)
 
+    def test_pages_from_elsewhere_cannot_read_it(self):
+        def ask(path, host):
+            request = urllib.request.Request(self.server.http() + path, headers={"Host": host})
+            try:
+                with urllib.request.urlopen(request, timeout=harness.DEADLINE_S) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as error:
+                error.close()
+                return error.code
+
+        for path in ("", "status.json"):
+            self.assertEqual(ask(path, "rebound.example:9464"), 403)
+            self.assertEqual(ask(path, "localhost:9464"), 200)
+        self.assertEqual(ask("metrics", "rebound.example:9464"), 200)
+
     def test_off(self):
         server = harness.Server("--status_page=false")
         self.addCleanup(server.stop)

@@ -271,6 +271,35 @@ TEST(CountsTest, ASessionAndItsRequests) {
   EXPECT_EQ(Total(text, "reduced_requests_total"), 3);
 }
 
+TEST(CountsTest, TheStagesOfAnUploadInPartsAreCountedOnce) {
+  Service service;
+  constexpr int kParts = 3;
+  constexpr int kElements = 300'000;  // of each
+  ReduceStreamCall calls[kParts] = {ReduceStreamCall(*service.client), ReduceStreamCall(*service.client),
+                                    ReduceStreamCall(*service.client)};
+  for (int i = 0; i < kParts; ++i) {
+    v1::ReduceStreamRequest first;
+    first.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_F32);
+    first.mutable_header()->mutable_array()->add_shape(kParts * kElements);
+    first.mutable_header()->add_ops(v1::OP_SUM);
+    v1::StreamPart& part = *first.mutable_stream_part();
+    part.set_upload("upload");
+    part.set_parts(kParts);
+    part.set_index(i);
+    part.set_first(i * kElements);
+    part.set_count(kElements);
+    ASSERT_TRUE(calls[i].Write(first));
+    ASSERT_TRUE(calls[i].Chunk(std::string(sizeof(float) * kElements, '\0')));
+    calls[i].HalfClose();
+  }
+  for (ReduceStreamCall& call : calls) ASSERT_TRUE(call.Await().ok());
+  const double kernel_s = calls[0].response().timing().kernel_us() * 1e-6;
+  EXPECT_GT(kernel_s, 0);
+  const std::string text = service.Metrics();
+  EXPECT_EQ(Total(text, "reduced_stage_seconds_count", {"stage=\"kernel\""}), kParts);
+  EXPECT_NEAR(Total(text, "reduced_stage_seconds_sum", {"stage=\"kernel\""}), kernel_s, 1e-8);
+}
+
 TEST(CountsTest, HostileTextMakesNoLabels) {
   Service service;
   v1::ReduceResponse response;
@@ -348,6 +377,26 @@ TEST(ErrorsTest, TheLastOnesNewestFirst) {
   EXPECT_EQ(status["errors_total"], Observer::kMaxErrors + 5);
   EXPECT_EQ(status["flags"][0][0], "flag");
   EXPECT_EQ(status["flags"][1], json::array({"token_file", "***"}));
+}
+
+TEST(StatusTest, ShowsTheArraysOfEverybody) {
+  Service service;
+  for (const std::string identity : {"", "alice"}) {
+    KeptArray array;
+    array.spec.set_dtype(v1::DTYPE_U8);
+    array.spec.add_shape(3);
+    array.dtype = DType::kU8;
+    array.count = array.bytes = 3;
+    array.owner = array.identity = identity;
+    array.ttl = absl::Hours(1);
+    array.memory = CpuEngine().Allocate(3).value();
+    ASSERT_TRUE(service.backend.arrays.Add(std::move(array)).ok());
+  }
+  const json status = json::parse(StatusJson(service.backend, nullptr));
+  EXPECT_EQ(status["arrays_total"], 2);
+  ASSERT_EQ(status["arrays"].size(), 2U);
+  EXPECT_EQ(status["arrays"][0]["owner"], "");
+  EXPECT_EQ(status["arrays"][1]["owner"], "alice");
 }
 
 TEST(HistoryTest, ASecondHasWhatEndedInIt) {

@@ -43,8 +43,10 @@ struct Added {
 };
 
 constexpr absl::Duration kLong = absl::Hours(1);
+constexpr absl::string_view kNobody = "";  // in particular
 
-Added Add(ResidentArrays& arrays, absl::Duration ttl = kLong, const std::string& owner = "me") {
+Added Add(ResidentArrays& arrays, absl::Duration ttl = kLong, const std::string& owner = "me",
+          const std::string& identity = "") {
   Added added;
   KeptArray array;
   array.spec.set_dtype(v1::DTYPE_U8);
@@ -53,6 +55,7 @@ Added Add(ResidentArrays& arrays, absl::Duration ttl = kLong, const std::string&
   array.count = array.bytes = 7;
   array.device = "cpu";
   array.owner = owner;
+  array.identity = identity;
   array.ttl = ttl;
   array.memory = std::make_unique<FakeMemory>(added.freed);
   const absl::StatusOr<v1::ArrayInfo> info = arrays.Add(std::move(array));
@@ -63,14 +66,15 @@ Added Add(ResidentArrays& arrays, absl::Duration ttl = kLong, const std::string&
 
 std::vector<std::string> Ids(const ResidentArrays& arrays, const std::string& owner = "") {
   std::vector<std::string> ids;
-  for (const v1::ArrayInfo& info : arrays.List(owner)) ids.push_back(info.id());
+  for (const v1::ArrayInfo& info : arrays.List(owner, kNobody)) ids.push_back(info.id());
   return ids;
 }
 
 // What a Delete that needn't wait answers.
 absl::Status Delete(ResidentArrays& arrays, const std::string& id, const std::string& owner = "me") {
   absl::Status answer = absl::UnknownError("not answered");
-  arrays.Delete(id, owner, [&answer](const absl::Status& status) { answer = status; });
+  arrays.Delete(
+      id, owner, [&answer](const absl::Status& status) { answer = status; }, kNobody);
   return answer;
 }
 
@@ -83,7 +87,7 @@ TEST(Registry, KeepsWhatIsAdded) {
   EXPECT_EQ((std::set<std::string>{first.id, second.id, third.id}).size(), 3U);
   EXPECT_THAT(Ids(arrays), ElementsAre(first.id, second.id, third.id));
   EXPECT_THAT(Ids(arrays, "me"), ElementsAre(first.id, third.id));
-  const v1::ArrayInfo info = arrays.List("you").at(0);
+  const v1::ArrayInfo info = arrays.List("you", kNobody).at(0);
   EXPECT_THAT(info.id(), MatchesRegex("[0-9a-f]{32}"));
   EXPECT_EQ(info.array().dtype(), v1::DTYPE_U8);
   EXPECT_THAT(info.array().shape(), ElementsAre(7));
@@ -94,16 +98,32 @@ TEST(Registry, KeepsWhatIsAdded) {
   EXPECT_GT(info.expires_in_ms(), 0);
   EXPECT_LE(info.expires_in_ms(), 10'000);
   EXPECT_EQ(info.users(), 0);
-  const auto found = arrays.Find(second.id);
+  const auto found = arrays.Find(second.id, kNobody);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ((*found)->count, 7);
   EXPECT_EQ((*found)->dtype, DType::kU8);
-  EXPECT_EQ(arrays.List("you").at(0).users(), 1);
+  EXPECT_EQ(arrays.List("you", kNobody).at(0).users(), 1);
+}
+
+TEST(Registry, CallersHaveTheirOwnAndWhoRunsTheServerSeesAll) {
+  ResidentArrays arrays(10);
+  const Added first = Add(arrays, kLong, "me");
+  const Added second = Add(arrays, kLong, "alice", "alice");
+  const Added third = Add(arrays, kLong, "bob", "bob");
+  const auto ids = [](const std::vector<v1::ArrayInfo>& infos) {
+    std::vector<std::string> ids;
+    for (const v1::ArrayInfo& info : infos) ids.push_back(info.id());
+    return ids;
+  };
+  EXPECT_THAT(ids(arrays.List("", kNobody)), ElementsAre(first.id));
+  EXPECT_THAT(ids(arrays.List("", "alice")), ElementsAre(second.id));
+  EXPECT_THAT(ids(arrays.List("alice", kNobody)), ElementsAre());
+  EXPECT_THAT(ids(arrays.ListAll()), ElementsAre(first.id, second.id, third.id));
 }
 
 TEST(Registry, UnknownIdsAreShownShortAndEscaped) {
   ResidentArrays arrays(10);
-  const absl::Status status = arrays.Find("a\nb" + std::string(1000, 'x')).status();
+  const absl::Status status = arrays.Find("a\nb" + std::string(1000, 'x'), kNobody).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("'a\\nbxxx"));
   EXPECT_LT(status.message().size(), 200U);
@@ -128,18 +148,19 @@ TEST(Registry, OnlyItsOwnerDeletesAnArray) {
 TEST(Registry, ADeletedArrayStaysForItsUsers) {
   ResidentArrays arrays(10);
   const Added added = Add(arrays);
-  auto first = arrays.Find(added.id);
-  auto second = arrays.Find(added.id);
+  auto first = arrays.Find(added.id, kNobody);
+  auto second = arrays.Find(added.id, kNobody);
   ASSERT_TRUE(first.ok() && second.ok());
   bool freed_before = false;
   absl::Notification deleted;
-  arrays.Delete(added.id, "me", [&](const absl::Status& status) {
+  const auto done = [&](const absl::Status& status) {
     EXPECT_TRUE(status.ok());
     freed_before = added.freed->HasBeenNotified();
     deleted.Notify();
-  });
+  };
+  arrays.Delete(added.id, "me", done, kNobody);
   EXPECT_EQ(arrays.count(), 0);
-  EXPECT_EQ(arrays.Find(added.id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(arrays.Find(added.id, kNobody).status().code(), absl::StatusCode::kNotFound);
   first->reset();
   EXPECT_FALSE(deleted.HasBeenNotified());
   EXPECT_FALSE(added.freed->HasBeenNotified());
@@ -173,14 +194,14 @@ TEST(Registry, WhatIsNotUsedExpires) {
   EXPECT_TRUE(sooner.AwaitFreed());
   EXPECT_TRUE(later.AwaitFreed());
   EXPECT_THAT(Ids(arrays), ElementsAre(stays.id));
-  EXPECT_EQ(arrays.Find(later.id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(arrays.Find(later.id, kNobody).status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(stays.freed->HasBeenNotified());
 }
 
 TEST(Registry, WhatIsUsedDoesNotExpireUntilItsUserIsGone) {
   ResidentArrays arrays(10);
   const Added used = Add(arrays, absl::Milliseconds(100));
-  auto user = arrays.Find(used.id);
+  auto user = arrays.Find(used.id, kNobody);
   if (!user.ok()) GTEST_SKIP() << "this machine was too slow to use the array in time";
   const Added unused = Add(arrays, absl::Milliseconds(150));
   EXPECT_TRUE(unused.AwaitFreed());  // by now the other one's time is over too
@@ -193,11 +214,11 @@ TEST(Registry, WhatIsUsedDoesNotExpireUntilItsUserIsGone) {
 TEST(Registry, UseBeginsTheTimeAnew) {
   ResidentArrays arrays(10);
   const Added added = Add(arrays, absl::Seconds(100));
-  const auto info = [&arrays] { return arrays.List("").at(0); };
+  const auto info = [&arrays] { return arrays.List("", kNobody).at(0); };
   const absl::Time deadline = absl::Now() + kPatience;
   while (info().age_ms() < 20 && absl::Now() < deadline) std::this_thread::yield();
   EXPECT_LE(info().age_ms() + info().expires_in_ms(), 100'001);
-  EXPECT_TRUE(arrays.Find(added.id).ok());
+  EXPECT_TRUE(arrays.Find(added.id, kNobody).ok());
   EXPECT_GE(info().age_ms() + info().expires_in_ms(), 100'015);
 }
 
@@ -232,10 +253,11 @@ TEST(Registry, Storm) {
             added.push_back(mine);
             any = added[random() % added.size()].id;
           }
-          if (auto user = arrays.Find(any); user.ok()) users.push_back(*std::move(user));
+          if (auto user = arrays.Find(any, kNobody); user.ok()) users.push_back(*std::move(user));
           if (random() % 2 == 0) {
             ++asked;
-            arrays.Delete(any, "me", [&answered](const absl::Status&) { ++answered; });
+            arrays.Delete(
+                any, "me", [&answered](const absl::Status&) { ++answered; }, kNobody);
           }
           if (random() % 16 == 0) users.clear();
         }

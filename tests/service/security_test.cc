@@ -17,6 +17,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -234,45 +235,50 @@ TEST_F(SecurityTest, ArraysBelongToWhoPutsThem) {
   EXPECT_TRUE(Delete(server, kAsBob, his).ok());
 }
 
-TEST_F(SecurityTest, UploadsOfTwoIdentitiesHaveNothingToDoWithEachOther) {
-  TestServer server(Options());
-  const auto stub = v1::Reduction::NewStub(server.client().channel());
-  struct Part {
-    grpc::ClientContext context;
-    v1::ReduceResponse response;
-    std::unique_ptr<grpc::ClientWriter<v1::ReduceStreamRequest>> writer;
-  };
-  const auto begin = [&stub](Part* part, const Headers& headers, int index, int parts) {
-    Fill(&part->context, headers);
-    part->writer = stub->ReduceStream(&part->context, &part->response);
+// One part of an upload: an array of bytes, one in each part.
+struct Part {
+  void Begin(const TestServer& server, const Headers& headers, const std::string& upload, int index, int parts,
+             int elements) {
+    Fill(&context, headers);
+    stub = v1::Reduction::NewStub(server.client().channel());
+    writer = stub->ReduceStream(&context, &response);
     v1::ReduceStreamRequest request;
     request.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_U8);
-    request.mutable_header()->mutable_array()->add_shape(2);
+    request.mutable_header()->mutable_array()->add_shape(elements);
     request.mutable_header()->add_ops(v1::OP_SUM);
     v1::StreamPart& of = *request.mutable_stream_part();
-    of.set_upload("the same");
+    of.set_upload(upload);
     of.set_index(index);
     of.set_parts(parts);
     of.set_first(index);
     of.set_count(1);
-    part->writer->Write(request);
-  };
-  const auto end = [](Part* part, char element) {
+    writer->Write(request);
+  }
+  void Send(char element) const {
     v1::ReduceStreamRequest request;
     request.set_chunk(std::string(1, element));
-    part->writer->Write(request);
-    part->writer->WritesDone();
-  };
+    writer->Write(request);
+    writer->WritesDone();
+  }
+
+  std::unique_ptr<v1::Reduction::Stub> stub;
+  grpc::ClientContext context;
+  v1::ReduceResponse response;
+  std::unique_ptr<grpc::ClientWriter<v1::ReduceStreamRequest>> writer;
+};
+
+TEST_F(SecurityTest, UploadsOfTwoIdentitiesHaveNothingToDoWithEachOther) {
+  TestServer server(Options());
   Part alice[2], bob[2], broken;
-  begin(&alice[0], kAsAlice, 0, 2);
-  end(&alice[0], 1);
-  begin(&bob[0], kAsBob, 0, 2);  // else: part 0 has come already
-  end(&bob[0], 10);
-  begin(&broken, kAsBob, 0, 0);  // fails bob's, not alice's
+  alice[0].Begin(server, kAsAlice, "the same", 0, 2, 2);
+  alice[0].Send(1);
+  bob[0].Begin(server, kAsBob, "the same", 0, 2, 2);  // else: part 0 has come already
+  bob[0].Send(10);
+  broken.Begin(server, kAsBob, "the same", 0, 0, 2);  // fails bob's, not alice's
   EXPECT_EQ(broken.writer->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(bob[0].writer->Finish().error_code(), grpc::StatusCode::ABORTED);
-  begin(&alice[1], kAsAlice, 1, 2);
-  end(&alice[1], 2);
+  alice[1].Begin(server, kAsAlice, "the same", 1, 2, 2);
+  alice[1].Send(2);
   for (Part& part : alice) {
     EXPECT_TRUE(part.writer->Finish().ok());
     EXPECT_EQ(Text(part.response.results(0).value()), "u64:3");
@@ -325,6 +331,21 @@ TEST_F(SecurityTest, ArrayBytesAreLimitedForEach) {
   EXPECT_TRUE(Put(server, kAsAlice, "", &id, 6).ok());
 }
 
+// Waits until the server counts so many streams: false after kPatience.
+bool AwaitStreams(const TestServer& server, const Headers& headers, int streams) {
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  const absl::Time deadline = absl::Now() + kPatience;
+  v1::GetServerInfoResponse info;
+  while (absl::Now() < deadline) {
+    grpc::ClientContext context;
+    Fill(&context, headers);
+    if (!stub->GetServerInfo(&context, {}, &info).ok()) return false;
+    if (info.usage().streams() == streams) return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
 TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {
   ServerOptions options = Options();
   options.security.max_identity_requests = 1;
@@ -344,11 +365,8 @@ TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {
     v1::ReduceResponse answer;
     return server.client().Reduce(&own, RequestOf<std::uint8_t>(v1::DTYPE_U8, {1}, {v1::OP_SUM}), &answer);
   };
-  const absl::Time deadline = absl::Now() + kPatience;  // until the server has the header
-  grpc::Status status;
-  do {
-    status = reduce(kAsAlice);
-  } while (status.ok() && absl::Now() < deadline);
+  ASSERT_TRUE(AwaitStreams(server, kAsAlice, 1));  // the server has the header
+  const grpc::Status status = reduce(kAsAlice);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("'alice' has 1 requests under way"));
   EXPECT_THAT(status.error_message(), HasSubstr("--max_identity_requests"));
@@ -407,6 +425,42 @@ TEST_F(SecurityTest, TheLogSaysOfACertificateThatItExpiresAndThatItHas) {
   while (count("cert: the certificate expires on 20") < 2 && absl::Now() < deadline) std::this_thread::yield();
   EXPECT_EQ(count("cert: the certificate expires on 20"), 2);
   EXPECT_EQ(count("cert: the certificate expired, so that"), 1);
+}
+
+TEST_F(SecurityTest, AnUploadIsOneRequestHoweverManyPartsItHas) {
+  ServerOptions options = Options();
+  options.security.max_identity_requests = 1;
+  TestServer server(options);
+  constexpr int kParts = 4;
+  for (int round = 0; round < 5; ++round) {
+    Part good[kParts], another, failing[2], bobs;
+    const std::string id = absl::StrCat("upload ", round);
+    for (int i = 0; i < kParts; ++i) good[i].Begin(server, kAsAlice, id, i, kParts, kParts);
+    ASSERT_TRUE(AwaitStreams(server, kAsAlice, kParts));
+    // Another has to wait, but not who is somebody else.
+    another.Begin(server, kAsAlice, id + ", another", 0, kParts, kParts);
+    const grpc::Status refused = another.writer->Finish();
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(refused.error_message(), HasSubstr("'alice' has 1 requests under way"));
+    EXPECT_EQ(another.context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
+    bobs.Begin(server, kAsBob, id, 0, kParts, kParts);
+    ASSERT_TRUE(AwaitStreams(server, kAsAlice, kParts + 1));
+    for (int i = 0; i < kParts; ++i) good[i].Send(static_cast<char>(i + 1));
+    for (Part& part : good) {
+      const grpc::Status status = part.writer->Finish();
+      ASSERT_TRUE(status.ok()) << status.error_message();
+      EXPECT_EQ(Text(part.response.results(0).value()), "u64:10");
+    }
+    bobs.context.TryCancel();
+    EXPECT_FALSE(bobs.writer->Finish().ok());
+    ASSERT_TRUE(AwaitStreams(server, kAsAlice, 0));
+    // One that fails is over, too.
+    failing[0].Begin(server, kAsAlice, id + ", failing", 0, kParts, kParts);
+    ASSERT_TRUE(AwaitStreams(server, kAsAlice, 1));
+    failing[1].Begin(server, kAsAlice, id + ", failing", 0, kParts, kParts);  // which has come already
+    EXPECT_EQ(failing[1].writer->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(failing[0].writer->Finish().error_code(), grpc::StatusCode::ABORTED);
+  }
 }
 
 TEST(QuotasTest, LeasesAreGivenBackOnce) {

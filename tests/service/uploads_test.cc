@@ -1,9 +1,12 @@
 // Arrays that come in parts, each a ReduceStream of its own: the answers of one stream, whatever comes first; parts
 // that don't fit together; and parts that fail, stall or never come.
+#include "server/uploads.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -400,6 +403,18 @@ TEST_F(UploadsTest, PartsThatNeverComeLeaveTheOthersToTheirDeadlines) {
   call.Send("a");
   EXPECT_EQ(call->End().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   ExpectNothingIsLeft();
+}
+
+// A caller without an identity can't get at an upload of one who has one by the id it chooses.
+TEST(UploadKeys, TellTheCallerFromTheId) {
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"", "id"},        {"alice", "id"},     {"", "alice\nid"}, {"", "5:alice\nid"}, {"alice", "\nid"},
+      {"alice\n", "id"}, {"alic", "e\nid"},   {"", ""},          {"", "\n"},          {"0:", "\nid"},
+      {"0", ":\nid"},    {"5:alice\n", "id"}, {"1", "1:x\nid"},  {"11", ":x\nid"},
+  };
+  std::set<std::string> keys;
+  for (const auto& [caller, upload] : all) keys.insert(UploadKey(caller, upload));
+  EXPECT_EQ(keys.size(), all.size());
 }
 
 TEST(UploadLimits, APartCountsAsAStreamUntilItIsAnswered) {

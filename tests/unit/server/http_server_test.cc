@@ -29,8 +29,8 @@ constexpr int kPatienceMs = 60'000;
 
 std::unique_ptr<HttpServer> StartServer() {
   HttpPages pages;
-  pages["/a"] = [] { return HttpAnswer{"text/plain", "page a"}; };
-  pages["/"] = [] { return HttpAnswer{"text/html", std::string(1 << 20, 'x')}; };
+  pages["/a"] = {[] { return HttpAnswer{"text/plain", "page a"}; }, /*for_any_host=*/true};
+  pages["/"].make = [] { return HttpAnswer{"text/html", std::string(1 << 20, 'x')}; };
   auto server = HttpServer::Start("127.0.0.1:0", std::move(pages));
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
@@ -76,7 +76,7 @@ TEST(HttpServerTest, AnswersItsPages) {
                     HasSubstr("Content-Security-Policy: default-src 'none'\r\n"), EndsWith("\r\n\r\npage a")));
   EXPECT_THAT(Ask(*server, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n"),
               AllOf(HasSubstr("200 OK"), Not(HasSubstr("page a"))));
-  EXPECT_GT(Ask(*server, "GET / HTTP/1.0\r\n\r\n").size(), std::size_t{1} << 20);
+  EXPECT_GT(Ask(*server, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").size(), std::size_t{1} << 20);
 }
 
 TEST(HttpServerTest, RefusesWhatIsNot) {
@@ -94,10 +94,38 @@ TEST(HttpServerTest, RefusesWhatIsNot) {
   EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("200 OK")) << "it goes on";
 }
 
+TEST(HttpServerTest, OnLoopbackAPageIsNotForWhoNamesAnotherHost) {
+  const auto server = StartServer();
+  const auto ask = [&server](const std::string& path, const std::string& headers) {
+    return Ask(*server, "GET " + path + " HTTP/1.1\r\n" + headers + "\r\n");
+  };
+  for (const std::string host : {"127.0.0.1:9464", "127.0.0.1", "LocalHost:1", "[::1]:9464", "[::1]", "192.0.2.1"}) {
+    EXPECT_THAT(ask("/", "Host: " + host + "\r\n"), StartsWith("HTTP/1.1 200 OK")) << host;
+  }
+  for (const std::string host :
+       {"example.com:9464", "127.0.0.1.example.com", "localhost.example.com", "[x]:1", "[::1"}) {
+    EXPECT_THAT(ask("/", "Host: " + host + "\r\n"),
+                AllOf(StartsWith("HTTP/1.1 403 Forbidden"), Not(HasSubstr("xxxx")), EndsWith("or localhost\n")))
+        << host;
+    EXPECT_THAT(ask("/a", "Host: " + host + "\r\n"), StartsWith("HTTP/1.1 200 OK")) << host;
+  }
+  EXPECT_THAT(ask("/", ""), Not(HasSubstr("200 OK")));
+  EXPECT_TRUE(HostIsHere("Node-7:9464", "node-7"));
+  EXPECT_FALSE(HostIsHere("node-8:9464", "node-7"));
+  EXPECT_FALSE(HostIsHere("", "127.0.0.1"));
+}
+
+TEST(HttpServerTest, BeyondLoopbackAnyHostWillDo) {
+  HttpPages pages;
+  pages["/"].make = [] { return HttpAnswer{"text/plain", "page"}; };
+  const auto server = HttpServer::Start("0.0.0.0:0", std::move(pages)).value();
+  EXPECT_THAT(Ask(*server, "GET / HTTP/1.1\r\nHost: node-7\r\n\r\n"), EndsWith("page"));
+}
+
 TEST(HttpServerTest, WhoDoesNotFinishAskingDoesNotKeepItForever) {
   const auto server = StartServer();
   std::vector<int> slow;
-  for (int i = 0; i < 3; ++i) slow.push_back(Send(*server, "GET /a HT"));
+  for (int i = 0; i < 12; ++i) slow.push_back(Send(*server, "GET /a HT"));
   EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("200 OK"));
   for (const int fd : slow) close(fd);
 }
