@@ -166,6 +166,7 @@ grpc::ServerUnaryReactor* ReductionService::Merge(grpc::CallbackServerContext* c
   const absl::StatusOr<std::string> caller = backend_.CallerOf(*context);
   absl::StatusOr<Quotas::Lease> quota;
   if (caller.ok()) quota = backend_.TakeRequest(*caller);
+  if (!quota.ok() && caller.ok()) AddRetryHint(kIdentityRetryAfter, context);
   absl::Status status = caller.status();
   status.Update(quota.status());
   if (status.ok()) status = backend_.gate.Enter();

@@ -371,6 +371,13 @@ TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {
   EXPECT_THAT(status.error_message(), HasSubstr("'alice' has 1 requests under way"));
   EXPECT_THAT(status.error_message(), HasSubstr("--max_identity_requests"));
   EXPECT_TRUE(reduce(kAsBob).ok());
+  {
+    grpc::ClientContext own;
+    Fill(&own, kAsAlice);
+    v1::MergeResponse merged;
+    EXPECT_EQ(stub->Merge(&own, {}, &merged).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(own.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
+  }
   header.Clear();
   header.set_chunk("x");
   put->Write(header);
