@@ -142,8 +142,9 @@ absl::Status Server::ListenForMetrics() {
   for (const auto& engine : engines_->all()) {
     if (engine->kind() != EngineKind::kCuda) continue;
     absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
-    if (nvml.ok()) nvml_ = *std::move(nvml);
-    if (!nvml.ok()) {
+    if (nvml.ok()) {
+      nvml_ = *std::move(nvml);
+    } else {
       spdlog::warn("{}: GPUs' memory and utilisation are not among the metrics", std::string(nvml.status().message()));
     }
   }
