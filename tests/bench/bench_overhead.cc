@@ -66,8 +66,8 @@ constexpr Variant kBare = {"bare", false, false};
 constexpr Variant kVariants[] = {
     {"metrics, request ids and log", true, false}, {"tokens", false, true}, {"all of these", true, true}};
 
-reduced::ServerProcess StartServer(const Variant& variant, const TokenFile& tokens) {
-  return reduced::ServerProcess([&](const std::string& address) {
+std::unique_ptr<reduced::ServerProcess> StartServer(const Variant& variant, const TokenFile& tokens) {
+  return std::make_unique<reduced::ServerProcess>([&](const std::string& address) {
     reduced::ServerOptions options;
     options.listen = {address};
     options.region_socket.clear();
@@ -136,15 +136,15 @@ int main(int argc, char** argv) {
   if (pairs < 1) Fail("usage: bench_overhead [pairs of turns, 40 by default]");
 
   const TokenFile tokens;
-  const reduced::ServerProcess bare = StartServer(kBare, tokens);
+  const std::unique_ptr<reduced::ServerProcess> bare = StartServer(kBare, tokens);
   std::vector<std::unique_ptr<reduced::ServerProcess>> servers;  // all of them before there is a second thread
   for (const Variant& variant : kVariants) {
-    servers.push_back(std::make_unique<reduced::ServerProcess>(StartServer(variant, tokens)));
+    servers.push_back(StartServer(variant, tokens));
   }
   const auto stub_of = [](const reduced::ServerProcess& server) {
     return Reduction::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
   };
-  const auto without = stub_of(bare);
+  const auto without = stub_of(*bare);
   std::printf("%-30s %8s %12s %12s %7s\n", "", "clients", "requests/s", "without", "ratio");
   for (std::size_t v = 0; v < servers.size(); ++v) {
     const auto with = stub_of(*servers[v]);
