@@ -66,7 +66,7 @@ class StopWatch {
   void End() {
     if (!thread_.joinable()) return;
     ended_.Notify();
-    pthread_kill(thread_.native_handle(), SIGTERM);  // what it waits for
+    pthread_kill(thread_.native_handle(), SIGINT);  // one of what it waits for
     thread_.join();
   }
 
