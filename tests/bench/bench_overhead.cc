@@ -145,6 +145,7 @@ int main(int argc, char** argv) {
     return Reduction::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
   };
   const auto without = stub_of(*bare);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::printf("%-30s %8s %12s %12s %7s\n", "", "clients", "requests/s", "without", "ratio");
   for (std::size_t v = 0; v < servers.size(); ++v) {
     const auto with = stub_of(*servers[v]);
@@ -166,6 +167,7 @@ int main(int argc, char** argv) {
                   Median(without_rates), Median(ratios));
     }
   }
+  while (!servers.empty()) servers.pop_back();  // those made later hold what the ones before wait for
   std::printf("median of %d pairs; goal: at least %.2f\n", pairs, kGoal);
   return EXIT_SUCCESS;
 }

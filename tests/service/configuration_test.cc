@@ -179,7 +179,7 @@ TEST(FlagsInInfoTest, AreToldButForSecrets) {
   EXPECT_EQ(info.flags(0).value(), "7");
   EXPECT_EQ(info.flags(0).source(), "--max_ops");
   EXPECT_EQ(info.flags(1).name(), "token_file");
-  EXPECT_EQ(info.flags(1).value(), "");
+  EXPECT_EQ(info.flags(1).value(), "***");
 }
 
 }  // namespace
