@@ -108,7 +108,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
                                  "connection_queue",
                                  "16",
                                  nullptr};
-  const mg_callbacks callbacks{};
+  mg_callbacks callbacks{};
+  callbacks.http_error = &HttpServer::HandleError;
   server->context_ = mg_start(&callbacks, nullptr, const_cast<const char**>(options));
   if (server->context_ == nullptr) {
     const absl::Status why = WhyNotBound(listen);
@@ -136,6 +137,14 @@ HttpServer::~HttpServer() {
 
 int HttpServer::Handle(mg_connection* connection, void* server) {
   return static_cast<const HttpServer*>(server)->Answer(connection);
+}
+
+// Of requests that the library gives up by itself. Its own page would tell its version, lack the headers of ours, and
+// be dated by gmtime(), whose one buffer its threads share.
+int HttpServer::HandleError(mg_connection* connection, int status, const char* /*what*/) {
+  const char* const reason = mg_get_response_code_text(connection, status);
+  Send(connection, status, reason, {"text/plain", absl::StrCat(reason, "\n")}, "", true);
+  return 0;
 }
 
 int HttpServer::Answer(mg_connection* connection) const {

@@ -46,6 +46,7 @@ class HttpServer {
  private:
   explicit HttpServer(HttpPages pages) : pages_(std::move(pages)) {}
   static int Handle(mg_connection* connection, void* server);
+  static int HandleError(mg_connection* connection, int status, const char* what);
   int Answer(mg_connection* connection) const;
 
   const HttpPages pages_;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -128,6 +129,21 @@ TEST(HttpServerTest, WhoDoesNotFinishAskingDoesNotKeepItForever) {
   for (int i = 0; i < 12; ++i) slow.push_back(Send(*server, "GET /a HT"));
   EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("200 OK"));
   for (const int fd : slow) close(fd);
+}
+
+// Several at once, for what their threads may share.
+TEST(HttpServerTest, WhatIsNoRequestIsAnsweredAsPagesAre) {
+  const auto server = StartServer();
+  std::vector<std::thread> asking;
+  for (int i = 0; i < 8; ++i) {
+    asking.emplace_back([&server] {
+      EXPECT_THAT(Ask(*server, "no request\r\n\r\n"),
+                  AllOf(StartsWith("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n"),
+                        HasSubstr("Content-Security-Policy: default-src 'none'\r\n"), EndsWith("\r\n\r\nBad Request\n"),
+                        Not(HasSubstr("Date: "))));
+    });
+  }
+  for (std::thread& each : asking) each.join();
 }
 
 TEST(HttpServerTest, AddressesThatItCannotServe) {
