@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) ExactSumsK
   }
   sums.Flush();
   if (__any_sync(kFullWarp, sums.not_only_negative_zeros()) && lane == 0) {
-    AddToShared(&digits->not_only_negative_zeros, 1ull);
+    AddToShared(&digits->not_only_negative_zeros, 1u);
   }
   __syncthreads();
 
@@ -360,11 +360,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) ExactSumsK
   for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) {
     if (words[i] != 0) atomicAdd(global + i, words[i]);
   }
-  __threadfence();
+  // The ticket orders what its thread has seen: all that the block did before the barrier, and, once it is the last
+  // one, all that the other blocks did.
   __syncthreads();
   const bool is_last = __syncthreads_or(threadIdx.x == 0 && DrawsLastTicket(args.ticket));
   if (!is_last) return;
-  __threadfence();
   auto* const out = reinterpret_cast<unsigned long long*>(args.out);
   for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) {
     const unsigned long long word = atomicExch(global + i, 0ull);
@@ -387,12 +387,13 @@ cudaError_t LaunchKernel(const ExactLaunch& launch) {
                        .ticket = reinterpret_cast<unsigned*>(scratch),
                        .digits = reinterpret_cast<ExactDigits*>(scratch + kTicketBytes),
                        .out = launch.out};
-  // As few as have a tile for each thread, no more than run at once.
+  // As few as have a tile for each thread, no more than run at once, and all with as many tiles as far as can be.
   constexpr std::int64_t kTileVectors = std::int64_t{kThreads} * kVectors<T>;
   const std::int64_t wanted = std::max<std::int64_t>(1, (vectors + kTileVectors - 1) / kTileVectors);
   const std::int64_t most = std::int64_t{launch.multiprocessors} * kBlocksPerMultiprocessor;
-  ExactSumsKernel<T, kCounts, kSums...>
-      <<<static_cast<unsigned>(std::min(wanted, most)), kThreads, 0, launch.stream>>>(args);
+  const std::int64_t passes = (wanted + most - 1) / most;
+  const auto blocks = static_cast<unsigned>((wanted + passes - 1) / passes);
+  ExactSumsKernel<T, kCounts, kSums...><<<blocks, kThreads, 0, launch.stream>>>(args);
   return cudaGetLastError();
 }
 

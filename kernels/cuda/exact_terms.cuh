@@ -154,23 +154,27 @@ __device__ inline unsigned AddToShared(unsigned long long* word, int half, unsig
   return before;
 }
 
-// The same to a word, by halves: more than those shared memory can't add to by itself.
-__device__ inline void AddToShared(unsigned long long* word, unsigned long long by) {
-  const auto low = static_cast<unsigned>(by);
-  auto high = static_cast<unsigned>(by >> 32);
-  if (low != 0 && AddToShared(word, 0, low) > ~low) ++high;
-  if (high != 0) AddToShared(word, 1, high);
+// The same to a whole word, by halves: more than those shared memory can't add to by itself.
+__device__ inline void AddToShared(unsigned long long* word, unsigned by) {
+  if (AddToShared(word, 0, by) > ~by) AddToShared(word, 1, 1);
 }
 
-// Adds value x 2^position, in units of the digits' first bit.
+// Adds value x 2^position, in units of the digits' first bit. The three digits' low halves first, so that none waits
+// for another; then what they carried.
 __device__ inline void AddUnits(unsigned long long* digits, long long value, int position) {
   const int shift = position & 31;
   const auto low = static_cast<unsigned long long>(value) << shift;
-  const long long high = (value >> 1) >> (63 - shift);
+  const auto high = static_cast<unsigned long long>((value >> 1) >> (63 - shift));
   unsigned long long* const digit = digits + (position >> 5);
-  AddToShared(digit, low & 0xffffffffu);
-  AddToShared(digit + 1, low >> 32);
-  AddToShared(digit + 2, static_cast<unsigned long long>(high));
+  const unsigned halves[] = {static_cast<unsigned>(low), static_cast<unsigned>(low >> 32), static_cast<unsigned>(high)};
+  bool carried[3];
+#pragma unroll
+  for (int i = 0; i < 3; ++i) carried[i] = AddToShared(digit + i, 0, halves[i]) > ~halves[i];
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    const unsigned upper = (carried[i] ? 1u : 0u) + (i == 2 ? static_cast<unsigned>(high >> 32) : 0u);
+    if (upper != 0) AddToShared(digit + i, 1, upper);
+  }
 }
 
 // Adds the first kCount bins of a warp's threads to digits whose first bit is 2^lowest.
@@ -220,7 +224,7 @@ __device__ __noinline__ void AddAlone(double x, ExactDigits* digits) {
       AddToShared(fraction != 0 ? &digits->nans
                   : negative    ? &digits->negative_infinities
                                 : &digits->positive_infinities,
-                  1ull);
+                  1u);
     }
     return;
   }
