@@ -56,6 +56,7 @@ class CudaLane {
     std::byte* device = nullptr;
     Partial* partial = nullptr;    // written by the kernel, read by the host
     ExactDigits* exact = nullptr;  // likewise
+    KernelTimes* times = nullptr;  // likewise
     cudaEvent_t copy_begin = nullptr, copy_end = nullptr;
     cudaEvent_t prepare_begin = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
     std::int64_t count = 0;  // elements of its chunk
@@ -67,8 +68,9 @@ class CudaLane {
     // On its way through the device.
     bool in_flight = false;
     bool exact_wanted = false;
-    bool copied = false;    // the chunk in flight came from host memory
-    bool prepared = false;  // its pipeline copied it to scratch memory
+    bool times_itself = false;  // `times` instead of `kernel_begin`
+    bool copied = false;        // the chunk in flight came from host memory
+    bool prepared = false;      // its pipeline copied it to scratch memory
   };
   // The host's copy into one slot, the transfer of another and the kernel on a third overlap.
   static constexpr int kSlots = 3;
@@ -86,6 +88,7 @@ class CudaLane {
   Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
                   const Slot& slot) const;
   absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, Slot& slot);
+  static absl::Status AwaitKernel(const Slot& slot);
   absl::Status Collect(Slot& slot, EngineResult* result);
 
   const int device_;

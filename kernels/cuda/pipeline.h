@@ -15,6 +15,12 @@
 
 namespace reduced {
 
+// When a launch ran, by the device's own clock: host memory mapped for the device, zeros before.
+struct KernelTimes {
+  unsigned long long begin_ns;
+  unsigned long long end_ns;  // once it isn't 0, all else that the launch writes can be read
+};
+
 // One reduction on a stream.
 struct Launch {
   DType dtype = DType::kF32;
@@ -32,6 +38,7 @@ struct Launch {
   int block_size = 0;   // 0: the pipeline's own choice
   int grid_blocks = 0;  // likewise; for benchmarks
   cudaStream_t stream = nullptr;
+  KernelTimes* times = nullptr;  // null: not wanted; see CudaPipeline::keeps_time
 };
 
 // Enough for every pipeline that doesn't say how many bytes it needs.
@@ -46,6 +53,7 @@ struct CudaPipeline {
   cudaError_t (*prepare)(const Launch& launch);  // before each launch: fills the scratch memory
   cudaError_t (*launch)(const Launch& launch);
   cudaError_t (*occupancy)(const Launch& launch, Occupancy* occupancy);  // of the first kernel; synchronous
+  bool (*keeps_time)(const Launch& launch) = nullptr;                    // whether it writes Launch::times
 };
 
 extern const CudaPipeline kNeighbored, kNeighboredLess, kInterleaved;

@@ -4,9 +4,10 @@
 // folds them in registers; warps merge by shuffles, blocks through shared memory. Instead of a second launch over the
 // blocks' results, the last block to finish (it draws the last ticket) merges them, in index order: the same bits run
 // after run. It resets the ticket, so nothing has to be done between launches, and the result goes straight to `out`,
-// which the engine maps from pinned host memory: no copy back. What small arrays cost is the latency of these steps in
-// a row, hence a ticket that is one acquire-release operation, without fences, and one warp that takes it and, where
-// the states are small, merges them too: no barrier after the block's own.
+// which the engine maps from pinned host memory: no copy back; so do the times at which the kernel began and ended,
+// since events would take longer than a small kernel. What small arrays cost is the latency of these steps in a row,
+// hence a ticket that is one acquire-release operation, without fences, and one warp that takes it and, where the
+// states are small, merges them too: no barrier after the block's own.
 //
 // Sources: M. Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Memory Fence Functions"
 // (the last-block technique); PTX ISA, "Memory Consistency Model".
@@ -15,6 +16,7 @@
 // take them, and once for all accumulators, which serves every other set; that one tests at run time which are wanted.
 // Floats have one more, which leaves out NaNs.
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #include "kernels/cuda/device_reduce.cuh"
@@ -41,6 +43,7 @@ struct Arguments {
   unsigned* ticket;
   unsigned char* states;  // of each accumulator in turn, one for each block
   Partial* out;
+  KernelTimes* times;  // null: not wanted; only of kernels that keep time
 };
 
 // Which kernel it is.
@@ -111,11 +114,28 @@ __device__ inline unsigned DrawTicket(unsigned* ticket) {
   return drawn;
 }
 
+__device__ inline unsigned long long NowNs() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+// By the thread that wrote the result, after that.
+template <bool kKeepsTime>
+__device__ inline void SayDone(const Arguments& args) {
+  args.out->count = args.count;
+  if (!kKeepsTime || args.times == nullptr) return;
+  const unsigned long long now = NowNs();
+  asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(&args.times->end_ns), "l"(now) : "memory");
+}
+
 template <class T, Mode kMode, class S, class... As>
 __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsPerMultiprocessor / S::kThreads))
     SinglePassKernel(Arguments args) {
   constexpr int kBlockThreads = S::kThreads;
   constexpr int kVectors = S::kVectors;
+  constexpr bool kKeepsTime = sizeof...(As) == 1;
+  if (kKeepsTime && args.times != nullptr && blockIdx.x == 0 && threadIdx.x == 0) args.times->begin_ns = NowNs();
   const T* const data = static_cast<const T*>(args.data);
   const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + args.head),
                      .count = args.vectors,
@@ -173,7 +193,7 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
     states += StatesBytes<State>(gridDim.x);
   });
   if (gridDim.x == 1) {
-    if (threadIdx.x == 0) args.out->count = args.count;
+    if (threadIdx.x == 0) SayDone<kKeepsTime>(args);
     return;
   }
 
@@ -213,7 +233,7 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
     if (threadIdx.x == 0) A::Store(state, args.out);
     states += StatesBytes<State>(gridDim.x);
   });
-  if (threadIdx.x == 0) args.out->count = args.count;
+  if (threadIdx.x == 0) SayDone<kKeepsTime>(args);
 }
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -257,7 +277,8 @@ cudaError_t LaunchKernel(const Launch& launch) {
                        .set = launch.accumulators,
                        .ticket = reinterpret_cast<unsigned*>(scratch),
                        .states = scratch + kTicketBytes,
-                       .out = launch.out};
+                       .out = launch.out,
+                       .times = launch.times};
   SinglePassKernel<T, kMode, S, As...><<<blocks, S::kThreads, 0, launch.stream>>>(args);
   return cudaGetLastError();
 }
@@ -274,6 +295,15 @@ cudaError_t LaunchSums(const Launch& launch) {
   if (bytes <= 8 << 10) return LaunchKernel<T, Mode::kFixed, TinySums, A>(launch);
   if (bytes <= 256 * kMiB) return LaunchKernel<T, Mode::kFixed, SmallSums, A>(launch);
   return LaunchKernel<T, Mode::kFixed, LargeSums, A>(launch);
+}
+
+constexpr AccumulatorSet kAlone = SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares) |
+                                  SetOf(Accumulator::kMoments) | SetOf(Accumulator::kExtrema);
+
+// Whether it is one of the kernels that keep time, of so few bytes that events would take longer than it does.
+bool KeepsTime(const Launch& launch) {
+  return !launch.omit_nan && std::has_single_bit(launch.accumulators) && (launch.accumulators & kAlone) != 0 &&
+         launch.count * RowOf(launch.dtype).bytes <= 4 * kMiB;
 }
 
 // The kernels of one element type.
@@ -311,6 +341,7 @@ const CudaPipeline kSinglePass = {
         [](const Launch& launch) {
           return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) { return LaunchFor<T>(launch); });
         },
-    .occupancy = nullptr};
+    .occupancy = nullptr,
+    .keeps_time = &KeepsTime};
 
 }  // namespace reduced
