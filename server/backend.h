@@ -31,7 +31,8 @@ struct Backend {
       : engines(engines),
         limits(limits),
         security(security),
-        observer(observer_options),
+        observer(observer_options,
+                 [this](const grpc::ServerContextBase& context) { return CallerOf(context).value_or(""); }),
         regions(engines, region_options) {}
 
   const Engines& engines;

@@ -94,7 +94,7 @@ void AddCommonOptions(CLI::App* app, Arguments* arguments) {
       ->capture_default_str();
   AddParsed(app, "--timeout", ParseTimeout, &common.timeout,
             "how long one call may take, like 500ms, 5s, 1m30s or inf; default: 5s, of ladder 10m, of health "
-            "and doctor 2s")
+            "and doctor 2s, of health --watch inf")
       ->type_name("DURATION");
   struct Credential {
     const char* option;

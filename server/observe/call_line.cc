@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "kernels/dtype.h"
 #include "kernels/engines.h"
 #include "kernels/op.h"
@@ -63,11 +64,14 @@ std::string Printable(std::string_view text, std::size_t max_bytes) {
   return line;
 }
 
-std::string TextLine(const CallRecord& record) {
+std::string TextLine(const CallRecord& record, std::string_view caller) {
   std::string line(NameOf(record.rpc));
   if (record.tag != nullptr) {
     if (!record.tag->request_id.empty()) absl::StrAppend(&line, " request_id=", record.tag->request_id);
     if (!record.tag->traceparent.empty()) absl::StrAppend(&line, " traceparent=", record.tag->traceparent);
+  }
+  if (!caller.empty()) {  // of a certificate it may have anything in it, spaces too, which stand between members here
+    absl::StrAppend(&line, " caller=", absl::StrReplaceAll(Printable(caller, kMaxErrorBytes), {{" ", "\\x20"}}));
   }
   absl::StrAppend(&line, " peer=", PeerOf(record));
   if (IsUnderstood(record)) {
@@ -87,7 +91,7 @@ std::string TextLine(const CallRecord& record) {
   return line;
 }
 
-std::string JsonMembers(const CallRecord& record) {
+std::string JsonMembers(const CallRecord& record, std::string_view caller) {
   nlohmann::ordered_json line;
   line["message"] = "call";
   line["rpc"] = NameOf(record.rpc);
@@ -95,6 +99,7 @@ std::string JsonMembers(const CallRecord& record) {
     if (!record.tag->request_id.empty()) line["request_id"] = record.tag->request_id;
     if (!record.tag->traceparent.empty()) line["traceparent"] = record.tag->traceparent;
   }
+  if (!caller.empty()) line["caller"] = Printable(caller, kMaxErrorBytes);
   line["peer"] = PeerOf(record);
   if (IsUnderstood(record)) {
     const ReduceSpec& spec = *record.spec;

@@ -16,11 +16,12 @@ inline constexpr std::size_t kMaxErrorBytes = 500;
 // `text` as one line of ASCII: what is not printable is escaped, and what is beyond max_bytes replaced by "...".
 std::string Printable(std::string_view text, std::size_t max_bytes);
 
-// "reduce request_id=... peer=... dtype=f32 count=4 ops=sum status=OK engine=cpu total_us=12.3 kernel_us=1.0".
-std::string TextLine(const CallRecord& record);
+// "reduce request_id=... caller=alice peer=... dtype=f32 count=4 ops=sum status=OK engine=cpu total_us=12.3
+// kernel_us=1.0". `caller`: whose call it is; "" is left out.
+std::string TextLine(const CallRecord& record, std::string_view caller = {});
 
 // The same as members of a JSON object, without its braces.
-std::string JsonMembers(const CallRecord& record);
+std::string JsonMembers(const CallRecord& record, std::string_view caller = {});
 
 }  // namespace reduced
 

@@ -37,8 +37,11 @@ std::string_view FromMetadata(const grpc::CallbackServerContext& context, const 
 
 }  // namespace
 
-Observer::Observer(const ObserverOptions& options)
-    : options_(options), log_(spdlog::default_logger()->clone(kCallLogger)), ticking_([this] { Run(); }) {}
+Observer::Observer(const ObserverOptions& options, CallerOf caller_of)
+    : options_(options),
+      caller_of_(std::move(caller_of)),
+      log_(spdlog::default_logger()->clone(kCallLogger)),
+      ticking_([this] { Run(); }) {}
 
 Observer::~Observer() {
   {
@@ -79,10 +82,11 @@ void Observer::Log(const CallRecord& record) {
                                           absl::StatusCodeToString(record.status.code()));
     if (!repeats_.Admit(kind, absl::Now())) return;
   }
+  const std::string caller = caller_of_ && record.context != nullptr ? caller_of_(*record.context) : "";
   if (options_.json_log) {
-    log_->log(level, absl::StrCat(slow ? "\"slow\":true," : "", JsonMembers(record)));
+    log_->log(level, absl::StrCat(slow ? "\"slow\":true," : "", JsonMembers(record, caller)));
   } else {
-    log_->log(level, absl::StrCat(slow ? "slow: " : "", TextLine(record)));
+    log_->log(level, absl::StrCat(slow ? "slow: " : "", TextLine(record, caller)));
   }
 }
 

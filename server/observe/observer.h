@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -58,8 +59,12 @@ class Observer {
   static constexpr std::size_t kMaxErrors = 50;
   static constexpr std::size_t kHistorySeconds = 120;
 
-  // Lines go to where spdlog's default logger of now writes, at its level.
-  explicit Observer(const ObserverOptions& options = {});
+  // Whose call it is, of a call that is not over; "": nobody in particular. Thread-safe.
+  using CallerOf = std::function<std::string(const grpc::ServerContextBase&)>;
+
+  // Lines go to where spdlog's default logger of now writes, at its level. caller_of: asked only for lines that are
+  // written; null: callers have no names.
+  explicit Observer(const ObserverOptions& options = {}, CallerOf caller_of = nullptr);
   ~Observer();
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
@@ -82,6 +87,7 @@ class Observer {
   void Tick(absl::Time now);
 
   const ObserverOptions options_;
+  const CallerOf caller_of_;
   const std::shared_ptr<spdlog::logger> log_;
   RequestIds ids_;
   CallMetrics metrics_;

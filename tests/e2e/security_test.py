@@ -291,7 +291,7 @@ class SecurityTest(unittest.TestCase):
 
     def test_tokens(self):
         path = self.tokens(alice="open sesame".replace(" ", "-"), bob="b" * 64)
-        server = self.serve(f"--token_file={path}")
+        server = self.serve(f"--token_file={path}", "--log_level=debug")
         for address in (server.tcp, server.unix):
             self.works(address, "--token-file", self.folder / "alice")
             self.works(address, env={"REDUCED_TOKEN_FILE": str(self.folder / "bob")})
@@ -306,6 +306,8 @@ class SecurityTest(unittest.TestCase):
                 "--token-file", self.folder / "alice",
             )
             self.assertIn(load.returncode, (0, 8), load.stderr.decode())
+        self.assertIn(" caller=alice peer=", server.log())
+        self.assertIn(" caller=bob peer=", server.log())
         self.assertNotIn("sesame", server.log())
 
     def test_who_runs_the_server_sees_the_arrays_of_all(self):

@@ -12,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 TEST(PrintableTest, OneLineOfAsciiOfLimitedLength) {
   EXPECT_EQ(Printable("plain 'text' \\n", 100), "plain 'text' \\n");
@@ -41,6 +42,14 @@ TEST(CallLineTest, AReduction) {
     "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "peer": "", "dtype": "f32", "count": 4,
     "ops": ["sum", "max"], "engine": "cpu", "source": "inline", "pipeline": "tiled_simd", "bytes": 16, "status": "OK",
     "total_us": 12.5, "stages_us": {"receive": 2.0, "kernel": 1.25}})"));
+}
+
+TEST(CallLineTest, WhoCalled) {
+  const CallRecord record{.rpc = Rpc::kMerge};
+  EXPECT_THAT(TextLine(record, "alice"), StartsWith("merge caller=alice peer= status=OK "));
+  EXPECT_THAT(TextLine(record, "node 7\n"), StartsWith("merge caller=node\\x207\\n peer="));
+  const json line = json::parse(absl::StrCat("{", JsonMembers(record, "node \"7\"\n"), "}"));
+  EXPECT_EQ(line["caller"], "node \"7\"\\n");
 }
 
 TEST(CallLineTest, AnErrorWithHostileText) {
