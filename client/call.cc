@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/convert.h"
+#include "client/secure.h"
 
 namespace reduced::client {
 namespace {
@@ -99,7 +100,7 @@ Reply ReplyOf(const v1::ReduceResponse& response, absl::string_view via) {
 
 RpcState::RpcState(const Connection& to, std::optional<absl::Duration> own_timeout)
     : stub(to.stub), server(to.options.server), timeout(own_timeout.value_or(to.options.timeout)) {
-  if (!to.authorization.empty()) context.AddMetadata("authorization", to.authorization);
+  if (to.token != nullptr) context.AddMetadata("authorization", to.token->Authorization());
   if (timeout != absl::InfiniteDuration()) context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 

@@ -22,6 +22,8 @@
 
 namespace reduced::client {
 
+class Token;  // secure.h
+
 // What a Call stands for.
 struct Call::State {
   virtual ~State() = default;
@@ -31,7 +33,7 @@ struct Call::State {
 // What the calls to one server have in common.
 struct Connection {
   ClientOptions options;
-  std::string authorization;                          // metadata of every call; empty: none
+  std::shared_ptr<Token> token;                       // of every call; null: none
   std::vector<std::shared_ptr<grpc::Channel>> parts;  // for one array cut into parts, the first for everything else too
   std::shared_ptr<grpc::Channel> channel;             // the first of them
   std::shared_ptr<v1::Reduction::Stub> stub;

@@ -395,7 +395,7 @@ std::shared_ptr<Connection> Connect(ClientOptions options, Secured secured) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays go to the server named, by no detour
   if (!secured.server_name.empty()) arguments.SetSslTargetNameOverride(secured.server_name);
   auto connection = std::make_shared<Connection>();
-  connection->authorization = std::move(secured.authorization);
+  connection->token = std::move(secured.token);
   connection->options = std::move(options);
   for (int i = 0; i < connection->options.connections; ++i) {
     connection->parts.push_back(grpc::CreateCustomChannel(connection->options.server, secured.credentials, arguments));
@@ -648,8 +648,8 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
         absl::StrCat(connection_->options.server, " has no sessions: it is of version ", info->version));
   }
   return std::unique_ptr<Session>(
-      new Session(SessionState::Open(connection_->stub, connection_->options.server, connection_->authorization,
-                                     timeout, options.close_timeout, info->max_message_bytes)));
+      new Session(SessionState::Open(connection_->stub, connection_->options.server, connection_->token.get(), timeout,
+                                     options.close_timeout, info->max_message_bytes)));
 }
 
 absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -102,6 +104,28 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsOf(const ClientOpti
 
 }  // namespace
 
+Token::Token(std::string file, absl::Duration refresh, std::string token)
+    : file_(std::move(file)), refresh_(refresh), token_(std::move(token)) {}
+
+absl::StatusOr<std::shared_ptr<Token>> Token::Read(const std::string& file, absl::Duration refresh) {
+  absl::StatusOr<std::string> token = ReadToken(file);
+  if (!token.ok()) return token.status();
+  return std::shared_ptr<Token>(new Token(file, refresh, *std::move(token)));
+}
+
+std::string Token::Authorization() {
+  const absl::MutexLock lock(&mutex_);
+  if (const absl::Time now = absl::Now(); now - read_ >= refresh_) {
+    read_ = now;
+    std::error_code unused;
+    if (std::filesystem::is_regular_file(file_, unused)) {  // a pipe would be waited for
+      absl::StatusOr<std::string> token = ReadToken(file_);
+      if (token.ok()) token_ = *std::move(token);
+    }
+  }
+  return absl::StrCat("Bearer ", token_);
+}
+
 absl::StatusOr<Secured> Secure(const ClientOptions& options) {
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     return absl::InvalidArgumentError(options.tls_key.empty() ? "tls_cert needs its tls_key besides"
@@ -123,14 +147,14 @@ absl::StatusOr<Secured> Secure(const ClientOptions& options) {
     secured.credentials = grpc::InsecureChannelCredentials();
   }
   if (options.token_file.empty()) return secured;
-  const absl::StatusOr<std::string> token = ReadToken(options.token_file);
+  absl::StatusOr<std::shared_ptr<Token>> token = Token::Read(options.token_file, options.token_refresh);
   if (!token.ok()) return token.status();
   if (!encrypted && !StaysHere(options.server)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the token isn't sent to ", options.server,
                      " in plaintext, where others can read it; use TLS (tls_ca), a Unix socket or a loopback address"));
   }
-  secured.authorization = absl::StrCat("Bearer ", *token);
+  secured.token = *std::move(token);
   return secured;
 }
 

@@ -7,15 +7,38 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
 
+// The token in a file, which may change. Thread-safe.
+class Token {
+ public:
+  // INVALID_ARGUMENT: the file can't be read, or has none.
+  static absl::StatusOr<std::shared_ptr<Token>> Read(const std::string& file, absl::Duration refresh);
+
+  // For the metadata `authorization`. Reads the file again if that was not done for `refresh`.
+  std::string Authorization();
+
+ private:
+  Token(std::string file, absl::Duration refresh, std::string token);
+
+  const std::string file_;
+  const absl::Duration refresh_;
+  absl::Mutex mutex_;
+  std::string token_ ABSL_GUARDED_BY(mutex_);
+  absl::Time read_ ABSL_GUARDED_BY(mutex_) = absl::Now();
+};
+
 struct Secured {
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  std::string server_name;    // that the server's certificate is for; empty: as in its address
-  std::string authorization;  // of every call: the metadata of that name; empty: none
+  std::string server_name;       // that the server's certificate is for; empty: as in its address
+  std::shared_ptr<Token> token;  // of every call; null: none
 };
 
 // Reads the files. INVALID_ARGUMENT, naming the option and the file: one that can't be read or isn't what it should be,

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/convert.h"
+#include "client/secure.h"
 
 namespace reduced::client {
 
@@ -54,22 +55,21 @@ struct SessionState::Cancellable final : Call::State {
 };
 
 std::shared_ptr<SessionState> SessionState::Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
-                                                 const std::string& authorization, absl::Duration timeout,
-                                                 absl::Duration close_timeout, std::int64_t max_message_bytes) {
+                                                 Token* token, absl::Duration timeout, absl::Duration close_timeout,
+                                                 std::int64_t max_message_bytes) {
   return std::shared_ptr<SessionState>(
-      new SessionState(std::move(stub), std::move(server), authorization, timeout, close_timeout, max_message_bytes));
+      new SessionState(std::move(stub), std::move(server), token, timeout, close_timeout, max_message_bytes));
 }
 
-SessionState::SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
-                           const std::string& authorization, absl::Duration timeout, absl::Duration close_timeout,
-                           std::int64_t max_message_bytes)
+SessionState::SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, Token* token,
+                           absl::Duration timeout, absl::Duration close_timeout, std::int64_t max_message_bytes)
     : stub_(std::move(stub)),
       server_(std::move(server)),
       timeout_(timeout),
       close_timeout_(close_timeout),
       max_message_bytes_(max_message_bytes),
       call_(stub_->PrepareAsyncSession(&context_, &queue_)) {
-  if (!authorization.empty()) context_.AddMetadata("authorization", authorization);
+  if (token != nullptr) context_.AddMetadata("authorization", token->Authorization());
   call_->StartCall(ToVoid(Tag::kWritten));
 }
 

@@ -30,10 +30,10 @@ namespace reduced::client {
 // Thread-safe.
 class SessionState : public std::enable_shared_from_this<SessionState> {
  public:
-  // `max_message_bytes`: that the server takes. `authorization`: as Connection's.
-  static std::shared_ptr<SessionState> Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
-                                            const std::string& authorization, absl::Duration timeout,
-                                            absl::Duration close_timeout, std::int64_t max_message_bytes);
+  // `max_message_bytes`: that the server takes. `token`: null: none.
+  static std::shared_ptr<SessionState> Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, Token* token,
+                                            absl::Duration timeout, absl::Duration close_timeout,
+                                            std::int64_t max_message_bytes);
   ~SessionState();
 
   // The message that asks; without an id.
@@ -55,8 +55,8 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   struct Cancellable;
   enum class Tag : std::uintptr_t { kWritten, kRead, kFinished, kWoken };
 
-  SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, const std::string& authorization,
-               absl::Duration timeout, absl::Duration close_timeout, std::int64_t max_message_bytes);
+  SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, Token* token, absl::Duration timeout,
+               absl::Duration close_timeout, std::int64_t max_message_bytes);
 
   absl::Status Add(v1::SessionRequest message, const std::shared_ptr<Request>& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -66,8 +66,11 @@ struct ClientOptions {
   // The name that the server's certificate is for, where the address has another.
   std::string tls_server_name{};
   // File of the token that goes with every call. Only over TLS, to a Unix socket or a loopback address. Empty: none.
-  // All files are read once, by Create.
+  // Create reads all of these files. That of the token is read again by the first call after each token_refresh, so
+  // that it may change; while it can't be, or isn't one, the token stays what it was. A session keeps the one it began
+  // with.
   std::string token_file{};
+  absl::Duration token_refresh = absl::Seconds(10);
 };
 
 struct SessionOptions {

@@ -1,8 +1,11 @@
 // Calls: what is sent, what is made of the answer, deadlines, cancellation, threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
 #include <thread>
@@ -83,6 +86,35 @@ TEST_F(CallTest, MergesStates) {
   const absl::Status bad = client_->Merge({reply->state, "not one"}).status();
   EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(bad.message()), HasSubstr("states[1]: its 7 bytes"));
+}
+
+TEST_F(CallTest, ATokenMayChange) {
+  std::vector<std::string> sent;
+  service_.on_reduce = [](const v1::ReduceRequest&, v1::ReduceResponse*) { return grpc::Status::OK; };
+  service_.on_context = [&](grpc::CallbackServerContext* context) {
+    const auto [first, last] = context->client_metadata().equal_range("authorization");
+    for (auto each = first; each != last; ++each) sent.emplace_back(each->second.data(), each->second.size());
+  };
+  std::string folder = ::testing::TempDir() + "/reduced_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string file = folder + "/token";
+  const auto call = [&](Client& client, const std::string& text) {
+    std::ofstream(file, std::ios::binary) << text;
+    ASSERT_TRUE(client.Reduce({elements_.data(), "f32", {3}}, {"sum"}).ok());
+  };
+  std::ofstream(file, std::ios::binary) << "first";
+  const auto client = Client::Create({.server = address_, .token_file = file, .token_refresh = {}}).value();
+  const auto later = Client::Create({.server = address_, .token_file = file, .token_refresh = absl::Hours(1)}).value();
+  call(*client, "first");
+  call(*client, "second\n");
+  call(*client, "not one");
+  call(*client, "");
+  call(*client, "third");
+  call(*later, "fourth");  // who doesn't look yet
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(client->Reduce({elements_.data(), "f32", {3}}, {"sum"}).ok());
+  EXPECT_THAT(sent, ElementsAre("Bearer first", "Bearer second", "Bearer second", "Bearer second", "Bearer third",
+                                "Bearer first", "Bearer third"));
 }
 
 TEST_F(CallTest, GivesWhatIsAnswered) {
