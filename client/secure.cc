@@ -114,15 +114,20 @@ absl::StatusOr<std::shared_ptr<Token>> Token::Read(const std::string& file, absl
 }
 
 std::string Token::Authorization() {
-  const absl::MutexLock lock(&mutex_);
-  if (const absl::Time now = absl::Now(); now - read_ >= refresh_) {
-    read_ = now;
-    std::error_code unused;
-    if (std::filesystem::is_regular_file(file_, unused)) {  // a pipe would be waited for
-      absl::StatusOr<std::string> token = ReadToken(file_);
-      if (token.ok()) token_ = *std::move(token);
-    }
+  const auto now = std::chrono::steady_clock::now();
+  bool due = false;
+  {
+    const absl::MutexLock lock(&mutex_);
+    due = absl::FromChrono(now - read_) >= refresh_;
+    if (due) read_ = now;
   }
+  std::error_code unused;
+  if (due && std::filesystem::is_regular_file(file_, unused)) {  // a pipe would be waited for
+    absl::StatusOr<std::string> token = ReadToken(file_);
+    const absl::MutexLock lock(&mutex_);
+    if (token.ok()) token_ = *std::move(token);
+  }
+  const absl::MutexLock lock(&mutex_);
   return absl::StrCat("Bearer ", token_);
 }
 

@@ -4,13 +4,13 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "reduced/client.h"
 
@@ -32,7 +32,7 @@ class Token {
   const absl::Duration refresh_;
   absl::Mutex mutex_;
   std::string token_ ABSL_GUARDED_BY(mutex_);
-  absl::Time read_ ABSL_GUARDED_BY(mutex_) = absl::Now();
+  std::chrono::steady_clock::time_point read_ ABSL_GUARDED_BY(mutex_) = std::chrono::steady_clock::now();
 };
 
 struct Secured {

@@ -332,7 +332,8 @@ absl::Status CudaLane::Collect(Slot& slot, EngineResult* result) {
   Timing& timing = result->timing;
   float millis = 0;
   if (slot.times_itself) {
-    millis = static_cast<float>(slot.times->end_ns - slot.times->begin_ns) * 1e-6F;
+    const KernelTimes& times = *slot.times;  // 0: too short for a coarse clock
+    millis = times.end_ns > times.begin_ns ? static_cast<float>(times.end_ns - times.begin_ns) * 1e-6F : 0;
   } else {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
   }

@@ -53,7 +53,7 @@ struct CudaPipeline {
   cudaError_t (*prepare)(const Launch& launch);  // before each launch: fills the scratch memory
   cudaError_t (*launch)(const Launch& launch);
   cudaError_t (*occupancy)(const Launch& launch, Occupancy* occupancy);  // of the first kernel; synchronous
-  bool (*keeps_time)(const Launch& launch) = nullptr;                    // whether it writes Launch::times
+  bool (*keeps_time)(const Launch& launch) = nullptr;  // whether it writes Launch::times; not with `prepare`
 };
 
 extern const CudaPipeline kNeighbored, kNeighboredLess, kInterleaved;

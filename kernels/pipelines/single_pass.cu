@@ -4,10 +4,10 @@
 // folds them in registers; warps merge by shuffles, blocks through shared memory. Instead of a second launch over the
 // blocks' results, the last block to finish (it draws the last ticket) merges them, in index order: the same bits run
 // after run. It resets the ticket, so nothing has to be done between launches, and the result goes straight to `out`,
-// which the engine maps from pinned host memory: no copy back; so do the times at which the kernel began and ended,
-// since events would take longer than a small kernel. What small arrays cost is the latency of these steps in a row,
-// hence a ticket that is one acquire-release operation, without fences, and one warp that takes it and, where the
-// states are small, merges them too: no barrier after the block's own.
+// which the engine maps from pinned host memory: no copy back. What small arrays cost is the latency of these steps in
+// a row, hence a ticket that is one acquire-release operation, without fences, and one warp that takes it and, where
+// the states are small, merges them too: no barrier after the block's own. Events around a small kernel would take
+// longer than it does: those of one accumulator write down themselves when they began and ended.
 //
 // Sources: M. Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Memory Fence Functions"
 // (the last-block technique); PTX ISA, "Memory Consistency Model".
@@ -116,7 +116,7 @@ __device__ inline unsigned DrawTicket(unsigned* ticket) {
 
 __device__ inline unsigned long long NowNs() {
   unsigned long long now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 }
 

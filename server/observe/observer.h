@@ -59,7 +59,8 @@ class Observer {
   static constexpr std::size_t kMaxErrors = 50;
   static constexpr std::size_t kHistorySeconds = 120;
 
-  // Whose call it is, of a call that is not over; "": nobody in particular. Thread-safe.
+  // Whose call it is, of a call that is not over; "": nobody in particular, or nobody who is known any more.
+  // Thread-safe.
   using CallerOf = std::function<std::string(const grpc::ServerContextBase&)>;
 
   // Lines go to where spdlog's default logger of now writes, at its level. caller_of: asked only for lines that are
