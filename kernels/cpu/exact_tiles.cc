@@ -27,10 +27,10 @@ HWY_INLINE auto& SumOfKind(ExactSums* into) {
   if constexpr (kA == Accumulator::kSumSquares) return into->sum_squares;
 }
 
-template <class T, Accumulator kA>
-HWY_INLINE void AddElements(const ExactTile& tile, std::int64_t first, ExactSums* into) {
+template <class T>
+HWY_INLINE void AddElements(const ExactTile& tile, std::int64_t first, AccumulatorSet set, ExactSums* into) {
   for (std::int64_t i = first; i < tile.count; ++i) {
-    Add(ToDouble(ElementAt<T>(tile.data, i)), SetOf(kA), tile.specials_counted, into);
+    Add(ToDouble(ElementAt<T>(tile.data, i)), set, tile.specials_counted, into);
   }
 }
 
@@ -38,7 +38,7 @@ HWY_INLINE void AddElements(const ExactTile& tile, std::int64_t first, ExactSums
 
 template <class T, Accumulator kA>
 void FoldTileExactly(const ExactTile& tile, ExactOutlook*, ExactSums* into) {
-  AddElements<T, kA>(tile, 0, into);
+  AddElements<T>(tile, 0, SetOf(kA), into);
 }
 
 #else
@@ -248,6 +248,16 @@ int FoldUnexpected(const ExactTile& tile, std::int64_t count, double* largest, E
   return FoldBuffer(buffer, Terms::kValues * count, *largest, SumOfKind<kA>(into));
 }
 
+// Notes whether the first `count` elements of a tile are all -0, which is all there is to know of zeros.
+template <class T>
+HWY_INLINE void LookAtZeros(const ExactTile& tile, std::int64_t count, bool any_but_zeros, ExactSums* into) {
+  if (any_but_zeros) into->not_only_negative_zeros = true;
+  for (std::int64_t i = 0; i < count && !into->not_only_negative_zeros; ++i) {
+    const double x = ToDouble(ElementAt<T>(tile.data, i));
+    into->not_only_negative_zeros = x == 0 && !std::signbit(x);
+  }
+}
+
 template <class T, Accumulator kA>
 void FoldTileExactly(const ExactTile& tile, ExactOutlook* outlook, ExactSums* into) {
   // More than fluctuates from tile to tile.
@@ -267,25 +277,236 @@ void FoldTileExactly(const ExactTile& tile, ExactOutlook* outlook, ExactSums* in
     if (largest > 0) outlook->top = std::min(TopFor(largest) + kSlack, kLargestTop);
     if (rounds > 1) outlook->wide = kPatience;
   }
-  if constexpr (kA == Accumulator::kSum) {
-    if (largest > 0) into->not_only_negative_zeros = true;
-    for (std::int64_t i = 0; i < count && !into->not_only_negative_zeros; ++i) {
-      const double x = ToDouble(ElementAt<T>(tile.data, i));
-      into->not_only_negative_zeros = x == 0 && !std::signbit(x);
+  if constexpr (kA == Accumulator::kSum) LookAtZeros<T>(tile, count, largest > 0, into);
+  AddElements<T>(tile, count, SetOf(kA), into);
+}
+
+// ---- tiles of elements that are near to each other in size
+
+template <class T>
+struct FormatOf;
+template <>
+struct FormatOf<Half> {
+  using Word = std::uint16_t;
+  static constexpr int kFraction = 10, kBias = 15;
+};
+template <>
+struct FormatOf<BFloat16> {
+  using Word = std::uint16_t;
+  static constexpr int kFraction = 7, kBias = 127;
+};
+template <>
+struct FormatOf<float> {
+  using Word = std::uint32_t;
+  static constexpr int kFraction = 23, kBias = 127;
+};
+template <>
+struct FormatOf<double> {
+  using Word = std::uint64_t;
+  static constexpr int kFraction = 52, kBias = 1023;
+};
+
+// All magnitudes are below 2^top and multiples of 2^unit. The default is that of zeros.
+struct Extent {
+  int top = 0;
+  int unit = 0;
+  bool any = false;  // that isn't a zero
+};
+
+// Of the first `count` elements of a tile. False if there are NaNs or infinities, or too few elements for a vector.
+template <class T>
+HWY_INLINE bool FindExtent(const ExactTile& tile, std::int64_t count, Extent* extent) {
+  using Format = FormatOf<T>;
+  using Word = typename Format::Word;
+  const hn::ScalableTag<Word> d;
+  constexpr std::int64_t kLanes = hn::MaxLanes(d);
+  if (count < kLanes) return false;
+  // Twice the bits of an element, in the order of magnitudes. Less 1, a zero is the largest.
+  const auto one = hn::Set(d, Word{1});
+  auto largest = hn::Zero(d);
+  auto smallest = hn::Set(d, static_cast<Word>(~Word{0}));
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const std::byte* const p = tile.data + std::min(i, count - kLanes) * static_cast<std::int64_t>(sizeof(T));
+    const auto bits = hn::LoadU(d, reinterpret_cast<const Word*>(p));
+    const auto pattern = hn::Add(bits, bits);
+    largest = hn::Max(largest, pattern);
+    smallest = hn::Min(smallest, hn::Sub(pattern, one));
+  }
+  const auto exponent_of = [](Word pattern) { return static_cast<int>(pattern >> (Format::kFraction + 1)); };
+  const int most = exponent_of(hn::GetLane(hn::MaxOfLanes(d, largest)));
+  const auto least = static_cast<Word>(hn::GetLane(hn::MinOfLanes(d, smallest)) + 1);
+  if (most == 2 * Format::kBias + 1) return false;
+  if (least == 0) return true;
+  *extent = {.top = most - Format::kBias + 1,
+             .unit = std::max(exponent_of(least), 1) - Format::kBias - Format::kFraction,
+             .any = true};
+  return true;
+}
+
+// How tiles of T that are near are summed up.
+template <class T>
+struct NearTile {
+  static constexpr bool kF64 = std::is_same_v<T, double>;
+  // So many sets of bins take turns, so that no addition waits for another.
+  static constexpr std::int64_t kTurns = kF64 ? 2 : 4;
+  static constexpr std::int64_t kElements =
+      std::min(kExactTileElements, kExactTileBytes / static_cast<std::int64_t>(sizeof(T)));
+  // Deposits in a lane of a bin: a square of f64 is two.
+  static constexpr std::int64_t kDeposits = kElements / (kTurns * kExactLanes) * (kF64 ? 2 : 1);
+  // As kBinBits; more, since bins get fewer deposits.
+  static constexpr int kBits = 52 - (std::bit_width(static_cast<std::uint64_t>(kDeposits)) - 1);
+  static_assert(std::has_single_bit(static_cast<std::uint64_t>(kDeposits)));
+  static constexpr int kBins = kF64 ? 2 : 1;  // of a sum; sums of squares have twice as many
+};
+
+// Adds x to the bins from kFirst up to, without, kEnd, of which the last one takes whole what is left.
+template <int kFirst, int kEnd, int kSize>
+HWY_INLINE void Split(VExact (&bin)[kSize], VExact x) {
+  const VExact sum = hn::Add(bin[kFirst], x);
+  if constexpr (kFirst + 1 < kEnd) Split<kFirst + 1, kEnd>(bin, hn::Sub(x, hn::Sub(sum, bin[kFirst])));
+  bin[kFirst] = sum;
+}
+
+// The bins of one turn; the last one's unit is that of the elements, or of their squares.
+template <class T, AccumulatorSet kSet>
+struct NearBins {
+  static constexpr bool Has(Accumulator a) { return (kSet & SetOf(a)) != 0; }
+  static constexpr int kBins = NearTile<T>::kBins;
+
+  VExact sum[kBins];
+  VExact abs_sum[kBins];
+  VExact squares[2 * kBins];
+
+  HWY_INLINE void Anchor(int unit) {
+    if constexpr (Has(Accumulator::kSum)) AnchorSum(sum, unit);
+    if constexpr (Has(Accumulator::kAbsSum)) AnchorSum(abs_sum, unit);
+    if constexpr (Has(Accumulator::kSumSquares)) AnchorSum(squares, 2 * unit);
+  }
+  HWY_INLINE void Deposit(VExact x) {
+    if constexpr (Has(Accumulator::kSum)) Split<0, kBins>(sum, x);
+    if constexpr (Has(Accumulator::kAbsSum)) Split<0, kBins>(abs_sum, hn::Abs(x));
+    if constexpr (Has(Accumulator::kSumSquares) && NearTile<T>::kF64) {  // what a product rounds to, and the rest
+      const VExact square = hn::Mul(x, x);
+      Split<0, 3>(squares, square);
+      Split<1, 4>(squares, hn::MulSub(x, x, square));
+    } else if constexpr (Has(Accumulator::kSumSquares)) {  // what it has of the first bin's units, and the rest
+      const VExact high = hn::MulAdd(x, x, squares[0]);
+      squares[1] = hn::Add(squares[1], hn::MulSub(x, x, hn::Sub(high, squares[0])));
+      squares[0] = high;
     }
   }
-  AddElements<T, kA>(tile, count, into);
+  // The bits of the other's bins, as integers: what they are more than those of their anchors is counted in units.
+  HWY_INLINE void Join(const NearBins& other) {
+    if constexpr (Has(Accumulator::kSum)) JoinSum(sum, other.sum);
+    if constexpr (Has(Accumulator::kAbsSum)) JoinSum(abs_sum, other.abs_sum);
+    if constexpr (Has(Accumulator::kSumSquares)) JoinSum(squares, other.squares);
+  }
+  // Once all turns are joined.
+  HWY_INLINE void Flush(int unit, ExactSums* into) const {
+    if constexpr (Has(Accumulator::kSum)) FlushSum(sum, unit, into->sum);
+    if constexpr (Has(Accumulator::kAbsSum)) FlushSum(abs_sum, unit, into->abs_sum);
+    if constexpr (Has(Accumulator::kSumSquares)) FlushSum(squares, 2 * unit, into->sum_squares);
+  }
+
+ private:
+  // `unit`: of the last bin. Indices are constants, else compilers keep the bins in memory.
+  template <int kBin, int kSize>
+  static double AnchorOf(int unit) {
+    return 1.5 * PowerOfTwo(52 + unit + (kSize - 1 - kBin) * NearTile<T>::kBits);
+  }
+  template <int kBin = 0, int kSize>
+  static HWY_INLINE void AnchorSum(VExact (&bin)[kSize], int unit) {
+    bin[kBin] = hn::Set(DExact(), AnchorOf<kBin, kSize>(unit));
+    if constexpr (kBin + 1 < kSize) AnchorSum<kBin + 1>(bin, unit);
+  }
+  template <int kBin = 0, int kSize>
+  static HWY_INLINE void JoinSum(VExact (&bin)[kSize], const VExact (&other)[kSize]) {
+    const hn::RebindToUnsigned<DExact> d;
+    bin[kBin] = hn::BitCast(DExact(), hn::Add(hn::BitCast(d, bin[kBin]), hn::BitCast(d, other[kBin])));
+    if constexpr (kBin + 1 < kSize) JoinSum<kBin + 1>(bin, other);
+  }
+  template <int kBin = 0, int kSize, class Number>
+  static HWY_INLINE void FlushSum(const VExact (&bin)[kSize], int unit, Number& into) {
+    alignas(64) double lanes[kExactLanes];
+    hn::Store(bin[kBin], DExact(), lanes);
+    std::uint64_t units = 0;
+    for (const double lane : lanes) units += std::bit_cast<std::uint64_t>(lane);
+    units -= NearTile<T>::kTurns * kExactLanes * std::bit_cast<std::uint64_t>(AnchorOf<kBin, kSize>(unit));
+    into.Add(static_cast<std::int64_t>(units), unit + (kSize - 1 - kBin) * NearTile<T>::kBits);
+    if constexpr (kBin + 1 < kSize) FlushSum<kBin + 1>(bin, unit, into);
+  }
+};
+
+template <class T, AccumulatorSet kSet>
+HWY_INLINE void AddNear(const ExactTile& tile, std::int64_t count, int unit, ExactSums* into) {
+  constexpr std::int64_t kVectorBytes = kExactLanes * sizeof(T);
+  constexpr std::int64_t kTurns = NearTile<T>::kTurns;
+  const DExact d;
+  NearBins<T, kSet> a;
+  a.Anchor(unit);
+  NearBins<T, kSet> b = a;
+  NearBins<T, kSet> c = a;
+  NearBins<T, kSet> e = a;
+  const std::byte* p = tile.data;
+  std::int64_t left = count / kExactLanes;  // vectors: an even number
+  for (; left >= kTurns; left -= kTurns, p += kTurns * kVectorBytes) {
+    // The next tile: its extent is found faster than it would come.
+    FetchAhead(p + kExactTileBytes, kTurns * kVectorBytes);
+    a.Deposit(LoadDoubles<T>(d, p));
+    b.Deposit(LoadDoubles<T>(d, p + kVectorBytes));
+    if constexpr (kTurns == 2) continue;
+    c.Deposit(LoadDoubles<T>(d, p + 2 * kVectorBytes));
+    e.Deposit(LoadDoubles<T>(d, p + 3 * kVectorBytes));
+  }
+  if (left > 0) {
+    a.Deposit(LoadDoubles<T>(d, p));
+    b.Deposit(LoadDoubles<T>(d, p + kVectorBytes));
+  }
+  a.Join(b);
+  if constexpr (kTurns == 4) {
+    a.Join(c);
+    a.Join(e);
+  }
+  a.Flush(unit, into);
+}
+
+template <class T, AccumulatorSet kSet>
+bool FoldTileIfNear(const ExactTile& tile, ExactSums* into) {
+  using Near = NearTile<T>;
+  using Bins = NearBins<T, kSet>;
+  const std::int64_t count = tile.count / kStep * kStep;
+  Extent extent;
+  if (!FindExtent<T>(tile, count, &extent) || extent.top - extent.unit >= Near::kBins * Near::kBits) return false;
+  if constexpr (Near::kF64) {  // the others are far from what f64 can't anchor
+    constexpr int kTimes = Bins::Has(Accumulator::kSumSquares) ? 2 : 1;
+    constexpr int kHighest = 1023 - 52 - (kTimes * Near::kBins - 1) * Near::kBits;
+    if (kTimes * extent.unit < -1074 || kTimes * extent.unit > kHighest) return false;
+  }
+  if (extent.any) AddNear<T, kSet>(tile, count, extent.unit, into);
+  if (Bins::Has(Accumulator::kSum)) LookAtZeros<T>(tile, count, extent.any, into);
+  AddElements<T>(tile, count, kSet, into);
+  return true;
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
 
+template <class T, AccumulatorSet kSet>
+constexpr FoldIfNear NearFoldFor() {
+#if HWY_TARGET != HWY_SCALAR
+  // Products before they are rounded take an instruction of their own.
+  constexpr bool kSquares = (kSet & SetOf(Accumulator::kSumSquares)) != 0;
+  if constexpr (HWY_NATIVE_FMA || !kSquares) return &FoldTileIfNear<T, kSet>;
+#endif
+  return nullptr;
+}
+
 template <class T>
 constexpr ExactTileFolds ExactFoldsFor() {
-  ExactTileFolds folds{};
-  folds[static_cast<int>(Accumulator::kSum)] = &FoldTileExactly<T, Accumulator::kSum>;
-  folds[static_cast<int>(Accumulator::kAbsSum)] = &FoldTileExactly<T, Accumulator::kAbsSum>;
-  folds[static_cast<int>(Accumulator::kSumSquares)] = &FoldTileExactly<T, Accumulator::kSumSquares>;
-  return folds;
+  static_assert(kExactAccumulators == 7);
+  return {.of = {&FoldTileExactly<T, Accumulator::kSum>, &FoldTileExactly<T, Accumulator::kAbsSum>,
+                 &FoldTileExactly<T, Accumulator::kSumSquares>},
+          .if_near = {nullptr, NearFoldFor<T, 1>(), NearFoldFor<T, 2>(), NearFoldFor<T, 3>(), NearFoldFor<T, 4>(),
+                      NearFoldFor<T, 5>(), NearFoldFor<T, 6>(), NearFoldFor<T, 7>()}};
 }
 
 const ExactTileFolds* ExactFolds(DType dtype) {
@@ -311,22 +532,32 @@ const ExactTileFolds& ExactTileFoldsOf(DType dtype) { return *HWY_DYNAMIC_DISPAT
 
 ExactFolder::ExactFolder(DType dtype, AccumulatorSet accumulators)
     : element_bytes_(RowOf(dtype).bytes),
-      tile_elements_(std::min(kExactTileElements, kExactTileBytes / element_bytes_)) {
-  for (int a = 0; a < kAccumulatorCount; ++a) {
-    if ((accumulators & SetOf(static_cast<Accumulator>(a))) != 0) {
-      folds_[static_cast<std::size_t>(fold_count_++)] = ExactTileFoldsOf(dtype)[static_cast<std::size_t>(a)];
-    }
+      tile_elements_(std::min(kExactTileElements, kExactTileBytes / element_bytes_)),
+      fold_if_near_(ExactTileFoldsOf(dtype).if_near[accumulators]) {
+  const ExactTileFolds& folds = ExactTileFoldsOf(dtype);
+  for (std::size_t a = 0; a < folds.of.size(); ++a) {
+    if ((accumulators & SetOf(static_cast<Accumulator>(a))) != 0) folds_[fold_count_++] = folds.of[a];
   }
 }
 
 void ExactFolder::Fold(const void* elements, std::int64_t count) {
   const auto* const begin = static_cast<const std::byte*>(elements);
   for (std::int64_t done = 0; done < count; done += tile_elements_) {
-    ExactTile tile{.data = begin + done * element_bytes_, .count = std::min(tile_elements_, count - done)};
-    for (std::size_t i = 0; i < static_cast<std::size_t>(fold_count_); ++i) {
-      folds_[i](tile, &outlooks_[i], &sums_);
-      tile.specials_counted = true;
-    }
+    FoldTile({.data = begin + done * element_bytes_, .count = std::min(tile_elements_, count - done)});
+  }
+}
+
+void ExactFolder::FoldTile(ExactTile tile) {
+  constexpr int kPatience = 16;  // so many tiles are not even tried
+  if (far_ > 0) {
+    --far_;
+  } else if (fold_if_near_ != nullptr) {
+    if (fold_if_near_(tile, &sums_)) return;
+    far_ = kPatience;
+  }
+  for (std::size_t i = 0; i < fold_count_; ++i) {
+    folds_[i](tile, &outlooks_[i], &sums_);
+    tile.specials_counted = true;
   }
 }
 

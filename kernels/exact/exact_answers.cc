@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "kernels/exact/natural.h"
 
@@ -17,8 +18,10 @@ struct Quotient {
   int exponent;
   bool more = false;  // a remainder was left
 
-  Quotient(const Natural& dividend, int dividend_exponent)
-      : number(dividend.ShiftedLeft(kShift)), exponent(dividend_exponent - kShift) {}
+  Quotient(Natural dividend, int dividend_exponent) : exponent(dividend_exponent - kShift) {
+    exponent += dividend.DropLowZeros();
+    number = dividend.ShiftedLeft(kShift);
+  }
   void Divide(std::uint64_t divisor) { more = number.Divide(divisor) != 0 || more; }
 
  private:
@@ -36,9 +39,9 @@ Natural Spread(const ExactSums& sums, std::uint64_t count) {
 double SignedQuotient(const ExactSums& sums, std::int64_t count, std::uint64_t divisor) {
   if (sums.positive_infinities > 0) return sums.negative_infinities > 0 ? kNan : kInfinity;
   if (sums.negative_infinities > 0) return -kInfinity;
-  const Natural magnitude = Natural::MagnitudeOf(sums.sum.word);
+  Natural magnitude = Natural::MagnitudeOf(sums.sum.word);
   if (magnitude.zero()) return count > 0 && !sums.not_only_negative_zeros ? -0.0 : 0.0;
-  Quotient quotient(magnitude, ExactSum::kLow);
+  Quotient quotient(std::move(magnitude), ExactSum::kLow);
   quotient.Divide(divisor);
   const double value = RoundToDouble(quotient.number, quotient.exponent, quotient.more);
   return sums.sum.negative() ? -value : value;

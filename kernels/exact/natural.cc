@@ -70,6 +70,7 @@ Natural Natural::Times(const Natural& other) const {
   Natural product;
   product.words_.resize(words_.size() + other.words_.size());
   for (std::size_t i = 0; i < words_.size(); ++i) {
+    if (words_[i] == 0) continue;
     UInt128 carry = 0;
     for (std::size_t j = 0; j < other.words_.size(); ++j) {
       carry += static_cast<UInt128>(words_[i]) * other.words_[j] + product.words_[i + j];
@@ -96,20 +97,30 @@ Natural Natural::Minus(const Natural& other) const {
 
 Natural Natural::ShiftedLeft(int by) const {
   Natural shifted;
+  shifted.words_.reserve(words_.size() + static_cast<std::size_t>(by) / 64 + 1);
   for (int i = -by; i < bits(); i += 64) shifted.words_.push_back(Bits(i, 64));
   shifted.Trim();
   return shifted;
 }
 
+int Natural::DropLowZeros() {
+  const auto first = std::find_if(words_.begin(), words_.end(), [](std::uint64_t word) { return word != 0; });
+  const auto words = static_cast<int>(first - words_.begin());
+  words_.erase(words_.begin(), first);
+  return 64 * words;
+}
+
 std::uint64_t Natural::Divide(std::uint64_t divisor) {
-  UInt128 rest = 0;
+  if (divisor == 1) return 0;
+  std::uint64_t rest = 0;
   for (auto word = words_.rbegin(); word != words_.rend(); ++word) {
-    rest = (rest << 64) | *word;
-    *word = static_cast<std::uint64_t>(rest / divisor);
-    rest %= divisor;
+    const UInt128 dividend = (static_cast<UInt128>(rest) << 64) | *word;
+    const auto quotient = static_cast<std::uint64_t>(dividend / divisor);
+    rest = *word - quotient * divisor;  // modulo 2^64, and less than that
+    *word = quotient;
   }
   Trim();
-  return static_cast<std::uint64_t>(rest);
+  return rest;
 }
 
 double RoundToDouble(const Natural& number, int exponent, bool more) {

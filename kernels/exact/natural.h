@@ -25,6 +25,8 @@ class Natural {
   Natural Times(const Natural& other) const;
   Natural Minus(const Natural& other) const;  // which must not be larger
   Natural ShiftedLeft(int by) const;
+  // Leaves out the words of zeros below the first other one; returns how many bits these were.
+  int DropLowZeros();
   // Divides by `divisor` > 0; returns the remainder.
   std::uint64_t Divide(std::uint64_t divisor);
 

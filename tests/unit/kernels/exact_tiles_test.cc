@@ -24,9 +24,10 @@ namespace {
 using test::Bytes;
 
 constexpr DType kFloats[] = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
-// Each sum alone, and all together.
+// Each sum alone, those of a variance, and all together.
 constexpr AccumulatorSet kSets[] = {SetOf(Accumulator::kSum), SetOf(Accumulator::kAbsSum),
-                                    SetOf(Accumulator::kSumSquares), kExactAccumulators};
+                                    SetOf(Accumulator::kSumSquares),
+                                    SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares), kExactAccumulators};
 
 // Makes one target the best there is, while it lives.
 class OnlyTarget {
@@ -133,6 +134,54 @@ TEST(ExactTiles, HoldTilesOfTheLargestNumbers) {
   for (const float x : {1.0F, std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 0x1p-149F}) {
     const std::vector<float> array(50'000, x);
     ExpectSameSums(DType::kF32, array.data(), 50'000, 1 << 20, "equal");
+  }
+}
+
+// A tile of the largest numbers of one sign and a small one: as far apart as bins take, more, and less.
+TEST(ExactTiles, HoldTilesOfNumbersThatAreJustNearEnough) {
+  std::mt19937_64 random(9);
+  for (const std::int64_t count : {31, 64, 1008, 1023, 1024, 2016, 2032, 2047, 2048}) {
+    for (int digits = 30; digits <= 100; ++digits) {  // from the largest's first to the smallest's last
+      const std::string what = std::to_string(digits) + " digits";
+      for (const int sign : {1, -1}) {
+        std::vector<double> wide(static_cast<std::size_t>(count), sign * (2 - 0x1p-52));
+        wide[static_cast<std::size_t>(count / 2)] = std::ldexp(1, 53 - digits);
+        ExpectSameSums(DType::kF64, wide.data(), count, count, what);
+        for (double& x : wide) x *= 1 - std::ldexp(static_cast<double>(random() >> 11), -55);  // squares lose more
+        ExpectSameSums(DType::kF64, wide.data(), count, count, what);
+        if (digits > 60) continue;
+        std::vector<float> array(static_cast<std::size_t>(count), static_cast<float>(sign) * (2 - 0x1p-23F));
+        array[static_cast<std::size_t>(count / 2)] = std::ldexp(1.0F, 24 - digits);
+        ExpectSameSums(DType::kF32, array.data(), count, count, what);
+        std::vector<std::uint16_t> narrow;  // bf16
+        for (const float x : array) narrow.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16));
+        ExpectSameSums(DType::kBF16, narrow.data(), count, count, what);
+      }
+    }
+  }
+}
+
+// Tiles of f64 that are near to each other, wherever they are: where bins and products can be had, and where not.
+TEST(ExactTiles, SumNearNumbersOfAnySize) {
+  std::mt19937_64 random(8);
+  for (int exponent = -1074; exponent <= 1020; exponent += exponent < -1000 || exponent > 900 ? 1 : 7) {
+    std::vector<double> array(256);
+    for (double& x : array) x = std::ldexp(static_cast<double>(random() >> 11) * 0x1p-50 - 4, exponent);
+    ExpectSameSums(DType::kF64, array.data(), 256, 256, "2^" + std::to_string(exponent));
+  }
+}
+
+// What isn't finite is counted wherever in a tile it is, and zeros are told apart.
+TEST(ExactTiles, FindWhatIsNotANumberAmongNearOnes) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float odd : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity, 0.0F, -0.0F}) {
+    for (const float other : {1.5F, -0.0F}) {
+      for (const std::size_t at : {0, 15, 1000, 2031, 2047, 2060, 2066}) {
+        std::vector<float> array(2067, other);
+        array[at] = odd;
+        ExpectSameSums(DType::kF32, array.data(), 2067, 2067, std::to_string(odd) + " at " + std::to_string(at));
+      }
+    }
   }
 }
 
