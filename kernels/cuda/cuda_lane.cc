@@ -268,11 +268,21 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
   const StageRange range("launch");
   *slot.partial = Partial{};
   slot.partial->count = launch.count;
+  ExactLaunch exact{.dtype = launch.dtype,
+                    .accumulators = exact_accumulators,
+                    .data = launch.data,
+                    .count = launch.count,
+                    .scratch = exact_scratch_,
+                    .out = slot.exact,
+                    .multiprocessors = launch.multiprocessors,
+                    .stream = launch.stream};
   slot.exact_wanted = exact_accumulators != 0;
-  slot.times_itself = pipeline.keeps_time != nullptr && pipeline.keeps_time(launch) && !slot.exact_wanted;
+  if (slot.exact_wanted) *slot.exact = ExactDigits{};
+  slot.times_itself = slot.exact_wanted ? launch.accumulators == 0 && ExactSumsKeepTime(exact)
+                                        : pipeline.keeps_time != nullptr && pipeline.keeps_time(launch);
   if (slot.times_itself) {
     *slot.times = KernelTimes{};
-    launch.times = slot.times;
+    launch.times = exact.times = slot.times;
   }
   const bool own_scratch = pipeline.scratch_bytes != nullptr;
   if (own_scratch) {
@@ -287,17 +297,7 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
   }
   if (first == cudaSuccess && !slot.times_itself) first = cudaEventRecord(slot.kernel_begin, kernel_stream_);
   if (first == cudaSuccess && launch.accumulators != 0) first = pipeline.launch(launch);
-  if (first == cudaSuccess && slot.exact_wanted) {
-    *slot.exact = ExactDigits{};
-    first = LaunchExactSums({.dtype = launch.dtype,
-                             .accumulators = exact_accumulators,
-                             .data = launch.data,
-                             .count = launch.count,
-                             .scratch = exact_scratch_,
-                             .out = slot.exact,
-                             .multiprocessors = launch.multiprocessors,
-                             .stream = launch.stream});
-  }
+  if (first == cudaSuccess && slot.exact_wanted) first = LaunchExactSums(exact);
   if (own_scratch) cudaFreeAsync(launch.scratch, kernel_stream_);
   if (first != cudaSuccess) return DeviceError(first, "launching a pipeline");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));

@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/exact_terms.cuh"
+#include "kernels/cuda/launch_end.cuh"
 #include "kernels/cuda/vector16.cuh"
 
 namespace reduced {
@@ -45,6 +46,7 @@ struct Arguments {
   unsigned* ticket;
   ExactDigits* digits;
   ExactDigits* out;
+  KernelTimes* times;  // null: not wanted
 };
 
 template <class T>
@@ -301,20 +303,12 @@ class WarpSums {
   bool not_only_negative_zeros_ = false;
 };
 
-__device__ inline bool DrawsLastTicket(unsigned* ticket) {
-  unsigned drawn;
-  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-               : "=r"(drawn)
-               : "l"(ticket), "r"(gridDim.x - 1)
-               : "memory");
-  return drawn == gridDim.x - 1;
-}
-
 template <class T, bool kCounts, Accumulator... kSums>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) ExactSumsKernel(Arguments args) {
   using Sums = WarpSums<T, kCounts, kSums...>;
   __shared__ unsigned long long words[kExactDigitWords];
   __shared__ typename Sums::FarBins far;
+  SayBegun(args.times);
 
   const T* const data = static_cast<const T*>(args.data);
   const auto* const vectors = reinterpret_cast<const uint4*>(data + args.head);
@@ -356,19 +350,25 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) ExactSumsK
   }
   __syncthreads();
 
+  // Hands out the digits of all blocks. Zeros are left, as several launches have words of their own.
+  auto* const out = reinterpret_cast<unsigned long long*>(args.out);
+  const auto hand_out = [&](auto word_at) {
+    for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) {
+      if (const unsigned long long word = word_at(i); word != 0) out[i] = word;
+    }
+    if (args.times == nullptr) return;
+    __syncthreads();
+    if (threadIdx.x == 0) SayEnded(args.times);
+  };
+  if (gridDim.x == 1) return hand_out([&](int i) { return words[i]; });
+
   auto* const global = reinterpret_cast<unsigned long long*>(args.digits);
   for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) {
     if (words[i] != 0) atomicAdd(global + i, words[i]);
   }
-  // The ticket orders what its thread has seen: all that the block did before the barrier, and, once it is the last
-  // one, all that the other blocks did.
   __syncthreads();
-  const bool is_last = __syncthreads_or(threadIdx.x == 0 && DrawsLastTicket(args.ticket));
-  if (!is_last) return;
-  auto* const out = reinterpret_cast<unsigned long long*>(args.out);
-  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) {
-    const unsigned long long word = atomicExch(global + i, 0ull);
-    if (word != 0) out[i] = word;  // several launches have words of their own
+  if (__syncthreads_or(threadIdx.x == 0 && DrawsLastTicket(args.ticket))) {
+    hand_out([&](int i) { return atomicExch(global + i, 0ull); });
   }
 }
 
@@ -386,7 +386,8 @@ cudaError_t LaunchKernel(const ExactLaunch& launch) {
                        .tail = static_cast<unsigned>(launch.count - head - vectors * Vector16<T>::kElements),
                        .ticket = reinterpret_cast<unsigned*>(scratch),
                        .digits = reinterpret_cast<ExactDigits*>(scratch + kTicketBytes),
-                       .out = launch.out};
+                       .out = launch.out,
+                       .times = launch.times};
   // As few as have a tile for each thread, no more than run at once, and all with as many tiles as far as can be.
   constexpr std::int64_t kTileVectors = std::int64_t{kThreads} * kVectors<T>;
   const std::int64_t wanted = std::max<std::int64_t>(1, (vectors + kTileVectors - 1) / kTileVectors);
@@ -424,6 +425,12 @@ cudaError_t LaunchExactSums(const ExactLaunch& launch) {
     if constexpr (kIsFloat<T>) return LaunchFor<T>(launch);
     return cudaErrorInvalidValue;
   });
+}
+
+bool ExactSumsKeepTime(const ExactLaunch& launch) {
+  const AccumulatorSet abs_sum = SetOf(Accumulator::kAbsSum);
+  const bool one_kernel = (launch.accumulators & abs_sum) == 0 || launch.accumulators == abs_sum;
+  return one_kernel && launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes;
 }
 
 }  // namespace reduced

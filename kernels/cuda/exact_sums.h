@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/pipeline.h"
 #include "kernels/dtype.h"
 #include "kernels/exact/exact_digits.h"
 #include "kernels/op.h"
@@ -26,10 +27,14 @@ struct ExactLaunch {
   ExactDigits* out = nullptr;       // device memory, or host memory mapped for the device; the identity before
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
+  KernelTimes* times = nullptr;  // null: not wanted; only if ExactSumsKeepTime()
 };
 
 // Asynchronous; returns the first error of its launches.
 cudaError_t LaunchExactSums(const ExactLaunch& launch);
+
+// Whether they write ExactLaunch::times: what is one kernel, and short.
+bool ExactSumsKeepTime(const ExactLaunch& launch);
 
 }  // namespace reduced
 

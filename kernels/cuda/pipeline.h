@@ -21,6 +21,9 @@ struct KernelTimes {
   unsigned long long end_ns;  // once it isn't 0, all else that the launch writes can be read
 };
 
+// Launches of so many bytes may keep their time themselves: events around them would take longer than they do.
+inline constexpr std::int64_t kMaxTimedBytes = std::int64_t{4} << 20;
+
 // One reduction on a stream.
 struct Launch {
   DType dtype = DType::kF32;

@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/device_reduce.cuh"
 #include "kernels/cuda/fold.cuh"
+#include "kernels/cuda/launch_end.cuh"
 #include "kernels/cuda/pipeline.h"
 
 namespace reduced {
@@ -104,29 +105,11 @@ constexpr int kThreadsPerMultiprocessor = 1536;
 constexpr int kThreadsPerMultiprocessor = 2048;
 #endif
 
-// 0, 1... to one less than the number of blocks, which resets it. Orders what the blocks wrote before they drew.
-__device__ inline unsigned DrawTicket(unsigned* ticket) {
-  unsigned drawn;
-  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-               : "=r"(drawn)
-               : "l"(ticket), "r"(gridDim.x - 1)
-               : "memory");
-  return drawn;
-}
-
-__device__ inline unsigned long long NowNs() {
-  unsigned long long now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
 // By the thread that wrote the result, after that.
 template <bool kKeepsTime>
 __device__ inline void SayDone(const Arguments& args) {
   args.out->count = args.count;
-  if (!kKeepsTime || args.times == nullptr) return;
-  const unsigned long long now = NowNs();
-  asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(&args.times->end_ns), "l"(now) : "memory");
+  if (kKeepsTime) SayEnded(args.times);
 }
 
 template <class T, Mode kMode, class S, class... As>
@@ -135,7 +118,7 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
   constexpr int kBlockThreads = S::kThreads;
   constexpr int kVectors = S::kVectors;
   constexpr bool kKeepsTime = sizeof...(As) == 1;
-  if (kKeepsTime && args.times != nullptr && blockIdx.x == 0 && threadIdx.x == 0) args.times->begin_ns = NowNs();
+  if (kKeepsTime) SayBegun(args.times);
   const T* const data = static_cast<const T*>(args.data);
   const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + args.head),
                      .count = args.vectors,
@@ -201,7 +184,7 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
   constexpr int kMergers = sizeof...(As) == 1 && kStateBytes <= 16 ? kWarpSize : kBlockThreads;
   constexpr int kAtOnce = kMergers == kWarpSize ? 8 : 1;  // loads in flight
   if (threadIdx.x >= kMergers) return;
-  bool is_last = threadIdx.x == 0 && DrawTicket(args.ticket) == gridDim.x - 1;
+  bool is_last = threadIdx.x == 0 && DrawsLastTicket(args.ticket);
   if constexpr (kMergers == kWarpSize) {
     is_last = __shfl_sync(kFullWarp, is_last, 0);
     __syncwarp();  // what the first lane may read now, all may
@@ -300,10 +283,10 @@ cudaError_t LaunchSums(const Launch& launch) {
 constexpr AccumulatorSet kAlone = SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares) |
                                   SetOf(Accumulator::kMoments) | SetOf(Accumulator::kExtrema);
 
-// Whether it is one of the kernels that keep time, of so few bytes that events would take longer than it does.
+// Whether it is one of the kernels that keep time, and short enough to.
 bool KeepsTime(const Launch& launch) {
   return !launch.omit_nan && std::has_single_bit(launch.accumulators) && (launch.accumulators & kAlone) != 0 &&
-         launch.count * RowOf(launch.dtype).bytes <= 4 * kMiB;
+         launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes;
 }
 
 // The kernels of one element type.

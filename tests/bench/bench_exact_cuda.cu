@@ -1,5 +1,5 @@
-// Exact sums beside plain ones on a CUDA device, in one process: device-resident arrays of 64 MiB and 4 GiB, launches
-// back to back, timed by events, the best mean of several rounds. ROOFLINE: of the fastest plain read of as many bytes.
+// Exact sums beside plain ones on a CUDA device, in one process: device-resident arrays, launches back to back, timed
+// by events, the best mean of several rounds. ROOFLINE: of the fastest plain read of as many bytes.
 //
 // usage: bench_exact_cuda
 #include <cuda_runtime.h>
@@ -26,6 +26,13 @@ namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kBytes = 4096 * kMiB;
+struct Size {
+  const char* name;
+  std::int64_t bytes;
+  int repeats;
+};
+constexpr Size kSizes[] = {
+    {"4 KiB", kMiB / 256, 200}, {"1 MiB", kMiB, 200}, {"64 MiB", 64 * kMiB, 50}, {"4 GiB", kBytes, 4}};
 
 enum class Data { kUniform, kNormal, kLognormal, kSixtyBinades, kFull };
 constexpr const char* kNames[] = {"uniform", "normal", "lognormal, sigma 5", "60 binades", "all exponents"};
@@ -79,8 +86,7 @@ class Bench {
     CHECK_CUDA(cudaEventCreate(&begin_));
     CHECK_CUDA(cudaEventCreate(&end_));
     std::printf("%s, %d multiprocessors\n", properties_.name, properties_.multiProcessorCount);
-    std::printf("%-4s %-20s %-8s %8s %9s %9s %7s %9s\n", "", "", "", "MiB", "plain us", "exact us", "ratio",
-                "roofline");
+    std::printf("%-4s %-20s %-8s %8s %9s %9s %7s %9s\n", "", "", "", "", "plain us", "exact us", "ratio", "roofline");
   }
 
   template <class T>
@@ -101,8 +107,7 @@ class Bench {
 
  private:
   void Row(DType dtype, const char* data, const char* op, AccumulatorSet plain_set, AccumulatorSet exact_set) {
-    for (const std::int64_t bytes : {64 * kMiB, kBytes}) {
-      const int repeats = bytes == kBytes ? 4 : 50;
+    for (const auto& [size, bytes, repeats] : kSizes) {
       const std::int64_t count = bytes / RowOf(dtype).bytes;
       const double read =
           Time(repeats, [&] { return LaunchReadAll(data_, bytes, properties_.multiProcessorCount, stream_); });
@@ -126,8 +131,8 @@ class Bench {
                                 .multiprocessors = properties_.multiProcessorCount,
                                 .stream = stream_});
       });
-      std::printf("%-4s %-20s %-8s %8lld %9.1f %9.1f %7.2f %9.2f\n", RowOf(dtype).name.data(), data, op,
-                  static_cast<long long>(bytes / kMiB), plain, exact, exact / plain, read / exact);
+      std::printf("%-4s %-20s %-8s %8s %9.1f %9.1f %7.2f %9.2f\n", RowOf(dtype).name.data(), data, op, size, plain,
+                  exact, exact / plain, read / exact);
     }
   }
 
