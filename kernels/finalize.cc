@@ -194,8 +194,8 @@ AccumulatorSet AccumulatorsFor(const ReduceSpec& spec) {
   for (const Op op : spec.ops) {
     if (!exact || !IsExactOp(op, spec.dtype)) set |= SetOf(RowOf(op).accumulator);
   }
-  if (spec.nan_policy == NanPolicy::kOmit && RowOf(spec.dtype).is_float) set |= SetOf(Accumulator::kCounts);
-  return set;
+  const bool omit_nan = spec.nan_policy == NanPolicy::kOmit && RowOf(spec.dtype).is_float;
+  return set != 0 && omit_nan ? set | SetOf(Accumulator::kCounts) : set;
 }
 
 absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const Partial& partial, const ExactSums* exact) {

@@ -120,6 +120,12 @@ absl::StatusOr<std::int64_t> Count(const v1::ArraySpec& array, std::int64_t max_
   return count;
 }
 
+// Exact, unless a pipeline was asked for that can't be.
+Precision DefaultPrecision(std::string_view pipeline) {
+  const PipelineRow* const row = pipeline.empty() ? nullptr : FindPipeline(pipeline);
+  return row == nullptr || row->exact ? Precision::kExact : Precision::kF64;
+}
+
 absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
   if (!v1::Engine_IsValid(options.engine())) return Unknown("options.engine", options.engine());
   if (!v1::Precision_IsValid(options.precision())) return Unknown("options.precision", options.precision());
@@ -136,7 +142,8 @@ absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
   spec->pipeline = options.pipeline();
   spec->block_size = options.block_size();
   spec->ddof = options.ddof();
-  if (options.precision() != v1::PRECISION_DEFAULT) spec->precision = static_cast<Precision>(options.precision());
+  spec->precision = options.precision() == v1::PRECISION_DEFAULT ? DefaultPrecision(options.pipeline())
+                                                                 : static_cast<Precision>(options.precision());
   if (options.nan_policy() != v1::NAN_POLICY_DEFAULT) spec->nan_policy = static_cast<NanPolicy>(options.nan_policy());
   if (options.overflow_policy() != v1::OVERFLOW_POLICY_DEFAULT) {
     spec->overflow_policy = static_cast<OverflowPolicy>(options.overflow_policy());

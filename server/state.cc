@@ -247,7 +247,7 @@ absl::Status Mismatch(absl::string_view what) {
 absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) {
   if (spec.dtype != first.dtype) return Mismatch("dtype");
   if (spec.ops != first.ops) return Mismatch("ops");
-  if (spec.precision != first.precision) return Mismatch("precision");
+  if (WantsExactSums(spec) != WantsExactSums(first)) return Mismatch("precision");
   if (spec.nan_policy != first.nan_policy) return Mismatch("nan_policy");
   if (spec.overflow_policy != first.overflow_policy) return Mismatch("overflow_policy");
   if (spec.ddof != first.ddof) return Mismatch("ddof");
@@ -277,7 +277,7 @@ void ToProto(const ReduceSpec& spec, const Partial& partial, const ExactSums* ex
   state->set_dtype(ToProto(spec.dtype));
   state->set_count(spec.count);
   for (const Op op : spec.ops) state->add_ops(ToProto(op));
-  state->set_precision(static_cast<v1::Precision>(spec.precision));
+  state->set_precision(exact_set != 0 ? v1::PRECISION_EXACT : v1::PRECISION_F64);
   state->set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
   state->set_overflow_policy(static_cast<v1::OverflowPolicy>(spec.overflow_policy));
   state->set_ddof(spec.ddof);

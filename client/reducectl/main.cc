@@ -169,8 +169,10 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
       ->check(Positive())
       ->type_name("N");
   AddChoice(command, &arguments->choices, "--precision", &reduce.options.precision,
-            "how sums of floats are accumulated; exact: rounded once, the same bits everywhere", PrecisionNames())
-      ->default_str("f64");
+            "how sums of floats are accumulated; exact: rounded once, the same bits everywhere, and the default of "
+            "pipelines that have it",
+            PrecisionNames())
+      ->default_str("exact");
   AddChoice(command, &arguments->choices, "--nan", &reduce.options.nan_policy, "what NaNs do to the answer",
             NanPolicyNames())
       ->default_str("propagate");

@@ -81,7 +81,7 @@ using OnProgress = std::function<void(std::int64_t sent, std::int64_t total)>;
 struct ReduceOptions {
   std::string engine = "auto";            // "auto", "cpu" or "cuda"
   std::string pipeline{};                 // a name of ServerInfo.pipelines; empty: the engine's default
-  std::string precision{};                // of float sums: "f64" or "exact"; empty: the server's default
+  std::string precision{};                // of float sums: "f64" or "exact"; empty: exact, if the pipeline has it
   std::string nan_policy = "propagate";   // or "omit"
   std::string overflow_policy = "error";  // of integer sums and products; or "wrap" or "saturate"
   std::int64_t ddof = 0;                  // of var and std: they divide by n - ddof

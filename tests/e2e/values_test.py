@@ -143,7 +143,10 @@ class ValuesTest(harness.ServedTest):
         for via in ("inline", "stream", "session", "shm"):
             answer = self.reduce(path, "sum,l1", "--precision", "exact", "--via", via)
             self.assertEqual((answer["precision"], answer["results"]), ("exact", want))
-        self.assertEqual(self.reduce(path, "sum")["precision"], "f64")
+        by_default = self.reduce(path, "sum,l1")
+        self.assertEqual((by_default["precision"], by_default["results"]), ("exact", want))
+        self.assertEqual(self.reduce(path, "sum", "--precision", "f64")["precision"], "f64")
+        self.assertEqual(self.reduce(path, "sum", "--pipeline", "sequential")["precision"], "f64")
 
     def test_states_merge(self):
         array = np.random.default_rng(11).standard_normal(30001).astype("f4")

@@ -47,13 +47,31 @@ class ExactTest : public ::testing::Test {
 
 TEST_F(ExactTest, RoundsOnce) {
   v1::ReduceRequest request = RequestOf<double>(v1::DTYPE_F64, {1e100, 1, -1e100, 0x1p-60}, {v1::OP_SUM, v1::OP_MEAN});
+  for (const v1::Precision precision : {v1::PRECISION_DEFAULT, v1::PRECISION_EXACT}) {
+    request.mutable_options()->set_precision(precision);
+    const v1::ReduceResponse response = Reduce(request);
+    EXPECT_EQ(response.results(0).value().f(), 1.0);
+    EXPECT_EQ(response.results(1).value().f(), 0.25);
+    EXPECT_EQ(response.execution().precision(), v1::PRECISION_EXACT);
+    EXPECT_EQ(response.execution().engine(), v1::ENGINE_CPU);
+  }
+  request.mutable_options()->set_precision(v1::PRECISION_F64);
   EXPECT_EQ(Reduce(request).execution().precision(), v1::PRECISION_F64);
-  request.mutable_options()->set_precision(v1::PRECISION_EXACT);
-  const v1::ReduceResponse response = Reduce(request);
-  EXPECT_EQ(response.results(0).value().f(), 1.0);
-  EXPECT_EQ(response.results(1).value().f(), 0.25);
-  EXPECT_EQ(response.execution().precision(), v1::PRECISION_EXACT);
-  EXPECT_EQ(response.execution().engine(), v1::ENGINE_CPU);
+}
+
+// By default: what a pipeline can.
+TEST_F(ExactTest, IsWhatAPipelineHasUnlessAskedFor) {
+  v1::ReduceRequest request = RequestOf<double>(v1::DTYPE_F64, {1e100, 1, -1e100}, {v1::OP_SUM});
+  for (const auto& [pipeline, precision] :
+       {std::pair{"tiled_simd", v1::PRECISION_EXACT}, std::pair{"sequential", v1::PRECISION_F64}}) {
+    request.mutable_options()->set_pipeline(pipeline);
+    const v1::ReduceResponse response = Reduce(request);
+    EXPECT_EQ(response.execution().precision(), precision) << pipeline;
+    EXPECT_EQ(response.results(0).value().f(), precision == v1::PRECISION_EXACT ? 1.0 : 0.0) << pipeline;
+  }
+  request.mutable_options()->set_precision(v1::PRECISION_EXACT);  // which sequential doesn't have
+  v1::ReduceResponse response;
+  EXPECT_EQ(server_.client().Reduce(request, &response).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(ExactTest, ChangesNothingForIntegersAndOtherOps) {

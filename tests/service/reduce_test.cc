@@ -211,7 +211,7 @@ TEST_F(ReduceTest, SaysWhatRan) {
     EXPECT_EQ(ran.engine(), v1::ENGINE_CPU);
     EXPECT_EQ(ran.device(), info.devices(0).name());
     EXPECT_EQ(ran.pipeline(), "tiled_simd");
-    EXPECT_EQ(ran.precision(), v1::PRECISION_F64);
+    EXPECT_EQ(ran.precision(), v1::PRECISION_EXACT);
     EXPECT_FALSE(ran.reason().empty());
   }
   for (const v1::PipelineInfo& pipeline : info.pipelines()) {

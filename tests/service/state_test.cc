@@ -162,10 +162,44 @@ TEST_F(StateTest, IsEncodedAsDocumented) {
   EXPECT_EQ(sums.abs_sum().integer(), std::string("\xc8\x00", 2));
 }
 
+// Of integers, and of other ops, there is but one.
+TEST_F(StateTest, PrecisionDoesNotMatterWhereItMakesNoDifference) {
+  v1::ReduceRequest request = RequestOf<std::int32_t>(v1::DTYPE_I32, {1, 2}, {v1::OP_SUM, v1::OP_VAR});
+  request.set_return_state(true);
+  v1::MergeRequest merge;
+  for (const v1::Precision precision : {v1::PRECISION_DEFAULT, v1::PRECISION_F64, v1::PRECISION_EXACT}) {
+    request.mutable_options()->set_precision(precision);
+    *merge.add_states() = Reduce(request).state();
+    EXPECT_EQ(merge.states().rbegin()->precision(), v1::PRECISION_F64);
+  }
+  merge.mutable_states(1)->set_precision(v1::PRECISION_EXACT);
+  v1::MergeResponse response;
+  ASSERT_TRUE(Merge(merge, &response).ok());
+  EXPECT_EQ(response.results(0).value().i(), 9);
+}
+
+// Exact sums know of the NaNs by themselves.
+TEST_F(StateTest, OmittedNansAreCountedOnce) {
+  v1::ReduceRequest request = RequestOf<float>(v1::DTYPE_F32, {1, NAN, 2}, {v1::OP_MEAN});
+  request.mutable_options()->set_nan_policy(v1::NAN_POLICY_OMIT);
+  request.set_return_state(true);
+  v1::MergeRequest merge;
+  *merge.add_states() = Reduce(request).state();
+  EXPECT_FALSE(merge.states(0).has_counts());
+  EXPECT_EQ(merge.states(0).non_finite().nan(), 1);
+  *merge.add_states() = merge.states(0);
+  v1::MergeResponse response;
+  ASSERT_TRUE(Merge(merge, &response).ok());
+  EXPECT_EQ(response.results(0).value().f(), 1.5);
+  request.add_ops(v1::OP_MAX);
+  EXPECT_EQ(Reduce(request).state().counts().nan(), 1);
+}
+
 TEST_F(StateTest, MalformedAndMismatchedOnesAreRefused) {
   v1::ReduceRequest request = RequestOf<float>(
       v1::DTYPE_F32, {1, 2, 3}, {v1::OP_SUM, v1::OP_VAR, v1::OP_L1, v1::OP_MIN, v1::OP_NAN_COUNT, v1::OP_PROD});
   request.set_return_state(true);
+  request.mutable_options()->set_precision(v1::PRECISION_F64);
   const v1::State plain = Reduce(request).state();
   request.mutable_options()->set_precision(v1::PRECISION_EXACT);
   const v1::State exact = Reduce(request).state();

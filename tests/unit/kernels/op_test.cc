@@ -81,6 +81,11 @@ TEST(Op, AccumulatorsAreThoseOfTheOpsAndTheCountsThatOmissionNeeds) {
   spec.nan_policy = NanPolicy::kOmit;
   EXPECT_EQ(AccumulatorsFor(spec),
             SetOf(Accumulator::kSum) | SetOf(Accumulator::kExtrema) | SetOf(Accumulator::kCounts));
+  spec.precision = Precision::kExact;
+  EXPECT_EQ(AccumulatorsFor(spec), SetOf(Accumulator::kExtrema) | SetOf(Accumulator::kCounts));
+  spec.ops = {Op::kSum, Op::kMean};  // which count NaNs themselves
+  EXPECT_EQ(AccumulatorsFor(spec), 0U);
+  spec.ops = {Op::kSum, Op::kMean, Op::kMax, Op::kArgmin};
   spec.dtype = DType::kI32;  // has no NaN
   EXPECT_EQ(AccumulatorsFor(spec), SetOf(Accumulator::kSum) | SetOf(Accumulator::kExtrema));
   for (const OpRow& row : kOps) {
