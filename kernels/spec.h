@@ -48,7 +48,7 @@ struct ReduceSpec {
 };
 
 // The accumulators that answer spec's ops, but for those that ExactAccumulatorsFor(spec) answers. Leaving NaNs out
-// takes the counts too, if there are any: exact sums have their own.
+// takes the counts too, but not for exact sums, which count NaNs themselves.
 AccumulatorSet AccumulatorsFor(const ReduceSpec& spec);
 
 // One answer, in the type ResultDType says: f16, bf16 and f32 results are held as the double of the same value, signed

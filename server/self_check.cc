@@ -4,6 +4,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -25,17 +26,25 @@ std::string Text(const Value& value) {
   return std::visit([](auto each) { return absl::StrCat(each); }, value.value);
 }
 
+template <class T>
+constexpr DType kDType = std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
+
+template <class T>
 std::vector<Value> RightAnswers(std::int64_t count) {
-  return {{DType::kI64, count * (count + 1) / 2},
-          {DType::kI32, std::int64_t{1}},
-          {DType::kI32, count},
+  using Held = std::conditional_t<std::is_same_v<T, float>, double, std::int64_t>;
+  return {{std::is_same_v<T, float> ? DType::kF64 : DType::kI64, static_cast<Held>(count * (count + 1) / 2)},
+          {kDType<T>, Held{1}},
+          {kDType<T>, static_cast<Held>(count)},
           {DType::kU64, static_cast<std::uint64_t>(count - 1)},
           {DType::kF64, static_cast<double>(count + 1) / 2}};
 }
 
+template <class T>
 absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array) {
-  const ReduceSpec spec{
-      .dtype = DType::kI32, .count = count, .ops = {Op::kSum, Op::kMin, Op::kMax, Op::kArgmax, Op::kMean}};
+  const ReduceSpec spec{.dtype = kDType<T>,
+                        .count = count,
+                        .ops = {Op::kSum, Op::kMin, Op::kMax, Op::kArgmax, Op::kMean},
+                        .precision = Precision::kExact};
   absl::StatusOr<EngineResult> result = absl::UnknownError("");
   absl::Notification done;
   engine.Reduce(Job{.spec = spec, .array = array, .deadline = absl::Now() + kPatience},
@@ -47,26 +56,28 @@ absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array)
   if (!result.ok()) return result.status();
   const absl::StatusOr<std::vector<Value>> answers = Finalize(spec, result->partial, result->exact.get());
   if (!answers.ok()) return answers.status();
-  const std::vector<Value> right = RightAnswers(count);
+  const std::vector<Value> right = RightAnswers<T>(count);
   for (std::size_t i = 0; i < right.size(); ++i) {
     if ((*answers)[i] == right[i]) continue;
-    return absl::InternalError(absl::StrCat(std::string(RowOf(spec.ops[i]).name), " of 1 to ", count, " is ",
-                                            Text(right[i]), ", it answered ", Text((*answers)[i])));
+    return absl::InternalError(absl::StrCat(std::string(RowOf(spec.ops[i]).name), " of 1 to ", count, ", as ",
+                                            std::string(RowOf(spec.dtype).name), ", is ", Text(right[i]),
+                                            ", it answered ", Text((*answers)[i])));
   }
   return absl::OkStatus();
 }
 
+template <class T>
 absl::Status CheckEngine(Engine& engine, std::int32_t count) {
-  std::vector<std::int32_t> elements(count);
-  std::iota(elements.begin(), elements.end(), 1);
-  absl::Status status = CheckOne(engine, count, ArrayRef{.data = elements.data()});
-  const auto bytes = static_cast<std::int64_t>(count * sizeof(std::int32_t));
+  std::vector<T> elements(count);
+  std::iota(elements.begin(), elements.end(), T{1});
+  absl::Status status = CheckOne<T>(engine, count, ArrayRef{.data = elements.data()});
+  const auto bytes = static_cast<std::int64_t>(count * sizeof(T));
   const DeviceInfo device = engine.info();
   if (!status.ok() || device.array_bytes_limit - device.array_bytes < bytes) return status;
   const absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine.Allocate(bytes);
   if (!memory.ok()) return memory.status();
   status = (*memory)->Write(0, elements.data(), bytes);
-  return status.ok() ? CheckOne(engine, count, (*memory)->array()) : status;
+  return status.ok() ? CheckOne<T>(engine, count, (*memory)->array()) : status;
 }
 
 }  // namespace
@@ -74,7 +85,8 @@ absl::Status CheckEngine(Engine& engine, std::int32_t count) {
 absl::Status SelfCheck(const Engines& engines) {
   for (const auto& engine : engines.all()) {
     for (const std::int32_t count : kCounts) {
-      const absl::Status status = CheckEngine(*engine, count);
+      absl::Status status = CheckEngine<std::int32_t>(*engine, count);
+      if (status.ok()) status = CheckEngine<float>(*engine, count);
       if (status.ok()) continue;
       return absl::Status(status.code(),
                           absl::StrCat("engine ", engine->info().name, " failed its self-check: ", status.message()));

@@ -38,6 +38,7 @@ sanitize() {
 }
 production=Cuda/EngineAnswers.SmallSizes
 exact='Cuda/EngineExactTest.LosesNothing/*:Cuda/EngineExactTest.GivesTheSameBitsInAnyOrder/*'
+exact+=':Cuda/EngineExactTest.TakesOneSumAlone/*'
 exact+=':Cuda/EngineExactTest.AnswersAsTheSchoolbookDoesBesideOtherOps/*'
 rungs=Cuda/EngineRungs
 

@@ -160,6 +160,9 @@ void AddWork(CLI::App* command, LoadtestArguments* arguments, Choices* choices) 
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--pipeline", kind.pipeline, "how to reduce: a name of `reducectl pipelines`")->type_name("NAME");
+  command->add_option("--precision", kind.precision, "of sums of floats. Default: exact, if the pipeline has it")
+      ->check(OneOf(PrecisionNames()))
+      ->type_name("NAME");
   command
       ->add_option("--via", kind.via,
                    absl::StrCat("how the elements get there; put: they are kept there beforehand; ipc: they are in "

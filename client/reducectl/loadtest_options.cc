@@ -69,10 +69,12 @@ absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
       status.Update(Unknown("engine", value.get_to(kind.engine), EngineNames()));
     } else if (key == "pipeline") {
       value.get_to(kind.pipeline);
+    } else if (key == "precision") {
+      status.Update(Unknown("precision", value.get_to(kind.precision), PrecisionNames()));
     } else if (key == "via") {
       status.Update(Unknown("via", value.get_to(kind.via), {std::begin(kWays), std::end(kWays)}));
     } else {
-      status.Update(Unknown("key", key, {"weight", "op", "dtype", "size", "engine", "pipeline", "via"}));
+      status.Update(Unknown("key", key, {"weight", "op", "dtype", "size", "engine", "pipeline", "precision", "via"}));
     }
   }
   if (!status.ok()) return status;

@@ -31,6 +31,7 @@ struct Kind {
   Sizes sizes{};
   std::string engine = "auto";
   std::string pipeline{};
+  std::string precision{};   // empty: the pipeline's own
   std::string via = "auto";  // one of kWays
 };
 inline constexpr absl::string_view kWays[] = {"auto", "inline", "stream", "session", "shm", "ipc", "put"};

@@ -88,9 +88,9 @@ T RandomElement(std::uint64_t random) {
   }
 }
 
-// What is added up in f64 may be off by as much as a chain of so many additions, each rounded to one part in 2^53: a
-// server adds in many lanes, each of a stretch of the array, so that its chains are far shorter. One element left out
-// of 2^32 would still be more than that.
+// What is added up in f64, as not only precision "f64" has products, may be off by as much as a chain of so many
+// additions, each rounded to one part in 2^53: a server adds in many lanes, each of a stretch of the array, so that its
+// chains are far shorter. One element left out of 2^32 would still be more than that.
 constexpr double kChain = 65536;
 constexpr double kUlp = 0x1p-53;
 

@@ -111,9 +111,9 @@ Json StepJson(const LoadtestRun& run, const StepResult& step) {
 Json KindJson(const Kind& kind) {
   Json sizes = kind.sizes.list;
   if (kind.sizes.high > 0) sizes = absl::StrCat(kind.sizes.low, "..", kind.sizes.high);
-  return {{"weight", kind.weight},    {"op", kind.ops},        {"dtype", kind.dtype},
-          {"size", std::move(sizes)}, {"engine", kind.engine}, {"pipeline", kind.pipeline},
-          {"via", kind.via}};
+  return {{"weight", kind.weight},       {"op", kind.ops},        {"dtype", kind.dtype},
+          {"size", std::move(sizes)},    {"engine", kind.engine}, {"pipeline", kind.pipeline},
+          {"precision", kind.precision}, {"via", kind.via}};
 }
 
 }  // namespace
@@ -158,7 +158,8 @@ std::vector<std::string> Remarks(const LoadtestRun& run, const StepResult& step)
 
 std::string NameOf(const Kind& kind) {
   return absl::StrCat(absl::StrJoin(kind.ops, ","), " of ", kind.dtype, ", ", SizesText(kind.sizes), ", via ", kind.via,
-                      ", engine ", kind.engine, kind.pipeline.empty() ? "" : ", pipeline ", kind.pipeline);
+                      ", engine ", kind.engine, kind.pipeline.empty() ? "" : ", pipeline ", kind.pipeline,
+                      kind.precision.empty() ? "" : ", precision ", kind.precision);
 }
 
 std::string HeadText(const LoadtestRun& run) {

@@ -93,6 +93,7 @@ absl::Status Work::AddItems(const Kind& kind, std::uint64_t* random) {
     item.ops = kind.ops;
     item.options.engine = kind.engine;
     item.options.pipeline = kind.pipeline;
+    item.options.precision = kind.precision;
     if (has_prod) item.options.overflow_policy = "wrap";  // a product of integers at random doesn't fit
     item.options.via = kind.via == "stream" || kind.via == "inline" ? kind.via : "auto";
     item.via = kind.via;

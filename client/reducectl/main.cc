@@ -156,7 +156,7 @@ void CheckInput(const InputOptions& input) {
 void AddReduce(CLI::App* app, Arguments* arguments) {
   CLI::App* command = app->add_subcommand("reduce", "reduce arrays from files: .npy, raw elements, a column of a CSV");
   ReduceArguments& reduce = arguments->reduce;
-  AddChoice(command, &arguments->choices, "--op", &reduce.ops, "ops to compute, in one read of the array", OpNames())
+  AddChoice(command, &arguments->choices, "--op", &reduce.ops, "ops to compute", OpNames())
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME,...")

@@ -134,8 +134,8 @@ class REDUCED_EXPORT Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Reduces one array by one or more ops, which take one read of it between them. An inline request (see
-  // ReduceOptions.via) holds a copy of the elements while it is sent, a stream a copy of a chunk.
+  // Reduces one array by one or more ops, which take one read of it between them, but for exact sums on a GPU. An
+  // inline request (see ReduceOptions.via) holds a copy of the elements while it is sent, a stream a copy of a chunk.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {});
 

@@ -250,7 +250,7 @@ struct PipelineInfo {
   bool default_of_engine = false;
   std::vector<std::string> ops{};  // that it supports, for these dtypes, where the op is defined for the dtype
   std::vector<std::string> dtypes{};
-  bool fused = false;              // any ops together in one read, NaNs left out if asked; else one op, NaNs propagate
+  bool fused = false;              // any ops together, NaNs left out if asked; else one op, NaNs propagate
   bool fixed_order = false;        // float sums, too, have the same bits run after run
   bool exact = false;              // has precision "exact"
   std::vector<int> block_sizes{};  // that ReduceOptions.block_size may choose from; none: no choice

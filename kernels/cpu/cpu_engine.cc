@@ -405,8 +405,9 @@ class CpuEngine final : public Engine {
     munmap(memory, kBytes);
   }
 
+  // As requests have it by default.
   static ReduceSpec SumOfFloats(std::int64_t count) {
-    return {.dtype = DType::kF32, .count = count, .ops = {Op::kSum}};
+    return {.dtype = DType::kF32, .count = count, .ops = {Op::kSum}, .precision = Precision::kExact};
   }
 
   const int threads_;

@@ -313,7 +313,7 @@ struct Extent {
   bool any = false;  // that isn't a zero
 };
 
-// Of the first `count` elements of a tile. False if there are NaNs or infinities, or too few elements for a vector.
+// Of the first `count` elements of a tile. False if there are NaNs, infinities, or too few elements for a vector.
 template <class T>
 HWY_INLINE bool FindExtent(const ExactTile& tile, std::int64_t count, Extent* extent) {
   using Format = FormatOf<T>;
@@ -367,7 +367,8 @@ HWY_INLINE void Split(VExact (&bin)[kSize], VExact x) {
   bin[kFirst] = sum;
 }
 
-// The bins of one turn; the last one's unit is that of the elements, or of their squares.
+// The bins of one turn; the last one's unit is that of the elements, or of their squares, and those before are kBits
+// apart. What a bin leaves over is at most half its unit, which is what the next one takes.
 template <class T, AccumulatorSet kSet>
 struct NearBins {
   static constexpr bool Has(Accumulator a) { return (kSet & SetOf(a)) != 0; }
@@ -385,7 +386,10 @@ struct NearBins {
   HWY_INLINE void Deposit(VExact x) {
     if constexpr (Has(Accumulator::kSum)) Split<0, kBins>(sum, x);
     if constexpr (Has(Accumulator::kAbsSum)) Split<0, kBins>(abs_sum, hn::Abs(x));
-    if constexpr (Has(Accumulator::kSumSquares) && NearTile<T>::kF64) {  // what a product rounds to, and the rest
+    if constexpr (Has(Accumulator::kSumSquares) && NearTile<T>::kF64) {
+      // What a product rounds to, and the rest. The former is a multiple of the third bin's unit: it has 53 digits from
+      // 2^(2 unit + 104) on, as elements are not subnormal (FoldTileIfNear).
+      static_assert(NearTile<T>::kBits <= 52);
       const VExact square = hn::Mul(x, x);
       Split<0, 3>(squares, square);
       Split<1, 4>(squares, hn::MulSub(x, x, square));
@@ -450,7 +454,7 @@ HWY_INLINE void AddNear(const ExactTile& tile, std::int64_t count, int unit, Exa
   const std::byte* p = tile.data;
   std::int64_t left = count / kExactLanes;  // vectors: an even number
   for (; left >= kTurns; left -= kTurns, p += kTurns * kVectorBytes) {
-    // The next tile: its extent is found faster than it would come.
+    // The tiles to come: their extents are found faster than they would arrive.
     FetchAhead(p + kExactTileBytes, kTurns * kVectorBytes);
     a.Deposit(LoadDoubles<T>(d, p));
     b.Deposit(LoadDoubles<T>(d, p + kVectorBytes));
@@ -471,21 +475,22 @@ HWY_INLINE void AddNear(const ExactTile& tile, std::int64_t count, int unit, Exa
 }
 
 template <class T, AccumulatorSet kSet>
-bool FoldTileIfNear(const ExactTile& tile, ExactSums* into) {
+Nearness FoldTileIfNear(const ExactTile& tile, ExactSums* into) {
   using Near = NearTile<T>;
   using Bins = NearBins<T, kSet>;
   const std::int64_t count = tile.count / kStep * kStep;
   Extent extent;
-  if (!FindExtent<T>(tile, count, &extent) || extent.top - extent.unit >= Near::kBins * Near::kBits) return false;
-  if constexpr (Near::kF64) {  // the others are far from what f64 can't anchor
+  if (!FindExtent<T>(tile, count, &extent)) return Nearness::kOther;
+  if (extent.top - extent.unit >= Near::kBins * Near::kBits) return Nearness::kTooFar;
+  if constexpr (Near::kF64) {  // what f64 can anchor, and products that are multiples of its smallest number
     constexpr int kTimes = Bins::Has(Accumulator::kSumSquares) ? 2 : 1;
     constexpr int kHighest = 1023 - 52 - (kTimes * Near::kBins - 1) * Near::kBits;
-    if (kTimes * extent.unit < -1074 || kTimes * extent.unit > kHighest) return false;
+    if (kTimes * extent.unit < -1074 || kTimes * extent.unit > kHighest) return Nearness::kTooFar;
   }
   if (extent.any) AddNear<T, kSet>(tile, count, extent.unit, into);
   if (Bins::Has(Accumulator::kSum)) LookAtZeros<T>(tile, count, extent.any, into);
   AddElements<T>(tile, count, kSet, into);
-  return true;
+  return Nearness::kNear;
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
@@ -552,8 +557,9 @@ void ExactFolder::FoldTile(ExactTile tile) {
   if (far_ > 0) {
     --far_;
   } else if (fold_if_near_ != nullptr) {
-    if (fold_if_near_(tile, &sums_)) return;
-    far_ = kPatience;
+    const Nearness nearness = fold_if_near_(tile, &sums_);
+    if (nearness == Nearness::kNear) return;
+    if (nearness == Nearness::kTooFar) far_ = kPatience;
   }
   for (std::size_t i = 0; i < fold_count_; ++i) {
     folds_[i](tile, &outlooks_[i], &sums_);

@@ -15,7 +15,7 @@
 // Most tiles take less, since their numbers are near to each other in size. Their largest and smallest exponents,
 // looked at before, tell where bins have to begin and of which unit all of the numbers are multiples, so that nothing
 // is left over and nothing has to be checked: one bin, and one addition, is enough for elements of up to 32 bits, two
-// for f64, and twice as many for squares, the first part of which a fused multiplication splits off.
+// for f64, and twice as many for squares, for which fused multiplications give what rounding takes off.
 //
 // Sources: the splitting is that of S. M. Rump, T. Ogita, S. Oishi, "Accurate floating-point summation part I: faithful
 // rounding" (2008), in bins as J. Demmel, H. D. Nguyen, "Parallel reproducible summation" (2015, ReproBLAS) have them.
@@ -54,9 +54,10 @@ struct ExactOutlook {
 // Adds one of the sums of a tile to `into`.
 using FoldExactTile = void (*)(const ExactTile& tile, ExactOutlook* outlook, ExactSums* into);
 
-// Adds several of the sums of a tile to `into` at once, if its elements are near enough to each other in size; false
-// if they aren't, or not all of them are finite.
-using FoldIfNear = bool (*)(const ExactTile& tile, ExactSums* into);
+// Adds several of the sums of a tile to `into` at once, if its elements are near enough to each other in size and all
+// of them finite; else adds nothing.
+enum class Nearness { kNear, kTooFar, kOther };
+using FoldIfNear = Nearness (*)(const ExactTile& tile, ExactSums* into);
 
 // The functions of one float dtype.
 struct ExactTileFolds {

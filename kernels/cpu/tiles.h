@@ -60,8 +60,8 @@ std::string VectorTargetName();
 // How to fold arrays of one dtype into one set of accumulators. Immutable, so thread-safe.
 class TilePlan {
  public:
-  // `accumulators`: those that the dtype doesn't have are left out; with kOmit kCounts must be there, as
-  // AccumulatorsFor() sees to.
+  // `accumulators`: those that the dtype doesn't have are left out; with kOmit kCounts must be among them, if
+  // there are any, as AccumulatorsFor() sees to.
   TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_policy);
 
   // Folds `count` elements, the first of which is element first_index of the whole array, into `into`, which is the

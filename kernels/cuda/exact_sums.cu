@@ -1,4 +1,5 @@
-// Exact sums of floats on a CUDA device: one launch, one read of the array, the same integers as the CPU's.
+// Exact sums of floats on a CUDA device: one launch and one read of the array for sums and sums of squares, another for
+// those of magnitudes; the same integers as the CPU's.
 //
 // Why it is fast: an element costs a thread three additions of f64 for each bin but the last, and one for that (how and
 // why: cpu/exact_tiles.h), which is less than the f64 units have time for while the element comes from memory. One is
@@ -12,8 +13,8 @@
 //
 // Before so many deposits that a bin could leave its binade, and at the end, bins become integers, which the warp sums
 // up and adds to the block's digits, those in the end to digits in global memory, where the last block to finish finds
-// them, hands them out and leaves zeros for the next launch. All of these are sums of integers, so that neither the
-// number of blocks nor their order matters.
+// them, hands them out and leaves zeros for the next launch; a block that is the only one hands out its own. All of
+// these are sums of integers, so that neither the number of blocks nor their order matters.
 //
 // Sources: S. Collange, D. Defour, S. Graillat, R. Iakymchuk, "Numerical reproducibility for the parallel reduction on
 // multi- and many-core architectures" (2015, ExBLAS); those of cpu/exact_tiles.h and pipelines/single_pass.cu.

@@ -72,6 +72,9 @@ class EngineExactTest : public test::EngineTest<EngineKind> {
     const absl::StatusOr<EngineResult> result = test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     ASSERT_NE(result->exact, nullptr);
+    if (count > 0) {
+      EXPECT_GT(result->timing.kernel_us.value_or(0), 0);
+    }
     EXPECT_TRUE(*result->exact == SumsOf(ElementsOf(dtype, array), ExactAccumulatorsFor(spec)))
         << RowOf(dtype).name << "[" << count << "] " << what << ", " << RowOf(ops.front()).name << " and "
         << ops.size() - 1 << " more";
@@ -88,6 +91,16 @@ TEST_P(EngineExactTest, GivesTheSameSumsAsElementByElement) {
         if (count != large) continue;
         for (const Op op : {Op::kSum, Op::kL1, Op::kL2}) ExpectSums(dtype, array, {op}, std::string(kind.name));
       }
+    }
+  }
+}
+
+// As kernels of one sum do by themselves, which tell their own time: of one block, and of several.
+TEST_P(EngineExactTest, TakesOneSumAlone) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+    for (const std::int64_t count : {1, 100, 5'000, 100'003}) {
+      const Bytes array = test::MakeData(test::DataKind::kFull, dtype, count, 3);
+      for (const Op op : {Op::kSum, Op::kL1, Op::kL2, Op::kVar}) ExpectSums(dtype, array, {op}, "full");
     }
   }
 }

@@ -92,12 +92,13 @@ class MeasuringTest(LoadtestTest):
     def test_mixes(self):
         profile = self.folder / "mix.json"
         kinds = [
-            {"weight": 3, "op": ["sum", "mean"], "size": "1Ki..64Ki", "via": "session"},
+            {"weight": 3, "op": ["sum", "mean"], "size": "1Ki..64Ki", "via": "session", "precision": "f64"},
             {"op": "argmax", "dtype": "i16", "size": "1Mi", "via": "shm", "engine": "cpu"},
         ]
         profile.write_text(json.dumps({"mix": kinds}))
         run = self.loadtest(*QUICK, "--profile", profile, "--concurrency", "2", "--verify", "100%")
         self.assertEqual([kind["weight"] for kind in run["kinds"]], [3, 1])
+        self.assertEqual([kind["precision"] for kind in run["kinds"]], ["f64", ""])
         self.assertEqual(run["steps"][0]["verified"], 200)
         self.assertEqual(run["server_before"]["version"], run["server_after"]["version"])
         self.assertGreater(run["server_after"]["uptime_s"], 0)
@@ -223,6 +224,8 @@ class VerdictTest(LoadtestTest):
         refused = ["bit_and", "f32", "INVALID_ARGUMENT"]
         self.check_failure(SERVER, refused, "loadtest", *QUICK, "--op", "bit_and", "--verify", "0%")
         self.check_failure(SERVER, ["4098", "f32"], "loadtest", *QUICK, "--size", "4098")
+        inexact = ("--pipeline", "sequential", "--precision", "exact")
+        self.check_failure(SERVER, ["sequential doesn't support sum of f32, exactly"], "loadtest", *QUICK, *inexact)
         nowhere = "unix:/does/not/exist"
         self.check_failure(CONNECTION, [nowhere], "loadtest", *QUICK, server=nowhere)
         profile = self.folder / "profile"

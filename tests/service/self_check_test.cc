@@ -1,11 +1,13 @@
 // Before a server serves: engines that answer right, wrong, or not at all.
 #include "server/self_check.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/exact/exact_sums.h"
 #include "kernels/partial.h"
 #include "tests/service/test_server.h"
 
@@ -46,9 +48,28 @@ TEST(SelfCheckTest, WrongAnswersAreFoundBySizeAndSayWhatIsRight) {
   const absl::Status small = Check(1);
   EXPECT_EQ(small.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(small.message()),
-              AllOf(HasSubstr("engine cpu failed its self-check"), HasSubstr("sum of 1 to 1000 is 500500"),
+              AllOf(HasSubstr("engine cpu failed its self-check"), HasSubstr("sum of 1 to 1000, as i32, is 500500"),
                     HasSubstr("it answered 499500")));
-  EXPECT_THAT(std::string(Check(100'000).message()), HasSubstr("sum of 1 to 100003 is 5000350006"));
+  EXPECT_THAT(std::string(Check(100'000).message()), HasSubstr("sum of 1 to 100003, as i32, is 5000350006"));
+}
+
+TEST(SelfCheckTest, ExactSumsOfFloatsAreChecked) {
+  class Doubler final : public SharedEngine {
+   public:
+    void Reduce(Job job, Done done) override {
+      CpuEngine().Reduce(std::move(job), [done = std::move(done)](absl::StatusOr<EngineResult> result) mutable {
+        if (result.ok() && result->exact != nullptr) {
+          auto twice = std::make_shared<ExactSums>(*result->exact);
+          Merge(*result->exact, twice.get());
+          result->exact = std::move(twice);
+        }
+        std::move(done)(std::move(result));
+      });
+    }
+  };
+  const absl::Status status = SelfCheck(*OnlyEngine(std::make_unique<Doubler>()));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("sum of 1 to 1000, as f32, is 500500, it answered 1.001e+06"));
 }
 
 TEST(SelfCheckTest, FailuresAreTheEnginesOwn) {

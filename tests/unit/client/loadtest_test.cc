@@ -96,7 +96,8 @@ TEST(Options, Profile) {
   defaults.via = "session";
   const auto kinds = ParseProfile(
       R"({"mix": [{"weight": 9, "op": ["sum", "mean"], "size": "4Ki"},
-                  {"op": "min,max", "dtype": "i32", "size": 8192, "via": "shm", "engine": "cpu", "pipeline": "p"}]})",
+                  {"op": "min,max", "dtype": "i32", "size": 8192, "via": "shm", "engine": "cpu", "pipeline": "p",
+                   "precision": "f64"}]})",
       defaults);
   ASSERT_TRUE(kinds.ok()) << kinds.status();
   ASSERT_EQ(kinds->size(), 2U);
@@ -106,6 +107,7 @@ TEST(Options, Profile) {
   EXPECT_THAT((*kinds)[1].ops, ElementsAre("min", "max"));
   EXPECT_THAT((*kinds)[1].sizes.list, ElementsAre(8192));
   EXPECT_EQ((*kinds)[1].via + (*kinds)[1].engine + (*kinds)[1].pipeline + (*kinds)[1].dtype, "shmcpupi32");
+  EXPECT_EQ((*kinds)[0].precision + (*kinds)[1].precision, "f64");
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"", "not a profile"},
            {"[]", "not a profile"},
@@ -117,6 +119,7 @@ TEST(Options, Profile) {
            {R"({"mix": [{"weight": 0}]})", "above 0"},
            {R"({"mix": [{"via": "post"}]})", "unknown via \"post\"; allowed: auto, inline"},
            {R"({"mix": [{"size": "4K"}]})", "is no size"},
+           {R"({"mix": [{"precision": "f32"}]})", "unknown precision \"f32\"; allowed: f64, exact"},
        }) {
     EXPECT_THAT(std::string(ParseProfile(text, defaults).status().message()), HasSubstr(message)) << text;
   }

@@ -24,10 +24,6 @@ namespace {
 using test::Bytes;
 
 constexpr DType kFloats[] = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
-// Each sum alone, those of a variance, and all together.
-constexpr AccumulatorSet kSets[] = {SetOf(Accumulator::kSum), SetOf(Accumulator::kAbsSum),
-                                    SetOf(Accumulator::kSumSquares),
-                                    SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares), kExactAccumulators};
 
 // Makes one target the best there is, while it lives.
 class OnlyTarget {
@@ -58,7 +54,7 @@ ExactSums ByElement(DType dtype, const void* array, std::int64_t count, Accumula
 
 // By every target, in calls of at most `cut` elements.
 void ExpectSameSums(DType dtype, const void* array, std::int64_t count, std::int64_t cut, const std::string& what) {
-  for (const AccumulatorSet set : kSets) {
+  for (AccumulatorSet set = 1; set <= kExactAccumulators; ++set) {
     const ExactSums expected = ByElement(dtype, array, count, set);
     for (const std::int64_t target : VectorTargets()) {
       const OnlyTarget only(target);
