@@ -146,8 +146,7 @@ class Engine {
   // Never waits for a lane. Calls `done` exactly once: from a lane, or before returning (a small array, within some 50
   // us; an error found at once). RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or
   // between chunks. FAILED_PRECONDITION: device memory given to the CPU engine; a file that has shrunk. UNAVAILABLE:
-  // the device failed. UNIMPLEMENTED: exact sums, of an engine that has none. `job` has been validated: see
-  // ValidateSpec.
+  // the device failed. `job` has been validated: see ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
 
   // Registers memory that is mapped for reading, so that arrays in it are copied to the device by DMA, until what is

@@ -20,14 +20,6 @@ double PredictMicros(const Calibration& calibration, double bytes) {
   return calibration.fixed_us + bytes / (calibration.host_gb_per_s * 1e3);
 }
 
-// Whether what the engine runs by default has them.
-bool HasExactSums(EngineKind kind) {
-  for (const PipelineRow& row : Pipelines()) {
-    if (row.engine == kind && row.exact) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 std::string_view NameOf(EngineKind kind) {
@@ -91,7 +83,6 @@ absl::StatusOr<Engine*> Engines::OnDevice(std::string_view name) const {
 }
 
 absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef& array) const {
-  const bool exact = WantsExactSums(spec);
   EngineKind kind = spec.engine;
   std::string reason = "asked for by the request";
   if (kind == EngineKind::kAuto && !spec.pipeline.empty()) {
@@ -100,18 +91,10 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
   } else if (kind == EngineKind::kAuto && array.space == MemorySpace::kDevice) {
     kind = EngineKind::kCuda;
     reason = "the array is in its memory";
-  } else if (kind == EngineKind::kAuto && exact && !HasExactSums(EngineKind::kCuda)) {
-    kind = EngineKind::kCpu;
-    reason = "it has exact sums";
   }
   if (kind != EngineKind::kAuto) {
     const absl::StatusOr<Engine*> engine = Get(kind);
     if (!engine.ok()) return engine.status();
-    if (exact && !HasExactSums(kind)) {
-      return absl::UnimplementedError(
-          absl::StrFormat("engine %s has no exact sums, engine %s has, for arrays in host memory", NameOf(kind),
-                          NameOf(EngineKind::kCpu)));
-    }
     return Placement{*engine, std::move(reason)};
   }
   if (engines_.size() == 1) {

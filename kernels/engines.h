@@ -55,9 +55,7 @@ class Engines {
   const std::string& no_cuda_reason() const { return no_cuda_reason_; }
 
   // The engine for the job: the one the spec or its pipeline names; the one whose device holds the array; else the one
-  // that is predicted to be done first. Only those that have exact sums, if that is what is wanted: see UNIMPLEMENTED.
-  // FAILED_PRECONDITION: the engine asked for isn't there. UNIMPLEMENTED: it, or the one whose device holds the array,
-  // has no exact sums; the message says which has.
+  // that is predicted to be done first. FAILED_PRECONDITION: the engine asked for isn't there.
   absl::StatusOr<Placement> Place(const ReduceSpec& spec, const ArrayRef& array) const;
 
  private:

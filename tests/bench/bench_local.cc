@@ -144,7 +144,9 @@ void MeasureResident(const Bench& bench, const std::string& device) {
       Must(session->Reduce(client::ArrayView::Of(std::span<const float>(nothing)), {"sum"}, {.engine = "cpu"}),
            "empty");
     }));
-    for (auto& [precision, of] : times) {
+    for (auto& each : times) {
+      const std::string& precision = each.first;
+      Times& of = each.second;
       of.call_us.push_back(MicrosOf([&] {
         const client::Reply reply = Must(session->Reduce(array, {"sum"}, {.precision = precision}), "kept");
         of.server_us.push_back(reply.timing.total_us.value_or(0));

@@ -1,5 +1,5 @@
 // Precision::kExact on an engine: the state that element by element comes to, to the bit, whatever the array; beside
-// other ops; and answers as the schoolbook has them. An engine without exact sums says so.
+// other ops; and answers as the schoolbook has them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -48,17 +48,6 @@ ExactSums SumsOf(const std::vector<double>& elements, AccumulatorSet set) {
 
 class EngineExactTest : public test::EngineTest<EngineKind> {
  protected:
-  void SetUp() override {
-    EngineTest::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
-    if (DefaultPipeline(kind()).exact) return;
-    const float x = 1;
-    const absl::StatusOr<EngineResult> result =
-        test::ReduceAndWait(engine(), {.spec = ExactSpec(DType::kF32, 1, {Op::kSum}), .array = {&x}});
-    EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented);
-    GTEST_SKIP() << "this engine has no exact sums";
-  }
-
   ReduceSpec ExactSpec(DType dtype, std::int64_t count, std::vector<Op> ops) const {
     ReduceSpec spec = Spec(dtype, count);
     spec.ops = std::move(ops);

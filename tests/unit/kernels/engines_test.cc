@@ -149,31 +149,6 @@ TEST(Engines, AutoTakesTheOnePredictedToBeDoneFirst) {
   EXPECT_THAT(only->reason, AllOf(HasSubstr("only engine"), HasSubstr("no driver")));
 }
 
-TEST(Engines, ExactSumsArePlacedWhereTheyAre) {
-  const auto both = Both();
-  ReduceSpec spec = SpecOf(1 << 30);  // CUDA would be the faster
-  spec.dtype = DType::kF32;
-  spec.precision = Precision::kExact;
-  bool on_cuda = false;
-  for (const PipelineRow& pipeline : Pipelines()) {
-    on_cuda = on_cuda || (pipeline.engine == EngineKind::kCuda && pipeline.exact);
-  }
-  EXPECT_EQ(KindOf(both->Place(spec, {})), on_cuda ? EngineKind::kCuda : EngineKind::kCpu);
-  EXPECT_EQ(KindOf(CpuOnly()->Place(spec, {})), EngineKind::kCpu);
-  if (!on_cuda) {
-    const int something = 0;
-    const absl::Status in_device_memory = both->Place(spec, {&something, MemorySpace::kDevice}).status();
-    EXPECT_EQ(in_device_memory.code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(MessageOf(in_device_memory), HasSubstr("engine cpu has"));
-    spec.engine = EngineKind::kCuda;
-    EXPECT_EQ(both->Place(spec, {}).status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_EQ(CpuOnly()->Place(spec, {}).status().code(), absl::StatusCode::kFailedPrecondition);
-  }
-  spec.engine = EngineKind::kAuto;
-  spec.ops = {Op::kMin};
-  EXPECT_EQ(KindOf(both->Place(spec, {})), EngineKind::kCuda);
-}
-
 TEST(Engines, StartWithoutCudaSaysSo) {
   EngineOptions options;
   options.cuda = false;
