@@ -17,7 +17,7 @@
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(250);  // of the engines' health
@@ -131,4 +131,4 @@ int ServeUntilStopped(Server& server, const sigset_t& stop, absl::Duration drain
   return EXIT_SUCCESS;
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

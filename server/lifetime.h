@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "server/server.h"
 
-namespace reduced {
+namespace reduced::server {
 
 inline constexpr int kDeviceFailed = 2;  // exit status: a device failed, for good
 
@@ -23,6 +23,6 @@ sigset_t BlockStopSignals();
 // From a signal on a thread looks on until the process ends: it is about to.
 int ServeUntilStopped(Server& server, const sigset_t& stop, absl::Duration drain_delay, absl::Duration drain_timeout);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_LIFETIME_H_

@@ -22,7 +22,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpc/support/log.h"
-#include "server/configuration.h"
+#include "server/config/configuration.h"
 #include "server/lifetime.h"
 #include "server/observe/log.h"
 #include "server/observe/repeats.h"
@@ -41,7 +41,7 @@ void AnswerAndExit(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--help" || argument == "-help" || argument == "-h") {
-      std::printf("%s\nFlags, with their defaults:\n%s", kUsage, reduced::FlagsHelp().c_str());
+      std::printf("%s\nFlags, with their defaults:\n%s", kUsage, reduced::server::FlagsHelp().c_str());
       std::exit(EXIT_SUCCESS);
     }
     if (argument == "--version") {
@@ -60,7 +60,7 @@ constexpr std::size_t kMaxLogOfGrpc = 1000;  // bytes of a line
 
 // Of what gRPC holds to be an error, as a client that breaks the protocol is, only some are said.
 void LogOfGrpc(gpr_log_func_args* line) {
-  static auto* const repeats = new reduced::Repeats(10, absl::Seconds(10));
+  static auto* const repeats = new reduced::server::Repeats(10, absl::Seconds(10));
   const std::string message =
       absl::CHexEscape(absl::string_view(line->message).substr(0, kMaxLogOfGrpc));  // may have a client's words
   if (line->severity != GPR_LOG_SEVERITY_ERROR) {
@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 
   AnswerAndExit(argc, argv);
-  const absl::Status allowed = reduced::CheckArguments({argv + 1, argv + argc});
+  const absl::Status allowed = reduced::server::CheckArguments({argv + 1, argv + argc});
   if (!allowed.ok()) return Fail(allowed.message());
   absl::SetProgramUsageMessage(kUsage);
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
@@ -107,21 +107,22 @@ int main(int argc, char** argv) {
     return Fail(
         absl::StrCat("unexpected argument '", absl::CHexEscape(rest[1]), "': only flags are allowed, see --help"));
   }
-  absl::StatusOr<std::vector<reduced::FlagValue>> flags = reduced::Configure({argv + 1, argv + argc}, environ);
+  absl::StatusOr<std::vector<reduced::server::FlagValue>> flags =
+      reduced::server::Configure({argv + 1, argv + argc}, environ);
   if (!flags.ok()) return Fail(flags.status().message());
-  absl::StatusOr<reduced::ServerOptions> options = reduced::OptionsFromFlags();
+  absl::StatusOr<reduced::server::ServerOptions> options = reduced::server::OptionsFromFlags();
   if (!options.ok()) return Fail(options.status().message());
   options->flags = *std::move(flags);
-  reduced::SetUpLog(options->log_format == "json", options->log_level);
-  if (const std::optional<int> code = reduced::AnswerAboutConfiguration(*options)) return *code;
+  reduced::server::SetUpLog(options->log_format == "json", options->log_level);
+  if (const std::optional<int> code = reduced::server::AnswerAboutConfiguration(*options)) return *code;
 
   gpr_set_log_function(LogOfGrpc);
 
   // Before there is a second thread: none may be interrupted by what ServeUntilStopped() waits for.
   std::signal(SIGPIPE, SIG_IGN);
-  const sigset_t stop = reduced::BlockStopSignals();
+  const sigset_t stop = reduced::server::BlockStopSignals();
 
-  const absl::StatusOr<std::unique_ptr<reduced::Server>> server = reduced::Server::Start(*options);
+  const absl::StatusOr<std::unique_ptr<reduced::server::Server>> server = reduced::server::Server::Start(*options);
   if (!server.ok()) return Fail(server.status().message());
-  return reduced::ServeUntilStopped(**server, stop, options->drain_delay, options->drain_timeout);
+  return reduced::server::ServeUntilStopped(**server, stop, options->drain_delay, options->drain_timeout);
 }

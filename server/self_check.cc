@@ -14,9 +14,9 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);  // for one answer
@@ -95,4 +95,4 @@ absl::Status SelfCheck(const Engines& engines) {
   return absl::OkStatus();
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -18,12 +18,12 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
-#include "server/listener.h"
+#include "server/config/listener.h"
 #include "server/observe/pages.h"
 #include "server/self_check.h"
 #include "spdlog/spdlog.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 // After the last reduction: for health watchers to hear of it, and for late answers to leave.
@@ -213,4 +213,4 @@ void Server::Shutdown(absl::Duration timeout) {
   spdlog::info("reduced stopped");
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

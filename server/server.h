@@ -19,15 +19,15 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/server.h"
-#include "kernels/engines.h"
-#include "server/backend.h"
+#include "kernels/engine/engines.h"
+#include "server/calls/backend.h"
+#include "server/calls/service.h"
+#include "server/config/options.h"
 #include "server/observe/http_server.h"
 #include "server/observe/nvml.h"
-#include "server/options.h"
-#include "server/security.h"
-#include "server/service.h"
+#include "server/security/security.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // Thread-safe, but for Shutdown: one thread calls it, and from then on nobody anything else.
 class Server {
@@ -76,6 +76,6 @@ class Server {
   std::unique_ptr<HttpServer> http_;
 };
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_SERVER_H_

@@ -18,8 +18,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
-#include "client/reducectl/commands.h"
-#include "client/reducectl/flags.h"
+#include "client/reducectl/commands/commands.h"
+#include "client/reducectl/commands/flags.h"
 #include "reduced/client.h"
 
 namespace reduced::client {

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
-#include "kernels/dtype.h"
+#include "kernels/algebra/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace reduced {

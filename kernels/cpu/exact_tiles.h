@@ -26,9 +26,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/dtype.h"
-#include "kernels/exact/exact_sums.h"
-#include "kernels/op.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "kernels/exact/sums.h"
 
 namespace reduced {
 

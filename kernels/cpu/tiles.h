@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/dtype.h"
-#include "kernels/op.h"
-#include "kernels/partial.h"
-#include "kernels/spec.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "kernels/algebra/partial.h"
+#include "kernels/algebra/spec.h"
 
 namespace reduced {
 

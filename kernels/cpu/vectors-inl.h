@@ -13,7 +13,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
-#include "kernels/accumulator.h"
+#include "kernels/algebra/accumulator.h"
 #include "kernels/cpu/tiles.h"
 
 HWY_BEFORE_NAMESPACE();

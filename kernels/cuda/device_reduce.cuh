@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/accumulator.h"
+#include "kernels/algebra/accumulator.h"
 
 namespace reduced {
 

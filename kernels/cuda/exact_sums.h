@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
 #include "kernels/cuda/pipeline.h"
-#include "kernels/dtype.h"
-#include "kernels/exact/exact_digits.h"
-#include "kernels/op.h"
+#include "kernels/exact/digits.h"
 
 namespace reduced {
 

@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
 #include "kernels/cuda/device_reduce.cuh"
-#include "kernels/dtype.h"
-#include "kernels/exact/exact_digits.h"
-#include "kernels/op.h"
+#include "kernels/exact/digits.h"
 
 namespace reduced {
 

@@ -14,7 +14,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/accumulator.h"
+#include "kernels/algebra/accumulator.h"
 #include "kernels/cuda/device_reduce.cuh"
 #include "kernels/cuda/tile_extrema.cuh"
 #include "kernels/cuda/vector16.cuh"

@@ -1,5 +1,5 @@
-// A CUDA pipeline: one way to reduce an array that lies in device memory. The pipelines are in kernels/pipelines, one
-// technique a file; pipelines.h lists them.
+// A CUDA pipeline: one way to reduce an array that lies in device memory. The pipelines are in kernels/ladder and
+// kernels/cuda, one technique a file; pipelines.h lists them.
 #ifndef REDUCED_KERNELS_CUDA_PIPELINE_H_
 #define REDUCED_KERNELS_CUDA_PIPELINE_H_
 
@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/dtype.h"
-#include "kernels/engine.h"
-#include "kernels/op.h"
-#include "kernels/partial.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "kernels/algebra/partial.h"
+#include "kernels/engine/engine.h"
 
 namespace reduced {
 

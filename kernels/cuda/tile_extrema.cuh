@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/accumulator.h"
+#include "kernels/algebra/accumulator.h"
 #include "kernels/cuda/vector16.cuh"
 
 namespace reduced {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/portable.h"
+#include "kernels/algebra/portable.h"
 
 namespace reduced {
 

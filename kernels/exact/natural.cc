@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <limits>
 
-#include "kernels/portable.h"
+#include "kernels/algebra/portable.h"
 
 namespace reduced {
 namespace {

@@ -9,12 +9,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "kernels/dtype.h"
-#include "kernels/engines.h"
-#include "kernels/op.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "kernels/engine/engines.h"
 #include "nlohmann/json.hpp"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 bool IsUnderstood(const CallRecord& record) { return record.spec != nullptr && !record.spec->ops.empty(); }
@@ -119,4 +119,4 @@ std::string JsonMembers(const CallRecord& record, std::string_view caller) {
   return text.substr(1, text.size() - 2);
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

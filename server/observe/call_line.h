@@ -8,7 +8,7 @@
 
 #include "server/observe/call_record.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // Of what a call's error may take in a line; the rest is cut.
 inline constexpr std::size_t kMaxErrorBytes = 500;
@@ -23,6 +23,6 @@ std::string TextLine(const CallRecord& record, std::string_view caller = {});
 // The same as members of a JSON object, without its braces.
 std::string JsonMembers(const CallRecord& record, std::string_view caller = {});
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_CALL_LINE_H_

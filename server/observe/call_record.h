@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "grpcpp/server_context.h"
-#include "kernels/spec.h"
+#include "kernels/algebra/spec.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // The kinds of calls. A request of a session is one, and so is the session.
 enum class Rpc : std::uint8_t {
@@ -64,6 +64,6 @@ struct CallRecord {
   absl::Status status{};
 };
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_CALL_RECORD_H_

@@ -4,9 +4,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "server/random_id.h"
+#include "server/sources/random_id.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr std::size_t kTraceparentBytes = 55;  // of version 00
@@ -43,4 +43,4 @@ std::string RequestIds::Next() {
   return absl::StrCat(prefix_, absl::Hex(made_.fetch_add(1, std::memory_order_relaxed) + 1));
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace reduced {
+namespace reduced::server {
 
 inline constexpr char kRequestIdKey[] = "x-request-id";   // of the metadata and the trailer
 inline constexpr char kTraceparentKey[] = "traceparent";  // of the metadata
@@ -32,6 +32,6 @@ class RequestIds {
   std::atomic<std::uint64_t> made_ = 0;
 };
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_CALL_TAG_H_

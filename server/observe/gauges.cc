@@ -7,7 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using prometheus::ClientMetric;
@@ -120,4 +120,4 @@ std::vector<MetricFamily> CollectGauges(const Backend& backend, const Nvml* nvml
   return families;
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -5,15 +5,15 @@
 #include <vector>
 
 #include "prometheus/metric_family.h"
-#include "server/backend.h"
+#include "server/calls/backend.h"
 #include "server/observe/nvml.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // Lanes, queues, arrays, regions, streams, sessions, GPUs, which build it is, calls refused. `nvml`: null where there
 // is none.
 std::vector<prometheus::MetricFamily> CollectGauges(const Backend& backend, const Nvml* nvml);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_GAUGES_H_

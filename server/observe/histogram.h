@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace reduced {
+namespace reduced::server {
 
 // Stages last from 1 us to 100 s: 1, 2 and 5 of each decade, in nanoseconds.
 inline constexpr std::array<std::int64_t, 25> kTimeBoundsNs = [] {
@@ -98,6 +98,6 @@ class Histogram {
   std::atomic<std::int64_t> sum_ = 0;
 };
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_HISTOGRAM_H_

@@ -19,9 +19,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "civetweb.h"
-#include "server/listener.h"
+#include "server/config/listener.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 int Send(mg_connection* connection, int status, const char* reason, const HttpAnswer& answer, absl::string_view more,
@@ -172,4 +172,4 @@ int HttpServer::Answer(mg_connection* connection) const {
   return Send(connection, 200, "OK", page->second.make(), "", method == "GET");
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -13,7 +13,7 @@
 struct mg_context;
 struct mg_connection;
 
-namespace reduced {
+namespace reduced::server {
 
 struct HttpAnswer {
   std::string type;  // of the body, as Content-Type has it
@@ -58,6 +58,6 @@ class HttpServer {
 // INVALID_ARGUMENT, naming the flag: not an address that an HttpServer takes.
 absl::Status CheckHttpAddress(absl::string_view flag, const std::string& address);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_HTTP_SERVER_H_

@@ -7,7 +7,7 @@
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 class JsonFormatter final : public spdlog::formatter {
@@ -41,4 +41,4 @@ void SetUpLog(bool json, const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level));
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -8,7 +8,7 @@
 
 #include "spdlog/formatter.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // The name of the logger whose messages, if the log is JSON, are members of the line's object already.
 inline constexpr char kCallLogger[] = "call";
@@ -22,6 +22,6 @@ std::string JsonMessage(std::string_view text);
 // Makes spdlog's default logger one that writes to standard error. level: as spdlog names it.
 void SetUpLog(bool json, const std::string& level);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_LOG_H_

@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "kernels/dtype.h"
-#include "kernels/engines.h"
-#include "kernels/op.h"
-#include "kernels/pipelines.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "kernels/engine/engines.h"
+#include "kernels/engine/pipelines.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using prometheus::ClientMetric;
@@ -252,4 +252,4 @@ std::uint64_t CallMetrics::errors() const {
   return all > ok ? all - ok : 0;
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -19,7 +19,7 @@
 #include "server/observe/call_record.h"
 #include "server/observe/histogram.h"
 
-namespace reduced {
+namespace reduced::server {
 
 enum class Stage : std::uint8_t {
   kQueue,
@@ -89,6 +89,6 @@ class CallMetrics {
 // "OK", "INVALID_ARGUMENT" ... of a code from 0 to 16.
 std::string_view NameOfStatus(int code);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_METRICS_H_

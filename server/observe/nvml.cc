@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 // As the library's interface has had them since its version 2.
@@ -90,4 +90,4 @@ std::string NvmlUuid(std::string_view uuid) {
                          hex.substr(20));
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace reduced {
+namespace reduced::server {
 
 struct GpuUsage {
   std::uint64_t memory_used_bytes = 0;  // by every process
@@ -42,6 +42,6 @@ class Nvml {
 // "GPU-01234567-89ab-cdef-0123-456789abcdef" of 16 bytes.
 std::string NvmlUuid(std::string_view uuid);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_NVML_H_

@@ -9,7 +9,7 @@
 #include "server/observe/log.h"
 #include "spdlog/spdlog.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr absl::Duration kTick = absl::Seconds(1);
@@ -141,4 +141,4 @@ void Observer::Tick(absl::Time now) {
   if (history_.size() > kHistorySeconds) history_.pop_front();
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

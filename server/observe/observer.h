@@ -24,7 +24,7 @@
 #include "server/observe/repeats.h"
 #include "spdlog/logger.h"
 
-namespace reduced {
+namespace reduced::server {
 
 struct ObserverOptions {
   bool metrics = true;      // count calls, and keep the errors of late
@@ -108,6 +108,6 @@ class Observer {
   std::thread ticking_;  // last: uses the rest
 };
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_OBSERVER_H_

@@ -8,9 +8,9 @@
 #include "absl/strings/substitute.h"
 #include "prometheus/text_serializer.h"
 #include "server/observe/gauges.h"
-#include "server/random_id.h"
+#include "server/sources/random_id.h"
 
-namespace reduced {
+namespace reduced::server {
 
 std::string MetricsText(const Backend& backend, const Nvml* nvml) {
   std::vector<prometheus::MetricFamily> families = backend.observer.metrics().Collect();
@@ -42,4 +42,4 @@ HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page) 
   return pages;
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -4,12 +4,12 @@
 
 #include <string>
 
-#include "server/backend.h"
+#include "server/calls/backend.h"
 #include "server/observe/http_server.h"
 #include "server/observe/nvml.h"
 #include "server/observe/status_json.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // The pages. `status_page`: with those for people. What it is given must outlive them; `nvml` may be null.
 HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page);
@@ -17,6 +17,6 @@ HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page);
 // The text that Prometheus reads.
 std::string MetricsText(const Backend& backend, const Nvml* nvml);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_PAGES_H_

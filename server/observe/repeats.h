@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // Thread-safe.
 class Repeats {
@@ -68,6 +68,6 @@ class Repeats {
   std::map<std::string, Kind, std::less<>> kinds_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_REPEATS_H_

@@ -6,11 +6,11 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/dtype.h"
+#include "kernels/algebra/dtype.h"
 #include "nlohmann/json.hpp"
-#include "server/configuration.h"
+#include "server/config/configuration.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -101,4 +101,4 @@ std::string StatusJson(const Backend& backend, const Nvml* nvml) {
   return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

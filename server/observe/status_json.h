@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include "server/backend.h"
+#include "server/calls/backend.h"
 #include "server/observe/nvml.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // The page, with @NONCE@ where its style and script must say the nonce of the response's Content-Security-Policy.
 extern const std::string_view kStatusPage;
@@ -17,6 +17,6 @@ extern const std::string_view kStatusPage;
 // what lets a client read them, only the first characters. `nvml` may be null.
 std::string StatusJson(const Backend& backend, const Nvml* nvml);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_OBSERVE_STATUS_JSON_H_

@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "kernels/cpu/cpu_engine.h"
-#include "kernels/finalize.h"
-#include "kernels/stopwatch.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/cpu/engine.h"
+#include "kernels/engine/stopwatch.h"
 
 namespace reduced {
 namespace {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/algebra/spec.h"
 #include "kernels/cuda/pipeline.h"
-#include "kernels/spec.h"
 
 namespace reduced {
 namespace {

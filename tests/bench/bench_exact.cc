@@ -16,8 +16,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
-#include "kernels/cpu/cpu_engine.h"
-#include "kernels/engines.h"
+#include "kernels/cpu/engine.h"
+#include "kernels/engine/engines.h"
 
 namespace reduced {
 namespace {

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "client/reducectl/loadtest_run.h"
-#include "client/reducectl/loadtest_work.h"
+#include "client/reducectl/loadtest/run.h"
+#include "client/reducectl/loadtest/work.h"
 #include "grpcpp/grpcpp.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -92,13 +92,13 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 0.5;
   if (rounds < 1 || !(seconds > 0)) Fail("usage: bench_loadtest [rounds, 7 by default] [seconds of each, 0.5]");
 
-  const reduced::ServerProcess server([](const std::string& at) {
-    reduced::ServerOptions options;
+  const reduced::server::ServerProcess server([](const std::string& at) {
+    reduced::server::ServerOptions options;
     options.listen = {at};
     options.engines.cuda = false;
-    auto started = reduced::Server::Start(options);
+    auto started = reduced::server::Server::Start(options);
     if (!started.ok()) Fail(std::string(started.status().message()));
-    return std::shared_ptr<reduced::Server>(*std::move(started));
+    return std::shared_ptr<reduced::server::Server>(*std::move(started));
   });
   const std::string& address = server.address();
 

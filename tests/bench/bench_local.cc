@@ -23,8 +23,8 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "kernels/engines.h"
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/engine/engines.h"
 #include "reduced/client.h"
 #include "server/server.h"
 #include "spdlog/spdlog.h"
@@ -33,7 +33,7 @@
 #include "tests/contract/exporter.h"
 #endif
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr int kRounds = 9;
@@ -245,7 +245,7 @@ int Main(std::int64_t mib) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server
 
 int main(int argc, char** argv) {
   const long long mib = argc > 1 ? std::atoll(argv[1]) : 1024;
@@ -253,5 +253,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "bench_local [MIB]\n");
     return 2;
   }
-  return reduced::Main(mib);
+  return reduced::server::Main(mib);
 }

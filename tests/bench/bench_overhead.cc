@@ -69,9 +69,9 @@ constexpr Variant kVariants[] = {{"metrics, request ids and log", true, false, f
                                  {"tokens", false, true, true},
                                  {"all of these", true, true, true}};
 
-std::unique_ptr<reduced::ServerProcess> StartServer(const Variant& variant, const TokenFile& tokens) {
-  return std::make_unique<reduced::ServerProcess>([&](const std::string& address) {
-    reduced::ServerOptions options;
+std::unique_ptr<reduced::server::ServerProcess> StartServer(const Variant& variant, const TokenFile& tokens) {
+  return std::make_unique<reduced::server::ServerProcess>([&](const std::string& address) {
+    reduced::server::ServerOptions options;
     options.listen = {address};
     options.region_socket.clear();
     options.engines.cuda = false;
@@ -80,7 +80,7 @@ std::unique_ptr<reduced::ServerProcess> StartServer(const Variant& variant, cons
     if (variant.checks) options.security.token_file = tokens.path();
     // But for what it says at start: as info.
     spdlog::set_level(variant.observed ? spdlog::level::warn : spdlog::level::off);
-    auto server = reduced::Server::Start(options);
+    auto server = reduced::server::Server::Start(options);
     if (!server.ok()) {
       std::fprintf(stderr, "%s\n", std::string(server.status().message()).c_str());
       _exit(EXIT_FAILURE);
@@ -139,12 +139,12 @@ int main(int argc, char** argv) {
   if (pairs < 1) Fail("usage: bench_overhead [pairs of turns, 40 by default]");
 
   const TokenFile tokens;
-  const std::unique_ptr<reduced::ServerProcess> bare = StartServer(kBare, tokens);
-  std::vector<std::unique_ptr<reduced::ServerProcess>> servers;  // all of them before there is a second thread
+  const std::unique_ptr<reduced::server::ServerProcess> bare = StartServer(kBare, tokens);
+  std::vector<std::unique_ptr<reduced::server::ServerProcess>> servers;  // all of them before there is a second thread
   for (const Variant& variant : kVariants) {
     servers.push_back(StartServer(variant, tokens));
   }
-  const auto stub_of = [](const reduced::ServerProcess& server) {
+  const auto stub_of = [](const reduced::server::ServerProcess& server) {
     return Reduction::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
   };
   const auto without = stub_of(*bare);

@@ -100,9 +100,9 @@ int main(int argc, char** argv) {
   const int calls = argc > 1 ? std::atoi(argv[1]) : 20'000;
   if (calls < 1) Fail("usage: bench_rpc [calls of each kind, 20000 by default]");
 
-  const reduced::ServerProcess server([](const std::string& address) {
-    return std::make_shared<reduced::BenchServer>(address, std::make_unique<EmptyService>(),
-                                                  reduced::EngineOptions{.cuda = false});
+  const reduced::server::ServerProcess server([](const std::string& address) {
+    return std::make_shared<reduced::server::BenchServer>(address, std::make_unique<EmptyService>(),
+                                                          reduced::EngineOptions{.cuda = false});
   });
 
   const auto channel = grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());

@@ -265,7 +265,8 @@ Resident ResidentOf(pid_t process) {
 }
 
 // A fresh server's, so that nothing of the streams before is in what it has when idle.
-void MemoryOfAStream(const reduced::ServerProcess& server, const std::vector<float>& elements, std::int64_t gib) {
+void MemoryOfAStream(const reduced::server::ServerProcess& server, const std::vector<float>& elements,
+                     std::int64_t gib) {
   const auto channel = grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
   if (!channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(30))) Fail("no connection");
   std::ofstream("/proc/" + std::to_string(server.process()) + "/clear_refs") << 5;  // the peak, of its start, is reset
@@ -292,10 +293,10 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const auto start = [](const std::string& address) {
-    return std::make_shared<reduced::BenchServer>(address, std::make_unique<BareService>());
+    return std::make_shared<reduced::server::BenchServer>(address, std::make_unique<BareService>());
   };
-  const reduced::ServerProcess server(start);
-  const reduced::ServerProcess fresh(start);
+  const reduced::server::ServerProcess server(start);
+  const reduced::server::ServerProcess fresh(start);
   std::vector<float> elements(kBytes / 4);
   std::uint32_t state = 1;
   for (float& x : elements) x = static_cast<float>((state = state * 1664525 + 1013904223) >> 8) * 0x1p-24F;

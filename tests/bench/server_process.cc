@@ -10,7 +10,7 @@
 
 #include "grpcpp/resource_quota.h"
 
-namespace reduced {
+namespace reduced::server {
 
 ServerProcess::ServerProcess(const std::function<std::shared_ptr<void>(const std::string& address)>& start) {
   std::string folder = std::filesystem::temp_directory_path() / "reduced_bench_XXXXXX";
@@ -78,4 +78,4 @@ BenchServer::BenchServer(const std::string& address, std::unique_ptr<grpc::Servi
   }
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -11,10 +11,10 @@
 #include <string>
 
 #include "grpcpp/grpcpp.h"
-#include "kernels/engines.h"
-#include "server/service.h"
+#include "kernels/engine/engines.h"
+#include "server/calls/service.h"
 
-namespace reduced {
+namespace reduced::server {
 
 class ServerProcess {
  public:
@@ -52,6 +52,6 @@ class BenchServer {
   std::unique_ptr<grpc::Server> server_;  // last: it calls the services
 };
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_TESTS_BENCH_SERVER_PROCESS_H_

@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/exact_tiles.h"
-#include "kernels/exact/exact_answers.h"
+#include "kernels/exact/answers.h"
 #include "tests/contract/device_array.h"
 #include "tests/contract/engine_fixture.h"
 #include "tests/support/data.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/exact/exact_answers.h"
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/exact/answers.h"
 #include "tests/contract/engine_fixture.h"
 #include "tests/support/data.h"
 #include "tests/support/exact_oracle.h"

@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "gtest/gtest.h"
-#include "kernels/engines.h"
-#include "kernels/pipelines.h"
+#include "kernels/engine/engines.h"
+#include "kernels/engine/pipelines.h"
 #include "tests/support/runs.h"
 
 namespace reduced::test {

@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
 #include "tests/contract/engine_fixture.h"
 #include "tests/support/data.h"
 #include "tests/support/oracle.h"

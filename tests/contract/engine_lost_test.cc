@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/engines.h"
+#include "kernels/engine/engines.h"
 #include "tests/contract/lost_context.h"
 
 namespace reduced::test {

@@ -7,7 +7,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
 #include "tests/contract/engine_fixture.h"
 #include "tests/support/data.h"
 #include "tests/support/oracle.h"

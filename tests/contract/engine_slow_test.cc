@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
 #include "tests/contract/engine_fixture.h"
 #ifdef REDUCED_HAVE_CUDA
 #include "tests/contract/device_array.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/engine.h"
+#include "kernels/engine/engine.h"
 
 namespace reduced::test {
 

@@ -18,7 +18,7 @@
 #include "tests/service/test_server.h"
 #include "tests/support/data.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -624,4 +624,4 @@ TEST(ArraysOnAGpu, AreItsByDefaultAndReducedThere) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

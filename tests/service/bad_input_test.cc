@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::AllOf;
@@ -261,4 +261,4 @@ TEST(LimitsTest, AreThoseOfTheOptions) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -10,7 +10,7 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // Method: of the stub, &v1::Reduction::Stub::ReduceStream or PutArray.
 template <class Request, class Response, auto Method>
@@ -55,6 +55,6 @@ class ChunkStream {
 using ReduceStreamCall = ChunkStream<v1::ReduceStreamRequest, v1::ReduceResponse, &v1::Reduction::Stub::ReduceStream>;
 using PutArrayCall = ChunkStream<v1::PutArrayRequest, v1::PutArrayResponse, &v1::Reduction::Stub::PutArray>;
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_TESTS_SERVICE_CHUNK_STREAM_H_

@@ -1,5 +1,5 @@
 // Flags from the command line, the environment and a file: who has its way, and what is refused.
-#include "server/configuration.h"
+#include "server/config/configuration.h"
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::AllOf;
@@ -183,4 +183,4 @@ TEST(FlagsInInfoTest, AreToldButForSecrets) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -12,7 +12,7 @@
 #include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr std::int64_t kArrayBytes = std::int64_t{1} << 30;
@@ -126,4 +126,4 @@ TEST_F(CudaServiceTest, KeepsArraysInItsMemory) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

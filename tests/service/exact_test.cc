@@ -11,7 +11,7 @@
 #include "tests/service/test_server.h"
 #include "tests/support/data.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 const std::vector<v1::Op> kOps = {v1::OP_SUM, v1::OP_MEAN, v1::OP_L1,  v1::OP_SUM_SQUARES,
@@ -164,4 +164,4 @@ TEST_F(ExactTest, GivesTheSameBitsByEveryWay) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

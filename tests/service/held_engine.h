@@ -15,10 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "kernels/engine.h"
+#include "kernels/engine/engine.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // Thread-safe. What it lets go is done by CpuEngine().
 class HeldEngine final : public SharedEngine {
@@ -143,6 +143,6 @@ inline bool AwaitTrue(const std::atomic<bool>& flag) {
   return true;
 }
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_TESTS_SERVICE_HELD_ENGINE_H_

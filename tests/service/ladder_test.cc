@@ -15,11 +15,11 @@
 #include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/pipelines.h"
+#include "kernels/engine/pipelines.h"
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::AllOf;
@@ -99,7 +99,7 @@ class LadderTest : public ::testing::Test {
   }
 
   static Climbed Climb(const v1::LadderRequest& request) {
-    Climbed climbed = reduced::Climb(*server_, request);
+    Climbed climbed = server::Climb(*server_, request);
     EXPECT_TRUE(climbed.status.ok()) << climbed.status.error_message();
     return climbed;
   }
@@ -539,4 +539,4 @@ TEST(LadderDrainTest, WhatRunsOrWaitsTooLongIsCancelled) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

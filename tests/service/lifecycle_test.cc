@@ -26,7 +26,7 @@
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::AllOf;
@@ -336,4 +336,4 @@ TEST(LogTest, OneLineForEachRequestAtDebug) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

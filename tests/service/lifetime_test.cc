@@ -18,7 +18,7 @@
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -247,4 +247,4 @@ TEST_F(EndTest, ASecondSignalEndsTheFirstProcessOfAContainer) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -1,6 +1,4 @@
 // The arrays that ladders are about: what they are filled with, and that they are the same whoever makes them.
-#include "server/made_array.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -13,8 +11,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/sources/generated_array.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::AllOf;
@@ -194,4 +193,4 @@ TEST(MakeTest, NoMemoryIsAnError) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

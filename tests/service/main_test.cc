@@ -20,7 +20,7 @@
 
 extern char** environ;
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::AllOf;
@@ -134,4 +134,4 @@ TEST(MainTest, BadArgumentsAreErrors) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -19,7 +19,7 @@
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using nlohmann::json;
@@ -511,4 +511,4 @@ TEST(MetricsPortTest, FreeAddressesAndTakenOnes) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

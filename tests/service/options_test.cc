@@ -1,5 +1,5 @@
 // Flags and options: what they read and what they refuse.
-#include "server/options.h"
+#include "server/config/options.h"
 
 #include <functional>
 #include <string>
@@ -9,9 +9,9 @@
 #include "absl/flags/reflection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/listener.h"
+#include "server/config/listener.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::AllOf;
@@ -214,4 +214,4 @@ TEST(ListenAddressTest, ReadsHostsPortsAndPaths) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

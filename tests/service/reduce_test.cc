@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/pipelines.h"
+#include "kernels/engine/pipelines.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -354,4 +354,4 @@ TEST(ProtoTest, NamesAgreeWithTheTables) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

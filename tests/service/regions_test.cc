@@ -24,7 +24,7 @@
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -566,4 +566,4 @@ TEST(RegionSocket, MayBeElsewhereOrNowhere) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

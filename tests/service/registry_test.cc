@@ -13,10 +13,10 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/arrays.h"
+#include "server/sources/arrays.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -270,4 +270,4 @@ TEST(Registry, Storm) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

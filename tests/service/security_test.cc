@@ -1,6 +1,6 @@
 // Who may call, and whose the arrays are: tokens and identities of a server in this process. TLS, with certificates, is
 // tested end to end.
-#include "server/security.h"
+#include "server/security/security.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -21,13 +21,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "reduced/v1/reduced.grpc.pb.h"
-#include "server/quotas.h"
-#include "server/tokens.h"
+#include "server/security/quotas.h"
+#include "server/security/tokens.h"
 #include "spdlog/sinks/ringbuffer_sink.h"
 #include "spdlog/spdlog.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -514,4 +514,4 @@ TEST(TokensTest, IdentityOf) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

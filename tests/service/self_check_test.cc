@@ -7,11 +7,11 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/exact/exact_sums.h"
-#include "kernels/partial.h"
+#include "kernels/algebra/partial.h"
+#include "kernels/exact/sums.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::AllOf;
@@ -106,4 +106,4 @@ TEST(SelfCheckTest, ArraysThatAreKeptAreCheckedToo) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -17,7 +17,7 @@
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -456,4 +456,4 @@ TEST(SessionTest, ClientsThatVanishAtAnyTime) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -15,7 +15,7 @@
 #include "reduced/client.h"
 #include "tests/service/test_server.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using client::Client;
@@ -104,4 +104,4 @@ TEST_F(SharedTest, OnlyMemoryIsTaken) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -13,7 +13,7 @@
 #include "tests/service/test_server.h"
 #include "tests/support/data.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -280,4 +280,4 @@ TEST_F(StateTest, MalformedAndMismatchedOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -15,7 +15,7 @@
 #include "tests/service/test_server.h"
 #include "tests/support/data.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -290,4 +290,4 @@ TEST(StreamLimits, AFullQueueRefusesWithAHint) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_engine.h"
+#include "kernels/cpu/engine.h"
 
-namespace reduced {
+namespace reduced::server {
 
 TempDir::TempDir() {
   std::string name = std::filesystem::temp_directory_path() / "reduced_test_XXXXXX";
@@ -147,4 +147,4 @@ std::string Text(const v1::Value& value) {
   return dtype + ":unset";
 }
 
-}  // namespace reduced
+}  // namespace reduced::server

@@ -16,7 +16,7 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/server.h"
 
-namespace reduced {
+namespace reduced::server {
 
 // No call and no wait of a test takes longer; far beyond what any needs, so that only a fault reaches it.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
@@ -128,6 +128,6 @@ v1::ReduceRequest RequestOf(v1::DType dtype, const std::vector<T>& elements, con
 // "f64:2.5", "i64:-3", "bool:true": dtype and value, floats to 12 digits.
 std::string Text(const v1::Value& value);
 
-}  // namespace reduced
+}  // namespace reduced::server
 
 #endif  // REDUCED_TESTS_SERVICE_TEST_SERVER_H_

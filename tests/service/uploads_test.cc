@@ -1,6 +1,6 @@
 // Arrays that come in parts, each a ReduceStream of its own: the answers of one stream, whatever comes first; parts
 // that don't fit together; and parts that fail, stall or never come.
-#include "server/uploads.h"
+#include "server/sources/uploads.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +22,7 @@
 #include "tests/service/test_server.h"
 #include "tests/support/data.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -469,4 +469,4 @@ TEST(UploadLimits, AServerThatDrainsFailsWhatIsNotComplete) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

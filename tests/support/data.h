@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/algebra/dtype.h"
 
 namespace reduced::test {
 

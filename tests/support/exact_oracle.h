@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/spec.h"
+#include "kernels/algebra/spec.h"
 
 namespace reduced::test {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/accumulator.h"
+#include "kernels/algebra/accumulator.h"
 
 namespace reduced::test {
 namespace {

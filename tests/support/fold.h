@@ -1,10 +1,10 @@
-// The accumulators of kernels/accumulator.h, one element after the other.
+// The accumulators of kernels/algebra/accumulator.h, one element after the other.
 #ifndef REDUCED_TESTS_SUPPORT_FOLD_H_
 #define REDUCED_TESTS_SUPPORT_FOLD_H_
 
 #include <cstdint>
 
-#include "kernels/spec.h"
+#include "kernels/algebra/spec.h"
 
 namespace reduced::test {
 

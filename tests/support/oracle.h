@@ -23,7 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/spec.h"
+#include "kernels/algebra/spec.h"
 
 namespace reduced::test {
 

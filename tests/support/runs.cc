@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
 
 namespace reduced::test {
 

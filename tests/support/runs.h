@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/engine.h"
+#include "kernels/engine/engine.h"
 #include "tests/support/oracle.h"
 
 namespace reduced::test {

@@ -1,5 +1,5 @@
 // reducectl doctor: what facts mean. And that gathering them works here, whatever they are.
-#include "client/reducectl/doctor.h"
+#include "client/reducectl/doctor/doctor.h"
 
 #include <algorithm>
 #include <cerrno>

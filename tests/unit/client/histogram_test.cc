@@ -1,5 +1,5 @@
 // Histograms against what sorting the samples gives.
-#include "client/reducectl/histogram.h"
+#include "client/reducectl/loadtest/histogram.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The readers of .npy, raw and CSV inputs, and what they say of bad ones.
-#include "client/reducectl/input.h"
+#include "client/reducectl/input/input.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/reducectl/ladder_run.h"
+#include "client/reducectl/ladder/run.h"
 
 namespace reduced::client {
 namespace {

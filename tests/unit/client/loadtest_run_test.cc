@@ -1,14 +1,13 @@
 // Load tests of a server within the process, which is right, wrong, slow or stalled as each test wants.
-#include "client/reducectl/loadtest_run.h"
-
 #include <atomic>
 #include <cstring>
 #include <tuple>
 
 #include "absl/time/clock.h"
-#include "client/reducectl/commands.h"
-#include "client/reducectl/loadtest_reference.h"
-#include "client/reducectl/loadtest_work.h"
+#include "client/reducectl/commands/commands.h"
+#include "client/reducectl/loadtest/reference.h"
+#include "client/reducectl/loadtest/run.h"
+#include "client/reducectl/loadtest/work.h"
 #include "tests/unit/client/fake_server.h"
 
 namespace reduced::client {

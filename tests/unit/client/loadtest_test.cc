@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "client/reducectl/loadtest_options.h"
-#include "client/reducectl/loadtest_reference.h"
-#include "client/reducectl/loadtest_report.h"
-#include "client/reducectl/loadtest_schedule.h"
+#include "client/reducectl/loadtest/options.h"
+#include "client/reducectl/loadtest/reference.h"
+#include "client/reducectl/loadtest/report.h"
+#include "client/reducectl/loadtest/schedule.h"
 
 namespace reduced::client {
 namespace {

@@ -1,5 +1,5 @@
 // The line that shows how far an upload has come: what it says, and when it is drawn.
-#include "client/reducectl/progress.h"
+#include "client/reducectl/output/progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // How values, timings and tables are printed.
-#include "client/reducectl/render.h"
+#include "client/reducectl/output/render.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

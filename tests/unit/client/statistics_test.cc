@@ -1,5 +1,5 @@
 // Medians, quartiles and spreads.
-#include "client/reducectl/statistics.h"
+#include "client/reducectl/output/statistics.h"
 
 #include <gtest/gtest.h>
 

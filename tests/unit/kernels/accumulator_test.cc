@@ -1,4 +1,4 @@
-#include "kernels/accumulator.h"
+#include "kernels/algebra/accumulator.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,5 @@
 // What is the CPU engine's own: which thread runs what, the same bits for any number of threads, stopping on the way.
 // The contract that it shares with the other engines is tested in tests/contract.
-#include "kernels/cpu/cpu_engine.h"
-
 #include <sys/mman.h>
 
 #include <atomic>
@@ -16,7 +14,8 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/cpu/engine.h"
 #include "tests/support/data.h"
 #include "tests/support/oracle.h"
 #include "tests/support/runs.h"

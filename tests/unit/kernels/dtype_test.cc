@@ -1,4 +1,4 @@
-#include "kernels/dtype.h"
+#include "kernels/algebra/dtype.h"
 
 #include <bit>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "kernels/engines.h"
+#include "kernels/engine/engines.h"
 
 #include <memory>
 #include <string>
@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/pipelines.h"
+#include "kernels/engine/pipelines.h"
 
 namespace reduced {
 namespace {

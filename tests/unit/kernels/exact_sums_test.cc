@@ -1,7 +1,5 @@
 // Exact sums element by element, and what they answer: against Python's rational numbers (exact_vectors.py), and
 // against big integers by the schoolbook on random arrays.
-#include "kernels/exact/exact_sums.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,8 +10,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/exact/exact_answers.h"
-#include "kernels/exact/exact_digits.h"
+#include "kernels/exact/answers.h"
+#include "kernels/exact/digits.h"
+#include "kernels/exact/sums.h"
 #include "tests/support/exact_oracle.h"
 #include "tests/support/runs.h"
 

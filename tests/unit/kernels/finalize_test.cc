@@ -1,4 +1,4 @@
-#include "kernels/finalize.h"
+#include "kernels/algebra/finalize.h"
 
 #include <cmath>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/accumulator.h"
+#include "kernels/algebra/accumulator.h"
 #include "tests/support/oracle.h"
 
 namespace reduced {

@@ -1,4 +1,4 @@
-#include "kernels/lanes.h"
+#include "kernels/engine/lanes.h"
 
 #include <atomic>
 #include <memory>

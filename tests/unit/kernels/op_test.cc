@@ -1,11 +1,11 @@
-#include "kernels/op.h"
+#include "kernels/algebra/op.h"
 
 #include <iterator>
 #include <set>
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/spec.h"
+#include "kernels/algebra/spec.h"
 
 namespace reduced {
 namespace {

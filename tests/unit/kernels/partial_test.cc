@@ -1,4 +1,4 @@
-#include "kernels/partial.h"
+#include "kernels/algebra/partial.h"
 
 #include <algorithm>
 #include <random>

@@ -1,5 +1,5 @@
 // The table of pipelines, and what ValidateSpec makes of a spec.
-#include "kernels/pipelines.h"
+#include "kernels/engine/pipelines.h"
 
 #include <set>
 #include <string>
@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/engines.h"
+#include "kernels/engine/engines.h"
 
 namespace reduced {
 namespace {

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using nlohmann::json;
@@ -64,4 +64,4 @@ TEST(CallLineTest, AnErrorWithHostileText) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

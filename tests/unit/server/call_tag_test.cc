@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr char kParent[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -73,4 +73,4 @@ TEST(TraceparentTest, LaterVersionsMayHaveMore) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr std::array<std::int64_t, 3> kBounds = {10, 20, 40};
@@ -66,4 +66,4 @@ TEST(QuantileTest, OfWhatCameSince) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using testing::AllOf;
@@ -158,4 +158,4 @@ TEST(HttpServerTest, AddressesThatItCannotServe) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

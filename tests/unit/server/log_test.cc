@@ -10,7 +10,7 @@
 #include "spdlog/logger.h"
 #include "spdlog/sinks/ostream_sink.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using nlohmann::json;
@@ -48,4 +48,4 @@ TEST(JsonLogTest, CallsHaveMembersOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

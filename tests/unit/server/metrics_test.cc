@@ -8,11 +8,11 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/dtype.h"
-#include "kernels/op.h"
-#include "kernels/pipelines.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "kernels/engine/pipelines.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using prometheus::ClientMetric;
@@ -175,4 +175,4 @@ TEST(CallMetricsTest, RejectsAreOfWhatWasFull) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 using testing::HasSubstr;
@@ -43,4 +43,4 @@ TEST(NvmlTest, NoneOrAnotherLibrary) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

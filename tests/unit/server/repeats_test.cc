@@ -6,7 +6,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
-namespace reduced {
+namespace reduced::server {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(10);
@@ -48,4 +48,4 @@ TEST(RepeatsTest, KindsAreLimited) {
 }
 
 }  // namespace
-}  // namespace reduced
+}  // namespace reduced::server

@@ -1,0 +1,166 @@
+#include "client/lib/credentials.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr std::size_t kMaxTokenBytes = 4096;
+constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20;  // certificates of a whole system are a few 100 KB
+
+absl::Status Bad(absl::string_view option, absl::string_view file, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(option, " \"", file, "\" ", why));
+}
+
+// By read() itself: a stream that is given a folder throws. A file that is empty has no text, which isn't an error
+// here.
+absl::StatusOr<std::string> ReadFile(absl::string_view option, const std::string& path) {
+  const auto failed = [&] { return Bad(option, path, absl::StrCat("can't be read: ", std::strerror(errno))); };
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed();
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  std::string text;
+  std::array<char, 16384> piece;
+  for (;;) {
+    const ssize_t got = read(fd, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failed();
+    if (got == 0) return text;
+    text.append(piece.data(), static_cast<std::size_t>(got));
+    if (text.size() > kMaxFileBytes) return Bad(option, path, absl::StrCat("has more than ", kMaxFileBytes, " bytes"));
+  }
+}
+
+absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path, absl::string_view what) {
+  absl::StatusOr<std::string> text = ReadFile(option, path);
+  if (text.ok() && !absl::StrContains(*text, absl::StrCat(what, "-----"))) {
+    return Bad(option, path, absl::StrCat("has no ", absl::AsciiStrToLower(what), " in PEM format"));
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadFile("token_file", path);
+  if (!text.ok()) return text.status();
+  if (text->empty()) return Bad("token_file", path, "is empty: it has no token");
+  const absl::string_view token = absl::StripAsciiWhitespace(*text);
+  const auto printable = [](unsigned char c) { return absl::ascii_isgraph(c); };
+  if (token.empty() || token.size() > kMaxTokenBytes || !std::all_of(token.begin(), token.end(), printable)) {
+    return Bad("token_file", path,
+               absl::StrCat("has no token: 1 to ", kMaxTokenBytes, " printable ASCII characters without spaces"));
+  }
+  return std::string(token);
+}
+
+// Whether what is sent to that address stays on this machine. A name but localhost may stand for any machine.
+bool StaysHere(absl::string_view address) {
+  if (absl::StartsWith(address, "unix:")) return true;
+  std::string host(address.substr(0, address.rfind(':')));
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
+  if (absl::EqualsIgnoreCase(host, "localhost")) return true;
+  in_addr ipv4{};
+  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return ntohl(ipv4.s_addr) >> 24 == IN_LOOPBACKNET;
+  in6_addr ipv6{};
+  return inet_pton(AF_INET6, host.c_str(), &ipv6) == 1 && IN6_IS_ADDR_LOOPBACK(&ipv6);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsOf(const ClientOptions& options) {
+  grpc::SslCredentialsOptions ssl;
+  absl::StatusOr<std::string> text;
+  if (options.tls_ca != kSystemCa) {
+    text = ReadPem("tls_ca", options.tls_ca, "CERTIFICATE");
+    if (!text.ok()) return text.status();
+    ssl.pem_root_certs = *std::move(text);
+  }
+  if (!options.tls_cert.empty()) {
+    text = ReadPem("tls_cert", options.tls_cert, "CERTIFICATE");
+    if (!text.ok()) return text.status();
+    ssl.pem_cert_chain = *std::move(text);
+    text = ReadPem("tls_key", options.tls_key, "PRIVATE KEY");
+    if (!text.ok()) return text.status();
+    ssl.pem_private_key = *std::move(text);
+  }
+  return grpc::SslCredentials(ssl);
+}
+
+}  // namespace
+
+Token::Token(std::string file, absl::Duration refresh, std::string token)
+    : file_(std::move(file)), refresh_(refresh), token_(std::move(token)) {}
+
+absl::StatusOr<std::shared_ptr<Token>> Token::Read(const std::string& file, absl::Duration refresh) {
+  absl::StatusOr<std::string> token = ReadToken(file);
+  if (!token.ok()) return token.status();
+  return std::shared_ptr<Token>(new Token(file, refresh, *std::move(token)));
+}
+
+std::string Token::Authorization() {
+  const auto now = std::chrono::steady_clock::now();
+  bool due = false;
+  {
+    const absl::MutexLock lock(&mutex_);
+    due = absl::FromChrono(now - read_) >= refresh_;
+    if (due) read_ = now;
+  }
+  std::error_code unused;
+  if (due && std::filesystem::is_regular_file(file_, unused)) {  // a pipe would be waited for
+    absl::StatusOr<std::string> token = ReadToken(file_);
+    const absl::MutexLock lock(&mutex_);
+    if (token.ok()) token_ = *std::move(token);
+  }
+  const absl::MutexLock lock(&mutex_);
+  return absl::StrCat("Bearer ", token_);
+}
+
+absl::StatusOr<Secured> Secure(const ClientOptions& options) {
+  if (options.tls_cert.empty() != options.tls_key.empty()) {
+    return absl::InvalidArgumentError(options.tls_key.empty() ? "tls_cert needs its tls_key besides"
+                                                              : "tls_key needs its tls_cert besides");
+  }
+  if (options.tls_ca.empty() && !(options.tls_cert.empty() && options.tls_server_name.empty())) {
+    return absl::InvalidArgumentError(absl::StrCat(options.tls_cert.empty() ? "tls_server_name" : "tls_cert",
+                                                   " needs tls_ca besides, without which there is no TLS"));
+  }
+  Secured secured;
+  const bool unix_socket = absl::StartsWith(options.server, "unix:");
+  const bool encrypted = !options.tls_ca.empty() && !unix_socket;
+  if (encrypted) {
+    absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> tls = TlsOf(options);
+    if (!tls.ok()) return tls.status();
+    secured.credentials = *std::move(tls);
+    secured.server_name = options.tls_server_name;
+  } else {
+    secured.credentials = grpc::InsecureChannelCredentials();
+  }
+  if (options.token_file.empty()) return secured;
+  absl::StatusOr<std::shared_ptr<Token>> token = Token::Read(options.token_file, options.token_refresh);
+  if (!token.ok()) return token.status();
+  if (!encrypted && !StaysHere(options.server)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the token isn't sent to ", options.server,
+                     " in plaintext, where others can read it; use TLS (tls_ca), a Unix socket or a loopback address"));
+  }
+  secured.token = *std::move(token);
+  return secured;
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,97 @@
+#include "client/lib/names.h"
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "reduced/types.h"
+#include "reduced/v1/reduced.pb.h"
+
+namespace reduced::client {
+namespace {
+
+using google::protobuf::EnumDescriptor;
+using google::protobuf::EnumValueDescriptor;
+
+// What a value 0 is called that nobody asks for by name.
+bool IsPlaceholder(absl::string_view name) { return name == "unspecified" || name == "default"; }
+
+// What all names of an enum begin with: its first value's name is this and a single word, as in NAN_POLICY_DEFAULT.
+absl::string_view PrefixOf(const EnumDescriptor* type) {
+  const absl::string_view first = type->value(0)->name();
+  return first.substr(0, first.rfind('_') + 1);
+}
+
+std::string NameOf(const EnumValueDescriptor* value) {
+  return absl::AsciiStrToLower(absl::StripPrefix(value->name(), PrefixOf(value->type())));
+}
+
+}  // namespace
+
+std::vector<std::string> NamesOf(const EnumDescriptor* type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type->value_count(); ++i) {
+    std::string name = NameOf(type->value(i));
+    if (!IsPlaceholder(name)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::string NameOf(const EnumDescriptor* type, int number) {
+  const EnumValueDescriptor* value = type->FindValueByNumber(number);
+  return value == nullptr ? std::to_string(number) : NameOf(value);
+}
+
+absl::StatusOr<int> NumberOf(const EnumDescriptor* type, absl::string_view what, absl::string_view name) {
+  for (int i = 0; i < type->value_count(); ++i) {
+    if (!IsPlaceholder(name) && NameOf(type->value(i)) == name) return type->value(i)->number();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown ", what, " \"", name, "\"; allowed: ", absl::StrJoin(NamesOf(type), ", ")));
+}
+
+std::vector<std::string> OpNames() { return NamesOf(v1::Op_descriptor()); }
+std::vector<std::string> DTypeNames() { return NamesOf(v1::DType_descriptor()); }
+std::vector<std::string> EngineNames() { return NamesOf(v1::Engine_descriptor()); }
+std::vector<std::string> PrecisionNames() { return NamesOf(v1::Precision_descriptor()); }
+std::vector<std::string> NanPolicyNames() { return NamesOf(v1::NanPolicy_descriptor()); }
+std::vector<std::string> ViaNames() { return {"auto", "inline", "stream"}; }
+std::vector<std::string> OverflowPolicyNames() { return NamesOf(v1::OverflowPolicy_descriptor()); }
+
+absl::StatusOr<std::int64_t> DTypeBytes(const std::string& dtype) {
+  if (const auto number = NumberOf(v1::DType_descriptor(), "dtype", dtype); !number.ok()) return number.status();
+  if (dtype == "bool") return 1;
+  // Every other name ends with its width in bits.
+  std::int64_t bits = 0;
+  std::from_chars(dtype.data() + dtype.find_first_of("0123456789"), dtype.data() + dtype.size(), bits);
+  return bits / 8;
+}
+
+absl::StatusOr<std::int64_t> ArrayBytes(const std::string& dtype, std::span<const std::int64_t> shape) {
+  absl::StatusOr<std::int64_t> bytes = DTypeBytes(dtype);
+  if (!bytes.ok()) return bytes;
+  bool empty = false;
+  bool overflow = false;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("negative dimension in shape (", absl::StrJoin(shape, ", "), ")"));
+    }
+    empty = empty || extent == 0;
+    overflow = overflow || __builtin_mul_overflow(*bytes, extent, &*bytes);
+  }
+  if (empty) return 0;
+  if (overflow) {
+    return absl::InvalidArgumentError(absl::StrCat("shape (", absl::StrJoin(shape, ", "), ") of ", dtype,
+                                                   " is more than ", std::numeric_limits<std::int64_t>::max(),
+                                                   " bytes"));
+  }
+  return bytes;
+}
+
+}  // namespace reduced::client

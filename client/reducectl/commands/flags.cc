@@ -1,0 +1,37 @@
+#include "client/reducectl/commands/flags.h"
+
+#include "absl/strings/numbers.h"
+
+namespace reduced::client {
+
+std::string ParseTimeout(const std::string& text, std::optional<absl::Duration>* timeout) {
+  if (absl::ParseDuration(text, &timeout->emplace()) && *timeout > absl::ZeroDuration()) return "";
+  return absl::StrCat("\"", text, "\" is not a positive duration; allowed: like 500ms, 5s, 1m30s, inf");
+}
+
+// CLI11 would wrap what is below 0.
+std::string ParseSeed(const std::string& text, std::uint64_t* seed) {
+  if (absl::SimpleAtoi(text, seed)) return "";
+  return absl::StrCat("\"", text, "\" is not a seed; allowed: whole numbers from 0 to 2^64 - 1");
+}
+
+CLI::Validator OneOf(const std::vector<std::string>& names) {
+  const auto check = [names](const std::string& value) -> std::string {
+    for (const std::string& name : names) {
+      if (name == value) return "";
+    }
+    return absl::StrCat("unknown value \"", value, "\"; allowed: ", absl::StrJoin(names, ", "));
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator Positive() {
+  const auto check = [](const std::string& text) -> std::string {
+    int value = 0;
+    if (absl::SimpleAtoi(text, &value) && value > 0) return "";
+    return absl::StrCat("\"", text, "\" is not a whole number from 1 on");
+  };
+  return CLI::Validator(check, "");
+}
+
+}  // namespace reduced::client

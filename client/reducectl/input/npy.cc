@@ -1,0 +1,194 @@
+// The .npy format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+//
+//   "\x93NUMPY", major and minor version, header length (2 bytes in version 1, 4 in version 2, little-endian), header,
+//   elements. The header is a Python dict: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "client/reducectl/input/input.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr absl::string_view kMagic("\x93NUMPY", 6);
+constexpr std::size_t kVersionEnd = kMagic.size() + 2;
+// NumPy writes some hundred bytes. More than this is no header of an array of numbers.
+constexpr std::size_t kMaxHeader = 1 << 16;
+
+// NumPy's type codes, without the byte order.
+constexpr struct {
+  absl::string_view code, dtype;
+} kCodes[] = {{"b1", "bool"}, {"i1", "i8"},  {"i2", "i16"}, {"i4", "i32"}, {"i8", "i64"}, {"u1", "u8"},
+              {"u2", "u16"},  {"u4", "u32"}, {"u8", "u64"}, {"f2", "f16"}, {"f4", "f32"}, {"f8", "f64"}};
+
+std::string Quoted(absl::string_view text) {
+  constexpr std::size_t kShown = 60;
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShown)), text.size() > kShown ? "...\"" : "\"");
+}
+
+absl::Status HeaderError(absl::string_view what, absl::string_view header) {
+  return absl::InvalidArgumentError(absl::StrCat("bad .npy header: ", what, " in ", Quoted(header)));
+}
+
+// Removes from the front of *rest, and gives, what is up to `end`, which may be within no bracket or quote.
+absl::string_view TakeItem(absl::string_view* rest, char end) {
+  int depth = 0;
+  char quote = 0;
+  std::size_t i = 0;
+  for (; i < rest->size(); ++i) {
+    const char c = (*rest)[i];
+    if (quote == 0 && depth == 0 && c == end) break;
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+    } else if (c == '(' || c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ')' || c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  const absl::string_view item = rest->substr(0, i);
+  rest->remove_prefix(i < rest->size() ? i + 1 : i);
+  return absl::StripAsciiWhitespace(item);
+}
+
+// Takes off the brackets or quotes around *text, if they are there.
+bool Unwrap(absl::string_view* text, char open, char close) {
+  if (text->size() < 2 || text->front() != open || text->back() != close) return false;
+  *text = absl::StripAsciiWhitespace(text->substr(1, text->size() - 2));
+  return true;
+}
+bool Unquote(absl::string_view* text) { return Unwrap(text, '\'', '\'') || Unwrap(text, '"', '"'); }
+
+absl::StatusOr<std::string> DTypeOf(absl::string_view descr) {
+  absl::string_view name = descr;
+  if (Unquote(&name) && !name.empty()) {
+    if (absl::StrContains(name, 'O')) {
+      return absl::InvalidArgumentError("holds Python objects (dtype object), not numbers");
+    }
+    const bool big_endian = absl::ConsumePrefix(&name, ">");
+    if (!big_endian && !absl::ConsumePrefix(&name, "<")) absl::ConsumePrefix(&name, "|");
+    for (const auto& [code, dtype] : kCodes) {
+      if (name != code) continue;
+      if (big_endian && code.back() != '1') {
+        return absl::InvalidArgumentError(
+            absl::StrCat("is big-endian (", descr, "); only little-endian arrays are read (save it as '<", code, "')"));
+      }
+      return std::string(dtype);
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "has dtype ", descr.substr(0, 60), "; allowed: ",
+      absl::StrJoin(kCodes, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.code); })));
+}
+
+absl::StatusOr<std::vector<std::int64_t>> ShapeOf(absl::string_view tuple, absl::string_view header) {
+  std::vector<std::int64_t> shape;
+  if (!Unwrap(&tuple, '(', ')')) return HeaderError("'shape' is not a tuple", header);
+  absl::ConsumeSuffix(&tuple, ",");
+  if (tuple.empty()) return shape;
+  for (const absl::string_view extent : absl::StrSplit(tuple, ',')) {
+    shape.push_back(0);
+    if (!absl::SimpleAtoi(extent, &shape.back()) || shape.back() < 0) {
+      return HeaderError("'shape' has something else than lengths", header);
+    }
+  }
+  return shape;
+}
+
+// Fills in the dtype and the shape.
+absl::Status ParseHeader(absl::string_view header, Layout* layout) {
+  absl::string_view dict = absl::StripAsciiWhitespace(header);
+  if (!Unwrap(&dict, '{', '}')) return HeaderError("no dictionary", header);
+  absl::string_view descr, fortran_order, shape;
+  while (!dict.empty()) {
+    absl::string_view item = TakeItem(&dict, ',');
+    absl::string_view key = TakeItem(&item, ':');
+    const absl::string_view value = absl::StripAsciiWhitespace(item);
+    if (!Unquote(&key)) return HeaderError("a key that is no string", header);
+    if (key == "descr") descr = value;
+    if (key == "fortran_order") fortran_order = value;
+    if (key == "shape") shape = value;
+  }
+  if (descr.empty() || fortran_order.empty() || shape.empty()) {
+    return HeaderError("no 'descr', 'fortran_order' or 'shape'", header);
+  }
+  absl::StatusOr<std::string> dtype = DTypeOf(descr);
+  if (!dtype.ok()) return dtype.status();
+  if (fortran_order == "True") {
+    return absl::InvalidArgumentError("is in Fortran order; only C order is read (save numpy.ascontiguousarray of it)");
+  }
+  if (fortran_order != "False") return HeaderError("'fortran_order' is neither True nor False", header);
+  absl::StatusOr<std::vector<std::int64_t>> extents = ShapeOf(shape, header);
+  if (!extents.ok()) return extents.status();
+  layout->dtype = *std::move(dtype);
+  layout->shape = *std::move(extents);
+  return absl::OkStatus();
+}
+
+absl::Status Truncated(absl::string_view part, std::int64_t expected, std::int64_t got) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("is truncated: its ", part, " should have ", expected, " bytes, but there are ", got));
+}
+
+}  // namespace
+
+bool IsNpy(absl::string_view bytes) { return absl::StartsWith(bytes, kMagic); }
+
+absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
+  if (!IsNpy(bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat("is not a .npy file: it starts with ",
+                                                   Quoted(bytes.substr(0, kMagic.size())), ", not ", Quoted(kMagic)));
+  }
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  if (bytes.size() < kVersionEnd) return Truncated("preamble", kVersionEnd, size);
+  const int major = static_cast<unsigned char>(bytes[kVersionEnd - 2]);
+  const int minor = static_cast<unsigned char>(bytes[kVersionEnd - 1]);
+  if ((major != 1 && major != 2) || minor != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has .npy format version ", major, ".", minor, "; versions 1.0 and 2.0 are read"));
+  }
+  const std::size_t header_start = kVersionEnd + (major == 1 ? 2 : 4);
+  if (bytes.size() < header_start) return Truncated("preamble", static_cast<std::int64_t>(header_start), size);
+  std::size_t header_size = 0;
+  for (std::size_t i = header_start; i > kVersionEnd; --i) {
+    header_size = header_size << 8 | static_cast<unsigned char>(bytes[i - 1]);
+  }
+  if (header_size > kMaxHeader) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has a .npy header of ", header_size, " bytes; at most ", kMaxHeader, " are read"));
+  }
+  if (bytes.size() - header_start < header_size) {
+    return Truncated("header", static_cast<std::int64_t>(header_size), size - static_cast<std::int64_t>(header_start));
+  }
+
+  Layout layout;
+  layout.offset = header_start + header_size;
+  absl::Status status = ParseHeader(bytes.substr(header_start, header_size), &layout);
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::int64_t> expected = ArrayBytes(layout.dtype, layout.shape);
+  if (!expected.ok()) return expected.status();
+  const std::int64_t got = size - static_cast<std::int64_t>(layout.offset);
+  if (got < *expected) return Truncated("data", *expected, got);
+  if (got > *expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", got - *expected, " bytes too many after its ", *expected, " bytes of data"));
+  }
+  return layout;
+}
+
+}  // namespace reduced::client

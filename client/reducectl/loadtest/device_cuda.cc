@@ -1,0 +1,74 @@
+// By CUDA IPC.
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/reducectl/loadtest/device.h"
+#include "reduced/cuda.h"
+
+namespace reduced::client {
+namespace {
+
+absl::Status CudaError(cudaError_t error, const char* what) {
+  const std::string message = absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
+  if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
+  return absl::FailedPreconditionError(message);
+}
+
+class CudaBuffer final : public DeviceBuffer {
+ public:
+  CudaBuffer() = default;
+  ~CudaBuffer() override {
+    region_.reset();  // first: the server may still read it
+    cudaFree(memory_);
+  }
+  CudaBuffer(const CudaBuffer&) = delete;
+  CudaBuffer& operator=(const CudaBuffer&) = delete;
+
+  absl::Status Fill(Client& client, const void* data, std::int64_t bytes) {
+    if (const cudaError_t error = cudaMalloc(&memory_, static_cast<std::size_t>(bytes)); error != cudaSuccess) {
+      return CudaError(error, absl::StrCat(bytes, " bytes of a GPU's memory").c_str());
+    }
+    const absl::Status written = Write(data, bytes);
+    if (!written.ok()) return written;
+    absl::StatusOr<Region> region = ShareDevice(client, memory_, bytes);
+    if (!region.ok()) return region.status();
+    region_ = *std::move(region);
+    return absl::OkStatus();
+  }
+
+  RemoteArray Array(const std::string& dtype, std::vector<std::int64_t> shape, std::int64_t offset) const override {
+    return region_->Array(dtype, std::move(shape), offset);
+  }
+
+  // What cudaMemcpy copies from pageable memory may arrive after it has returned.
+  absl::Status Write(const void* data, std::int64_t bytes) override {
+    cudaError_t error = cudaMemcpy(memory_, data, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);
+    return error == cudaSuccess ? absl::OkStatus() : CudaError(error, "copying to a GPU");
+  }
+
+ private:
+  void* memory_ = nullptr;
+  std::optional<Region> region_;
+};
+
+}  // namespace
+
+absl::Status DeviceBuffer::Available() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error != cudaSuccess) return CudaError(error, "this process has no GPU whose memory it could share");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> DeviceBuffer::Share(Client& client, const void* data,
+                                                                  std::int64_t bytes) {
+  if (const absl::Status status = Available(); !status.ok()) return status;
+  auto buffer = std::make_unique<CudaBuffer>();
+  const absl::Status status = buffer->Fill(client, data, bytes);
+  if (!status.ok()) return status;
+  return buffer;
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,14 @@
+// Of a build without CUDA: there is none.
+#include "client/reducectl/loadtest/device.h"
+
+namespace reduced::client {
+
+absl::Status DeviceBuffer::Available() {
+  return absl::UnimplementedError("this reducectl was built without CUDA, which sharing memory of a GPU takes");
+}
+
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> DeviceBuffer::Share(Client&, const void*, std::int64_t) {
+  return Available();
+}
+
+}  // namespace reduced::client

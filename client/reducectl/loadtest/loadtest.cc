@@ -1,0 +1,349 @@
+// Measures a server under load: puts the parts together.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "client/reducectl/commands/commands.h"
+#include "client/reducectl/input/input.h"
+#include "client/reducectl/loadtest/device.h"
+#include "client/reducectl/loadtest/report.h"
+#include "client/reducectl/loadtest/run.h"
+#include "client/reducectl/loadtest/server.h"
+#include "client/reducectl/loadtest/work.h"
+#include "reduced/client.h"
+
+namespace reduced::client {
+namespace {
+
+// A first Ctrl-C ends the run early, with what it has measured; a second one the process.
+std::atomic<bool> interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+class InterruptHandler {
+ public:
+  InterruptHandler() {
+    interrupted = false;
+    struct sigaction action {};
+    action.sa_handler = [](int) { interrupted = true; };
+    action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+    sigaction(SIGINT, &action, &old_int_);
+    sigaction(SIGTERM, &action, &old_term_);
+  }
+  ~InterruptHandler() {
+    sigaction(SIGINT, &old_int_, nullptr);
+    sigaction(SIGTERM, &old_term_, nullptr);
+  }
+  InterruptHandler(const InterruptHandler&) = delete;
+  InterruptHandler& operator=(const InterruptHandler&) = delete;
+
+ private:
+  struct sigaction old_int_ {};
+  struct sigaction old_term_ {};
+};
+
+ExitCode Refuse(absl::string_view why) {
+  std::cerr << "reducectl: loadtest: " << why << "\n";
+  return kUsage;
+}
+
+// What is asked, from the profile or the flags.
+absl::StatusOr<std::vector<Kind>> KindsOf(const LoadtestArguments& arguments) {
+  const std::vector<std::vector<std::string>> op_sets =
+      arguments.op_sets.empty() ? std::vector<std::vector<std::string>>{arguments.kind.ops} : arguments.op_sets;
+  const std::vector<std::string> dtypes =
+      arguments.dtypes.empty() ? std::vector<std::string>{arguments.kind.dtype} : arguments.dtypes;
+  std::vector<Kind> kinds;
+  for (const std::vector<std::string>& ops : op_sets) {
+    for (const std::string& dtype : dtypes) {
+      kinds.push_back(arguments.kind);
+      kinds.back().ops = ops;
+      kinds.back().dtype = dtype;
+    }
+  }
+  if (arguments.profile.empty()) return kinds;
+  const absl::StatusOr<Memory> text = ReadSource(arguments.profile);
+  if (!text.ok()) return text.status();
+  return ParseProfile(std::string(text->bytes()), kinds.front());
+}
+
+class Loadtest {
+ public:
+  Loadtest(CommonOptions common, const LoadtestArguments& arguments) : common_(std::move(common)) {
+    run_.arguments = arguments;
+    if (common_.json && run_.arguments.json.empty()) run_.arguments.json.push_back('-');
+  }
+
+  ExitCode Run() {
+    absl::StatusOr<std::vector<Kind>> kinds = KindsOf(run_.arguments);
+    if (!kinds.ok()) {
+      std::cerr << "reducectl: " << run_.arguments.profile << ": " << kinds.status().message() << "\n";
+      return kData;
+    }
+    run_.kinds = *std::move(kinds);
+    if (const std::string why = Contradiction(); !why.empty()) return Refuse(why);
+    if (const ExitCode code = FindAddress(); code != kOk) return code;
+    const ExitCode code = Measure();
+    work_.reset();  // before the server goes
+    client_.reset();
+    return code;
+  }
+
+ private:
+  LoadtestArguments& arguments() { return run_.arguments; }
+
+  int MaxConcurrency() const {
+    const LoadtestArguments& arguments = run_.arguments;
+    const bool open = !arguments.rates.empty() || arguments.find_max;
+    if (arguments.concurrency.empty()) return static_cast<int>(open ? kOpenConcurrency : kConcurrency);
+    return static_cast<int>(*std::max_element(arguments.concurrency.begin(), arguments.concurrency.end()));
+  }
+
+  // What the flags say that each is right by itself.
+  std::string Contradiction() {
+    const bool puts =
+        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "put"; });
+    const int threads = arguments().threads > 0 ? arguments().threads : 64;
+    if (puts && arguments().include_fill && threads < MaxConcurrency()) {
+      return "--via put with --include-fill needs a thread for each request under way: see --threads";
+    }
+    const bool shares_device =
+        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "ipc"; });
+    const absl::Status available = shares_device ? DeviceBuffer::Available() : absl::OkStatus();
+    if (!available.ok()) return absl::StrCat("--via ipc: ", available.message());
+    if (common_.server_given && !arguments().server_flags.empty()) {
+      return "--server-flag is of a server that is started: there is one, named by --server or REDUCED_SERVER";
+    }
+    return "";
+  }
+
+  ExitCode FindAddress() {
+    if (common_.server_given) {
+      run_.address = common_.server;
+      return kOk;
+    }
+    const absl::StatusOr<std::string> program = FindServer();
+    if (!program.ok()) {
+      std::cerr << "reducectl: loadtest: " << program.status().message() << "\n";
+      return kConnection;
+    }
+    absl::StatusOr<std::unique_ptr<SpawnedServer>> server = SpawnedServer::Start(*program, arguments().server_flags);
+    if (!server.ok()) {
+      std::cerr << "reducectl: loadtest: " << server.status().message() << "\n";
+      return kConnection;
+    }
+    server_ = *std::move(server);
+    run_.spawned = true;
+    run_.address = server_->address();
+    return kOk;
+  }
+
+  ExitCode Measure() {
+    const InterruptHandler handler;
+    common_.server = run_.address;
+    client_ = MakeClient(common_);
+    if (client_ == nullptr) return kUsage;
+    absl::StatusOr<ServerInfo> info = client_->GetServerInfo();
+    if (!info.ok()) return ReportCallError("loadtest", info.status());
+    run_.before = *std::move(info);
+    if (const ExitCode code = Prepare(); code != kOk) return code;
+    if (!Quiet()) std::cout << HeadText(run_) << std::flush;
+    const absl::Status status = arguments().find_max ? Search() : Sweep();
+    ShowProgress("");
+    if (!status.ok()) return ReportCallError("loadtest", status);
+    info = client_->GetServerInfo();
+    if (!info.ok()) return ReportCallError("loadtest", info.status());
+    run_.after = *std::move(info);
+    if (!Quiet()) std::cout << SummaryText(run_) << std::flush;
+    const ExitCode written = WriteFiles();
+    const ExitCode verdict = Verdict();
+    return verdict == kOk ? written : verdict;
+  }
+
+  ExitCode Prepare() {
+    absl::StatusOr<std::unique_ptr<Work>> work = Work::Prepare(run_.kinds, {.seed = arguments().seed,
+                                                                            .verify = arguments().verify > 0,
+                                                                            .include_fill = arguments().include_fill,
+                                                                            .connections = arguments().connections,
+                                                                            .client = ClientOptionsOf(common_)});
+    if (!work.ok()) return ReportCallError("loadtest", work.status());
+    work_ = *std::move(work);
+    const absl::Status status = work_->Probe();
+    if (status.ok()) return kOk;
+    if (!absl::IsDataLoss(status)) return ReportCallError("loadtest", status);
+    std::cerr << "reducectl: loadtest: wrong answer: " << status.message() << "\n";
+    return kWrong;
+  }
+
+  absl::Status RunOne(int concurrency, double rate) {
+    StepOptions options;
+    options.concurrency = concurrency;
+    options.rate = rate;
+    options.arrivals = arguments().arrivals;
+    options.warmup = arguments().warmup;
+    options.duration = arguments().duration.value_or(arguments().find_max ? kSearchDuration : kDuration);
+    options.count = arguments().count;
+    options.threads = arguments().threads;
+    options.verify = arguments().verify;
+    options.seed = arguments().seed;
+    options.interrupt = &interrupted;
+    const std::string name = rate > 0 ? absl::StrFormat("rate %g", rate) : absl::StrCat("concurrency ", concurrency);
+    if (isatty(STDERR_FILENO) == 1) {
+      options.on_progress = [&](const StepProgress& progress) {
+        ShowProgress(progress.elapsed < absl::ZeroDuration()
+                         ? absl::StrCat(name, ": warming up")
+                         : absl::StrFormat("%s: %.0f requests/s, p50 %s, p99 %s, %d errors, %d s", name, progress.per_s,
+                                           FormatMicros(progress.p50_us), FormatMicros(progress.p99_us),
+                                           progress.failed, absl::ToInt64Seconds(progress.elapsed)));
+      };
+    }
+    absl::StatusOr<StepResult> result = RunStep(*work_, options);
+    if (!result.ok()) return result.status();
+    run_.steps.push_back(*std::move(result));
+    ShowProgress("");
+    if (!Quiet()) std::cout << StepText(run_, run_.steps.back()) << std::flush;
+    return absl::OkStatus();
+  }
+
+  // One load after the other; after an interrupt no further one, but there is always a first.
+  absl::Status Sweep() {
+    const bool open = !arguments().rates.empty();
+    std::vector<double> loads = open ? arguments().rates : arguments().concurrency;
+    if (loads.empty()) loads.push_back(MaxConcurrency());
+    for (const double load : loads) {
+      if (interrupted && !run_.steps.empty()) break;
+      const absl::Status status = open ? RunOne(MaxConcurrency(), load) : RunOne(static_cast<int>(load), 0);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // Between a rate that meets the objectives and one that doesn't, halves their ratio until they are 5% apart. Without
+  // --rate, begins at half of what a closed loop gets, and goes up or down by twos until there are both.
+  absl::Status Search() {
+    constexpr double kClose = 1.05;
+    constexpr int kMostSteps = 24;
+    double good = 0, bad = 0;  // 0: none yet
+    double low = 0, high = 0, next = 0;
+    if (!arguments().rates.empty()) {
+      low = *std::min_element(arguments().rates.begin(), arguments().rates.end());
+      high = *std::max_element(arguments().rates.begin(), arguments().rates.end());
+      next = low;
+    } else {
+      const absl::Status status = RunOne(std::min(MaxConcurrency(), 16), 0);
+      if (!status.ok()) return status;
+      const double capacity = run_.steps.back().PerSecond();
+      low = capacity / 1024;
+      high = capacity * 4;
+      next = capacity / 2;
+    }
+    for (int i = 0; i < kMostSteps && next > 0 && !interrupted; ++i) {
+      const absl::Status status = RunOne(MaxConcurrency(), next);
+      if (!status.ok()) return status;
+      const StepResult& step = run_.steps.back();
+      const bool met =
+          Missed(step, arguments().objectives).empty() && step.tally.failed() == 0 && step.tally.wrong == 0;
+      (met ? good : bad) = next;
+      if (met && next >= high) break;
+      if (!met && next <= low) break;
+      if (good > 0 && bad > 0) {
+        next = bad / good <= kClose ? 0 : std::sqrt(good * bad);
+      } else {
+        next = met ? std::min(next * 2, high) : std::max(next / 2, low);
+      }
+    }
+    run_.max_rate = good;
+    return absl::OkStatus();
+  }
+
+  bool Quiet() { return arguments().json == "-" || arguments().csv == "-"; }
+
+  // Writes over one line of standard error, if that is a terminal.
+  static void ShowProgress(absl::string_view text) {
+    static const bool terminal = isatty(STDERR_FILENO) == 1;
+    if (terminal) std::cerr << "\r\033[K" << text << std::flush;
+  }
+
+  ExitCode WriteFiles() {
+    ExitCode code = kOk;
+    const auto write = [&](const std::string& path, auto make) {
+      if (path.empty()) return;
+      if (path == "-") {
+        std::cout << make() << std::flush;
+        return;
+      }
+      std::ofstream file(path);
+      if (file << make() && file.flush()) return;
+      std::cerr << "reducectl: " << path << ": can't be written\n";
+      code = kOutput;
+    };
+    write(arguments().json, [&] { return Dump(ToJson(run_)) + "\n"; });
+    write(arguments().csv, [&] { return ToCsv(run_); });
+    write(arguments().html, [&] { return ToHtml(run_); });
+    write(arguments().histogram, [&] { return ToHistogramLog(run_); });
+    return code;
+  }
+
+  ExitCode Verdict() const {
+    bool wrong = false, failed = false, missed = false, unstable = false;
+    for (const StepResult& step : run_.steps) {
+      wrong = wrong || step.tally.wrong > 0;
+      failed = failed || step.tally.failed() > 0;
+      missed = missed || !Missed(step, run_.arguments.objectives).empty();
+      unstable = unstable || step.Spread() > run_.arguments.max_spread;
+    }
+    if (wrong) return kWrong;
+    if (interrupted) return kInterrupted;
+    // A search goes where it is too much.
+    if (run_.max_rate.has_value()) return *run_.max_rate > 0 ? kOk : kMissed;
+    if (failed) return kServer;
+    if (missed) return kMissed;
+    return unstable ? kUnstable : kOk;
+  }
+
+  CommonOptions common_;
+  LoadtestRun run_;
+  std::unique_ptr<SpawnedServer> server_;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace
+
+ExitCode RunLoadtest(const CommonOptions& common, const LoadtestArguments& arguments) {
+  return Loadtest(common, arguments).Run();
+}
+
+ExitCode RunLoadtestCompare(const CommonOptions&, const LoadtestArguments& arguments) {
+  std::vector<std::string> texts;
+  for (const std::string& path : arguments.compared) {
+    const absl::StatusOr<Memory> text = ReadSource(path);
+    if (!text.ok()) {
+      std::cerr << "reducectl: " << path << ": " << text.status().message() << "\n";
+      return kData;
+    }
+    texts.emplace_back(text->bytes());
+  }
+  const absl::StatusOr<Comparison> comparison = Compare(texts[0], texts[1]);
+  if (!comparison.ok()) {
+    std::cerr << "reducectl: loadtest compare: " << comparison.status().message() << "\n";
+    return kData;
+  }
+  std::cout << comparison->text;
+  return comparison->worse ? kMissed : kOk;
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,158 @@
+#include "client/reducectl/loadtest/options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/reducectl/output/render.h"
+#include "reduced/types.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
+
+std::optional<std::int64_t> ParseBytes(absl::string_view text) {
+  std::int64_t unit = 1;
+  absl::ConsumeSuffix(&text, "B");
+  for (const auto& [suffix, bits] : {std::pair{"Ki", 10}, {"Mi", 20}, {"Gi", 30}}) {
+    if (!absl::ConsumeSuffix(&text, suffix)) continue;
+    unit = std::int64_t{1} << bits;
+    break;
+  }
+  std::int64_t bytes = 0;
+  if (!absl::SimpleAtoi(text, &bytes) || __builtin_mul_overflow(bytes, unit, &bytes)) return std::nullopt;
+  if (bytes < 1 || bytes > kMaxSize) return std::nullopt;
+  return bytes;
+}
+
+bool Knows(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+absl::Status Unknown(absl::string_view what, const std::string& value, const std::vector<std::string>& allowed) {
+  if (Knows(allowed, value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown ", what, " \"", value, "\"; allowed: ", absl::StrJoin(allowed, ", ")));
+}
+
+// Throws Json::exception: a value of another type.
+absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
+  Kind kind = defaults;
+  absl::Status status;
+  for (const auto& [key, value] : json.get_ref<const Json::object_t&>()) {
+    if (key == "weight") {
+      value.get_to(kind.weight);
+      if (!(kind.weight > 0) || !std::isfinite(kind.weight)) {
+        status.Update(absl::InvalidArgumentError("weight has to be above 0"));
+      }
+    } else if (key == "op") {
+      kind.ops = value.is_array() ? value.get<std::vector<std::string>>()
+                                  : std::vector<std::string>(absl::StrSplit(value.get<std::string>(), ','));
+      if (kind.ops.empty()) status.Update(absl::InvalidArgumentError("op has to have at least one"));
+      for (const std::string& op : kind.ops) status.Update(Unknown("op", op, OpNames()));
+    } else if (key == "dtype") {
+      status.Update(Unknown("dtype", value.get_to(kind.dtype), DTypeNames()));
+    } else if (key == "size") {
+      absl::StatusOr<Sizes> sizes = ParseSizes(value.is_number() ? value.dump() : value.get<std::string>());
+      status.Update(sizes.status());
+      if (sizes.ok()) kind.sizes = *std::move(sizes);
+    } else if (key == "engine") {
+      status.Update(Unknown("engine", value.get_to(kind.engine), EngineNames()));
+    } else if (key == "pipeline") {
+      value.get_to(kind.pipeline);
+    } else if (key == "precision") {
+      status.Update(Unknown("precision", value.get_to(kind.precision), PrecisionNames()));
+    } else if (key == "via") {
+      status.Update(Unknown("via", value.get_to(kind.via), {std::begin(kWays), std::end(kWays)}));
+    } else {
+      status.Update(Unknown("key", key, {"weight", "op", "dtype", "size", "engine", "pipeline", "precision", "via"}));
+    }
+  }
+  if (!status.ok()) return status;
+  return kind;
+}
+
+}  // namespace
+
+absl::StatusOr<Sizes> ParseSizes(const std::string& text) {
+  const absl::Status error = absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is no size; allowed: like 4096, 4Ki,64Ki,1Mi (each alike often) or 1Ki..64Mi ",
+                   "(log-uniform), from 1 byte to 1 TiB"));
+  Sizes sizes;
+  sizes.list.clear();
+  const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(text, absl::MaxSplits("..", 1));
+  if (ends.first.size() != text.size()) {
+    const std::optional<std::int64_t> low = ParseBytes(ends.first);
+    const std::optional<std::int64_t> high = ParseBytes(ends.second);
+    if (!low.has_value() || !high.has_value() || *high < *low) return error;
+    sizes.low = *low;
+    sizes.high = *high;
+    return sizes;
+  }
+  for (const absl::string_view item : absl::StrSplit(text, ',')) {
+    const std::optional<std::int64_t> bytes = ParseBytes(item);
+    if (!bytes.has_value()) return error;
+    sizes.list.push_back(*bytes);
+  }
+  return sizes;
+}
+
+absl::StatusOr<std::vector<Kind>> ParseProfile(const std::string& text, const Kind& defaults) {
+  std::vector<Kind> kinds;
+  try {
+    const Json json = Json::parse(text);
+    for (const Json& each : json.at("mix")) {
+      const absl::StatusOr<Kind> kind = ParseKind(each, defaults);
+      if (!kind.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat("kind ", kinds.size() + 1, ": ", kind.status().message()));
+      }
+      kinds.push_back(*kind);
+    }
+  } catch (const Json::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a profile, which is like {\"mix\": [{\"weight\": 1, \"size\": \"4Ki\"}]}: ", error.what()));
+  }
+  if (kinds.empty()) return absl::InvalidArgumentError("the mix has no kind of request");
+  return kinds;
+}
+
+absl::StatusOr<std::vector<Objective>> ParseObjectives(const std::string& text) {
+  std::vector<Objective> objectives;
+  for (const absl::string_view item : absl::StrSplit(text, ',')) {
+    const std::pair<absl::string_view, absl::string_view> sides = absl::StrSplit(item, absl::MaxSplits('=', 1));
+    absl::string_view name = sides.first;
+    Objective objective{.percent = 100, .text = std::string(item)};
+    bool good = name == "max" || (absl::ConsumePrefix(&name, "p") && absl::SimpleAtod(name, &objective.percent) &&
+                                  objective.percent > 0 && objective.percent < 100);
+    absl::Duration bound;
+    good = good && absl::ParseDuration(sides.second, &bound) && bound > absl::ZeroDuration() &&
+           bound < absl::InfiniteDuration();
+    if (!good) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", item, "\" is no objective; allowed: like p99=2ms, p99.9=10ms or max=1s"));
+    }
+    objective.ms = absl::ToDoubleMilliseconds(bound);
+    objectives.push_back(std::move(objective));
+  }
+  return objectives;
+}
+
+absl::StatusOr<double> ParsePercentage(const std::string& text) {
+  absl::string_view digits = text;
+  double percent = 0;
+  if (absl::ConsumeSuffix(&digits, "%") && absl::SimpleAtod(digits, &percent) && percent >= 0 && percent <= 100) {
+    return percent / 100;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is no percentage; allowed: like 1% or 0.5%, to 100%"));
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,261 @@
+#include "client/reducectl/loadtest/work.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr int kDrawnSizes = 64;           // arrays that stand for a distribution
+constexpr int kAlikeArrays = 4;           // of one size, so that an answer that belongs to another array is found out
+constexpr std::int64_t kLarge = 1 << 20;  // bytes from which on there is one of each size
+constexpr std::int64_t kStagger = 64;     // bytes between the beginnings of two arrays in one buffer
+constexpr std::size_t kDeck = 4096;
+
+std::vector<std::int64_t> DrawSizes(const Sizes& sizes, std::int64_t width, std::uint64_t* random) {
+  std::vector<std::int64_t> drawn;
+  if (sizes.high > 0) {
+    const double low = std::log(static_cast<double>(sizes.low)), high = std::log(static_cast<double>(sizes.high));
+    for (int i = 0; i < kDrawnSizes; ++i) {
+      const auto bytes = static_cast<std::int64_t>(std::exp(std::lerp(low, high, NextUniform(random))));
+      drawn.push_back(std::max(width, bytes / width * width));
+    }
+    return drawn;
+  }
+  for (const std::int64_t bytes : sizes.list) {
+    for (int i = 0; i < (bytes < kLarge ? kAlikeArrays : 1); ++i) drawn.push_back(bytes);
+  }
+  return drawn;
+}
+
+bool Any(const std::vector<Kind>& kinds, absl::string_view via) {
+  return std::any_of(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.via == via; });
+}
+
+std::string NameOf(const Item& item) {
+  return absl::StrCat(absl::StrJoin(item.ops, ","), " of ", item.view.shape.front(), " ", item.view.dtype, " by ",
+                      item.via);
+}
+
+absl::Status WithPlace(const absl::Status& status, absl::string_view place) {
+  return absl::Status(status.code(), absl::StrCat(place, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Work>> Work::Prepare(const std::vector<Kind>& kinds, const WorkOptions& options) {
+  std::unique_ptr<Work> work(new Work(options));
+  std::uint64_t random = options.seed;
+  std::vector<std::size_t> first;  // item of each kind
+  absl::Status status;
+  for (const Kind& kind : kinds) {
+    first.push_back(work->items_.size());
+    status.Update(work->AddItems(kind, &random));
+    if (!status.ok()) return status;
+  }
+  status.Update(work->Connect(kinds));
+  if (status.ok()) status = work->MakeArrays();
+  if (!status.ok()) return status;
+  work->Shuffle(kinds, first, random);
+  return work;
+}
+
+absl::Status Work::Connect(const std::vector<Kind>& kinds) {
+  for (int i = 0; i < options_.connections; ++i) {
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(options_.client);
+    if (!client.ok()) return client.status();
+    LoadConnection& connection = connections_.emplace_back();
+    connection.client = *std::move(client);
+    if (!Any(kinds, "session")) continue;
+    absl::StatusOr<std::unique_ptr<Session>> session = connection.client->OpenSession();
+    if (!session.ok()) return session.status();
+    connection.session = *std::move(session);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Work::AddItems(const Kind& kind, std::uint64_t* random) {
+  const absl::StatusOr<std::int64_t> width = DTypeBytes(kind.dtype);
+  if (!width.ok()) return width.status();
+  const bool has_prod = std::find(kind.ops.begin(), kind.ops.end(), "prod") != kind.ops.end();
+  for (const std::int64_t bytes : DrawSizes(kind.sizes, *width, random)) {
+    if (bytes % *width != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("an array of ", bytes, " bytes can't be of ", kind.dtype, ", of ", *width, " bytes each"));
+    }
+    Item& item = items_.emplace_back();
+    item.view = {nullptr, kind.dtype, {bytes / *width}};
+    item.ops = kind.ops;
+    item.options.engine = kind.engine;
+    item.options.pipeline = kind.pipeline;
+    item.options.precision = kind.precision;
+    if (has_prod) item.options.overflow_policy = "wrap";  // a product of integers at random doesn't fit
+    item.options.via = kind.via == "stream" || kind.via == "inline" ? kind.via : "auto";
+    item.via = kind.via;
+    item.bytes = bytes;
+    max_bytes_ = std::max(max_bytes_, bytes);
+  }
+  return absl::OkStatus();
+}
+
+// The elements of every item, and what they reduce to; shares or puts those that aren't sent.
+absl::Status Work::MakeArrays() {
+  std::map<std::string, std::int64_t> needed, used;  // by dtype, bytes
+  const auto place = [](std::map<std::string, std::int64_t>* at, const Item& item) {
+    return (*at)[item.view.dtype] += kStagger;
+  };
+  for (const Item& item : items_) {
+    const std::int64_t end = place(&used, item) + item.bytes;
+    needed[item.view.dtype] = std::max(needed[item.view.dtype], end);
+  }
+  std::map<std::string, std::size_t> region_of;  // by dtype, index
+  for (const auto& [dtype, bytes] : needed) {
+    absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(bytes);
+    absl::Status status = buffer.status();
+    if (status.ok()) status = FillRandom(dtype, options_.seed, buffer->data(), bytes);
+    if (!status.ok()) return status;
+    const auto goes_by = [&, of = dtype](absl::string_view via) {
+      return std::any_of(items_.begin(), items_.end(),
+                         [&](const Item& item) { return item.view.dtype == of && item.via == via; });
+    };
+    if (goes_by("ipc")) {
+      absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
+          DeviceBuffer::Share(*connections_.front().client, buffer->data(), bytes);
+      if (!copy.ok()) return copy.status();
+      device_elements_[dtype] = *std::move(copy);
+    }
+    if (goes_by("shm")) {
+      absl::StatusOr<Region> region = connections_.front().client->Share(*buffer);
+      if (!region.ok()) return region.status();
+      region_of[dtype] = regions_.size();
+      regions_.push_back(*std::move(region));
+    }
+    elements_.emplace(dtype, *std::move(buffer));
+  }
+  used.clear();
+  for (Item& item : items_) {
+    const std::string& dtype = item.view.dtype;
+    const std::int64_t offset = place(&used, item);
+    item.view.data = static_cast<const char*>(elements_.at(dtype).data()) + offset;
+    if (options_.verify) {
+      absl::StatusOr<std::vector<Answer>> expected = Expected(item.ops, dtype, item.view.data, item.view.shape.front());
+      if (!expected.ok()) return expected.status();
+      item.expected = *std::move(expected);
+    }
+    if (item.via == "shm") item.remote = regions_[region_of[dtype]].Array(dtype, item.view.shape, offset);
+    if (item.via == "ipc") item.remote = device_elements_[dtype]->Array(dtype, item.view.shape, offset);
+    if (item.via == "put" && !options_.include_fill) {
+      absl::StatusOr<ResidentArray> array = connections_.front().client->Put(item.view);
+      if (!array.ok()) return array.status();
+      item.remote = *array;
+      kept_.push_back(*std::move(array));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Work::Shuffle(const std::vector<Kind>& kinds, const std::vector<std::size_t>& first, std::uint64_t random) {
+  double total = 0;
+  for (const Kind& kind : kinds) total += kind.weight;
+  for (std::size_t i = 0; i < kDeck; ++i) {
+    std::size_t kind = 0;
+    for (double left = NextUniform(&random) * total; kind + 1 < kinds.size(); ++kind) {
+      left -= kinds[kind].weight;
+      if (left < 0) break;
+    }
+    const std::size_t end = kind + 1 < first.size() ? first[kind + 1] : items_.size();
+    deck_.push_back(static_cast<std::uint32_t>(first[kind] + NextRandom(&random) % (end - first[kind])));
+  }
+}
+
+absl::Status Work::Probe() {
+  const std::size_t calls = std::max(items_.size(), connections_.size());
+  for (std::size_t i = 0; i < calls; ++i) {
+    const absl::StatusOr<std::unique_ptr<Caller>> caller = Caller::Make(*this, i);
+    if (!caller.ok()) return caller.status();
+    const std::size_t index = i % items_.size();
+    (*caller)->Fill(index);
+    const absl::StatusOr<Reply> reply = (*caller)->Reduce(index);
+    const Item& item = items_[index];
+    if (!reply.ok()) return WithPlace(reply.status(), NameOf(item));
+    const std::string wrong = options_.verify ? Mismatch(item.expected, reply->results) : "";
+    if (!wrong.empty()) return WithPlace(absl::DataLossError(wrong), NameOf(item));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slot) {
+  std::unique_ptr<Caller> caller(new Caller(work, slot));
+  if (!work.options().include_fill) return caller;
+  absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(work.max_bytes());
+  if (!buffer.ok()) return buffer.status();
+  std::memset(buffer->data(), 1, static_cast<std::size_t>(buffer->bytes()));  // its pages aren't what is measured
+  const std::vector<Item>& items = work.items();
+  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "shm"; })) {
+    absl::StatusOr<Region> region = caller->connection_.client->Share(*buffer);
+    if (!region.ok()) return region.status();
+    caller->region_ = *std::move(region);
+  }
+  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "ipc"; })) {
+    absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
+        DeviceBuffer::Share(*caller->connection_.client, buffer->data(), buffer->bytes());
+    if (!copy.ok()) return copy.status();
+    caller->device_buffer_ = *std::move(copy);
+  }
+  caller->buffer_ = *std::move(buffer);
+  for (const Item& item : items) {
+    caller->views_.push_back(item.view);
+    caller->views_.back().data = caller->buffer_->data();
+    caller->remotes_.push_back(item.via == "shm"   ? caller->region_->Array(item.view.dtype, item.view.shape)
+                               : item.via == "ipc" ? caller->device_buffer_->Array(item.view.dtype, item.view.shape, 0)
+                                                   : RemoteArray::Kept(""));
+  }
+  return caller;
+}
+
+void Caller::Fill(std::size_t index) {
+  if (!buffer_.has_value()) return;
+  const Item& item = work_.items()[index];
+  if (item.via == "ipc") {
+    filled_ = device_buffer_->Write(item.view.data, item.bytes);
+    return;
+  }
+  std::memcpy(buffer_->data(), item.view.data, static_cast<std::size_t>(item.bytes));
+}
+
+absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
+  const Item& item = work_.items()[index];
+  const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
+  if (item.via == "put" && buffer_.has_value()) {
+    const absl::StatusOr<ResidentArray> array = connection_.client->Put(view);
+    if (!array.ok()) return array.status();
+    return connection_.client->Reduce(*array, item.ops, item.options);
+  }
+  if (!filled_.ok()) return filled_;
+  if (item.remote.has_value()) {
+    return connection_.client->Reduce(buffer_.has_value() ? remotes_[index] : *item.remote, item.ops, item.options);
+  }
+  if (item.via == "session") return connection_.session->Reduce(view, item.ops, item.options);
+  return connection_.client->Reduce(view, item.ops, item.options);
+}
+
+void Caller::ReduceAsync(std::size_t index, Client::Done done) {
+  const Item& item = work_.items()[index];
+  const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
+  if (!filled_.ok()) return std::move(done)(filled_);
+  if (item.remote.has_value()) {
+    const RemoteArray& remote = buffer_.has_value() ? remotes_[index] : *item.remote;
+    connection_.client->ReduceAsync(remote, item.ops, item.options, std::move(done));
+  } else if (item.via == "session") {
+    connection_.session->ReduceAsync(view, item.ops, item.options, std::move(done));
+  } else {
+    connection_.client->ReduceAsync(view, item.ops, item.options, std::move(done));
+  }
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,227 @@
+#include "client/reducectl/output/render.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <optional>
+#include <variant>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+
+namespace reduced::client {
+namespace {
+
+// The float types narrower than double: bits of the significand, and the exponent of the smallest normal number.
+constexpr struct FloatFormat {
+  absl::string_view dtype;
+  int significand_bits;
+  int min_exponent;
+} kNarrowFloats[] = {{"f16", 11, -14}, {"bf16", 8, -126}, {"f32", 24, -126}};
+
+constexpr struct {
+  absl::string_view name;
+  std::optional<double> Timing::*us;
+} kStages[] = {{"receive", &Timing::receive_us},
+               {"queue", &Timing::queue_us},
+               {"host_copy", &Timing::host_copy_us},
+               {"host_to_device", &Timing::host_to_device_us},
+               {"scratch_copy", &Timing::scratch_copy_us},
+               {"kernel", &Timing::kernel_us},
+               {"device_to_host", &Timing::device_to_host_us},
+               {"total", &Timing::total_us}};
+
+// The value of the format nearest to x, ties to even.
+double RoundTo(const FloatFormat& format, double x) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  const int exponent = std::max(std::ilogb(x), format.min_exponent);
+  const int unit = exponent - (format.significand_bits - 1);
+  return std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
+}
+
+// The double whose own shortest decimal is the shortest that reads back as x in the format.
+double Shortest(const FloatFormat& format, double x) {
+  for (int digits = 1; digits < 17; ++digits) {
+    const double candidate = std::strtod(absl::StrFormat("%.*g", digits, x).c_str(), nullptr);
+    if (RoundTo(format, candidate) == x) return candidate;
+  }
+  return x;
+}
+
+Json ToJson(double value, absl::string_view dtype) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
+  for (const FloatFormat& format : kNarrowFloats) {
+    if (format.dtype == dtype) return Shortest(format, value);
+  }
+  return value;
+}
+
+std::string DumpNumber(double value) {
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  std::string text(buffer, end);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";  // a float stays one
+  return text;
+}
+
+Json ToJson(const DeviceInfo& device) {
+  return {{"name", device.name},
+          {"engine", device.engine},
+          {"model", device.model},
+          {"memory_bytes", device.memory_bytes},
+          {"parallel_units", device.parallel_units},
+          {"details", device.details},
+          {"lanes", device.lanes},
+          {"lanes_busy", device.lanes_busy},
+          {"queue_limit", device.queue_limit},
+          {"queue_length", device.queue_length},
+          {"fixed_us", device.fixed_us},
+          {"host_gb_per_s", device.host_gb_per_s},
+          {"array_bytes", device.array_bytes},
+          {"array_bytes_limit", device.array_bytes_limit}};
+}
+
+}  // namespace
+
+Json ToJson(const Value& value) {
+  if (const double* number = std::get_if<double>(&value.value)) return ToJson(*number, value.dtype);
+  return std::visit([](auto exact) { return Json(exact); }, value.value);
+}
+
+std::string ToText(const Value& value) {
+  const Json json = ToJson(value);
+  return json.is_string() ? json.get<std::string>() : Dump(json);
+}
+
+double DoubleFromJson(const Json& json) {
+  for (const double special : {NAN, INFINITY, -INFINITY}) {
+    if (json == ToJson(special, "f64")) return special;
+  }
+  return json.get<double>();
+}
+
+Value ValueFromJson(const Json& json) {
+  if (json.is_boolean()) return {"bool", json.get<bool>()};
+  if (json.is_number_unsigned()) return {"u64", json.get<std::uint64_t>()};
+  if (json.is_number_integer()) return {"i64", json.get<std::int64_t>()};
+  return {"f64", DoubleFromJson(json)};
+}
+
+std::string Dump(const Json& json) {
+  switch (json.type()) {
+    case Json::value_t::object:
+      return absl::StrCat("{",
+                          absl::StrJoin(json.items(), ", ",
+                                        [](std::string* out, const auto& item) {
+                                          absl::StrAppend(out, Dump(item.key()), ": ", Dump(item.value()));
+                                        }),
+                          "}");
+    case Json::value_t::array:
+      return absl::StrCat(
+          "[", absl::StrJoin(json, ", ", [](std::string* out, const Json& item) { absl::StrAppend(out, Dump(item)); }),
+          "]");
+    case Json::value_t::number_float:
+      return DumpNumber(json.get<double>());
+    default:  // file names may be no UTF-8
+      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+}
+
+Json ToJson(const Timing& timing) {
+  Json json = Json::object();
+  for (const auto& [name, us] : kStages) {
+    if ((timing.*us).has_value()) json[std::string(name)] = *(timing.*us);
+  }
+  return json;
+}
+
+std::string ToText(const Timing& timing) {
+  std::vector<std::string> stages;
+  for (const auto& [name, us] : kStages) {
+    if (!(timing.*us).has_value()) continue;
+    stages.push_back(absl::StrCat(name, " ", FormatMicros(*(timing.*us))));
+    if (us == &Timing::kernel_us && timing.kernel_gb_per_s.has_value()) {
+      absl::StrAppend(&stages.back(), " (", FormatScaled(*timing.kernel_gb_per_s), " GB/s)");
+    }
+  }
+  return absl::StrJoin(stages, ", ");
+}
+
+std::string FormatScaled(double value) {
+  return absl::StrFormat("%.*f", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value);
+}
+
+std::string FormatPercent(double fraction) { return absl::StrFormat("%.1f%%", 100 * fraction); }
+
+std::string FormatMicros(double us) {
+  if (us < 999.5) return FormatScaled(us) + " us";
+  if (us < 999.5e3) return FormatScaled(us / 1e3) + " ms";
+  return FormatScaled(us / 1e6) + " s";
+}
+
+std::string FormatBytes(std::int64_t bytes) {
+  constexpr absl::string_view kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto scaled = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (scaled >= 1023.5 && unit + 1 < std::size(kUnits)) {
+    scaled /= 1024;
+    ++unit;
+  }
+  return absl::StrCat(unit == 0 ? absl::StrCat(bytes) : FormatScaled(scaled), " ", kUnits[unit]);
+}
+
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows, std::size_t right_from) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string table;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      absl::StrAppend(&line, i < right_from ? "" : padding, row[i], i < right_from ? padding : "", "  ");
+    }
+    absl::StrAppend(&table, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+  return table;
+}
+
+Json ToJson(const std::string& server, const ServerInfo& info) {
+  Json devices = Json::array();
+  for (const DeviceInfo& device : info.devices) devices.push_back(ToJson(device));
+  Json json = {{"server", server},
+               {"version", info.version},
+               {"uptime_s", absl::ToDoubleSeconds(info.uptime)},
+               {"limits",
+                {{"max_message_bytes", info.max_message_bytes},
+                 {"max_elements", info.max_elements},
+                 {"max_ops", info.max_ops},
+                 {"max_ladder_bytes", info.max_ladder_bytes},
+                 {"max_streams", info.max_streams},
+                 {"max_sessions", info.max_sessions},
+                 {"max_session_requests", info.max_session_requests},
+                 {"default_array_ttl_s", absl::ToDoubleSeconds(info.default_array_ttl)},
+                 {"max_array_ttl_s", absl::ToDoubleSeconds(info.max_array_ttl)}}},
+               {"region_socket", info.region_socket},
+               {"usage",
+                {{"streams", info.usage.streams},
+                 {"sessions", info.usage.sessions},
+                 {"arrays", info.usage.arrays},
+                 {"regions", info.usage.regions}}},
+               {"devices", std::move(devices)},
+               {"dtypes", info.dtypes}};
+  Json& flags = json["flags"] = Json::object();
+  for (const ServerFlag& flag : info.flags) flags[flag.name] = {{"value", flag.value}, {"source", flag.source}};
+  if (!info.no_cuda_reason.empty()) json["no_cuda_reason"] = info.no_cuda_reason;
+  return json;
+}
+
+}  // namespace reduced::client

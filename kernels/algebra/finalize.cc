@@ -1,0 +1,216 @@
+#include "kernels/algebra/finalize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "kernels/algebra/accumulator.h"
+#include "kernels/exact/answers.h"
+
+namespace reduced {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// A result of `dtype` (kI64 or kU64) whose exact value is sign x magnitude, if that is known.
+struct ExactInteger {
+  bool negative = false;
+  UInt128 magnitude = 0;
+  bool beyond = false;        // the magnitude is at least 2^128, or not known but at least 2^64
+  std::uint64_t wrapped = 0;  // the value modulo 2^64
+};
+
+absl::StatusOr<Value> FitInteger(const ReduceSpec& spec, Op op, const ExactInteger& exact) {
+  const DType dtype = ResultDType(op, spec.dtype);
+  const bool is_signed = dtype == DType::kI64;
+  const UInt128 limit =
+      is_signed ? (UInt128{1} << 63) - (exact.negative ? 0 : 1) : UInt128{std::numeric_limits<std::uint64_t>::max()};
+  const bool fits = !exact.beyond && exact.magnitude <= limit && (is_signed || !exact.negative);
+  std::uint64_t bits = exact.wrapped;
+  if (!fits && spec.overflow_policy == OverflowPolicy::kError) {
+    const std::string value = exact.beyond
+                                  ? std::string("beyond 64 bits")
+                                  : absl::StrFormat("%s%d", exact.negative ? "-" : "",
+                                                    absl::MakeUint128(static_cast<std::uint64_t>(exact.magnitude >> 64),
+                                                                      static_cast<std::uint64_t>(exact.magnitude)));
+    return absl::OutOfRangeError(absl::StrFormat(
+        "integer overflow: the %s of this %s array is %s, which %s doesn't hold; overflow policies wrap and saturate "
+        "give a result",
+        RowOf(op).name, RowOf(spec.dtype).name, value, RowOf(dtype).name));
+  }
+  if (!fits && spec.overflow_policy == OverflowPolicy::kSaturate) {
+    bits = static_cast<std::uint64_t>(limit);
+    if (exact.negative) bits = std::uint64_t{0} - bits;
+  }
+  if (is_signed) return Value{dtype, static_cast<std::int64_t>(bits)};
+  return Value{dtype, bits};
+}
+
+ExactInteger ExactOf(Int128 value) {
+  const auto bits = static_cast<UInt128>(value);
+  const bool negative = value < 0;
+  return {negative, negative ? UInt128{0} - bits : bits, false, static_cast<std::uint64_t>(bits)};
+}
+
+ExactInteger ExactOf(const UInt192& value) {
+  const UInt128 low = (UInt128{value.word[1]} << 64) | value.word[0];
+  return {false, low, value.word[2] != 0, value.word[0]};
+}
+
+ExactInteger ExactOf(const IntProduct& product) {
+  if (product.zero) return {};
+  return {product.negative, product.magnitude, product.overflowed, product.wrapped};
+}
+
+double ToDouble(const UInt192& value) {
+  const UInt128 high = (UInt128{value.word[2]} << 64) | value.word[1];
+  return static_cast<double>(high) * 0x1p64 + static_cast<double>(value.word[0]);
+}
+
+// sum / count with the quotient's integer part exact.
+double Quotient(Int128 sum, std::int64_t count) {
+  return static_cast<double>(sum / count) + static_cast<double>(sum % count) / static_cast<double>(count);
+}
+
+double ScaledValue(const FloatProduct& product) {
+  // Beyond +-3000 every finite mantissa is infinite or zero.
+  return std::ldexp(product.mantissa, static_cast<int>(std::clamp<std::int64_t>(product.exponent, -3000, 3000)));
+}
+
+Value FloatValue(Op op, const ReduceSpec& spec, double value) { return {ResultDType(op, spec.dtype), value}; }
+
+// The element whose order key is `key`.
+Value ElementFromKey(DType dtype, std::int64_t key) {
+  // Negative floats have their magnitude's bits inverted.
+  const auto sign_fill = [key](int bits) {
+    return key < 0 ? static_cast<std::int64_t>((std::uint64_t{1} << (bits - 1)) - 1) : std::int64_t{0};
+  };
+  switch (dtype) {
+    case DType::kF64:
+      return {dtype, std::bit_cast<double>(key ^ sign_fill(64))};
+    case DType::kF32:
+      return {dtype, reduced::ToDouble(std::bit_cast<float>(static_cast<std::int32_t>(key ^ sign_fill(32))))};
+    case DType::kF16:
+      return {dtype, reduced::ToDouble(Half{static_cast<std::uint16_t>(key ^ sign_fill(16))})};
+    case DType::kBF16:
+      return {dtype, reduced::ToDouble(BFloat16{static_cast<std::uint16_t>(key ^ sign_fill(16))})};
+    case DType::kBool:
+      return {dtype, key != 0};
+    case DType::kU64:
+      return {dtype, static_cast<std::uint64_t>(key) ^ (std::uint64_t{1} << 63)};
+    default:
+      if (RowOf(dtype).is_signed) return {dtype, key};
+      return {dtype, static_cast<std::uint64_t>(key)};
+  }
+}
+
+// The bit pattern of an integer or bool element.
+Value ElementFromBits(DType dtype, std::uint64_t bits) {
+  if (dtype == DType::kBool) return {dtype, (bits & 1) != 0};
+  const int unused = 64 - 8 * RowOf(dtype).bytes;
+  if (RowOf(dtype).is_signed) return {dtype, static_cast<std::int64_t>(bits << unused) >> unused};
+  return {dtype, (bits << unused) >> unused};
+}
+
+absl::StatusOr<Value> FinalizeExtremum(const ReduceSpec& spec, Op op, const ExtremaState& extrema) {
+  const bool is_min = op == Op::kMin || op == Op::kArgmin;
+  const bool wants_index = op == Op::kArgmin || op == Op::kArgmax;
+  if (extrema.nan_index != kNoIndex && spec.nan_policy == NanPolicy::kPropagate) {
+    if (wants_index) return Value{DType::kU64, static_cast<std::uint64_t>(extrema.nan_index)};
+    return Value{spec.dtype, kNan};
+  }
+  const std::int64_t index = is_min ? extrema.min_index : extrema.max_index;
+  if (index == kNoIndex) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("op %s needs at least 1 element%s, got an array of %d", RowOf(op).name,
+                        spec.nan_policy == NanPolicy::kOmit ? " that is not NaN" : "", spec.count));
+  }
+  if (wants_index) return Value{DType::kU64, static_cast<std::uint64_t>(index)};
+  return ElementFromKey(spec.dtype, is_min ? extrema.min_key : extrema.max_key);
+}
+
+absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& partial) {
+  const bool is_float = RowOf(spec.dtype).is_float;
+  const bool omit = spec.nan_policy == NanPolicy::kOmit;
+  const std::int64_t counted = partial.count - (omit ? partial.nan : 0);
+  const std::int64_t nonzero = partial.nonzero - (omit ? partial.nan : 0);
+  switch (op) {
+    case Op::kSum:
+      if (is_float) return FloatValue(op, spec, partial.float_sum);
+      return FitInteger(spec, op, ExactOf(partial.int_sum));
+    case Op::kMean:
+      if (counted == 0) return FloatValue(op, spec, kNan);
+      return FloatValue(
+          op, spec, is_float ? partial.float_sum / static_cast<double>(counted) : Quotient(partial.int_sum, counted));
+    case Op::kL1:
+      if (is_float) return FloatValue(op, spec, partial.float_abs_sum);
+      return FitInteger(spec, op, {false, partial.int_abs_sum, false, static_cast<std::uint64_t>(partial.int_abs_sum)});
+    case Op::kSumSquares:
+      if (is_float) return FloatValue(op, spec, partial.float_sum_squares);
+      return FitInteger(spec, op, ExactOf(partial.int_sum_squares));
+    case Op::kL2:
+      return FloatValue(op, spec, std::sqrt(is_float ? partial.float_sum_squares : ToDouble(partial.int_sum_squares)));
+    case Op::kVar:
+    case Op::kStd: {
+      if (counted <= spec.ddof) return FloatValue(op, spec, kNan);
+      const double var = partial.moments.m2 / static_cast<double>(counted - spec.ddof);
+      return FloatValue(op, spec, op == Op::kVar ? var : std::sqrt(var));
+    }
+    case Op::kProd:
+      if (is_float) return FloatValue(op, spec, ScaledValue(partial.float_product));
+      return FitInteger(spec, op, ExactOf(partial.int_product));
+    case Op::kMin:
+    case Op::kMax:
+    case Op::kArgmin:
+    case Op::kArgmax:
+      return FinalizeExtremum(spec, op, partial.extrema);
+    case Op::kAny:
+      return Value{DType::kBool, nonzero > 0};
+    case Op::kAll:
+      return Value{DType::kBool, nonzero == counted};
+    case Op::kCountNonzero:
+      return Value{DType::kU64, static_cast<std::uint64_t>(nonzero)};
+    case Op::kNanCount:
+      return Value{DType::kU64, static_cast<std::uint64_t>(partial.nan)};
+    case Op::kBitAnd:
+      return ElementFromBits(spec.dtype, partial.bits_and);
+    case Op::kBitOr:
+      return ElementFromBits(spec.dtype, partial.bits_or);
+    case Op::kBitXor:
+      return ElementFromBits(spec.dtype, partial.bits_xor);
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+AccumulatorSet AccumulatorsFor(const ReduceSpec& spec) {
+  AccumulatorSet set = 0;
+  const bool exact = spec.precision == Precision::kExact;
+  for (const Op op : spec.ops) {
+    if (!exact || !IsExactOp(op, spec.dtype)) set |= SetOf(RowOf(op).accumulator);
+  }
+  const bool omit_nan = spec.nan_policy == NanPolicy::kOmit && RowOf(spec.dtype).is_float;
+  return set != 0 && omit_nan ? set | SetOf(Accumulator::kCounts) : set;
+}
+
+absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const Partial& partial, const ExactSums* exact) {
+  std::vector<Value> values;
+  values.reserve(spec.ops.size());
+  for (const Op op : spec.ops) {
+    if (exact != nullptr && IsExactOp(op, spec.dtype)) {
+      values.push_back(FloatValue(op, spec, ExactAnswer(spec, op, partial.count, *exact)));
+      continue;
+    }
+    absl::StatusOr<Value> value = FinalizeOne(spec, op, partial);
+    if (!value.ok()) return value.status();
+    values.push_back(*value);
+  }
+  return values;
+}
+
+}  // namespace reduced

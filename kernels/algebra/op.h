@@ -1,0 +1,131 @@
+// The operations. An op is a row: which accumulator its answer is read from, what type the answer has, what an empty
+// array answers. Ops that share an accumulator (sum and mean; min, argmin, max and argmax) cost one between them, and
+// all the accumulators that a request needs are filled in one read of the array, exact sums (exact/) apart.
+//
+// To add an op: a row here, its line in the proto enum, and its case in finalize.cc; a new accumulator besides only if
+// none of these holds what it needs (accumulator.h).
+#ifndef REDUCED_KERNELS_ALGEBRA_OP_H_
+#define REDUCED_KERNELS_ALGEBRA_OP_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "kernels/algebra/dtype.h"
+
+namespace reduced {
+
+// The monoids that ops are answered from; each is one struct in accumulator.h.
+enum class Accumulator : std::uint8_t {
+  kSum,         // sum of x
+  kAbsSum,      // sum of |x|
+  kSumSquares,  // sum of x * x
+  kMoments,     // sum of squared deviations from the mean
+  kProduct,     // product of x
+  kExtrema,     // smallest and largest x, and where each stands first
+  kBits,        // and, or, xor of the bits
+  kCounts,      // how many are non-zero, how many NaN
+};
+inline constexpr int kAccumulatorCount = 8;
+
+// A set of accumulators: bit a is Accumulator a.
+using AccumulatorSet = std::uint32_t;
+constexpr AccumulatorSet SetOf(Accumulator a) { return AccumulatorSet{1} << static_cast<int>(a); }
+
+// What type an op answers with.
+enum class ResultRule : std::uint8_t {
+  kWide,          // f64 for floats; i64 for signed integers; u64 for unsigned integers and bool
+  kWideUnsigned,  // f64 for floats; u64 for integers and bool
+  kF64,           // f64
+  kInput,         // the element type
+  kU64,           // u64
+  kBool,          // bool
+};
+
+// X(enumerator, number, name, accumulator, result rule, integers only, error if empty, summary)
+#define REDUCED_OPS(X)                                                                                          \
+  X(kSum, 1, "sum", kSum, kWide, false, false, "sum of the elements; 0 if empty")                               \
+  X(kProd, 2, "prod", kProduct, kWide, false, false, "product of the elements; 1 if empty")                     \
+  X(kMin, 3, "min", kExtrema, kInput, false, true, "smallest element; -0 is below +0")                          \
+  X(kMax, 4, "max", kExtrema, kInput, false, true, "largest element; +0 is above -0")                           \
+  X(kMean, 5, "mean", kSum, kF64, false, false, "arithmetic mean; NaN if empty")                                \
+  X(kVar, 6, "var", kMoments, kF64, false, false, "variance, divided by n - ddof; NaN if n <= ddof")            \
+  X(kStd, 7, "std", kMoments, kF64, false, false, "square root of var")                                         \
+  X(kSumSquares, 8, "sum_squares", kSumSquares, kWideUnsigned, false, false, "sum of the squared elements")     \
+  X(kL1, 9, "l1", kAbsSum, kWideUnsigned, false, false, "sum of the absolute values")                           \
+  X(kL2, 10, "l2", kSumSquares, kF64, false, false, "Euclidean norm: square root of sum_squares")               \
+  X(kArgmin, 11, "argmin", kExtrema, kU64, false, true, "index of min; the lowest on ties, the first NaN wins") \
+  X(kArgmax, 12, "argmax", kExtrema, kU64, false, true, "index of max; the lowest on ties, the first NaN wins") \
+  X(kAny, 13, "any", kCounts, kBool, false, false, "true if an element is non-zero; NaN is; false if empty")    \
+  X(kAll, 14, "all", kCounts, kBool, false, false, "true if no element is zero; true if empty")                 \
+  X(kCountNonzero, 15, "count_nonzero", kCounts, kU64, false, false, "how many elements are non-zero; NaN is")  \
+  X(kNanCount, 16, "nan_count", kCounts, kU64, false, false, "how many elements are NaN; 0 for integers")       \
+  X(kBitAnd, 17, "bit_and", kBits, kInput, true, false, "bitwise and; all ones if empty")                       \
+  X(kBitOr, 18, "bit_or", kBits, kInput, true, false, "bitwise or; 0 if empty")                                 \
+  X(kBitXor, 19, "bit_xor", kBits, kInput, true, false, "bitwise exclusive or; 0 if empty")
+
+enum class Op : std::uint8_t {
+#define REDUCED_X(enumerator, number, ...) enumerator = number,
+  REDUCED_OPS(REDUCED_X)
+#undef REDUCED_X
+};
+
+struct OpRow {
+  Op op;
+  std::string_view name;
+  Accumulator accumulator;
+  ResultRule result;
+  bool integers_only;   // bool and integer dtypes only
+  bool error_if_empty;  // an array with no (counted) element has no answer
+  std::string_view summary;
+};
+
+inline constexpr OpRow kOps[] = {
+#define REDUCED_X(enumerator, number, name, accumulator, result, integers_only, error_if_empty, summary) \
+  {Op::enumerator, name, Accumulator::accumulator, ResultRule::result, integers_only, error_if_empty, summary},
+    REDUCED_OPS(REDUCED_X)
+#undef REDUCED_X
+};
+
+constexpr const OpRow& RowOf(Op op) { return kOps[static_cast<int>(op) - 1]; }
+
+constexpr std::optional<Op> OpFromName(std::string_view name) {
+  for (const OpRow& row : kOps) {
+    if (row.name == name) return row.op;
+  }
+  return std::nullopt;
+}
+
+constexpr std::optional<Op> OpFromNumber(int number) {
+  for (const OpRow& row : kOps) {
+    if (static_cast<int>(row.op) == number) return row.op;
+  }
+  return std::nullopt;
+}
+
+// True if `op` is defined for elements of `dtype`.
+constexpr bool Supports(Op op, DType dtype) { return !(RowOf(op).integers_only && RowOf(dtype).is_float); }
+
+// The type `op` answers with for elements of `dtype`.
+constexpr DType ResultDType(Op op, DType dtype) {
+  const DTypeRow& row = RowOf(dtype);
+  switch (RowOf(op).result) {
+    case ResultRule::kWide:
+      return row.is_float ? DType::kF64 : row.is_signed ? DType::kI64 : DType::kU64;
+    case ResultRule::kWideUnsigned:
+      return row.is_float ? DType::kF64 : DType::kU64;
+    case ResultRule::kF64:
+      return DType::kF64;
+    case ResultRule::kInput:
+      return dtype;
+    case ResultRule::kU64:
+      return DType::kU64;
+    case ResultRule::kBool:
+      return DType::kBool;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_ALGEBRA_OP_H_

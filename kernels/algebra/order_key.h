@@ -1,0 +1,75 @@
+// Order keys: integers that compare as the elements do, -0 below +0. The keys of NaNs lie beyond those of the
+// infinities, on the side of the NaN's sign.
+#ifndef REDUCED_KERNELS_ALGEBRA_ORDER_KEY_H_
+#define REDUCED_KERNELS_ALGEBRA_ORDER_KEY_H_
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/portable.h"
+
+namespace reduced {
+
+template <class T>
+struct OrderKey {  // integers: themselves
+  using Type = T;
+  REDUCED_HD static Type Of(T x) { return x; }
+};
+template <>
+struct OrderKey<Bool> {
+  using Type = std::uint8_t;
+  REDUCED_HD static Type Of(Bool x) { return ToInteger(x); }
+};
+template <>
+struct OrderKey<Half> {
+  using Type = std::int16_t;
+  REDUCED_HD static Type Of(Half x) {
+    const auto bits = static_cast<std::int16_t>(x.bits);
+    return static_cast<Type>(bits ^ ((bits >> 15) & 0x7fff));
+  }
+};
+template <>
+struct OrderKey<BFloat16> {
+  using Type = std::int16_t;
+  REDUCED_HD static Type Of(BFloat16 x) { return OrderKey<Half>::Of(Half{x.bits}); }
+};
+template <>
+struct OrderKey<float> {
+  using Type = std::int32_t;
+  REDUCED_HD static Type Of(float x) {
+#ifdef __CUDA_ARCH__
+    const Type bits = __float_as_int(x);
+#else
+    const auto bits = std::bit_cast<Type>(x);
+#endif
+    return bits ^ ((bits >> 31) & 0x7fffffff);
+  }
+};
+template <>
+struct OrderKey<double> {
+  using Type = std::int64_t;
+  REDUCED_HD static Type Of(double x) {
+#ifdef __CUDA_ARCH__
+    const Type bits = __double_as_longlong(x);
+#else
+    const auto bits = std::bit_cast<Type>(x);
+#endif
+    return bits ^ ((bits >> 63) & 0x7fffffffffffffff);
+  }
+};
+
+// The key as ExtremaState holds it: in 64 bits, u64 with its top bit flipped so that it compares as signed.
+template <class Key>
+REDUCED_HD std::int64_t WidenKey(Key key) {
+  if constexpr (std::is_same_v<Key, std::uint64_t>) {
+    return static_cast<std::int64_t>(key ^ (std::uint64_t{1} << 63));
+  } else {
+    return static_cast<std::int64_t>(key);
+  }
+}
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_ALGEBRA_ORDER_KEY_H_

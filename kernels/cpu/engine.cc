@@ -1,0 +1,426 @@
+#include "kernels/cpu/engine.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "kernels/cpu/exact_tiles.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/engine/array_budget.h"
+#include "kernels/engine/lanes.h"
+#include "kernels/engine/pipelines.h"
+#include "kernels/engine/read_file.h"
+#include "kernels/engine/stopwatch.h"
+#include "kernels/exact/answers.h"
+#include "kernels/ladder/host_rungs.h"
+#include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/global_control.h"
+#include "oneapi/tbb/info.h"
+#include "oneapi/tbb/parallel_reduce.h"
+#include "oneapi/tbb/task_arena.h"
+
+namespace reduced {
+namespace {
+
+// How much is folded between two looks at the deadline; tasks are one or several of these. Sizes depend on the array's
+// alone, so that the answer doesn't depend on how many threads there are.
+constexpr std::int64_t kBlockBytes = 256 << 10;
+
+// Up to here the calling thread reduces the array. A hand-off to a lane costs some 10 us, in which one thread reduces
+// this much and more (bench_cpu --sizes); beyond it the caller, often a thread that has events to serve, is kept too
+// long by the slower ops.
+constexpr std::int64_t kInlineBytes = kBlockBytes;
+
+// Why the job need not be done (any more); OK if it must.
+absl::Status WhyStop(const Job& job) {
+  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
+    return absl::CancelledError("the reduction was cancelled by its caller");
+  }
+  if (job.deadline != absl::InfiniteFuture() && absl::Now() >= job.deadline) {
+    return absl::DeadlineExceededError("the deadline passed before the array was reduced");
+  }
+  return absl::OkStatus();
+}
+
+// What a reduction folds its array by: immutable, so shared by its threads.
+struct Plan {
+  explicit Plan(const ReduceSpec& spec)
+      : accumulators(AccumulatorsFor(spec)),
+        exact_accumulators(ExactAccumulatorsFor(spec)),
+        tiles(spec.dtype, accumulators, spec.nan_policy) {}
+
+  const AccumulatorSet accumulators;
+  const AccumulatorSet exact_accumulators;
+  const TilePlan tiles;
+};
+
+// What one task folds elements into.
+struct Folded {
+  Folded(const ReduceSpec& spec, const Plan& plan, Partial* into) : partial(into) {
+    if (plan.exact_accumulators != 0) exact.emplace(spec.dtype, plan.exact_accumulators);
+  }
+
+  Partial* const partial;
+  std::optional<ExactFolder> exact;
+};
+
+void FoldElements(const Plan& plan, const void* elements, std::int64_t first, std::int64_t count, Folded* into) {
+  if (plan.accumulators != 0 || !into->exact.has_value()) plan.tiles.Fold(elements, first, count, into->partial);
+  if (into->exact.has_value()) into->exact->Fold(elements, count);
+}
+
+// Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
+absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std::int64_t count, Folded* into) {
+  const std::int64_t width = RowOf(job.spec.dtype).bytes;
+  if (!MayBlock(job.array)) {
+    FoldElements(plan, static_cast<const std::byte*>(job.array.data) + first * width, first, count, into);
+    return absl::OkStatus();
+  }
+  thread_local const std::unique_ptr<std::byte[]> buffer(new std::byte[kBlockBytes]);
+  const absl::Status status = ReadFile(job.array.file, job.array.offset + first * width, count * width, buffer.get());
+  if (status.ok()) FoldElements(plan, buffer.get(), first, count, into);
+  return status;
+}
+
+// Of what is known of a whole array.
+struct Reduced {
+  Partial partial;
+  std::shared_ptr<const ExactSums> exact{};  // as EngineResult
+};
+
+// On the calling thread: at most kInlineBytes.
+absl::StatusOr<Reduced> ReduceHere(const Job& job) {
+  const Plan plan(job.spec);
+  Reduced reduced;
+  Folded folded(job.spec, plan, &reduced.partial);
+  const absl::Status status = FoldBlock(job, plan, 0, job.spec.count, &folded);
+  if (!status.ok()) return status;
+  if (folded.exact.has_value()) reduced.exact = std::make_shared<ExactSums>(folded.exact->sums());
+  reduced.partial.count = job.spec.count;
+  return reduced;
+}
+
+// On the threads of the arena. Blocks are folded in any order; their partials are combined in a tree whose shape
+// depends on their number only, their exact sums as the tasks end.
+absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
+  const std::int64_t count = job.spec.count;
+  const std::int64_t block = kBlockBytes / RowOf(job.spec.dtype).bytes;
+  const Plan plan(job.spec);
+  std::atomic<bool> stop = false;
+  absl::Mutex mutex;
+  absl::Status why;  // the first to say stop
+  const auto exact = plan.exact_accumulators != 0 ? std::make_shared<ExactSums>() : nullptr;
+  const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, Partial partial) {
+    Folded folded(job.spec, plan, &partial);
+    for (std::int64_t b = blocks.begin(); b != blocks.end() && !stop.load(std::memory_order_relaxed); ++b) {
+      absl::Status status = WhyStop(job);
+      if (status.ok()) status = FoldBlock(job, plan, b * block, std::min(block, count - b * block), &folded);
+      if (status.ok()) continue;
+      stop.store(true, std::memory_order_relaxed);
+      const absl::MutexLock lock(&mutex);
+      why.Update(status);
+    }
+    if (folded.exact.has_value()) {
+      const absl::MutexLock lock(&mutex);
+      Merge(folded.exact->sums(), exact.get());
+    }
+    return partial;
+  };
+  const auto combine = [](Partial earlier, const Partial& later) {
+    Combine(later, &earlier);
+    return earlier;
+  };
+  Reduced reduced{.partial = {}, .exact = exact};
+  reduced.partial = arena.execute([&] {
+    const std::int64_t blocks = (count + block - 1) / block;
+    const std::size_t task_blocks =
+        std::clamp<std::int64_t>(blocks / 64, 1, 4);  // to a task: fewer partials to combine
+    return tbb::parallel_deterministic_reduce(tbb::blocked_range<std::int64_t>(0, blocks, task_blocks), Partial(), fold,
+                                              combine);
+  });
+  if (!why.ok()) return why;
+  reduced.partial.count = count;
+  return reduced;
+}
+
+EngineResult ResultOf(Reduced reduced, double kernel_us) {
+  EngineResult result{.partial = reduced.partial,
+                      .exact = std::move(reduced.exact),
+                      .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)},
+                      .timing = {}};
+  result.timing.kernel_us = kernel_us;
+  return result;
+}
+
+// Memory of its own pages, so that freeing it gives them back to the system.
+class CpuArrayMemory final : public ArrayMemory {
+ public:
+  static absl::StatusOr<std::unique_ptr<ArrayMemory>> Make(std::int64_t bytes, ArrayBudget& budget) {
+    const absl::Status taken = budget.Take(bytes);
+    if (!taken.ok()) return taken;
+    void* data = nullptr;
+    if (bytes > 0) {
+      data = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (data == MAP_FAILED) {
+        budget.Give(bytes);
+        return budget.NoRoom(bytes);
+      }
+      madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // where they can be had: fewer page faults
+    }
+    return std::unique_ptr<ArrayMemory>(new CpuArrayMemory(data, bytes, budget));
+  }
+  ~CpuArrayMemory() override {
+    if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
+    budget_.Give(bytes_);
+  }
+
+  ArrayRef array() const override { return {data_, MemorySpace::kHost}; }
+  absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) override {
+    if (bytes > 0) std::memcpy(static_cast<char*>(data_) + offset, data, static_cast<std::size_t>(bytes));
+    return absl::OkStatus();
+  }
+
+ private:
+  CpuArrayMemory(void* data, std::int64_t bytes, ArrayBudget& budget) : data_(data), bytes_(bytes), budget_(budget) {}
+
+  void* const data_;
+  const std::int64_t bytes_;
+  ArrayBudget& budget_;
+};
+
+// Memory that a rung needs beside the array: counted as an array's would be, so that no request can take all there is.
+absl::StatusOr<std::unique_ptr<ArrayMemory>> MemoryFor(std::string_view pipeline, std::int64_t bytes,
+                                                       ArrayBudget& budget) {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = CpuArrayMemory::Make(bytes, budget);
+  if (memory.ok()) return memory;
+  return absl::ResourceExhaustedError(absl::StrFormat("pipeline %s needs memory of its own for this array: %s",
+                                                      pipeline, std::string(memory.status().message())));
+}
+
+// The whole array, read from its file into `to`.
+absl::Status ReadWhole(const Job& job, std::byte* to) {
+  const std::int64_t bytes = job.spec.count * RowOf(job.spec.dtype).bytes;
+  absl::Status status;
+  for (std::int64_t done = 0; status.ok() && done < bytes; done += kBlockBytes) {
+    status = WhyStop(job);
+    if (status.ok()) {
+      status = ReadFile(job.array.file, job.array.offset + done, std::min(kBlockBytes, bytes - done), to + done);
+    }
+  }
+  return status;
+}
+
+// By a rung of the ladder, on the calling thread.
+absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row, ArrayBudget& budget) {
+  if (const absl::Status why = WhyStop(job); !why.ok()) return why;
+  const HostRung& rung = *row.host;
+  EngineResult result;
+  result.ran = {EngineKind::kCpu, "cpu", std::string(row.name)};
+  const void* data = job.array.data;
+  std::unique_ptr<ArrayMemory> read;
+  if (MayBlock(job.array)) {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
+        MemoryFor(row.name, job.spec.count * RowOf(job.spec.dtype).bytes, budget);
+    if (!memory.ok()) return memory.status();
+    read = *std::move(memory);
+    data = read->array().data;
+    const absl::Status status = ReadWhole(job, static_cast<std::byte*>(const_cast<void*>(data)));
+    if (!status.ok()) return status;
+  }
+  std::unique_ptr<ArrayMemory> scratch;
+  void* scratch_data = nullptr;
+  if (rung.prepare != nullptr) {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
+        MemoryFor(row.name, static_cast<std::int64_t>(rung.scratch_bytes(job.spec)), budget);
+    if (!memory.ok()) return memory.status();
+    scratch = *std::move(memory);
+    scratch_data = const_cast<void*>(scratch->array().data);
+    const Stopwatch since_start;
+    rung.prepare(job.spec, data, scratch_data);
+    result.timing.scratch_copy_us = since_start.micros();
+    if (const absl::Status why = WhyStop(job); !why.ok()) return why;
+  }
+  const Stopwatch since_start;
+  result.partial = rung.reduce(job.spec, data, scratch_data);
+  result.timing.kernel_us = since_start.micros();
+  return result;
+}
+
+// On a lane, whatever the pipeline. Its queue_us is not set.
+absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
+  const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
+  if (row != nullptr && row->rung) return ReduceByRung(job, *row, budget);
+  const Stopwatch since_start;
+  absl::StatusOr<Reduced> reduced = ReduceInArena(job, arena);
+  if (!reduced.ok()) return reduced.status();
+  return ResultOf(*std::move(reduced), since_start.micros());
+}
+
+absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena) {
+  ArrayBudget unlimited("cpu", std::numeric_limits<std::int64_t>::max());  // the caller has limited the array
+  Measurement measurement;
+  double scratch_copy_us = 0;
+  for (int i = -1; i < repeats; ++i) {
+    const absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena, unlimited);
+    if (!result.ok()) return result.status();
+    if (i < 0) {  // the one before the first
+      measurement.ran = result->ran;
+      continue;
+    }
+    measurement.kernel_us.push_back(*result->timing.kernel_us);
+    measurement.partials.push_back(result->partial);
+    if (result->timing.scratch_copy_us) {
+      scratch_copy_us += *result->timing.scratch_copy_us;
+      measurement.scratch_copy_us = scratch_copy_us / (i + 1);
+    }
+  }
+  return measurement;
+}
+
+std::string ModelName() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+// ThreadSanitizer doesn't see how oneTBB hands its tasks over, and takes each for a race: under it, lanes work alone.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kLanesWorkAlone = true;
+#else
+constexpr bool kLanesWorkAlone = false;
+#endif
+
+class CpuEngine final : public Engine {
+ public:
+  explicit CpuEngine(const EngineOptions& options)
+      : threads_(options.cpu_threads > 0 ? options.cpu_threads : tbb::info::default_concurrency()),
+        parallelism_(tbb::global_control::max_allowed_parallelism,
+                     static_cast<std::size_t>(std::max(threads_, tbb::info::default_concurrency()))),
+        arenas_(options.cpu_lanes),
+        model_(ModelName()),
+        budget_("cpu", options.cpu_array_bytes),
+        lanes_(options.cpu_lanes, options.queue_limit) {
+    for (auto& arena : arenas_) arena = std::make_unique<tbb::task_arena>(kLanesWorkAlone ? 1 : threads_);
+    Calibrate();
+  }
+
+  EngineKind kind() const override { return EngineKind::kCpu; }
+
+  DeviceInfo info() const override {
+    return {.name = "cpu",
+            .model = model_,
+            .memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE),
+            .parallel_units = threads_,
+            .details = absl::StrCat("vectors: ", VectorTargetName()),
+            .lanes = lanes_.count(),
+            .lanes_busy = lanes_.busy(),
+            .queue_limit = lanes_.queue_limit(),
+            .queue_length = lanes_.queue_length(),
+            .array_bytes = budget_.taken(),
+            .array_bytes_limit = budget_.limit()};
+  }
+
+  Calibration calibration() const override { return calibration_; }
+
+  void Reduce(Job job, Done done) override {
+    const Stopwatch since_call;
+    if (job.array.space == MemorySpace::kDevice) {
+      return std::move(done)(absl::FailedPreconditionError(
+          "the array is in the memory of a CUDA device, the CPU engine reduces host memory only"));
+    }
+    if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
+    const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
+    if (default_pipeline && !MayBlock(job.array) && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
+      absl::StatusOr<Reduced> reduced = ReduceHere(job);
+      if (!reduced.ok()) return std::move(done)(reduced.status());
+      return std::move(done)(ResultOf(*std::move(reduced), since_call.micros()));
+    }
+    const bool admitted = job.admitted;
+    lanes_.Submit(
+        [this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          const double queue_us = since_call.micros();
+          absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane], budget_);
+          if (result.ok()) result->timing.queue_us = queue_us;
+          std::move(done)(std::move(result));
+        },
+        admitted);
+  }
+
+  void Measure(Job job, int repeats, Measured done) override {
+    lanes_.Submit([this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
+      if (!lane.ok()) return std::move(done)(lane.status());
+      std::move(done)(MeasureOnLane(job, repeats, *arenas_[*lane]));
+    });
+  }
+
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+    return CpuArrayMemory::Make(bytes, budget_);
+  }
+
+ private:
+  // The best of a few runs each: other processes only ever make a run slower.
+  void Calibrate() {
+    const float few[256] = {};
+    double fixed_us = 1e3;
+    for (int run = 0; run < 32; ++run) {
+      const Stopwatch stopwatch;
+      Reduce({.spec = SumOfFloats(std::size(few)), .array = {few}}, [](absl::StatusOr<EngineResult>) {});
+      fixed_us = std::min(fixed_us, stopwatch.micros());
+    }
+    calibration_ = {fixed_us, /*host_gb_per_s=*/1};
+
+    // From memory, not from the cache. In huge pages where they can be had: writing the array takes most of the time.
+    constexpr std::int64_t kBytes = 48 << 20;
+    void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    madvise(memory, kBytes, MADV_HUGEPAGE);
+    std::fill_n(static_cast<float*>(memory), kBytes / sizeof(float), 1.0F);
+    const Job job{.spec = SumOfFloats(kBytes / sizeof(float)), .array = {memory}};
+    for (int run = 0; run < 3; ++run) {
+      const Stopwatch stopwatch;
+      if (!ReduceInArena(job, *arenas_.front()).ok()) break;
+      calibration_.host_gb_per_s = std::max(calibration_.host_gb_per_s, kBytes / (stopwatch.micros() * 1e3));
+    }
+    munmap(memory, kBytes);
+  }
+
+  // As requests have it by default.
+  static ReduceSpec SumOfFloats(std::int64_t count) {
+    return {.dtype = DType::kF32, .count = count, .ops = {Op::kSum}, .precision = Precision::kExact};
+  }
+
+  const int threads_;
+  const tbb::global_control parallelism_;  // lets there be more threads than cores, if that was asked for
+  std::vector<std::unique_ptr<tbb::task_arena>> arenas_;  // by lane
+  const std::string model_;
+  ArrayBudget budget_;
+  Calibration calibration_;
+  Lanes lanes_;  // last: its threads use the rest
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> MakeCpuEngine(const EngineOptions& options) { return std::make_unique<CpuEngine>(options); }
+
+}  // namespace reduced

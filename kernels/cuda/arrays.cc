@@ -1,0 +1,99 @@
+#include "kernels/cuda/arrays.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+#include "kernels/cuda/lane.h"
+
+namespace reduced {
+
+class CudaArrays::Memory final : public ArrayMemory {
+ public:
+  // Has taken `bytes` of the budget.
+  Memory(CudaArrays& arrays, std::int64_t bytes) : arrays_(arrays), bytes_(bytes) {}
+  // Its memory is there again for what is allocated after it, on the same stream.
+  ~Memory() override {
+    if (data_ != nullptr) {
+      cudaSetDevice(arrays_.device_);
+      cudaFreeAsync(data_, arrays_.stream_);
+    }
+    arrays_.budget_.Give(bytes_);
+  }
+
+  cudaError_t Allocate() {
+    if (bytes_ == 0) return cudaSuccess;
+    cudaError_t error = cudaSetDevice(arrays_.device_);
+    if (error != cudaSuccess) return error;
+    void* data = nullptr;
+    error = cudaMallocFromPoolAsync(&data, static_cast<std::size_t>(bytes_), arrays_.pool_, arrays_.stream_);
+    if (error != cudaSuccess) return error;
+    data_ = data;
+    return cudaStreamSynchronize(arrays_.stream_);
+  }
+
+  ArrayRef array() const override { return {data_, MemorySpace::kDevice}; }
+  absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) override {
+    if (bytes == 0) return absl::OkStatus();
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(arrays_.device_));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(static_cast<std::byte*>(data_) + offset, data,
+                                                 static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
+                                                 arrays_.stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(arrays_.stream_));
+    return absl::OkStatus();
+  }
+
+ private:
+  CudaArrays& arrays_;
+  const std::int64_t bytes_;
+  void* data_ = nullptr;
+};
+
+absl::StatusOr<std::unique_ptr<CudaArrays>> CudaArrays::Make(int device, std::string_view name, std::int64_t limit,
+                                                             const cudaDeviceProp& properties) {
+  auto arrays = std::unique_ptr<CudaArrays>(new CudaArrays(device, name, limit));
+  if (const absl::Status status = arrays->MakePool(properties); !status.ok()) return status;
+  return arrays;
+}
+
+absl::Status CudaArrays::MakePool([[maybe_unused]] const cudaDeviceProp& properties) {
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  cudaMemPoolProps wanted{};
+  wanted.allocType = cudaMemAllocationTypePinned;
+  wanted.location.type = cudaMemLocationTypeDevice;
+  wanted.location.id = device_;
+#if CUDART_VERSION >= 12020
+  // The budget keeps to the limit; this holds if it doesn't. The pool takes memory in large pieces, and what is between
+  // its arrays counts too.
+  constexpr std::size_t kSlack = std::size_t{256} << 20;
+  const auto limit = static_cast<std::size_t>(budget_.limit());
+  wanted.maxSize = std::min(limit, properties.totalGlobalMem - std::min(kSlack, properties.totalGlobalMem)) + kSlack;
+#endif
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemPoolCreate(&pool_, &wanted));
+  std::uint64_t keep_all = std::numeric_limits<std::uint64_t>::max();
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all));
+  return absl::OkStatus();
+}
+
+// Errors are ignored: there is nothing left to do about them.
+CudaArrays::~CudaArrays() {
+  cudaSetDevice(device_);
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+absl::StatusOr<std::unique_ptr<ArrayMemory>> CudaArrays::Allocate(std::int64_t bytes) {
+  const absl::Status taken = budget_.Take(bytes);
+  if (!taken.ok()) return taken;
+  auto memory = std::make_unique<Memory>(*this, bytes);
+  const cudaError_t error = memory->Allocate();
+  if (error == cudaSuccess) return memory;
+  memory.reset();
+  if (error != cudaErrorMemoryAllocation) return DeviceError(error, "allocating an array");
+  cudaGetLastError();  // it is not kept for the calls to come
+  return budget_.NoRoom(bytes);
+}
+
+}  // namespace reduced

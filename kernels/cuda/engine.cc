@@ -1,0 +1,232 @@
+#include "kernels/cuda/engine.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "kernels/cuda/arrays.h"
+#include "kernels/cuda/lane.h"
+#include "kernels/cuda/shared_memory.h"
+#include "kernels/engine/lanes.h"
+#include "kernels/engine/pipelines.h"
+#include "kernels/engine/read_file.h"
+#include "kernels/engine/stopwatch.h"
+#include "oneapi/tbb/info.h"
+#include "oneapi/tbb/task_arena.h"
+
+namespace reduced {
+namespace {
+
+// Threads that copy to pinned memory, for all lanes. One copies some 10 GB/s, the device takes 55 GB/s.
+constexpr int kCopiers = 8;
+
+class CudaEngine : public Engine {
+ public:
+  CudaEngine(int device, DeviceInfo info, std::unique_ptr<CudaArrays> arrays, std::unique_ptr<tbb::task_arena> copiers,
+             std::vector<std::unique_ptr<CudaLane>> lanes, int queue_limit)
+      : device_(device),
+        info_(std::move(info)),
+        shared_(device, info_.uuid),
+        arrays_(std::move(arrays)),
+        copiers_(std::move(copiers)),
+        cuda_lanes_(std::move(lanes)),
+        lanes_(static_cast<int>(cuda_lanes_.size()), queue_limit) {}
+
+  EngineKind kind() const override { return EngineKind::kCuda; }
+
+  DeviceInfo info() const override {
+    DeviceInfo info = info_;
+    info.lanes = lanes_.count();
+    info.lanes_busy = lanes_.busy();
+    info.queue_limit = lanes_.queue_limit();
+    info.queue_length = lanes_.queue_length();
+    info.array_bytes = arrays_->budget().taken();
+    info.array_bytes_limit = arrays_->budget().limit();
+    return info;
+  }
+
+  Calibration calibration() const override { return calibration_; }
+
+  // An error that ends a context (an illegal address, an uncorrectable memory error, a device that has fallen off the
+  // bus) comes back from every call from then on, whichever call it was that met it.
+  absl::Status Health() override {
+    cudaError_t error = cudaSetDevice(device_);
+    if (error == cudaSuccess) error = cudaStreamQuery(cudaStreamLegacy);
+    if (error == cudaSuccess || error == cudaErrorNotReady) return absl::OkStatus();
+    return DeviceError(error, "its context is lost");
+  }
+
+  void Reduce(Job job, Done done) override {
+    if (absl::Now() >= job.deadline) {
+      std::move(done)(absl::DeadlineExceededError("the deadline passed before the reduction started"));
+      return;
+    }
+    if (IsSmall(job)) {
+      if (const std::optional<int> lane = lanes_.TryBorrow()) {
+        absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
+        lanes_.GiveBack(*lane);
+        return std::move(done)(std::move(result));
+      }
+    }
+    const bool admitted = job.admitted;
+    lanes_.Submit(
+        [this, job = std::move(job), done = std::move(done), queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          const double queue_us = queued.micros();
+          absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
+          if (result.ok()) result->timing.queue_us = queue_us;
+          std::move(done)(std::move(result));
+        },
+        admitted);
+  }
+
+  void Measure(Job job, int repeats, Measured done) override {
+    if (job.spec.count < 1 || job.spec.count > kMaxLaunchElements) {
+      return std::move(done)(absl::InvalidArgumentError(
+          absl::StrFormat("the array has %d elements, 1 to %d can be measured", job.spec.count, kMaxLaunchElements)));
+    }
+    lanes_.Submit([this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
+      if (!lane.ok()) return std::move(done)(lane.status());
+      const PipelineRow& pipeline = PipelineOf(job.spec);
+      Measurement measurement;
+      measurement.ran = RanBy(pipeline);
+      const absl::Status status = cuda_lanes_[*lane]->Measure(job, pipeline, repeats, &measurement);
+      if (!status.ok()) return std::move(done)(status);
+      std::move(done)(std::move(measurement));
+    });
+  }
+
+  absl::StatusOr<std::shared_ptr<const void>> Pin(const void* data, std::int64_t bytes) override {
+    return shared_.Pin(data, bytes);
+  }
+
+  absl::StatusOr<HeldArray> Open(const SharedDeviceMemory& memory) override { return shared_.Open(memory); }
+
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+    return arrays_->Allocate(bytes);
+  }
+
+  // Measures what the placement goes by. The device's first kernel runs here: an error tells that this build has no
+  // code for it.
+  absl::Status Calibrate() {
+    constexpr std::int64_t kLargeBytes = std::int64_t{64} << 20;
+    const std::vector<float> array(kLargeBytes / sizeof(float), 1.0F);
+    double small_us = 0;
+    double large_us = 0;
+    for (int i = 0; i < 5; ++i) {  // the fastest of a few: the first one loads the kernel
+      const absl::StatusOr<double> small = TimeSum(array.data(), 256);
+      const absl::StatusOr<double> large = TimeSum(array.data(), static_cast<std::int64_t>(array.size()));
+      if (!small.ok()) return small.status();
+      if (!large.ok()) return large.status();
+      small_us = i == 0 ? *small : std::min(small_us, *small);
+      large_us = i == 0 ? *large : std::min(large_us, *large);
+    }
+    calibration_.fixed_us = small_us;
+    calibration_.host_gb_per_s = static_cast<double>(kLargeBytes) / std::max(1.0, large_us - small_us) / 1e3;
+    return absl::OkStatus();
+  }
+
+ private:
+  static const PipelineRow& PipelineOf(const ReduceSpec& spec) {
+    return spec.pipeline.empty() ? DefaultPipeline(EngineKind::kCuda) : *FindPipeline(spec.pipeline);
+  }
+  // What takes less than a hand-off to a lane's thread, some 50 us: the caller, often a thread that has events to
+  // serve, waits for it. By the default pipeline.
+  static bool IsSmall(const Job& job) {
+    constexpr std::int64_t kSmallHostBytes = std::int64_t{64} << 10;
+    constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
+    const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
+    return job.array.ready == nullptr && !MayBlock(job.array) &&
+           job.spec.count <= limit / RowOf(job.spec.dtype).bytes && !PipelineOf(job.spec).rung;
+  }
+
+  // On the calling thread, which has the lane. Its queue_us is not set.
+  absl::StatusOr<EngineResult> ReduceOn(int lane, const Job& job) {
+    const PipelineRow& pipeline = PipelineOf(job.spec);
+    EngineResult result;
+    result.ran = RanBy(pipeline);
+    const absl::Status status = cuda_lanes_[lane]->Reduce(job, pipeline, &result);
+    if (!status.ok()) return status;
+    return result;
+  }
+
+  Execution RanBy(const PipelineRow& pipeline) const {
+    return {EngineKind::kCuda, info_.name, std::string(pipeline.name)};
+  }
+
+  // As requests have it by default.
+  absl::StatusOr<double> TimeSum(const float* data, std::int64_t count) {
+    const ReduceSpec spec{.dtype = DType::kF32, .count = count, .ops = {Op::kSum}, .precision = Precision::kExact};
+    const Stopwatch stopwatch;
+    absl::Status status;
+    absl::Notification finished;
+    Reduce(Job{.spec = spec, .array = {.data = data}}, [&](absl::StatusOr<EngineResult> result) {
+      status = result.status();
+      finished.Notify();
+    });
+    finished.WaitForNotification();
+    if (!status.ok()) return status;
+    return stopwatch.micros();
+  }
+
+  const int device_;
+  const DeviceInfo info_;
+  CudaSharedMemory shared_;
+  Calibration calibration_;
+  const std::unique_ptr<CudaArrays> arrays_;
+  const std::unique_ptr<tbb::task_arena> copiers_;
+  const std::vector<std::unique_ptr<CudaLane>> cuda_lanes_;
+  Lanes lanes_;  // last: its threads use all of the above
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& options, int device) {
+  int devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("no usable CUDA device: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error)));
+  }
+  if (device >= devices) {
+    return absl::FailedPreconditionError(absl::StrFormat("there is no CUDA device %d, only %d", device, devices));
+  }
+  cudaDeviceProp properties;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, device));
+  int driver = 0;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaDriverGetVersion(&driver));
+  auto copiers = std::make_unique<tbb::task_arena>(std::min(kCopiers, tbb::info::default_concurrency()));
+  std::vector<std::unique_ptr<CudaLane>> lanes;
+  for (int i = 0; i < options.cuda_lanes; ++i) {
+    auto lane = CudaLane::Make(device, options.chunk_bytes, properties, *copiers);
+    if (!lane.ok()) return lane.status();
+    lanes.push_back(*std::move(lane));
+  }
+  const std::string name = absl::StrFormat("cuda:%d", device);
+  auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, properties);
+  if (!arrays.ok()) return arrays.status();
+  DeviceInfo info{.name = name,
+                  .model = properties.name,
+                  .memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem),
+                  .parallel_units = properties.multiProcessorCount,
+                  .details = absl::StrFormat("compute capability %d.%d, driver for CUDA %d.%d", properties.major,
+                                             properties.minor, driver / 1000, driver % 1000 / 10),
+                  .uuid = std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes))};
+  auto engine = std::make_unique<CudaEngine>(device, std::move(info), *std::move(arrays), std::move(copiers),
+                                             std::move(lanes), options.queue_limit);
+  if (const absl::Status status = engine->Calibrate(); !status.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s, compute capability %d.%d, can't run this build's kernels: %s", properties.name,
+                        properties.major, properties.minor, std::string(status.message())));
+  }
+  return engine;
+}
+
+}  // namespace reduced

@@ -1,0 +1,416 @@
+#include "kernels/cuda/lane.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "kernels/cuda/stage_range.h"
+#include "kernels/engine/read_file.h"
+#include "kernels/engine/stopwatch.h"
+#include "kernels/exact/answers.h"
+
+namespace reduced {
+namespace {
+
+// Read between the repeats of a measurement: more than any L2 cache holds.
+constexpr std::int64_t kBallastBytes = std::int64_t{512} << 20;
+
+// As DeviceError, but for a lack of memory, which is no failure of the device.
+absl::Status AllocationError(cudaError_t error, std::size_t bytes) {
+  if (error != cudaErrorMemoryAllocation) return DeviceError(error, "allocating device memory");
+  cudaGetLastError();  // it is not kept for the calls to come
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("the device has no room for the %d bytes that this pipeline needs for this array", bytes));
+}
+
+// Device memory of one measurement.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  ~DeviceMemory() { cudaFree(data_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  absl::Status Allocate(std::size_t bytes) {
+    const cudaError_t error = cudaMalloc(&data_, std::max<std::size_t>(bytes, 1));
+    return error == cudaSuccess ? absl::OkStatus() : AllocationError(error, bytes);
+  }
+  void* get() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// What several threads copy a chunk by: at least so much, and a chunk in no more pieces than that.
+constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
+constexpr std::int64_t kMaxPieces = 16;
+
+bool IsCopiedByHost(MemorySpace space) { return space == MemorySpace::kHost || space == MemorySpace::kFile; }
+
+absl::Status WhyStop(const Job& job) {
+  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
+    return absl::CancelledError("the caller is gone");
+  }
+  if (absl::Now() >= job.deadline) return absl::DeadlineExceededError("the deadline passed during the reduction");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status DeviceError(cudaError_t error, const char* what) {
+  return absl::UnavailableError(
+      absl::StrFormat("the CUDA device failed: %s (%s): %s", cudaGetErrorString(error), cudaGetErrorName(error), what));
+}
+
+CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers)
+    : device_(device), chunk_bytes_(chunk_bytes), multiprocessors_(properties.multiProcessorCount), copiers_(copiers) {}
+
+absl::StatusOr<std::unique_ptr<CudaLane>> CudaLane::Make(int device, std::int64_t chunk_bytes,
+                                                         const cudaDeviceProp& properties, tbb::task_arena& copiers) {
+  auto lane = std::unique_ptr<CudaLane>(new CudaLane(device, chunk_bytes, properties, copiers));
+  if (const absl::Status status = lane->Allocate(); !status.ok()) return status;
+  return lane;
+}
+
+// Frees what Allocate got to. Errors are ignored: there is nothing left to do about them.
+CudaLane::~CudaLane() {
+  cudaSetDevice(device_);
+  for (Slot& slot : slots_) {
+    cudaFreeHost(slot.pinned);
+    cudaFree(slot.device);
+    cudaFreeHost(slot.partial);
+    cudaFreeHost(slot.exact);
+    cudaFreeHost(slot.times);
+    for (cudaEvent_t event : {slot.copy_begin, slot.copy_end, slot.prepare_begin, slot.kernel_begin, slot.kernel_end}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  }
+  cudaFree(scratch_);
+  cudaFree(exact_scratch_);
+  if (copy_stream_ != nullptr) cudaStreamDestroy(copy_stream_);
+  if (kernel_stream_ != nullptr) cudaStreamDestroy(kernel_stream_);
+}
+
+absl::Status CudaLane::Allocate() {
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&copy_stream_, cudaStreamNonBlocking));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&kernel_stream_, cudaStreamNonBlocking));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(&scratch_, kScratchBytes));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(scratch_, 0, kScratchBytes, kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(&exact_scratch_, kExactScratchBytes));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(exact_scratch_, 0, kExactScratchBytes, kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(kernel_stream_));
+  for (Slot& slot : slots_) {
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaHostAlloc(reinterpret_cast<void**>(&slot.pinned), chunk_bytes_, cudaHostAllocDefault));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(reinterpret_cast<void**>(&slot.device), chunk_bytes_));
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaHostAlloc(reinterpret_cast<void**>(&slot.partial), sizeof(Partial), cudaHostAllocMapped));
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaHostAlloc(reinterpret_cast<void**>(&slot.exact), sizeof(ExactDigits), cudaHostAllocMapped));
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaHostAlloc(reinterpret_cast<void**>(&slot.times), sizeof(KernelTimes), cudaHostAllocMapped));
+    for (cudaEvent_t* event :
+         {&slot.copy_begin, &slot.copy_end, &slot.prepare_begin, &slot.kernel_begin, &slot.kernel_end}) {
+      REDUCED_RETURN_IF_CUDA_ERROR(cudaEventCreate(event));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result) {
+  const StageRange range("reduce");
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  absl::Status status = FoldChunks(job, *pipeline.cuda, result);
+  if (!status.ok()) {  // what is still in flight is waited for and forgotten
+    for (Slot& slot : slots_) AwaitFilled(slot).IgnoreError();
+    cudaStreamSynchronize(copy_stream_);
+    cudaStreamSynchronize(kernel_stream_);
+    for (Slot& slot : slots_) slot.in_flight = slot.copied = slot.prepared = false;
+  }
+  return status;
+}
+
+absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result) {
+  const std::int64_t element_bytes = RowOf(job.spec.dtype).bytes;
+  const AccumulatorSet exact_accumulators = ExactAccumulatorsFor(job.spec);
+  exact_ = exact_accumulators != 0 ? std::make_shared<ExactSums>() : nullptr;
+  result->exact = exact_;
+  // Device memory is reduced where it is, unless its elements straddle their natural alignment.
+  const bool in_place =
+      job.array.space == MemorySpace::kDevice &&
+      reinterpret_cast<std::uintptr_t>(job.array.data) % static_cast<std::uintptr_t>(element_bytes) == 0;
+  if (const absl::Status status = AwaitReady(job); !status.ok()) return status;
+  const std::int64_t chunk = in_place ? kMaxLaunchElements : chunk_bytes_ / element_bytes;
+  const std::int64_t count = job.spec.count;
+  std::int64_t filled = 0;  // elements of the chunks that are in pinned memory, or on their way there
+  for (std::int64_t first = 0; first < count; first += chunk) {
+    if (const absl::Status status = WhyStop(job); !status.ok()) return status;
+    // While one chunk is waited for, the next is filled already.
+    for (; filled < count && filled <= first + chunk; filled += chunk) {
+      Slot& next = slots_[filled / chunk % kSlots];
+      if (const absl::Status status = Collect(next, result); !status.ok()) return status;
+      next.count = std::min(chunk, count - filled);
+      if (!in_place) StartFilling(job.array, filled * element_bytes, next.count * element_bytes, next);
+    }
+    Slot& slot = slots_[first / chunk % kSlots];
+    const void* data = slot.device;
+    if (in_place) {
+      data = static_cast<const std::byte*>(job.array.data) + first * element_bytes;
+    } else {
+      const absl::Status status =
+          CopyIn(job.array, first * element_bytes, slot.count * element_bytes, slot, &result->timing);
+      if (!status.ok()) return status;
+    }
+    const Launch launch = LaunchOf(job.spec, data, slot.count, first, slot);
+    if (const absl::Status status = StartKernel(pipeline, launch, exact_accumulators, slot); !status.ok())
+      return status;
+  }
+  for (int i = 0; i < kSlots; ++i) {
+    Slot& oldest = slots_[(filled / chunk + i) % kSlots];
+    if (const absl::Status status = Collect(oldest, result); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Waits for the event that the array comes with, here and not on a stream: it is another process's, which may never
+// record it, and the lane has to be free again when the caller is gone.
+absl::Status CudaLane::AwaitReady(const Job& job) {
+  if (job.array.ready == nullptr || job.spec.count == 0) return absl::OkStatus();
+  const StageRange range("wait for the array");
+  constexpr absl::Duration kLongest = absl::Milliseconds(1);
+  absl::Duration pause = absl::Microseconds(10);
+  for (;;) {
+    const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(job.array.ready));
+    if (error == cudaSuccess) return absl::OkStatus();
+    if (error != cudaErrorNotReady) return DeviceError(error, "waiting for the event of an array");
+    if (const absl::Status status = WhyStop(job); !status.ok()) return status;
+    absl::SleepFor(pause);
+    pause = std::min(2 * pause, kLongest);
+  }
+}
+
+// Has the chunk copied to the slot's pinned memory, if the device can't read it where it is: in pieces, by several
+// threads, since one alone is slower than the transfer to the device. A chunk of one piece is left to CopyIn.
+void CudaLane::StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot) {
+  if (!IsCopiedByHost(array.space) || bytes <= kPieceBytes) return;
+  slot.filling_since = Stopwatch();
+  const std::int64_t piece_bytes = std::max(kPieceBytes, (bytes + kMaxPieces - 1) / kMaxPieces);
+  copiers_.execute([&] {
+    for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
+      const std::int64_t piece = std::min(piece_bytes, bytes - first);
+      slot.filling.run([&slot, array, begin, first, piece] {
+        const absl::Status status = CopyPiece(array, begin + first, piece, slot.pinned + first);
+        if (status.ok()) return;
+        const absl::MutexLock lock(&slot.mutex);
+        slot.fill_status.Update(status);
+      });
+    }
+  });
+}
+
+// Waits for the slot's pieces, and helps with them.
+absl::Status CudaLane::AwaitFilled(Slot& slot) {
+  copiers_.execute([&] { slot.filling.wait(); });
+  const absl::MutexLock lock(&slot.mutex);
+  return std::exchange(slot.fill_status, absl::OkStatus());
+}
+
+absl::Status CudaLane::CopyPiece(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to) {
+  if (array.space == MemorySpace::kFile) return ReadFile(array.file, array.offset + begin, bytes, to);
+  std::memcpy(to, static_cast<const std::byte*>(array.data) + begin, static_cast<std::size_t>(bytes));
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot,
+                              Timing* timing) {
+  const StageRange range("copy");
+  const void* from = slot.pinned;
+  if (IsCopiedByHost(array.space)) {
+    if (bytes <= kPieceBytes) slot.filling_since = Stopwatch();
+    const absl::Status status = bytes <= kPieceBytes ? CopyPiece(array, begin, bytes, slot.pinned) : AwaitFilled(slot);
+    if (!status.ok()) return status;
+    timing->host_copy_us = timing->host_copy_us.value_or(0) + slot.filling_since.micros();
+  } else {
+    from = static_cast<const std::byte*>(array.data) + begin;
+  }
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, copy_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.device, from, bytes, cudaMemcpyDefault, copy_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, copy_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(kernel_stream_, slot.copy_end));
+  slot.copied = array.space != MemorySpace::kDevice;
+  return absl::OkStatus();
+}
+
+Launch CudaLane::LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
+                          const Slot& slot) const {
+  return {.dtype = spec.dtype,
+          .op = spec.ops.front(),
+          .accumulators = AccumulatorsFor(spec),
+          .omit_nan = spec.nan_policy == NanPolicy::kOmit,
+          .data = data,
+          .count = count,
+          .base_index = base_index,
+          .scratch = scratch_,
+          .out = slot.partial,
+          .multiprocessors = multiprocessors_,
+          .block_size = spec.block_size,
+          .stream = kernel_stream_};
+}
+
+// The pipeline's kernel and that of exact sums, whichever there is something for.
+absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators,
+                                   Slot& slot) {
+  const StageRange range("launch");
+  *slot.partial = Partial{};
+  slot.partial->count = launch.count;
+  ExactLaunch exact{.dtype = launch.dtype,
+                    .accumulators = exact_accumulators,
+                    .data = launch.data,
+                    .count = launch.count,
+                    .scratch = exact_scratch_,
+                    .out = slot.exact,
+                    .multiprocessors = launch.multiprocessors,
+                    .stream = launch.stream};
+  slot.exact_wanted = exact_accumulators != 0;
+  if (slot.exact_wanted) *slot.exact = ExactDigits{};
+  slot.times_itself = slot.exact_wanted ? launch.accumulators == 0 && ExactSumsKeepTime(exact)
+                                        : pipeline.keeps_time != nullptr && pipeline.keeps_time(launch);
+  if (slot.times_itself) {
+    *slot.times = KernelTimes{};
+    launch.times = exact.times = slot.times;
+  }
+  const bool own_scratch = pipeline.scratch_bytes != nullptr;
+  if (own_scratch) {
+    const std::size_t bytes = pipeline.scratch_bytes(launch);
+    const cudaError_t error = cudaMallocAsync(&launch.scratch, bytes, kernel_stream_);
+    if (error != cudaSuccess) return AllocationError(error, bytes);
+  }
+  cudaError_t first = cudaSuccess;
+  if (pipeline.prepare != nullptr) {
+    first = cudaEventRecord(slot.prepare_begin, kernel_stream_);
+    if (first == cudaSuccess) first = pipeline.prepare(launch);
+  }
+  if (first == cudaSuccess && !slot.times_itself) first = cudaEventRecord(slot.kernel_begin, kernel_stream_);
+  if (first == cudaSuccess && launch.accumulators != 0) first = pipeline.launch(launch);
+  if (first == cudaSuccess && slot.exact_wanted) first = LaunchExactSums(exact);
+  if (own_scratch) cudaFreeAsync(launch.scratch, kernel_stream_);
+  if (first != cudaSuccess) return DeviceError(first, "launching a pipeline");
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
+  slot.in_flight = true;
+  slot.prepared = pipeline.prepare != nullptr;
+  return absl::OkStatus();
+}
+
+// A kernel that tells its times is over when they are there, before any event could tell. The event tells of those that
+// others keep waiting, and if the device fails.
+absl::Status CudaLane::AwaitKernel(const Slot& slot) {
+  constexpr double kPatienceUs = 50;
+  if (slot.times_itself) {
+    const std::atomic_ref<unsigned long long> end_ns(slot.times->end_ns);
+    for (const Stopwatch waiting; waiting.micros() < kPatienceUs;) {
+      if (end_ns.load(std::memory_order_acquire) != 0) return absl::OkStatus();
+    }
+  }
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(slot.kernel_end));
+  return absl::OkStatus();
+}
+
+// Waits for the slot's chunk, if it has one, and adds it to the result. Slots are collected in the order they were
+// filled.
+absl::Status CudaLane::Collect(Slot& slot, EngineResult* result) {
+  if (!slot.in_flight) return absl::OkStatus();
+  slot.in_flight = false;
+  const StageRange range("wait for the kernel");
+  if (const absl::Status status = AwaitKernel(slot); !status.ok()) return status;
+  Combine(*slot.partial, &result->partial);
+  if (slot.exact_wanted) Merge(*slot.exact, exact_.get());
+  Timing& timing = result->timing;
+  float millis = 0;
+  if (slot.times_itself) {
+    const KernelTimes& times = *slot.times;  // 0: too short for a coarse clock
+    millis = times.end_ns > times.begin_ns ? static_cast<float>(times.end_ns - times.begin_ns) * 1e-6F : 0;
+  } else {
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
+  }
+  timing.kernel_us = timing.kernel_us.value_or(0) + 1e3 * millis;
+  if (slot.copied) {
+    slot.copied = false;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.copy_begin, slot.copy_end));
+    timing.host_to_device_us = timing.host_to_device_us.value_or(0) + 1e3 * millis;
+  }
+  if (slot.prepared) {
+    slot.prepared = false;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.prepare_begin, slot.kernel_begin));
+    timing.scratch_copy_us = timing.scratch_copy_us.value_or(0) + 1e3 * millis;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::Measure(const Job& job, const PipelineRow& pipeline, int repeats, Measurement* measurement) {
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  const absl::Status status = MeasureOnDevice(job, *pipeline.cuda, repeats, measurement);
+  if (!status.ok()) cudaStreamSynchronize(kernel_stream_);
+  return status;
+}
+
+// Each repeat: prepare, read the ballast, which leaves nothing of the array in the caches, reduce.
+absl::Status CudaLane::MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats,
+                                       Measurement* measurement) {
+  const std::size_t bytes = static_cast<std::size_t>(job.spec.count) * RowOf(job.spec.dtype).bytes;
+  Slot& slot = slots_[0];
+  // Declared before what can fail below, freed after it has ended.
+  DeviceMemory array;
+  DeviceMemory ballast;
+  DeviceMemory scratch;
+  absl::Status status = array.Allocate(bytes);
+  if (status.ok()) status = ballast.Allocate(kBallastBytes);
+  if (!status.ok()) return status;
+  // On this stream: what cudaMemcpy copies from pageable memory may arrive after it has returned.
+  REDUCED_RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(array.get(), job.array.data, bytes, cudaMemcpyHostToDevice, kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(ballast.get(), 0x5a, kBallastBytes, kernel_stream_));
+
+  Launch launch = LaunchOf(job.spec, array.get(), job.spec.count, 0, slot);
+  if (pipeline.scratch_bytes != nullptr) {
+    status = scratch.Allocate(pipeline.scratch_bytes(launch));
+    if (!status.ok()) return status;
+    launch.scratch = scratch.get();
+  }
+  if (pipeline.occupancy != nullptr) {
+    REDUCED_RETURN_IF_CUDA_ERROR(pipeline.occupancy(launch, &measurement->occupancy.emplace()));
+  }
+
+  double scratch_copy_us = 0;
+  double read_us = std::numeric_limits<double>::max();
+  for (int i = -1; i < repeats; ++i) {  // the first is not counted
+    if (status = WhyStop(job); !status.ok()) return status;
+    *slot.partial = Partial{};
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.prepare_begin, kernel_stream_));
+    if (pipeline.prepare != nullptr) REDUCED_RETURN_IF_CUDA_ERROR(pipeline.prepare(launch));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(LaunchReadAll(ballast.get(), kBallastBytes, multiprocessors_, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(pipeline.launch(launch));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(slot.kernel_end));
+    if (i < 0) continue;
+    float millis = 0;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.prepare_begin, slot.copy_begin));
+    scratch_copy_us += 1e3 * millis;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.copy_begin, slot.kernel_begin));
+    read_us = std::min(read_us, 1e3 * millis);
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
+    measurement->kernel_us.push_back(1e3 * millis);
+    measurement->partials.push_back(*slot.partial);
+  }
+  if (pipeline.prepare != nullptr) measurement->scratch_copy_us = scratch_copy_us / repeats;
+  measurement->read_gb_per_s = static_cast<double>(kBallastBytes) / (read_us * 1e3);
+  return absl::OkStatus();
+}
+
+}  // namespace reduced

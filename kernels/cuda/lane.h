@@ -1,0 +1,108 @@
+// One lane of the CUDA engine: the streams, events and memory that a reduction needs, allocated once.
+#ifndef REDUCED_KERNELS_CUDA_LANE_H_
+#define REDUCED_KERNELS_CUDA_LANE_H_
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/cuda/exact_sums.h"
+#include "kernels/cuda/pipeline.h"
+#include "kernels/engine/engine.h"
+#include "kernels/engine/pipelines.h"
+#include "kernels/engine/stopwatch.h"
+#include "oneapi/tbb/task_arena.h"
+#include "oneapi/tbb/task_group.h"
+
+namespace reduced {
+
+// UNAVAILABLE, with CUDA's name for the error and what failed.
+absl::Status DeviceError(cudaError_t error, const char* what);
+
+#define REDUCED_RETURN_IF_CUDA_ERROR(call)                                                        \
+  do {                                                                                            \
+    if (const cudaError_t error = (call); error != cudaSuccess) return DeviceError(error, #call); \
+  } while (false)
+
+// Used by one thread at a time.
+class CudaLane {
+ public:
+  // chunk_bytes: of each chunk that host memory is copied in, a multiple of 8. copiers: threads that copy them to
+  // pinned memory; outlives the lane.
+  static absl::StatusOr<std::unique_ptr<CudaLane>> Make(int device, std::int64_t chunk_bytes,
+                                                        const cudaDeviceProp& properties, tbb::task_arena& copiers);
+  ~CudaLane();
+  CudaLane(const CudaLane&) = delete;
+  CudaLane& operator=(const CudaLane&) = delete;
+
+  // Fills the result's partial and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
+  // flight and the job's memory is no longer read.
+  absl::Status Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result);
+
+  // Engine::Measure; blocks as Reduce does. At most kMaxLaunchElements.
+  absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, Measurement* measurement);
+
+ private:
+  // Where one chunk passes through: from pinned memory to device memory to a partial in mapped pinned memory.
+  struct Slot {
+    std::byte* pinned = nullptr;
+    std::byte* device = nullptr;
+    Partial* partial = nullptr;    // written by the kernel, read by the host
+    ExactDigits* exact = nullptr;  // likewise
+    KernelTimes* times = nullptr;  // likewise
+    cudaEvent_t copy_begin = nullptr, copy_end = nullptr;
+    cudaEvent_t prepare_begin = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
+    std::int64_t count = 0;  // elements of its chunk
+    // On its way to `pinned`.
+    tbb::task_group filling;
+    Stopwatch filling_since;
+    absl::Mutex mutex;
+    absl::Status fill_status ABSL_GUARDED_BY(mutex);  // of the first piece that failed
+    // On its way through the device.
+    bool in_flight = false;
+    bool exact_wanted = false;
+    bool times_itself = false;  // `times` instead of `kernel_begin`
+    bool copied = false;        // the chunk in flight came from host memory
+    bool prepared = false;      // its pipeline copied it to scratch memory
+  };
+  // The host's copy into one slot, the transfer of another and the kernel on a third overlap.
+  static constexpr int kSlots = 3;
+
+  CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers);
+
+  absl::Status Allocate();
+  absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result);
+  absl::Status MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats, Measurement* measurement);
+  static absl::Status AwaitReady(const Job& job);
+  void StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot);
+  absl::Status AwaitFilled(Slot& slot);
+  static absl::Status CopyPiece(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to);
+  absl::Status CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot, Timing* timing);
+  Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
+                  const Slot& slot) const;
+  absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, Slot& slot);
+  static absl::Status AwaitKernel(const Slot& slot);
+  absl::Status Collect(Slot& slot, EngineResult* result);
+
+  const int device_;
+  const std::int64_t chunk_bytes_;
+  const int multiprocessors_;
+  tbb::task_arena& copiers_;
+  cudaStream_t copy_stream_ = nullptr;
+  cudaStream_t kernel_stream_ = nullptr;
+  void* scratch_ = nullptr;
+  void* exact_scratch_ = nullptr;
+  std::shared_ptr<ExactSums> exact_;  // of the reduction under way; null if it has none
+  std::array<Slot, kSlots> slots_;    // the chunks of an array take turns
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_LANE_H_

@@ -1,0 +1,101 @@
+#include "server/calls/info.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "kernels/engine/pipelines.h"
+#include "server/config/configuration.h"
+#include "server/wire/request.h"
+
+namespace reduced::server {
+namespace {
+
+void FillDevice(const Engine& engine, v1::DeviceInfo* out) {
+  const DeviceInfo device = engine.info();
+  out->set_name(device.name);
+  out->set_engine(ToProto(engine.kind()));
+  out->set_model(device.model);
+  out->set_memory_bytes(device.memory_bytes);
+  out->set_parallel_units(device.parallel_units);
+  out->set_details(device.details);
+  out->set_lanes(device.lanes);
+  out->set_lanes_busy(device.lanes_busy);
+  out->set_queue_limit(device.queue_limit);
+  out->set_queue_length(device.queue_length);
+  const Calibration calibration = engine.calibration();
+  out->set_fixed_us(calibration.fixed_us);
+  out->set_host_gb_per_s(calibration.host_gb_per_s);
+  out->set_array_bytes(device.array_bytes);
+  out->set_array_bytes_limit(device.array_bytes_limit);
+}
+
+void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
+  out->set_name(std::string(row.name));
+  out->set_engine(ToProto(row.engine));
+  out->set_summary(std::string(row.summary));
+  out->set_origin(std::string(row.origin));
+  out->set_default_of_engine(&row == &DefaultPipeline(row.engine));
+  for (const OpRow& op : kOps) {
+    const auto has = [&](const DTypeRow& dtype) { return Supports(row, op.op, dtype.dtype); };
+    if (std::any_of(std::begin(kDTypes), std::end(kDTypes), has)) out->add_ops(ToProto(op.op));
+  }
+  for (const DTypeRow& dtype : kDTypes) {
+    const auto has = [&](const OpRow& op) { return Supports(row, op.op, dtype.dtype); };
+    if (std::any_of(std::begin(kOps), std::end(kOps), has)) out->add_dtypes(ToProto(dtype.dtype));
+  }
+  out->set_fused(!row.rung);
+  out->set_fixed_order(row.fixed_order);
+  out->set_exact(row.exact);
+  if (row.block_sizes) out->mutable_block_sizes()->Add(kBlockSizes.begin(), kBlockSizes.end());
+}
+
+}  // namespace
+
+void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
+  const Engines& engines = backend.engines;
+  const RequestLimits& limits = backend.limits;
+  info->set_version(REDUCED_VERSION);
+  info->set_uptime_ms(absl::ToInt64Milliseconds(absl::Now() - backend.started));
+  info->mutable_limits()->set_max_message_bytes(limits.max_message_bytes);
+  info->mutable_limits()->set_max_elements(limits.max_elements);
+  info->mutable_limits()->set_max_ops(limits.max_ops);
+  info->mutable_limits()->set_max_ladder_bytes(limits.max_ladder_bytes);
+  info->mutable_limits()->set_max_streams(limits.max_streams);
+  info->mutable_limits()->set_max_session_requests(limits.max_session_requests);
+  info->mutable_limits()->set_max_sessions(limits.max_sessions);
+  info->mutable_limits()->set_default_array_ttl_ms(absl::ToInt64Milliseconds(limits.array_ttl));
+  info->mutable_limits()->set_max_array_ttl_ms(absl::ToInt64Milliseconds(limits.max_array_ttl));
+  info->mutable_usage()->set_streams(backend.streams.load());
+  info->mutable_usage()->set_sessions(backend.sessions.load());
+  info->mutable_usage()->set_arrays(backend.arrays.count());
+  info->mutable_usage()->set_regions(backend.regions.count());
+  info->set_region_socket(backend.regions.path());
+  for (const FlagValue& each : backend.flags) {
+    v1::Flag* const flag = info->add_flags();
+    flag->set_name(each.name);
+    flag->set_value(ToldValue(each));
+    flag->set_source(each.source);
+  }
+  for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
+  info->set_no_cuda_reason(engines.no_cuda_reason());
+
+  for (const OpRow& row : kOps) {
+    v1::OpInfo* const op = info->add_ops();
+    op->set_op(ToProto(row.op));
+    op->set_name(std::string(row.name));
+    op->set_summary(std::string(row.summary));
+    for (const DTypeRow& dtype : kDTypes) {
+      if (Supports(row.op, dtype.dtype)) op->add_dtypes(ToProto(dtype.dtype));
+    }
+  }
+  for (const DTypeRow& row : kDTypes) {
+    v1::DTypeInfo* const dtype = info->add_dtypes();
+    dtype->set_dtype(ToProto(row.dtype));
+    dtype->set_name(std::string(row.name));
+    dtype->set_bytes(row.bytes);
+  }
+  for (const PipelineRow& row : Pipelines()) FillPipeline(row, info->add_pipelines());
+}
+
+}  // namespace reduced::server

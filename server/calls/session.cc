@@ -1,0 +1,330 @@
+// One Session, start to end:
+//
+//   1. gRPC calls RunSession, which makes a SessionCall and asks for the first message; if as many sessions are open as
+//      the server takes, it refuses instead. An open session that does nothing is not counted in: a draining server
+//      doesn't wait for it.
+//   2. A message comes: OnReadDone parses it into an Exchange, which holds the request, the response and the Reduction.
+//      A reduction is started; a cancel sets the flag of the one it names. Then the next message is asked for, unless
+//      as many exchanges as allowed are not answered yet: the transport's flow control holds the client.
+//   3. The reduction is over: Answered, from a lane or (a small array) while Start has not returned yet. The answer is
+//      encoded, the request's bytes are freed, its id can be used again. Answers wait in a queue for their turn: one is
+//      written at a time.
+//   4. OnWriteDone: the exchange is over, its Reduction counts itself out, and what waits in the queue, or to be read,
+//      goes on.
+//   5. After the half-close and the last answer the call is finished: exactly once, and nothing touches it afterwards.
+//      A message that breaks the protocol, or a client that is gone, cancels what is under way and ends the call when
+//      all of it is back; answers are dropped then.
+//   6. OnDone, after every other callback, deletes the call.
+//
+// Every event changes the state under the mutex, which then says what is Next(); that is done without the mutex, since
+// a reduction may be answered at once. While OnReadDone works, reading_ holds off the next read and the end.
+#include "server/calls/session.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "kernels/engine/stopwatch.h"
+#include "server/calls/reduction.h"
+#include "server/wire/request.h"
+#include "server/wire/response.h"
+
+namespace reduced::server {
+namespace {
+
+// Exchanges that a session keeps to be used again: what a client that waits for each answer needs, and a few more.
+constexpr std::size_t kSpares = 4;
+
+template <class Message>
+bool Parse(grpc::ByteBuffer* from, Message* to) {
+  return grpc::SerializationTraits<Message>::Deserialize(from, to).ok();
+}
+
+// One request, from its arrival until its answer is written.
+struct Exchange {
+  Exchange() : arena(arena_start, sizeof(arena_start)) {}
+
+  void Begin(Backend& backend) {
+    reduction.emplace(Rpc::kSessionReduce, backend);
+    request = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&arena);
+    response = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&arena);
+  }
+  void FreeMessages() {
+    request = nullptr;
+    response = nullptr;
+    arena.Reset();
+  }
+
+  // The messages of a small request, but for its elements, fit into the first block: no allocation.
+  alignas(std::max_align_t) char arena_start[2048];
+  google::protobuf::Arena arena;
+  v1::SessionRequest* request = nullptr;
+  v1::SessionResponse* response = nullptr;
+  std::optional<Reduction> reduction;
+  grpc::ByteBuffer answer;  // encoded
+};
+
+}  // namespace
+
+class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  SessionCall(Backend& backend, grpc::CallbackServerContext* context)
+      : backend_(backend), context_(context), tag_(backend.observer.Begin(context)) {
+    const int limit = backend_.limits.max_sessions;
+    if (backend_.sessions.fetch_add(1) < limit) {
+      StartRead(&message_);
+      return;
+    }
+    AddRetryHint(absl::Seconds(1), context_);
+    End(absl::ResourceExhaustedError(absl::StrFormat("%d sessions are open, no more are allowed at once", limit)));
+  }
+
+  void OnReadDone(bool ok) override {
+    const absl::Status status = ok ? Take() : absl::OkStatus();
+    Next next;
+    {
+      const absl::MutexLock lock(&mutex_);
+      reading_ = false;
+      ended_ = ended_ || !ok || !status.ok();
+      if (!status.ok()) {
+        if (status_.ok()) status_ = status;
+        DropAll();
+      }
+      next = WhatIsNext();
+    }
+    Do(std::move(next));
+  }
+
+  void OnWriteDone(bool ok) override {
+    Next next;
+    {
+      const absl::MutexLock lock(&mutex_);
+      Retire(std::move(writing_));
+      if (!ok) DropAll();  // nobody hears the others
+      next = WhatIsNext();
+    }
+    Do(std::move(next));
+  }
+
+  void OnCancel() override {
+    Next next;
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (status_.ok()) status_ = absl::CancelledError("the client went away");
+      DropAll();
+      next = WhatIsNext();
+    }
+    Do(std::move(next));
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  using ExchangePointer = std::unique_ptr<Exchange>;
+
+  // What the state asks for.
+  struct Next {
+    grpc::ByteBuffer* write = nullptr;
+    bool read = false;
+    bool end = false;
+    absl::Status status{};  // to end with
+  };
+
+  // Takes in the message that has come. Not OK: it breaks the protocol.
+  absl::Status Take() {
+    ExchangePointer exchange = NewExchange();
+    exchange->Begin(backend_);
+    v1::SessionRequest& request = *exchange->request;
+    if (!Parse(&message_, &request)) return absl::InvalidArgumentError("a message is not a SessionRequest");
+    if (request.timeout_ms() < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("request %d: timeout_ms is %d, it must be at least 0", request.id(), request.timeout_ms()));
+    }
+    switch (request.request_case()) {
+      case v1::SessionRequest::kReduce:
+        return Start(std::move(exchange));
+      case v1::SessionRequest::kCancel:
+        Cancel(std::move(exchange));
+        return absl::OkStatus();
+      case v1::SessionRequest::REQUEST_NOT_SET:
+        break;
+    }
+    return absl::InvalidArgumentError(absl::StrFormat("request %d has neither reduce nor cancel", request.id()));
+  }
+
+  absl::Status Start(ExchangePointer added) {
+    const std::uint64_t id = added->request->id();
+    Exchange* const exchange = added.get();
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (dropping_) return absl::OkStatus();  // OnCancel came first
+      if (!under_way_.try_emplace(id, std::move(added)).second) {
+        return absl::InvalidArgumentError(absl::StrFormat("a request with the id %d is under way already", id));
+      }
+      ++unanswered_;
+    }
+    Reduction& reduction = *exchange->reduction;
+    absl::Time deadline = deadline_;
+    if (const std::int64_t ms = exchange->request->timeout_ms(); ms > 0) {
+      deadline = std::min(deadline, absl::Now() + absl::Milliseconds(ms));
+    }
+    reduction.Start(context_, &tag_, Caller(), &exchange->request->reduce(), exchange->response->mutable_response(),
+                    deadline, reduction.micros(),
+                    [this, exchange](const absl::Status& status) { Answered(exchange, status); });
+    return absl::OkStatus();
+  }
+
+  // Of whoever reads. Found out once, and again when who may call has changed: sessions last.
+  const absl::StatusOr<std::string>& Caller() {
+    const std::uint64_t now = backend_.security == nullptr ? 0 : backend_.security->generation();
+    if (!caller_generation_.has_value() || *caller_generation_ != now) caller_ = backend_.CallerOf(*context_);
+    caller_generation_ = now;
+    return caller_;
+  }
+
+  // Ends the request that has the same id, if it is under way.
+  void Cancel(ExchangePointer exchange) {
+    const absl::MutexLock lock(&mutex_);
+    const auto found = under_way_.find(exchange->request->id());
+    if (found != under_way_.end()) found->second->reduction->Cancel();
+    Keep(std::move(exchange));
+  }
+
+  void Answered(Exchange* exchange, const absl::Status& status) {
+    const std::uint64_t id = exchange->request->id();
+    v1::SessionResponse& response = *exchange->response;
+    response.set_id(id);
+    if (!status.ok()) {
+      response.clear_response();
+      response.set_code(static_cast<int>(status.code()));
+      response.set_message(std::string(status.message()));
+      if (const auto after = exchange->reduction->retry_after()) {
+        response.set_retry_after_ms(absl::ToInt64Milliseconds(*after));
+      }
+    }
+    bool own_buffer = false;
+    const bool encoded =
+        grpc::SerializationTraits<v1::SessionResponse>::Serialize(response, &exchange->answer, &own_buffer).ok();
+    exchange->FreeMessages();
+    Next next;
+    {
+      const absl::MutexLock lock(&mutex_);
+      const auto found = under_way_.find(id);
+      answers_.push_back(std::move(found->second));
+      under_way_.erase(found);
+      if (!encoded) {
+        if (status_.ok()) status_ = absl::InternalError("an answer can't be encoded");
+        DropAll();
+      }
+      next = WhatIsNext();
+    }
+    Do(std::move(next));
+  }
+
+  Next WhatIsNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Next next;
+    if (dropping_) {
+      for (ExchangePointer& answer : answers_) Retire(std::move(answer));
+      answers_.clear();
+      ended_ = true;
+    }
+    if (writing_ == nullptr && !answers_.empty()) {
+      writing_ = std::move(answers_.front());
+      answers_.pop_front();
+      next.write = &writing_->answer;
+    }
+    if (!reading_ && !ended_ && unanswered_ < backend_.limits.max_session_requests) {
+      reading_ = true;
+      next.read = true;
+    }
+    if (!reading_ && ended_ && unanswered_ == 0 && !over_) {
+      over_ = true;
+      next.end = true;
+      next.status = status_;
+    }
+    return next;
+  }
+
+  // The last thing an event does: the call may be gone by the time this returns.
+  void Do(Next next) {
+    if (next.write != nullptr) StartWrite(next.write);
+    if (next.read) StartRead(&message_);
+    if (next.end) End(next.status);
+  }
+
+  void End(const absl::Status& status) {
+    backend_.sessions.fetch_sub(1);
+    backend_.observer.End(
+        {.rpc = Rpc::kSession, .tag = &tag_, .context = context_, .total_us = since_start_.micros(), .status = status});
+    Finish(ToGrpc(status));
+  }
+
+  // Nothing more is read, answered or waited for longer than it takes to cancel it.
+  void DropAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    dropping_ = true;
+    for (const auto& [id, exchange] : under_way_) exchange->reduction->Cancel();
+  }
+
+  // An exchange that is answered.
+  void Retire(ExchangePointer exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    --unanswered_;
+    Keep(std::move(exchange));
+  }
+
+  void Keep(ExchangePointer exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    exchange->reduction.reset();
+    exchange->answer.Clear();
+    exchange->FreeMessages();
+    if (spares_.size() < kSpares) spares_.push_back(std::move(exchange));
+  }
+
+  ExchangePointer NewExchange() {
+    const absl::MutexLock lock(&mutex_);
+    if (spares_.empty()) return std::make_unique<Exchange>();
+    ExchangePointer exchange = std::move(spares_.back());
+    spares_.pop_back();
+    return exchange;
+  }
+
+  Backend& backend_;
+  grpc::CallbackServerContext* const context_;
+  const CallTag tag_;
+  const absl::Time deadline_ = absl::FromChrono(context_->deadline());
+  const Stopwatch since_start_;
+  grpc::ByteBuffer message_;  // of whoever reads, as the next two
+  absl::StatusOr<std::string> caller_;
+  std::optional<std::uint64_t> caller_generation_;
+
+  absl::Mutex mutex_;
+  absl::flat_hash_map<std::uint64_t, ExchangePointer> under_way_ ABSL_GUARDED_BY(mutex_);  // by id
+  std::deque<ExchangePointer> answers_ ABSL_GUARDED_BY(mutex_);                            // to be written, in order
+  ExchangePointer writing_ ABSL_GUARDED_BY(mutex_);
+  int unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, in the queue, and the one that is being written
+  std::vector<ExchangePointer> spares_ ABSL_GUARDED_BY(mutex_);
+  bool reading_ ABSL_GUARDED_BY(mutex_) = true;    // a message is asked for, or worked on
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;     // nothing more is read
+  bool dropping_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more is answered
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;      // the call is finished
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);    // to end with: the first that isn't OK
+};
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RunSession(Backend& backend,
+                                                                        grpc::CallbackServerContext* context) {
+  return new SessionCall(backend, context);  // OnDone deletes it
+}
+
+}  // namespace reduced::server

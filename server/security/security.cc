@@ -1,0 +1,370 @@
+#include "server/security/security.h"
+
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpcpp/version_info.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <openssl/crypto.h>
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "server/sources/arrays.h"
+#include "spdlog/spdlog.h"
+
+namespace reduced::server {
+namespace {
+
+constexpr absl::string_view kAuthorization = "authorization";
+constexpr absl::string_view kHealthMethods = "/grpc.health.v1.Health/";
+constexpr char kTokenNeeded[] = "this server needs a token: metadata 'authorization' with 'Bearer ' and the token";
+constexpr char kTokenUnknown[] = "the token is not one that this server knows";
+constexpr absl::Duration kExpiresSoon = absl::Hours(7 * 24);
+constexpr absl::Duration kWarnAgain = absl::Hours(24);
+
+absl::string_view View(const grpc_slice& slice) {
+  return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
+}
+
+// Whether whoever connects there is on this machine. FAILED_PRECONDITION: the name can't be resolved.
+absl::StatusOr<bool> IsLoopback(const ListenAddress& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failure = getaddrinfo(address.host.c_str(), nullptr, &hints, &found);
+  if (failure != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", address.text, ": ", gai_strerror(failure)));
+  }
+  const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    bool loopback = false;
+    if (each->ai_family == AF_INET) {
+      const auto* const in = reinterpret_cast<const sockaddr_in*>(each->ai_addr);
+      loopback = ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    } else if (each->ai_family == AF_INET6) {
+      loopback = IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(each->ai_addr)->sin6_addr);
+    }
+    if (!loopback) return false;
+  }
+  return true;
+}
+
+// What is wrong with a file that was read again, unless it is `last`, which the log has already.
+void LogOnce(const absl::Status& status, const char* what, std::string* last) {
+  const std::string error(status.message());
+  if (std::exchange(*last, error) != error) spdlog::error("{}; the {} that were there before stay", error, what);
+}
+
+std::uint64_t NextGeneration() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
+// Credentials made by gRPC's C interface: the C++ one has no check of tokens in plaintext, and none of certificates
+// that are wrong when they are reloaded.
+class ListenerCredentials final : public grpc::ServerCredentials {
+ public:
+  // Takes `credentials` over.
+#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 54
+  explicit ListenerCredentials(grpc_server_credentials* credentials) : credentials_(credentials) {}
+  ~ListenerCredentials() override { grpc_server_credentials_release(credentials_); }
+  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
+
+ private:
+  int AddPortToServer(const std::string& address, grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  grpc_server_credentials* const credentials_;
+#else
+  explicit ListenerCredentials(grpc_server_credentials* credentials) : ServerCredentials(credentials) {}
+#endif
+};
+
+}  // namespace
+
+absl::Status ValidateSecurity(const SecurityOptions& options) {
+  struct Needs {
+    absl::string_view flag;
+    bool set;
+    absl::string_view other;
+    bool has;
+  };
+  const bool cert = !options.tls_cert.empty();
+  const bool identities = !options.token_file.empty() || !options.tls_client_ca.empty();
+  for (const Needs& each : {
+           Needs{"tls_cert", cert, "--tls_key", !options.tls_key.empty()},
+           Needs{"tls_key", !options.tls_key.empty(), "--tls_cert", cert},
+           Needs{"tls_client_ca", !options.tls_client_ca.empty(), "--tls_cert and --tls_key", cert},
+           Needs{"open_health", options.open_health, "--token_file", !options.token_file.empty()},
+           Needs{"max_identity_requests", options.max_identity_requests != 0, "--token_file or --tls_client_ca",
+                 identities},
+           Needs{"max_identity_array_bytes", options.max_identity_array_bytes != 0, "--token_file or --tls_client_ca",
+                 identities},
+       }) {
+    if (each.set && !each.has) {
+      return absl::InvalidArgumentError(absl::StrCat("--", each.flag, " needs ", each.other, " besides"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The certificates of one listener. gRPC asks before each connection, one thread at a time.
+struct Security::TlsFeed {
+  const Security& security;
+  std::shared_ptr<const TlsFiles> given{};
+
+  static grpc_ssl_certificate_config_reload_status Fetch(void* user_data, grpc_ssl_server_certificate_config** config) {
+    TlsFeed& feed = *static_cast<TlsFeed*>(user_data);
+    std::shared_ptr<const TlsFiles> files = feed.security.tls();
+    if (files == feed.given) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const grpc_ssl_pem_key_cert_pair pair{files->key.c_str(), files->certificates.c_str()};
+    // gRPC wants some; if clients aren't asked for a certificate, nothing comes of them.
+    const std::string& client_ca = files->client_ca.empty() ? files->certificates : files->client_ca;
+    *config = grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
+    feed.given = std::move(files);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+};
+
+// Lets calls through that have a token. gRPC asks for every call, on the thread that read its headers.
+struct Security::TokenCheck {
+  static void Process(void* state, grpc_auth_context*, const grpc_metadata* metadata, std::size_t count,
+                      grpc_process_auth_metadata_done_cb done, void* user_data) {
+    const Security& security = *static_cast<const Security*>(state);
+    absl::string_view path;
+    absl::string_view authorization;
+    int authorizations = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const absl::string_view key = View(metadata[i].key);
+      if (key == ":path") path = View(metadata[i].value);
+      if (key != kAuthorization) continue;
+      authorization = View(metadata[i].value);
+      ++authorizations;
+    }
+    const char* refusal = nullptr;
+    if (!security.options_.open_health || !absl::StartsWith(path, kHealthMethods)) {
+      if (authorizations != 1) {
+        refusal = kTokenNeeded;
+      } else if (security.IdentityOf(authorization) == nullptr) {
+        refusal = kTokenUnknown;
+      }
+    }
+    if (refusal != nullptr) security.refused_.fetch_add(1, std::memory_order_relaxed);
+    done(user_data, nullptr, 0, nullptr, 0, refusal == nullptr ? GRPC_STATUS_OK : GRPC_STATUS_UNAUTHENTICATED, refusal);
+  }
+};
+
+Security::Security(const SecurityOptions& options)
+    : options_(options),
+      quotas_({.requests = options.max_identity_requests, .array_bytes = options.max_identity_array_bytes}),
+      generation_(NextGeneration()) {}
+
+Security::~Security() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (refreshing_.joinable()) refreshing_.join();
+}
+
+absl::StatusOr<std::unique_ptr<Security>> Security::Load(const SecurityOptions& options) {
+  std::unique_ptr<Security> security(new Security(options));
+  if (!options.tls_cert.empty()) {
+    absl::StatusOr<TlsFiles> files = ReadTlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca);
+    if (!files.ok()) return files.status();
+    const absl::MutexLock lock(&security->mutex_);
+    security->tls_ = std::make_shared<const TlsFiles>(*std::move(files));
+  }
+  if (!options.token_file.empty()) {
+    absl::StatusOr<std::string> text = ReadSmallFile("token_file", options.token_file);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<Tokens> tokens = Tokens::Parse(*text, options.token_file);
+    if (!tokens.ok()) return tokens.status();
+    spdlog::info("{} tokens: every call needs one{}", tokens->size(),
+                 options.open_health ? ", but those of health" : "");
+    const absl::MutexLock lock(&security->mutex_);
+    security->last_token_text_ = *std::move(text);
+    security->tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
+  }
+  security->WarnOfExpiry();
+  if (security->tls() != nullptr || security->tokens() != nullptr) {
+    security->refreshing_ = std::thread([raw = security.get()] { raw->KeepFresh(); });
+  }
+  return security;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFor(const ListenAddress& address) {
+  const bool encrypted = tls() != nullptr && address.unix_path.empty();
+  const bool checked = tokens() != nullptr;
+  if (!encrypted && address.unix_path.empty() && !options_.allow_plaintext) {
+    const absl::StatusOr<bool> loopback = IsLoopback(address);
+    if (!loopback.ok()) return loopback.status();
+    if (!*loopback) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "--listen has ", absl::CHexEscape(address.text),
+          ": other machines reach it, but nothing is encrypted; give --tls_cert and --tls_key, listen on a loopback "
+          "address such as 127.0.0.1, or, where the network is trusted or a proxy encrypts, give --allow_plaintext"));
+    }
+  }
+  if (!encrypted && !checked) return grpc::InsecureServerCredentials();
+  grpc_server_credentials* credentials = nullptr;
+  if (encrypted) {
+    feeds_.push_back(std::make_unique<TlsFeed>(TlsFeed{*this}));
+    credentials =
+        grpc_ssl_server_credentials_create_with_options(grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            options_.tls_client_ca.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                                           : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
+            &TlsFeed::Fetch, feeds_.back().get()));
+  } else {
+    credentials = grpc_insecure_server_credentials_create();
+  }
+  if (checked) grpc_server_credentials_set_auth_metadata_processor(credentials, {&TokenCheck::Process, nullptr, this});
+  return std::make_shared<ListenerCredentials>(credentials);
+}
+
+absl::StatusOr<std::string> Security::CallerOf(const grpc::ServerContextBase& context) const {
+  if (!options_.token_file.empty()) {
+    // It was let through a moment ago, but the tokens may have changed since.
+    const auto found = context.client_metadata().find(grpc::string_ref(kAuthorization.data(), kAuthorization.size()));
+    const std::string* identity = nullptr;
+    if (found != context.client_metadata().end()) {
+      identity = IdentityOf({found->second.data(), found->second.size()});
+    }
+    if (identity == nullptr) return absl::UnauthenticatedError(kTokenUnknown);
+    return *identity;
+  }
+  if (options_.tls_client_ca.empty()) return std::string();
+  const auto names = context.auth_context()->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
+  if (names.empty()) return std::string();  // a Unix socket, or a certificate without one
+  if (names.front().size() > kMaxOwnerBytes) {
+    return absl::UnauthenticatedError(absl::StrFormat("the common name of the certificate has %d bytes, at most %d fit",
+                                                      names.front().size(), kMaxOwnerBytes));
+  }
+  return std::string(names.front().data(), names.front().size());
+}
+
+// Each call is looked up twice, by gRPC and by its service, on one thread as a rule, and most of a client's calls come
+// on one connection: what a thread found last saves a digest. The answer is good until the thread asks again.
+const std::string* Security::IdentityOf(absl::string_view authorization) const {
+  struct Last {
+    std::uint64_t generation = 0;
+    std::shared_ptr<const Tokens> tokens{};
+    std::string authorization{};
+    const std::string* identity = nullptr;  // null: none was found yet
+  };
+  static thread_local Last last;
+  if (const std::uint64_t now = generation(); last.generation != now) last = {now, tokens()};
+  const bool same = last.identity != nullptr && last.authorization.size() == authorization.size() &&
+                    CRYPTO_memcmp(last.authorization.data(), authorization.data(), authorization.size()) == 0;
+  if (same) return last.identity;
+  const std::string* const identity = last.tokens->IdentityOf(authorization);
+  if (identity == nullptr) return nullptr;
+  last.authorization = std::string(authorization);
+  return last.identity = identity;
+}
+
+std::shared_ptr<const Tokens> Security::tokens() const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  return tokens_;
+}
+
+std::shared_ptr<const TlsFiles> Security::tls() const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  return tls_;
+}
+
+void Security::Refresh() {
+  RefreshTls();
+  RefreshTokens();
+}
+
+// Files are read whole and compared: a Kubernetes secret changes by a symbolic link, others in place, and a time stamp
+// can be older than what it replaces.
+void Security::RefreshTls() {
+  const std::shared_ptr<const TlsFiles> before = tls();
+  if (before == nullptr) return;
+  absl::StatusOr<TlsFiles> files = ReadTlsFiles(options_.tls_cert, options_.tls_key, options_.tls_client_ca);
+  if (!files.ok()) {  // also while only one of several files is new
+    return LogOnce(files.status(), "certificates", &last_error_tls_);
+  }
+  last_error_tls_.clear();
+  if (*files == *before) return;
+  {
+    const absl::MutexLock lock(&mutex_);
+    tls_ = std::make_shared<const TlsFiles>(*std::move(files));
+  }
+  spdlog::info("new certificates, from {}: for connections from now on", absl::CHexEscape(options_.tls_cert));
+}
+
+void Security::RefreshTokens() {
+  if (tokens() == nullptr) return;
+  absl::StatusOr<std::string> text = ReadSmallFile("token_file", options_.token_file);
+  if (text.ok() && *text == last_token_text_) return;
+  absl::Status status = text.status();
+  last_token_text_.clear();  // of a file that is back after it was gone, the log says so
+  if (status.ok()) {
+    last_token_text_ = *text;
+    absl::StatusOr<Tokens> tokens = Tokens::Parse(*text, options_.token_file);
+    status = tokens.status();
+    if (status.ok()) {
+      last_error_tokens_.clear();
+      const std::size_t count = tokens->size();
+      {
+        const absl::MutexLock lock(&mutex_);
+        tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
+      }
+      generation_.store(NextGeneration(), std::memory_order_release);
+      spdlog::info("new tokens, from {}: {}", absl::CHexEscape(options_.token_file), count);
+      return;
+    }
+  }
+  LogOnce(status, "tokens", &last_error_tokens_);
+}
+
+void Security::WarnOfExpiry() {
+  const std::shared_ptr<const TlsFiles> files = tls();
+  if (files == nullptr) return;
+  const absl::Time now = absl::Now();
+  const absl::Time expiry = ExpiryOf(*files);
+  if (expiry > now + kExpiresSoon) return;
+  // Once a day, with a new certificate, and when it has come to it.
+  const bool expired = expiry <= now;
+  if (expiry == warned_of_ && expired == warned_expired_ && now < warned_ + kWarnAgain) return;
+  warned_of_ = expiry;
+  warned_expired_ = expired;
+  warned_ = now;
+  spdlog::warn("--tls_cert: {}: the certificate {} on {}", absl::CHexEscape(options_.tls_cert),
+               expired ? "expired, so that clients refuse it," : "expires",
+               absl::FormatTime(absl::RFC3339_sec, expiry, absl::UTCTimeZone()));
+}
+
+void Security::KeepFresh() {
+  std::uint64_t said = 0;  // of those refused
+  for (;;) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      const auto stop = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
+      if (mutex_.AwaitWithTimeout(absl::Condition(&stop), options_.credentials_refresh)) return;
+    }
+    Refresh();
+    WarnOfExpiry();
+    const std::uint64_t before = std::exchange(said, refused());
+    if (said > before) {
+      spdlog::warn("{} calls without a valid token were refused in the last {}", said - before,
+                   absl::FormatDuration(options_.credentials_refresh));
+    }
+  }
+}
+
+}  // namespace reduced::server

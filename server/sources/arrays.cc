@@ -1,0 +1,221 @@
+#include "server/sources/arrays.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "server/sources/random_id.h"
+#include "spdlog/spdlog.h"
+
+namespace reduced::server {
+namespace {
+
+absl::Status NotFound(absl::string_view id) {
+  constexpr std::size_t kShown = 64;
+  return absl::NotFoundError(absl::StrFormat("no array has the id '%s': it was never put here, or has gone since",
+                                             absl::CHexEscape(id.substr(0, kShown))));
+}
+
+absl::Status NotYours() { return absl::PermissionDeniedError("the array belongs to someone else"); }
+
+}  // namespace
+
+absl::StatusOr<std::string> OwnerFor(absl::string_view owner, absl::string_view caller) {
+  if (caller.empty() || owner == caller) return std::string(owner);
+  if (owner.empty()) return std::string(caller);
+  return absl::PermissionDeniedError(absl::StrFormat(
+      "owner is '%s', but you are '%s'", absl::CHexEscape(owner.substr(0, kMaxOwnerBytes)), absl::CHexEscape(caller)));
+}
+
+struct ResidentArrays::Entry {
+  bool Expired(absl::Time now) const { return users == 0 && last_used + array.ttl <= now; }
+
+  v1::ArrayInfo Describe(absl::Time now) const {
+    v1::ArrayInfo info;
+    info.set_id(id);
+    *info.mutable_array() = array.spec;
+    info.set_bytes(array.bytes);
+    info.set_device(array.device);
+    info.set_owner(array.owner);
+    info.set_age_ms(absl::ToInt64Milliseconds(now - added));
+    const absl::Duration left = users > 0 ? array.ttl : last_used + array.ttl - now;
+    info.set_expires_in_ms(absl::ToInt64Milliseconds(std::max(left, absl::ZeroDuration())));
+    info.set_users(users);
+    return info;
+  }
+
+  // Nobody has it any more.
+  void Free() {
+    array.memory.reset();
+    array.quota.Return();
+    if (on_free != nullptr) std::move(on_free)(absl::OkStatus());
+  }
+
+  std::string id;
+  KeptArray array;
+  std::uint64_t serial = 0;  // in the order they were added
+  absl::Time added;
+  // The registry's mutex guards these.
+  absl::Time last_used;
+  int users = 0;
+  bool deleted = false;
+  Deleted on_free;  // null: nobody waits for it
+};
+
+ResidentArrays::ResidentArrays(int max_arrays) : max_arrays_(max_arrays), expiring_([this] { Expire(); }) {}
+
+ResidentArrays::~ResidentArrays() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    wake_.Signal();
+  }
+  expiring_.join();
+}
+
+absl::Status ResidentArrays::CheckRoom() const {
+  const absl::MutexLock lock(&mutex_);
+  return CheckRoomLocked();
+}
+
+absl::Status ResidentArrays::CheckRoomLocked() const {
+  if (static_cast<int>(entries_.size()) < max_arrays_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat("%d arrays are kept already, the most allowed", max_arrays_));
+}
+
+absl::StatusOr<v1::ArrayInfo> ResidentArrays::Add(KeptArray array) {
+  const auto entry = std::make_shared<Entry>();
+  entry->id = RandomId();
+  entry->array = std::move(array);
+  const absl::MutexLock lock(&mutex_);
+  const absl::Status room = CheckRoomLocked();
+  if (!room.ok()) return room;
+  entry->added = entry->last_used = absl::Now();
+  entry->serial = added_++;
+  entries_.emplace(entry->id, entry);
+  if (entry->last_used + entry->array.ttl < next_expiry_) wake_.Signal();
+  return entry->Describe(entry->added);
+}
+
+absl::StatusOr<std::shared_ptr<const KeptArray>> ResidentArrays::Find(absl::string_view id, absl::string_view caller) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return NotFound(id);
+  const std::shared_ptr<Entry> entry = found->second;
+  if (entry->array.identity != caller) return NotYours();
+  ++entry->users;
+  return std::shared_ptr<const KeptArray>(&entry->array, [this, entry](const KeptArray*) { Leave(entry); });
+}
+
+// Counts one user out.
+void ResidentArrays::Leave(const std::shared_ptr<Entry>& entry) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    entry->last_used = absl::Now();
+    if (--entry->users > 0) return;
+    if (!entry->deleted) {
+      // The thread left it out as long as it was used.
+      if (entry->last_used + entry->array.ttl < next_expiry_) wake_.Signal();
+      return;
+    }
+  }
+  entry->Free();
+}
+
+std::vector<v1::ArrayInfo> ResidentArrays::List(absl::string_view owner, absl::string_view caller) const {
+  return ListWhere([owner, caller](const KeptArray& array) {
+    return array.identity == caller && (owner.empty() || owner == array.owner);
+  });
+}
+
+std::vector<v1::ArrayInfo> ResidentArrays::ListAll() const {
+  return ListWhere([](const KeptArray&) { return true; });
+}
+
+std::vector<v1::ArrayInfo> ResidentArrays::ListWhere(absl::FunctionRef<bool(const KeptArray&)> wanted) const {
+  const absl::MutexLock lock(&mutex_);
+  std::vector<const Entry*> listed;
+  for (const auto& [id, entry] : entries_) {
+    if (wanted(entry->array)) listed.push_back(entry.get());
+  }
+  std::sort(listed.begin(), listed.end(), [](const Entry* a, const Entry* b) { return a->serial < b->serial; });
+  const absl::Time now = absl::Now();
+  std::vector<v1::ArrayInfo> infos;
+  infos.reserve(listed.size());
+  for (const Entry* const entry : listed) infos.push_back(entry->Describe(now));
+  return infos;
+}
+
+void ResidentArrays::Delete(absl::string_view id, absl::string_view owner, Deleted done, absl::string_view caller) {
+  absl::Status status;
+  std::shared_ptr<Entry> unused;
+  {
+    const absl::MutexLock lock(&mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) {
+      status = NotFound(id);
+    } else if (found->second->array.identity != caller) {
+      status = NotYours();
+    } else if (const std::string& theirs = found->second->array.owner; theirs != owner) {
+      status = absl::PermissionDeniedError(absl::StrFormat("the array belongs to '%s', not to '%s'",
+                                                           absl::CHexEscape(theirs),
+                                                           absl::CHexEscape(owner.substr(0, kMaxOwnerBytes))));
+    } else {
+      const std::shared_ptr<Entry> entry = std::move(found->second);
+      entries_.erase(found);
+      entry->deleted = true;
+      if (entry->users > 0) {  // the last one frees it
+        entry->on_free = std::move(done);
+        return;
+      }
+      unused = entry;
+    }
+  }
+  if (unused != nullptr) unused->Free();
+  std::move(done)(status);
+}
+
+int ResidentArrays::count() const {
+  const absl::MutexLock lock(&mutex_);
+  return static_cast<int>(entries_.size());
+}
+
+// On a thread of its own: waits for the next array to expire, or for one that does so earlier.
+void ResidentArrays::Expire() {
+  for (;;) {
+    std::vector<std::shared_ptr<Entry>> expired;
+    {
+      const absl::MutexLock lock(&mutex_);
+      while (!stopping_ && (expired = TakeExpired()).empty()) wake_.WaitWithDeadline(&mutex_, next_expiry_);
+      if (stopping_) return;
+    }
+    for (const std::shared_ptr<Entry>& entry : expired) {
+      spdlog::debug("array of {} bytes on {}, owner '{}': not used for {}, deleted", entry->array.bytes,
+                    entry->array.device, absl::CHexEscape(entry->array.owner), absl::FormatDuration(entry->array.ttl));
+      entry->Free();
+    }
+  }
+}
+
+// Forgets those whose time has come, and notes when the next one's will.
+std::vector<std::shared_ptr<ResidentArrays::Entry>> ResidentArrays::TakeExpired() {
+  const absl::Time now = absl::Now();
+  std::vector<std::shared_ptr<Entry>> expired;
+  next_expiry_ = absl::InfiniteFuture();
+  for (auto each = entries_.begin(); each != entries_.end();) {
+    const Entry& entry = *each->second;
+    if (entry.Expired(now)) {
+      expired.push_back(each->second);
+      each = entries_.erase(each);
+      continue;
+    }
+    if (entry.users == 0) next_expiry_ = std::min(next_expiry_, entry.last_used + entry.array.ttl);
+    ++each;
+  }
+  return expired;
+}
+
+}  // namespace reduced::server

@@ -1,0 +1,174 @@
+#include "server/sources/generated_array.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+namespace reduced::server {
+namespace {
+
+constexpr std::int64_t kWordBytes = sizeof(std::uint64_t);
+// What a thread makes between two looks at why_stop: a millisecond of work.
+constexpr std::int64_t kStretchWords = (4 << 20) / kWordBytes;
+
+// Significant bits of a float, the one that isn't stored included.
+template <class T>
+inline constexpr int kDigits = std::numeric_limits<T>::digits;
+template <>
+inline constexpr int kDigits<Half> = 11;
+template <>
+inline constexpr int kDigits<BFloat16> = 8;
+
+// The bits of the 16-bit float with so many significant bits that is nearest to x, with ties to even.
+template <int kSignificant>
+std::uint16_t NearestBits(double x) {
+  constexpr int kFraction = kSignificant - 1;
+  constexpr int kBias = (1 << (14 - kFraction)) - 1;
+  constexpr int kInfinity = (2 * kBias + 1) << kFraction;
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const auto sign = static_cast<int>(bits >> 48 & 0x8000);
+  if (std::isnan(x)) return static_cast<std::uint16_t>(sign | kInfinity | 1 << (kFraction - 1));
+  const int exponent = std::max(static_cast<int>(bits >> 52 & 0x7ff) - 1023, 1 - kBias);  // subnormals share the lowest
+  if (exponent > kBias) return static_cast<std::uint16_t>(sign | kInfinity);
+  // How often x has the last place at this exponent: rounded by adding 2^52, which leaves no bits for less than 1.
+  const auto last_place = std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent - kFraction) << 52);
+  const auto places = static_cast<std::uint16_t>(std::bit_cast<std::uint64_t>(std::fabs(x) / last_place + 0x1p52));
+  // A normal number's places have the bit that isn't stored, which is 1 in the exponent; what rounds up to a power of 2
+  // carries into the exponent, and beyond the largest number to infinity.
+  return static_cast<std::uint16_t>(sign | (((exponent + kBias - 1) << kFraction) + places));
+}
+
+// The float nearest to x.
+template <class T>
+T Nearest(double x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(x);
+  } else {
+    return T{NearestBits<kDigits<T>>(x)};
+  }
+}
+
+template <class T>
+using Lanes = std::array<T, kWordBytes / sizeof(T)>;
+
+template <class T>
+std::uint64_t Repeat(T element) {
+  Lanes<T> lanes;
+  lanes.fill(element);
+  return std::bit_cast<std::uint64_t>(lanes);
+}
+
+absl::Status NotAnElement(DType dtype, double value, const std::string& allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%.17g is not an element of %s, allowed are %s", value, RowOf(dtype).name, allowed));
+}
+
+template <class T>
+absl::StatusOr<std::uint64_t> FillWordOf(double value) {
+  if constexpr (std::is_same_v<T, Bool>) {
+    if (value == 0 || value == 1) return Repeat(Bool{static_cast<std::uint8_t>(value)});
+    return NotAnElement(kDTypeOf<T>, value, "0 and 1");
+  } else if constexpr (kIsFloat<T>) {
+    const T element = Nearest<T>(value);
+    if (IsFinite(element) || !std::isfinite(value)) return Repeat(element);
+    return NotAnElement(kDTypeOf<T>, value, "numbers of its range, NaN and infinities");
+  } else {
+    constexpr auto kLowest = std::numeric_limits<T>::min();
+    constexpr auto kHighest = std::numeric_limits<T>::max();
+    constexpr double kBeyond = 2.0 * (kHighest / 2 + 1);  // kHighest itself may not be a double
+    if (value == std::trunc(value) && value >= static_cast<double>(kLowest) && value < kBeyond) {
+      return Repeat(static_cast<T>(value));
+    }
+    return NotAnElement(kDTypeOf<T>, value, absl::StrFormat("whole numbers from %d to %d", kLowest, kHighest));
+  }
+}
+
+// The mixing function of splitmix64: every bit of x moves every bit of the result.
+constexpr std::uint64_t Mix(std::uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+// Floats: multiples of the last place below 1 in [-1, 1). Integers: over half their range, around 0 or from 0 up.
+template <class T>
+T ElementFrom(std::uint64_t random) {
+  if constexpr (std::is_same_v<T, Bool>) {
+    return Bool{static_cast<std::uint8_t>(random & 1)};
+  } else if constexpr (kIsFloat<T>) {
+    const std::int64_t multiple = static_cast<std::int64_t>(random << (64 - 8 * sizeof(T))) >> (63 - kDigits<T>);
+    return Nearest<T>(static_cast<double>(multiple) / static_cast<double>(std::int64_t{1} << kDigits<T>));
+  } else {
+    return static_cast<T>(static_cast<T>(random) >> 1);
+  }
+}
+
+template <class T>
+std::uint64_t RandomWord(std::uint64_t random) {
+  Lanes<T> lanes;
+  for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = ElementFrom<T>(random >> (8 * sizeof(T) * i));
+  return std::bit_cast<std::uint64_t>(lanes);
+}
+
+void MakeWords(const Contents& contents, std::int64_t begin, std::int64_t end, std::uint64_t* words) {
+  if (contents.fill.has_value()) {
+    std::fill(words + begin, words + end, *contents.fill);
+    return;
+  }
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;      // splitmix64's step from one word to the next
+  const std::uint64_t start = Mix(contents.seed + kGolden);  // mixed, so that no seed's words are another's, shifted
+  VisitDType(contents.dtype, [&]<class T>(std::type_identity<T>) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      words[i] = RandomWord<T>(Mix(start + static_cast<std::uint64_t>(i) * kGolden));
+    }
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::uint64_t> FillWord(DType dtype, double value) {
+  return VisitDType(dtype, [value]<class T>(std::type_identity<T>) { return FillWordOf<T>(value); });
+}
+
+void MadeArray::Unmap::operator()(void* memory) const { munmap(memory, bytes); }
+
+absl::StatusOr<MadeArray> MadeArray::Make(const Contents& contents, std::int64_t bytes, int threads,
+                                          absl::FunctionRef<absl::Status()> why_stop) {
+  const std::int64_t words = (bytes + kWordBytes - 1) / kWordBytes;
+  const auto mapped = static_cast<std::size_t>(words * kWordBytes);
+  void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return absl::ResourceExhaustedError(absl::StrFormat("no memory for an array of %d bytes", bytes));
+  }
+  MadeArray array(Memory(memory, {mapped}));
+  madvise(memory, mapped, MADV_HUGEPAGE);  // where they can be had: else most of the time goes into mapping pages
+
+  std::atomic<std::int64_t> next = 0;
+  const auto make = [&] {
+    for (std::int64_t begin = 0; (begin = next.fetch_add(kStretchWords)) < words && why_stop().ok();) {
+      MakeWords(contents, begin, std::min(begin + kStretchWords, words), static_cast<std::uint64_t*>(memory));
+    }
+  };
+  std::vector<std::thread> others;
+  const std::int64_t stretches = (words + kStretchWords - 1) / kStretchWords;
+  while (static_cast<std::int64_t>(others.size()) + 1 < std::min<std::int64_t>(threads, stretches)) {
+    others.emplace_back(make);
+  }
+  make();
+  for (std::thread& thread : others) thread.join();
+  const absl::Status stopped = why_stop();
+  if (!stopped.ok()) return stopped;
+  return array;
+}
+
+}  // namespace reduced::server

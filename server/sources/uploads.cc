@@ -1,0 +1,156 @@
+#include "server/sources/uploads.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/wire/response.h"
+
+namespace reduced::server {
+namespace {
+
+constexpr std::size_t kFailedRemembered = 256;
+
+}  // namespace
+
+// The size tells where the caller ends, whatever either has in it.
+std::string UploadKey(absl::string_view caller, absl::string_view upload) {
+  return absl::StrCat(caller.size(), ":", caller, "\n", upload);
+}
+
+// Guarded by the mutex of its registry.
+class Uploads::Upload {
+ public:
+  struct Part {
+    std::int64_t first = 0;  // of the array's elements
+    std::int64_t end = 0;
+    Over over;
+    std::optional<EngineResult> result{};
+  };
+
+  Upload(std::string name, const ReduceSpec& whole, int count, Placement where)
+      : id(std::move(name)), spec(whole), place(std::move(where)), parts(static_cast<std::size_t>(count)) {}
+
+  // Whether a part fits the array and the parts beside it that are there: that all do, one by one, is that they make up
+  // the array.
+  absl::Status Check(const v1::StreamPart& part, const ReduceSpec& its_spec) const {
+    if (!(its_spec == spec)) {
+      return absl::InvalidArgumentError(
+          "the header of this part is not that of the upload's others; dtype, elements, ops and options must be");
+    }
+    if (part.parts() != static_cast<int>(parts.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("stream_part.parts is %d, but the upload's other parts say %d", part.parts(), parts.size()));
+    }
+    const auto index = static_cast<std::size_t>(part.index());
+    if (parts[index].has_value()) {
+      return absl::InvalidArgumentError(absl::StrFormat("part %d of the upload has come already", index));
+    }
+    if (part.first() > spec.count || part.count() > spec.count - part.first()) {
+      return absl::InvalidArgumentError(absl::StrFormat("part %d has %d elements from %d on, but the array has %d",
+                                                        index, part.count(), part.first(), spec.count));
+    }
+    const std::int64_t end = part.first() + part.count();
+    if (index == 0 && part.first() != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat("part 0 begins at element %d, it must at 0", part.first()));
+    }
+    if (index > 0 && parts[index - 1].has_value()) {
+      const absl::Status status = CheckJoint(index, parts[index - 1]->end, part.first());
+      if (!status.ok()) return status;
+    }
+    if (index + 1 == parts.size()) {
+      if (end == spec.count) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          absl::StrFormat("part %d, the last, ends before element %d, but the array has %d", index, end, spec.count));
+    }
+    return parts[index + 1].has_value() ? CheckJoint(index + 1, end, parts[index + 1]->first) : absl::OkStatus();
+  }
+
+  const std::string id;
+  const ReduceSpec spec;
+  const Placement place;
+  std::vector<std::optional<Part>> parts;
+  Quotas::Lease quota;
+  std::size_t finished = 0;
+  bool over = false;  // it is in the registry no more, and `parts` have been taken
+
+ private:
+  static absl::Status CheckJoint(std::size_t index, std::int64_t end, std::int64_t begin) {
+    if (begin == end) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("part %d begins at element %d, but must where part %d ends: %d", index, begin, index - 1, end));
+  }
+};
+
+absl::StatusOr<Uploads::Joined> Uploads::Join(const v1::StreamPart& part, const ReduceSpec& spec, Placement place,
+                                              TakeRequest take, Over over) {
+  const absl::MutexLock lock(&mutex_);
+  absl::Status status = WhyFailed(part.upload());
+  if (!status.ok()) return status;
+  const auto found = uploads_.find(part.upload());
+  std::shared_ptr<Upload> upload;
+  if (found != uploads_.end()) {
+    upload = found->second;
+  } else {
+    absl::StatusOr<Quotas::Lease> quota = take();
+    if (!quota.ok()) return quota.status();
+    upload = std::make_shared<Upload>(part.upload(), spec, part.parts(), std::move(place));
+    upload->quota = *std::move(quota);
+    uploads_.emplace(upload->id, upload);
+  }
+  status = upload->Check(part, spec);
+  if (!status.ok()) return status;  // Fail() follows, which removes an upload that this made
+  upload->parts[static_cast<std::size_t>(part.index())] =
+      Upload::Part{part.first(), part.first() + part.count(), std::move(over)};
+  return Joined{upload->place, upload};
+}
+
+void Uploads::Finish(Upload& upload, int index, EngineResult result) {
+  std::vector<std::optional<Upload::Part>> parts;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (upload.over) return;
+    upload.parts[static_cast<std::size_t>(index)]->result = std::move(result);
+    if (++upload.finished < upload.parts.size()) return;
+    upload.over = true;
+    upload.quota.Return();  // who has the answer may ask the next thing
+    parts = std::move(upload.parts);
+    uploads_.erase(upload.id);
+  }
+  absl::StatusOr<EngineResult> whole = EngineResult();
+  for (const std::optional<Upload::Part>& part : parts) Append(*part->result, &*whole);
+  for (std::optional<Upload::Part>& part : parts) std::move(part->over)(whole);
+}
+
+void Uploads::Fail(const v1::StreamPart& part, const absl::Status& why) {
+  const absl::StatusOr<EngineResult> told =
+      absl::AbortedError(absl::StrFormat("part %d of the upload failed: %s", part.index(), why.message()));
+  std::vector<std::optional<Upload::Part>> parts;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (!WhyFailed(part.upload()).ok()) return;
+    failed_.emplace_back(part.upload(), told.status());
+    if (failed_.size() > kFailedRemembered) failed_.pop_front();
+    const auto found = uploads_.find(part.upload());
+    if (found == uploads_.end()) return;
+    found->second->over = true;
+    found->second->quota.Return();
+    parts = std::move(found->second->parts);
+    uploads_.erase(found);
+  }
+  for (std::optional<Upload::Part>& each : parts) {
+    if (each.has_value()) std::move(each->over)(told);
+  }
+}
+
+// OK: not that one has heard.
+absl::Status Uploads::WhyFailed(const std::string& id) const {
+  for (const auto& [failed, why] : failed_) {
+    if (failed == id) return why;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace reduced::server

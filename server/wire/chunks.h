@@ -1,0 +1,118 @@
+// The messages of ReduceStream and PutArray: a header, then chunks. Messages are taken raw, so that a chunk is copied
+// once, from where the transport read it to where it is needed.
+#ifndef REDUCED_SERVER_WIRE_CHUNKS_H_
+#define REDUCED_SERVER_WIRE_CHUNKS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "reduced/v1/reduced.pb.h"
+
+namespace reduced::server {
+
+// Of one chunk: while it is worked on, it keeps a thread of gRPC from other calls.
+inline constexpr std::size_t kMaxChunkBytes = std::size_t{4} << 20;
+
+// Field 2 of both, length-delimited.
+inline constexpr std::uint8_t kChunkTag = v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2;
+static_assert(+v1::PutArrayRequest::kChunkFieldNumber == +v1::ReduceStreamRequest::kChunkFieldNumber);
+
+// The bytes of one message, in the slices of memory that the transport read them into.
+class ChunkReader {
+ public:
+  ChunkReader() = default;
+  explicit ChunkReader(grpc::ByteBuffer& message) {
+    left_ = message.Length();
+    if (!message.Dump(&slices_).ok()) left_ = 0;
+  }
+
+  std::size_t left() const { return left_; }
+
+  // The next bytes, where they lie: at most `bytes`, at least one if any is left.
+  std::string_view Next(std::size_t bytes) {
+    while (left_ > 0) {
+      const grpc::Slice& slice = slices_[slice_];
+      const std::string_view next(reinterpret_cast<const char*>(slice.begin()) + offset_,
+                                  std::min(bytes, slice.size() - offset_));
+      offset_ += next.size();
+      left_ -= next.size();
+      if (offset_ < slice.size()) return next;
+      offset_ = 0;
+      ++slice_;
+      if (!next.empty()) return next;
+    }
+    return {};
+  }
+
+  // Copies the next `bytes`, at most left().
+  void Read(char* to, std::size_t bytes) {
+    while (bytes > 0) {
+      const std::string_view next = Next(bytes);
+      std::memcpy(to, next.data(), next.size());
+      to += next.size();
+      bytes -= next.size();
+    }
+  }
+
+  // If all of the message is one chunk, as every implementation of protobuf encodes it, goes to its first byte: true.
+  bool SkipToChunk() {
+    const ChunkReader start = *this;
+    std::uint8_t byte = 0;
+    if (left_ > 0) Read(reinterpret_cast<char*>(&byte), 1);
+    if (byte == kChunkTag) {
+      std::uint64_t size = 0;
+      for (int shift = 0; shift < 64 && left_ > 0; shift += 7) {
+        Read(reinterpret_cast<char*>(&byte), 1);
+        size |= std::uint64_t{byte & 0x7fU} << shift;
+        if (byte < 0x80) {
+          if (size == left_) return true;
+          break;
+        }
+      }
+    }
+    *this = start;
+    return false;
+  }
+
+ private:
+  std::vector<grpc::Slice> slices_;
+  std::size_t slice_ = 0;   // the next byte is in this one ...
+  std::size_t offset_ = 0;  // ... here
+  std::size_t left_ = 0;
+};
+
+// Reads one message, a Request, which is a ReduceStreamRequest or a PutArrayRequest: of a chunk only where it is, into
+// `chunk`; of a header all, into `request`. INVALID_ARGUMENT: it is neither, or the chunk is too large.
+template <class Request>
+absl::Status ReadMessage(grpc::ByteBuffer& message, Request* request, ChunkReader* chunk) {
+  *chunk = ChunkReader(message);
+  if (!chunk->SkipToChunk()) {
+    *chunk = ChunkReader();
+    const grpc::Status parsed = grpc::SerializationTraits<Request>::Deserialize(&message, request);
+    if (!parsed.ok()) {
+      return absl::InvalidArgumentError(absl::StrFormat("a message is not a %s", Request::descriptor()->name()));
+    }
+    if (request->has_header()) return absl::OkStatus();
+    if (!request->has_chunk()) return absl::InvalidArgumentError("a message has neither the header nor a chunk");
+    // A chunk after all, with fields that this version doesn't know.
+    grpc::Slice slice(request->chunk());
+    message = grpc::ByteBuffer(&slice, 1);
+    *chunk = ChunkReader(message);
+  }
+  if (chunk->left() <= kMaxChunkBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("a chunk has %d bytes, at most %d are allowed", chunk->left(), kMaxChunkBytes));
+}
+
+}  // namespace reduced::server
+
+#endif  // REDUCED_SERVER_WIRE_CHUNKS_H_
