@@ -54,7 +54,7 @@ absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array)
                 });
   done.WaitForNotification();
   if (!result.ok()) return result.status();
-  const absl::StatusOr<std::vector<Value>> answers = Finalize(spec, result->partial, result->exact.get());
+  const absl::StatusOr<std::vector<Value>> answers = Finalize(spec, result->state);
   if (!answers.ok()) return answers.status();
   const std::vector<Value> right = RightAnswers<T>(count);
   for (std::size_t i = 0; i < right.size(); ++i) {

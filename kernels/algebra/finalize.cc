@@ -198,15 +198,15 @@ AccumulatorSet AccumulatorsFor(const ReduceSpec& spec) {
   return set != 0 && omit_nan ? set | SetOf(Accumulator::kCounts) : set;
 }
 
-absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const Partial& partial, const ExactSums* exact) {
+absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const State& state) {
   std::vector<Value> values;
   values.reserve(spec.ops.size());
   for (const Op op : spec.ops) {
-    if (exact != nullptr && IsExactOp(op, spec.dtype)) {
-      values.push_back(FloatValue(op, spec, ExactAnswer(spec, op, partial.count, *exact)));
+    if (state.exact != nullptr && IsExactOp(op, spec.dtype)) {
+      values.push_back(FloatValue(op, spec, ExactAnswer(spec, op, state.partial.count, *state.exact)));
       continue;
     }
-    absl::StatusOr<Value> value = FinalizeOne(spec, op, partial);
+    absl::StatusOr<Value> value = FinalizeOne(spec, op, state.partial);
     if (!value.ok()) return value.status();
     values.push_back(*value);
   }

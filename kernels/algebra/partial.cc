@@ -23,11 +23,4 @@ void Combine(const Partial& later, Partial* into) {
   into->nan += later.nan;
 }
 
-void MoveTo(std::int64_t begin, Partial* partial) {
-  ExtremaState& extrema = partial->extrema;
-  for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
-    if (*index != kNoIndex) *index += begin;
-  }
-}
-
 }  // namespace reduced

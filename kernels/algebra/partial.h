@@ -1,7 +1,5 @@
-// What is known of a stretch of an array: the state of every accumulator, wide enough for any dtype. Engines reduce the
-// chunks of an array to partials, which combine in array order into the partial of the whole; finalize.h reads the
-// answers off it. A partial is a plain struct of fixed layout: it can be copied between devices, processes and
-// machines.
+// The value of every accumulator over a stretch of an array, wide enough for any dtype. A plain struct of fixed layout,
+// which kernels write and hosts read; together with exact sums it is a State (state.h).
 #ifndef REDUCED_KERNELS_ALGEBRA_PARTIAL_H_
 #define REDUCED_KERNELS_ALGEBRA_PARTIAL_H_
 
@@ -86,10 +84,6 @@ struct Partial {
 // Folds `later`, which covers the elements that follow, into `into`. Associative up to rounding; exact for everything
 // that is not a float sum, moment or product. Float sums are added plainly in f64.
 void Combine(const Partial& later, Partial* into);
-
-// Of a stretch whose indexes count from its own start: makes them count from the start of the array, where the stretch
-// begins at element `begin`.
-void MoveTo(std::int64_t begin, Partial* partial);
 
 }  // namespace reduced
 

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
-#include "kernels/algebra/partial.h"
 
 namespace reduced {
 
@@ -68,6 +68,20 @@ struct Timing {
   std::optional<double> scratch_copy_us;    // copying to where a pipeline reduces in place
   std::optional<double> kernel_us;          // reducing: the device's clock, or the CPU engine's wall time
   std::optional<double> device_to_host_us;  // on the device's clock
+};
+
+// The stages of Timing in the order in which they happen. What adds up, sends or shows the stages walks this table.
+struct TimingStage {
+  std::string_view name;  // of the proto's field, without `_us`
+  std::optional<double> Timing::*micros;
+};
+inline constexpr TimingStage kTimingStages[] = {
+    {"queue", &Timing::queue_us},
+    {"host_copy", &Timing::host_copy_us},
+    {"host_to_device", &Timing::host_to_device_us},
+    {"scratch_copy", &Timing::scratch_copy_us},
+    {"kernel", &Timing::kernel_us},
+    {"device_to_host", &Timing::device_to_host_us},
 };
 
 // What ran.

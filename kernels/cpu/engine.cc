@@ -99,34 +99,29 @@ absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std
   return status;
 }
 
-// Of what is known of a whole array.
-struct Reduced {
-  Partial partial;
-  std::shared_ptr<const ExactSums> exact{};  // as EngineResult
-};
-
 // On the calling thread: at most kInlineBytes.
-absl::StatusOr<Reduced> ReduceHere(const Job& job) {
+absl::StatusOr<State> ReduceHere(const Job& job) {
   const Plan plan(job.spec);
-  Reduced reduced;
-  Folded folded(job.spec, plan, &reduced.partial);
+  State state;
+  Folded folded(job.spec, plan, &state.partial);
   const absl::Status status = FoldBlock(job, plan, 0, job.spec.count, &folded);
   if (!status.ok()) return status;
-  if (folded.exact.has_value()) reduced.exact = std::make_shared<ExactSums>(folded.exact->sums());
-  reduced.partial.count = job.spec.count;
-  return reduced;
+  if (folded.exact.has_value()) state.exact = std::make_unique<ExactSums>(folded.exact->sums());
+  state.partial.count = job.spec.count;
+  return state;
 }
 
 // On the threads of the arena. Blocks are folded in any order; their partials are combined in a tree whose shape
 // depends on their number only, their exact sums as the tasks end.
-absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
+absl::StatusOr<State> ReduceInArena(const Job& job, tbb::task_arena& arena) {
   const std::int64_t count = job.spec.count;
   const std::int64_t block = kBlockBytes / RowOf(job.spec.dtype).bytes;
   const Plan plan(job.spec);
   std::atomic<bool> stop = false;
   absl::Mutex mutex;
   absl::Status why;  // the first to say stop
-  const auto exact = plan.exact_accumulators != 0 ? std::make_shared<ExactSums>() : nullptr;
+  State state;
+  if (plan.exact_accumulators != 0) state.exact = std::make_unique<ExactSums>();
   const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, Partial partial) {
     Folded folded(job.spec, plan, &partial);
     for (std::int64_t b = blocks.begin(); b != blocks.end() && !stop.load(std::memory_order_relaxed); ++b) {
@@ -139,7 +134,7 @@ absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
     }
     if (folded.exact.has_value()) {
       const absl::MutexLock lock(&mutex);
-      Merge(folded.exact->sums(), exact.get());
+      Merge(folded.exact->sums(), state.exact.get());
     }
     return partial;
   };
@@ -147,8 +142,7 @@ absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
     Combine(later, &earlier);
     return earlier;
   };
-  Reduced reduced{.partial = {}, .exact = exact};
-  reduced.partial = arena.execute([&] {
+  state.partial = arena.execute([&] {
     const std::int64_t blocks = (count + block - 1) / block;
     const std::size_t task_blocks =
         std::clamp<std::int64_t>(blocks / 64, 1, 4);  // to a task: fewer partials to combine
@@ -156,15 +150,13 @@ absl::StatusOr<Reduced> ReduceInArena(const Job& job, tbb::task_arena& arena) {
                                               combine);
   });
   if (!why.ok()) return why;
-  reduced.partial.count = count;
-  return reduced;
+  state.partial.count = count;
+  return state;
 }
 
-EngineResult ResultOf(Reduced reduced, double kernel_us) {
-  EngineResult result{.partial = reduced.partial,
-                      .exact = std::move(reduced.exact),
-                      .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)},
-                      .timing = {}};
+EngineResult ResultOf(State state, double kernel_us) {
+  EngineResult result{.state = std::move(state),
+                      .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)}};
   result.timing.kernel_us = kernel_us;
   return result;
 }
@@ -258,7 +250,7 @@ absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row
     if (const absl::Status why = WhyStop(job); !why.ok()) return why;
   }
   const Stopwatch since_start;
-  result.partial = rung.reduce(job.spec, data, scratch_data);
+  result.state = rung.reduce(job.spec, data, scratch_data);
   result.timing.kernel_us = since_start.micros();
   return result;
 }
@@ -268,9 +260,9 @@ absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena
   const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
   if (row != nullptr && row->rung) return ReduceByRung(job, *row, budget);
   const Stopwatch since_start;
-  absl::StatusOr<Reduced> reduced = ReduceInArena(job, arena);
-  if (!reduced.ok()) return reduced.status();
-  return ResultOf(*std::move(reduced), since_start.micros());
+  absl::StatusOr<State> state = ReduceInArena(job, arena);
+  if (!state.ok()) return state.status();
+  return ResultOf(*std::move(state), since_start.micros());
 }
 
 absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena) {
@@ -278,14 +270,14 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
   Measurement measurement;
   double scratch_copy_us = 0;
   for (int i = -1; i < repeats; ++i) {
-    const absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena, unlimited);
+    absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena, unlimited);
     if (!result.ok()) return result.status();
     if (i < 0) {  // the one before the first
       measurement.ran = result->ran;
       continue;
     }
     measurement.kernel_us.push_back(*result->timing.kernel_us);
-    measurement.partials.push_back(result->partial);
+    measurement.states.push_back(std::move(result->state));
     if (result->timing.scratch_copy_us) {
       scratch_copy_us += *result->timing.scratch_copy_us;
       measurement.scratch_copy_us = scratch_copy_us / (i + 1);
@@ -351,9 +343,9 @@ class CpuEngine final : public Engine {
     if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
     const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
     if (default_pipeline && !MayBlock(job.array) && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
-      absl::StatusOr<Reduced> reduced = ReduceHere(job);
-      if (!reduced.ok()) return std::move(done)(reduced.status());
-      return std::move(done)(ResultOf(*std::move(reduced), since_call.micros()));
+      absl::StatusOr<State> state = ReduceHere(job);
+      if (!state.ok()) return std::move(done)(state.status());
+      return std::move(done)(ResultOf(*std::move(state), since_call.micros()));
     }
     const bool admitted = job.admitted;
     lanes_.Submit(

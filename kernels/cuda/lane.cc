@@ -138,8 +138,7 @@ absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, Engin
 absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result) {
   const std::int64_t element_bytes = RowOf(job.spec.dtype).bytes;
   const AccumulatorSet exact_accumulators = ExactAccumulatorsFor(job.spec);
-  exact_ = exact_accumulators != 0 ? std::make_shared<ExactSums>() : nullptr;
-  result->exact = exact_;
+  if (exact_accumulators != 0) result->state.exact = std::make_unique<ExactSums>();
   // Device memory is reduced where it is, unless its elements straddle their natural alignment.
   const bool in_place =
       job.array.space == MemorySpace::kDevice &&
@@ -327,8 +326,8 @@ absl::Status CudaLane::Collect(Slot& slot, EngineResult* result) {
   slot.in_flight = false;
   const StageRange range("wait for the kernel");
   if (const absl::Status status = AwaitKernel(slot); !status.ok()) return status;
-  Combine(*slot.partial, &result->partial);
-  if (slot.exact_wanted) Merge(*slot.exact, exact_.get());
+  Combine(*slot.partial, &result->state.partial);
+  if (slot.exact_wanted) Merge(*slot.exact, result->state.exact.get());
   Timing& timing = result->timing;
   float millis = 0;
   if (slot.times_itself) {
@@ -406,7 +405,7 @@ absl::Status CudaLane::MeasureOnDevice(const Job& job, const CudaPipeline& pipel
     read_us = std::min(read_us, 1e3 * millis);
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
     measurement->kernel_us.push_back(1e3 * millis);
-    measurement->partials.push_back(*slot.partial);
+    measurement->states.emplace_back(*slot.partial);
   }
   if (pipeline.prepare != nullptr) measurement->scratch_copy_us = scratch_copy_us / repeats;
   measurement->read_gb_per_s = static_cast<double>(kBallastBytes) / (read_us * 1e3);

@@ -42,7 +42,7 @@ class CudaLane {
   CudaLane(const CudaLane&) = delete;
   CudaLane& operator=(const CudaLane&) = delete;
 
-  // Fills the result's partial and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
+  // Fills the result's state and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
   // flight and the job's memory is no longer read.
   absl::Status Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result);
 
@@ -99,8 +99,7 @@ class CudaLane {
   cudaStream_t kernel_stream_ = nullptr;
   void* scratch_ = nullptr;
   void* exact_scratch_ = nullptr;
-  std::shared_ptr<ExactSums> exact_;  // of the reduction under way; null if it has none
-  std::array<Slot, kSlots> slots_;    // the chunks of an array take turns
+  std::array<Slot, kSlots> slots_;  // the chunks of an array take turns
 };
 
 }  // namespace reduced

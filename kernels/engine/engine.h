@@ -1,4 +1,4 @@
-// The engines: what reduces an array to a Partial, on the CPU or on a CUDA device.
+// The engines: what reduces an array to a State, on the CPU or on a CUDA device.
 //
 // One reduction: Reduce() queues it for a lane (RESOURCE_EXHAUSTED at once if the queue is full) and returns; a lane,
 // which is a thread with everything a reduction needs allocated beforehand, folds the array chunk by chunk, looks
@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/algebra/spec.h"
-#include "kernels/exact/sums.h"
+#include "kernels/algebra/state.h"
 
 namespace reduced {
 
@@ -66,11 +66,14 @@ struct Job {
 };
 
 struct EngineResult {
-  Partial partial;
-  std::shared_ptr<const ExactSums> exact{};  // of spec's ExactAccumulatorsFor(); null if there are none
-  Execution ran;
-  Timing timing;
+  State state{};
+  Execution ran{};
+  Timing timing{};
 };
+
+// Adds the result of the elements that follow: the states are combined, the times of each stage summed. `ran` becomes
+// that of `later`.
+void Combine(const EngineResult& later, EngineResult* into);
 
 // How many blocks of a kernel fit on a multiprocessor of its device, and what they take.
 struct Occupancy {
@@ -85,7 +88,7 @@ struct Occupancy {
 struct Measurement {
   Execution ran;
   std::vector<double> kernel_us;          // of each repeat
-  std::vector<Partial> partials;          // of each repeat
+  std::vector<State> states;              // of each repeat
   std::optional<double> scratch_copy_us;  // before each repeat, on average
   std::optional<double> read_gb_per_s;    // what device memory can be read at, at best between the repeats
   std::optional<Occupancy> occupancy;

@@ -130,8 +130,8 @@ absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const
   bool correct = true;
   bool same_bits = true;
   std::optional<Value> last;
-  for (const Partial& partial : measured.partials) {
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, partial);
+  for (const State& state : measured.states) {
+    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, state);
     if (!values.ok()) return values.status();
     const Value& value = values->front();
     correct = correct && expected.Allows(value);
@@ -228,7 +228,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
     const auto result = Await<absl::StatusOr<EngineResult>>(
         [&](Engine::Done done) { cpu_->Reduce(JobOf(spec, array), std::move(done)); });
     if (!result.ok()) return result.status();
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->partial);
+    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
     if (!values.ok()) return values.status();
     return ExpectedOf(spec, *values);
   }

@@ -41,7 +41,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
-#include "kernels/algebra/partial.h"
+#include "kernels/algebra/state.h"
 #include "kernels/engine/stopwatch.h"
 #include "server/sources/uploads.h"
 #include "server/wire/chunks.h"
@@ -217,8 +217,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   void Done(std::int64_t begin, absl::StatusOr<EngineResult> result) {
     if (result.ok()) {
-      MoveTo(begin, &result->partial);
-      Append(*result, &total_);
+      Shift(begin, &result->state);
+      Combine(*result, &total_);
     } else {
       if (absl::IsResourceExhausted(result.status())) AddRetryHint(RetryAfter(*engine_, bytes_), context_);
       Fail(result.status());

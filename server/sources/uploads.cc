@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "server/wire/response.h"
 
 namespace reduced::server {
 namespace {
@@ -120,7 +119,7 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
     uploads_.erase(upload.id);
   }
   absl::StatusOr<EngineResult> whole = EngineResult();
-  for (const std::optional<Upload::Part>& part : parts) Append(*part->result, &*whole);
+  for (const std::optional<Upload::Part>& part : parts) Combine(*part->result, &*whole);
   for (std::optional<Upload::Part>& part : parts) std::move(part->over)(whole);
 }
 

@@ -13,10 +13,6 @@
 
 namespace reduced::server {
 
-// Folds the result of the stretch that follows into what is known of those before: the partials combined, the stages'
-// times summed.
-void Append(const EngineResult& later, EngineResult* total);
-
 // Everything of the response but Timing.total_us and Execution.reason. `bytes`: of the array. `return_state`: the state
 // too. OUT_OF_RANGE, INVALID_ARGUMENT: what only the elements could tell.
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,

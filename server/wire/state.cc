@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -97,21 +98,21 @@ void StoreInteger(Accumulator accumulator, std::span<const std::uint64_t> words,
 absl::Status ParseSum(const SumField& field, const v1::StateNumber& number, Known* known) {
   const ReduceSpec& spec = known->spec;
   const bool is_signed = field.accumulator == Accumulator::kSum;
-  if (known->exact.has_value()) {
+  if (known->state.exact != nullptr) {
     if (!number.has_fixed_point()) return Wrong(absl::StrCat(field.name, " is not a fixed_point"));
     return ParseNumber(absl::StrCat(field.name, ".fixed_point"), number.fixed_point(), spec.count, field.fixed_bits,
-                       is_signed, WordsOf(field.accumulator, *known->exact));
+                       is_signed, WordsOf(field.accumulator, *known->state.exact));
   }
   if (RowOf(spec.dtype).is_float) {
     if (!number.has_f64()) return Wrong(absl::StrCat(field.name, " is not an f64"));
-    known->partial.*field.float_sum = number.f64();
+    known->state.partial.*field.float_sum = number.f64();
     return absl::OkStatus();
   }
   if (!number.has_integer()) return Wrong(absl::StrCat(field.name, " is not an integer"));
   std::array<std::uint64_t, 3> words{};
   absl::Status status = ParseNumber(absl::StrCat(field.name, ".integer"), number.integer(), spec.count,
                                     field.integer_bits, is_signed, words);
-  if (status.ok()) StoreInteger(field.accumulator, words, &known->partial);
+  if (status.ok()) StoreInteger(field.accumulator, words, &known->state.partial);
   return status;
 }
 
@@ -261,16 +262,17 @@ absl::Status AppendPart(Known part, const RequestLimits& limits, Known* whole) {
   if (part.spec.count > limits.max_elements - whole->spec.count) {
     return Wrong(absl::StrFormat("with it there are more elements than the %d that are allowed", limits.max_elements));
   }
-  MoveTo(whole->spec.count, &part.partial);
-  Combine(part.partial, &whole->partial);
-  if (part.exact.has_value()) Merge(*part.exact, &*whole->exact);
+  Shift(whole->spec.count, &part.state);
+  Combine(part.state, &whole->state);
   whole->spec.count += part.spec.count;
   return absl::OkStatus();
 }
 
 }  // namespace
 
-void ToProto(const ReduceSpec& spec, const Partial& partial, const ExactSums* exact, v1::State* state) {
+void ToProto(const ReduceSpec& spec, const State& from, v1::State* state) {
+  const Partial& partial = from.partial;
+  const ExactSums* const exact = from.exact.get();
   const AccumulatorSet set = AccumulatorsFor(spec);
   const AccumulatorSet exact_set = ExactAccumulatorsFor(spec);
   state->set_version(kVersion);
@@ -344,8 +346,8 @@ absl::StatusOr<Known> ParseState(const v1::State& state, const RequestLimits& li
   const ReduceSpec& spec = known.spec;
   const AccumulatorSet set = AccumulatorsFor(spec);
   const AccumulatorSet exact_set = ExactAccumulatorsFor(spec);
-  known.partial.count = spec.count;
-  if (exact_set != 0) known.exact.emplace();
+  known.state.partial.count = spec.count;
+  if (exact_set != 0) known.state.exact = std::make_unique<ExactSums>();
   // Runs `parse` if the state must have the field; an error if it hasn't.
   const auto take = [&](absl::string_view field, bool wanted, bool has, auto parse) {
     if (!wanted || !status.ok()) return;
@@ -356,24 +358,24 @@ absl::StatusOr<Known> ParseState(const v1::State& state, const RequestLimits& li
          [&] { return ParseSum(field, (state.*field.get)(), &known); });
   }
   take("non_finite", exact_set != 0, state.has_non_finite(),
-       [&] { return ParseNonFinite(state.non_finite(), spec.count, &*known.exact); });
+       [&] { return ParseNonFinite(state.non_finite(), spec.count, &*known.state.exact); });
   take("moments", Has(set, Accumulator::kMoments), state.has_moments(),
-       [&] { return ParseMoments(state.moments(), spec.count, &known.partial.moments); });
+       [&] { return ParseMoments(state.moments(), spec.count, &known.state.partial.moments); });
   take("product", Has(set, Accumulator::kProduct), state.has_product(),
-       [&] { return ParseProduct(state.product(), spec, &known.partial); });
+       [&] { return ParseProduct(state.product(), spec, &known.state.partial); });
   take("extrema", Has(set, Accumulator::kExtrema), state.has_extrema(),
-       [&] { return ParseExtrema(state.extrema(), spec, &known.partial.extrema); });
+       [&] { return ParseExtrema(state.extrema(), spec, &known.state.partial.extrema); });
   take("bits", Has(set, Accumulator::kBits), state.has_bits(), [&] {
-    known.partial.bits_and = state.bits().bit_and();
-    known.partial.bits_or = state.bits().bit_or();
-    known.partial.bits_xor = state.bits().bit_xor();
+    known.state.partial.bits_and = state.bits().bit_and();
+    known.state.partial.bits_or = state.bits().bit_or();
+    known.state.partial.bits_xor = state.bits().bit_xor();
     return absl::OkStatus();
   });
   take("counts", Has(set, Accumulator::kCounts), state.has_counts(), [&] {
-    known.partial.nonzero = state.counts().nonzero();
-    known.partial.nan = state.counts().nan();
-    absl::Status counted = ParseCount("counts.nonzero", known.partial.nonzero, spec.count);
-    counted.Update(ParseCount("counts.nan", known.partial.nan, known.partial.nonzero));
+    known.state.partial.nonzero = state.counts().nonzero();
+    known.state.partial.nan = state.counts().nan();
+    absl::Status counted = ParseCount("counts.nonzero", known.state.partial.nonzero, spec.count);
+    counted.Update(ParseCount("counts.nan", known.state.partial.nan, known.state.partial.nonzero));
     return counted;
   });
   if (!status.ok()) return status;
@@ -393,8 +395,7 @@ absl::Status MergeStates(const v1::MergeRequest& request, const RequestLimits& l
     }
     if (!status.ok()) return absl::Status(status.code(), absl::StrFormat("states[%d]: %s", i, status.message()));
   }
-  const ExactSums* const exact = whole->exact.has_value() ? &*whole->exact : nullptr;
-  const absl::StatusOr<std::vector<Value>> values = Finalize(whole->spec, whole->partial, exact);
+  const absl::StatusOr<std::vector<Value>> values = Finalize(whole->spec, whole->state);
   if (!values.ok()) return values.status();
   for (std::size_t i = 0; i < values->size(); ++i) {
     v1::Result* const out = response->add_results();
@@ -402,7 +403,7 @@ absl::Status MergeStates(const v1::MergeRequest& request, const RequestLimits& l
     ToProto((*values)[i], out->mutable_value());
   }
   response->set_count(whole->spec.count);
-  if (request.return_state()) ToProto(whole->spec, whole->partial, exact, response->mutable_state());
+  if (request.return_state()) ToProto(whole->spec, whole->state, response->mutable_state());
   return absl::OkStatus();
 }
 

@@ -2,13 +2,10 @@
 #ifndef REDUCED_SERVER_WIRE_STATE_H_
 #define REDUCED_SERVER_WIRE_STATE_H_
 
-#include <optional>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/algebra/partial.h"
 #include "kernels/algebra/spec.h"
-#include "kernels/exact/sums.h"
+#include "kernels/algebra/state.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/config/options.h"
 
@@ -17,12 +14,10 @@ namespace reduced::server {
 // An array, or a part of one, and what is asked of it.
 struct Known {
   ReduceSpec spec;  // but for engine, pipeline and block size
-  Partial partial;
-  std::optional<ExactSums> exact{};
+  State state;
 };
 
-// `exact`: null if there are no exact sums.
-void ToProto(const ReduceSpec& spec, const Partial& partial, const ExactSums* exact, v1::State* state);
+void ToProto(const ReduceSpec& spec, const State& from, v1::State* state);
 
 // INVALID_ARGUMENT saying what is wrong with it.
 absl::StatusOr<Known> ParseState(const v1::State& state, const RequestLimits& limits);

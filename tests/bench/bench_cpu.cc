@@ -240,7 +240,7 @@ bool CheckFloats(Engine& engine, const std::byte* data) {
     magnitudes += std::fabs(x[i]);
     squares += static_cast<long double>(x[i]) * x[i];
   }
-  const absl::StatusOr<std::vector<Value>> values = Finalize(job.spec, Run(engine, job).partial);
+  const absl::StatusOr<std::vector<Value>> values = Finalize(job.spec, Run(engine, job).state);
   if (!values.ok()) return false;
   const auto is = [&](int i, long double expected, long double tolerance) {
     return std::fabs(std::get<double>((*values)[i].value) - expected) <= tolerance;

@@ -72,7 +72,7 @@ double SumHere(Engine& engine, const void* data, std::int64_t bytes) {
   double sum = 0;
   engine.Reduce({.spec = spec, .array = {.data = data}}, [&](absl::StatusOr<EngineResult> result) {
     const EngineResult reduced = Must(std::move(result), "reduce");
-    sum = std::get<double>(Must(Finalize(spec, reduced.partial, reduced.exact.get()), "sum").front().value);
+    sum = std::get<double>(Must(Finalize(spec, reduced.state), "sum").front().value);
     done.Notify();
   });
   done.WaitForNotification();

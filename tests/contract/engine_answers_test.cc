@@ -37,7 +37,7 @@ class EngineAnswers : public EngineTest<KindAndDType> {
   void Check(const Facts& facts, const void* data, NanPolicy policy) {
     ReduceSpec spec = Spec(dtype(), facts.count);
     spec.nan_policy = policy;
-    CheckAnswers(facts, spec, Reduce(spec, data).partial);
+    CheckAnswers(facts, spec, Reduce(spec, data).state);
   }
 
   void CheckKind(const DataKindRow& row, std::int64_t count) {
@@ -55,7 +55,7 @@ class EngineAnswers : public EngineTest<KindAndDType> {
   // The answers to each of spec's ops, integers modulo 2^64.
   std::vector<Value> Answers(ReduceSpec spec, const void* data) {
     spec.overflow_policy = OverflowPolicy::kWrap;
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, Reduce(spec, data).partial);
+    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, Reduce(spec, data).state);
     EXPECT_TRUE(values.ok()) << values.status().ToString();
     return values.ok() ? *values : std::vector<Value>(spec.ops.size());
   }
@@ -271,7 +271,7 @@ TEST_P(EngineChunks, DoNotShowInTheAnswers) {
         absl::StatusOr<EngineResult> result =
             ReduceAndWait(*own.engine, {.spec = spec, .array = {copy.data(), MemorySpace::kHost}});
         ASSERT_TRUE(result.ok()) << result.status().ToString();
-        CheckAnswers(facts, spec, result->partial);
+        CheckAnswers(facts, spec, result->state);
         if (HasFailure()) return;
       }
     }
@@ -293,7 +293,7 @@ TEST_P(EngineChunks, ThreadsAndLanesDoNotShowInTheBits) {
     const absl::StatusOr<EngineResult> result =
         ReduceAndWait(*own.engine, {.spec = spec, .array = {array.data(), MemorySpace::kHost}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->partial);
+    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
     ASSERT_TRUE(values.ok()) << values.status().ToString();
     if (first.empty()) first = *values;
     for (std::size_t i = 0; i < first.size(); ++i) {

@@ -53,7 +53,7 @@ class EngineArrays : public EngineTest<EngineKind> {
       const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = memory->array()});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       EXPECT_FALSE(result->timing.host_to_device_us.has_value()) << "it was not reduced where it lies";
-      CheckAnswers(Study(dtype, array.data(), count), spec, result->partial);
+      CheckAnswers(Study(dtype, array.data(), count), spec, result->state);
     }
   }
 };
@@ -141,7 +141,7 @@ TEST_P(EngineArrays, ComeAndGoWhileOthersAreReduced) {
         if (memory == nullptr) return;
         const auto result = ReduceAndWait(*own.engine, {.spec = spec, .array = memory->array()});
         EXPECT_TRUE(result.ok()) << result.status().ToString();
-        if (result.ok()) CheckAnswers(facts, spec, result->partial);
+        if (result.ok()) CheckAnswers(facts, spec, result->state);
       }
     });
   }

@@ -28,7 +28,7 @@ class EngineDeviceMemory : public EngineTest<KindAndDType> {
         ReduceAndWait(engine(), {.spec = spec, .array = {device.data(), MemorySpace::kDevice}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_FALSE(result->timing.host_to_device_us.has_value());
-    CheckAnswers(Study(dtype(), array.data(), count), spec, result->partial);
+    CheckAnswers(Study(dtype(), array.data(), count), spec, result->state);
     EXPECT_EQ(device.Read(), before) << "the array or what surrounds it was written to";
   }
 };

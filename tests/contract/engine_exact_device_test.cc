@@ -37,9 +37,9 @@ class EngineExactDeviceMemory : public EngineTest<KindAndDType> {
       const absl::StatusOr<EngineResult> result =
           ReduceAndWait(engine(), {.spec = spec, .array = {device.data(), MemorySpace::kDevice}});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
-      ASSERT_NE(result->exact, nullptr);
-      EXPECT_EQ(result->partial.count, count);
-      EXPECT_TRUE(*result->exact == folder.sums())
+      ASSERT_NE(result->state.exact, nullptr);
+      EXPECT_EQ(result->state.partial.count, count);
+      EXPECT_TRUE(*result->state.exact == folder.sums())
           << RowOf(dtype()).name << "[" << count << "] " << what << ", " << misalignment << " bytes off, "
           << RowOf(ops.front()).name << " and " << ops.size() - 1 << " more, run " << run;
     }

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -60,11 +60,11 @@ class EngineExactTest : public test::EngineTest<EngineKind> {
     const ReduceSpec spec = ExactSpec(dtype, count, ops);
     const absl::StatusOr<EngineResult> result = test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
-    ASSERT_NE(result->exact, nullptr);
+    ASSERT_NE(result->state.exact, nullptr);
     if (count > 0) {
       EXPECT_GT(result->timing.kernel_us.value_or(0), 0);
     }
-    EXPECT_TRUE(*result->exact == SumsOf(ElementsOf(dtype, array), ExactAccumulatorsFor(spec)))
+    EXPECT_TRUE(*result->state.exact == SumsOf(ElementsOf(dtype, array), ExactAccumulatorsFor(spec)))
         << RowOf(dtype).name << "[" << count << "] " << what << ", " << RowOf(ops.front()).name << " and "
         << ops.size() - 1 << " more";
   }
@@ -102,7 +102,7 @@ TEST_P(EngineExactTest, LosesNothing) {
   const ReduceSpec spec = ExactSpec(DType::kF64, 200'000, {Op::kSum, Op::kMean});
   const absl::StatusOr<EngineResult> result = test::ReduceAndWait(engine(), {.spec = spec, .array = {elements.data()}});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->partial, result->exact.get());
+  const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
   ASSERT_TRUE(values.ok());
   EXPECT_EQ(std::get<double>(values->at(0).value), 199'998 * 0x1p-1074);
   EXPECT_EQ(std::get<double>(values->at(1).value), 0x1p-1074);
@@ -114,13 +114,13 @@ TEST_P(EngineExactTest, GivesTheSameBitsInAnyOrder) {
     Bytes array = test::MakeData(test::DataKind::kFull, dtype, 50'000, 4);
     const std::size_t width = static_cast<std::size_t>(RowOf(dtype).bytes);
     const ReduceSpec spec = ExactSpec(dtype, 50'000, kExactOps);
-    std::shared_ptr<const ExactSums> first;
+    std::optional<ExactSums> first;
     for (int run = 0; run < 5; ++run) {
       const absl::StatusOr<EngineResult> result =
           test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
-      if (first == nullptr) first = result->exact;
-      EXPECT_TRUE(*result->exact == *first);
+      if (!first.has_value()) first = *result->state.exact;
+      EXPECT_TRUE(*result->state.exact == *first);
       for (std::size_t i = 1; i < 50'000; ++i) {  // in another order
         const std::size_t j = random() % (i + 1);
         if (j != i) std::swap_ranges(&array[i * width], &array[i * width] + width, &array[j * width]);
@@ -143,7 +143,7 @@ TEST_P(EngineExactTest, AnswersAsTheSchoolbookDoesBesideOtherOps) {
         const absl::StatusOr<EngineResult> result =
             test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
         ASSERT_TRUE(result.ok()) << result.status().ToString();
-        const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->partial, result->exact.get());
+        const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
         ASSERT_TRUE(values.ok()) << values.status().ToString();
         for (std::size_t i = 0; i < spec.ops.size(); ++i) {
           const Op op = spec.ops[i];
@@ -167,8 +167,8 @@ TEST_P(EngineExactTest, LeavesIntegersAsTheyAre) {
   const absl::StatusOr<EngineResult> result =
       test::ReduceAndWait(engine(), {.spec = ExactSpec(DType::kI32, 3, {Op::kSum, Op::kVar}), .array = {array.data()}});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  EXPECT_EQ(result->exact, nullptr);
-  EXPECT_EQ(static_cast<std::int64_t>(result->partial.int_sum), 6);
+  EXPECT_EQ(result->state.exact, nullptr);
+  EXPECT_EQ(static_cast<std::int64_t>(result->state.partial.int_sum), 6);
 }
 
 REDUCED_INSTANTIATE_BY_KIND(EngineExactTest);

@@ -22,7 +22,7 @@ class EngineIpc : public EngineTest<EngineKind> {
     const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = held.array});
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok()) return std::nullopt;
-    return static_cast<std::int64_t>(result->partial.int_sum);
+    return static_cast<std::int64_t>(result->state.partial.int_sum);
   }
 };
 

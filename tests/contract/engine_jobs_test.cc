@@ -147,7 +147,7 @@ TEST_P(EngineJobs, RunAnyPipelineByItsName) {
     const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), job);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_EQ(result->ran.pipeline, pipeline.name);
-    EXPECT_EQ(result->partial.float_sum, kQueuedCount);
+    EXPECT_EQ(result->state.partial.float_sum, kQueuedCount);
   }
 }
 
@@ -276,7 +276,7 @@ TEST_P(EngineJobs, RunSideBySide) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& [id, result] : inbox.Wait()) {
     ASSERT_TRUE(result.ok()) << result.status().ToString();
-    CheckAnswers(works[id].facts, works[id].job.spec, result->partial);
+    CheckAnswers(works[id].facts, works[id].job.spec, result->state);
   }
 }
 
@@ -315,7 +315,7 @@ TEST_P(EngineJobs, AreEachAnsweredOnceInAStorm) {
                 ::testing::AnyOf(absl::StatusCode::kOk, absl::StatusCode::kCancelled,
                                  absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kResourceExhausted));
     if (answer.second.ok()) {
-      EXPECT_EQ(answer.second->partial.float_sum, static_cast<double>(answer.second->partial.count));
+      EXPECT_EQ(answer.second->state.partial.float_sum, static_cast<double>(answer.second->state.partial.count));
     }
   }
   EXPECT_THAT(times, ::testing::Each(1));

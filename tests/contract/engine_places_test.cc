@@ -54,7 +54,7 @@ class EnginePlaces : public EngineTest<KindAndDType> {
     ReduceSpec spec = Spec(dtype(), count);
     const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = ref});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
-    CheckAnswers(Study(dtype(), array.data(), count), spec, result->partial);
+    CheckAnswers(Study(dtype(), array.data(), count), spec, result->state);
   }
 };
 
@@ -119,7 +119,7 @@ TEST_P(EngineHandles, ForgedOnesAreRefused) {
   ReduceSpec spec = Spec(DType::kF32, 1000);
   const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = {.data = array.data()}});
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->partial.float_sum, 1000);
+  EXPECT_EQ(result->state.partial.float_sum, 1000);
 }
 
 TEST_P(EngineHandles, MemoryThatIsNotThereCantBePinned) {

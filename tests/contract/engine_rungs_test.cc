@@ -62,7 +62,7 @@ class EnginePipelines : public EngineTest<KindAndPipeline> {
           ReduceAndWait(engine(), {.spec = spec, .array = {array.data(), MemorySpace::kHost}});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       EXPECT_EQ(result->ran.pipeline, row().name);
-      CheckAnswers(facts, spec, result->partial);
+      CheckAnswers(facts, spec, result->state);
     }
   }
 };
@@ -105,7 +105,7 @@ TEST_P(EngineRungs, ThreeBlocks) {
     const absl::StatusOr<EngineResult> result =
         ReduceAndWait(engine(), {.spec = spec, .array = {array.data(), MemorySpace::kHost}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
-    CheckAnswers(Study(DType::kF32, array.data(), count), spec, result->partial);
+    CheckAnswers(Study(DType::kF32, array.data(), count), spec, result->state);
   }
 }
 
@@ -145,13 +145,13 @@ TEST_P(EngineMeasurements, RepeatsOfTheRightAnswer) {
     ASSERT_TRUE(measured.ok()) << measured.status().ToString();
     EXPECT_EQ(measured->ran.pipeline, row().name);
     EXPECT_EQ(measured->kernel_us.size(), 3U);
-    ASSERT_EQ(measured->partials.size(), 3U);
+    ASSERT_EQ(measured->states.size(), 3U);
     for (const double us : measured->kernel_us) EXPECT_GT(us, 0);
     const Facts facts = Study(DType::kF32, array.data(), count);
-    for (const Partial& partial : measured->partials) {
-      CheckAnswers(facts, spec, partial);
+    for (const State& state : measured->states) {
+      CheckAnswers(facts, spec, state);
       if (row().fixed_order) {
-        EXPECT_EQ(partial.float_sum, measured->partials[0].float_sum);
+        EXPECT_EQ(state.partial.float_sum, measured->states[0].partial.float_sum);
       }
     }
     EXPECT_EQ(measured->read_gb_per_s.has_value(), kind() == EngineKind::kCuda);
@@ -187,7 +187,7 @@ class EngineRungsOnDevice : public EnginePipelines {
     const absl::StatusOr<EngineResult> result =
         ReduceAndWait(engine(), {.spec = spec, .array = {data, MemorySpace::kDevice}});
     EXPECT_TRUE(result.ok()) << result.status().ToString();
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.ok() ? result->partial : Partial{});
+    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.ok() ? result->state : State());
     EXPECT_TRUE(values.ok()) << values.status().ToString();
     return values.ok() ? values->front() : Value{};
   }

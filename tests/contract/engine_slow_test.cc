@@ -25,7 +25,7 @@ class EngineSlow : public EngineTest<EngineKind> {
     if (own.engine == nullptr) return std::vector<Value>(spec.ops.size());
     const absl::StatusOr<EngineResult> result = ReduceAndWait(*own.engine, {.spec = spec, .array = {data, space}});
     EXPECT_TRUE(result.ok()) << result.status().ToString();
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.ok() ? result->partial : Partial{});
+    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.ok() ? result->state : State());
     EXPECT_TRUE(values.ok()) << values.status().ToString();
     return values.ok() ? *values : std::vector<Value>(spec.ops.size());
   }

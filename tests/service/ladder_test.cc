@@ -205,13 +205,13 @@ TEST_F(LadderTest, TheSameSeedIsTheSameArray) {
 // The CPU engine, but for what `spoil` makes of its answers.
 class SpoilingEngine final : public SharedEngine {
  public:
-  using Spoil = std::function<void(std::vector<Partial>*)>;
+  using Spoil = std::function<void(std::vector<State>*)>;
   explicit SpoilingEngine(Spoil spoil) : spoil_(std::move(spoil)) {}
 
   void Measure(Job job, int repeats, Measured done) override {
     SharedEngine::Measure(std::move(job), repeats,
                           [spoil = spoil_, done = std::move(done)](absl::StatusOr<Measurement> measured) mutable {
-                            if (measured.ok()) spoil(&measured->partials);
+                            if (measured.ok()) spoil(&measured->states);
                             std::move(done)(std::move(measured));
                           });
   }
@@ -225,33 +225,37 @@ TEST(LadderVerdictTest, WrongAnswersAreFoundOut) {
     std::string name;
     v1::DType dtype;
     v1::Op op;
-    SpoilingEngine::Spoil spoil;  // the partials of 3 repeats on 1024 ones
+    SpoilingEngine::Spoil spoil;  // the states of 3 repeats on 1024 ones
     bool correct;
     bool same_bits;
   };
   const double last_place = 0x1p-42;  // of 1024; 1024 additions may lose half of one each
   for (const Case& each : std::vector<Case>{
            {"Untouched", v1::DTYPE_F64, v1::OP_SUM, [](auto*) {}, true, true},
-           {"OneOfThree", v1::DTYPE_F64, v1::OP_SUM, [](auto* all) { (*all)[1].float_sum += 1; }, false, false},
+           {"OneOfThree", v1::DTYPE_F64, v1::OP_SUM, [](auto* all) { (*all)[1].partial.float_sum += 1; }, false, false},
            {"AllAlike", v1::DTYPE_F64, v1::OP_SUM,
             [](auto* all) {
-              for (Partial& partial : *all) partial.float_sum += 1;
+              for (State& state : *all) state.partial.float_sum += 1;
             },
             false, true},
-           {"Rounded", v1::DTYPE_F64, v1::OP_SUM, [=](auto* all) { (*all)[1].float_sum += last_place; }, true, false},
-           {"RoundedTooMuch", v1::DTYPE_F64, v1::OP_SUM, [=](auto* all) { (*all)[1].float_sum += 1024 * last_place; },
-            false, false},
-           {"RoundedMean", v1::DTYPE_F64, v1::OP_MEAN, [=](auto* all) { (*all)[1].float_sum += last_place; }, true,
+           {"Rounded", v1::DTYPE_F64, v1::OP_SUM, [=](auto* all) { (*all)[1].partial.float_sum += last_place; }, true,
             false},
-           {"RoundedNorm", v1::DTYPE_F64, v1::OP_L2, [=](auto* all) { (*all)[1].float_sum_squares += 64 * last_place; },
+           {"RoundedTooMuch", v1::DTYPE_F64, v1::OP_SUM,
+            [=](auto* all) { (*all)[1].partial.float_sum += 1024 * last_place; }, false, false},
+           {"RoundedMean", v1::DTYPE_F64, v1::OP_MEAN, [=](auto* all) { (*all)[1].partial.float_sum += last_place; },
             true, false},
-           {"WrongNorm", v1::DTYPE_F64, v1::OP_L2, [](auto* all) { (*all)[1].float_sum_squares += 1; }, false, false},
-           {"Infinite", v1::DTYPE_F64, v1::OP_SUM, [](auto* all) { (*all)[2].float_sum = HUGE_VAL; }, false, false},
-           {"WrongInteger", v1::DTYPE_I32, v1::OP_SUM, [](auto* all) { (*all)[2].int_sum += 1; }, false, false},
-           {"WrongMeanOfIntegers", v1::DTYPE_I32, v1::OP_MEAN, [](auto* all) { (*all)[0].int_sum += 1; }, false, false},
-           {"WrongCount", v1::DTYPE_F32, v1::OP_ALL, [](auto* all) { (*all)[0].nonzero -= 1; }, false, false},
-           {"WrongExtremum", v1::DTYPE_F32, v1::OP_MIN, [](auto* all) { (*all)[0].extrema.min_key -= 1; }, false,
+           {"RoundedNorm", v1::DTYPE_F64, v1::OP_L2,
+            [=](auto* all) { (*all)[1].partial.float_sum_squares += 64 * last_place; }, true, false},
+           {"WrongNorm", v1::DTYPE_F64, v1::OP_L2, [](auto* all) { (*all)[1].partial.float_sum_squares += 1; }, false,
             false},
+           {"Infinite", v1::DTYPE_F64, v1::OP_SUM, [](auto* all) { (*all)[2].partial.float_sum = HUGE_VAL; }, false,
+            false},
+           {"WrongInteger", v1::DTYPE_I32, v1::OP_SUM, [](auto* all) { (*all)[2].partial.int_sum += 1; }, false, false},
+           {"WrongMeanOfIntegers", v1::DTYPE_I32, v1::OP_MEAN, [](auto* all) { (*all)[0].partial.int_sum += 1; }, false,
+            false},
+           {"WrongCount", v1::DTYPE_F32, v1::OP_ALL, [](auto* all) { (*all)[0].partial.nonzero -= 1; }, false, false},
+           {"WrongExtremum", v1::DTYPE_F32, v1::OP_MIN, [](auto* all) { (*all)[0].partial.extrema.min_key -= 1; },
+            false, false},
        }) {
     SCOPED_TRACE(each.name);
     TestServer server(ServerOptions(), OnlyEngine(std::make_unique<SpoilingEngine>(each.spoil)));

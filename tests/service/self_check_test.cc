@@ -28,7 +28,7 @@ class FaultyEngine final : public SharedEngine {
     const std::int64_t count = job.spec.count;
     if (faulty) --job.spec.count;
     CpuEngine().Reduce(std::move(job), [done = std::move(done), count](absl::StatusOr<EngineResult> result) mutable {
-      if (result.ok()) result->partial.count = count;
+      if (result.ok()) result->state.partial.count = count;
       std::move(done)(std::move(result));
     });
   }
@@ -58,10 +58,8 @@ TEST(SelfCheckTest, ExactSumsOfFloatsAreChecked) {
    public:
     void Reduce(Job job, Done done) override {
       CpuEngine().Reduce(std::move(job), [done = std::move(done)](absl::StatusOr<EngineResult> result) mutable {
-        if (result.ok() && result->exact != nullptr) {
-          auto twice = std::make_shared<ExactSums>(*result->exact);
-          Merge(*result->exact, twice.get());
-          result->exact = std::move(twice);
+        if (result.ok() && result->state.exact != nullptr) {
+          Merge(ExactSums(*result->state.exact), result->state.exact.get());
         }
         std::move(done)(std::move(result));
       });

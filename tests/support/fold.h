@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/algebra/partial.h"
 #include "kernels/algebra/spec.h"
 
 namespace reduced::test {

@@ -43,9 +43,9 @@ std::string Describe(const ReduceSpec& spec, std::string_view kind) {
                          static_cast<int>(spec.nan_policy));
 }
 
-bool CheckAnswers(const Facts& facts, const ReduceSpec& spec, const Partial& partial) {
-  bool right = partial.count == spec.count;
-  EXPECT_EQ(partial.count, spec.count);
+bool CheckAnswers(const Facts& facts, const ReduceSpec& spec, const State& state) {
+  bool right = state.partial.count == spec.count;
+  EXPECT_EQ(state.partial.count, spec.count);
   for (const Op op : spec.ops) {
     for (const OverflowPolicy policy : {OverflowPolicy::kError, OverflowPolicy::kWrap, OverflowPolicy::kSaturate}) {
       for (const std::int64_t ddof : {std::int64_t{0}, std::int64_t{1}, spec.count}) {
@@ -54,7 +54,7 @@ bool CheckAnswers(const Facts& facts, const ReduceSpec& spec, const Partial& par
         one.ops = {op};
         one.overflow_policy = policy;
         one.ddof = ddof;
-        absl::StatusOr<std::vector<Value>> values = Finalize(one, partial);
+        absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
         const absl::StatusOr<Value> got = values.ok() ? absl::StatusOr<Value>(values->at(0)) : values.status();
         const std::string wrong = Mismatch(Expect(facts, one, op), got);
         if (wrong.empty()) continue;

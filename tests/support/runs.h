@@ -28,9 +28,9 @@ std::vector<Op> OpsOf(DType dtype);
 // "f32[1025] some_nan", for the trace of a failure.
 std::string Describe(const ReduceSpec& spec, std::string_view kind);
 
-// Compares `partial`, which answers spec.ops, with what the definitions say of the array: each op by itself, under
-// every overflow policy and several ddof. Adds a test failure for each op that is wrong; true if none is.
-bool CheckAnswers(const Facts& facts, const ReduceSpec& spec, const Partial& partial);
+// Compares `state`, which answers spec.ops, with what the definitions say of the array: each op by itself, under
+// every overflow policy and several ddof. Adds a test failure for each op that is wrong; returns true if none is.
+bool CheckAnswers(const Facts& facts, const ReduceSpec& spec, const State& state);
 
 }  // namespace reduced::test
 

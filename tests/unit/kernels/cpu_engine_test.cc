@@ -70,7 +70,7 @@ TEST(CpuEngine, ReducesSmallArraysOnTheCallingThreadAndOthersOnALane) {
     engine->Reduce(JobOf(DType::kI8, count, {Op::kSum}, array.data()), [&](absl::StatusOr<EngineResult> result) {
       ran = std::this_thread::get_id();
       ASSERT_TRUE(result.ok()) << result.status().ToString();
-      EXPECT_EQ(static_cast<std::int64_t>(result->partial.int_sum), count);
+      EXPECT_EQ(static_cast<std::int64_t>(result->state.partial.int_sum), count);
       EXPECT_EQ(result->timing.queue_us.has_value(), count > kInlineBytes);
       done.Notify();
     });
@@ -94,7 +94,7 @@ TEST(CpuEngine, GivesTheSameBitsForAnyNumberOfThreads) {
       for (int run = 0; run < (test::kSlowBuild ? 1 : 3); ++run) {
         const absl::StatusOr<EngineResult> result = test::ReduceAndWait(*engine, job);
         ASSERT_TRUE(result.ok()) << result.status().ToString();
-        const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->partial);
+        const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
         ASSERT_TRUE(values.ok()) << values.status().ToString();
         if (first.empty()) first = *values;
         for (std::size_t i = 0; i < first.size(); ++i) {
@@ -177,7 +177,8 @@ TEST(CpuEngine, ReducesManyArraysAtOnce) {
         const std::int64_t count = (call + caller) % 2 == 0 ? 1000 + call : 400'000 - call;
         const absl::StatusOr<EngineResult> result =
             test::ReduceAndWait(*engine, JobOf(DType::kI32, count, {Op::kSum, Op::kArgmax}, array.data()));
-        if (result.ok() && result->partial.int_sum == 7 * count && result->partial.extrema.max_index == 0) ++right;
+        if (result.ok() && result->state.partial.int_sum == 7 * count && result->state.partial.extrema.max_index == 0)
+          ++right;
       }
     });
   }

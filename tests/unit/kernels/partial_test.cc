@@ -119,15 +119,5 @@ std::vector<DType> AllDTypes() {
 INSTANTIATE_TEST_SUITE_P(DTypes, CombineTest, ::testing::ValuesIn(AllDTypes()),
                          [](const auto& info) { return std::string(RowOf(info.param).name); });
 
-TEST(PartialTest, MovesIndexesThatThereAre) {
-  Partial partial;
-  partial.extrema.min_index = 0;
-  partial.extrema.max_index = 5;
-  MoveTo(1'000'000'000'000, &partial);
-  EXPECT_EQ(partial.extrema.min_index, 1'000'000'000'000);
-  EXPECT_EQ(partial.extrema.max_index, 1'000'000'000'005);
-  EXPECT_EQ(partial.extrema.nan_index, kNoIndex);
-}
-
 }  // namespace
 }  // namespace reduced
