@@ -15,7 +15,7 @@ packages_for() {
       ;;
     test)
       echo libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy python3-yaml yamllint \
-        openssl
+        openssl groff-base
       ;;
     check)
       echo git clang-format clang-tidy shellcheck binutils prometheus chromium podman runc mmdebstrap haproxy

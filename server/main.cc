@@ -41,7 +41,12 @@ void AnswerAndExit(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--help" || argument == "-help" || argument == "-h") {
-      std::printf("%s\nFlags, with their defaults:\n%s", kUsage, reduced::server::FlagsHelp().c_str());
+      constexpr char kExitStatus[] =
+          "Exit status:\n"
+          "  0  SIGTERM or SIGINT ended the server, after it drained\n"
+          "  1  a flag is wrong, the server could not start, or something hung when it stopped\n"
+          "  2  a device failed for good: start the server again\n";
+      std::printf("%s\nFlags, with their defaults:\n%s\n%s", kUsage, reduced::server::FlagsHelp().c_str(), kExitStatus);
       std::exit(EXIT_SUCCESS);
     }
     if (argument == "--version") {

@@ -111,7 +111,8 @@ TEST(MainTest, ServesUntilASignal) {
 TEST(MainTest, HelpAndVersion) {
   Daemon help({"--help"});
   EXPECT_EQ(help.Wait(), 0);
-  EXPECT_THAT(help.Output(), AllOf(HasSubstr("Usage: reduced"), HasSubstr("--max_message_bytes=64MiB")));
+  EXPECT_THAT(help.Output(), AllOf(HasSubstr("Usage: reduced"), HasSubstr("--max_message_bytes=64MiB"),
+                                   HasSubstr("Exit status:\n  0  ")));
   Daemon version({"--version"});
   EXPECT_EQ(version.Wait(), 0);
   EXPECT_EQ(version.Output(), absl::StrCat("reduced ", REDUCED_VERSION, "\n"));
