@@ -7,14 +7,16 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 
-import harness
 from harness import DEADLINE_S
 
 # Of every `podman run`. Limits are given, as the defaults are more than a machine may allow.
 OPTIONS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024", "--log-driver=k8s-file", "--pull=never")
+
+
+class Unavailable(Exception):
+    """There can be no container on this machine; why."""
 
 
 def podman(*arguments, check=True, timeout=DEADLINE_S, **keywords):
@@ -35,11 +37,6 @@ def output(*arguments, **keywords):
     return podman(*arguments, **keywords).stdout.decode().strip()
 
 
-def skip(reason):
-    print("SKIPPED:", reason)
-    sys.exit(harness.SKIPPED)
-
-
 def base_image(variant, *options):
     """The name of an image of Debian packages, which is made unless podman has it."""
     name = f"localhost/reduced-test-base:{variant}"
@@ -55,18 +52,25 @@ def base_image(variant, *options):
             check=False,
         )
         if run.returncode != 0:
-            skip("mmdebstrap can't make a base image: " + run.stdout.decode()[-500:])
+            raise Unavailable("mmdebstrap can't make a base image: " + run.stdout.decode()[-500:])
         podman("import", tar, name)
     return name
 
 
+def require_running(image, *options):
+    """Raises Unavailable if podman can't run a container of the image. The loader is all that each image has."""
+    run = podman("run", "--rm", *OPTIONS, *options, "--network=none", image, "/lib64/ld-linux-x86-64.so.2", "--version", check=False)
+    if run.returncode != 0:
+        raise Unavailable("podman can't run a container: " + run.stderr.decode()[-500:])
+
+
 def require():
-    """Skips the tests where there can be no container."""
+    """Raises Unavailable where podman can't run a container, as far as can be seen without an image."""
     for program in ("podman", "runc", "mmdebstrap"):
         if shutil.which(program) is None:
-            skip(f"{program} isn't installed (deploy/dependencies.sh check)")
+            raise Unavailable(f"{program} isn't installed (deploy/dependencies.sh check)")
     if os.geteuid() != 0:
-        skip("podman is run as root here")
+        raise Unavailable("podman is run as root here")
     run = podman("info", check=False)
     if run.returncode != 0:
-        skip("podman doesn't work: " + run.stderr.decode()[-500:])
+        raise Unavailable("podman doesn't work: " + run.stderr.decode()[-500:])

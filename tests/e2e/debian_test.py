@@ -4,10 +4,12 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import containers
+import harness
 from harness import DATA, DEADLINE_S
 
 PACKAGE = None  # the path of the .deb
@@ -37,7 +39,8 @@ def setUpModule():
     global PACKAGE
     for program in ("cpack", "dpkg-deb"):
         if shutil.which(program) is None:
-            containers.skip(f"{program} isn't installed")
+            print(f"SKIPPED: {program} isn't installed")
+            sys.exit(harness.SKIPPED)
     folder = tempfile.TemporaryDirectory()
     unittest.addModuleCleanup(folder.cleanup)
     subprocess.run(
@@ -79,8 +82,12 @@ class UnpackedTest(unittest.TestCase):
 
 class InstalledTest(unittest.TestCase):
     def test_a_bare_debian_takes_it(self):
-        containers.require()
-        base = containers.base_image("minbase")
+        try:
+            containers.require()
+            base = containers.base_image("minbase")
+            containers.require_running(base)
+        except containers.Unavailable as reason:
+            self.skipTest(str(reason))
         run = containers.podman(
             "run", "--rm", "--network=none", *containers.OPTIONS, f"--volume={PACKAGE.parent}:/package:ro",
             f"--volume={DATA}:/data:ro", base, "sh", "-c", INSTALL, check=False,
