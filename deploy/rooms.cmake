@@ -1,0 +1,83 @@
+# The rooms: every folder of kernels/, server/ and client/ belongs to a library, and its files include only what that library
+# links. Configuring fails with `FILE includes OTHER, but TARGET does not link OTHER_TARGET` where they include more.
+
+# reduced_room(TARGET FOLDER...): the files directly in each FOLDER (relative to this CMakeLists.txt) belong to TARGET, and
+# including them takes a link to TARGET. For instance
+#
+#   add_library(reduced_wire STATIC wire/request.cc wire/response.cc)
+#   target_link_libraries(reduced_wire PUBLIC reduced_kernels reduced_proto)
+#   reduced_room(reduced_wire wire)
+#
+# A link counts if it is TARGET's own or follows from the PUBLIC and INTERFACE links of what TARGET links. A FOLDER can
+# belong to several targets that are built from it: its files are checked against the first, and a link to any is enough.
+function(reduced_room target)
+  foreach(folder IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH folder NORMALIZE)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+    string(REGEX REPLACE "/$" "" folder ${folder})
+    set_property(GLOBAL APPEND PROPERTY REDUCED_ROOM_${folder} ${target})
+  endforeach()
+endfunction()
+
+# reduced_links(OUT TARGET): TARGET and the targets whose headers it can include.
+function(reduced_links out target)
+  set(found ${target})
+  get_target_property(pending ${target} LINK_LIBRARIES)
+  get_target_property(interface ${target} INTERFACE_LINK_LIBRARIES)
+  list(APPEND pending ${interface})
+  while(pending)
+    list(POP_FRONT pending next)
+    if(NOT TARGET ${next} OR next IN_LIST found)
+      continue()
+    endif()
+    list(APPEND found ${next})
+    get_target_property(interface ${next} INTERFACE_LINK_LIBRARIES)
+    list(APPEND pending ${interface})
+  endwhile()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# reduced_check_rooms(): checks every file of kernels/, server/ and client/. Called when all targets are declared.
+function(reduced_check_rooms)
+  set(errors)
+  file(GLOB_RECURSE files RELATIVE ${PROJECT_SOURCE_DIR}
+    kernels/*.h kernels/*.cc kernels/*.cuh kernels/*.cu server/*.h server/*.cc client/*.h client/*.cc)
+  foreach(file IN LISTS files)
+    cmake_path(GET file PARENT_PATH folder)
+    get_property(targets GLOBAL PROPERTY REDUCED_ROOM_${folder})
+    if(NOT targets)
+      list(APPEND errors "${file} is in no room: see reduced_room in deploy/rooms.cmake")
+      continue()
+    endif()
+    list(GET targets 0 target)
+    if(NOT DEFINED links_of_${target})
+      reduced_links(links_of_${target} ${target})
+    endif()
+    file(STRINGS ${file} includes REGEX "^#include \"(kernels|server|client|reduced)/")
+    foreach(include IN LISTS includes)
+      string(REGEX REPLACE "^#include \"(.*)/[^/]*\".*" "\\1" included ${include})
+      # The roots of the include paths: the project, client/ for the public headers, proto/ for the generated ones.
+      set(others)
+      foreach(root "" client/ proto/)
+        get_property(targets GLOBAL PROPERTY REDUCED_ROOM_${root}${included})
+        list(APPEND others ${targets})
+      endforeach()
+      set(linked FALSE)
+      foreach(other IN LISTS others)
+        if(other IN_LIST links_of_${target})
+          set(linked TRUE)
+        endif()
+      endforeach()
+      if(NOT linked)
+        string(REGEX REPLACE "^#include \"(.*)\".*" "\\1" header ${include})
+        list(JOIN others " or " others)
+        list(APPEND errors "${file} includes ${header}, but ${target} does not link ${others}")
+      endif()
+    endforeach()
+  endforeach()
+  if(errors)
+    list(JOIN errors "\n  " errors)
+    message(FATAL_ERROR "The rooms do not hold:\n  ${errors}")
+  endif()
+endfunction()
+cmake_language(DEFER DIRECTORY ${PROJECT_SOURCE_DIR} CALL reduced_check_rooms)
