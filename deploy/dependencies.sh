@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing. Usage: deploy/dependencies.sh [build|test|check]...
-#   build  what the programs are built from (default)
-#   test   what the tests need besides
-#   check  what .ci/run needs besides
-# CUDA is not among them: it is used where it is installed (nvcc on the PATH or in /usr/local/cuda).
+#   build  to build the programs (default)
+#   test   to build and run the tests, in addition
+#   check  to run .ci/run, in addition
+# CUDA is not among them: the build uses it if it is installed (nvcc on the PATH or in /usr/local/cuda).
 set -euo pipefail
 
 packages_for() {
@@ -21,7 +21,7 @@ packages_for() {
       echo git clang-format clang-tidy shellcheck binutils prometheus chromium podman runc mmdebstrap haproxy
       ;;
     *)
-      echo "dependencies.sh: unknown group '$1'; allowed: build, test, check" >&2
+      echo "dependencies.sh: group: got '$1'; allowed: build, test, check" >&2
       return 2
       ;;
   esac
@@ -33,7 +33,7 @@ for group in "${@:-build}"; do
 done
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
-  echo "Not a Debian system: nothing installed. Needed, by their Debian 12 names:$wanted"
+  echo "This is not a Debian system: nothing was installed. These packages are needed, by their names in Debian 12:$wanted"
   exit 0
 fi
 
@@ -45,19 +45,19 @@ for package in $wanted; do
   fi
 done
 if ((${#missing[@]} == 0)); then
-  echo "Every package needed is installed."
+  echo "All packages are installed."
   exit 0
 fi
 
 as_root=()
 if ((EUID != 0)); then
   if ! command -v sudo > /dev/null; then
-    echo "dependencies.sh: neither root nor sudo; as root, run: apt-get install ${missing[*]}" >&2
+    echo "dependencies.sh: installing packages needs root or sudo; run as root: apt-get install ${missing[*]}" >&2
     exit 1
   fi
   as_root=(sudo)
 fi
-echo "Installing ${#missing[@]} packages (some minutes on a bare system): ${missing[*]}"
+echo "Installing ${#missing[@]} packages, which takes minutes on a bare system: ${missing[*]}"
 apt() {
   ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Color=0 "$@"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 machine to a first answer: installs what is missing, builds the server and its command line, starts
-# the server, reduces real and generated data, and stops it. Leaves the build in build/native and nothing else.
+# the server, reduces real and random data, and stops it. Leaves nothing but the build in build/native.
 set -euo pipefail
 # shellcheck source=deploy/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
