@@ -20,6 +20,8 @@ OTHER_FLAGS = {
     "--build", "--describe", "--goals", "--group-add", "--format", "--help", "--install", "--preset", "--sizes", "--sweep", "--test-dir",
     "--tool", "--user",
 }
+# Options of reducectl whose values are names that --help lists.
+NAMES = ("--via", "--engine", "--precision", "--nan", "--overflow")
 
 
 def documents():
@@ -91,30 +93,47 @@ class Document:
 
 
 @functools.cache
+def help_text(program, *command):
+    return subprocess.run([os.environ[program], *command, "--help"], check=True, capture_output=True, text=True,
+                          timeout=30).stdout
+
+
+@functools.cache
 def help_of(program, *command):
     """The options that a program's --help names."""
-    text = subprocess.run([os.environ[program], *command, "--help"], check=True, capture_output=True, text=True, timeout=30,
-                          env={**os.environ, "COLUMNS": "200"}).stdout
-    return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+    return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*", help_text(program, *command)))
 
 
 @functools.cache
 def subcommands(*command):
-    text = subprocess.run([os.environ["REDUCECTL"], *command, "--help"], check=True, capture_output=True, text=True,
-                          timeout=30).stdout
-    listed = re.search(r"Subcommands:\n((?:  .*\n)+)", text)
+    listed = re.search(r"(?:Subc|C)ommands:\n((?:  .*\n)+)", help_text("REDUCECTL", *command))
     return tuple(re.findall(r"^  (\w+) ", listed.group(1), re.MULTILINE)) if listed else ()
 
 
-def reducectl_options(words):
-    """The options that a command line of reducectl may have, or why there are none."""
+def command_of(words):
+    """The command of reducectl that these words of a command line name, such as ("arrays", "put")."""
     command = []
     for word in words:
         if word in subcommands(*command):
             command.append(word)
             if not subcommands(*command):
                 break
-    return help_of("REDUCECTL") | (help_of("REDUCECTL", *command) if command else frozenset())
+    return tuple(command)
+
+
+def wrong_options(words):
+    """What reducectl does not have of the options in its command line, and of their values where those are names."""
+    command = command_of(words)
+    options = help_of("REDUCECTL") | help_of("REDUCECTL", *command)
+    text = help_text("REDUCECTL", *command)
+    wrong = []
+    for word, following in zip(words, [*words[1:], ""]):
+        option = re.match(r"--[\w-]+", word)
+        if option and option.group() not in options:
+            wrong.append(word)
+        elif word in NAMES and not re.search(rf"\b{following}\b", text):
+            wrong.append(f"{word} {following}")
+    return wrong
 
 
 @functools.cache
@@ -186,8 +205,8 @@ class DocumentsTest(unittest.TestCase):
                 if {"docker", "podman", "cmake"} & set(names):
                     continue
                 if "reducectl" in names:
-                    unknown = flags - reducectl_options(words[names.index("reducectl") + 1:])
-                    self.check(document, not unknown, f"{line}: reducectl has no {unknown}")
+                    wrong = wrong_options(words[names.index("reducectl") + 1:])
+                    self.check(document, not wrong, f"{line}: reducectl has no {', '.join(wrong)}")
                 elif "reduced" in names[:2]:
                     unknown = flags - help_of("REDUCED")
                     self.check(document, not unknown, f"{line}: reduced has no {unknown}")
