@@ -121,17 +121,22 @@ def command_of(words):
     return tuple(command)
 
 
+def has_value(command, option, value):
+    """Whether the help of an option names this value."""
+    described = re.search(rf"^ +{option}\b(?:.*\n)(?: {{8,}}.*\n)*", help_text("REDUCECTL", *command), re.MULTILINE)
+    return described is None or re.search(rf"\b{value}\b", described.group()) is not None
+
+
 def wrong_options(words):
     """What reducectl does not have of the options in its command line, and of their values where those are names."""
     command = command_of(words)
     options = help_of("REDUCECTL") | help_of("REDUCECTL", *command)
-    text = help_text("REDUCECTL", *command)
     wrong = []
     for word, following in zip(words, [*words[1:], ""]):
         option = re.match(r"--[\w-]+", word)
         if option and option.group() not in options:
             wrong.append(word)
-        elif word in NAMES and not re.search(rf"\b{following}\b", text):
+        elif word in NAMES and not has_value(command, word, following):
             wrong.append(f"{word} {following}")
     return wrong
 
@@ -224,6 +229,9 @@ class DocumentsTest(unittest.TestCase):
                     flag = re.match(r"--[a-z][\w-]*", word)
                     if flag and not word.endswith("..."):
                         self.check(document, flag.group() in known, f"{span}: no program has this option")
+                for option, value in re.findall(rf"({'|'.join(NAMES)}) (\w+)(?!\w*\|)", span):
+                    named = has_value(("reduce",), option, value) or has_value(("loadtest",), option, value)
+                    self.check(document, named, f"{span}: no command has {option} {value}")
                 for name in re.findall(r"\bREDUCED_FLAG_([A-Z]\w+)", span):
                     self.check(document, name == "NAME" or f"--{name.lower()}" in known, f"{span}: reduced has no such flag")
         self.conclude(at_least=50)
