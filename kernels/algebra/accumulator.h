@@ -6,6 +6,11 @@
 //   A::State state = A::Settle(local);  // what partial results are combined in
 //   A::Merge(state, other);          // in any order, up to the rounding of float sums
 //   A::Store(state, &partial);       // widened; the fields of other accumulators are left alone
+//   A::Combine(later, &partial);     // the fields of A of two partials, whatever their dtype
+//
+// AllAccumulators<T> lists those of a dtype: every engine folds what is in that list. To add one: its enumerator
+// (op.h), its fields (partial.h), its struct here and its place in the list; engines need no change, and may specialise
+// it.
 //
 // A default-constructed Local or State is the identity. Everything is trivially copyable. An engine that leaves NaNs
 // out (NanPolicy::kOmit) doesn't Add them, except to CountsOf. Ranges: a Local takes at most 2^31 elements.
@@ -59,6 +64,10 @@ struct SumOf {
       out->int_sum = static_cast<Int128>(ValueOf(state.sum));
     }
   }
+  static void Combine(const Partial& later, Partial* into) {
+    into->float_sum += later.float_sum;
+    into->int_sum += later.int_sum;
+  }
 };
 
 template <class T>
@@ -84,6 +93,10 @@ struct AbsSumOf {
     } else {
       out->int_abs_sum = ValueOf(state.sum);
     }
+  }
+  static void Combine(const Partial& later, Partial* into) {
+    into->float_abs_sum += later.float_abs_sum;
+    into->int_abs_sum += later.int_abs_sum;
   }
 };
 
@@ -129,10 +142,16 @@ struct SumSquaresOf {
       out->int_sum_squares = UInt192{{static_cast<std::uint64_t>(sum), static_cast<std::uint64_t>(sum >> 64), 0}};
     }
   }
+  static void Combine(const Partial& later, Partial* into) {
+    into->float_sum_squares += later.float_sum_squares;
+    Increase(into->int_sum_squares, later.int_sum_squares);
+  }
 };
 
+// Floats only.
 template <class T>
 struct MomentsOf {
+  static_assert(kIsFloat<T>);
   static constexpr Accumulator kAccumulator = Accumulator::kMoments;
   struct Local {
     T pivot{};
@@ -148,7 +167,7 @@ struct MomentsOf {
   };
   REDUCED_HD static void Add(Local& a, T x, std::int64_t) {
     if (a.count == 0) a.pivot = x;
-    const double deviation = Difference(x, a.pivot);
+    const double deviation = ToDouble(x) - ToDouble(a.pivot);
     ++a.count;
     a.sum += deviation;
     a.sum_squares += deviation * deviation;
@@ -164,19 +183,12 @@ struct MomentsOf {
     return state;
   }
   REDUCED_HD static void Merge(State& into, const State& later) {
-    MergeMoments(into, later, Difference(later.pivot, into.pivot));
+    MergeMoments(into, later, ToDouble(later.pivot) - ToDouble(into.pivot));
   }
   REDUCED_HD static void Store(const State& state, Partial* out) {
-    out->moments = MomentsState{};
-    out->moments.count = state.count;
-    if constexpr (kIsFloat<T>) {
-      out->moments.float_pivot = ToDouble(state.pivot);
-    } else {
-      out->moments.int_pivot = ToInteger(state.pivot);
-    }
-    out->moments.offset = state.offset;
-    out->moments.m2 = state.m2;
+    out->moments = {state.count, ToDouble(state.pivot), state.offset, state.m2};
   }
+  static void Combine(const Partial& later, Partial* into) { MergeMoments(into->moments, later.moments); }
 };
 
 template <class T>
@@ -206,6 +218,10 @@ struct ProductOf {
     } else {
       out->int_product = state;
     }
+  }
+  static void Combine(const Partial& later, Partial* into) {
+    Multiply(into->float_product, later.float_product);
+    Multiply(into->int_product, later.int_product);
   }
 };
 
@@ -241,6 +257,7 @@ struct ExtremaOf {
   }
   REDUCED_HD static void Merge(State& into, const State& other) { MergeExtrema(into, other); }
   REDUCED_HD static void Store(const State& state, Partial* out) { out->extrema = state; }
+  static void Combine(const Partial& later, Partial* into) { MergeExtrema(into->extrema, later.extrema); }
 };
 
 // Integers and bool only.
@@ -270,6 +287,11 @@ struct BitsOf {
     out->bits_or = state.bits_or;
     out->bits_xor = state.bits_xor;
   }
+  static void Combine(const Partial& later, Partial* into) {
+    into->bits_and &= later.bits_and;
+    into->bits_or |= later.bits_or;
+    into->bits_xor ^= later.bits_xor;
+  }
 };
 
 template <class T>
@@ -293,7 +315,28 @@ struct CountsOf {
     out->nonzero = state.nonzero;
     out->nan = state.nan;
   }
+  static void Combine(const Partial& later, Partial* into) {
+    into->nonzero += later.nonzero;
+    into->nan += later.nan;
+  }
 };
+
+// Accumulators as a list of types: ForEach(f) calls f(std::type_identity<A>{}) for each, in this order.
+template <class... As>
+struct AccumulatorList {
+  static constexpr AccumulatorSet kSet = (SetOf(As::kAccumulator) | ... | 0);
+  template <class Function>
+  static constexpr void ForEach(Function&& f) {
+    (f(std::type_identity<As>{}), ...);
+  }
+};
+
+// Those of elements T.
+template <class T>
+using AllAccumulators = std::conditional_t<
+    kIsFloat<T>,
+    AccumulatorList<SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>, ProductOf<T>, ExtremaOf<T>, CountsOf<T>>,
+    AccumulatorList<SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, ProductOf<T>, ExtremaOf<T>, BitsOf<T>, CountsOf<T>>>;
 
 }  // namespace reduced
 

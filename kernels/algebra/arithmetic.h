@@ -12,21 +12,6 @@
 
 namespace reduced {
 
-// a - b with one rounding.
-template <class T>
-REDUCED_HD double Difference(T a, T b) {
-  if constexpr (kIsFloat<T>) {
-    return ToDouble(a) - ToDouble(b);
-  } else if constexpr (sizeof(T) < 8) {
-    return static_cast<double>(static_cast<std::int64_t>(ToInteger(a)) - static_cast<std::int64_t>(ToInteger(b)));
-  } else {  // 64-bit integers: halves, each exact in f64
-    const double high = static_cast<double>(a >> 32) - static_cast<double>(b >> 32);
-    const double low =
-        static_cast<double>(static_cast<std::uint32_t>(a)) - static_cast<double>(static_cast<std::uint32_t>(b));
-    return high * 0x1p32 + low;
-  }
-}
-
 template <class T>
 requires(!kIsFloat<T>) REDUCED_HD bool IsNegative(T x) {
   if constexpr (kIsSigned<T>) {
@@ -115,10 +100,8 @@ REDUCED_HD void MergeMoments(State& into, const State& later, double pivot_diffe
   into.m2 += later.m2 + delta * delta * (n_into * share);
 }
 
-// Only one of the two kinds of pivot is ever non-zero.
 REDUCED_HD void MergeMoments(MomentsState& into, const MomentsState& later) {
-  MergeMoments(into, later,
-               (later.float_pivot - into.float_pivot) + static_cast<double>(later.int_pivot - into.int_pivot));
+  MergeMoments(into, later, later.pivot - into.pivot);
 }
 
 // Ties go to the lower index, so the order of merging doesn't matter.

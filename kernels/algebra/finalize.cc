@@ -66,16 +66,6 @@ ExactInteger ExactOf(const IntProduct& product) {
   return {product.negative, product.magnitude, product.overflowed, product.wrapped};
 }
 
-double ToDouble(const UInt192& value) {
-  const UInt128 high = (UInt128{value.word[2]} << 64) | value.word[1];
-  return static_cast<double>(high) * 0x1p64 + static_cast<double>(value.word[0]);
-}
-
-// sum / count with the quotient's integer part exact.
-double Quotient(Int128 sum, std::int64_t count) {
-  return static_cast<double>(sum / count) + static_cast<double>(sum % count) / static_cast<double>(count);
-}
-
 double ScaledValue(const FloatProduct& product) {
   // Beyond +-3000 every finite mantissa is infinite or zero.
   return std::ldexp(product.mantissa, static_cast<int>(std::clamp<std::int64_t>(product.exponent, -3000, 3000)));
@@ -143,9 +133,8 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
       if (is_float) return FloatValue(op, spec, partial.float_sum);
       return FitInteger(spec, op, ExactOf(partial.int_sum));
     case Op::kMean:
-      if (counted == 0) return FloatValue(op, spec, kNan);
-      return FloatValue(
-          op, spec, is_float ? partial.float_sum / static_cast<double>(counted) : Quotient(partial.int_sum, counted));
+      if (!is_float) return FloatValue(op, spec, IntegerAnswer(spec, op, partial));
+      return FloatValue(op, spec, counted == 0 ? kNan : partial.float_sum / static_cast<double>(counted));
     case Op::kL1:
       if (is_float) return FloatValue(op, spec, partial.float_abs_sum);
       return FitInteger(spec, op, {false, partial.int_abs_sum, false, static_cast<std::uint64_t>(partial.int_abs_sum)});
@@ -153,9 +142,11 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
       if (is_float) return FloatValue(op, spec, partial.float_sum_squares);
       return FitInteger(spec, op, ExactOf(partial.int_sum_squares));
     case Op::kL2:
-      return FloatValue(op, spec, std::sqrt(is_float ? partial.float_sum_squares : ToDouble(partial.int_sum_squares)));
+      if (!is_float) return FloatValue(op, spec, IntegerAnswer(spec, op, partial));
+      return FloatValue(op, spec, std::sqrt(partial.float_sum_squares));
     case Op::kVar:
     case Op::kStd: {
+      if (!is_float) return FloatValue(op, spec, IntegerAnswer(spec, op, partial));
       if (counted <= spec.ddof) return FloatValue(op, spec, kNan);
       const double var = partial.moments.m2 / static_cast<double>(counted - spec.ddof);
       return FloatValue(op, spec, op == Op::kVar ? var : std::sqrt(var));
@@ -192,7 +183,7 @@ AccumulatorSet AccumulatorsFor(const ReduceSpec& spec) {
   AccumulatorSet set = 0;
   const bool exact = spec.precision == Precision::kExact;
   for (const Op op : spec.ops) {
-    if (!exact || !IsExactOp(op, spec.dtype)) set |= SetOf(RowOf(op).accumulator);
+    if (!exact || !IsExactOp(op, spec.dtype)) set |= AccumulatorsOf(op, spec.dtype);
   }
   const bool omit_nan = spec.nan_policy == NanPolicy::kOmit && RowOf(spec.dtype).is_float;
   return set != 0 && omit_nan ? set | SetOf(Accumulator::kCounts) : set;

@@ -20,7 +20,7 @@ enum class Accumulator : std::uint8_t {
   kSum,         // sum of x
   kAbsSum,      // sum of |x|
   kSumSquares,  // sum of x * x
-  kMoments,     // sum of squared deviations from the mean
+  kMoments,     // sum of squared deviations from the mean, of floats
   kProduct,     // product of x
   kExtrema,     // smallest and largest x, and where each stands first
   kBits,        // and, or, xor of the bits
@@ -105,6 +105,13 @@ constexpr std::optional<Op> OpFromNumber(int number) {
 
 // True if `op` is defined for elements of `dtype`.
 constexpr bool Supports(Op op, DType dtype) { return !(RowOf(op).integers_only && RowOf(dtype).is_float); }
+
+// The accumulators that answer `op` for elements of `dtype`. The variance of integers comes from their exact sums.
+constexpr AccumulatorSet AccumulatorsOf(Op op, DType dtype) {
+  const Accumulator accumulator = RowOf(op).accumulator;
+  if (accumulator != Accumulator::kMoments || RowOf(dtype).is_float) return SetOf(accumulator);
+  return SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares);
+}
 
 // The type `op` answers with for elements of `dtype`.
 constexpr DType ResultDType(Op op, DType dtype) {

@@ -37,14 +37,13 @@ struct UInt192 {
   std::uint64_t word[3] = {0, 0, 0};
 };
 
-// Count, mean and spread. The mean is pivot + offset, the pivot being an element: differences of pivots are exact or
-// nearly so, which keeps the spread right when it is tiny beside the mean.
+// Count, mean and spread of floats. The mean is pivot + offset, the pivot being an element: differences of pivots are
+// exact or nearly so, which keeps the spread right when it is tiny beside the mean.
 struct MomentsState {
   std::int64_t count = 0;
-  double float_pivot = 0;  // floats
-  Int128 int_pivot = 0;    // integers
-  double offset = 0;       // mean - pivot
-  double m2 = 0;           // sum of (x - mean)^2
+  double pivot = 0;
+  double offset = 0;  // mean - pivot
+  double m2 = 0;      // sum of (x - mean)^2
 };
 
 // The smallest and largest element as order keys (accumulator.h), and where each stands first.

@@ -250,7 +250,7 @@ absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row
     if (const absl::Status why = WhyStop(job); !why.ok()) return why;
   }
   const Stopwatch since_start;
-  result.state = rung.reduce(job.spec, data, scratch_data);
+  result.state = rung.reduce(job.spec, data, scratch_data, kLongestStretch);
   result.timing.kernel_us = since_start.micros();
   return result;
 }

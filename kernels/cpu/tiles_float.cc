@@ -263,13 +263,18 @@ struct Vectors<ProductOf<T>> {
 template <class T>
 constexpr TileFolds FoldsOf() {
   TileFolds folds{};
-  folds.of[static_cast<int>(Accumulator::kSum)] = &FoldSums<T, SumOf<T>>;
-  folds.of[static_cast<int>(Accumulator::kAbsSum)] = &FoldSums<T, AbsSumOf<T>>;
-  folds.of[static_cast<int>(Accumulator::kSumSquares)] = &FoldSums<T, SumSquaresOf<T>>;
-  folds.of[static_cast<int>(Accumulator::kMoments)] = &FoldSums<T, MomentsOf<T>>;
-  folds.of[static_cast<int>(Accumulator::kProduct)] = &Fold<ProductOf<T>, T>;
-  folds.of[static_cast<int>(Accumulator::kExtrema)] = &FoldExtrema<T>;
-  folds.of[static_cast<int>(Accumulator::kCounts)] = &Fold<CountsOf<T>, T>;
+  AllAccumulators<T>::ForEach([&]<class A>(std::type_identity<A>) {
+    constexpr AccumulatorSet kSums = SetOf(Accumulator::kSum) | SetOf(Accumulator::kAbsSum) |
+                                     SetOf(Accumulator::kSumSquares) | SetOf(Accumulator::kMoments);
+    FoldTile& fold = folds.of[static_cast<int>(A::kAccumulator)];
+    if constexpr ((kSums & SetOf(A::kAccumulator)) != 0) {
+      fold = &FoldSums<T, A>;
+    } else if constexpr (A::kAccumulator == Accumulator::kExtrema) {
+      fold = &FoldExtrema<T>;
+    } else {
+      fold = &Fold<A, T>;
+    }
+  });
   folds.counts_and_extrema = &FoldCountsAndExtrema<T>;
   folds.sum_and_moments = &FoldSums<T, SumOf<T>, MomentsOf<T>>;
   folds.all_four = &FoldCountsExtremaAndSums<T, SumOf<T>, MomentsOf<T>>;

@@ -13,25 +13,6 @@ HWY_BEFORE_NAMESPACE();
 namespace reduced {
 namespace HWY_NAMESPACE {
 
-// ---- kMoments of elements narrower than 64 bits: n * sum(x^2) - sum(x)^2, which 128 bits hold for a tile, is n times
-// the sum of squared deviations
-
-template <class T>
-void FoldNarrowMoments(const Tile& tile, Partial* into) {
-  static_assert(sizeof(T) < 8);
-  if (tile.count == 0) return;
-  const auto n = static_cast<double>(tile.count);
-  const auto sum = static_cast<std::int64_t>(StateOf<SumOf<T>, T>(tile).sum);
-  const UInt128 sum_squares = ValueOf(StateOf<SumSquaresOf<T>, T>(tile).sum);
-  const auto square = static_cast<UInt128>(static_cast<Int128>(sum) * sum);
-  MomentsState moments;
-  moments.count = tile.count;
-  moments.int_pivot = sum / tile.count;
-  moments.offset = static_cast<double>(sum % tile.count) / n;
-  moments.m2 = static_cast<double>(static_cast<UInt128>(tile.count) * sum_squares - square) / n;
-  MergeMoments(into->moments, moments);
-}
-
 #if HWY_TARGET == HWY_SCALAR
 
 template <class T>
@@ -40,64 +21,6 @@ void FoldProduct(const Tile& tile, Partial* into) {
 }
 
 #else
-
-// ---- kMoments of 64-bit elements: deviations from the tile's first element, see accumulator.h
-
-template <class T>
-struct WideDeviationsAcc {
-  using Element = T;
-  using DF = hn::ScalableTag<double>;
-  using DU = hn::ScalableTag<std::uint64_t>;
-  using VF = hn::Vec<DF>;
-  static constexpr std::int64_t kElements = hn::MaxLanes(DU());
-  VF pivot_high;
-  VF pivot_low;
-  VF sum;
-  VF sum_squares;
-
-  HWY_INLINE explicit WideDeviationsAcc(T first) : sum(hn::Zero(DF())), sum_squares(hn::Zero(DF())) {
-    const auto v = hn::Set(DU(), static_cast<std::uint64_t>(first));
-    pivot_high = High(v);
-    pivot_low = Low(v);
-  }
-  HWY_INLINE void Add(const std::byte* p) {
-    const auto v = hn::LoadU(DU(), reinterpret_cast<const std::uint64_t*>(p));
-    const VF high = hn::Sub(High(v), pivot_high);
-    const VF low = hn::Sub(Low(v), pivot_low);
-    const VF deviation = hn::MulAdd(high, hn::Set(DF(), 0x1p32), low);
-    sum = hn::Add(sum, deviation);
-    sum_squares = hn::MulAdd(deviation, deviation, sum_squares);
-  }
-  HWY_INLINE void Merge(const WideDeviationsAcc& other) {
-    sum = hn::Add(sum, other.sum);
-    sum_squares = hn::Add(sum_squares, other.sum_squares);
-  }
-
- private:
-  // Half of v (of v + 2^63, if T is signed) plus 2^52, which is the exponent put before its 32 bits: both the offsets
-  // go when the pivot's is subtracted.
-  static HWY_INLINE VF Low(hn::Vec<DU> v) {
-    return hn::BitCast(DF(), hn::Or(hn::And(v, hn::Set(DU(), 0xffffffff)), hn::Set(DU(), kExponent)));
-  }
-  static HWY_INLINE VF High(hn::Vec<DU> v) {
-    if constexpr (kIsSigned<T>) v = hn::Xor(v, hn::Set(DU(), std::uint64_t{1} << 63));
-    return hn::BitCast(DF(), hn::Or(hn::ShiftRight<32>(v), hn::Set(DU(), kExponent)));
-  }
-  static constexpr std::uint64_t kExponent = std::uint64_t{1023 + 52} << 52;
-};
-
-template <class T>
-struct Vectors<MomentsOf<T> > {
-  static std::int64_t Fold(const Tile& tile, typename MomentsOf<T>::Local* local) {
-    if (tile.count == 0) return 0;
-    local->pivot = ElementAt<T>(tile.data, 0);
-    WideDeviationsAcc<T> acc(local->pivot);
-    local->count = FoldVectors(tile, acc);
-    local->sum = ReduceLanes(hn::ScalableTag<double>(), acc.sum, Plus());
-    local->sum_squares = ReduceLanes(hn::ScalableTag<double>(), acc.sum_squares, Plus());
-    return local->count;
-  }
-};
 
 // ---- kProduct
 
@@ -224,18 +147,16 @@ struct Vectors<BitsOf<T> > {
 template <class T>
 constexpr TileFolds FoldsOf() {
   TileFolds folds{};
-  folds.of[static_cast<int>(Accumulator::kSum)] = &Fold<SumOf<T>, T>;
-  folds.of[static_cast<int>(Accumulator::kAbsSum)] = &Fold<AbsSumOf<T>, T>;
-  folds.of[static_cast<int>(Accumulator::kSumSquares)] = &Fold<SumSquaresOf<T>, T>;
-  if constexpr (sizeof(T) < 8) {
-    folds.of[static_cast<int>(Accumulator::kMoments)] = &FoldNarrowMoments<T>;
-  } else {
-    folds.of[static_cast<int>(Accumulator::kMoments)] = &Fold<MomentsOf<T>, T>;
-  }
-  folds.of[static_cast<int>(Accumulator::kProduct)] = &FoldProduct<T>;
-  folds.of[static_cast<int>(Accumulator::kExtrema)] = &FoldExtrema<T>;
-  folds.of[static_cast<int>(Accumulator::kBits)] = &Fold<BitsOf<T>, T>;
-  folds.of[static_cast<int>(Accumulator::kCounts)] = &Fold<CountsOf<T>, T>;
+  AllAccumulators<T>::ForEach([&]<class A>(std::type_identity<A>) {
+    FoldTile& fold = folds.of[static_cast<int>(A::kAccumulator)];
+    if constexpr (A::kAccumulator == Accumulator::kProduct) {
+      fold = &FoldProduct<T>;
+    } else if constexpr (A::kAccumulator == Accumulator::kExtrema) {
+      fold = &FoldExtrema<T>;
+    } else {
+      fold = &Fold<A, T>;
+    }
+  });
   folds.counts_and_extrema = &FoldCountsAndExtrema<T>;
   return folds;
 }

@@ -30,36 +30,6 @@ HWY_INLINE T ElementAt(const std::byte* tile, std::int64_t i) {
   return x;
 }
 
-// Combine() of the fields of one accumulator.
-template <Accumulator kAccumulator>
-HWY_INLINE void CombineOne(const Partial& later, Partial* into) {
-  if constexpr (kAccumulator == Accumulator::kSum) {
-    into->float_sum += later.float_sum;
-    into->int_sum += later.int_sum;
-  } else if constexpr (kAccumulator == Accumulator::kAbsSum) {
-    into->float_abs_sum += later.float_abs_sum;
-    into->int_abs_sum += later.int_abs_sum;
-  } else if constexpr (kAccumulator == Accumulator::kSumSquares) {
-    into->float_sum_squares += later.float_sum_squares;
-    Increase(into->int_sum_squares, later.int_sum_squares);
-  } else if constexpr (kAccumulator == Accumulator::kMoments) {
-    MergeMoments(into->moments, later.moments);
-  } else if constexpr (kAccumulator == Accumulator::kProduct) {
-    Multiply(into->float_product, later.float_product);
-    Multiply(into->int_product, later.int_product);
-  } else if constexpr (kAccumulator == Accumulator::kExtrema) {
-    MergeExtrema(into->extrema, later.extrema);
-  } else if constexpr (kAccumulator == Accumulator::kBits) {
-    into->bits_and &= later.bits_and;
-    into->bits_or |= later.bits_or;
-    into->bits_xor ^= later.bits_xor;
-  } else {
-    static_assert(kAccumulator == Accumulator::kCounts);
-    into->nonzero += later.nonzero;
-    into->nan += later.nan;
-  }
-}
-
 // The vector part of accumulator A: adds as many of the elements, from the first on, as fill whole vectors to `local`,
 // and returns how many those were. Specialised below and in the files that include this one.
 template <class A>
@@ -85,7 +55,7 @@ template <class A>
 HWY_INLINE void Take(const typename A::State& later, Partial* into) {
   Partial partial;
   A::Store(later, &partial);
-  CombineOne<A::kAccumulator>(partial, into);
+  A::Combine(partial, into);
 }
 
 // FoldTile of accumulator A over elements T.

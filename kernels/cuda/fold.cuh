@@ -199,47 +199,20 @@ requires(kIsFloat<T> || sizeof(T) == 1) struct Fold<SumSquaresOf<T>, T> {
   __device__ typename SumSquaresOf<T>::State Settle(const Walk<T>&) const { return local; }
 };
 
-// Integers of up to 32 bits: their sum and sum of squares are exact, and so is the spread.
 template <class T>
-requires(!kIsFloat<T> && sizeof(T) <= 4) struct Fold<MomentsOf<T>, T> {
-  Fold<SumOf<T>, T> sum;
-  Fold<SumSquaresOf<T>, T> sum_squares;
-  std::int64_t count = 0;
-
-  template <int kVectors>
-  __device__ void Tile(const Vector16<T> (&tile)[kVectors], unsigned slot, const Walk<T>& walk) {
-    sum.Tile(tile, slot, walk);
-    sum_squares.Tile(tile, slot, walk);
-    count += kVectors * Vector16<T>::kElements;
-  }
-  __device__ typename MomentsOf<T>::State Settle(const Walk<T>&) const {
-    typename MomentsOf<T>::State state;
-    if (count == 0) return state;
-    // At most 2^31 elements below 2^32: everything stays below 2^127.
-    const std::int64_t total = sum.local.sum;
-    const auto n = static_cast<double>(count);
-    const auto n_m2 = static_cast<Int128>(ValueOf(sum_squares.local.sum) * static_cast<UInt128>(count)) -
-                      static_cast<Int128>(total) * total;
-    state.count = count;
-    state.offset = static_cast<double>(total) / n;
-    state.m2 = static_cast<double>(n_m2) / n;
-    return state;
-  }
-};
-
-template <class T>
-requires(kIsFloat<T> || sizeof(T) > 4) struct Fold<MomentsOf<T>, T> {
+struct Fold<MomentsOf<T>, T> {
   typename MomentsOf<T>::Local local;
 
   template <int kVectors>
   __device__ void Tile(const Vector16<T> (&tile)[kVectors], unsigned slot, const Walk<T>&) {
     if (slot == 0) local.pivot = IsFinite(tile[0].element[0]) ? tile[0].element[0] : T{};
+    const double pivot = ToDouble(local.pivot);
     local.count += kVectors * Vector16<T>::kElements;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
       for (int e = 0; e < Vector16<T>::kElements; ++e) {
-        const double deviation = Difference(tile[v].element[e], local.pivot);
+        const double deviation = ToDouble(tile[v].element[e]) - pivot;
         local.sum += deviation;
         local.sum_squares += deviation * deviation;
       }
@@ -248,10 +221,10 @@ requires(kIsFloat<T> || sizeof(T) > 4) struct Fold<MomentsOf<T>, T> {
   __device__ typename MomentsOf<T>::State Settle(const Walk<T>&) const { return MomentsOf<T>::Settle(local); }
 };
 
-// Sum, sum of squares and moments together: what they share is computed once.
+// Sum, sum of squares and, of floats, moments together: what they share is computed once.
 template <class T>
 struct PowerSumsOf {
-  static constexpr Accumulator kAccumulator = Accumulator::kMoments;
+  static constexpr Accumulator kAccumulator = Accumulator::kMoments;  // not tested by the kernels that have this
   struct State {
     typename SumOf<T>::State sum;
     typename SumSquaresOf<T>::State sum_squares;
@@ -281,6 +254,29 @@ struct PowerSumsOf {
 };
 
 template <class T>
+requires(!kIsFloat<T>) struct PowerSumsOf<T> {
+  static constexpr Accumulator kAccumulator = Accumulator::kMoments;  // not tested by the kernels that have this
+  struct State {
+    typename SumOf<T>::State sum;
+    typename SumSquaresOf<T>::State sum_squares;
+  };
+  using Local = State;
+  __device__ static void Add(Local& a, T x, std::int64_t index) {
+    SumOf<T>::Add(a.sum, x, index);
+    SumSquaresOf<T>::Add(a.sum_squares, x, index);
+  }
+  __device__ static State Settle(const Local& a) { return a; }
+  __device__ static void Merge(State& into, const State& later) {
+    SumOf<T>::Merge(into.sum, later.sum);
+    SumSquaresOf<T>::Merge(into.sum_squares, later.sum_squares);
+  }
+  __device__ static void Store(const State& state, Partial* out) {
+    SumOf<T>::Store(state.sum, out);
+    SumSquaresOf<T>::Store(state.sum_squares, out);
+  }
+};
+
+template <class T>
 struct Fold<PowerSumsOf<T>, T> {
   Fold<SumOf<T>, T> sum;
   Fold<SumSquaresOf<T>, T> sum_squares;
@@ -302,29 +298,41 @@ struct Fold<PowerSumsOf<T>, T> {
   }
 };
 
-// Integers of up to 32 bits, whose moments come from the two sums; f16, whose sums come from the moments: deviations of
-// f16 from a finite pivot are exact in f64, and so are 2^12 of them added.
 template <class T>
-requires(std::is_same_v<T, Half> || (!kIsFloat<T> && sizeof(T) <= 4)) struct Fold<PowerSumsOf<T>, T> {
-  Fold<MomentsOf<T>, T> moments;
+requires(!kIsFloat<T>) struct Fold<PowerSumsOf<T>, T> {
+  Fold<SumOf<T>, T> sum;
+  Fold<SumSquaresOf<T>, T> sum_squares;
 
   template <int kVectors>
   __device__ void Tile(const Vector16<T> (&tile)[kVectors], unsigned slot, const Walk<T>& walk) {
-    moments.Tile(tile, slot, walk);
+    sum.Tile(tile, slot, walk);
+    sum_squares.Tile(tile, slot, walk);
   }
   __device__ typename PowerSumsOf<T>::State Settle(const Walk<T>& walk) const {
-    typename PowerSumsOf<T>::State state;
+    return {sum.Settle(walk), sum_squares.Settle(walk)};
+  }
+};
+
+// The sums of f16 come from the moments: deviations of f16 from a finite pivot are exact in f64, and so are 2^12 of
+// them added.
+template <>
+struct Fold<PowerSumsOf<Half>, Half> {
+  Fold<MomentsOf<Half>, Half> moments;
+
+  template <int kVectors>
+  __device__ void Tile(const Vector16<Half> (&tile)[kVectors], unsigned slot, const Walk<Half>& walk) {
+    moments.Tile(tile, slot, walk);
+  }
+  __device__ PowerSumsOf<Half>::State Settle(const Walk<Half>& walk) const {
+    PowerSumsOf<Half>::State state;
     state.moments = moments.Settle(walk);
-    if constexpr (kIsFloat<T>) {
-      const auto n = static_cast<double>(moments.local.count);
-      const double pivot = ToDouble(moments.local.pivot);
-      const double sum = moments.local.sum;
-      state.sum.sum = n * pivot + sum;
-      state.sum_squares.sum = moments.local.sum_squares + pivot * (2 * sum + n * pivot);
-    } else {
-      state.sum = moments.sum.local;
-      state.sum_squares = moments.sum_squares.local;
-    }
+    const auto n = static_cast<double>(moments.local.count);
+    const double pivot = ToDouble(moments.local.pivot);
+    const double sum = moments.local.sum;
+    const double sum_squares = moments.local.sum_squares;
+    state.sum.sum = n * pivot + sum;
+    // Not finite only if an element is infinite or NaN, and then it is what the sum of squares is: the pivot is finite.
+    state.sum_squares.sum = IsFinite(sum_squares) ? sum_squares + pivot * (2 * sum + n * pivot) : sum_squares;
     return state;
   }
 };

@@ -266,11 +266,6 @@ cudaError_t LaunchKernel(const Launch& launch) {
   return cudaGetLastError();
 }
 
-template <class... As>
-constexpr AccumulatorSet SetOfAll() {
-  return (SetOf(As::kAccumulator) | ...);
-}
-
 // A kernel of sums alone.
 template <class T, class A>
 cudaError_t LaunchSums(const Launch& launch) {
@@ -280,13 +275,25 @@ cudaError_t LaunchSums(const Launch& launch) {
   return LaunchKernel<T, Mode::kFixed, LargeSums, A>(launch);
 }
 
-constexpr AccumulatorSet kAlone = SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares) |
-                                  SetOf(Accumulator::kMoments) | SetOf(Accumulator::kExtrema);
+// The accumulators of PowerSumsOf<T>: a variance is answered from all of them.
+template <class T>
+constexpr AccumulatorSet kPowerSums = SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares) |
+                                      (kIsFloat<T> ? SetOf(Accumulator::kMoments) : 0);
 
 // Whether it is one of the kernels that keep time, and short enough to.
 bool KeepsTime(const Launch& launch) {
-  return !launch.omit_nan && std::has_single_bit(launch.accumulators) && (launch.accumulators & kAlone) != 0 &&
-         launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes;
+  constexpr AccumulatorSet kAlone = SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares) |
+                                    SetOf(Accumulator::kMoments) | SetOf(Accumulator::kExtrema);
+  const AccumulatorSet set = launch.accumulators;
+  const bool alone = (std::has_single_bit(set) && (set & kAlone) != 0) ||
+                     (!RowOf(launch.dtype).is_float && set == kPowerSums<std::int64_t>);
+  return alone && !launch.omit_nan && launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes;
+}
+
+// A kernel for any set of the accumulators of the list.
+template <class T, Mode kMode, class... As>
+cudaError_t LaunchAny(const Launch& launch, AccumulatorList<As...>) {
+  return LaunchKernel<T, kMode, Everything, As...>(launch);
 }
 
 // The kernels of one element type.
@@ -294,25 +301,18 @@ template <class T>
 cudaError_t LaunchFor(const Launch& launch) {
   const AccumulatorSet set = launch.accumulators;
   if constexpr (kIsFloat<T>) {
-    if (launch.omit_nan) {
-      return LaunchKernel<T, Mode::kOmitNan, Everything, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>,
-                          ProductOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
-    }
+    if (launch.omit_nan) return LaunchAny<T, Mode::kOmitNan>(launch, AllAccumulators<T>());
+    if (set == SetOf(Accumulator::kMoments)) return LaunchKernel<T, Mode::kFixed, MomentsAlone, MomentsOf<T>>(launch);
+  } else {
+    if (set == kPowerSums<T>) return LaunchKernel<T, Mode::kFixed, MomentsAlone, PowerSumsOf<T>>(launch);
   }
   if (set == SetOf(Accumulator::kSum)) return LaunchSums<T, SumOf<T>>(launch);
   if (set == SetOf(Accumulator::kSumSquares)) return LaunchSums<T, SumSquaresOf<T>>(launch);
-  if (set == SetOf(Accumulator::kMoments)) return LaunchKernel<T, Mode::kFixed, MomentsAlone, MomentsOf<T>>(launch);
   if (set == SetOf(Accumulator::kExtrema)) return LaunchKernel<T, Mode::kFixed, ExtremaAlone, ExtremaOf<T>>(launch);
-  if ((set & ~SetOfAll<SumOf<T>, SumSquaresOf<T>, MomentsOf<T>, ExtremaOf<T>, CountsOf<T>>()) == 0) {
+  if ((set & ~(kPowerSums<T> | SetOf(Accumulator::kExtrema) | SetOf(Accumulator::kCounts))) == 0) {
     return LaunchKernel<T, Mode::kFixed, Statistics<T>, PowerSumsOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
   }
-  if constexpr (kIsFloat<T>) {
-    return LaunchKernel<T, Mode::kChosen, Everything, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>,
-                        ProductOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
-  } else {
-    return LaunchKernel<T, Mode::kChosen, Everything, SumOf<T>, AbsSumOf<T>, SumSquaresOf<T>, MomentsOf<T>,
-                        ProductOf<T>, ExtremaOf<T>, BitsOf<T>, CountsOf<T>>(launch);
-  }
+  return LaunchAny<T, Mode::kChosen>(launch, AllAccumulators<T>());
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ struct PipelineRow {
   // A production pipeline takes any ops together, of any dtype, and either NaN policy. A rung of the ladder takes one
   // op at a time, if RungSupports() it, and NaNs propagate.
   bool rung = true;
-  bool fixed_order = true;             // combines in an order that depends on the length only: same bits run after run
+  // The same bits run after run: float sums in Precision::kF64 are added in an order that depends only on the length
+  // and, of single_pass, on the address modulo 128 bytes and on how the array is cut into chunks.
+  bool fixed_order = true;
   bool block_sizes = true;             // takes ReduceSpec.block_size
   bool exact = false;                  // has Precision::kExact
   const CudaPipeline* cuda = nullptr;  // of engine kCuda

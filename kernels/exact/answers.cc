@@ -28,11 +28,17 @@ struct Quotient {
   static constexpr int kShift = 256;  // two divisors take 128 bits at most, and roots want 126
 };
 
-// sum of (x - mean)^2 times the number of elements: n x sum of x^2 - (sum of x)^2, in units of 2^ExactSquares::kLow.
-Natural Spread(const ExactSums& sums, std::uint64_t count) {
-  static_assert(ExactSquares::kLow == 2 * ExactSum::kLow);
-  const Natural sum = Natural::MagnitudeOf(sums.sum.word);
-  return Natural::MagnitudeOf(sums.sum_squares.word).Times(Natural(count)).Minus(sum.Times(sum));
+// The variance, or its root, of `count` elements from the magnitude of their sum and the sum of their squares, which is
+// in units of 2^exponent and the sum in units of the root of that.
+double Deviation(const ReduceSpec& spec, Op op, std::int64_t count, const Natural& sum, const Natural& sum_squares,
+                 int exponent) {
+  // The sum of (x - mean)^2 times the number of elements.
+  Natural spread = sum_squares.Times(Natural(static_cast<std::uint64_t>(count))).Minus(sum.Times(sum));
+  Quotient quotient(std::move(spread), exponent);
+  quotient.Divide(static_cast<std::uint64_t>(count));
+  quotient.Divide(static_cast<std::uint64_t>(count - spec.ddof));
+  const auto round = op == Op::kVar ? &RoundToDouble : &RoundRootToDouble;
+  return round(quotient.number, quotient.exponent, quotient.more);
 }
 
 // The sum over `divisor`, with its sign.
@@ -74,13 +80,10 @@ double ExactAnswer(const ReduceSpec& spec, Op op, std::int64_t count, const Exac
     case Op::kMean:
       return SignedQuotient(sums, count, static_cast<std::uint64_t>(count));
     case Op::kVar:
-    case Op::kStd: {
-      Quotient quotient(Spread(sums, static_cast<std::uint64_t>(count)), ExactSquares::kLow);
-      quotient.Divide(static_cast<std::uint64_t>(count));
-      quotient.Divide(static_cast<std::uint64_t>(count - spec.ddof));
-      const auto round = op == Op::kVar ? &RoundToDouble : &RoundRootToDouble;
-      return round(quotient.number, quotient.exponent, quotient.more);
-    }
+    case Op::kStd:
+      static_assert(ExactSquares::kLow == 2 * ExactSum::kLow);
+      return Deviation(spec, op, count, Natural::MagnitudeOf(sums.sum.word),
+                       Natural::MagnitudeOf(sums.sum_squares.word), ExactSquares::kLow);
     default:
       break;
   }
@@ -89,6 +92,24 @@ double ExactAnswer(const ReduceSpec& spec, Op op, std::int64_t count, const Exac
   const Natural squares = Natural::MagnitudeOf(sums.sum_squares.word);
   const auto round = op == Op::kL2 ? &RoundRootToDouble : &RoundToDouble;
   return round(squares, ExactSquares::kLow, /*more=*/false);
+}
+
+double IntegerAnswer(const ReduceSpec& spec, Op op, const Partial& partial) {
+  const auto bits = static_cast<UInt128>(partial.int_sum);
+  const std::uint64_t sum_words[] = {static_cast<std::uint64_t>(bits), static_cast<std::uint64_t>(bits >> 64)};
+  const std::uint64_t(&squares)[3] = partial.int_sum_squares.word;
+  const std::uint64_t square_words[] = {squares[0], squares[1], squares[2], 0};  // not negative
+  const std::int64_t count = partial.count;
+  if (op == Op::kL2) return RoundRootToDouble(Natural::MagnitudeOf(square_words), 0);
+  if (op == Op::kMean) {
+    if (count == 0) return kNan;
+    Quotient quotient(Natural::MagnitudeOf(sum_words), 0);
+    quotient.Divide(static_cast<std::uint64_t>(count));
+    const double mean = RoundToDouble(quotient.number, quotient.exponent, quotient.more);
+    return partial.int_sum < 0 ? -mean : mean;
+  }
+  if (count <= spec.ddof) return kNan;
+  return Deviation(spec, op, count, Natural::MagnitudeOf(sum_words), Natural::MagnitudeOf(square_words), 0);
 }
 
 }  // namespace reduced

@@ -1,7 +1,9 @@
-// What exact sums answer: each rounded once, to the nearest double, ties to even.
+// The answers that come from exact sums, of floats and of integers: each is rounded once, to the nearest double, ties
+// to even.
 #ifndef REDUCED_KERNELS_EXACT_ANSWERS_H_
 #define REDUCED_KERNELS_EXACT_ANSWERS_H_
 
+#include "kernels/algebra/partial.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/exact/sums.h"
 
@@ -22,6 +24,10 @@ AccumulatorSet ExactAccumulatorsFor(const ReduceSpec& spec);
 // exact rational number or the root of one, rounded once, var and std too. Sums that have infinities of both signs,
 // deviations from an infinite mean and, unless they are left out, NaNs give NaN.
 double ExactAnswer(const ReduceSpec& spec, Op op, std::int64_t count, const ExactSums& sums);
+
+// The answer to mean, var, std or l2, one of spec's ops, of the integers with these sums: rounded once as above.
+// `partial` has kSum and kSumSquares as the op needs them.
+double IntegerAnswer(const ReduceSpec& spec, Op op, const Partial& partial);
 
 }  // namespace reduced
 

@@ -1,5 +1,7 @@
 #include "kernels/ladder/host_rungs.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -20,21 +22,32 @@ decltype(auto) VisitMonoidOf(const ReduceSpec& spec, Visitor&& visit) {
   return VisitMonoid(spec.ops.front(), spec.dtype, visit);
 }
 
-template <class M>
-Partial PartialOf(const typename M::V::Value& value, std::int64_t count) {
-  Partial partial;
-  partial.count = count;
-  if (count > 0) M::Store(value, 0, &partial);
-  return partial;
+// Folds the array by stretches of `longest` elements: fold(first, count) is the value of one.
+template <class M, class FoldStretch>
+Partial FoldStretches(std::int64_t count, std::int64_t longest, FoldStretch fold) {
+  Partial whole;
+  for (std::int64_t first = 0; first < count; first += longest) {
+    Partial stretch;
+    stretch.count = std::min(longest, count - first);
+    M::Store(fold(first, stretch.count), first, &stretch);
+    if (first == 0) {
+      whole = stretch;
+    } else {
+      Combine(stretch, &whole);
+    }
+  }
+  return whole;
 }
 
-Partial Sequential(const ReduceSpec& spec, const void* data, void*) {
+Partial Sequential(const ReduceSpec& spec, const void* data, void*, std::int64_t longest) {
   return VisitMonoidOf(spec, [&]<class M>(std::type_identity<M>) {
-    auto value = M::V::Identity();
-    for (std::int64_t i = 0; i < spec.count; ++i) {
-      value = M::V::Combine(value, M::Lift(ElementAt<typename M::Element>(data, i)));
-    }
-    return PartialOf<M>(value, spec.count);
+    return FoldStretches<M>(spec.count, longest, [&](std::int64_t first, std::int64_t count) {
+      auto value = M::V::Identity();
+      for (std::int64_t i = first; i < first + count; ++i) {
+        value = M::V::Combine(value, M::Lift(ElementAt<typename M::Element>(data, i)));
+      }
+      return value;
+    });
   });
 }
 
@@ -53,16 +66,18 @@ void LiftAll(const ReduceSpec& spec, const void* data, void* scratch) {
 
 // The interleaved halving of the kernels on one thread: the array's upper half is combined into its lower, again and
 // again. An odd element in the middle stays for the next time.
-Partial RecursivePairs(const ReduceSpec& spec, const void*, void* scratch) {
+Partial RecursivePairs(const ReduceSpec& spec, const void*, void* scratch, std::int64_t longest) {
   return VisitMonoidOf(spec, [&]<class M>(std::type_identity<M>) {
     using V = typename M::V;
-    auto* const values = static_cast<typename V::Value*>(scratch);
-    for (std::int64_t size = spec.count; size > 1;) {
-      const std::int64_t kept = (size + 1) / 2;
-      for (std::int64_t i = 0; i + kept < size; ++i) values[i] = V::Combine(values[i], values[i + kept]);
-      size = kept;
-    }
-    return PartialOf<M>(spec.count > 0 ? values[0] : V::Identity(), spec.count);
+    return FoldStretches<M>(spec.count, longest, [&](std::int64_t first, std::int64_t count) {
+      auto* const values = static_cast<typename V::Value*>(scratch) + first;
+      for (std::int64_t size = count; size > 1;) {
+        const std::int64_t kept = (size + 1) / 2;
+        for (std::int64_t i = 0; i + kept < size; ++i) values[i] = V::Combine(values[i], values[i + kept]);
+        size = kept;
+      }
+      return values[0];
+    });
   });
 }
 

@@ -3,6 +3,7 @@
 #define REDUCED_KERNELS_LADDER_HOST_RUNGS_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/algebra/op.h"
 #include "kernels/algebra/partial.h"
@@ -14,9 +15,14 @@ struct HostRung {
   // Bytes of scratch memory, and what fills it before the clock starts; null: needs none.
   std::size_t (*scratch_bytes)(const ReduceSpec& spec);
   void (*prepare)(const ReduceSpec& spec, const void* data, void* scratch);
-  // Of an array of any length at any address. RungSupports() the spec's only op.
-  Partial (*reduce)(const ReduceSpec& spec, const void* data, void* scratch);
+  // Reduces an array of any length at any address. RungSupports() the spec's only op. Values of the ladder's monoids
+  // take at most `longest` <= kLongestStretch elements each; further ones are combined as partials, which hold any
+  // number of them.
+  Partial (*reduce)(const ReduceSpec& spec, const void* data, void* scratch, std::int64_t longest);
 };
+
+// A sum of 32-bit elements has 64 bits: it holds as many of them.
+inline constexpr std::int64_t kLongestStretch = std::int64_t{1} << 31;
 
 extern const HostRung kSequential;
 extern const HostRung kRecursivePairs;

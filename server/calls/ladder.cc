@@ -82,10 +82,10 @@ struct Expected {
 
 // True if the op's answer is accumulated in f64, so that it depends on the order in the last places.
 bool IsRounded(Op op, DType dtype) {
-  constexpr AccumulatorSet kOfAnyDType = SetOf(Accumulator::kMoments);
-  constexpr AccumulatorSet kOfFloats = kOfAnyDType | SetOf(Accumulator::kSum) | SetOf(Accumulator::kAbsSum) |
-                                       SetOf(Accumulator::kSumSquares) | SetOf(Accumulator::kProduct);
-  return ((RowOf(dtype).is_float ? kOfFloats : kOfAnyDType) & SetOf(RowOf(op).accumulator)) != 0;
+  constexpr AccumulatorSet kRounded = SetOf(Accumulator::kSum) | SetOf(Accumulator::kAbsSum) |
+                                      SetOf(Accumulator::kSumSquares) | SetOf(Accumulator::kMoments) |
+                                      SetOf(Accumulator::kProduct);
+  return RowOf(dtype).is_float && (kRounded & SetOf(RowOf(op).accumulator)) != 0;
 }
 
 // What the CPU engine is asked for the expected answer of `op`: the op, and for float sums, whose terms may cancel, l1.

@@ -74,6 +74,12 @@ class Big {
     return 0;
   }
   bool zero() const { return digits_.empty(); }
+  // Near it, or infinity.
+  double Near() const {
+    double near = 0;
+    for (std::size_t i = digits_.size(); i-- > 0;) near = near * 0x1p32 + digits_[i];
+    return near;
+  }
 
  private:
   std::uint32_t digit(std::size_t i) const { return i < digits_.size() ? digits_[i] : 0; }
@@ -117,6 +123,41 @@ double Nearest(const Big& numerator, const Big& denominator, bool root) {
   const int side = CompareWith(numerator, denominator, root, halves(low) + halves(high), 1076);  // their midpoint
   const bool up = side > 0 || (side == 0 && (low & 1) != 0);
   return std::bit_cast<double>(up ? high : low);
+}
+
+// Where numerator / denominator, integers, or its root, is relative to the midpoint of two neighbouring doubles > 0:
+// negative if below, 0 if there, positive if above.
+int CompareWithMidpoint(const Big& numerator, const Big& denominator, bool root, double low, double high) {
+  int exponent = 0;
+  std::frexp(low, &exponent);
+  exponent -= 54;  // in units of 2^exponent both are even, of 54 bits at least
+  const auto half = [exponent](double x) { return static_cast<std::uint64_t>(std::ldexp(x, -exponent) / 2); };
+  Big midpoint(half(low) + half(high));
+  if (root) {
+    midpoint = midpoint * midpoint;
+    exponent *= 2;
+  }
+  const Big bound = midpoint * denominator;
+  return exponent >= 0 ? Compare(numerator, bound << exponent) : Compare(numerator << -exponent, bound);
+}
+
+// Of a quotient of integers, or its root, the nearest double: in steps from `guess`, a normal number that is near it.
+double NearestFrom(double guess, const Big& numerator, const Big& denominator, bool root) {
+  if (numerator.zero()) return 0;
+  for (double nearest = guess;;) {
+    const double up = std::nextafter(nearest, kInfinity);
+    const double down = std::nextafter(nearest, 0);
+    const bool even = (std::bit_cast<std::uint64_t>(nearest) & 1) == 0;
+    const int above = CompareWithMidpoint(numerator, denominator, root, nearest, up);
+    const int below = CompareWithMidpoint(numerator, denominator, root, down, nearest);
+    if (above < 0 && below > 0) return nearest;
+    if (above == 0 || below == 0) return even ? nearest : above == 0 ? up : down;
+    nearest = above > 0 ? up : down;
+  }
+}
+
+Big BigOf(UInt128 value) {
+  return (Big(static_cast<std::uint64_t>(value >> 64)) << 64) + Big(static_cast<std::uint64_t>(value));
 }
 
 }  // namespace
@@ -171,6 +212,28 @@ double ExactlyBySchoolbook(Op op, const std::vector<double>& elements, NanPolicy
       return op == Op::kVar ? Nearest(spread, divisor << 1074, false) : Nearest(spread, divisor, true);
     }
   }
+}
+
+double IntegersBySchoolbook(Op op, const IntegerSums& sums, std::int64_t ddof) {
+  const bool negative = sums.sum < 0;
+  const Big sum = BigOf(static_cast<UInt128>(negative ? -sums.sum : sums.sum));
+  const Big squares = (Big(sums.squares_high) << 128) + BigOf(sums.squares_low);
+  const Big count(sums.count);
+  const double n = static_cast<double>(sums.count);
+  const double squares_near = static_cast<double>(sums.squares_high) * 0x1p128 + static_cast<double>(sums.squares_low);
+  if (op == Op::kL2) return NearestFrom(std::sqrt(squares_near), squares, Big(1), true);
+  if (op == Op::kMean) {
+    if (sums.count == 0) return kNan;
+    const double mean = NearestFrom(std::fabs(static_cast<double>(sums.sum) / n), sum, count, false);
+    return negative ? -mean : mean;
+  }
+  if (sums.count <= static_cast<std::uint64_t>(ddof)) return kNan;
+  const double divisor_near = n * (n - static_cast<double>(ddof));
+  const Big divisor = count * Big(sums.count - static_cast<std::uint64_t>(ddof));
+  const Big spread = count * squares - sum * sum;
+  const double near = spread.Near() / divisor_near;
+  return op == Op::kVar ? NearestFrom(near, spread, divisor, false)
+                        : NearestFrom(std::sqrt(near), spread, divisor, true);
 }
 
 }  // namespace reduced::test

@@ -28,14 +28,8 @@ Partial Fold(const ReduceSpec& spec, const void* data, std::int64_t begin, std::
   Partial partial;
   partial.count = end - begin;
   VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) {
-    FoldOne<SumOf<T>, T>(spec, data, begin, end, &partial);
-    FoldOne<AbsSumOf<T>, T>(spec, data, begin, end, &partial);
-    FoldOne<SumSquaresOf<T>, T>(spec, data, begin, end, &partial);
-    FoldOne<MomentsOf<T>, T>(spec, data, begin, end, &partial);
-    FoldOne<ProductOf<T>, T>(spec, data, begin, end, &partial);
-    FoldOne<ExtremaOf<T>, T>(spec, data, begin, end, &partial);
-    if constexpr (!kIsFloat<T>) FoldOne<BitsOf<T>, T>(spec, data, begin, end, &partial);
-    FoldOne<CountsOf<T>, T>(spec, data, begin, end, &partial);
+    AllAccumulators<T>::ForEach(
+        [&]<class A>(std::type_identity<A>) { FoldOne<A, T>(spec, data, begin, end, &partial); });
   });
   return partial;
 }

@@ -7,6 +7,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "tests/support/exact_oracle.h"
+
 namespace reduced::test {
 namespace {
 
@@ -91,7 +93,7 @@ void AddInteger(const Element& e, Facts* f) {
   f->abs_sum += magnitude;
   const UInt128 square = magnitude * magnitude;
   f->sum_squares += square;
-  if (f->sum_squares < square) f->sum_squares_beyond = true;
+  if (f->sum_squares < square) ++f->sum_squares_high;
   if (magnitude != 0 && (f->product >> 64) == 0) f->product *= magnitude;
   f->wrapped_product *= bits;
   f->negative_product = f->negative_product != (e.integer < 0);
@@ -253,29 +255,19 @@ Expected ExpectSum(const Facts& f, Real n, Real divisor) {
   return e;
 }
 
-Expected ExpectMean(const Facts& f, const ReduceSpec& spec, std::int64_t counted) {
+Expected ExpectMean(const Facts& f, std::int64_t counted) {
   if (counted == 0) return Exactly({DType::kF64, kNan});
   const auto n = static_cast<Real>(counted);
-  if (RowOf(spec.dtype).is_float) return ExpectSum(f, n, n);
-  const Real mean = static_cast<Real>(f.sum) / n;
-  return Within(mean, (mean < 0 ? -mean : mean) * 4 * kRounding);
+  return ExpectSum(f, n, n);
 }
 
 Expected ExpectSumSquares(const Facts& f, Real n) {
-  if (!RowOf(f.dtype).is_float) {
-    const Real squares =
-        f.sum_squares_beyond ? Real{kInfinity} : static_cast<Real>(f.sum_squares);  // beyond: see ExpectL2
-    return Within(squares, squares * 4 * kRounding);
-  }
   return Within(f.real_sum_squares, (n + 1) * kRounding * f.real_sum_squares + n * kTiny);
 }
 
-Expected ExpectL2(const Facts& f, Real n) {
-  if (!f.sum_squares_beyond) return SquareRoot(ExpectSumSquares(f, n));
-  // The sum of squares of integers from their moments: sum (x - mean)^2 + sum^2 / n, to some 2^-100 of itself.
-  const auto sum = static_cast<Real>(f.sum);
-  const Real squares = f.variance_sum + sum * sum / n;
-  return SquareRoot(Within(squares, squares * 4 * kRounding));
+Expected ExpectOfIntegers(const Facts& f, const ReduceSpec& spec, Op op) {
+  const IntegerSums sums{static_cast<std::uint64_t>(f.count), f.sum, f.sum_squares, f.sum_squares_high};
+  return Exactly({DType::kF64, IntegersBySchoolbook(op, sums, spec.ddof)});
 }
 
 Expected ExpectVariance(const Facts& f, const ReduceSpec& spec, std::int64_t counted) {
@@ -359,20 +351,20 @@ Expected Expect(const Facts& f, const ReduceSpec& spec, Op op) {
       if (f.nonzero < f.count) return ExpectWhole(spec, op, {});
       return ExpectWhole(spec, op, {f.negative_product, f.product, false, f.wrapped_product});
     case Op::kMean:
-      return ExpectMean(f, spec, counted);
+      return is_float ? ExpectMean(f, counted) : ExpectOfIntegers(f, spec, op);
     case Op::kVar:
-      return ExpectVariance(f, spec, counted);
+      return is_float ? ExpectVariance(f, spec, counted) : ExpectOfIntegers(f, spec, op);
     case Op::kStd:
-      return SquareRoot(ExpectVariance(f, spec, counted));
+      return is_float ? SquareRoot(ExpectVariance(f, spec, counted)) : ExpectOfIntegers(f, spec, op);
     case Op::kSumSquares:
       if (is_float) return ExpectSumSquares(f, n);
       return ExpectWhole(spec, op,
-                         {false, f.sum_squares, f.sum_squares_beyond, static_cast<std::uint64_t>(f.sum_squares)});
+                         {false, f.sum_squares, f.sum_squares_high != 0, static_cast<std::uint64_t>(f.sum_squares)});
     case Op::kL1:
       if (is_float) return Within(f.real_abs_sum, n * kRounding * f.real_abs_sum);
       return ExpectWhole(spec, op, {false, f.abs_sum, false, static_cast<std::uint64_t>(f.abs_sum)});
     case Op::kL2:
-      return ExpectL2(f, n);
+      return is_float ? SquareRoot(ExpectSumSquares(f, n)) : ExpectOfIntegers(f, spec, op);
     case Op::kMin:
     case Op::kMax:
     case Op::kArgmin:

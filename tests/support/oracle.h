@@ -7,12 +7,14 @@
 //
 //   sum, l1       n u A: each of n additions rounds a partial sum, which is at most A, once
 //   sum_squares   (n + 1) u sum x^2 + n 2^-1074: as above, and each square is rounded, or underflows
-//   mean          that of sum over n, and two more roundings; of integers only those
+//   mean          that of sum over n, and two more roundings
 //   prod          n u |product|: n multiplications, exponents apart
 //   var           2 n u (var + d^2) + n 2^-1074, d being the largest deviation from the mean: accumulator.h adds up
 //                 squared deviations from an element, whose sum over n is var + (the deviation of that element)^2 <=
 //                 var + d^2, with n roundings, and takes away the excess; doubled for the merging
 //   std, l2       square roots of the ends
+//
+// mean, var, std and l2 of integers are one value too: exact sums, rounded once (exact_oracle.h).
 //
 // Where an intermediate of that computation can be beyond f64 with either sign, any answer is right, NaN included.
 #ifndef REDUCED_TESTS_SUPPORT_ORACLE_H_
@@ -58,9 +60,9 @@ struct Facts {
   // Integers
   Int128 sum = 0;
   UInt128 abs_sum = 0;
-  UInt128 sum_squares = 0;          // modulo 2^128
-  bool sum_squares_beyond = false;  // it is at least 2^128
-  UInt128 product = 1;              // of |x|, the zeros left out; once at least 2^64 it stays as it is
+  UInt128 sum_squares = 0;             // modulo 2^128 ...
+  std::uint64_t sum_squares_high = 0;  // ... and over 2^128
+  UInt128 product = 1;                 // of |x|, the zeros left out; once at least 2^64 it stays as it is
   std::uint64_t wrapped_product = 1;
   bool negative_product = false;
   std::uint64_t bits_and = ~std::uint64_t{0}, bits_or = 0, bits_xor = 0;

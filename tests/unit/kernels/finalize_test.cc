@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/algebra/accumulator.h"
+#include "tests/support/fold.h"
 #include "tests/support/oracle.h"
+#include "tests/support/runs.h"
 
 namespace reduced {
 namespace {
@@ -139,13 +142,58 @@ TEST(Finalize, SumSquaresBeyond128Bits) {
   EXPECT_EQ(FinalizeOne(SpecOf(Op::kL1, DType::kI8), partial).status().code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST(Finalize, MeanOfIntegersKeepsItsWholePart) {
+// What no accumulation in f64 gets right: halves, magnitudes beyond 2^53, sums of squares beyond 2^128.
+TEST(Finalize, IntegersAreRoundedOnce) {
   Partial partial;
   partial.count = 3;
   partial.int_sum = (Int128{3} << 52) + 1;
   ExpectValue(FinalizeOne(SpecOf(Op::kMean, DType::kI64), partial), {DType::kF64, 0x1p52 + 1.0 / 3});
   partial.int_sum = Int128{INT64_MIN} * 3;
   ExpectValue(FinalizeOne(SpecOf(Op::kMean, DType::kI64), partial), {DType::kF64, -0x1p63});
+  partial.int_sum = 0;
+  ExpectValue(FinalizeOne(SpecOf(Op::kMean, DType::kI64), partial), {DType::kF64, 0.0});
+  partial.count = 2;
+  partial.int_sum = (Int128{1} << 54) + 2;  // the mean is 2^53 + 1: halfway, to even
+  ExpectValue(FinalizeOne(SpecOf(Op::kMean, DType::kI64), partial), {DType::kF64, 0x1p53});
+  partial.int_sum += 4;
+  ExpectValue(FinalizeOne(SpecOf(Op::kMean, DType::kI64), partial), {DType::kF64, 0x1p53 + 4});
+
+  const auto fold = [](const std::vector<std::int64_t>& elements) {
+    ReduceSpec spec = SpecOf(Op::kVar, DType::kI64);
+    spec.count = static_cast<std::int64_t>(elements.size());
+    return test::Fold(spec, elements.data(), 0, spec.count);
+  };
+  // The deviations are 2^63 - 1/2, each way.
+  ExpectValue(FinalizeOne(SpecOf(Op::kVar, DType::kI64), fold({INT64_MIN, INT64_MAX})), {DType::kF64, 0x1p126});
+  ExpectValue(FinalizeOne(SpecOf(Op::kStd, DType::kI64), fold({INT64_MIN, INT64_MAX})), {DType::kF64, 0x1p63});
+  ExpectValue(FinalizeOne(SpecOf(Op::kVar, DType::kI64), fold({INT64_MAX, INT64_MAX - 1, INT64_MAX - 2})),
+              {DType::kF64, 2.0 / 3});
+  ExpectValue(FinalizeOne(SpecOf(Op::kVar, DType::kI64), fold({INT64_MIN, INT64_MIN})), {DType::kF64, 0.0});
+  ExpectValue(FinalizeOne(SpecOf(Op::kStd, DType::kI64), fold({0, 0, 0, 6})), {DType::kF64, std::sqrt(6.75)});
+  ReduceSpec none_left = SpecOf(Op::kVar, DType::kI64);
+  none_left.ddof = 2;
+  ExpectValue(FinalizeOne(none_left, fold({1, 2})), {DType::kF64, kNan});
+  ExpectValue(FinalizeOne(SpecOf(Op::kL2, DType::kI64), fold({3, -4})), {DType::kF64, 5.0});
+}
+
+TEST(Finalize, IntegersAnswerAsTheSchoolbookDoes) {
+  std::mt19937_64 random(8);
+  for (int round = 0; round < 2000; ++round) {
+    const int count = 1 + static_cast<int>(random() % 9);
+    const int unused = static_cast<int>(random() % 64);
+    std::vector<std::int64_t> elements;
+    const auto base = static_cast<std::int64_t>(random());
+    for (int i = 0; i < count; ++i) {
+      elements.push_back(round % 2 == 0 ? static_cast<std::int64_t>(random()) >> unused
+                                        : base ^ static_cast<std::int64_t>(random() >> unused));
+    }
+    const DType dtype = round % 3 == 0 ? DType::kU64 : DType::kI64;
+    ReduceSpec spec = SpecOf(Op::kVar, dtype);
+    spec.count = count;
+    spec.ops = {Op::kMean, Op::kVar, Op::kStd, Op::kL2};
+    EXPECT_TRUE(test::CheckAnswers(test::Study(dtype, elements.data(), count), spec,
+                                   test::Fold(spec, elements.data(), 0, count)));
+  }
 }
 
 // ---- floats

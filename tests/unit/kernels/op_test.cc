@@ -88,9 +88,12 @@ TEST(Op, AccumulatorsAreThoseOfTheOpsAndTheCountsThatOmissionNeeds) {
   spec.ops = {Op::kSum, Op::kMean, Op::kMax, Op::kArgmin};
   spec.dtype = DType::kI32;  // has no NaN
   EXPECT_EQ(AccumulatorsFor(spec), SetOf(Accumulator::kSum) | SetOf(Accumulator::kExtrema));
+  spec.ops = {Op::kVar};  // from exact sums; of floats in f64 from deviations
+  EXPECT_EQ(AccumulatorsFor(spec), SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares));
+  EXPECT_EQ(AccumulatorsOf(Op::kVar, DType::kF32), SetOf(Accumulator::kMoments));
   for (const OpRow& row : kOps) {
     spec.ops = {row.op};
-    EXPECT_EQ(AccumulatorsFor(spec), SetOf(row.accumulator)) << row.name;
+    EXPECT_EQ(AccumulatorsFor(spec), AccumulatorsOf(row.op, DType::kI32)) << row.name;
     EXPECT_LT(static_cast<int>(row.accumulator), kAccumulatorCount) << row.name;
   }
 }

@@ -124,15 +124,8 @@ absl::Status ParseCount(absl::string_view field, std::int64_t value, std::int64_
 }
 
 absl::Status ParseMoments(const v1::StateMoments& from, std::int64_t count, MomentsState* to) {
-  std::array<std::uint64_t, 2> pivot{};
-  absl::Status status = ParseCount("moments.count", from.count(), count);
-  status.Update(ParseNumber("moments.int_pivot", from.int_pivot(), 1, 63, /*is_signed=*/true, pivot));
-  to->count = from.count();
-  to->float_pivot = from.float_pivot();
-  to->int_pivot = static_cast<Int128>((static_cast<UInt128>(pivot[1]) << 64) | pivot[0]);
-  to->offset = from.offset();
-  to->m2 = from.m2();
-  return status;
+  *to = {from.count(), from.float_pivot(), from.offset(), from.m2()};
+  return ParseCount("moments.count", from.count(), count);
 }
 
 absl::Status ParseProduct(const v1::StateProduct& from, const ReduceSpec& spec, Partial* to) {
@@ -302,8 +295,7 @@ void ToProto(const ReduceSpec& spec, const State& from, v1::State* state) {
   if (Has(set, Accumulator::kMoments)) {
     v1::StateMoments& to = *state->mutable_moments();
     to.set_count(partial.moments.count);
-    to.set_float_pivot(partial.moments.float_pivot);
-    to.set_int_pivot(Encode(WordsOf(static_cast<UInt128>(partial.moments.int_pivot))));
+    to.set_float_pivot(partial.moments.pivot);
     to.set_offset(partial.moments.offset);
     to.set_m2(partial.moments.m2);
   }
