@@ -1,5 +1,5 @@
-# The rooms: every folder of kernels/, server/ and client/ belongs to a library, and its files include only what that library
-# links. Configuring fails with `FILE includes OTHER, but TARGET does not link OTHER_TARGET` where they include more.
+# The rooms: every folder of kernels/, proto/, server/ and client/ belongs to a library, and its files include only what that
+# library links. Configuring fails with `FILE includes OTHER, but TARGET does not link OTHER_TARGET` where they include more.
 
 # reduced_room(TARGET FOLDER...): the files directly in each FOLDER (relative to this CMakeLists.txt) belong to TARGET, and
 # including them takes a link to TARGET. For instance
@@ -37,11 +37,11 @@ function(reduced_links out target)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# reduced_check_rooms(): checks every file of kernels/, server/ and client/. Called when all targets are declared.
+# reduced_check_rooms(): checks every file of kernels/, proto/, server/ and client/. Called when all targets are declared.
 function(reduced_check_rooms)
   set(errors)
   file(GLOB_RECURSE files RELATIVE ${PROJECT_SOURCE_DIR}
-    kernels/*.h kernels/*.cc kernels/*.cuh kernels/*.cu server/*.h server/*.cc client/*.h client/*.cc)
+    kernels/*.h kernels/*.cc kernels/*.cuh kernels/*.cu proto/*.h proto/*.cc server/*.h server/*.cc client/*.h client/*.cc)
   foreach(file IN LISTS files)
     cmake_path(GET file PARENT_PATH folder)
     get_property(targets GLOBAL PROPERTY REDUCED_ROOM_${folder})
@@ -53,7 +53,7 @@ function(reduced_check_rooms)
     if(NOT DEFINED links_of_${target})
       reduced_links(links_of_${target} ${target})
     endif()
-    file(STRINGS ${file} includes REGEX "^#include \"(kernels|server|client|reduced)/")
+    file(STRINGS ${file} includes REGEX "^#include \"(kernels|server|client|proto|reduced)/")
     foreach(include IN LISTS includes)
       string(REGEX REPLACE "^#include \"(.*)/[^/]*\".*" "\\1" included ${include})
       # The roots of the include paths: the project, client/ for the public headers, proto/ for the generated ones.

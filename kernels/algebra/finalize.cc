@@ -179,16 +179,6 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
 
 }  // namespace
 
-AccumulatorSet AccumulatorsFor(const ReduceSpec& spec) {
-  AccumulatorSet set = 0;
-  const bool exact = spec.precision == Precision::kExact;
-  for (const Op op : spec.ops) {
-    if (!exact || !IsExactOp(op, spec.dtype)) set |= AccumulatorsOf(op, spec.dtype);
-  }
-  const bool omit_nan = spec.nan_policy == NanPolicy::kOmit && RowOf(spec.dtype).is_float;
-  return set != 0 && omit_nan ? set | SetOf(Accumulator::kCounts) : set;
-}
-
 absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const State& state) {
   std::vector<Value> values;
   values.reserve(spec.ops.size());

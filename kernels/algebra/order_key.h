@@ -60,6 +60,13 @@ struct OrderKey<double> {
   }
 };
 
+// The key of +infinity, which is its bits.
+template <class T>
+inline constexpr typename OrderKey<T>::Type kInfinityKey = std::is_same_v<T, Half>       ? 0x7c00
+                                                           : std::is_same_v<T, BFloat16> ? 0x7f80
+                                                           : sizeof(T) == 4              ? 0x7f800000
+                                                                                         : 0x7ff0000000000000;
+
 // The key as ExtremaState holds it: in 64 bits, u64 with its top bit flipped so that it compares as signed.
 template <class Key>
 REDUCED_HD std::int64_t WidenKey(Key key) {

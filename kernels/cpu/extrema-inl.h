@@ -27,13 +27,8 @@ void FoldCountsAndExtrema(const Tile& tile, Partial* into) {
 
 #else
 
-// The bits of +infinity: as signed integers, positive NaNs lie above; as unsigned ones with the sign bit, negative
-// ones.
-template <class T>
-inline constexpr KeyLane<T> kInfinityBits = std::is_same_v<T, Half>       ? KeyLane<T>(0x7c00)
-                                            : std::is_same_v<T, BFloat16> ? KeyLane<T>(0x7f80)
-                                            : sizeof(T) == 4              ? KeyLane<T>(0x7f800000)
-                                                                          : KeyLane<T>(0x7ff0000000000000);
+// The key of +infinity is its bits: as signed integers, positive NaNs lie above it; as unsigned ones with the sign bit,
+// negative NaNs do.
 
 // The range of some elements. Integers: as they are. Floats, by their bits: positive ones compare as signed integers
 // do; of negative ones the lowest is the largest as an unsigned integer (`farthest`), the highest the lowest as a
@@ -61,7 +56,7 @@ struct RangeAcc {
     if constexpr (kCountZeros) zeros += CountZeros<T>(v);
     if constexpr (kSkipNans) {
       const auto magnitude = hn::And(v, hn::Set(d, kTop));
-      const auto nan = hn::Gt(magnitude, hn::Set(d, kInfinityBits<T>));
+      const auto nan = hn::Gt(magnitude, hn::Set(d, kInfinityKey<T>));
       low = hn::Min(low, hn::IfThenElse(nan, hn::Set(d, kTop), v));
       high = hn::Max(high, hn::IfThenElse(nan, hn::Set(d, kBottom), v));
       farthest = hn::Max(farthest, hn::BitCast(du, hn::IfThenZeroElse(nan, v)));
@@ -114,7 +109,7 @@ HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSk
     range.empty = low == Acc::kTop;  // a NaN's bits
     if (low < 0) range.lowest = farthest;
     if (high < 0) range.highest = low;
-    range.has_nan = high > kInfinityBits<T> || (farthest < 0 && (farthest & Acc::kTop) > kInfinityBits<T>);
+    range.has_nan = high > kInfinityKey<T> || (farthest < 0 && (farthest & Acc::kTop) > kInfinityKey<T>);
   }
   return range;
 }
@@ -165,7 +160,7 @@ HWY_INLINE void TakeRange(const Tile& tile, Range<T> range, Partial* into) {
   }
   if constexpr (kIsFloat<T>) {
     if (range.has_nan) {
-      if (extrema.nan_index == kNoIndex) extrema.nan_index = FindFirst<T, true>(tile, kInfinityBits<T>);
+      if (extrema.nan_index == kNoIndex) extrema.nan_index = FindFirst<T, true>(tile, kInfinityKey<T>);
       range = RangeOf<T, true, false>(tile);
       if (range.empty) return;
     }

@@ -232,9 +232,8 @@ HWY_INLINE std::int64_t CountNans(hn::Vec<KeyTag<T>> v) {
     return static_cast<std::int64_t>(hn::CountTrue(df, hn::IsNaN(hn::BitCast(df, v))));
   } else if constexpr (kIsFloat<T>) {
     const KeyTag<T> d;
-    constexpr KeyLane<T> kInfinity = std::is_same_v<T, Half> ? 0x7c00 : 0x7f80;
     const auto magnitude = hn::And(v, hn::Set(d, std::numeric_limits<KeyLane<T>>::max()));
-    return static_cast<std::int64_t>(hn::CountTrue(d, hn::Gt(magnitude, hn::Set(d, kInfinity))));
+    return static_cast<std::int64_t>(hn::CountTrue(d, hn::Gt(magnitude, hn::Set(d, kInfinityKey<T>))));
   } else {
     return 0;
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/algebra/validate.h"
 #include "kernels/engine/engines.h"
 #include "kernels/exact/answers.h"
 #include "kernels/ladder/host_rungs.h"
@@ -231,31 +232,16 @@ const PipelineRow& DefaultPipeline(EngineKind engine) {
 bool WantsExactSums(const ReduceSpec& spec) { return ExactAccumulatorsFor(spec) != 0; }
 
 absl::Status ValidateSpec(const ReduceSpec& spec) {
-  if (spec.ops.empty()) return absl::InvalidArgumentError("no op was asked for, at least 1 is needed");
-  if (spec.count < 0) {
-    return absl::InvalidArgumentError(absl::StrFormat("count is %d, it must be at least 0", spec.count));
-  }
-  if (spec.ddof < 0) {
-    return absl::InvalidArgumentError(absl::StrFormat("ddof is %d, it must be at least 0", spec.ddof));
-  }
-  for (const Op op : spec.ops) {
-    if (!Supports(op, spec.dtype)) {
-      return absl::InvalidArgumentError(absl::StrFormat("op %s is not defined for dtype %s, only for integers and bool",
-                                                        RowOf(op).name, RowOf(spec.dtype).name));
-    }
-    if (spec.count == 0 && RowOf(op).error_if_empty) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("op %s needs at least 1 element, got an empty array", RowOf(op).name));
-    }
-  }
+  if (const absl::Status status = ValidateOps(spec); !status.ok()) return status;
   if (spec.block_size != 0) {
     if (std::find(kBlockSizes.begin(), kBlockSizes.end(), spec.block_size) == kBlockSizes.end()) {
-      return absl::InvalidArgumentError(absl::StrFormat("block size is %d, allowed are 0 (the default), %s",
+      return absl::InvalidArgumentError(absl::StrFormat("block_size: got %d; allowed: 0 (the default), %s",
                                                         spec.block_size, absl::StrJoin(kBlockSizes, ", ")));
     }
     if (spec.pipeline.empty()) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "block size %d was asked for without a pipeline; the default ones have no choice", spec.block_size));
+          "block_size: got %d without a pipeline; allowed: 0, since the default pipelines have no choice",
+          spec.block_size));
     }
   }
   return spec.pipeline.empty() ? absl::OkStatus() : ValidatePipeline(spec);

@@ -1,402 +1,394 @@
-#include "server/wire/state.h"
+#include "proto/codec/state_codec.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
-#include <cstdint>
+#include <cstring>
 #include <iterator>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/algebra/finalize.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/message.h"
 #include "kernels/algebra/order_key.h"
-#include "kernels/engine/pipelines.h"
+#include "kernels/algebra/validate.h"
 #include "kernels/exact/answers.h"
-#include "server/wire/request.h"
-#include "server/wire/word_bytes.h"
+#include "proto/codec/values.h"
+#include "proto/codec/word_bytes.h"
 
-namespace reduced::server {
+namespace reduced {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 
 constexpr std::uint32_t kVersion = 1;
 
 absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
-bool Has(AccumulatorSet set, Accumulator a) { return (set & SetOf(a)) != 0; }
+bool Has(AccumulatorSet set, AccumulatorSet any_of) { return (set & any_of) != 0; }
 
-std::array<std::uint64_t, 2> WordsOf(UInt128 value) {
-  return {static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(value >> 64)};
-}
+// ---- the tables: every field of message State but those that say what is asked
 
-// A number that sums up `count` elements of `element_bits` at most.
-absl::Status ParseNumber(absl::string_view field, const std::string& bytes, std::int64_t count, int element_bits,
-                         bool is_signed, std::span<std::uint64_t> words) {
-  if (!Decode(bytes, words)) {
-    return Wrong(absl::StrFormat("%s has %d bytes, at most %d are allowed", field, bytes.size(), words.size_bytes()));
-  }
-  if (!is_signed && words.back() >> 63 != 0) return Wrong(absl::StrCat(field, " is negative"));
-  const int allowed = count == 0 ? 0 : element_bits + std::bit_width(static_cast<std::uint64_t>(count));
-  if (BitsOf(words) > allowed) return Wrong(absl::StrFormat("%s is larger than %d elements can sum to", field, count));
-  return absl::OkStatus();
-}
+// Where a field is in a State. Rows are written and read by the same pointers: only a reader's State is written to.
+using Place =
+    std::variant<double& (*)(State&), std::int64_t& (*)(State&), std::uint64_t& (*)(State&), bool& (*)(State&)>;
+#define REDUCED_AT(member) +[](State& state) -> decltype((state.member)) { return state.member; }
 
-// ---- the sums
+enum class Is {
+  kAnything,
+  kCount,     // from 0 to the number of elements
+  kIndex,     // absent if there is no such element
+  kKey,       // absent if there is no index
+  kExponent,  // so small that no number of states overflows it
+};
+enum class Of { kAll, kFloats, kIntegers };  // the dtypes that read it; it is written for all of them
 
-// What a sum is made of: where it is kept, of floats, of integers and exactly.
-struct SumField {
-  Accumulator accumulator;
+struct FieldRow {
   const char* name;
-  const v1::StateNumber& (v1::State::*get)() const;
-  bool (v1::State::*has)() const;
-  v1::StateNumber* (v1::State::*mutate)();
-  double Partial::*float_sum;
-  int integer_bits;  // of an element's share
-  int fixed_bits;
+  Place place;
+  Is is = Is::kAnything;
+  Of of = Of::kAll;
 };
 
-constexpr SumField kSums[] = {
-    {Accumulator::kSum, "sum", &v1::State::sum, &v1::State::has_sum, &v1::State::mutable_sum, &Partial::float_sum, 64,
-     2098},
-    {Accumulator::kAbsSum, "abs_sum", &v1::State::abs_sum, &v1::State::has_abs_sum, &v1::State::mutable_abs_sum,
-     &Partial::float_abs_sum, 64, 2098},
-    {Accumulator::kSumSquares, "sum_squares", &v1::State::sum_squares, &v1::State::has_sum_squares,
-     &v1::State::mutable_sum_squares, &Partial::float_sum_squares, 128, 4196}};
+// A message whose fields are those of the State one by one.
+struct MessageRow {
+  const char* name;
+  AccumulatorSet accumulators;  // that it is needed for, ...
+  bool exact;                   // ... by exact sums
+  std::span<const FieldRow> fields;
+  absl::Status (*check)(const ReduceSpec& spec, const State& state) = nullptr;  // what one field can't tell
+};
 
-// The words of an exact sum.
-template <class Sums>
-auto WordsOf(Accumulator accumulator, Sums& sums) {
-  using Words = std::span<std::conditional_t<std::is_const_v<Sums>, const std::uint64_t, std::uint64_t>>;
-  if (accumulator == Accumulator::kSum) return Words(sums.sum.word);
-  if (accumulator == Accumulator::kAbsSum) return Words(sums.abs_sum.word);
-  return Words(sums.sum_squares.word);
+absl::Status CheckCount(absl::string_view field, std::int64_t value, std::int64_t most) {
+  if (value >= 0 && value <= most) return absl::OkStatus();
+  return Wrong(absl::StrFormat("%s: got %d; allowed: 0 to %d", field, value, most));
 }
 
-std::string EncodeInteger(Accumulator accumulator, const Partial& partial) {
-  if (accumulator == Accumulator::kSum) return Encode(WordsOf(static_cast<UInt128>(partial.int_sum)));
-  if (accumulator == Accumulator::kAbsSum) return Encode(WordsOf(partial.int_abs_sum));
-  return Encode(partial.int_sum_squares.word);
-}
+constexpr FieldRow kMoments[] = {{"count", REDUCED_AT(partial.moments.count), Is::kCount},
+                                 {"float_pivot", REDUCED_AT(partial.moments.pivot)},
+                                 {"offset", REDUCED_AT(partial.moments.offset)},
+                                 {"m2", REDUCED_AT(partial.moments.m2)}};
 
-void StoreInteger(Accumulator accumulator, std::span<const std::uint64_t> words, Partial* partial) {
-  const UInt128 low = (static_cast<UInt128>(words[1]) << 64) | words[0];
-  if (accumulator == Accumulator::kSum) {
-    partial->int_sum = static_cast<Int128>(low);
-  } else if (accumulator == Accumulator::kAbsSum) {
-    partial->int_abs_sum = low;
-  } else {
-    std::copy(words.begin(), words.end(), partial->int_sum_squares.word);
-  }
-}
+constexpr FieldRow kProduct[] = {
+    {"mantissa", REDUCED_AT(partial.float_product.mantissa), Is::kAnything, Of::kFloats},
+    {"exponent", REDUCED_AT(partial.float_product.exponent), Is::kExponent, Of::kFloats},
+    {"wrapped", REDUCED_AT(partial.int_product.wrapped), Is::kAnything, Of::kIntegers},
+    {"magnitude", REDUCED_AT(partial.int_product.magnitude), Is::kAnything, Of::kIntegers},
+    {"negative", REDUCED_AT(partial.int_product.negative), Is::kAnything, Of::kIntegers},
+    {"zero", REDUCED_AT(partial.int_product.zero), Is::kAnything, Of::kIntegers},
+    {"overflowed", REDUCED_AT(partial.int_product.overflowed), Is::kAnything, Of::kIntegers}};
 
-absl::Status ParseSum(const SumField& field, const v1::StateNumber& number, Known* known) {
-  const ReduceSpec& spec = known->spec;
-  const bool is_signed = field.accumulator == Accumulator::kSum;
-  if (known->state.exact != nullptr) {
-    if (!number.has_fixed_point()) return Wrong(absl::StrCat(field.name, " is not a fixed_point"));
-    return ParseNumber(absl::StrCat(field.name, ".fixed_point"), number.fixed_point(), spec.count, field.fixed_bits,
-                       is_signed, WordsOf(field.accumulator, *known->state.exact));
-  }
-  if (RowOf(spec.dtype).is_float) {
-    if (!number.has_f64()) return Wrong(absl::StrCat(field.name, " is not an f64"));
-    known->state.partial.*field.float_sum = number.f64();
-    return absl::OkStatus();
-  }
-  if (!number.has_integer()) return Wrong(absl::StrCat(field.name, " is not an integer"));
-  std::array<std::uint64_t, 3> words{};
-  absl::Status status = ParseNumber(absl::StrCat(field.name, ".integer"), number.integer(), spec.count,
-                                    field.integer_bits, is_signed, words);
-  if (status.ok()) StoreInteger(field.accumulator, words, &known->state.partial);
-  return status;
-}
+constexpr FieldRow kExtrema[] = {{"min_index", REDUCED_AT(partial.extrema.min_index), Is::kIndex},
+                                 {"max_index", REDUCED_AT(partial.extrema.max_index), Is::kIndex},
+                                 {"nan_index", REDUCED_AT(partial.extrema.nan_index), Is::kIndex},
+                                 {"min_key", REDUCED_AT(partial.extrema.min_key), Is::kKey},
+                                 {"max_key", REDUCED_AT(partial.extrema.max_key), Is::kKey}};
 
-// ---- the others
+constexpr FieldRow kBits[] = {{"bit_and", REDUCED_AT(partial.bits_and)},
+                              {"bit_or", REDUCED_AT(partial.bits_or)},
+                              {"bit_xor", REDUCED_AT(partial.bits_xor)}};
 
-absl::Status ParseCount(absl::string_view field, std::int64_t value, std::int64_t count) {
-  if (value >= 0 && value <= count) return absl::OkStatus();
-  return Wrong(absl::StrFormat("%s is %d of %d elements", field, value, count));
-}
+constexpr FieldRow kCounts[] = {{"nonzero", REDUCED_AT(partial.nonzero), Is::kCount},
+                                {"nan", REDUCED_AT(partial.nan), Is::kCount}};
 
-absl::Status ParseMoments(const v1::StateMoments& from, std::int64_t count, MomentsState* to) {
-  *to = {from.count(), from.float_pivot(), from.offset(), from.m2()};
-  return ParseCount("moments.count", from.count(), count);
-}
-
-absl::Status ParseProduct(const v1::StateProduct& from, const ReduceSpec& spec, Partial* to) {
-  if (!RowOf(spec.dtype).is_float) {
-    to->int_product = {from.wrapped(), from.magnitude(), from.negative(), from.zero(), from.overflowed()};
-    return absl::OkStatus();
-  }
-  // So that no number of states overflows it.
-  constexpr std::int64_t kMost = std::int64_t{1} << 53;
-  if (from.exponent() < -kMost || from.exponent() > kMost) {
-    return Wrong(absl::StrFormat("product.exponent is %d, allowed are -2^53 to 2^53", from.exponent()));
-  }
-  to->float_product = {from.mantissa(), from.exponent()};
-  return absl::OkStatus();
-}
+constexpr FieldRow kNonFinite[] = {{"nan", REDUCED_AT(exact->nans), Is::kCount},
+                                   {"positive_infinity", REDUCED_AT(exact->positive_infinities), Is::kCount},
+                                   {"negative_infinity", REDUCED_AT(exact->negative_infinities), Is::kCount},
+                                   {"not_only_negative_zeros", REDUCED_AT(exact->not_only_negative_zeros)}};
+#undef REDUCED_AT
 
 // The least and the largest key of dtype.
 std::pair<std::int64_t, std::int64_t> KeysOf(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> std::pair<std::int64_t, std::int64_t> {
     using Limits = std::numeric_limits<typename OrderKey<T>::Type>;
     if constexpr (std::is_same_v<T, Bool>) return {0, 1};
-    if constexpr (kIsFloat<T>) {  // the infinities
-      const auto infinity = std::is_same_v<T, Half>       ? std::int64_t{0x7c00}
-                            : std::is_same_v<T, BFloat16> ? std::int64_t{0x7f80}
-                            : std::is_same_v<T, float>    ? std::int64_t{0x7f800000}
-                                                          : std::int64_t{0x7ff0000000000000};
-      return {~infinity, infinity};
-    }
+    if constexpr (kIsFloat<T>) return {~std::int64_t{kInfinityKey<T>}, std::int64_t{kInfinityKey<T>}};
     return {WidenKey(Limits::min()), WidenKey(Limits::max())};
   });
 }
 
-absl::Status ParseExtrema(const v1::StateExtrema& from, const ReduceSpec& spec, ExtremaState* to) {
-  const auto index = [&](absl::string_view field, bool has, std::int64_t value, std::int64_t* index_of) {
-    if (!has) return absl::OkStatus();
-    *index_of = value;
-    if (value >= 0 && value < spec.count) return absl::OkStatus();
-    return Wrong(absl::StrFormat("%s is %d of %d elements", field, value, spec.count));
-  };
-  absl::Status status = index("extrema.min_index", from.has_min_index(), from.min_index(), &to->min_index);
-  status.Update(index("extrema.max_index", from.has_max_index(), from.max_index(), &to->max_index));
-  status.Update(index("extrema.nan_index", from.has_nan_index(), from.nan_index(), &to->nan_index));
-  if (!status.ok()) return status;
-  if (from.has_min_index() != from.has_max_index()) return Wrong("extrema has only one of min_index and max_index");
-  if (!from.has_min_index()) return absl::OkStatus();
-  const auto [least, most] = KeysOf(spec.dtype);
-  if (from.min_key() < least || from.max_key() > most || from.min_key() > from.max_key()) {
-    return Wrong(absl::StrFormat("extrema has keys %d to %d, those of %s are %d to %d", from.min_key(), from.max_key(),
-                                 RowOf(spec.dtype).name, least, most));
+absl::Status CheckExtrema(const ReduceSpec& spec, const State& state) {
+  const ExtremaState& extrema = state.partial.extrema;
+  const bool has_min = extrema.min_index != kNoIndex;
+  if (has_min != (extrema.max_index != kNoIndex)) {
+    return Wrong("extrema: got only one of min_index and max_index; allowed: both or none");
   }
-  to->min_key = from.min_key();
-  to->max_key = from.max_key();
+  const auto [least, most] = KeysOf(spec.dtype);
+  if (!has_min || (extrema.min_key >= least && extrema.max_key <= most && extrema.min_key <= extrema.max_key)) {
+    return absl::OkStatus();
+  }
+  return Wrong(absl::StrFormat("extrema: got keys %d to %d; allowed for %s: %d to %d", extrema.min_key, extrema.max_key,
+                               RowOf(spec.dtype).name, least, most));
+}
+
+absl::Status CheckCounts(const ReduceSpec&, const State& state) {
+  return CheckCount("counts.nan", state.partial.nan, state.partial.nonzero);
+}
+
+absl::Status CheckNonFinite(const ReduceSpec& spec, const State& state) {
+  const ExactSums& sums = *state.exact;
+  absl::Status status = CheckCount("non_finite.positive_infinity", sums.positive_infinities, spec.count - sums.nans);
+  if (!status.ok()) return status;
+  return CheckCount("non_finite.negative_infinity", sums.negative_infinities,
+                    spec.count - sums.nans - sums.positive_infinities);
+}
+
+constexpr MessageRow kMessages[] = {
+    {"non_finite", kExactAccumulators, true, kNonFinite, &CheckNonFinite},
+    {"moments", SetOf(Accumulator::kMoments), false, kMoments},
+    {"product", SetOf(Accumulator::kProduct), false, kProduct},
+    {"extrema", SetOf(Accumulator::kExtrema), false, kExtrema, &CheckExtrema},
+    {"bits", SetOf(Accumulator::kBits), false, kBits},
+    {"counts", SetOf(Accumulator::kCounts), false, kCounts, &CheckCounts},
+};
+
+// A sum, which is a StateNumber: of floats, of integers or exact.
+struct SumRow {
+  const char* name;
+  Accumulator accumulator;
+  bool is_signed;
+  double Partial::*f64;
+  void* (*integer)(Partial&);  // its words, least significant first, ...
+  std::size_t integer_bytes;   // ... and how many bytes they take
+  std::span<std::uint64_t> (*fixed_point)(ExactSums&);
+  int integer_bits;  // of an element's share
+  int fixed_point_bits;
+};
+
+constexpr SumRow kSums[] = {
+    {"sum", Accumulator::kSum, true, &Partial::float_sum, +[](Partial& p) -> void* { return &p.int_sum; },
+     sizeof(Partial::int_sum), +[](ExactSums& s) { return std::span(s.sum.word.data(), s.sum.word.size()); }, 64, 2098},
+    {"abs_sum", Accumulator::kAbsSum, false, &Partial::float_abs_sum,
+     +[](Partial& p) -> void* { return &p.int_abs_sum; }, sizeof(Partial::int_abs_sum),
+     +[](ExactSums& s) { return std::span(s.abs_sum.word.data(), s.abs_sum.word.size()); }, 64, 2098},
+    {"sum_squares", Accumulator::kSumSquares, false, &Partial::float_sum_squares,
+     +[](Partial& p) -> void* { return &p.int_sum_squares; }, sizeof(Partial::int_sum_squares),
+     +[](ExactSums& s) { return std::span(s.sum_squares.word.data(), s.sum_squares.word.size()); }, 128, 4196},
+};
+
+// ---- fields and messages
+
+const FieldDescriptor* FieldOf(const Message& message, const char* name) {
+  return message.GetDescriptor()->FindFieldByName(name);
+}
+
+void Set(Message* message, const FieldDescriptor* field, double value) {
+  message->GetReflection()->SetDouble(message, field, value);
+}
+void Set(Message* message, const FieldDescriptor* field, std::int64_t value) {
+  message->GetReflection()->SetInt64(message, field, value);
+}
+void Set(Message* message, const FieldDescriptor* field, std::uint64_t value) {
+  message->GetReflection()->SetUInt64(message, field, value);
+}
+void Set(Message* message, const FieldDescriptor* field, bool value) {
+  message->GetReflection()->SetBool(message, field, value);
+}
+void Get(const Message& message, const FieldDescriptor* field, double* value) {
+  *value = message.GetReflection()->GetDouble(message, field);
+}
+void Get(const Message& message, const FieldDescriptor* field, std::int64_t* value) {
+  *value = message.GetReflection()->GetInt64(message, field);
+}
+void Get(const Message& message, const FieldDescriptor* field, std::uint64_t* value) {
+  *value = message.GetReflection()->GetUInt64(message, field);
+}
+void Get(const Message& message, const FieldDescriptor* field, bool* value) {
+  *value = message.GetReflection()->GetBool(message, field);
+}
+
+void WriteMessage(const MessageRow& row, State& from, v1::State* to) {
+  Message* const message = to->GetReflection()->MutableMessage(to, FieldOf(*to, row.name));
+  for (const FieldRow& field : row.fields) {
+    if (field.is == Is::kKey && from.partial.extrema.min_index == kNoIndex) continue;
+    if (field.is == Is::kIndex && std::get<std::int64_t& (*)(State&)>(field.place)(from) == kNoIndex) continue;
+    std::visit([&](auto place) { Set(message, FieldOf(*message, field.name), place(from)); }, field.place);
+  }
+}
+
+absl::Status CheckField(const MessageRow& row, const FieldRow& field, std::int64_t value, std::int64_t count) {
+  constexpr std::int64_t kLargestExponent = std::int64_t{1} << 53;
+  const std::string name = absl::StrCat(row.name, ".", field.name);
+  if (field.is == Is::kCount) return CheckCount(name, value, count);
+  if (field.is == Is::kIndex && (value < 0 || value >= count)) {
+    return Wrong(absl::StrFormat("%s: got %d; allowed: less than count, which is %d", name, value, count));
+  }
+  if (field.is == Is::kExponent && (value < -kLargestExponent || value > kLargestExponent)) {
+    return Wrong(absl::StrFormat("%s: got %d; allowed: -2^53 to 2^53", name, value));
+  }
   return absl::OkStatus();
 }
 
-absl::Status ParseNonFinite(const v1::StateNonFinite& from, std::int64_t count, ExactSums* to) {
-  absl::Status status = ParseCount("non_finite.nan", from.nan(), count);
-  if (status.ok()) {
-    status = ParseCount("non_finite.positive_infinity", from.positive_infinity(), count - from.nan());
+absl::Status ReadMessage(const MessageRow& row, const v1::State& from, const ReduceSpec& spec, State* to) {
+  const Message& message = from.GetReflection()->GetMessage(from, FieldOf(from, row.name));
+  const Of dtype_is = RowOf(spec.dtype).is_float ? Of::kFloats : Of::kIntegers;
+  absl::Status status;
+  for (const FieldRow& field : row.fields) {
+    const FieldDescriptor* const descriptor = FieldOf(message, field.name);
+    if (field.of != Of::kAll && field.of != dtype_is) continue;
+    if (field.is == Is::kKey && to->partial.extrema.min_index == kNoIndex) continue;
+    if (field.is == Is::kIndex && !message.GetReflection()->HasField(message, descriptor)) continue;
+    std::visit([&](auto place) { Get(message, descriptor, &place(*to)); }, field.place);
+    if (const auto* const place = std::get_if<std::int64_t& (*)(State&)>(&field.place)) {
+      status.Update(CheckField(row, field, (*place)(*to), spec.count));
+    }
   }
-  if (status.ok()) {
-    status = ParseCount("non_finite.negative_infinity", from.negative_infinity(),
-                        count - from.nan() - from.positive_infinity());
-  }
-  to->nans = from.nan();
-  to->positive_infinities = from.positive_infinity();
-  to->negative_infinities = from.negative_infinity();
-  to->not_only_negative_zeros = from.not_only_negative_zeros();
+  if (status.ok() && row.check != nullptr) status = row.check(spec, *to);
   return status;
 }
 
-// ---- all of it
+// ---- sums
 
-absl::Status ParseSpec(const v1::State& state, const RequestLimits& limits, ReduceSpec* spec) {
+void WriteSum(const SumRow& row, const ReduceSpec& spec, bool exact, State& from, v1::State* to) {
+  auto* const number = static_cast<v1::StateNumber*>(to->GetReflection()->MutableMessage(to, FieldOf(*to, row.name)));
+  if (exact) {
+    number->set_fixed_point(EncodeWords(row.fixed_point(*from.exact)));
+  } else if (RowOf(spec.dtype).is_float) {
+    number->set_f64(from.partial.*row.f64);
+  } else {
+    std::array<std::uint64_t, 3> words{};
+    std::memcpy(words.data(), row.integer(from.partial), row.integer_bytes);
+    number->set_integer(EncodeWords(std::span(words).first(row.integer_bytes / sizeof(std::uint64_t))));
+  }
+}
+
+// Reads a number that sums up `count` elements of `element_bits` at most.
+absl::Status ReadWords(absl::string_view field, const std::string& bytes, std::int64_t count, int element_bits,
+                       bool is_signed, std::span<std::uint64_t> words) {
+  if (!DecodeWords(bytes, words)) {
+    return Wrong(absl::StrFormat("%s: got %d bytes; allowed: at most %d", field, bytes.size(), words.size_bytes()));
+  }
+  if (!is_signed && words.back() >> 63 != 0) {
+    return Wrong(absl::StrCat(field, ": got a negative number; allowed: 0 or more"));
+  }
+  const int allowed = count == 0 ? 0 : element_bits + std::bit_width(static_cast<std::uint64_t>(count));
+  if (BitWidth(words) <= allowed) return absl::OkStatus();
+  return Wrong(absl::StrFormat("%s: got a number of %d bits; allowed: what %d elements can sum to, %d bits", field,
+                               BitWidth(words), count, allowed));
+}
+
+absl::Status ReadSum(const SumRow& row, const v1::State& from, const ReduceSpec& spec, State* to) {
+  const auto& number =
+      static_cast<const v1::StateNumber&>(from.GetReflection()->GetMessage(from, FieldOf(from, row.name)));
+  const bool exact = to->exact != nullptr;
+  const bool is_float = RowOf(spec.dtype).is_float;
+  const auto wanted = exact      ? v1::StateNumber::kFixedPoint
+                      : is_float ? v1::StateNumber::kF64
+                                 : v1::StateNumber::kInteger;
+  if (number.number_case() != wanted) {
+    const auto name_of = [](int field) {
+      return field == 0 ? std::string("nothing") : v1::StateNumber::descriptor()->FindFieldByNumber(field)->name();
+    };
+    return Wrong(absl::StrCat(row.name, ": got ", name_of(number.number_case()), "; allowed: ", name_of(wanted)));
+  }
+  const std::string field = absl::StrCat(row.name, exact ? ".fixed_point" : ".integer");
+  if (exact) {
+    return ReadWords(field, number.fixed_point(), spec.count, row.fixed_point_bits, row.is_signed,
+                     row.fixed_point(*to->exact));
+  }
+  if (is_float) {
+    to->partial.*row.f64 = number.f64();
+    return absl::OkStatus();
+  }
+  std::array<std::uint64_t, 3> words{};
+  absl::Status status = ReadWords(field, number.integer(), spec.count, row.integer_bits, row.is_signed, words);
+  if (status.ok()) std::memcpy(row.integer(to->partial), words.data(), row.integer_bytes);
+  return status;
+}
+
+// ---- what is asked
+
+absl::Status ReadSpec(const v1::State& state, const StateLimits& limits, ReduceSpec* spec) {
   if (state.version() != kVersion) {
-    return Wrong(absl::StrFormat("version is %d, this server knows %d", state.version(), kVersion));
+    return Wrong(absl::StrFormat("version: got %d; allowed: %d", state.version(), kVersion));
   }
   const std::optional<DType> dtype = DTypeFromNumber(state.dtype());
-  if (!dtype.has_value()) return Wrong(absl::StrFormat("dtype is %d, which is none", state.dtype()));
+  if (!dtype.has_value()) {
+    return Wrong(absl::StrFormat("dtype: got %d; allowed: 1 to %d", state.dtype(), std::size(kDTypes)));
+  }
   if (state.ops().empty() || state.ops_size() > limits.max_ops) {
-    return Wrong(absl::StrFormat("ops has %d operations, allowed are 1 to %d", state.ops_size(), limits.max_ops));
+    return Wrong(absl::StrFormat("ops: got %d of them; allowed: 1 to %d", state.ops_size(), limits.max_ops));
   }
   for (const int number : state.ops()) {
     const std::optional<Op> op = OpFromNumber(number);
-    if (!op.has_value()) return Wrong(absl::StrFormat("ops has %d, which is none", number));
+    if (!op.has_value()) return Wrong(absl::StrFormat("ops: got %d; allowed: 1 to %d", number, std::size(kOps)));
     spec->ops.push_back(*op);
   }
-  const auto within = [](int value, int most) { return value >= 1 && value <= most; };
-  if (!within(state.precision(), v1::Precision_MAX) || !within(state.nan_policy(), v1::NanPolicy_MAX) ||
-      !within(state.overflow_policy(), v1::OverflowPolicy_MAX)) {
-    return Wrong(absl::StrFormat(
-        "precision, nan_policy and overflow_policy are %d, %d, %d, allowed are 1 to %d, %d, %d", state.precision(),
-        state.nan_policy(), state.overflow_policy(), v1::Precision_MAX, v1::NanPolicy_MAX, v1::OverflowPolicy_MAX));
+  for (const auto& [field, got, most] :
+       {std::tuple<const char*, int, int>{"precision", state.precision(), v1::Precision_MAX},
+        {"nan_policy", state.nan_policy(), v1::NanPolicy_MAX},
+        {"overflow_policy", state.overflow_policy(), v1::OverflowPolicy_MAX}}) {
+    if (got < 1 || got > most) return Wrong(absl::StrFormat("%s: got %d; allowed: 1 to %d", field, got, most));
   }
-  if (state.count() < 0 || state.count() > limits.max_elements) {
-    return Wrong(absl::StrFormat("count is %d, allowed are 0 to %d", state.count(), limits.max_elements));
-  }
+  if (absl::Status status = CheckCount("count", state.count(), limits.max_elements); !status.ok()) return status;
   spec->dtype = *dtype;
   spec->count = state.count();
   spec->precision = static_cast<Precision>(state.precision());
   spec->nan_policy = static_cast<NanPolicy>(state.nan_policy());
   spec->overflow_policy = static_cast<OverflowPolicy>(state.overflow_policy());
   spec->ddof = state.ddof();
-  ReduceSpec of_some = *spec;  // a part may be empty, though of the whole it would be an error
-  of_some.count = std::max<std::int64_t>(of_some.count, 1);
-  return ValidateSpec(of_some);
-}
-
-absl::Status Mismatch(absl::string_view what) {
-  return Wrong(absl::StrCat("it doesn't go with the first: its ", what, " must be the same"));
-}
-
-absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) {
-  if (spec.dtype != first.dtype) return Mismatch("dtype");
-  if (spec.ops != first.ops) return Mismatch("ops");
-  if (WantsExactSums(spec) != WantsExactSums(first)) return Mismatch("precision");
-  if (spec.nan_policy != first.nan_policy) return Mismatch("nan_policy");
-  if (spec.overflow_policy != first.overflow_policy) return Mismatch("overflow_policy");
-  if (spec.ddof != first.ddof) return Mismatch("ddof");
-  return absl::OkStatus();
-}
-
-// Appends the part that follows.
-absl::Status AppendPart(Known part, const RequestLimits& limits, Known* whole) {
-  absl::Status status = CheckSameQuestion(whole->spec, part.spec);
-  if (!status.ok()) return status;
-  if (part.spec.count > limits.max_elements - whole->spec.count) {
-    return Wrong(absl::StrFormat("with it there are more elements than the %d that are allowed", limits.max_elements));
-  }
-  Shift(whole->spec.count, &part.state);
-  Combine(part.state, &whole->state);
-  whole->spec.count += part.spec.count;
-  return absl::OkStatus();
+  ReduceSpec not_empty = *spec;  // a part may be empty, though it would be an error of the whole
+  not_empty.count = std::max<std::int64_t>(not_empty.count, 1);
+  return ValidateOps(not_empty);
 }
 
 }  // namespace
 
-void ToProto(const ReduceSpec& spec, const State& from, v1::State* state) {
-  const Partial& partial = from.partial;
-  const ExactSums* const exact = from.exact.get();
+void ToProto(const ReduceSpec& spec, const State& from, v1::State* to) {
   const AccumulatorSet set = AccumulatorsFor(spec);
   const AccumulatorSet exact_set = ExactAccumulatorsFor(spec);
-  state->set_version(kVersion);
-  state->set_dtype(ToProto(spec.dtype));
-  state->set_count(spec.count);
-  for (const Op op : spec.ops) state->add_ops(ToProto(op));
-  state->set_precision(exact_set != 0 ? v1::PRECISION_EXACT : v1::PRECISION_F64);
-  state->set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
-  state->set_overflow_policy(static_cast<v1::OverflowPolicy>(spec.overflow_policy));
-  state->set_ddof(spec.ddof);
-  for (const SumField& field : kSums) {
-    if (Has(exact_set, field.accumulator)) {
-      (state->*field.mutate)()->set_fixed_point(Encode(WordsOf(field.accumulator, *exact)));
-    } else if (Has(set, field.accumulator) && RowOf(spec.dtype).is_float) {
-      (state->*field.mutate)()->set_f64(partial.*field.float_sum);
-    } else if (Has(set, field.accumulator)) {
-      (state->*field.mutate)()->set_integer(EncodeInteger(field.accumulator, partial));
-    }
+  to->set_version(kVersion);
+  to->set_dtype(ToProto(spec.dtype));
+  to->set_count(spec.count);
+  for (const Op op : spec.ops) to->add_ops(ToProto(op));
+  to->set_precision(exact_set != 0 ? v1::PRECISION_EXACT : v1::PRECISION_F64);
+  to->set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
+  to->set_overflow_policy(static_cast<v1::OverflowPolicy>(spec.overflow_policy));
+  to->set_ddof(spec.ddof);
+  State& state = const_cast<State&>(from);  // the tables' pointers are those of readers too; nothing is written to it
+  for (const SumRow& row : kSums) {
+    const bool exact = Has(exact_set, SetOf(row.accumulator));
+    if (exact || Has(set, SetOf(row.accumulator))) WriteSum(row, spec, exact, state, to);
   }
-  if (exact_set != 0) {
-    v1::StateNonFinite& to = *state->mutable_non_finite();
-    to.set_nan(exact->nans);
-    to.set_positive_infinity(exact->positive_infinities);
-    to.set_negative_infinity(exact->negative_infinities);
-    to.set_not_only_negative_zeros(exact->not_only_negative_zeros);
-  }
-  if (Has(set, Accumulator::kMoments)) {
-    v1::StateMoments& to = *state->mutable_moments();
-    to.set_count(partial.moments.count);
-    to.set_float_pivot(partial.moments.pivot);
-    to.set_offset(partial.moments.offset);
-    to.set_m2(partial.moments.m2);
-  }
-  if (Has(set, Accumulator::kProduct)) {
-    v1::StateProduct& to = *state->mutable_product();
-    to.set_mantissa(partial.float_product.mantissa);
-    to.set_exponent(partial.float_product.exponent);
-    to.set_wrapped(partial.int_product.wrapped);
-    to.set_magnitude(partial.int_product.magnitude);
-    to.set_negative(partial.int_product.negative);
-    to.set_zero(partial.int_product.zero);
-    to.set_overflowed(partial.int_product.overflowed);
-  }
-  if (Has(set, Accumulator::kExtrema)) {
-    v1::StateExtrema& to = *state->mutable_extrema();
-    const ExtremaState& extrema = partial.extrema;
-    if (extrema.nan_index != kNoIndex) to.set_nan_index(extrema.nan_index);
-    if (extrema.min_index != kNoIndex) {
-      to.set_min_index(extrema.min_index);
-      to.set_max_index(extrema.max_index);
-      to.set_min_key(extrema.min_key);
-      to.set_max_key(extrema.max_key);
-    }
-  }
-  if (Has(set, Accumulator::kBits)) {
-    state->mutable_bits()->set_bit_and(partial.bits_and);
-    state->mutable_bits()->set_bit_or(partial.bits_or);
-    state->mutable_bits()->set_bit_xor(partial.bits_xor);
-  }
-  if (Has(set, Accumulator::kCounts)) {
-    state->mutable_counts()->set_nonzero(partial.nonzero);
-    state->mutable_counts()->set_nan(partial.nan);
+  for (const MessageRow& row : kMessages) {
+    if (Has(row.exact ? exact_set : set, row.accumulators)) WriteMessage(row, state, to);
   }
 }
 
-absl::StatusOr<Known> ParseState(const v1::State& state, const RequestLimits& limits) {
-  Known known;
-  absl::Status status = ParseSpec(state, limits, &known.spec);
+absl::StatusOr<StateOfSpec> ParseState(const v1::State& from, const StateLimits& limits) {
+  StateOfSpec read;
+  absl::Status status = ReadSpec(from, limits, &read.spec);
   if (!status.ok()) return status;
-  const ReduceSpec& spec = known.spec;
-  const AccumulatorSet set = AccumulatorsFor(spec);
-  const AccumulatorSet exact_set = ExactAccumulatorsFor(spec);
-  known.state.partial.count = spec.count;
-  if (exact_set != 0) known.state.exact = std::make_unique<ExactSums>();
-  // Runs `parse` if the state must have the field; an error if it hasn't.
-  const auto take = [&](absl::string_view field, bool wanted, bool has, auto parse) {
+  const AccumulatorSet set = AccumulatorsFor(read.spec);
+  const AccumulatorSet exact_set = ExactAccumulatorsFor(read.spec);
+  read.state.partial.count = read.spec.count;
+  if (exact_set != 0) read.state.exact = std::make_unique<ExactSums>();
+  // Reads a field that the state must have if it is `wanted`.
+  const auto take = [&](const char* field, bool wanted, auto read_field) {
     if (!wanted || !status.ok()) return;
-    status = has ? parse() : Wrong(absl::StrCat("it has no ", field, ", which its ops need"));
+    const bool has = from.GetReflection()->HasField(from, FieldOf(from, field));
+    status = has ? read_field() : Wrong(absl::StrCat(field, ": got nothing; its ops need it"));
   };
-  for (const SumField& field : kSums) {
-    take(field.name, Has(set | exact_set, field.accumulator), (state.*field.has)(),
-         [&] { return ParseSum(field, (state.*field.get)(), &known); });
+  for (const SumRow& row : kSums) {
+    take(row.name, Has(set | exact_set, SetOf(row.accumulator)),
+         [&] { return ReadSum(row, from, read.spec, &read.state); });
   }
-  take("non_finite", exact_set != 0, state.has_non_finite(),
-       [&] { return ParseNonFinite(state.non_finite(), spec.count, &*known.state.exact); });
-  take("moments", Has(set, Accumulator::kMoments), state.has_moments(),
-       [&] { return ParseMoments(state.moments(), spec.count, &known.state.partial.moments); });
-  take("product", Has(set, Accumulator::kProduct), state.has_product(),
-       [&] { return ParseProduct(state.product(), spec, &known.state.partial); });
-  take("extrema", Has(set, Accumulator::kExtrema), state.has_extrema(),
-       [&] { return ParseExtrema(state.extrema(), spec, &known.state.partial.extrema); });
-  take("bits", Has(set, Accumulator::kBits), state.has_bits(), [&] {
-    known.state.partial.bits_and = state.bits().bit_and();
-    known.state.partial.bits_or = state.bits().bit_or();
-    known.state.partial.bits_xor = state.bits().bit_xor();
-    return absl::OkStatus();
-  });
-  take("counts", Has(set, Accumulator::kCounts), state.has_counts(), [&] {
-    known.state.partial.nonzero = state.counts().nonzero();
-    known.state.partial.nan = state.counts().nan();
-    absl::Status counted = ParseCount("counts.nonzero", known.state.partial.nonzero, spec.count);
-    counted.Update(ParseCount("counts.nan", known.state.partial.nan, known.state.partial.nonzero));
-    return counted;
-  });
+  for (const MessageRow& row : kMessages) {
+    take(row.name, Has(row.exact ? exact_set : set, row.accumulators),
+         [&] { return ReadMessage(row, from, read.spec, &read.state); });
+  }
   if (!status.ok()) return status;
-  return known;
+  return read;
 }
 
-absl::Status MergeStates(const v1::MergeRequest& request, const RequestLimits& limits, v1::MergeResponse* response) {
-  if (request.states().empty()) return Wrong("states has none, at least 1 is needed");
-  std::optional<Known> whole;
-  for (int i = 0; i < request.states_size(); ++i) {
-    absl::StatusOr<Known> part = ParseState(request.states(i), limits);
-    absl::Status status = part.status();
-    if (status.ok() && !whole.has_value()) {
-      whole = *std::move(part);
-    } else if (status.ok()) {
-      status = AppendPart(*std::move(part), limits, &*whole);
-    }
-    if (!status.ok()) return absl::Status(status.code(), absl::StrFormat("states[%d]: %s", i, status.message()));
-  }
-  const absl::StatusOr<std::vector<Value>> values = Finalize(whole->spec, whole->state);
-  if (!values.ok()) return values.status();
-  for (std::size_t i = 0; i < values->size(); ++i) {
-    v1::Result* const out = response->add_results();
-    out->set_op(ToProto(whole->spec.ops[i]));
-    ToProto((*values)[i], out->mutable_value());
-  }
-  response->set_count(whole->spec.count);
-  if (request.return_state()) ToProto(whole->spec, whole->state, response->mutable_state());
-  return absl::OkStatus();
-}
-
-}  // namespace reduced::server
+}  // namespace reduced

@@ -1,7 +1,7 @@
-// Integers of several words, two's complement, least significant word first, as the bytes that states have: see
-// StateNumber in reduced.proto.
-#ifndef REDUCED_SERVER_WIRE_WORD_BYTES_H_
-#define REDUCED_SERVER_WIRE_WORD_BYTES_H_
+// Integers of several words (two's complement, least significant word first) as the bytes of StateNumber in
+// reduced.proto.
+#ifndef REDUCED_PROTO_CODEC_WORD_BYTES_H_
+#define REDUCED_PROTO_CODEC_WORD_BYTES_H_
 
 #include <algorithm>
 #include <bit>
@@ -11,10 +11,10 @@
 #include <span>
 #include <string>
 
-namespace reduced::server {
+namespace reduced {
 
-// Without the bytes at the end that only repeat the sign.
-inline std::string Encode(std::span<const std::uint64_t> words) {
+// Encodes the integer without the bytes at its end that only repeat the sign.
+inline std::string EncodeWords(std::span<const std::uint64_t> words) {
   static_assert(std::endian::native == std::endian::little);
   std::string bytes(reinterpret_cast<const char*>(words.data()), words.size_bytes());
   const char fill = words.back() >> 63 != 0 ? '\xff' : '\0';
@@ -25,8 +25,8 @@ inline std::string Encode(std::span<const std::uint64_t> words) {
   return bytes;
 }
 
-// The same back; false: too long for so many words.
-inline bool Decode(const std::string& bytes, std::span<std::uint64_t> words) {
+// Decodes such bytes. Returns false if they are too many for so many words.
+inline bool DecodeWords(const std::string& bytes, std::span<std::uint64_t> words) {
   if (bytes.size() > words.size_bytes()) return false;
   const bool negative = !bytes.empty() && (bytes.back() & 0x80) != 0;
   std::fill(words.begin(), words.end(), negative ? ~std::uint64_t{0} : 0);
@@ -34,8 +34,8 @@ inline bool Decode(const std::string& bytes, std::span<std::uint64_t> words) {
   return true;
 }
 
-// How many bits the integer takes, but for its sign.
-inline int BitsOf(std::span<const std::uint64_t> words) {
+// Returns how many bits the integer takes without its sign.
+inline int BitWidth(std::span<const std::uint64_t> words) {
   const std::uint64_t fill = words.back() >> 63 != 0 ? ~std::uint64_t{0} : 0;
   for (std::size_t i = words.size(); i-- > 0;) {
     if (words[i] != fill) return static_cast<int>(i) * 64 + std::bit_width(words[i] ^ fill);
@@ -43,6 +43,6 @@ inline int BitsOf(std::span<const std::uint64_t> words) {
   return 0;
 }
 
-}  // namespace reduced::server
+}  // namespace reduced
 
-#endif  // REDUCED_SERVER_WIRE_WORD_BYTES_H_
+#endif  // REDUCED_PROTO_CODEC_WORD_BYTES_H_

@@ -21,11 +21,11 @@
 
 #include "absl/time/time.h"
 #include "kernels/engine/stopwatch.h"
+#include "proto/codec/merge.h"
 #include "server/calls/info.h"
 #include "server/calls/reduction.h"
 #include "server/wire/request.h"
 #include "server/wire/response.h"
-#include "server/wire/state.h"
 
 namespace reduced::server {
 namespace {
@@ -171,7 +171,8 @@ grpc::ServerUnaryReactor* ReductionService::Merge(grpc::CallbackServerContext* c
   status.Update(quota.status());
   if (status.ok()) status = backend_.gate.Enter();
   if (status.ok()) {
-    status = MergeStates(*request, backend_.limits, response);
+    const StateLimits limits{backend_.limits.max_elements, backend_.limits.max_ops};
+    status = MergeStates(*request, limits, {}, response);
     backend_.gate.Leave();
   }
   quota = Quotas::Lease();  // who has the answer may ask the next thing

@@ -24,32 +24,6 @@
 namespace reduced::server {
 namespace {
 
-// The proto's enums and the kernels' tables are the same lists under the same numbers: 1, 2, 3... (That their names
-// agree too, the service tests check row by row.)
-template <class Rows, class Number>
-constexpr bool NumberedFromOne(const Rows& rows, Number number) {
-  int expected = 1;
-  for (const auto& row : rows) {
-    if (static_cast<int>(number(row)) != expected++) return false;
-  }
-  return true;
-}
-static_assert(NumberedFromOne(kDTypes, [](const DTypeRow& row) { return row.dtype; }));
-static_assert(NumberedFromOne(kOps, [](const OpRow& row) { return row.op; }));
-static_assert(std::size(kDTypes) + 1 == v1::DType_ARRAYSIZE, "a dtype is missing in reduced.proto or in dtype.h");
-static_assert(std::size(kOps) + 1 == v1::Op_ARRAYSIZE, "an op is missing in reduced.proto or in op.h");
-static_assert(static_cast<int>(EngineKind::kAuto) == v1::ENGINE_AUTO);
-static_assert(static_cast<int>(EngineKind::kCpu) == v1::ENGINE_CPU);
-static_assert(static_cast<int>(EngineKind::kCuda) == v1::ENGINE_CUDA && v1::Engine_MAX == v1::ENGINE_CUDA);
-static_assert(static_cast<int>(NanPolicy::kPropagate) == v1::NAN_POLICY_PROPAGATE);
-static_assert(static_cast<int>(NanPolicy::kOmit) == v1::NAN_POLICY_OMIT && v1::NanPolicy_MAX == v1::NAN_POLICY_OMIT);
-static_assert(static_cast<int>(Precision::kF64) == v1::PRECISION_F64);
-static_assert(static_cast<int>(Precision::kExact) == v1::PRECISION_EXACT && v1::Precision_MAX == v1::PRECISION_EXACT);
-static_assert(static_cast<int>(OverflowPolicy::kError) == v1::OVERFLOW_POLICY_ERROR);
-static_assert(static_cast<int>(OverflowPolicy::kWrap) == v1::OVERFLOW_POLICY_WRAP);
-static_assert(static_cast<int>(OverflowPolicy::kSaturate) == v1::OVERFLOW_POLICY_SATURATE &&
-              v1::OverflowPolicy_MAX == v1::OVERFLOW_POLICY_SATURATE);
-
 // Longer names can't be right, and would not fit in the status that quotes them.
 constexpr std::size_t kMaxPipelineName = 64;
 
@@ -426,19 +400,6 @@ absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const
   if (!rungs.ok()) return rungs.status();
   ladder.rungs = *std::move(rungs);
   return ladder;
-}
-
-void ToProto(const Value& value, v1::Value* out) {
-  out->set_dtype(ToProto(value.dtype));
-  std::visit(
-      [out](auto x) {
-        using T = decltype(x);
-        if constexpr (std::is_same_v<T, bool>) out->set_b(x);
-        if constexpr (std::is_same_v<T, double>) out->set_f(x);
-        if constexpr (std::is_same_v<T, std::int64_t>) out->set_i(x);
-        if constexpr (std::is_same_v<T, std::uint64_t>) out->set_u(x);
-      },
-      value.value);
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {

@@ -14,6 +14,7 @@
 #include "grpcpp/support/status.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/engines.h"
+#include "proto/codec/values.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/backend.h"
 #include "server/config/options.h"
@@ -69,13 +70,6 @@ struct ParsedLadder {
 // of an engine that isn't there.
 absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const Engines& engines,
                                          const RequestLimits& limits);
-
-// The numbers of the proto's enums are those of the kernels' enums: request.cc asserts it.
-constexpr v1::DType ToProto(DType dtype) { return static_cast<v1::DType>(dtype); }
-constexpr v1::Op ToProto(Op op) { return static_cast<v1::Op>(op); }
-constexpr v1::Engine ToProto(EngineKind kind) { return static_cast<v1::Engine>(kind); }
-
-void ToProto(const Value& value, v1::Value* out);
 
 grpc::Status ToGrpc(const absl::Status& status);
 

@@ -9,8 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/algebra/finalize.h"
+#include "proto/codec/state_codec.h"
+#include "proto/codec/values.h"
 #include "server/wire/request.h"
-#include "server/wire/state.h"
 
 namespace reduced::server {
 namespace {
@@ -39,11 +40,7 @@ absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std:
                         std::int64_t bytes, bool return_state, v1::ReduceResponse* response) {
   const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.state);
   if (!values.ok()) return values.status();
-  for (std::size_t i = 0; i < values->size(); ++i) {
-    v1::Result* const out = response->add_results();
-    out->set_op(ToProto(spec.ops[i]));
-    ToProto((*values)[i], out->mutable_value());
-  }
+  ToProto(spec, *values, response->mutable_results());
   response->set_count(spec.count);
   v1::Execution* const execution = response->mutable_execution();
   execution->set_engine(ToProto(result.ran.engine));

@@ -162,7 +162,8 @@ class ValuesTest(harness.ServedTest):
         self.answers("merge", *states[:2], "--state", first)
         (again,) = self.answers("merge", first, states[2])
         self.assertEqual(again, merged)
-        table = self.run_reducectl("merge", *states).stdout.decode()
+        no_server = f"unix:{self.folder}/nobody"
+        table = self.run_reducectl("merge", *states, server=no_server).stdout.decode()
         self.assertIn("30001 elements\n  sum", table)
         self.assertIn(str(whole["results"]["sum"]), table)
 
@@ -171,8 +172,8 @@ class ValuesTest(harness.ServedTest):
         state, other = self.folder / "state", self.folder / "other"
         self.reduce(path, "sum", "--state", state)
         self.reduce(path, "mean", "--state", other)
-        self.check_failure(4, ["states[1]", "ops must be the same"], "merge", state, other)
-        self.check_failure(4, ["states[0]", "aren't a state"], "merge", path)
+        self.check_failure(5, [f"{other}: ops: differs"], "merge", state, other)
+        self.check_failure(5, [f"{path}: ", "aren't a state"], "merge", path)
         self.check_failure(5, ["nowhere"], "merge", self.folder / "nowhere")
         self.check_failure(2, ["--state", "several"], "reduce", path, path, "--state", state)
 

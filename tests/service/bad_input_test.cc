@@ -111,7 +111,7 @@ std::vector<BadInput> BadInputs() {
       {"UnknownBlockSize",
        [](Request* r) { r->mutable_options()->set_block_size(100); },
        kInvalid,
-       {"block size is 100", "64, 128, 256, 512, 1024"}},
+       {"block_size: got 100", "64, 128, 256, 512, 1024"}},
       {"UnknownPrecision",
        [](Request* r) { r->mutable_options()->set_precision(static_cast<v1::Precision>(7)); },
        kInvalid,

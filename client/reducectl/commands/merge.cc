@@ -1,7 +1,8 @@
+#include "reduced/merge.h"
+
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/output/render.h"
-#include "reduced/client.h"
 
 namespace reduced::client {
 namespace {
@@ -37,8 +37,6 @@ ExitCode WriteState(const std::string& file, const std::string& state) {
 }
 
 ExitCode RunMerge(const CommonOptions& common, const MergeArguments& arguments) {
-  const std::unique_ptr<Client> client = MakeClient(common);
-  if (client == nullptr) return kUsage;
   std::vector<std::string> states;
   for (const std::string& file : arguments.files) {
     std::ifstream in(file, std::ios::binary);
@@ -49,8 +47,11 @@ ExitCode RunMerge(const CommonOptions& common, const MergeArguments& arguments) 
     }
   }
   const absl::StatusOr<MergeReply> reply =
-      client->Merge(states, {.return_state = !arguments.state.empty(), .timeout = common.timeout});
-  if (!reply.ok()) return ReportCallError("merge", reply.status());
+      MergeStates(states, {.return_state = !arguments.state.empty(), .names = arguments.files});
+  if (!reply.ok()) {
+    std::cerr << "reducectl: merge: " << reply.status().message() << "\n";
+    return kData;
+  }
   std::cout << (common.json ? Line(*reply) : Table(*reply)) << std::flush;
   return arguments.state.empty() ? kOk : WriteState(arguments.state, reply->state);
 }

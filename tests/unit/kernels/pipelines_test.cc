@@ -67,9 +67,9 @@ struct BadSpec {
 TEST(ValidateSpecTest, SaysWhatGotAndAllowed) {
   EXPECT_TRUE(ValidateSpec(SpecOf({Op::kSum}, DType::kF32, "")).ok());
   const std::vector<BadSpec> bad = {
-      {"no op", [](ReduceSpec& s) { s.ops.clear(); }, {"no op", "at least 1"}},
-      {"negative count", [](ReduceSpec& s) { s.count = -3; }, {"count", "-3", "at least 0"}},
-      {"negative ddof", [](ReduceSpec& s) { s.ddof = -2; }, {"ddof", "-2", "at least 0"}},
+      {"no op", [](ReduceSpec& s) { s.ops.clear(); }, {"ops: got none", "at least 1"}},
+      {"negative count", [](ReduceSpec& s) { s.count = -3; }, {"count: got -3", "at least 0"}},
+      {"negative ddof", [](ReduceSpec& s) { s.ddof = -2; }, {"ddof: got -2", "at least 0"}},
       {"op the dtype lacks",
        [](ReduceSpec& s) {
          s.dtype = DType::kBF16;

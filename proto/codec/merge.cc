@@ -1,0 +1,74 @@
+#include "proto/codec/merge.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/exact/answers.h"
+#include "proto/codec/values.h"
+
+namespace reduced {
+namespace {
+
+absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) {
+  const auto exact = [](const ReduceSpec& of) { return ExactAccumulatorsFor(of) != 0; };
+  const char* const differs = spec.dtype != first.dtype                       ? "dtype"
+                              : spec.ops != first.ops                         ? "ops"
+                              : exact(spec) != exact(first)                   ? "precision"
+                              : spec.nan_policy != first.nan_policy           ? "nan_policy"
+                              : spec.overflow_policy != first.overflow_policy ? "overflow_policy"
+                              : spec.ddof != first.ddof                       ? "ddof"
+                                                                              : nullptr;
+  if (differs == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(differs, ": differs from that of the first state; allowed: the same in all of them"));
+}
+
+// Appends the part that follows.
+absl::Status AppendPart(StateOfSpec part, const StateLimits& limits, StateOfSpec* whole) {
+  absl::Status status = CheckSameQuestion(whole->spec, part.spec);
+  if (!status.ok()) return status;
+  const std::int64_t room = limits.max_elements - whole->spec.count;
+  if (part.spec.count > room) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("count: got %d after %d of the states before; allowed together: %d", part.spec.count,
+                        whole->spec.count, limits.max_elements));
+  }
+  Shift(whole->spec.count, &part.state);
+  Combine(part.state, &whole->state);
+  whole->spec.count += part.spec.count;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
+                         const std::vector<std::string>& names, v1::MergeResponse* response) {
+  if (request.states().empty()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
+  std::optional<StateOfSpec> whole;
+  for (int i = 0; i < request.states_size(); ++i) {
+    absl::StatusOr<StateOfSpec> part = ParseState(request.states(i), limits);
+    absl::Status status = part.status();
+    if (status.ok() && !whole.has_value()) {
+      whole = *std::move(part);
+    } else if (status.ok()) {
+      status = AppendPart(*std::move(part), limits, &*whole);
+    }
+    if (status.ok()) continue;
+    const std::string name = names.empty() ? absl::StrFormat("states[%d]", i) : names[static_cast<std::size_t>(i)];
+    return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+  }
+  const absl::StatusOr<std::vector<Value>> values = Finalize(whole->spec, whole->state);
+  if (!values.ok()) return values.status();
+  ToProto(whole->spec, *values, response->mutable_results());
+  response->set_count(whole->spec.count);
+  if (request.return_state()) ToProto(whole->spec, whole->state, response->mutable_state());
+  return absl::OkStatus();
+}
+
+}  // namespace reduced

@@ -1,0 +1,165 @@
+// The codec of states, without a server: bytes that are for good, round trips, and what is refused.
+#include "proto/codec/state_codec.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/exact/answers.h"
+#include "proto/codec/merge.h"
+#include "tests/support/data.h"
+#include "tests/support/fold.h"
+#include "tests/support/oracle.h"
+#include "tests/support/runs.h"
+
+namespace reduced {
+namespace {
+
+using ::testing::HasSubstr;
+
+// States as version 1 has always written them.
+constexpr struct {
+  const char* what;
+  const char* bytes;  // hexadecimal
+} kEncoded[] = {
+    {"f32 in f64, a NaN omitted",
+     "0801100c18062210010203040508090a0b0c0d0e0f10060728013002380282010909000000e0c2ee42468a010909000000e0"
+     "c2ee4246920109094084cd662167964c9a011d080511000000000000f83f2166666666d14a1e4629cd69a4b81aec914ca201"
+     "0710cc0118012001aa01100801100520818080810828aed8bba10eba010408041001"},
+    {"f64 in f64, an infinity",
+     "0801100d18052210010203040508090a0b0c0d0e0f10060728013002380282010909000000000000f07f8a01090900000000"
+     "0000f07f92010909000000000000f07f9a011d0805119c7500883ce4377e21000000000000f07f29000000000000f8ffa201"
+     "1009000000000000f0ff10df1018012001aa01190801100320b3cdc7aff887b7a5032880808080808080f0ff01ba01020805"},
+    {"empty, f64",
+     "0801100d22070105090a0610022801300238028201090900000000000000008a010909000000000000000092010909000000"
+     "00000000009a0100a2010d09000000000000f03f18012001ba0100"},
+    {"empty, exact",
+     "0801100d22070105090a0610022802300238028201021a008a01021a009201021a00a2010d09000000000000f03f18012001"
+     "ba0100c20100"},
+    {"i8",
+     "0801100218052211010203040508090a0b0c0d0e0f101112132801300138028201031201038a01041202050192010412021b"
+     "7fa2010f09000000000000f03f2080fb043001aa010a0800100120ff0128fe01b2011211ffffffffffffffff190500000000"
+     "000000ba01020804"},
+    {"u64",
+     "0801100918032211010203040508090a0b0c0d0e0f1011121328013001380282010b12090000000000000080018a010b1209"
+     "00000000000000800192011312110200000000000000feffffffffffff3f01a2012109000000000000f03f18808080808080"
+     "8080800120808080808080808080013801aa011a0802100020fdffffffffffffffff0128feffffffffffffffff01b2011211"
+     "ffffffffffffffff19feffffffffffff7fba01020803"},
+    {"i64",
+     "0801100518042211010203040508090a0b0c0d0e0f1011121328013001380282010a120802000000000000808a010b120902"
+     "000000000000800192011312110a00000000000000ffffffffffffffbf00a2010b09000000000000f03f3801aa011a080010"
+     "0120ffffffffffffffffff0128feffffffffffffffff01b2011211ffffffffffffffff19fcffffffffffff7fba01020804"},
+    {"bool",
+     "0801100118032211010203040508090a0b0c0d0e0f101112132801300138028201031201028a0103120102920103120102a2"
+     "010d09000000000000f03f20013001aa0106080110002802b20109110100000000000000ba01020802"},
+    {"u32",
+     "0801100818032211010203040508090a0b0c0d0e0f101112132801300138028201071205fdffffff028a01071205fdffffff"
+     "0292010b120903000000faffffff02a2011709000000000000f03f18ffffffff2f20ffffffff2f3801aa01100800100020fe"
+     "ffffff1f28feffffff1fb2011b09ffffffff0000000011ffffffff0000000019ffffffff00000000ba01020803"},
+};
+
+TEST(StateCodec, ReadsAndWritesTheBytesOfVersion1) {
+  for (const auto& each : kEncoded) {
+    const std::string bytes = absl::HexStringToBytes(each.bytes);
+    v1::State state;
+    ASSERT_TRUE(state.ParseFromString(bytes)) << each.what;
+    const absl::StatusOr<StateOfSpec> read = ParseState(state, StateLimits());
+    ASSERT_TRUE(read.ok()) << each.what << ": " << read.status().ToString();
+    v1::State written;
+    ToProto(read->spec, read->state, &written);
+    EXPECT_EQ(absl::BytesToHexString(written.SerializeAsString()), each.bytes) << each.what;
+  }
+}
+
+State StateOf(const ReduceSpec& spec, const test::Bytes& array) {
+  State state = test::Fold(spec, array.data(), 0, spec.count);
+  const AccumulatorSet exact = ExactAccumulatorsFor(spec);
+  if (exact == 0) return state;
+  state.exact = std::make_unique<ExactSums>();
+  VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) {
+    for (std::int64_t i = 0; i < spec.count; ++i) {
+      T x;
+      std::memcpy(&x, array.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+      if constexpr (kIsFloat<T>) Add(ToDouble(x), exact, false, state.exact.get());
+    }
+  });
+  return state;
+}
+
+TEST(StateCodec, WhatIsReadAnswersAsWhatWasWritten) {
+  for (const DTypeRow& dtype : kDTypes) {
+    for (const test::DataKindRow& kind : test::kDataKinds) {
+      if (!test::Applies(kind, dtype.dtype)) continue;
+      for (const Precision precision : {Precision::kF64, Precision::kExact}) {
+        for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+          constexpr std::int64_t kCount = 300;
+          const ReduceSpec spec{.dtype = dtype.dtype,
+                                .count = kCount,
+                                .ops = test::OpsOf(dtype.dtype),
+                                .nan_policy = policy,
+                                .overflow_policy = OverflowPolicy::kWrap,
+                                .precision = precision};
+          SCOPED_TRACE(test::Describe(spec, kind.name));
+          const State state = StateOf(spec, test::MakeData(kind.kind, dtype.dtype, kCount, 1));
+          v1::State message;
+          ToProto(spec, state, &message);
+          const absl::StatusOr<StateOfSpec> read = ParseState(message, StateLimits());
+          ASSERT_TRUE(read.ok()) << read.status().ToString();
+          EXPECT_EQ(read->spec.ops, spec.ops);
+          EXPECT_EQ(read->state.partial.count, kCount);
+          const absl::StatusOr<std::vector<Value>> before = Finalize(spec, state);
+          const absl::StatusOr<std::vector<Value>> after = Finalize(read->spec, read->state);
+          ASSERT_EQ(before.status(), after.status());
+          if (!before.ok()) continue;  // nothing but NaNs
+          for (std::size_t i = 0; i < before->size(); ++i) {
+            EXPECT_TRUE(test::SameBits(before->at(i), after->at(i))) << RowOf(spec.ops[i]).name;
+          }
+          v1::State again;
+          ToProto(read->spec, read->state, &again);
+          EXPECT_EQ(again.SerializeAsString(), message.SerializeAsString());
+        }
+      }
+    }
+  }
+}
+
+TEST(MergeStates, NamesTheStateThatIsWrong) {
+  v1::MergeRequest request;
+  for (const char* const bytes : {kEncoded[3].bytes, kEncoded[3].bytes}) {
+    ASSERT_TRUE(request.add_states()->ParseFromString(absl::HexStringToBytes(bytes)));
+  }
+  v1::MergeResponse response;
+  ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &response).ok());
+  request.mutable_states(1)->set_ddof(3);
+  const auto message = [&](const std::vector<std::string>& names) {
+    const absl::Status status = MergeStates(request, StateLimits(), names, &response);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message({}), HasSubstr("states[1]: ddof"));
+  EXPECT_THAT(message({"a.state", "b.state"}), HasSubstr("b.state: ddof"));
+}
+
+TEST(MergeStates, LimitsHold) {
+  v1::MergeRequest request;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(request.add_states()->ParseFromString(absl::HexStringToBytes(kEncoded[4].bytes)));
+  }
+  const std::int64_t count = request.states(0).count();
+  v1::MergeResponse response;
+  EXPECT_TRUE(MergeStates(request, {.max_elements = 2 * count}, {}, &response).ok());
+  EXPECT_EQ(response.count(), 2 * count);
+  EXPECT_FALSE(MergeStates(request, {.max_elements = 2 * count - 1}, {}, &response).ok());
+  EXPECT_FALSE(MergeStates(request, {.max_ops = 3}, {}, &response).ok());
+}
+
+}  // namespace
+}  // namespace reduced
