@@ -1,14 +1,17 @@
 #include "kernels/algebra/finalize.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/accumulator.h"
+#include "kernels/algebra/float_format.h"
 #include "kernels/exact/answers.h"
 
 namespace reduced {
@@ -75,27 +78,21 @@ Value FloatValue(Op op, const ReduceSpec& spec, double value) { return {ResultDT
 
 // The element whose order key is `key`.
 Value ElementFromKey(DType dtype, std::int64_t key) {
-  // Negative floats have their magnitude's bits inverted.
-  const auto sign_fill = [key](int bits) {
-    return key < 0 ? static_cast<std::int64_t>((std::uint64_t{1} << (bits - 1)) - 1) : std::int64_t{0};
-  };
-  switch (dtype) {
-    case DType::kF64:
-      return {dtype, std::bit_cast<double>(key ^ sign_fill(64))};
-    case DType::kF32:
-      return {dtype, reduced::ToDouble(std::bit_cast<float>(static_cast<std::int32_t>(key ^ sign_fill(32))))};
-    case DType::kF16:
-      return {dtype, reduced::ToDouble(Half{static_cast<std::uint16_t>(key ^ sign_fill(16))})};
-    case DType::kBF16:
-      return {dtype, reduced::ToDouble(BFloat16{static_cast<std::uint16_t>(key ^ sign_fill(16))})};
-    case DType::kBool:
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) -> Value {
+    if constexpr (kIsFloat<T>) {
+      using Word = typename FloatFormat<T>::Word;
+      // Negative floats have their magnitude's bits inverted.
+      const auto bits = static_cast<Word>(key < 0 ? key ^ std::numeric_limits<std::make_signed_t<Word>>::max() : key);
+      return {dtype, ToDouble(std::bit_cast<T>(bits))};
+    } else if constexpr (std::is_same_v<T, Bool>) {
       return {dtype, key != 0};
-    case DType::kU64:
-      return {dtype, static_cast<std::uint64_t>(key) ^ (std::uint64_t{1} << 63)};
-    default:
-      if (RowOf(dtype).is_signed) return {dtype, key};
-      return {dtype, static_cast<std::uint64_t>(key)};
-  }
+    } else if constexpr (kIsSigned<T>) {
+      return {dtype, key};
+    } else {
+      return {dtype, sizeof(T) == 8 ? static_cast<std::uint64_t>(key) ^ (std::uint64_t{1} << 63)
+                                    : static_cast<std::uint64_t>(key)};
+    }
+  });
 }
 
 // The bit pattern of an integer or bool element.

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/algebra/dtype.h"
+#include "kernels/algebra/float_format.h"
 #include "kernels/algebra/portable.h"
 
 namespace reduced {
@@ -62,10 +63,7 @@ struct OrderKey<double> {
 
 // The key of +infinity, which is its bits.
 template <class T>
-inline constexpr typename OrderKey<T>::Type kInfinityKey = std::is_same_v<T, Half>       ? 0x7c00
-                                                           : std::is_same_v<T, BFloat16> ? 0x7f80
-                                                           : sizeof(T) == 4              ? 0x7f800000
-                                                                                         : 0x7ff0000000000000;
+inline constexpr auto kInfinityKey = static_cast<typename OrderKey<T>::Type>(FloatFormat<T>::kInfinity);
 
 // The key as ExtremaState holds it: in 64 bits, u64 with its top bit flipped so that it compares as signed.
 template <class Key>

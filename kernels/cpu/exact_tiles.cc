@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/algebra/float_format.h"
 #include "kernels/cpu/targets.h"
 // Compiled again for each vector target
 #undef HWY_TARGET_INCLUDE
@@ -283,29 +284,6 @@ void FoldTileExactly(const ExactTile& tile, ExactOutlook* outlook, ExactSums* in
 
 // ---- tiles of elements that are near to each other in size
 
-template <class T>
-struct FormatOf;
-template <>
-struct FormatOf<Half> {
-  using Word = std::uint16_t;
-  static constexpr int kFraction = 10, kBias = 15;
-};
-template <>
-struct FormatOf<BFloat16> {
-  using Word = std::uint16_t;
-  static constexpr int kFraction = 7, kBias = 127;
-};
-template <>
-struct FormatOf<float> {
-  using Word = std::uint32_t;
-  static constexpr int kFraction = 23, kBias = 127;
-};
-template <>
-struct FormatOf<double> {
-  using Word = std::uint64_t;
-  static constexpr int kFraction = 52, kBias = 1023;
-};
-
 // All magnitudes are below 2^top and multiples of 2^unit. The default is that of zeros.
 struct Extent {
   int top = 0;
@@ -316,7 +294,7 @@ struct Extent {
 // Of the first `count` elements of a tile. False if there are NaNs, infinities, or too few elements for a vector.
 template <class T>
 HWY_INLINE bool FindExtent(const ExactTile& tile, std::int64_t count, Extent* extent) {
-  using Format = FormatOf<T>;
+  using Format = FloatFormat<T>;
   using Word = typename Format::Word;
   const hn::ScalableTag<Word> d;
   constexpr std::int64_t kLanes = hn::MaxLanes(d);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "kernels/algebra/float_format.h"
 
 namespace reduced::server {
 namespace {
@@ -20,43 +21,6 @@ namespace {
 constexpr std::int64_t kWordBytes = sizeof(std::uint64_t);
 // What a thread makes between two looks at why_stop: a millisecond of work.
 constexpr std::int64_t kStretchWords = (4 << 20) / kWordBytes;
-
-// Significant bits of a float, the one that isn't stored included.
-template <class T>
-inline constexpr int kDigits = std::numeric_limits<T>::digits;
-template <>
-inline constexpr int kDigits<Half> = 11;
-template <>
-inline constexpr int kDigits<BFloat16> = 8;
-
-// The bits of the 16-bit float with so many significant bits that is nearest to x, with ties to even.
-template <int kSignificant>
-std::uint16_t NearestBits(double x) {
-  constexpr int kFraction = kSignificant - 1;
-  constexpr int kBias = (1 << (14 - kFraction)) - 1;
-  constexpr int kInfinity = (2 * kBias + 1) << kFraction;
-  const auto bits = std::bit_cast<std::uint64_t>(x);
-  const auto sign = static_cast<int>(bits >> 48 & 0x8000);
-  if (std::isnan(x)) return static_cast<std::uint16_t>(sign | kInfinity | 1 << (kFraction - 1));
-  const int exponent = std::max(static_cast<int>(bits >> 52 & 0x7ff) - 1023, 1 - kBias);  // subnormals share the lowest
-  if (exponent > kBias) return static_cast<std::uint16_t>(sign | kInfinity);
-  // How often x has the last place at this exponent: rounded by adding 2^52, which leaves no bits for less than 1.
-  const auto last_place = std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent - kFraction) << 52);
-  const auto places = static_cast<std::uint16_t>(std::bit_cast<std::uint64_t>(std::fabs(x) / last_place + 0x1p52));
-  // A normal number's places have the bit that isn't stored, which is 1 in the exponent; what rounds up to a power of 2
-  // carries into the exponent, and beyond the largest number to infinity.
-  return static_cast<std::uint16_t>(sign | (((exponent + kBias - 1) << kFraction) + places));
-}
-
-// The float nearest to x.
-template <class T>
-T Nearest(double x) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return static_cast<T>(x);
-  } else {
-    return T{NearestBits<kDigits<T>>(x)};
-  }
-}
 
 template <class T>
 using Lanes = std::array<T, kWordBytes / sizeof(T)>;
@@ -79,7 +43,7 @@ absl::StatusOr<std::uint64_t> FillWordOf(double value) {
     if (value == 0 || value == 1) return Repeat(Bool{static_cast<std::uint8_t>(value)});
     return NotAnElement(kDTypeOf<T>, value, "0 and 1");
   } else if constexpr (kIsFloat<T>) {
-    const T element = Nearest<T>(value);
+    const T element = FromDouble<T>(value);
     if (IsFinite(element) || !std::isfinite(value)) return Repeat(element);
     return NotAnElement(kDTypeOf<T>, value, "numbers of its range, NaN and infinities");
   } else {
@@ -106,8 +70,10 @@ T ElementFrom(std::uint64_t random) {
   if constexpr (std::is_same_v<T, Bool>) {
     return Bool{static_cast<std::uint8_t>(random & 1)};
   } else if constexpr (kIsFloat<T>) {
-    const std::int64_t multiple = static_cast<std::int64_t>(random << (64 - 8 * sizeof(T))) >> (63 - kDigits<T>);
-    return Nearest<T>(static_cast<double>(multiple) / static_cast<double>(std::int64_t{1} << kDigits<T>));
+    const std::int64_t multiple =
+        static_cast<std::int64_t>(random << (64 - 8 * sizeof(T))) >> (63 - FloatFormat<T>::kSignificant);
+    return FromDouble<T>(static_cast<double>(multiple) /
+                         static_cast<double>(std::int64_t{1} << FloatFormat<T>::kSignificant));
   } else {
     return static_cast<T>(static_cast<T>(random) >> 1);
   }

@@ -25,6 +25,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "kernels/algebra/finalize.h"
+#include "kernels/algebra/float_format.h"
 #include "kernels/cpu/engine.h"
 #include "kernels/engine/stopwatch.h"
 
@@ -152,7 +153,7 @@ T RandomElement(std::uint64_t bits) {
   } else if constexpr (std::is_same_v<T, Half>) {  // the fraction and the lower exponents at random
     return Half{static_cast<std::uint16_t>(bits & 0xbbff)};
   } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return BFloat16{static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(unit)) >> 16)};
+    return FromDouble<BFloat16>(unit);
   } else if constexpr (std::is_floating_point_v<T>) {
     return static_cast<T>(unit);
   } else {

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
+#include "kernels/algebra/float_format.h"
 #include "kernels/cpu/engine.h"
 #include "kernels/engine/engines.h"
 
@@ -73,7 +74,7 @@ std::vector<std::byte> MakeArray(const Case& of, std::int64_t bytes) {
   for (std::int64_t i = 0; i < period / width; ++i) {
     const double x = of.generate(random);
     const auto narrow = static_cast<float>(x);
-    const auto half = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(narrow) >> 16);
+    const std::uint16_t half = FromDouble<BFloat16>(x).bits;
     // An f16 of about the same size: the range of these is small.
     const auto f16 = static_cast<std::uint16_t>((half & 0x8000) | (0x3000 + (half & 0xfff)));
     const void* const from = of.dtype == DType::kF64    ? static_cast<const void*>(&x)

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "gtest/gtest.h"
+#include "kernels/algebra/float_format.h"
 
 namespace reduced {
 namespace {
@@ -81,6 +82,26 @@ TYPED_TEST(DType16, EveryBitPattern) {
     ASSERT_EQ(ToDouble(x), expected) << bits;
     ASSERT_EQ(std::signbit(ToDouble(x)), std::signbit(expected)) << bits;
   }
+}
+
+// Neighbours' midpoints go to the even one, what is beside them to the nearer, what is beyond the largest to infinity.
+TYPED_TEST(DType16, FromDoubleIsTheNearest) {
+  using Format = FloatFormat<TypeParam>;
+  for (int bits = 0; bits < int{Format::kInfinity}; ++bits) {
+    const auto at = [](int b) { return TypeParam{static_cast<std::uint16_t>(b)}; };
+    const double here = ToDouble(at(bits));
+    ASSERT_EQ(FromDouble<TypeParam>(here).bits, bits);
+    ASSERT_EQ(FromDouble<TypeParam>(-here).bits, bits | 0x8000);
+    const bool last = bits + 1 == int{Format::kInfinity};
+    const double step = last ? here - ToDouble(at(bits - 1)) : ToDouble(at(bits + 1)) - here;
+    const double middle = here + step / 2;
+    ASSERT_EQ(FromDouble<TypeParam>(middle).bits, bits + (bits & 1)) << here;
+    ASSERT_EQ(FromDouble<TypeParam>(std::nextafter(middle, 0)).bits, bits);
+    ASSERT_EQ(FromDouble<TypeParam>(std::nextafter(middle, HUGE_VAL)).bits, bits + 1);
+  }
+  EXPECT_EQ(FromDouble<TypeParam>(HUGE_VAL).bits, int{Format::kInfinity});
+  EXPECT_EQ(FromDouble<TypeParam>(1e300).bits, int{Format::kInfinity});
+  EXPECT_TRUE(IsNan(FromDouble<TypeParam>(NAN)));
 }
 
 TEST(DType, PredicatesOfWiderFloats) {
