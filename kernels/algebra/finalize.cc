@@ -160,6 +160,8 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
       return Value{DType::kBool, nonzero > 0};
     case Op::kAll:
       return Value{DType::kBool, nonzero == counted};
+    case Op::kCount:
+      return Value{DType::kU64, static_cast<std::uint64_t>(counted)};
     case Op::kCountNonzero:
       return Value{DType::kU64, static_cast<std::uint64_t>(nonzero)};
     case Op::kNanCount:

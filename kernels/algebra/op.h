@@ -62,7 +62,8 @@ enum class ResultRule : std::uint8_t {
   X(kNanCount, 16, "nan_count", kCounts, kU64, false, false, "how many elements are NaN; 0 for integers")       \
   X(kBitAnd, 17, "bit_and", kBits, kInput, true, false, "bitwise and; all ones if empty")                       \
   X(kBitOr, 18, "bit_or", kBits, kInput, true, false, "bitwise or; 0 if empty")                                 \
-  X(kBitXor, 19, "bit_xor", kBits, kInput, true, false, "bitwise exclusive or; 0 if empty")
+  X(kBitXor, 19, "bit_xor", kBits, kInput, true, false, "bitwise exclusive or; 0 if empty")                     \
+  X(kCount, 20, "count", kCounts, kU64, false, false, "how many elements there are, without omitted NaNs")
 
 enum class Op : std::uint8_t {
 #define REDUCED_X(enumerator, number, ...) enumerator = number,

@@ -75,6 +75,7 @@ const std::map<std::string, Answers>& AnswersByOp() {
       {"bit_and", {"i32:0", "", "u8:0", "bool:false"}},
       {"bit_or", {"i32:-1", "", "u8:7", "bool:true"}},
       {"bit_xor", {"i32:2", "", "u8:2", "bool:true"}},
+      {"count", {"u64:5", "u64:5", "u64:5", "u64:4"}},
   };
   return *answers;
 }

@@ -374,6 +374,8 @@ Expected Expect(const Facts& f, const ReduceSpec& spec, Op op) {
       return Exactly({DType::kBool, nonzero > 0});
     case Op::kAll:
       return Exactly({DType::kBool, nonzero == counted});
+    case Op::kCount:
+      return Exactly({DType::kU64, static_cast<std::uint64_t>(counted)});
     case Op::kCountNonzero:
       return Exactly({DType::kU64, static_cast<std::uint64_t>(nonzero)});
     case Op::kNanCount:

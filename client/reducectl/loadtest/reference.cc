@@ -198,6 +198,7 @@ std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
   if (op == "argmax") return index(pass.argmax);
   if (op == "any") return Answer{pass.nonzero > 0};
   if (op == "all") return Answer{pass.nonzero == pass.count};
+  if (op == "count") return index(pass.count);
   if (op == "count_nonzero") return index(pass.nonzero);
   if (op == "nan_count") return index(0);
   if constexpr (kIsFloat<T>) {

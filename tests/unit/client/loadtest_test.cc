@@ -128,8 +128,8 @@ TEST(Options, Profile) {
 TEST(Reference, KnownAnswers) {
   const std::vector<std::int32_t> elements = {3, -5, 7, 7};
   const std::vector<std::string> ops = {
-      "sum", "prod",          "min",       "max",     "mean",   "var",    "sum_squares", "l1",     "l2",     "any",
-      "all", "count_nonzero", "nan_count", "bit_and", "argmin", "argmax", "std",         "bit_or", "bit_xor"};
+      "sum", "prod",          "min",       "max",     "mean",   "var",    "sum_squares", "l1",     "l2",      "any",
+      "all", "count_nonzero", "nan_count", "bit_and", "argmin", "argmax", "std",         "bit_or", "bit_xor", "count"};
   const auto answers = Expected(ops, "i32", elements.data(), 4);
   ASSERT_TRUE(answers.ok()) << answers.status();
   const auto at = [&](const std::string& op) {
@@ -146,6 +146,7 @@ TEST(Reference, KnownAnswers) {
   EXPECT_EQ(std::get<std::uint64_t>(at("l1")), 22U);
   EXPECT_EQ(std::get<double>(at("l2")), std::sqrt(132.0));
   EXPECT_TRUE(std::get<bool>(at("any")) && std::get<bool>(at("all")));
+  EXPECT_EQ(std::get<std::uint64_t>(at("count")), 4U);
   EXPECT_EQ(std::get<std::uint64_t>(at("count_nonzero")), 4U);
   EXPECT_EQ(std::get<std::uint64_t>(at("argmin")), 1U);
   EXPECT_EQ(std::get<std::uint64_t>(at("argmax")), 2U);

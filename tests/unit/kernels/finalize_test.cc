@@ -254,7 +254,7 @@ TEST(Finalize, OmittedNansAreNotCounted) {
   partial.float_sum = 12;
   for (const bool omit : {false, true}) {
     ReduceSpec spec = SpecOf(Op::kMean, DType::kF64);
-    spec.ops = {Op::kMean, Op::kCountNonzero, Op::kAll, Op::kNanCount};
+    spec.ops = {Op::kMean, Op::kCountNonzero, Op::kAll, Op::kNanCount, Op::kCount};
     spec.nan_policy = omit ? NanPolicy::kOmit : NanPolicy::kPropagate;
     const auto values = Finalize(spec, partial);
     ASSERT_TRUE(values.ok());
@@ -262,6 +262,7 @@ TEST(Finalize, OmittedNansAreNotCounted) {
     EXPECT_EQ(values->at(1), (Value{DType::kU64, std::uint64_t{omit ? 5U : 9U}}));
     EXPECT_EQ(values->at(2), (Value{DType::kBool, false}));
     EXPECT_EQ(values->at(3), (Value{DType::kU64, std::uint64_t{4}}));
+    EXPECT_EQ(values->at(4), (Value{DType::kU64, std::uint64_t{omit ? 6U : 10U}}));
   }
 }
 
