@@ -103,12 +103,22 @@ Value ElementFromBits(DType dtype, std::uint64_t bits) {
   return {dtype, (bits << unused) >> unused};
 }
 
+// max - min: of floats in f64, of integers exactly, as their keys differ by what they do.
+Value RangeOf(const ReduceSpec& spec, const ExtremaState& extrema) {
+  if (!RowOf(spec.dtype).is_float) {
+    return {DType::kU64, static_cast<std::uint64_t>(extrema.max_key) - static_cast<std::uint64_t>(extrema.min_key)};
+  }
+  const Value max = ElementFromKey(spec.dtype, extrema.max_key);
+  const Value min = ElementFromKey(spec.dtype, extrema.min_key);
+  return FloatValue(Op::kRange, spec, std::get<double>(max.value) - std::get<double>(min.value));
+}
+
 absl::StatusOr<Value> FinalizeExtremum(const ReduceSpec& spec, Op op, const ExtremaState& extrema) {
   const bool is_min = op == Op::kMin || op == Op::kArgmin;
   const bool wants_index = op == Op::kArgmin || op == Op::kArgmax;
   if (extrema.nan_index != kNoIndex && spec.nan_policy == NanPolicy::kPropagate) {
     if (wants_index) return Value{DType::kU64, static_cast<std::uint64_t>(extrema.nan_index)};
-    return Value{spec.dtype, kNan};
+    return Value{ResultDType(op, spec.dtype), kNan};
   }
   const std::int64_t index = is_min ? extrema.min_index : extrema.max_index;
   if (index == kNoIndex) {
@@ -117,6 +127,7 @@ absl::StatusOr<Value> FinalizeExtremum(const ReduceSpec& spec, Op op, const Extr
                         spec.nan_policy == NanPolicy::kOmit ? " that is not NaN" : "", spec.count));
   }
   if (wants_index) return Value{DType::kU64, static_cast<std::uint64_t>(index)};
+  if (op == Op::kRange) return RangeOf(spec, extrema);
   return ElementFromKey(spec.dtype, is_min ? extrema.min_key : extrema.max_key);
 }
 
@@ -155,6 +166,7 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
     case Op::kMax:
     case Op::kArgmin:
     case Op::kArgmax:
+    case Op::kRange:
       return FinalizeExtremum(spec, op, partial.extrema);
     case Op::kAny:
       return Value{DType::kBool, nonzero > 0};

@@ -63,7 +63,8 @@ enum class ResultRule : std::uint8_t {
   X(kBitAnd, 17, "bit_and", kBits, kInput, true, false, "bitwise and; all ones if empty")                       \
   X(kBitOr, 18, "bit_or", kBits, kInput, true, false, "bitwise or; 0 if empty")                                 \
   X(kBitXor, 19, "bit_xor", kBits, kInput, true, false, "bitwise exclusive or; 0 if empty")                     \
-  X(kCount, 20, "count", kCounts, kU64, false, false, "how many elements there are, without omitted NaNs")
+  X(kCount, 20, "count", kCounts, kU64, false, false, "how many elements there are, without omitted NaNs")      \
+  X(kRange, 21, "range", kExtrema, kWideUnsigned, false, true, "max - min; NaN if both are the same infinity")
 
 enum class Op : std::uint8_t {
 #define REDUCED_X(enumerator, number, ...) enumerator = number,

@@ -76,6 +76,7 @@ const std::map<std::string, Answers>& AnswersByOp() {
       {"bit_or", {"i32:-1", "", "u8:7", "bool:true"}},
       {"bit_xor", {"i32:2", "", "u8:2", "bool:true"}},
       {"count", {"u64:5", "u64:5", "u64:5", "u64:4"}},
+      {"range", {"u64:6", "f64:6.5", "u64:4", "u64:1"}},
   };
   return *answers;
 }

@@ -312,6 +312,19 @@ Expected ExpectExtremum(const Facts& f, const ReduceSpec& spec, Op op) {
   return Exactly(wants_lowest ? f.lowest_value : f.highest_value);
 }
 
+Expected ExpectRange(const Facts& f, const ReduceSpec& spec) {
+  const Expected low = ExpectExtremum(f, spec, Op::kMin);
+  const Expected high = ExpectExtremum(f, spec, Op::kMax);
+  if (low.code != absl::StatusCode::kOk) return low;
+  if (RowOf(f.dtype).is_float) {
+    return Exactly({DType::kF64, std::get<double>(high.value.value) - std::get<double>(low.value.value)});
+  }
+  const auto wide = [](const Value& value) {
+    return std::visit([](auto x) { return static_cast<Int128>(x); }, value.value);
+  };
+  return Exactly({DType::kU64, static_cast<std::uint64_t>(wide(high.value) - wide(low.value))});
+}
+
 // The low bytes of `bits` as an element.
 Expected ExpectBits(DType dtype, std::uint64_t bits) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
@@ -370,6 +383,8 @@ Expected Expect(const Facts& f, const ReduceSpec& spec, Op op) {
     case Op::kArgmin:
     case Op::kArgmax:
       return ExpectExtremum(f, spec, op);
+    case Op::kRange:
+      return ExpectRange(f, spec);
     case Op::kAny:
       return Exactly({DType::kBool, nonzero > 0});
     case Op::kAll:

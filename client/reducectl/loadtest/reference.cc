@@ -207,6 +207,7 @@ std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
     if (op == "sum_squares") return Answer{squares, rounding * squares};
     if (op == "min") return Answer{pass.min};
     if (op == "max") return Answer{pass.max};
+    if (op == "range") return Answer{pass.max - pass.min};
     if (op == "prod") {
       const double product = pass.FloatProduct();
       // Beyond f64 there is nothing to compare with but the infinity.
@@ -219,6 +220,7 @@ std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
     if (op == "sum_squares") return Answer{static_cast<std::uint64_t>(pass.sum_squares)};
     if (op == "min") return OfElement<T>(pass.min);
     if (op == "max") return OfElement<T>(pass.max);
+    if (op == "range") return Answer{static_cast<std::uint64_t>(pass.max) - static_cast<std::uint64_t>(pass.min)};
     if (op == "bit_and") return OfElement<T>(static_cast<std::int64_t>(pass.bit_and));
     if (op == "bit_or") return OfElement<T>(static_cast<std::int64_t>(pass.bit_or));
     if (op == "bit_xor") return OfElement<T>(static_cast<std::int64_t>(pass.bit_xor));

@@ -127,9 +127,10 @@ TEST(Options, Profile) {
 
 TEST(Reference, KnownAnswers) {
   const std::vector<std::int32_t> elements = {3, -5, 7, 7};
-  const std::vector<std::string> ops = {
-      "sum", "prod",          "min",       "max",     "mean",   "var",    "sum_squares", "l1",     "l2",      "any",
-      "all", "count_nonzero", "nan_count", "bit_and", "argmin", "argmax", "std",         "bit_or", "bit_xor", "count"};
+  const std::vector<std::string> ops = {"sum",         "prod",    "min",    "max",    "mean", "var",
+                                        "sum_squares", "l1",      "l2",     "any",    "all",  "count_nonzero",
+                                        "nan_count",   "bit_and", "argmin", "argmax", "std",  "bit_or",
+                                        "bit_xor",     "count",   "range"};
   const auto answers = Expected(ops, "i32", elements.data(), 4);
   ASSERT_TRUE(answers.ok()) << answers.status();
   const auto at = [&](const std::string& op) {
@@ -139,6 +140,7 @@ TEST(Reference, KnownAnswers) {
   EXPECT_EQ(std::get<std::int64_t>(at("prod")), -735);
   EXPECT_EQ(std::get<std::int64_t>(at("min")), -5);
   EXPECT_EQ(std::get<std::int64_t>(at("max")), 7);
+  EXPECT_EQ(std::get<std::uint64_t>(at("range")), 12U);
   EXPECT_EQ(std::get<double>(at("mean")), 3);
   EXPECT_EQ(std::get<double>(at("var")), 24);
   EXPECT_EQ(std::get<double>(at("std")), std::sqrt(24.0));

@@ -319,6 +319,24 @@ TEST(Finalize, TheFirstNanIsTheExtremumUnlessOmitted) {
   }
 }
 
+TEST(Finalize, RangesAreExactOrRoundedOnce) {
+  const auto range = [](DType dtype, std::int64_t min_key, std::int64_t max_key) {
+    Partial partial;
+    partial.count = 2;
+    partial.extrema = {.min_key = min_key, .max_key = max_key, .min_index = 0, .max_index = 1};
+    return FinalizeOne(SpecOf(Op::kRange, dtype), partial);
+  };
+  ExpectValue(range(DType::kI64, INT64_MIN, INT64_MAX), {DType::kU64, UINT64_MAX});
+  ExpectValue(range(DType::kU64, WidenKey(std::uint64_t{1}), WidenKey(UINT64_MAX)), {DType::kU64, UINT64_MAX - 1});
+  ExpectValue(range(DType::kBool, 0, 1), {DType::kU64, std::uint64_t{1}});
+  const auto key = [](double x) { return WidenKey(OrderKey<double>::Of(x)); };
+  ExpectValue(range(DType::kF64, key(-1e308), key(1e308)), {DType::kF64, kInfinity});
+  ExpectValue(range(DType::kF64, key(-0x1p-1074), key(1)), {DType::kF64, 1.0});
+  ExpectValue(range(DType::kF64, key(kInfinity), key(kInfinity)), {DType::kF64, kNan});
+  ExpectValue(range(DType::kF32, WidenKey(OrderKey<float>::Of(-1.5F)), WidenKey(OrderKey<float>::Of(0.25F))),
+              {DType::kF64, 1.75});
+}
+
 // ---- nothing
 
 TEST(Finalize, AnEmptyArrayAnswersWithTheIdentityOrAnError) {
