@@ -60,6 +60,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     const DeviceInfo device = engine->info();
     spdlog::info("engine {}: {} ({}), {} lanes", device.name, device.model, device.details, device.lanes);
   }
+  for (const LeftOutDevice& device : server->engines_->left_out()) {
+    spdlog::warn("{} is left out: {}", device.name, device.reason);
+  }
   if (!server->engines_->no_cuda_reason().empty()) spdlog::info("no CUDA: {}", server->engines_->no_cuda_reason());
   if (!server->backend_.regions.path().empty()) {
     spdlog::info("memory can be shared at {}", server->backend_.regions.path());
@@ -140,7 +143,7 @@ absl::Status Server::ListenForRegions() {
 absl::Status Server::ListenForMetrics() {
   if (options_.metrics_listen.empty()) return absl::OkStatus();
   for (const auto& engine : engines_->all()) {
-    if (engine->kind() != EngineKind::kCuda) continue;
+    if (engine->kind() != EngineKind::kCuda || nvml_ != nullptr) continue;
     absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
     if (nvml.ok()) {
       nvml_ = *std::move(nvml);

@@ -129,6 +129,7 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   if (!status.ok()) return status;
 
   request->mutable_options()->set_engine(engine);
+  request->mutable_options()->set_device(options.device);
   request->mutable_options()->set_pipeline(options.pipeline);
   request->mutable_options()->set_precision(precision);
   request->mutable_options()->set_nan_policy(nan_policy);
@@ -252,6 +253,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                           .regions = from.usage().regions()},
                 .no_cuda_reason = from.no_cuda_reason()};
   for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
+  for (const v1::LeftOutDevice& device : from.left_out()) to.left_out.push_back({device.name(), device.reason()});
   for (const v1::OpInfo& op : from.ops()) {
     to.ops.push_back({op.name(), op.summary(), NamesOfAll(op.dtypes(), v1::DType_descriptor())});
   }

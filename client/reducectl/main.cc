@@ -163,6 +163,8 @@ void AddReduce(CLI::App* app, Arguments* arguments) {
       ->default_str(absl::StrJoin(reduce.ops, ","));
   AddChoice(command, &arguments->choices, "--engine", &reduce.options.engine, "what to run on", EngineNames())
       ->capture_default_str();
+  command->add_option("--device", reduce.options.device, "device to run on: a name of `reducectl info`, such as cuda:1")
+      ->type_name("NAME");
   command->add_option("--pipeline", reduce.options.pipeline, "how to reduce: a name of `reducectl pipelines`")
       ->type_name("NAME");
   command->add_option("--block", reduce.options.block_size, "threads of a block, of pipelines that have the choice")

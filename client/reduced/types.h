@@ -80,6 +80,7 @@ using OnProgress = std::function<void(std::int64_t sent, std::int64_t total)>;
 
 struct ReduceOptions {
   std::string engine = "auto";            // "auto", "cpu" or "cuda"
+  std::string device{};                   // a name of ServerInfo.devices, such as "cuda:1"; empty: any
   std::string pipeline{};                 // a name of ServerInfo.pipelines; empty: the engine's default
   std::string precision{};                // of float sums: "f64" or "exact"; empty: exact, if the pipeline has it
   std::string nan_policy = "propagate";   // or "omit"
@@ -278,6 +279,12 @@ enum class Health {
   kUnknown,     // it doesn't know the service
 };
 
+// A GPU that the server doesn't use, and why.
+struct LeftOutDevice {
+  std::string name{};  // "cuda:1"
+  std::string reason{};
+};
+
 struct ServerInfo {
   std::string version{};
   absl::Duration uptime{};
@@ -294,6 +301,7 @@ struct ServerInfo {
   Usage usage{};
   std::vector<DeviceInfo> devices{};
   std::string no_cuda_reason{};  // empty if there is a CUDA engine
+  std::vector<LeftOutDevice> left_out{};
   std::vector<OpInfo> ops{};
   std::vector<std::string> dtypes{};
   std::vector<PipelineInfo> pipelines{};

@@ -41,6 +41,7 @@ struct ReduceSpec {
   std::int64_t ddof = 0;                                    // of var and std, >= 0
   Precision precision = Precision::kF64;
   EngineKind engine = EngineKind::kAuto;
+  std::string device{};    // that the array is to be reduced on, as DeviceInfo names it; empty: any
   std::string pipeline{};  // by name; empty: the default of the engine that runs it
   int block_size = 0;      // threads of a block, for pipelines that take it; 0: their default
 

@@ -20,7 +20,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "kernels/cpu/exact_tiles.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/engine/array_budget.h"
@@ -47,17 +46,6 @@ constexpr std::int64_t kBlockBytes = 256 << 10;
 // this much and more (bench_cpu --sizes); beyond it the caller, often a thread that has events to serve, is kept too
 // long by the slower ops.
 constexpr std::int64_t kInlineBytes = kBlockBytes;
-
-// Why the job need not be done (any more); OK if it must.
-absl::Status WhyStop(const Job& job) {
-  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
-    return absl::CancelledError("the reduction was cancelled by its caller");
-  }
-  if (job.deadline != absl::InfiniteFuture() && absl::Now() >= job.deadline) {
-    return absl::DeadlineExceededError("the deadline passed before the array was reduced");
-  }
-  return absl::OkStatus();
-}
 
 // What a reduction folds its array by: immutable, so shared by its threads.
 struct Plan {
@@ -333,6 +321,7 @@ class CpuEngine final : public Engine {
   }
 
   Calibration calibration() const override { return calibration_; }
+  double waiting_us(std::int64_t bytes) const override { return bytes <= kInlineBytes ? 0 : lanes_.waiting_us(); }
 
   void Reduce(Job job, Done done) override {
     const Stopwatch since_call;

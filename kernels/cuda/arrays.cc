@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <limits>
 
-#include "kernels/cuda/lane.h"
+#include "kernels/cuda/status.h"
 
 namespace reduced {
 
@@ -32,7 +32,7 @@ class CudaArrays::Memory final : public ArrayMemory {
     return cudaStreamSynchronize(arrays_.stream_);
   }
 
-  ArrayRef array() const override { return {data_, MemorySpace::kDevice}; }
+  ArrayRef array() const override { return {.data = data_, .space = MemorySpace::kDevice, .device = arrays_.device_}; }
   absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) override {
     if (bytes == 0) return absl::OkStatus();
     REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(arrays_.device_));
@@ -58,6 +58,9 @@ absl::StatusOr<std::unique_ptr<CudaArrays>> CudaArrays::Make(int device, std::st
 
 absl::Status CudaArrays::MakePool([[maybe_unused]] const cudaDeviceProp& properties) {
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  int pools = 0;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device_));
+  if (pools == 0) return absl::FailedPreconditionError("the device has no memory pools (cudaMemPool)");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   cudaMemPoolProps wanted{};
   wanted.allocType = cudaMemAllocationTypePinned;
@@ -91,9 +94,8 @@ absl::StatusOr<std::unique_ptr<ArrayMemory>> CudaArrays::Allocate(std::int64_t b
   const cudaError_t error = memory->Allocate();
   if (error == cudaSuccess) return memory;
   memory.reset();
-  if (error != cudaErrorMemoryAllocation) return DeviceError(error, "allocating an array");
-  cudaGetLastError();  // it is not kept for the calls to come
-  return budget_.NoRoom(bytes);
+  const absl::Status status = DeviceError(error, "allocating an array");
+  return absl::IsResourceExhausted(status) ? budget_.NoRoom(bytes) : status;
 }
 
 }  // namespace reduced

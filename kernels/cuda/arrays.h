@@ -20,7 +20,7 @@ namespace reduced {
 // Thread-safe. Outlives what it allocates.
 class CudaArrays {
  public:
-  // `limit`: bytes of all arrays together. UNAVAILABLE: the device failed.
+  // `limit`: bytes of all arrays together. FAILED_PRECONDITION: the device has no memory pools. Else as DeviceError.
   static absl::StatusOr<std::unique_ptr<CudaArrays>> Make(int device, std::string_view name, std::int64_t limit,
                                                           const cudaDeviceProp& properties);
   ~CudaArrays();

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,10 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "kernels/cuda/arrays.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/shared_memory.h"
+#include "kernels/cuda/status.h"
 #include "kernels/engine/lanes.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/read_file.h"
@@ -28,17 +29,36 @@ namespace {
 // Threads that copy to pinned memory, for all lanes. One copies some 10 GB/s, the device takes 55 GB/s.
 constexpr int kCopiers = 8;
 
+// Of an array that arrives in pieces: enough to be worth a transfer and a launch.
+constexpr std::int64_t kStagingBytes = std::int64_t{4} << 20;
+
+// The slab of a StagingPool: null if `bytes` is 0 or the host has no memory to pin, which slows uploads down, no more.
+struct FreePinned {
+  void operator()(std::byte* slab) const { cudaFreeHost(slab); }
+};
+using PinnedSlab = std::unique_ptr<std::byte, FreePinned>;
+PinnedSlab PinSlab(std::int64_t bytes) {
+  void* slab = nullptr;
+  if (bytes == 0) return nullptr;
+  const cudaError_t error = cudaHostAlloc(&slab, static_cast<std::size_t>(bytes), cudaHostAllocPortable);
+  if (error != cudaSuccess) cudaGetLastError();  // CUDA would report it again
+  return PinnedSlab(static_cast<std::byte*>(error == cudaSuccess ? slab : nullptr));
+}
+
 class CudaEngine : public Engine {
  public:
   CudaEngine(int device, DeviceInfo info, std::unique_ptr<CudaArrays> arrays, std::unique_ptr<tbb::task_arena> copiers,
-             std::vector<std::unique_ptr<CudaLane>> lanes, int queue_limit)
+             std::vector<std::unique_ptr<CudaLane>> lanes, const EngineOptions& options)
       : device_(device),
         info_(std::move(info)),
         shared_(device, info_.uuid),
         arrays_(std::move(arrays)),
+        slab_(PinSlab(options.cuda_staging_bytes / kStagingBytes * kStagingBytes)),
+        staging_(slab_.get(), kStagingBytes,
+                 slab_ == nullptr ? 0 : static_cast<int>(options.cuda_staging_bytes / kStagingBytes)),
         copiers_(std::move(copiers)),
         cuda_lanes_(std::move(lanes)),
-        lanes_(static_cast<int>(cuda_lanes_.size()), queue_limit) {}
+        lanes_(static_cast<int>(cuda_lanes_.size()), options.queue_limit) {}
 
   EngineKind kind() const override { return EngineKind::kCuda; }
 
@@ -54,6 +74,7 @@ class CudaEngine : public Engine {
   }
 
   Calibration calibration() const override { return calibration_; }
+  double waiting_us(std::int64_t /*bytes*/) const override { return lanes_.waiting_us(); }
 
   // An error that ends a context (an illegal address, an uncorrectable memory error, a device that has fallen off the
   // bus) comes back from every call from then on, whichever call it was that met it.
@@ -65,23 +86,29 @@ class CudaEngine : public Engine {
   }
 
   void Reduce(Job job, Done done) override {
-    if (absl::Now() >= job.deadline) {
-      std::move(done)(absl::DeadlineExceededError("the deadline passed before the reduction started"));
-      return;
+    if (absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(std::move(why));
+    if (job.array.space == MemorySpace::kDevice && job.array.device != device_) {
+      return std::move(done)(absl::FailedPreconditionError(absl::StrFormat(
+          "the memory of cuda:%d holds the array, which the engine of %s can't reduce", job.array.device, info_.name)));
     }
-    if (IsSmall(job)) {
+    // What the calling thread waits for must not queue behind a large job's kernel on the device.
+    const bool small = IsSmall(job);
+    if (small && large_jobs_.load() == 0) {
       if (const std::optional<int> lane = lanes_.TryBorrow()) {
         absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
         lanes_.GiveBack(*lane);
         return std::move(done)(std::move(result));
       }
     }
+    auto large = small ? std::nullopt : std::optional<LargeJob>(large_jobs_);
     const bool admitted = job.admitted;
     lanes_.Submit(
-        [this, job = std::move(job), done = std::move(done), queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
+        [this, job = std::move(job), done = std::move(done), large = std::move(large),
+         queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
           const double queue_us = queued.micros();
           absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
+          large.reset();
           if (result.ok()) result->timing.queue_us = queue_us;
           std::move(done)(std::move(result));
         },
@@ -93,7 +120,8 @@ class CudaEngine : public Engine {
       return std::move(done)(absl::InvalidArgumentError(
           absl::StrFormat("the array has %d elements, 1 to %d can be measured", job.spec.count, kMaxLaunchElements)));
     }
-    lanes_.Submit([this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
+    lanes_.Submit([this, job = std::move(job), repeats, done = std::move(done),
+                   large = LargeJob(large_jobs_)](absl::StatusOr<int> lane) mutable {
       if (!lane.ok()) return std::move(done)(lane.status());
       const PipelineRow& pipeline = PipelineOf(job.spec);
       Measurement measurement;
@@ -103,6 +131,9 @@ class CudaEngine : public Engine {
       std::move(done)(std::move(measurement));
     });
   }
+
+  std::int64_t staging_bytes() const override { return kStagingBytes; }
+  StagingBuffer Stage(std::int64_t bytes) override { return staging_.Take(bytes); }
 
   absl::StatusOr<std::shared_ptr<const void>> Pin(const void* data, std::int64_t bytes) override {
     return shared_.Pin(data, bytes);
@@ -135,11 +166,25 @@ class CudaEngine : public Engine {
   }
 
  private:
+  // Counts a job that isn't small, from when it is queued until it is done.
+  class LargeJob {
+   public:
+    explicit LargeJob(std::atomic<int>& count) : count_(&count) { ++count; }
+    LargeJob(LargeJob&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
+    LargeJob& operator=(LargeJob&&) = delete;
+    ~LargeJob() {
+      if (count_ != nullptr) --*count_;
+    }
+
+   private:
+    std::atomic<int>* count_;
+  };
+
   static const PipelineRow& PipelineOf(const ReduceSpec& spec) {
     return spec.pipeline.empty() ? DefaultPipeline(EngineKind::kCuda) : *FindPipeline(spec.pipeline);
   }
-  // What takes less than a hand-off to a lane's thread, some 50 us: the caller, often a thread that has events to
-  // serve, waits for it. By the default pipeline.
+  // What takes less than a hand-off to a lane's thread, some 50 us, on a device that does nothing else: then the
+  // caller, often a thread that has events to serve, waits for it. By the default pipeline.
   static bool IsSmall(const Job& job) {
     constexpr std::int64_t kSmallHostBytes = std::int64_t{64} << 10;
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
@@ -182,26 +227,31 @@ class CudaEngine : public Engine {
   CudaSharedMemory shared_;
   Calibration calibration_;
   const std::unique_ptr<CudaArrays> arrays_;
+  const PinnedSlab slab_;
+  StagingPool staging_;  // of slab_
   const std::unique_ptr<tbb::task_arena> copiers_;
   const std::vector<std::unique_ptr<CudaLane>> cuda_lanes_;
-  Lanes lanes_;  // last: its threads use all of the above
+  std::atomic<int> large_jobs_ = 0;  // that run or wait for a lane
+  Lanes lanes_;                      // last: its threads use all of the above
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& options, int device) {
+absl::StatusOr<int> CountCudaDevices() {
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
     return absl::FailedPreconditionError(
         absl::StrFormat("no usable CUDA device: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error)));
   }
-  if (device >= devices) {
-    return absl::FailedPreconditionError(absl::StrFormat("there is no CUDA device %d, only %d", device, devices));
-  }
+  return devices;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& options, int device) {
   cudaDeviceProp properties;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, device));
   int driver = 0;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaDriverGetVersion(&driver));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device));
   auto copiers = std::make_unique<tbb::task_arena>(std::min(kCopiers, tbb::info::default_concurrency()));
   std::vector<std::unique_ptr<CudaLane>> lanes;
   for (int i = 0; i < options.cuda_lanes; ++i) {
@@ -213,6 +263,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
   auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, properties);
   if (!arrays.ok()) return arrays.status();
   DeviceInfo info{.name = name,
+                  .ordinal = device,
                   .model = properties.name,
                   .memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem),
                   .parallel_units = properties.multiProcessorCount,
@@ -220,8 +271,9 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
                                              properties.minor, driver / 1000, driver % 1000 / 10),
                   .uuid = std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes))};
   auto engine = std::make_unique<CudaEngine>(device, std::move(info), *std::move(arrays), std::move(copiers),
-                                             std::move(lanes), options.queue_limit);
+                                             std::move(lanes), options);
   if (const absl::Status status = engine->Calibrate(); !status.ok()) {
+    if (absl::IsResourceExhausted(status)) return status;
     return absl::FailedPreconditionError(
         absl::StrFormat("%s, compute capability %d.%d, can't run this build's kernels: %s", properties.name,
                         properties.major, properties.minor, std::string(status.message())));

@@ -11,8 +11,14 @@
 
 namespace reduced {
 
-// FAILED_PRECONDITION: there is no such device, no driver, or one too old; the message says which.
-absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& options, int device);
+// How many GPUs CUDA shows to this process, at least 1. FAILED_PRECONDITION: there is none, no driver, or one too old;
+// the message says which.
+absl::StatusOr<int> CountCudaDevices();
+
+// The engine of GPU `ordinal`, which is less than CountCudaDevices(). Takes some 100 ms: it is calibrated. Why it can't
+// start: RESOURCE_EXHAUSTED, the GPU has not enough free memory; FAILED_PRECONDITION, it lacks memory pools or can't
+// run this build's kernels; UNAVAILABLE, it failed.
+absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& options, int ordinal);
 
 }  // namespace reduced
 

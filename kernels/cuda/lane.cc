@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/cuda/stage_range.h"
+#include "kernels/cuda/status.h"
 #include "kernels/engine/read_file.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/exact/answers.h"
@@ -20,10 +21,10 @@ namespace {
 // Read between the repeats of a measurement: more than any L2 cache holds.
 constexpr std::int64_t kBallastBytes = std::int64_t{512} << 20;
 
-// As DeviceError, but for a lack of memory, which is no failure of the device.
+// As DeviceError; for a lack of memory, with what the pipeline needs.
 absl::Status AllocationError(cudaError_t error, std::size_t bytes) {
-  if (error != cudaErrorMemoryAllocation) return DeviceError(error, "allocating device memory");
-  cudaGetLastError();  // it is not kept for the calls to come
+  const absl::Status status = DeviceError(error, "allocating device memory");
+  if (!absl::IsResourceExhausted(status)) return status;
   return absl::ResourceExhaustedError(
       absl::StrFormat("the device has no room for the %d bytes that this pipeline needs for this array", bytes));
 }
@@ -51,20 +52,7 @@ constexpr std::int64_t kMaxPieces = 16;
 
 bool IsCopiedByHost(MemorySpace space) { return space == MemorySpace::kHost || space == MemorySpace::kFile; }
 
-absl::Status WhyStop(const Job& job) {
-  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
-    return absl::CancelledError("the caller is gone");
-  }
-  if (absl::Now() >= job.deadline) return absl::DeadlineExceededError("the deadline passed during the reduction");
-  return absl::OkStatus();
-}
-
 }  // namespace
-
-absl::Status DeviceError(cudaError_t error, const char* what) {
-  return absl::UnavailableError(
-      absl::StrFormat("the CUDA device failed: %s (%s): %s", cudaGetErrorString(error), cudaGetErrorName(error), what));
-}
 
 CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers)
     : device_(device), chunk_bytes_(chunk_bytes), multiprocessors_(properties.multiProcessorCount), copiers_(copiers) {}

@@ -23,14 +23,6 @@
 
 namespace reduced {
 
-// UNAVAILABLE, with CUDA's name for the error and what failed.
-absl::Status DeviceError(cudaError_t error, const char* what);
-
-#define REDUCED_RETURN_IF_CUDA_ERROR(call)                                                        \
-  do {                                                                                            \
-    if (const cudaError_t error = (call); error != cudaSuccess) return DeviceError(error, #call); \
-  } while (false)
-
 // Used by one thread at a time.
 class CudaLane {
  public:

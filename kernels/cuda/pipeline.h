@@ -11,7 +11,7 @@
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
 #include "kernels/algebra/partial.h"
-#include "kernels/engine/engine.h"
+#include "kernels/engine/occupancy.h"
 
 namespace reduced {
 

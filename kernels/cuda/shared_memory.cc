@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/cuda/lane.h"
+#include "kernels/cuda/status.h"
 
 namespace reduced {
 namespace {
@@ -173,9 +173,11 @@ absl::StatusOr<HeldArray> CudaSharedMemory::Open(const SharedDeviceMemory& memor
     const cudaError_t error = cudaIpcOpenEventHandle(&held->event, ipc);
     if (error != cudaSuccess) return IpcError(error, "event");
   }
-  return HeldArray{
-      .array = {.data = allocation->base + memory.offset, .space = MemorySpace::kDevice, .ready = held->event},
-      .held = held};
+  return HeldArray{.array = {.data = allocation->base + memory.offset,
+                             .space = MemorySpace::kDevice,
+                             .ready = held->event,
+                             .device = device_},
+                   .held = held};
 }
 
 }  // namespace reduced

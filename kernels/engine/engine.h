@@ -7,7 +7,6 @@
 #ifndef REDUCED_KERNELS_ENGINE_ENGINE_H_
 #define REDUCED_KERNELS_ENGINE_ENGINE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,42 +19,12 @@
 #include "absl/time/time.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/algebra/state.h"
+#include "kernels/engine/array.h"
+#include "kernels/engine/occupancy.h"
+#include "kernels/engine/staging.h"
+#include "kernels/engine/why_stop.h"
 
 namespace reduced {
-
-enum class MemorySpace : std::uint8_t {
-  kHost,
-  kPinnedHost,  // host memory that Engine::Pin has registered
-  kFile,        // what pread() reads from a file, which may change or shrink meanwhile
-  kDevice,      // memory of the CUDA device that the engine runs on
-};
-
-// An array where it lies: spec.count elements from any byte address. Never written to.
-struct ArrayRef {
-  const void* data = nullptr;  // kFile: the same bytes, mapped, if that can be read without a fault; else null
-  MemorySpace space = MemorySpace::kHost;
-  int file = -1;            // kFile: the descriptor ...
-  std::int64_t offset = 0;  // ... and the first byte in it
-  void* ready = nullptr;    // kDevice: a cudaEvent_t that the reduction waits for before it reads; may be null
-};
-
-// An array and what keeps its memory.
-struct HeldArray {
-  ArrayRef array{};
-  std::shared_ptr<const void> held{};
-};
-
-// Device memory of another process, as CUDA's IPC handles name it.
-struct SharedDeviceMemory {
-  std::string handle{};       // the bytes of a cudaIpcMemHandle_t: an allocation
-  std::string device_uuid{};  // 16 bytes
-  std::int64_t offset = 0;    // in the allocation, bytes
-  std::int64_t bytes = 0;
-  std::string event{};  // the bytes of a cudaIpcEventHandle_t, or none
-};
-
-// Set by whoever no longer wants the answer; seen by the lane between chunks. Thread-safe.
-using CancelFlag = std::shared_ptr<std::atomic<bool>>;
 
 struct Job {
   ReduceSpec spec;
@@ -64,6 +33,8 @@ struct Job {
   CancelFlag cancelled{};  // may be null
   bool admitted = false;   // part of a reduction that runs already: not refused because the queue is full
 };
+
+inline absl::Status WhyStop(const Job& job) { return WhyStop(job.cancelled, job.deadline); }
 
 struct EngineResult {
   State state{};
@@ -74,15 +45,6 @@ struct EngineResult {
 // Adds the result of the elements that follow: the states are combined, the times of each stage summed. `ran` becomes
 // that of `later`.
 void Combine(const EngineResult& later, EngineResult* into);
-
-// How many blocks of a kernel fit on a multiprocessor of its device, and what they take.
-struct Occupancy {
-  int block_size = 0;    // threads
-  int registers = 0;     // of a thread
-  int shared_bytes = 0;  // of a block
-  int blocks_per_multiprocessor = 0;
-  int max_threads_per_multiprocessor = 0;
-};
 
 // One pipeline's times on one array.
 struct Measurement {
@@ -96,7 +58,8 @@ struct Measurement {
 
 // One device and how busy it is.
 struct DeviceInfo {
-  std::string name{};  // "cpu", "cuda:0"
+  std::string name{};       // "cpu", "cuda:0"
+  int ordinal = kNoDevice;  // of a CUDA device, in the order that CUDA shows them to this process
   std::string model{};
   std::int64_t memory_bytes = 0;
   int parallel_units = 0;  // threads, or multiprocessors
@@ -117,20 +80,6 @@ struct Calibration {
   double host_gb_per_s = 0;  // at which host memory is reduced, transfers included; 1 GB = 10^9 bytes
 };
 
-// Memory of an engine's device, for an array that stays. Freed when it is destroyed, which must happen before the
-// engine is, and not before every job that reads it is done.
-class ArrayMemory {
- public:
-  virtual ~ArrayMemory() = default;
-
-  // Where it lies; no data if it has no bytes.
-  virtual ArrayRef array() const = 0;
-
-  // Copies `bytes` from host memory to `offset`, both within what was allocated. Blocks until they are there. Used by
-  // one thread at a time, and not beside a job that reads the array. UNAVAILABLE: the device failed.
-  virtual absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) = 0;
-};
-
 // Thread-safe.
 class Engine {
  public:
@@ -141,6 +90,9 @@ class Engine {
   virtual EngineKind kind() const = 0;
   virtual DeviceInfo info() const = 0;
   virtual Calibration calibration() const = 0;
+  // How long a reduction of `bytes` of host memory would wait now, in microseconds, before a lane has time for it:
+  // estimated from what runs, what is queued, and how long the last reductions took.
+  virtual double waiting_us(std::int64_t /*bytes*/) const { return 0; }
 
   // OK; or UNAVAILABLE, with why the device answers nothing any more, for as long as the process lives. Takes
   // microseconds: to be asked several times a second.
@@ -148,12 +100,20 @@ class Engine {
 
   // Never waits for a lane. Calls `done` exactly once: from a lane, or before returning (a small array, within some 50
   // us; an error found at once). RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or
-  // between chunks. FAILED_PRECONDITION: device memory given to the CPU engine; a file that has shrunk. UNAVAILABLE:
-  // the device failed. `job` has been validated: see ValidateSpec.
+  // between chunks. FAILED_PRECONDITION: memory of another device; a file that has shrunk. UNAVAILABLE: the device
+  // failed. `job` has been validated: see ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
 
-  // Registers memory that is mapped for reading, so that arrays in it are copied to the device by DMA, until what is
-  // returned is destroyed. Null if the engine has no use for that. FAILED_PRECONDITION: it can't be registered.
+  // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
+  virtual std::int64_t staging_bytes() const { return std::int64_t{256} << 10; }
+  // A buffer of `bytes` >= 1 to put such a stretch together in; any number of bytes is allowed. The CUDA engine lends
+  // pinned memory while it has any, from which the device copies without another copy on the host. Never blocks. The
+  // engine outlives the buffer.
+  virtual StagingBuffer Stage(std::int64_t bytes) { return StagingBuffer(bytes); }
+
+  // Registers memory that is mapped for reading, so that every CUDA device copies arrays in it by DMA, until what is
+  // returned is destroyed. A range can be registered only once in a process: see Engines::Pin. Null: the engine has no
+  // use for that. FAILED_PRECONDITION: the memory can't be registered.
   virtual absl::StatusOr<std::shared_ptr<const void>> Pin(const void* /*data*/, std::int64_t /*bytes*/) {
     return nullptr;
   }

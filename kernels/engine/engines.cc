@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,8 +17,42 @@
 namespace reduced {
 namespace {
 
-double PredictMicros(const Calibration& calibration, double bytes) {
-  return calibration.fixed_us + bytes / (calibration.host_gb_per_s * 1e3);
+// An engine that a job could be placed on.
+struct Candidate {
+  std::size_t index = 0;
+  double waiting_us = 0;
+  double run_us = 0;
+
+  double total_us() const { return waiting_us + run_us; }
+};
+
+Candidate Predict(std::size_t index, const Engine& engine, std::int64_t count, DType dtype) {
+  // In floating point: 2^62 elements of 8 bytes are more bytes than 64 bits hold.
+  const double bytes = static_cast<double>(count) * RowOf(dtype).bytes;
+  const Calibration calibration = engine.calibration();
+  return {index, engine.waiting_us(static_cast<std::int64_t>(std::min(bytes, 0x1p62))),
+          calibration.fixed_us + bytes / (calibration.host_gb_per_s * 1e3)};
+}
+
+std::string Quoted(std::string_view text) {
+  constexpr std::size_t kShown = 64;
+  return absl::StrCat("'", absl::CHexEscape(std::string(text.substr(0, kShown))), "'");
+}
+
+std::string CudaName(int ordinal) { return absl::StrCat("cuda:", ordinal); }
+
+// The GPUs to start an engine on.
+absl::StatusOr<std::vector<int>> Ordinals(const EngineOptions& options, int count) {
+  std::vector<int> ordinals = options.cuda_devices;
+  if (ordinals.empty()) {
+    for (int i = 0; i < count; ++i) ordinals.push_back(i);
+  }
+  std::sort(ordinals.begin(), ordinals.end());
+  ordinals.erase(std::unique(ordinals.begin(), ordinals.end()), ordinals.end());
+  if (ordinals.empty() || (ordinals.front() >= 0 && ordinals.back() < count)) return ordinals;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("cuda_devices: got %s; allowed: %s", absl::StrJoin(options.cuda_devices, ","),
+                      count == 1 ? "0, this machine's only GPU" : absl::StrCat("0 to ", count - 1)));
 }
 
 }  // namespace
@@ -28,32 +63,62 @@ std::string_view NameOf(EngineKind kind) {
 }
 
 absl::StatusOr<std::unique_ptr<Engines>> Engines::Start(const EngineOptions& options) {
+#ifdef REDUCED_HAVE_CUDA
+  return Start(options, {.count = CountCudaDevices,
+                         .start = [&options](int ordinal) { return MakeCudaEngine(options, ordinal); }});
+#else
+  const auto none = [](int = 0) { return absl::FailedPreconditionError("this server was built without CUDA"); };
+  return Start(options, {.count = none, .start = none});
+#endif
+}
+
+absl::StatusOr<std::unique_ptr<Engines>> Engines::Start(const EngineOptions& options, const Gpus& gpus) {
   std::vector<std::unique_ptr<Engine>> all;
   all.push_back(MakeCpuEngine(options));
-  std::string no_cuda_reason = "switched off by the server's options";
-#ifdef REDUCED_HAVE_CUDA
-  if (options.cuda) {
-    absl::StatusOr<std::unique_ptr<Engine>> cuda = MakeCudaEngine(options, /*device=*/0);
-    if (cuda.ok()) {
-      all.push_back(*std::move(cuda));
-      no_cuda_reason.clear();
-    } else if (absl::IsFailedPrecondition(cuda.status())) {  // no device, no driver: run on the CPU
-      no_cuda_reason = std::string(cuda.status().message());
+  if (!options.cuda) return Of(std::move(all), "switched off by the server's options");
+  const absl::StatusOr<int> count = gpus.count();
+  if (!count.ok()) return Of(std::move(all), std::string(count.status().message()));
+  const absl::StatusOr<std::vector<int>> ordinals = Ordinals(options, *count);
+  if (!ordinals.ok()) return ordinals.status();
+
+  std::vector<LeftOutDevice> left_out;
+  for (const int ordinal : *ordinals) {
+    absl::StatusOr<std::unique_ptr<Engine>> engine = gpus.start(ordinal);
+    // A device that fails takes the others of its process with it: those that had started before may be lost by now.
+    if (engine.ok()) {
+      all.push_back(*std::move(engine));
     } else {
-      return cuda.status();
+      left_out.push_back({CudaName(ordinal), std::string(engine.status().message())});
     }
   }
-#else
-  if (options.cuda) no_cuda_reason = "this server was built without CUDA";
-#endif
-  return Of(std::move(all), std::move(no_cuda_reason));
+  for (auto each = all.begin() + 1; each != all.end();) {
+    const absl::Status health = (*each)->Health();
+    if (!health.ok()) left_out.push_back({(*each)->info().name, std::string(health.message())});
+    each = health.ok() ? each + 1 : all.erase(each);
+  }
+  std::string no_cuda_reason;
+  if (all.size() == 1) {
+    const auto text = [](std::string* out, const LeftOutDevice& device) {
+      absl::StrAppend(out, device.name, ": ", device.reason);
+    };
+    no_cuda_reason = left_out.empty() ? "there is no CUDA device" : absl::StrJoin(left_out, "; ", text);
+  }
+  std::unique_ptr<Engines> engines = Of(std::move(all), std::move(no_cuda_reason));
+  engines->left_out_ = std::move(left_out);
+  return engines;
 }
 
 std::unique_ptr<Engines> Engines::Of(std::vector<std::unique_ptr<Engine>> all, std::string no_cuda_reason) {
   auto engines = std::unique_ptr<Engines>(new Engines);
+  for (const auto& engine : all) engines->devices_.push_back(engine->info());
   engines->engines_ = std::move(all);
   engines->no_cuda_reason_ = std::move(no_cuda_reason);
   return engines;
+}
+
+std::string Engines::DeviceNames() const {
+  return absl::StrJoin(devices_, ", ",
+                       [](std::string* out, const DeviceInfo& device) { absl::StrAppend(out, device.name); });
 }
 
 absl::StatusOr<Engine*> Engines::Get(EngineKind kind) const {
@@ -62,24 +127,33 @@ absl::StatusOr<Engine*> Engines::Get(EngineKind kind) const {
     if (engine->kind() == kind) return engine.get();
   }
   return absl::FailedPreconditionError(
-      absl::StrFormat("engine %s was asked for, but is not there: %s", NameOf(kind), no_cuda_reason_));
+      absl::StrFormat("engine: got %s; allowed: cpu, since this server has no %s engine: %s", NameOf(kind),
+                      NameOf(kind), no_cuda_reason_));
 }
 
 absl::StatusOr<Engine*> Engines::OnDevice(std::string_view name) const {
   if (name.empty()) {
-    const absl::StatusOr<Engine*> cuda = Get(EngineKind::kCuda);
-    return cuda.ok() ? cuda : Get(EngineKind::kCpu);
+    const auto room = [](const auto& engine) {
+      const DeviceInfo info = engine->info();
+      return info.array_bytes_limit - info.array_bytes;
+    };
+    Engine* roomiest = nullptr;
+    for (const auto& engine : engines_) {
+      if (engine->kind() != EngineKind::kCuda) continue;
+      if (roomiest == nullptr || room(engine) > room(roomiest)) roomiest = engine.get();
+    }
+    if (roomiest != nullptr) return roomiest;
+    return Get(EngineKind::kCpu);
   }
-  std::vector<std::string> names;
-  for (const auto& engine : engines_) {
-    names.push_back(engine->info().name);
-    if (names.back() == name) return engine.get();
+  for (std::size_t i = 0; i < engines_.size(); ++i) {
+    if (devices_[i].name == name) return engines_[i].get();
   }
-  constexpr std::size_t kShown = 64;
-  return absl::FailedPreconditionError(
-      absl::StrCat("device '", absl::CHexEscape(std::string(name.substr(0, kShown))),
-                   "' was asked for, but is not there; this server has ", absl::StrJoin(names, ", "),
-                   no_cuda_reason_.empty() ? "" : absl::StrCat("; no CUDA: ", no_cuda_reason_)));
+  std::string message = absl::StrCat("device: got ", Quoted(name), "; allowed: ", DeviceNames());
+  if (!no_cuda_reason_.empty()) absl::StrAppend(&message, "; this server has no CUDA engine: ", no_cuda_reason_);
+  for (const LeftOutDevice& device : left_out_) {
+    if (device.name == name) absl::StrAppend(&message, "; ", device.name, " is left out: ", device.reason);
+  }
+  return absl::FailedPreconditionError(message);
 }
 
 absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef& array) const {
@@ -88,27 +162,86 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
   if (kind == EngineKind::kAuto && !spec.pipeline.empty()) {
     kind = FindPipeline(spec.pipeline)->engine;
     reason = absl::StrCat("pipeline ", spec.pipeline, " runs there");
-  } else if (kind == EngineKind::kAuto && array.space == MemorySpace::kDevice) {
-    kind = EngineKind::kCuda;
-    reason = "the array is in its memory";
   }
   if (kind != EngineKind::kAuto) {
-    const absl::StatusOr<Engine*> engine = Get(kind);
-    if (!engine.ok()) return engine.status();
-    return Placement{*engine, std::move(reason)};
+    if (const absl::StatusOr<Engine*> any = Get(kind); !any.ok()) return any.status();
   }
-  if (engines_.size() == 1) {
-    return Placement{engines_.front().get(), absl::StrCat("the only engine: no CUDA, ", no_cuda_reason_)};
+  const Engine* named = nullptr;
+  if (!spec.device.empty()) {
+    const absl::StatusOr<Engine*> on_device = OnDevice(spec.device);
+    if (!on_device.ok()) return on_device.status();
+    named = *on_device;
+    if (kind != EngineKind::kAuto && named->kind() != kind) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("device: got %s; allowed: a device of engine %s, which the request's %s is of",
+                          Quoted(spec.device), NameOf(kind), spec.engine == kind ? "engine" : "pipeline"));
+    }
+    reason = "asked for by the request";
   }
-  const double bytes = static_cast<double>(spec.count) * RowOf(spec.dtype).bytes;
-  const auto predict = [bytes](const auto& engine) { return PredictMicros(engine->calibration(), bytes); };
-  const auto best = std::min_element(engines_.begin(), engines_.end(),
-                                     [&](const auto& a, const auto& b) { return predict(a) < predict(b); });
-  reason = "predicted:";
+
+  absl::InlinedVector<Candidate, 8> candidates;
+  const bool on_device = array.space == MemorySpace::kDevice;
+  for (std::size_t i = 0; i < engines_.size(); ++i) {
+    const Engine& engine = *engines_[i];
+    if (kind != EngineKind::kAuto && engine.kind() != kind) continue;
+    if (named != nullptr && &engine != named) continue;
+    if (on_device && devices_[i].ordinal != array.device) continue;
+    candidates.push_back(Predict(i, engine, spec.count, spec.dtype));
+  }
+  if (candidates.empty()) {  // only for an array of a device
+    const std::string home = CudaName(array.device);
+    if (named != nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("device: got %s; allowed: %s, whose memory holds the array", spec.device, home));
+    }
+    if (kind != EngineKind::kCuda && kind != EngineKind::kAuto) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s: got %s; allowed: %s of engine cuda, since the memory of %s holds the array",
+          spec.engine == kind ? "engine" : "pipeline", spec.engine == kind ? std::string(NameOf(kind)) : spec.pipeline,
+          spec.engine == kind ? "a device" : "a pipeline", home));
+    }
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the memory of %s holds the array, but this server has no engine there; it has %s", home, DeviceNames()));
+  }
+  const auto best = std::min_element(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.total_us() < b.total_us();
+  });
+  Engine* const engine = engines_[best->index].get();
+  const bool free_choice = kind == EngineKind::kAuto && named == nullptr;
+  if (on_device && named == nullptr) return Placement{engine, "the array is in its memory"};
+  if (candidates.size() == 1) {
+    if (free_choice) reason = absl::StrCat("the only engine: no CUDA, ", no_cuda_reason_);
+    return Placement{engine, std::move(reason)};
+  }
+  reason = free_choice ? "predicted:" : absl::StrCat(reason, "; predicted:");
+  for (const Candidate& each : candidates) {
+    absl::StrAppendFormat(&reason, "%s %s %.1f us", &each == candidates.data() ? "" : ",", devices_[each.index].name,
+                          each.total_us());
+    if (each.waiting_us > 0) absl::StrAppendFormat(&reason, " (%.1f us of it waiting)", each.waiting_us);
+  }
+  return Placement{engine, std::move(reason)};
+}
+
+absl::StatusOr<std::shared_ptr<const void>> Engines::Pin(const void* data, std::int64_t bytes) const {
   for (const auto& engine : engines_) {
-    absl::StrAppendFormat(&reason, " %s %.1f us", NameOf(engine->kind()), predict(engine));
+    absl::StatusOr<std::shared_ptr<const void>> pin = engine->Pin(data, bytes);
+    if (!pin.ok() || *pin != nullptr) return pin;
   }
-  return Placement{best->get(), std::move(reason)};
+  return nullptr;
+}
+
+absl::StatusOr<HeldArray> Engines::Open(const SharedDeviceMemory& memory) const {
+  for (std::size_t i = 0; i < engines_.size(); ++i) {
+    if (!devices_[i].uuid.empty() && devices_[i].uuid == memory.device_uuid) return engines_[i]->Open(memory);
+  }
+  std::vector<std::string> uuids;
+  for (const DeviceInfo& device : devices_) {
+    if (!device.uuid.empty()) uuids.push_back(absl::BytesToHexString(device.uuid));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("device_uuid: got %s; allowed: %s", absl::BytesToHexString(memory.device_uuid.substr(0, 64)),
+                      uuids.empty() ? absl::StrCat("none, this server has no CUDA engine: ", no_cuda_reason_)
+                                    : absl::StrJoin(uuids, ", ")));
 }
 
 }  // namespace reduced

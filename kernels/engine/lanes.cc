@@ -7,7 +7,7 @@
 
 namespace reduced {
 
-Lanes::Lanes(int lanes, int queue_limit) : queue_limit_(queue_limit), in_use_(lanes, false) {
+Lanes::Lanes(int lanes, int queue_limit) : queue_limit_(queue_limit), in_use_(lanes) {
   threads_.reserve(lanes);
   for (int lane = 0; lane < lanes; ++lane) threads_.emplace_back([this, lane] { Run(lane); });
 }
@@ -39,16 +39,18 @@ void Lanes::Submit(Job job, bool admitted) {
 std::optional<int> Lanes::TryBorrow() {
   absl::MutexLock lock(&mutex_);
   if (!queue_.empty()) return std::nullopt;
-  const auto free = std::find(in_use_.begin(), in_use_.end(), false);
+  const auto free = std::find_if(in_use_.begin(), in_use_.end(), [](const auto& since) { return !since.has_value(); });
   if (free == in_use_.end()) return std::nullopt;
-  *free = true;
+  free->emplace();
   ++busy_;
   return static_cast<int>(free - in_use_.begin());
 }
 
 void Lanes::GiveBack(int lane) {
   absl::MutexLock lock(&mutex_);
-  in_use_[lane] = false;
+  constexpr double kWeight = 1.0 / 8;  // of the latest job
+  typical_us_ += kWeight * (in_use_[lane]->micros() - typical_us_);
+  in_use_[lane].reset();
   --busy_;
 }
 
@@ -62,9 +64,14 @@ int Lanes::queue_length() const {
   return static_cast<int>(queue_.size());
 }
 
+double Lanes::waiting_us() const {
+  absl::MutexLock lock(&mutex_);
+  return typical_us_ * (busy_ + static_cast<double>(queue_.size())) / count();
+}
+
 void Lanes::Run(int lane) {
   const auto wanted = [this, lane]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || (!queue_.empty() && !in_use_[lane]);
+    return stopping_ || (!queue_.empty() && !in_use_[lane].has_value());
   };
   while (true) {
     Job job;
@@ -74,7 +81,7 @@ void Lanes::Run(int lane) {
       if (queue_.empty()) return;
       job = std::move(queue_.front());
       queue_.pop_front();
-      in_use_[lane] = true;
+      in_use_[lane].emplace();
       ++busy_;
     }
     std::move(job)(lane);

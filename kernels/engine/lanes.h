@@ -11,6 +11,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/engine/stopwatch.h"
 
 namespace reduced {
 
@@ -41,6 +42,9 @@ class Lanes {
   int busy() const;
   int queue_length() const;
   int queue_limit() const { return queue_limit_; }
+  // How long a job that is submitted now would wait, in microseconds: every lane's share of what runs and what is
+  // queued, each of which takes as long as the last ones did. Lanes share their device, so a free one waits, too.
+  double waiting_us() const;
 
  private:
   void Run(int lane);
@@ -48,8 +52,10 @@ class Lanes {
   const int queue_limit_;
   mutable absl::Mutex mutex_;
   std::deque<Job> queue_ ABSL_GUARDED_BY(mutex_);
-  std::vector<bool> in_use_ ABSL_GUARDED_BY(mutex_);  // by lane
-  int busy_ ABSL_GUARDED_BY(mutex_) = 0;              // lanes in use
+  // By lane: since when it is in use; absent: it is free.
+  std::vector<std::optional<Stopwatch>> in_use_ ABSL_GUARDED_BY(mutex_);
+  int busy_ ABSL_GUARDED_BY(mutex_) = 0;           // lanes in use
+  double typical_us_ ABSL_GUARDED_BY(mutex_) = 0;  // that a job has a lane for: the latest count most
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -79,6 +79,11 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   }
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
   info->set_no_cuda_reason(engines.no_cuda_reason());
+  for (const LeftOutDevice& device : engines.left_out()) {
+    v1::LeftOutDevice* const out = info->add_left_out();
+    out->set_name(device.name);
+    out->set_reason(device.reason);
+  }
 
   for (const OpRow& row : kOps) {
     v1::OpInfo* const op = info->add_ops();

@@ -196,14 +196,14 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
       return quota.status();
     }
     quota_ = *std::move(quota);
-    return WhyStop();
+    return WhyStop(cancelled_, deadline_);
   }
 
   // Steps 4 and 5.
   absl::Status Climb() {
     const std::int64_t bytes = ladder_.spec.count * RowOf(ladder_.spec.dtype).bytes;
-    const absl::StatusOr<MadeArray> made =
-        MadeArray::Make(ladder_.contents, bytes, cpu_->info().parallel_units, [this] { return WhyStop(); });
+    const absl::StatusOr<MadeArray> made = MadeArray::Make(ladder_.contents, bytes, cpu_->info().parallel_units,
+                                                           [this] { return WhyStop(cancelled_, deadline_); });
     if (!made.ok()) return made.status();
     const ArrayRef array{made->data(), MemorySpace::kHost};
     const absl::StatusOr<Expected> expected = Expect(array);
@@ -249,15 +249,8 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
       StartWrite(&reply);
     });
     if (ok) return absl::OkStatus();
-    const absl::Status why = WhyStop();
+    const absl::Status why = WhyStop(cancelled_, deadline_);
     return why.ok() ? absl::CancelledError("the client went away") : why;
-  }
-
-  // Why the ladder need not go on; OK if it must.
-  absl::Status WhyStop() const {
-    if (absl::Now() >= deadline_) return absl::DeadlineExceededError("the deadline passed before the ladder was done");
-    if (cancelled_->load(std::memory_order_relaxed)) return absl::CancelledError("the ladder was cancelled");
-    return absl::OkStatus();
   }
 
   Job JobOf(const ReduceSpec& spec, const ArrayRef& array) const { return {spec, array, deadline_, cancelled_}; }

@@ -112,7 +112,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!memory.ok()) return memory.status();
     put_.array.memory = *std::move(memory);
     if (put_.array.memory->array().space == MemorySpace::kDevice) {
-      staging_.reset(new char[static_cast<std::size_t>(std::min(put_.array.bytes, kStagingBytes))]);
+      staging_ = put_.engine->Stage(std::min(put_.array.bytes, kStagingBytes));
     }
     return absl::OkStatus();
   }
@@ -121,15 +121,15 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status Store() {
     while (reader_.left() > 0) {
       std::string_view next;
-      if (staging_ == nullptr) {
+      if (staging_.data() == nullptr) {
         next = reader_.Next(reader_.left());
       } else {
         const std::int64_t full = std::min(put_.array.bytes - written_, kStagingBytes);
         const std::int64_t take = std::min(full - staged_, static_cast<std::int64_t>(reader_.left()));
-        reader_.Read(staging_.get() + staged_, static_cast<std::size_t>(take));
+        reader_.Read(staging() + staged_, static_cast<std::size_t>(take));
         staged_ += take;
         if (staged_ < full) break;
-        next = {staging_.get(), static_cast<std::size_t>(std::exchange(staged_, 0))};
+        next = {staging(), static_cast<std::size_t>(std::exchange(staged_, 0))};
       }
       const auto bytes = static_cast<std::int64_t>(next.size());
       const absl::Status status = put_.array.memory->Write(written_, next.data(), bytes);
@@ -165,7 +165,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     put_.array.memory.reset();
     put_.array.quota.Return();
     quota_.Return();
-    staging_.reset();
+    staging_ = {};
     reader_ = ChunkReader();
     message_.Clear();
     if (running_) backend_.LeaveStream();
@@ -178,6 +178,8 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                            .status = status});
     Finish(ToGrpc(status));
   }
+
+  char* staging() const { return reinterpret_cast<char*>(staging_.data()); }
 
   const Stopwatch since_call_;
   Backend& backend_;
@@ -193,10 +195,10 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   Quotas::Lease quota_;  // of this call
   bool running_ = false;
   ParsedPut put_;
-  std::unique_ptr<char[]> staging_;  // what is written next to a GPU; null for the CPU
-  std::int64_t staged_ = 0;          // bytes in it
-  std::int64_t written_ = 0;         // bytes of the array in its memory
-  std::int64_t received_ = 0;        // bytes of the array that have come
+  StagingBuffer staging_;      // what is written next to a GPU; null for the CPU
+  std::int64_t staged_ = 0;    // bytes in it
+  std::int64_t written_ = 0;   // bytes of the array in its memory
+  std::int64_t received_ = 0;  // bytes of the array that have come
   std::string owner_;
   std::string identity_;
   std::string id_;  // of the array that is kept

@@ -5,7 +5,7 @@
 //      draining server refuses it, and one that has as many streams as it takes. One that brings a part of an array
 //      joins the upload that the part belongs to, which says where it is reduced.
 //   2. Messages come in one after the other, as the slices of memory that the transport read them into. A chunk is
-//      copied once, into the buffer that is being filled: StretchBytes(), or what is left of the array.
+//      copied once, into the buffer that is being filled: Engine::staging_bytes(), or what is left of the array.
 //   3. A full buffer goes to the engine as an array of its own, a stretch, and filling goes on in the other buffer.
 //      Only one stretch is with the engine at a time; when the other buffer is full too, nothing more is read until it
 //      is back: the transport's flow control holds the client. The partials are combined in array order.
@@ -49,15 +49,6 @@
 #include "server/wire/response.h"
 
 namespace reduced::server {
-namespace {
-
-// A stretch: what the CPU engine reduces on the calling thread, in its cache, without a hand-off; for a GPU, enough to
-// be worth one. A multiple of every element's size.
-constexpr std::int64_t StretchBytes(EngineKind engine) {
-  return engine == EngineKind::kCpu ? std::int64_t{256} << 10 : std::int64_t{4} << 20;
-}
-
-}  // namespace
 
 class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
@@ -156,7 +147,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       bytes_ = part_->count() * width_;
     }
     engine_ = place->engine;
-    stretch_ = StretchBytes(engine_->kind());
+    stretch_ = engine_->staging_bytes();
     answer_.mutable_execution()->set_reason(std::move(place->reason));
     const absl::Status running = backend_.EnterStream();
     running_ = running.ok();
@@ -169,8 +160,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       const std::int64_t room = std::min(stretch_, bytes_ - sent_);  // of the buffer that is being filled
       const std::int64_t take = std::min(room - filled_, static_cast<std::int64_t>(reader_.left()));
       if (take > 0 && !failed()) {
-        if (filling_ == nullptr) filling_.reset(new char[static_cast<std::size_t>(room)]);
-        reader_.Read(filling_.get() + filled_, static_cast<std::size_t>(take));
+        if (filling_.data() == nullptr) filling_ = engine_->Stage(room);
+        reader_.Read(reinterpret_cast<char*>(filling_.data()) + filled_, static_cast<std::size_t>(take));
         filled_ += take;
       }
       const bool full = began_ && filled_ == room && (room > 0 || (ended_ && !reduced_any_));
@@ -211,7 +202,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const std::int64_t begin = (part_.has_value() ? part_->first() : 0) + sent_ / width_;
     sent_ += bytes;
     const bool admitted = std::exchange(reduced_any_, true);
-    engine_->Reduce(Job{std::move(stretch), {reducing_.get(), MemorySpace::kHost}, deadline_, cancelled_, admitted},
+    engine_->Reduce(Job{std::move(stretch), reducing_.array(), deadline_, cancelled_, admitted},
                     [this, begin](absl::StatusOr<EngineResult> result) { Done(begin, std::move(result)); });
   }
 
@@ -241,8 +232,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         return;
       }
     }
-    filling_.reset();
-    reducing_.reset();
+    filling_ = {};
+    reducing_ = {};
     reader_ = ChunkReader();
     const absl::Status status = Outcome();
     if (!part_.has_value() || whole_) return Answer(status);
@@ -366,12 +357,12 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   double receive_us_ = 0;
   std::int64_t received_ = 0;  // bytes of all the chunks
   std::int64_t sent_ = 0;      // of these, those that went to the engine
-  std::unique_ptr<char[]> filling_;
+  StagingBuffer filling_;
   std::int64_t filled_ = 0;
   v1::ReduceResponse answer_;
 
   // Of the engine while flying_.
-  std::unique_ptr<char[]> reducing_;
+  StagingBuffer reducing_;
   EngineResult total_;
 
   absl::Mutex mutex_;

@@ -111,7 +111,14 @@ ABSL_FLAG(std::int32_t, cpu_threads, Defaults().engines.cpu_threads,
 ABSL_FLAG(std::int32_t, cpu_lanes, Defaults().engines.cpu_lanes, "reductions at once on the CPU engine");
 ABSL_FLAG(ByteSize, cpu_array_bytes, ByteSize{Defaults().engines.cpu_array_bytes},
           "arrays that are kept in host memory, together, in bytes; 0: none");
-ABSL_FLAG(bool, cuda, Defaults().engines.cuda, "use a CUDA device if there is one");
+ABSL_FLAG(bool, cuda, Defaults().engines.cuda, "use the CUDA devices that there are");
+ABSL_FLAG(
+    std::vector<std::string>, cuda_devices, std::vector<std::string>(),
+    "GPUs to use: their ordinals, separated by commas, such as 0,2; empty: all that CUDA shows to the server (see "
+    "CUDA_VISIBLE_DEVICES)");
+ABSL_FLAG(ByteSize, cuda_staging_bytes, ByteSize{Defaults().engines.cuda_staging_bytes},
+          "pinned host memory for each GPU, in bytes, that streams and puts arrive in; those beyond it arrive in "
+          "ordinary memory and are copied once more; 0: none");
 ABSL_FLAG(std::int32_t, cuda_lanes, Defaults().engines.cuda_lanes, "reductions at once on a CUDA device");
 ABSL_FLAG(ByteSize, cuda_array_bytes, ByteSize{Defaults().engines.cuda_array_bytes},
           "arrays that are kept in the memory of a CUDA device, together, in bytes; 0: none");
@@ -203,6 +210,7 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"cpu_array_bytes", options.engines.cpu_array_bytes, 0, kAny},
       {"cuda_lanes", options.engines.cuda_lanes, 1, 128},
       {"cuda_array_bytes", options.engines.cuda_array_bytes, 0, kAny},
+      {"cuda_staging_bytes", options.engines.cuda_staging_bytes, 0, std::int64_t{64} << 30},
       {"chunk_bytes", options.engines.chunk_bytes, 64 << 10, 1 << 30},
       {"queue_limit", options.engines.queue_limit, 1, 1 << 20},
       {"max_region_connections", options.regions.max_connections, 1, 1 << 16},
@@ -273,6 +281,15 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.engines.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
   options.engines.cpu_array_bytes = absl::GetFlag(FLAGS_cpu_array_bytes).bytes;
   options.engines.cuda = absl::GetFlag(FLAGS_cuda);
+  for (const std::string& text : absl::GetFlag(FLAGS_cuda_devices)) {
+    int ordinal = 0;
+    if (!absl::SimpleAtoi(text, &ordinal) || ordinal < 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--cuda_devices: got '%s'; allowed: whole numbers >= 0, separated by commas", absl::CHexEscape(text)));
+    }
+    options.engines.cuda_devices.push_back(ordinal);
+  }
+  options.engines.cuda_staging_bytes = absl::GetFlag(FLAGS_cuda_staging_bytes).bytes;
   options.engines.cuda_lanes = absl::GetFlag(FLAGS_cuda_lanes);
   options.engines.cuda_array_bytes = absl::GetFlag(FLAGS_cuda_array_bytes).bytes;
   options.engines.chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes).bytes;

@@ -75,6 +75,7 @@ std::string StatusJson(const Backend& backend, const Nvml* nvml) {
                {"errors_total", metrics.errors()},
                {"devices", Json::array()},
                {"no_cuda_reason", backend.engines.no_cuda_reason()},
+               {"left_out", Json::array()},
                {"usage",
                 {usage("streams", backend.streams.load(), backend.limits.max_streams),
                  usage("sessions", backend.sessions.load(), backend.limits.max_sessions),
@@ -86,6 +87,9 @@ std::string StatusJson(const Backend& backend, const Nvml* nvml) {
                {"flags", Json::array()}};
   for (const FlagValue& flag : backend.flags) {
     json["flags"].push_back({flag.name, ToldValue(flag)});
+  }
+  for (const LeftOutDevice& device : backend.engines.left_out()) {
+    json["left_out"].push_back({{"name", device.name}, {"reason", device.reason}});
   }
   for (const auto& engine : backend.engines.all()) json["devices"].push_back(DeviceJson(engine->info(), nvml));
   for (const CallError& error : backend.observer.errors()) {

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/json_util.h"
@@ -145,7 +144,7 @@ class Regions::Region {
   // Device memory.
   Region(HeldArray device, std::int64_t bytes) : bytes_(bytes), device_(std::move(device)) {}
   ~Region() {
-    pins_.clear();
+    pin_.reset();
     if (mapping_ != nullptr) munmap(mapping_, static_cast<std::size_t>(bytes_));
     Close(&file_);
   }
@@ -162,12 +161,9 @@ class Regions::Region {
 
   // Registers the mapping with the GPUs.
   absl::Status Pin(const Engines& engines) {
-    for (const auto& engine : engines.all()) {
-      absl::StatusOr<std::shared_ptr<const void>> pin = engine->Pin(mapping_, bytes_);
-      if (!pin.ok()) return pin.status();
-      if (*pin != nullptr) pins_.push_back(*std::move(pin));
-    }
-    return absl::OkStatus();
+    absl::StatusOr<std::shared_ptr<const void>> pin = engines.Pin(mapping_, bytes_);
+    if (pin.ok()) pin_ = *std::move(pin);
+    return pin.status();
   }
 
   std::int64_t bytes() const { return bytes_; }
@@ -180,7 +176,7 @@ class Regions::Region {
     }
     const void* const data = mapping_ == nullptr ? nullptr : static_cast<const std::byte*>(mapping_) + offset;
     return {.data = data,
-            .space = pins_.empty() ? MemorySpace::kFile : MemorySpace::kPinnedHost,
+            .space = pin_ == nullptr ? MemorySpace::kFile : MemorySpace::kPinnedHost,
             .file = file_,
             .offset = offset};
   }
@@ -189,7 +185,7 @@ class Regions::Region {
   const std::int64_t bytes_;
   int file_ = -1;
   void* mapping_ = nullptr;
-  std::vector<std::shared_ptr<const void>> pins_;
+  std::shared_ptr<const void> pin_;
   HeldArray device_;
 };
 
@@ -396,15 +392,9 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareDevice(cons
                                   .offset = request.offset(),
                                   .bytes = request.bytes(),
                                   .event = request.event()};
-  for (const auto& engine : engines_.all()) {
-    const std::string uuid = engine->info().uuid;
-    if (uuid.empty() || uuid != memory.device_uuid) continue;
-    absl::StatusOr<HeldArray> array = engine->Open(memory);
-    if (!array.ok()) return array.status();
-    return std::make_shared<const Region>(*std::move(array), memory.bytes);
-  }
-  return absl::FailedPreconditionError(
-      absl::StrFormat("this server has no device with the UUID %s", absl::BytesToHexString(memory.device_uuid)));
+  absl::StatusOr<HeldArray> array = engines_.Open(memory);
+  if (!array.ok()) return array.status();
+  return std::make_shared<const Region>(*std::move(array), memory.bytes);
 }
 
 absl::Status Regions::Release(const Connection& connection, const std::string& token) {

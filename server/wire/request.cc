@@ -26,6 +26,7 @@ namespace {
 
 // Longer names can't be right, and would not fit in the status that quotes them.
 constexpr std::size_t kMaxPipelineName = 64;
+constexpr std::size_t kMaxDeviceName = 64;
 
 // Of an array that is kept, and its shape with it. As many as NumPy's arrays can have.
 constexpr int kMaxDimensions = 64;
@@ -112,7 +113,13 @@ absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
         absl::StrFormat("options.pipeline has %d bytes, names of pipelines have at most %d; see GetServerInfo",
                         options.pipeline().size(), kMaxPipelineName));
   }
+  if (options.device().size() > kMaxDeviceName) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("options.device: got %d bytes; allowed: at most %d; see GetServerInfo", options.device().size(),
+                        kMaxDeviceName));
+  }
   spec->engine = static_cast<EngineKind>(options.engine());
+  spec->device = options.device();
   spec->pipeline = options.pipeline();
   spec->block_size = options.block_size();
   spec->ddof = options.ddof();

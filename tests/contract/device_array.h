@@ -19,6 +19,7 @@ class DeviceArray {
 
   DeviceArray(std::size_t bytes, std::size_t misalignment)
       : whole_(bytes + misalignment + 2 * kMargin), before_(kMargin + misalignment) {
+    EXPECT_EQ(cudaGetDevice(&device_), cudaSuccess);
     EXPECT_EQ(cudaMalloc(&memory_, whole_), cudaSuccess) << whole_ << " bytes";
     if (memory_ != nullptr) Fill(0, whole_, 0xff);
   }
@@ -27,6 +28,9 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   std::byte* data() const { return memory_ == nullptr ? nullptr : static_cast<std::byte*>(memory_) + before_; }
+
+  // The array, on the device that this thread allocates on: CUDA's first, if nothing else was said.
+  ArrayRef array() const { return {.data = data(), .space = MemorySpace::kDevice, .device = device_}; }
 
   void Write(std::size_t offset, const void* from, std::size_t bytes) {
     EXPECT_EQ(cudaMemcpy(data() + offset, from, bytes, cudaMemcpyHostToDevice), cudaSuccess);
@@ -49,6 +53,7 @@ class DeviceArray {
 
   const std::size_t whole_;
   const std::size_t before_;
+  int device_ = 0;
   void* memory_ = nullptr;
 };
 

@@ -24,8 +24,7 @@ class EngineDeviceMemory : public EngineTest<KindAndDType> {
     const Bytes before = device.Read();
     ReduceSpec spec = Spec(dtype(), count);
     spec.nan_policy = policy;
-    const absl::StatusOr<EngineResult> result =
-        ReduceAndWait(engine(), {.spec = spec, .array = {device.data(), MemorySpace::kDevice}});
+    const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = device.array()});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_FALSE(result->timing.host_to_device_us.has_value());
     CheckAnswers(Study(dtype(), array.data(), count), spec, result->state);

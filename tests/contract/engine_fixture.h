@@ -30,6 +30,7 @@ struct Started {
 };
 inline Started StartEngine(EngineKind kind, EngineOptions options, std::string* why_not) {
   options.cuda = kind == EngineKind::kCuda;
+  if (options.cuda_devices.empty()) options.cuda_devices = {0};
   absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(options);
   if (!engines.ok()) {
     *why_not = engines.status().ToString();

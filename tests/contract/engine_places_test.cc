@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -76,6 +77,27 @@ TEST_P(EnginePlaces, AnswerAsPlainMemoryDoes) {
       if (HasFailure()) return;
     }
   }
+}
+
+// What arrives in pieces, in buffers that the engine gives: more of them than a CUDA engine has pinned ones, and one
+// that is larger than those are.
+TEST_P(EnginePlaces, BuffersOfTheEngineAreReducedWhereTheyAre) {
+  constexpr int kBuffers = 40;
+  const std::int64_t count = engine().staging_bytes() / RowOf(dtype()).bytes;
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), count, 7);
+  std::vector<StagingBuffer> buffers;
+  int pinned = 0;
+  for (int i = 0; i < kBuffers; ++i) {
+    buffers.push_back(engine().Stage(static_cast<std::int64_t>(array.size())));
+    std::memcpy(buffers.back().data(), array.data(), array.size());
+    pinned += buffers.back().pinned() ? 1 : 0;
+  }
+  EXPECT_EQ(pinned, kind() == EngineKind::kCuda ? 16 : 0);  // 64 MiB in pieces of 4 MiB
+  for (const int i : {0, kBuffers - 1}) Check(array, count, buffers[i].array(), "buffer");
+  const StagingBuffer larger = engine().Stage(engine().staging_bytes() + 1);
+  EXPECT_FALSE(larger.pinned());
+  buffers.clear();
+  EXPECT_EQ(engine().Stage(1).pinned(), kind() == EngineKind::kCuda);  // they have come back
 }
 
 // The file ends early: before the array, in its first chunk, in a later one.

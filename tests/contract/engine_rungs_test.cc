@@ -183,9 +183,8 @@ class EngineRungsOnDevice : public EnginePipelines {
     EnginePipelines::SetUp();
   }
   // The answer to one op.
-  Value Answer(const ReduceSpec& spec, const void* data) {
-    const absl::StatusOr<EngineResult> result =
-        ReduceAndWait(engine(), {.spec = spec, .array = {data, MemorySpace::kDevice}});
+  Value Answer(const ReduceSpec& spec, const ArrayRef& array) {
+    const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = array});
     EXPECT_TRUE(result.ok()) << result.status().ToString();
     const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.ok() ? result->state : State());
     EXPECT_TRUE(values.ok()) << values.status().ToString();
@@ -202,7 +201,7 @@ TEST_P(EngineRungsOnDevice, LeaveTheArrayAlone) {
     device.Write(0, array.data(), array.size());
     const Bytes before = device.Read();
     const ReduceSpec spec = RungSpec(DType::kI32, Op::kSum, count, 0);
-    EXPECT_EQ(Mismatch(Expect(facts, spec, Op::kSum), Answer(spec, device.data())), "");
+    EXPECT_EQ(Mismatch(Expect(facts, spec, Op::kSum), Answer(spec, device.array())), "");
     EXPECT_EQ(device.Read(), before) << "the array or what surrounds it was written to";
   }
 }
@@ -217,9 +216,9 @@ TEST_P(EngineRungsSlow, MoreThan2To31) {
   const std::uint32_t planted = 5;
   array.Write(static_cast<std::size_t>(kCount - 3) * sizeof(planted), &planted, sizeof(planted));
   constexpr std::uint64_t kOnes = 0x01010101;
-  EXPECT_EQ(Answer(RungSpec(DType::kU32, Op::kSum, kCount, 0), array.data()),
+  EXPECT_EQ(Answer(RungSpec(DType::kU32, Op::kSum, kCount, 0), array.array()),
             (Value{DType::kU64, (kCount - 1) * kOnes + planted}));
-  EXPECT_EQ(Answer(RungSpec(DType::kU32, Op::kMin, kCount, 0), array.data()), (Value{DType::kU32, std::uint64_t{5}}));
+  EXPECT_EQ(Answer(RungSpec(DType::kU32, Op::kMin, kCount, 0), array.array()), (Value{DType::kU32, std::uint64_t{5}}));
 }
 #endif
 

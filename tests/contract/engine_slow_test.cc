@@ -20,10 +20,10 @@ constexpr std::int64_t kCount = (std::int64_t{1} << 31) + 12'345;
 class EngineSlow : public EngineTest<EngineKind> {
  protected:
   // The answers to spec's ops, from an engine with the default options.
-  std::vector<Value> Answers(const ReduceSpec& spec, const void* data, MemorySpace space) {
+  std::vector<Value> Answers(const ReduceSpec& spec, const ArrayRef& array) {
     const Started own = StartOwn(EngineOptions{});
     if (own.engine == nullptr) return std::vector<Value>(spec.ops.size());
-    const absl::StatusOr<EngineResult> result = ReduceAndWait(*own.engine, {.spec = spec, .array = {data, space}});
+    const absl::StatusOr<EngineResult> result = ReduceAndWait(*own.engine, {.spec = spec, .array = array});
     EXPECT_TRUE(result.ok()) << result.status().ToString();
     const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.ok() ? result->state : State());
     EXPECT_TRUE(values.ok()) << values.status().ToString();
@@ -88,12 +88,12 @@ TEST_P(EngineSlow, MoreThan2To31InHostMemory) {
   const LargeHostArray array;
   ASSERT_TRUE(array.ok()) << "no room for " << kCount << " bytes";
   array.data()[kTrue] = 3;  // any byte but 0 is true
-  ExpectBool(Answers(BoolSpec(), array.data(), MemorySpace::kHost));
+  ExpectBool(Answers(BoolSpec(), {.data = array.data()}));
   std::memset(array.data(), 1, kCount);
   array.data()[kFive] = 5;
   array.data()[kFive + 500] = 5;
   array.data()[kMinusSeven] = -7;
-  ExpectI8(Answers(I8Spec(), array.data(), MemorySpace::kHost));
+  ExpectI8(Answers(I8Spec(), {.data = array.data()}));
 }
 
 #ifdef REDUCED_HAVE_CUDA
@@ -104,12 +104,12 @@ TEST_P(EngineSlow, MoreThan2To31InDeviceMemory) {
   const std::int8_t planted[] = {1, 5, -7};
   array.FillAll(0);
   array.Write(kTrue, &planted[0], 1);
-  ExpectBool(Answers(BoolSpec(), array.data(), MemorySpace::kDevice));
+  ExpectBool(Answers(BoolSpec(), array.array()));
   array.FillAll(1);
   array.Write(kFive, &planted[1], 1);
   array.Write(kFive + 500, &planted[1], 1);
   array.Write(kMinusSeven, &planted[2], 1);
-  ExpectI8(Answers(I8Spec(), array.data(), MemorySpace::kDevice));
+  ExpectI8(Answers(I8Spec(), array.array()));
 }
 
 // Sums beyond 63 bits of elements that partial sums in 64 bits have room for.
@@ -121,7 +121,7 @@ TEST_P(EngineSlow, LargestU32SumInDeviceMemory) {
   ReduceSpec spec = Spec(DType::kU32, kCount);
   spec.ops = {Op::kSum, Op::kMean, Op::kSumSquares, Op::kArgmax, Op::kBitXor};
   spec.overflow_policy = OverflowPolicy::kWrap;
-  const std::vector<Value> values = Answers(spec, array.data(), MemorySpace::kDevice);
+  const std::vector<Value> values = Answers(spec, array.array());
   const auto n = static_cast<std::uint64_t>(kCount);
   EXPECT_EQ(values[0].value, Value({DType::kU64, n * 0xffffffffU}).value);
   EXPECT_EQ(values[1].value, Value({DType::kF64, double{0xffffffffU}}).value);

@@ -316,7 +316,7 @@ TEST_F(ArraysTest, Refusals) {
            {[](auto* h) { h->set_device("cuda:7\n"); },
             {},
             grpc::StatusCode::FAILED_PRECONDITION,
-            "'cuda:7\\n' was asked for, but is not there; this server has cpu"},
+            "device: got 'cuda:7\\n'; allowed: cpu"},
        }) {
     v1::PutArrayHeader header = HeaderOf(v1::DTYPE_I32, 3);
     refusal.change(&header);
@@ -549,6 +549,7 @@ class FakeGpu final : public SharedEngine {
   DeviceInfo info() const override {
     DeviceInfo device = CpuEngine().info();
     device.name = "cuda:0";
+    device.ordinal = 0;
     return device;
   }
   void Reduce(Job job, Done done) override {
@@ -568,7 +569,9 @@ class FakeGpu final : public SharedEngine {
    public:
     Memory(std::unique_ptr<ArrayMemory> memory, std::shared_ptr<std::int64_t> largest_write)
         : memory_(std::move(memory)), largest_write_(std::move(largest_write)) {}
-    ArrayRef array() const override { return {memory_->array().data, MemorySpace::kDevice}; }
+    ArrayRef array() const override {
+      return {.data = memory_->array().data, .space = MemorySpace::kDevice, .device = 0};
+    }
     absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) override {
       *largest_write_ = std::max(*largest_write_, bytes);
       return memory_->Write(offset, data, bytes);

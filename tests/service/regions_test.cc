@@ -370,7 +370,7 @@ TEST_F(RegionsTest, PacketsThatBreakTheProtocolAreAnswered) {
       {R"({"shareMemory": {}})", {memory, memory}, "one descriptor"},
       {R"({"shareMemory": {}})", std::vector<int>(9, memory), "one descriptor"},
       {R"({"release": {"token": "x"}})", {memory}, "only shareMemory takes one"},
-      {R"({"shareDevice": {}})", {}, "no device with the UUID"},
+      {R"({"shareDevice": {}})", {}, "device_uuid: got ; allowed: none"},
       {R"({"unknown": {}})", {}, "not a RegionRequest"},
       {std::string(5000, ' '), {}, "at most 4096 bytes"},
   };

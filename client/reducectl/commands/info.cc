@@ -63,6 +63,9 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
     if (flag.source == "default") continue;
     rows.push_back({absl::StrCat("flag ", flag.name), absl::StrCat(flag.value, " (", flag.source, ")")});
   }
+  for (const LeftOutDevice& device : info.left_out) {
+    rows.push_back({absl::StrCat(device.name, " left out"), device.reason});
+  }
   if (!info.no_cuda_reason.empty()) rows.push_back({"no cuda", info.no_cuda_reason});
   std::cout << FormatTable(rows);
 }

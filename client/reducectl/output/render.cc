@@ -221,6 +221,9 @@ Json ToJson(const std::string& server, const ServerInfo& info) {
   Json& flags = json["flags"] = Json::object();
   for (const ServerFlag& flag : info.flags) flags[flag.name] = {{"value", flag.value}, {"source", flag.source}};
   if (!info.no_cuda_reason.empty()) json["no_cuda_reason"] = info.no_cuda_reason;
+  for (const LeftOutDevice& device : info.left_out) {
+    json["left_out"].push_back({{"name", device.name}, {"reason", device.reason}});
+  }
   return json;
 }
 

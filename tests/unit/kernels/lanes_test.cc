@@ -10,6 +10,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -53,6 +54,27 @@ TEST(Lanes, JobsRunOnThreadsOfTheirOwnAndAreToldWhich) {
   EXPECT_THAT((std::vector<int>{a.lane(), b.lane(), c.lane()}), ::testing::UnorderedElementsAre(0, 1, 2));
   EXPECT_EQ(lanes.busy(), 3);
   EXPECT_EQ(lanes.queue_length(), 0);
+}
+
+TEST(Lanes, TellHowLongAJobWouldWait) {
+  constexpr absl::Duration kJob = absl::Milliseconds(20);
+  Lanes lanes(2, 8);
+  EXPECT_EQ(lanes.waiting_us(), 0);
+  for (int i = 0; i < 32; ++i) {  // until they know how long a job takes
+    absl::Notification done;
+    lanes.Submit([&](absl::StatusOr<int>) {
+      absl::SleepFor(kJob);
+      done.Notify();
+    });
+    done.WaitForNotification();
+  }
+  const double job_us = absl::ToDoubleMicroseconds(kJob);
+  Held a(lanes);
+  EXPECT_GT(lanes.waiting_us(), 0.4 * job_us);  // one runs, on two lanes
+  Held b(lanes);
+  lanes.Submit([](absl::StatusOr<int>) {});
+  lanes.Submit([](absl::StatusOr<int>) {});
+  EXPECT_GT(lanes.waiting_us(), 1.8 * job_us);  // two run, two wait
 }
 
 TEST(Lanes, FirstInFirstOut) {

@@ -1,0 +1,68 @@
+// Arrays as engines see them: where the elements are, which device holds them, and what keeps their memory alive.
+#ifndef REDUCED_KERNELS_ENGINE_ARRAY_H_
+#define REDUCED_KERNELS_ENGINE_ARRAY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace reduced {
+
+enum class MemorySpace : std::uint8_t {
+  kHost,
+  kPinnedHost,  // host memory that CUDA devices copy from by DMA: Engine::Pin, StagingBuffer
+  kFile,        // what pread() reads from a file, which may change or shrink meanwhile
+  kDevice,      // memory of one CUDA device: ArrayRef::device
+};
+
+// The home of host memory, and the ordinal of the CPU engine: no CUDA device.
+inline constexpr int kNoDevice = -1;
+
+// An array where it lies: spec.count elements from any byte address. It is never written to.
+struct ArrayRef {
+  // kFile: the same bytes, mapped, if they can be read without a fault; else null.
+  const void* data = nullptr;
+  MemorySpace space = MemorySpace::kHost;
+  // kFile: the descriptor, and the first byte in the file.
+  int file = -1;
+  std::int64_t offset = 0;
+  // kDevice: a cudaEvent_t that the reduction waits for before it reads; may be null.
+  void* ready = nullptr;
+  // kDevice: the CUDA ordinal of the device that holds the array, its home. Only the engine of that device reduces it.
+  int device = kNoDevice;
+};
+
+// An array and what keeps its memory alive.
+struct HeldArray {
+  ArrayRef array{};
+  std::shared_ptr<const void> held{};
+};
+
+// Device memory of another process, as CUDA's IPC handles name it.
+struct SharedDeviceMemory {
+  std::string handle{};       // the bytes of a cudaIpcMemHandle_t: an allocation
+  std::string device_uuid{};  // 16 bytes
+  std::int64_t offset = 0;    // in the allocation, bytes
+  std::int64_t bytes = 0;
+  std::string event{};  // the bytes of a cudaIpcEventHandle_t, or none
+};
+
+// Memory of an engine's device, for a resident array. Destroying it frees the memory: before the engine is destroyed,
+// and after every job that reads the array is done.
+class ArrayMemory {
+ public:
+  virtual ~ArrayMemory() = default;
+
+  // Where the array lies; no data if it has no bytes.
+  virtual ArrayRef array() const = 0;
+
+  // Copies `bytes` from host memory to `offset`, both within what was allocated. Blocks until they are there. Used by
+  // one thread at a time, and not beside a job that reads the array. UNAVAILABLE: the device failed.
+  virtual absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) = 0;
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_ENGINE_ARRAY_H_
