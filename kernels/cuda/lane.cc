@@ -118,7 +118,7 @@ absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, Engin
     for (Slot& slot : slots_) AwaitFilled(slot).IgnoreError();
     cudaStreamSynchronize(copy_stream_);
     cudaStreamSynchronize(kernel_stream_);
-    for (Slot& slot : slots_) slot.in_flight = slot.copied = slot.prepared = false;
+    for (Slot& slot : slots_) slot.flight = Flight::kNone;
   }
   return status;
 }
@@ -140,7 +140,7 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
     // While one chunk is waited for, the next is filled already.
     for (; filled < count && filled <= first + chunk; filled += chunk) {
       Slot& next = slots_[filled / chunk % kSlots];
-      if (const absl::Status status = Collect(next, result); !status.ok()) return status;
+      if (const absl::Status status = Collect(job, pipeline, next, result); !status.ok()) return status;
       next.count = std::min(chunk, count - filled);
       if (!in_place) StartFilling(job.array, filled * element_bytes, next.count * element_bytes, next);
     }
@@ -159,7 +159,7 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
   }
   for (int i = 0; i < kSlots; ++i) {
     Slot& oldest = slots_[(filled / chunk + i) % kSlots];
-    if (const absl::Status status = Collect(oldest, result); !status.ok()) return status;
+    if (const absl::Status status = Collect(job, pipeline, oldest, result); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -229,7 +229,6 @@ absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::in
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.device, from, bytes, cudaMemcpyDefault, copy_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, copy_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(kernel_stream_, slot.copy_end));
-  slot.copied = array.space != MemorySpace::kDevice;
   return absl::OkStatus();
 }
 
@@ -263,11 +262,11 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
                     .out = slot.exact,
                     .multiprocessors = launch.multiprocessors,
                     .stream = launch.stream};
-  slot.exact_wanted = exact_accumulators != 0;
-  if (slot.exact_wanted) *slot.exact = ExactDigits{};
-  slot.times_itself = slot.exact_wanted ? launch.accumulators == 0 && ExactSumsKeepTime(exact)
-                                        : pipeline.keeps_time != nullptr && pipeline.keeps_time(launch);
-  if (slot.times_itself) {
+  const bool exact_wanted = exact_accumulators != 0;
+  if (exact_wanted) *slot.exact = ExactDigits{};
+  const bool keeps_time = exact_wanted ? launch.accumulators == 0 && ExactSumsKeepTime(exact)
+                                       : pipeline.keeps_time != nullptr && pipeline.keeps_time(launch);
+  if (keeps_time) {
     *slot.times = KernelTimes{};
     launch.times = exact.times = slot.times;
   }
@@ -282,14 +281,13 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
     first = cudaEventRecord(slot.prepare_begin, kernel_stream_);
     if (first == cudaSuccess) first = pipeline.prepare(launch);
   }
-  if (first == cudaSuccess && !slot.times_itself) first = cudaEventRecord(slot.kernel_begin, kernel_stream_);
+  if (first == cudaSuccess && !keeps_time) first = cudaEventRecord(slot.kernel_begin, kernel_stream_);
   if (first == cudaSuccess && launch.accumulators != 0) first = pipeline.launch(launch);
-  if (first == cudaSuccess && slot.exact_wanted) first = LaunchExactSums(exact);
+  if (first == cudaSuccess && exact_wanted) first = LaunchExactSums(exact);
   if (own_scratch) cudaFreeAsync(launch.scratch, kernel_stream_);
   if (first != cudaSuccess) return DeviceError(first, "launching a pipeline");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
-  slot.in_flight = true;
-  slot.prepared = pipeline.prepare != nullptr;
+  slot.flight = keeps_time ? Flight::kKernelTimes : Flight::kEvents;
   return absl::OkStatus();
 }
 
@@ -297,7 +295,7 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
 // others keep waiting, and if the device fails.
 absl::Status CudaLane::AwaitKernel(const Slot& slot) {
   constexpr double kPatienceUs = 50;
-  if (slot.times_itself) {
+  if (slot.flight == Flight::kKernelTimes) {
     const std::atomic_ref<unsigned long long> end_ns(slot.times->end_ns);
     for (const Stopwatch waiting; waiting.micros() < kPatienceUs;) {
       if (end_ns.load(std::memory_order_acquire) != 0) return absl::OkStatus();
@@ -309,29 +307,27 @@ absl::Status CudaLane::AwaitKernel(const Slot& slot) {
 
 // Waits for the slot's chunk, if it has one, and adds it to the result. Slots are collected in the order they were
 // filled.
-absl::Status CudaLane::Collect(Slot& slot, EngineResult* result) {
-  if (!slot.in_flight) return absl::OkStatus();
-  slot.in_flight = false;
+absl::Status CudaLane::Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result) {
+  if (slot.flight == Flight::kNone) return absl::OkStatus();
   const StageRange range("wait for the kernel");
   if (const absl::Status status = AwaitKernel(slot); !status.ok()) return status;
   Combine(*slot.partial, &result->state.partial);
-  if (slot.exact_wanted) Merge(*slot.exact, result->state.exact.get());
+  if (result->state.exact != nullptr) Merge(*slot.exact, result->state.exact.get());
   Timing& timing = result->timing;
   float millis = 0;
-  if (slot.times_itself) {
+  const Flight flight = std::exchange(slot.flight, Flight::kNone);
+  if (flight == Flight::kKernelTimes) {
     const KernelTimes& times = *slot.times;  // 0: too short for a coarse clock
     millis = times.end_ns > times.begin_ns ? static_cast<float>(times.end_ns - times.begin_ns) * 1e-6F : 0;
   } else {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
   }
   timing.kernel_us = timing.kernel_us.value_or(0) + 1e3 * millis;
-  if (slot.copied) {
-    slot.copied = false;
+  if (job.array.space != MemorySpace::kDevice) {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.copy_begin, slot.copy_end));
     timing.host_to_device_us = timing.host_to_device_us.value_or(0) + 1e3 * millis;
   }
-  if (slot.prepared) {
-    slot.prepared = false;
+  if (pipeline.prepare != nullptr) {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.prepare_begin, slot.kernel_begin));
     timing.scratch_copy_us = timing.scratch_copy_us.value_or(0) + 1e3 * millis;
   }

@@ -42,6 +42,12 @@ class CudaLane {
   absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, Measurement* measurement);
 
  private:
+  // What says when a kernel is done, and when it ran.
+  enum class Flight : std::uint8_t {
+    kNone,         // no kernel
+    kEvents,       // the slot's events
+    kKernelTimes,  // the slot's `times`, which the kernel itself writes
+  };
   // Where one chunk passes through: from pinned memory to device memory to a partial in mapped pinned memory.
   struct Slot {
     std::byte* pinned = nullptr;
@@ -57,12 +63,8 @@ class CudaLane {
     Stopwatch filling_since;
     absl::Mutex mutex;
     absl::Status fill_status ABSL_GUARDED_BY(mutex);  // of the first piece that failed
-    // On its way through the device.
-    bool in_flight = false;
-    bool exact_wanted = false;
-    bool times_itself = false;  // `times` instead of `kernel_begin`
-    bool copied = false;        // the chunk in flight came from host memory
-    bool prepared = false;      // its pipeline copied it to scratch memory
+    // Its kernel is launched, and not yet waited for, unless kNone.
+    Flight flight = Flight::kNone;
   };
   // The host's copy into one slot, the transfer of another and the kernel on a third overlap.
   static constexpr int kSlots = 3;
@@ -81,7 +83,7 @@ class CudaLane {
                   const Slot& slot) const;
   absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, Slot& slot);
   static absl::Status AwaitKernel(const Slot& slot);
-  absl::Status Collect(Slot& slot, EngineResult* result);
+  static absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result);
 
   const int device_;
   const std::int64_t chunk_bytes_;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -19,6 +20,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
@@ -59,6 +61,12 @@ double MicrosOf(const std::function<void()>& work) {
 double MedianOf(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
+}
+
+double PercentileOf(std::vector<double> values, double percent) {
+  const auto at = static_cast<std::ptrdiff_t>(static_cast<double>(values.size() - 1) * percent / 100);
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
 }
 
 double GigabytesPerSecond(std::int64_t bytes, double micros) { return static_cast<double>(bytes) / (micros * 1e3); }
@@ -178,6 +186,45 @@ void MeasureGpu(const Bench& bench) {
       GigabytesPerSecond(bench.bytes(), MedianOf(again_us)));
 }
 
+// Small requests for the CPU engine, alone and beside requests for the GPU, small and large: gRPC's threads serve them
+// all, and none of them may wait for a kernel of the large ones.
+void MeasureNeighbours(const Bench& bench) {
+  const std::vector<float> ones(1024, 1.0F);
+  const auto inline_array = client::ArrayView::Of(std::span<const float>(ones));
+  const std::span<const float> all(static_cast<const float*>(bench.buffer.data()),
+                                   static_cast<std::size_t>(bench.bytes() / 4));
+  const auto large = Must(bench.client.Put(client::ArrayView::Of(all), {.device = "cuda:0"}), "put");
+  const auto small = Must(bench.client.Put(inline_array, {.device = "cuda:0"}), "put");
+  const auto measure = [&] {
+    std::vector<double> us;
+    for (int call = 0; call < kCalls; ++call) {
+      us.push_back(MicrosOf([&] { Must(bench.client.Reduce(inline_array, {"sum"}, {.engine = "cpu"}), "small"); }));
+    }
+    return us;
+  };
+  const std::vector<double> alone = measure();
+  std::atomic<bool> stop = false;
+  std::vector<double> large_us;  // of the first thread below
+  std::vector<std::thread> others;
+  others.emplace_back([&] {
+    while (!stop) large_us.push_back(MicrosOf([&] { Must(bench.client.Reduce(large, {"sum"}), "large"); }));
+  });
+  for (int thread = 0; thread < 4; ++thread) {
+    others.emplace_back([&] {
+      while (!stop) Must(bench.client.Reduce(small, {"sum"}), "small on the GPU");
+    });
+  }
+  const std::vector<double> beside = measure();
+  stop = true;
+  for (std::thread& other : others) other.join();
+  std::printf(
+      "4 KiB on the CPU: p50 %.1f us, p99 %.1f us alone; p50 %.1f us, p99 %.1f us beside 4 KiB requests for the GPU by "
+      "4 "
+      "threads and %lld MiB ones by another, which take %.1f us each\n",
+      MedianOf(alone), PercentileOf(alone, 99), MedianOf(beside), PercentileOf(beside, 99),
+      static_cast<long long>(bench.bytes() >> 20), large_us.empty() ? 0 : MedianOf(large_us));
+}
+
 #ifdef REDUCED_HAVE_CUDA
 void MeasureIpc(const Bench& bench) {
   const test::Exporter exporter(bench.bytes(), 0, 0);
@@ -235,6 +282,7 @@ int Main(std::int64_t mib) {
   if (info.no_cuda_reason.empty()) {
     MeasureGpu(bench);
     MeasureResident(bench, "cuda:0");
+    MeasureNeighbours(bench);
 #ifdef REDUCED_HAVE_CUDA
     MeasureIpc(bench);
 #endif

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "gtest/gtest.h"
+#include "kernels/engine/array.h"
 #include "tests/support/data.h"
 
 namespace reduced::test {

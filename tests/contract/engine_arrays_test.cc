@@ -48,6 +48,7 @@ class EngineArrays : public EngineTest<EngineKind> {
     const std::unique_ptr<ArrayMemory> memory = Store(engine(), array, piece);
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(memory->array().space, kind() == EngineKind::kCpu ? MemorySpace::kHost : MemorySpace::kDevice);
+    EXPECT_EQ(memory->array().device, engine().info().ordinal);
     const ReduceSpec spec = Spec(dtype, count);
     for (int run = 0; run < 2; ++run) {
       const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = memory->array()});

@@ -1,7 +1,12 @@
 // Arrays that lie in device memory. Built with CUDA only.
+#include <cuda_runtime.h>
+
 #include <algorithm>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "tests/contract/device_array.h"
 #include "tests/contract/engine_fixture.h"
@@ -57,6 +62,61 @@ TEST_P(EngineDeviceMemory, AnyByteAddress) {
     }
   }
 }
+
+// The thread that asks reduces a small array itself, but not while a large job may keep the device busy.
+class EngineThreads : public EngineTest<EngineKind> {
+ protected:
+  // The thread that brought the answer to a small job.
+  std::thread::id ThreadOfSmall() {
+    std::thread::id thread;
+    absl::Notification done;
+    engine().Reduce(Job{.spec = Spec(DType::kF32, 1000), .array = {.data = ones_.data()}},
+                    [&](const absl::StatusOr<EngineResult>& result) {
+                      EXPECT_TRUE(result.ok()) << result.status();
+                      thread = std::this_thread::get_id();
+                      done.Notify();
+                    });
+    EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+    return thread;
+  }
+
+  static constexpr absl::Duration kPatience = absl::Seconds(60);
+  const std::vector<float> ones_ = std::vector<float>(1000, 1.0F);
+};
+
+TEST_P(EngineThreads, ASmallJobNeverWaitsForALargeOneOnItsCallersThread) {
+  EXPECT_EQ(ThreadOfSmall(), std::this_thread::get_id());
+  // A job that has a lane until its event comes: behind a host function that waits.
+  DeviceArray array(4000, 0);
+  ASSERT_NE(array.data(), nullptr);
+  array.Write(0, ones_.data(), 4000);
+  absl::Notification release;
+  cudaStream_t stream = nullptr;
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+  const auto wait = [](void* until) {
+    static_cast<absl::Notification*>(until)->WaitForNotificationWithTimeout(kPatience);
+  };
+  ASSERT_EQ(cudaLaunchHostFunc(stream, wait, &release), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  Job large{.spec = Spec(DType::kF32, 1000), .array = array.array()};
+  large.array.ready = event;
+  absl::Notification done;
+  engine().Reduce(large, [&](const absl::StatusOr<EngineResult>& result) {
+    EXPECT_TRUE(result.ok()) << result.status();
+    done.Notify();
+  });
+  EXPECT_NE(ThreadOfSmall(), std::this_thread::get_id());
+  EXPECT_FALSE(done.HasBeenNotified());
+  release.Notify();
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_EQ(ThreadOfSmall(), std::this_thread::get_id());
+  cudaEventDestroy(event);
+  cudaStreamDestroy(stream);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, EngineThreads, ::testing::Values(EngineKind::kCuda), NameOfKind);
 
 // Only on the engine that has device memory.
 INSTANTIATE_TEST_SUITE_P(Cuda, EngineDeviceMemory,

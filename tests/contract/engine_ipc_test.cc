@@ -33,6 +33,7 @@ TEST_P(EngineIpc, IsReducedWhereItIs) {
     const absl::StatusOr<HeldArray> held = engine().Open(exporter.memory());
     ASSERT_TRUE(held.ok()) << held.status();
     EXPECT_EQ(held->array.space, MemorySpace::kDevice);
+    EXPECT_EQ(held->array.device, engine().info().ordinal);
     EXPECT_EQ(Sum(*held), kBytes);
   }
 }

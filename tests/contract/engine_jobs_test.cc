@@ -321,13 +321,16 @@ TEST_P(EngineJobs, AreEachAnsweredOnceInAStorm) {
   EXPECT_THAT(times, ::testing::Each(1));
 }
 
-TEST_P(EngineJobs, OfDeviceMemoryAreRefusedByTheCpu) {
-  if (kind() != EngineKind::kCpu) GTEST_SKIP() << "of the CPU engine";
+TEST_P(EngineJobs, OfAnotherDevicesMemoryAreRefused) {
   Job job = QueuedJob();
   job.array.space = MemorySpace::kDevice;
-  EXPECT_EQ(ReduceAndWait(engine(), job).status().code(), absl::StatusCode::kFailedPrecondition);
-  job.spec.count = 10;
-  EXPECT_EQ(ReduceAndWait(engine(), job).status().code(), absl::StatusCode::kFailedPrecondition);
+  for (const int device : {kNoDevice, 7}) {
+    job.array.device = device;
+    for (const std::int64_t count : {job.spec.count, std::int64_t{10}}) {
+      job.spec.count = count;
+      EXPECT_EQ(ReduceAndWait(engine(), job).status().code(), absl::StatusCode::kFailedPrecondition);
+    }
+  }
 }
 
 REDUCED_INSTANTIATE_BY_KIND(EngineJobs);

@@ -83,6 +83,14 @@ std::vector<BadInput> BadInputs() {
        },
        kInvalid,
        {"tiled_simd", "cpu", "cuda"}},
+      {"UnknownDevice",
+       [](Request* r) { r->mutable_options()->set_device("cuda:\n1"); },
+       grpc::StatusCode::FAILED_PRECONDITION,
+       {"device: got 'cuda:\\n1'; allowed: cpu"}},
+      {"LongDevice",
+       [](Request* r) { r->mutable_options()->set_device(std::string(100'000, 'x')); },
+       kInvalid,
+       {"options.device: got 100000 bytes", "at most 64"}},
       {"RungOfTwoOps",
        [](Request* r) {
          r->mutable_options()->set_pipeline("sequential");
