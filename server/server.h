@@ -24,7 +24,7 @@
 #include "server/calls/service.h"
 #include "server/config/options.h"
 #include "server/observe/http_server.h"
-#include "server/observe/nvml.h"
+#include "kernels/system/nvml.h"
 #include "server/security/security.h"
 
 namespace reduced::server {

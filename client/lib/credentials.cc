@@ -1,57 +1,39 @@
 #include "client/lib/credentials.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/system/read_file.h"
 
 namespace reduced::client {
 namespace {
 
 constexpr std::size_t kMaxTokenBytes = 4096;
-constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20;  // certificates of a whole system are a few 100 KB
+constexpr std::int64_t kMaxFileBytes = std::int64_t{16} << 20;  // certificates of a whole system are a few 100 KB
 
 absl::Status Bad(absl::string_view option, absl::string_view file, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(option, " \"", file, "\" ", why));
 }
 
-// By read() itself: a stream that is given a folder throws. A file that is empty has no text, which isn't an error
-// here.
-absl::StatusOr<std::string> ReadFile(absl::string_view option, const std::string& path) {
-  const auto failed = [&] { return Bad(option, path, absl::StrCat("can't be read: ", std::strerror(errno))); };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return failed();
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  std::string text;
-  std::array<char, 16384> piece;
-  for (;;) {
-    const ssize_t got = read(fd, piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed();
-    if (got == 0) return text;
-    text.append(piece.data(), static_cast<std::size_t>(got));
-    if (text.size() > kMaxFileBytes) return Bad(option, path, absl::StrCat("has more than ", kMaxFileBytes, " bytes"));
-  }
+// An empty file has no text, which isn't an error here.
+absl::StatusOr<std::string> ReadOptionFile(absl::string_view option, const std::string& path) {
+  absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxFileBytes, Pipes::kWait);
+  return text.ok() ? std::move(text) : Bad(option, path, text.status().message());
 }
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path, absl::string_view what) {
-  absl::StatusOr<std::string> text = ReadFile(option, path);
+  absl::StatusOr<std::string> text = ReadOptionFile(option, path);
   if (text.ok() && !absl::StrContains(*text, absl::StrCat(what, "-----"))) {
     return Bad(option, path, absl::StrCat("has no ", absl::AsciiStrToLower(what), " in PEM format"));
   }
@@ -59,7 +41,7 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
 }
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadFile("token_file", path);
+  const absl::StatusOr<std::string> text = ReadOptionFile("token_file", path);
   if (!text.ok()) return text.status();
   if (text->empty()) return Bad("token_file", path, "is empty: it has no token");
   const absl::string_view token = absl::StripAsciiWhitespace(*text);

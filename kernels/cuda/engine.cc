@@ -18,7 +18,6 @@
 #include "kernels/cuda/status.h"
 #include "kernels/engine/lanes.h"
 #include "kernels/engine/pipelines.h"
-#include "kernels/engine/read_file.h"
 #include "kernels/engine/stopwatch.h"
 #include "oneapi/tbb/info.h"
 #include "oneapi/tbb/task_arena.h"

@@ -11,9 +11,9 @@
 #include "absl/time/clock.h"
 #include "kernels/cuda/stage_range.h"
 #include "kernels/cuda/status.h"
-#include "kernels/engine/read_file.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/exact/answers.h"
+#include "kernels/system/read_file.h"
 
 namespace reduced {
 namespace {

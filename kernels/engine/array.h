@@ -34,6 +34,9 @@ struct ArrayRef {
   int device = kNoDevice;
 };
 
+// Whether reading the array may take any time: it is in a file that isn't mapped, which may be on a disk.
+inline bool MayBlock(const ArrayRef& array) { return array.space == MemorySpace::kFile && array.data == nullptr; }
+
 // An array and what keeps its memory alive.
 struct HeldArray {
   ArrayRef array{};

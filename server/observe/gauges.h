@@ -6,7 +6,7 @@
 
 #include "prometheus/metric_family.h"
 #include "server/calls/backend.h"
-#include "server/observe/nvml.h"
+#include "kernels/system/nvml.h"
 
 namespace reduced::server {
 

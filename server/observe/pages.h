@@ -6,7 +6,7 @@
 
 #include "server/calls/backend.h"
 #include "server/observe/http_server.h"
-#include "server/observe/nvml.h"
+#include "kernels/system/nvml.h"
 #include "server/observe/status_json.h"
 
 namespace reduced::server {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "server/calls/backend.h"
-#include "server/observe/nvml.h"
+#include "kernels/system/nvml.h"
 
 namespace reduced::server {
 

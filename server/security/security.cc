@@ -187,7 +187,7 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Load(const SecurityOptions& 
     security->tls_ = std::make_shared<const TlsFiles>(*std::move(files));
   }
   if (!options.token_file.empty()) {
-    absl::StatusOr<std::string> text = ReadSmallFile("token_file", options.token_file);
+    absl::StatusOr<std::string> text = ReadFlagFile("token_file", options.token_file);
     if (!text.ok()) return text.status();
     absl::StatusOr<Tokens> tokens = Tokens::Parse(*text, options.token_file);
     if (!tokens.ok()) return tokens.status();
@@ -309,7 +309,7 @@ void Security::RefreshTls() {
 
 void Security::RefreshTokens() {
   if (tokens() == nullptr) return;
-  absl::StatusOr<std::string> text = ReadSmallFile("token_file", options_.token_file);
+  absl::StatusOr<std::string> text = ReadFlagFile("token_file", options_.token_file);
   if (text.ok() && *text == last_token_text_) return;
   absl::Status status = text.status();
   last_token_text_.clear();  // of a file that is back after it was gone, the log says so

@@ -1,30 +1,27 @@
 #include "server/security/tls_files.h"
 
-#include <fcntl.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
-#include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
+#include <cstdint>
 #include <ctime>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/system/read_file.h"
 
 namespace reduced::server {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = std::size_t{4} << 20;
+constexpr std::int64_t kMaxFileBytes = std::int64_t{4} << 20;
 
 template <auto kFree>
 struct Freer {
@@ -75,22 +72,9 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(absl::string_view fla
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadSmallFile(absl::string_view flag, const std::string& path) {
-  const auto failed = [&] { return Bad(flag, path, absl::StrCat("can't be read: ", std::strerror(errno))); };
-  const int fd =
-      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // which a pipe nobody writes to doesn't hold up
-  if (fd < 0) return failed();
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  std::string text;
-  std::array<char, 16384> piece;
-  for (;;) {
-    const ssize_t got = read(fd, piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed();
-    if (got == 0) return text;
-    text.append(piece.data(), static_cast<std::size_t>(got));
-    if (text.size() > kMaxFileBytes) return Bad(flag, path, absl::StrFormat("has more than %d bytes", kMaxFileBytes));
-  }
+absl::StatusOr<std::string> ReadFlagFile(absl::string_view flag, const std::string& path) {
+  absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxFileBytes, Pipes::kRefuse);
+  return text.ok() ? std::move(text) : Bad(flag, path, text.status().message());
 }
 
 absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string& key, const std::string& client_ca) {
@@ -103,7 +87,7 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string
   for (const File& file : {File{"tls_cert", cert, &files.certificates}, File{"tls_key", key, &files.key},
                            File{"tls_client_ca", client_ca, &files.client_ca}}) {
     if (file.path.empty()) continue;
-    absl::StatusOr<std::string> text = ReadSmallFile(file.flag, file.path);
+    absl::StatusOr<std::string> text = ReadFlagFile(file.flag, file.path);
     if (!text.ok()) return text.status();
     *file.text = *std::move(text);
   }

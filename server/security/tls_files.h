@@ -26,8 +26,8 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string
 // When the server's certificate ends.
 absl::Time ExpiryOf(const TlsFiles& files);
 
-// All of a small file. INVALID_ARGUMENT, naming `flag` and the file: it can't be read or has more than 4 MiB.
-absl::StatusOr<std::string> ReadSmallFile(absl::string_view flag, const std::string& path);
+// All of the file that `flag` names. INVALID_ARGUMENT, naming both: it can't be read or has more than 4 MiB.
+absl::StatusOr<std::string> ReadFlagFile(absl::string_view flag, const std::string& path);
 
 }  // namespace reduced::server
 

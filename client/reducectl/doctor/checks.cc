@@ -147,7 +147,7 @@ std::vector<Finding> CheckGpuStack(const GpuStack& gpu, const ServerFacts& serve
                                   [](const DeviceInfo& device) { return device.engine == "cuda"; });
   for (std::size_t i = 0; i < gpu.gpus.size(); ++i) findings.push_back(CheckGpu(gpu.gpus[i], i, served));
   if (gpu.devices > 0 && !gpu.no_nvml.empty()) {
-    findings.push_back(Warn("nvml", absl::StrCat("libnvidia-ml.so.1 can't be used: ", gpu.no_nvml),
+    findings.push_back(Warn("nvml", absl::StrCat("NVML can't be used: ", gpu.no_nvml),
                             "install it (Debian: libnvidia-ml1) to see the memory and the errors of GPUs"));
   }
   return findings;

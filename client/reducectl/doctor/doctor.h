@@ -10,17 +10,10 @@
 
 #include "absl/status/status.h"
 #include "client/reducectl/commands/commands.h"
+#include "kernels/system/nvml.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
-
-// A GPU, as NVML tells; what it doesn't tell is absent.
-struct GpuFacts {
-  std::string name{};
-  std::optional<std::int64_t> memory_bytes{}, free_bytes{};
-  std::optional<std::int64_t> uncorrected_errors{};  // of its memory, since the driver was loaded
-  bool exclusive = false;                            // only one process may use it at a time, or none
-};
 
 struct GpuStack {
   bool on_bus = false;          // a GPU of NVIDIA is on the PCI bus, as far as can be seen
@@ -31,7 +24,7 @@ struct GpuStack {
   int init_error = 0;           // of cuInit, a CUresult; 0: none
   int driver_cuda_version = 0;  // as cuDriverGetVersion has it: 13000
   int devices = 0;
-  std::string no_nvml{};  // why libnvidia-ml.so.1 can't be used; empty: it is
+  std::string no_nvml{};  // why NVML can't be used; empty: it is
   std::vector<GpuFacts> gpus{};
 };
 

@@ -1,5 +1,5 @@
-// reducectl doctor: what there is of GPUs. CUDA's driver and NVML are loaded at run time, if they are there: reducectl
-// runs without, and is built without. The few declarations needed are their public, stable ones.
+// reducectl doctor: what there is of GPUs. CUDA's driver is loaded at run time, if it is there: reducectl runs without,
+// and is built without. The few declarations needed are its public, stable ones.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/reducectl/doctor/doctor.h"
+#include "kernels/system/nvml.h"
 
 namespace reduced::client {
 namespace {
@@ -81,54 +82,13 @@ void AskDriver(GpuStack* gpu) {
   if (gpu->init_error == 0) gpu->init_error = count(&gpu->devices);
 }
 
-using NvmlDevice = void*;
-struct NvmlMemory {
-  unsigned long long total, free, used;
-};
-
 void AskNvml(GpuStack* gpu) {
-  const Library library = Load("libnvidia-ml.so.1", &gpu->no_nvml);
-  if (library == nullptr) return;
-  int (*init)() = nullptr;
-  int (*shutdown)() = nullptr;
-  int (*count)(unsigned*) = nullptr;
-  int (*handle)(unsigned, NvmlDevice*) = nullptr;
-  int (*name)(NvmlDevice, char*, unsigned) = nullptr;
-  int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
-  int (*errors)(NvmlDevice, int, int, unsigned long long*) = nullptr;
-  int (*mode)(NvmlDevice, int*) = nullptr;
-  if (!Find(library, "nvmlInit_v2", &init) || !Find(library, "nvmlShutdown", &shutdown) ||
-      !Find(library, "nvmlDeviceGetCount_v2", &count) || !Find(library, "nvmlDeviceGetHandleByIndex_v2", &handle) ||
-      !Find(library, "nvmlDeviceGetName", &name) || !Find(library, "nvmlDeviceGetMemoryInfo", &memory) ||
-      !Find(library, "nvmlDeviceGetTotalEccErrors", &errors) || !Find(library, "nvmlDeviceGetComputeMode", &mode)) {
-    gpu->no_nvml = "it lacks a function that every version since 2013 has";
-    return;
+  const absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
+  if (nvml.ok()) {
+    gpu->gpus = (*nvml)->List();
+  } else {
+    gpu->no_nvml = std::string(nvml.status().message());
   }
-  if (const int error = init(); error != 0) {
-    gpu->no_nvml = absl::StrCat("nvmlInit gives ", error);
-    return;
-  }
-  unsigned devices = 0;
-  count(&devices);
-  for (unsigned i = 0; i < devices; ++i) {
-    NvmlDevice device = nullptr;
-    if (handle(i, &device) != 0) continue;
-    GpuFacts& facts = gpu->gpus.emplace_back();
-    char text[96] = "a GPU without a name";
-    name(device, text, sizeof(text));
-    facts.name = text;
-    if (NvmlMemory bytes{}; memory(device, &bytes) == 0) {
-      facts.memory_bytes = static_cast<std::int64_t>(bytes.total);
-      facts.free_bytes = static_cast<std::int64_t>(bytes.free);
-    }
-    unsigned long long uncorrected = 0;
-    if (errors(device, /*uncorrected=*/1, /*volatile=*/0, &uncorrected) == 0) {
-      facts.uncorrected_errors = static_cast<std::int64_t>(uncorrected);
-    }
-    int compute_mode = 0;
-    facts.exclusive = mode(device, &compute_mode) == 0 && compute_mode != 0;
-  }
-  shutdown();
 }
 
 }  // namespace

@@ -22,6 +22,30 @@ int nvmlDeviceGetMemoryInfo(void* handle, unsigned long long* memory) {
   memory[2] = 400;   // used
   return 0;
 }
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = 2;
+  return 0;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
+  if (index != 0) return 15;  // the GPU is lost
+  *handle = &device;
+  return 0;
+}
+int nvmlDeviceGetName(void* handle, char* name, unsigned bytes) {
+  if (handle != &device) return 999;
+  std::strncpy(name, "a stand-in", bytes);
+  return 0;
+}
+int nvmlDeviceGetTotalEccErrors(void* handle, int kind, int counter, unsigned long long* errors) {
+  if (handle != &device || kind != 1 || counter != 0) return 999;
+  *errors = 3;
+  return 0;
+}
+int nvmlDeviceGetComputeMode(void* handle, int* mode) {
+  if (handle != &device) return 999;
+  *mode = 3;  // one process only
+  return 0;
+}
 int nvmlDeviceGetUtilizationRates(void* handle, unsigned int* rates) {
   if (handle != &device) return 999;
   rates[0] = 75;
