@@ -148,7 +148,8 @@ absl::Status Server::ListenForMetrics() {
     if (nvml.ok()) {
       nvml_ = *std::move(nvml);
     } else {
-      spdlog::warn("NVML can't be used: {}; the metrics have no memory and utilisation of GPUs", std::string(nvml.status().message()));
+      spdlog::warn("NVML can't be used: {}; the metrics have no memory and utilisation of GPUs",
+                   std::string(nvml.status().message()));
     }
   }
   const bool any = options_.metrics_listen == "auto";

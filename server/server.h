@@ -20,11 +20,11 @@
 #include "absl/time/time.h"
 #include "grpcpp/server.h"
 #include "kernels/engine/engines.h"
+#include "kernels/system/nvml.h"
 #include "server/calls/backend.h"
 #include "server/calls/service.h"
 #include "server/config/options.h"
 #include "server/observe/http_server.h"
-#include "kernels/system/nvml.h"
 #include "server/security/security.h"
 
 namespace reduced::server {

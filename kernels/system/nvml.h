@@ -1,5 +1,5 @@
-// What NVML, the management library of NVIDIA's driver, says of the GPUs. It is loaded at run time: a machine without it
-// has nothing to say, and a build needs neither it nor CUDA.
+// What NVML, the management library of NVIDIA's driver, says of the GPUs. It is loaded at run time: a machine without
+// it has nothing to say, and a build needs neither it nor CUDA.
 #ifndef REDUCED_KERNELS_SYSTEM_NVML_H_
 #define REDUCED_KERNELS_SYSTEM_NVML_H_
 

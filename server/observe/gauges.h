@@ -4,9 +4,9 @@
 
 #include <vector>
 
+#include "kernels/system/nvml.h"
 #include "prometheus/metric_family.h"
 #include "server/calls/backend.h"
-#include "kernels/system/nvml.h"
 
 namespace reduced::server {
 

@@ -4,9 +4,9 @@
 
 #include <string>
 
+#include "kernels/system/nvml.h"
 #include "server/calls/backend.h"
 #include "server/observe/http_server.h"
-#include "kernels/system/nvml.h"
 #include "server/observe/status_json.h"
 
 namespace reduced::server {

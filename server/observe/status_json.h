@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "server/calls/backend.h"
 #include "kernels/system/nvml.h"
+#include "server/calls/backend.h"
 
 namespace reduced::server {
 

@@ -43,7 +43,8 @@ TEST(ReadSmallFile, AllOfItOrWhyNot) {
   EXPECT_EQ(ReadSmallFile(path, 10, Pipes::kWait).status(),
             absl::InvalidArgumentError("can't be read: No such file or directory"));
   EXPECT_EQ(ReadSmallFile("/", 10, Pipes::kWait).status(), absl::InvalidArgumentError("can't be read: Is a directory"));
-  EXPECT_EQ(ReadSmallFile("/dev/zero", 10, Pipes::kWait).status(), absl::InvalidArgumentError("has more than 10 bytes"));
+  EXPECT_EQ(ReadSmallFile("/dev/zero", 10, Pipes::kWait).status(),
+            absl::InvalidArgumentError("has more than 10 bytes"));
 }
 
 TEST(ReadSmallFile, APipeIsWaitedForOrRefused) {
