@@ -251,6 +251,10 @@ std::vector<Finding> CheckServer(const ServerFacts& server) {
   findings.push_back(
       Ok("engines", absl::StrCat(absl::StrJoin(names, ", "),
                                  server.info.no_cuda_reason.empty() ? "" : "; no CUDA: ", server.info.no_cuda_reason)));
+  for (const LeftOutDevice& device : server.info.left_out) {
+    findings.push_back(Warn("engines", absl::StrCat(device.name, " is left out: ", device.reason),
+                            "see to it, then restart the server; --cuda_devices names the GPUs to use"));
+  }
   if (server.region_socket.has_value()) {
     findings.push_back(server.region_socket->problem.empty()
                            ? Ok("regions", absl::StrCat(server.region_socket->path, " can be connected to"))
