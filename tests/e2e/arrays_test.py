@@ -105,7 +105,7 @@ class ArraysTest(harness.ServedTest):
         for arguments, messages in (
             ((npy, "--ttl", "3h"), ["ttl_ms is 10800000", "to 7200000", "INVALID_ARGUMENT"]),
             ((npy, "--owner", "x" * 65), ["owner has 65 bytes", "INVALID_ARGUMENT"]),
-            ((npy, "--device", "tpu:0"), ["'tpu:0'", "this server has cpu", "FAILED_PRECONDITION"]),
+            ((npy, "--device", "tpu:0"), ["'tpu:0'", "allowed: cpu", "FAILED_PRECONDITION"]),
         ):
             with self.subTest(arguments=arguments):
                 self.check_failure(SERVER, messages, "arrays", "put", *arguments)
