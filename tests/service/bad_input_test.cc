@@ -108,7 +108,7 @@ std::vector<BadInput> BadInputs() {
       {"BlockSizeWithoutPipeline",
        [](Request* r) { r->mutable_options()->set_block_size(256); },
        kInvalid,
-       {"block size 256", "pipeline"}},
+       {"block_size: got 256", "pipeline"}},
       {"BlockSizeOfAPipelineWithoutChoice",
        [](Request* r) {
          r->mutable_options()->set_pipeline("sequential");
@@ -139,7 +139,7 @@ std::vector<BadInput> BadInputs() {
        [](Request* r) { r->mutable_options()->set_overflow_policy(static_cast<v1::OverflowPolicy>(7)); },
        kInvalid,
        {"options.overflow_policy is 7", "OVERFLOW_POLICY_SATURATE (3)"}},
-      {"NegativeDdof", [](Request* r) { r->mutable_options()->set_ddof(-1); }, kInvalid, {"ddof is -1", "0"}},
+      {"NegativeDdof", [](Request* r) { r->mutable_options()->set_ddof(-1); }, kInvalid, {"ddof: got -1", "0"}},
       {"NegativeShape",
        [](Request* r) {
          SetShape(r, {2, -2});
