@@ -9,7 +9,7 @@ say "Looking for the packages that the build needs"
 "$root/deploy/dependencies.sh" build
 
 say "Configuring $build"
-configure "$build" -DREDUCED_TESTS=OFF
+configure "$build"
 
 say "Building the server and reducectl on $(nproc) cores: a few minutes the first time, seconds after that"
 cmake --build "$build" --parallel "$(nproc)" --target reduced reducectl

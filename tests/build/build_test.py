@@ -1,0 +1,85 @@
+"""What configuring a build promises: the tests that ctest sees, and rooms that include only what they link."""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEADLINE_S = 120
+
+
+def run(*command, cwd=ROOT):
+    """The exit status of a command and all that it printed."""
+    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S,
+                          check=False)
+    return done.returncode, done.stdout
+
+
+class BuildTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def configure(self, source, *options):
+        return run(os.environ["CMAKE"], "-S", source, "-B", self.folder / "build", "-G", "Ninja", *options)
+
+    def test_the_quickstart_leaves_the_tests_alone(self):
+        """deploy/quickstart.sh and tests/run.sh share a build: ctest must see neither none of the tests nor old ones."""
+
+        def tests():
+            status, output = run(os.environ["CTEST"], "--test-dir", self.folder / "build", "--show-only")
+            self.assertEqual(status, 0, output)
+            return int(re.search(r"Total Tests: (\d+)", output)[1])
+
+        def configure(options):
+            status, output = run("bash", "-c", f"source deploy/setup.sh && configure '{self.folder}/build' -DREDUCED_CUDA=OFF {options}")
+            self.assertEqual(status, 0, output)
+
+        def options_of(script):
+            return re.search(r'^configure "\$build"(.*)$', (ROOT / script).read_text(encoding="utf-8"), re.MULTILINE)[1]
+
+        configure(options_of("tests/run.sh"))
+        found = tests()
+        self.assertGreater(found, 50)
+        configure(options_of("deploy/quickstart.sh"))
+        self.assertEqual(tests(), found)
+        configure("-DREDUCED_TESTS=OFF")
+        self.assertEqual(tests(), 0)
+
+    def room(self, name, text, links=""):
+        """A room `kernels/NAME` of one header, as the target NAME."""
+        folder = self.folder / "kernels" / name
+        folder.mkdir(parents=True)
+        (folder / "it.h").write_text(text)
+        with open(self.folder / "CMakeLists.txt", "a", encoding="utf-8") as file:
+            file.write(f"add_library({name} INTERFACE)\ntarget_link_libraries({name} INTERFACE {links})\n"
+                       f"reduced_room({name} kernels/{name})\n")
+
+    def test_a_room_includes_only_what_it_links(self):
+        (self.folder / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(rooms LANGUAGES NONE)\n"
+                                                    f"include({ROOT}/deploy/rooms.cmake)\n")
+        self.room("low", "// includes nothing\n")
+        self.room("middle", '#include "kernels/low/it.h"\n', "low")
+        self.room("high", '#include "kernels/low/it.h"\n#include "kernels/middle/it.h"\n', "middle")
+        status, output = self.configure(self.folder)
+        self.assertEqual(status, 0, output)
+
+        (self.folder / "kernels/low/it.h").write_text('#include "kernels/high/it.h"\n')
+        status, output = self.configure(self.folder)
+        self.assertNotEqual(status, 0, output)
+        self.assertIn("kernels/low/it.h includes kernels/high/it.h, but low does not link high", output)
+
+        (self.folder / "kernels/low/it.h").write_text("")
+        (self.folder / "kernels/low/new").mkdir()
+        (self.folder / "kernels/low/new/it.h").write_text("")
+        status, output = self.configure(self.folder)
+        self.assertNotEqual(status, 0, output)
+        self.assertIn("kernels/low/new/it.h is in no room", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
