@@ -1,20 +1,23 @@
 #include "kernels/algebra/validate.h"
 
+#include <string>
+
 #include "absl/strings/str_format.h"
 
 namespace reduced {
 
 absl::Status ValidateOps(const ReduceSpec& spec) {
-  const auto wrong = [](const auto&... parts) { return absl::InvalidArgumentError(absl::StrFormat(parts...)); };
+  const auto wrong = [](const std::string& what) { return absl::InvalidArgumentError(what); };
   if (spec.ops.empty()) return wrong("ops: got none; allowed: at least 1");
-  if (spec.count < 0) return wrong("count: got %d; allowed: at least 0", spec.count);
-  if (spec.ddof < 0) return wrong("ddof: got %d; allowed: at least 0", spec.ddof);
+  if (spec.count < 0) return wrong(absl::StrFormat("count: got %d; allowed: at least 0", spec.count));
+  if (spec.ddof < 0) return wrong(absl::StrFormat("ddof: got %d; allowed: at least 0", spec.ddof));
   for (const Op op : spec.ops) {
     if (!Supports(op, spec.dtype)) {
-      return wrong("op %s: got dtype %s; allowed: integers and bool", RowOf(op).name, RowOf(spec.dtype).name);
+      return wrong(
+          absl::StrFormat("op %s: got dtype %s; allowed: integers and bool", RowOf(op).name, RowOf(spec.dtype).name));
     }
     if (spec.count == 0 && RowOf(op).error_if_empty) {
-      return wrong("op %s: got an empty array; allowed: at least 1 element", RowOf(op).name);
+      return wrong(absl::StrFormat("op %s: got an empty array; allowed: at least 1 element", RowOf(op).name));
     }
   }
   return absl::OkStatus();

@@ -155,7 +155,9 @@ TEST(DoctorTest, WhatTheServerLacks) {
             },
             {"warn server: nobody; none was named", "REDUCED_SERVER"}},
            {[](ServerFacts* server) { server->version = "1.3.0"; }, {"warn server", "reducectl has version 1.3.0"}},
-           {[](ServerFacts* server) { server->info.left_out = {{"cuda:1", "no memory left"}}; },
+           {[](ServerFacts* server) {
+              server->info.left_out = {{"cuda:1", "no memory left"}};
+            },
             {"warn engines: cuda:1 is left out: no memory left", "--cuda_devices"}},
            {[](ServerFacts* server) { server->health = Health::kNotServing; }, {"fail health: NOT_SERVING", "log"}},
            {[](ServerFacts* server) {
