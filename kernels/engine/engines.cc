@@ -42,14 +42,12 @@ std::string Quoted(std::string_view text) {
 std::string CudaName(int ordinal) { return absl::StrCat("cuda:", ordinal); }
 
 // The GPUs to start an engine on.
-absl::StatusOr<std::vector<int>> Ordinals(const EngineOptions& options, int count) {
-  std::vector<int> ordinals = options.cuda_devices;
+absl::StatusOr<std::set<int>> Ordinals(const EngineOptions& options, int count) {
+  std::set<int> ordinals = options.cuda_devices;
   if (ordinals.empty()) {
-    for (int i = 0; i < count; ++i) ordinals.push_back(i);
+    for (int i = 0; i < count; ++i) ordinals.insert(i);
   }
-  std::sort(ordinals.begin(), ordinals.end());
-  ordinals.erase(std::unique(ordinals.begin(), ordinals.end()), ordinals.end());
-  if (ordinals.empty() || (ordinals.front() >= 0 && ordinals.back() < count)) return ordinals;
+  if (ordinals.empty() || (*ordinals.begin() >= 0 && *ordinals.rbegin() < count)) return ordinals;
   return absl::InvalidArgumentError(
       absl::StrFormat("cuda_devices: got %s; allowed: %s", absl::StrJoin(options.cuda_devices, ","),
                       count == 1 ? "0, this machine's only GPU" : absl::StrCat("0 to ", count - 1)));
@@ -78,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Engines>> Engines::Start(const EngineOptions& opt
   if (!options.cuda) return Of(std::move(all), "switched off by the server's options");
   const absl::StatusOr<int> count = gpus.count();
   if (!count.ok()) return Of(std::move(all), std::string(count.status().message()));
-  const absl::StatusOr<std::vector<int>> ordinals = Ordinals(options, *count);
+  const absl::StatusOr<std::set<int>> ordinals = Ordinals(options, *count);
   if (!ordinals.ok()) return ordinals.status();
 
   std::vector<LeftOutDevice> left_out;

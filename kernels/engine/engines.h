@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +21,8 @@ struct EngineOptions {
   int cpu_threads = 0;  // 0: one for each core the process may use
   int cpu_lanes = 2;    // reductions at once; each may use every thread
   // CUDA engine, for each device
-  bool cuda = true;                 // false: leave the GPUs alone
-  std::vector<int> cuda_devices{};  // ordinals of the GPUs to use; empty: all that CUDA shows to this process
+  bool cuda = true;              // false: leave the GPUs alone
+  std::set<int> cuda_devices{};  // ordinals of the GPUs to use; empty: all that CUDA shows to this process
   int cuda_lanes = 4;
   std::int64_t chunk_bytes = 8 << 20;  // of the pinned and device chunks that uploads go through; 3 of each for a lane
   std::int64_t cuda_staging_bytes = std::int64_t{64} << 20;  // of pinned memory that Engine::Stage lends

@@ -287,7 +287,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
       return absl::InvalidArgumentError(absl::StrFormat(
           "--cuda_devices: got '%s'; allowed: whole numbers >= 0, separated by commas", absl::CHexEscape(text)));
     }
-    options.engines.cuda_devices.push_back(ordinal);
+    options.engines.cuda_devices.insert(ordinal);
   }
   options.engines.cuda_staging_bytes = absl::GetFlag(FLAGS_cuda_staging_bytes).bytes;
   options.engines.cuda_lanes = absl::GetFlag(FLAGS_cuda_lanes);
