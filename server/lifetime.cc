@@ -21,13 +21,14 @@ namespace reduced::server {
 namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(250);  // of the engines' health
-// Of the 5 seconds: for what runs on other engines to finish, and for all of the end.
+// After a device failure: for requests on other engines, and for the whole end, of which at most 5 seconds are
+// promised.
 constexpr absl::Duration kFailureDrain = absl::Seconds(2);
 constexpr absl::Duration kFailureEnd = absl::Seconds(4);
-// After drain_timeout: for what is cancelled to end, and for all to be let go of.
+// After drain_timeout: for cancelled requests to end, and for the clean-up.
 constexpr absl::Duration kStopEnd = absl::Seconds(5);
 
-// Ends the process after `limit`, whatever hangs in it; first says `why`, if there is something to say.
+// Ends the process after `limit`, even if it hangs; first logs `why` unless it is empty.
 void EndAfter(absl::Duration limit, int code, std::string why) {
   std::thread([limit, code, why = std::move(why)] {
     absl::SleepFor(limit);
@@ -39,21 +40,21 @@ void EndAfter(absl::Duration limit, int code, std::string why) {
   }).detach();
 }
 
-// What a failed device makes of the process: it ends soon, whatever hangs. Said before.
+// Logs that a device failed, and lets the process end soon, even if it hangs.
 void BeginFailedEnd(absl::string_view why) {
   spdlog::critical("a device failed, the process ends: {}", std::string(why));
   EndAfter(kFailureEnd, kDeviceFailed, "");
 }
 
-// Nothing is destroyed: what belongs to a device that has failed may never return.
+// Ends the process without destructors: those of a failed device may never return.
 [[noreturn]] void EndFailed() {
   spdlog::default_logger()->flush();
   _exit(kDeviceFailed);
 }
 
-// Looks at the engines, and at nothing else of the server, while its thread stops it, and waits for a second signal:
-// they stay blocked, since to the first process of a container one that is neither blocked nor handled doesn't exist.
-// Must not outlive the engines.
+// While the main thread stops the server, a second thread checks the engines, and nothing else of the server, and waits
+// for a second signal. The signals stay blocked: the first process of a container does not receive signals that it
+// neither blocks nor handles. It must not outlive the engines.
 class StopWatch {
  public:
   StopWatch(const Engines& engines, const sigset_t& stop) : thread_([this, &engines, stop] { Run(engines, stop); }) {}
@@ -61,12 +62,12 @@ class StopWatch {
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
 
-  // Of a device; the process ends soon.
+  // Notified when a device failed; the process then ends soon.
   const absl::Notification& failed() const { return failed_; }
   void End() {
     if (!thread_.joinable()) return;
     ended_.Notify();
-    pthread_kill(thread_.native_handle(), SIGINT);  // one of what it waits for
+    pthread_kill(thread_.native_handle(), SIGINT);  // wakes it
     thread_.join();
   }
 
@@ -77,7 +78,7 @@ class StopWatch {
       const int signal = sigtimedwait(&stop, nullptr, &pause);
       if (ended_.HasBeenNotified()) return;
       if (signal > 0) {
-        spdlog::warn("{} again: the process ends at once", strsignal(signal));
+        spdlog::warn("second signal, {}: the process ends at once", strsignal(signal));
         spdlog::default_logger()->flush();
         _exit(128 + signal);
       }
@@ -118,13 +119,13 @@ int ServeUntilStopped(Server& server, const sigset_t& stop, absl::Duration drain
     server.Shutdown(std::min(drain_timeout, kFailureDrain));
     EndFailed();
   }
-  spdlog::info("{}: serving for another {}, then draining for at most {}", strsignal(signal),
+  spdlog::info("{}: serving for {} more, then draining for up to {}", strsignal(signal),
                absl::FormatDuration(drain_delay), absl::FormatDuration(drain_timeout));
   server.Withdraw();
   StopWatch watch(server.engines(), stop);
   const bool failed = watch.failed().WaitForNotificationWithTimeout(drain_delay);
   const absl::Duration timeout = failed ? std::min(drain_timeout, kFailureDrain) : drain_timeout;
-  EndAfter(timeout + kStopEnd, EXIT_FAILURE, "what was cancelled has not ended: the process ends all the same");
+  EndAfter(timeout + kStopEnd, EXIT_FAILURE, "cancelled requests have not ended: the process ends anyway");
   server.Shutdown(timeout);
   watch.End();
   if (watch.failed().HasBeenNotified()) EndFailed();

@@ -1,4 +1,4 @@
-// The life of a process that serves, from when it does until its exit status.
+// The lifetime of the process of a server: from its start until its exit status.
 #ifndef REDUCED_SERVER_LIFETIME_H_
 #define REDUCED_SERVER_LIFETIME_H_
 
@@ -9,18 +9,22 @@
 
 namespace reduced::server {
 
-inline constexpr int kDeviceFailed = 2;  // exit status: a device failed, for good
+inline constexpr int kDeviceFailed = 2;  // exit status after a device failed permanently
 
-// SIGTERM and SIGINT, blocked for this thread and those that it starts: call it before there are others.
+// Blocks SIGTERM and SIGINT for this thread and the threads that it starts, and returns them. Call it before other
+// threads start.
 sigset_t BlockStopSignals();
 
-// Until one of them comes, or a device fails.
+// Serves until a signal of `stop` arrives, or a device fails.
 //
-//   A signal: health says NOT_SERVING; after drain_delay new requests are refused; what runs has drain_timeout to
-//   finish; gives 0. A second signal ends the process at once. What hangs ends it with 1, 5 seconds after
-//   drain_timeout. A failure, before a signal or after: health says NOT_SERVING and new requests are refused; what runs
-//   elsewhere has a moment to finish; ends the process with kDeviceFailed, within 5 seconds whatever hangs.
-// From a signal on a thread looks on until the process ends: it is about to.
+//   Signal: health becomes NOT_SERVING; after drain_delay new requests are refused; running requests have drain_timeout
+//   to finish; returns 0. A second signal ends the process at once. If something hangs, the process exits with 1, 5
+//   seconds after drain_timeout.
+//   Device failure, before or after a signal: health becomes NOT_SERVING, and new requests are refused; requests on
+//   other devices have 2 seconds to finish; the process exits with kDeviceFailed within 5 seconds, even if something
+//   hangs.
+//
+// After a signal a thread watches until the process ends, which it assumes to happen soon.
 int ServeUntilStopped(Server& server, const sigset_t& stop, absl::Duration drain_delay, absl::Duration drain_timeout);
 
 }  // namespace reduced::server

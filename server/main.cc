@@ -1,5 +1,5 @@
-// reduced: the daemon. Exit status: 0 after SIGTERM or SIGINT, 1 for a bad flag, a server that could not start or one
-// that hung when it stopped, 2 when a device has failed.
+// reduced: the daemon. Exit status: 0 after SIGTERM or SIGINT; 1 for a bad flag, a failed start or a hang at the end; 2
+// after a device failed.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -22,7 +22,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpc/support/log.h"
+#include "server/check_config.h"
 #include "server/config/configuration.h"
+#include "server/config/flags.h"
 #include "server/lifetime.h"
 #include "server/observe/log.h"
 #include "server/observe/repeats.h"
@@ -33,10 +35,10 @@ namespace {
 
 constexpr char kUsage[] =
     "Usage: reduced [--flag=value]...\n"
-    "Answers what arrays reduce to, on this machine's processors and GPUs, until SIGTERM or SIGINT.\n"
-    "A flag comes from the command line, else from REDUCED_FLAG_NAME in the environment, else from --config_file.\n";
+    "Serves reductions of arrays on this machine's processors and GPUs until SIGTERM or SIGINT.\n"
+    "A flag is set by the command line, else by REDUCED_FLAG_NAME in the environment, else by --config_file.\n";
 
-// --help and --version are ours: Abseil's list the flags of every library and exit with 1.
+// Handles --help and --version: Abseil's list the flags of every library, and exit with 1.
 void AnswerAndExit(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
@@ -61,20 +63,20 @@ int Fail(absl::string_view why) {
   return EXIT_FAILURE;
 }
 
-constexpr std::size_t kMaxLogOfGrpc = 1000;  // bytes of a line
+constexpr std::size_t kMaxGrpcLogBytes = 1000;  // of a line
 
-// Of what gRPC holds to be an error, as a client that breaks the protocol is, only some are said.
-void LogOfGrpc(gpr_log_func_args* line) {
+// Logs gRPC's messages. Errors, such as a client that breaks the protocol, are limited in number.
+void LogGrpc(gpr_log_func_args* line) {
   static auto* const repeats = new reduced::server::Repeats(10, absl::Seconds(10));
   const std::string message =
-      absl::CHexEscape(absl::string_view(line->message).substr(0, kMaxLogOfGrpc));  // may have a client's words
+      absl::CHexEscape(absl::string_view(line->message).substr(0, kMaxGrpcLogBytes));  // may quote a client
   if (line->severity != GPR_LOG_SEVERITY_ERROR) {
     spdlog::debug("grpc: {}", message);
     return;
   }
   const absl::Time now = absl::Now();
-  for (const auto& each : repeats->TakeOver(now)) {
-    spdlog::warn("grpc: repeated {} times more: {}", each.count, each.kind);
+  for (const auto& each : repeats->TakeSuppressed(now)) {
+    spdlog::warn("grpc: repeated {} more times: {}", each.count, each.kind);
   }
   if (repeats->Admit(absl::StrCat(line->file, ":", line->line), now)) spdlog::warn("grpc: {}", message);
 }
@@ -82,25 +84,25 @@ void LogOfGrpc(gpr_log_func_args* line) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Buffers of messages come and go by the megabyte. By default glibc gives each back to the kernel and takes it anew,
-  // page by page; keeping up to 32 MiB doubles the rate of large messages.
+  // Message buffers are megabytes large. By default glibc returns each to the kernel and maps the next page by page;
+  // keeping up to 32 MiB doubles the throughput of large messages.
   mallopt(M_TRIM_THRESHOLD, 32 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
 
 #ifdef NDEBUG
-  // Abseil's, which gRPC locks with, too. Debian's looks for deadlocks at every lock, which costs small requests 10 to
-  // 20%.
+  // Debian's Abseil, which gRPC uses, too, checks for deadlocks at every lock, which costs small requests 10 to 20%.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 #endif
 
-  // Each connection and each region takes a descriptor; 1,024, the usual soft limit, is for programs that use select().
+  // Each connection and each region uses a descriptor; the usual soft limit of 1,024 is meant for programs with
+  // select().
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
 
-  // Kernels are loaded at start, not by the first request that needs them.
+  // Loads kernels at start rather than with the first request that needs them.
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 
   AnswerAndExit(argc, argv);
@@ -109,8 +111,7 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(kUsage);
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   if (rest.size() > 1) {
-    return Fail(
-        absl::StrCat("unexpected argument '", absl::CHexEscape(rest[1]), "': only flags are allowed, see --help"));
+    return Fail(absl::StrCat("argument: got '", absl::CHexEscape(rest[1]), "'; allowed: flags only, see --help"));
   }
   absl::StatusOr<std::vector<reduced::server::FlagValue>> flags =
       reduced::server::Configure({argv + 1, argv + argc}, environ);
@@ -121,9 +122,9 @@ int main(int argc, char** argv) {
   reduced::server::SetUpLog(options->log_format == "json", options->log_level);
   if (const std::optional<int> code = reduced::server::AnswerAboutConfiguration(*options)) return *code;
 
-  gpr_set_log_function(LogOfGrpc);
+  gpr_set_log_function(LogGrpc);
 
-  // Before there is a second thread: none may be interrupted by what ServeUntilStopped() waits for.
+  // Before other threads start: they inherit the mask, so that only ServeUntilStopped() receives these signals.
   std::signal(SIGPIPE, SIG_IGN);
   const sigset_t stop = reduced::server::BlockStopSignals();
 

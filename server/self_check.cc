@@ -19,8 +19,8 @@
 namespace reduced::server {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(30);  // for one answer
-constexpr std::int32_t kCounts[] = {1000, 100'003};      // elements: 1, 2, 3, ...
+constexpr absl::Duration kTimeout = absl::Seconds(30);  // of one answer
+constexpr std::int32_t kCounts[] = {1000, 100'003};     // elements: 1, 2, 3, ...
 
 std::string Text(const Value& value) {
   return std::visit([](auto each) { return absl::StrCat(each); }, value.value);
@@ -30,7 +30,7 @@ template <class T>
 constexpr DType kDType = std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
 
 template <class T>
-std::vector<Value> RightAnswers(std::int64_t count) {
+std::vector<Value> CorrectAnswers(std::int64_t count) {
   using Held = std::conditional_t<std::is_same_v<T, float>, double, std::int64_t>;
   return {{std::is_same_v<T, float> ? DType::kF64 : DType::kI64, static_cast<Held>(count * (count + 1) / 2)},
           {kDType<T>, Held{1}},
@@ -47,7 +47,7 @@ absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array)
                         .precision = Precision::kExact};
   absl::StatusOr<EngineResult> result = absl::UnknownError("");
   absl::Notification done;
-  engine.Reduce(Job{.spec = spec, .array = array, .deadline = absl::Now() + kPatience},
+  engine.Reduce(Job{.spec = spec, .array = array, .deadline = absl::Now() + kTimeout},
                 [&](absl::StatusOr<EngineResult> answer) {
                   result = std::move(answer);
                   done.Notify();
@@ -56,12 +56,12 @@ absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array)
   if (!result.ok()) return result.status();
   const absl::StatusOr<std::vector<Value>> answers = Finalize(spec, result->state);
   if (!answers.ok()) return answers.status();
-  const std::vector<Value> right = RightAnswers<T>(count);
+  const std::vector<Value> right = CorrectAnswers<T>(count);
   for (std::size_t i = 0; i < right.size(); ++i) {
     if ((*answers)[i] == right[i]) continue;
     return absl::InternalError(absl::StrCat(std::string(RowOf(spec.ops[i]).name), " of 1 to ", count, ", as ",
-                                            std::string(RowOf(spec.dtype).name), ", is ", Text(right[i]),
-                                            ", it answered ", Text((*answers)[i])));
+                                            std::string(RowOf(spec.dtype).name), ": got ", Text((*answers)[i]),
+                                            "; correct: ", Text(right[i])));
   }
   return absl::OkStatus();
 }

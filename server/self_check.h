@@ -1,4 +1,4 @@
-// Whether the engines answer right, before a server says that it serves.
+// The self-check of the engines at the start of a server.
 #ifndef REDUCED_SERVER_SELF_CHECK_H_
 #define REDUCED_SERVER_SELF_CHECK_H_
 
@@ -7,10 +7,10 @@
 
 namespace reduced::server {
 
-// Has each engine reduce arrays of i32 and f32 with known answers, as requests would: a small one, which it may reduce
-// on the calling thread, and one that takes a lane, in host memory and, where the engine keeps arrays, in its own. Some
-// milliseconds.
-// INTERNAL: an answer is wrong; with the engine, the question, the answer and the right one. Else the engine's word.
+// Lets each engine reduce arrays of i32 and f32 with known answers: a small array, which it may reduce on the calling
+// thread, and one that takes a lane; in host memory and, if the engine stores arrays, in its own. Takes milliseconds.
+// INTERNAL: an answer is wrong; the message has the engine, the question, the answer and the correct answer. Or an
+// error of the engine.
 absl::Status SelfCheck(const Engines& engines);
 
 }  // namespace reduced::server

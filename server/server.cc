@@ -18,6 +18,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
+#include "reduced/v1/reduced.grpc.pb.h"
 #include "server/config/listener.h"
 #include "server/observe/pages.h"
 #include "server/self_check.h"
@@ -26,7 +27,7 @@
 namespace reduced::server {
 namespace {
 
-// After the last reduction: for health watchers to hear of it, and for late answers to leave.
+// After the last request: time for health watchers to be notified, and for late responses to leave.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(200);
 
 }  // namespace
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   auto server = std::unique_ptr<Server>(new Server(options, std::move(engines), *std::move(security)));
   {
     const SocketMode mode(options.unix_socket_mode);
-    const absl::Status regions = server->ListenForRegions();  // first, so that whoever is served finds it
+    const absl::Status regions = server->ListenForRegions();  // first: a client that is served may use it at once
     status = server->Listen();
     status.Update(regions);
   }
@@ -65,10 +66,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   }
   if (!server->engines_->no_cuda_reason().empty()) spdlog::info("no CUDA: {}", server->engines_->no_cuda_reason());
   if (!server->backend_.regions.path().empty()) {
-    spdlog::info("memory can be shared at {}", server->backend_.regions.path());
+    spdlog::info("region socket: {}", server->backend_.regions.path());
   }
   if (server->http_ != nullptr) {
-    spdlog::info("{} at http://{}/", options.status_page ? "metrics and a status page" : "metrics",
+    spdlog::info("{} at http://{}/", options.status_page ? "metrics and the status page" : "metrics",
                  server->metrics_address());
   }
   spdlog::info("reduced {} serves on {}", REDUCED_VERSION, absl::StrJoin(server->addresses_, ", "));
@@ -81,32 +82,35 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines, s
       security_(std::move(security)),
       backend_(*engines_, options_.limits, options_.regions, security_->has_identities() ? security_.get() : nullptr,
                ObserverOptionsOf(options_)),
-      service_(backend_) {
+      service_(MakeService(backend_)) {
   backend_.flags = options_.flags;
+  security_->SetRefusalListener([this](absl::string_view method, const absl::Status& why) {
+    backend_.observer.Refused({method.data(), method.size()}, why);
+  });
 }
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 absl::Status Server::Listen() {
-  // gRPC lets go of a call a moment after its answer has left. If its last user goes in between, its clean-up waits 10
-  // seconds in vain for that call to go: so there is no clean-up, and a server that has drained ends at once.
+  // gRPC frees a call a moment after its response has left. If gRPC's last user ends in between, gRPC's clean-up waits
+  // 10 seconds for that call. This user never ends, so that a drained server ends at once.
   [[maybe_unused]] static const bool kept = (grpc_init(), true);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   grpc::ServerBuilder builder;
-  builder.RegisterService(&service_);
+  builder.RegisterService(service_.get());
   builder.SetMaxReceiveMessageSize(static_cast<int>(options_.limits.max_message_bytes));
   builder.SetResourceQuota(
       grpc::ResourceQuota("reduced").Resize(static_cast<std::size_t>(options_.memory_quota_bytes)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.max_concurrent_streams);
-  // Else two servers could bind one port, and each would get some of the connections.
+  // Otherwise two servers could bind one port and share its connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 
   std::vector<ListenAddress> listen;
   for (const std::string& text : options_.listen) {
-    listen.push_back(*ParseListenAddress(text));  // ValidateOptions has seen it
+    listen.push_back(*ParseListenAddress(text));  // ValidateOptions has checked it
     absl::Status unused = CheckUnixPath(listen.back());
     if (!unused.ok()) return unused;
   }
@@ -118,10 +122,10 @@ absl::Status Server::Listen() {
   }
   grpc_ = builder.BuildAndStart();
   for (std::size_t i = 0; i < listen.size(); ++i) {
-    if (ports[i] <= 0) return WhyNotBound(listen[i]);  // gRPC stops at the first that it can't bind
+    if (ports[i] <= 0) return WhyNotBound(listen[i]);  // gRPC stops at the first address that it can't bind
     addresses_.push_back(BoundAddress(listen[i], ports[i]));
   }
-  if (grpc_ == nullptr) return absl::InternalError("gRPC could not start a server");
+  if (grpc_ == nullptr) return absl::InternalError("gRPC could not start the server");
   grpc_->GetHealthCheckService()->SetServingStatus(v1::Reduction::service_full_name(), true);
   return absl::OkStatus();
 }
@@ -153,12 +157,16 @@ absl::Status Server::ListenForMetrics() {
     }
   }
   const bool any = options_.metrics_listen == "auto";
-  absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
-      any ? "127.0.0.1:9464" : options_.metrics_listen, MakePages(backend_, nvml_.get(), options_.status_page));
+  absl::StatusOr<std::unique_ptr<HttpServer>> http =
+      HttpServer::Start(any ? "127.0.0.1:9464" : options_.metrics_listen,
+                        MakePages(
+                            backend_.observer, [this](Detail detail) { return backend_.TakeSnapshot(detail); },
+                            nvml_.get(), options_.status_page));
   if (http.ok()) {
     http_ = *std::move(http);
   } else if (any) {
-    spdlog::warn("no metrics: {}; --metrics_listen names another address", std::string(http.status().message()));
+    spdlog::warn("metrics are not served: {}; set --metrics_listen to another address",
+                 std::string(http.status().message()));
   } else {
     return http.status();
   }
@@ -167,7 +175,7 @@ absl::Status Server::ListenForMetrics() {
 
 absl::Status Server::WriteReadyFile() {
   if (options_.ready_file.empty()) return absl::OkStatus();
-  // Whoever waits for the file sees all of it or nothing.
+  // A reader sees the complete file or none.
   const std::string unfinished = absl::StrCat(options_.ready_file, ".", getpid());
   {
     std::ofstream file(unfinished);
@@ -198,7 +206,7 @@ void Server::Withdraw() {
 
 void Server::Drain() {
   Withdraw();
-  service_.Drain();
+  backend_.gate.Close();
 }
 
 void Server::Shutdown(absl::Duration timeout) {
@@ -206,8 +214,8 @@ void Server::Shutdown(absl::Duration timeout) {
   Drain();
   if (ready_file_written_) unlink(options_.ready_file.c_str());
   ready_file_written_ = false;
-  if (!service_.AwaitIdle(timeout)) {
-    spdlog::warn("reductions still ran after {}: they are cancelled", absl::FormatDuration(timeout));
+  if (!backend_.gate.AwaitEmpty(timeout)) {
+    spdlog::warn("requests were still running after {}: they are cancelled", absl::FormatDuration(timeout));
   }
   grpc_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout));
   grpc_->Wait();

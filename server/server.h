@@ -1,14 +1,14 @@
-// A whole server in one object: engines, service, listeners, health. What main() runs, and what tests start in-process.
+// A complete server: engines, service, listeners, health, metrics. main() runs one, and tests start them in-process.
 //
-//   1. Start: checks the options, starts the engines, has each reduce something known, opens the region socket, binds
-//      every address, serves, says so in the health service, writes the ready file.
-//   2. Withdraw: health says NOT_SERVING. All else goes on, so that clients can go elsewhere without losing a request.
-//   3. Drain: health says NOT_SERVING, new reductions are refused with UNAVAILABLE, what runs goes on.
-//   4. Shutdown: drains, waits for what runs, cancels what still does after the timeout, closes the listeners, removes
-//      the ready file, lets go of regions. Metrics are served to the end.
+//   1. Start: checks the options, starts the engines and checks an answer of each, opens the region socket, binds every
+//      address, serves, sets health to SERVING, writes the ready file.
+//   2. Withdraw: health is NOT_SERVING. Everything else goes on, so that clients can move without losing a request.
+//   3. Drain: health is NOT_SERVING, new requests are refused with UNAVAILABLE, running requests go on.
+//   4. Shutdown: drains, waits for running requests, cancels them after the timeout, closes the listeners, removes the
+//      ready file, closes the regions. Metrics are served to the end.
 //
-// Besides reduced.v1.Reduction a server has grpc.health.v1.Health (for "" and "reduced.v1.Reduction") and reflection.
-// Who may connect and call is up to ServerOptions.security: see security.h.
+// A server has the services reduced.v1.Reduction, grpc.health.v1.Health (for "" and "reduced.v1.Reduction") and
+// reflection. ServerOptions.security determines who may connect and call: see security.h.
 #ifndef REDUCED_SERVER_SERVER_H_
 #define REDUCED_SERVER_SERVER_H_
 
@@ -29,27 +29,27 @@
 
 namespace reduced::server {
 
-// Thread-safe, but for Shutdown: one thread calls it, and from then on nobody anything else.
+// Thread-safe except Shutdown, which one thread calls, and after which no other method may be called.
 class Server {
  public:
-  // INVALID_ARGUMENT: an option, or a file that it names. FAILED_PRECONDITION: an address that can't be bound, a ready
-  // file that can't be written. INTERNAL: an engine's answer is wrong. Else what Engines::Start says.
+  // INVALID_ARGUMENT: an option, or a file that it names. FAILED_PRECONDITION: an address that can't be bound, or a
+  // ready file that can't be written. INTERNAL: an engine's answer is wrong. Or an error of Engines::Start.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
-  // With engines that are already there, and taken to work; options.engines is left alone.
+  // With engines that have been started, and that it does not check; options.engines is not used.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, std::unique_ptr<Engines> engines);
 
-  ~Server();  // Shutdown with no time to wait, if it wasn't yet
+  ~Server();  // Shutdown without waiting, unless it was called
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Where it listens, in the order and spelling of options.listen, with the ports that were bound.
+  // The addresses, in the order and spelling of options.listen, with the ports that were bound.
   const std::vector<std::string>& addresses() const { return addresses_; }
   const Engines& engines() const { return *engines_; }
-  // Where metrics are served over HTTP, with the port that was bound; empty: nowhere.
+  // The address of metrics over HTTP, with the port that was bound; empty: none.
   std::string metrics_address() const { return http_ == nullptr ? "" : http_->address(); }
 
-  // Whether every engine's device still works. UNAVAILABLE: one doesn't, for good; the server has drained, and its
-  // process should end. To be asked several times a second.
+  // Checks that every engine's device works. UNAVAILABLE: one failed, permanently; the server has drained, and its
+  // process should end. To be called several times a second.
   absl::Status CheckEngines();
 
   void Withdraw();
@@ -63,16 +63,16 @@ class Server {
   absl::Status ListenForMetrics();
   absl::Status WriteReadyFile();
 
-  // Destroyed in reverse: gRPC ends its calls before the service and the engines that they use go.
+  // Destroyed in reverse order: gRPC ends its calls before the service and the engines that they use.
   const ServerOptions options_;
   const std::unique_ptr<Engines> engines_;
   const std::unique_ptr<Security> security_;
   Backend backend_;
-  ReductionService service_;
+  const std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<grpc::Server> grpc_;
   std::vector<std::string> addresses_;
   bool ready_file_written_ = false;
-  std::unique_ptr<Nvml> nvml_;  // null: there is none, or no GPU to ask it about
+  std::unique_ptr<Nvml> nvml_;  // null: there is no NVML, or no GPU
   std::unique_ptr<HttpServer> http_;
 };
 

@@ -16,11 +16,12 @@ using CancelFlag = std::shared_ptr<std::atomic<bool>>;
 
 // OK while the answer is wanted. Else why not: CANCELLED or DEADLINE_EXCEEDED.
 inline absl::Status WhyStop(const CancelFlag& cancelled, absl::Time deadline) {
-  if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) {
-    return absl::CancelledError("the caller cancelled the call");
-  }
+  // The deadline first: gRPC cancels a call whose deadline has passed.
   if (deadline != absl::InfiniteFuture() && absl::Now() >= deadline) {
     return absl::DeadlineExceededError("the deadline passed before the answer was ready");
+  }
+  if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) {
+    return absl::CancelledError("the caller cancelled the call");
   }
   return absl::OkStatus();
 }

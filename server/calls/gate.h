@@ -1,4 +1,4 @@
-// Counts the calls that run, and lets no more in once the server drains.
+// The gate counts the calls that run, and is closed when the server drains.
 #ifndef REDUCED_SERVER_CALLS_GATE_H_
 #define REDUCED_SERVER_CALLS_GATE_H_
 
@@ -12,25 +12,25 @@ namespace reduced::server {
 // Thread-safe.
 class Gate {
  public:
-  // Counts a call in, unless the gate is closed: UNAVAILABLE.
+  // Counts a call in. UNAVAILABLE: the gate is closed.
   absl::Status Enter() {
     const absl::MutexLock lock(&mutex_);
-    if (closed_) return absl::UnavailableError("the server is draining: it takes no new reductions");
+    if (closed_) return absl::UnavailableError("the server is draining: it accepts no new requests");
     ++inside_;
     return absl::OkStatus();
   }
-  // Counts out one that was counted in.
+  // Counts out a call that was counted in.
   void Leave() {
     const absl::MutexLock lock(&mutex_);
     --inside_;
   }
 
-  // For good.
+  // Closes the gate for good.
   void Close() {
     const absl::MutexLock lock(&mutex_);
     closed_ = true;
   }
-  // Waits until no call is inside any more: true, or false after `timeout`.
+  // Waits until no call is inside; false after `timeout`.
   bool AwaitEmpty(absl::Duration timeout) {
     const absl::MutexLock lock(&mutex_);
     const auto empty = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return inside_ == 0; };

@@ -1,12 +1,12 @@
-#include "server/calls/info.h"
-
 #include <algorithm>
 #include <iterator>
 #include <string>
 
 #include "kernels/engine/pipelines.h"
+#include "proto/codec/values.h"
+#include "server/calls/calls.h"
+#include "server/calls/simple_call.h"
 #include "server/config/configuration.h"
-#include "server/wire/request.h"
 
 namespace reduced::server {
 namespace {
@@ -50,8 +50,6 @@ void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
   if (row.block_sizes) out->mutable_block_sizes()->Add(kBlockSizes.begin(), kBlockSizes.end());
 }
 
-}  // namespace
-
 void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   const Engines& engines = backend.engines;
   const RequestLimits& limits = backend.limits;
@@ -74,7 +72,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   for (const FlagValue& each : backend.flags) {
     v1::Flag* const flag = info->add_flags();
     flag->set_name(each.name);
-    flag->set_value(ToldValue(each));
+    flag->set_value(RedactedValue(each));
     flag->set_source(each.source);
   }
   for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
@@ -101,6 +99,16 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
     dtype->set_bytes(row.bytes);
   }
   for (const PipelineRow& row : Pipelines()) FillPipeline(row, info->add_pipelines());
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* RunServerInfo(Backend& backend, grpc::CallbackServerContext* context,
+                                        v1::GetServerInfoResponse* response) {
+  SimpleCall call(Rpc::kGetServerInfo, backend, context);
+  const absl::Status status = call.Admit();
+  if (status.ok()) FillServerInfo(backend, response);
+  return call.Finish(status);
 }
 
 }  // namespace reduced::server

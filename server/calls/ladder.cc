@@ -1,19 +1,21 @@
-// One Ladder, start to end:
+// One Ladder from start to end:
 //
-//   1. gRPC has parsed the message and calls Run, which makes a Call. ParseLadder checks everything, down to
-//      which engine measures which pipeline with which block size. Nothing has been taken so far.
-//   2. The call is counted in; a draining server refuses it. A deadline that has passed ends it here.
-//   3. It gets the lane, or waits for it among a few others; if they are too many it is refused. The gRPC thread goes
-//      back to gRPC. From here on OnCancel (the client went away, the deadline passed, the server stops) sets the flag
-//      that everything below looks at.
-//   4. On the lane's thread the array is made, in host memory. The default pipeline of the CPU engine reduces it: that
-//      is the expected answer. LadderStart is written.
-//   5. Rung by rung, an engine measures one pipeline; its answers are compared with the expected one and a LadderStep
-//      is written. The next rung begins when gRPC has taken the message: writing doesn't disturb its times, and nothing
-//      is measured for a client that doesn't read.
-//   6. The array is given back, then the call is finished: exactly once, and the last thing the lane does with it,
-//      since then it belongs to gRPC again.
-//   7. OnDone, after every other callback, counts the call out and deletes it.
+//   1. gRPC has parsed the message and calls Run, which makes a Call. Admission: identity, deadline, gate, quota. Then
+//      ParseLadder checks the request, including which engine measures which pipeline with which block size.
+//   2. The call gets the ladders' only lane, waits for it in a short queue, or is refused. The gRPC thread returns.
+//   From
+//      here on OnCancel (the client went away, the deadline passed, the server stops) sets the flag that every step
+//      below checks.
+//   3. The lane's thread generates the array in host memory. The default pipeline of the CPU engine reduces it, which
+//      gives the expected value. LadderStart is written.
+//   4. Rung by rung, an engine measures one pipeline; its values are compared with the expected one, and a LadderStep
+//   is
+//      written. The next rung begins when gRPC has taken the message, so that writing does not disturb its times, and
+//      nothing is measured for a client that does not read.
+//   5. The array is freed, then the call is finished: exactly once, and as the lane's last action, since from then on
+//   it
+//      belongs to gRPC.
+//   6. OnDone, after every other callback, deletes the call, which leaves the gate.
 #include "server/calls/ladder.h"
 
 #include <atomic>
@@ -33,30 +35,33 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/engine/stopwatch.h"
+#include "kernels/engine/why_stop.h"
+#include "proto/codec/values.h"
+#include "server/calls/admission.h"
 #include "server/sources/generated_array.h"
-#include "server/wire/request.h"
+#include "server/wire/ladder.h"
+#include "server/wire/status.h"
 
 namespace reduced::server {
 namespace {
 
-// Starts what calls back with a T, once, and waits for it.
+// Calls start(callback) and waits until the callback is called, once, with a T.
 template <class T, class Start>
 T Await(Start start) {
   T result{};
-  absl::Notification there;
+  absl::Notification done;
   start([&](T value) {
     result = std::move(value);
-    there.Notify();
+    done.Notify();
   });
-  there.WaitForNotification();
+  done.WaitForNotification();
   return result;
 }
 
-// Unlike ==, tells -0 from +0, and is true of a NaN and itself.
+// Unlike ==, distinguishes -0 from +0, and finds a NaN equal to itself.
 bool SameBits(const Value& a, const Value& b) {
   const auto* const x = std::get_if<double>(&a.value);
   const auto* const y = std::get_if<double>(&b.value);
@@ -64,10 +69,10 @@ bool SameBits(const Value& a, const Value& b) {
   return a.dtype == b.dtype && std::bit_cast<std::uint64_t>(*x) == std::bit_cast<std::uint64_t>(*y);
 }
 
-// What a right answer is: the expected one, or one that rounding in another order can make of it.
+// The correct values: the expected one, and those that differ from it only by rounding in another order.
 struct Expected {
   Value value;
-  std::optional<double> tolerance{};  // absent: no rounding, the same bits or any NaN
+  std::optional<double> tolerance{};  // absent: the value is not rounded; only the same bits, or any NaN, are correct
 
   bool Allows(const Value& answer) const {
     if (SameBits(answer, value)) return true;
@@ -75,12 +80,12 @@ struct Expected {
     const auto* const y = std::get_if<double>(&value.value);
     if (x == nullptr || y == nullptr) return false;
     if (std::isnan(*x) && std::isnan(*y)) return true;
-    // An infinity is not near anything.
+    // Nothing is near an infinity.
     return tolerance.has_value() && std::isfinite(*y) && std::abs(*x - *y) <= *tolerance;
   }
 };
 
-// True if the op's answer is accumulated in f64, so that it depends on the order in the last places.
+// Whether the op is accumulated in f64, so that its last digits depend on the order of the elements.
 bool IsRounded(Op op, DType dtype) {
   constexpr AccumulatorSet kRounded = SetOf(Accumulator::kSum) | SetOf(Accumulator::kAbsSum) |
                                       SetOf(Accumulator::kSumSquares) | SetOf(Accumulator::kMoments) |
@@ -88,14 +93,15 @@ bool IsRounded(Op op, DType dtype) {
   return RowOf(dtype).is_float && (kRounded & SetOf(RowOf(op).accumulator)) != 0;
 }
 
-// What the CPU engine is asked for the expected answer of `op`: the op, and for float sums, whose terms may cancel, l1.
+// The ops that give the expected value of `op`: the op, and l1 for sums of floats, whose terms may cancel.
 std::vector<Op> OpsForExpected(Op op, DType dtype) {
   const bool may_cancel = RowOf(dtype).is_float && RowOf(op).accumulator == Accumulator::kSum;
   return may_cancel ? std::vector<Op>{op, Op::kL1} : std::vector<Op>{op};
 }
 
-// From the values of OpsForExpected(). n additions round by at most 2^-53 of the sum of the terms' magnitudes each; a
-// factor or a deviation is rounded too, so products and variances by twice that. A root halves the error.
+// The expected value and its tolerance from the values of OpsForExpected(). Each of n additions rounds by at most 2^-53
+// of the sum of the terms' magnitudes. Factors and deviations are rounded, too: products and variances get twice that.
+// A root halves the error.
 Expected ExpectedOf(const ReduceSpec& spec, const std::vector<Value>& values) {
   const Op op = spec.ops.front();
   if (!IsRounded(op, spec.dtype)) return {values.front()};
@@ -104,7 +110,7 @@ Expected ExpectedOf(const ReduceSpec& spec, const std::vector<Value>& values) {
   if (op == Op::kMean) magnitude /= n;
   const Accumulator accumulator = RowOf(op).accumulator;
   if (accumulator == Accumulator::kProduct || accumulator == Accumulator::kMoments) magnitude *= 2;
-  // Results below the normal numbers have places of one size, whatever they are.
+  // Subnormal results all have the same spacing.
   return {values.front(), n * 0x1p-53 * magnitude + std::numeric_limits<double>::denorm_min()};
 }
 
@@ -138,7 +144,8 @@ absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const
     same_bits = same_bits && (!last.has_value() || SameBits(*last, value));
     last = value;
   }
-  if (!last.has_value()) return absl::InternalError(absl::StrCat("no answer of pipeline ", measured.ran.pipeline));
+  if (!last.has_value())
+    return absl::InternalError(absl::StrCat("pipeline ", measured.ran.pipeline, " returned no value"));
   ToProto(*last, step->mutable_value());
   step->set_correct(correct);
   step->set_same_bits(same_bits);
@@ -151,61 +158,48 @@ absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const
 class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
  public:
   Call(Ladders& ladders, grpc::CallbackServerContext* context)
-      : ladders_(ladders), context_(context), tag_(ladders.backend_.observer.Begin(context)) {}
+      : ladders_(ladders),
+        context_(context),
+        tag_(ladders.backend_.observer.Begin(context)),
+        admission_(Rpc::kLadder, ladders.backend_) {}
 
-  // Steps 1 to 3. The call finishes itself.
+  // Steps 1 and 2. The call finishes itself.
   void Start(const v1::LadderRequest& request) {
     const absl::Status status = Begin(request);
     if (!status.ok()) return End(status);
-    ladders_.lanes_.Submit([this](absl::StatusOr<int> lane) {
-      if (!lane.ok()) context_->AddTrailingMetadata("grpc-retry-pushback-ms", kRetryAfterMs);
-      End(lane.ok() ? Climb() : lane.status());
-    });
+    ladders_.lanes_.Submit(
+        [this](absl::StatusOr<int> lane) { End(lane.ok() ? Climb() : WithRetryHint(lane.status(), kRetryDelay)); });
   }
 
   void OnCancel() override { cancelled_->store(true, std::memory_order_relaxed); }
   void OnWriteDone(bool ok) override {
-    auto written = std::move(written_);  // the lane sets the next one as soon as this one is called
+    auto written = std::move(written_);  // the lane sets the next callback as soon as this one runs
     std::move(written)(ok);
   }
-  void OnDone() override {
-    if (entered_) ladders_.backend_.gate.Leave();
-    delete this;
-  }
+  void OnDone() override { delete this; }
 
  private:
-  // When a refused client should try again: ladders take seconds.
-  static constexpr char kRetryAfterMs[] = "1000";
+  static constexpr absl::Duration kRetryDelay = absl::Seconds(1);  // ladders take seconds
 
   absl::Status Begin(const v1::LadderRequest& request) {
+    const absl::Status admitted = admission_.Admit(ladders_.backend_.CallerOf(*context_), deadline_);
+    if (!admitted.ok()) return admitted;
     absl::StatusOr<ParsedLadder> parsed = ParseLadder(request, ladders_.backend_.engines, ladders_.backend_.limits);
     if (!parsed.ok()) return parsed.status();
     ladder_ = *std::move(parsed);
     const absl::StatusOr<Engine*> cpu = ladders_.backend_.engines.Get(EngineKind::kCpu);
     if (!cpu.ok()) return cpu.status();
     cpu_ = *cpu;
-
-    const absl::Status entered = ladders_.backend_.gate.Enter();
-    if (!entered.ok()) return entered;
-    entered_ = true;
-    const absl::StatusOr<std::string> caller = ladders_.backend_.CallerOf(*context_);
-    if (!caller.ok()) return caller.status();
-    absl::StatusOr<Quotas::Lease> quota = ladders_.backend_.TakeRequest(*caller);
-    if (!quota.ok()) {
-      context_->AddTrailingMetadata("grpc-retry-pushback-ms", kRetryAfterMs);
-      return quota.status();
-    }
-    quota_ = *std::move(quota);
-    return WhyStop(cancelled_, deadline_);
+    return absl::OkStatus();
   }
 
-  // Steps 4 and 5.
+  // Steps 3 and 4.
   absl::Status Climb() {
     const std::int64_t bytes = ladder_.spec.count * RowOf(ladder_.spec.dtype).bytes;
-    const absl::StatusOr<MadeArray> made = MadeArray::Make(ladder_.contents, bytes, cpu_->info().parallel_units,
-                                                           [this] { return WhyStop(cancelled_, deadline_); });
-    if (!made.ok()) return made.status();
-    const ArrayRef array{made->data(), MemorySpace::kHost};
+    const absl::StatusOr<GeneratedArray> generated = GeneratedArray::Generate(
+        ladder_.contents, bytes, cpu_->info().parallel_units, [this] { return WhyStop(cancelled_, deadline_); });
+    if (!generated.ok()) return generated.status();
+    const ArrayRef array{generated->data(), MemorySpace::kHost};
     const absl::StatusOr<Expected> expected = Expect(array);
     if (!expected.ok()) return expected.status();
 
@@ -249,13 +243,13 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
       StartWrite(&reply);
     });
     if (ok) return absl::OkStatus();
-    const absl::Status why = WhyStop(cancelled_, deadline_);
-    return why.ok() ? absl::CancelledError("the client went away") : why;
+    cancelled_->store(true, std::memory_order_relaxed);
+    return WhyStop(cancelled_, deadline_);
   }
 
   Job JobOf(const ReduceSpec& spec, const ArrayRef& array) const { return {spec, array, deadline_, cancelled_}; }
 
-  // Step 6.
+  // Step 5.
   void End(const absl::Status& status) {
     ladders_.backend_.observer.End({.rpc = Rpc::kLadder,
                                     .tag = &tag_,
@@ -263,8 +257,8 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
                                     .spec = &ladder_.spec,
                                     .total_us = since_call_.micros(),
                                     .status = status});
-    quota_.Return();
-    Finish(ToGrpc(status));
+    admission_.Release();
+    Finish(ToGrpc(status, context_));
   }
 
   const Stopwatch since_call_;
@@ -273,11 +267,10 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
   const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  Admission admission_;
   ParsedLadder ladder_;
   Engine* cpu_ = nullptr;
-  bool entered_ = false;
-  Quotas::Lease quota_;
-  absl::AnyInvocable<void(bool) &&> written_;  // of the message that is being written
+  absl::AnyInvocable<void(bool) &&> written_;  // called when the current message is written
 };
 
 grpc::ServerWriteReactor<v1::LadderReply>* Ladders::Run(grpc::CallbackServerContext* context,

@@ -1,5 +1,4 @@
-// Ladders: the server measures its pipelines on an array of its own making. The flow of one is written down in
-// ladder.cc.
+// Ladders: the server measures its pipelines on a generated array. ladder.cc describes the flow.
 #ifndef REDUCED_SERVER_CALLS_LADDER_H_
 #define REDUCED_SERVER_CALLS_LADDER_H_
 
@@ -14,10 +13,10 @@ namespace reduced::server {
 // Thread-safe.
 class Ladders {
  public:
-  // `backend` must outlive it, and it the calls that it runs.
+  // `backend` must outlive this object, which must outlive its calls.
   explicit Ladders(Backend& backend) : backend_(backend) {}
 
-  // The reactor of one call. `request` is read before it returns.
+  // The reactor of one call. It does not use `request` after it returns.
   grpc::ServerWriteReactor<v1::LadderReply>* Run(grpc::CallbackServerContext* context,
                                                  const v1::LadderRequest& request);
 
@@ -25,7 +24,7 @@ class Ladders {
   class Call;
 
   Backend& backend_;
-  // One at a time: two would disturb each other's times. It does what blocks, so that no thread of gRPC has to.
+  // One ladder at a time: two would disturb each other's times. The lane blocks in place of gRPC's threads.
   Lanes lanes_{/*lanes=*/1, /*queue_limit=*/4};
 };
 

@@ -1,17 +1,17 @@
-// One PutArray, start to end:
+// One PutArray from start to end:
 //
-//   1. gRPC calls RunPut, which makes a PutCall and asks for the first message. It has the header: ParsePut checks
-//      everything that can be checked without the elements, the call is counted in, among the streams too, and the
-//      memory is allocated. A draining server refuses it, and one that is full in any respect.
-//   2. Messages come in one after the other, as the slices of memory that the transport read them into. What a chunk
-//      has is written to the array's memory before the next message is asked for: to a GPU by way of a buffer, since a
-//      transfer takes some time however small it is.
-//   3. At the half-close everything that the header declared must have come. The array gets its id, and the call is
-//      finished: exactly once. Whatever goes wrong before, the memory is freed with the call.
-//   4. OnDone, after every other callback, deletes the array again if its client is known to have gone away before the
-//      answer reached it, counts the call out and deletes it.
-#include "server/calls/put.h"
-
+//   1. gRPC calls RunPut, which makes a PutCall and asks for the first message: the header. Admission: identity,
+//   deadline,
+//      gate, quota, a stream slot. ParsePut checks everything that does not depend on the elements, and the memory is
+//      allocated, which the identity's quota of bytes and the device's limit may refuse.
+//   2. Messages arrive one by one, as the slices of memory that the transport read them into. A chunk is written to the
+//      array's memory before the next message is asked for: to a GPU through a buffer, since each transfer has a fixed
+//      cost.
+//   3. At the half-close everything that the header declares must have arrived. The array gets its id, and the call is
+//      finished: exactly once. After an error the memory is freed with the call.
+//   4. OnDone, after every other callback, deletes the array if the client is known to have gone away before the
+//   response
+//      reached it, leaves the gate and deletes the call.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -23,163 +23,138 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/engine/stopwatch.h"
-#include "server/wire/chunks.h"
-#include "server/wire/request.h"
-#include "server/wire/response.h"
+#include "kernels/engine/why_stop.h"
+#include "server/calls/admission.h"
+#include "server/calls/calls.h"
+#include "server/calls/chunk_feeder.h"
+#include "server/wire/arrays.h"
+#include "server/wire/status.h"
 
 namespace reduced::server {
 namespace {
 
-// Of what is written to a GPU at a time.
-constexpr std::int64_t kStagingBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kStagingBytes = std::int64_t{1} << 20;  // of one transfer to a GPU
 
 }  // namespace
 
 class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   PutCall(Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : backend_(backend), context_(context), response_(response), tag_(backend.observer.Begin(context)) {
+      : backend_(backend),
+        context_(context),
+        response_(response),
+        tag_(backend.observer.Begin(context)),
+        admission_(Rpc::kPutArray, backend) {
     StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return End(Keep());
+    if (!ok) return End(Store());
     const absl::Status status = Take();
     if (!status.ok()) return End(status);
-    message_.Clear();
-    reader_ = ChunkReader();
+    feeder_.DropChunk();
     StartRead(&message_);
   }
-  void OnCancel() override { cancelled_.store(true); }
+  void OnCancel() override { cancelled_->store(true); }
   void OnDone() override {
-    if (cancelled_.load() && !id_.empty()) {
+    if (cancelled_->load() && !id_.empty()) {
       backend_.arrays.Delete(
-          id_, owner_, [](const absl::Status&) {}, identity_);
+          id_, owner_, [](const absl::Status&) {}, admission_.caller());
     }
-    if (entered_) backend_.gate.Leave();
     delete this;
   }
 
  private:
-  // Takes in the message that has come.
+  // Handles the message that has arrived.
   absl::Status Take() {
     v1::PutArrayRequest request;
-    const absl::Status status = ReadMessage(message_, &request, &reader_);
-    if (!status.ok()) return status;
-    if (request.has_header()) return Begin(request.header());
-    if (!began_) return absl::InvalidArgumentError("the first message has no header");
-    received_ += static_cast<std::int64_t>(reader_.left());
-    if (received_ <= put_.array.bytes) return Store();
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%d bytes have come, but the header declares %d", received_, put_.array.bytes));
+    const auto got = feeder_.Take(message_, &request);
+    if (!got.ok()) return got.status();
+    return *got == ChunkFeeder<v1::PutArrayRequest>::Got::kHeader ? Begin(request.header()) : Write();
   }
 
   absl::Status Begin(const v1::PutArrayHeader& header) {
-    if (began_) return absl::InvalidArgumentError("a second header has come");
-    began_ = true;
-    const absl::StatusOr<std::string> caller = backend_.CallerOf(*context_);
-    if (!caller.ok()) return caller.status();
-    absl::StatusOr<ParsedPut> parsed = ParsePut(header, backend_.engines, backend_.limits, *caller);
-    if (!parsed.ok()) return parsed.status();
-    put_ = *std::move(parsed);
-
-    absl::Status status = backend_.gate.Enter();
+    absl::Status status = admission_.Admit(backend_.CallerOf(*context_), deadline_);
     if (!status.ok()) return status;
-    entered_ = true;
-    absl::StatusOr<Quotas::Lease> quota = backend_.TakeRequest(*caller);
-    if (!quota.ok()) {
-      AddRetryHint(kIdentityRetryAfter, context_);
-      return quota.status();
-    }
-    quota_ = *std::move(quota);
-    status = backend_.EnterStream();
-    running_ = status.ok();
-    if (!running_) {
-      AddRetryHint(RetryAfter(*put_.engine, put_.array.bytes), context_);
-      return status;
-    }
+    absl::StatusOr<ResidentArray> array = ParsePut(header, backend_.limits, admission_.caller());
+    if (!array.ok()) return array.status();
+    array_ = *std::move(array);
+    feeder_.Declare(array_.bytes);
+    const absl::StatusOr<Engine*> engine = backend_.engines.OnDevice(array_.device);
+    if (!engine.ok()) return engine.status();
+    engine_ = *engine;
+    array_.device = engine_->info().name;
+
     status = backend_.arrays.CheckRoom();
     if (!status.ok()) return status;
-    quota = backend_.TakeArrayBytes(*caller, put_.array.bytes);
-    if (!quota.ok()) return quota.status();
-    put_.array.quota = *std::move(quota);
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = put_.engine->Allocate(put_.array.bytes);
+    if (backend_.security != nullptr) {
+      auto quota = backend_.security->quotas().TakeArrayBytes(admission_.caller(), array_.bytes);
+      if (!quota.ok()) return quota.status();
+      array_.quota = *std::move(quota);
+    }
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine_->Allocate(array_.bytes);
     if (!memory.ok()) return memory.status();
-    put_.array.memory = *std::move(memory);
-    if (put_.array.memory->array().space == MemorySpace::kDevice) {
-      staging_ = put_.engine->Stage(std::min(put_.array.bytes, kStagingBytes));
-    }
+    array_.memory = *std::move(memory);
     return absl::OkStatus();
   }
 
-  // Writes the chunk, all but what waits in the buffer for the next one.
-  absl::Status Store() {
-    while (reader_.left() > 0) {
-      std::string_view next;
-      if (staging_.data() == nullptr) {
-        next = reader_.Next(reader_.left());
-      } else {
-        const std::int64_t full = std::min(put_.array.bytes - written_, kStagingBytes);
-        const std::int64_t take = std::min(full - staged_, static_cast<std::int64_t>(reader_.left()));
-        reader_.Read(staging() + staged_, static_cast<std::size_t>(take));
-        staged_ += take;
-        if (staged_ < full) break;
-        next = {staging(), static_cast<std::size_t>(std::exchange(staged_, 0))};
+  // Writes the chunk to the array's memory, except for what a GPU's buffer collects.
+  absl::Status Write() {
+    const bool staged = array_.memory->array().space == MemorySpace::kDevice;
+    absl::Status status;
+    while (status.ok() && feeder_.chunk().left() > 0) {
+      if (!staged) {
+        status = Append(feeder_.chunk().Next(feeder_.chunk().left()));
+      } else if (staging_.Fill(feeder_.chunk(), std::min(array_.bytes - written_, kStagingBytes), *engine_)) {
+        status = Append({staging_.data(), static_cast<std::size_t>(staging_.filled())});
+        staging_.Clear();
       }
-      const auto bytes = static_cast<std::int64_t>(next.size());
-      const absl::Status status = put_.array.memory->Write(written_, next.data(), bytes);
-      if (!status.ok()) return status;
-      written_ += bytes;
     }
-    return absl::OkStatus();
+    return status;
+  }
+  absl::Status Append(std::string_view bytes) {
+    const auto count = static_cast<std::int64_t>(bytes.size());
+    absl::Status status = array_.memory->Write(written_, bytes.data(), count);
+    written_ += count;
+    return status;
   }
 
-  // No more messages come.
-  absl::Status Keep() {
-    if (absl::Now() >= deadline_) return absl::DeadlineExceededError("the deadline passed before the array was here");
-    if (cancelled_.load() || context_->IsCancelled()) return absl::CancelledError("the client went away");
-    if (!began_) return absl::InvalidArgumentError("the stream ended without a header");
-    if (received_ != put_.array.bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("the stream ended after %d bytes, but the header declares %d", received_, put_.array.bytes));
-    }
-    owner_ = put_.array.owner;
-    identity_ = put_.array.identity;
-    absl::StatusOr<v1::ArrayInfo> kept = backend_.arrays.Add(std::move(put_.array));
-    if (!kept.ok()) return kept.status();
-    id_ = kept->id();
+  // After the half-close: makes the array resident.
+  absl::Status Store() {
+    if (context_->IsCancelled()) cancelled_->store(true);
+    absl::Status status = WhyStop(cancelled_, deadline_);
+    if (status.ok()) status = feeder_.CheckComplete();
+    if (!status.ok()) return status;
+    owner_ = array_.owner;
+    absl::StatusOr<ArrayDescription> stored = backend_.arrays.Add(std::move(array_));
+    if (!stored.ok()) return stored.status();
+    id_ = stored->id;
     v1::PutArrayResponse answer;
-    *answer.mutable_array() = *std::move(kept);
+    ToProto(*stored, answer.mutable_array());
     bool own_buffer = false;
     const grpc::Status encoded =
         grpc::SerializationTraits<v1::PutArrayResponse>::Serialize(answer, response_, &own_buffer);
-    return encoded.ok() ? absl::OkStatus() : absl::InternalError("the answer can't be encoded");
+    return encoded.ok() ? absl::OkStatus() : absl::InternalError("the response cannot be encoded");
   }
 
   void End(const absl::Status& status) {
-    put_.array.memory.reset();
-    put_.array.quota.Return();
-    quota_.Return();
-    staging_ = {};
-    reader_ = ChunkReader();
-    message_.Clear();
-    if (running_) backend_.LeaveStream();
+    array_.memory.reset();
+    array_.quota.Return();
+    staging_ = ChunkBuffer();
+    feeder_.DropChunk();
+    admission_.Release();
     backend_.observer.End({.rpc = Rpc::kPutArray,
                            .tag = &tag_,
                            .context = context_,
-                           .engine = put_.engine == nullptr ? EngineKind::kAuto : put_.engine->kind(),
-                           .bytes = received_,
+                           .engine = engine_ == nullptr ? EngineKind::kAuto : engine_->kind(),
+                           .bytes = feeder_.received(),
                            .total_us = since_call_.micros(),
                            .status = status});
-    Finish(ToGrpc(status));
+    Finish(ToGrpc(status, context_));
   }
-
-  char* staging() const { return reinterpret_cast<char*>(staging_.data()); }
 
   const Stopwatch since_call_;
   Backend& backend_;
@@ -187,21 +162,16 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer* const response_;
   const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
-  std::atomic<bool> cancelled_ = false;
+  const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  Admission admission_;
   grpc::ByteBuffer message_;
-  ChunkReader reader_;  // of message_
-  bool began_ = false;  // a header has come
-  bool entered_ = false;
-  Quotas::Lease quota_;  // of this call
-  bool running_ = false;
-  ParsedPut put_;
-  StagingBuffer staging_;      // what is written next to a GPU; null for the CPU
-  std::int64_t staged_ = 0;    // bytes in it
-  std::int64_t written_ = 0;   // bytes of the array in its memory
-  std::int64_t received_ = 0;  // bytes of the array that have come
+  ChunkFeeder<v1::PutArrayRequest> feeder_;
+  ResidentArray array_;
+  Engine* engine_ = nullptr;  // null until it is chosen
+  ChunkBuffer staging_;       // of a GPU's array
+  std::int64_t written_ = 0;  // bytes in the array's memory
   std::string owner_;
-  std::string identity_;
-  std::string id_;  // of the array that is kept
+  std::string id_;  // of the resident array; empty until there is one
 };
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RunPut(Backend& backend, grpc::CallbackServerContext* context,

@@ -1,4 +1,4 @@
-// One reduction of a ReduceRequest that is all here, whatever call it came by.
+// One reduction of a ReduceRequest that has arrived completely, in whatever call.
 #ifndef REDUCED_SERVER_CALLS_REDUCTION_H_
 #define REDUCED_SERVER_CALLS_REDUCTION_H_
 
@@ -16,40 +16,37 @@
 #include "kernels/engine/engine.h"
 #include "kernels/engine/stopwatch.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/calls/admission.h"
 #include "server/calls/backend.h"
+#include "server/calls/operand.h"
 #include "server/observe/call_record.h"
 
 namespace reduced::server {
 
-// Made when the request arrives: the clock of total_us starts.
+// Construct it when the request arrives, which starts the clock of total_us; destroy it in `done` or later.
 class Reduction {
  public:
   using Done = absl::AnyInvocable<void(const absl::Status&) &&>;
 
-  // `rpc`: what it came by. `backend` must outlive it.
-  Reduction(Rpc rpc, Backend& backend) : rpc_(rpc), backend_(backend) {}
-  ~Reduction() {  // at the earliest in `done`
-    if (entered_) backend_.gate.Leave();
-  }
+  // `rpc`: the kind of call. `backend` must outlive the reduction.
+  Reduction(Rpc rpc, Backend& backend) : rpc_(rpc), backend_(backend), admission_(rpc, backend) {}
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
-  // Once. Checks the request, reduces, fills `response` if that is OK and calls `done`, exactly once: from a lane, or
-  // before it returns. All four pointers must stay valid until then. receive_us: what the request took until now.
-  // `caller`: an identity, as of Security::CallerOf; its error is the answer.
+  // Admits the request, reduces, fills `response` if that succeeds and calls `done` exactly once: from a lane, or
+  // before Start returns. Call it once. The pointers must stay valid until `done`. `caller`: as Backend::CallerOf.
+  // `receive_us`: the time that the request took to arrive. The status may have a retry hint: see RetryHint.
   void Start(const grpc::CallbackServerContext* context, const CallTag* tag, const absl::StatusOr<std::string>& caller,
              const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
              std::optional<double> receive_us, Done done);
 
-  // Ends it early with CANCELLED, unless it is over already. At any time, from any thread.
+  // Ends the reduction early with CANCELLED, unless it is done. Thread-safe.
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
 
   double micros() const { return since_arrival_.micros(); }
-  // When to try again, for the RESOURCE_EXHAUSTED of a full queue.
-  std::optional<absl::Duration> retry_after() const { return retry_after_; }
 
  private:
-  absl::Status Begin(const std::string& caller, const v1::ReduceRequest& request, absl::Time deadline);
+  absl::Status Begin(const absl::StatusOr<std::string>& caller, const v1::ReduceRequest& request, absl::Time deadline);
   void End(absl::StatusOr<EngineResult> result);
   void Answer(const absl::Status& status);
 
@@ -62,17 +59,14 @@ class Reduction {
   v1::ReduceResponse* response_ = nullptr;
   std::optional<double> receive_us_;
   Done done_;
-  bool entered_ = false;
-  Quotas::Lease quota_;
+  Admission admission_;
   ReduceSpec spec_;
-  std::int64_t bytes_ = 0;
   bool return_state_ = false;
-  HeldArray source_;
-  Source source_kind_ = Source::kNone;
-  Engine* engine_ = nullptr;  // picked
+  Source source_ = Source::kNone;
+  Operand operand_;
+  Engine* engine_ = nullptr;  // null until it is chosen
   Execution ran_;
   Timing timing_;
-  std::optional<absl::Duration> retry_after_;
 };
 
 }  // namespace reduced::server

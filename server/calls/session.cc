@@ -1,25 +1,24 @@
-// One Session, start to end:
+// One Session from start to end:
 //
-//   1. gRPC calls RunSession, which makes a SessionCall and asks for the first message; if as many sessions are open as
-//      the server takes, it refuses instead. An open session that does nothing is not counted in: a draining server
-//      doesn't wait for it.
-//   2. A message comes: OnReadDone parses it into an Exchange, which holds the request, the response and the Reduction.
-//      A reduction is started; a cancel sets the flag of the one it names. Then the next message is asked for, unless
-//      as many exchanges as allowed are not answered yet: the transport's flow control holds the client.
-//   3. The reduction is over: Answered, from a lane or (a small array) while Start has not returned yet. The answer is
-//      encoded, the request's bytes are freed, its id can be used again. Answers wait in a queue for their turn: one is
-//      written at a time.
-//   4. OnWriteDone: the exchange is over, its Reduction counts itself out, and what waits in the queue, or to be read,
-//      goes on.
-//   5. After the half-close and the last answer the call is finished: exactly once, and nothing touches it afterwards.
-//      A message that breaks the protocol, or a client that is gone, cancels what is under way and ends the call when
-//      all of it is back; answers are dropped then.
+//   1. gRPC calls RunSession, which makes a SessionCall. Admission: identity, deadline, a session slot. The call asks
+//   for
+//      the first message. An open session is not inside the gate: a draining server does not wait for idle sessions.
+//   2. A message arrives: OnReadDone parses it into an Exchange, which owns the request, the response and the
+//   Reduction.
+//      A `reduce` starts the Reduction, with an admission of its own; a `cancel` sets the flag of the request that it
+//      names. Then the next message is asked for, unless max_session_requests requests are unanswered: the transport's
+//      flow control then stops the client.
+//   3. The reduction ends: Answered runs on a lane or, for a small array, before Start returns. It encodes the response
+//      and frees the request; the id may be used again. Responses queue up: one is written at a time.
+//   4. OnWriteDone ends the exchange (its Reduction leaves the gate), and the next response or read goes on.
+//   5. After the half-close and the last response the call is finished: exactly once, and last. A message that breaks
+//   the
+//      protocol, or a client that went away, cancels the reductions in progress; when all have ended, their responses
+//      are dropped and the call is finished.
 //   6. OnDone, after every other callback, deletes the call.
 //
-// Every event changes the state under the mutex, which then says what is Next(); that is done without the mutex, since
-// a reduction may be answered at once. While OnReadDone works, reading_ holds off the next read and the end.
-#include "server/calls/session.h"
-
+// Every event changes the state under the mutex, which then determines the Next actions; they run without the mutex,
+// since a reduction may be answered at once. While OnReadDone works, reading_ prevents the next read and the end.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -39,14 +38,15 @@
 #include "absl/time/time.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/engine/stopwatch.h"
+#include "server/calls/admission.h"
+#include "server/calls/calls.h"
 #include "server/calls/reduction.h"
-#include "server/wire/request.h"
-#include "server/wire/response.h"
+#include "server/wire/status.h"
 
 namespace reduced::server {
 namespace {
 
-// Exchanges that a session keeps to be used again: what a client that waits for each answer needs, and a few more.
+// Exchanges that a session keeps for reuse: enough for a client that waits for each response, and a few more.
 constexpr std::size_t kSpares = 4;
 
 template <class Message>
@@ -54,7 +54,7 @@ bool Parse(grpc::ByteBuffer* from, Message* to) {
   return grpc::SerializationTraits<Message>::Deserialize(from, to).ok();
 }
 
-// One request, from its arrival until its answer is written.
+// One request, from its arrival until its response is written.
 struct Exchange {
   Exchange() : arena(arena_start, sizeof(arena_start)) {}
 
@@ -69,7 +69,7 @@ struct Exchange {
     arena.Reset();
   }
 
-  // The messages of a small request, but for its elements, fit into the first block: no allocation.
+  // The messages of a small request, without its elements, fit into the first block, without an allocation.
   alignas(std::max_align_t) char arena_start[2048];
   google::protobuf::Arena arena;
   v1::SessionRequest* request = nullptr;
@@ -83,14 +83,16 @@ struct Exchange {
 class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   SessionCall(Backend& backend, grpc::CallbackServerContext* context)
-      : backend_(backend), context_(context), tag_(backend.observer.Begin(context)) {
-    const int limit = backend_.limits.max_sessions;
-    if (backend_.sessions.fetch_add(1) < limit) {
+      : backend_(backend),
+        context_(context),
+        tag_(backend.observer.Begin(context)),
+        admission_(Rpc::kSession, backend) {
+    const absl::Status status = admission_.Admit(Caller(), deadline_);
+    if (status.ok()) {
       StartRead(&message_);
-      return;
+    } else {
+      End(status);
     }
-    AddRetryHint(absl::Seconds(1), context_);
-    End(absl::ResourceExhaustedError(absl::StrFormat("%d sessions are open, no more are allowed at once", limit)));
   }
 
   void OnReadDone(bool ok) override {
@@ -114,7 +116,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     {
       const absl::MutexLock lock(&mutex_);
       Retire(std::move(writing_));
-      if (!ok) DropAll();  // nobody hears the others
+      if (!ok) DropAll();  // the client does not receive the others
       next = WhatIsNext();
     }
     Do(std::move(next));
@@ -124,7 +126,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     Next next;
     {
       const absl::MutexLock lock(&mutex_);
-      if (status_.ok()) status_ = absl::CancelledError("the client went away");
+      if (status_.ok()) status_ = absl::CancelledError("the client cancelled the call, or went away");
       DropAll();
       next = WhatIsNext();
     }
@@ -136,15 +138,15 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
  private:
   using ExchangePointer = std::unique_ptr<Exchange>;
 
-  // What the state asks for.
+  // The actions that follow from the state.
   struct Next {
     grpc::ByteBuffer* write = nullptr;
     bool read = false;
     bool end = false;
-    absl::Status status{};  // to end with
+    absl::Status status{};  // of the end
   };
 
-  // Takes in the message that has come. Not OK: it breaks the protocol.
+  // Handles the message that has arrived. An error: it breaks the protocol.
   absl::Status Take() {
     ExchangePointer exchange = NewExchange();
     exchange->Begin(backend_);
@@ -152,7 +154,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     if (!Parse(&message_, &request)) return absl::InvalidArgumentError("a message is not a SessionRequest");
     if (request.timeout_ms() < 0) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("request %d: timeout_ms is %d, it must be at least 0", request.id(), request.timeout_ms()));
+          absl::StrFormat("request %d: timeout_ms: got %d; allowed: 0 or more", request.id(), request.timeout_ms()));
     }
     switch (request.request_case()) {
       case v1::SessionRequest::kReduce:
@@ -163,7 +165,8 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       case v1::SessionRequest::REQUEST_NOT_SET:
         break;
     }
-    return absl::InvalidArgumentError(absl::StrFormat("request %d has neither reduce nor cancel", request.id()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("request %d: got neither; allowed: reduce, cancel", request.id()));
   }
 
   absl::Status Start(ExchangePointer added) {
@@ -171,9 +174,10 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     Exchange* const exchange = added.get();
     {
       const absl::MutexLock lock(&mutex_);
-      if (dropping_) return absl::OkStatus();  // OnCancel came first
-      if (!under_way_.try_emplace(id, std::move(added)).second) {
-        return absl::InvalidArgumentError(absl::StrFormat("a request with the id %d is under way already", id));
+      if (dropping_) return absl::OkStatus();  // OnCancel ran before
+      if (!in_progress_.try_emplace(id, std::move(added)).second) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("id: got %d; allowed: an id without a request in progress", id));
       }
       ++unanswered_;
     }
@@ -188,7 +192,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     return absl::OkStatus();
   }
 
-  // Of whoever reads. Found out once, and again when who may call has changed: sessions last.
+  // The identity, cached until the tokens change: a session may outlive its token. Called by the reading thread only.
   const absl::StatusOr<std::string>& Caller() {
     const std::uint64_t now = backend_.security == nullptr ? 0 : backend_.security->generation();
     if (!caller_generation_.has_value() || *caller_generation_ != now) caller_ = backend_.CallerOf(*context_);
@@ -196,11 +200,11 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     return caller_;
   }
 
-  // Ends the request that has the same id, if it is under way.
+  // Ends the request with the same id, if it is in progress.
   void Cancel(ExchangePointer exchange) {
     const absl::MutexLock lock(&mutex_);
-    const auto found = under_way_.find(exchange->request->id());
-    if (found != under_way_.end()) found->second->reduction->Cancel();
+    const auto found = in_progress_.find(exchange->request->id());
+    if (found != in_progress_.end()) found->second->reduction->Cancel();
     Keep(std::move(exchange));
   }
 
@@ -212,9 +216,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       response.clear_response();
       response.set_code(static_cast<int>(status.code()));
       response.set_message(std::string(status.message()));
-      if (const auto after = exchange->reduction->retry_after()) {
-        response.set_retry_after_ms(absl::ToInt64Milliseconds(*after));
-      }
+      if (const auto delay = RetryHint(status)) response.set_retry_after_ms(absl::ToInt64Milliseconds(*delay));
     }
     bool own_buffer = false;
     const bool encoded =
@@ -223,11 +225,11 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     Next next;
     {
       const absl::MutexLock lock(&mutex_);
-      const auto found = under_way_.find(id);
+      const auto found = in_progress_.find(id);
       answers_.push_back(std::move(found->second));
-      under_way_.erase(found);
+      in_progress_.erase(found);
       if (!encoded) {
-        if (status_.ok()) status_ = absl::InternalError("an answer can't be encoded");
+        if (status_.ok()) status_ = absl::InternalError("a response cannot be encoded");
         DropAll();
       }
       next = WhatIsNext();
@@ -259,7 +261,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     return next;
   }
 
-  // The last thing an event does: the call may be gone by the time this returns.
+  // The last step of an event: the call may be deleted before this returns.
   void Do(Next next) {
     if (next.write != nullptr) StartWrite(next.write);
     if (next.read) StartRead(&message_);
@@ -267,19 +269,19 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   }
 
   void End(const absl::Status& status) {
-    backend_.sessions.fetch_sub(1);
+    admission_.Release();
     backend_.observer.End(
         {.rpc = Rpc::kSession, .tag = &tag_, .context = context_, .total_us = since_start_.micros(), .status = status});
-    Finish(ToGrpc(status));
+    Finish(ToGrpc(status, context_));
   }
 
-  // Nothing more is read, answered or waited for longer than it takes to cancel it.
+  // Cancels the requests in progress; nothing more is read or answered.
   void DropAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     dropping_ = true;
-    for (const auto& [id, exchange] : under_way_) exchange->reduction->Cancel();
+    for (const auto& [id, exchange] : in_progress_) exchange->reduction->Cancel();
   }
 
-  // An exchange that is answered.
+  // Ends an exchange that was answered.
   void Retire(ExchangePointer exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     --unanswered_;
     Keep(std::move(exchange));
@@ -305,21 +307,23 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const Stopwatch since_start_;
-  grpc::ByteBuffer message_;  // of whoever reads, as the next two
+  Admission admission_;
+  // Used by the reading thread only.
+  grpc::ByteBuffer message_;
   absl::StatusOr<std::string> caller_;
   std::optional<std::uint64_t> caller_generation_;
 
   absl::Mutex mutex_;
-  absl::flat_hash_map<std::uint64_t, ExchangePointer> under_way_ ABSL_GUARDED_BY(mutex_);  // by id
-  std::deque<ExchangePointer> answers_ ABSL_GUARDED_BY(mutex_);                            // to be written, in order
+  absl::flat_hash_map<std::uint64_t, ExchangePointer> in_progress_ ABSL_GUARDED_BY(mutex_);  // by id
+  std::deque<ExchangePointer> answers_ ABSL_GUARDED_BY(mutex_);                              // to be written, in order
   ExchangePointer writing_ ABSL_GUARDED_BY(mutex_);
-  int unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, in the queue, and the one that is being written
+  int unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // in progress, queued, or being written
   std::vector<ExchangePointer> spares_ ABSL_GUARDED_BY(mutex_);
-  bool reading_ ABSL_GUARDED_BY(mutex_) = true;    // a message is asked for, or worked on
+  bool reading_ ABSL_GUARDED_BY(mutex_) = true;    // a message is awaited or handled
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;     // nothing more is read
   bool dropping_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more is answered
   bool over_ ABSL_GUARDED_BY(mutex_) = false;      // the call is finished
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);    // to end with: the first that isn't OK
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);    // of the end: the first error
 };
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RunSession(Backend& backend,

@@ -21,10 +21,11 @@ namespace {
 
 constexpr std::size_t kMaxUnixPath = sizeof(sockaddr_un{}.sun_path) - 1;
 
+constexpr absl::string_view kAllowedTcp = "host:port or [ipv6]:port with a port from 0 to 65535";
+
 absl::Status BadAddress(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "--listen has '%s': %s; allowed are host:port, [ipv6]:port with a port from 0 to 65535, and unix:/path",
-      absl::CHexEscape(text.substr(0, 200)), what));
+  return absl::InvalidArgumentError(absl::StrFormat("--listen: got '%s', %s; allowed: %s, or unix:/path",
+                                                    absl::CHexEscape(text.substr(0, 200)), what, kAllowedTcp));
 }
 
 absl::Status NotBound(const ListenAddress& address, absl::string_view why) {
@@ -55,27 +56,34 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
   ListenAddress address;
   address.text = std::string(text);
   if (absl::string_view path = text; absl::ConsumePrefix(&path, "unix:")) {
-    if (path.empty() || path.front() != '/') return BadAddress(text, "the path of the socket must begin with /");
+    if (path.empty() || path.front() != '/') return BadAddress(text, "whose path does not begin with /");
     if (path.size() > kMaxUnixPath) {
-      return BadAddress(text, absl::StrFormat("the path has %d bytes, at most %d fit", path.size(), kMaxUnixPath));
+      return BadAddress(text, absl::StrFormat("whose path has %d bytes, more than %d", path.size(), kMaxUnixPath));
     }
     address.unix_path = std::string(path);
     return address;
   }
   const std::size_t colon = text.rfind(':');
-  if (colon == absl::string_view::npos) return BadAddress(text, "it has no port");
+  if (colon == absl::string_view::npos) return BadAddress(text, "which has no port");
   absl::string_view host = text.substr(0, colon);
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   } else if (absl::StrContains(host, ':')) {
-    return BadAddress(text, "an IPv6 address stands in brackets");
+    return BadAddress(text, "an IPv6 address without brackets");
   }
-  if (host.empty()) return BadAddress(text, "it has no host (0.0.0.0 and [::] mean every interface)");
+  if (host.empty()) return BadAddress(text, "which has no host (0.0.0.0 and [::] mean every interface)");
   if (!absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 0 || address.port > 65535) {
-    return BadAddress(text, "what follows the last colon is not a port");
+    return BadAddress(text, "whose port is not a number from 0 to 65535");
   }
   address.host = std::string(host);
   return address;
+}
+
+absl::StatusOr<ListenAddress> ParseHttpAddress(absl::string_view flag, absl::string_view text) {
+  absl::StatusOr<ListenAddress> address = ParseListenAddress(text);
+  if (address.ok() && address->unix_path.empty()) return address;
+  return absl::InvalidArgumentError(absl::StrFormat("--%s: got '%s'; allowed: %s, auto, or nothing", flag,
+                                                    absl::CHexEscape(text.substr(0, 200)), kAllowedTcp));
 }
 
 absl::Status CheckUnixPath(const ListenAddress& address, int type) {
@@ -88,7 +96,7 @@ absl::Status CheckUnixPath(const ListenAddress& address, int type) {
   const absl::Cleanup close_fd = [fd] { close(fd); };
   const sockaddr_un to = UnixAddress(address.unix_path);
   const bool answered = connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
-  // EPROTOTYPE: it is of another type.
+  // EPROTOTYPE: the socket is of another type.
   if (answered || errno == EAGAIN || errno == EPROTOTYPE) return NotBound(address, "another server is listening there");
   return absl::OkStatus();
 }
@@ -102,7 +110,7 @@ absl::StatusOr<std::optional<mode_t>> ParseSocketMode(absl::string_view text) {
     mode = mode * 8 + static_cast<mode_t>(digit - '0');
   }
   if (octal && mode <= 0777) return mode;
-  return absl::InvalidArgumentError(absl::StrFormat("--unix_socket_mode is '%s', allowed are 0 to 0777, in octal",
+  return absl::InvalidArgumentError(absl::StrFormat("--unix_socket_mode: got '%s'; allowed: 0 to 0777, in octal",
                                                     absl::CHexEscape(text.substr(0, 64))));
 }
 

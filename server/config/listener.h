@@ -1,4 +1,4 @@
-// The addresses a server listens on: how they are written, and what keeps gRPC from binding one.
+// The addresses that a server listens on: their syntax, and why one could not be bound.
 #ifndef REDUCED_SERVER_CONFIG_LISTENER_H_
 #define REDUCED_SERVER_CONFIG_LISTENER_H_
 
@@ -16,28 +16,31 @@
 namespace reduced::server {
 
 struct ListenAddress {
-  std::string text;       // as it was written, and as gRPC takes it
+  std::string text;       // as written, and as gRPC accepts it
   std::string unix_path;  // empty: TCP
   std::string host;       // TCP: a name or an address, without brackets
   int port = 0;           // TCP: 0 to 65535; 0: the kernel picks one
 };
 
-// INVALID_ARGUMENT: neither "host:port", "[ipv6]:port" nor "unix:/path".
+// Parses an address of --listen: "host:port", "[ipv6]:port" or "unix:/path"; else INVALID_ARGUMENT.
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
+// Parses an address of `flag` that serves HTTP: "host:port" or "[ipv6]:port"; else INVALID_ARGUMENT.
+absl::StatusOr<ListenAddress> ParseHttpAddress(absl::string_view flag, absl::string_view text);
 
-// Before binding. A socket file that a dead server left behind is fine (gRPC replaces it), but FAILED_PRECONDITION says
-// that a server is listening on it, or that the path is something else than a socket. type: of the socket.
+// Checks a Unix address before it is bound. A socket file that a dead server left behind is fine: gRPC replaces it.
+// FAILED_PRECONDITION: a server listens on it, or the path is not a socket. `type`: of the socket.
 absl::Status CheckUnixPath(const ListenAddress& address, int type = SOCK_STREAM);
 
 sockaddr_un UnixAddress(const std::string& path);
 
-// Of --unix_socket_mode: absent for "". INVALID_ARGUMENT: not permissions in octal.
+// Parses --unix_socket_mode; "" gives nullopt. INVALID_ARGUMENT: not permissions in octal.
 absl::StatusOr<std::optional<mode_t>> ParseSocketMode(absl::string_view text);
 
-// Sockets that are bound while it lives get the mode, if there is one. The process has one umask: at start only.
+// Sets the permissions of sockets that are bound during its lifetime. It changes the umask of the process, so it is for
+// start-up only.
 class SocketMode {
  public:
-  explicit SocketMode(absl::string_view mode);  // valid
+  explicit SocketMode(absl::string_view mode);  // valid; "" changes nothing
   ~SocketMode();
   SocketMode(const SocketMode&) = delete;
   SocketMode& operator=(const SocketMode&) = delete;
@@ -46,10 +49,10 @@ class SocketMode {
   std::optional<mode_t> umask_before_;
 };
 
-// Why an address that gRPC could not bind can't be: tries it once more, since gRPC doesn't pass the reason on.
+// Why gRPC could not bind an address: tries to bind it once more, since gRPC does not report the reason.
 absl::Status WhyNotBound(const ListenAddress& address);
 
-// `address` with the port that was bound.
+// The text of `address` with the port that was bound.
 std::string BoundAddress(const ListenAddress& address, int port);
 
 }  // namespace reduced::server

@@ -3,198 +3,28 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <map>
 
-#include "absl/flags/flag.h"
-#include "absl/flags/reflection.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/config/listener.h"
-#include "server/observe/http_server.h"
 
 namespace reduced::server {
 namespace {
 
-struct Unit {
-  absl::string_view suffix;
-  std::int64_t bytes;
-};
-constexpr Unit kUnits[] = {  // largest first
-    {"TiB", std::int64_t{1} << 40},
-    {"GiB", 1 << 30},
-    {"MiB", 1 << 20},
-    {"KiB", 1 << 10},
-    {"", 1}};
-
-// gRPC holds the size of a message in an int.
+// gRPC stores the size of a message in an int.
 constexpr std::int64_t kMaxMessageBytes = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
 constexpr absl::string_view kLogFormats[] = {"text", "json"};
 constexpr absl::string_view kLogLevels[] = {"trace", "debug", "info", "warning", "error", "critical", "off"};
 
-const ServerOptions& Defaults() {
-  static const auto* const defaults = new ServerOptions;
-  return *defaults;
-}
-
-}  // namespace
-
-bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error) {
-  for (const Unit& unit : kUnits) {
-    if (!absl::EndsWith(text, unit.suffix)) continue;
-    std::int64_t count = 0;
-    if (!absl::SimpleAtoi(text.substr(0, text.size() - unit.suffix.size()), &count) || count < 0) break;
-    if (count > std::numeric_limits<std::int64_t>::max() / unit.bytes) break;
-    size->bytes = count * unit.bytes;
-    return true;
-  }
-  *error = "not a number of bytes: allowed are whole numbers >= 0, optionally with KiB, MiB, GiB or TiB, such as 64MiB";
-  return false;
-}
-
-std::string AbslUnparseFlag(ByteSize size) {
-  for (const Unit& unit : kUnits) {
-    if (size.bytes >= unit.bytes && size.bytes % unit.bytes == 0)
-      return absl::StrCat(size.bytes / unit.bytes, unit.suffix);
-  }
-  return absl::StrCat(size.bytes);
-}
-
-}  // namespace reduced::server
-
-using reduced::server::ByteSize;
-using reduced::server::Defaults;
-
-ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
-          "where to listen, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
-ABSL_FLAG(
-    std::string, unix_socket_mode, Defaults().unix_socket_mode,
-    "who may use the Unix sockets, the one of --region_socket too: their permissions in octal, such as 0660; empty: "
-    "as the umask has it");
-ABSL_FLAG(std::string, ready_file, Defaults().ready_file,
-          "file to write once the server serves, with the bound addresses, one a line; removed at exit; empty: none");
-ABSL_FLAG(
-    ByteSize, max_message_bytes, ByteSize{Defaults().limits.max_message_bytes},
-    "largest request message, in bytes; at most 2147483647; clients stream larger arrays in messages of up to 1 MiB");
-ABSL_FLAG(std::int64_t, max_elements, Defaults().limits.max_elements, "largest array, in elements");
-ABSL_FLAG(std::int32_t, max_ops, Defaults().limits.max_ops, "most operations in one request");
-ABSL_FLAG(ByteSize, max_ladder_bytes, ByteSize{Defaults().limits.max_ladder_bytes},
-          "largest array that a ladder makes, in bytes; there is one at a time");
-ABSL_FLAG(std::int32_t, max_streams, Defaults().limits.max_streams,
-          "arrays that stream in at once, each with up to 8 MiB of buffers; further ones are refused");
-ABSL_FLAG(
-    std::string, region_socket, Defaults().region_socket,
-    "path of the Unix socket where processes of this machine share memory; auto: that of the first unix: address of "
-    "--listen, with .regions after it; empty: none");
-ABSL_FLAG(std::int32_t, max_region_connections, Defaults().regions.max_connections,
-          "processes that share memory at once; further ones wait");
-ABSL_FLAG(std::int32_t, max_regions, Defaults().regions.max_regions, "regions that one connection shares at once");
-ABSL_FLAG(bool, allow_disk_files, Defaults().regions.allow_disk_files,
-          "take descriptors of files on disk as regions, too, though reading them may take any time");
-ABSL_FLAG(std::int32_t, max_sessions, Defaults().limits.max_sessions,
-          "sessions open at once; further ones are refused");
-ABSL_FLAG(std::int32_t, max_session_requests, Defaults().limits.max_session_requests,
-          "requests of one session under way at once; the session is read no further until one is answered");
-ABSL_FLAG(std::int32_t, max_arrays, Defaults().limits.max_arrays, "arrays that are kept at once, over all devices");
-ABSL_FLAG(absl::Duration, array_ttl, Defaults().limits.array_ttl,
-          "how long an array that is kept may go unused until it is deleted, if its client doesn't say, such as 10m");
-ABSL_FLAG(absl::Duration, max_array_ttl, Defaults().limits.max_array_ttl, "the longest that a client may say");
-ABSL_FLAG(ByteSize, memory_quota_bytes, ByteSize{Defaults().memory_quota_bytes},
-          "memory of the transport's buffers over all connections, in bytes; at least twice max_message_bytes");
-ABSL_FLAG(std::int32_t, max_concurrent_streams, Defaults().max_concurrent_streams, "calls at once on one connection");
-ABSL_FLAG(std::int32_t, cpu_threads, Defaults().engines.cpu_threads,
-          "threads of the CPU engine; 0: one for each core the process may use");
-ABSL_FLAG(std::int32_t, cpu_lanes, Defaults().engines.cpu_lanes, "reductions at once on the CPU engine");
-ABSL_FLAG(ByteSize, cpu_array_bytes, ByteSize{Defaults().engines.cpu_array_bytes},
-          "arrays that are kept in host memory, together, in bytes; 0: none");
-ABSL_FLAG(bool, cuda, Defaults().engines.cuda, "use the CUDA devices that there are");
-ABSL_FLAG(
-    std::vector<std::string>, cuda_devices, std::vector<std::string>(),
-    "GPUs to use: their ordinals, separated by commas, such as 0,2; empty: all that CUDA shows to the server (see "
-    "CUDA_VISIBLE_DEVICES)");
-ABSL_FLAG(ByteSize, cuda_staging_bytes, ByteSize{Defaults().engines.cuda_staging_bytes},
-          "pinned host memory for each GPU, in bytes, that streams and puts arrive in; those beyond it arrive in "
-          "ordinary memory and are copied once more; 0: none");
-ABSL_FLAG(std::int32_t, cuda_lanes, Defaults().engines.cuda_lanes, "reductions at once on a CUDA device");
-ABSL_FLAG(ByteSize, cuda_array_bytes, ByteSize{Defaults().engines.cuda_array_bytes},
-          "arrays that are kept in the memory of a CUDA device, together, in bytes; 0: none");
-ABSL_FLAG(ByteSize, chunk_bytes, ByteSize{Defaults().engines.chunk_bytes},
-          "chunk that arrays are copied to a CUDA device in, in bytes, from 64KiB to 1GiB; each lane pins three");
-ABSL_FLAG(std::int32_t, queue_limit, Defaults().engines.queue_limit,
-          "reductions waiting for a lane, for each engine; further ones are refused");
-ABSL_FLAG(absl::Duration, drain_delay, Defaults().drain_delay,
-          "how long SIGTERM or SIGINT goes on serving, with health at NOT_SERVING, until new requests are refused: as "
-          "long as clients take to go elsewhere, such as 5s");
-ABSL_FLAG(
-    std::string, tls_cert, Defaults().security.tls_cert,
-    "PEM file of the server's certificate and those between it and a root: TCP listeners then speak TLS only; read "
-    "again when it changes; empty: no TLS");
-ABSL_FLAG(std::string, tls_key, Defaults().security.tls_key, "PEM file of the certificate's private key");
-ABSL_FLAG(std::string, tls_client_ca, Defaults().security.tls_client_ca,
-          "PEM file of certificates that sign clients': TCP clients must present one; empty: they need none");
-ABSL_FLAG(bool, allow_plaintext, Defaults().security.allow_plaintext,
-          "listen without TLS on TCP addresses that other machines reach, too");
-ABSL_FLAG(
-    std::string, token_file, Defaults().security.token_file,
-    "file of bearer tokens: an identity and the SHA-256 of its token on each line, # begins a comment; every call "
-    "then needs a token; read again when it changes; empty: none");
-ABSL_FLAG(bool, open_health, Defaults().security.open_health,
-          "let calls of grpc.health.v1 through without a token, for probes");
-ABSL_FLAG(absl::Duration, credentials_refresh, Defaults().security.credentials_refresh,
-          "how often the files of certificates and tokens are read again");
-ABSL_FLAG(std::int64_t, max_identity_requests, Defaults().security.max_identity_requests,
-          "requests of one identity under way at once; further ones are refused; 0: any number");
-ABSL_FLAG(ByteSize, max_identity_array_bytes, ByteSize{Defaults().security.max_identity_array_bytes},
-          "arrays that are kept for one identity, together, in bytes; 0: any number");
-ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
-          "how long SIGTERM or SIGINT lets running requests finish, such as 10s or 500ms");
-ABSL_FLAG(std::string, log_level, Defaults().log_level,
-          "trace, debug (one line for each request), info, warning, error, critical or off");
-ABSL_FLAG(std::string, log_format, Defaults().log_format, "text, or json: one object a line");
-ABSL_FLAG(
-    std::string, metrics_listen, Defaults().metrics_listen,
-    "where metrics and the status page are served over HTTP: host:port or [ipv6]:port (port 0: any free one); auto: "
-    "127.0.0.1:9464, or nowhere if that is taken; empty: nowhere");
-ABSL_FLAG(bool, status_page, Defaults().status_page,
-          "serve a page for people at / of --metrics_listen, and what it shows at /status.json");
-ABSL_FLAG(bool, request_ids, Defaults().request_ids,
-          "say each call's id, of its x-request-id or made, in the trailer x-request-id and in the log");
-ABSL_FLAG(absl::Duration, slow_request, Defaults().slow_request,
-          "warn of each reduction that takes as long, with the time of its stages, such as 100ms; 0: of none");
-// What main() does with all of them: see configuration.h.
-ABSL_FLAG(
-    std::string, config_file, "",
-    "file with more flags, a line `name = value` each; # begins a comment; empty: none. Flags of the command line "
-    "come before REDUCED_FLAG_NAME of the environment, that before the file");
-ABSL_FLAG(bool, check_config, false, "check the configuration and the files that it names, and end: with 0 or 1");
-ABSL_FLAG(bool, print_config, false, "print every flag, what it says and who said so, as a --config_file, and end");
-
-namespace reduced::server {
-
-absl::Status ValidateOptions(const ServerOptions& options) {
-  if (options.listen.empty()) {
-    return absl::InvalidArgumentError("--listen is empty, at least 1 address is needed, such as 127.0.0.1:50051");
-  }
-  for (const std::string& address : options.listen) {
-    const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
-    if (!parsed.ok()) return parsed.status();
-  }
-
-  const absl::Status mode = ParseSocketMode(options.unix_socket_mode).status();
-  if (!mode.ok()) return mode;
-  const absl::Status security = ValidateSecurity(options.security);
-  if (!security.ok()) return security;
-
-  struct Range {
+absl::Status CheckNumbers(const ServerOptions& options) {
+  const struct {
     absl::string_view flag;
     std::int64_t value, low, high;
-  };
-  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-  const Range ranges[] = {
+  } ranges[] = {
       {"max_message_bytes", options.limits.max_message_bytes, 1024, kMaxMessageBytes},
       {"max_elements", options.limits.max_elements, 1, kAny},
       {"max_ops", options.limits.max_ops, 1, 4096},
@@ -218,17 +48,19 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"max_identity_requests", options.security.max_identity_requests, 0, 1 << 20},
       {"max_identity_array_bytes", options.security.max_identity_array_bytes, 0, kAny},
   };
-  for (const Range& range : ranges) {
-    if (range.value < range.low || range.value > range.high) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("--%s is %d, allowed are %d to %d", range.flag, range.value, range.low, range.high));
-    }
+  for (const auto& range : ranges) {
+    if (range.value >= range.low && range.value <= range.high) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--%s: got %d; allowed: %d to %d", range.flag, range.value, range.low, range.high));
   }
-  struct Span {
+  return absl::OkStatus();
+}
+
+absl::Status CheckDurations(const ServerOptions& options) {
+  const struct {
     absl::string_view flag;
     absl::Duration value, low, high;
-  };
-  const Span spans[] = {
+  } ranges[] = {
       {"max_array_ttl", options.limits.max_array_ttl, absl::Milliseconds(1), absl::Hours(10'000)},
       {"array_ttl", options.limits.array_ttl, absl::Milliseconds(1), options.limits.max_array_ttl},
       {"drain_delay", options.drain_delay, absl::ZeroDuration(), absl::Hours(24)},
@@ -236,88 +68,73 @@ absl::Status ValidateOptions(const ServerOptions& options) {
       {"credentials_refresh", options.security.credentials_refresh, absl::Milliseconds(10), absl::Hours(24)},
       {"slow_request", options.slow_request, absl::ZeroDuration(), absl::Hours(24)},
   };
-  for (const Span& span : spans) {
-    if (span.value < span.low || span.value > span.high) {
-      return absl::InvalidArgumentError(absl::StrCat("--", span.flag, " is ", absl::FormatDuration(span.value),
-                                                     ", allowed are ", absl::FormatDuration(span.low), " to ",
-                                                     absl::FormatDuration(span.high)));
-    }
-  }
-  if (std::find(std::begin(kLogLevels), std::end(kLogLevels), options.log_level) == std::end(kLogLevels)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--log_level is '%s', allowed are %s", absl::CHexEscape(options.log_level), absl::StrJoin(kLogLevels, ", ")));
-  }
-  if (std::find(std::begin(kLogFormats), std::end(kLogFormats), options.log_format) == std::end(kLogFormats)) {
-    return absl::InvalidArgumentError(absl::StrFormat("--log_format is '%s', allowed are %s",
-                                                      absl::CHexEscape(options.log_format),
-                                                      absl::StrJoin(kLogFormats, ", ")));
-  }
-  if (!options.metrics_listen.empty() && options.metrics_listen != "auto") {
-    return CheckHttpAddress("metrics_listen", options.metrics_listen);
+  for (const auto& range : ranges) {
+    if (range.value >= range.low && range.value <= range.high) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--", range.flag, ": got ", absl::FormatDuration(range.value),
+                                                   "; allowed: ", absl::FormatDuration(range.low), " to ",
+                                                   absl::FormatDuration(range.high)));
   }
   return absl::OkStatus();
 }
 
-namespace {}  // namespace
-
-absl::StatusOr<ServerOptions> OptionsFromFlags() {
-  ServerOptions options;
-  options.listen = absl::GetFlag(FLAGS_listen);
-  options.unix_socket_mode = absl::GetFlag(FLAGS_unix_socket_mode);
-  options.ready_file = absl::GetFlag(FLAGS_ready_file);
-  options.limits.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
-  options.limits.max_elements = absl::GetFlag(FLAGS_max_elements);
-  options.limits.max_ops = absl::GetFlag(FLAGS_max_ops);
-  options.limits.max_ladder_bytes = absl::GetFlag(FLAGS_max_ladder_bytes).bytes;
-  options.limits.max_streams = absl::GetFlag(FLAGS_max_streams);
-  options.limits.max_sessions = absl::GetFlag(FLAGS_max_sessions);
-  options.limits.max_session_requests = absl::GetFlag(FLAGS_max_session_requests);
-  options.limits.max_arrays = absl::GetFlag(FLAGS_max_arrays);
-  options.limits.array_ttl = absl::GetFlag(FLAGS_array_ttl);
-  options.limits.max_array_ttl = absl::GetFlag(FLAGS_max_array_ttl);
-  options.memory_quota_bytes = absl::GetFlag(FLAGS_memory_quota_bytes).bytes;
-  options.max_concurrent_streams = absl::GetFlag(FLAGS_max_concurrent_streams);
-  options.engines.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
-  options.engines.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
-  options.engines.cpu_array_bytes = absl::GetFlag(FLAGS_cpu_array_bytes).bytes;
-  options.engines.cuda = absl::GetFlag(FLAGS_cuda);
-  for (const std::string& text : absl::GetFlag(FLAGS_cuda_devices)) {
-    int ordinal = 0;
-    if (!absl::SimpleAtoi(text, &ordinal) || ordinal < 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "--cuda_devices: got '%s'; allowed: whole numbers >= 0, separated by commas", absl::CHexEscape(text)));
-    }
-    options.engines.cuda_devices.insert(ordinal);
+absl::Status CheckSecurity(const SecurityOptions& options) {
+  const bool cert = !options.tls_cert.empty();
+  const bool key = !options.tls_key.empty();
+  const bool tokens = !options.token_file.empty();
+  const bool identities = tokens || !options.tls_client_ca.empty();
+  const struct {
+    absl::string_view flag;
+    bool set;
+    absl::string_view required;
+    bool there;
+  } requirements[] = {
+      {"tls_cert", cert, "--tls_key", key},
+      {"tls_key", key, "--tls_cert", cert},
+      {"tls_client_ca", !options.tls_client_ca.empty(), "--tls_cert and --tls_key", cert},
+      {"open_health", options.open_health, "--token_file", tokens},
+      {"max_identity_requests", options.max_identity_requests != 0, "--token_file or --tls_client_ca", identities},
+      {"max_identity_array_bytes", options.max_identity_array_bytes != 0, "--token_file or --tls_client_ca",
+       identities},
+  };
+  for (const auto& each : requirements) {
+    if (!each.set || each.there) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--", each.flag, " requires ", each.required));
   }
-  options.engines.cuda_staging_bytes = absl::GetFlag(FLAGS_cuda_staging_bytes).bytes;
-  options.engines.cuda_lanes = absl::GetFlag(FLAGS_cuda_lanes);
-  options.engines.cuda_array_bytes = absl::GetFlag(FLAGS_cuda_array_bytes).bytes;
-  options.engines.chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes).bytes;
-  options.engines.queue_limit = absl::GetFlag(FLAGS_queue_limit);
-  options.region_socket = absl::GetFlag(FLAGS_region_socket);
-  options.regions.max_connections = absl::GetFlag(FLAGS_max_region_connections);
-  options.regions.max_regions = absl::GetFlag(FLAGS_max_regions);
-  options.regions.allow_disk_files = absl::GetFlag(FLAGS_allow_disk_files);
-  options.drain_delay = absl::GetFlag(FLAGS_drain_delay);
-  options.security.tls_cert = absl::GetFlag(FLAGS_tls_cert);
-  options.security.tls_key = absl::GetFlag(FLAGS_tls_key);
-  options.security.tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca);
-  options.security.allow_plaintext = absl::GetFlag(FLAGS_allow_plaintext);
-  options.security.token_file = absl::GetFlag(FLAGS_token_file);
-  options.security.open_health = absl::GetFlag(FLAGS_open_health);
-  options.security.credentials_refresh = absl::GetFlag(FLAGS_credentials_refresh);
-  options.security.max_identity_requests = absl::GetFlag(FLAGS_max_identity_requests);
-  options.security.max_identity_array_bytes = absl::GetFlag(FLAGS_max_identity_array_bytes).bytes;
-  options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
-  options.log_level = absl::GetFlag(FLAGS_log_level);
-  options.log_format = absl::GetFlag(FLAGS_log_format);
-  options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
-  options.status_page = absl::GetFlag(FLAGS_status_page);
-  options.request_ids = absl::GetFlag(FLAGS_request_ids);
-  options.slow_request = absl::GetFlag(FLAGS_slow_request);
-  const absl::Status valid = ValidateOptions(options);
-  if (!valid.ok()) return valid;
-  return options;
+  return absl::OkStatus();
+}
+
+template <class Words>
+absl::Status CheckWord(absl::string_view flag, const std::string& value, const Words& allowed) {
+  if (std::find(std::begin(allowed), std::end(allowed), value) != std::end(allowed)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--%s: got '%s'; allowed: %s", flag, absl::CHexEscape(value), absl::StrJoin(allowed, ", ")));
+}
+
+absl::Status CheckListen(const std::vector<std::string>& listen) {
+  if (listen.empty()) {
+    return absl::InvalidArgumentError("--listen: got no address; at least 1 is required, such as 127.0.0.1:50051");
+  }
+  for (const std::string& address : listen) {
+    const absl::Status status = ParseListenAddress(address).status();
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateOptions(const ServerOptions& options) {
+  absl::Status status = CheckListen(options.listen);
+  status.Update(ParseSocketMode(options.unix_socket_mode).status());
+  status.Update(CheckSecurity(options.security));
+  status.Update(CheckNumbers(options));
+  status.Update(CheckDurations(options));
+  status.Update(CheckWord("log_level", options.log_level, kLogLevels));
+  status.Update(CheckWord("log_format", options.log_format, kLogFormats));
+  if (!options.metrics_listen.empty() && options.metrics_listen != "auto") {
+    status.Update(ParseHttpAddress("metrics_listen", options.metrics_listen).status());
+  }
+  return status;
 }
 
 ObserverOptions ObserverOptionsOf(const ServerOptions& options) {
@@ -325,22 +142,6 @@ ObserverOptions ObserverOptionsOf(const ServerOptions& options) {
           .request_ids = options.request_ids,
           .json_log = options.log_format == "json",
           .slow_request = options.slow_request};
-}
-
-std::map<std::string, absl::CommandLineFlag*> ServerFlags() {
-  std::map<std::string, absl::CommandLineFlag*> ours;
-  for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (absl::EndsWith(flag->Filename(), "server/config/options.cc")) ours.emplace(std::string(name), flag);
-  }
-  return ours;
-}
-
-std::string FlagsHelp() {
-  std::string help;
-  for (const auto& [name, flag] : ServerFlags()) {
-    absl::StrAppendFormat(&help, "  --%s=%s\n      %s\n", name, flag->DefaultValue(), flag->Help());
-  }
-  return help;
 }
 
 }  // namespace reduced::server

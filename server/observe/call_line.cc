@@ -1,7 +1,6 @@
 #include "server/observe/call_line.h"
 
 #include <optional>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -17,7 +16,13 @@
 namespace reduced::server {
 namespace {
 
-bool IsUnderstood(const CallRecord& record) { return record.spec != nullptr && !record.spec->ops.empty(); }
+bool IsParsed(const CallRecord& record) { return record.spec != nullptr && !record.spec->ops.empty(); }
+
+// An identity as one word. The common name of a certificate may have any bytes; different ones give different words.
+std::string Word(std::string_view identity) {
+  const std::string escaped = absl::StrReplaceAll({identity.data(), identity.size()}, {{"\\", "\\\\"}, {" ", "\\x20"}});
+  return Printable(escaped, kMaxErrorBytes);
+}
 
 std::string PeerOf(const CallRecord& record) {
   return record.context == nullptr ? "" : absl::CHexEscape(record.context->peer());
@@ -32,20 +37,11 @@ std::string Error(const CallRecord& record) {
   return Printable({message.data(), message.size()}, kMaxErrorBytes);
 }
 
-// Calls with (name, us) of each stage that there was.
+// Calls visit(name, us) for each stage that ran, but total.
 template <class Visitor>
 void ForEachStage(const CallRecord& record, Visitor visit) {
-  const std::pair<const char*, const std::optional<double>&> stages[] = {
-      {"queue", record.timing.queue_us},
-      {"receive", record.receive_us},
-      {"copy", record.timing.host_copy_us},
-      {"h2d", record.timing.host_to_device_us},
-      {"scratch_copy", record.timing.scratch_copy_us},
-      {"kernel", record.timing.kernel_us},
-      {"d2h", record.timing.device_to_host_us},
-  };
-  for (const auto& [name, us] : stages) {
-    if (us.has_value()) visit(name, *us);
+  for (std::size_t stage = 0; stage < kTotalStage; ++stage) {
+    if (const auto us = record.StageMicros(stage)) visit(std::string(kStageNames[stage]), *us);
   }
 }
 
@@ -65,27 +61,26 @@ std::string Printable(std::string_view text, std::size_t max_bytes) {
 }
 
 std::string TextLine(const CallRecord& record, std::string_view caller) {
-  std::string line(NameOf(record.rpc));
+  std::string line(RowOf(record.rpc).name);
   if (record.tag != nullptr) {
     if (!record.tag->request_id.empty()) absl::StrAppend(&line, " request_id=", record.tag->request_id);
     if (!record.tag->traceparent.empty()) absl::StrAppend(&line, " traceparent=", record.tag->traceparent);
   }
-  if (!caller.empty()) {  // of a certificate it may have anything in it, spaces too, which stand between members here
-    absl::StrAppend(&line, " caller=", absl::StrReplaceAll(Printable(caller, kMaxErrorBytes), {{" ", "\\x20"}}));
-  }
+  if (!caller.empty()) absl::StrAppend(&line, " caller=", Word(caller));
   absl::StrAppend(&line, " peer=", PeerOf(record));
-  if (IsUnderstood(record)) {
+  if (IsParsed(record)) {
     const ReduceSpec& spec = *record.spec;
     const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
     absl::StrAppend(&line, " dtype=", std::string(RowOf(spec.dtype).name), " count=", spec.count,
                     " ops=", absl::StrJoin(spec.ops, ",", name));
   }
   absl::StrAppend(&line, " status=", absl::StatusCodeToString(record.status.code()));
-  if (IsUnderstood(record)) {
+  if (IsParsed(record)) {
     absl::StrAppend(&line, " engine=", std::string(EngineName(record)));
   }
   absl::StrAppendFormat(&line, " total_us=%.1f", record.total_us);
-  ForEachStage(record, [&](const char* name, double us) { absl::StrAppendFormat(&line, " %s_us=%.1f", name, us); });
+  ForEachStage(record,
+               [&](const std::string& name, double us) { absl::StrAppendFormat(&line, " %s_us=%.1f", name, us); });
   if (record.bytes > 0) absl::StrAppend(&line, " bytes=", record.bytes);
   if (!record.status.ok()) absl::StrAppend(&line, ": ", Error(record));
   return line;
@@ -94,14 +89,14 @@ std::string TextLine(const CallRecord& record, std::string_view caller) {
 std::string JsonMembers(const CallRecord& record, std::string_view caller) {
   nlohmann::ordered_json line;
   line["message"] = "call";
-  line["rpc"] = NameOf(record.rpc);
+  line["rpc"] = RowOf(record.rpc).name;
   if (record.tag != nullptr) {
     if (!record.tag->request_id.empty()) line["request_id"] = record.tag->request_id;
     if (!record.tag->traceparent.empty()) line["traceparent"] = record.tag->traceparent;
   }
   if (!caller.empty()) line["caller"] = Printable(caller, kMaxErrorBytes);
   line["peer"] = PeerOf(record);
-  if (IsUnderstood(record)) {
+  if (IsParsed(record)) {
     const ReduceSpec& spec = *record.spec;
     line["dtype"] = RowOf(spec.dtype).name;
     line["count"] = spec.count;
@@ -113,7 +108,7 @@ std::string JsonMembers(const CallRecord& record, std::string_view caller) {
   if (record.bytes > 0) line["bytes"] = record.bytes;
   line["status"] = absl::StatusCodeToString(record.status.code());
   line["total_us"] = record.total_us;
-  ForEachStage(record, [&](const char* name, double us) { line["stages_us"][name] = us; });
+  ForEachStage(record, [&](const std::string& name, double us) { line["stages_us"][name] = us; });
   if (!record.status.ok()) line["error"] = Error(record);
   std::string text = line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
   return text.substr(1, text.size() - 2);

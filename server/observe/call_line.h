@@ -1,4 +1,4 @@
-// A call as a line of the log.
+// The line of the log for a call.
 #ifndef REDUCED_SERVER_OBSERVE_CALL_LINE_H_
 #define REDUCED_SERVER_OBSERVE_CALL_LINE_H_
 
@@ -10,17 +10,18 @@
 
 namespace reduced::server {
 
-// Of what a call's error may take in a line; the rest is cut.
+// Longest text of an error in a line; the rest is cut.
 inline constexpr std::size_t kMaxErrorBytes = 500;
 
-// `text` as one line of ASCII: what is not printable is escaped, and what is beyond max_bytes replaced by "...".
+// `text` as one line of ASCII: unprintable bytes are escaped, and text beyond max_bytes is replaced by "...".
 std::string Printable(std::string_view text, std::size_t max_bytes);
 
 // "reduce request_id=... caller=alice peer=... dtype=f32 count=4 ops=sum status=OK engine=cpu total_us=12.3
-// kernel_us=1.0". `caller`: whose call it is; "" is left out.
+// kernel_us=1.0". `caller`: its identity, in which spaces, backslashes and unprintable bytes are escaped; omitted if
+// empty.
 std::string TextLine(const CallRecord& record, std::string_view caller = {});
 
-// The same as members of a JSON object, without its braces.
+// The same as the members of a JSON object, without its braces.
 std::string JsonMembers(const CallRecord& record, std::string_view caller = {});
 
 }  // namespace reduced::server

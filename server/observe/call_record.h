@@ -1,10 +1,11 @@
-// What one call was: filled in once, where it ends, and read by everything that counts, logs or lists calls.
+// The record of one call: filled in once, where the call ends, and read by everything that counts, logs or lists calls.
 #ifndef REDUCED_SERVER_OBSERVE_CALL_RECORD_H_
 #define REDUCED_SERVER_OBSERVE_CALL_RECORD_H_
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,56 +13,57 @@
 #include "absl/status/status.h"
 #include "grpcpp/server_context.h"
 #include "kernels/algebra/spec.h"
+#include "server/config/rpc.h"
 
 namespace reduced::server {
 
-// The kinds of calls. A request of a session is one, and so is the session.
-enum class Rpc : std::uint8_t {
-  kReduce,
-  kReduceStream,
-  kSession,
-  kSessionReduce,
-  kPutArray,
-  kListArrays,
-  kDeleteArray,
-  kMerge,
-  kLadder,
-  kGetServerInfo,
-};
-inline constexpr std::array<std::string_view, 10> kRpcNames = {
-    "reduce",      "reduce_stream", "session", "session_reduce", "put_array",
-    "list_arrays", "delete_array",  "merge",   "ladder",         "get_server_info"};
-constexpr std::string_view NameOf(Rpc rpc) { return kRpcNames[static_cast<std::size_t>(rpc)]; }
-// True of the calls that are one reduction each.
-constexpr bool IsReduction(Rpc rpc) {
-  return rpc == Rpc::kReduce || rpc == Rpc::kReduceStream || rpc == Rpc::kSessionReduce;
-}
-
-// Where the elements of a reduction came from.
-enum class Source : std::uint8_t { kNone, kInline, kStream, kArray, kRegion };
-inline constexpr std::array<std::string_view, 5> kSourceNames = {"none", "inline", "stream", "array", "region"};
+// How the elements of a reduction reach the server: in a Reduce message, in the chunks of a ReduceStream, in a message
+// of a Session, as a resident array, or in a region of shared memory.
+enum class Source : std::uint8_t { kNone, kInline, kStream, kSession, kResident, kRegion };
+inline constexpr std::array<std::string_view, 6> kSourceNames = {"none",    "inline",   "stream",
+                                                                 "session", "resident", "region"};
 constexpr std::string_view NameOf(Source source) { return kSourceNames[static_cast<std::size_t>(source)]; }
 
-// How a client and the server speak about a call.
+// The ids of a call, by which a client and the logs refer to it.
 struct CallTag {
-  std::string request_id;   // the client's if it is a good one, else the server's; empty: request ids are off
-  std::string traceparent;  // of the client, as W3C Trace Context has it; empty: none, or not a good one
+  std::string request_id;   // the client's if it is valid, else generated; empty: request ids are off
+  std::string traceparent;  // the client's, in the format of W3C Trace Context; empty: none, or not valid
 };
 
-// Valid while it is delivered: what it points to belongs to the call.
+// The stages of a reduction on the server: `receive`, in which the request arrives; those of the engine, kTimingStages;
+// and `total`, from the arrival to the response. Metrics, logs and the status page walk these names.
+inline constexpr std::size_t kReceiveStage = 0;
+inline constexpr std::size_t kTotalStage = 1 + std::size(kTimingStages);
+inline constexpr std::size_t kStages = kTotalStage + 1;
+inline constexpr std::array<std::string_view, kStages> kStageNames = [] {
+  std::array<std::string_view, kStages> names{};
+  names[kReceiveStage] = "receive";
+  for (std::size_t i = 0; i < std::size(kTimingStages); ++i) names[i + 1] = kTimingStages[i].name;
+  names[kTotalStage] = "total";
+  return names;
+}();
+
+// Valid while Observer::End runs: the objects that it points to belong to the call.
 struct CallRecord {
   Rpc rpc = Rpc::kReduce;
   const CallTag* tag = nullptr;
-  const grpc::ServerContextBase* context = nullptr;  // whose peer() is asked only where it is said; may be null
-  const ReduceSpec* spec = nullptr;                  // null or without ops: the request was not understood
+  const grpc::ServerContextBase* context = nullptr;  // for its peer, in the log; may be null
+  const ReduceSpec* spec = nullptr;                  // null or without ops: the request could not be parsed
   Source source = Source::kNone;
-  EngineKind engine = EngineKind::kAuto;  // kAuto: none was picked
-  std::string_view pipeline{};            // that ran; empty: none did
+  EngineKind engine = EngineKind::kAuto;  // kAuto: none was chosen
+  std::string_view pipeline{};            // empty: none ran
   std::int64_t bytes = 0;                 // of the array
   std::optional<double> receive_us{};
   Timing timing{};
   double total_us = 0;
   absl::Status status{};
+
+  // The time of a stage in us; nullopt if the reduction did not have the stage.
+  std::optional<double> StageMicros(std::size_t stage) const {
+    if (stage == kReceiveStage) return receive_us;
+    if (stage == kTotalStage) return total_us;
+    return timing.*kTimingStages[stage - 1].micros;
+  }
 };
 
 }  // namespace reduced::server

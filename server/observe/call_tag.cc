@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "server/sources/random_id.h"
+#include "server/security/random_id.h"
 
 namespace reduced::server {
 namespace {
@@ -19,9 +19,9 @@ bool IsZero(std::string_view text) { return text.find_first_not_of('0') == std::
 }  // namespace
 
 bool IsRequestId(std::string_view text) {
-  constexpr std::string_view kBesides = "-_.:/+=@";
+  constexpr std::string_view kPunctuation = "-_.:/+=@";
   return !text.empty() && text.size() <= kMaxRequestIdBytes && std::all_of(text.begin(), text.end(), [&](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || kBesides.find(c) != std::string_view::npos;
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || kPunctuation.find(c) != std::string_view::npos;
   });
 }
 
@@ -40,7 +40,7 @@ bool IsTraceparent(std::string_view text) {
 RequestIds::RequestIds() : prefix_(RandomId().substr(0, 12) + "-") {}
 
 std::string RequestIds::Next() {
-  return absl::StrCat(prefix_, absl::Hex(made_.fetch_add(1, std::memory_order_relaxed) + 1));
+  return absl::StrCat(prefix_, absl::Hex(generated_.fetch_add(1, std::memory_order_relaxed) + 1));
 }
 
 }  // namespace reduced::server

@@ -1,4 +1,4 @@
-// Request ids and trace parents: what a client may say, and what the server makes where it says nothing.
+// Request ids and trace parents: which ones of clients are valid, and the ids that the server generates.
 #ifndef REDUCED_SERVER_OBSERVE_CALL_TAG_H_
 #define REDUCED_SERVER_OBSERVE_CALL_TAG_H_
 
@@ -14,22 +14,22 @@ inline constexpr char kRequestIdKey[] = "x-request-id";   // of the metadata and
 inline constexpr char kTraceparentKey[] = "traceparent";  // of the metadata
 inline constexpr std::size_t kMaxRequestIdBytes = 64;
 
-// 1 to kMaxRequestIdBytes letters, digits and "-_.:/+=@": what needs no escaping anywhere.
+// 1 to kMaxRequestIdBytes letters, digits and "-_.:/+=@", which need no escaping anywhere.
 bool IsRequestId(std::string_view text);
 
-// The header of W3C Trace Context: version, trace id, parent id and flags in lower-case hexadecimal, neither id zero.
-// Versions later than 00 may have more after a hyphen; the version ff is not one.
+// The traceparent header of W3C Trace Context: version, trace id, parent id and flags in lower-case hexadecimal, with
+// both ids nonzero. Versions after 00 may append more after a hyphen; version ff is invalid.
 bool IsTraceparent(std::string_view text);
 
-// Makes ids that no other call has, of this server or another. Thread-safe.
+// Generates ids that are unique across servers. Thread-safe.
 class RequestIds {
  public:
   RequestIds();
-  std::string Next();  // without a system call: a random part of the server's, and a count
+  std::string Next();  // a random prefix of the server and a count; no system call
 
  private:
   const std::string prefix_;
-  std::atomic<std::uint64_t> made_ = 0;
+  std::atomic<std::uint64_t> generated_ = 0;
 };
 
 }  // namespace reduced::server

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
 namespace reduced::server {
@@ -36,7 +36,7 @@ class Gauge {
   MetricFamily family_;
 };
 
-// One of each device.
+// A gauge with one value for each device.
 struct DeviceGauge {
   std::string_view name;
   std::string_view help;
@@ -44,21 +44,22 @@ struct DeviceGauge {
 };
 constexpr DeviceGauge kDeviceGauges[] = {
     {"reduced_lanes", "Reductions that can run at once.", [](const DeviceInfo& d) { return double(d.lanes); }},
-    {"reduced_lanes_busy", "Reductions that run.", [](const DeviceInfo& d) { return double(d.lanes_busy); }},
+    {"reduced_lanes_busy", "Reductions that are running.", [](const DeviceInfo& d) { return double(d.lanes_busy); }},
     {"reduced_queue_length", "Reductions that wait for a lane.",
      [](const DeviceInfo& d) { return double(d.queue_length); }},
     {"reduced_queue_limit", "Reductions that can wait for a lane.",
      [](const DeviceInfo& d) { return double(d.queue_limit); }},
-    {"reduced_array_bytes", "Memory of the arrays that are kept.",
+    {"reduced_array_bytes", "Memory of the resident arrays, in bytes.",
      [](const DeviceInfo& d) { return static_cast<double>(d.array_bytes); }},
-    {"reduced_array_limit_bytes", "Memory that arrays may be kept in.",
+    {"reduced_array_limit_bytes", "Memory that resident arrays may take, in bytes.",
      [](const DeviceInfo& d) { return static_cast<double>(d.array_bytes_limit); }},
 };
 
 void CollectGpus(const std::vector<DeviceInfo>& devices, const Nvml& nvml, std::vector<MetricFamily>* families) {
-  Gauge used("reduced_gpu_memory_used_bytes", "Memory of the GPU that is in use, by every process.");
-  Gauge total("reduced_gpu_memory_bytes", "Memory of the GPU.");
-  Gauge busy("reduced_gpu_utilisation_ratio", "Part of the last moment in which a kernel ran on the GPU, 0 to 1.");
+  Gauge used("reduced_gpu_memory_used_bytes", "Memory of the GPU in use by all processes, in bytes.");
+  Gauge total("reduced_gpu_memory_bytes", "Memory of the GPU, in bytes.");
+  Gauge busy("reduced_gpu_utilisation_ratio",
+             "Fraction of the last sampling period in which a kernel ran on the GPU, 0 to 1.");
   for (const DeviceInfo& device : devices) {
     if (device.uuid.empty()) continue;
     const absl::StatusOr<GpuUsage> usage = nvml.Read(device.uuid);
@@ -72,51 +73,44 @@ void CollectGpus(const std::vector<DeviceInfo>& devices, const Nvml& nvml, std::
   }
 }
 
-// Of no RPC: such a call ends before there is a service that could count it.
-MetricFamily Unauthenticated(const Backend& backend) {
+// A refused call ends before a service sees it, so no RPC counts it.
+MetricFamily Unauthenticated(const Snapshot& snapshot) {
   MetricFamily family;
   family.name = "reduced_unauthenticated_total";
-  family.help = "Calls refused because they had no token that the server knows.";
+  family.help = "Calls refused because they had no valid token.";
   family.type = prometheus::MetricType::Counter;
-  ClientMetric& metric = family.metric.emplace_back();
-  if (backend.security != nullptr) metric.counter.value = static_cast<double>(backend.security->refused());
+  family.metric.emplace_back().counter.value = static_cast<double>(snapshot.refused_calls);
   return family;
+}
+
+void CollectUsage(const ResourceUsage& usage, std::vector<MetricFamily>* families) {
+  const std::string name = absl::StrCat("reduced_", std::string(usage.name));
+  families->push_back(Gauge(name, usage.help).Set(usage.used).Take());
+  if (usage.limit == 0) return;
+  families->push_back(Gauge(name + "_limit", absl::StrCat("Limit of ", name, ".")).Set(usage.limit).Take());
 }
 
 }  // namespace
 
-std::vector<MetricFamily> CollectGauges(const Backend& backend, const Nvml* nvml) {
-  std::vector<DeviceInfo> devices;
-  for (const auto& engine : backend.engines.all()) devices.push_back(engine->info());
-
+std::vector<MetricFamily> CollectGauges(const Snapshot& snapshot, const Nvml* nvml) {
   std::vector<MetricFamily> families;
-  families.push_back(Gauge("reduced_build_info", "1; the labels say which build it is.")
+  families.push_back(Gauge("reduced_build_info", "1, with the build in its labels.")
                          .Set(1, {{"version", REDUCED_VERSION}, {"compiler", __VERSION__}})
                          .Take());
-  families.push_back(Gauge("reduced_start_time_seconds", "When the server started, in seconds since 1970.")
-                         .Set(absl::ToDoubleSeconds(backend.started - absl::UnixEpoch()))
+  families.push_back(Gauge("reduced_start_time_seconds", "Time when the server started, in seconds since 1970.")
+                         .Set(absl::ToDoubleSeconds(snapshot.started - absl::UnixEpoch()))
                          .Take());
-  Gauge info("reduced_device_info", "1; the labels say which device it is.");
-  for (const DeviceInfo& device : devices) info.Set(1, {{"device", device.name}, {"model", device.model}});
+  Gauge info("reduced_device_info", "1, with the device in its labels.");
+  for (const DeviceInfo& device : snapshot.devices) info.Set(1, {{"device", device.name}, {"model", device.model}});
   families.push_back(info.Take());
   for (const DeviceGauge& row : kDeviceGauges) {
     Gauge gauge(row.name, row.help);
-    for (const DeviceInfo& device : devices) gauge.Set(row.read(device), {{"device", device.name}});
+    for (const DeviceInfo& device : snapshot.devices) gauge.Set(row.read(device), {{"device", device.name}});
     families.push_back(gauge.Take());
   }
-  families.push_back(Gauge("reduced_streams", "Arrays that stream in.").Set(backend.streams.load()).Take());
-  families.push_back(
-      Gauge("reduced_streams_limit", "Arrays that may stream in at once.").Set(backend.limits.max_streams).Take());
-  families.push_back(Gauge("reduced_sessions", "Sessions that are open.").Set(backend.sessions.load()).Take());
-  families.push_back(
-      Gauge("reduced_sessions_limit", "Sessions that may be open at once.").Set(backend.limits.max_sessions).Take());
-  families.push_back(Gauge("reduced_arrays", "Arrays that are kept.").Set(backend.arrays.count()).Take());
-  families.push_back(
-      Gauge("reduced_arrays_limit", "Arrays that may be kept at once.").Set(backend.limits.max_arrays).Take());
-  families.push_back(
-      Gauge("reduced_regions", "Regions of shared memory that are open.").Set(backend.regions.count()).Take());
-  families.push_back(Unauthenticated(backend));
-  if (nvml != nullptr) CollectGpus(devices, *nvml, &families);
+  for (const ResourceUsage& usage : snapshot.usage) CollectUsage(usage, &families);
+  families.push_back(Unauthenticated(snapshot));
+  if (nvml != nullptr) CollectGpus(snapshot.devices, *nvml, &families);
   return families;
 }
 

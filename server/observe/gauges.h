@@ -1,4 +1,4 @@
-// What a server holds at the moment it is asked, and whom it has refused.
+// A snapshot as gauges of Prometheus.
 #ifndef REDUCED_SERVER_OBSERVE_GAUGES_H_
 #define REDUCED_SERVER_OBSERVE_GAUGES_H_
 
@@ -6,13 +6,12 @@
 
 #include "kernels/system/nvml.h"
 #include "prometheus/metric_family.h"
-#include "server/calls/backend.h"
+#include "server/observe/snapshot.h"
 
 namespace reduced::server {
 
-// Lanes, queues, arrays, regions, streams, sessions, GPUs, which build it is, calls refused. `nvml`: null where there
-// is none.
-std::vector<prometheus::MetricFamily> CollectGauges(const Backend& backend, const Nvml* nvml);
+// Devices, resources in use, refused calls and the build. `nvml` may be null: then there are no figures of GPUs.
+std::vector<prometheus::MetricFamily> CollectGauges(const Snapshot& snapshot, const Nvml* nvml);
 
 }  // namespace reduced::server
 

@@ -10,7 +10,7 @@
 
 namespace reduced::server {
 
-// Stages last from 1 us to 100 s: 1, 2 and 5 of each decade, in nanoseconds.
+// Bounds of times in nanoseconds: 1, 2 and 5 of each decade from 1 us to 100 s.
 inline constexpr std::array<std::int64_t, 25> kTimeBoundsNs = [] {
   std::array<std::int64_t, 25> bounds{};
   std::int64_t decade = 1000;
@@ -21,15 +21,15 @@ inline constexpr std::array<std::int64_t, 25> kTimeBoundsNs = [] {
   }
   return bounds;
 }();
-// Arrays have from nothing to terabytes: powers of 8 from 64 bytes on.
+// Bounds of the sizes of arrays in bytes: powers of 8 from 64 bytes on.
 inline constexpr std::array<std::int64_t, 13> kByteBounds = [] {
   std::array<std::int64_t, 13> bounds{};
   for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = std::int64_t{64} << (3 * i);
   return bounds;
 }();
 
-// What a histogram of N bounds held at one moment: counts[i] of the values up to bounds[i] and above the bound before,
-// the last of those above all.
+// The counts of a histogram of N bounds: counts[i] is the number of values above bounds[i - 1] and up to bounds[i];
+// counts[N], of those above the last bound.
 template <std::size_t N>
 struct HistogramCounts {
   std::array<std::uint64_t, N + 1> counts{};
@@ -45,7 +45,7 @@ struct HistogramCounts {
     sum += other.sum;
     return *this;
   }
-  // Of what came after `before`.
+  // The values added after `before` was read.
   HistogramCounts Since(const HistogramCounts& before) const {
     HistogramCounts since = *this;
     for (std::size_t i = 0; i < counts.size(); ++i) since.counts[i] -= before.counts[i];
@@ -54,8 +54,7 @@ struct HistogramCounts {
   }
 };
 
-// The value that `part` of the values are below, taking those between two bounds to be spread evenly; 0: there are
-// none.
+// The quantile `part` (0 to 1), assuming that the values between two bounds are spread evenly; 0 if there are none.
 template <std::size_t N>
 double Quantile(const HistogramCounts<N>& histogram, const std::array<std::int64_t, N>& bounds, double part) {
   const std::uint64_t total = histogram.total();
@@ -73,7 +72,7 @@ double Quantile(const HistogramCounts<N>& histogram, const std::array<std::int64
   return static_cast<double>(bounds[N - 1]);
 }
 
-// Thread-safe. kBounds: rising.
+// Thread-safe. kBounds: ascending.
 template <const auto& kBounds>
 class Histogram {
  public:
@@ -85,7 +84,7 @@ class Histogram {
     sum_.fetch_add(value, std::memory_order_relaxed);
   }
 
-  // What is added meanwhile may be in the counts and not in the sum, or the other way around.
+  // A value that is added concurrently may be in the counts but not in the sum, or the reverse.
   Counts Read() const {
     Counts out;
     for (std::size_t i = 0; i < counts_.size(); ++i) out.counts[i] = counts_[i].load(std::memory_order_relaxed);

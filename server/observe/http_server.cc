@@ -37,8 +37,8 @@ int Send(mg_connection* connection, int status, const char* reason, const HttpAn
   return status;
 }
 
-// Connects, and lets go at once.
-void Knock(const std::string& address) {
+// Wakes the thread that accepts connections at `address`: connects and disconnects.
+void WakeAcceptor(const std::string& address) {
   const ListenAddress at = *ParseListenAddress(address);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -77,22 +77,13 @@ bool HostIsHere(absl::string_view host, absl::string_view configured) {
          IsIpAddress(std::string(host));
 }
 
-absl::Status CheckHttpAddress(absl::string_view flag, const std::string& address) {
-  const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
-  if (parsed.ok() && parsed->unix_path.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "--%s is '%s', allowed are host:port and [ipv6]:port with a port from 0 to 65535, auto, or nothing", flag,
-      absl::CHexEscape(address.substr(0, 200))));
-}
-
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address, HttpPages pages) {
-  const absl::Status valid = CheckHttpAddress("metrics_listen", address);
-  if (!valid.ok()) return valid;
-  const ListenAddress listen = *ParseListenAddress(address);
+  const absl::StatusOr<ListenAddress> listen = ParseHttpAddress("metrics_listen", address);
+  if (!listen.ok()) return listen.status();
   [[maybe_unused]] static const unsigned kept = mg_init_library(MG_FEATURES_DEFAULT);
   auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(pages)));
-  // Who is slow to ask or to take the answer holds up one of these threads for half a second at a time, and never a
-  // reduction. Monitoring is only held up by more of them at once than there are threads.
+  // A slow client occupies one of these threads for up to half a second at a time, and never delays a reduction. Only
+  // more slow clients than there are threads delay monitoring.
   const char* const options[] = {"listening_ports",
                                  address.c_str(),
                                  "num_threads",
@@ -112,35 +103,35 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   callbacks.http_error = &HttpServer::HandleError;
   server->context_ = mg_start(&callbacks, nullptr, const_cast<const char**>(options));
   if (server->context_ == nullptr) {
-    const absl::Status why = WhyNotBound(listen);
+    const absl::Status why = WhyNotBound(*listen);
     return absl::FailedPreconditionError(absl::StrCat("--metrics_listen: ", why.message()));
   }
   mg_server_port port{};
   mg_get_server_ports(server->context_, 1, &port);
-  server->address_ = BoundAddress(listen, port.port);
-  if (IsLoopback(listen.host)) server->loopback_host_ = listen.host;
+  server->address_ = BoundAddress(*listen, port.port);
+  if (IsLoopback(listen->host)) server->loopback_host_ = listen->host;
   mg_set_request_handler(server->context_, "/", &HttpServer::Handle, server.get());
   return server;
 }
 
 HttpServer::~HttpServer() {
   if (context_ == nullptr) return;
-  // mg_stop takes effect when the thread that listens looks up, every 2 seconds, or when somebody connects.
+  // mg_stop takes effect when the accepting thread wakes: every 2 seconds, or when a client connects.
   std::atomic<bool> stopped = false;
-  std::thread knocking([&] {
-    for (; !stopped.load(); absl::SleepFor(absl::Milliseconds(2))) Knock(address_);
+  std::thread waking([&] {
+    for (; !stopped.load(); absl::SleepFor(absl::Milliseconds(2))) WakeAcceptor(address_);
   });
   mg_stop(context_);
   stopped.store(true);
-  knocking.join();
+  waking.join();
 }
 
 int HttpServer::Handle(mg_connection* connection, void* server) {
   return static_cast<const HttpServer*>(server)->Answer(connection);
 }
 
-// Of requests that the library gives up by itself. Its own page would tell its version, lack the headers of ours, and
-// be dated by gmtime(), whose one buffer its threads share.
+// Answers requests that the library rejects. The library's own page would reveal its version, lack our headers, and
+// call gmtime(), whose buffer its threads share.
 int HttpServer::HandleError(mg_connection* connection, int status, const char* /*what*/) {
   const char* const reason = mg_get_response_code_text(connection, status);
   Send(connection, status, reason, {"text/plain", absl::StrCat(reason, "\n")}, "", true);
@@ -151,21 +142,21 @@ int HttpServer::Answer(mg_connection* connection) const {
   const mg_request_info& request = *mg_get_request_info(connection);
   const std::string_view method = request.request_method;
   if (method != "GET" && method != "HEAD") {
-    return Send(connection, 405, "Method Not Allowed", {"text/plain", "only GET and HEAD are answered\n"},
+    return Send(connection, 405, "Method Not Allowed", {"text/plain", "method not allowed; allowed: GET, HEAD\n"},
                 "Allow: GET, HEAD\r\n", true);
   }
   const auto page = pages_.find(std::string_view(request.local_uri));
   if (page == pages_.end()) {
     const std::string paths =
         absl::StrJoin(pages_, ", ", [](std::string* out, const auto& each) { out->append(each.first); });
-    return Send(connection, 404, "Not Found", {"text/plain", absl::StrCat("there is no such page, but ", paths, "\n")},
-                "", method == "GET");
+    return Send(connection, 404, "Not Found", {"text/plain", absl::StrCat("no such page; there are ", paths, "\n")}, "",
+                method == "GET");
   }
   if (!loopback_host_.empty() && !page->second.for_any_host) {
     const char* const host = mg_get_header(connection, "Host");
     if (!HostIsHere(host == nullptr ? "" : host, loopback_host_)) {
       return Send(connection, 403, "Forbidden",
-                  {"text/plain", "this page is only for who asks for it by an IP address or localhost\n"}, "",
+                  {"text/plain", "the Host header must be an IP address or localhost for this page\n"}, "",
                   method == "GET");
     }
   }

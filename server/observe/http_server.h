@@ -1,4 +1,4 @@
-// A small HTTP server for people and monitors: it only answers GET and HEAD of the paths it was given.
+// A small HTTP server for monitoring: it answers GET and HEAD requests for a fixed set of pages.
 #ifndef REDUCED_SERVER_OBSERVE_HTTP_SERVER_H_
 #define REDUCED_SERVER_OBSERVE_HTTP_SERVER_H_
 
@@ -22,25 +22,25 @@ struct HttpAnswer {
 };
 struct HttpPage {
   std::function<HttpAnswer()> make;
-  bool for_any_host = false;  // else, on loopback, only for a Host that is this machine: see HostIsHere
+  bool for_any_host = false;  // if false, a listener on loopback requires a Host header that passes HostIsHere
 };
 using HttpPages = std::map<std::string, HttpPage, std::less<>>;  // by path
 
-// Whether a request with that Host header (its port is not looked at; "": none) means a server on loopback that was
-// given the name `configured`: an IP address, localhost or that name. Any other name may be one that somebody else has
-// made point here, so that their page, in a browser, reads what this server says.
+// Whether the Host header of a request ("" if there is none; its port is ignored) names a server on loopback: an IP
+// address, localhost, or the configured name. Any other name may be one that an attacker's DNS resolves to this
+// machine, so that the attacker's page could read this server from a browser here (DNS rebinding).
 bool HostIsHere(absl::string_view host, absl::string_view configured);
 
 class HttpServer {
  public:
-  // Serves on 16 threads of its own until it is destroyed. Pages are made by any of them, several at once.
-  // INVALID_ARGUMENT: not "host:port" or "[ipv6]:port". FAILED_PRECONDITION: it can't be bound.
+  // Serves on 16 threads of its own until it is destroyed; they make pages concurrently. INVALID_ARGUMENT: not
+  // "host:port" or "[ipv6]:port". FAILED_PRECONDITION: the address can't be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, HttpPages pages);
-  ~HttpServer();  // waits for what is being answered
+  ~HttpServer();  // waits for requests in progress
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // As it was given, with the port that was bound.
+  // The address as given, with the port that was bound.
   const std::string& address() const { return address_; }
 
  private:
@@ -51,12 +51,9 @@ class HttpServer {
 
   const HttpPages pages_;
   std::string address_;
-  std::string loopback_host_;  // as it was given; empty: it isn't bound to loopback
+  std::string loopback_host_;  // the configured host; empty: the server is not bound to loopback
   mg_context* context_ = nullptr;
 };
-
-// INVALID_ARGUMENT, naming the flag: not an address that an HttpServer takes.
-absl::Status CheckHttpAddress(absl::string_view flag, const std::string& address);
 
 }  // namespace reduced::server
 

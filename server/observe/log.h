@@ -1,4 +1,4 @@
-// The log: text for people, or one JSON object a line for programs.
+// The log: text, or one JSON object a line.
 #ifndef REDUCED_SERVER_OBSERVE_LOG_H_
 #define REDUCED_SERVER_OBSERVE_LOG_H_
 
@@ -10,16 +10,16 @@
 
 namespace reduced::server {
 
-// The name of the logger whose messages, if the log is JSON, are members of the line's object already.
+// The logger of lines about calls. If the log is JSON, its messages are members of the line's object.
 inline constexpr char kCallLogger[] = "call";
 
-// {"time":"2026-01-31T12:00:00.123456Z","level":"info","message":...}: UTC, whatever the message has in it escaped.
+// {"time":"2026-01-31T12:00:00.123456Z","level":"info","message":"..."}, in UTC.
 std::unique_ptr<spdlog::formatter> MakeJsonFormatter();
 
 // "message":"..." as a member of such an object.
 std::string JsonMessage(std::string_view text);
 
-// Makes spdlog's default logger one that writes to standard error. level: as spdlog names it.
+// Replaces spdlog's default logger by one that writes to standard error. `level`: its name in spdlog.
 void SetUpLog(bool json, const std::string& level);
 
 }  // namespace reduced::server

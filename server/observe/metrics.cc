@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 17> kStatusNames = {
     "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
     "DATA_LOSS", "UNAUTHENTICATED"};
 
-// The labels of one reduction as one number: a field for each.
+// The labels of one reduction are packed into a number, a field each.
 struct Field {
   int shift;
   std::uint32_t mask;
@@ -94,7 +94,7 @@ ClientMetric OfKey(std::uint32_t key, std::uint64_t count) {
       count);
 }
 
-// `scale`: of one of the histogram's units.
+// `scale`: units of the histogram per unit of the metric.
 template <std::size_t N>
 ClientMetric OfHistogram(std::vector<ClientMetric::Label> labels, const HistogramCounts<N>& counts,
                          const std::array<std::int64_t, N>& bounds, double scale) {
@@ -135,7 +135,7 @@ void KeyedCounts::Add(std::uint32_t key) {
       if (slot.key.compare_exchange_strong(there, wanted, std::memory_order_relaxed)) {
         there = wanted;
       } else {
-        keys_.fetch_sub(1, std::memory_order_relaxed);  // another thread was faster: `there` is its key
+        keys_.fetch_sub(1, std::memory_order_relaxed);  // another thread took the slot: `there` is its key
       }
     }
     if (there == wanted) {
@@ -157,49 +157,39 @@ std::vector<std::pair<std::uint32_t, std::uint64_t>> KeyedCounts::Read() const {
 
 std::string_view NameOfStatus(int code) { return kStatusNames[static_cast<std::size_t>(code)]; }
 
-void CallMetrics::Observe(Stage stage, EngineKind engine, double us) {
-  stages_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(engine)].Add(std::llround(us * 1e3));
-}
-
 void CallMetrics::Record(const CallRecord& record) {
   calls_[static_cast<std::size_t>(record.rpc)][static_cast<std::size_t>(CodeOf(record.status))].fetch_add(
       1, std::memory_order_relaxed);
-  if (!IsReduction(record.rpc)) return;
+  if (!RowOf(record.rpc).reduction) return;
   reductions_.Add(KeyOf(record));
-  const auto observe = [&](Stage stage, const std::optional<double>& us) {
-    if (us.has_value()) Observe(stage, record.engine, *us);
-  };
-  observe(Stage::kQueue, record.timing.queue_us);
-  observe(Stage::kReceive, record.receive_us);
-  observe(Stage::kCopy, record.timing.host_copy_us);
-  observe(Stage::kHostToDevice, record.timing.host_to_device_us);
-  observe(Stage::kScratchCopy, record.timing.scratch_copy_us);
-  observe(Stage::kKernel, record.timing.kernel_us);
-  observe(Stage::kDeviceToHost, record.timing.device_to_host_us);
-  Observe(Stage::kTotal, record.engine, record.total_us);
+  for (std::size_t stage = 0; stage < kStages; ++stage) {
+    const std::optional<double> us = record.StageMicros(stage);
+    if (us.has_value()) stages_[stage][static_cast<std::size_t>(record.engine)].Add(std::llround(*us * 1e3));
+  }
   if (record.status.ok()) bytes_[static_cast<std::size_t>(record.source)].Add(record.bytes);
 }
 
 std::vector<MetricFamily> CallMetrics::Collect() const {
   MetricFamily calls =
-      Family("reduced_calls_total", "Calls that ended, by RPC and status; a request of a session is one.",
+      Family("reduced_calls_total", "Calls that ended, by RPC and status; each request of a session is a call.",
              MetricType::Counter);
-  MetricFamily rejects = Family("reduced_rejects_total", "Calls refused because a queue, a limit or a budget was full.",
-                                MetricType::Counter);
+  MetricFamily rejects =
+      Family("reduced_rejects_total", "Calls refused because a queue, a limit or a budget was exhausted.",
+             MetricType::Counter);
   for (std::size_t rpc = 0; rpc < calls_.size(); ++rpc) {
     for (std::size_t code = 0; code < kStatusCodes; ++code) {
       const std::uint64_t count = calls_[rpc][code].load(std::memory_order_relaxed);
       if (count > 0 || code == 0) {
-        calls.metric.push_back(Counter({Label("rpc", kRpcNames[rpc]), Label("status", kStatusNames[code])}, count));
+        calls.metric.push_back(Counter({Label("rpc", kRpcs[rpc].name), Label("status", kStatusNames[code])}, count));
       }
       if (code == static_cast<std::size_t>(absl::StatusCode::kResourceExhausted)) {
-        rejects.metric.push_back(Counter({Label("rpc", kRpcNames[rpc])}, count));
+        rejects.metric.push_back(Counter({Label("rpc", kRpcs[rpc].name)}, count));
       }
     }
   }
 
   MetricFamily requests =
-      Family("reduced_requests_total", "Reductions that ended, by what was asked for, where it ran and status.",
+      Family("reduced_requests_total", "Reductions that ended, by op, dtype, source, engine, pipeline and status.",
              MetricType::Counter);
   for (const auto& [key, count] : reductions_.Read()) requests.metric.push_back(OfKey(key, count));
   if (const std::uint64_t others = reductions_.others(); others > 0) {
@@ -211,7 +201,7 @@ std::vector<MetricFamily> CallMetrics::Collect() const {
   }
 
   MetricFamily seconds =
-      Family("reduced_stage_seconds", "Time of each stage of a reduction; total: from its arrival to its answer.",
+      Family("reduced_stage_seconds", "Time of each stage of a reduction; total: from arrival to response.",
              MetricType::Histogram);
   for (std::size_t stage = 0; stage < kStages; ++stage) {
     for (std::size_t engine = 0; engine < kEngines; ++engine) {
@@ -223,17 +213,17 @@ std::vector<MetricFamily> CallMetrics::Collect() const {
     }
   }
 
-  MetricFamily bytes = Family("reduced_request_bytes",
-                              "Bytes of the arrays that were reduced, by where they came from.", MetricType::Histogram);
+  MetricFamily bytes =
+      Family("reduced_request_bytes", "Bytes of the arrays that were reduced, by source.", MetricType::Histogram);
   for (std::size_t source = 1; source < bytes_.size(); ++source) {
     bytes.metric.push_back(OfHistogram({Label("source", kSourceNames[source])}, bytes_[source].Read(), kByteBounds, 1));
   }
   return {std::move(calls), std::move(rejects), std::move(requests), std::move(seconds), std::move(bytes)};
 }
 
-StageCounts CallMetrics::ReadStage(Stage stage) const {
+StageCounts CallMetrics::ReadStage(std::size_t stage) const {
   StageCounts all;
-  for (const auto& histogram : stages_[static_cast<std::size_t>(stage)]) all += histogram.Read();
+  for (const auto& histogram : stages_[stage]) all += histogram.Read();
   return all;
 }
 

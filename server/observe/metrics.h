@@ -1,8 +1,7 @@
-// What is counted of calls, and how Prometheus is told.
+// Counters and histograms of calls, for Prometheus.
 //
-// Everything is a table that the numbers of enums index, or that their combinations are found in: no label is put
-// together before somebody asks for the metrics, and no thread waits for another. Labels are names that the server
-// itself has; nothing that a client writes becomes one.
+// Calls are counted in tables that enums index, without locks; labels are made only when the metrics are read. Labels
+// are names from the server's own tables, never text of a client.
 #ifndef REDUCED_SERVER_OBSERVE_METRICS_H_
 #define REDUCED_SERVER_OBSERVE_METRICS_H_
 
@@ -21,24 +20,9 @@
 
 namespace reduced::server {
 
-enum class Stage : std::uint8_t {
-  kQueue,
-  kReceive,
-  kCopy,
-  kHostToDevice,
-  kScratchCopy,
-  kKernel,
-  kDeviceToHost,
-  kTotal
-};
-inline constexpr std::array<std::string_view, 8> kStageNames = {"queue",        "receive", "copy", "h2d",
-                                                                "scratch_copy", "kernel",  "d2h",  "total"};
-inline constexpr std::size_t kStages = kStageNames.size();
-
 using StageCounts = Histogram<kTimeBoundsNs>::Counts;
 
-// Counts by key, of which there may be kMaxKeys; whatever comes with further ones is counted together. Thread-safe,
-// without a lock.
+// Counts by key. Beyond kMaxKeys keys, further ones are counted together. Thread-safe, lock-free.
 class KeyedCounts {
  public:
   static constexpr int kMaxKeys = 4096;
@@ -50,7 +34,7 @@ class KeyedCounts {
 
  private:
   static constexpr std::size_t kSlots = 2 * kMaxKeys;
-  static constexpr std::uint32_t kTaken = std::uint32_t{1} << 31;  // set in a slot that has a key
+  static constexpr std::uint32_t kTaken = std::uint32_t{1} << 31;  // set in the key of a slot in use
   struct Slot {
     std::atomic<std::uint32_t> key = 0;
     std::atomic<std::uint64_t> count = 0;
@@ -66,27 +50,25 @@ class CallMetrics {
  public:
   void Record(const CallRecord& record);
 
-  // In the order that they are shown.
+  // In the order of the page.
   std::vector<prometheus::MetricFamily> Collect() const;
 
-  // What a history is made of: of every engine together.
-  StageCounts ReadStage(Stage stage) const;
-  std::uint64_t calls() const;   // that ended
-  std::uint64_t errors() const;  // of these, those that did not end well
+  // Over all engines, for the history.
+  StageCounts ReadStage(std::size_t stage) const;  // of kStageNames
+  std::uint64_t calls() const;                     // that have ended
+  std::uint64_t errors() const;                    // of these, those with a status other than OK
 
  private:
   static constexpr std::size_t kStatusCodes = 17;
   static constexpr std::size_t kEngines = 3;
 
-  void Observe(Stage stage, EngineKind engine, double us);
-
-  std::array<std::array<std::atomic<std::uint64_t>, kStatusCodes>, kRpcNames.size()> calls_{};
+  std::array<std::array<std::atomic<std::uint64_t>, kStatusCodes>, std::size(kRpcs)> calls_{};
   KeyedCounts reductions_;
   std::array<std::array<Histogram<kTimeBoundsNs>, kEngines>, kStages> stages_;
   std::array<Histogram<kByteBounds>, kSourceNames.size()> bytes_;
 };
 
-// "OK", "INVALID_ARGUMENT" ... of a code from 0 to 16.
+// The name of a status code from 0 to 16, such as "INVALID_ARGUMENT".
 std::string_view NameOfStatus(int code);
 
 }  // namespace reduced::server

@@ -14,8 +14,9 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr std::size_t kMaxListedErrorBytes = 300;
+constexpr std::size_t kMaxMethodBytes = 100;
 
-// What an operator should hear of: the server's own failures, and that it is full.
+// Whether an operator should see it: the server's own failures, and exhausted limits.
 bool IsWorthAWarning(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kUnknown:
@@ -27,6 +28,10 @@ bool IsWorthAWarning(absl::StatusCode code) {
     default:
       return false;
   }
+}
+
+std::string ErrorText(const absl::Status& status) {
+  return Printable({status.message().data(), status.message().size()}, kMaxListedErrorBytes);
 }
 
 std::string_view FromMetadata(const grpc::CallbackServerContext& context, const char* key) {
@@ -66,19 +71,23 @@ CallTag Observer::Begin(grpc::CallbackServerContext* context) {
 void Observer::End(const CallRecord& record) {
   if (options_.metrics) {
     metrics_.Record(record);
-    if (!record.status.ok()) Remember(record);
+    if (!record.status.ok()) {
+      const absl::MutexLock lock(&errors_mutex_);
+      Remember({absl::Now(), std::string(RowOf(record.rpc).name), record.status.code(), ErrorText(record.status),
+                record.tag == nullptr ? "" : record.tag->request_id});
+    }
   }
   Log(record);
 }
 
 void Observer::Log(const CallRecord& record) {
-  const bool slow = options_.slow_request > absl::ZeroDuration() && IsReduction(record.rpc) &&
+  const bool slow = options_.slow_request > absl::ZeroDuration() && RowOf(record.rpc).reduction &&
                     absl::Microseconds(record.total_us) >= options_.slow_request;
   const bool warning = slow || IsWorthAWarning(record.status.code());
   const auto level = warning ? spdlog::level::warn : spdlog::level::debug;
   if (!log_->should_log(level)) return;
   if (warning) {
-    const std::string kind = absl::StrCat(slow ? "slow " : "", std::string(NameOf(record.rpc)), " ",
+    const std::string kind = absl::StrCat(slow ? "slow " : "", std::string(RowOf(record.rpc).name), " ",
                                           absl::StatusCodeToString(record.status.code()));
     if (!repeats_.Admit(kind, absl::Now())) return;
   }
@@ -90,11 +99,21 @@ void Observer::Log(const CallRecord& record) {
   }
 }
 
-void Observer::Remember(const CallRecord& record) {
-  CallError error{absl::Now(), record.rpc, record.status.code(),
-                  Printable({record.status.message().data(), record.status.message().size()}, kMaxListedErrorBytes),
-                  record.tag == nullptr ? "" : record.tag->request_id};
+void Observer::Refused(std::string_view method, const absl::Status& why) {
+  if (!options_.metrics) return;
+  CallError error{absl::Now(), Printable(method, kMaxMethodBytes), why.code(), ErrorText(why)};
   const absl::MutexLock lock(&errors_mutex_);
+  // A client without a token may call thousands of times a second: it must not push all other errors out of the list.
+  for (auto each = errors_.begin(); each != errors_.end(); ++each) {
+    if (!each->request_id.empty() || each->code != error.code || each->message != error.message) continue;
+    error.count += each->count;
+    errors_.erase(each);
+    break;
+  }
+  Remember(std::move(error));
+}
+
+void Observer::Remember(CallError error) {
   errors_.push_front(std::move(error));
   if (errors_.size() > kMaxErrors) errors_.pop_back();
 }
@@ -117,11 +136,11 @@ void Observer::Run() {
     }
     Tick(absl::Now());
   }
-  Tick(absl::InfiniteFuture());  // what is kept back is said
+  Tick(absl::InfiniteFuture());  // logs what was suppressed
 }
 
 void Observer::Tick(absl::Time now) {
-  for (const Repeats::KeptBack& each : repeats_.TakeOver(now)) {
+  for (const Repeats::Suppressed& each : repeats_.TakeSuppressed(now)) {
     const std::string text = absl::StrCat("repeated ", each.count, " times more within ",
                                           absl::FormatDuration(repeats_.period()), ": ", each.kind);
     log_->warn(options_.json_log ? JsonMessage(text) : text);
@@ -132,7 +151,7 @@ void Observer::Tick(absl::Time now) {
   sample.calls = calls - std::exchange(last_calls_, calls);
   sample.errors = errors - std::min(errors, std::exchange(last_errors_, errors));
   for (std::size_t i = 0; i < kStages; ++i) {
-    const StageCounts counts = metrics_.ReadStage(static_cast<Stage>(i));
+    const StageCounts counts = metrics_.ReadStage(i);
     const StageCounts since = counts.Since(std::exchange(last_stages_[i], counts));
     sample.stages[i] = {Quantile(since, kTimeBoundsNs, 0.5) / 1e3, Quantile(since, kTimeBoundsNs, 0.99) / 1e3};
   }

@@ -1,4 +1,4 @@
-// Hears of every call once, when it ends, and has what others ask for: counts, the errors of late, a short history; and
+// Records every call when it ends: counts it, remembers recent errors and a short history for the status page, and
 // writes the log's lines about calls.
 #ifndef REDUCED_SERVER_OBSERVE_OBSERVER_H_
 #define REDUCED_SERVER_OBSERVE_OBSERVER_H_
@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
+#include "server/config/options.h"
 #include "server/observe/call_record.h"
 #include "server/observe/call_tag.h"
 #include "server/observe/metrics.h"
@@ -26,27 +28,22 @@
 
 namespace reduced::server {
 
-struct ObserverOptions {
-  bool metrics = true;      // count calls, and keep the errors of late
-  bool request_ids = true;  // give every call an id, and say it in the trailer
-  bool json_log = false;    // lines about calls are the members of JSON objects: see SetUpLog
-  absl::Duration slow_request = absl::ZeroDuration();  // a reduction that takes as long is warned of; 0: none is
-};
-
-// A call that did not end well. Texts are one line of ASCII each, of limited length.
+// A call that failed, or several calls in a row that were refused for the same reason. Texts are one line of ASCII
+// each, of limited length.
 struct CallError {
-  absl::Time when;
-  Rpc rpc = Rpc::kReduce;
+  absl::Time when;    // of the last
+  std::string rpc{};  // its name or, of a refused call, its method
   absl::StatusCode code = absl::StatusCode::kUnknown;
   std::string message{};
-  std::string request_id{};
+  std::string request_id{};  // empty: refused before it had one
+  std::int64_t count = 1;
 };
 
-// One second.
+// One second of the history.
 struct HistorySample {
   std::uint64_t calls = 0;
   std::uint64_t errors = 0;
-  struct Times {  // of the reductions that ended in it, us; 0: none did
+  struct Times {  // of the reductions that ended in this second; 0: none did
     double p50_us = 0;
     double p99_us = 0;
   };
@@ -59,31 +56,34 @@ class Observer {
   static constexpr std::size_t kMaxErrors = 50;
   static constexpr std::size_t kHistorySeconds = 120;
 
-  // Whose call it is, of a call that is not over; "": nobody in particular, or nobody who is known any more.
-  // Thread-safe.
+  // Returns the identity of a call in progress; "" for an anonymous caller or one whose token was removed. Thread-safe.
   using CallerOf = std::function<std::string(const grpc::ServerContextBase&)>;
 
-  // Lines go to where spdlog's default logger of now writes, at its level. caller_of: asked only for lines that are
-  // written; null: callers have no names.
+  // Logs to the sinks of spdlog's current default logger, at its level. caller_of: called only for lines that are
+  // written; null: every caller is anonymous.
   explicit Observer(const ObserverOptions& options = {}, CallerOf caller_of = nullptr);
   ~Observer();
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
 
-  // A call begins: takes its id and traceparent from its metadata, and puts the id into its trailer. Before anything
-  // else of the call has an effect on the trailer.
+  // Begins a call: reads its id and traceparent from its metadata, and adds the id to its trailer. Call it before
+  // anything else changes the trailer.
   CallTag Begin(grpc::CallbackServerContext* context);
 
-  // A call is over, but for its answer. Never waits for a reader of what it is counted in.
+  // Records a call that has ended, before its response is sent. Never waits for readers of the metrics.
   void End(const CallRecord& record);
 
+  // Remembers a call that was refused before any service saw it: `method` is its path, `why` says why. Such calls have
+  // no record, and are counted elsewhere: see Security::refused.
+  void Refused(std::string_view method, const absl::Status& why);
+
   const CallMetrics& metrics() const { return metrics_; }
-  std::vector<CallError> errors() const;       // the last ones, newest first
+  std::vector<CallError> errors() const;       // the last kMaxErrors, newest first
   std::vector<HistorySample> history() const;  // oldest first
 
  private:
   void Log(const CallRecord& record);
-  void Remember(const CallRecord& record);
+  void Remember(CallError error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(errors_mutex_);
   void Run();
   void Tick(absl::Time now);
 
@@ -97,7 +97,7 @@ class Observer {
   mutable absl::Mutex errors_mutex_;
   std::deque<CallError> errors_ ABSL_GUARDED_BY(errors_mutex_);
 
-  // Of the thread.
+  // Used by the thread only.
   std::uint64_t last_calls_ = 0;
   std::uint64_t last_errors_ = 0;
   std::array<StageCounts, kStages> last_stages_{};

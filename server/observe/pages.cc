@@ -8,24 +8,25 @@
 #include "absl/strings/substitute.h"
 #include "prometheus/text_serializer.h"
 #include "server/observe/gauges.h"
-#include "server/sources/random_id.h"
+#include "server/security/random_id.h"
 
 namespace reduced::server {
 
-std::string MetricsText(const Backend& backend, const Nvml* nvml) {
-  std::vector<prometheus::MetricFamily> families = backend.observer.metrics().Collect();
-  std::vector<prometheus::MetricFamily> gauges = CollectGauges(backend, nvml);
+std::string MetricsText(const Observer& observer, const Snapshot& snapshot, const Nvml* nvml) {
+  std::vector<prometheus::MetricFamily> families = observer.metrics().Collect();
+  std::vector<prometheus::MetricFamily> gauges = CollectGauges(snapshot, nvml);
   families.insert(families.end(), std::make_move_iterator(gauges.begin()), std::make_move_iterator(gauges.end()));
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, families);
   return text.str();
 }
 
-HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page) {
+HttpPages MakePages(const Observer& observer, SnapshotSource take_snapshot, const Nvml* nvml, bool status_page) {
   HttpPages pages;
-  // Whatever name monitoring has for this machine; there is nothing of a client in it.
-  pages["/metrics"] = {[&backend, nvml] {
-                         return HttpAnswer{"text/plain; version=0.0.4; charset=utf-8", MetricsText(backend, nvml)};
+  // For any host name, since monitoring may use any name of this machine; the page has no text from clients.
+  pages["/metrics"] = {[&observer, take_snapshot, nvml] {
+                         return HttpAnswer{"text/plain; version=0.0.4; charset=utf-8",
+                                           MetricsText(observer, take_snapshot(Detail::kCounts), nvml)};
                        },
                        /*for_any_host=*/true};
   if (!status_page) return pages;
@@ -38,7 +39,9 @@ HttpPages MakePages(const Backend& backend, const Nvml* nvml, bool status_page) 
                          "connect-src 'self'; base-uri 'none'; form-action 'none'",
                          nonce)};
   };
-  pages["/status.json"].make = [&backend, nvml] { return HttpAnswer{"application/json", StatusJson(backend, nvml)}; };
+  pages["/status.json"].make = [&observer, take_snapshot, nvml] {
+    return HttpAnswer{"application/json", StatusJson(observer, take_snapshot(Detail::kFull), nvml)};
+  };
   return pages;
 }
 

@@ -1,4 +1,4 @@
-// Keeps the same warning from filling the log: the first few of a period are said, the others counted.
+// Limits repeated warnings: the first few of a period are logged, the others counted.
 #ifndef REDUCED_SERVER_OBSERVE_REPEATS_H_
 #define REDUCED_SERVER_OBSERVE_REPEATS_H_
 
@@ -18,11 +18,10 @@ namespace reduced::server {
 // Thread-safe.
 class Repeats {
  public:
-  // Of each kind of warning, `most` are said in a period.
+  // Of each kind of warning, the first `most` of a period are logged.
   Repeats(int most, absl::Duration period) : most_(most), period_(period) {}
 
-  // True: say it. `kind`: warnings are the same that have the same kind. There are as many as kMaxKinds at once, and
-  // further ones count as one.
+  // Whether to log a warning of this kind. Beyond kMaxKinds kinds at once, further ones count as one.
   bool Admit(std::string_view kind, absl::Time now) {
     const absl::MutexLock lock(&mutex_);
     auto found = kinds_.find(kind);
@@ -33,14 +32,14 @@ class Repeats {
     return ++found->second.count <= most_;
   }
 
-  struct KeptBack {
+  struct Suppressed {
     std::string kind;
     std::int64_t count = 0;
   };
-  // What was not said in the periods that are over by now, once.
-  std::vector<KeptBack> TakeOver(absl::Time now) {
+  // The warnings that were not logged in periods that have ended by `now`, each once.
+  std::vector<Suppressed> TakeSuppressed(absl::Time now) {
     const absl::MutexLock lock(&mutex_);
-    std::vector<KeptBack> over;
+    std::vector<Suppressed> over;
     for (auto each = kinds_.begin(); each != kinds_.end();) {
       if (now - each->second.began < period_) {
         ++each;

@@ -6,17 +6,14 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/algebra/dtype.h"
 #include "nlohmann/json.hpp"
-#include "server/config/configuration.h"
 
 namespace reduced::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMaxArrays = 100;
-constexpr std::size_t kIdCharacters = 6;
+constexpr std::size_t kMaxArrays = 100;  // that are listed
 
 Json DeviceJson(const DeviceInfo& device, const Nvml* nvml) {
   Json json = {{"name", device.name},
@@ -53,55 +50,48 @@ Json HistoryJson(const std::vector<HistorySample>& history) {
   return json;
 }
 
-Json ArrayJson(const v1::ArrayInfo& array) {
-  const auto dtype = DTypeFromNumber(array.array().dtype());
-  Json json = {
-      {"id", array.id().substr(0, kIdCharacters) + "..."},     {"owner", array.owner()}, {"device", array.device()},
-      {"dtype", dtype.has_value() ? RowOf(*dtype).name : "?"}, {"shape", Json::array()}, {"bytes", array.bytes()}};
-  for (const std::int64_t extent : array.array().shape()) json["shape"].push_back(extent);
-  return json;
-}
-
 }  // namespace
 
-std::string StatusJson(const Backend& backend, const Nvml* nvml) {
-  const auto usage = [](const char* name, std::int64_t used, std::int64_t limit) {
-    return Json{{"name", name}, {"used", used}, {"limit", limit}};
-  };
-  const CallMetrics& metrics = backend.observer.metrics();
+std::string StatusJson(const Observer& observer, const Snapshot& snapshot, const Nvml* nvml) {
+  const CallMetrics& metrics = observer.metrics();
   Json json = {{"version", REDUCED_VERSION},
-               {"uptime_s", absl::ToDoubleSeconds(absl::Now() - backend.started)},
+               {"uptime_s", absl::ToDoubleSeconds(absl::Now() - snapshot.started)},
                {"calls", metrics.calls()},
                {"errors_total", metrics.errors()},
                {"devices", Json::array()},
-               {"no_cuda_reason", backend.engines.no_cuda_reason()},
+               {"no_cuda_reason", snapshot.no_cuda_reason},
                {"left_out", Json::array()},
-               {"usage",
-                {usage("streams", backend.streams.load(), backend.limits.max_streams),
-                 usage("sessions", backend.sessions.load(), backend.limits.max_sessions),
-                 usage("arrays", backend.arrays.count(), backend.limits.max_arrays),
-                 usage("regions", backend.regions.count(), 0)}},
-               {"history", HistoryJson(backend.observer.history())},
+               {"usage", Json::array()},
+               {"history", HistoryJson(observer.history())},
                {"errors", Json::array()},
+               {"arrays_total", snapshot.arrays.size()},
                {"arrays", Json::array()},
                {"flags", Json::array()}};
-  for (const FlagValue& flag : backend.flags) {
-    json["flags"].push_back({flag.name, ToldValue(flag)});
-  }
-  for (const LeftOutDevice& device : backend.engines.left_out()) {
+  for (const DeviceInfo& device : snapshot.devices) json["devices"].push_back(DeviceJson(device, nvml));
+  for (const LeftOutDevice& device : snapshot.left_out) {
     json["left_out"].push_back({{"name", device.name}, {"reason", device.reason}});
   }
-  for (const auto& engine : backend.engines.all()) json["devices"].push_back(DeviceJson(engine->info(), nvml));
-  for (const CallError& error : backend.observer.errors()) {
+  for (const ResourceUsage& usage : snapshot.usage) {
+    json["usage"].push_back({{"name", usage.name}, {"used", usage.used}, {"limit", usage.limit}});
+  }
+  for (const CallError& error : observer.errors()) {
     json["errors"].push_back({{"time", absl::FormatTime(absl::RFC3339_sec, error.when, absl::UTCTimeZone())},
-                              {"rpc", NameOf(error.rpc)},
+                              {"rpc", error.rpc},
                               {"status", absl::StatusCodeToString(error.code)},
                               {"message", error.message},
-                              {"request_id", error.request_id}});
+                              {"request_id", error.request_id},
+                              {"count", error.count}});
   }
-  const std::vector<v1::ArrayInfo> arrays = backend.arrays.ListAll();
-  json["arrays_total"] = arrays.size();
-  for (std::size_t i = 0; i < std::min(arrays.size(), kMaxArrays); ++i) json["arrays"].push_back(ArrayJson(arrays[i]));
+  for (std::size_t i = 0; i < std::min(snapshot.arrays.size(), kMaxArrays); ++i) {
+    const ArraySummary& array = snapshot.arrays[i];
+    json["arrays"].push_back({{"id", array.id_prefix + "..."},
+                              {"owner", array.owner},
+                              {"device", array.device},
+                              {"dtype", array.dtype},
+                              {"shape", array.shape},
+                              {"bytes", array.bytes}});
+  }
+  for (const FlagValue& flag : snapshot.flags) json["flags"].push_back({flag.name, flag.value});
   return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 

@@ -1,4 +1,4 @@
-// What the page at / shows: status_page.html, and the figures that it asks for.
+// The status page, status_page.html, and the figures that it loads.
 #ifndef REDUCED_SERVER_OBSERVE_STATUS_JSON_H_
 #define REDUCED_SERVER_OBSERVE_STATUS_JSON_H_
 
@@ -6,16 +6,17 @@
 #include <string_view>
 
 #include "kernels/system/nvml.h"
-#include "server/calls/backend.h"
+#include "server/observe/observer.h"
+#include "server/observe/snapshot.h"
 
 namespace reduced::server {
 
-// The page, with @NONCE@ where its style and script must say the nonce of the response's Content-Security-Policy.
+// The page, with @NONCE@ in place of the nonce of the response's Content-Security-Policy.
 extern const std::string_view kStatusPage;
 
-// One JSON object; texts in it are as clients wrote them, escaped only as JSON has it. Of the ids of arrays, which are
-// what lets a client read them, only the first characters. `nvml` may be null.
-std::string StatusJson(const Backend& backend, const Nvml* nvml);
+// The figures as one JSON object. Texts of clients are unchanged but for JSON's escapes. `snapshot`: taken with
+// Detail::kFull. `nvml` may be null.
+std::string StatusJson(const Observer& observer, const Snapshot& snapshot, const Nvml* nvml);
 
 }  // namespace reduced::server
 

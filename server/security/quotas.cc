@@ -47,12 +47,12 @@ absl::StatusOr<Quotas::Lease> Quotas::Take(const std::string& identity, std::int
     const std::string name = absl::CHexEscape(identity);
     if (what == &Limits::requests) {
       return absl::ResourceExhaustedError(absl::StrFormat(
-          "'%s' has %d requests under way, the most that one identity may (--max_identity_requests)", name, taken));
+          "identity '%s' has %d requests in progress; allowed: %d (--max_identity_requests)", name, taken, limit));
     }
     return absl::ResourceExhaustedError(
-        absl::StrFormat("an array of %d bytes: those of '%s' take %d of the %d bytes that one identity may "
+        absl::StrFormat("resident arrays of identity '%s' take %d bytes, and this array %d; allowed: %d bytes "
                         "(--max_identity_array_bytes)",
-                        amount, name, taken, limit));
+                        name, taken, amount, limit));
   }
 }
 

@@ -1,4 +1,4 @@
-// How much of the server one identity may have at once.
+// Quotas: what one identity may use at once.
 #ifndef REDUCED_SERVER_SECURITY_QUOTAS_H_
 #define REDUCED_SERVER_SECURITY_QUOTAS_H_
 
@@ -13,15 +13,15 @@
 
 namespace reduced::server {
 
-// Thread-safe. Outlives its leases. Remembers nobody who has nothing.
+// Thread-safe. Outlives its leases. Stores only identities that use something.
 class Quotas {
  public:
   struct Limits {
-    std::int64_t requests = 0;     // under way at once; 0: any number
-    std::int64_t array_bytes = 0;  // kept at once; 0: any number
+    std::int64_t requests = 0;     // in progress; 0: any number
+    std::int64_t array_bytes = 0;  // of resident arrays; 0: any number
   };
 
-  // What was taken, until it goes. Moves only. An empty one stands for nothing.
+  // What was taken, until it is returned or destroyed. Move-only. A default-constructed lease holds nothing.
   class Lease {
    public:
     Lease() = default;
@@ -40,7 +40,7 @@ class Quotas {
 
   explicit Quotas(const Limits& limits) : limits_(limits) {}
 
-  // RESOURCE_EXHAUSTED, naming the limit. Who has no identity ("") has no limit: the lease is empty.
+  // RESOURCE_EXHAUSTED: names the limit. Anonymous callers ("") have no limit: the lease is empty.
   absl::StatusOr<Lease> TakeRequest(const std::string& identity) { return Take(identity, &Limits::requests, 1); }
   absl::StatusOr<Lease> TakeArrayBytes(const std::string& identity, std::int64_t bytes) {
     return Take(identity, &Limits::array_bytes, bytes);

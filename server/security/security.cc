@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "server/sources/arrays.h"
+#include "server/security/identity.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
@@ -27,8 +27,8 @@ namespace {
 
 constexpr absl::string_view kAuthorization = "authorization";
 constexpr absl::string_view kHealthMethods = "/grpc.health.v1.Health/";
-constexpr char kTokenNeeded[] = "this server needs a token: metadata 'authorization' with 'Bearer ' and the token";
-constexpr char kTokenUnknown[] = "the token is not one that this server knows";
+constexpr char kTokenNeeded[] = "this server requires a token: the metadata 'authorization' must be 'Bearer TOKEN'";
+constexpr char kTokenUnknown[] = "the token is unknown to this server";
 constexpr absl::Duration kExpiresSoon = absl::Hours(7 * 24);
 constexpr absl::Duration kWarnAgain = absl::Hours(24);
 
@@ -36,7 +36,7 @@ absl::string_view View(const grpc_slice& slice) {
   return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
 }
 
-// Whether whoever connects there is on this machine. FAILED_PRECONDITION: the name can't be resolved.
+// Whether only this machine can connect to the address. FAILED_PRECONDITION: the name can't be resolved.
 absl::StatusOr<bool> IsLoopback(const ListenAddress& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -59,10 +59,10 @@ absl::StatusOr<bool> IsLoopback(const ListenAddress& address) {
   return true;
 }
 
-// What is wrong with a file that was read again, unless it is `last`, which the log has already.
+// Logs the error of a file that was reloaded, unless it is `last`, which was logged before.
 void LogOnce(const absl::Status& status, const char* what, std::string* last) {
   const std::string error(status.message());
-  if (std::exchange(*last, error) != error) spdlog::error("{}; the {} that were there before stay", error, what);
+  if (std::exchange(*last, error) != error) spdlog::error("{}; the previous {} stay in use", error, what);
 }
 
 std::uint64_t NextGeneration() {
@@ -70,11 +70,11 @@ std::uint64_t NextGeneration() {
   return ++last;
 }
 
-// Credentials made by gRPC's C interface: the C++ one has no check of tokens in plaintext, and none of certificates
-// that are wrong when they are reloaded.
+// Credentials from gRPC's C API: the C++ API can't check tokens in plaintext, and does not report certificates that are
+// invalid when they are reloaded.
 class ListenerCredentials final : public grpc::ServerCredentials {
  public:
-  // Takes `credentials` over.
+  // Takes ownership of `credentials`.
 #if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 54
   explicit ListenerCredentials(grpc_server_credentials* credentials) : credentials_(credentials) {}
   ~ListenerCredentials() override { grpc_server_credentials_release(credentials_); }
@@ -93,33 +93,7 @@ class ListenerCredentials final : public grpc::ServerCredentials {
 
 }  // namespace
 
-absl::Status ValidateSecurity(const SecurityOptions& options) {
-  struct Needs {
-    absl::string_view flag;
-    bool set;
-    absl::string_view other;
-    bool has;
-  };
-  const bool cert = !options.tls_cert.empty();
-  const bool identities = !options.token_file.empty() || !options.tls_client_ca.empty();
-  for (const Needs& each : {
-           Needs{"tls_cert", cert, "--tls_key", !options.tls_key.empty()},
-           Needs{"tls_key", !options.tls_key.empty(), "--tls_cert", cert},
-           Needs{"tls_client_ca", !options.tls_client_ca.empty(), "--tls_cert and --tls_key", cert},
-           Needs{"open_health", options.open_health, "--token_file", !options.token_file.empty()},
-           Needs{"max_identity_requests", options.max_identity_requests != 0, "--token_file or --tls_client_ca",
-                 identities},
-           Needs{"max_identity_array_bytes", options.max_identity_array_bytes != 0, "--token_file or --tls_client_ca",
-                 identities},
-       }) {
-    if (each.set && !each.has) {
-      return absl::InvalidArgumentError(absl::StrCat("--", each.flag, " needs ", each.other, " besides"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// The certificates of one listener. gRPC asks before each connection, one thread at a time.
+// The certificates of one listener. gRPC fetches them before each connection, from one thread at a time.
 struct Security::TlsFeed {
   const Security& security;
   std::shared_ptr<const TlsFiles> given{};
@@ -129,7 +103,7 @@ struct Security::TlsFeed {
     std::shared_ptr<const TlsFiles> files = feed.security.tls();
     if (files == feed.given) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair{files->key.c_str(), files->certificates.c_str()};
-    // gRPC wants some; if clients aren't asked for a certificate, nothing comes of them.
+    // gRPC requires some, and ignores them where clients are not asked for a certificate.
     const std::string& client_ca = files->client_ca.empty() ? files->certificates : files->client_ca;
     *config = grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
     feed.given = std::move(files);
@@ -137,7 +111,7 @@ struct Security::TlsFeed {
   }
 };
 
-// Lets calls through that have a token. gRPC asks for every call, on the thread that read its headers.
+// Checks the token of every call, on the thread that read its headers.
 struct Security::TokenCheck {
   static void Process(void* state, grpc_auth_context*, const grpc_metadata* metadata, std::size_t count,
                       grpc_process_auth_metadata_done_cb done, void* user_data) {
@@ -160,7 +134,10 @@ struct Security::TokenCheck {
         refusal = kTokenUnknown;
       }
     }
-    if (refusal != nullptr) security.refused_.fetch_add(1, std::memory_order_relaxed);
+    if (refusal != nullptr) {
+      security.refused_.fetch_add(1, std::memory_order_relaxed);
+      if (security.on_refused_) security.on_refused_(path, absl::UnauthenticatedError(refusal));
+    }
     done(user_data, nullptr, 0, nullptr, 0, refusal == nullptr ? GRPC_STATUS_OK : GRPC_STATUS_UNAUTHENTICATED, refusal);
   }
 };
@@ -192,7 +169,7 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Load(const SecurityOptions& 
     absl::StatusOr<Tokens> tokens = Tokens::Parse(*text, options.token_file);
     if (!tokens.ok()) return tokens.status();
     spdlog::info("{} tokens: every call needs one{}", tokens->size(),
-                 options.open_health ? ", but those of health" : "");
+                 options.open_health ? " except health checks" : "");
     const absl::MutexLock lock(&security->mutex_);
     security->last_token_text_ = *std::move(text);
     security->tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
@@ -212,9 +189,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFo
     if (!loopback.ok()) return loopback.status();
     if (!*loopback) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "--listen has ", absl::CHexEscape(address.text),
-          ": other machines reach it, but nothing is encrypted; give --tls_cert and --tls_key, listen on a loopback "
-          "address such as 127.0.0.1, or, where the network is trusted or a proxy encrypts, give --allow_plaintext"));
+          "--listen: got ", absl::CHexEscape(address.text),
+          ", which other machines reach without encryption; set --tls_cert and --tls_key, listen on a loopback address "
+          "such as 127.0.0.1, or set --allow_plaintext where the network is trusted or a proxy encrypts"));
     }
   }
   if (!encrypted && !checked) return grpc::InsecureServerCredentials();
@@ -235,7 +212,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFo
 
 absl::StatusOr<std::string> Security::CallerOf(const grpc::ServerContextBase& context) const {
   if (!options_.token_file.empty()) {
-    // It was let through a moment ago, but the tokens may have changed since.
+    // The call had a valid token a moment ago, but the tokens may have changed since.
     const auto found = context.client_metadata().find(grpc::string_ref(kAuthorization.data(), kAuthorization.size()));
     const std::string* identity = nullptr;
     if (found != context.client_metadata().end()) {
@@ -246,22 +223,23 @@ absl::StatusOr<std::string> Security::CallerOf(const grpc::ServerContextBase& co
   }
   if (options_.tls_client_ca.empty()) return std::string();
   const auto names = context.auth_context()->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
-  if (names.empty()) return std::string();  // a Unix socket, or a certificate without one
-  if (names.front().size() > kMaxOwnerBytes) {
-    return absl::UnauthenticatedError(absl::StrFormat("the common name of the certificate has %d bytes, at most %d fit",
-                                                      names.front().size(), kMaxOwnerBytes));
+  if (names.empty()) return std::string();  // a Unix socket, or a certificate without a common name
+  if (names.front().size() > kMaxIdentityBytes) {
+    return absl::UnauthenticatedError(absl::StrFormat("common name of the certificate: got %d bytes; allowed: %d",
+                                                      names.front().size(), kMaxIdentityBytes));
   }
   return std::string(names.front().data(), names.front().size());
 }
 
-// Each call is looked up twice, by gRPC and by its service, on one thread as a rule, and most of a client's calls come
-// on one connection: what a thread found last saves a digest. The answer is good until the thread asks again.
+// Each call is looked up twice, by gRPC and by its service, mostly on one thread, and most calls of a client use one
+// connection: each thread caches its last lookup, which saves a digest. The result is valid until the thread's next
+// lookup.
 const std::string* Security::IdentityOf(absl::string_view authorization) const {
   struct Last {
     std::uint64_t generation = 0;
     std::shared_ptr<const Tokens> tokens{};
     std::string authorization{};
-    const std::string* identity = nullptr;  // null: none was found yet
+    const std::string* identity = nullptr;  // null: nothing was found yet
   };
   static thread_local Last last;
   if (const std::uint64_t now = generation(); last.generation != now) last = {now, tokens()};
@@ -289,13 +267,13 @@ void Security::Refresh() {
   RefreshTokens();
 }
 
-// Files are read whole and compared: a Kubernetes secret changes by a symbolic link, others in place, and a time stamp
-// can be older than what it replaces.
+// Files are read completely and compared: Kubernetes replaces a secret through a symbolic link, others write in place,
+// and the time stamp of a new file can be older than that of the old one.
 void Security::RefreshTls() {
   const std::shared_ptr<const TlsFiles> before = tls();
   if (before == nullptr) return;
   absl::StatusOr<TlsFiles> files = ReadTlsFiles(options_.tls_cert, options_.tls_key, options_.tls_client_ca);
-  if (!files.ok()) {  // also while only one of several files is new
+  if (!files.ok()) {  // perhaps only one of several files is new yet
     return LogOnce(files.status(), "certificates", &last_error_tls_);
   }
   last_error_tls_.clear();
@@ -304,7 +282,7 @@ void Security::RefreshTls() {
     const absl::MutexLock lock(&mutex_);
     tls_ = std::make_shared<const TlsFiles>(*std::move(files));
   }
-  spdlog::info("new certificates, from {}: for connections from now on", absl::CHexEscape(options_.tls_cert));
+  spdlog::info("new certificates from {}: new connections use them", absl::CHexEscape(options_.tls_cert));
 }
 
 void Security::RefreshTokens() {
@@ -312,7 +290,7 @@ void Security::RefreshTokens() {
   absl::StatusOr<std::string> text = ReadFlagFile("token_file", options_.token_file);
   if (text.ok() && *text == last_token_text_) return;
   absl::Status status = text.status();
-  last_token_text_.clear();  // of a file that is back after it was gone, the log says so
+  last_token_text_.clear();  // so that the return of a missing file is logged
   if (status.ok()) {
     last_token_text_ = *text;
     absl::StatusOr<Tokens> tokens = Tokens::Parse(*text, options_.token_file);
@@ -325,7 +303,7 @@ void Security::RefreshTokens() {
         tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
       }
       generation_.store(NextGeneration(), std::memory_order_release);
-      spdlog::info("new tokens, from {}: {}", absl::CHexEscape(options_.token_file), count);
+      spdlog::info("{} new tokens from {}", count, absl::CHexEscape(options_.token_file));
       return;
     }
   }
@@ -338,19 +316,19 @@ void Security::WarnOfExpiry() {
   const absl::Time now = absl::Now();
   const absl::Time expiry = ExpiryOf(*files);
   if (expiry > now + kExpiresSoon) return;
-  // Once a day, with a new certificate, and when it has come to it.
+  // Warn once a day, for a new certificate, and when it expires.
   const bool expired = expiry <= now;
   if (expiry == warned_of_ && expired == warned_expired_ && now < warned_ + kWarnAgain) return;
   warned_of_ = expiry;
   warned_expired_ = expired;
   warned_ = now;
-  spdlog::warn("--tls_cert: {}: the certificate {} on {}", absl::CHexEscape(options_.tls_cert),
-               expired ? "expired, so that clients refuse it," : "expires",
-               absl::FormatTime(absl::RFC3339_sec, expiry, absl::UTCTimeZone()));
+  spdlog::warn("--tls_cert: {}: the certificate {} on {}{}", absl::CHexEscape(options_.tls_cert),
+               expired ? "expired" : "expires", absl::FormatTime(absl::RFC3339_sec, expiry, absl::UTCTimeZone()),
+               expired ? ": clients refuse it" : "");
 }
 
 void Security::KeepFresh() {
-  std::uint64_t said = 0;  // of those refused
+  std::uint64_t reported = 0;  // of the refused calls
   for (;;) {
     {
       const absl::MutexLock lock(&mutex_);
@@ -359,9 +337,9 @@ void Security::KeepFresh() {
     }
     Refresh();
     WarnOfExpiry();
-    const std::uint64_t before = std::exchange(said, refused());
-    if (said > before) {
-      spdlog::warn("{} calls without a valid token were refused in the last {}", said - before,
+    const std::uint64_t before = std::exchange(reported, refused());
+    if (reported > before) {
+      spdlog::warn("{} calls without a valid token were refused in the last {}", reported - before,
                    absl::FormatDuration(options_.credentials_refresh));
     }
   }

@@ -1,21 +1,23 @@
-// Who may connect, who a call comes from, and what keeps that up to date.
+// Authentication: who may connect, and whose call it is. Certificates and tokens are reloaded while the server runs.
 //
-//   1. Load reads the certificates and the tokens; anything wrong with them is an error, and the server doesn't start.
-//   2. CredentialsFor gives each listener what gRPC needs: TLS for TCP, if there are certificates, and, if there are
-//      tokens, a check of every call before any service sees it: those of health and reflection, too, and those of
+//   1. Load reads the certificates and the tokens. An error in them is an error of the server's start.
+//   2. CredentialsFor gives each listener its gRPC credentials: TLS for TCP, if there are certificates, and, if there
+//      are tokens, a check of every call before any service sees it, including calls of health, of reflection and of
 //      methods that don't exist.
-//   3. CallerOf tells a service whose call it has: the token's identity, else the common name of the certificate that
-//      the client presented, else "", nobody in particular.
-//   4. A thread reads the files again from time to time. What has changed and is right is used from then on: tokens for
-//      the next call, certificates for the next connection. What is wrong is logged, and what there was stays.
+//   3. CallerOf returns the identity of a call: that of its token, else the common name of the client's certificate,
+//      else "" for an anonymous caller.
+//   4. A thread reloads the files periodically. Valid changes apply from the next call (tokens) or the next connection
+//      (certificates). Invalid ones are logged, and the previous contents stay in use.
 #ifndef REDUCED_SERVER_SECURITY_SECURITY_H_
 #define REDUCED_SERVER_SECURITY_SECURITY_H_
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,29 +29,12 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_context.h"
 #include "server/config/listener.h"
+#include "server/config/options.h"
 #include "server/security/quotas.h"
 #include "server/security/tls_files.h"
 #include "server/security/tokens.h"
 
 namespace reduced::server {
-
-struct SecurityOptions {
-  // Files in PEM. With a certificate, which needs its key, TCP listeners speak TLS only; Unix sockets never do. With
-  // client_ca, their clients must have a certificate that it signed.
-  std::string tls_cert{};
-  std::string tls_key{};
-  std::string tls_client_ca{};
-  std::string token_file{};  // see tokens.h; with one, every call needs a token
-  bool open_health = false;
-  bool allow_plaintext = false;  // on TCP addresses beyond loopback
-  absl::Duration credentials_refresh = absl::Seconds(10);
-  // Of each identity, at once; 0: any number.
-  std::int64_t max_identity_requests = 0;
-  std::int64_t max_identity_array_bytes = 0;
-};
-
-// OK, or INVALID_ARGUMENT naming the flag: what can be seen without reading a file.
-absl::Status ValidateSecurity(const SecurityOptions& options);
 
 // Thread-safe. Outlives the gRPC servers that have its credentials.
 class Security {
@@ -60,18 +45,23 @@ class Security {
   Security(const Security&) = delete;
   Security& operator=(const Security&) = delete;
 
-  // Not after the server that they are for has started. FAILED_PRECONDITION: plaintext that isn't allowed.
+  // The credentials of a listener, before its server starts. FAILED_PRECONDITION: plaintext that is not allowed.
   absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsFor(const ListenAddress& address);
 
-  // False: every caller is nobody in particular.
+  // False: every caller is anonymous.
   bool has_identities() const { return !options_.token_file.empty() || !options_.tls_client_ca.empty(); }
-  // UNAUTHENTICATED: the token isn't known any more, or the certificate's common name is too long.
+  // The identity of the caller. UNAUTHENTICATED: its token was removed meanwhile, or the common name is too long.
   absl::StatusOr<std::string> CallerOf(const grpc::ServerContextBase& context) const;
-  // Another number than before: who was known may not be any more.
+  // Changes when the tokens change: an identity that was found before may not be valid any more.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-  // Calls so far that had no token that is known, and that no service saw therefore.
+  // Calls refused so far for their token, before any service saw them.
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+  // Calls `listener` with the method and the status of every call that is refused from now on, from gRPC's threads. Set
+  // it before the servers start; it must be valid until they have shut down.
+  using RefusalListener = std::function<void(absl::string_view method, const absl::Status& why)>;
+  void SetRefusalListener(RefusalListener listener) { on_refused_ = std::move(listener); }
 
   Quotas& quotas() { return quotas_; }
 
@@ -91,15 +81,16 @@ class Security {
 
   const SecurityOptions options_;
   Quotas quotas_;
+  RefusalListener on_refused_;
   std::vector<std::unique_ptr<TlsFeed>> feeds_;
-  std::atomic<std::uint64_t> generation_;           // of tokens_; no two in a process are the same
+  std::atomic<std::uint64_t> generation_;           // of tokens_; unique in the process
   mutable std::atomic<std::uint64_t> refused_ = 0;  // see refused()
 
-  // Of the thread, once it runs.
-  std::string last_token_text_;  // as last read, right or wrong
-  std::string last_error_tls_;   // that was logged; empty: none
+  // Used by the thread only, once it runs.
+  std::string last_token_text_;  // as last read, valid or not
+  std::string last_error_tls_;   // the last that was logged; empty: none
   std::string last_error_tokens_;
-  absl::Time warned_of_ = absl::InfinitePast();  // the expiry that the last warning told
+  absl::Time warned_of_ = absl::InfinitePast();  // the expiry in the last warning
   absl::Time warned_ = absl::InfinitePast();
   bool warned_expired_ = false;
 

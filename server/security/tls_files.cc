@@ -41,7 +41,7 @@ absl::Status Bad(absl::string_view flag, const std::string& path, absl::string_v
 
 Bio Reading(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 
-// What OpenSSL's last error says; clears them.
+// The reason of OpenSSL's last error; clears the error queue.
 std::string WhyOpenSsl() {
   const std::uint64_t error = ERR_peek_last_error();
   const char* const reason = ERR_reason_error_string(error);
@@ -49,10 +49,10 @@ std::string WhyOpenSsl() {
   return reason == nullptr ? "unknown error" : reason;
 }
 
-// A password would be asked for at the terminal.
+// Without it OpenSSL would ask for the password at the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
-// All the certificates of a PEM file: at least one.
+// All certificates of a PEM file, at least one.
 absl::StatusOr<std::vector<Certificate>> ParseCertificates(absl::string_view flag, const std::string& path,
                                                            const std::string& pem) {
   const Bio bio = Reading(pem);
@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(absl::string_view fla
     if (next == nullptr) break;
     certificates.push_back(std::move(next));
   }
-  // What follows the last one is no error; anything else is.
+  // Text after the last certificate is no error.
   const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   const std::string why = WhyOpenSsl();
   if (certificates.empty() && at_end) return Bad(flag, path, "has no certificate in PEM format");
@@ -110,12 +110,12 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string
     authorities = *std::move(parsed);
   }
 
-  // As gRPC will use them, which wouldn't say what is wrong: OpenSSL has a say in how long a key has to be, for
+  // Use them as gRPC will, since gRPC would not report what is wrong: OpenSSL has a minimum length of keys, for
   // example.
   const Context context(SSL_CTX_new(TLS_server_method()));
   if (context == nullptr) return absl::InternalError(absl::StrCat("OpenSSL has no TLS: ", WhyOpenSsl()));
   const auto unusable = [](absl::string_view flag, const std::string& path) {
-    return Bad(flag, path, absl::StrCat("OpenSSL refuses it: ", WhyOpenSsl()));
+    return Bad(flag, path, absl::StrCat("is rejected by OpenSSL: ", WhyOpenSsl()));
   };
   for (const Certificate& each : *certificates) {
     const bool used = each == certificates->front() ? SSL_CTX_use_certificate(context.get(), each.get()) == 1
@@ -123,7 +123,7 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string
     if (!used) return unusable("tls_cert", cert);
   }
   if (SSL_CTX_use_PrivateKey(context.get(), private_key.get()) != 1) return unusable("tls_key", key);
-  for (const Certificate& each : authorities) {  // one twice is no error
+  for (const Certificate& each : authorities) {  // a duplicate is no error
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context.get()), each.get()) != 1) {
       return unusable("tls_client_ca", client_ca);
     }

@@ -1,4 +1,4 @@
-// The files of a TLS server: its certificate and key, and who may sign those of its clients.
+// The files of a TLS server: its certificate and key, and the certificates that sign its clients' certificates.
 #ifndef REDUCED_SERVER_SECURITY_TLS_FILES_H_
 #define REDUCED_SERVER_SECURITY_TLS_FILES_H_
 
@@ -10,23 +10,24 @@
 
 namespace reduced::server {
 
-// What the files say, all in PEM, and checked.
+// The contents of the files, in PEM, validated.
 struct TlsFiles {
-  std::string certificates;  // the server's own first, then those between it and a root
+  std::string certificates;  // the server's own first, then its intermediates
   std::string key;           // of the first
-  std::string client_ca;     // certificates that sign clients'; empty: clients need none
+  std::string client_ca;     // certificates that sign clients' certificates; empty: clients need none
 
   bool operator==(const TlsFiles& other) const = default;
 };
 
-// INVALID_ARGUMENT, naming the flag and the file: one that can't be read or isn't PEM of that kind, a key that is
-// encrypted or isn't the certificate's, or what OpenSSL won't use, as too short a key. `client_ca` may be empty.
+// Reads and validates the files. `client_ca` may be empty. INVALID_ARGUMENT: names the flag and the file, which can't
+// be read, is not PEM of that kind, is an encrypted key or not the certificate's key, or which OpenSSL rejects (a key
+// that is too short, for example).
 absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string& key, const std::string& client_ca);
 
-// When the server's certificate ends.
+// When the server's certificate expires.
 absl::Time ExpiryOf(const TlsFiles& files);
 
-// All of the file that `flag` names. INVALID_ARGUMENT, naming both: it can't be read or has more than 4 MiB.
+// The contents of the file that `flag` names. INVALID_ARGUMENT: names both; it can't be read or exceeds 4 MiB.
 absl::StatusOr<std::string> ReadFlagFile(absl::string_view flag, const std::string& path);
 
 }  // namespace reduced::server

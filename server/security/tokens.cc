@@ -13,13 +13,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "server/sources/arrays.h"
+#include "server/security/identity.h"
 
 namespace reduced::server {
 namespace {
 
 constexpr absl::string_view kScheme = "bearer ";
-constexpr std::size_t kMaxAuthorizationBytes = 8192;  // longer ones aren't hashed
+constexpr std::size_t kMaxAuthorizationBytes = 8192;  // longer values are not hashed
 
 }  // namespace
 
@@ -29,7 +29,7 @@ bool Tokens::SameInConstantTime::operator()(const Digest& a, const Digest& b) co
 
 Tokens::Digest Tokens::DigestOf(absl::string_view token) {
   Digest digest{};
-  static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);  // which takes a lock, so once
+  static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);  // once: it takes a lock
   unsigned int size = 0;
   if (EVP_Digest(token.data(), token.size(), digest.data(), &size, sha256, nullptr) != 1 || size != digest.size()) {
     std::abort();  // without SHA-256 there is no OpenSSL
@@ -42,7 +42,7 @@ absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text, absl::string_view f
   int number = 0;
   const auto wrong = [&](absl::string_view what) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("--token_file: %s:%d: %s; a line is an identity and the SHA-256 of its token in 64 hexadecimal "
+        absl::StrFormat("--token_file: %s:%d: %s; allowed: an identity and the SHA-256 of its token in 64 hexadecimal "
                         "digits, as sha256sum prints it",
                         absl::CHexEscape(file), number, what));
   };
@@ -52,15 +52,15 @@ absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text, absl::string_view f
     const std::vector<absl::string_view> words =
         absl::StrSplit(content, absl::ByAnyChar(" \t\r\v\f"), absl::SkipEmpty());
     if (words.empty()) continue;
-    if (words.size() != 2) return wrong(absl::StrFormat("the line has %d words, not 2", words.size()));
+    if (words.size() != 2) return wrong(absl::StrFormat("got %d words", words.size()));
     const absl::string_view identity = words[0];
     const auto printable = [](unsigned char c) { return absl::ascii_isgraph(c); };
-    if (identity.size() > kMaxOwnerBytes || !std::all_of(identity.begin(), identity.end(), printable)) {
-      return wrong(absl::StrFormat("the identity isn't 1 to %d printable ASCII characters", kMaxOwnerBytes));
+    if (identity.size() > kMaxIdentityBytes || !std::all_of(identity.begin(), identity.end(), printable)) {
+      return wrong(absl::StrFormat("the identity is not 1 to %d printable ASCII characters", kMaxIdentityBytes));
     }
     const auto hexadecimal = [](unsigned char c) { return absl::ascii_isxdigit(c); };
     if (words[1].size() != 2 * Digest().size() || !std::all_of(words[1].begin(), words[1].end(), hexadecimal)) {
-      return wrong("the second word isn't 64 hexadecimal digits");
+      return wrong("the second word is not 64 hexadecimal digits");
     }
     const std::string bytes = absl::HexStringToBytes(words[1]);
     Digest digest;
@@ -70,7 +70,7 @@ absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text, absl::string_view f
   }
   if (tokens.identities_.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("--token_file: %s has no tokens, so nobody could call", absl::CHexEscape(file)));
+        absl::StrFormat("--token_file: %s has no tokens, so that every call would be refused", absl::CHexEscape(file)));
   }
   return tokens;
 }

@@ -1,9 +1,10 @@
-// Bearer tokens: who may call, and by which name. The file has hashes only, so that reading it lets nobody in.
+// Bearer tokens: which callers are allowed, and their identities. The file has only hashes, so that who reads it learns
+// no token.
 //
 //   # identity   SHA-256 of the token: printf %s "$token" | sha256sum
 //   alice        5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
 //
-// Anything after a # is a comment. One identity may have several tokens, so that they can be changed without a gap.
+// A # begins a comment. One identity may have several tokens, so that a token can be replaced without downtime.
 #ifndef REDUCED_SERVER_SECURITY_TOKENS_H_
 #define REDUCED_SERVER_SECURITY_TOKENS_H_
 
@@ -21,12 +22,12 @@ namespace reduced::server {
 // Immutable.
 class Tokens {
  public:
-  // INVALID_ARGUMENT, naming `file` and the line, but quoting none of it: someone may have put a token there. A file
-  // without any token is an error, too.
+  // INVALID_ARGUMENT: names `file` and the line, but does not quote it, since it may contain a token. A file without
+  // tokens is an error, too.
   static absl::StatusOr<Tokens> Parse(absl::string_view text, absl::string_view file);
 
-  // Whose token it is that the value of the metadata `authorization` has, "Bearer <token>"; null: nobody's. What is
-  // compared is digests, in constant time.
+  // The identity of the token in the metadata value `authorization`, "Bearer <token>"; null: an unknown token. Digests
+  // are compared, in constant time.
   const std::string* IdentityOf(absl::string_view authorization) const;
 
   std::size_t size() const { return identities_.size(); }
@@ -34,8 +35,8 @@ class Tokens {
  private:
   using Digest = std::array<std::uint8_t, 32>;
   static Digest DigestOf(absl::string_view token);
-  // Which slots are looked at depends on the digest of what the caller sent, which it knows; the digests in them don't
-  // show in the time that comparing takes.
+  // The caller's own digest determines which slots are compared, so that timing reveals nothing about the digests in
+  // them.
   struct SameInConstantTime {
     bool operator()(const Digest& a, const Digest& b) const;
   };

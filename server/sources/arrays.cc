@@ -7,7 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "server/sources/random_id.h"
+#include "server/security/identity.h"
+#include "server/security/random_id.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
@@ -15,39 +16,31 @@ namespace {
 
 absl::Status NotFound(absl::string_view id) {
   constexpr std::size_t kShown = 64;
-  return absl::NotFoundError(absl::StrFormat("no array has the id '%s': it was never put here, or has gone since",
+  return absl::NotFoundError(absl::StrFormat("no resident array has the id '%s'; it may have expired or been deleted",
                                              absl::CHexEscape(id.substr(0, kShown))));
 }
 
-absl::Status NotYours() { return absl::PermissionDeniedError("the array belongs to someone else"); }
+absl::Status NotYours() { return absl::PermissionDeniedError("the array belongs to another identity"); }
 
 }  // namespace
-
-absl::StatusOr<std::string> OwnerFor(absl::string_view owner, absl::string_view caller) {
-  if (caller.empty() || owner == caller) return std::string(owner);
-  if (owner.empty()) return std::string(caller);
-  return absl::PermissionDeniedError(absl::StrFormat(
-      "owner is '%s', but you are '%s'", absl::CHexEscape(owner.substr(0, kMaxOwnerBytes)), absl::CHexEscape(caller)));
-}
 
 struct ResidentArrays::Entry {
   bool Expired(absl::Time now) const { return users == 0 && last_used + array.ttl <= now; }
 
-  v1::ArrayInfo Describe(absl::Time now) const {
-    v1::ArrayInfo info;
-    info.set_id(id);
-    *info.mutable_array() = array.spec;
-    info.set_bytes(array.bytes);
-    info.set_device(array.device);
-    info.set_owner(array.owner);
-    info.set_age_ms(absl::ToInt64Milliseconds(now - added));
+  ArrayDescription Describe(absl::Time now) const {
     const absl::Duration left = users > 0 ? array.ttl : last_used + array.ttl - now;
-    info.set_expires_in_ms(absl::ToInt64Milliseconds(std::max(left, absl::ZeroDuration())));
-    info.set_users(users);
-    return info;
+    return {.id = id,
+            .dtype = array.dtype,
+            .shape = array.shape,
+            .bytes = array.bytes,
+            .device = array.device,
+            .owner = array.owner,
+            .age = now - added,
+            .expires_in = std::max(left, absl::ZeroDuration()),
+            .users = users};
   }
 
-  // Nobody has it any more.
+  // Called once the array has no users and no id.
   void Free() {
     array.memory.reset();
     array.quota.Return();
@@ -55,14 +48,14 @@ struct ResidentArrays::Entry {
   }
 
   std::string id;
-  KeptArray array;
-  std::uint64_t serial = 0;  // in the order they were added
+  ResidentArray array;
+  std::uint64_t serial = 0;  // ascending with age
   absl::Time added;
-  // The registry's mutex guards these.
+  // Guarded by the registry's mutex.
   absl::Time last_used;
   int users = 0;
   bool deleted = false;
-  Deleted on_free;  // null: nobody waits for it
+  Deleted on_free;  // may be null
 };
 
 ResidentArrays::ResidentArrays(int max_arrays) : max_arrays_(max_arrays), expiring_([this] { Expire(); }) {}
@@ -83,10 +76,11 @@ absl::Status ResidentArrays::CheckRoom() const {
 
 absl::Status ResidentArrays::CheckRoomLocked() const {
   if (static_cast<int>(entries_.size()) < max_arrays_) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat("%d arrays are kept already, the most allowed", max_arrays_));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("the server has %d resident arrays; allowed: %d (--max_arrays)", entries_.size(), max_arrays_));
 }
 
-absl::StatusOr<v1::ArrayInfo> ResidentArrays::Add(KeptArray array) {
+absl::StatusOr<ArrayDescription> ResidentArrays::Add(ResidentArray array) {
   const auto entry = std::make_shared<Entry>();
   entry->id = RandomId();
   entry->array = std::move(array);
@@ -100,24 +94,25 @@ absl::StatusOr<v1::ArrayInfo> ResidentArrays::Add(KeptArray array) {
   return entry->Describe(entry->added);
 }
 
-absl::StatusOr<std::shared_ptr<const KeptArray>> ResidentArrays::Find(absl::string_view id, absl::string_view caller) {
+absl::StatusOr<std::shared_ptr<const ResidentArray>> ResidentArrays::Find(absl::string_view id,
+                                                                          absl::string_view caller) {
   const absl::MutexLock lock(&mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return NotFound(id);
   const std::shared_ptr<Entry> entry = found->second;
   if (entry->array.identity != caller) return NotYours();
   ++entry->users;
-  return std::shared_ptr<const KeptArray>(&entry->array, [this, entry](const KeptArray*) { Leave(entry); });
+  return std::shared_ptr<const ResidentArray>(&entry->array, [this, entry](const ResidentArray*) { Leave(entry); });
 }
 
-// Counts one user out.
+// Ends one use of the array.
 void ResidentArrays::Leave(const std::shared_ptr<Entry>& entry) {
   {
     const absl::MutexLock lock(&mutex_);
     entry->last_used = absl::Now();
     if (--entry->users > 0) return;
     if (!entry->deleted) {
-      // The thread left it out as long as it was used.
+      // The thread ignored the array while it was in use.
       if (entry->last_used + entry->array.ttl < next_expiry_) wake_.Signal();
       return;
     }
@@ -125,17 +120,17 @@ void ResidentArrays::Leave(const std::shared_ptr<Entry>& entry) {
   entry->Free();
 }
 
-std::vector<v1::ArrayInfo> ResidentArrays::List(absl::string_view owner, absl::string_view caller) const {
-  return ListWhere([owner, caller](const KeptArray& array) {
+std::vector<ArrayDescription> ResidentArrays::List(absl::string_view owner, absl::string_view caller) const {
+  return ListWhere([owner, caller](const ResidentArray& array) {
     return array.identity == caller && (owner.empty() || owner == array.owner);
   });
 }
 
-std::vector<v1::ArrayInfo> ResidentArrays::ListAll() const {
-  return ListWhere([](const KeptArray&) { return true; });
+std::vector<ArrayDescription> ResidentArrays::ListAll() const {
+  return ListWhere([](const ResidentArray&) { return true; });
 }
 
-std::vector<v1::ArrayInfo> ResidentArrays::ListWhere(absl::FunctionRef<bool(const KeptArray&)> wanted) const {
+std::vector<ArrayDescription> ResidentArrays::ListWhere(absl::FunctionRef<bool(const ResidentArray&)> wanted) const {
   const absl::MutexLock lock(&mutex_);
   std::vector<const Entry*> listed;
   for (const auto& [id, entry] : entries_) {
@@ -143,7 +138,7 @@ std::vector<v1::ArrayInfo> ResidentArrays::ListWhere(absl::FunctionRef<bool(cons
   }
   std::sort(listed.begin(), listed.end(), [](const Entry* a, const Entry* b) { return a->serial < b->serial; });
   const absl::Time now = absl::Now();
-  std::vector<v1::ArrayInfo> infos;
+  std::vector<ArrayDescription> infos;
   infos.reserve(listed.size());
   for (const Entry* const entry : listed) infos.push_back(entry->Describe(now));
   return infos;
@@ -160,14 +155,14 @@ void ResidentArrays::Delete(absl::string_view id, absl::string_view owner, Delet
     } else if (found->second->array.identity != caller) {
       status = NotYours();
     } else if (const std::string& theirs = found->second->array.owner; theirs != owner) {
-      status = absl::PermissionDeniedError(absl::StrFormat("the array belongs to '%s', not to '%s'",
-                                                           absl::CHexEscape(theirs),
-                                                           absl::CHexEscape(owner.substr(0, kMaxOwnerBytes))));
+      status = absl::PermissionDeniedError(absl::StrFormat("owner: got '%s'; allowed: the array's owner, '%s'",
+                                                           absl::CHexEscape(owner.substr(0, kMaxIdentityBytes)),
+                                                           absl::CHexEscape(theirs)));
     } else {
       const std::shared_ptr<Entry> entry = std::move(found->second);
       entries_.erase(found);
       entry->deleted = true;
-      if (entry->users > 0) {  // the last one frees it
+      if (entry->users > 0) {  // the last user frees it
         entry->on_free = std::move(done);
         return;
       }
@@ -183,7 +178,7 @@ int ResidentArrays::count() const {
   return static_cast<int>(entries_.size());
 }
 
-// On a thread of its own: waits for the next array to expire, or for one that does so earlier.
+// Runs on its own thread: waits until the next array expires.
 void ResidentArrays::Expire() {
   for (;;) {
     std::vector<std::shared_ptr<Entry>> expired;
@@ -193,14 +188,14 @@ void ResidentArrays::Expire() {
       if (stopping_) return;
     }
     for (const std::shared_ptr<Entry>& entry : expired) {
-      spdlog::debug("array of {} bytes on {}, owner '{}': not used for {}, deleted", entry->array.bytes,
+      spdlog::debug("resident array of {} bytes on {}, owner '{}', expired after {}", entry->array.bytes,
                     entry->array.device, absl::CHexEscape(entry->array.owner), absl::FormatDuration(entry->array.ttl));
       entry->Free();
     }
   }
 }
 
-// Forgets those whose time has come, and notes when the next one's will.
+// Removes the expired arrays from the registry, and sets next_expiry_.
 std::vector<std::shared_ptr<ResidentArrays::Entry>> ResidentArrays::TakeExpired() {
   const absl::Time now = absl::Now();
   std::vector<std::shared_ptr<Entry>> expired;

@@ -19,7 +19,7 @@ namespace reduced::server {
 namespace {
 
 constexpr std::int64_t kWordBytes = sizeof(std::uint64_t);
-// What a thread makes between two looks at why_stop: a millisecond of work.
+// What a thread generates between two calls of why_stop: about a millisecond of work.
 constexpr std::int64_t kStretchWords = (4 << 20) / kWordBytes;
 
 template <class T>
@@ -34,7 +34,7 @@ std::uint64_t Repeat(T element) {
 
 absl::Status NotAnElement(DType dtype, double value, const std::string& allowed) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("%.17g is not an element of %s, allowed are %s", value, RowOf(dtype).name, allowed));
+      absl::StrFormat("got %.17g; allowed for %s: %s", value, RowOf(dtype).name, allowed));
 }
 
 template <class T>
@@ -49,7 +49,7 @@ absl::StatusOr<std::uint64_t> FillWordOf(double value) {
   } else {
     constexpr auto kLowest = std::numeric_limits<T>::min();
     constexpr auto kHighest = std::numeric_limits<T>::max();
-    constexpr double kBeyond = 2.0 * (kHighest / 2 + 1);  // kHighest itself may not be a double
+    constexpr double kBeyond = 2.0 * (kHighest / 2 + 1);  // kHighest + 1; kHighest may not be a double
     if (value == std::trunc(value) && value >= static_cast<double>(kLowest) && value < kBeyond) {
       return Repeat(static_cast<T>(value));
     }
@@ -57,14 +57,14 @@ absl::StatusOr<std::uint64_t> FillWordOf(double value) {
   }
 }
 
-// The mixing function of splitmix64: every bit of x moves every bit of the result.
+// The mixing function of splitmix64: every bit of x affects every bit of the result.
 constexpr std::uint64_t Mix(std::uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
   x = (x ^ x >> 27) * 0x94d049bb133111eb;
   return x ^ x >> 31;
 }
 
-// Floats: multiples of the last place below 1 in [-1, 1). Integers: over half their range, around 0 or from 0 up.
+// Floats: multiples of 2^-kDigits in [-1, 1). Integers: half of their range, around 0 or from 0 up.
 template <class T>
 T ElementFrom(std::uint64_t random) {
   if constexpr (std::is_same_v<T, Bool>) {
@@ -86,13 +86,13 @@ std::uint64_t RandomWord(std::uint64_t random) {
   return std::bit_cast<std::uint64_t>(lanes);
 }
 
-void MakeWords(const Contents& contents, std::int64_t begin, std::int64_t end, std::uint64_t* words) {
+void GenerateWords(const Contents& contents, std::int64_t begin, std::int64_t end, std::uint64_t* words) {
   if (contents.fill.has_value()) {
     std::fill(words + begin, words + end, *contents.fill);
     return;
   }
-  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;      // splitmix64's step from one word to the next
-  const std::uint64_t start = Mix(contents.seed + kGolden);  // mixed, so that no seed's words are another's, shifted
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;      // splitmix64's increment
+  const std::uint64_t start = Mix(contents.seed + kGolden);  // mixed, so that two seeds do not give shifted copies
   VisitDType(contents.dtype, [&]<class T>(std::type_identity<T>) {
     for (std::int64_t i = begin; i < end; ++i) {
       words[i] = RandomWord<T>(Mix(start + static_cast<std::uint64_t>(i) * kGolden));
@@ -106,31 +106,31 @@ absl::StatusOr<std::uint64_t> FillWord(DType dtype, double value) {
   return VisitDType(dtype, [value]<class T>(std::type_identity<T>) { return FillWordOf<T>(value); });
 }
 
-void MadeArray::Unmap::operator()(void* memory) const { munmap(memory, bytes); }
+void GeneratedArray::Unmap::operator()(void* memory) const { munmap(memory, bytes); }
 
-absl::StatusOr<MadeArray> MadeArray::Make(const Contents& contents, std::int64_t bytes, int threads,
-                                          absl::FunctionRef<absl::Status()> why_stop) {
+absl::StatusOr<GeneratedArray> GeneratedArray::Generate(const Contents& contents, std::int64_t bytes, int threads,
+                                                        absl::FunctionRef<absl::Status()> why_stop) {
   const std::int64_t words = (bytes + kWordBytes - 1) / kWordBytes;
   const auto mapped = static_cast<std::size_t>(words * kWordBytes);
   void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrFormat("no memory for an array of %d bytes", bytes));
+    return absl::ResourceExhaustedError(absl::StrFormat("the server has no memory for an array of %d bytes", bytes));
   }
-  MadeArray array(Memory(memory, {mapped}));
-  madvise(memory, mapped, MADV_HUGEPAGE);  // where they can be had: else most of the time goes into mapping pages
+  GeneratedArray array(Memory(memory, {mapped}));
+  madvise(memory, mapped, MADV_HUGEPAGE);  // if available: otherwise mapping pages takes most of the time
 
   std::atomic<std::int64_t> next = 0;
-  const auto make = [&] {
+  const auto generate = [&] {
     for (std::int64_t begin = 0; (begin = next.fetch_add(kStretchWords)) < words && why_stop().ok();) {
-      MakeWords(contents, begin, std::min(begin + kStretchWords, words), static_cast<std::uint64_t*>(memory));
+      GenerateWords(contents, begin, std::min(begin + kStretchWords, words), static_cast<std::uint64_t*>(memory));
     }
   };
   std::vector<std::thread> others;
   const std::int64_t stretches = (words + kStretchWords - 1) / kStretchWords;
   while (static_cast<std::int64_t>(others.size()) + 1 < std::min<std::int64_t>(threads, stretches)) {
-    others.emplace_back(make);
+    others.emplace_back(generate);
   }
-  make();
+  generate();
   for (std::thread& thread : others) thread.join();
   const absl::Status stopped = why_stop();
   if (!stopped.ok()) return stopped;

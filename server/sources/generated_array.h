@@ -1,7 +1,7 @@
-// Arrays that the server makes itself, for ladders: one element over and over, or random ones.
+// Generated arrays, for ladders: one element repeated, or random elements.
 //
-// Every dtype's size divides 8, so an array is a sequence of 8-byte words, each a function of its index: threads can
-// make stretches of it in any order, and the same contents are the same bytes on any machine.
+// Every dtype's size divides 8, so an array is a sequence of 8-byte words, each a function of its index: threads
+// generate stretches in any order, and equal contents are equal bytes on every machine.
 #ifndef REDUCED_SERVER_SOURCES_GENERATED_ARRAY_H_
 #define REDUCED_SERVER_SOURCES_GENERATED_ARRAY_H_
 
@@ -19,24 +19,24 @@
 
 namespace reduced::server {
 
-// What an array is made of.
+// The contents of a generated array.
 struct Contents {
   DType dtype = DType::kF32;
   std::optional<std::uint64_t> fill{};  // every word; absent: random elements
-  std::uint64_t seed = 0;               // of random ones
+  std::uint64_t seed = 0;               // of random elements
 };
 
-// `value` as an element of dtype, repeated to 8 bytes. Floats take the nearest they have, with ties to even.
-// INVALID_ARGUMENT: not a whole number, or out of the range of the dtype; the message says what is allowed.
+// `value` as an element of dtype, repeated to 8 bytes. Float dtypes round to nearest, ties to even. INVALID_ARGUMENT:
+// not a whole number for an integer dtype, or out of the dtype's range; the message says what is allowed.
 absl::StatusOr<std::uint64_t> FillWord(DType dtype, double value);
 
-// Host memory of its own. Moves only.
-class MadeArray {
+// An array in host memory that it owns. Move-only.
+class GeneratedArray {
  public:
-  // An array of `bytes` bytes, at least 1, made by up to `threads` threads. RESOURCE_EXHAUSTED: no memory for it. Else
-  // what `why_stop` says, which is asked again and again, on any of the threads, until it isn't OK any more.
-  static absl::StatusOr<MadeArray> Make(const Contents& contents, std::int64_t bytes, int threads,
-                                        absl::FunctionRef<absl::Status()> why_stop);
+  // Generates an array of `bytes` >= 1 bytes with up to `threads` threads. RESOURCE_EXHAUSTED: not enough memory. The
+  // threads call `why_stop` every few milliseconds; its first error ends the generation and is returned.
+  static absl::StatusOr<GeneratedArray> Generate(const Contents& contents, std::int64_t bytes, int threads,
+                                                 absl::FunctionRef<absl::Status()> why_stop);
 
   const void* data() const { return memory_.get(); }
 
@@ -47,7 +47,7 @@ class MadeArray {
   };
   using Memory = std::unique_ptr<void, Unmap>;
 
-  explicit MadeArray(Memory memory) : memory_(std::move(memory)) {}
+  explicit GeneratedArray(Memory memory) : memory_(std::move(memory)) {}
 
   Memory memory_;
 };

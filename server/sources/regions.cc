@@ -24,7 +24,7 @@
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/json_util.h"
 #include "server/config/listener.h"
-#include "server/sources/random_id.h"
+#include "server/security/random_id.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {

@@ -21,14 +21,9 @@
 #include "kernels/engine/engines.h"
 #include "reduced/v1/reduced.pb.h"
 #include "reduced/v1/regions.pb.h"
+#include "server/config/options.h"
 
 namespace reduced::server {
-
-struct RegionOptions {
-  int max_connections = 256;
-  int max_regions = 1024;         // of one connection; all together half as many as the process may have descriptors
-  bool allow_disk_files = false;  // descriptors of files on disk, whose reading may take any time
-};
 
 // Thread-safe, but for Start and Stop.
 class Regions {

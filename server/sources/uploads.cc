@@ -1,6 +1,7 @@
 #include "server/sources/uploads.h"
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -14,7 +15,29 @@ constexpr std::size_t kFailedRemembered = 256;
 
 }  // namespace
 
-// The size tells where the caller ends, whatever either has in it.
+absl::Status CheckPart(const UploadPart& part) {
+  if (!IsUploadId(part.upload)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("stream_part.upload: got %d bytes; allowed: 1 to %d", part.upload.size(), kMaxUploadId));
+  }
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  const struct {
+    const char* field;
+    std::int64_t value, low, high;
+  } ranges[] = {{"parts", part.parts, 2, kMaxParts},
+                {"index", part.index, 0, std::int64_t{part.parts} - 1},
+                {"first", part.first, 0, kAny},
+                {"count", part.count, 0, kAny}};
+  for (const auto& range : ranges) {
+    if (range.value >= range.low && range.value <= range.high) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("stream_part.", range.field, ": got ", range.value, "; allowed: ", range.low,
+                     range.high == kAny ? std::string(" or more") : absl::StrCat(" to ", range.high)));
+  }
+  return absl::OkStatus();
+}
+
+// The size separates the two, whatever characters they have.
 std::string UploadKey(absl::string_view caller, absl::string_view upload) {
   return absl::StrCat(caller.size(), ":", caller, "\n", upload);
 }
@@ -32,37 +55,39 @@ class Uploads::Upload {
   Upload(std::string name, const ReduceSpec& whole, int count, Placement where)
       : id(std::move(name)), spec(whole), place(std::move(where)), parts(static_cast<std::size_t>(count)) {}
 
-  // Whether a part fits the array and the parts beside it that are there: that all do, one by one, is that they make up
-  // the array.
-  absl::Status Check(const v1::StreamPart& part, const ReduceSpec& its_spec) const {
+  // Checks that a part fits the array and the parts next to it that have joined. If every part does, they make up the
+  // array.
+  absl::Status Check(const UploadPart& part, const ReduceSpec& its_spec) const {
     if (!(its_spec == spec)) {
       return absl::InvalidArgumentError(
-          "the header of this part is not that of the upload's others; dtype, elements, ops and options must be");
+          "header: got another dtype, shape, ops or options than the upload's other parts; allowed: the same");
     }
-    if (part.parts() != static_cast<int>(parts.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("stream_part.parts is %d, but the upload's other parts say %d", part.parts(), parts.size()));
+    if (part.parts != static_cast<int>(parts.size())) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "stream_part.parts: got %d; allowed: %d, as in the upload's other parts", part.parts, parts.size()));
     }
-    const auto index = static_cast<std::size_t>(part.index());
+    const auto index = static_cast<std::size_t>(part.index);
     if (parts[index].has_value()) {
-      return absl::InvalidArgumentError(absl::StrFormat("part %d of the upload has come already", index));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("stream_part.index: got %d a second time; allowed: each part once", index));
     }
-    if (part.first() > spec.count || part.count() > spec.count - part.first()) {
-      return absl::InvalidArgumentError(absl::StrFormat("part %d has %d elements from %d on, but the array has %d",
-                                                        index, part.count(), part.first(), spec.count));
+    if (part.first > spec.count || part.count > spec.count - part.first) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("part %d: got %d elements from element %d on; allowed: up to element %d, the array's end",
+                          index, part.count, part.first, spec.count));
     }
-    const std::int64_t end = part.first() + part.count();
-    if (index == 0 && part.first() != 0) {
-      return absl::InvalidArgumentError(absl::StrFormat("part 0 begins at element %d, it must at 0", part.first()));
+    const std::int64_t end = part.first + part.count;
+    if (index == 0 && part.first != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat("part 0: got first element %d; allowed: 0", part.first));
     }
     if (index > 0 && parts[index - 1].has_value()) {
-      const absl::Status status = CheckJoint(index, parts[index - 1]->end, part.first());
+      const absl::Status status = CheckJoint(index, parts[index - 1]->end, part.first);
       if (!status.ok()) return status;
     }
     if (index + 1 == parts.size()) {
       if (end == spec.count) return absl::OkStatus();
       return absl::InvalidArgumentError(
-          absl::StrFormat("part %d, the last, ends before element %d, but the array has %d", index, end, spec.count));
+          absl::StrFormat("part %d, the last: got end %d; allowed: %d, the array's end", index, end, spec.count));
     }
     return parts[index + 1].has_value() ? CheckJoint(index + 1, end, parts[index + 1]->first) : absl::OkStatus();
   }
@@ -73,36 +98,36 @@ class Uploads::Upload {
   std::vector<std::optional<Part>> parts;
   Quotas::Lease quota;
   std::size_t finished = 0;
-  bool over = false;  // it is in the registry no more, and `parts` have been taken
+  bool over = false;  // removed from the registry, and `parts` were taken
 
  private:
   static absl::Status CheckJoint(std::size_t index, std::int64_t end, std::int64_t begin) {
     if (begin == end) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrFormat("part %d begins at element %d, but must where part %d ends: %d", index, begin, index - 1, end));
+    return absl::InvalidArgumentError(absl::StrFormat("part %d: got first element %d; allowed: %d, where part %d ends",
+                                                      index, begin, end, index - 1));
   }
 };
 
-absl::StatusOr<Uploads::Joined> Uploads::Join(const v1::StreamPart& part, const ReduceSpec& spec, Placement place,
+absl::StatusOr<Uploads::Joined> Uploads::Join(const UploadPart& part, const ReduceSpec& spec, Placement place,
                                               TakeRequest take, Over over) {
   const absl::MutexLock lock(&mutex_);
-  absl::Status status = WhyFailed(part.upload());
+  absl::Status status = WhyFailed(part.upload);
   if (!status.ok()) return status;
-  const auto found = uploads_.find(part.upload());
+  const auto found = uploads_.find(part.upload);
   std::shared_ptr<Upload> upload;
   if (found != uploads_.end()) {
     upload = found->second;
   } else {
     absl::StatusOr<Quotas::Lease> quota = take();
     if (!quota.ok()) return quota.status();
-    upload = std::make_shared<Upload>(part.upload(), spec, part.parts(), std::move(place));
+    upload = std::make_shared<Upload>(part.upload, spec, part.parts, std::move(place));
     upload->quota = *std::move(quota);
     uploads_.emplace(upload->id, upload);
   }
   status = upload->Check(part, spec);
-  if (!status.ok()) return status;  // Fail() follows, which removes an upload that this made
-  upload->parts[static_cast<std::size_t>(part.index())] =
-      Upload::Part{part.first(), part.first() + part.count(), std::move(over)};
+  if (!status.ok()) return status;  // the caller calls Fail(), which removes an upload that was added here
+  upload->parts[static_cast<std::size_t>(part.index)] =
+      Upload::Part{part.first, part.first + part.count, std::move(over)};
   return Joined{upload->place, upload};
 }
 
@@ -114,7 +139,7 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
     upload.parts[static_cast<std::size_t>(index)]->result = std::move(result);
     if (++upload.finished < upload.parts.size()) return;
     upload.over = true;
-    upload.quota.Return();  // who has the answer may ask the next thing
+    upload.quota.Return();  // before the responses: a client that has one may send its next request
     parts = std::move(upload.parts);
     uploads_.erase(upload.id);
   }
@@ -123,16 +148,16 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
   for (std::optional<Upload::Part>& part : parts) std::move(part->over)(whole);
 }
 
-void Uploads::Fail(const v1::StreamPart& part, const absl::Status& why) {
+void Uploads::Fail(const UploadPart& part, const absl::Status& why) {
   const absl::StatusOr<EngineResult> told =
-      absl::AbortedError(absl::StrFormat("part %d of the upload failed: %s", part.index(), why.message()));
+      absl::AbortedError(absl::StrFormat("part %d of the upload failed: %s", part.index, why.message()));
   std::vector<std::optional<Upload::Part>> parts;
   {
     const absl::MutexLock lock(&mutex_);
-    if (!WhyFailed(part.upload()).ok()) return;
-    failed_.emplace_back(part.upload(), told.status());
+    if (!WhyFailed(part.upload).ok()) return;
+    failed_.emplace_back(part.upload, told.status());
     if (failed_.size() > kFailedRemembered) failed_.pop_front();
-    const auto found = uploads_.find(part.upload());
+    const auto found = uploads_.find(part.upload);
     if (found == uploads_.end()) return;
     found->second->over = true;
     found->second->quota.Return();
@@ -144,7 +169,7 @@ void Uploads::Fail(const v1::StreamPart& part, const absl::Status& why) {
   }
 }
 
-// OK: not that one has heard.
+// OK: the upload is not known to have failed.
 absl::Status Uploads::WhyFailed(const std::string& id) const {
   for (const auto& [failed, why] : failed_) {
     if (failed == id) return why;

@@ -1,8 +1,9 @@
-// Uploads: arrays that come in several parts, each a ReduceStream of its own.
+// Uploads: arrays that arrive in several parts, each in its own ReduceStream.
 #ifndef REDUCED_SERVER_SOURCES_UPLOADS_H_
 #define REDUCED_SERVER_SOURCES_UPLOADS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
@@ -18,55 +19,70 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/engines.h"
-#include "reduced/v1/reduced.pb.h"
 #include "server/security/quotas.h"
 
 namespace reduced::server {
 
 inline constexpr int kMaxParts = 64;
-inline constexpr std::size_t kMaxUploadId = 64;  // bytes that a client may choose; see UploadKey
+inline constexpr std::size_t kMaxUploadId = 64;  // bytes
 
-// What an upload is known by here: nobody can join, or end, what isn't theirs, whatever id they choose.
+// One part: `count` elements from `first` on, the part `index` of `parts` in array order.
+struct UploadPart {
+  std::string upload{};  // the id that the client chose, or its UploadKey
+  int parts = 0;
+  int index = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+// Whether a client may choose this id.
+inline bool IsUploadId(absl::string_view upload) { return !upload.empty() && upload.size() <= kMaxUploadId; }
+
+// INVALID_ARGUMENT: errors that show without the array and the other parts; Uploads::Join finds the others.
+absl::Status CheckPart(const UploadPart& part);
+
+// The key of an upload in the registry. Callers with different identities have different keys, so that no caller can
+// join or fail the upload of another.
 std::string UploadKey(absl::string_view caller, absl::string_view upload);
 
-// The uploads under way. A part joins, then finishes or fails. Nothing of an upload stays after the last part has
-// finished or the first has failed, but that a part which comes too late for one that failed is told so. Thread-safe.
+// The uploads in progress. A part joins, then finishes or fails. An upload is removed when its last part has finished
+// or any part has failed; ids of failed uploads are remembered, for parts that arrive later. Thread-safe.
 class Uploads {
  public:
   class Upload;
 
-  // What became of an upload: the result of the whole array, or ABORTED, which part failed and why.
+  // Receives the outcome of an upload: the result of the whole array, or ABORTED with the part that failed and why.
   using Over = absl::AnyInvocable<void(const absl::StatusOr<EngineResult>&) &&>;
 
-  // Where a part is reduced, and what it belongs to.
+  // The upload of a part, and where its parts are reduced.
   struct Joined {
     Placement place;
     std::shared_ptr<Upload> upload;
   };
 
-  // A part begins, of the whole array that `spec` is about; CheckPart has found no fault with it. All parts of an
-  // upload get the place that the first had, and are one request: `take` is called for the first, and what it took goes
-  // back just before the upload is over. Once it has joined, `over` is called exactly once, within Finish or Fail of
-  // any part. INVALID_ARGUMENT: it doesn't fit those that joined before, or the array. ABORTED: one of them failed. Or
-  // what `take` says, which must not come back here.
+  // Adds a part that CheckPart accepted, whose `upload` is an UploadKey, to its upload. `spec`: about the whole array.
+  // All parts are reduced at the place of the first, and are one request: `take` is called for the first part, and its
+  // lease is returned just before the upload is over. After a part has joined, its `over` is called exactly once,
+  // within Finish or Fail of any part. INVALID_ARGUMENT: the part does not fit the array or the parts before. ABORTED:
+  // another part failed. Or the error of `take`, which must not call this registry.
   using TakeRequest = absl::FunctionRef<absl::StatusOr<Quotas::Lease>()>;
-  absl::StatusOr<Joined> Join(const v1::StreamPart& part, const ReduceSpec& spec, Placement place, TakeRequest take,
+  absl::StatusOr<Joined> Join(const UploadPart& part, const ReduceSpec& spec, Placement place, TakeRequest take,
                               Over over);
 
-  // All of a part that joined has been reduced; its indexes count from the start of the array. The last one combines
-  // them.
+  // Adds the result of a part that joined; its indexes count from the start of the array. The last part combines the
+  // results.
   void Finish(Upload& upload, int index, EngineResult result);
 
-  // A part failed, whether or not it could join: so does its upload, unless it is over.
-  void Fail(const v1::StreamPart& part, const absl::Status& why);
+  // Fails the upload of a part, whether or not the part has joined, unless the upload is over.
+  void Fail(const UploadPart& part, const absl::Status& why);
 
  private:
   absl::Status WhyFailed(const std::string& id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<Upload>> uploads_ ABSL_GUARDED_BY(mutex_);  // by id
-  // The ids of the last that failed, and what their parts are told. Only so many: what is forgotten leaves a part that
-  // comes late to its deadline.
+  // The ids of the last uploads that failed, and the error for their late parts. A late part of an older upload waits
+  // until its deadline.
   std::deque<std::pair<std::string, absl::Status>> failed_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
-// The messages of ReduceStream and PutArray: a header, then chunks. Messages are taken raw, so that a chunk is copied
-// once, from where the transport read it to where it is needed.
+// The raw messages of ReduceStream and PutArray: a header, then chunks. They are read raw, so that the bytes of a chunk
+// are copied once, from the transport's memory to their destination.
 #ifndef REDUCED_SERVER_WIRE_CHUNKS_H_
 #define REDUCED_SERVER_WIRE_CHUNKS_H_
 
@@ -19,10 +19,10 @@
 
 namespace reduced::server {
 
-// Of one chunk: while it is worked on, it keeps a thread of gRPC from other calls.
+// Limit of one chunk: copying it occupies a thread of gRPC.
 inline constexpr std::size_t kMaxChunkBytes = std::size_t{4} << 20;
 
-// Field 2 of both, length-delimited.
+// The tag of field 2 of both messages, length-delimited.
 inline constexpr std::uint8_t kChunkTag = v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2;
 static_assert(+v1::PutArrayRequest::kChunkFieldNumber == +v1::ReduceStreamRequest::kChunkFieldNumber);
 
@@ -37,7 +37,7 @@ class ChunkReader {
 
   std::size_t left() const { return left_; }
 
-  // The next bytes, where they lie: at most `bytes`, at least one if any is left.
+  // The next bytes in place: at most `bytes`, at least one if any is left.
   std::string_view Next(std::size_t bytes) {
     while (left_ > 0) {
       const grpc::Slice& slice = slices_[slice_];
@@ -63,7 +63,8 @@ class ChunkReader {
     }
   }
 
-  // If all of the message is one chunk, as every implementation of protobuf encodes it, goes to its first byte: true.
+  // If the message has one field, the chunk, as every protobuf implementation encodes it, skips to its first byte:
+  // true.
   bool SkipToChunk() {
     const ChunkReader start = *this;
     std::uint8_t byte = 0;
@@ -85,13 +86,13 @@ class ChunkReader {
 
  private:
   std::vector<grpc::Slice> slices_;
-  std::size_t slice_ = 0;   // the next byte is in this one ...
-  std::size_t offset_ = 0;  // ... here
+  std::size_t slice_ = 0;   // of the next byte
+  std::size_t offset_ = 0;  // of the next byte in its slice
   std::size_t left_ = 0;
 };
 
-// Reads one message, a Request, which is a ReduceStreamRequest or a PutArrayRequest: of a chunk only where it is, into
-// `chunk`; of a header all, into `request`. INVALID_ARGUMENT: it is neither, or the chunk is too large.
+// Reads one message. Request: ReduceStreamRequest or PutArrayRequest. A header is parsed into `request`; of a chunk
+// only the position goes into `chunk`. INVALID_ARGUMENT: the message is neither, or the chunk is too large.
 template <class Request>
 absl::Status ReadMessage(grpc::ByteBuffer& message, Request* request, ChunkReader* chunk) {
   *chunk = ChunkReader(message);
@@ -99,18 +100,18 @@ absl::Status ReadMessage(grpc::ByteBuffer& message, Request* request, ChunkReade
     *chunk = ChunkReader();
     const grpc::Status parsed = grpc::SerializationTraits<Request>::Deserialize(&message, request);
     if (!parsed.ok()) {
-      return absl::InvalidArgumentError(absl::StrFormat("a message is not a %s", Request::descriptor()->name()));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("message: got bytes that are not a %s", Request::descriptor()->name()));
     }
     if (request->has_header()) return absl::OkStatus();
-    if (!request->has_chunk()) return absl::InvalidArgumentError("a message has neither the header nor a chunk");
-    // A chunk after all, with fields that this version doesn't know.
+    if (!request->has_chunk()) return absl::InvalidArgumentError("message: got neither; allowed: header, chunk");
+    // A chunk with fields that this version does not know.
     grpc::Slice slice(request->chunk());
     message = grpc::ByteBuffer(&slice, 1);
     *chunk = ChunkReader(message);
   }
   if (chunk->left() <= kMaxChunkBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("a chunk has %d bytes, at most %d are allowed", chunk->left(), kMaxChunkBytes));
+  return absl::InvalidArgumentError(absl::StrFormat("chunk: got %d bytes; allowed: %d", chunk->left(), kMaxChunkBytes));
 }
 
 }  // namespace reduced::server

@@ -1,77 +1,43 @@
-// From the wire to the kernels: a ReduceRequest becomes a validated ReduceSpec and the array it is about, a
-// PutArrayHeader what is to be kept, a LadderRequest what is to be measured, and answers become messages. Everything
-// that can be wrong with a request, but for what only the elements can tell, is found here, before the request takes
-// any resource.
+// Parses requests: an ArraySpec becomes an ArrayShape, a ReduceRequest a validated ReduceSpec. Every error that does
+// not depend on the elements is found here, before the request takes any resource.
+//
+// Errors are INVALID_ARGUMENT and name the field, what it has and what is allowed; text of the client is escaped and
+// cut.
 #ifndef REDUCED_SERVER_WIRE_REQUEST_H_
 #define REDUCED_SERVER_WIRE_REQUEST_H_
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "grpcpp/support/status.h"
-#include "kernels/engine/engine.h"
-#include "kernels/engine/engines.h"
-#include "proto/codec/values.h"
+#include "kernels/algebra/spec.h"
 #include "reduced/v1/reduced.pb.h"
-#include "server/calls/backend.h"
 #include "server/config/options.h"
-#include "server/sources/arrays.h"
-#include "server/sources/generated_array.h"
+#include "server/sources/uploads.h"
 
 namespace reduced::server {
 
-struct ParsedRequest {
-  ReduceSpec spec;
-  std::int64_t bytes = 0;  // of the elements
-  // The elements. Inline ones are in the request's own memory: valid as long as the request is.
-  HeldArray source;
+// What the elements of an array are, without the elements.
+struct ArrayShape {
+  DType dtype = DType::kF32;
+  std::int64_t count = 0;  // elements
+  std::int64_t bytes = 0;
 };
 
-// INVALID_ARGUMENT saying what is wrong, what was got and what is allowed. Text of the client is escaped and cut.
-// NOT_FOUND: an array id or a token that `backend` doesn't know. PERMISSION_DENIED: an array that isn't `caller`'s.
-// OUT_OF_RANGE: beyond the end of a region.
-absl::StatusOr<ParsedRequest> ParseRequest(const v1::ReduceRequest& request, Backend& backend,
-                                           absl::string_view caller);
+absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits);
 
-// The same of a stream's header, which has no source: without an array.
-absl::StatusOr<ParsedRequest> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits);
-
-// What can be seen to be wrong with a part without the array and the other parts: see Uploads::Join.
-absl::Status CheckPart(const v1::StreamPart& part);
-
-// An array to keep, but for its memory, and whose memory that is to be.
-struct ParsedPut {
-  KeptArray array;
-  Engine* engine = nullptr;
-};
-
-// INVALID_ARGUMENT as above. PERMISSION_DENIED: an owner that `caller` isn't. FAILED_PRECONDITION: a device that isn't
-// there.
-absl::StatusOr<ParsedPut> ParsePut(const v1::PutArrayHeader& header, const Engines& engines,
-                                   const RequestLimits& limits, absl::string_view caller);
-
-// One pipeline to measure, with one block size.
-struct LadderRung {
-  Engine* engine = nullptr;
-  ReduceSpec spec;
-};
-
-struct ParsedLadder {
-  ReduceSpec spec;  // what all the rungs have in common
-  Contents contents;
-  int repeats = 0;
-  std::vector<LadderRung> rungs;  // at least one
-};
-
-// INVALID_ARGUMENT as above. UNIMPLEMENTED: a pipeline that doesn't support the op and dtype; FAILED_PRECONDITION: one
-// of an engine that isn't there.
-absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const Engines& engines,
+// The ops and options of a request, about an array of that shape.
+absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const ArrayShape& shape,
                                          const RequestLimits& limits);
 
-grpc::Status ToGrpc(const absl::Status& status);
+// The header of a stream: a request without a source. `shape`: of the array.
+absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape);
+
+// Checks that the inline elements are as many bytes as their array needs.
+absl::Status CheckInlineData(const v1::ReduceRequest& request, const ArrayShape& shape);
+
+// The part of an upload that a stream has, as the client sent it: CheckPart of uploads.h has not seen it.
+UploadPart ToPart(const v1::StreamPart& part);
 
 }  // namespace reduced::server
 

@@ -1,17 +1,14 @@
 #include "server/wire/response.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "kernels/algebra/finalize.h"
 #include "proto/codec/state_codec.h"
 #include "proto/codec/values.h"
-#include "server/wire/request.h"
 
 namespace reduced::server {
 namespace {
@@ -50,19 +47,6 @@ absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std:
   FillTiming(result.timing, receive_us, bytes, response->mutable_timing());
   if (return_state) ToProto(spec, result.state, response->mutable_state());
   return absl::OkStatus();
-}
-
-absl::Duration RetryAfter(const Engine& engine, std::int64_t bytes) {
-  const Calibration calibration = engine.calibration();
-  const DeviceInfo device = engine.info();
-  const double one_us =
-      calibration.fixed_us + static_cast<double>(bytes) / (std::max(calibration.host_gb_per_s, 0.1) * 1e3);
-  const double ms = one_us * device.queue_limit / std::max(device.lanes, 1) / 2 / 1e3;
-  return absl::Milliseconds(static_cast<int>(std::clamp(ms, 1.0, 1000.0)));
-}
-
-void AddRetryHint(absl::Duration after, grpc::CallbackServerContext* context) {
-  context->AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(absl::ToInt64Milliseconds(after)));
 }
 
 }  // namespace reduced::server

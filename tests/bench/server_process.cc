@@ -64,9 +64,9 @@ BenchServer::BenchServer(const std::string& address, std::unique_ptr<grpc::Servi
   }
   engines_ = *std::move(started);
   backend_.emplace(*engines_);
-  reduction_.emplace(*backend_);
+  reduction_ = MakeService(*backend_);
   grpc::ServerBuilder builder;
-  builder.RegisterService(&*reduction_);
+  builder.RegisterService(reduction_.get());
   builder.RegisterService(beside_.get());
   builder.SetMaxReceiveMessageSize(static_cast<int>(backend_->limits.max_message_bytes));
   builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does

@@ -47,7 +47,7 @@ class BenchServer {
  private:
   std::unique_ptr<Engines> engines_;
   std::optional<Backend> backend_;
-  std::optional<ReductionService> reduction_;
+  std::unique_ptr<grpc::Service> reduction_;
   const std::unique_ptr<grpc::Service> beside_;
   std::unique_ptr<grpc::Server> server_;  // last: it calls the services
 };

@@ -69,7 +69,7 @@ class ArraysTest(harness.ServedTest):
 
         self.assertEqual(self.text("arrays", "delete", npy, raw), "")
         self.assertEqual([array["id"] for array in self.answers("arrays", "list")], [csv])
-        self.check_failure(SERVER, [f"no array has the id '{npy}'", "NOT_FOUND"], "reduce", "--array", npy)
+        self.check_failure(SERVER, [f"no resident array has the id '{npy}'", "NOT_FOUND"], "reduce", "--array", npy)
         self.text("arrays", "delete", csv)
         self.assertEqual(self.used(), (0, 0, 0))
 
@@ -84,7 +84,7 @@ class ArraysTest(harness.ServedTest):
         (listed,) = self.answers("arrays", "list", "--owner", "me")
         self.assertEqual(listed["id"], array["id"])
         self.assertEqual(self.answers("arrays", "list", "--owner", "you"), [])
-        messages = ["belongs to 'me', not to 'you'", "PERMISSION_DENIED"]
+        messages = ["owner: got 'you'; allowed: the array's owner, 'me'", "PERMISSION_DENIED"]
         self.check_failure(SERVER, messages, "arrays", "delete", array["id"], "--owner", "you")
 
     def test_errors(self):
@@ -103,8 +103,8 @@ class ArraysTest(harness.ServedTest):
             with self.subTest(arguments=arguments):
                 self.check_failure(USAGE, messages, *arguments)
         for arguments, messages in (
-            ((npy, "--ttl", "3h"), ["ttl_ms is 10800000", "to 7200000", "INVALID_ARGUMENT"]),
-            ((npy, "--owner", "x" * 65), ["owner has 65 bytes", "INVALID_ARGUMENT"]),
+            ((npy, "--ttl", "3h"), ["ttl_ms: got 10800000", "to 7200000", "INVALID_ARGUMENT"]),
+            ((npy, "--owner", "x" * 65), ["owner: got 65 bytes", "INVALID_ARGUMENT"]),
             ((npy, "--device", "tpu:0"), ["'tpu:0'", "allowed: cpu", "FAILED_PRECONDITION"]),
         ):
             with self.subTest(arguments=arguments):

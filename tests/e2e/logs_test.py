@@ -39,7 +39,7 @@ class TextTest(unittest.TestCase):
         server.stop()
 
     def test_an_unknown_format(self):
-        with self.assertRaisesRegex(RuntimeError, "--log_format is 'xml', allowed are text, json"):
+        with self.assertRaisesRegex(RuntimeError, "--log_format: got 'xml'; allowed: text, json"):
             harness.Server("--log_format=xml")
 
 

@@ -106,7 +106,7 @@ class AddressTest(unittest.TestCase):
             harness.Server(f"--metrics_listen={address}")
 
     def test_what_is_not_an_address(self):
-        with self.assertRaisesRegex(RuntimeError, "--metrics_listen is 'here', allowed are host:port"):
+        with self.assertRaisesRegex(RuntimeError, "--metrics_listen: got 'here'; allowed: host:port"):
             harness.Server("--metrics_listen=here")
 
     def test_off(self):

@@ -274,12 +274,12 @@ class ConfigurationTest(unittest.TestCase):
         path = self.folder / "reduced.conf"
         path.write_text("cpu_lanes = 3\nmax_opps = 3\n")
         for flags, variables, says in (
-            (["--queue_limit=0"], {}, "--queue_limit is 0, allowed are 1"),
+            (["--queue_limit=0"], {}, "--queue_limit: got 0; allowed: 1"),
             (["--listen=unix:/no/such/folder/socket"], {}, "/no/such/folder/socket"),
-            ([f"--config_file={path}"], {}, f"{path}:2: there is no flag 'max_opps'"),
+            ([f"--config_file={path}"], {}, f"{path}:2: unknown flag 'max_opps'"),
             (["--config_file=/no/such"], {}, "cannot read /no/such: No such file"),
-            ([], {"REDUCED_FLAG_LISTENN": "x"}, "REDUCED_FLAG_LISTENN: there is no flag 'listenn'"),
-            ([], {"REDUCED_LISTEN": "x"}, "--listen is set by REDUCED_FLAG_LISTEN"),
+            ([], {"REDUCED_FLAG_LISTENN": "x"}, "REDUCED_FLAG_LISTENN: unknown flag 'listenn'"),
+            ([], {"REDUCED_LISTEN": "x"}, "the variable of --listen is REDUCED_FLAG_LISTEN"),
             ([f"--flagfile={path}"], {}, "--flagfile is not supported"),
         ):
             run = self.reduced("--check_config", *flags, **variables)

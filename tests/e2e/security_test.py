@@ -175,7 +175,7 @@ class SecurityTest(unittest.TestCase):
     def test_expired(self):
         cert, key = self.ours.issue("expired", days=-1)
         server = self.serve(f"--tls_cert={cert}", f"--tls_key={key}")
-        self.assertRegex(server.log(), r"expired\.crt: the certificate expired, so that clients refuse it, on \d{4}-")
+        self.assertRegex(server.log(), r"expired\.crt: the certificate expired on \d{4}-.*: clients refuse it")
         self.fails(CONNECTION, ["certificate verify failed"], server.tcp, "--tls-ca", self.ours.cert, "info")
 
     def test_client_certificates(self):
@@ -207,22 +207,22 @@ class SecurityTest(unittest.TestCase):
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
             self.assertEqual(check(b"", timeout=harness.DEADLINE_S), b"\x08\x01")
             install(self.theirs.issue("replaced"))
-            self.await_log(server, "new certificates, from ")
+            self.await_log(server, "new certificates from ")
             self.assertEqual(check(b"", timeout=harness.DEADLINE_S), b"\x08\x01")  # the connection lives
             self.works(server.tcp, "--tls-ca", self.theirs.cert)
             self.fails(CONNECTION, ["certificate verify failed"], server.tcp, "--tls-ca", self.ours.cert, "info")
         # What is wrong changes nothing, and is said once.
         cert.write_text("nonsense")
-        self.await_log(server, "--tls_cert: .*server.crt: has no certificate in PEM format; the certificates that were")
+        self.await_log(server, "--tls_cert: .*server.crt: has no certificate in PEM format; the previous certificates stay")
         cert.unlink()
-        self.await_log(server, "--tls_cert: .*server.crt: can't be read: No such file or directory; the certificates")
+        self.await_log(server, "--tls_cert: .*server.crt: can't be read: No such file or directory; the previous certificates")
         self.works(server.tcp, "--tls-ca", self.theirs.cert)
         self.assertEqual(server.log().count("has no certificate"), 1)
         install(self.theirs.issue("weak", rsa_bits=1024))
-        self.await_log(server, "--tls_cert: .*server.crt: OpenSSL refuses it: ee key too small; the certificates that")
+        self.await_log(server, "--tls_cert: .*server.crt: is rejected by OpenSSL: ee key too small; the previous certificates")
         self.works(server.tcp, "--tls-ca", self.theirs.cert)
         install((self.cert, self.key))
-        self.await_log(server, "new certificates, from ", 2)
+        self.await_log(server, "new certificates from ", 2)
         self.works(server.tcp, "--tls-ca", self.ours.cert)
 
     def test_bad_files(self):
@@ -240,11 +240,11 @@ class SecurityTest(unittest.TestCase):
         chain = self.folder / "chain"
         chain.write_text(self.cert.read_text() + weak.read_text())
         for cert, key, client_ca, messages in (
-            (weak, weak_key, "", ["--tls_cert", f"{weak}: OpenSSL refuses it: ee key too small"]),
-            (chain, self.key, "", ["--tls_cert", f"{chain}: OpenSSL refuses it: ca key too small"]),
-            (self.cert, "", "", ["--tls_cert needs --tls_key"]),
-            ("", self.key, "", ["--tls_key needs --tls_cert"]),
-            ("", "", self.ours.cert, ["--tls_client_ca needs --tls_cert and --tls_key"]),
+            (weak, weak_key, "", ["--tls_cert", f"{weak}: is rejected by OpenSSL: ee key too small"]),
+            (chain, self.key, "", ["--tls_cert", f"{chain}: is rejected by OpenSSL: ca key too small"]),
+            (self.cert, "", "", ["--tls_cert requires --tls_key"]),
+            ("", self.key, "", ["--tls_key requires --tls_cert"]),
+            ("", "", self.ours.cert, ["--tls_client_ca requires --tls_cert and --tls_key"]),
             (nothing, self.key, "", ["--tls_cert", f"{nothing}: can't be read: No such file or directory"]),
             (self.folder, self.key, "", ["--tls_cert", "can't be read: Is a directory"]),
             (text, self.key, "", ["--tls_cert", f"{text}: has no certificate in PEM format"]),
@@ -271,7 +271,7 @@ class SecurityTest(unittest.TestCase):
                         continue  # a name of this machine only
                 except OSError:
                     continue
-                self.refuses_to_start([f"--listen has {address}", "--tls_cert", "--allow_plaintext"], f"--listen={address}")
+                self.refuses_to_start([f"--listen: got {address}", "--tls_cert", "--allow_plaintext"], f"--listen={address}")
         for i, flags in enumerate((("--allow_plaintext",), (f"--tls_cert={self.cert}", f"--tls_key={self.key}"))):
             server = self.serve(*flags, f"--listen=0.0.0.0:0,unix:{self.folder}/socket{i}")
             self.assertRegex(server.tcp, r"\A0\.0\.0\.0:\d+\Z")
@@ -295,10 +295,10 @@ class SecurityTest(unittest.TestCase):
         for address in (server.tcp, server.unix):
             self.works(address, "--token-file", self.folder / "alice")
             self.works(address, env={"REDUCED_TOKEN_FILE": str(self.folder / "bob")})
-            self.fails(SERVER, ["needs a token", "UNAUTHENTICATED"], address, "info")
+            self.fails(SERVER, ["requires a token", "UNAUTHENTICATED"], address, "info")
             (self.folder / "bad").write_text("open-sesame!")
             self.fails(
-                SERVER, ["not one that this server knows", "UNAUTHENTICATED"],
+                SERVER, ["is unknown to this server", "UNAUTHENTICATED"],
                 address, "info", "--token-file", self.folder / "bad",
             )
             load = self.reducectl(
@@ -327,8 +327,8 @@ class SecurityTest(unittest.TestCase):
         server = self.serve_tls(f"--token_file={path}")
         ca = ("--tls-ca", self.ours.cert)
         self.works(server.tcp, *ca, "--token-file", self.folder / "alice")
-        self.fails(SERVER, ["needs a token", "UNAUTHENTICATED"], server.tcp, *ca, "info")
-        self.fails(SERVER, ["needs a token", "UNAUTHENTICATED"], server.unix, "info")
+        self.fails(SERVER, ["requires a token", "UNAUTHENTICATED"], server.tcp, *ca, "info")
+        self.fails(SERVER, ["requires a token", "UNAUTHENTICATED"], server.unix, "info")
 
     def test_where_a_token_is_sent(self):
         (self.folder / "token").write_text("secret")
@@ -367,6 +367,12 @@ class SecurityTest(unittest.TestCase):
             check(b"", timeout=harness.DEADLINE_S, metadata=(("authorization", "Bearer secret"),))
         self.await_log(server, "without a valid token were refused")
         self.assertEqual(refused(server), "2")  # the log doesn't count from 0 again
+        with urllib.request.urlopen(server.http() + "status.json", timeout=harness.DEADLINE_S) as answer:
+            errors = json.load(answer)["errors"]
+        self.assertEqual([(e["rpc"], e["status"], e["count"]) for e in errors],
+                         [("/grpc.health.v1.Health/Check", "UNAUTHENTICATED", 1)] * 2)  # fmt: skip
+        self.assertIn("unknown", errors[0]["message"])
+        self.assertIn("requires a token", errors[1]["message"])
         self.assertEqual(refused(self.serve("--metrics_listen=127.0.0.1:0")), "0")
 
     def test_new_tokens(self):
@@ -376,14 +382,14 @@ class SecurityTest(unittest.TestCase):
         (self.folder / "alice").rename(first)
         self.works(server.tcp, "--token-file", first)
         self.tokens(alice="second", bob="third")
-        self.await_log(server, "new tokens, from .*tokens: 2")
+        self.await_log(server, "2 new tokens from .*tokens")
         for name in ("alice", "bob"):
             self.works(server.tcp, "--token-file", self.folder / name)
         self.fails(SERVER, ["UNAUTHENTICATED"], server.tcp, "info", "--token-file", first)
         path.write_text("alice\n")
-        self.await_log(server, "--token_file: .*tokens:1: .*; the tokens that were there before stay")
+        self.await_log(server, "--token_file: .*tokens:1: .*; the previous tokens stay in use")
         path.unlink()
-        self.await_log(server, "--token_file: .*tokens: can't be read: No such file or directory; the tokens")
+        self.await_log(server, "--token_file: .*tokens: can't be read: No such file or directory; the previous tokens")
         self.works(server.tcp, "--token-file", self.folder / "bob")
 
     def test_malformed_tokens(self):
@@ -392,12 +398,12 @@ class SecurityTest(unittest.TestCase):
         for text, message in (
             ("", "has no tokens"),
             ("# nobody\n\n", "has no tokens"),
-            (f"alice {digest}\nhunter2\n", ":2: the line has 1 words, not 2"),
-            (f"alice {digest} bob\n", ":1: the line has 3 words, not 2"),
-            ("\nalice hunter2\n", ":2: the second word isn't 64 hexadecimal digits"),
-            (f"alice {digest}0\n", ":1: the second word isn't 64 hexadecimal digits"),
-            (f"{'a' * 65} {digest}\n", ":1: the identity isn't 1 to 64 printable ASCII characters"),
-            (f"\x07 {digest}\n", ":1: the identity isn't"),
+            (f"alice {digest}\nhunter2\n", ":2: got 1 words; allowed: an identity and the SHA-256 of its token"),
+            (f"alice {digest} bob\n", ":1: got 3 words; allowed"),
+            ("\nalice hunter2\n", ":2: the second word is not 64 hexadecimal digits"),
+            (f"alice {digest}0\n", ":1: the second word is not 64 hexadecimal digits"),
+            (f"{'a' * 65} {digest}\n", ":1: the identity is not 1 to 64 printable ASCII characters"),
+            (f"\x07 {digest}\n", ":1: the identity is not"),
             (f"alice {digest}\nbob {digest}\n", ":2: another identity has the same token"),
         ):
             with self.subTest(message=message):
@@ -411,7 +417,7 @@ class SecurityTest(unittest.TestCase):
         self.assertNotIn(digest.encode(), run.stderr)
         self.refuses_to_start(["--token_file: /nowhere: can't be read"], "--token_file=/nowhere")
         for flag in ("--open_health", "--max_identity_requests=1", "--max_identity_array_bytes=1"):
-            self.refuses_to_start([flag.split("=")[0] + " needs --token_file"], flag)
+            self.refuses_to_start([flag.split("=")[0] + " requires --token_file"], flag)
 
     def test_open_health(self):
         path = self.tokens(alice="secret")
@@ -441,10 +447,10 @@ class SecurityTest(unittest.TestCase):
             listed = self.reducectl(address, *caller, "--json", "arrays", "list").stdout.decode()
             self.assertEqual(re.findall(r'"id": "(\w+)"', listed), ids)
         self.assertIn('"owner": "alice"', self.reducectl(address, *alice, "--json", "arrays", "list").stdout.decode())
-        denied = ["belongs to someone else", "PERMISSION_DENIED"]
+        denied = ["belongs to another identity", "PERMISSION_DENIED"]
         self.fails(SERVER, denied, address, *bob, "reduce", "--array", array_id)
         self.fails(SERVER, denied, address, *bob, "arrays", "delete", array_id)
-        pretended = ["owner is 'alice', but you are 'bob'", "PERMISSION_DENIED"]
+        pretended = ["owner: got 'alice'; allowed: your identity, 'bob'", "PERMISSION_DENIED"]
         self.fails(SERVER, pretended, address, *bob, "arrays", "delete", array_id, "--owner", "alice")
         self.fails(SERVER, pretended, address, *bob, "arrays", "list", "--owner", "alice")
         self.fails(SERVER, pretended, address, *bob, "arrays", "put", DATA / "co2.npy", "--owner", "alice")
@@ -468,7 +474,7 @@ class SecurityTest(unittest.TestCase):
         self.check_arrays(server.tcp, alice, bob)
         # Nobody in particular, at the Unix socket.
         array_id = self.put(server.unix)
-        self.fails(SERVER, ["belongs to someone else"], server.tcp, *alice, "arrays", "delete", array_id)
+        self.fails(SERVER, ["belongs to another identity"], server.tcp, *alice, "arrays", "delete", array_id)
         self.assertEqual(self.reducectl(server.unix, "arrays", "delete", array_id).returncode, 0)
 
     def test_a_token_goes_before_a_certificate(self):
@@ -476,7 +482,7 @@ class SecurityTest(unittest.TestCase):
         server = self.serve_tls(f"--tls_client_ca={self.ours.cert}", f"--token_file={path}")
         cert, key = self.ours.issue("c", "carol")
         options = ("--tls-ca", self.ours.cert, "--tls-cert", cert, "--tls-key", key)
-        self.fails(SERVER, ["needs a token"], server.tcp, *options, "info")
+        self.fails(SERVER, ["requires a token"], server.tcp, *options, "info")
         self.check_arrays(
             server.tcp, (*options, "--token-file", self.folder / "alice"), (*options, "--token-file", self.folder / "bob")
         )
@@ -486,7 +492,7 @@ class SecurityTest(unittest.TestCase):
         server = self.serve(f"--token_file={path}", "--max_identity_array_bytes=10000")  # co2.npy has 9136
         alice, bob = (("--token-file", self.folder / name) for name in ("alice", "bob"))
         array_id = self.put(server.tcp, *alice)
-        full = ["those of 'alice' take 9136 of the 10000 bytes", "--max_identity_array_bytes", "RESOURCE_EXHAUSTED"]
+        full = ["resident arrays of identity 'alice' take 9136 bytes, and this array 9136; allowed: 10000", "--max_identity_array_bytes", "RESOURCE_EXHAUSTED"]
         self.fails(SERVER, full, server.tcp, *alice, "arrays", "put", DATA / "co2.npy")
         self.put(server.tcp, *bob)
         self.assertEqual(self.reducectl(server.tcp, *alice, "arrays", "delete", array_id).returncode, 0)
@@ -507,7 +513,8 @@ class SecurityTest(unittest.TestCase):
         self.addCleanup(slow.communicate)
         self.addCleanup(slow.kill)
         self.assertTrue(cut.reached.wait(harness.DEADLINE_S))
-        full = ["'alice' has 1 requests under way", "--max_identity_requests", "try again in", "RESOURCE_EXHAUSTED"]
+        full = ["identity 'alice' has 1 requests in progress", "--max_identity_requests", "try again in",
+                "RESOURCE_EXHAUSTED"]  # fmt: skip
         self.fails(SERVER, full, server.tcp, *alice, "reduce", DATA / "co2.npy")
         self.works(server.tcp, "--token-file", self.folder / "bob")
         cut.go_on()

@@ -112,7 +112,7 @@ class BrowserTest(harness.ServedTest):
         self.assertNotIn("<img", page)
         text = html.unescape(re.sub(r"<[^>]*>", " ", page[page.index("<body") : page.index("<script")]))
         for says in ("live", "cpu", "lanes busy", "Recent errors", "INVALID_ARGUMENT", f"unknown pipeline '{HOSTILE}'",
-                     "Arrays kept (1)", "800 bytes", "--max_streams", "0 of 64"):  # fmt: skip
+                     "Resident arrays (1)", "800 bytes", "--max_streams", "0 of 64"):  # fmt: skip
             self.assertIn(says, text)
         self.assertIn('<svg class="spark"', page)
 

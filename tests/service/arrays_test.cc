@@ -264,7 +264,7 @@ TEST_F(ArraysTest, WhatARequestMayNotSayOfThem) {
   v1::ReduceResponse response;
   grpc::Status status = client().Reduce(request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("array is set beside array_id"));
+  EXPECT_THAT(status.error_message(), HasSubstr("array: got one beside array_id"));
 
   status = client().Reduce(RequestFor("no\nsuch" + std::string(1000, 'x'), {v1::OP_SUM}), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
@@ -272,7 +272,7 @@ TEST_F(ArraysTest, WhatARequestMayNotSayOfThem) {
   EXPECT_LT(status.error_message().size(), 200U);
 
   status = client().Reduce(RequestFor(array.id(), {}), &response);
-  EXPECT_THAT(status.error_message(), HasSubstr("ops has 0 operations"));
+  EXPECT_THAT(status.error_message(), HasSubstr("ops: got 0 operations"));
   request = RequestFor(array.id(), {v1::OP_SUM});
   request.mutable_options()->set_engine(v1::ENGINE_CUDA);
   EXPECT_EQ(client().Reduce(request, &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -281,7 +281,7 @@ TEST_F(ArraysTest, WhatARequestMayNotSayOfThem) {
   stream.Header(RequestFor(array.id(), {v1::OP_SUM}));
   status = stream.End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("the header names a source"));
+  EXPECT_THAT(status.error_message(), HasSubstr("header: got a source"));
   EXPECT_EQ(List(client()).at(0).users(), 0);  // none of these has stayed
 }
 
@@ -296,23 +296,29 @@ TEST_F(ArraysTest, Refusals) {
   };
   const auto invalid = grpc::StatusCode::INVALID_ARGUMENT;
   for (const Refusal& refusal : std::vector<Refusal>{
-           {good, {}, invalid, "ended after 0 bytes, but the header declares 12"},
-           {good, {"abcd", "abcdefg"}, invalid, "ended after 11 bytes, but the header declares 12"},
-           {good, {"abcdefgh", "abcdefgh"}, invalid, "16 bytes have come, but the header declares 12"},
-           {good, {std::string((4 << 20) + 1, 'x')}, invalid, "a chunk has 4194305 bytes, at most 4194304"},
-           {[](auto* h) { h->mutable_array()->set_shape(0, 0); }, {"a"}, invalid, "1 bytes have come"},
-           {[](auto* h) { h->clear_array(); }, {}, invalid, "array.dtype is 0"},
-           {[](auto* h) { h->mutable_array()->set_shape(0, -1); }, {}, invalid, "array.shape[0] is -1"},
-           {[](auto* h) { h->mutable_array()->set_shape(0, std::int64_t{1} << 50); }, {}, invalid, "at most"},
+           {good, {}, invalid, "chunk: got 0 bytes in all; allowed: 12"},
+           {good, {"abcd", "abcdefg"}, invalid, "chunk: got 11 bytes in all; allowed: 12"},
+           {good, {"abcdefgh", "abcdefgh"}, invalid, "chunk: got 16 bytes in all; allowed: 12"},
+           {good, {std::string((4 << 20) + 1, 'x')}, invalid, "chunk: got 4194305 bytes; allowed: 4194304"},
+           {[](auto* h) { h->mutable_array()->set_shape(0, 0); },
+            {"a"},
+            invalid,
+            "chunk: got 1 bytes in all; allowed: 0"},
+           {[](auto* h) { h->clear_array(); }, {}, invalid, "array.dtype: got 0"},
+           {[](auto* h) { h->mutable_array()->set_shape(0, -1); }, {}, invalid, "array.shape[0]: got -1"},
+           {[](auto* h) { h->mutable_array()->set_shape(0, std::int64_t{1} << 50); },
+            {},
+            invalid,
+            "elements; allowed: "},
            {[](auto* h) {
               for (int i = 0; i < 64; ++i) h->mutable_array()->add_shape(1);
             },
             {},
             invalid,
-            "array.shape has 65 dimensions, at most 64"},
-           {[](auto* h) { h->set_owner(std::string(65, 'x')); }, {}, invalid, "owner has 65 bytes, at most 64"},
-           {[](auto* h) { h->set_ttl_ms(-1); }, {}, invalid, "ttl_ms is -1, allowed are 0 (the default, 3600000) to"},
-           {[](auto* h) { h->set_ttl_ms(86'400'001); }, {}, invalid, "ttl_ms is 86400001"},
+            "array.shape: got 65 dimensions; allowed: 64"},
+           {[](auto* h) { h->set_owner(std::string(65, 'x')); }, {}, invalid, "owner: got 65 bytes; allowed: 64"},
+           {[](auto* h) { h->set_ttl_ms(-1); }, {}, invalid, "ttl_ms: got -1; allowed: 0 (the default, 3600000) to"},
+           {[](auto* h) { h->set_ttl_ms(86'400'001); }, {}, invalid, "ttl_ms: got 86400001"},
            {[](auto* h) { h->set_device("cuda:7\n"); },
             {},
             grpc::StatusCode::FAILED_PRECONDITION,
@@ -328,16 +334,16 @@ TEST_F(ArraysTest, Refusals) {
     EXPECT_THAT(status.error_message(), HasSubstr(refusal.message));
   }
 
-  EXPECT_THAT(PutArrayCall(client()).End().error_message(), HasSubstr("ended without a header"));
+  EXPECT_THAT(PutArrayCall(client()).End().error_message(), HasSubstr("header: got none before the end of the stream"));
   PutArrayCall headless(client());
   headless.Chunk("abcd");
-  EXPECT_THAT(headless.End().error_message(), HasSubstr("the first message has no header"));
+  EXPECT_THAT(headless.End().error_message(), HasSubstr("header: got none before the first chunk"));
   PutArrayCall twice(client());
   for (int i = 0; i < 2; ++i) twice.Header(HeaderOf(v1::DTYPE_I32, 3));
-  EXPECT_THAT(twice.End().error_message(), HasSubstr("a second header"));
+  EXPECT_THAT(twice.End().error_message(), HasSubstr("header: got a second one"));
   PutArrayCall neither(client());
   neither.Write({});
-  EXPECT_THAT(neither.End().error_message(), HasSubstr("neither the header nor a chunk"));
+  EXPECT_THAT(neither.End().error_message(), HasSubstr("message: got neither; allowed: header, chunk"));
   EXPECT_THAT(List(client()), IsEmpty());
 }
 
@@ -362,7 +368,7 @@ TEST_F(ArraysTest, OnlyTheirOwnerDeletesThem) {
   const v1::ArrayInfo array = PutBytes(client(), 4);
   grpc::Status status = Delete(client(), array.id(), "you\n");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_THAT(status.error_message(), HasSubstr("belongs to 'me', not to 'you\\n'"));
+  EXPECT_THAT(status.error_message(), HasSubstr("owner: got 'you\\n'; allowed: the array's owner, 'me'"));
   status = Delete(client(), "nothing");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(status.error_message(), HasSubstr("'nothing'"));
@@ -429,7 +435,7 @@ TEST(ArrayLimits, SoManyArraysAndNoMore) {
   second.Header(HeaderOf(v1::DTYPE_U8, 4));
   const grpc::Status status = second.Await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("1 arrays are kept already"));
+  EXPECT_THAT(status.error_message(), HasSubstr("the server has 1 resident arrays; allowed: 1"));
   EXPECT_TRUE(Delete(server.client(), only.id()).ok());
   PutBytes(server.client(), 4);
 }
@@ -445,7 +451,8 @@ TEST(ArrayLimits, TheyCountAmongTheStreams) {
   second.Header(HeaderOf(v1::DTYPE_U8, 4));
   const grpc::Status status = second.Await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("1 arrays stream in already"));
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("the server has 1 ReduceStream and PutArray calls in progress; allowed: 1"));
   EXPECT_EQ(second.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
   ASSERT_TRUE(first.Chunk("abcd"));
   EXPECT_TRUE(first.End().ok());

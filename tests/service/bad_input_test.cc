@@ -42,32 +42,32 @@ std::vector<BadInput> BadInputs() {
   constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
   using Request = v1::ReduceRequest;
   return {
-      {"NoArray", [](Request* r) { r->clear_array(); }, kInvalid, {"array.dtype is 0", "DTYPE_F32 (12)"}},
+      {"NoArray", [](Request* r) { r->clear_array(); }, kInvalid, {"array.dtype: got 0", "DTYPE_F32 (12)"}},
       {"UnknownDtype",
        [](Request* r) { r->mutable_array()->set_dtype(static_cast<v1::DType>(99)); },
        kInvalid,
-       {"array.dtype is 99", "DTYPE_BOOL (1)", "DTYPE_F64 (13)"}},
+       {"array.dtype: got 99", "DTYPE_BOOL (1)", "DTYPE_F64 (13)"}},
       {"NegativeDtype",
        [](Request* r) { r->mutable_array()->set_dtype(static_cast<v1::DType>(-1)); },
        kInvalid,
-       {"array.dtype is -1"}},
-      {"NoOps", [](Request* r) { r->clear_ops(); }, kInvalid, {"ops has 0 operations", "1 to 32"}},
+       {"array.dtype: got -1"}},
+      {"NoOps", [](Request* r) { r->clear_ops(); }, kInvalid, {"ops: got 0 operations", "1 to 32"}},
       {"TooManyOps",
        [](Request* r) {
          while (r->ops_size() < 33) r->add_ops(v1::OP_SUM);
        },
        kInvalid,
-       {"ops has 33 operations", "1 to 32"}},
-      {"UnspecifiedOp", [](Request* r) { r->add_ops(v1::OP_UNSPECIFIED); }, kInvalid, {"ops[1] is 0", "OP_SUM (1)"}},
+       {"ops: got 33 operations", "1 to 32"}},
+      {"UnspecifiedOp", [](Request* r) { r->add_ops(v1::OP_UNSPECIFIED); }, kInvalid, {"ops[1]: got 0", "OP_SUM (1)"}},
       {"UnknownOp",
        [](Request* r) { r->add_ops(static_cast<v1::Op>(20'000)); },
        kInvalid,
-       {"ops[1] is 20000", "OP_SUM (1)", "OP_BIT_XOR (19)"}},
+       {"ops[1]: got 20000", "OP_SUM (1)", "OP_BIT_XOR (19)"}},
       {"OpThatTheDtypeLacks", [](Request* r) { r->add_ops(v1::OP_BIT_OR); }, kInvalid, {"bit_or", "f32", "integers"}},
       {"UnknownEngine",
        [](Request* r) { r->mutable_options()->set_engine(static_cast<v1::Engine>(3)); },
        kInvalid,
-       {"options.engine is 3", "ENGINE_AUTO (0)", "ENGINE_CUDA (2)"}},
+       {"options.engine: got 3", "ENGINE_AUTO (0)", "ENGINE_CUDA (2)"}},
       {"UnknownPipeline",
        [](Request* r) { r->mutable_options()->set_pipeline("war\np"); },
        kInvalid,
@@ -75,7 +75,7 @@ std::vector<BadInput> BadInputs() {
       {"LongPipeline",
        [](Request* r) { r->mutable_options()->set_pipeline(std::string(100'000, 'x')); },
        kInvalid,
-       {"options.pipeline has 100000 bytes", "at most 64"}},
+       {"options.pipeline: got 100000 bytes", "allowed: 64"}},
       {"PipelineOfAnotherEngine",
        [](Request* r) {
          r->mutable_options()->set_engine(v1::ENGINE_CUDA);
@@ -90,7 +90,7 @@ std::vector<BadInput> BadInputs() {
       {"LongDevice",
        [](Request* r) { r->mutable_options()->set_device(std::string(100'000, 'x')); },
        kInvalid,
-       {"options.device: got 100000 bytes", "at most 64"}},
+       {"options.device: got 100000 bytes", "allowed: 64"}},
       {"RungOfTwoOps",
        [](Request* r) {
          r->mutable_options()->set_pipeline("sequential");
@@ -123,7 +123,7 @@ std::vector<BadInput> BadInputs() {
       {"UnknownPrecision",
        [](Request* r) { r->mutable_options()->set_precision(static_cast<v1::Precision>(7)); },
        kInvalid,
-       {"options.precision is 7", "PRECISION_F64 (1)"}},
+       {"options.precision: got 7", "PRECISION_F64 (1)"}},
       {"RungOfExactSums",
        [](Request* r) {
          r->mutable_options()->set_pipeline("sequential");
@@ -134,24 +134,24 @@ std::vector<BadInput> BadInputs() {
       {"UnknownNanPolicy",
        [](Request* r) { r->mutable_options()->set_nan_policy(static_cast<v1::NanPolicy>(7)); },
        kInvalid,
-       {"options.nan_policy is 7", "NAN_POLICY_OMIT (2)"}},
+       {"options.nan_policy: got 7", "NAN_POLICY_OMIT (2)"}},
       {"UnknownOverflowPolicy",
        [](Request* r) { r->mutable_options()->set_overflow_policy(static_cast<v1::OverflowPolicy>(7)); },
        kInvalid,
-       {"options.overflow_policy is 7", "OVERFLOW_POLICY_SATURATE (3)"}},
+       {"options.overflow_policy: got 7", "OVERFLOW_POLICY_SATURATE (3)"}},
       {"NegativeDdof", [](Request* r) { r->mutable_options()->set_ddof(-1); }, kInvalid, {"ddof: got -1", "0"}},
       {"NegativeShape",
        [](Request* r) {
          SetShape(r, {2, -2});
        },
        kInvalid,
-       {"array.shape[1] is -2", "0 and up"}},
+       {"array.shape[1]: got -2", "0 or more"}},
       {"NegativeShapeBesideZero",
        [](Request* r) {
          SetShape(r, {0, -1});
        },
        kInvalid,
-       {"array.shape[1] is -1"}},
+       {"array.shape[1]: got -1"}},
       {"OverflowingShape",
        [](Request* r) {
          SetShape(r, {std::int64_t{1} << 32, std::int64_t{1} << 32});
@@ -163,8 +163,8 @@ std::vector<BadInput> BadInputs() {
          SetShape(r, {std::int64_t{1} << 20, (std::int64_t{1} << 20) + 1});
        },
        kInvalid,
-       {"1099512676352 elements", "at most 1099511627776"}},
-      {"HugeDimension", [](Request* r) { SetShape(r, {kMax}); }, kInvalid, {"at most 1099511627776"}},
+       {"1099512676352 elements", "allowed: 1099511627776"}},
+      {"HugeDimension", [](Request* r) { SetShape(r, {kMax}); }, kInvalid, {"allowed: 1099511627776"}},
       {"ShapeOfManyDimensions",
        [](Request* r) { SetShape(r, std::vector<std::int64_t>(100'000, 2)); },
        kInvalid,
@@ -172,13 +172,13 @@ std::vector<BadInput> BadInputs() {
       {"TooFewBytes",
        [](Request* r) { r->mutable_inline_data()->pop_back(); },
        kInvalid,
-       {"inline_data has 15 bytes", "[4] of f32", "4 x 4"}},
+       {"inline_data: got 15 bytes", "[4] of f32", "4 x 4"}},
       {"TooManyBytes",
        [](Request* r) { r->mutable_inline_data()->push_back('\0'); },
        kInvalid,
-       {"inline_data has 17 bytes", "4 x 4"}},
+       {"inline_data: got 17 bytes", "4 x 4"}},
       {"ShapeThatDoesNotMatch", [](Request* r) { SetShape(r, {5}); }, kInvalid, {"16 bytes", "[5] of f32", "5 x 4"}},
-      {"NoSource", [](Request* r) { r->clear_source(); }, kInvalid, {"no source", "inline_data"}},
+      {"NoSource", [](Request* r) { r->clear_source(); }, kInvalid, {"source: got none", "inline_data"}},
       {"MinOfNothing",
        [](Request* r) {
          SetArray<float>(r, v1::DTYPE_F32, {});
@@ -259,7 +259,7 @@ TEST(LimitsTest, AreThoseOfTheOptions) {
     return server.client().Reduce(RequestOf(v1::DTYPE_F32, std::vector<float>(count, 1), ops), &response);
   };
   EXPECT_TRUE(reduce(100, {v1::OP_SUM, v1::OP_MAX}).ok());
-  EXPECT_THAT(reduce(101, {v1::OP_SUM}).error_message(), AllOf(HasSubstr("101 elements"), HasSubstr("at most 100")));
+  EXPECT_THAT(reduce(101, {v1::OP_SUM}).error_message(), AllOf(HasSubstr("101 elements"), HasSubstr("allowed: 100")));
   EXPECT_THAT(reduce(1, {v1::OP_SUM, v1::OP_MAX, v1::OP_MIN}).error_message(),
               AllOf(HasSubstr("3 operations"), HasSubstr("1 to 2")));
   const grpc::Status too_large = reduce(2000, {v1::OP_SUM});

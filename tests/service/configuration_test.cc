@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/check_config.h"
+#include "server/config/flags.h"
 #include "tests/service/test_server.h"
 
 namespace reduced::server {
@@ -98,32 +100,32 @@ TEST_F(ConfigurationTest, EveryFlagIsListedAndTheListIsAFile) {
 
 TEST_F(ConfigurationTest, BadFilesAreErrorsWithTheirLine) {
   for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
-           {"max_ops = 1\nno_such = 2\n", ":2: there is no flag 'no_such'"},
-           {"max_ops\n", ":1: 'max_ops' is not of the form name = value"},
-           {"\n\nmax_ops = many\n", ":3: --max_ops can't be 'many'"},
+           {"max_ops = 1\nno_such = 2\n", ":2: unknown flag 'no_such'"},
+           {"max_ops\n", ":1: got 'max_ops'; allowed: name = value"},
+           {"\n\nmax_ops = many\n", ":3: --max_ops: got 'many'"},
            {"chunk_bytes = 1MB\n", "such as 64MiB"},
-           {"max_ops = 1\nmax_ops = 2\n", ":2: max_ops is there a second time"},
-           {"config_file = x\n", ":1: config_file can't be set in a file"},
-           {"print_config = true\n", ":1: print_config can't be set in a file"},
-           {"v = 1\n", ":1: there is no flag 'v'"},  // of a library
-           {"= 1\n", ":1: there is no flag ''"}}) {
+           {"max_ops = 1\nmax_ops = 2\n", ":2: max_ops is set a second time"},
+           {"config_file = x\n", ":1: config_file is allowed on the command line only"},
+           {"print_config = true\n", ":1: print_config is allowed on the command line only"},
+           {"v = 1\n", ":1: unknown flag 'v'"},  // of a library
+           {"= 1\n", ":1: unknown flag ''"}}) {
     EXPECT_THAT(Of(Run({absl::StrCat("--config_file=", File(text))}), ""), HasSubstr(says));
   }
   EXPECT_THAT(Of(Run({"--config_file=/no/such"}), ""), HasSubstr("cannot read /no/such: No such file"));
   EXPECT_THAT(Of(Run({"--config_file=/tmp"}), ""), HasSubstr("cannot read /tmp: Is a directory"));
   // Good or bad, whether or not it is overridden.
   EXPECT_THAT(Of(Run({absl::StrCat("--config_file=", File("max_ops = x\n")), "--max_ops=3"}), ""),
-              HasSubstr(":1: --max_ops can't be 'x'"));
+              HasSubstr(":1: --max_ops: got 'x'"));
 }
 
 TEST_F(ConfigurationTest, BadVariablesAreErrors) {
   for (const auto& [variable, says] : std::vector<std::pair<std::string, std::string>>{
-           {"REDUCED_FLAG_NO_SUCH=1", "REDUCED_FLAG_NO_SUCH: there is no flag 'no_such'"},
-           {"REDUCED_FLAG_max_ops=1", "there is no flag 'max_ops'"},
-           {"REDUCED_FLAG_=1", "there is no flag ''"},
-           {"REDUCED_FLAG_MAX_OPS=1x", "REDUCED_FLAG_MAX_OPS: --max_ops can't be '1x'"},
-           {"REDUCED_FLAG_CHECK_CONFIG=true", "can only be on the command line"},
-           {"REDUCED_LISTEN=x", "REDUCED_LISTEN says nothing to reduced: --listen is set by REDUCED_FLAG_LISTEN"}}) {
+           {"REDUCED_FLAG_NO_SUCH=1", "REDUCED_FLAG_NO_SUCH: unknown flag 'no_such'"},
+           {"REDUCED_FLAG_max_ops=1", "unknown flag 'max_ops'"},
+           {"REDUCED_FLAG_=1", "unknown flag ''"},
+           {"REDUCED_FLAG_MAX_OPS=1x", "REDUCED_FLAG_MAX_OPS: --max_ops: got '1x'"},
+           {"REDUCED_FLAG_CHECK_CONFIG=true", "is allowed on the command line only"},
+           {"REDUCED_LISTEN=x", "REDUCED_LISTEN has no effect: the variable of --listen is REDUCED_FLAG_LISTEN"}}) {
     EXPECT_THAT(Of(Run({}, {variable}), ""), HasSubstr(says));
   }
 }
@@ -154,12 +156,12 @@ TEST_F(ConfigurationTest, FilesThatAreNamedAreChecked) {
               AllOf(HasSubstr("--tls_cert"), HasSubstr("No such file")));
   EXPECT_THAT(message([](ServerOptions* o) { o->listen = {"0.0.0.0:0"}; }), HasSubstr("--allow_plaintext"));
   EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/no/such/ready"; }), HasSubstr("--ready_file"));
-  EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/tmp"; }), HasSubstr("a folder, not a file"));
+  EXPECT_THAT(message([](ServerOptions* o) { o->ready_file = "/tmp"; }), HasSubstr("is a directory, not a file"));
   EXPECT_THAT(message([this](ServerOptions* o) { o->ready_file = dir_ / std::string(300, 'a'); }),
               AllOf(HasSubstr("--ready_file"), HasSubstr("name too long")));
   EXPECT_THAT(message([](ServerOptions* o) { o->listen = {"unix:/no/such/socket"}; }), HasSubstr("No such file"));
   EXPECT_THAT(message([this](ServerOptions* o) { o->region_socket = dir_ / "reduced.conf"; }),
-              HasSubstr("it exists and is not a socket"));
+              HasSubstr("exists and is not a socket"));
   // Links that go round: as the file itself, which is replaced, and as its folder.
   const std::string round = dir_ / "round";
   ASSERT_EQ(symlink(round.c_str(), round.c_str()), 0);
@@ -168,7 +170,7 @@ TEST_F(ConfigurationTest, FilesThatAreNamedAreChecked) {
               AllOf(HasSubstr("--ready_file"), HasSubstr("Too many levels of symbolic links")));
 }
 
-TEST(FlagsInInfoTest, AreToldButForSecrets) {
+TEST(FlagsInInfoTest, AreReportedExceptSecrets) {
   ServerOptions options;
   options.flags = {{"max_ops", "7", "--max_ops"}, {"token_file", "/etc/tokens", "default"}};
   TestServer server(options);

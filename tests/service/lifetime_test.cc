@@ -176,7 +176,7 @@ TEST_F(EndTest, AStopEndsWhateverHangs) {
         kill(getpid(), SIGTERM);
         std::exit(ServeUntilStopped(server.server(), stop, absl::ZeroDuration(), absl::Milliseconds(100)));
       },
-      ::testing::ExitedWithCode(EXIT_FAILURE), "reductions still ran after 100ms.*(.|\n)*has not ended");
+      ::testing::ExitedWithCode(EXIT_FAILURE), "requests were still running after 100ms.*(.|\n)*have not ended");
 }
 
 TEST_F(EndTest, ASignalServesForTheDelayThenEndsWell) {

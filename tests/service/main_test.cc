@@ -104,7 +104,7 @@ TEST(MainTest, ServesUntilASignal) {
     EXPECT_FALSE(std::filesystem::exists(ready));
     EXPECT_FALSE(std::filesystem::exists(dir / "socket"));
     EXPECT_THAT(daemon.Output(), AllOf(HasSubstr("serves on 127.0.0.1:"), HasSubstr("ops=sum status=OK"),
-                                       HasSubstr("draining for at most 10s"), HasSubstr("reduced stopped")));
+                                       HasSubstr("draining for up to 10s"), HasSubstr("reduced stopped")));
   }
 }
 
@@ -123,10 +123,10 @@ TEST(MainTest, BadArgumentsAreErrors) {
   std::ofstream(dir / "file") << "not a socket";
   for (const auto& [argument, says] : std::vector<std::pair<std::string, std::string>>{
            {"--no_such_flag=1", "no_such_flag"},
-           {"stray", "unexpected argument 'stray'"},
+           {"stray", "argument: got 'stray'; allowed: flags only"},
            {"--max_message_bytes=many", "64MiB"},
-           {"--queue_limit=0", "--queue_limit is 0, allowed are 1"},
-           {"--listen=localhost", "'localhost': it has no port"},
+           {"--queue_limit=0", "--queue_limit: got 0; allowed: 1"},
+           {"--listen=localhost", "'localhost', which has no port"},
            {absl::StrCat("--listen=unix:", dir / "file"), "not a socket"}}) {
     Daemon daemon({"--cuda=false", argument});
     EXPECT_EQ(daemon.Wait(), 1) << argument;

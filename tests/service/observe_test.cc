@@ -13,6 +13,7 @@
 #include "server/observe/call_tag.h"
 #include "server/observe/log.h"
 #include "server/observe/pages.h"
+#include "server/observe/status_json.h"
 #include "spdlog/sinks/ostream_sink.h"
 #include "spdlog/spdlog.h"
 #include "tests/service/chunk_stream.h"
@@ -199,19 +200,22 @@ struct Service {
                    const ObserverOptions& observer = {})
       : engines(std::move(of)), backend(*engines, limits, {}, /*security=*/nullptr, observer) {
     grpc::ServerBuilder builder;
-    builder.RegisterService(&service);
+    builder.RegisterService(service.get());
     const std::string address = absl::StrCat("unix:", dir / "socket");
     builder.AddListeningPort(address, grpc::InsecureServerCredentials());
     server = builder.BuildAndStart();
     client.emplace(address);
   }
   ~Service() { server->Shutdown(); }
-  std::string Metrics() const { return MetricsText(backend, nullptr); }
+  std::string Metrics() const { return MetricsText(backend.observer, backend.TakeSnapshot(Detail::kCounts), nullptr); }
+  json Status() const {
+    return json::parse(StatusJson(backend.observer, backend.TakeSnapshot(Detail::kFull), nullptr));
+  }
 
   const TempDir dir;
   const std::unique_ptr<Engines> engines;
   Backend backend;
-  ReductionService service{backend};
+  const std::unique_ptr<grpc::Service> service = MakeService(backend);
   std::unique_ptr<grpc::Server> server;
   std::optional<TestClient> client;
 };
@@ -239,7 +243,7 @@ TEST(CountsTest, EveryCallOnceByWhatItWas) {
                    "status=\"OK\""}),
             5);
   EXPECT_EQ(Total(text, requests, {"op=\"several\"", "status=\"OK\""}), 1);
-  EXPECT_EQ(Total(text, requests, {"source=\"array\"", "engine=\"none\"", "status=\"NOT_FOUND\""}), 1);
+  EXPECT_EQ(Total(text, requests, {"source=\"resident\"", "engine=\"none\"", "status=\"NOT_FOUND\""}), 1);
   EXPECT_EQ(Total(text, "reduced_calls_total"), 8);
   EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"get_server_info\"", "status=\"OK\""}), 1);
   EXPECT_EQ(Total(text, "reduced_stage_seconds_count", {"stage=\"total\""}), 7);
@@ -371,7 +375,7 @@ TEST(ErrorsTest, TheLastOnesNewestFirst) {
   EXPECT_THAT(errors.front().message, StartsWith("unknown pipeline '<b>\\n'"));
 
   service.backend.flags = {{"flag", "\"value\"\xff", "--flag"}, {"token_file", "/secret", "--token_file"}};
-  const json status = json::parse(StatusJson(service.backend, nullptr));
+  const json status = service.Status();
   EXPECT_EQ(status["errors"].size(), Observer::kMaxErrors);
   EXPECT_EQ(status["errors"][0]["request_id"], errors.front().request_id);
   EXPECT_EQ(status["errors_total"], Observer::kMaxErrors + 5);
@@ -379,12 +383,32 @@ TEST(ErrorsTest, TheLastOnesNewestFirst) {
   EXPECT_EQ(status["flags"][1], json::array({"token_file", "***"}));
 }
 
+// A client without a token must not push the other errors out of the list.
+TEST(ErrorsTest, RefusedCallsAreOneEntry) {
+  Service service;
+  v1::ReduceResponse response;
+  EXPECT_FALSE(service.client->Reduce({}, &response).ok());
+  const absl::Status unknown = absl::UnauthenticatedError("the token is unknown");
+  for (int i = 0; i < 1000; ++i) service.backend.observer.Refused("/reduced.v1.Reduction/Merge", unknown);
+  service.backend.observer.Refused("/a\nmethod", absl::UnauthenticatedError("no token"));
+  service.backend.observer.Refused("/reduced.v1.Reduction/Reduce", unknown);
+  const std::vector<CallError> errors = service.backend.observer.errors();
+  ASSERT_EQ(errors.size(), 3U);
+  EXPECT_EQ(errors[0].rpc, "/reduced.v1.Reduction/Reduce");
+  EXPECT_EQ(errors[0].code, absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(errors[0].count, 1001);
+  EXPECT_EQ(errors[1].rpc, "/a\\nmethod");
+  EXPECT_EQ(errors[1].count, 1);
+  EXPECT_EQ(errors[2].rpc, "reduce");
+  EXPECT_EQ(errors[2].count, 1);
+  EXPECT_EQ(service.Status()["errors"][0]["count"], 1001);
+}
+
 TEST(StatusTest, ShowsTheArraysOfEverybody) {
   Service service;
   for (const std::string identity : {"", "alice"}) {
-    KeptArray array;
-    array.spec.set_dtype(v1::DTYPE_U8);
-    array.spec.add_shape(3);
+    ResidentArray array;
+    array.shape = {3};
     array.dtype = DType::kU8;
     array.count = array.bytes = 3;
     array.owner = array.identity = identity;
@@ -392,7 +416,7 @@ TEST(StatusTest, ShowsTheArraysOfEverybody) {
     array.memory = CpuEngine().Allocate(3).value();
     ASSERT_TRUE(service.backend.arrays.Add(std::move(array)).ok());
   }
-  const json status = json::parse(StatusJson(service.backend, nullptr));
+  const json status = service.Status();
   EXPECT_EQ(status["arrays_total"], 2);
   ASSERT_EQ(status["arrays"].size(), 2U);
   EXPECT_EQ(status["arrays"][0]["owner"], "");
@@ -408,7 +432,7 @@ TEST(HistoryTest, ASecondHasWhatEndedInIt) {
     bool timed = false;
     for (const HistorySample& sample : service.backend.observer.history()) {
       calls += sample.calls;
-      timed = timed || sample.stages[static_cast<std::size_t>(Stage::kTotal)].p99_us > 0;
+      timed = timed || sample.stages[kTotalStage].p99_us > 0;
     }
     return calls == 20 && timed;
   };

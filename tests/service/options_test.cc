@@ -9,6 +9,7 @@
 #include "absl/flags/reflection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/config/flags.h"
 #include "server/config/listener.h"
 
 namespace reduced::server {
@@ -109,56 +110,56 @@ TEST(OptionsTest, FlagsFillEveryField) {
 TEST(OptionsTest, BadOnesAreNamed) {
   using Change = std::function<void(ServerOptions*)>;
   for (const auto& [change, says] : std::vector<std::pair<Change, std::string>>{
-           {[](ServerOptions* o) { o->listen.clear(); }, "--listen is empty"},
-           {[](ServerOptions* o) { o->listen = {"nonsense"}; }, "'nonsense': it has no port"},
-           {[](ServerOptions* o) { o->limits.max_message_bytes = 0; }, "--max_message_bytes is 0, allowed are 1024"},
+           {[](ServerOptions* o) { o->listen.clear(); }, "--listen: got no address"},
+           {[](ServerOptions* o) { o->listen = {"nonsense"}; }, "'nonsense', which has no port"},
+           {[](ServerOptions* o) { o->limits.max_message_bytes = 0; }, "--max_message_bytes: got 0; allowed: 1024"},
            {[](ServerOptions* o) { o->limits.max_message_bytes = std::int64_t{1} << 31; }, "to 2147483647"},
-           {[](ServerOptions* o) { o->limits.max_elements = 0; }, "--max_elements is 0"},
-           {[](ServerOptions* o) { o->limits.max_ops = 0; }, "--max_ops is 0"},
-           {[](ServerOptions* o) { o->limits.max_ladder_bytes = 7; }, "--max_ladder_bytes is 7, allowed are 8"},
-           {[](ServerOptions* o) { o->limits.max_streams = 0; }, "--max_streams is 0, allowed are 1"},
-           {[](ServerOptions* o) { o->limits.max_sessions = 0; }, "--max_sessions is 0, allowed are 1"},
-           {[](ServerOptions* o) { o->limits.max_session_requests = 0; }, "--max_session_requests is 0, allowed are 1"},
-           {[](ServerOptions* o) { o->limits.max_arrays = -1; }, "--max_arrays is -1, allowed are 0"},
+           {[](ServerOptions* o) { o->limits.max_elements = 0; }, "--max_elements: got 0"},
+           {[](ServerOptions* o) { o->limits.max_ops = 0; }, "--max_ops: got 0"},
+           {[](ServerOptions* o) { o->limits.max_ladder_bytes = 7; }, "--max_ladder_bytes: got 7; allowed: 8"},
+           {[](ServerOptions* o) { o->limits.max_streams = 0; }, "--max_streams: got 0; allowed: 1"},
+           {[](ServerOptions* o) { o->limits.max_sessions = 0; }, "--max_sessions: got 0; allowed: 1"},
+           {[](ServerOptions* o) { o->limits.max_session_requests = 0; }, "--max_session_requests: got 0; allowed: 1"},
+           {[](ServerOptions* o) { o->limits.max_arrays = -1; }, "--max_arrays: got -1; allowed: 0"},
            {[](ServerOptions* o) { o->limits.array_ttl = absl::Hours(25); },
-            "--array_ttl is 25h, allowed are 1ms to 24h"},
-           {[](ServerOptions* o) { o->limits.max_array_ttl = absl::ZeroDuration(); }, "--max_array_ttl is 0"},
-           {[](ServerOptions* o) { o->engines.cpu_array_bytes = -1; }, "--cpu_array_bytes is -1"},
-           {[](ServerOptions* o) { o->engines.cuda_array_bytes = -1; }, "--cuda_array_bytes is -1"},
-           {[](ServerOptions* o) { o->memory_quota_bytes = 1 << 20; }, "--memory_quota_bytes is 1048576"},
-           {[](ServerOptions* o) { o->max_concurrent_streams = 0; }, "--max_concurrent_streams is 0"},
-           {[](ServerOptions* o) { o->engines.cpu_threads = -1; }, "--cpu_threads is -1, allowed are 0"},
-           {[](ServerOptions* o) { o->engines.cpu_lanes = 0; }, "--cpu_lanes is 0"},
-           {[](ServerOptions* o) { o->engines.cuda_lanes = 0; }, "--cuda_lanes is 0"},
-           {[](ServerOptions* o) { o->engines.chunk_bytes = 100; }, "--chunk_bytes is 100, allowed are 65536"},
-           {[](ServerOptions* o) { o->engines.queue_limit = 0; }, "--queue_limit is 0"},
-           {[](ServerOptions* o) { o->drain_timeout = absl::Seconds(-1); }, "--drain_timeout is -1s"},
-           {[](ServerOptions* o) { o->drain_timeout = absl::InfiniteDuration(); }, "--drain_timeout is inf"},
-           {[](ServerOptions* o) { o->unix_socket_mode = "rw\n"; }, "--unix_socket_mode is 'rw\\n', allowed are 0 to"},
-           {[](ServerOptions* o) { o->unix_socket_mode = "0688"; }, "--unix_socket_mode is '0688'"},
-           {[](ServerOptions* o) { o->unix_socket_mode = "1777"; }, "--unix_socket_mode is '1777'"},
-           {[](ServerOptions* o) { o->security.tls_cert = "x"; }, "--tls_cert needs --tls_key besides"},
-           {[](ServerOptions* o) { o->security.tls_key = "x"; }, "--tls_key needs --tls_cert besides"},
+            "--array_ttl: got 25h; allowed: 1ms to 24h"},
+           {[](ServerOptions* o) { o->limits.max_array_ttl = absl::ZeroDuration(); }, "--max_array_ttl: got 0"},
+           {[](ServerOptions* o) { o->engines.cpu_array_bytes = -1; }, "--cpu_array_bytes: got -1"},
+           {[](ServerOptions* o) { o->engines.cuda_array_bytes = -1; }, "--cuda_array_bytes: got -1"},
+           {[](ServerOptions* o) { o->memory_quota_bytes = 1 << 20; }, "--memory_quota_bytes: got 1048576"},
+           {[](ServerOptions* o) { o->max_concurrent_streams = 0; }, "--max_concurrent_streams: got 0"},
+           {[](ServerOptions* o) { o->engines.cpu_threads = -1; }, "--cpu_threads: got -1; allowed: 0"},
+           {[](ServerOptions* o) { o->engines.cpu_lanes = 0; }, "--cpu_lanes: got 0"},
+           {[](ServerOptions* o) { o->engines.cuda_lanes = 0; }, "--cuda_lanes: got 0"},
+           {[](ServerOptions* o) { o->engines.chunk_bytes = 100; }, "--chunk_bytes: got 100; allowed: 65536"},
+           {[](ServerOptions* o) { o->engines.queue_limit = 0; }, "--queue_limit: got 0"},
+           {[](ServerOptions* o) { o->drain_timeout = absl::Seconds(-1); }, "--drain_timeout: got -1s"},
+           {[](ServerOptions* o) { o->drain_timeout = absl::InfiniteDuration(); }, "--drain_timeout: got inf"},
+           {[](ServerOptions* o) { o->unix_socket_mode = "rw\n"; }, "--unix_socket_mode: got 'rw\\n'; allowed: 0 to"},
+           {[](ServerOptions* o) { o->unix_socket_mode = "0688"; }, "--unix_socket_mode: got '0688'"},
+           {[](ServerOptions* o) { o->unix_socket_mode = "1777"; }, "--unix_socket_mode: got '1777'"},
+           {[](ServerOptions* o) { o->security.tls_cert = "x"; }, "--tls_cert requires --tls_key"},
+           {[](ServerOptions* o) { o->security.tls_key = "x"; }, "--tls_key requires --tls_cert"},
            {[](ServerOptions* o) { o->security.tls_client_ca = "x"; },
-            "--tls_client_ca needs --tls_cert and --tls_key"},
-           {[](ServerOptions* o) { o->security.open_health = true; }, "--open_health needs --token_file"},
+            "--tls_client_ca requires --tls_cert and --tls_key"},
+           {[](ServerOptions* o) { o->security.open_health = true; }, "--open_health requires --token_file"},
            {[](ServerOptions* o) {
               o->security.max_identity_requests = -1;
               o->security.token_file = "x";
             },
-            "--max_identity_requests is -1, allowed are 0"},
+            "--max_identity_requests: got -1; allowed: 0"},
            {[](ServerOptions* o) {
               o->security.max_identity_array_bytes = -1;
               o->security.token_file = "x";
             },
-            "--max_identity_array_bytes is -1, allowed are 0"},
+            "--max_identity_array_bytes: got -1; allowed: 0"},
            {[](ServerOptions* o) { o->security.credentials_refresh = absl::ZeroDuration(); },
-            "--credentials_refresh is 0, allowed are 10ms"},
-           {[](ServerOptions* o) { o->log_level = "loud\n"; }, "--log_level is 'loud\\n'"},
-           {[](ServerOptions* o) { o->log_format = "xml"; }, "--log_format is 'xml', allowed are text, json"},
-           {[](ServerOptions* o) { o->slow_request = absl::Seconds(-1); }, "--slow_request is -1s"},
-           {[](ServerOptions* o) { o->metrics_listen = "9464"; }, "--metrics_listen is '9464', allowed are host:port"},
-           {[](ServerOptions* o) { o->metrics_listen = "unix:/x"; }, "--metrics_listen is 'unix:/x'"}}) {
+            "--credentials_refresh: got 0; allowed: 10ms"},
+           {[](ServerOptions* o) { o->log_level = "loud\n"; }, "--log_level: got 'loud\\n'"},
+           {[](ServerOptions* o) { o->log_format = "xml"; }, "--log_format: got 'xml'; allowed: text, json"},
+           {[](ServerOptions* o) { o->slow_request = absl::Seconds(-1); }, "--slow_request: got -1s"},
+           {[](ServerOptions* o) { o->metrics_listen = "9464"; }, "--metrics_listen: got '9464'; allowed: host:port"},
+           {[](ServerOptions* o) { o->metrics_listen = "unix:/x"; }, "--metrics_listen: got 'unix:/x'"}}) {
     ServerOptions options;
     change(&options);
     const absl::Status status = ValidateOptions(options);
@@ -210,7 +211,7 @@ TEST(ListenAddressTest, ReadsHostsPortsAndPaths) {
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("'" + text + "'"), HasSubstr("host:port")));
   }
   EXPECT_THAT(std::string(ParseListenAddress("unix:/" + std::string(200, 'x')).status().message()),
-              HasSubstr("201 bytes, at most 107 fit"));
+              HasSubstr("has 201 bytes, more than 107"));
 }
 
 }  // namespace

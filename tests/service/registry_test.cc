@@ -43,14 +43,13 @@ struct Added {
 };
 
 constexpr absl::Duration kLong = absl::Hours(1);
-constexpr absl::string_view kNobody = "";  // in particular
+constexpr absl::string_view kAnonymous = "";
 
 Added Add(ResidentArrays& arrays, absl::Duration ttl = kLong, const std::string& owner = "me",
           const std::string& identity = "") {
   Added added;
-  KeptArray array;
-  array.spec.set_dtype(v1::DTYPE_U8);
-  array.spec.add_shape(7);
+  ResidentArray array;
+  array.shape = {7};
   array.dtype = DType::kU8;
   array.count = array.bytes = 7;
   array.device = "cpu";
@@ -58,15 +57,15 @@ Added Add(ResidentArrays& arrays, absl::Duration ttl = kLong, const std::string&
   array.identity = identity;
   array.ttl = ttl;
   array.memory = std::make_unique<FakeMemory>(added.freed);
-  const absl::StatusOr<v1::ArrayInfo> info = arrays.Add(std::move(array));
+  const absl::StatusOr<ArrayDescription> info = arrays.Add(std::move(array));
   EXPECT_TRUE(info.ok()) << info.status();
-  if (info.ok()) added.id = info->id();
+  if (info.ok()) added.id = info->id;
   return added;
 }
 
 std::vector<std::string> Ids(const ResidentArrays& arrays, const std::string& owner = "") {
   std::vector<std::string> ids;
-  for (const v1::ArrayInfo& info : arrays.List(owner, kNobody)) ids.push_back(info.id());
+  for (const ArrayDescription& info : arrays.List(owner, kAnonymous)) ids.push_back(info.id);
   return ids;
 }
 
@@ -74,7 +73,7 @@ std::vector<std::string> Ids(const ResidentArrays& arrays, const std::string& ow
 absl::Status Delete(ResidentArrays& arrays, const std::string& id, const std::string& owner = "me") {
   absl::Status answer = absl::UnknownError("not answered");
   arrays.Delete(
-      id, owner, [&answer](const absl::Status& status) { answer = status; }, kNobody);
+      id, owner, [&answer](const absl::Status& status) { answer = status; }, kAnonymous);
   return answer;
 }
 
@@ -87,22 +86,22 @@ TEST(Registry, KeepsWhatIsAdded) {
   EXPECT_EQ((std::set<std::string>{first.id, second.id, third.id}).size(), 3U);
   EXPECT_THAT(Ids(arrays), ElementsAre(first.id, second.id, third.id));
   EXPECT_THAT(Ids(arrays, "me"), ElementsAre(first.id, third.id));
-  const v1::ArrayInfo info = arrays.List("you", kNobody).at(0);
-  EXPECT_THAT(info.id(), MatchesRegex("[0-9a-f]{32}"));
-  EXPECT_EQ(info.array().dtype(), v1::DTYPE_U8);
-  EXPECT_THAT(info.array().shape(), ElementsAre(7));
-  EXPECT_EQ(info.bytes(), 7);
-  EXPECT_EQ(info.device(), "cpu");
-  EXPECT_EQ(info.owner(), "you");
-  EXPECT_GE(info.age_ms(), 0);
-  EXPECT_GT(info.expires_in_ms(), 0);
-  EXPECT_LE(info.expires_in_ms(), 10'000);
-  EXPECT_EQ(info.users(), 0);
-  const auto found = arrays.Find(second.id, kNobody);
+  const ArrayDescription info = arrays.List("you", kAnonymous).at(0);
+  EXPECT_THAT(info.id, MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_EQ(info.dtype, DType::kU8);
+  EXPECT_THAT(info.shape, ElementsAre(7));
+  EXPECT_EQ(info.bytes, 7);
+  EXPECT_EQ(info.device, "cpu");
+  EXPECT_EQ(info.owner, "you");
+  EXPECT_GE(info.age, absl::ZeroDuration());
+  EXPECT_GT(info.expires_in, absl::ZeroDuration());
+  EXPECT_LE(info.expires_in, absl::Seconds(10));
+  EXPECT_EQ(info.users, 0);
+  const auto found = arrays.Find(second.id, kAnonymous);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ((*found)->count, 7);
   EXPECT_EQ((*found)->dtype, DType::kU8);
-  EXPECT_EQ(arrays.List("you", kNobody).at(0).users(), 1);
+  EXPECT_EQ(arrays.List("you", kAnonymous).at(0).users, 1);
 }
 
 TEST(Registry, CallersHaveTheirOwnAndWhoRunsTheServerSeesAll) {
@@ -110,20 +109,20 @@ TEST(Registry, CallersHaveTheirOwnAndWhoRunsTheServerSeesAll) {
   const Added first = Add(arrays, kLong, "me");
   const Added second = Add(arrays, kLong, "alice", "alice");
   const Added third = Add(arrays, kLong, "bob", "bob");
-  const auto ids = [](const std::vector<v1::ArrayInfo>& infos) {
+  const auto ids = [](const std::vector<ArrayDescription>& infos) {
     std::vector<std::string> ids;
-    for (const v1::ArrayInfo& info : infos) ids.push_back(info.id());
+    for (const ArrayDescription& info : infos) ids.push_back(info.id);
     return ids;
   };
-  EXPECT_THAT(ids(arrays.List("", kNobody)), ElementsAre(first.id));
+  EXPECT_THAT(ids(arrays.List("", kAnonymous)), ElementsAre(first.id));
   EXPECT_THAT(ids(arrays.List("", "alice")), ElementsAre(second.id));
-  EXPECT_THAT(ids(arrays.List("alice", kNobody)), ElementsAre());
+  EXPECT_THAT(ids(arrays.List("alice", kAnonymous)), ElementsAre());
   EXPECT_THAT(ids(arrays.ListAll()), ElementsAre(first.id, second.id, third.id));
 }
 
 TEST(Registry, UnknownIdsAreShownShortAndEscaped) {
   ResidentArrays arrays(10);
-  const absl::Status status = arrays.Find("a\nb" + std::string(1000, 'x'), kNobody).status();
+  const absl::Status status = arrays.Find("a\nb" + std::string(1000, 'x'), kAnonymous).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("'a\\nbxxx"));
   EXPECT_LT(status.message().size(), 200U);
@@ -136,7 +135,7 @@ TEST(Registry, OnlyItsOwnerDeletesAnArray) {
   for (const std::string& owner : {std::string("you\n"), std::string(), std::string(1000, 'x')}) {
     const absl::Status status = Delete(arrays, mine.id, owner);
     EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("belongs to 'me'"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("allowed: the array's owner, 'me'"));
     EXPECT_LT(status.message().size(), 200U);
   }
   EXPECT_FALSE(mine.freed->HasBeenNotified());
@@ -148,8 +147,8 @@ TEST(Registry, OnlyItsOwnerDeletesAnArray) {
 TEST(Registry, ADeletedArrayStaysForItsUsers) {
   ResidentArrays arrays(10);
   const Added added = Add(arrays);
-  auto first = arrays.Find(added.id, kNobody);
-  auto second = arrays.Find(added.id, kNobody);
+  auto first = arrays.Find(added.id, kAnonymous);
+  auto second = arrays.Find(added.id, kAnonymous);
   ASSERT_TRUE(first.ok() && second.ok());
   bool freed_before = false;
   absl::Notification deleted;
@@ -158,9 +157,9 @@ TEST(Registry, ADeletedArrayStaysForItsUsers) {
     freed_before = added.freed->HasBeenNotified();
     deleted.Notify();
   };
-  arrays.Delete(added.id, "me", done, kNobody);
+  arrays.Delete(added.id, "me", done, kAnonymous);
   EXPECT_EQ(arrays.count(), 0);
-  EXPECT_EQ(arrays.Find(added.id, kNobody).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(arrays.Find(added.id, kAnonymous).status().code(), absl::StatusCode::kNotFound);
   first->reset();
   EXPECT_FALSE(deleted.HasBeenNotified());
   EXPECT_FALSE(added.freed->HasBeenNotified());
@@ -175,12 +174,12 @@ TEST(Registry, SoManyAndNoMore) {
   EXPECT_TRUE(arrays.CheckRoom().ok());
   const Added only = Add(arrays);
   EXPECT_EQ(arrays.CheckRoom().code(), absl::StatusCode::kResourceExhausted);
-  KeptArray another;
+  ResidentArray another;
   const auto freed = std::make_shared<absl::Notification>();
   another.memory = std::make_unique<FakeMemory>(freed);
   const absl::Status refused = arrays.Add(std::move(another)).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("1 arrays"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("1 resident arrays"));
   EXPECT_TRUE(freed->HasBeenNotified());
   EXPECT_TRUE(Delete(arrays, only.id).ok());
   EXPECT_TRUE(arrays.CheckRoom().ok());
@@ -194,14 +193,14 @@ TEST(Registry, WhatIsNotUsedExpires) {
   EXPECT_TRUE(sooner.AwaitFreed());
   EXPECT_TRUE(later.AwaitFreed());
   EXPECT_THAT(Ids(arrays), ElementsAre(stays.id));
-  EXPECT_EQ(arrays.Find(later.id, kNobody).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(arrays.Find(later.id, kAnonymous).status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(stays.freed->HasBeenNotified());
 }
 
 TEST(Registry, WhatIsUsedDoesNotExpireUntilItsUserIsGone) {
   ResidentArrays arrays(10);
   const Added used = Add(arrays, absl::Milliseconds(100));
-  auto user = arrays.Find(used.id, kNobody);
+  auto user = arrays.Find(used.id, kAnonymous);
   if (!user.ok()) GTEST_SKIP() << "this machine was too slow to use the array in time";
   const Added unused = Add(arrays, absl::Milliseconds(150));
   EXPECT_TRUE(unused.AwaitFreed());  // by now the other one's time is over too
@@ -214,12 +213,12 @@ TEST(Registry, WhatIsUsedDoesNotExpireUntilItsUserIsGone) {
 TEST(Registry, UseBeginsTheTimeAnew) {
   ResidentArrays arrays(10);
   const Added added = Add(arrays, absl::Seconds(100));
-  const auto info = [&arrays] { return arrays.List("", kNobody).at(0); };
+  const auto info = [&arrays] { return arrays.List("", kAnonymous).at(0); };
   const absl::Time deadline = absl::Now() + kPatience;
-  while (info().age_ms() < 20 && absl::Now() < deadline) std::this_thread::yield();
-  EXPECT_LE(info().age_ms() + info().expires_in_ms(), 100'001);
-  EXPECT_TRUE(arrays.Find(added.id, kNobody).ok());
-  EXPECT_GE(info().age_ms() + info().expires_in_ms(), 100'015);
+  while (info().age < absl::Milliseconds(20) && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_LE(info().age + info().expires_in, absl::Milliseconds(100'001));
+  EXPECT_TRUE(arrays.Find(added.id, kAnonymous).ok());
+  EXPECT_GE(info().age + info().expires_in, absl::Milliseconds(100'015));
 }
 
 TEST(Registry, FreesAllWhenItGoes) {
@@ -244,7 +243,7 @@ TEST(Registry, Storm) {
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
         std::mt19937 random(t);
-        std::vector<std::shared_ptr<const KeptArray>> users;
+        std::vector<std::shared_ptr<const ResidentArray>> users;
         for (int i = 0; i < 500; ++i) {
           const Added mine = Add(arrays, random() % 2 == 0 ? absl::Milliseconds(1 + random() % 5) : kLong);
           std::string any;
@@ -253,11 +252,11 @@ TEST(Registry, Storm) {
             added.push_back(mine);
             any = added[random() % added.size()].id;
           }
-          if (auto user = arrays.Find(any, kNobody); user.ok()) users.push_back(*std::move(user));
+          if (auto user = arrays.Find(any, kAnonymous); user.ok()) users.push_back(*std::move(user));
           if (random() % 2 == 0) {
             ++asked;
             arrays.Delete(
-                any, "me", [&answered](const absl::Status&) { ++answered; }, kNobody);
+                any, "me", [&answered](const absl::Status&) { ++answered; }, kAnonymous);
           }
           if (random() % 16 == 0) users.clear();
         }

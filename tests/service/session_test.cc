@@ -234,7 +234,7 @@ TEST(SessionTest, AnErrorOfOneLeavesTheOthersAlone) {
   v1::ReduceRequest bad = SumOf({1});
   bad.add_ops(v1::OP_UNSPECIFIED);
   ASSERT_TRUE(session.Send(2, bad));
-  EXPECT_THAT(session.Read(), HasSubstr(absl::StrCat("2: ", grpc::StatusCode::INVALID_ARGUMENT, " ops[1] is 0")));
+  EXPECT_THAT(session.Read(), HasSubstr(absl::StrCat("2: ", grpc::StatusCode::INVALID_ARGUMENT, " ops[1]: got 0")));
   EXPECT_FALSE(session.last().has_response());
   EXPECT_EQ(session.last().retry_after_ms(), 0);
   ASSERT_TRUE(session.Send(3, SumOf({3})));
@@ -262,9 +262,9 @@ TEST(SessionTest, WhatBreaksTheProtocolEndsTheSession) {
   negative.set_id(3);
   negative.set_timeout_ms(-1);
   for (const auto& [request, says] : std::vector<std::pair<v1::SessionRequest, std::string>>{
-           {nothing, "request 9 has neither reduce nor cancel"},
-           {again, "a request with the id 1 is under way already"},
-           {negative, "request 3: timeout_ms is -1, it must be at least 0"}}) {
+           {nothing, "request 9: got neither; allowed: reduce, cancel"},
+           {again, "id: got 1; allowed: an id without a request in progress"},
+           {negative, "request 3: timeout_ms: got -1; allowed: 0 or more"}}) {
     Session session(server->client());
     ASSERT_TRUE(session.Send(1, SumOf({1})));
     ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
@@ -393,7 +393,7 @@ TEST(SessionTest, SoManyAreOpenAtOnceAndNoMore) {
     Session third(server.client());
     const grpc::Status status = third.End();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-    EXPECT_THAT(status.error_message(), HasSubstr("2 sessions are open"));
+    EXPECT_THAT(status.error_message(), HasSubstr("the server has 2 open sessions; allowed: 2"));
     EXPECT_EQ(third.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
     EXPECT_TRUE(AwaitSessions(server, 2));
     second.HalfClose();

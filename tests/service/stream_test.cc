@@ -176,23 +176,26 @@ TEST_F(StreamTest, Refusals) {
   v1::ReduceStreamRequest second;
   *second.mutable_header() = good;
   const std::vector<Refusal> refusals = {
-      {"nothing", {}, {}, "ended without a header"},
-      {"no header", {}, {chunk("abcd")}, "the first message has no header"},
-      {"neither", {}, {v1::ReduceStreamRequest()}, "neither the header nor a chunk"},
-      {"a source", sourced, {}, "the header names a source"},
-      {"two headers", good, {second}, "a second header"},
-      {"too few", good, {chunk("abcd"), chunk("abcdefg")}, "ended after 11 bytes, but the header declares 12"},
-      {"none", good, {}, "ended after 0 bytes, but the header declares 12"},
-      {"too many", good, {chunk("abcdefgh"), chunk("abcdefgh")}, "16 bytes have come, but the header declares 12"},
+      {"nothing", {}, {}, "header: got none before the end of the stream"},
+      {"no header", {}, {chunk("abcd")}, "header: got none before the first chunk"},
+      {"neither", {}, {v1::ReduceStreamRequest()}, "message: got neither; allowed: header, chunk"},
+      {"a source", sourced, {}, "header: got a source"},
+      {"two headers", good, {second}, "header: got a second one"},
+      {"too few", good, {chunk("abcd"), chunk("abcdefg")}, "chunk: got 11 bytes in all; allowed: 12"},
+      {"none", good, {}, "chunk: got 0 bytes in all; allowed: 12"},
+      {"too many", good, {chunk("abcdefgh"), chunk("abcdefgh")}, "chunk: got 16 bytes in all; allowed: 12"},
       {"too large a chunk",
        HeaderOf(v1::DTYPE_U8, 5 << 20, {v1::OP_SUM}),
        {chunk(std::string((4 << 20) + 1, 'x'))},
-       "a chunk has 4194305 bytes, at most 4194304"},
-      {"of nothing too many", HeaderOf(v1::DTYPE_I32, 0, {v1::OP_SUM}), {chunk("a")}, "1 bytes have come"},
-      {"no op", HeaderOf(v1::DTYPE_I32, 3, {}), {}, "ops has 0 operations"},
-      {"no dtype", HeaderOf(v1::DTYPE_UNSPECIFIED, 3, {v1::OP_SUM}), {}, "array.dtype is 0"},
-      {"negative", HeaderOf(v1::DTYPE_I32, -1, {v1::OP_SUM}), {}, "array.shape[0] is -1"},
-      {"beyond", HeaderOf(v1::DTYPE_I32, std::int64_t{1} << 50, {v1::OP_SUM}), {}, "at most"},
+       "chunk: got 4194305 bytes; allowed: 4194304"},
+      {"of nothing too many",
+       HeaderOf(v1::DTYPE_I32, 0, {v1::OP_SUM}),
+       {chunk("a")},
+       "chunk: got 1 bytes in all; allowed: 0"},
+      {"no op", HeaderOf(v1::DTYPE_I32, 3, {}), {}, "ops: got 0 operations"},
+      {"no dtype", HeaderOf(v1::DTYPE_UNSPECIFIED, 3, {v1::OP_SUM}), {}, "array.dtype: got 0"},
+      {"negative", HeaderOf(v1::DTYPE_I32, -1, {v1::OP_SUM}), {}, "array.shape[0]: got -1"},
+      {"beyond", HeaderOf(v1::DTYPE_I32, std::int64_t{1} << 50, {v1::OP_SUM}), {}, "elements; allowed: "},
   };
   for (const Refusal& refusal : refusals) {
     Stream stream(server_.client());
@@ -232,7 +235,8 @@ TEST(StreamLimits, SoManyAtOnceAndNoMore) {
   third.Header(header);
   const grpc::Status status = third.Await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("2 arrays stream in already"));
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("the server has 2 ReduceStream and PutArray calls in progress; allowed: 2"));
   EXPECT_EQ(third.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
   engine.Release();
   for (Stream* const stream : {&first, &second}) EXPECT_TRUE(stream->End().ok());

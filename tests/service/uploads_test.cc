@@ -248,18 +248,19 @@ struct Misfit {
 TEST_F(UploadsTest, PartsThatAreWrongByThemselves) {
   const v1::ReduceRequest header = HeaderOf(v1::DTYPE_U8, 10, {v1::OP_SUM});
   const std::vector<Misfit> misfits = {
-      {"no id", PartOf(2, 0, 0, 5, ""), "stream_part.upload has 0 bytes, allowed are 1 to 64"},
-      {"a long id", PartOf(2, 0, 0, 5, std::string(65, 'x')), "stream_part.upload has 65 bytes"},
-      {"one part", PartOf(1, 0, 0, 10, "1"), "stream_part.parts is 1, allowed is 2 to 64"},
-      {"many parts", PartOf(65, 0, 0, 10, "2"), "stream_part.parts is 65, allowed is 2 to 64"},
-      {"a negative index", PartOf(2, -1, 0, 5, "3"), "stream_part.index is -1, allowed is 0 to 1"},
-      {"an index beyond", PartOf(2, 2, 0, 5, "4"), "stream_part.index is 2, allowed is 0 to 1"},
-      {"a negative first", PartOf(2, 0, -1, 5, "5"), "stream_part.first is -1, allowed is 0 or more"},
-      {"a negative count", PartOf(2, 0, 0, -5, "6"), "stream_part.count is -5, allowed is 0 or more"},
-      {"too many elements", PartOf(3, 1, 4, 7, "7"), "part 1 has 7 elements from 4 on, but the array has 10"},
-      {"a sum that overflows", PartOf(3, 1, INT64_MAX, INT64_MAX, "8"), "but the array has 10"},
-      {"a late start", PartOf(2, 0, 1, 5, "9"), "part 0 begins at element 1, it must at 0"},
-      {"an early end", PartOf(2, 1, 5, 4, "10"), "part 1, the last, ends before element 9, but the array has 10"},
+      {"no id", PartOf(2, 0, 0, 5, ""), "stream_part.upload: got 0 bytes; allowed: 1 to 64"},
+      {"a long id", PartOf(2, 0, 0, 5, std::string(65, 'x')), "stream_part.upload: got 65 bytes"},
+      {"one part", PartOf(1, 0, 0, 10, "1"), "stream_part.parts: got 1; allowed: 2 to 64"},
+      {"many parts", PartOf(65, 0, 0, 10, "2"), "stream_part.parts: got 65; allowed: 2 to 64"},
+      {"a negative index", PartOf(2, -1, 0, 5, "3"), "stream_part.index: got -1; allowed: 0 to 1"},
+      {"an index beyond", PartOf(2, 2, 0, 5, "4"), "stream_part.index: got 2; allowed: 0 to 1"},
+      {"a negative first", PartOf(2, 0, -1, 5, "5"), "stream_part.first: got -1; allowed: 0 or more"},
+      {"a negative count", PartOf(2, 0, 0, -5, "6"), "stream_part.count: got -5; allowed: 0 or more"},
+      {"too many elements", PartOf(3, 1, 4, 7, "7"),
+       "part 1: got 7 elements from element 4 on; allowed: up to element 10"},
+      {"a sum that overflows", PartOf(3, 1, INT64_MAX, INT64_MAX, "8"), "allowed: up to element 10"},
+      {"a late start", PartOf(2, 0, 1, 5, "9"), "part 0: got first element 1; allowed: 0"},
+      {"an early end", PartOf(2, 1, 5, 4, "10"), "part 1, the last: got end 9; allowed: 10"},
   };
   for (const Misfit& misfit : misfits) {
     PartCall call(server_, header, misfit.part);
@@ -282,15 +283,17 @@ TEST_F(UploadsTest, PartsThatDoNotFitTogether) {
     std::string message;
   };
   const std::vector<Case> cases = {
-      {"another question", other, PartOf(4, 3, 8, 1), "the header of this part is not that of the upload's others"},
-      {"other parts", header, PartOf(5, 3, 8, 0), "stream_part.parts is 5, but the upload's other parts say 4"},
-      {"the same part", header, PartOf(4, 2, 4, 2), "part 2 of the upload has come already"},
-      {"a gap", header, PartOf(4, 3, 7, 2), "part 3 begins at element 7, but must where part 2 ends: 6"},
-      {"an overlap", header, PartOf(4, 3, 5, 4), "part 3 begins at element 5, but must where part 2 ends: 6"},
-      {"a gap after it", header, PartOf(4, 1, 2, 1), "part 2 begins at element 4, but must where part 1 ends: 3"},
-      {"an overlap after it", header, PartOf(4, 1, 2, 3), "part 2 begins at element 4, but must where part 1 ends: 5"},
-      {"a wrong header", HeaderOf(v1::DTYPE_U8, 9, {}), PartOf(4, 3, 6, 3), "ops has 0 operations"},
-      {"a wrong part", header, PartOf(4, 4, 6, 3), "stream_part.index is 4"},
+      {"another question", other, PartOf(4, 3, 8, 1),
+       "header: got another dtype, shape, ops or options than the upload's other parts"},
+      {"other parts", header, PartOf(5, 3, 8, 0),
+       "stream_part.parts: got 5; allowed: 4, as in the upload's other parts"},
+      {"the same part", header, PartOf(4, 2, 4, 2), "stream_part.index: got 2 a second time"},
+      {"a gap", header, PartOf(4, 3, 7, 2), "part 3: got first element 7; allowed: 6, where part 2 ends"},
+      {"an overlap", header, PartOf(4, 3, 5, 4), "part 3: got first element 5; allowed: 6, where part 2 ends"},
+      {"a gap after it", header, PartOf(4, 1, 2, 1), "part 2: got first element 4; allowed: 3, where part 1 ends"},
+      {"an overlap after it", header, PartOf(4, 1, 2, 3), "part 2: got first element 4; allowed: 5, where part 1 ends"},
+      {"a wrong header", HeaderOf(v1::DTYPE_U8, 9, {}), PartOf(4, 3, 6, 3), "ops: got 0 operations"},
+      {"a wrong part", header, PartOf(4, 4, 6, 3), "stream_part.index: got 4"},
   };
   for (const Case& each : cases) {
     const auto part = [&](int index, std::int64_t first, std::int64_t count) {
@@ -348,22 +351,22 @@ TEST_F(FailureTest, TooFewElements) {
   call.Send("x");
   const grpc::Status status = call->End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(status.error_message(), "the stream ended after 1 bytes, but the header declares 2");
-  ExpectAborted("part 2 of the upload failed: the stream ended after 1 bytes, but the header declares 2");
+  EXPECT_EQ(status.error_message(), "chunk: got 1 bytes in all; allowed: 2, as the header declares");
+  ExpectAborted("part 2 of the upload failed: chunk: got 1 bytes in all; allowed: 2");
 }
 
 TEST_F(FailureTest, TooManyElements) {
   PartCall call(server_, header_, PartOf(3, 2, 4, 2));
   call.Send("xyz");
   EXPECT_EQ(call->Await().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  ExpectAborted("part 2 of the upload failed: 3 bytes have come, but the header declares 2");
+  ExpectAborted("part 2 of the upload failed: chunk: got 3 bytes in all; allowed: 2");
 }
 
 TEST_F(FailureTest, AClientThatGoesAwayOnTheWay) {
   PartCall call(server_, header_, PartOf(3, 2, 4, 2));
   ASSERT_TRUE(AwaitStreams(server_.client(), 3));
   call->Cancel();
-  ExpectAborted("part 2 of the upload failed: the client went away");
+  ExpectAborted("part 2 of the upload failed: the caller cancelled the call");
 }
 
 TEST_F(FailureTest, AClientThatGoesAwayWhileItsPartWaits) {
@@ -372,7 +375,7 @@ TEST_F(FailureTest, AClientThatGoesAwayWhileItsPartWaits) {
   call->HalfClose();
   ASSERT_TRUE(AwaitStreams(server_.client(), 3));
   call->Cancel();
-  ExpectAborted("part 2 of the upload failed: the client went away");
+  ExpectAborted("part 2 of the upload failed: the caller cancelled the call");
 }
 
 TEST_F(FailureTest, ADeadline) {

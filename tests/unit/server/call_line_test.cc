@@ -48,6 +48,8 @@ TEST(CallLineTest, WhoCalled) {
   const CallRecord record{.rpc = Rpc::kMerge};
   EXPECT_THAT(TextLine(record, "alice"), StartsWith("merge caller=alice peer= status=OK "));
   EXPECT_THAT(TextLine(record, "node 7\n"), StartsWith("merge caller=node\\x207\\n peer="));
+  EXPECT_THAT(TextLine(record, "node\\x207\\n"), StartsWith("merge caller=node\\\\x207\\\\n peer="))
+      << "another identity, another word";
   const json line = json::parse(absl::StrCat("{", JsonMembers(record, "node \"7\"\n"), "}"));
   EXPECT_EQ(line["caller"], "node \"7\"\\n");
 }

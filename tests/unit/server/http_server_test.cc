@@ -83,7 +83,7 @@ TEST(HttpServerTest, AnswersItsPages) {
 TEST(HttpServerTest, RefusesWhatIsNot) {
   const auto server = StartServer();
   EXPECT_THAT(Ask(*server, "GET /b HTTP/1.1\r\nHost: x\r\n\r\n"),
-              AllOf(StartsWith("HTTP/1.1 404 Not Found"), EndsWith("there is no such page, but /, /a\n")));
+              AllOf(StartsWith("HTTP/1.1 404 Not Found"), EndsWith("no such page; there are /, /a\n")));
   EXPECT_THAT(Ask(*server, "GET /a/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n"), Not(HasSubstr("root:")));
   for (const std::string method : {"POST", "PUT", "DELETE", "OPTIONS"}) {
     EXPECT_THAT(Ask(*server, method + " /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"),
@@ -105,8 +105,8 @@ TEST(HttpServerTest, OnLoopbackAPageIsNotForWhoNamesAnotherHost) {
   }
   for (const std::string host :
        {"example.com:9464", "127.0.0.1.example.com", "localhost.example.com", "[x]:1", "[::1"}) {
-    EXPECT_THAT(ask("/", "Host: " + host + "\r\n"),
-                AllOf(StartsWith("HTTP/1.1 403 Forbidden"), Not(HasSubstr("xxxx")), EndsWith("or localhost\n")))
+    EXPECT_THAT(ask("/", "Host: " + host + "\r\n"), AllOf(StartsWith("HTTP/1.1 403 Forbidden"), Not(HasSubstr("xxxx")),
+                                                          EndsWith("or localhost for this page\n")))
         << host;
     EXPECT_THAT(ask("/a", "Host: " + host + "\r\n"), StartsWith("HTTP/1.1 200 OK")) << host;
   }

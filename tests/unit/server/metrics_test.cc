@@ -156,9 +156,9 @@ TEST(CallMetricsTest, NothingOfAClientsTextIsALabel) {
 
 TEST(CallMetricsTest, OnlyReductionsAreReductions) {
   CallMetrics metrics;
-  for (std::size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) metrics.Record({.rpc = static_cast<Rpc>(rpc)});
+  for (std::size_t rpc = 0; rpc < std::size(kRpcs); ++rpc) metrics.Record({.rpc = static_cast<Rpc>(rpc)});
   const std::vector<MetricFamily> families = metrics.Collect();
-  EXPECT_EQ(Sum(FamilyOf(families, "reduced_calls_total")), static_cast<double>(kRpcNames.size()));
+  EXPECT_EQ(Sum(FamilyOf(families, "reduced_calls_total")), static_cast<double>(std::size(kRpcs)));
   EXPECT_EQ(Sum(FamilyOf(families, "reduced_requests_total")), 3);
 }
 
@@ -168,7 +168,7 @@ TEST(CallMetricsTest, RejectsAreOfWhatWasFull) {
   metrics.Record({.rpc = Rpc::kSession, .status = absl::UnavailableError("draining")});
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& rejects = FamilyOf(families, "reduced_rejects_total");
-  EXPECT_EQ(rejects.metric.size(), kRpcNames.size()) << "there before the first";
+  EXPECT_EQ(rejects.metric.size(), std::size(kRpcs)) << "there before the first";
   for (const ClientMetric& metric : rejects.metric) {
     EXPECT_EQ(metric.counter.value, LabelsOf(metric)["rpc"] == "session" ? 1 : 0);
   }

@@ -18,20 +18,20 @@ TEST(RepeatsTest, TheFirstFewOfAPeriod) {
   EXPECT_TRUE(repeats.Admit("a", kStart));
   EXPECT_FALSE(repeats.Admit("a", kStart + kPeriod / 2));
   EXPECT_TRUE(repeats.Admit("b", kStart)) << "of another kind";
-  EXPECT_TRUE(repeats.TakeOver(kStart + kPeriod / 2).empty()) << "the period is not over";
+  EXPECT_TRUE(repeats.TakeSuppressed(kStart + kPeriod / 2).empty()) << "the period is not over";
 
-  const auto over = repeats.TakeOver(kStart + kPeriod);
+  const auto over = repeats.TakeSuppressed(kStart + kPeriod);
   ASSERT_EQ(over.size(), 1U) << "nothing of b was kept back";
   EXPECT_EQ(over[0].kind, "a");
   EXPECT_EQ(over[0].count, 1);
-  EXPECT_TRUE(repeats.TakeOver(kStart + kPeriod).empty()) << "said once";
+  EXPECT_TRUE(repeats.TakeSuppressed(kStart + kPeriod).empty()) << "said once";
   EXPECT_TRUE(repeats.Admit("a", kStart + kPeriod)) << "a new period";
 }
 
 TEST(RepeatsTest, WhatIsLeftAtTheEnd) {
   Repeats repeats(1, kPeriod);
   for (int i = 0; i < 5; ++i) repeats.Admit("a", kStart);
-  const auto over = repeats.TakeOver(absl::InfiniteFuture());
+  const auto over = repeats.TakeSuppressed(absl::InfiniteFuture());
   ASSERT_EQ(over.size(), 1U);
   EXPECT_EQ(over[0].count, 4);
 }
@@ -41,7 +41,7 @@ TEST(RepeatsTest, KindsAreLimited) {
   int said = 0;
   for (int i = 0; i < 10'000; ++i) said += repeats.Admit(absl::StrCat("kind ", i), kStart) ? 1 : 0;
   EXPECT_LE(said, 257);
-  const auto over = repeats.TakeOver(kStart + kPeriod);
+  const auto over = repeats.TakeSuppressed(kStart + kPeriod);
   ASSERT_EQ(over.size(), 1U);
   EXPECT_EQ(over[0].kind, "others");
   EXPECT_EQ(over[0].count, 10'000 - said);

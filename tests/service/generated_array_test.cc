@@ -25,7 +25,7 @@ absl::Status GoOn() { return absl::OkStatus(); }
 template <class T>
 std::vector<T> ElementsOf(const Contents& contents, std::int64_t count, int threads = 1) {
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T));
-  const absl::StatusOr<MadeArray> array = MadeArray::Make(contents, bytes, threads, GoOn);
+  const absl::StatusOr<GeneratedArray> array = GeneratedArray::Generate(contents, bytes, threads, GoOn);
   EXPECT_TRUE(array.ok()) << array.status();
   std::vector<T> elements(static_cast<std::size_t>(count));
   std::memcpy(static_cast<void*>(elements.data()), array->data(), static_cast<std::size_t>(bytes));
@@ -180,14 +180,14 @@ TEST(MakeTest, StopsWhenAsked) {
   for (const int threads : {1, 3}) {
     std::atomic<int> asked = 0;
     const auto stop_soon = [&asked] { return ++asked > 3 ? absl::CancelledError("enough") : absl::OkStatus(); };
-    const absl::Status status = MadeArray::Make({.dtype = DType::kF32}, kBytes, threads, stop_soon).status();
+    const absl::Status status = GeneratedArray::Generate({.dtype = DType::kF32}, kBytes, threads, stop_soon).status();
     EXPECT_EQ(status, absl::CancelledError("enough"));
     EXPECT_LE(asked, 3 + threads + 1);
   }
 }
 
 TEST(MakeTest, NoMemoryIsAnError) {
-  const absl::Status status = MadeArray::Make({}, std::int64_t{1} << 60, 1, GoOn).status();
+  const absl::Status status = GeneratedArray::Generate({}, std::int64_t{1} << 60, 1, GoOn).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("1152921504606846976 bytes"));
 }

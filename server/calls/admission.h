@@ -1,0 +1,69 @@
+// Admission: what every call passes before its request is looked at, in one order, and what it holds until it is over.
+//
+//   1. identity   UNAUTHENTICATED. First: an unknown caller learns nothing else, and the quota is the identity's.
+//   2. deadline   DEADLINE_EXCEEDED. A call that is too late takes nothing.
+//   3. gate       UNAVAILABLE while the server drains. Before the limits: a client goes to another server with
+//                 UNAVAILABLE, but waits for this one with RESOURCE_EXHAUSTED.
+//   4. quota      RESOURCE_EXHAUSTED: the identity has too many requests in progress. Before the slot: a caller that
+//                 exceeds its quota takes no slot from other callers.
+//   5. slot       RESOURCE_EXHAUSTED: the server has too many streams or sessions.
+//
+// kRpcs (config/rpc.h) says which of 3 to 5 a kind of call has. RESOURCE_EXHAUSTED has a retry hint: see WithRetryHint.
+// What depends on the request (its errors, room in an engine's queue, memory for an array) is checked after admission.
+#ifndef REDUCED_SERVER_CALLS_ADMISSION_H_
+#define REDUCED_SERVER_CALLS_ADMISSION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/engine/engine.h"
+#include "server/calls/backend.h"
+#include "server/config/rpc.h"
+#include "server/security/quotas.h"
+
+namespace reduced::server {
+
+// The admission of one call. Not thread-safe. `backend` must outlive it.
+class Admission {
+ public:
+  Admission(Rpc rpc, Backend& backend) : rpc_(rpc), backend_(backend) {}
+  ~Admission() { Leave(); }
+  Admission(const Admission&) = delete;
+  Admission& operator=(const Admission&) = delete;
+
+  // Who pays the quota: the call, or the upload that it is a part of, which takes it by TakeQuota once.
+  enum class Payer : std::uint8_t { kCall, kUpload };
+
+  // Admits the call, once. `caller`: as Backend::CallerOf. On an error nothing is held.
+  absl::Status Admit(const absl::StatusOr<std::string>& caller, absl::Time deadline, Payer payer = Payer::kCall);
+  // A lease of the caller's quota, after Admit. RESOURCE_EXHAUSTED: as above.
+  absl::StatusOr<Quotas::Lease> TakeQuota();
+
+  // The identity of the caller, after Admit; empty: anonymous.
+  const std::string& caller() const { return caller_; }
+
+  // Returns quota and slot. Call it before the response is sent: the client may send its next request at once.
+  void Release();
+  // Returns everything; a draining server waits until here. Call it when gRPC has finished the call, or let the
+  // destructor.
+  void Leave();
+
+ private:
+  const Rpc rpc_;
+  Backend& backend_;
+  std::string caller_;
+  bool inside_ = false;  // the gate
+  Quotas::Lease quota_;
+  Slot slot_ = Slot::kNone;  // that is held
+};
+
+// The retry hint of a full engine queue: the time until about half of the queue is done, if its arrays are as large as
+// this one. From 1 ms to 1 s.
+absl::Duration QueueRetryDelay(const Engine& engine, std::int64_t bytes);
+
+}  // namespace reduced::server
+
+#endif  // REDUCED_SERVER_CALLS_ADMISSION_H_

@@ -1,0 +1,71 @@
+#include "server/calls/operand.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace reduced::server {
+namespace {
+
+absl::StatusOr<Operand> Inline(const v1::ReduceRequest& request, Backend& backend, absl::string_view /*caller*/) {
+  const absl::StatusOr<ArrayShape> shape = ParseArray(request.array(), backend.limits);
+  if (!shape.ok()) return shape.status();
+  const absl::Status status = CheckInlineData(request, *shape);
+  if (!status.ok()) return status;
+  return Operand{*shape, {.array = {request.inline_data().data(), MemorySpace::kHost}}};
+}
+
+absl::StatusOr<Operand> Resident(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller) {
+  if (request.has_array()) {
+    return absl::InvalidArgumentError("array: got one beside array_id; allowed: none, since the array has its own");
+  }
+  absl::StatusOr<std::shared_ptr<const ResidentArray>> array = backend.arrays.Find(request.array_id(), caller);
+  if (!array.ok()) return array.status();
+  Operand operand{{(*array)->dtype, (*array)->count, (*array)->bytes}, {.array = (*array)->memory->array()}};
+  operand.elements.held = *std::move(array);
+  return operand;
+}
+
+absl::StatusOr<Operand> Region(const v1::ReduceRequest& request, Backend& backend, absl::string_view /*caller*/) {
+  const absl::StatusOr<ArrayShape> shape = ParseArray(request.array(), backend.limits);
+  if (!shape.ok()) return shape.status();
+  absl::StatusOr<HeldArray> elements = backend.regions.Find(request.region(), shape->bytes);
+  if (!elements.ok()) return elements.status();
+  return Operand{*shape, *std::move(elements)};
+}
+
+// A source that a request can name.
+struct SourceRow {
+  v1::ReduceRequest::SourceCase field;
+  Source source;
+  absl::StatusOr<Operand> (*resolve)(const v1::ReduceRequest&, Backend&, absl::string_view caller);
+};
+constexpr SourceRow kSources[] = {
+    {v1::ReduceRequest::kInlineData, Source::kInline, &Inline},
+    {v1::ReduceRequest::kArrayId, Source::kResident, &Resident},
+    {v1::ReduceRequest::kRegion, Source::kRegion, &Region},
+};
+
+const SourceRow* FindSource(const v1::ReduceRequest& request) {
+  for (const SourceRow& row : kSources) {
+    if (row.field == request.source_case()) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Source SourceOf(Rpc rpc, const v1::ReduceRequest& request) {
+  const SourceRow* const row = FindSource(request);
+  if (row == nullptr) return Source::kNone;
+  return row->source == Source::kInline && rpc == Rpc::kSessionReduce ? Source::kSession : row->source;
+}
+
+absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller) {
+  const SourceRow* const row = FindSource(request);
+  if (row != nullptr) return row->resolve(request, backend, caller);
+  return absl::InvalidArgumentError("source: got none; allowed: inline_data, array_id, region");
+}
+
+}  // namespace reduced::server

@@ -1,0 +1,31 @@
+// Operands: the array of a request, wherever its elements are.
+#ifndef REDUCED_SERVER_CALLS_OPERAND_H_
+#define REDUCED_SERVER_CALLS_OPERAND_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/engine/engine.h"
+#include "reduced/v1/reduced.pb.h"
+#include "server/calls/backend.h"
+#include "server/observe/call_record.h"
+#include "server/wire/request.h"
+
+namespace reduced::server {
+
+struct Operand {
+  ArrayShape shape;
+  // Inline elements are the request's own memory: valid as long as the request is.
+  HeldArray elements;
+};
+
+// The source that a request names. `rpc`: what the request came by; inline elements of a session's request are
+// kSession.
+Source SourceOf(Rpc rpc, const v1::ReduceRequest& request);
+
+// Finds the array of a request. INVALID_ARGUMENT: as wire/request.h. NOT_FOUND: an unknown array id or region token.
+// PERMISSION_DENIED: an array that is not `caller`'s. OUT_OF_RANGE: beyond the end of a region.
+absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller);
+
+}  // namespace reduced::server
+
+#endif  // REDUCED_SERVER_CALLS_OPERAND_H_

@@ -1,0 +1,45 @@
+#include "server/calls/stretches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "kernels/algebra/state.h"
+
+namespace reduced::server {
+Stretches::Stretches(Engine& engine, const ReduceSpec& spec, std::int64_t first, std::int64_t bytes,
+                     absl::Time deadline, CancelFlag cancelled)
+    : engine_(engine),
+      spec_(spec),
+      first_(first),
+      bytes_(bytes),
+      deadline_(deadline),
+      cancelled_(std::move(cancelled)) {}
+
+std::int64_t Stretches::SizeOfNext() const { return std::min(engine_.staging_bytes(), bytes_ - sent_); }
+
+bool Stretches::Fill(ChunkReader& chunk, bool ended) {
+  const std::int64_t size = SizeOfNext();
+  return filling_.Fill(chunk, size, engine_) && (size > 0 || (ended && !reduced_any_));
+}
+
+void Stretches::Reduce(absl::AnyInvocable<void(const absl::Status&) &&> done) {
+  std::swap(filling_, reducing_);
+  filling_.Clear();
+  const std::int64_t width = RowOf(spec_.dtype).bytes;
+  const std::int64_t begin = first_ + sent_ / width;
+  ReduceSpec stretch = spec_;
+  stretch.count = reducing_.filled() / width;
+  sent_ += reducing_.filled();
+  const bool admitted = std::exchange(reduced_any_, true);
+  engine_.Reduce(Job{std::move(stretch), reducing_.array(), deadline_, cancelled_, admitted},
+                 [this, begin, done = std::move(done)](absl::StatusOr<EngineResult> result) mutable {
+                   if (result.ok()) {
+                     Shift(begin, &result->state);
+                     Combine(*result, &total_);
+                   }
+                   std::move(done)(result.status());
+                 });
+}
+
+}  // namespace reduced::server

@@ -1,0 +1,55 @@
+// The reduction of an array while it arrives: stretch by stretch, on one engine.
+#ifndef REDUCED_SERVER_CALLS_STRETCHES_H_
+#define REDUCED_SERVER_CALLS_STRETCHES_H_
+
+#include <cstdint>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kernels/engine/engine.h"
+#include "server/calls/chunk_feeder.h"
+#include "server/wire/chunks.h"
+
+namespace reduced::server {
+
+// Collects elements in a buffer. A full buffer, a stretch, goes to the engine as an array of its own, and the next
+// elements go into a second buffer. The results are combined in array order.
+//
+// One thread at a time calls the methods. Until the callback of Reduce runs, only Fill may be called.
+class Stretches {
+ public:
+  // `spec`: of the whole array. `bytes` bytes will arrive, from element `first` on. `engine` must outlive the object.
+  Stretches(Engine& engine, const ReduceSpec& spec, std::int64_t first, std::int64_t bytes, absl::Time deadline,
+            CancelFlag cancelled);
+
+  // Copies from `chunk`, until it is empty: false; or a stretch is complete and must be given to Reduce: true.
+  // `ended`: no more chunks follow, so that an array without elements is complete, too.
+  bool Fill(ChunkReader& chunk, bool ended);
+
+  // Reduces the stretch that is complete. `done` is called once, as Engine::Done, with the error if there is one.
+  void Reduce(absl::AnyInvocable<void(const absl::Status&) &&> done);
+
+  // The result of all stretches so far, whose indexes count from the start of the whole array.
+  EngineResult TakeResult() { return std::move(total_); }
+
+ private:
+  std::int64_t SizeOfNext() const;
+
+  Engine& engine_;
+  const ReduceSpec spec_;
+  const std::int64_t first_;
+  const std::int64_t bytes_;
+  const absl::Time deadline_;
+  const CancelFlag cancelled_;
+  std::int64_t sent_ = 0;  // bytes given to the engine
+  bool reduced_any_ = false;
+  ChunkBuffer filling_;
+  // Used by the engine until `done`.
+  ChunkBuffer reducing_;
+  EngineResult total_;
+};
+
+}  // namespace reduced::server
+
+#endif  // REDUCED_SERVER_CALLS_STRETCHES_H_

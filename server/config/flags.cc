@@ -1,0 +1,245 @@
+#include "server/config/flags.h"
+
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace reduced::server {
+namespace {
+
+struct Unit {
+  absl::string_view suffix;
+  std::int64_t bytes;
+};
+constexpr Unit kUnits[] = {  // largest first
+    {"TiB", std::int64_t{1} << 40},
+    {"GiB", 1 << 30},
+    {"MiB", 1 << 20},
+    {"KiB", 1 << 10},
+    {"", 1}};
+
+const ServerOptions& Defaults() {
+  static const auto* const defaults = new ServerOptions;
+  return *defaults;
+}
+
+}  // namespace
+
+bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error) {
+  for (const Unit& unit : kUnits) {
+    if (!absl::EndsWith(text, unit.suffix)) continue;
+    std::int64_t count = 0;
+    if (!absl::SimpleAtoi(text.substr(0, text.size() - unit.suffix.size()), &count) || count < 0) break;
+    if (count > std::numeric_limits<std::int64_t>::max() / unit.bytes) break;
+    size->bytes = count * unit.bytes;
+    return true;
+  }
+  *error = "allowed: a whole number of bytes, optionally with KiB, MiB, GiB or TiB, such as 64MiB";
+  return false;
+}
+
+std::string AbslUnparseFlag(ByteSize size) {
+  for (const Unit& unit : kUnits) {
+    if (size.bytes >= unit.bytes && size.bytes % unit.bytes == 0)
+      return absl::StrCat(size.bytes / unit.bytes, unit.suffix);
+  }
+  return absl::StrCat(size.bytes);
+}
+
+}  // namespace reduced::server
+
+using reduced::server::ByteSize;
+using reduced::server::Defaults;
+
+ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
+          "addresses to listen on, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
+ABSL_FLAG(std::string, unix_socket_mode, Defaults().unix_socket_mode,
+          "permissions of the Unix sockets, including --region_socket, in octal, such as 0660; empty: by the umask");
+ABSL_FLAG(std::string, ready_file, Defaults().ready_file,
+          "file that is written once the server serves: the bound addresses, one a line; removed at exit; empty: none");
+ABSL_FLAG(
+    ByteSize, max_message_bytes, ByteSize{Defaults().limits.max_message_bytes},
+    "largest request message, in bytes, up to 2147483647; clients stream larger arrays in messages of up to 1 MiB");
+ABSL_FLAG(std::int64_t, max_elements, Defaults().limits.max_elements, "largest array, in elements");
+ABSL_FLAG(std::int32_t, max_ops, Defaults().limits.max_ops, "largest number of operations in one request");
+ABSL_FLAG(ByteSize, max_ladder_bytes, ByteSize{Defaults().limits.max_ladder_bytes},
+          "largest array that a ladder generates, in bytes; one ladder runs at a time");
+ABSL_FLAG(std::int32_t, max_streams, Defaults().limits.max_streams,
+          "ReduceStream and PutArray calls at once, each with up to 8 MiB of buffers; further ones are refused");
+ABSL_FLAG(std::string, region_socket, Defaults().region_socket,
+          "path of the Unix socket on which processes of this machine share memory; auto: the path of the first unix: "
+          "address of --listen with .regions appended; empty: none");
+ABSL_FLAG(std::int32_t, max_region_connections, Defaults().regions.max_connections,
+          "processes that share memory at once; further ones wait");
+ABSL_FLAG(std::int32_t, max_regions, Defaults().regions.max_regions, "regions that one connection shares at once");
+ABSL_FLAG(bool, allow_disk_files, Defaults().regions.allow_disk_files,
+          "accept descriptors of files on disk as regions; reading them may take any time");
+ABSL_FLAG(std::int32_t, max_sessions, Defaults().limits.max_sessions,
+          "sessions open at once; further ones are refused");
+ABSL_FLAG(std::int32_t, max_session_requests, Defaults().limits.max_session_requests,
+          "requests of one session in progress at once; the server reads further ones when one is answered");
+ABSL_FLAG(std::int32_t, max_arrays, Defaults().limits.max_arrays, "resident arrays at once, over all devices");
+ABSL_FLAG(absl::Duration, array_ttl, Defaults().limits.array_ttl,
+          "time after which an unused resident array expires, unless its client chose another, such as 10m");
+ABSL_FLAG(absl::Duration, max_array_ttl, Defaults().limits.max_array_ttl,
+          "longest time to live that a client may choose");
+ABSL_FLAG(ByteSize, memory_quota_bytes, ByteSize{Defaults().memory_quota_bytes},
+          "memory of the transport's buffers over all connections, in bytes; at least twice --max_message_bytes");
+ABSL_FLAG(std::int32_t, max_concurrent_streams, Defaults().max_concurrent_streams, "calls at once on one connection");
+ABSL_FLAG(std::int32_t, cpu_threads, Defaults().engines.cpu_threads,
+          "threads of the CPU engine; 0: one for each core the process may use");
+ABSL_FLAG(std::int32_t, cpu_lanes, Defaults().engines.cpu_lanes, "reductions at once on the CPU engine");
+ABSL_FLAG(ByteSize, cpu_array_bytes, ByteSize{Defaults().engines.cpu_array_bytes},
+          "resident arrays in host memory, together, in bytes; 0: none");
+ABSL_FLAG(bool, cuda, Defaults().engines.cuda, "use the CUDA devices of this machine");
+ABSL_FLAG(
+    std::vector<std::string>, cuda_devices, std::vector<std::string>(),
+    "GPUs to use: their ordinals, separated by commas, such as 0,2; empty: all that CUDA shows to the server (see "
+    "CUDA_VISIBLE_DEVICES)");
+ABSL_FLAG(
+    ByteSize, cuda_staging_bytes, ByteSize{Defaults().engines.cuda_staging_bytes},
+    "pinned host memory for each GPU, in bytes, for arriving streams and puts; beyond it they use ordinary memory, "
+    "which is copied once more; 0: none");
+ABSL_FLAG(std::int32_t, cuda_lanes, Defaults().engines.cuda_lanes, "reductions at once on a CUDA device");
+ABSL_FLAG(ByteSize, cuda_array_bytes, ByteSize{Defaults().engines.cuda_array_bytes},
+          "resident arrays in the memory of each CUDA device, together, in bytes; 0: none");
+ABSL_FLAG(ByteSize, chunk_bytes, ByteSize{Defaults().engines.chunk_bytes},
+          "chunks in which arrays are copied to a CUDA device, in bytes, 64KiB to 1GiB; each lane pins three");
+ABSL_FLAG(std::int32_t, queue_limit, Defaults().engines.queue_limit,
+          "reductions that wait for a lane, for each engine; further ones are refused");
+ABSL_FLAG(
+    absl::Duration, drain_delay, Defaults().drain_delay,
+    "time from SIGTERM or SIGINT, when health becomes NOT_SERVING, until new requests are refused; choose as long "
+    "as clients take to go elsewhere, such as 5s");
+ABSL_FLAG(
+    std::string, tls_cert, Defaults().security.tls_cert,
+    "PEM file of the server's certificate and its intermediates; TCP listeners then speak TLS only; reloaded when it "
+    "changes; empty: no TLS");
+ABSL_FLAG(std::string, tls_key, Defaults().security.tls_key, "PEM file of the certificate's private key");
+ABSL_FLAG(
+    std::string, tls_client_ca, Defaults().security.tls_client_ca,
+    "PEM file of the certificates that sign clients' certificates; TCP clients must then present one; empty: none "
+    "is asked for");
+ABSL_FLAG(bool, allow_plaintext, Defaults().security.allow_plaintext,
+          "allow TCP listeners without TLS on addresses that other machines reach");
+ABSL_FLAG(
+    std::string, token_file, Defaults().security.token_file,
+    "file of bearer tokens: an identity and the SHA-256 of its token on each line, # begins a comment; every call "
+    "then needs a token; reloaded when it changes; empty: no tokens");
+ABSL_FLAG(bool, open_health, Defaults().security.open_health,
+          "allow calls of grpc.health.v1 without a token, for probes");
+ABSL_FLAG(absl::Duration, credentials_refresh, Defaults().security.credentials_refresh,
+          "how often the files of certificates and tokens are checked for changes");
+ABSL_FLAG(std::int64_t, max_identity_requests, Defaults().security.max_identity_requests,
+          "requests of one identity in progress at once; further ones are refused; 0: any number");
+ABSL_FLAG(ByteSize, max_identity_array_bytes, ByteSize{Defaults().security.max_identity_array_bytes},
+          "resident arrays of one identity, together, in bytes; 0: any number");
+ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
+          "time that running requests have to finish when the server drains, such as 10s or 500ms");
+ABSL_FLAG(std::string, log_level, Defaults().log_level,
+          "trace, debug (one line for each request), info, warning, error, critical or off");
+ABSL_FLAG(std::string, log_format, Defaults().log_format, "text, or json: one object a line");
+ABSL_FLAG(
+    std::string, metrics_listen, Defaults().metrics_listen,
+    "address that serves metrics and the status page over HTTP: host:port or [ipv6]:port (port 0: any free one); auto: "
+    "127.0.0.1:9464, or nowhere if that is taken; empty: nowhere");
+ABSL_FLAG(bool, status_page, Defaults().status_page,
+          "serve a status page at / of --metrics_listen, and its figures at /status.json");
+ABSL_FLAG(bool, request_ids, Defaults().request_ids,
+          "return each call's id (its x-request-id or a generated one) in the trailer x-request-id, and log it");
+ABSL_FLAG(absl::Duration, slow_request, Defaults().slow_request,
+          "log a warning for each reduction that takes this long, with the time of its stages, such as 100ms; 0: none");
+// About the configuration itself: see configuration.h.
+ABSL_FLAG(std::string, config_file, "",
+          "file of flags, a line `name = value` each, # begins a comment; empty: none. The command line overrides "
+          "REDUCED_FLAG_NAME of the environment, which overrides the file");
+ABSL_FLAG(bool, check_config, false, "check the configuration and the files that it names, then exit with 0 or 1");
+ABSL_FLAG(bool, print_config, false, "print every flag with its value and its source, as a --config_file, then exit");
+
+namespace reduced::server {
+
+absl::StatusOr<ServerOptions> OptionsFromFlags() {
+  ServerOptions options;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.unix_socket_mode = absl::GetFlag(FLAGS_unix_socket_mode);
+  options.ready_file = absl::GetFlag(FLAGS_ready_file);
+  options.limits.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
+  options.limits.max_elements = absl::GetFlag(FLAGS_max_elements);
+  options.limits.max_ops = absl::GetFlag(FLAGS_max_ops);
+  options.limits.max_ladder_bytes = absl::GetFlag(FLAGS_max_ladder_bytes).bytes;
+  options.limits.max_streams = absl::GetFlag(FLAGS_max_streams);
+  options.limits.max_sessions = absl::GetFlag(FLAGS_max_sessions);
+  options.limits.max_session_requests = absl::GetFlag(FLAGS_max_session_requests);
+  options.limits.max_arrays = absl::GetFlag(FLAGS_max_arrays);
+  options.limits.array_ttl = absl::GetFlag(FLAGS_array_ttl);
+  options.limits.max_array_ttl = absl::GetFlag(FLAGS_max_array_ttl);
+  options.memory_quota_bytes = absl::GetFlag(FLAGS_memory_quota_bytes).bytes;
+  options.max_concurrent_streams = absl::GetFlag(FLAGS_max_concurrent_streams);
+  options.engines.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
+  options.engines.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
+  options.engines.cpu_array_bytes = absl::GetFlag(FLAGS_cpu_array_bytes).bytes;
+  options.engines.cuda = absl::GetFlag(FLAGS_cuda);
+  for (const std::string& text : absl::GetFlag(FLAGS_cuda_devices)) {
+    int ordinal = 0;
+    if (!absl::SimpleAtoi(text, &ordinal) || ordinal < 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--cuda_devices: got '%s'; allowed: whole numbers >= 0, separated by commas", absl::CHexEscape(text)));
+    }
+    options.engines.cuda_devices.insert(ordinal);
+  }
+  options.engines.cuda_staging_bytes = absl::GetFlag(FLAGS_cuda_staging_bytes).bytes;
+  options.engines.cuda_lanes = absl::GetFlag(FLAGS_cuda_lanes);
+  options.engines.cuda_array_bytes = absl::GetFlag(FLAGS_cuda_array_bytes).bytes;
+  options.engines.chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes).bytes;
+  options.engines.queue_limit = absl::GetFlag(FLAGS_queue_limit);
+  options.region_socket = absl::GetFlag(FLAGS_region_socket);
+  options.regions.max_connections = absl::GetFlag(FLAGS_max_region_connections);
+  options.regions.max_regions = absl::GetFlag(FLAGS_max_regions);
+  options.regions.allow_disk_files = absl::GetFlag(FLAGS_allow_disk_files);
+  options.drain_delay = absl::GetFlag(FLAGS_drain_delay);
+  options.security.tls_cert = absl::GetFlag(FLAGS_tls_cert);
+  options.security.tls_key = absl::GetFlag(FLAGS_tls_key);
+  options.security.tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca);
+  options.security.allow_plaintext = absl::GetFlag(FLAGS_allow_plaintext);
+  options.security.token_file = absl::GetFlag(FLAGS_token_file);
+  options.security.open_health = absl::GetFlag(FLAGS_open_health);
+  options.security.credentials_refresh = absl::GetFlag(FLAGS_credentials_refresh);
+  options.security.max_identity_requests = absl::GetFlag(FLAGS_max_identity_requests);
+  options.security.max_identity_array_bytes = absl::GetFlag(FLAGS_max_identity_array_bytes).bytes;
+  options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  options.log_level = absl::GetFlag(FLAGS_log_level);
+  options.log_format = absl::GetFlag(FLAGS_log_format);
+  options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.status_page = absl::GetFlag(FLAGS_status_page);
+  options.request_ids = absl::GetFlag(FLAGS_request_ids);
+  options.slow_request = absl::GetFlag(FLAGS_slow_request);
+  const absl::Status valid = ValidateOptions(options);
+  if (!valid.ok()) return valid;
+  return options;
+}
+
+std::map<std::string, absl::CommandLineFlag*> ServerFlags() {
+  std::map<std::string, absl::CommandLineFlag*> ours;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (absl::EndsWith(flag->Filename(), "server/config/flags.cc")) ours.emplace(std::string(name), flag);
+  }
+  return ours;
+}
+
+std::string FlagsHelp() {
+  std::string help;
+  for (const auto& [name, flag] : ServerFlags()) {
+    absl::StrAppendFormat(&help, "  --%s=%s\n      %s\n", name, flag->DefaultValue(), flag->Help());
+  }
+  return help;
+}
+
+}  // namespace reduced::server

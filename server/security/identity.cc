@@ -1,0 +1,17 @@
+#include "server/security/identity.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+
+namespace reduced::server {
+
+absl::StatusOr<std::string> OwnerFor(absl::string_view owner, absl::string_view caller) {
+  if (caller.empty() || owner == caller) return std::string(owner);
+  if (owner.empty()) return std::string(caller);
+  return absl::PermissionDeniedError(absl::StrFormat("owner: got '%s'; allowed: your identity, '%s'",
+                                                     absl::CHexEscape(owner.substr(0, kMaxIdentityBytes)),
+                                                     absl::CHexEscape(caller)));
+}
+
+}  // namespace reduced::server

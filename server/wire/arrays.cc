@@ -1,0 +1,66 @@
+#include "server/wire/arrays.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "proto/codec/values.h"
+#include "server/security/identity.h"
+#include "server/wire/request.h"
+
+namespace reduced::server {
+namespace {
+
+// As many as NumPy's arrays can have. A resident array stores its shape.
+constexpr int kMaxDimensions = 64;
+
+}  // namespace
+
+absl::StatusOr<ResidentArray> ParsePut(const v1::PutArrayHeader& header, const RequestLimits& limits,
+                                       absl::string_view caller) {
+  const absl::StatusOr<ArrayShape> shape = ParseArray(header.array(), limits);
+  if (!shape.ok()) return shape.status();
+  if (header.array().shape_size() > kMaxDimensions) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("array.shape: got %d dimensions; allowed: %d", header.array().shape_size(), kMaxDimensions));
+  }
+  if (header.owner().size() > kMaxIdentityBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("owner: got %d bytes; allowed: %d", header.owner().size(), kMaxIdentityBytes));
+  }
+  absl::StatusOr<std::string> owner = OwnerFor(header.owner(), caller);
+  if (!owner.ok()) return owner.status();
+  const std::int64_t max_ttl_ms = absl::ToInt64Milliseconds(limits.max_array_ttl);
+  if (header.ttl_ms() < 0 || header.ttl_ms() > max_ttl_ms) {
+    return absl::InvalidArgumentError(absl::StrFormat("ttl_ms: got %d; allowed: 0 (the default, %d) to %d",
+                                                      header.ttl_ms(), absl::ToInt64Milliseconds(limits.array_ttl),
+                                                      max_ttl_ms));
+  }
+  ResidentArray array;
+  array.dtype = shape->dtype;
+  array.shape.assign(header.array().shape().begin(), header.array().shape().end());
+  array.count = shape->count;
+  array.bytes = shape->bytes;
+  array.device = header.device();
+  array.identity = std::string(caller);
+  array.owner = *std::move(owner);
+  array.ttl = header.ttl_ms() == 0 ? limits.array_ttl : absl::Milliseconds(header.ttl_ms());
+  return array;
+}
+
+void ToProto(const ArrayDescription& array, v1::ArrayInfo* info) {
+  info->set_id(array.id);
+  info->mutable_array()->set_dtype(ToProto(array.dtype));
+  info->mutable_array()->mutable_shape()->Add(array.shape.begin(), array.shape.end());
+  info->set_bytes(array.bytes);
+  info->set_device(array.device);
+  info->set_owner(array.owner);
+  info->set_age_ms(absl::ToInt64Milliseconds(array.age));
+  info->set_expires_in_ms(absl::ToInt64Milliseconds(array.expires_in));
+  info->set_users(array.users);
+}
+
+}  // namespace reduced::server
