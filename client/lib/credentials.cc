@@ -1,7 +1,5 @@
 #include "client/lib/credentials.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -53,18 +51,6 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   return std::string(token);
 }
 
-// Whether what is sent to that address stays on this machine. A name but localhost may stand for any machine.
-bool StaysHere(absl::string_view address) {
-  if (absl::StartsWith(address, "unix:")) return true;
-  std::string host(address.substr(0, address.rfind(':')));
-  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
-  if (absl::EqualsIgnoreCase(host, "localhost")) return true;
-  in_addr ipv4{};
-  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return ntohl(ipv4.s_addr) >> 24 == IN_LOOPBACKNET;
-  in6_addr ipv6{};
-  return inet_pton(AF_INET6, host.c_str(), &ipv6) == 1 && IN6_IS_ADDR_LOOPBACK(&ipv6);
-}
-
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsOf(const ClientOptions& options) {
   grpc::SslCredentialsOptions ssl;
   absl::StatusOr<std::string> text;
@@ -104,7 +90,7 @@ std::string Token::Authorization() {
     if (due) read_ = now;
   }
   std::error_code unused;
-  if (due && std::filesystem::is_regular_file(file_, unused)) {  // a pipe would be waited for
+  if (due && std::filesystem::is_regular_file(file_, unused)) {  // reading a pipe would block
     absl::StatusOr<std::string> token = ReadToken(file_);
     const absl::MutexLock lock(&mutex_);
     if (token.ok()) token_ = *std::move(token);
@@ -113,18 +99,24 @@ std::string Token::Authorization() {
   return absl::StrCat("Bearer ", token_);
 }
 
-absl::StatusOr<Secured> Secure(const ClientOptions& options) {
-  if (options.tls_cert.empty() != options.tls_key.empty()) {
-    return absl::InvalidArgumentError(options.tls_key.empty() ? "tls_cert needs its tls_key besides"
-                                                              : "tls_key needs its tls_cert besides");
-  }
-  if (options.tls_ca.empty() && !(options.tls_cert.empty() && options.tls_server_name.empty())) {
-    return absl::InvalidArgumentError(absl::StrCat(options.tls_cert.empty() ? "tls_server_name" : "tls_cert",
-                                                   " needs tls_ca besides, without which there is no TLS"));
+absl::StatusOr<Secured> Secure(const ClientOptions& options, const Target& target) {
+  const bool encrypted = !options.tls_ca.empty() && !target.unix_socket;
+  const struct {
+    bool missing;
+    const char* message;
+  } requirements[] = {
+      {!options.tls_cert.empty() && options.tls_key.empty(), "tls_cert requires tls_key"},
+      {!options.tls_key.empty() && options.tls_cert.empty(), "tls_key requires tls_cert"},
+      {!options.tls_cert.empty() && options.tls_ca.empty(), "tls_cert requires tls_ca, which turns TLS on"},
+      {!options.tls_server_name.empty() && options.tls_ca.empty(),
+       "tls_server_name requires tls_ca, which turns TLS on"},
+      {encrypted && absl::StrContains(target.uri, ',') && options.tls_server_name.empty(),
+       "tls_ca with a list of servers requires tls_server_name: the name that the certificates of all of them have"},
+  };
+  for (const auto& requirement : requirements) {
+    if (requirement.missing) return absl::InvalidArgumentError(requirement.message);
   }
   Secured secured;
-  const bool unix_socket = absl::StartsWith(options.server, "unix:");
-  const bool encrypted = !options.tls_ca.empty() && !unix_socket;
   if (encrypted) {
     absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> tls = TlsOf(options);
     if (!tls.ok()) return tls.status();
@@ -136,10 +128,10 @@ absl::StatusOr<Secured> Secure(const ClientOptions& options) {
   if (options.token_file.empty()) return secured;
   absl::StatusOr<std::shared_ptr<Token>> token = Token::Read(options.token_file, options.token_refresh);
   if (!token.ok()) return token.status();
-  if (!encrypted && !StaysHere(options.server)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the token isn't sent to ", options.server,
-                     " in plaintext, where others can read it; use TLS (tls_ca), a Unix socket or a loopback address"));
+  if (!encrypted && !target.loopback) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "token_file: got a token for ", options.server,
+        " without TLS, where others could read it; allowed: TLS (tls_ca), a Unix socket, a loopback address"));
   }
   secured.token = *std::move(token);
   return secured;

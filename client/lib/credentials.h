@@ -1,4 +1,4 @@
-// What a connection needs to be allowed in: TLS and a token.
+// TLS and the token of a client.
 #ifndef REDUCED_CLIENT_LIB_CREDENTIALS_H_
 #define REDUCED_CLIENT_LIB_CREDENTIALS_H_
 
@@ -12,17 +12,18 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "reduced/client.h"
+#include "client/lib/target.h"
+#include "reduced/options.h"
 
 namespace reduced::client {
 
-// The token in a file, which may change. Thread-safe.
+// The token in a file, whose content may change. Thread-safe.
 class Token {
  public:
-  // INVALID_ARGUMENT: the file can't be read, or has none.
+  // INVALID_ARGUMENT: the file can't be read, or contains no token.
   static absl::StatusOr<std::shared_ptr<Token>> Read(const std::string& file, absl::Duration refresh);
 
-  // For the metadata `authorization`. Reads the file again if that was not done for `refresh`.
+  // The value of the metadata `authorization`. Reads the file again if the last time was `refresh` ago.
   std::string Authorization();
 
  private:
@@ -37,13 +38,13 @@ class Token {
 
 struct Secured {
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  std::string server_name;       // that the server's certificate is for; empty: as in its address
-  std::shared_ptr<Token> token;  // of every call; null: none
+  std::string server_name;       // that the server's certificate must have; empty: the host of the address
+  std::shared_ptr<Token> token;  // sent with every call; null: none
 };
 
-// Reads the files. INVALID_ARGUMENT, naming the option and the file: one that can't be read or isn't what it should be,
-// options that don't go together, or a token that would be sent where others can read it.
-absl::StatusOr<Secured> Secure(const ClientOptions& options);
+// Reads the files. INVALID_ARGUMENT, with the option and the file: a file can't be read or has the wrong content, an
+// option requires another one, or the token would be sent where others can read it.
+absl::StatusOr<Secured> Secure(const ClientOptions& options, const Target& target);
 
 }  // namespace reduced::client
 

@@ -1,4 +1,4 @@
-// What a server says of its health, by grpc.health.v1.
+// Client::CheckHealth and Client::WatchHealth, by grpc.health.v1.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -16,7 +16,8 @@
 namespace reduced::client {
 namespace {
 
-// HealthCheckRequest has one string, HealthCheckResponse one enum, each field 1: so do these, which saves their .proto.
+// HealthCheckRequest has one string and HealthCheckResponse one enum, each as field 1. So have these messages, so that
+// the .proto of the health service isn't needed.
 using Request = google::protobuf::StringValue;
 using Response = google::protobuf::Int32Value;
 using HealthStub = grpc::TemplatedGenericStub<Request, Response>;
@@ -41,13 +42,13 @@ Health FromProto(const Response& response) {
 }  // namespace
 
 absl::StatusOr<Health> Client::CheckHealth(std::optional<absl::Duration> timeout) {
-  RpcState state(*connection_, timeout);
+  RpcState state(*connection_, connection_->home, timeout);
   if (const absl::Status status = CheckTimeout(state.timeout); !status.ok()) return status;
   const Request request = RequestForReductions();
   Response response;
   grpc::Status outcome;
   absl::Notification done;
-  HealthStub(connection_->channel)
+  HealthStub(state.backend.channel)
       .UnaryCall(&state.context, "/grpc.health.v1.Health/Check", {}, &request, &response, [&](grpc::Status status) {
         outcome = std::move(status);
         done.Notify();
@@ -61,14 +62,14 @@ absl::StatusOr<Health> Client::CheckHealth(std::optional<absl::Duration> timeout
 
 absl::Status Client::WatchHealth(absl::FunctionRef<bool(Health)> on_change, absl::Duration timeout) {
   if (const absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
-  RpcState state(*connection_, timeout);
+  RpcState state(*connection_, connection_->home, timeout);
   grpc::CompletionQueue queue;
-  const auto step = [&queue] {  // ends with the call
+  const auto step = [&queue] {
     void* tag = nullptr;
     bool ok = false;
     return queue.Next(&tag, &ok) && ok;
   };
-  HealthStub stub(connection_->channel);
+  HealthStub stub(state.backend.channel);
   const auto call = stub.PrepareCall(&state.context, "/grpc.health.v1.Health/Watch", &queue);
   call->StartCall(nullptr);
   bool open = step();

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "reduced/types.h"
+#include "reduced/array.h"
 #include "reduced/v1/reduced.pb.h"
 
 namespace reduced::client {
@@ -19,10 +19,10 @@ namespace {
 using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 
-// What a value 0 is called that nobody asks for by name.
+// The names of values 0 that users can't give.
 bool IsPlaceholder(absl::string_view name) { return name == "unspecified" || name == "default"; }
 
-// What all names of an enum begin with: its first value's name is this and a single word, as in NAN_POLICY_DEFAULT.
+// The prefix of all names of an enum. The name of its first value is the prefix and one word, as in NAN_POLICY_DEFAULT.
 absl::string_view PrefixOf(const EnumDescriptor* type) {
   const absl::string_view first = type->value(0)->name();
   return first.substr(0, first.rfind('_') + 1);
@@ -48,12 +48,12 @@ std::string NameOf(const EnumDescriptor* type, int number) {
   return value == nullptr ? std::to_string(number) : NameOf(value);
 }
 
-absl::StatusOr<int> NumberOf(const EnumDescriptor* type, absl::string_view what, absl::string_view name) {
+absl::StatusOr<int> NumberOf(const EnumDescriptor* type, absl::string_view field, absl::string_view name) {
   for (int i = 0; i < type->value_count(); ++i) {
     if (!IsPlaceholder(name) && NameOf(type->value(i)) == name) return type->value(i)->number();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown ", what, " \"", name, "\"; allowed: ", absl::StrJoin(NamesOf(type), ", ")));
+      absl::StrCat(field, ": got \"", name, "\"; allowed: ", absl::StrJoin(NamesOf(type), ", ")));
 }
 
 std::vector<std::string> OpNames() { return NamesOf(v1::Op_descriptor()); }
@@ -61,7 +61,6 @@ std::vector<std::string> DTypeNames() { return NamesOf(v1::DType_descriptor()); 
 std::vector<std::string> EngineNames() { return NamesOf(v1::Engine_descriptor()); }
 std::vector<std::string> PrecisionNames() { return NamesOf(v1::Precision_descriptor()); }
 std::vector<std::string> NanPolicyNames() { return NamesOf(v1::NanPolicy_descriptor()); }
-std::vector<std::string> ViaNames() { return {"auto", "inline", "stream"}; }
 std::vector<std::string> OverflowPolicyNames() { return NamesOf(v1::OverflowPolicy_descriptor()); }
 
 absl::StatusOr<std::int64_t> DTypeBytes(const std::string& dtype) {
@@ -80,15 +79,16 @@ absl::StatusOr<std::int64_t> ArrayBytes(const std::string& dtype, std::span<cons
   bool overflow = false;
   for (const std::int64_t extent : shape) {
     if (extent < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("negative dimension in shape (", absl::StrJoin(shape, ", "), ")"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape: got (", absl::StrJoin(shape, ", "), "); allowed: dimensions of 0 and more"));
     }
     empty = empty || extent == 0;
     overflow = overflow || __builtin_mul_overflow(*bytes, extent, &*bytes);
   }
   if (empty) return 0;
   if (overflow) {
-    return absl::InvalidArgumentError(absl::StrCat("shape (", absl::StrJoin(shape, ", "), ") of ", dtype,
-                                                   " is more than ", std::numeric_limits<std::int64_t>::max(),
+    return absl::InvalidArgumentError(absl::StrCat("shape: got (", absl::StrJoin(shape, ", "), ") of ", dtype,
+                                                   "; allowed: at most ", std::numeric_limits<std::int64_t>::max(),
                                                    " bytes"));
   }
   return bytes;

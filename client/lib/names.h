@@ -1,10 +1,11 @@
-// Names of the values of the proto enums, read off their descriptors: OP_ARGMAX is "argmax".
+// The names of the values of the proto enums, from their descriptors: OP_ARGMAX is "argmax".
 #ifndef REDUCED_CLIENT_LIB_NAMES_H_
 #define REDUCED_CLIENT_LIB_NAMES_H_
 
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
@@ -12,19 +13,27 @@
 
 namespace reduced::client {
 
-// Those that can be asked for, in order: all but UNSPECIFIED and DEFAULT.
+// The names that users can give, in order: all but UNSPECIFIED and DEFAULT.
 std::vector<std::string> NamesOf(const google::protobuf::EnumDescriptor* type);
 
-// "7" if this build's proto has no such number: a newer server may send one.
+// "7" if this build's enum has no such number: a newer server may send one.
 std::string NameOf(const google::protobuf::EnumDescriptor* type, int number);
 
-// INVALID_ARGUMENT: no such name; the message calls it a `what`.
-absl::StatusOr<int> NumberOf(const google::protobuf::EnumDescriptor* type, absl::string_view what,
+// INVALID_ARGUMENT: there is no such name; the message starts with `field`.
+absl::StatusOr<int> NumberOf(const google::protobuf::EnumDescriptor* type, absl::string_view field,
                              absl::string_view name);
 
 template <class Enum>
 std::string NameOf(Enum value) {
   return NameOf(google::protobuf::GetEnumDescriptor<Enum>(), static_cast<int>(value));
+}
+
+// Sets *value to the value with this name.
+template <class Enum>
+absl::Status Parse(absl::string_view field, absl::string_view name, Enum* value) {
+  const absl::StatusOr<int> number = NumberOf(google::protobuf::GetEnumDescriptor<Enum>(), field, name);
+  if (number.ok()) *value = static_cast<Enum>(*number);
+  return number.status();
 }
 
 }  // namespace reduced::client

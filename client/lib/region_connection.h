@@ -14,26 +14,26 @@
 
 namespace reduced::client {
 
-// Thread-safe. The server forgets what was shared when it is destroyed.
+// Thread-safe. Destroying it ends the regions that were shared over it.
 class Region::Connection {
  public:
-  // FAILED_PRECONDITION: nobody answers there. DEADLINE_EXCEEDED: nobody does in time.
+  // FAILED_PRECONDITION: it can't be connected to. DEADLINE_EXCEEDED: not in time.
   static absl::StatusOr<std::shared_ptr<Connection>> Open(const std::string& path, absl::Time deadline);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // One request and its reply, with a descriptor unless it is -1. An error of the reply is the status. UNAVAILABLE: the
-  // connection is over. DEADLINE_EXCEEDED: no reply in time, and the connection is over too.
+  // Sends a request, with a descriptor unless `file` is -1, and returns the reply, or its error. UNAVAILABLE: the
+  // connection is closed. DEADLINE_EXCEEDED: there was no reply in time, which closes the connection, too.
   absl::StatusOr<v1::RegionReply> Ask(const v1::RegionRequest& request, int file, absl::Time deadline);
 
-  bool over();
+  bool closed();
 
  private:
   explicit Connection(int socket) : socket_(socket) {}
 
   absl::Mutex mutex_;
-  int socket_ ABSL_GUARDED_BY(mutex_);  // -1: over
+  int socket_ ABSL_GUARDED_BY(mutex_);  // -1: closed
 };
 
 }  // namespace reduced::client

@@ -1,18 +1,18 @@
-// One request of a session, start to end:
+// The flow of one request of a session:
 //
-//   1. The caller's thread makes the message, gives it an id and writes it, or leaves it in the queue of those that
-//      wait for their turn: one is written at a time.
-//   2. What gRPC has to say (written, an answer, the end) comes through the session's own completion queue, which one
-//      thread at a time pumps: a caller that waits in Reduce does so itself, so that its answer wakes it and nobody
-//      else. Other callers follow: they sleep until their answer is here, or until it is their turn to pump. The worker
-//      pumps while there are only callbacks to wait for. Nobody pumps a session that has nothing under way.
-//   3. The answer is matched by its id. A callback is left to the worker: on the thread of a caller that happens to
-//      pump it could wait for a lock that the caller holds. The answer of a request that was cancelled, or given up
-//      because it is late, finds no one and is dropped.
-//   4. When the call ends, each request under way gets the reason.
+//   1. The caller's thread builds the message, gives it an id and writes it, or appends it to the queue: gRPC takes one
+//      write at a time.
+//   2. The events of gRPC (written, an answer, the end) arrive at the session's own completion queue, which one thread
+//      at a time pumps. A caller that waits in Reduce pumps itself, so that its answer wakes it and no other thread.
+//      The other callers are followers: they sleep until their answer has arrived or until it is their turn to pump.
+//      The worker pumps while all requests in flight have callbacks. Nobody pumps a session without requests in flight.
+//   3. An answer is matched by its id. Callbacks run on the worker: if they ran on the thread of a caller that pumps,
+//      they could wait for a lock that this caller holds. The answer of a request that was cancelled or missed its
+//      deadline finds no request and is dropped.
+//   4. When the call ends, each request in flight gets the reason.
 //
-// Close half-closes, pumps to the end (from some time on cancelled), and ends the worker: afterwards gRPC has nothing
-// of the session left.
+// Close half-closes the call, pumps to its end (after close_timeout it cancels the call) and ends the worker. After
+// that nothing of the session is left in gRPC.
 #include "client/lib/session.h"
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "client/lib/convert.h"
 #include "client/lib/credentials.h"
+#include "client/lib/via.h"
 
 namespace reduced::client {
 
@@ -42,8 +43,8 @@ struct SessionState::Request {
   const absl::Time deadline;
   std::uint64_t id = 0;
   std::optional<absl::StatusOr<Reply>> reply;
-  Client::Done done;   // null: a caller waits
-  absl::CondVar wake;  // for that caller
+  Client::Done done;   // null: a caller is waiting in Reduce
+  absl::CondVar wake;  // wakes that caller
 };
 
 struct SessionState::Cancellable final : Call::State {
@@ -87,18 +88,18 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, con
   const absl::StatusOr<absl::string_view> via = ChooseVia(options.via == "auto" ? kInline : options.via, bytes);
   if (!via.ok()) return via.status();
   if (*via != kInline) {
-    return absl::InvalidArgumentError(absl::StrCat("via \"", *via, "\" is not for a session; allowed: auto, inline"));
+    return absl::InvalidArgumentError(absl::StrCat("via: got \"", *via, "\" in a session; allowed: auto, inline"));
   }
   std::int64_t size = bytes;
   if (size <= max_message_bytes_) {
     message.mutable_reduce()->set_inline_data(array.data, static_cast<std::size_t>(bytes));
     SetTimeout(timeout, &message);
-    message.set_id(~std::uint64_t{0});  // of the greatest size
+    message.set_id(~std::uint64_t{0});  // the id with the largest encoding
     size = static_cast<std::int64_t>(message.ByteSizeLong());
   }
   if (size <= max_message_bytes_) return message;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the request is larger than ", server_, " takes: ", size, " bytes, at most ", max_message_bytes_));
+  return absl::ResourceExhaustedError(absl::StrCat("the request is larger than ", server_, " accepts: got ", size,
+                                                   " bytes; allowed: ", max_message_bytes_));
 }
 
 absl::StatusOr<v1::SessionRequest> SessionState::Ask(const RemoteArray& array, const std::vector<std::string>& ops,
@@ -121,7 +122,7 @@ absl::StatusOr<Reply> SessionState::Reduce(absl::StatusOr<v1::SessionRequest> me
   if (!status.ok()) return status;
   const auto answered = [&] { return request->reply.has_value(); };
   if (!Drive(request->deadline, answered, &request->wake)) Withdraw(request, LateError(*request));
-  HandOn();
+  HandOver();
   return *std::move(request->reply);
 }
 
@@ -159,10 +160,10 @@ Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const
 }
 
 absl::Status SessionState::Add(v1::SessionRequest message, const std::shared_ptr<Request>& request) {
-  if (over_) return status_;
+  if (ended_) return status_;
   request->id = ++last_id_;
   message.set_id(request->id);
-  under_way_.emplace(request->id, request);
+  in_flight_.emplace(request->id, request);
   outgoing_.push_back(std::move(message));
   Write();
   return absl::OkStatus();
@@ -170,7 +171,7 @@ absl::Status SessionState::Add(v1::SessionRequest message, const std::shared_ptr
 
 void SessionState::Complete(const std::shared_ptr<Request>& request, absl::StatusOr<Reply> reply) {
   request->reply = std::move(reply);
-  under_way_.erase(request->id);
+  in_flight_.erase(request->id);
   if (request->done == nullptr) {
     request->wake.Signal();
     return;
@@ -180,7 +181,7 @@ void SessionState::Complete(const std::shared_ptr<Request>& request, absl::Statu
   work_.Signal();
 }
 
-// Completes a request and tells the server that nobody waits for it any more.
+// Completes a request and has the server cancel it.
 void SessionState::Withdraw(const std::shared_ptr<Request>& request, const absl::Status& status) {
   Complete(request, status);
   v1::SessionRequest message;
@@ -196,19 +197,19 @@ absl::Status SessionState::LateError(const Request& request) const {
 
 void SessionState::Cancel(std::uint64_t id) {
   const absl::MutexLock lock(&mutex_);
-  const auto found = under_way_.find(id);
-  if (found == under_way_.end()) return;
+  const auto found = in_flight_.find(id);
+  if (found == in_flight_.end()) return;
   const std::shared_ptr<Request> request = found->second;
   Withdraw(request, absl::CancelledError("the request was cancelled by its caller"));
 }
 
-// Of the asynchronous requests: a caller that waits looks after its own.
+// Withdraws the requests with callbacks that have missed their deadline. A caller in Reduce checks its own deadline.
 void SessionState::WithdrawLate() {
   const absl::Time now = absl::Now();
   if (now < next_late_) return;
   next_late_ = absl::InfiniteFuture();
   std::vector<std::shared_ptr<Request>> late;
-  for (const auto& [id, request] : under_way_) {
+  for (const auto& [id, request] : in_flight_) {
     if (request->done == nullptr) continue;
     if (request->deadline <= now) {
       late.push_back(request);
@@ -219,7 +220,7 @@ void SessionState::WithdrawLate() {
   for (const std::shared_ptr<Request>& request : late) Withdraw(request, LateError(*request));
 }
 
-// Pumps, or lets another thread do it, until over(): true, or false after `until`.
+// Pumps, or waits while another thread pumps, until over() (returns true) or `until` (returns false).
 bool SessionState::Drive(absl::Time until, absl::FunctionRef<bool()> over, absl::CondVar* wake) {
   while (!over()) {
     if (absl::Now() >= until) return false;
@@ -234,7 +235,7 @@ bool SessionState::Drive(absl::Time until, absl::FunctionRef<bool()> over, absl:
   return true;
 }
 
-// Handles what comes next, or nothing by `until`.
+// Handles the next event, if there is one before `until`.
 void SessionState::Pump(absl::Time until) {
   pumping_ = true;
   pumping_until_ = std::min(until, next_late_);
@@ -253,8 +254,8 @@ void SessionState::Pump(absl::Time until) {
   WithdrawLate();
 }
 
-// Who pumped and has no more reason to leaves it to another one who has.
-void SessionState::HandOn() {
+// Lets another thread pump: a follower if there is one, else the worker if it has callbacks to wait for.
+void SessionState::HandOver() {
   if (pumping_) return;
   if (!followers_.empty()) {
     followers_.front()->Signal();
@@ -270,18 +271,18 @@ void SessionState::Handle(Tag tag, bool ok) {
       started_ = started_ || ok;
       if (!started_) return Finish();
       if (ok) return Write();
-      half_closed_ = true;  // the call has ended: the next read says so
+      half_closed_ = true;  // the call has ended, which the next read reports
       outgoing_.clear();
       return;
     case Tag::kRead:
       reading_ = false;
       return ok ? TakeAnswer() : Finish();
     case Tag::kFinished: {
-      over_ = true;
+      ended_ = true;
       status_ = ErrorOf(finished_with_.error_code(), finished_with_.error_message(), server_, timeout_, "");
       if (status_.ok()) status_ = absl::UnavailableError(absl::StrCat(server_, " ended the session"));
-      while (!under_way_.empty()) {
-        const std::shared_ptr<Request> request = under_way_.begin()->second;
+      while (!in_flight_.empty()) {
+        const std::shared_ptr<Request> request = in_flight_.begin()->second;
         Complete(request, status_);
       }
       return;
@@ -293,15 +294,15 @@ void SessionState::Handle(Tag tag, bool ok) {
 }
 
 void SessionState::TakeAnswer() {
-  const auto found = under_way_.find(incoming_.id());
-  if (found == under_way_.end()) return;
+  const auto found = in_flight_.find(incoming_.id());
+  if (found == in_flight_.end()) return;
   const std::shared_ptr<Request> request = found->second;
-  if (incoming_.code() == 0) return Complete(request, ReplyOf(incoming_.response(), kSession));
+  if (incoming_.code() == 0) return Complete(request, ToReply(incoming_.response(), kSession));
   const std::string retry = incoming_.retry_after_ms() > 0 ? absl::StrCat(incoming_.retry_after_ms()) : "";
   Complete(request, ErrorOf(incoming_.code(), incoming_.message(), server_, request->timeout, retry));
 }
 
-// Writes what is next, if nothing is being written.
+// Starts the next write, unless one is in progress.
 void SessionState::Write() {
   if (writing_ || half_closed_ || finishing_) return;
   if (!outgoing_.empty()) {
@@ -321,14 +322,14 @@ void SessionState::Finish() {
   call_->Finish(&finished_with_, ToVoid(Tag::kFinished));
 }
 
-// The worker.
+// The thread that runs the callbacks.
 void SessionState::Work() {
   const absl::MutexLock lock(&mutex_);
   for (;;) {
     if (!done_.empty()) {
       const std::shared_ptr<Request> request = std::move(done_.front());
       done_.pop_front();
-      HandOn();
+      HandOver();
       mutex_.Unlock();
       std::move(request->done)(*std::move(request->reply));
       request->done = nullptr;
@@ -338,7 +339,7 @@ void SessionState::Work() {
     } else if (stopping_) {
       return;
     } else {
-      HandOn();
+      HandOver();
       work_.Wait(&mutex_);
     }
   }
@@ -350,7 +351,7 @@ void SessionState::Close() {
     closing_ = true;
     Write();
     absl::CondVar wake;
-    const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return over_; };
+    const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; };
     if (!Drive(absl::Now() + close_timeout_, over, &wake)) {
       context_.TryCancel();
       Drive(absl::InfiniteFuture(), over, &wake);
@@ -364,6 +365,19 @@ void SessionState::Close() {
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
   }
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOptions& options) {
+  const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
+  const absl::StatusOr<ServerInfo> info = GetServerInfo(timeout);
+  if (!info.ok()) return info.status();
+  const std::string& server = connection_->options.server;
+  if (info->max_session_requests == 0) {
+    return absl::UnimplementedError(absl::StrCat(server, " has no sessions: its version is ", info->version));
+  }
+  return std::unique_ptr<Session>(
+      new Session(SessionState::Open(connection_->home.stub, server, connection_->token.get(), timeout,
+                                     options.close_timeout, info->max_message_bytes)));
 }
 
 Session::~Session() { state_->Close(); }

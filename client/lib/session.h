@@ -1,5 +1,5 @@
-// What a Session is made of: one Session call, its own completion queue, and what is under way. The flow of a request
-// is written down in session.cc.
+// The implementation of Session: one Session call, its own completion queue, and the requests in flight. session.cc
+// describes the flow of a request.
 #ifndef REDUCED_CLIENT_LIB_SESSION_H_
 #define REDUCED_CLIENT_LIB_SESSION_H_
 
@@ -30,24 +30,24 @@ namespace reduced::client {
 // Thread-safe.
 class SessionState : public std::enable_shared_from_this<SessionState> {
  public:
-  // `max_message_bytes`: that the server takes. `token`: null: none.
+  // `max_message_bytes`: the limit of the server. `token`: may be null.
   static std::shared_ptr<SessionState> Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, Token* token,
                                             absl::Duration timeout, absl::Duration close_timeout,
                                             std::int64_t max_message_bytes);
   ~SessionState();
 
-  // The message that asks; without an id.
+  // The message of a request, without an id.
   absl::StatusOr<v1::SessionRequest> Ask(const ArrayView& array, const std::vector<std::string>& ops,
                                          const ReduceOptions& options) const;
   absl::StatusOr<v1::SessionRequest> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
                                          const ReduceOptions& options) const;
 
-  // Sends it, or passes its error on.
+  // Send the message. If `message` is an error, that is the outcome.
   absl::StatusOr<Reply> Reduce(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options);
   Call ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options, Client::Done done);
-  // Ends one request, if it is under way.
+  // Ends one request, if it is in flight.
   void Cancel(std::uint64_t id);
-  // Once, as the last: ends the call and the thread.
+  // Ends the call and the thread. Must be called once, as the last.
   void Close();
 
  private:
@@ -70,7 +70,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   bool Drive(absl::Time until, absl::FunctionRef<bool()> over, absl::CondVar* wake)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Pump(absl::Time until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void HandOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Handle(Tag tag, bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeAnswer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -88,34 +88,34 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::SessionRequest, v1::SessionResponse>> call_;
-  grpc::Alarm alarm_;                  // wakes who pumps
-  v1::SessionResponse incoming_;       // of who pumps
+  grpc::Alarm alarm_;                  // wakes the thread that pumps
+  v1::SessionResponse incoming_;       // used by the thread that pumps
   grpc::Status finished_with_;         // likewise
-  std::optional<std::thread> worker_;  // of the callbacks, once there is one to call
+  std::optional<std::thread> worker_;  // runs the callbacks; started for the first one
 
   absl::Mutex mutex_;
-  absl::flat_hash_map<std::uint64_t, std::shared_ptr<Request>> under_way_ ABSL_GUARDED_BY(mutex_);  // by id
+  absl::flat_hash_map<std::uint64_t, std::shared_ptr<Request>> in_flight_ ABSL_GUARDED_BY(mutex_);  // by id
   std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  int asynchronous_ ABSL_GUARDED_BY(mutex_) = 0;  // of those under way
-  // Of the asynchronous ones, none is late before.
+  int asynchronous_ ABSL_GUARDED_BY(mutex_) = 0;  // requests in flight that have a callback
+  // None of them misses its deadline before this.
   absl::Time next_late_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::deque<v1::SessionRequest> outgoing_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // at first, the start of the call
+  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // initially: the start of the call
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // why it is over
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // why the call ended
 
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time pumping_until_ ABSL_GUARDED_BY(mutex_);
-  bool waking_ ABSL_GUARDED_BY(mutex_) = false;                        // the alarm is on its way
-  std::vector<absl::CondVar*> followers_ ABSL_GUARDED_BY(mutex_);      // wait while another thread pumps
-  std::deque<std::shared_ptr<Request>> done_ ABSL_GUARDED_BY(mutex_);  // their callbacks wait for the worker
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;                      // the worker
-  absl::CondVar work_;                                                 // for the worker
+  bool waking_ ABSL_GUARDED_BY(mutex_) = false;                        // the alarm is set
+  std::vector<absl::CondVar*> followers_ ABSL_GUARDED_BY(mutex_);      // threads that wait while another pumps
+  std::deque<std::shared_ptr<Request>> done_ ABSL_GUARDED_BY(mutex_);  // whose callbacks the worker has to run
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;                      // tells the worker to end
+  absl::CondVar work_;                                                 // wakes the worker
 };
 
 }  // namespace reduced::client

@@ -1,5 +1,5 @@
-// Sharing memory of a GPU with a server on the same machine: it is reduced where it is, nothing is copied. For programs
-// that use the CUDA runtime, which this header needs and the library doesn't.
+// Shares memory of a GPU with a server on the same machine, which reduces it where it is: nothing is copied. This
+// header requires the CUDA runtime; the library doesn't.
 //
 //   auto region = reduced::client::ShareDevice(*client, device_pointer, bytes);
 //   auto reply = client->Reduce(region->Array("f32", {count}), {"sum"});
@@ -18,10 +18,11 @@
 
 namespace reduced::client {
 
-// `bytes` of device memory that cudaMalloc gave, from any address in an allocation on. The allocation must stay until
-// the region is gone; its other parts can be read by the server, too. Reductions wait for `event`, if that isn't null:
-// for what was recorded in it when they start; it was made with cudaEventInterprocess | cudaEventDisableTiming.
-// INVALID_ARGUMENT: no device memory, or CUDA has no handle for it. Else as Client::ShareDevice.
+// Shares `bytes` of device memory that cudaMalloc allocated; `data` may point anywhere into the allocation. The
+// allocation must outlive the region. The server can read all of it. Each reduction waits for the work that was
+// recorded in `event` when the reduction starts, unless `event` is null; create it with cudaEventInterprocess |
+// cudaEventDisableTiming. INVALID_ARGUMENT: this isn't device memory, or CUDA has no handle for it. Other errors are
+// those of Client::ShareDevice.
 inline absl::StatusOr<Region> ShareDevice(Client& client, const void* data, std::int64_t bytes,
                                           cudaEvent_t event = nullptr, const ShareOptions& options = {}) {
   const auto failed = [](const char* what, cudaError_t error) {
@@ -31,7 +32,8 @@ inline absl::StatusOr<Region> ShareDevice(Client& client, const void* data, std:
   if (const cudaError_t error = cudaPointerGetAttributes(&attributes, data); error != cudaSuccess) {
     return failed("cudaPointerGetAttributes", error);
   }
-  if (attributes.type != cudaMemoryTypeDevice) return absl::InvalidArgumentError("the pointer is not to device memory");
+  if (attributes.type != cudaMemoryTypeDevice)
+    return absl::InvalidArgumentError("data: got a pointer to other memory; allowed: device memory");
   // The runtime has no function for the start of an allocation.
   void* range = nullptr;
   cudaDriverEntryPointQueryResult found;
@@ -42,7 +44,7 @@ inline absl::StatusOr<Region> ShareDevice(Client& client, const void* data, std:
   std::size_t allocated = 0;
   if (reinterpret_cast<decltype(&cuMemGetAddressRange)>(range)(&base, &allocated,
                                                                reinterpret_cast<CUdeviceptr>(data)) != CUDA_SUCCESS) {
-    return absl::InvalidArgumentError("the pointer is not within an allocation");
+    return absl::InvalidArgumentError("data: got a pointer outside any allocation; allowed: memory of cudaMalloc");
   }
   cudaIpcMemHandle_t handle;
   if (const cudaError_t error = cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(base)); error != cudaSuccess) {

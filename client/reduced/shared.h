@@ -1,4 +1,4 @@
-// Memory that a server on the same machine reads where it is, instead of being sent it.
+// Memory that a server on the same machine reads where it is, so that no elements are sent.
 //
 //   auto buffer = reduced::client::SharedBuffer::Allocate(count * sizeof(float));
 //   ... fill buffer->data() ...
@@ -15,24 +15,24 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "reduced/types.h"
+#include "reduced/array.h"
 
 namespace reduced::client {
 
-// Memory to fill in and share: an anonymous file (memfd), sealed so that its size can't change, mapped for reading and
-// writing. All zero at first. Freed when it is destroyed and no region of it is left.
+// Memory to fill and share: an anonymous file (memfd), sealed so that its size can't change, and mapped for reading and
+// writing. It is zero-initialized. It is freed when this is destroyed and there is no region of it left.
 class REDUCED_EXPORT SharedBuffer {
  public:
-  // RESOURCE_EXHAUSTED: there is not so much memory. INVALID_ARGUMENT: a negative number of bytes.
+  // RESOURCE_EXHAUSTED: there isn't enough memory. INVALID_ARGUMENT: the number of bytes is negative.
   static absl::StatusOr<SharedBuffer> Allocate(std::int64_t bytes);
 
   SharedBuffer(SharedBuffer&& other) noexcept;
   SharedBuffer& operator=(SharedBuffer&& other) noexcept;
   ~SharedBuffer();
 
-  void* data() const { return data_; }  // page-aligned; null if there is no byte
+  void* data() const { return data_; }  // page-aligned; null if bytes() is 0
   std::int64_t bytes() const { return bytes_; }
-  int file() const { return file_; }  // stays the buffer's
+  int file() const { return file_; }  // owned by the buffer
 
  private:
   SharedBuffer() = default;
@@ -43,25 +43,27 @@ class REDUCED_EXPORT SharedBuffer {
 };
 
 struct ShareOptions {
-  // For memory that is reduced repeatedly: registers it with the server's GPU, which takes some 30 ms a GiB, so that it
-  // is copied there by DMA. It must be sealed against shrinking, as a SharedBuffer is, and written throughout.
+  // Registers the memory with the server's GPU, which takes some 30 ms per GiB, so that it is copied there by DMA. For
+  // memory that is reduced repeatedly. It must be sealed against shrinking, as a SharedBuffer is, and every page of it
+  // must have been written.
   bool pin = false;
-  // Instead of ClientOptions.timeout. When the server doesn't answer in time, the connection that all of the client's
-  // regions belong to is given up, and they with it.
+  // Overrides ClientOptions.timeout. If the server doesn't answer in time, the client closes its connection to the
+  // region socket, which ends all of its regions.
   std::optional<absl::Duration> timeout{};
 };
 
-// Device memory of this process, as CUDA's IPC handles name it; reduced/cuda.h fills it in.
+// Device memory of this process, described by CUDA IPC handles. reduced/cuda.h fills it in.
 struct DeviceMemory {
-  std::string handle{};       // the bytes of a cudaIpcMemHandle_t: the allocation
+  std::string handle{};       // the bytes of the cudaIpcMemHandle_t of the allocation
   std::string device_uuid{};  // the 16 bytes of cudaDeviceProp.uuid
-  std::int64_t offset = 0;    // in the allocation, bytes
+  std::int64_t offset = 0;    // bytes from the start of the allocation
   std::int64_t bytes = 0;
-  std::string event{};  // the bytes of a cudaIpcEventHandle_t that each reduction waits for; empty: none
+  std::string event{};  // the bytes of the cudaIpcEventHandle_t that each reduction waits for; empty: none
 };
 
-// What the server can read, until this is destroyed; reductions under way then still end well. The memory must stay as
-// it is while it is reduced: else a reduction sees some mixture of old and new. Thread-safe.
+// The handle of memory that the server can read until this is destroyed. Reductions in flight then still finish
+// normally. If the memory changes while it is reduced, the result is that of some mixture of old and new elements.
+// Thread-safe.
 class REDUCED_EXPORT Region {
  public:
   Region(Region&& other) noexcept;
@@ -71,10 +73,10 @@ class REDUCED_EXPORT Region {
   const std::string& token() const { return token_; }
   std::int64_t bytes() const { return bytes_; }
 
-  // The elements from byte `offset` on, for Client::Reduce.
+  // The elements that start at byte `offset`, for Client::Reduce.
   RemoteArray Array(std::string dtype, std::vector<std::int64_t> shape, std::int64_t offset = 0) const;
 
-  class Connection;  // the library's own
+  class Connection;  // internal
 
  private:
   friend class Client;

@@ -43,15 +43,15 @@ def main():
             deadline = time.monotonic() + TIMEOUT_S
             while not ready.exists() and server.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.01)
-            print(f"{'ms':>8} {'round trip: shm':>16} {'stream':>8} {'whole: shm':>12} {'stream':>8}")
+            print(f"{'ms':>8} {'round trip: region':>18} {'stream':>8} {'whole: region':>13} {'stream':>8}")
             for mib in SIZES_MIB:
                 path.write_bytes(os.urandom(mib << 20))
-                runs = {"shm": [], "stream": []}
+                runs = {"region": [], "stream": []}
                 for _ in range(repeats):
                     for via, times in runs.items():
                         times.append(run_ms(build / "client/reducectl", address, path, via))
-                (shm, shm_whole), (stream, stream_whole) = (map(statistics.median, zip(*runs[via])) for via in runs)
-                print(f"{mib:>4} MiB {shm:>16.2f} {stream:>8.2f} {shm_whole:>12.1f} {stream_whole:>8.1f}", flush=True)
+                (region, region_whole), (stream, stream_whole) = (map(statistics.median, zip(*runs[via])) for via in runs)
+                print(f"{mib:>4} MiB {region:>18.2f} {stream:>8.2f} {region_whole:>13.1f} {stream_whole:>8.1f}", flush=True)
         finally:
             server.terminate()
             server.wait(TIMEOUT_S)

@@ -47,12 +47,12 @@ class ArraysTest(harness.ServedTest):
         self.assertEqual(answers[2]["results"]["sum"], 1225)
         self.assertEqual([answer["bytes"] for answer in answers], [2284 * 4, 2284 * 8, 100])
         for answer in answers:
-            self.assertEqual((answer["via"], answer["device"]), ("array", "cpu"))
+            self.assertEqual((answer["via"], answer["device"]), ("resident", "cpu"))
             self.assertNotIn("dtype", answer)
         lines = self.text("reduce", "--array", raw, "--op", "sum").splitlines()
         self.assertEqual(lines[0], f"{raw}: 50 elements, 100 bytes")
         self.assertRegex(lines[1], r"\A  sum +1225\Z")
-        self.assertRegex(lines[2], r"\A  ran on +cpu, pipeline \S+, precision f64, kept there: .+")
+        self.assertRegex(lines[2], r"\A  ran on +cpu, pipeline \S+, precision f64, resident array: .+")
 
         listed = self.answers("arrays", "list")
         self.assertEqual([array["id"] for array in listed], [npy, csv, raw])
@@ -90,10 +90,10 @@ class ArraysTest(harness.ServedTest):
     def test_errors(self):
         npy = DATA / "co2.npy"
         for arguments, messages in (
-            (("arrays",), ["no subcommand; allowed: put, list, delete"]),
+            (("arrays",), ["arrays: subcommand: got none; allowed: put, list, delete"]),
             (("arrays", "keep"), ["keep"]),
             (("arrays", "put"), ["FILE"]),
-            (("arrays", "put", npy, "--ttl", "0s"), ['"0s" is not a positive duration']),
+            (("arrays", "put", npy, "--ttl", "0s"), ['--ttl: got "0s"; allowed: positive durations']),
             (("arrays", "put", npy, "--format", "raw"), ["--dtype"]),
             (("arrays", "delete"), ["ID"]),
             (("reduce", npy, "--array", "x"), ["--array"]),

@@ -162,7 +162,7 @@ class TableTest(harness.ServedTest):
         info = self.text("info")
         for pattern in (
             r"^server +unix:\S+, version \S+, up \d",
-            r"^limits +\S+ MiB a message.* 256 sessions of 64 requests at once$",
+            r"^limits +\S+ MiB per message.* 256 sessions of 64 requests$",
             r"^in use +0 streams, 0 sessions, 0 arrays, 0 regions$",
             r"^regions +\S+\.regions$",
             r"^cpu ",
@@ -264,7 +264,9 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--op", "sum,arg"), ["sum,argmin", "sum,argmax"]),
             (("reduce", "--nan", ""), ["propagate", "omit"]),
             (("reduce", "--dt"), ["--dtype"]),
-            (("reduce", "--via", "s"), ["stream", "session", "shm"]),
+            (("reduce", "--via", "s"), ["stream", "session"]),
+            (("reduce", "--via", "r"), ["region"]),
+            (("merge", "co2.n"), ["co2.npy"]),
             (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("reduce", "co2.n"), ["co2.npy"]),
             (("reduce", "--ddof", ""), []),
@@ -284,7 +286,7 @@ class CompletionTest(harness.ServedTest):
             (("ladder", "--dtype", "i"), ["i8", "i16", "i32", "i64"]),
             (("ladder", "--n", ""), []),
             (("ladder", "--from", "co2.n"), ["co2.npy"]),
-            (("loadtest", "--via", ""), ["auto", "inline", "stream", "session", "shm", "ipc", "put"]),
+            (("loadtest", "--via", ""), ["auto", "inline", "stream", "session", "resident", "region", "device_region"]),
             (("loadtest", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("health", "--wa"), ["--watch"]),
             (("completion", ""), ["bash"]),

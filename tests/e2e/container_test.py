@@ -206,7 +206,7 @@ class ServingTest(ContainerTest):
         self.start()
         random = np.random.default_rng(7)
         for size in (1000, 16 << 20):
-            self.reduce(random.integers(-1000, 1000, size, dtype="i4"), "shm")
+            self.reduce(random.integers(-1000, 1000, size, dtype="i4"), "region")
         self.assertEqual(self.answer(self.reducectl("info"))["usage"]["regions"], 0)
 
     def test_the_sockets_are_for_the_user_and_the_group(self):
@@ -283,7 +283,7 @@ class StopTest(ContainerTest):
         deadline = time.monotonic() + DEADLINE_S
         while (run := self.reducectl("info")).returncode != 0:
             self.assertLess(time.monotonic(), deadline, run.stderr.decode() + self.log(container))
-        self.reduce(np.arange(1000, dtype="i4"), "shm")
+        self.reduce(np.arange(1000, dtype="i4"), "region")
 
 
 if __name__ == "__main__":

@@ -159,22 +159,22 @@ class SweepTest(LadderTest):
 class RefusalTest(LadderTest):
     def test_command_line(self):
         for arguments, messages in (
-            (("--n", "0"), ["--n", '"0" is not a number of elements', "16Mi"]),
-            (("--n", "-1"), ['"-1" is not a number of elements']),
-            (("--n", "1.5Mi"), ['"1.5Mi" is not a number of elements']),
-            (("--n", "8589934592Gi"), ['"8589934592Gi" is not a number of elements']),
-            (("--n", "1MiKi"), ['"1MiKi" is not a number of elements']),
-            (("--n", "Ki"), ['"Ki" is not a number of elements']),
+            (("--n", "0"), ["--n", 'got "0"; allowed: numbers of elements', "16Mi"]),
+            (("--n", "-1"), ['got "-1"; allowed: numbers of elements']),
+            (("--n", "1.5Mi"), ['got "1.5Mi"; allowed: numbers of elements']),
+            (("--n", "8589934592Gi"), ['got "8589934592Gi"; allowed: numbers of elements']),
+            (("--n", "1MiKi"), ['got "1MiKi"; allowed: numbers of elements']),
+            (("--n", "Ki"), ['got "Ki"; allowed: numbers of elements']),
             (("--dtype", "f24"), ['"f24"', "allowed: bool, i8, "]),
             (("--op", "median"), ['"median"', "allowed: sum, prod, "]),
             (("--fill", "much"), ["--fill", "much"]),
-            (("--seed", "-1"), ['"-1" is not a seed']),
-            (("--repeats", "0"), ["--repeats", '"0" is not a whole number from 1 on']),
-            (("--block", "0,64"), ["--block", '"0" is not a whole number from 1 on']),
+            (("--seed", "-1"), ['got "-1"; allowed: whole numbers from 0']),
+            (("--repeats", "0"), ["--repeats", 'got "0"; allowed: whole numbers from 1']),
+            (("--block", "0,64"), ["--block", 'got "0"; allowed: whole numbers from 1']),
             (("--sweep-block",), ["--sweep-block", "exactly one --pipeline"]),
             (("--sweep-block", "--pipeline", "sequential,tiled_simd"), ["exactly one --pipeline"]),
             (("--sweep-block", "--pipeline", "sequential", "--block", "64"), ["--sweep-block", "--block"]),
-            (("--sweep-block", "--pipeline", "sequential"), ["sequential has no choice of block sizes; those that"]),
+            (("--sweep-block", "--pipeline", "sequential"), ["--sweep-block: got pipeline sequential, which has no choice of block sizes; allowed: "]),
             (("--csv", "--json"), ["--csv", "--json"]),
             (("--from", "a.json", "--n", "5"), ["--from", "--n"]),
             (("--from", "a.json", "--sweep-block"), ["--from", "--sweep-block"]),
@@ -212,8 +212,8 @@ class RefusalTest(LadderTest):
             ("empty.json", "", ["no ladder in it"]),
             ("text.json", "\nnot JSON", ["line 2 is not what `reducectl ladder --json` prints"]),
             ("other.json", '{"op": "sum"}', ["line 1", "dtype"]),
-            ("none.json", json.dumps(run | {"steps": []}), ["line 1", "no step"]),
-            ("times.json", json.dumps(timeless), ["sequential has no times"]),
+            ("none.json", json.dumps(run | {"steps": []}), ["line 1", "steps: got none"]),
+            ("times.json", json.dumps(timeless), ["kernel_us of step sequential: got none"]),
         ):
             with self.subTest(name=name):
                 path = self.store(text, name)

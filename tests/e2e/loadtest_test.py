@@ -5,6 +5,8 @@ import html.parser
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -44,7 +46,7 @@ class LoadtestTest(harness.ServedTest):
 
 class MeasuringTest(LoadtestTest):
     def test_every_way_in(self):
-        for via in ("auto", "inline", "stream", "session", "shm", "put"):
+        for via in ("auto", "inline", "stream", "session", "resident", "region"):
             for more in ((), ("--include-fill",), ("--threads", "1")):
                 with self.subTest(via=via, more=more):
                     (step,) = self.loadtest(
@@ -58,7 +60,7 @@ class MeasuringTest(LoadtestTest):
                     self.assertIn("network", latency)
 
     def test_memory_of_a_gpu(self):
-        arguments = (*QUICK, "--concurrency", "3", "--size", "4Ki,1Mi", "--via", "ipc", "--verify", "100%")
+        arguments = (*QUICK, "--concurrency", "3", "--size", "4Ki,1Mi", "--via", "device_region", "--verify", "100%")
         for more in ((), ("--include-fill",)):
             run = self.run_reducectl("loadtest", "--json", "-", *arguments, *more)
             if run.returncode == 0:
@@ -66,7 +68,7 @@ class MeasuringTest(LoadtestTest):
                 self.assertEqual((step["requests"], step["verified"], step["wrong"], step["errors"]), (200, 200, 0, {}))
             else:  # no GPU here, or a reducectl that was built without CUDA
                 self.assertEqual((run.returncode, run.stdout), (USAGE, b""), run.stderr)
-                self.assertRegex(run.stderr, rb"\Areducectl: loadtest: --via ipc: this [^\n]*(CUDA|GPU)[^\n]*\n\Z")
+                self.assertRegex(run.stderr, rb"\Areducectl: loadtest: --via device_region: this [^\n]*(CUDA|GPU)[^\n]*\n\Z")
                 self.assertFalse(os.path.exists("/dev/nvidiactl") and b"no GPU" in run.stderr, run.stderr)
 
     def test_what_the_server_was_told_is_in_the_run(self):
@@ -93,7 +95,7 @@ class MeasuringTest(LoadtestTest):
         profile = self.folder / "mix.json"
         kinds = [
             {"weight": 3, "op": ["sum", "mean"], "size": "1Ki..64Ki", "via": "session", "precision": "f64"},
-            {"op": "argmax", "dtype": "i16", "size": "1Mi", "via": "shm", "engine": "cpu"},
+            {"op": "argmax", "dtype": "i16", "size": "1Mi", "via": "region", "engine": "cpu"},
         ]
         profile.write_text(json.dumps({"mix": kinds}))
         run = self.loadtest(*QUICK, "--profile", profile, "--concurrency", "2", "--verify", "100%")
@@ -119,8 +121,10 @@ class MeasuringTest(LoadtestTest):
         self.assertEqual([row["load"] for row in rows], names)
         self.assertAlmostEqual(float(rows[0]["corrected_p99_us"]), steps[0]["latency_us"]["corrected"]["p99"], places=1)
         self.assertEqual(files["histogram"].read_text().count("#[Max"), 3)
-        html.parser.HTMLParser().feed(files["html"].read_text())
-        self.assertEqual(files["html"].read_text().count("<svg"), 3)
+        page = files["html"].read_text()
+        html.parser.HTMLParser().feed(page)
+        in_page = re.search(r'<script type="application/json" id="data">(.*)</script>', page).group(1)
+        self.assertEqual([step["name"] for step in json.loads(in_page)["run"]["steps"]], names)
         same = self.run_reducectl("loadtest", "compare", files["json"], files["json"])
         self.assertEqual((same.returncode, same.stderr), (0, b""))
         self.assertNotIn(b"WORSE", same.stdout)
@@ -131,6 +135,26 @@ class MeasuringTest(LoadtestTest):
         worse = self.run_reducectl("loadtest", "compare", files["json"], slower)
         windows = all(len(step["windows"]) >= 3 for step in steps)  # of fewer the noise isn't known
         self.assertEqual(worse.returncode, MISSED if windows else 0)
+
+    @unittest.skipIf(shutil.which("chromium") is None, "chromium isn't installed")
+    def test_the_page_draws_its_plots(self):
+        page = self.folder / "page.html"
+        for load, dashed in ((("--concurrency", "1,2"), False), (("--rate", "500", "--concurrency", "4"), True)):
+            run = self.run_reducectl("loadtest", *QUICK, *load, "--html", page)
+            self.assertEqual(run.returncode, 0, run.stderr.decode())
+            dom = subprocess.run(
+                ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.folder}/profile",
+                 "--virtual-time-budget=4000", "--dump-dom", page.as_uri()],
+                capture_output=True,
+                timeout=harness.DEADLINE_S,
+                check=True,
+            ).stdout.decode()  # fmt: skip
+            body = dom[: dom.index("<script")]
+            self.assertEqual(body.count("<svg"), 3)
+            self.assertEqual('class="curve dashed"' in body, dashed)
+            self.assertNotIn("NaN", body)
+            for word in ("verified", "requests/s answered", "percentile", "network", "kernel", "p99.99", load[0][2:6]):
+                self.assertIn(word, body)
 
     def test_progress_on_a_terminal(self):
         terminal, end = os.openpty()
@@ -149,7 +173,7 @@ class MeasuringTest(LoadtestTest):
         except OSError:
             pass  # the other end is closed
         self.assertEqual(run.wait(harness.DEADLINE_S), 0)
-        self.assertRegex(shown, rb"concurrency 1: [1-9]\d* requests/s, p50 \S+ us, p99 \S+ \ws, 0 errors, 0 s")
+        self.assertRegex(shown, rb"concurrency 1: [1-9]\d* requests/s, p50 \S+ .s, p99 \S+ \ws, 0 errors, 0 s")
         self.assertTrue(shown.endswith(b"\r\x1b[K"), shown)
 
     def test_a_stall_shows_in_the_corrected_figures_only(self):
@@ -193,27 +217,27 @@ class VerdictTest(LoadtestTest):
 
     def test_command_line(self):
         for arguments, messages in (
-            (("--concurrency", "0"), ["--concurrency", '"0" is not a list of loads', "4..64"]),
+            (("--concurrency", "0"), ["--concurrency", 'got "0"; allowed: loads like', "4..64"]),
             (("--concurrency", "1.5"), ["--concurrency", "whole numbers from 1 to 4096"]),
             (("--concurrency", "9999"), ["--concurrency", "whole numbers from 1 to 4096"]),
-            (("--rate", "fast"), ["--rate", '"fast" is not a list of loads']),
+            (("--rate", "fast"), ["--rate", 'got "fast"; allowed: loads like']),
             (("--rate", "100", "--concurrency", "1,2"), ["--concurrency", "--rate"]),
-            (("--arrivals", "poisson"), ["--arrivals", "needs --rate"]),
+            (("--arrivals", "poisson"), ["--arrivals", "requires --rate"]),
             (("--arrivals", "bursts", "--rate", "1"), ["bursts", "allowed: constant, poisson"]),
-            (("--duration", "soon"), ["--duration", '"soon" is no duration']),
+            (("--duration", "soon"), ["--duration", 'got "soon"; allowed: durations']),
             (("--duration", "1s", "--count", "5"), ["--duration", "--count"]),
-            (("--count", "0"), ["--count", '"0" is not a whole number from 1 on']),
-            (("--slo", "p99"), ["--slo", '"p99" is no objective', "p99=2ms"]),
+            (("--count", "0"), ["--count", 'got "0"; allowed: whole numbers from 1']),
+            (("--slo", "p99"), ["--slo", 'got "p99"; allowed: objectives', "p99=2ms"]),
             (("--find-max",), ["--find-max", "--slo"]),
-            (("--size", "4K"), ["--size", '"4K" is no size']),
-            (("--via", "post"), ["--via", '"post"', "put"]),
+            (("--size", "4K"), ["--size", 'size: got "4K"; allowed: ']),
+            (("--via", "post"), ["--via", '"post"', "resident"]),
             (("--op", "sum,median"), ["--op", '"median"', "allowed: sum, "]),
             (("--dtype", "f24"), ["--dtype", '"f24"']),
-            (("--verify", "1"), ["--verify", '"1" is no percentage']),
+            (("--verify", "1"), ["--verify", 'got "1"; allowed: percentages']),
             (("--threads", "1000"), ["--threads", "from 1 to 256"]),
             (("--connections", "0"), ["--connections", "from 1 to 1024"]),
             (("--server-flag=--cpu_lanes=2",), ["--server-flag", "REDUCED_SERVER"]),
-            (("--via", "put", "--include-fill", "--threads", "1", "--concurrency", "2"), ["--include-fill", "--threads"]),
+            (("--via", "resident", "--include-fill", "--threads", "1", "--concurrency", "2"), ["--include-fill", "--threads"]),
             (("compare", "one"), ["FILE"]),
         ):
             with self.subTest(arguments=arguments):

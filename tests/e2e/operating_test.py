@@ -104,7 +104,7 @@ class DoctorTest(harness.ServedTest):
         run = reducectl("doctor", server="unix:/no/such/socket")
         self.assertEqual((run.returncode, run.stderr), (9, ""))
         self.assertRegex(run.stdout, r"(?m)^fail +server +no reduced server answers at unix:/no/such/socket")
-        self.assertRegex(run.stdout, r"(?m)^ +-> start it with `reduced`")
+        self.assertRegex(run.stdout, r"(?m)^ +-> start a server with `reduced`")
 
 
 class DrainTest(unittest.TestCase):

@@ -157,7 +157,7 @@ class SecurityTest(unittest.TestCase):
             ("--tls-ca", "system"),
         ):
             self.fails(CONNECTION, ["TLS", "certificate verify failed"], server.tcp, *arguments, "info")
-        self.fails(CONNECTION, ["it may want TLS", "--tls-ca"], server.tcp, "info")
+        self.fails(CONNECTION, ["it may require TLS", "--tls-ca"], server.tcp, "info")
         self.fails(CONNECTION, ["no TLS connection", "wrong version number"], self.serve().tcp, *ca, "info")
 
         load = self.reducectl(server.tcp, *ca, "loadtest", "--duration", "200ms", "--warmup", "0s", "--via", "session")
@@ -333,7 +333,7 @@ class SecurityTest(unittest.TestCase):
     def test_where_a_token_is_sent(self):
         (self.folder / "token").write_text("secret")
         for address in ("192.0.2.1:50051", "example.invalid:50051", "[2001:db8::1]:50051"):
-            self.fails(USAGE, [f"isn't sent to {address} in plaintext"], address, "info", "--token-file",
+            self.fails(USAGE, [f"token_file: got a token for {address} without TLS"], address, "info", "--token-file",
                        self.folder / "token")
         for text, message in (("", "has no token"), ("two words", "has no token"), ("x" * 5000, "has no token")):
             (self.folder / "token").write_text(text)
@@ -343,10 +343,10 @@ class SecurityTest(unittest.TestCase):
         for arguments, message in (
             (("--tls-ca", "/nowhere"), 'tls_ca "/nowhere" can\'t be read'),
             (("--tls-ca", self.key), "has no certificate"),
-            (("--tls-ca", self.ours.cert, "--tls-cert", self.cert), "tls_cert needs its tls_key"),
-            (("--tls-ca", self.ours.cert, "--tls-key", self.key), "tls_key needs its tls_cert"),
-            (("--tls-cert", self.cert, "--tls-key", self.key), "tls_cert needs tls_ca"),
-            (("--tls-server-name", "x"), "tls_server_name needs tls_ca"),
+            (("--tls-ca", self.ours.cert, "--tls-cert", self.cert), "tls_cert requires tls_key"),
+            (("--tls-ca", self.ours.cert, "--tls-key", self.key), "tls_key requires tls_cert"),
+            (("--tls-cert", self.cert, "--tls-key", self.key), "tls_cert requires tls_ca"),
+            (("--tls-server-name", "x"), "tls_server_name requires tls_ca"),
         ):
             self.fails(USAGE, [message], "127.0.0.1:1", "info", *arguments)
 

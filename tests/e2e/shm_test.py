@@ -11,7 +11,7 @@ LARGE = 2 << 20  # elements of f32: more than is needed for --via auto to share 
 
 
 class ShmTest(harness.ServedTest):
-    def check(self, source, ops, want, *arguments, via="shm", **keywords):
+    def check(self, source, ops, want, *arguments, via="region", **keywords):
         answer = self.reduce(source, ops, *arguments, **keywords)
         self.assertEqual((answer["via"], answer["results"]), (via, want))
 
@@ -34,31 +34,31 @@ class ShmTest(harness.ServedTest):
             (csv, ("--column", "x", "--nan", "omit"), {"sum": 2.0, "max": 2.0}),
         ):
             with self.subTest(source=source, arguments=arguments):
-                self.check(source, "sum,max", want, "--via", "shm", *arguments)
+                self.check(source, "sum,max", want, "--via", "region", *arguments)
                 # Of the same from standard input, a copy is shared.
                 format = ("--format", "csv") if source is csv else ()
-                self.check("-", "sum,max", want, "--via", "shm", *format, *arguments, stdin=source.read_bytes())
+                self.check("-", "sum,max", want, "--via", "region", *format, *arguments, stdin=source.read_bytes())
 
     def test_every_dtype_and_size(self):
         for dtype in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"):
             array = np.arange(100).astype(dtype)
-            self.check(self.save(array), "argmax", {"argmax": int(array.argmax())}, "--via", "shm")
+            self.check(self.save(array), "argmax", {"argmax": int(array.argmax())}, "--via", "region")
         random = np.random.default_rng(3)
         for length in (1, 1023, 4096 - 32, 4096, 4097, 1_000_003):
             array = random.integers(-100, 100, length, dtype="i1")
             want = {"sum": int(array.sum(dtype="i8")), "min": int(array.min()), "argmin": int(array.argmin())}
-            self.check(self.save(array), ",".join(want), want, "--via", "shm")
+            self.check(self.save(array), ",".join(want), want, "--via", "region")
 
     def test_empty_arrays(self):
-        self.check(self.save(np.ones(0)), "sum,prod", {"sum": 0.0, "prod": 1.0}, "--via", "shm")
+        self.check(self.save(np.ones(0)), "sum,prod", {"sum": 0.0, "prod": 1.0}, "--via", "region")
         empty = self.folder / "empty.bin"
         empty.write_bytes(b"")
-        self.check(empty, "sum", {"sum": 0}, "--via", "shm", "--dtype", "u8")
-        self.check("-", "sum", {"sum": 0}, "--via", "shm", "--dtype", "u8")
-        self.check_failure(SERVER, ["min", "INVALID_ARGUMENT"], "reduce", empty, "--dtype", "u8", "--op", "min", "--via", "shm")
+        self.check(empty, "sum", {"sum": 0}, "--via", "region", "--dtype", "u8")
+        self.check("-", "sum", {"sum": 0}, "--via", "region", "--dtype", "u8")
+        self.check_failure(SERVER, ["min", "INVALID_ARGUMENT"], "reduce", empty, "--dtype", "u8", "--op", "min", "--via", "region")
 
     def test_a_tcp_address_of_the_same_machine(self):
-        self.check(self.save(np.arange(10)), "sum", {"sum": 45}, "--via", "shm", server=self.server.tcp)
+        self.check(self.save(np.arange(10)), "sum", {"sum": 45}, "--via", "region", server=self.server.tcp)
 
     def test_auto_shares_large_files_with_a_server_on_a_unix_socket(self):
         array = np.ones(LARGE, dtype="f4")
@@ -74,25 +74,25 @@ class ShmTest(harness.ServedTest):
     def test_several_files(self):
         lengths = [LARGE, 1, 0, 1000, LARGE + 1]
         paths = [self.save(np.ones(n, dtype="u4"), f"{n}.npy") for n in lengths]
-        answers = self.answers("reduce", *paths, "--op", "sum", "--via", "shm")
+        answers = self.answers("reduce", *paths, "--op", "sum", "--via", "region")
         self.assertEqual([answer["results"]["sum"] for answer in answers], lengths)
-        self.assertEqual({answer["via"] for answer in answers}, {"shm"})
+        self.assertEqual({answer["via"] for answer in answers}, {"region"})
         answers = self.answers("reduce", *paths, "--op", "sum")
-        self.assertEqual([answer["via"] for answer in answers], ["shm", "inline", "inline", "inline", "shm"])
-        run = self.run_reducectl("reduce", paths[0], self.folder / "missing", paths[1], "--via", "shm", "--json")
+        self.assertEqual([answer["via"] for answer in answers], ["region", "inline", "inline", "inline", "region"])
+        run = self.run_reducectl("reduce", paths[0], self.folder / "missing", paths[1], "--via", "region", "--json")
         self.assertEqual((run.returncode, len(run.stdout.splitlines())), (DATA_ERROR, 2), run.stderr)
 
     def test_the_table_says_so(self):
-        run = self.run_reducectl("reduce", DATA / "co2.npy", "--op", "nan_count", "--via", "shm")
+        run = self.run_reducectl("reduce", DATA / "co2.npy", "--op", "nan_count", "--via", "region")
         self.assertEqual((run.returncode, run.stderr), (0, b""))
-        self.assertIn(b", precision f64, read in shared memory (shm): ", run.stdout)
+        self.assertIn(b", precision f64, read in a region: ", run.stdout)
 
     def test_bad_inputs(self):
         path = self.folder / "short.npy"
         path.write_bytes((DATA / "co2.npy").read_bytes()[:-3])
-        self.check_failure(DATA_ERROR, ["is truncated"], "reduce", path, "--via", "shm")
+        self.check_failure(DATA_ERROR, ["is truncated"], "reduce", path, "--via", "region")
         messages = ["no reduced server answers at unix:/does/not/exist"]
-        self.check_failure(CONNECTION, messages, "reduce", DATA / "co2.npy", "--via", "shm", server="unix:/does/not/exist")
+        self.check_failure(CONNECTION, messages, "reduce", DATA / "co2.npy", "--via", "region", server="unix:/does/not/exist")
         large = self.save(np.ones(LARGE, dtype="f4"))
         self.check_failure(CONNECTION, messages, "reduce", large, server="unix:/does/not/exist")
 
@@ -104,9 +104,9 @@ class NoRegionSocketTest(harness.ServedTest):
         answer = self.reduce(self.save(np.ones(LARGE, dtype="f4")), "sum")
         self.assertEqual((answer["via"], answer["results"]), ("stream", {"sum": float(LARGE)}))
 
-    def test_shm_is_refused(self):
-        messages = [f"{self.server.unix} takes no shared memory: it has no region socket", "FAILED_PRECONDITION"]
-        self.check_failure(SERVER, messages, "reduce", DATA / "co2.npy", "--via", "shm")
+    def test_region_is_refused(self):
+        messages = [f"{self.server.unix} has no region socket: memory can't be shared with it", "FAILED_PRECONDITION"]
+        self.check_failure(SERVER, messages, "reduce", DATA / "co2.npy", "--via", "region")
 
 
 class LostRegionSocketTest(harness.ServedTest):
@@ -117,8 +117,8 @@ class LostRegionSocketTest(harness.ServedTest):
         door.unlink()
         answer = self.reduce(self.save(np.ones(LARGE, dtype="f4")), "sum")
         self.assertEqual((answer["via"], answer["results"]), ("stream", {"sum": float(LARGE)}))
-        messages = [str(door), "can't be reached from here (No such file or directory)", "FAILED_PRECONDITION"]
-        self.check_failure(SERVER, messages, "reduce", DATA / "co2.npy", "--via", "shm")
+        messages = [str(door), "can't connect to the server's region socket", "No such file or directory", "FAILED_PRECONDITION"]
+        self.check_failure(SERVER, messages, "reduce", DATA / "co2.npy", "--via", "region")
 
 
 if __name__ == "__main__":

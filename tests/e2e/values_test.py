@@ -140,7 +140,7 @@ class ValuesTest(harness.ServedTest):
         random.shuffle(array)
         want = {"sum": math.fsum(array), "l1": math.fsum(np.abs(array))}
         path = self.save(array)
-        for via in ("inline", "stream", "session", "shm"):
+        for via in ("inline", "stream", "session", "region"):
             answer = self.reduce(path, "sum,l1", "--precision", "exact", "--via", via)
             self.assertEqual((answer["precision"], answer["results"]), ("exact", want))
         by_default = self.reduce(path, "sum,l1")
@@ -175,7 +175,7 @@ class ValuesTest(harness.ServedTest):
         self.check_failure(5, [f"{other}: ops: differs"], "merge", state, other)
         self.check_failure(5, [f"{path}: ", "aren't a state"], "merge", path)
         self.check_failure(5, ["nowhere"], "merge", self.folder / "nowhere")
-        self.check_failure(2, ["--state", "several"], "reduce", path, path, "--state", state)
+        self.check_failure(2, ["--state", "got 2 inputs"], "reduce", path, path, "--state", state)
 
     def test_extreme_integers_are_exact(self):
         array = np.array([2**63 - 1, -(2**63), 2**63 - 1], dtype="i8")

@@ -36,7 +36,7 @@ class SharedTest : public ::testing::Test {
   absl::StatusOr<std::int64_t> Sum(const client::RemoteArray& array) {
     const absl::StatusOr<Reply> reply = client_->Reduce(array, {"sum"});
     if (!reply.ok()) return reply.status();
-    EXPECT_EQ(reply->via, "shm");
+    EXPECT_EQ(reply->via, "region");
     return std::get<std::int64_t>(reply->results.at(0).value.value);
   }
 

@@ -1,4 +1,4 @@
-// The commands about arrays that the server keeps.
+// reducectl arrays: the commands about resident arrays.
 #include <pwd.h>
 #include <unistd.h>
 
@@ -14,7 +14,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/reducectl/command_line/client.h"
+#include "client/reducectl/command_line/command_line.h"
+#include "client/reducectl/command_line/flags.h"
 #include "client/reducectl/commands/commands.h"
+#include "client/reducectl/commands/input_flags.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/progress.h"
 #include "client/reducectl/output/render.h"
@@ -23,16 +27,22 @@
 namespace reduced::client {
 namespace {
 
-// user@host: whose arrays are who puts and deletes them without saying.
+struct PutArguments {
+  std::vector<std::string> sources;
+  PutOptions options;
+  InputOptions input;
+};
+
+// user@host: the owner of arrays that are put and deleted without --owner.
 std::string ThisOwner() {
-  constexpr std::size_t kMaxBytes = 64;  // that the server takes
+  constexpr std::size_t kMaxBytes = 64;  // the limit of the server
   const passwd* const user = getpwuid(geteuid());
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
   return absl::StrCat(user == nullptr ? absl::StrCat(geteuid()) : user->pw_name, "@", host.data()).substr(0, kMaxBytes);
 }
 
-// The server knows who has credentials, and that theirs are the arrays.
+// The owner to send. Arrays of a caller with credentials belong to the identity that the server knows.
 std::string OwnerOf(const CommonOptions& common, const std::string& owner) {
   const bool known = !common.token_file.empty() || !common.tls_cert.empty();
   return owner.empty() && !known ? ThisOwner() : owner;
@@ -60,23 +70,18 @@ absl::StatusOr<ResidentArray> Upload(Client& client, const Input& input, bool js
 
 ExitCode PutOne(Client& client, const std::string& source, bool json, const PutArguments& arguments) {
   const absl::StatusOr<Input> input = ReadInput(source, arguments.input);
-  if (!input.ok()) {
-    std::cerr << "reducectl: " << source << ": " << input.status().message() << "\n";
-    return kData;
-  }
+  if (!input.ok()) return ReportError(source, input.status().message(), kData);
   absl::StatusOr<ResidentArray> array = Upload(client, *input, json, arguments.options);
   if (!array.ok()) return ReportCallError(source, array.status());
   Json line = {{"source", source}};
   line.update(ToJson(array->info()));
   std::cout << (json ? Dump(line) : array->id()) << "\n" << std::flush;
-  if (!std::cout) return kOutput;  // nobody has the id: the array goes again
+  if (!std::cout) return kOutput;  // nobody has read the id: the handle deletes the array
   array->Release();
   return kOk;
 }
 
-}  // namespace
-
-ExitCode RunArraysPut(const CommonOptions& common, PutArguments arguments) {
+ExitCode RunPut(const CommonOptions& common, PutArguments arguments) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
   arguments.options.owner = OwnerOf(common, arguments.options.owner);
@@ -88,7 +93,7 @@ ExitCode RunArraysPut(const CommonOptions& common, PutArguments arguments) {
   return first_failure;
 }
 
-ExitCode RunArraysList(const CommonOptions& common, const std::string& owner) {
+ExitCode RunList(const CommonOptions& common, const std::string& owner) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
   const absl::StatusOr<std::vector<ArrayInfo>> arrays = client->ListArrays(owner);
@@ -105,7 +110,7 @@ ExitCode RunArraysList(const CommonOptions& common, const std::string& owner) {
   return kOk;
 }
 
-ExitCode RunArraysDelete(const CommonOptions& common, const std::vector<std::string>& ids, const std::string& owner) {
+ExitCode RunDelete(const CommonOptions& common, const std::vector<std::string>& ids, const std::string& owner) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
   ExitCode first_failure = kOk;
@@ -115,6 +120,54 @@ ExitCode RunArraysDelete(const CommonOptions& common, const std::vector<std::str
     if (first_failure == kOk) first_failure = code;
   }
   return first_failure;
+}
+
+std::string ParseTtl(const std::string& text, absl::Duration* ttl) {
+  if (absl::ParseDuration(text, ttl) && *ttl > absl::ZeroDuration()) return "";
+  return absl::StrCat("got \"", text, "\"; allowed: positive durations like 90s, 10m, 1h30m");
+}
+
+void AddPut(CommandLine& line, CLI::App* arrays) {
+  const auto arguments = std::make_shared<PutArguments>();
+  CLI::App* put = line.Add(arrays, "put", "store arrays from files on the server; prints their ids",
+                           [arguments](const CommonOptions& common) { return RunPut(common, *arguments); });
+  AddInput(line, put, &arguments->sources, &arguments->input).front()->required();
+  put->final_callback([arguments] { CheckInput(arguments->input); });
+  put->add_option("--device", arguments->options.device,
+                  "the device, like cpu or cuda:0: see `reducectl info`; default: the first GPU, if there is one")
+      ->type_name("NAME");
+  put->add_option("--owner", arguments->options.owner, "the owner; default: user@host")->type_name("NAME");
+  AddParsed(put, "--ttl", ParseTtl, &arguments->options.ttl,
+            "the arrays expire when they are idle for this long, like 90s or 10m; default: that of the server")
+      ->type_name("DURATION");
+}
+
+void AddList(CommandLine& line, CLI::App* arrays) {
+  const auto owner = std::make_shared<std::string>();
+  line.Add(arrays, "list", "list the resident arrays",
+           [owner](const CommonOptions& common) { return RunList(common, *owner); })
+      ->add_option("--owner", *owner, "only those of this owner")
+      ->type_name("NAME");
+}
+
+void AddDelete(CommandLine& line, CLI::App* arrays) {
+  const auto ids = std::make_shared<std::vector<std::string>>();
+  const auto owner = std::make_shared<std::string>();
+  CLI::App* remove = line.Add(arrays, "delete", "delete resident arrays",
+                              [ids, owner](const CommonOptions& common) { return RunDelete(common, *ids, *owner); });
+  remove->add_option("ID", *ids, "ids from `arrays put` or `arrays list`")->required()->type_name("");
+  remove->add_option("--owner", *owner, "their owner; default: user@host")->type_name("NAME");
+}
+
+}  // namespace
+
+void AddArrays(CommandLine& line) {
+  CLI::App* arrays =
+      line.Add("arrays", "store arrays on the server, to reduce them any number of times", /*run=*/nullptr);
+  arrays->require_subcommand(0, 1);
+  AddPut(line, arrays);
+  AddList(line, arrays);
+  AddDelete(line, arrays);
 }
 
 }  // namespace reduced::client

@@ -1,6 +1,7 @@
+// reducectl completion.
 #include <CLI/CLI.hpp>
 #include <iostream>
-#include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,12 +11,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "client/reducectl/command_line/command_line.h"
+#include "client/reducectl/command_line/flags.h"
 #include "client/reducectl/commands/commands.h"
 
 namespace reduced::client {
 namespace {
 
-// Options whose value is a list take the word apart at its last comma.
+// Completes the last item of an option whose value is a list.
 constexpr absl::string_view kScript = R"(# bash completion for reducectl; made by `reducectl completion bash`
 _reducectl_files() {
   compopt -o filenames 2>/dev/null || :  # fails if this is called by hand
@@ -46,7 +49,7 @@ _reducectl() {
   fi
   case $command in
 @SUBCOMMANDS@
-    reduce|'arrays put') _reducectl_files ;;
+    @READS_FILES_OR@) _reducectl_files ;;
     completion) mapfile -t COMPREPLY < <(compgen -W 'bash' -- "$cur") ;;
   esac
 }
@@ -57,7 +60,7 @@ bool Any(const CLI::Option*) { return true; }
 bool TakesValue(const CLI::Option* option) { return option->get_items_expected_max() != 0; }
 bool TakesFile(const CLI::Option* option) { return option->get_type_name() == "FILE"; }
 
-// Of the options that are `wanted`.
+// The names of the options that are `wanted`.
 std::set<std::string> LongNames(const CLI::App& app, bool (*wanted)(const CLI::Option*)) {
   std::set<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -67,9 +70,9 @@ std::set<std::string> LongNames(const CLI::App& app, bool (*wanted)(const CLI::O
   return names;
 }
 
-// What is known of all commands and their subcommands.
+// All commands and their subcommands.
 struct Commands {
-  // `app`, called `name`, and what is below it.
+  // Adds `app`, whose full name is `name`, and its subcommands.
   void Add(const CLI::App& app, const std::string& name) {
     std::vector<std::string> subcommands;
     for (const CLI::App* command : app.get_subcommands({})) {
@@ -87,6 +90,7 @@ struct Commands {
       options_lines.push_back(absl::StrCat("      '", name, "') mapfile -t COMPREPLY < <(compgen -W '",
                                            absl::StrJoin(options, " "), "' -- \"$cur\") ;;"));
     }
+    if (app.get_option_no_throw("FILE") != nullptr) readers.push_back(absl::StrCat("'", name, "'"));
     with_value.merge(LongNames(app, TakesValue));
     with_file.merge(LongNames(app, TakesFile));
   }
@@ -94,11 +98,10 @@ struct Commands {
   const std::set<std::string> common;  // options of every command
   std::set<std::string> with_value{}, with_file{};
   std::vector<std::string> patterns{}, options_lines{}, subcommand_lines{};
+  std::vector<std::string> readers{};  // commands whose arguments are files
 };
 
-}  // namespace
-
-ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, std::vector<std::string>>& choices) {
+void Print(const CLI::App& app, const Choices& choices) {
   Commands commands{.common = LongNames(app, Any)};
   commands.Add(app, "");
   std::set<std::string>& with_value = commands.with_value;
@@ -121,7 +124,8 @@ ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, st
             : absl::StrCat("    ", option, ") mapfile -t COMPREPLY < <(compgen -W '", words,
                            "' -- \"$cur\"); return ;;"));
   }
-  std::cout << absl::StrReplaceAll(kScript, {{"@COMMANDS_OR@", absl::StrJoin(commands.patterns, "|")},
+  std::cout << absl::StrReplaceAll(kScript, {{"@READS_FILES_OR@", absl::StrJoin(commands.readers, "|")},
+                                             {"@COMMANDS_OR@", absl::StrJoin(commands.patterns, "|")},
                                              {"@SUBCOMMANDS@", absl::StrJoin(commands.subcommand_lines, "\n")},
                                              {"@CHOICES@", absl::StrJoin(choices_lines, "\n")},
                                              {"@OWN_CHOICES@", absl::StrJoin(own_choices_lines, "\n")},
@@ -129,7 +133,21 @@ ExitCode PrintBashCompletion(const CLI::App& app, const std::map<std::string, st
                                              {"@WITH_VALUE_OR@", absl::StrJoin(with_value, "|")},
                                              {"@OPTIONS@", absl::StrJoin(commands.options_lines, "\n")},
                                              {"@COMMON_OPTIONS@", absl::StrJoin(commands.common, " ")}});
-  return kOk;
+}
+
+}  // namespace
+
+void AddCompletion(CommandLine& line) {
+  const auto shell = std::make_shared<std::string>();
+  line.Add("completion", "print a completion script for a shell",
+           [&line, shell](const CommonOptions&) {
+             Print(line.app, line.choices);
+             return kOk;
+           })
+      ->add_option("SHELL", *shell, "the shell: bash")
+      ->required()
+      ->check(OneOf({"bash"}))
+      ->type_name("");
 }
 
 }  // namespace reduced::client

@@ -1,5 +1,6 @@
 // reducectl health.
-#include "client/reducectl/commands/health.h"
+
+#include "client/reducectl/output/health.h"
 
 #include <iostream>
 #include <memory>
@@ -8,6 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/reducectl/command_line/client.h"
+#include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
@@ -19,27 +22,13 @@ void Print(const CommonOptions& common, Health health) {
   if (common.json) {
     std::cout << Dump(Json{{"server", common.server}, {"health", TextOf(health)}}) << std::endl;
   } else {
-    std::cout << TextOf(health) << std::endl;  // flushed: someone may be waiting for it
+    std::cout << TextOf(health) << std::endl;  // flushed: a program may be waiting for it
   }
 }
 
 ExitCode CodeOf(Health health) { return health == Health::kServing ? kOk : kUnhealthy; }
 
-}  // namespace
-
-std::string TextOf(Health health) {
-  switch (health) {
-    case Health::kServing:
-      return "SERVING";
-    case Health::kNotServing:
-      return "NOT_SERVING";
-    case Health::kUnknown:
-      break;
-  }
-  return "SERVICE_UNKNOWN";
-}
-
-ExitCode RunHealth(const CommonOptions& common, bool watch) {
+ExitCode Run(const CommonOptions& common, bool watch) {
   const std::unique_ptr<Client> client = MakeClient(common, kHealthTimeout);
   if (client == nullptr) return kUsage;
   if (!watch) {
@@ -59,6 +48,15 @@ ExitCode RunHealth(const CommonOptions& common, bool watch) {
   if (status.ok()) return kOutput;
   if (absl::IsDeadlineExceeded(status) && last.has_value()) return CodeOf(*last);
   return ReportCallError("health", status);
+}
+
+}  // namespace
+
+void AddHealth(CommandLine& line) {
+  const auto watch = std::make_shared<bool>(false);
+  line.Add("health", "print the health of the server; the exit code has it, too",
+           [watch](const CommonOptions& common) { return Run(common, *watch); })
+      ->add_flag("--watch", *watch, "print each change, until the server ends the call or --timeout has passed");
 }
 
 }  // namespace reduced::client

@@ -1,4 +1,4 @@
-// The commands that show what a server is and can do.
+// reducectl info, ops and pipelines: what a server is and can do.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -11,6 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "client/reducectl/command_line/client.h"
+#include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
@@ -20,34 +22,23 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-// Calls print with the server's description.
-template <class Print>
-ExitCode WithInfo(const CommonOptions& common, absl::string_view command, Print print) {
-  const std::unique_ptr<Client> client = MakeClient(common);
-  if (client == nullptr) return kUsage;
-  const absl::StatusOr<ServerInfo> info = client->GetServerInfo();
-  if (!info.ok()) return ReportCallError(command, info.status());
-  print(*info);
-  return kOk;
-}
-
-void PrintInfoJson(const CommonOptions& common, const ServerInfo& info) {
-  std::cout << Dump(ToJson(common.server, info)) << "\n";
-}
-
 void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
+  if (common.json) {
+    std::cout << Dump(ToJson(common.server, info)) << "\n";
+    return;
+  }
   Rows rows = {
       {"server", absl::StrCat(common.server, ", version ", info.version, ", up ",
                               absl::FormatDuration(absl::Trunc(info.uptime, absl::Seconds(1))))},
-      {"limits", absl::StrCat(FormatBytes(info.max_message_bytes), " a message, ", info.max_elements,
-                              " elements an array, ", info.max_ops, " ops a request, ",
-                              FormatBytes(info.max_ladder_bytes), " a ladder, ", info.max_streams, " streams, ",
-                              info.max_sessions, " sessions of ", info.max_session_requests, " requests at once")},
-      {"", absl::StrCat("arrays that are kept go when unused for ", absl::FormatDuration(info.default_array_ttl),
-                        ", or ", absl::FormatDuration(info.max_array_ttl), " at most if asked")},
+      {"limits", absl::StrCat(FormatBytes(info.max_message_bytes), " per message, ", info.max_elements,
+                              " elements per array, ", info.max_ops, " ops per request, ",
+                              FormatBytes(info.max_ladder_bytes), " per ladder, ", info.max_streams, " streams, ",
+                              info.max_sessions, " sessions of ", info.max_session_requests, " requests")},
+      {"", absl::StrCat("resident arrays expire after ", absl::FormatDuration(info.default_array_ttl),
+                        " idle, at most ", absl::FormatDuration(info.max_array_ttl), " with --ttl")},
       {"in use", absl::StrCat(info.usage.streams, " streams, ", info.usage.sessions, " sessions, ", info.usage.arrays,
                               " arrays, ", info.usage.regions, " regions")},
-      {"regions", info.region_socket.empty() ? "none: memory can't be shared" : info.region_socket}};
+      {"regions", info.region_socket.empty() ? "none: memory can't be shared with this server" : info.region_socket}};
   for (const DeviceInfo& device : info.devices) {
     rows.push_back({device.name, absl::StrCat(device.model, ", ", FormatBytes(device.memory_bytes), ", ",
                                               device.parallel_units, device.engine == "cpu" ? " threads" : " SMs")});
@@ -92,10 +83,10 @@ void PrintPipelinesJson(const ServerInfo& info) {
   }
 }
 
-// Texts that many rows of a table have in common, each printed once, below it.
+// Texts that many cells of a table have in common. Each is printed once, below the table.
 class Footnotes {
  public:
-  // What stands for the text in the table.
+  // The mark for the text in the table.
   std::string Mark(const std::string& text) {
     const auto found = std::find(texts_.begin(), texts_.end(), text);
     const auto index = found - texts_.begin();
@@ -112,7 +103,8 @@ class Footnotes {
   std::vector<std::string> texts_;
 };
 
-void PrintPipelines(const ServerInfo& info) {
+void PrintPipelines(const CommonOptions& common, const ServerInfo& info) {
+  if (common.json) return PrintPipelinesJson(info);
   Footnotes notes;
   Rows rows = {{"PIPELINE", "ENGINE", "OPS", "AT ONCE", "DTYPES", "BLOCKS", "SAME BITS", "ORIGIN", "SUMMARY"}};
   for (const PipelineInfo& pipeline : info.pipelines) {
@@ -127,28 +119,42 @@ void PrintPipelines(const ServerInfo& info) {
   std::cout << FormatTable(rows) << "\n" << FormatTable(notes.ToRows());
 }
 
-}  // namespace
-
-ExitCode RunInfo(const CommonOptions& common) {
-  return WithInfo(common, "info",
-                  [&](const ServerInfo& info) { common.json ? PrintInfoJson(common, info) : PrintInfo(common, info); });
+void PrintOps(const CommonOptions& common, const ServerInfo& info) {
+  Rows rows = {{"OP", "RESULT", "DTYPES"}};
+  for (const OpInfo& op : info.ops) {
+    rows.push_back({op.name, op.summary, DTypes(op.dtypes, info)});
+    const Json json = {{"op", op.name}, {"summary", op.summary}, {"dtypes", op.dtypes}};
+    if (common.json) std::cout << Dump(json) << "\n";
+  }
+  if (!common.json) std::cout << FormatTable(rows);
 }
 
-ExitCode RunOps(const CommonOptions& common) {
-  return WithInfo(common, "ops", [&](const ServerInfo& info) {
-    Rows rows = {{"OP", "RESULT", "DTYPES"}};
-    for (const OpInfo& op : info.ops) {
-      rows.push_back({op.name, op.summary, DTypes(op.dtypes, info)});
-      const Json json = {{"op", op.name}, {"summary", op.summary}, {"dtypes", op.dtypes}};
-      if (common.json) std::cout << Dump(json) << "\n";
-    }
-    if (!common.json) std::cout << FormatTable(rows);
+// Adds a command without options that calls `print` with the description of the server.
+void AddWithInfo(CommandLine& line, const std::string& name, const std::string& help,
+                 void (*print)(const CommonOptions&, const ServerInfo&)) {
+  line.Add(name, help, [name, print](const CommonOptions& common) -> ExitCode {
+    const std::unique_ptr<Client> client = MakeClient(common);
+    if (client == nullptr) return kUsage;
+    const absl::StatusOr<ServerInfo> info = client->GetServerInfo();
+    if (!info.ok()) return ReportCallError(name, info.status());
+    print(common, *info);
+    return kOk;
   });
 }
 
-ExitCode RunPipelines(const CommonOptions& common) {
-  return WithInfo(common, "pipelines",
-                  [&](const ServerInfo& info) { common.json ? PrintPipelinesJson(info) : PrintPipelines(info); });
+}  // namespace
+
+void AddInfo(CommandLine& line) {
+  AddWithInfo(line, "info", "print the server's version, devices, limits, usage and calibration", PrintInfo);
+}
+
+void AddOps(CommandLine& line) {
+  AddWithInfo(line, "ops", "print the ops, their results and the dtypes that they are defined for", PrintOps);
+}
+
+void AddPipelines(CommandLine& line) {
+  AddWithInfo(line, "pipelines", "print the pipelines: techniques of reduction and where they come from",
+              PrintPipelines);
 }
 
 }  // namespace reduced::client

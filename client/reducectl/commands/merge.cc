@@ -1,19 +1,28 @@
+// reducectl merge.
 #include "reduced/merge.h"
 
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "client/reducectl/command_line/client.h"
+#include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/output/render.h"
 
 namespace reduced::client {
 namespace {
+
+struct MergeArguments {
+  std::vector<std::string> files;  // of states
+  std::string state;               // the file for the merged state; empty: none
+};
 
 std::string Line(const MergeReply& reply) {
   Json results = Json::object();
@@ -27,33 +36,31 @@ std::string Table(const MergeReply& reply) {
   return absl::StrCat(reply.count, " elements\n", FormatTable(rows));
 }
 
-}  // namespace
-
-ExitCode WriteState(const std::string& file, const std::string& state) {
-  std::ofstream out(file, std::ios::binary);
-  if (out.write(state.data(), static_cast<std::streamsize>(state.size())).flush()) return kOk;
-  std::cerr << "reducectl: " << file << ": can't be written\n";
-  return kOutput;
-}
-
-ExitCode RunMerge(const CommonOptions& common, const MergeArguments& arguments) {
+ExitCode Run(const CommonOptions& common, const MergeArguments& arguments) {
   std::vector<std::string> states;
   for (const std::string& file : arguments.files) {
     std::ifstream in(file, std::ios::binary);
     states.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-    if (!in.is_open() || in.bad()) {
-      std::cerr << "reducectl: " << file << ": can't be read\n";
-      return kData;
-    }
+    if (!in.is_open() || in.bad()) return ReportError(file, "can't be read", kData);
   }
   const absl::StatusOr<MergeReply> reply =
       MergeStates(states, {.return_state = !arguments.state.empty(), .names = arguments.files});
-  if (!reply.ok()) {
-    std::cerr << "reducectl: merge: " << reply.status().message() << "\n";
-    return kData;
-  }
+  if (!reply.ok()) return ReportError("merge", reply.status().message(), kData);
   std::cout << (common.json ? Line(*reply) : Table(*reply)) << std::flush;
-  return arguments.state.empty() ? kOk : WriteState(arguments.state, reply->state);
+  return arguments.state.empty() ? kOk : WriteFile(arguments.state, reply->state);
+}
+
+}  // namespace
+
+void AddMerge(CommandLine& line) {
+  const auto arguments = std::make_shared<MergeArguments>();
+  CLI::App* command = line.Add(
+      "merge",
+      "merge the states that `reduce --state` wrote for consecutive parts of an array, in order, and print the "
+      "results for the whole array",
+      [arguments](const CommonOptions& common) { return Run(common, *arguments); });
+  command->add_option("FILE", arguments->files, "the states of the parts, in order")->required()->type_name("");
+  command->add_option("--state", arguments->state, "also write the merged state to this file")->type_name("FILE");
 }
 
 }  // namespace reduced::client

@@ -1,3 +1,4 @@
+// reducectl reduce.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/reducectl/command_line/client.h"
+#include "client/reducectl/command_line/command_line.h"
+#include "client/reducectl/command_line/flags.h"
 #include "client/reducectl/commands/commands.h"
+#include "client/reducectl/commands/input_flags.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/progress.h"
 #include "client/reducectl/output/render.h"
@@ -24,14 +29,30 @@
 namespace reduced::client {
 namespace {
 
-// How the elements got there, as people say it.
-std::string HowSent(absl::string_view via) {
-  if (via == "array") return "kept there";
-  if (via == kShmName) return "read in shared memory (shm)";
+// The values of --via beside ViaNames(). Session: all inputs are sent over one session. Region: the server reads the
+// inputs in shared memory.
+constexpr char kSession[] = "session";
+constexpr char kRegion[] = "region";
+
+struct ReduceArguments {
+  std::vector<std::string> sources;
+  std::vector<std::string> arrays;  // ids of resident arrays, instead of sources
+  std::vector<std::string> ops = {"sum", "min", "max", "mean"};
+  ReduceOptions options;
+  std::string via = ReduceOptions().via;
+  int connections = ClientOptions().connections;
+  std::string state;  // the file for the state of the one input or array; empty: none
+  InputOptions input;
+};
+
+// The source of the elements, for people.
+std::string SourceText(absl::string_view via) {
+  if (via == "resident") return "resident array";
+  if (via == kRegion) return "read in a region";
   return absl::StrCat("sent ", via);
 }
 
-// dtype: empty if only the server knows.
+// One line of JSON. `dtype` is empty if only the server knows it.
 std::string Line(const std::string& source, const std::string& dtype, const Reply& reply, double round_trip_us) {
   Json results = Json::object();
   for (const Result& result : reply.results) results[result.op] = ToJson(result.value);
@@ -52,23 +73,23 @@ std::string Line(const std::string& source, const std::string& dtype, const Repl
   return Dump(json) + "\n";
 }
 
-// what: the source is; empty: only its number of elements is known.
+// The text for people. `what` describes the array; it is empty if only the number of elements is known.
 std::string Table(const std::string& source, const std::string& what, const Reply& reply, double round_trip_us) {
   std::vector<std::vector<std::string>> rows;
   for (const Result& result : reply.results) rows.push_back({"", result.op, ToText(result.value)});
   rows.push_back({"", "ran on",
                   absl::StrCat(reply.execution.device, ", pipeline ", reply.execution.pipeline, ", precision ",
-                               reply.execution.precision, ", ", HowSent(reply.via), ": ", reply.execution.reason)});
+                               reply.execution.precision, ", ", SourceText(reply.via), ": ", reply.execution.reason)});
   rows.push_back({"", "time", absl::StrCat(ToText(reply.timing), "; round trip ", FormatMicros(round_trip_us))});
   return absl::StrCat(source, ": ", what.empty() ? absl::StrCat(reply.count, " elements") : what, ", ",
                       FormatBytes(reply.timing.bytes), "\n", FormatTable(rows));
 }
 
-// One question, and what came of it.
+// One request and its outcome.
 struct Item {
-  // An input, read by now.
+  // Reads the input.
   Item(std::string from, const InputOptions& options) : source(std::move(from)), input(ReadInput(source, options)) {}
-  // An array that the server keeps.
+  // A resident array.
   explicit Item(std::string id) : source(std::move(id)), input(Input()) {}
 
   const std::string source;
@@ -80,10 +101,7 @@ struct Item {
 };
 
 ExitCode Print(const Item& item, bool json) {
-  if (!item.input.ok()) {
-    std::cerr << "reducectl: " << item.source << ": " << item.input.status().message() << "\n";
-    return kData;
-  }
+  if (!item.input.ok()) return ReportError(item.source, item.input.status().message(), kData);
   if (!item.reply.ok()) return ReportCallError(item.source, item.reply.status());
   const double round_trip_us = absl::ToDoubleMicroseconds(item.end - item.start);
   const auto& [dtype, shape, offset] = item.input->layout;
@@ -94,24 +112,24 @@ ExitCode Print(const Item& item, bool json) {
   return kOk;
 }
 
-// What an input may take to be shared that may be sent just as well.
-constexpr absl::Duration kSharePatience = absl::Seconds(1);
+// How long sharing an input may take if it could be sent instead.
+constexpr absl::Duration kShareTimeout = absl::Seconds(1);
 
-// Shares the input if it is where it can be; else sends it.
+// Shares the input if it is in memory that can be shared, else sends it.
 absl::StatusOr<Reply> ReduceInput(Client& client, const Input& input, const CommonOptions& common,
                                   const ReduceArguments& arguments) {
   ReduceOptions options = arguments.options;
   if (const SharedBuffer* const buffer = input.memory.shared()) {
     ShareOptions sharing;
-    if (arguments.via != kShmName) {
-      sharing.timeout = std::min(kSharePatience, common.timeout.value_or(kSharePatience));
+    if (arguments.via != kRegion) {
+      sharing.timeout = std::min(kShareTimeout, common.timeout.value_or(kShareTimeout));
     }
     const absl::StatusOr<Region> region = client.Share(*buffer, sharing);
     const auto& [dtype, shape, offset] = input.layout;
     if (region.ok()) {
       return client.Reduce(region->Array(dtype, shape, static_cast<std::int64_t>(offset)), arguments.ops, options);
     }
-    if (arguments.via == kShmName) return region.status();
+    if (arguments.via == kRegion) return region.status();
   }
   UploadProgress progress(!common.json);
   options.via = arguments.via;
@@ -119,13 +137,13 @@ absl::StatusOr<Reply> ReduceInput(Client& client, const Input& input, const Comm
   return client.Reduce(input.View(), arguments.ops, options);
 }
 
-// One call for each input, or array that the server keeps.
+// Makes one call for each input or resident array.
 ExitCode ReduceInCalls(Client& client, const CommonOptions& common, const ReduceArguments& arguments) {
   ExitCode first_failure = kOk;
   const auto print = [&](Item& item) {
     item.end = absl::Now();
     ExitCode code = Print(item, common.json);
-    if (code == kOk && !arguments.state.empty()) code = WriteState(arguments.state, item.reply->state);
+    if (code == kOk && !arguments.state.empty()) code = WriteFile(arguments.state, item.reply->state);
     if (first_failure == kOk) first_failure = code;
   };
   for (const std::string& source : arguments.sources) {
@@ -135,18 +153,18 @@ ExitCode ReduceInCalls(Client& client, const CommonOptions& common, const Reduce
   }
   for (const std::string& id : arguments.arrays) {
     Item item(id);
-    item.reply = client.Reduce(RemoteArray::Kept(id), arguments.ops, arguments.options);
+    item.reply = client.Reduce(RemoteArray::Resident(id), arguments.ops, arguments.options);
     print(item);
   }
   return first_failure;
 }
 
-// Of a session: inputs that are read and sent before the answer to the first of them is printed.
+// The number of inputs that are read and sent over a session before the answer to the first of them is printed.
 constexpr std::size_t kAhead = 8;
 
-// One session for all inputs. What is printed has their order.
+// Sends all inputs over one session. Prints the answers in the order of the inputs.
 ExitCode ReduceInSession(Client& client, bool json, const ReduceArguments& arguments) {
-  std::deque<Item> items;  // sent, in order; outlives the session, whose callbacks fill them in
+  std::deque<Item> items;  // sent, in order; must outlive the session, whose callbacks write to them
   const absl::StatusOr<std::unique_ptr<Session>> session = client.OpenSession();
   if (!session.ok()) return ReportCallError("reduce", session.status());
   ExitCode first_failure = kOk;
@@ -174,16 +192,86 @@ ExitCode ReduceInSession(Client& client, bool json, const ReduceArguments& argum
   return first_failure;
 }
 
-}  // namespace
-
-ExitCode RunReduce(const CommonOptions& common, ReduceArguments arguments) {
+ExitCode Run(const CommonOptions& common, ReduceArguments arguments) {
   const std::unique_ptr<Client> client = MakeClient(common, ClientOptions().timeout, arguments.connections);
   if (client == nullptr) return kUsage;
   arguments.options.return_state = !arguments.state.empty();
-  if (arguments.via == kShmName) arguments.input.hold = Hold::kShare;
-  if (arguments.via == "auto" && absl::StartsWith(common.server, "unix:")) arguments.input.hold = Hold::kShareLarge;
-  return arguments.via == kSessionName ? ReduceInSession(*client, common.json, arguments)
-                                       : ReduceInCalls(*client, common, arguments);
+  if (arguments.via == kRegion) arguments.input.hold = Hold::kShare;
+  if (arguments.via == "auto" && UnixSocketPath(common.server).has_value()) arguments.input.hold = Hold::kShareLarge;
+  return arguments.via == kSession ? ReduceInSession(*client, common.json, arguments)
+                                   : ReduceInCalls(*client, common, arguments);
+}
+
+void AddOptions(CommandLine& line, CLI::App* command, ReduceOptions* options) {
+  AddChoice(line, command, "--engine", &options->engine, "the engine", EngineNames())->capture_default_str();
+  command->add_option("--device", options->device, "the device: a name of `reducectl info`, such as cuda:1")
+      ->type_name("NAME");
+  command->add_option("--pipeline", options->pipeline, "the pipeline: a name of `reducectl pipelines`")
+      ->type_name("NAME");
+  command->add_option("--block", options->block_size, "threads per block, for pipelines with a choice")
+      ->check(Positive())
+      ->type_name("N");
+  AddChoice(line, command, "--precision", &options->precision,
+            "the precision of float sums; exact: rounded once, the same bits everywhere, the default of pipelines that "
+            "support it",
+            PrecisionNames())
+      ->default_str("exact");
+  AddChoice(line, command, "--nan", &options->nan_policy, "what NaNs do to the results", NanPolicyNames())
+      ->default_str("propagate");
+  AddChoice(line, command, "--overflow", &options->overflow_policy, "what happens if an integer result doesn't fit",
+            OverflowPolicyNames())
+      ->default_str("error");
+  command->add_option("--ddof", options->ddof, "var and std divide by n - ddof")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+// Throws CLI::Error if the options contradict each other.
+void Check(const ReduceArguments& arguments) {
+  CheckInput(arguments.input);
+  const std::size_t inputs = arguments.sources.size() + arguments.arrays.size();
+  if (inputs == 0) throw CLI::RequiredError("FILE or --array");
+  if (arguments.state.empty()) return;
+  if (inputs > 1) throw CLI::ValidationError("--state", absl::StrCat("got ", inputs, " inputs; allowed: 1"));
+  if (arguments.via == kSession) throw CLI::ExcludesError("--state", "--via session");
+}
+
+}  // namespace
+
+void AddReduce(CommandLine& line) {
+  const auto arguments = std::make_shared<ReduceArguments>();
+  CLI::App* command = line.Add("reduce", "reduce arrays from files: .npy, raw elements, a column of a CSV",
+                               [arguments](const CommonOptions& common) { return Run(common, *arguments); });
+  AddChoice(line, command, "--op", &arguments->ops, "the ops", OpNames())
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...")
+      ->default_str(absl::StrJoin(arguments->ops, ","));
+  AddOptions(line, command, &arguments->options);
+  command
+      ->add_option("--state", arguments->state,
+                   "also write the state of the one input to this file, for `reducectl merge`")
+      ->type_name("FILE");
+  // These options are about reading and sending files, so that they don't go with --array.
+  std::vector<CLI::Option*> sending = AddInput(line, command, &arguments->sources, &arguments->input);
+  std::vector<std::string> vias = ViaNames();
+  vias.insert(vias.end(), {kSession, kRegion});
+  sending.push_back(AddChoice(line, command, "--via", &arguments->via,
+                              "how the elements reach the server; region: it reads them in shared memory", vias)
+                        ->capture_default_str());
+  sending.push_back(command
+                        ->add_option("--connections", arguments->connections,
+                                     "stream an array of 32 MiB or more in parts over so many connections, at most 64; "
+                                     "default: 4 on a machine of 8 cores or more, else 1")
+                        ->check(Positive())
+                        ->type_name("N"));
+  CLI::Option* array =
+      command
+          ->add_option("--array", arguments->arrays, "reduce resident arrays instead of files: see `reducectl arrays`")
+          ->type_name("ID...");
+  for (CLI::Option* option : sending) array->excludes(option);
+  command->final_callback([arguments] { Check(*arguments); });
 }
 
 }  // namespace reduced::client

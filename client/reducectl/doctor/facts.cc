@@ -1,4 +1,4 @@
-// reducectl doctor: what there is of this machine and of the server.
+// Gathers the facts about this machine and the server.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
@@ -10,12 +10,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/reducectl/doctor/doctor.h"
@@ -23,8 +23,6 @@
 
 namespace reduced::client {
 namespace {
-
-constexpr absl::string_view kUnix = "unix:";
 
 // "MemTotal:       24657412 kB"
 void ReadMemory(SystemFacts* facts) {
@@ -38,12 +36,12 @@ void ReadMemory(SystemFacts* facts) {
   }
 }
 
-// Of this process' control group, whichever version: what a container may take.
+// The memory limit of this process's control group (version 1 or 2), which is that of its container.
 std::optional<std::int64_t> CgroupLimit() {
   for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     std::ifstream file(path);
     std::int64_t bytes = 0;
-    constexpr std::int64_t kNone = std::int64_t{1} << 60;  // version 1 writes a huge number instead
+    constexpr std::int64_t kNone = std::int64_t{1} << 60;  // version 1 has a huge number for no limit
     if (file >> bytes && bytes < kNone) return bytes;
   }
   return std::nullopt;
@@ -54,7 +52,7 @@ std::optional<std::int64_t> ToOptional(rlim_t limit) {
   return static_cast<std::int64_t>(limit);
 }
 
-// Whether process `pid` has the namespace that this one has; absent: it can't be seen.
+// Whether process `pid` has the same namespace as this one. Absent: unknown.
 std::optional<bool> SameNamespace(pid_t pid, const char* kind) {
   std::error_code error;
   const auto other = std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/ns/", kind), error);
@@ -69,7 +67,7 @@ SocketFacts Connect(const std::string& path, int type) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    facts.problem = "its path is too long";
+    facts.problem = "the path is too long";
     return facts;
   }
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
@@ -82,7 +80,7 @@ SocketFacts Connect(const std::string& path, int type) {
   socklen_t size = sizeof(peer);
   if (facts.problem.empty() && getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
     facts.same_ipc_namespace = SameNamespace(peer.pid, "ipc");
-    // Of a process that isn't in this one's namespace, or below, the kernel gives 0.
+    // The kernel reports 0 for a process outside of this one's namespace.
     facts.same_pid_namespace = peer.pid == 0 ? std::optional<bool>(false) : SameNamespace(peer.pid, "pid");
   }
   if (connection >= 0) close(connection);
@@ -117,9 +115,8 @@ SystemFacts GatherSystem() {
 
 ServerFacts GatherServer(const CommonOptions& common, Client& client) {
   ServerFacts facts{.address = common.server, .named = common.server_given, .version = REDUCED_VERSION};
-  absl::string_view path = common.server;
-  const bool is_unix = absl::ConsumePrefix(&path, kUnix);
-  if (is_unix) facts.socket = Connect(std::string(path), SOCK_STREAM);
+  const std::optional<std::string> path = UnixSocketPath(common.server);
+  if (path.has_value()) facts.socket = Connect(*path, SOCK_STREAM);
   absl::StatusOr<ServerInfo> info = client.GetServerInfo();
   facts.reachable = info.status();
   if (!info.ok()) return facts;
@@ -127,8 +124,8 @@ ServerFacts GatherServer(const CommonOptions& common, Client& client) {
   const absl::StatusOr<Health> health = client.CheckHealth();
   if (health.ok()) facts.health = *health;
   if (!health.ok()) facts.no_health = std::string(health.status().message());
-  // A server that is reached by TCP may be on another machine: then a socket of that path isn't its own.
-  if (is_unix && !facts.info.region_socket.empty()) {
+  // A server that is reached over TCP may be on another machine, where the path has another socket.
+  if (path.has_value() && !facts.info.region_socket.empty()) {
     facts.region_socket = Connect(facts.info.region_socket, SOCK_SEQPACKET);
   }
   return facts;

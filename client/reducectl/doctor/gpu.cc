@@ -1,5 +1,5 @@
-// reducectl doctor: what there is of GPUs. CUDA's driver is loaded at run time, if it is there: reducectl runs without,
-// and is built without. The few declarations needed are its public, stable ones.
+// Gathers the facts about GPUs. CUDA's driver is loaded at run time if it is installed: reducectl is built and runs
+// without it. The few declarations that this needs are public and stable.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -22,7 +22,7 @@
 namespace reduced::client {
 namespace {
 
-// Collects the numbers of one column from libcsv's callbacks. After an error, what follows is ignored.
+// Collects the numbers of one column from libcsv's callbacks. Ignores everything after an error.
 class Column {
  public:
   explicit Column(std::string wanted) : wanted_(std::move(wanted)) {}
@@ -41,15 +41,15 @@ class Column {
     return absl::InvalidArgumentError(absl::StrCat("line ", line_, ": ", what));
   }
 
-  // The numbers. An error if there was no row to find the column in.
+  // Returns the numbers, or an error if there was no row.
   absl::StatusOr<std::vector<double>> Finish() && {
     if (!status_.ok()) return status_;
-    if (!index_.has_value()) return absl::InvalidArgumentError("is an empty CSV file");
+    if (!index_.has_value()) return absl::InvalidArgumentError("got an empty CSV file; allowed: at least one row");
     return std::move(values_);
   }
 
  private:
-  // Nothing if `field` isn't a number.
+  // Returns nothing if `field` isn't a number.
   static std::optional<double> ParseNumber(absl::string_view field) {
     if (field.empty()) return std::numeric_limits<double>::quiet_NaN();
     absl::ConsumePrefix(&field, "+");
@@ -65,12 +65,12 @@ class Column {
     std::size_t index = 0;
     if (wanted_.empty() && row_.size() > 1) {
       return Error(
-          absl::StrCat("has ", row_.size(), " columns (", absl::StrJoin(row_, ", "), "); choose one with --column"));
+          absl::StrCat("got ", row_.size(), " columns (", absl::StrJoin(row_, ", "), "); choose one with --column"));
     }
     const bool by_name = !wanted_.empty() && !absl::SimpleAtoi(wanted_, &index);
     while (by_name && index < row_.size() && row_[index] != wanted_) ++index;
     if (index >= row_.size()) {
-      return Error(absl::StrCat("no column \"", wanted_, "\"; allowed: ", absl::StrJoin(row_, ", "), ", or 0 to ",
+      return Error(absl::StrCat("column: got \"", wanted_, "\"; allowed: ", absl::StrJoin(row_, ", "), ", or 0 to ",
                                 row_.size() - 1));
     }
     index_ = index;
@@ -85,14 +85,14 @@ class Column {
 
   absl::Status TakeValue() {
     if (*index_ >= row_.size()) {
-      return Error(
-          absl::StrCat("no column \"", name_, "\": it has ", row_.size(), " fields, expected at least ", *index_ + 1));
+      return Error(absl::StrCat("column \"", name_, "\" is missing: got ", row_.size(), " fields; allowed: at least ",
+                                *index_ + 1));
     }
     const std::string& field = row_[*index_];
     const std::optional<double> value = ParseNumber(field);
     if (!value.has_value()) {
-      return Error(absl::StrCat("column \"", name_, "\" has \"", absl::CHexEscape(field.substr(0, 60)),
-                                "\", which is not a number that f64 holds"));
+      return Error(absl::StrCat("column \"", name_, "\": got \"", absl::CHexEscape(field.substr(0, 60)),
+                                "\"; allowed: numbers in the range of f64"));
     }
     values_.push_back(*value);
     return absl::OkStatus();
@@ -116,7 +116,7 @@ void OnRow(int, void* column) { static_cast<Column*>(column)->EndRow(); }
 
 absl::StatusOr<std::vector<double>> ParseCsv(absl::string_view text, const std::string& column) {
   csv_parser parser;
-  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return absl::InternalError("libcsv doesn't start");
+  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return absl::InternalError("libcsv can't be initialized");
   const std::unique_ptr<csv_parser, void (*)(csv_parser*)> owner(&parser, csv_free);
 
   Column numbers(column);
@@ -132,7 +132,7 @@ absl::StatusOr<std::vector<double>> ParseCsv(absl::string_view text, const std::
     text.remove_prefix(current.size());
   }
   if (numbers.status().ok() && csv_fini(&parser, OnField, OnRow, &numbers) != 0) {
-    return numbers.Error("bad CSV: a quoted field doesn't end");
+    return numbers.Error("bad CSV: a quoted field isn't closed");
   }
   return std::move(numbers).Finish();
 }

@@ -1,6 +1,4 @@
-// Arrays from files and standard input.
-//
-// Errors say what is wrong with the input, what was got and what is expected; they don't name the source.
+// Reads arrays from files and standard input. Error messages don't name the source: the caller adds that.
 #ifndef REDUCED_CLIENT_REDUCECTL_INPUT_INPUT_H_
 #define REDUCED_CLIENT_REDUCECTL_INPUT_INPUT_H_
 
@@ -19,44 +17,46 @@
 
 namespace reduced::client {
 
-// Where the bytes of an input are.
+// Where the bytes of an input are stored.
 enum class Hold {
-  kOwn,         // in this process alone
-  kShare,       // in a SharedBuffer, where a server can read them, or it is an error
-  kShareLarge,  // there, if it is worth it: large files, which take no copy, if there is room
+  kOwn,         // in memory of this process
+  kShare,       // in a SharedBuffer, which a server can read; an error if that is impossible
+  kShareLarge,  // large files in a SharedBuffer if that is possible, other inputs in memory of this process
 };
 
 struct InputOptions {
-  std::string format{};     // one of kFormats; empty: told from the other options, the name, and the first bytes
+  std::string format{};     // one of kFormats; empty: by the other options, the name and the first bytes
   std::string dtype{};      // raw
   std::int64_t offset = 0;  // raw: bytes to skip
-  std::optional<std::vector<std::int64_t>> shape{};  // raw: default one dimension, up to the end
-  std::string column{};                              // csv: a name of the header, or an index from 0
+  std::optional<std::vector<std::int64_t>> shape{};  // raw; absent: one dimension, up to the end
+  std::string column{};                              // csv: a name in the header, or an index from 0
   Hold hold = Hold::kOwn;
 };
 inline constexpr absl::string_view kFormats[] = {"npy", "raw", "csv"};
 
-// The bytes of an input, and who has them.
+// The bytes of an input, which it owns.
 class Memory {
  public:
   Memory() = default;
   Memory(SharedBuffer buffer, std::size_t size) : owner_(std::move(buffer)), size_(size) {}
-  // With kShare, a copy of them.
+  // Copies the bytes if `hold` is kShare.
   static absl::StatusOr<Memory> Of(std::string bytes, Hold hold);
 
   absl::string_view bytes() const;
-  const SharedBuffer* shared() const { return std::get_if<SharedBuffer>(&owner_); }  // null: this process alone
+  const SharedBuffer* shared() const {
+    return std::get_if<SharedBuffer>(&owner_);
+  }  // null: they are in memory of this process
 
  private:
   std::variant<std::string, SharedBuffer> owner_;
   std::size_t size_ = 0;
 };
 
-// What bytes are, as an array.
+// How bytes form an array.
 struct Layout {
   std::string dtype{};
   std::vector<std::int64_t> shape{};
-  std::size_t offset = 0;  // where the elements start; they go on to the end
+  std::size_t offset = 0;  // of the first element; the elements extend to the end
 };
 
 struct Input {
@@ -66,8 +66,8 @@ struct Input {
   ArrayView View() const { return {memory.bytes().data() + layout.offset, layout.dtype, layout.shape}; }
 };
 
-// Everything that `source` has, and as an array. It is a file name, or "-" for standard input. A file is read right
-// into the memory that holds it.
+// Reads all bytes of `source`, a file name or "-" for standard input, directly into the memory that holds them.
+// ReadInput also determines their layout.
 absl::StatusOr<Memory> ReadSource(const std::string& source, Hold hold = Hold::kOwn);
 absl::StatusOr<Input> ReadInput(const std::string& source, const InputOptions& options);
 
@@ -75,11 +75,11 @@ absl::StatusOr<Input> ReadInput(const std::string& source, const InputOptions& o
 absl::StatusOr<Layout> ParseNpy(absl::string_view bytes);
 bool IsNpy(absl::string_view bytes);
 
-// Elements as they lie in memory.
+// Raw elements.
 absl::StatusOr<Layout> ParseRaw(absl::string_view bytes, const InputOptions& options);
 
 // One column of numbers. Empty fields and "NaN" are NaN. `column` may be empty if there is only one. The first row is a
-// header if the column is named, or if what it has in that column is not a number. Blank lines are skipped.
+// header if `column` is a name, or if the first field of the column isn't a number. Blank lines are skipped.
 absl::StatusOr<std::vector<double>> ParseCsv(absl::string_view text, const std::string& column);
 
 }  // namespace reduced::client

@@ -25,7 +25,7 @@ namespace {
 
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
 constexpr std::size_t kVersionEnd = kMagic.size() + 2;
-// NumPy writes some hundred bytes. More than this is no header of an array of numbers.
+// The header of an array of numbers has some hundred bytes.
 constexpr std::size_t kMaxHeader = 1 << 16;
 
 // NumPy's type codes, without the byte order.
@@ -43,7 +43,7 @@ absl::Status HeaderError(absl::string_view what, absl::string_view header) {
   return absl::InvalidArgumentError(absl::StrCat("bad .npy header: ", what, " in ", Quoted(header)));
 }
 
-// Removes from the front of *rest, and gives, what is up to `end`, which may be within no bracket or quote.
+// Removes the text before `end` from *rest and returns it. Skips an `end` within brackets or quotes.
 absl::string_view TakeItem(absl::string_view* rest, char end) {
   int depth = 0;
   char quote = 0;
@@ -66,7 +66,7 @@ absl::string_view TakeItem(absl::string_view* rest, char end) {
   return absl::StripAsciiWhitespace(item);
 }
 
-// Takes off the brackets or quotes around *text, if they are there.
+// Removes the brackets or quotes around *text. Returns false if there are none.
 bool Unwrap(absl::string_view* text, char open, char close) {
   if (text->size() < 2 || text->front() != open || text->back() != close) return false;
   *text = absl::StripAsciiWhitespace(text->substr(1, text->size() - 2));
@@ -78,21 +78,21 @@ absl::StatusOr<std::string> DTypeOf(absl::string_view descr) {
   absl::string_view name = descr;
   if (Unquote(&name) && !name.empty()) {
     if (absl::StrContains(name, 'O')) {
-      return absl::InvalidArgumentError("holds Python objects (dtype object), not numbers");
+      return absl::InvalidArgumentError("dtype: got Python objects (object); allowed: numbers and bool");
     }
     const bool big_endian = absl::ConsumePrefix(&name, ">");
     if (!big_endian && !absl::ConsumePrefix(&name, "<")) absl::ConsumePrefix(&name, "|");
     for (const auto& [code, dtype] : kCodes) {
       if (name != code) continue;
       if (big_endian && code.back() != '1') {
-        return absl::InvalidArgumentError(
-            absl::StrCat("is big-endian (", descr, "); only little-endian arrays are read (save it as '<", code, "')"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "dtype: got ", descr, ", which is big-endian; allowed: little-endian (save it as '<", code, "')"));
       }
       return std::string(dtype);
     }
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "has dtype ", descr.substr(0, 60), "; allowed: ",
+      "dtype: got ", descr.substr(0, 60), "; allowed: ",
       absl::StrJoin(kCodes, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.code); })));
 }
 
@@ -104,13 +104,13 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(absl::string_view tuple, absl:
   for (const absl::string_view extent : absl::StrSplit(tuple, ',')) {
     shape.push_back(0);
     if (!absl::SimpleAtoi(extent, &shape.back()) || shape.back() < 0) {
-      return HeaderError("'shape' has something else than lengths", header);
+      return HeaderError("'shape' has an item that isn't a length", header);
     }
   }
   return shape;
 }
 
-// Fills in the dtype and the shape.
+// Sets the dtype and the shape.
 absl::Status ParseHeader(absl::string_view header, Layout* layout) {
   absl::string_view dict = absl::StripAsciiWhitespace(header);
   if (!Unwrap(&dict, '{', '}')) return HeaderError("no dictionary", header);
@@ -119,18 +119,19 @@ absl::Status ParseHeader(absl::string_view header, Layout* layout) {
     absl::string_view item = TakeItem(&dict, ',');
     absl::string_view key = TakeItem(&item, ':');
     const absl::string_view value = absl::StripAsciiWhitespace(item);
-    if (!Unquote(&key)) return HeaderError("a key that is no string", header);
+    if (!Unquote(&key)) return HeaderError("a key isn't a string", header);
     if (key == "descr") descr = value;
     if (key == "fortran_order") fortran_order = value;
     if (key == "shape") shape = value;
   }
   if (descr.empty() || fortran_order.empty() || shape.empty()) {
-    return HeaderError("no 'descr', 'fortran_order' or 'shape'", header);
+    return HeaderError("'descr', 'fortran_order' or 'shape' is missing", header);
   }
   absl::StatusOr<std::string> dtype = DTypeOf(descr);
   if (!dtype.ok()) return dtype.status();
   if (fortran_order == "True") {
-    return absl::InvalidArgumentError("is in Fortran order; only C order is read (save numpy.ascontiguousarray of it)");
+    return absl::InvalidArgumentError(
+        "order: got Fortran order; allowed: C order (save numpy.ascontiguousarray of it)");
   }
   if (fortran_order != "False") return HeaderError("'fortran_order' is neither True nor False", header);
   absl::StatusOr<std::vector<std::int64_t>> extents = ShapeOf(shape, header);
@@ -142,7 +143,7 @@ absl::Status ParseHeader(absl::string_view header, Layout* layout) {
 
 absl::Status Truncated(absl::string_view part, std::int64_t expected, std::int64_t got) {
   return absl::InvalidArgumentError(
-      absl::StrCat("is truncated: its ", part, " should have ", expected, " bytes, but there are ", got));
+      absl::StrCat("is truncated: got ", got, " bytes of ", part, "; allowed: ", expected));
 }
 
 }  // namespace
@@ -151,7 +152,7 @@ bool IsNpy(absl::string_view bytes) { return absl::StartsWith(bytes, kMagic); }
 
 absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
   if (!IsNpy(bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("is not a .npy file: it starts with ",
+    return absl::InvalidArgumentError(absl::StrCat("isn't a .npy file: it starts with ",
                                                    Quoted(bytes.substr(0, kMagic.size())), ", not ", Quoted(kMagic)));
   }
   const auto size = static_cast<std::int64_t>(bytes.size());
@@ -160,7 +161,7 @@ absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
   const int minor = static_cast<unsigned char>(bytes[kVersionEnd - 1]);
   if ((major != 1 && major != 2) || minor != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has .npy format version ", major, ".", minor, "; versions 1.0 and 2.0 are read"));
+        absl::StrCat("format version: got ", major, ".", minor, "; allowed: 1.0 and 2.0"));
   }
   const std::size_t header_start = kVersionEnd + (major == 1 ? 2 : 4);
   if (bytes.size() < header_start) return Truncated("preamble", static_cast<std::int64_t>(header_start), size);
@@ -169,8 +170,7 @@ absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
     header_size = header_size << 8 | static_cast<unsigned char>(bytes[i - 1]);
   }
   if (header_size > kMaxHeader) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has a .npy header of ", header_size, " bytes; at most ", kMaxHeader, " are read"));
+    return absl::InvalidArgumentError(absl::StrCat("header: got ", header_size, " bytes; allowed: ", kMaxHeader));
   }
   if (bytes.size() - header_start < header_size) {
     return Truncated("header", static_cast<std::int64_t>(header_size), size - static_cast<std::int64_t>(header_start));
@@ -185,8 +185,7 @@ absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
   const std::int64_t got = size - static_cast<std::int64_t>(layout.offset);
   if (got < *expected) return Truncated("data", *expected, got);
   if (got > *expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has ", got - *expected, " bytes too many after its ", *expected, " bytes of data"));
+    return absl::InvalidArgumentError(absl::StrCat("data: got ", got, " bytes; allowed: ", *expected));
   }
   return layout;
 }

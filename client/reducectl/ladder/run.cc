@@ -14,7 +14,7 @@
 namespace reduced::client {
 namespace {
 
-// The ops that round on the way: the others, and those of integers where it doesn't say so, are exact.
+// The ops that round intermediate results, of floats and perhaps of integers. All others are exact.
 constexpr struct {
   absl::string_view op;
   bool integers_too;
@@ -41,7 +41,7 @@ Json ToJson(const LadderRow& row) {
   return json;
 }
 
-// Throws Json::exception, as everything below that reads a Json does.
+// Throws Json::exception, as all functions below do that read JSON.
 std::optional<double> OptionalDouble(const Json& json, const char* key) {
   if (!json.contains(key)) return std::nullopt;
   return DoubleFromJson(json.at(key));
@@ -92,12 +92,12 @@ LadderRun RunFromJson(const Json& json) {
 }  // namespace
 
 absl::Status Validate(const LadderRun& run) {
-  if (run.rows.empty()) return absl::InvalidArgumentError("there is no step");
+  if (run.rows.empty()) return absl::InvalidArgumentError("steps: got none; allowed: at least 1");
   for (const LadderRow& row : run.rows) {
     const std::vector<double>& us = row.step.kernel_us;
     if (us.empty() || !std::all_of(us.begin(), us.end(), [](double each) { return each > 0; })) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("step ", row.step.pipeline, " has no times, or one that isn't above 0"));
+      return absl::InvalidArgumentError(absl::StrCat("kernel_us of step ", row.step.pipeline,
+                                                     ": got none, or one of 0 or less; allowed: times above 0"));
     }
   }
   return absl::OkStatus();
@@ -188,7 +188,8 @@ absl::StatusOr<std::vector<LadderRun>> ParseLadderRuns(absl::string_view text) {
     }
     if (const absl::Status valid = Validate(runs.back()); !valid.ok()) return error(valid.message());
   }
-  if (runs.empty()) return absl::InvalidArgumentError("has no ladder in it; `reducectl ladder --json` prints some");
+  if (runs.empty())
+    return absl::InvalidArgumentError("has no ladder in it; allowed: what `reducectl ladder --json` prints");
   return runs;
 }
 

@@ -1,4 +1,4 @@
-// Ladders that have been run: what they measured, stored and shown.
+// The measurements of a ladder: stored, and shown as text, CSV and SVG.
 #ifndef REDUCED_CLIENT_REDUCECTL_LADDER_RUN_H_
 #define REDUCED_CLIENT_REDUCECTL_LADDER_RUN_H_
 
@@ -18,35 +18,35 @@ namespace reduced::client {
 
 struct LadderRow {
   LadderStep step{};
-  bool promised_bits = false;  // the pipeline says that its result has the same bits run after run
+  bool promised_bits = false;  // the pipeline promises the same bits in every run
 };
 
-// As measured: everything else that is shown follows from it.
+// What was measured. Everything else that is shown is computed from it.
 struct LadderRun {
-  LadderOptions options{};  // all but the pipelines, the repeats and the timeout are stored
+  LadderOptions options{};  // stored without the pipelines, the repeats and the timeout
   LadderStart start{};
   std::string version{};                         // of the server
-  std::map<std::string, std::string> devices{};  // the models, by the names that steps call them
-  std::vector<LadderRow> rows{};                 // at least one, each with at least one time, all above 0
+  std::map<std::string, std::string> devices{};  // models by device name
+  std::vector<LadderRow> rows{};                 // at least one, each with at least one time; all times are above 0
 };
 
-// OK, or what is missing that a LadderRun must have.
+// INVALID_ARGUMENT: a condition above doesn't hold.
 absl::Status Validate(const LadderRun& run);
 
-// Whether the result of `op` depends on the order in which elements are combined, so that a pipeline has to promise
-// one.
+// Whether the result of `op` depends on the order in which elements are combined, so that only pipelines with a fixed
+// order promise the same bits.
 bool DependsOnOrder(absl::string_view op, absl::string_view dtype);
 
-// What follows from one row, and from those before it.
+// What is computed from one row and those before it.
 struct LadderLine {
   const LadderRun* run = nullptr;
   const LadderStep* step = nullptr;
   bool promised_bits = false;
-  std::string label{};  // the pipeline and, where sizes were asked for, the block size
+  std::string label{};  // the pipeline and, if block sizes were given, the block size
   Summary us{};
-  double gb_per_s = 0;                // bytes of the array in the median time
-  std::optional<double> step_up{};    // how many times as fast as the row before, of the same engine
-  double total_up = 1;                // how many times as fast as the first row of the same engine
+  double gb_per_s = 0;                // bytes of the array per median time
+  std::optional<double> step_up{};    // the speed-up over the previous row, if that has the same engine
+  double total_up = 1;                // the speed-up over the first row of the same engine
   std::optional<double> roofline{};   // gb_per_s as a fraction of the fastest plain read of the device's memory
   std::optional<double> occupancy{};  // resident threads as a fraction of those that a multiprocessor can hold
 
@@ -54,17 +54,18 @@ struct LadderLine {
 };
 std::vector<LadderLine> LinesOf(const LadderRun& run);
 
-// The fastest plain read of a device's memory that any row saw; 0 if none did.
+// The fastest plain read of a device's memory of any row; 0 if there is none.
 double BestRead(const LadderRun& run, absl::string_view device);
 
 // "sum of 16777216 i32"; "64.0 MiB, random, seed 1".
 std::string NameOf(const LadderRun& run);
 std::string ArrayOf(const LadderRun& run);
 
-// As text: a table for each run; of a run of one pipeline with several block sizes, one of how they fill the device.
+// A table. For a run of one pipeline with several block sizes: how they fill the device.
 std::string ToText(const LadderRun& run);
 
-// One object on one line, with every sample; and back, from any number of lines. INVALID_ARGUMENT: not such a text.
+// One object on one line, with every sample; and the inverse, for any number of lines. INVALID_ARGUMENT: `text` isn't
+// what ToJson gives.
 Json ToJson(const LadderRun& run);
 absl::StatusOr<std::vector<LadderRun>> ParseLadderRuns(absl::string_view text);
 
@@ -72,8 +73,8 @@ absl::StatusOr<std::vector<LadderRun>> ParseLadderRuns(absl::string_view text);
 std::string CsvHeader();
 std::string ToCsv(const LadderRun& run);
 
-// A bar for each row, below one another for each run, as long as the logarithm of its GB/s. One self-contained
-// document, for light and dark pages.
+// A bar for each row, whose length is the logarithm of its GB/s; the runs are below one another. A self-contained
+// document for light and dark pages.
 std::string ToSvg(const std::vector<LadderRun>& runs);
 
 }  // namespace reduced::client

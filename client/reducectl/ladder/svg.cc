@@ -20,11 +20,11 @@ constexpr double kWidth = 960;
 constexpr double kMargin = 16;
 constexpr double kRow = 20;
 constexpr double kBar = 13;
-constexpr double kCharacter = 7.3;  // of the monospaced font: an upper estimate, for fonts differ
+constexpr double kCharacter = 7.3;  // of the monospaced font: an upper bound, as fonts differ
 constexpr double kFigures = 240;    // the columns at the right: time, GB/s, share of the roofline
 constexpr double kGap = 12;
 
-// Its own background: the scheme that a browser prefers need not be that of the page around.
+// The plot has its own background: the page around it may not follow the browser's color scheme.
 constexpr absl::string_view kStyle = R"(<style>
   text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1f2328 }
   .title { font-weight: bold; font-size: 14px }
@@ -59,7 +59,7 @@ std::string Bar(double x, double y, double width, absl::string_view style) {
 
 absl::string_view StyleOf(absl::string_view engine) { return engine == "cpu" ? "host" : "device"; }
 
-// The powers of ten, and 2 and 5 times them, from the last up to `low` to the first from `high` on.
+// 1, 2 and 5 times the powers of ten, from the last one up to `low` to the first one from `high` on.
 std::vector<double> Ticks(double low, double high) {
   std::vector<double> ticks;
   for (double decade = std::pow(10, std::floor(std::log10(low)));; decade *= 10) {
@@ -72,7 +72,7 @@ std::vector<double> Ticks(double low, double high) {
   }
 }
 
-// One run, with its upper edge at *y, which moves to its lower edge.
+// Draws one run with its upper edge at *y, and moves *y to its lower edge.
 std::string Panel(const LadderRun& run, double* y) {
   const std::vector<LadderLine> lines = LinesOf(run);
   double low = lines.front().gb_per_s, high = low;

@@ -17,7 +17,7 @@ constexpr int kWarp = 32;  // threads
 
 std::string Times(double factor) { return FormatScaled(factor) + "x"; }
 
-// "-" for what there is not.
+// "-" if the value is absent.
 template <class Format>
 std::string OrDash(const std::optional<double>& value, Format format) {
   return value.has_value() ? format(*value) : "-";
@@ -56,7 +56,7 @@ constexpr Column kLadder[] = {
     kResult,
 };
 
-// Of rows that have an occupancy.
+// For rows with an occupancy.
 constexpr Column kSweep[] = {
     {"BLOCK", [](const LadderLine& line) { return absl::StrCat(line.step->occupancy->block_size); }},
     kTime,

@@ -1,10 +1,10 @@
-// Two load tests, side by side.
+// Compares two load tests.
 //
-// Of a run as ToJson() writes it, this reads of each step: name, requests_per_s, latency_us.corrected.{p50,p99}, and of
-// its windows requests_per_s, p50_us and p99_us. The windows tell the noise: how far one step's figure moves by itself.
-// The median of n windows is known to about 1.25 sigma / sqrt(n), and the middle half of a normal distribution is 1.35
-// sigma wide. Two medians differ if they are further apart than twice what both are uncertain by; and by more than 2%,
-// which the machine may be off from one minute to the next without any window showing it.
+// Reads these fields of each step: name, requests_per_s, latency_us.corrected.{p50,p99}, and requests_per_s, p50_us and
+// p99_us of its windows. The windows give the noise of a figure. The standard error of the median of n windows is about
+// 1.25 sigma / sqrt(n), and the middle half of a normal distribution is 1.35 sigma wide. Two medians differ if their
+// distance is more than twice the combined standard error and more than 2%, by which the machine may differ from one
+// minute to the next without any window showing it.
 #include <algorithm>
 #include <cmath>
 #include <string>

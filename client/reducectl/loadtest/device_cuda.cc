@@ -1,4 +1,4 @@
-// By CUDA IPC.
+// The DeviceBuffer of a build with CUDA, by CUDA IPC.
 #include <optional>
 #include <utility>
 
@@ -19,7 +19,7 @@ class CudaBuffer final : public DeviceBuffer {
  public:
   CudaBuffer() = default;
   ~CudaBuffer() override {
-    region_.reset();  // first: the server may still read it
+    region_.reset();  // before the memory, which the server may still read
     cudaFree(memory_);
   }
   CudaBuffer(const CudaBuffer&) = delete;
@@ -41,7 +41,7 @@ class CudaBuffer final : public DeviceBuffer {
     return region_->Array(dtype, std::move(shape), offset);
   }
 
-  // What cudaMemcpy copies from pageable memory may arrive after it has returned.
+  // cudaMemcpy from pageable memory may return before the copy is complete.
   absl::Status Write(const void* data, std::int64_t bytes) override {
     cudaError_t error = cudaMemcpy(memory_, data, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice);
     if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);
@@ -58,7 +58,7 @@ class CudaBuffer final : public DeviceBuffer {
 absl::Status DeviceBuffer::Available() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
-  if (error != cudaSuccess) return CudaError(error, "this process has no GPU whose memory it could share");
+  if (error != cudaSuccess) return CudaError(error, "this process has no GPU");
   return absl::OkStatus();
 }
 

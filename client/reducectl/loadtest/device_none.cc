@@ -1,10 +1,10 @@
-// Of a build without CUDA: there is none.
+// The DeviceBuffer of a build without CUDA: there is none.
 #include "client/reducectl/loadtest/device.h"
 
 namespace reduced::client {
 
 absl::Status DeviceBuffer::Available() {
-  return absl::UnimplementedError("this reducectl was built without CUDA, which sharing memory of a GPU takes");
+  return absl::UnimplementedError("this reducectl was built without CUDA, which is required to share memory of a GPU");
 }
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> DeviceBuffer::Share(Client&, const void*, std::int64_t) {

@@ -52,7 +52,7 @@ void Histogram::Clear() {
 double Histogram::PercentileNs(double percent) const {
   if (count_ == 0) return 0;
   if (percent >= 100) return static_cast<double>(max_);
-  // Of 1000 samples p99.9 is the 999th: what rounding adds to that product must not make it the 1000th.
+  // p99.9 of 1000 samples is the 999th. The rounding of the product must not make it the 1000th.
   const double exact_rank = percent / 100 * static_cast<double>(count_);
   const auto rank = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(exact_rank - 1e-9 * exact_rank)));
   std::int64_t seen = 0;
@@ -77,13 +77,13 @@ std::vector<Histogram::Bucket> Histogram::Buckets() const {
 }
 
 std::string Histogram::PercentileLog() const {
-  constexpr double kTicks = 5;  // lines until the distance to 100% has halved
+  constexpr double kTicks = 5;  // lines per halving of the distance to 100%
   constexpr double kNsPerMs = 1e6;
   std::string log = absl::StrFormat("%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
   const std::vector<Bucket> buckets = Buckets();
   double deviation = 0;
   std::int64_t seen = 0;
-  double next = 0;  // fraction that is due to be written
+  double next = 0;  // the next fraction to write
   for (const Bucket& bucket : buckets) {
     const double middle = static_cast<double>(bucket.low_ns + bucket.high_ns) / 2;
     deviation += std::pow(middle - MeanNs(), 2) * static_cast<double>(bucket.count);
@@ -92,7 +92,6 @@ std::string Histogram::PercentileLog() const {
     const double value = seen == count_ ? static_cast<double>(max_) : middle;
     while (next <= fraction && next < 1) {
       absl::StrAppendFormat(&log, "%12.3f %14.12f %10d %14.2f\n", value / kNsPerMs, next, seen, 1 / (1 - next));
-      // As many lines again for each halving of what is left.
       const double halvings = std::floor(std::log2(1 / (1 - next))) + 1;
       next += 1 / (kTicks * std::pow(2, halvings));
       if (1 - next < 0.5 / static_cast<double>(count_)) next = 1;

@@ -1,5 +1,5 @@
-// How often which duration was seen, in memory that doesn't grow: the buckets of each power of two are equally wide, as
-// those of HdrHistogram (G. Tene) are.
+// A histogram of durations, of constant size: the buckets of each power of two are equally wide, like those of
+// HdrHistogram (G. Tene).
 #ifndef REDUCED_CLIENT_REDUCECTL_LOADTEST_HISTOGRAM_H_
 #define REDUCED_CLIENT_REDUCECTL_LOADTEST_HISTOGRAM_H_
 
@@ -10,17 +10,17 @@
 
 namespace reduced::client {
 
-// Thread-compatible: one for each thread, merged afterwards.
+// Thread-compatible: use one per thread and merge them.
 class Histogram {
  public:
   static constexpr int kBucketBits = 7;  // 2^7 buckets for each power of two
-  // Of a percentile, against the sample that it stands for: half a bucket. Below 256 ns it is exact.
+  // The error of a percentile relative to its sample: half a bucket. Below 256 ns percentiles are exact.
   static constexpr double kRelativeError = 1.0 / (2 << kBucketBits);
   static constexpr std::int64_t kMaxNs = (std::int64_t{1} << 40) - 1;  // 18 minutes
 
-  Histogram();  // takes all the memory that it will ever need: 34 KiB
+  Histogram();  // allocates all of its memory: 34 KiB
 
-  // Never allocates. Below 0 is 0. What is above kMaxNs is counted there, though max_ns() has it exactly.
+  // Never allocates. Negative durations count as 0, and those above kMaxNs as kMaxNs; max_ns() is exact.
   void Record(std::int64_t ns);
   void Merge(const Histogram& other);
   void Clear();
@@ -31,17 +31,17 @@ class Histogram {
   double MeanNs() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
   double SumNs() const { return sum_; }
 
-  // The least duration that `percent` of the samples don't exceed, 0 to 100; of 100 it is the maximum, exactly. 0 if
-  // there is no sample.
+  // The smallest duration that `percent` of the samples don't exceed, 0 to 100. For 100 this is the exact maximum. 0 if
+  // there are no samples.
   double PercentileNs(double percent) const;
 
   struct Bucket {
-    std::int64_t low_ns = 0, high_ns = 0;  // both belong to it
+    std::int64_t low_ns = 0, high_ns = 0;  // inclusive
     std::int64_t count = 0;
   };
-  std::vector<Bucket> Buckets() const;  // those that have samples, in order
+  std::vector<Bucket> Buckets() const;  // those with samples, in order
 
-  // The distribution as HdrHistogram prints it, of milliseconds: what its plotters read.
+  // The distribution in milliseconds, in the format that HdrHistogram's plotters read.
   std::string PercentileLog() const;
 
  private:

@@ -1,11 +1,11 @@
-// Measures a server under load: puts the parts together.
+#include "client/reducectl/loadtest/loadtest.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <csignal>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "client/reducectl/commands/commands.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/loadtest/device.h"
 #include "client/reducectl/loadtest/report.h"
@@ -29,7 +28,7 @@
 namespace reduced::client {
 namespace {
 
-// A first Ctrl-C ends the run early, with what it has measured; a second one the process.
+// The first Ctrl-C ends the run early, with what it has measured. The second one ends the process.
 std::atomic<bool> interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -55,12 +54,7 @@ class InterruptHandler {
   struct sigaction old_term_ {};
 };
 
-ExitCode Refuse(absl::string_view why) {
-  std::cerr << "reducectl: loadtest: " << why << "\n";
-  return kUsage;
-}
-
-// What is asked, from the profile or the flags.
+// The kinds of requests: of the profile, or of the options.
 absl::StatusOr<std::vector<Kind>> KindsOf(const LoadtestArguments& arguments) {
   const std::vector<std::vector<std::string>> op_sets =
       arguments.op_sets.empty() ? std::vector<std::vector<std::string>>{arguments.kind.ops} : arguments.op_sets;
@@ -89,15 +83,12 @@ class Loadtest {
 
   ExitCode Run() {
     absl::StatusOr<std::vector<Kind>> kinds = KindsOf(run_.arguments);
-    if (!kinds.ok()) {
-      std::cerr << "reducectl: " << run_.arguments.profile << ": " << kinds.status().message() << "\n";
-      return kData;
-    }
+    if (!kinds.ok()) return ReportError(run_.arguments.profile, kinds.status().message(), kData);
     run_.kinds = *std::move(kinds);
-    if (const std::string why = Contradiction(); !why.empty()) return Refuse(why);
+    if (const std::string error = Contradiction(); !error.empty()) return ReportError("loadtest", error, kUsage);
     if (const ExitCode code = FindAddress(); code != kOk) return code;
     const ExitCode code = Measure();
-    work_.reset();  // before the server goes
+    work_.reset();  // must be destroyed before the server
     client_.reset();
     return code;
   }
@@ -112,20 +103,22 @@ class Loadtest {
     return static_cast<int>(*std::max_element(arguments.concurrency.begin(), arguments.concurrency.end()));
   }
 
-  // What the flags say that each is right by itself.
+  // An error message if options contradict each other; else empty.
   std::string Contradiction() {
     const bool puts =
-        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "put"; });
+        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "resident"; });
     const int threads = arguments().threads > 0 ? arguments().threads : 64;
     if (puts && arguments().include_fill && threads < MaxConcurrency()) {
-      return "--via put with --include-fill needs a thread for each request under way: see --threads";
+      return absl::StrCat("--threads: got ", threads,
+                          " with --via resident and --include-fill; allowed: ", MaxConcurrency(),
+                          " or more, one for each request in flight");
     }
     const bool shares_device =
-        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "ipc"; });
+        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "device_region"; });
     const absl::Status available = shares_device ? DeviceBuffer::Available() : absl::OkStatus();
-    if (!available.ok()) return absl::StrCat("--via ipc: ", available.message());
+    if (!available.ok()) return absl::StrCat("--via device_region: ", available.message());
     if (common_.server_given && !arguments().server_flags.empty()) {
-      return "--server-flag is of a server that is started: there is one, named by --server or REDUCED_SERVER";
+      return "--server-flag: got it with --server or REDUCED_SERVER; allowed: for a server that loadtest starts";
     }
     return "";
   }
@@ -136,15 +129,9 @@ class Loadtest {
       return kOk;
     }
     const absl::StatusOr<std::string> program = FindServer();
-    if (!program.ok()) {
-      std::cerr << "reducectl: loadtest: " << program.status().message() << "\n";
-      return kConnection;
-    }
+    if (!program.ok()) return ReportError("loadtest", program.status().message(), kConnection);
     absl::StatusOr<std::unique_ptr<SpawnedServer>> server = SpawnedServer::Start(*program, arguments().server_flags);
-    if (!server.ok()) {
-      std::cerr << "reducectl: loadtest: " << server.status().message() << "\n";
-      return kConnection;
-    }
+    if (!server.ok()) return ReportError("loadtest", server.status().message(), kConnection);
     server_ = *std::move(server);
     run_.spawned = true;
     run_.address = server_->address();
@@ -184,8 +171,7 @@ class Loadtest {
     const absl::Status status = work_->Probe();
     if (status.ok()) return kOk;
     if (!absl::IsDataLoss(status)) return ReportCallError("loadtest", status);
-    std::cerr << "reducectl: loadtest: wrong answer: " << status.message() << "\n";
-    return kWrong;
+    return ReportError("loadtest", absl::StrCat("wrong result: ", status.message()), kWrong);
   }
 
   absl::Status RunOne(int concurrency, double rate) {
@@ -218,7 +204,7 @@ class Loadtest {
     return absl::OkStatus();
   }
 
-  // One load after the other; after an interrupt no further one, but there is always a first.
+  // Measures one load after the other. An interrupt prevents further ones, but not the first.
   absl::Status Sweep() {
     const bool open = !arguments().rates.empty();
     std::vector<double> loads = open ? arguments().rates : arguments().concurrency;
@@ -231,8 +217,8 @@ class Loadtest {
     return absl::OkStatus();
   }
 
-  // Between a rate that meets the objectives and one that doesn't, halves their ratio until they are 5% apart. Without
-  // --rate, begins at half of what a closed loop gets, and goes up or down by twos until there are both.
+  // Bisects between a rate that meets the objectives and one that doesn't, until they are 5% apart. Without --rate,
+  // starts at half the rate of a closed loop and doubles or halves it until there are both.
   absl::Status Search() {
     constexpr double kClose = 1.05;
     constexpr int kMostSteps = 24;
@@ -271,7 +257,7 @@ class Loadtest {
 
   bool Quiet() { return arguments().json == "-" || arguments().csv == "-"; }
 
-  // Writes over one line of standard error, if that is a terminal.
+  // Overwrites the last line of standard error, if that is a terminal.
   static void ShowProgress(absl::string_view text) {
     static const bool terminal = isatty(STDERR_FILENO) == 1;
     if (terminal) std::cerr << "\r\033[K" << text << std::flush;
@@ -285,10 +271,7 @@ class Loadtest {
         std::cout << make() << std::flush;
         return;
       }
-      std::ofstream file(path);
-      if (file << make() && file.flush()) return;
-      std::cerr << "reducectl: " << path << ": can't be written\n";
-      code = kOutput;
+      if (WriteFile(path, make()) != kOk) code = kOutput;
     };
     write(arguments().json, [&] { return Dump(ToJson(run_)) + "\n"; });
     write(arguments().csv, [&] { return ToCsv(run_); });
@@ -307,7 +290,7 @@ class Loadtest {
     }
     if (wrong) return kWrong;
     if (interrupted) return kInterrupted;
-    // A search goes where it is too much.
+    // A search exceeds the objectives on purpose.
     if (run_.max_rate.has_value()) return *run_.max_rate > 0 ? kOk : kMissed;
     if (failed) return kServer;
     if (missed) return kMissed;
@@ -327,21 +310,15 @@ ExitCode RunLoadtest(const CommonOptions& common, const LoadtestArguments& argum
   return Loadtest(common, arguments).Run();
 }
 
-ExitCode RunLoadtestCompare(const CommonOptions&, const LoadtestArguments& arguments) {
+ExitCode CompareLoadtests(const std::string& first, const std::string& second) {
   std::vector<std::string> texts;
-  for (const std::string& path : arguments.compared) {
+  for (const std::string& path : {first, second}) {
     const absl::StatusOr<Memory> text = ReadSource(path);
-    if (!text.ok()) {
-      std::cerr << "reducectl: " << path << ": " << text.status().message() << "\n";
-      return kData;
-    }
+    if (!text.ok()) return ReportError(path, text.status().message(), kData);
     texts.emplace_back(text->bytes());
   }
   const absl::StatusOr<Comparison> comparison = Compare(texts[0], texts[1]);
-  if (!comparison.ok()) {
-    std::cerr << "reducectl: loadtest compare: " << comparison.status().message() << "\n";
-    return kData;
-  }
+  if (!comparison.ok()) return ReportError("loadtest compare", comparison.status().message(), kData);
   std::cout << comparison->text;
   return comparison->worse ? kMissed : kOk;
 }

@@ -38,13 +38,13 @@ bool Knows(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-absl::Status Unknown(absl::string_view what, const std::string& value, const std::vector<std::string>& allowed) {
+absl::Status CheckOneOf(absl::string_view field, const std::string& value, const std::vector<std::string>& allowed) {
   if (Knows(allowed, value)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown ", what, " \"", value, "\"; allowed: ", absl::StrJoin(allowed, ", ")));
+      absl::StrCat(field, ": got \"", value, "\"; allowed: ", absl::StrJoin(allowed, ", ")));
 }
 
-// Throws Json::exception: a value of another type.
+// Throws Json::exception if a value has another type.
 absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
   Kind kind = defaults;
   absl::Status status;
@@ -52,29 +52,31 @@ absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
     if (key == "weight") {
       value.get_to(kind.weight);
       if (!(kind.weight > 0) || !std::isfinite(kind.weight)) {
-        status.Update(absl::InvalidArgumentError("weight has to be above 0"));
+        status.Update(
+            absl::InvalidArgumentError(absl::StrCat("weight: got ", kind.weight, "; allowed: numbers above 0")));
       }
     } else if (key == "op") {
       kind.ops = value.is_array() ? value.get<std::vector<std::string>>()
                                   : std::vector<std::string>(absl::StrSplit(value.get<std::string>(), ','));
-      if (kind.ops.empty()) status.Update(absl::InvalidArgumentError("op has to have at least one"));
-      for (const std::string& op : kind.ops) status.Update(Unknown("op", op, OpNames()));
+      if (kind.ops.empty()) status.Update(absl::InvalidArgumentError("op: got none; allowed: at least 1"));
+      for (const std::string& op : kind.ops) status.Update(CheckOneOf("op", op, OpNames()));
     } else if (key == "dtype") {
-      status.Update(Unknown("dtype", value.get_to(kind.dtype), DTypeNames()));
+      status.Update(CheckOneOf("dtype", value.get_to(kind.dtype), DTypeNames()));
     } else if (key == "size") {
       absl::StatusOr<Sizes> sizes = ParseSizes(value.is_number() ? value.dump() : value.get<std::string>());
       status.Update(sizes.status());
       if (sizes.ok()) kind.sizes = *std::move(sizes);
     } else if (key == "engine") {
-      status.Update(Unknown("engine", value.get_to(kind.engine), EngineNames()));
+      status.Update(CheckOneOf("engine", value.get_to(kind.engine), EngineNames()));
     } else if (key == "pipeline") {
       value.get_to(kind.pipeline);
     } else if (key == "precision") {
-      status.Update(Unknown("precision", value.get_to(kind.precision), PrecisionNames()));
+      status.Update(CheckOneOf("precision", value.get_to(kind.precision), PrecisionNames()));
     } else if (key == "via") {
-      status.Update(Unknown("via", value.get_to(kind.via), {std::begin(kWays), std::end(kWays)}));
+      status.Update(CheckOneOf("via", value.get_to(kind.via), {std::begin(kVias), std::end(kVias)}));
     } else {
-      status.Update(Unknown("key", key, {"weight", "op", "dtype", "size", "engine", "pipeline", "precision", "via"}));
+      status.Update(
+          CheckOneOf("key", key, {"weight", "op", "dtype", "size", "engine", "pipeline", "precision", "via"}));
     }
   }
   if (!status.ok()) return status;
@@ -85,7 +87,7 @@ absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
 
 absl::StatusOr<Sizes> ParseSizes(const std::string& text) {
   const absl::Status error = absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is no size; allowed: like 4096, 4Ki,64Ki,1Mi (each alike often) or 1Ki..64Mi ",
+      absl::StrCat("size: got \"", text, "\"; allowed: like 4096, 4Ki,64Ki,1Mi (each equally often) or 1Ki..64Mi ",
                    "(log-uniform), from 1 byte to 1 TiB"));
   Sizes sizes;
   sizes.list.clear();
@@ -119,9 +121,9 @@ absl::StatusOr<std::vector<Kind>> ParseProfile(const std::string& text, const Ki
     }
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat("not a profile, which is like {\"mix\": [{\"weight\": 1, \"size\": \"4Ki\"}]}: ", error.what()));
+        absl::StrCat("not a profile like {\"mix\": [{\"weight\": 1, \"size\": \"4Ki\"}]}: ", error.what()));
   }
-  if (kinds.empty()) return absl::InvalidArgumentError("the mix has no kind of request");
+  if (kinds.empty()) return absl::InvalidArgumentError("mix: got no kind of request; allowed: at least 1");
   return kinds;
 }
 
@@ -138,7 +140,7 @@ absl::StatusOr<std::vector<Objective>> ParseObjectives(const std::string& text) 
            bound < absl::InfiniteDuration();
     if (!good) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", item, "\" is no objective; allowed: like p99=2ms, p99.9=10ms or max=1s"));
+          absl::StrCat("got \"", item, "\"; allowed: objectives like p99=2ms, p99.9=10ms or max=1s"));
     }
     objective.ms = absl::ToDoubleMilliseconds(bound);
     objectives.push_back(std::move(objective));
@@ -152,7 +154,8 @@ absl::StatusOr<double> ParsePercentage(const std::string& text) {
   if (absl::ConsumeSuffix(&digits, "%") && absl::SimpleAtod(digits, &percent) && percent >= 0 && percent <= 100) {
     return percent / 100;
   }
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is no percentage; allowed: like 1% or 0.5%, to 100%"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("got \"", text, "\"; allowed: percentages from 0% to 100%, like 1% or 0.5%"));
 }
 
 }  // namespace reduced::client

@@ -17,7 +17,7 @@
 namespace reduced::client {
 namespace {
 
-// Elements as they lie in memory, of the dtypes that C++ has no type for.
+// Elements in memory of the dtypes that C++ has no type for.
 struct Bool {
   std::uint8_t bits;
 };
@@ -30,7 +30,7 @@ struct Bfloat16 {
 
 double ToDouble(double value) { return value; }
 double ToDouble(float value) { return value; }
-double ToDouble(Half value) {  // of normal numbers: there are no others
+double ToDouble(Half value) {  // FillRandom makes only normal numbers
   const int exponent = (value.bits >> 10 & 0x1f) - 15;
   return std::ldexp((value.bits >> 15) != 0 ? -1.0 : 1.0, exponent) * (1 + (value.bits & 0x3ff) / 1024.0);
 }
@@ -55,10 +55,11 @@ auto WithType(const std::string& dtype, Visit visit) -> decltype(visit(float()))
   if (dtype == "bf16") return visit(Bfloat16());
   if (dtype == "f32") return visit(float());
   if (dtype == "f64") return visit(double());
-  return absl::InvalidArgumentError(absl::StrCat("unknown dtype \"", dtype, "\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("dtype: got \"", dtype, "\"; allowed: ", absl::StrJoin(DTypeNames(), ", ")));
 }
 
-// The sign and the lowest bits of a random number, and an exponent of -1 or 0.
+// A float with a random sign and mantissa and an exponent of -1 or 0.
 template <class T, class Bits>
 T RandomFloat(std::uint64_t random, int mantissa_bits, int bias) {
   const auto width = static_cast<int>(8 * sizeof(Bits));
@@ -84,22 +85,23 @@ T RandomElement(std::uint64_t random) {
   } else {
     const auto magnitude = static_cast<std::int64_t>((random & 0xffff) | 1);
     const bool negative = std::is_signed_v<T> && (random >> 63) != 0;
-    return static_cast<T>(negative ? -magnitude : magnitude);  // of 8 and 16 bits, cut: still odd
+    return static_cast<T>(negative ? -magnitude : magnitude);  // truncated to 8 or 16 bits it is still odd
   }
 }
 
-// What is added up in f64, as not only precision "f64" has products, may be off by as much as a chain of so many
-// additions, each rounded to one part in 2^53: a server adds in many lanes, each of a stretch of the array, so that its
-// chains are far shorter. One element left out of 2^32 would still be more than that.
+// The tolerance of a result that is accumulated in f64: that of a chain of so many additions, each rounded to one part
+// in 2^53. A server adds in many lanes, so that its chains are far shorter. One element of 2^32 left out would exceed
+// the tolerance.
 constexpr double kChain = 65536;
 constexpr double kUlp = 0x1p-53;
 
-// All of the ops that are read off in one pass, but for the product.
+// Computes what all ops but the product need in one pass.
 template <class T>
 struct Pass {
-  // Integers are exact, floats have 11 bits more than the server's f64.
+  // Integers are exact; floats have 11 more bits than the server's f64.
   using Sum = std::conditional_t<kIsFloat<T>, long double, __int128>;
-  using Wide = std::conditional_t<kIsFloat<T>, double, std::int64_t>;  // an element; u64 has none above 2^16
+  using Wide =
+      std::conditional_t<kIsFloat<T>, double, std::int64_t>;  // of an element; FillRandom makes no u64 above 2^16
 
   explicit Pass(const T* data, std::int64_t n) : elements(data), count(n) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -140,7 +142,7 @@ struct Pass {
     return squares / static_cast<long double>(count);
   }
 
-  // The exponent is kept apart, for no order of the factors to leave the range of a float.
+  // The exponent is kept separately, so that no order of the factors leaves the range of a float.
   double FloatProduct() const {
     long double mantissa = 1;
     std::int64_t exponent = 0;
@@ -167,7 +169,7 @@ struct Pass {
   std::uint64_t bit_and = ~std::uint64_t{0}, bit_or = 0, bit_xor = 0;
 };
 
-// An integer as the result type of its dtype.
+// An integer in the result type of its dtype.
 template <class T, class Integer>
 Answer OfSign(Integer value) {
   if constexpr (std::is_signed_v<T>) return {static_cast<std::int64_t>(value)};
@@ -210,7 +212,7 @@ std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
     if (op == "range") return Answer{pass.max - pass.min};
     if (op == "prod") {
       const double product = pass.FloatProduct();
-      // Beyond f64 there is nothing to compare with but the infinity.
+      // Outside the range of f64 the result must be infinite.
       return Answer{product, std::isfinite(product) ? 2 * n * kUlp * std::abs(product) : 0};
     }
   } else {
@@ -267,7 +269,7 @@ bool Matches(const Answer& expected, const Value& got) {
   if (expected.value.index() != got.value.index()) return false;
   const auto* const right = std::get_if<double>(&expected.value);
   if (right == nullptr || !std::isfinite(*right)) return expected.value == got.value;
-  return std::abs(*right - std::get<double>(got.value)) <= expected.tolerance;  // not of a NaN
+  return std::abs(*right - std::get<double>(got.value)) <= expected.tolerance;  // false for NaN
 }
 
 std::string Mismatch(const std::vector<Answer>& expected, const std::vector<Result>& results) {

@@ -1,4 +1,4 @@
-// Arrays at random, and what they reduce to, worked out here: a server is not asked to vouch for itself.
+// Random arrays and their correct results, which are computed here: the tested server must not verify itself.
 #ifndef REDUCED_CLIENT_REDUCECTL_LOADTEST_REFERENCE_H_
 #define REDUCED_CLIENT_REDUCECTL_LOADTEST_REFERENCE_H_
 
@@ -13,27 +13,27 @@
 
 namespace reduced::client {
 
-// Fills `bytes` bytes with elements of `dtype`. Floats have either sign and a magnitude from 0.5 on, below 2: no digit
-// of a sum gets lost. Integers are odd, so that no product is zero, of either sign if they can be, and below 2^16, so
-// that no sum of squares overflows. Of bools the first is true, the others are at random. The same seed, the same
-// elements. INVALID_ARGUMENT: no such dtype.
+// Fills `bytes` bytes with random elements of `dtype`. Floats have a random sign and a magnitude in [0.5, 2), so that
+// sums lose no digits. Integers are odd, so that no product is zero, and below 2^16, so that no sum of squares
+// overflows; signed ones have a random sign. The first bool is true, the others are random. The same seed gives the
+// same elements. INVALID_ARGUMENT: there is no such dtype.
 absl::Status FillRandom(const std::string& dtype, std::uint64_t seed, void* data, std::int64_t bytes);
 
-// The right answer of one op, and how far from it an answer may be.
+// The correct result of one op, and how far a result may differ from it.
 struct Answer {
   std::variant<double, std::int64_t, std::uint64_t, bool> value{};
-  // Of floats that are added or multiplied: rounding on the way. See reference.cc. 0: exactly this.
+  // For the rounding of float sums and products: see reference.cc. 0: the result must be equal.
   double tolerance = 0;
 };
 
-// Of an array of `count` elements, under OverflowPolicy "wrap", NaNs absent. UNIMPLEMENTED: an op that this doesn't
-// know, or that the dtype lacks. INVALID_ARGUMENT: no such dtype.
+// The results of an array of `count` elements without NaNs, with overflow policy "wrap". UNIMPLEMENTED: this doesn't
+// know the op, or the op isn't defined for the dtype. INVALID_ARGUMENT: there is no such dtype.
 absl::StatusOr<std::vector<Answer>> Expected(const std::vector<std::string>& ops, const std::string& dtype,
                                              const void* data, std::int64_t count);
 
 bool Matches(const Answer& expected, const Value& got);
 
-// Empty if all results are as expected; else what is wrong with the first that isn't.
+// Describes the first result that isn't as expected. Empty if there is none.
 std::string Mismatch(const std::vector<Answer>& expected, const std::vector<Result>& results);
 
 }  // namespace reduced::client

@@ -1,4 +1,3 @@
-// Load tests as text, JSON, CSV and histogram logs.
 #include "client/reducectl/loadtest/report.h"
 
 #include <algorithm>
@@ -42,10 +41,10 @@ std::string Errors(const Tally& tally) {
 
 std::string LoadText(const StepResult& step) {
   if (step.rate == 0) return step.Name();
-  return absl::StrCat(step.Name(), ", at most ", step.concurrency, " at once");
+  return absl::StrCat(step.Name(), ", at most ", step.concurrency, " in flight");
 }
 
-// Of a step whose rate wasn't.
+// The remark for a step whose rate was not held.
 std::string NotHeld(const StepResult& step) {
   return absl::StrCat("the rate was not held: ", step.tally.unsent, " requests that were due were not sent by the end");
 }
@@ -59,11 +58,19 @@ Json HistogramJson(const Histogram& histogram) {
   return json;
 }
 
+Json BucketsJson(const Histogram& histogram) {
+  Json buckets = Json::array();
+  for (const Histogram::Bucket& bucket : histogram.Buckets()) {
+    buckets.push_back(Json::array({bucket.low_ns, bucket.high_ns, bucket.count}));
+  }
+  return buckets;
+}
+
 Json StepJson(const LoadtestRun& run, const StepResult& step) {
   const Tally& tally = step.tally;
   Json latency = {{"corrected", HistogramJson(tally.corrected)}, {"uncorrected", HistogramJson(tally.uncorrected)}};
   for (std::size_t i = 0; i < kStages; ++i) {
-    if (tally.stages[i].count() > 0) latency[std::string(kStageNames[i])] = HistogramJson(tally.stages[i]);
+    if (tally.stages[i].count() > 0) latency[std::string(kStageRows[i].name)] = HistogramJson(tally.stages[i]);
   }
   Json errors = Json::object();
   for (std::size_t code = 0; code < kCodes; ++code) {
@@ -77,35 +84,34 @@ Json StepJson(const LoadtestRun& run, const StepResult& step) {
                        {"p50_us", window.p50_us},
                        {"p99_us", window.p99_us}});
   }
-  Json buckets = Json::array();
-  for (const Histogram::Bucket& bucket : tally.corrected.Buckets()) {
-    buckets.push_back(Json::array({bucket.low_ns, bucket.high_ns, bucket.count}));
-  }
-  return {{"name", step.Name()},
-          {"concurrency", step.concurrency},
-          {"rate", step.rate},
-          {"seconds", step.seconds},
-          {"requests", tally.answered},
-          {"requests_per_s", step.PerSecond()},
-          {"gb_per_s", step.GbPerSecond()},
-          {"latency_us", std::move(latency)},
-          {"errors", std::move(errors)},
-          {"verified", tally.verified},
-          {"wrong", tally.wrong},
-          {"first_wrong", tally.first_wrong},
-          {"unsent", tally.unsent},
-          {"rate_held", step.RateHeld()},
-          {"slo_missed", Missed(step, run.arguments.objectives)},
-          {"spread", step.Spread()},
-          {"stable", step.Spread() <= run.arguments.max_spread},
-          {"generator",
-           {{"cpu_share", step.cpu_share},
-            {"wait_share", step.wait_share},
-            {"late_p99_us", tally.lateness.PercentileNs(99) / 1e3},
-            {"saturated", step.Saturation()}}},
-          {"interrupted", step.interrupted},
-          {"windows", std::move(windows)},
-          {"corrected_ns", std::move(buckets)}};
+  Json json = {{"name", step.Name()},
+               {"concurrency", step.concurrency},
+               {"rate", step.rate},
+               {"seconds", step.seconds},
+               {"requests", tally.answered},
+               {"requests_per_s", step.PerSecond()},
+               {"gb_per_s", step.GbPerSecond()},
+               {"latency_us", std::move(latency)},
+               {"errors", std::move(errors)},
+               {"verified", tally.verified},
+               {"wrong", tally.wrong},
+               {"first_wrong", tally.first_wrong},
+               {"unsent", tally.unsent},
+               {"rate_held", step.RateHeld()},
+               {"slo_missed", Missed(step, run.arguments.objectives)},
+               {"spread", step.Spread()},
+               {"stable", step.Spread() <= run.arguments.max_spread},
+               {"generator",
+                {{"cpu_share", step.cpu_share},
+                 {"wait_share", step.wait_share},
+                 {"late_p99_us", tally.lateness.PercentileNs(99) / 1e3},
+                 {"saturated", step.Saturation()}}},
+               {"interrupted", step.interrupted},
+               {"windows", std::move(windows)},
+               {"remarks", Remarks(run, step)},
+               {"corrected_ns", BucketsJson(tally.corrected)}};
+  if (step.rate > 0) json["uncorrected_ns"] = BucketsJson(tally.uncorrected);
+  return json;
 }
 
 Json KindJson(const Kind& kind) {
@@ -127,7 +133,7 @@ std::vector<std::string> Missed(const StepResult& step, const std::vector<Object
     if (ns > objective.ms * 1e6) missed.push_back(absl::StrCat(objective.text, ": ", FormatNs(ns)));
   }
   if (!objectives.empty() && !step.RateHeld()) missed.push_back(NotHeld(step));
-  if (!objectives.empty() && step.tally.answered == 0) missed.emplace_back("nothing was answered");
+  if (!objectives.empty() && step.tally.answered == 0) missed.emplace_back("no request was answered");
   return missed;
 }
 
@@ -135,7 +141,7 @@ std::vector<std::string> Remarks(const LoadtestRun& run, const StepResult& step)
   std::vector<std::string> remarks;
   const Tally& tally = step.tally;
   if (tally.wrong > 0) {
-    remarks.push_back(absl::StrCat("WRONG ANSWERS: ", tally.wrong, " of ", tally.verified,
+    remarks.push_back(absl::StrCat("WRONG RESULTS: ", tally.wrong, " of ", tally.verified,
                                    " verified; the first: ", tally.first_wrong));
   }
   for (std::size_t code = 0; code < kCodes; ++code) {
@@ -171,15 +177,15 @@ std::string HeadText(const LoadtestRun& run) {
   }
   std::vector<std::string> devices;
   for (const DeviceInfo& device : run.before.devices) devices.push_back(absl::StrCat(device.name, " ", device.model));
-  absl::StrAppend(&text, "server ", run.spawned ? "started for this" : run.address, ", version ", run.before.version,
-                  ", ", absl::StrJoin(devices, ", "), "\n");
+  absl::StrAppend(&text, "server ", run.spawned ? "started for this run" : run.address, ", version ",
+                  run.before.version, ", ", absl::StrJoin(devices, ", "), "\n");
   const LoadtestArguments& arguments = run.arguments;
   const absl::Duration duration = arguments.duration.value_or(arguments.find_max ? kSearchDuration : kDuration);
-  absl::StrAppend(&text, arguments.connections, arguments.connections == 1 ? " connection" : " connections",
-                  "; each load ",
-                  arguments.count > 0 ? absl::StrCat(arguments.count, " requests") : absl::FormatDuration(duration),
-                  " after ", absl::FormatDuration(arguments.warmup), "; ", FormatPercent(arguments.verify),
-                  " of the answers verified", arguments.include_fill ? "; filling in counts" : "", "\n");
+  absl::StrAppend(
+      &text, arguments.connections, arguments.connections == 1 ? " connection" : " connections", "; each load ",
+      arguments.count > 0 ? absl::StrCat(arguments.count, " requests") : absl::FormatDuration(duration), " after ",
+      absl::FormatDuration(arguments.warmup), "; ", FormatPercent(arguments.verify), " of the results verified",
+      arguments.include_fill ? "; including the time to fill the arrays" : "", "\n");
   return text;
 }
 
@@ -199,7 +205,8 @@ std::string StepText(const LoadtestRun& run, const StepResult& step) {
     rows.push_back(PercentileRow("whole", tally.corrected));
   }
   for (std::size_t i = 0; i < kStages; ++i) {
-    if (tally.stages[i].count() > 0) rows.push_back(PercentileRow(absl::StrCat("  ", kStageNames[i]), tally.stages[i]));
+    if (tally.stages[i].count() > 0)
+      rows.push_back(PercentileRow(absl::StrCat("  ", kStageRows[i].name), tally.stages[i]));
   }
   absl::StrAppend(&text, FormatTable(rows, 2));
   for (const std::string& remark : Remarks(run, step)) absl::StrAppend(&text, "  ", remark, "\n");
@@ -233,7 +240,7 @@ std::string SummaryText(const LoadtestRun& run) {
                                             [](std::string* out, const Objective& each) { *out += each.text; });
     absl::StrAppend(&text, "\n",
                     *run.max_rate > 0 ? absl::StrFormat("%s is met up to %.0f requests/s\n", asked, *run.max_rate)
-                                      : absl::StrCat(asked, " is met at no rate that was tried\n"));
+                                      : absl::StrCat(asked, " was met at none of the rates\n"));
   }
   return text;
 }
@@ -272,7 +279,7 @@ std::string ToCsv(const LoadtestRun& run) {
   for (const absl::string_view kind : {"corrected", "uncorrected"}) {
     for (const double percent : kPercentiles) absl::StrAppend(&csv, ",", kind, "_", PercentileName(percent), "_us");
   }
-  for (const absl::string_view stage : kStageNames) absl::StrAppend(&csv, ",", stage, "_mean_us");
+  for (const StageRow& stage : kStageRows) absl::StrAppend(&csv, ",", stage.name, "_mean_us");
   csv += "\n";
   for (const StepResult& step : run.steps) {
     const Tally& tally = step.tally;

@@ -1,4 +1,4 @@
-// Load tests that have been run, stored and shown.
+// The results of a load test as text, JSON, CSV, HTML and histogram logs.
 #ifndef REDUCED_CLIENT_REDUCECTL_LOADTEST_REPORT_H_
 #define REDUCED_CLIENT_REDUCECTL_LOADTEST_REPORT_H_
 
@@ -14,50 +14,51 @@
 
 namespace reduced::client {
 
-// A whole run: several loads, on one server.
+// A run: one or more loads on one server.
 struct LoadtestRun {
   std::string address{};
-  bool spawned = false;  // the server was started for it
+  bool spawned = false;  // the run started its own server
   LoadtestArguments arguments{};
   std::vector<Kind> kinds{};
   ServerInfo before{}, after{};
   std::vector<StepResult> steps{};
-  std::optional<double> max_rate{};  // of a search: the highest that met the objectives; 0: none did
+  std::optional<double> max_rate{};  // of a search: the highest rate that met the objectives; 0: none did
 };
 
 // The percentiles that are shown.
 inline constexpr double kPercentiles[] = {50, 90, 99, 99.9, 99.99, 100};
 std::string PercentileName(double percent);  // "p99.9"; of 100 "max"
 
-// The objectives that a step misses, with what it had: "p99=2ms: 3.10 ms".
+// The objectives that a step missed, with its figures: "p99=2ms: 3.10 ms".
 std::vector<std::string> Missed(const StepResult& step, const std::vector<Objective>& objectives);
 
-// What a reader has to know of a step before believing its figures.
+// Warnings about a step: errors, wrong results, missed objectives, an unstable load or a saturated generator.
 std::vector<std::string> Remarks(const LoadtestRun& run, const StepResult& step);
 
 // "sum of f32, 4.00 KiB, inline".
 std::string NameOf(const Kind& kind);
 
-// What the run is, before its first step.
+// The text before the first step: server and options.
 std::string HeadText(const LoadtestRun& run);
-// One step: what it came to, a table by stage, and what is wrong with it.
+// The text of one step: its figures, the latency by stage, and the remarks.
 std::string StepText(const LoadtestRun& run, const StepResult& step);
-// All steps, a line each; empty if there is but one.
+// A table with a line for each step; empty if there is only one.
 std::string SummaryText(const LoadtestRun& run);
 
-// One object. What `loadtest compare` reads is described in compare.cc.
+// compare.cc lists the fields that `loadtest compare` reads.
 Json ToJson(const LoadtestRun& run);
 
 std::string ToCsv(const LoadtestRun& run);
 
-// A page with plots. It takes nothing from anywhere else.
+// A page with plots, which draws them from the JSON in it and loads nothing.
 std::string ToHtml(const LoadtestRun& run);
 
-// The latency of each step as HdrHistogram logs it, corrected, and uncorrected if that is another.
+// The latency of each step as HdrHistogram logs it: corrected, and for an open loop also uncorrected.
 std::string ToHistogramLog(const LoadtestRun& run);
 
-// Two runs, the same loads in both, as texts of ToJson(); `worse` says whether the second is, beyond what the windows
-// of each run differ by. INVALID_ARGUMENT: a text that isn't one, or no load is in both.
+// Compares the loads that two runs have in common. `first` and `second` are what ToJson() gives. `worse`: the second
+// run is worse by more than the windows of each run differ. INVALID_ARGUMENT: a text isn't a run, or they have no load
+// in common.
 struct Comparison {
   std::string text{};
   bool worse = false;

@@ -11,12 +11,12 @@
 namespace reduced::client {
 namespace {
 
-constexpr double kHeld = 0.99;     // of the requests that are due, those that a rate takes to be held
-constexpr std::int64_t kEdge = 2;  // that the end may overtake in any case, between its being due and its turn
+constexpr double kHeld = 0.99;     // the share of the due requests that must be sent for a rate to be held
+constexpr std::int64_t kEdge = 2;  // requests that may be due at the end without having had their turn
 constexpr double kBusy = 0.9;      // of the processors
 constexpr double kWaiting = 0.25;  // of the latency
 constexpr double kLateNs = 1e6;    // at the 99th percentile
-// From fewer windows, or requests in each, a spread can't be told: it would be that of counting.
+// With fewer windows or requests, the spread would be that of counting.
 constexpr std::size_t kFewestWindows = 5;
 constexpr std::int64_t kFewestRequests = 20;  // on average
 

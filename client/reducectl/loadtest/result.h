@@ -1,40 +1,52 @@
-// What a load test measured.
+// The measurements of a load test.
 #ifndef REDUCED_CLIENT_REDUCECTL_LOADTEST_RESULT_H_
 #define REDUCED_CLIENT_REDUCECTL_LOADTEST_RESULT_H_
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "client/reducectl/loadtest/histogram.h"
+#include "reduced/types.h"
 
 namespace reduced::client {
 
-// Where the time of a request goes, in order. Together, but for stages that overlap in a stream, they are the latency.
+// The stages of a request, in the order in which they happen. Together they are the latency; in a stream some of them
+// overlap.
 enum Stage : std::size_t {
-  kClientStage,   // waiting for its turn in an open loop; with --include-fill, filling in the array
-  kNetworkStage,  // the round trip, less what the server says: both ways, the transport's and the library's work
-  kReceiveStage,  // the rest is the server's own word: Timing
-  kQueueStage,
-  kCopyStage,
-  kKernelStage,
-  kReplyStage,  // what is left of the server's total
-  kStages
+  kClientStage,   // waiting for its turn in an open loop; with --include-fill also writing the array
+  kNetworkStage,  // the round trip without the time of the server: transport and library
+  kServerStages,  // from here on: what the server reports in Timing
 };
-inline constexpr std::array<absl::string_view, kStages> kStageNames = {"client", "network", "receive", "queue",
-                                                                       "copy",   "kernel",  "reply"};
-inline constexpr std::size_t kCodes = 17;  // of gRPC
 
-// Counts and durations of requests, of one thread or many. All of its memory is taken at once.
+struct StageRow {
+  absl::string_view name;
+  std::array<std::optional<double> Timing::*, 4> parts{};  // which are added; null: none
+};
+inline constexpr StageRow kStageRows[] = {
+    {"client"},
+    {"network"},
+    {"receive", {&Timing::receive_us}},
+    {"queue", {&Timing::queue_us}},
+    {"copy", {&Timing::host_copy_us, &Timing::host_to_device_us, &Timing::scratch_copy_us, &Timing::device_to_host_us}},
+    {"kernel", {&Timing::kernel_us}},
+    {"reply"},  // the rest of the server's total
+};
+inline constexpr std::size_t kStages = std::size(kStageRows);
+inline constexpr std::size_t kCodes = 17;  // gRPC's status codes
+
+// Counts and durations of requests. Allocates all of its memory when it is created.
 struct Tally {
-  Histogram corrected;    // from when a request was due; in a closed loop, from when its turn came
-  Histogram uncorrected;  // from when its turn came, late or not
-  Histogram lateness;     // in an open loop, of the wake-ups for requests that nothing kept from being in time
+  Histogram corrected;    // from the planned time; in a closed loop from the turn of the request
+  Histogram uncorrected;  // from the turn of the request
+  Histogram lateness;     // in an open loop: how late the thread woke up for a request that it was waiting for
   std::array<Histogram, kStages> stages;
-  std::int64_t answered = 0;  // all of the above are of requests that were, but for unsent ones in `corrected`
+  std::int64_t answered = 0;  // the above are of answered requests; `corrected` includes the unsent ones
   std::int64_t bytes = 0;     // of their arrays
   std::array<std::int64_t, kCodes> errors{};   // by code
   std::array<std::string, kCodes> messages{};  // the first of each
@@ -49,7 +61,7 @@ struct Tally {
   std::int64_t failed() const;
 };
 
-// A stretch of the measured time.
+// A part of the measured time.
 struct Window {
   double seconds = 0;
   std::int64_t answered = 0;
@@ -58,29 +70,29 @@ struct Window {
   double PerSecond() const { return static_cast<double>(answered) / seconds; }
 };
 
-// How one load went.
+// The measurement of one load.
 struct StepResult {
   int concurrency = 1;
-  double rate = 0;  // planned, a second; 0: a closed loop
+  double rate = 0;  // planned requests per second; 0: a closed loop
   double seconds = 0;
   Tally tally{};
   std::vector<Window> windows{};
-  double cpu_share = 0;   // of the processors that this process may use, what it used
-  double wait_share = 0;  // of the time that requests took, what threads of this process waited for a processor
+  double cpu_share = 0;   // the share of the processors of this process that it used
+  double wait_share = 0;  // the share of the latency that threads of this process waited for a processor
   bool interrupted = false;
 
   double PerSecond() const { return seconds > 0 ? static_cast<double>(tally.answered) / seconds : 0; }
   double GbPerSecond() const { return seconds > 0 ? static_cast<double>(tally.bytes) / seconds / 1e9 : 0; }
   std::string Name() const;  // "concurrency 4", "rate 1000"
 
-  // Half the range of the middle half of the windows, of their throughput and of their median latency, as a fraction of
-  // the median; the greater of both. 0, for nothing can be said, of less than 5 windows or 20 requests in each.
+  // The spread of the windows (Summary::Spread): the greater one of their throughput and of their median latency. 0,
+  // for unknown, if there are less than 5 windows or 20 requests per window.
   double Spread() const;
 
-  // Less than 1% of the requests of an open loop were due and not sent, or two at most.
+  // Less than 1% of the requests of an open loop, or at most two, were due but not sent.
   bool RateHeld() const;
 
-  // Empty, or why the figures are as much this process's as the server's.
+  // Why this process limits the figures as much as the server does; empty if it doesn't.
   std::string Saturation() const;
 };
 

@@ -1,15 +1,18 @@
-// A step, start to end:
+// The flow of a step:
 //
-//   1. RunStep takes all memory that the senders will need, starts their threads, and when all are there, the clock.
-//   2. Each sender asks the Plan for its next turn. In a closed loop that is now; in an open loop it is the next
-//      planned time that nobody has yet, which may have passed long ago if all senders were busy: the time since then
-//      is part of the latency that counts (coordinated omission, as G. Tene calls it, is leaving it out).
-//   3. A sender with one request under way at a time makes a blocking call, which the library serves on this very
-//      thread. One with several makes them without waiting; callbacks take the time and hand the answer back to it.
-//   4. What it measured goes into its own Tally, under a lock that nobody else wants but for a moment, when
-//   5. RunStep, at the end of each window, takes the full Tally away and leaves an empty one.
-//   6. At the end no sender gets another turn. What was due and not sent is counted as unsent; what is under way is
-//      waited for, and counts.
+//   1. RunStep allocates all memory of the senders, starts their threads and, when all of them run, the clock.
+//   2. Each sender asks the Plan for its next turn. In a closed loop that is now. In an open loop it is the next
+//   planned
+//      time that no sender has taken, which may be long past if all senders were busy. The time since then is part of
+//      the latency: leaving it out is what G. Tene calls coordinated omission.
+//   3. A sender with one request in flight makes a blocking call, which the library handles on the same thread. A
+//   sender
+//      with several uses callbacks, which take the time and hand the reply back to the sender.
+//   4. The sender records the measurement in its own Tally, under a lock that is hardly ever contended.
+//   5. At the end of each window RunStep takes the Tally and leaves an empty one.
+//   6. After the end no sender gets a turn. Requests that were due but not sent are counted as unsent. RunStep waits
+//   for
+//      the requests in flight, which count.
 #include "client/reducectl/loadtest/run.h"
 
 #include <sched.h>
@@ -32,16 +35,16 @@ namespace reduced::client {
 namespace {
 
 constexpr Ns kMs = 1'000'000;
-constexpr Ns kStartMargin = 5 * kMs;  // in which all threads wake up: the first request isn't to be late
+constexpr Ns kStartMargin = 5 * kMs;  // for all threads to wake up, so that the first request isn't late
 constexpr Ns kProgressPeriod = 250 * kMs;
-constexpr Ns kCountWindow = 500 * kMs;  // if the end isn't known beforehand
+constexpr Ns kCountWindow = 500 * kMs;  // if the end isn't known in advance
 constexpr int kWindows = 10;            // if it is
 constexpr int kDefaultThreads = 64;
 
-// What this process has taken of the machine.
+// The processor time of this process.
 struct Spent {
   Ns cpu = 0;
-  Ns waited = 0;  // for a processor, all threads together; 0 where the kernel doesn't say
+  Ns waited = 0;  // for a processor, summed over all threads; 0 if the kernel doesn't report it
 
   static Spent Now() {
     Spent spent;
@@ -66,7 +69,7 @@ int Processors() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-// Runs the senders, and takes what they measure: this thread's part.
+// Runs the senders and collects what they measure, on this thread.
 class Step {
  public:
   Step(Work& work, const StepOptions& options)
@@ -90,7 +93,7 @@ class Step {
         sender.Run();
         const absl::MutexLock lock(&mutex_);
         ++finished_;
-        mutex_.Await(absl::Condition(&released_));  // what it spent is read while it is there
+        mutex_.Await(absl::Condition(&released_));  // its times can be read as long as it exists
       });
     }
     {
@@ -118,7 +121,7 @@ class Step {
   bool AllReady() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ready_ == senders_.size(); }
   bool AllFinished() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return finished_ == senders_.size(); }
 
-  // Until all senders have finished, or a time.
+  // Waits until all senders have finished (returns true) or `until`.
   bool FinishedBy(Ns until) {
     const absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(this, &Step::AllFinished), absl::Nanoseconds(until - NowNs()));
@@ -147,7 +150,7 @@ class Step {
         next_progress = now + kProgressPeriod;
         ShowProgress(now);
       }
-      // What comes after the end belongs to no window; the last may be cut short.
+      // Requests after the end belong to no window. The last window may be shorter.
       const Ns window_end = std::min(now, plan_.end());
       const bool full = window_end >= window_from + window_ns_;
       if (measuring && (full || (finished && window_end - window_from > window_ns_ / 2))) {
@@ -200,13 +203,13 @@ class Step {
   const Ns window_ns_;
   std::deque<Sender> senders_;
   StepResult result_;
-  Tally piece_;   // on its way
-  Tally window_;  // that isn't closed
-  Tally lately_;  // since progress was shown
+  Tally piece_;   // scratch
+  Tally window_;  // the current window
+  Tally lately_;  // since the last progress
   Ns shown_at_ = 0;
 
   absl::Mutex mutex_;
-  std::size_t ready_ ABSL_GUARDED_BY(mutex_) = 0;  // wait for the start
+  std::size_t ready_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that wait for the start
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   std::size_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;

@@ -20,7 +20,7 @@ std::optional<double> ParseNumber(absl::string_view text) {
   return value;
 }
 
-// Appends what one item stands for; false if it is none, or there are too many.
+// Appends the loads of one item. Returns false if it isn't one, or there are too many loads.
 bool AppendItem(absl::string_view item, std::vector<double>* loads) {
   const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(item, absl::MaxSplits("..", 1));
   const std::optional<double> first = ParseNumber(ends.first);
@@ -49,9 +49,9 @@ absl::StatusOr<std::vector<double>> ParseLoads(const std::string& text) {
   std::vector<double> loads;
   for (const absl::string_view item : absl::StrSplit(text, ',')) {
     if (AppendItem(item, &loads) && loads.size() <= kMaxLoads) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is not a list of loads; allowed: like 8, 1,2,4..64 (doubling) or ",
-                     "1000..20000:1000 (in steps), all above 0, at most ", kMaxLoads));
+    return absl::InvalidArgumentError(absl::StrCat("got \"", text,
+                                                   "\"; allowed: loads like 8, 1,2,4..64 (doubling) or ",
+                                                   "1000..20000:1000 (in steps), all above 0, at most ", kMaxLoads));
   }
   return loads;
 }
@@ -70,7 +70,7 @@ Arrivals::Arrivals(ArrivalKind kind, double per_s, std::uint64_t seed)
 
 std::int64_t Arrivals::Next() {
   if (kind_ == ArrivalKind::kConstant) {
-    return std::llround(static_cast<double>(index_++) * gap_ns_);  // a product: sums would drift
+    return std::llround(static_cast<double>(index_++) * gap_ns_);  // a sum of gaps would drift
   }
   last_ns_ -= std::log1p(-NextUniform(&random_)) * gap_ns_;
   return std::llround(last_ns_);

@@ -1,4 +1,4 @@
-// When requests are due, and the loads that a run goes through.
+// The planned times of requests, and the loads of a run.
 #ifndef REDUCED_CLIENT_REDUCECTL_LOADTEST_SCHEDULE_H_
 #define REDUCED_CLIENT_REDUCECTL_LOADTEST_SCHEDULE_H_
 
@@ -10,13 +10,13 @@
 
 namespace reduced::client {
 
-// Loads, in the order written: numbers and ranges with commas between them.
+// Parses loads: a list of numbers and ranges.
 //
 //   8              one load
-//   4..64          4, 8, 16, 32, 64: doubles; the end belongs to it, whether it is met or not
-//   1000..5000:500 1000, 1500, ... 5000: goes up by what follows the colon; the end likewise
+//   4..64          4, 8, 16, 32, 64: doubles; includes the end
+//   1000..5000:500 1000, 1500, ... 5000: in steps; includes the end
 //
-// Numbers are above 0 and may have a fraction. INVALID_ARGUMENT: something else, or more than 1000 loads.
+// Numbers are above 0 and may have a fraction. INVALID_ARGUMENT: `text` isn't such a list, or has more than 1000 loads.
 absl::StatusOr<std::vector<double>> ParseLoads(const std::string& text);
 
 enum class ArrivalKind { kConstant, kPoisson };
@@ -24,24 +24,24 @@ enum class ArrivalKind { kConstant, kPoisson };
 // The planned times of requests in an open loop. Thread-compatible.
 class Arrivals {
  public:
-  // `per_s` is above 0. Of Poisson arrivals the same seed gives the same times.
+  // `per_s` must be above 0. The same seed gives the same Poisson arrivals.
   Arrivals(ArrivalKind kind, double per_s, std::uint64_t seed);
 
-  // Nanoseconds after the start, never less than the one before. The first constant one is due at the start.
+  // Nanoseconds after the start; never decreases. The first constant arrival is at the start.
   std::int64_t Next();
 
  private:
   const ArrivalKind kind_;
-  const double gap_ns_;  // on average
+  const double gap_ns_;  // mean
   std::uint64_t random_;
   std::int64_t index_ = 0;
   double last_ns_ = 0;
 };
 
-// A number from 0 to 2^64 - 1 at random, and the state for the next: splitmix64 (G. Steele et al.).
+// A random number from 0 to 2^64 - 1; advances the state: splitmix64 (G. Steele et al.).
 std::uint64_t NextRandom(std::uint64_t* state);
 
-// From 0 on, below 1.
+// A random number in [0, 1).
 double NextUniform(std::uint64_t* state);
 
 }  // namespace reduced::client

@@ -36,11 +36,10 @@ absl::Status Sender::AddSlot(Work& work, std::size_t number) {
 }
 
 void Sender::Run() {
-  prctl(PR_SET_TIMERSLACK, 1);  // nanoseconds: 50 us, as they would be, are as long as a request
+  prctl(PR_SET_TIMERSLACK, 1);  // nanoseconds; the default, 50 us, is as long as a request
   slots_.size() == 1 ? RunOne(slots_.front()) : RunMany();
 }
 
-// Takes what was measured since the last time.
 void Sender::Take(Tally* into) {
   {
     const absl::MutexLock lock(&tally_mutex_);
@@ -55,7 +54,7 @@ void Sender::RunOne(Slot& slot) {
     bool slept = false;
     for (Ns now = NowNs(); plan_.open() && now < slot.turn.due; now = NowNs()) {
       slept = true;
-      if (slot.turn.due >= plan_.end()) return;  // cut short
+      if (slot.turn.due >= plan_.end()) return;  // the step ends before
       SleepUntilNs(std::min(slot.turn.due, now + kPatience));
     }
     if (!Begin(slot, slept)) continue;
@@ -83,7 +82,7 @@ void Sender::RunMany() {
         pending = !over;
         slept = false;
       }
-      if (pending && plan_.open() && turn.due >= plan_.end()) over = true;  // cut short
+      if (pending && plan_.open() && turn.due >= plan_.end()) over = true;  // the step ends before
       if (over) break;
       if (plan_.open() && NowNs() < turn.due) {
         slept = true;
@@ -120,7 +119,7 @@ void Sender::RunMany() {
   }
 }
 
-// False: the end came before the turn.
+// Returns false if the step ended before the turn.
 bool Sender::Begin(Slot& slot, bool slept) {
   slot.begun = plan_.open() ? NowNs() : slot.turn.due;
   if (const Ns end = plan_.end(); slot.begun >= end) {
@@ -173,16 +172,19 @@ void Sender::Count(Slot& slot) {
 
 void Sender::CountStages(const Slot& slot, const Timing& timing, Tally* tally) const {
   const Ns total = ToNs(timing.total_us);
-  const Ns receive = ToNs(timing.receive_us), queue = ToNs(timing.queue_us), kernel = ToNs(timing.kernel_us);
-  const Ns copy = ToNs(timing.host_copy_us) + ToNs(timing.host_to_device_us) + ToNs(timing.scratch_copy_us) +
-                  ToNs(timing.device_to_host_us);
   if (plan_.open() || include_fill_) tally->stages[kClientStage].Record(slot.sent - slot.turn.due);
   tally->stages[kNetworkStage].Record(slot.answered - slot.sent - total);
-  if (timing.receive_us.has_value()) tally->stages[kReceiveStage].Record(receive);
-  if (timing.queue_us.has_value()) tally->stages[kQueueStage].Record(queue);
-  if (copy > 0) tally->stages[kCopyStage].Record(copy);
-  if (timing.kernel_us.has_value()) tally->stages[kKernelStage].Record(kernel);
-  if (total > 0) tally->stages[kReplyStage].Record(total - receive - queue - copy - kernel);
+  Ns rest = total;
+  for (std::size_t i = kServerStages; i + 1 < kStages; ++i) {
+    std::optional<double> us;
+    for (const auto part : kStageRows[i].parts) {
+      if (part != nullptr && (timing.*part).has_value()) us = us.value_or(0) + *(timing.*part);
+    }
+    if (!us.has_value()) continue;
+    tally->stages[i].Record(ToNs(us));
+    rest -= ToNs(us);
+  }
+  if (total > 0) tally->stages[kStages - 1].Record(rest);
 }
 
 }  // namespace reduced::client

@@ -1,5 +1,4 @@
-// The threads of a load test that make requests, and the plan that they share. The flow is written down in
-// run.cc.
+// The threads of a load test that send requests, and the plan that they share. run.cc describes the flow.
 #ifndef REDUCED_CLIENT_REDUCECTL_LOADTEST_SENDER_H_
 #define REDUCED_CLIENT_REDUCECTL_LOADTEST_SENDER_H_
 
@@ -26,17 +25,17 @@ namespace reduced::client {
 
 using Ns = std::int64_t;  // on a steady clock
 inline constexpr Ns kNever = std::numeric_limits<Ns>::max();
-inline constexpr Ns kPatience = 50'000'000;  // until one who waits looks whether the step is over
+inline constexpr Ns kPatience = 50'000'000;  // how often a waiting thread checks whether the step has ended
 
 Ns NowNs();
 
 struct Turn {
   std::uint64_t index = 0;
   Ns due = 0;
-  bool measured = false;  // not one of the warm-up
+  bool measured = false;  // after the warm-up
 };
 
-// Whose turn it is, and when. Thread-safe.
+// Hands out the turns. Thread-safe.
 class Plan {
  public:
   explicit Plan(const StepOptions& options)
@@ -47,7 +46,7 @@ class Plan {
         left_(options.count),
         arrivals_(options.arrivals, open_ ? options.rate : 1, options.seed) {}
 
-  // Before all else.
+  // Must be called first.
   void Start(Ns at) {
     start_ = at;
     measure_from_ = at + warmup_;
@@ -59,7 +58,7 @@ class Plan {
   Ns end() const { return end_.load(std::memory_order_relaxed); }
   void EndNow() { end_.store(std::min(end(), NowNs()), std::memory_order_relaxed); }
 
-  // False: there is none any more.
+  // Returns false after the last turn.
   bool Next(Turn* turn) {
     turn->index = next_.fetch_add(1, std::memory_order_relaxed);
     turn->due = open_ ? NextArrival() : NowNs();
@@ -85,7 +84,7 @@ class Plan {
   Arrivals arrivals_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The request of one turn, from its turn to its answer.
+// A request in flight.
 struct Slot {
   std::unique_ptr<Caller> caller;
   Turn turn;
@@ -100,11 +99,11 @@ class Sender {
   Sender(const Work& work, Plan& plan, const StepOptions& options)
       : work_(work), plan_(plan), include_fill_(work.options().include_fill), verify_(options.verify) {}
 
-  // Before Run: one more request that may be under way at a time.
+  // Allows one more request in flight. Must be called before Run.
   absl::Status AddSlot(Work& work, std::size_t number);
-  // Until the plan has no turn left, and all answers are here.
+  // Returns after the last turn, when all requests have been answered.
   void Run();
-  // Adds what was measured since the last time to `into`. On another thread than Run, one at a time.
+  // Adds what was measured since the last call to `into`. Called while Run runs, by one thread at a time.
   void Take(Tally* into);
 
  private:
@@ -118,12 +117,12 @@ class Sender {
   Plan& plan_;
   const bool include_fill_;
   const double verify_;
-  double verify_due_ = 1;  // from 1 on an answer is verified
+  double verify_due_ = 1;  // a result is verified when this reaches 1
   std::deque<Slot> slots_;
 
   absl::Mutex tally_mutex_;
   std::unique_ptr<Tally> tally_ ABSL_GUARDED_BY(tally_mutex_) = std::make_unique<Tally>();
-  std::unique_ptr<Tally> spare_ = std::make_unique<Tally>();  // of who takes
+  std::unique_ptr<Tally> spare_ = std::make_unique<Tally>();  // for Take
 
   absl::Mutex answers_mutex_;
   absl::CondVar some_answered_;

@@ -34,10 +34,10 @@ std::string TextOf(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// The child's part, between fork and exec: nothing here takes a lock or allocates.
+// Runs in the child between fork and exec: must not lock or allocate.
 [[noreturn]] void RunServer(pid_t parent, int log, char* const* arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before that
+  if (getppid() != parent) _exit(1);  // the parent has exited already
   setpgid(0, 0);                      // Ctrl-C at the terminal is for the parent, which stops this one in its turn
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, STDIN_FILENO);
@@ -61,9 +61,8 @@ absl::StatusOr<std::string> FindServer() {
     const std::string program = absl::StrCat(folder, "/reduced");
     if (!std::filesystem::is_directory(program, error) && access(program.c_str(), X_OK) == 0) return program;
   }
-  return absl::NotFoundError(
-      absl::StrCat("no server is named by --server, and there is no program `reduced` to start, ", "neither in ",
-                   folders.front(), " nor in PATH"));
+  return absl::NotFoundError(absl::StrCat("--server: got none, and there is no program `reduced` to start in ",
+                                          folders.front(), " or in PATH"));
 }
 
 absl::StatusOr<std::unique_ptr<SpawnedServer>> SpawnedServer::Start(const std::string& program,
@@ -71,7 +70,7 @@ absl::StatusOr<std::unique_ptr<SpawnedServer>> SpawnedServer::Start(const std::s
   std::error_code error;
   std::string folder = (std::filesystem::temp_directory_path(error) / "reducectl.XXXXXX").string();
   if (error || mkdtemp(folder.data()) == nullptr) {
-    return absl::UnavailableError(absl::StrCat(folder, " can't be made: ", std::strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("can't create ", folder, ": ", std::strerror(errno)));
   }
   std::unique_ptr<SpawnedServer> server(new SpawnedServer);
   server->folder_ = folder;
@@ -94,7 +93,7 @@ absl::StatusOr<std::unique_ptr<SpawnedServer>> SpawnedServer::Start(const std::s
       absl::SleepFor(kPoll);
       continue;
     }
-    return absl::UnavailableError(absl::StrCat(program, server->pid_ < 0 ? " ended: " : " isn't ready in time: ",
+    return absl::UnavailableError(absl::StrCat(program, server->pid_ < 0 ? " exited: " : " wasn't ready in time: ",
                                                absl::StripAsciiWhitespace(TextOf(log_path))));
   }
   return server;

@@ -1,4 +1,4 @@
-// A server of one's own, for as long as one needs it.
+// A server that a load test starts for itself.
 #ifndef REDUCED_CLIENT_REDUCECTL_LOADTEST_SERVER_H_
 #define REDUCED_CLIENT_REDUCECTL_LOADTEST_SERVER_H_
 
@@ -12,17 +12,17 @@
 
 namespace reduced::client {
 
-// The program `reduced`: beside this one, or else where PATH has it. NOT_FOUND: nowhere.
+// The program `reduced`, in the folder of this program or in PATH. NOT_FOUND: there is none.
 absl::StatusOr<std::string> FindServer();
 
-// Serves on a Unix socket in a private folder, which goes with it. It never outlives the thread that starts it: let
-// that be the main one.
+// A server process on a Unix socket in a private folder, which is deleted with it. The process ends with the thread
+// that starts it, which should be the main thread.
 class SpawnedServer {
  public:
-  // Waits until it serves. UNAVAILABLE: it ended, or wasn't ready in time; with the last lines that it logged.
+  // Waits until the server is ready. UNAVAILABLE: it exited or wasn't ready in time; the message has its log.
   static absl::StatusOr<std::unique_ptr<SpawnedServer>> Start(const std::string& program,
                                                               const std::vector<std::string>& flags);
-  // Has it drain; kills it if that takes more than 5 seconds.
+  // Drains the server, and kills it after 5 seconds.
   ~SpawnedServer();
   SpawnedServer(const SpawnedServer&) = delete;
   SpawnedServer& operator=(const SpawnedServer&) = delete;
@@ -32,10 +32,10 @@ class SpawnedServer {
 
  private:
   SpawnedServer() = default;
-  bool Ended();  // and reaped
+  bool Ended();  // reaps it
 
   std::string folder_;
-  pid_t pid_ = -1;  // of a child that isn't reaped, or -1
+  pid_t pid_ = -1;  // of the child until it is reaped; else -1
 };
 
 }  // namespace reduced::client

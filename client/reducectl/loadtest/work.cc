@@ -11,10 +11,10 @@
 namespace reduced::client {
 namespace {
 
-constexpr int kDrawnSizes = 64;           // arrays that stand for a distribution
-constexpr int kAlikeArrays = 4;           // of one size, so that an answer that belongs to another array is found out
-constexpr std::int64_t kLarge = 1 << 20;  // bytes from which on there is one of each size
-constexpr std::int64_t kStagger = 64;     // bytes between the beginnings of two arrays in one buffer
+constexpr int kDrawnSizes = 64;           // arrays that represent a distribution
+constexpr int kAlikeArrays = 4;           // of one size, so that the result of another array is noticed
+constexpr std::int64_t kLarge = 1 << 20;  // bytes; from this size on there is one array of each size
+constexpr std::int64_t kStagger = 64;     // bytes between the starts of two arrays in one buffer
 constexpr std::size_t kDeck = 4096;
 
 std::vector<std::int64_t> DrawSizes(const Sizes& sizes, std::int64_t width, std::uint64_t* random) {
@@ -38,7 +38,7 @@ bool Any(const std::vector<Kind>& kinds, absl::string_view via) {
 }
 
 std::string NameOf(const Item& item) {
-  return absl::StrCat(absl::StrJoin(item.ops, ","), " of ", item.view.shape.front(), " ", item.view.dtype, " by ",
+  return absl::StrCat(absl::StrJoin(item.ops, ","), " of ", item.view.shape.front(), " ", item.view.dtype, " via ",
                       item.via);
 }
 
@@ -51,7 +51,7 @@ absl::Status WithPlace(const absl::Status& status, absl::string_view place) {
 absl::StatusOr<std::unique_ptr<Work>> Work::Prepare(const std::vector<Kind>& kinds, const WorkOptions& options) {
   std::unique_ptr<Work> work(new Work(options));
   std::uint64_t random = options.seed;
-  std::vector<std::size_t> first;  // item of each kind
+  std::vector<std::size_t> first;  // the first item of each kind
   absl::Status status;
   for (const Kind& kind : kinds) {
     first.push_back(work->items_.size());
@@ -86,7 +86,7 @@ absl::Status Work::AddItems(const Kind& kind, std::uint64_t* random) {
   for (const std::int64_t bytes : DrawSizes(kind.sizes, *width, random)) {
     if (bytes % *width != 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("an array of ", bytes, " bytes can't be of ", kind.dtype, ", of ", *width, " bytes each"));
+          absl::StrCat("size: got ", bytes, " bytes for ", kind.dtype, "; allowed: multiples of ", *width));
     }
     Item& item = items_.emplace_back();
     item.view = {nullptr, kind.dtype, {bytes / *width}};
@@ -94,7 +94,7 @@ absl::Status Work::AddItems(const Kind& kind, std::uint64_t* random) {
     item.options.engine = kind.engine;
     item.options.pipeline = kind.pipeline;
     item.options.precision = kind.precision;
-    if (has_prod) item.options.overflow_policy = "wrap";  // a product of integers at random doesn't fit
+    if (has_prod) item.options.overflow_policy = "wrap";  // the product of random integers doesn't fit
     item.options.via = kind.via == "stream" || kind.via == "inline" ? kind.via : "auto";
     item.via = kind.via;
     item.bytes = bytes;
@@ -103,7 +103,7 @@ absl::Status Work::AddItems(const Kind& kind, std::uint64_t* random) {
   return absl::OkStatus();
 }
 
-// The elements of every item, and what they reduce to; shares or puts those that aren't sent.
+// Creates the elements and the expected results of all items. Shares or puts the arrays that aren't sent.
 absl::Status Work::MakeArrays() {
   std::map<std::string, std::int64_t> needed, used;  // by dtype, bytes
   const auto place = [](std::map<std::string, std::int64_t>* at, const Item& item) {
@@ -123,13 +123,13 @@ absl::Status Work::MakeArrays() {
       return std::any_of(items_.begin(), items_.end(),
                          [&](const Item& item) { return item.view.dtype == of && item.via == via; });
     };
-    if (goes_by("ipc")) {
+    if (goes_by("device_region")) {
       absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
           DeviceBuffer::Share(*connections_.front().client, buffer->data(), bytes);
       if (!copy.ok()) return copy.status();
       device_elements_[dtype] = *std::move(copy);
     }
-    if (goes_by("shm")) {
+    if (goes_by("region")) {
       absl::StatusOr<Region> region = connections_.front().client->Share(*buffer);
       if (!region.ok()) return region.status();
       region_of[dtype] = regions_.size();
@@ -147,9 +147,9 @@ absl::Status Work::MakeArrays() {
       if (!expected.ok()) return expected.status();
       item.expected = *std::move(expected);
     }
-    if (item.via == "shm") item.remote = regions_[region_of[dtype]].Array(dtype, item.view.shape, offset);
-    if (item.via == "ipc") item.remote = device_elements_[dtype]->Array(dtype, item.view.shape, offset);
-    if (item.via == "put" && !options_.include_fill) {
+    if (item.via == "region") item.remote = regions_[region_of[dtype]].Array(dtype, item.view.shape, offset);
+    if (item.via == "device_region") item.remote = device_elements_[dtype]->Array(dtype, item.view.shape, offset);
+    if (item.via == "resident" && !options_.include_fill) {
       absl::StatusOr<ResidentArray> array = connections_.front().client->Put(item.view);
       if (!array.ok()) return array.status();
       item.remote = *array;
@@ -194,14 +194,14 @@ absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slo
   if (!work.options().include_fill) return caller;
   absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(work.max_bytes());
   if (!buffer.ok()) return buffer.status();
-  std::memset(buffer->data(), 1, static_cast<std::size_t>(buffer->bytes()));  // its pages aren't what is measured
+  std::memset(buffer->data(), 1, static_cast<std::size_t>(buffer->bytes()));  // so that page faults aren't measured
   const std::vector<Item>& items = work.items();
-  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "shm"; })) {
+  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "region"; })) {
     absl::StatusOr<Region> region = caller->connection_.client->Share(*buffer);
     if (!region.ok()) return region.status();
     caller->region_ = *std::move(region);
   }
-  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "ipc"; })) {
+  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "device_region"; })) {
     absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
         DeviceBuffer::Share(*caller->connection_.client, buffer->data(), buffer->bytes());
     if (!copy.ok()) return copy.status();
@@ -211,9 +211,10 @@ absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slo
   for (const Item& item : items) {
     caller->views_.push_back(item.view);
     caller->views_.back().data = caller->buffer_->data();
-    caller->remotes_.push_back(item.via == "shm"   ? caller->region_->Array(item.view.dtype, item.view.shape)
-                               : item.via == "ipc" ? caller->device_buffer_->Array(item.view.dtype, item.view.shape, 0)
-                                                   : RemoteArray::Kept(""));
+    caller->remotes_.push_back(item.via == "region" ? caller->region_->Array(item.view.dtype, item.view.shape)
+                               : item.via == "device_region"
+                                   ? caller->device_buffer_->Array(item.view.dtype, item.view.shape, 0)
+                                   : RemoteArray::Resident(""));
   }
   return caller;
 }
@@ -221,7 +222,7 @@ absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slo
 void Caller::Fill(std::size_t index) {
   if (!buffer_.has_value()) return;
   const Item& item = work_.items()[index];
-  if (item.via == "ipc") {
+  if (item.via == "device_region") {
     filled_ = device_buffer_->Write(item.view.data, item.bytes);
     return;
   }
@@ -231,7 +232,7 @@ void Caller::Fill(std::size_t index) {
 absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
   const Item& item = work_.items()[index];
   const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
-  if (item.via == "put" && buffer_.has_value()) {
+  if (item.via == "resident" && buffer_.has_value()) {
     const absl::StatusOr<ResidentArray> array = connection_.client->Put(view);
     if (!array.ok()) return array.status();
     return connection_.client->Reduce(*array, item.ops, item.options);

@@ -1,4 +1,4 @@
-// What a load is made of: connections, the arrays that are asked about, and how one request is made.
+// The connections, arrays and requests of a load.
 #ifndef REDUCED_CLIENT_REDUCECTL_LOADTEST_WORK_H_
 #define REDUCED_CLIENT_REDUCECTL_LOADTEST_WORK_H_
 
@@ -21,18 +21,18 @@ namespace reduced::client {
 
 struct LoadConnection {
   std::unique_ptr<Client> client{};
-  std::unique_ptr<Session> session{};  // null: no kind of request goes by one
+  std::unique_ptr<Session> session{};  // null if no kind of request uses one
 };
 
-// One array, and what is asked of it. Made before the clock starts, so that a request costs nothing but itself.
+// One array and the request for it. Prepared before the measurement, so that only the requests take time.
 struct Item {
   ArrayView view{};
   std::vector<std::string> ops{};
   ReduceOptions options{};
-  std::string via{};                    // one of kWays
-  std::optional<RemoteArray> remote{};  // if nothing is sent
+  std::string via{};                    // one of kVias
+  std::optional<RemoteArray> remote{};  // if the server reads the array where it is
   std::int64_t bytes = 0;
-  std::vector<Answer> expected{};  // empty if answers aren't verified
+  std::vector<Answer> expected{};  // empty if results aren't verified
 };
 
 struct WorkOptions {
@@ -40,21 +40,22 @@ struct WorkOptions {
   bool verify = true;
   bool include_fill = false;
   int connections = 1;
-  ClientOptions client{};  // of each
+  ClientOptions client{};  // of each connection
 };
 
-// Everything that is asked, over some connections. Thread-safe once it is made; destroyed after what uses it, it takes
-// the arrays off the server.
+// All requests of a load and its connections. Thread-safe after Prepare. It must outlive the Callers. The destructor
+// deletes the resident arrays.
 class Work {
  public:
-  // INVALID_ARGUMENT: what the kinds say fits no array or op. Else the server's word.
+  // INVALID_ARGUMENT: a size doesn't fit a dtype. Other errors are those of the server.
   static absl::StatusOr<std::unique_ptr<Work>> Prepare(const std::vector<Kind>& kinds, const WorkOptions& options);
 
-  // Asks once about each array, over each connection once at least; verifies the answers. DATA_LOSS: one is wrong.
+  // Sends one request for each array, and at least one over each connection, and verifies the results. DATA_LOSS: one
+  // is wrong.
   absl::Status Probe();
 
   const std::vector<Item>& items() const { return items_; }
-  // The n-th request: items in the proportion of their kinds' weights, shuffled by the seed.
+  // The item of the n-th request. Items are used in proportion to the weights of their kinds, shuffled by the seed.
   std::size_t Draw(std::uint64_t n) const { return deck_[n % deck_.size()]; }
   LoadConnection& connection(std::size_t slot) { return connections_[slot % connections_.size()]; }
   std::int64_t max_bytes() const { return max_bytes_; }
@@ -69,22 +70,22 @@ class Work {
 
   const WorkOptions options_;
   std::vector<LoadConnection> connections_;
-  std::map<std::string, SharedBuffer> elements_;  // by dtype; each array is a stretch of it
+  std::map<std::string, SharedBuffer> elements_;  // by dtype; each array is a part of it
   std::vector<Region> regions_;
-  std::map<std::string, std::unique_ptr<DeviceBuffer>> device_elements_;  // by dtype, a copy, if a kind goes by ipc
+  std::map<std::string, std::unique_ptr<DeviceBuffer>> device_elements_;  // by dtype, a copy for device_region
   std::vector<ResidentArray> kept_;
   std::vector<Item> items_;
   std::vector<std::uint32_t> deck_;
   std::int64_t max_bytes_ = 0;
 };
 
-// Makes requests, one at a time. Outlived by the Work. Thread-compatible.
+// Sends requests, one at a time. Thread-compatible.
 class Caller {
  public:
   static absl::StatusOr<std::unique_ptr<Caller>> Make(Work& work, std::size_t slot);
 
-  // Writes the elements where they are sent from, or read: what a producer would do. Nothing unless
-  // WorkOptions.include_fill.
+  // Writes the elements to where they are sent from or read, as a producer would. Does nothing unless
+  // WorkOptions.include_fill is set.
   void Fill(std::size_t item);
   absl::StatusOr<Reply> Reduce(std::size_t item);
   void ReduceAsync(std::size_t item, Client::Done done);
@@ -94,11 +95,11 @@ class Caller {
 
   Work& work_;
   LoadConnection& connection_;
-  std::optional<SharedBuffer> buffer_;  // with include_fill: this caller's own array
+  std::optional<SharedBuffer> buffer_;  // with include_fill: an array of its own
   std::optional<Region> region_;
   std::unique_ptr<DeviceBuffer> device_buffer_;  // likewise
-  absl::Status filled_{};                        // into it
-  std::vector<ArrayView> views_;                 // of each item, likewise
+  absl::Status filled_{};                        // of the device buffer
+  std::vector<ArrayView> views_;                 // of each item in the buffer
   std::vector<RemoteArray> remotes_;
 };
 

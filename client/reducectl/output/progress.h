@@ -1,4 +1,4 @@
-// How far an upload has come, for who waits for it at a terminal.
+// The progress of an upload, shown on a terminal.
 #ifndef REDUCED_CLIENT_REDUCECTL_OUTPUT_PROGRESS_H_
 #define REDUCED_CLIENT_REDUCECTL_OUTPUT_PROGRESS_H_
 
@@ -10,20 +10,21 @@
 
 namespace reduced::client {
 
-// "64.0 MiB of 256 MiB, 25.0%, 1.23 GB/s, 2s left", after `elapsed`. Nothing sent: no word of how long it will take.
+// "64.0 MiB of 256 MiB, 25.0%, 1.23 GB/s, 2s left", after `elapsed`. Without speed and time left if nothing has been
+// sent.
 std::string FormatProgress(std::int64_t sent, std::int64_t total, absl::Duration elapsed);
 
-// One line, drawn over and over: what to write to the terminal for it. Thread-compatible.
+// A line that is redrawn in place. Returns what to write to the terminal. Thread-compatible.
 class ProgressLine {
  public:
-  static constexpr absl::Duration kPatience = absl::Seconds(1);       // before it is drawn at all
-  static constexpr absl::Duration kPeriod = absl::Milliseconds(100);  // before it is drawn again
+  static constexpr absl::Duration kPatience = absl::Seconds(1);       // until it is drawn first
+  static constexpr absl::Duration kPeriod = absl::Milliseconds(100);  // until it is drawn again
 
   explicit ProgressLine(absl::Time start) : start_(start), next_(start + kPatience) {}
 
-  // Empty: not yet, or not again.
+  // Empty if it isn't time to draw.
   std::string Draw(std::int64_t sent, std::int64_t total, absl::Time now);
-  // Takes the line away.
+  // Erases the line.
   std::string Clear();
 
  private:
@@ -32,7 +33,7 @@ class ProgressLine {
   bool drawn_ = false;
 };
 
-// Such a line on standard error, for the life of this, if that is a terminal and `wanted`.
+// Shows such a line on standard error while this exists, if that is a terminal and `wanted` is true.
 class UploadProgress {
  public:
   explicit UploadProgress(bool wanted);
@@ -40,7 +41,7 @@ class UploadProgress {
   UploadProgress(const UploadProgress&) = delete;
   UploadProgress& operator=(const UploadProgress&) = delete;
 
-  // For ReduceOptions and PutOptions, as long as this is there; null if there is no line.
+  // For ReduceOptions and PutOptions. Null if no line is shown. This must outlive it.
   OnProgress hook();
 
  private:

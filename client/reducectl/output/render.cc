@@ -17,26 +17,14 @@
 namespace reduced::client {
 namespace {
 
-// The float types narrower than double: bits of the significand, and the exponent of the smallest normal number.
+// The float types narrower than double: the bits of the significand and the exponent of the smallest normal number.
 constexpr struct FloatFormat {
   absl::string_view dtype;
   int significand_bits;
   int min_exponent;
 } kNarrowFloats[] = {{"f16", 11, -14}, {"bf16", 8, -126}, {"f32", 24, -126}};
 
-constexpr struct {
-  absl::string_view name;
-  std::optional<double> Timing::*us;
-} kStages[] = {{"receive", &Timing::receive_us},
-               {"queue", &Timing::queue_us},
-               {"host_copy", &Timing::host_copy_us},
-               {"host_to_device", &Timing::host_to_device_us},
-               {"scratch_copy", &Timing::scratch_copy_us},
-               {"kernel", &Timing::kernel_us},
-               {"device_to_host", &Timing::device_to_host_us},
-               {"total", &Timing::total_us}};
-
-// The value of the format nearest to x, ties to even.
+// Rounds x to the format, ties to even.
 double RoundTo(const FloatFormat& format, double x) {
   if (x == 0 || !std::isfinite(x)) return x;
   const int exponent = std::max(std::ilogb(x), format.min_exponent);
@@ -44,7 +32,7 @@ double RoundTo(const FloatFormat& format, double x) {
   return std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
 }
 
-// The double whose own shortest decimal is the shortest that reads back as x in the format.
+// The double with the shortest decimal that reads back as x in the format.
 double Shortest(const FloatFormat& format, double x) {
   for (int digits = 1; digits < 17; ++digits) {
     const double candidate = std::strtod(absl::StrFormat("%.*g", digits, x).c_str(), nullptr);
@@ -66,7 +54,7 @@ std::string DumpNumber(double value) {
   char buffer[32];
   const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), value);
   std::string text(buffer, end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";  // a float stays one
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";  // so that a float reads back as one
   return text;
 }
 
@@ -128,14 +116,14 @@ std::string Dump(const Json& json) {
           "]");
     case Json::value_t::number_float:
       return DumpNumber(json.get<double>());
-    default:  // file names may be no UTF-8
+    default:  // file names may not be UTF-8
       return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 }
 
 Json ToJson(const Timing& timing) {
   Json json = Json::object();
-  for (const auto& [name, us] : kStages) {
+  for (const auto& [name, us] : kTimingStages) {
     if ((timing.*us).has_value()) json[std::string(name)] = *(timing.*us);
   }
   return json;
@@ -143,7 +131,7 @@ Json ToJson(const Timing& timing) {
 
 std::string ToText(const Timing& timing) {
   std::vector<std::string> stages;
-  for (const auto& [name, us] : kStages) {
+  for (const auto& [name, us] : kTimingStages) {
     if (!(timing.*us).has_value()) continue;
     stages.push_back(absl::StrCat(name, " ", FormatMicros(*(timing.*us))));
     if (us == &Timing::kernel_us && timing.kernel_gb_per_s.has_value()) {

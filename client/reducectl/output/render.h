@@ -1,4 +1,4 @@
-// What reducectl prints: values, JSON and tables.
+// Formats values, JSON and tables.
 #ifndef REDUCED_CLIENT_REDUCECTL_OUTPUT_RENDER_H_
 #define REDUCED_CLIENT_REDUCECTL_OUTPUT_RENDER_H_
 
@@ -15,34 +15,33 @@ namespace reduced::client {
 
 using Json = nlohmann::ordered_json;
 
-// Integers exactly. Floats as the shortest decimal that reads back as the same value of their dtype: an f32 of 0.1 is
-// 0.1. "NaN", "Infinity" and "-Infinity", which JSON numbers can't be, are strings.
+// Integers are exact. Floats are the shortest decimal that reads back as the same value of their dtype: an f32 of 0.1
+// is 0.1. NaN and infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
 Json ToJson(const Value& value);
 std::string ToText(const Value& value);
 
-// Back again. The dtype is one of 64 bits, or bool, that prints the same.
-// Throw Json::exception if it is no value, or no number.
+// The inverse. The dtype is f64, i64, u64 or bool. Throws Json::exception if `json` isn't a value, or a number.
 Value ValueFromJson(const Json& json);
 double DoubleFromJson(const Json& json);
 
-// On one line. Not Json::dump(), whose decimals aren't always the shortest.
+// Formats JSON on one line. Json::dump() doesn't always write the shortest decimals.
 std::string Dump(const Json& json);
 
-// Stages that did not happen are absent.
+// Without the stages that did not happen.
 Json ToJson(const Timing& timing);
 std::string ToText(const Timing& timing);
 
-// Of the server at that address; without its ops and pipelines.
+// `server`: its address. Without ops and pipelines.
 Json ToJson(const std::string& server, const ServerInfo& info);
 
-// Three significant digits, two of them decimals at most; with a unit; as percent, with one decimal.
+// With three significant digits, at most two of them decimals; as a percentage with one decimal; with a unit.
 std::string FormatScaled(double value);
 std::string FormatPercent(double fraction);
 std::string FormatMicros(double us);
 std::string FormatBytes(std::int64_t bytes);
 
-// Columns aligned, two spaces between them, a line feed after each row. Columns from `right_from` on are aligned at
-// their right.
+// Aligns the columns, with two spaces between them and a line feed after each row. Columns from `right_from` on are
+// aligned to the right.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows,
                         std::size_t right_from = std::numeric_limits<std::size_t>::max());
 

@@ -1,4 +1,4 @@
-// What repeated measurements amount to.
+// Statistics of repeated measurements.
 #ifndef REDUCED_CLIENT_REDUCECTL_OUTPUT_STATISTICS_H_
 #define REDUCED_CLIENT_REDUCECTL_OUTPUT_STATISTICS_H_
 
@@ -13,11 +13,11 @@ struct Summary {
   double upper_quartile = 0;
   double max = 0;
 
-  // Half the range of the middle half of the samples, as a fraction of the median: outliers don't count.
+  // Half the interquartile range, as a fraction of the median: outliers don't count.
   double Spread() const { return (upper_quartile - lower_quartile) / 2 / median; }
 };
 
-// Of at least one sample. Quantiles between two samples are interpolated.
+// There must be at least one sample. Quantiles between two samples are interpolated.
 Summary Summarize(std::vector<double> samples);
 
 }  // namespace reduced::client

@@ -1,4 +1,4 @@
-// Elements of SVG, as text. Lengths are in pixels, styles are classes.
+// Elements of SVG as text. Lengths are in pixels. `style` is a class.
 #ifndef REDUCED_CLIENT_REDUCECTL_OUTPUT_SVG_H_
 #define REDUCED_CLIENT_REDUCECTL_OUTPUT_SVG_H_
 
@@ -8,7 +8,7 @@
 
 namespace reduced::client {
 
-std::string SvgEscape(absl::string_view text);  // of HTML, too
+std::string SvgEscape(absl::string_view text);  // for HTML, too
 std::string SvgText(double x, double y, absl::string_view style, absl::string_view text);
 std::string SvgVerticalLine(double x, double top, double bottom, absl::string_view style);
 std::string SvgHorizontalLine(double y, double left, double right, absl::string_view style);

@@ -128,9 +128,9 @@ TEST_F(CallTest, ALadderCanFailOnTheWay) {
   const auto error = [&](const LadderOptions& options) {
     return std::string(client_->Ladder(options, count).status().message());
   };
-  EXPECT_THAT(error({.dtype = "f24"}), HasSubstr("unknown dtype \"f24\"; allowed: bool, "));
-  EXPECT_THAT(error({.dtype = "f32", .op = "median"}), HasSubstr("unknown op \"median\"; allowed: sum, "));
-  EXPECT_THAT(error({.dtype = "f32", .timeout = absl::ZeroDuration()}), HasSubstr("timeout 0 is not allowed"));
+  EXPECT_THAT(error({.dtype = "f24"}), HasSubstr("dtype: got \"f24\"; allowed: bool, "));
+  EXPECT_THAT(error({.dtype = "f32", .op = "median"}), HasSubstr("op: got \"median\"; allowed: sum, "));
+  EXPECT_THAT(error({.dtype = "f32", .timeout = absl::ZeroDuration()}), HasSubstr("timeout: got 0; allowed: "));
   EXPECT_EQ(steps, 2);
 }
 

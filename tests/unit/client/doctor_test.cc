@@ -78,7 +78,7 @@ TEST(DoctorTest, AGoodMachineHasNothingToDo) {
   const std::string all = Lines(findings, true);
   for (const std::string part : {"ok driver: version 580.95.05, for CUDA 13.0, 1 device", "ok gpu 0: NVIDIA H200: 140",
                                  "ok memory: ", "ok shm: ", "ok limits: open files: 1024, at most 1048576",
-                                 "ok limits: locked memory: unlimited", "ok clock: kept right, source tsc",
+                                 "ok limits: locked memory: unlimited", "ok clock: synchronized, source tsc",
                                  "ok socket: ", "ok server: unix:/run/reduced/socket, version 1.2.3",
                                  "ok health: SERVING", "ok engines: cpu, cuda:0", "ok regions: ", "ok namespaces: "}) {
     EXPECT_THAT(all, HasSubstr(part));
@@ -89,14 +89,14 @@ TEST(DoctorTest, WithoutAGpuThatIsSaidAndFine) {
   const GpuStack none{.no_library = "libcuda.so.1: cannot open shared object file", .no_nvml = "likewise"};
   const std::vector<Finding> findings = CheckGpuStack(none, {});
   EXPECT_THAT(Lines(findings), IsEmpty());
-  EXPECT_THAT(Lines(findings, true), HasSubstr("no GPU of NVIDIA is visible, and no driver"));
+  EXPECT_THAT(Lines(findings, true), HasSubstr("no NVIDIA GPU and no driver found"));
 }
 
 TEST(DoctorTest, GpusThatCantBeUsedHaveARemedy) {
   using Change = std::function<void(GpuStack*)>;
   for (const auto& [change, says] : std::vector<std::pair<Change, std::vector<std::string>>>{
            {[](GpuStack* gpu) { *gpu = {.on_bus = true, .no_library = "none"}; },
-            {"fail driver: there is a GPU", "its driver is not loaded", "modprobe nvidia"}},
+            {"fail driver: there is an NVIDIA GPU", "its driver isn't loaded", "modprobe nvidia"}},
            {[](GpuStack* gpu) { gpu->no_library = "not found"; },
             {"fail driver: libcuda.so.1 can't be loaded: not found", "libcuda1"}},
            {[](GpuStack* gpu) { gpu->device_files_usable = false; }, {"fail driver: /dev/nvidiactl", "access"}},
@@ -111,7 +111,7 @@ TEST(DoctorTest, GpusThatCantBeUsedHaveARemedy) {
               gpu->gpus.clear();
               gpu->no_nvml = "not found";
             },
-            {"warn nvml: libnvidia-ml.so.1 can't be used: not found", "libnvidia-ml1"}}}) {
+            {"warn nvml: NVML can't be used: not found", "libnvidia-ml1"}}}) {
     GpuStack gpu = GoodGpu();
     change(&gpu);
     const std::string lines = Lines(CheckGpuStack(gpu, {}));
@@ -153,8 +153,9 @@ TEST(DoctorTest, WhatTheServerLacks) {
               server->reachable = absl::UnavailableError("nobody");
               server->named = false;
             },
-            {"warn server: nobody; none was named", "REDUCED_SERVER"}},
-           {[](ServerFacts* server) { server->version = "1.3.0"; }, {"warn server", "reducectl has version 1.3.0"}},
+            {"warn server: nobody; --server isn't given", "REDUCED_SERVER"}},
+           {[](ServerFacts* server) { server->version = "1.3.0"; },
+            {"warn server", "the version of reducectl is 1.3.0"}},
            {[](ServerFacts* server) {
               server->info.left_out = {{"cuda:1", "no memory left"}};
             },

@@ -84,28 +84,29 @@ const std::string kGood = Npy(Header("'<f4'", "(3,)"), Data(12));
 INSTANTIATE_TEST_SUITE_P(
     All, BadNpyTest,
     ::testing::Values(
-        BadNpy{"Empty", "", "is not a .npy file"},
-        BadNpy{"Text", "hello, world", "is not a .npy file: it starts with \"hello,\", not \"\\x93NUMPY\""},
-        BadNpy{"NoVersion", kGood.substr(0, 7), "its preamble should have 8 bytes, but there are 7"},
-        BadNpy{"NoLength", kGood.substr(0, 9), "its preamble should have 10 bytes, but there are 9"},
-        BadNpy{"HalfHeader", kGood.substr(0, 30), " bytes, but there are 20"},
-        BadNpy{"HalfData", kGood.substr(0, kGood.size() - 5), "its data should have 12 bytes, but there are 7"},
-        BadNpy{"TooLong", kGood + "??", "has 2 bytes too many after its 12 bytes of data"},
-        BadNpy{"Version3", Npy(Header("'<f4'", "(3,)"), Data(12), 3),
-               "has .npy format version 3.0; versions 1.0 and 2.0 are read"},
-        BadNpy{"HugeHeader", Npy(std::string(70000, ' '), "", 2), "header of 70000 bytes; at most 65536"},
+        BadNpy{"Empty", "", "isn't a .npy file"},
+        BadNpy{"Text", "hello, world", "isn't a .npy file: it starts with \"hello,\", not \"\\x93NUMPY\""},
+        BadNpy{"NoVersion", kGood.substr(0, 7), "got 7 bytes of preamble; allowed: 8"},
+        BadNpy{"NoLength", kGood.substr(0, 9), "got 9 bytes of preamble; allowed: 10"},
+        BadNpy{"HalfHeader", kGood.substr(0, 30), "got 20 bytes of header; allowed: "},
+        BadNpy{"HalfData", kGood.substr(0, kGood.size() - 5), "got 7 bytes of data; allowed: 12"},
+        BadNpy{"TooLong", kGood + "??", "data: got 14 bytes; allowed: 12"},
+        BadNpy{"Version3", Npy(Header("'<f4'", "(3,)"), Data(12), 3), "format version: got 3.0; allowed: 1.0 and 2.0"},
+        BadNpy{"HugeHeader", Npy(std::string(70000, ' '), "", 2), "header: got 70000 bytes; allowed: 65536"},
         BadNpy{"Fortran", Npy(Header("'<f4'", "(3, 1)", "True"), Data(12)),
-               "is in Fortran order; only C order is read"},
-        BadNpy{"Object", Npy(Header("'|O'", "(3,)"), Data(12)), "holds Python objects"},
-        BadNpy{"BigEndian", Npy(Header("'>f4'", "(3,)"), Data(12)), "is big-endian ('>f4'); only little-endian"},
-        BadNpy{"Complex", Npy(Header("'<c8'", "(3,)"), Data(24)), "has dtype '<c8'; allowed: b1, i1, i2"},
-        BadNpy{"Text32", Npy(Header("'<U3'", "(3,)"), Data(36)), "has dtype '<U3'; allowed: "},
+               "order: got Fortran order; allowed: C order"},
+        BadNpy{"Object", Npy(Header("'|O'", "(3,)"), Data(12)), "dtype: got Python objects"},
+        BadNpy{"BigEndian", Npy(Header("'>f4'", "(3,)"), Data(12)),
+               "dtype: got '>f4', which is big-endian; allowed: little-endian"},
+        BadNpy{"Complex", Npy(Header("'<c8'", "(3,)"), Data(24)), "dtype: got '<c8'; allowed: b1, i1, i2"},
+        BadNpy{"Text32", Npy(Header("'<U3'", "(3,)"), Data(36)), "dtype: got '<U3'; allowed: "},
         BadNpy{"Structured", Npy(Header("[('a', '<f4'), ('b', '<i4')]", "(3,)"), Data(24)),
-               "has dtype [('a', '<f4'), ('b', '<i4')]; allowed: "},
-        BadNpy{"NegativeShape", Npy(Header("'<f4'", "(-3,)"), Data(12)), "'shape' has something else than lengths"},
-        BadNpy{"HugeShape", Npy(Header("'<f8'", "(4294967296, 4294967296)"), Data(12)), "more than"},
+               "dtype: got [('a', '<f4'), ('b', '<i4')]; allowed: "},
+        BadNpy{"NegativeShape", Npy(Header("'<f4'", "(-3,)"), Data(12)), "'shape' has an item that isn't a length"},
+        BadNpy{"HugeShape", Npy(Header("'<f8'", "(4294967296, 4294967296)"), Data(12)), "allowed: at most"},
         BadNpy{"NumberAsShape", Npy(Header("'<f4'", "3"), Data(12)), "'shape' is not a tuple"},
-        BadNpy{"NoShape", Npy("{'descr': '<f4', 'fortran_order': False}", Data(12)), "no 'descr', 'fortran_order' or"},
+        BadNpy{"NoShape", Npy("{'descr': '<f4', 'fortran_order': False}", Data(12)),
+               "'descr', 'fortran_order' or 'shape' is missing"},
         BadNpy{"NoDict", Npy("hello", Data(12)), "bad .npy header: no dictionary in \"hello\""},
         BadNpy{"OddBrackets", Npy("{'descr': ((('<f4', )}", Data(12)), "bad .npy header: "},
         BadNpy{"OddOrder", Npy(Header("'<f4'", "(3,)", "Maybe"), Data(12)), "neither True nor False"}),
@@ -136,16 +137,18 @@ TEST(Raw, TakesWhatFollowsTheOffset) {
 
 TEST(Raw, ChecksSizes) {
   InputOptions options{.dtype = "f32"};
-  EXPECT_EQ(ErrorOf(ParseRaw(Data(10), options)), "has 10 bytes after offset 0, not a multiple of the 4 of f32");
+  EXPECT_EQ(ErrorOf(ParseRaw(Data(10), options)),
+            "got 10 bytes after offset 0; allowed: multiples of the 4 bytes of f32");
   options.offset = 11;
-  EXPECT_EQ(ErrorOf(ParseRaw(Data(10), options)), "offset 11 is not within its 10 bytes");
+  EXPECT_EQ(ErrorOf(ParseRaw(Data(10), options)), "offset: got 11; allowed: 0 to 10, the bytes of the file");
   options.offset = 2;
   options.shape = {1, 3};
-  EXPECT_EQ(ErrorOf(ParseRaw(Data(10), options)), "has 8 bytes after offset 2, but shape (1, 3) of f32 is 12");
+  EXPECT_EQ(ErrorOf(ParseRaw(Data(10), options)),
+            "got 8 bytes after offset 2; allowed: 12, the bytes of shape (1, 3) of f32");
   options.shape = {2, 1};
   EXPECT_THAT(ParseRaw(Data(10), options)->shape, ElementsAre(2, 1));
   options.dtype = "f33";
-  EXPECT_THAT(ErrorOf(ParseRaw(Data(10), options)), HasSubstr("unknown dtype \"f33\""));
+  EXPECT_THAT(ErrorOf(ParseRaw(Data(10), options)), HasSubstr("dtype: got \"f33\""));
 }
 
 TEST(Csv, ReadsAColumnByNameOrIndex) {
@@ -172,18 +175,18 @@ TEST(Csv, TakesQuotesBlankLinesCarriageReturnsAndNoLastLineFeed) {
 
 TEST(Csv, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf(ParseCsv("date,co2\n1958,316\n\n1959,n/a\n", "co2")),
-            "line 4: column \"co2\" has \"n/a\", which is not a number that f64 holds");
+            "line 4: column \"co2\": got \"n/a\"; allowed: numbers in the range of f64");
   EXPECT_EQ(ErrorOf(ParseCsv("1,2\n3,4x\n", "1")),
-            "line 2: column \"1\" has \"4x\", which is not a number that f64 holds");
-  EXPECT_THAT(ErrorOf(ParseCsv("x\n1e999\n", "")), HasSubstr("line 2: column \"x\" has \"1e999\""));
-  EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1\n", "b")), "line 2: no column \"b\": it has 1 fields, expected at least 2");
-  EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "c")), "line 1: no column \"c\"; allowed: a, b, or 0 to 1");
-  EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "2")), "line 1: no column \"2\"; allowed: a, b, or 0 to 1");
-  EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "")), "line 1: has 2 columns (a, b); choose one with --column");
-  EXPECT_EQ(ErrorOf(ParseCsv("a\n\"1\n2\n", "")), "line 3: bad CSV: a quoted field doesn't end");
+            "line 2: column \"1\": got \"4x\"; allowed: numbers in the range of f64");
+  EXPECT_THAT(ErrorOf(ParseCsv("x\n1e999\n", "")), HasSubstr("line 2: column \"x\": got \"1e999\""));
+  EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1\n", "b")), "line 2: column \"b\" is missing: got 1 fields; allowed: at least 2");
+  EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "c")), "line 1: column: got \"c\"; allowed: a, b, or 0 to 1");
+  EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "2")), "line 1: column: got \"2\"; allowed: a, b, or 0 to 1");
+  EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "")), "line 1: got 2 columns (a, b); choose one with --column");
+  EXPECT_EQ(ErrorOf(ParseCsv("a\n\"1\n2\n", "")), "line 3: bad CSV: a quoted field isn't closed");
   EXPECT_THAT(ErrorOf(ParseCsv("a\n\"1\"2\n", "")), StartsWith("line 2: bad CSV: "));
-  EXPECT_EQ(ErrorOf(ParseCsv("", "")), "is an empty CSV file");
-  EXPECT_EQ(ErrorOf(ParseCsv("\n\n", "x")), "is an empty CSV file");
+  EXPECT_EQ(ErrorOf(ParseCsv("", "")), "got an empty CSV file; allowed: at least one row");
+  EXPECT_EQ(ErrorOf(ParseCsv("\n\n", "x")), "got an empty CSV file; allowed: at least one row");
 }
 
 class ReadInputTest : public ::testing::Test {
@@ -204,10 +207,10 @@ TEST_F(ReadInputTest, TellsTheFormat) {
 }
 
 TEST_F(ReadInputTest, SaysWhatIsWrong) {
-  EXPECT_THAT(ErrorOf(ReadInput(Write("b.npy", "nothing"), {})), HasSubstr("is not a .npy file"));
-  EXPECT_THAT(ErrorOf(ReadInput(Write("b.bin", "nothing"), {})), HasSubstr("is of no known format"));
+  EXPECT_THAT(ErrorOf(ReadInput(Write("b.npy", "nothing"), {})), HasSubstr("isn't a .npy file"));
+  EXPECT_THAT(ErrorOf(ReadInput(Write("b.bin", "nothing"), {})), HasSubstr("has an unknown format"));
   EXPECT_THAT(ErrorOf(ReadInput(Write("c.npy", kGood), {.dtype = "f32"})),
-              HasSubstr("is a .npy file, which says its dtype itself"));
+              HasSubstr("is a .npy file, which has its own dtype"));
   EXPECT_THAT(ErrorOf(ReadInput(::testing::TempDir(), {})), HasSubstr("Is a directory"));
   EXPECT_THAT(ErrorOf(ReadInput("/does/not/exist", {})), HasSubstr("No such file or directory"));
 }

@@ -130,13 +130,13 @@ TEST(LadderJson, SaysWhatIsWrong) {
   EXPECT_THAT(error("{}"), HasSubstr("'op'"));
   Json json = ToJson(TwoEngines());
   json["steps"][3]["kernel_us"] = {5, 0};
-  EXPECT_THAT(error(json.dump()), HasSubstr("step four has no times, or one that isn't above 0"));
+  EXPECT_THAT(error(json.dump()), HasSubstr("kernel_us of step four: got none, or one of 0 or less"));
   json["steps"][3]["kernel_us"] = Json::array();
-  EXPECT_THAT(error(json.dump()), HasSubstr("step four has no times"));
+  EXPECT_THAT(error(json.dump()), HasSubstr("kernel_us of step four: got none"));
   json["steps"][3]["kernel_us"] = "fast";
   EXPECT_THAT(error(json.dump()), HasSubstr("must be array"));
   json["steps"] = Json::array();
-  EXPECT_THAT(error(json.dump()), HasSubstr("there is no step"));
+  EXPECT_THAT(error(json.dump()), HasSubstr("steps: got none"));
 }
 
 TEST(LadderText, HasARowForEachStep) {

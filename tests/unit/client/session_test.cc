@@ -246,7 +246,7 @@ TEST_F(SessionTest, AsksAboutArraysThatNeedNotBeSent) {
     EXPECT_TRUE(over.WaitForNotificationWithTimeout(kLong));
     return request.reduce();
   };
-  const v1::ReduceRequest kept = ask(RemoteArray::Kept("an id"));
+  const v1::ReduceRequest kept = ask(RemoteArray::Resident("an id"));
   EXPECT_EQ(kept.array_id(), "an id");
   EXPECT_FALSE(kept.has_array());
   const v1::ReduceRequest region = ask(RemoteArray::InRegion("a token", 3, "f32", {2, 4}));
@@ -281,13 +281,15 @@ TEST_F(SessionTest, ChecksBeforeSending) {
     EXPECT_EQ(again, status);  // within the call
     return status.ToString();
   };
-  EXPECT_THAT(error(array_, {"median"}, {}), HasSubstr("INVALID_ARGUMENT: unknown op \"median\""));
-  EXPECT_THAT(error(array_, {"sum"}, {.timeout = -absl::Seconds(1)}), HasSubstr("timeout -1s is not allowed"));
-  EXPECT_THAT(error(array_, {"sum"}, {.via = "stream"}), HasSubstr("via \"stream\" is not for a session"));
-  EXPECT_THAT(error(array_, {"sum"}, {.via = "pigeon"}), HasSubstr("unknown via \"pigeon\""));
+  EXPECT_THAT(error(array_, {"median"}, {}), HasSubstr("INVALID_ARGUMENT: op: got \"median\""));
+  EXPECT_THAT(error(array_, {"sum"}, {.timeout = -absl::Seconds(1)}), HasSubstr("timeout: got -1s; allowed: "));
+  EXPECT_THAT(error(array_, {"sum"}, {.via = "stream"}),
+              HasSubstr("via: got \"stream\" in a session; allowed: auto, inline"));
+  EXPECT_THAT(error(array_, {"sum"}, {.via = "pigeon"}), HasSubstr("via: got \"pigeon\""));
   const std::vector<std::uint8_t> large(100'000);
-  EXPECT_THAT(error(ArrayView::Of(std::span<const std::uint8_t>(large)), {"sum"}, {}),
-              HasSubstr(absl::StrCat("RESOURCE_EXHAUSTED: the request is larger than ", address_, " takes: 1000")));
+  EXPECT_THAT(
+      error(ArrayView::Of(std::span<const std::uint8_t>(large)), {"sum"}, {}),
+      HasSubstr(absl::StrCat("RESOURCE_EXHAUSTED: the request is larger than ", address_, " accepts: got 1000")));
   EXPECT_TRUE(session->Reduce(array_, {"sum"}).ok());  // the session stays
 }
 
@@ -418,7 +420,7 @@ TEST_F(SessionTest, AServerThatGoesAwayIsUnavailable) {
 TEST_F(SessionTest, SaysThatAServerHasNone) {
   service_.sessions = false;
   EXPECT_EQ(client_->OpenSession().status(),
-            absl::UnimplementedError(address_ + " has no sessions: it is of version 1.2.3"));
+            absl::UnimplementedError(address_ + " has no sessions: its version is 1.2.3"));
   EXPECT_TRUE(absl::IsInvalidArgument(client_->OpenSession({.timeout = absl::ZeroDuration()}).status()));
 }
 

@@ -74,11 +74,10 @@ TEST(SharedBuffer, MayBeEmpty) {
 }
 
 TEST(SharedBuffer, SaysWhatCanNotBe) {
-  EXPECT_EQ(SharedBuffer::Allocate(-1).status(),
-            absl::InvalidArgumentError("a buffer of -1 bytes; allowed are 0 and up"));
+  EXPECT_EQ(SharedBuffer::Allocate(-1).status(), absl::InvalidArgumentError("bytes: got -1; allowed: 0 and more"));
   const absl::Status status = SharedBuffer::Allocate(std::int64_t{1} << 60).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("there is no shared memory of 1152921504606846976 bytes: "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("can't allocate 1152921504606846976 bytes of shared memory: "));
 }
 
 TEST(SharedBuffer, Moves) {
@@ -266,7 +265,7 @@ TEST_F(RegionTest, IsAskedForSharedAndReleased) {
     EXPECT_EQ(region->bytes(), 100);
     const absl::StatusOr<Reply> reply = client_->Reduce(region->Array("i16", {3, 4}, 8), {"sum"});
     ASSERT_TRUE(reply.ok()) << reply.status();
-    EXPECT_EQ(reply->via, "shm");
+    EXPECT_EQ(reply->via, "region");
     EXPECT_EQ(service_.seen.region().token(), "t");
     EXPECT_EQ(service_.seen.region().offset(), 8);
     EXPECT_EQ(service_.seen.array().dtype(), v1::DTYPE_I16);
@@ -338,7 +337,7 @@ TEST_F(RegionTest, KeepsTheDeadline) {
     return std::nullopt;
   });
   const absl::Status status = client_->Share(buffer_, {.timeout = absl::Milliseconds(50)}).status();
-  EXPECT_EQ(status, absl::DeadlineExceededError("the region socket gave no answer in time"));
+  EXPECT_EQ(status, absl::DeadlineExceededError("the region socket didn't answer in time"));
   EXPECT_TRUE(absl::IsInvalidArgument(client_->Share(buffer_, {.timeout = absl::ZeroDuration()}).status()));
   go_on.Notify();
   socket_.reset();  // its thread still looks at the notification
@@ -368,7 +367,7 @@ TEST_F(RegionTest, KeepsTheDeadlineWhenItConnects) {
   const int first = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   ASSERT_EQ(connect(first, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   EXPECT_EQ(client_->Share(buffer_, {.timeout = absl::Milliseconds(50)}).status(),
-            absl::DeadlineExceededError("the region socket took no connection in time"));
+            absl::DeadlineExceededError("the region socket didn't accept a connection in time"));
   close(first);
   close(listener);
 }
@@ -380,11 +379,11 @@ TEST_F(RegionTest, SaysWhyThereIsNone) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     return std::string(status.message());
   };
-  EXPECT_EQ(error(""),
-            absl::StrCat("unix:", (folder_ / "socket").string(), " takes no shared memory: it has no region socket"));
+  EXPECT_EQ(error(""), absl::StrCat("unix:", (folder_ / "socket").string(),
+                                    " has no region socket: memory can't be shared with it"));
   EXPECT_EQ(error("/nowhere/door"),
-            "the server's region socket, /nowhere/door, can't be reached from here (No such file or directory)");
-  EXPECT_THAT(error("/" + std::string(200, 'x')), HasSubstr("can't be reached from here (too long a path)"));
+            "can't connect to the server's region socket /nowhere/door: No such file or directory");
+  EXPECT_THAT(error("/" + std::string(200, 'x')), HasSubstr("the path is too long"));
 }
 
 // In another container, say, the folder of the server's sockets has another name.

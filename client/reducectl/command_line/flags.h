@@ -1,11 +1,10 @@
-// What the commands have in common in how they are told things. Functions that parse give what is wrong with the text,
-// if anything is.
-#ifndef REDUCED_CLIENT_REDUCECTL_COMMANDS_FLAGS_H_
-#define REDUCED_CLIENT_REDUCECTL_COMMANDS_FLAGS_H_
+// Kinds of options that several commands have. The functions that parse return an error message, or an empty string.
+#ifndef REDUCED_CLIENT_REDUCECTL_COMMAND_LINE_FLAGS_H_
+#define REDUCED_CLIENT_REDUCECTL_COMMAND_LINE_FLAGS_H_
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <map>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,27 +12,29 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "client/reducectl/command_line/command_line.h"
 
 namespace reduced::client {
 
-using Choices = std::map<std::string, std::vector<std::string>>;  // of options with a fixed set of values
-
+// "500ms", "1m30s", "inf": a positive duration.
 std::string ParseTimeout(const std::string& text, std::optional<absl::Duration>* timeout);
+// A whole number from 0 to 2^64 - 1.
 std::string ParseSeed(const std::string& text, std::uint64_t* seed);
 CLI::Validator OneOf(const std::vector<std::string>& names);
-CLI::Validator Positive();
+// Whole numbers from 1 to `limit`.
+CLI::Validator Positive(int limit = std::numeric_limits<int>::max());
 
-// An option whose value is one of some names, or several of them.
+// An option whose value is one of `names`, or several of them. The help ends with the names.
 template <class Field>
-CLI::Option* AddChoice(CLI::App* command, Choices* choices, const std::string& option, Field* field,
+CLI::Option* AddChoice(CommandLine& line, CLI::App* command, const std::string& option, Field* field,
                        const std::string& help, const std::vector<std::string>& names) {
-  (*choices)[option] = names;
+  line.choices[option] = names;
   return command->add_option(option, *field, absl::StrCat(help, ": ", absl::StrJoin(names, ", ")))
       ->check(OneOf(names))
       ->type_name("NAME");
 }
 
-// An option whose text goes through `parse`.
+// An option whose text is parsed by `parse`.
 template <class Field>
 CLI::Option* AddParsed(CLI::App* command, const std::string& option, std::string (*parse)(const std::string&, Field*),
                        Field* field, const std::string& help) {
@@ -46,4 +47,4 @@ CLI::Option* AddParsed(CLI::App* command, const std::string& option, std::string
 
 }  // namespace reduced::client
 
-#endif  // REDUCED_CLIENT_REDUCECTL_COMMANDS_FLAGS_H_
+#endif  // REDUCED_CLIENT_REDUCECTL_COMMAND_LINE_FLAGS_H_

@@ -1,4 +1,5 @@
-// reducectl doctor: its answer.
+// reducectl doctor.
+
 #include "client/reducectl/doctor/doctor.h"
 
 #include <algorithm>
@@ -9,8 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client/reducectl/command_line/client.h"
+#include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/commands.h"
-#include "client/reducectl/commands/health.h"
+#include "client/reducectl/output/health.h"
 #include "client/reducectl/output/render.h"
 
 namespace reduced::client {
@@ -21,17 +24,7 @@ std::string NameOf(Level level) {
   return kNames[static_cast<int>(level)];
 }
 
-}  // namespace
-
-std::vector<Finding> Examine(const Facts& facts) {
-  std::vector<Finding> findings = CheckGpuStack(facts.gpu, facts.server);
-  for (std::vector<Finding>& more : std::vector{CheckSystem(facts.system), CheckServer(facts.server)}) {
-    findings.insert(findings.end(), more.begin(), more.end());
-  }
-  return findings;
-}
-
-ExitCode RunDoctor(const CommonOptions& common) {
+ExitCode Run(const CommonOptions& common) {
   const std::unique_ptr<Client> client = MakeClient(common, kHealthTimeout);
   if (client == nullptr) return kUsage;
   const Facts facts{.gpu = GatherGpuStack(), .system = GatherSystem(), .server = GatherServer(common, *client)};
@@ -53,6 +46,12 @@ ExitCode RunDoctor(const CommonOptions& common) {
   const bool failed = std::any_of(findings.begin(), findings.end(),
                                   [](const Finding& finding) { return finding.level == Level::kFailure; });
   return failed ? kUnhealthy : kOk;
+}
+
+}  // namespace
+
+void AddDoctor(CommandLine& line) {
+  line.Add("doctor", "check this machine and the server, and print what to do about each problem", Run);
 }
 
 }  // namespace reduced::client

@@ -1,0 +1,116 @@
+// Resident arrays: Put, ListArrays, DeleteArray, and the handle.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/lib/call.h"
+#include "client/lib/convert.h"
+#include "client/lib/names.h"
+#include "client/lib/stream.h"
+#include "reduced/client.h"
+#include "reduced/v1/reduced.grpc.pb.h"
+
+namespace reduced::client {
+namespace {
+
+absl::Status ToProto(const ArrayView& array, const PutOptions& options, v1::PutArrayHeader* header) {
+  const absl::Status status = client::ToProto(array, header->mutable_array());
+  if (!status.ok()) return status;
+  if (options.ttl < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ttl: got ", absl::FormatDuration(options.ttl), "; allowed: 0 and positive durations"));
+  }
+  header->set_device(options.device);
+  header->set_owner(options.owner);
+  header->set_ttl_ms(absl::ToInt64Milliseconds(absl::Ceil(options.ttl, absl::Milliseconds(1))));
+  return absl::OkStatus();
+}
+
+ArrayInfo FromProto(const v1::ArrayInfo& from) {
+  return {.id = from.id(),
+          .dtype = NameOf(from.array().dtype()),
+          .shape = {from.array().shape().begin(), from.array().shape().end()},
+          .bytes = from.bytes(),
+          .device = from.device(),
+          .owner = from.owner(),
+          .age = absl::Milliseconds(from.age_ms()),
+          .expires_in = absl::Milliseconds(from.expires_in_ms()),
+          .users = from.users()};
+}
+
+absl::Status CallDelete(const Connection& connection, const std::string& id, const std::string& owner,
+                        std::optional<absl::Duration> timeout) {
+  RpcState state(connection, connection.home, timeout);
+  v1::DeleteArrayRequest request;
+  request.set_id(id);
+  request.set_owner(owner);
+  v1::DeleteArrayResponse response;
+  return CallAndWait(state, &v1::Reduction::Stub::DeleteArray, request, &response);
+}
+
+}  // namespace
+
+absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptions& options) {
+  RpcState state(*connection_, connection_->home, options.timeout);
+  v1::PutArrayRequest first;
+  absl::Status status = CheckTimeout(state.timeout);
+  status.Update(ToProto(array, options, first.mutable_header()));
+  if (!status.ok()) return status;
+  const absl::StatusOr<v1::PutArrayResponse> response =
+      PutArrayAndWait(state, {first, array.data, *ArrayBytes(array.dtype, array.shape)}, options.on_progress);
+  if (!response.ok()) return response.status();
+  return ResidentArray(connection_, FromProto(response->array()));
+}
+
+absl::StatusOr<std::vector<ArrayInfo>> Client::ListArrays(const std::string& owner,
+                                                          std::optional<absl::Duration> timeout) {
+  RpcState state(*connection_, connection_->home, timeout);
+  v1::ListArraysRequest request;
+  request.set_owner(owner);
+  v1::ListArraysResponse response;
+  const absl::Status status = CallAndWait(state, &v1::Reduction::Stub::ListArrays, request, &response);
+  if (!status.ok()) return status;
+  std::vector<ArrayInfo> arrays;
+  for (const v1::ArrayInfo& array : response.arrays()) arrays.push_back(FromProto(array));
+  return arrays;
+}
+
+absl::Status Client::DeleteArray(const std::string& id, const std::string& owner,
+                                 std::optional<absl::Duration> timeout) {
+  return CallDelete(*connection_, id, owner, timeout);
+}
+
+ResidentArray::ResidentArray(std::shared_ptr<const Connection> connection, ArrayInfo info)
+    : connection_(std::move(connection)), info_(std::move(info)) {}
+ResidentArray::ResidentArray(ResidentArray&& other) noexcept = default;  // leaves other.connection_ null
+ResidentArray::~ResidentArray() { Delete(); }
+
+ResidentArray& ResidentArray::operator=(ResidentArray&& other) noexcept {
+  if (this == &other) return *this;
+  Delete();
+  connection_ = std::move(other.connection_);
+  info_ = std::move(other.info_);
+  return *this;
+}
+
+const std::string& ResidentArray::Release() {
+  connection_.reset();
+  return info_.id;
+}
+
+// Ignores errors: an array that isn't deleted expires.
+void ResidentArray::Delete() {
+  constexpr absl::Duration kTimeout = absl::Seconds(5);
+  if (connection_ == nullptr) return;
+  CallDelete(*connection_, info_.id, info_.owner, std::min(kTimeout, connection_->options.timeout)).IgnoreError();
+  connection_.reset();
+}
+
+}  // namespace reduced::client

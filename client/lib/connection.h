@@ -1,0 +1,47 @@
+// The connections of a Client.
+#ifndef REDUCED_CLIENT_LIB_CONNECTION_H_
+#define REDUCED_CLIENT_LIB_CONNECTION_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/lib/credentials.h"
+#include "client/lib/region_connection.h"
+#include "client/lib/target.h"
+#include "reduced/client.h"
+#include "reduced/v1/reduced.grpc.pb.h"
+
+namespace reduced::client {
+
+// One channel. Copies share it.
+struct Backend {
+  std::shared_ptr<grpc::Channel> channel{};
+  std::shared_ptr<v1::Reduction::Stub> stub{};
+};
+
+// What the calls of one Client have in common. If the target may stand for several servers, `home` stays at one of
+// them, as long as it answers, and each of `parts` balances its calls over all of them; else they are the same.
+struct Connection {
+  ClientOptions options{};
+  Target target{};
+  std::shared_ptr<Token> token{};  // sent with every call; null: none
+  Backend home{};                  // for calls that depend on what one server stores
+  std::vector<Backend> parts{};    // for the parts of one array, at least one; the first also for all other calls
+
+  absl::Mutex mutex{};
+  std::shared_ptr<Region::Connection> regions ABSL_GUARDED_BY(mutex){};  // null until it is needed
+};
+
+// Creates the channels, options.connections of them in `parts`. Doesn't connect yet.
+std::shared_ptr<Connection> Connect(ClientOptions options, Target target, Secured secured);
+
+// Must be called before the first call with a callback: see connection.cc.
+void KeepCallbackThreads();
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_LIB_CONNECTION_H_

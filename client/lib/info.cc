@@ -1,0 +1,92 @@
+// Client::GetServerInfo.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/lib/call.h"
+#include "client/lib/names.h"
+#include "reduced/client.h"
+#include "reduced/v1/reduced.grpc.pb.h"
+
+namespace reduced::client {
+namespace {
+
+template <class Enums>
+std::vector<std::string> NamesOfAll(const Enums& values, const google::protobuf::EnumDescriptor* type) {
+  std::vector<std::string> names;
+  for (const int value : values) names.push_back(NameOf(type, value));
+  return names;
+}
+
+DeviceInfo FromProto(const v1::DeviceInfo& from) {
+  return {.name = from.name(),
+          .engine = NameOf(from.engine()),
+          .model = from.model(),
+          .memory_bytes = from.memory_bytes(),
+          .parallel_units = from.parallel_units(),
+          .details = from.details(),
+          .lanes = from.lanes(),
+          .lanes_busy = from.lanes_busy(),
+          .queue_limit = from.queue_limit(),
+          .queue_length = from.queue_length(),
+          .fixed_us = from.fixed_us(),
+          .host_gb_per_s = from.host_gb_per_s(),
+          .array_bytes = from.array_bytes(),
+          .array_bytes_limit = from.array_bytes_limit()};
+}
+
+ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
+  ServerInfo to{.version = from.version(),
+                .uptime = absl::Milliseconds(from.uptime_ms()),
+                .max_message_bytes = from.limits().max_message_bytes(),
+                .max_elements = from.limits().max_elements(),
+                .max_ops = from.limits().max_ops(),
+                .max_ladder_bytes = from.limits().max_ladder_bytes(),
+                .max_streams = from.limits().max_streams(),
+                .max_sessions = from.limits().max_sessions(),
+                .max_session_requests = from.limits().max_session_requests(),
+                .default_array_ttl = absl::Milliseconds(from.limits().default_array_ttl_ms()),
+                .max_array_ttl = absl::Milliseconds(from.limits().max_array_ttl_ms()),
+                .region_socket = from.region_socket(),
+                .usage = {.streams = from.usage().streams(),
+                          .sessions = from.usage().sessions(),
+                          .arrays = from.usage().arrays(),
+                          .regions = from.usage().regions()},
+                .no_cuda_reason = from.no_cuda_reason()};
+  for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
+  for (const v1::LeftOutDevice& device : from.left_out()) to.left_out.push_back({device.name(), device.reason()});
+  for (const v1::OpInfo& op : from.ops()) {
+    to.ops.push_back({op.name(), op.summary(), NamesOfAll(op.dtypes(), v1::DType_descriptor())});
+  }
+  for (const v1::Flag& flag : from.flags()) to.flags.push_back({flag.name(), flag.value(), flag.source()});
+  for (const v1::DTypeInfo& dtype : from.dtypes()) to.dtypes.push_back(dtype.name());
+  for (const v1::PipelineInfo& pipeline : from.pipelines()) {
+    to.pipelines.push_back({.name = pipeline.name(),
+                            .engine = NameOf(pipeline.engine()),
+                            .summary = pipeline.summary(),
+                            .origin = pipeline.origin(),
+                            .default_of_engine = pipeline.default_of_engine(),
+                            .ops = NamesOfAll(pipeline.ops(), v1::Op_descriptor()),
+                            .dtypes = NamesOfAll(pipeline.dtypes(), v1::DType_descriptor()),
+                            .fused = pipeline.fused(),
+                            .fixed_order = pipeline.fixed_order(),
+                            .exact = pipeline.exact(),
+                            .block_sizes = {pipeline.block_sizes().begin(), pipeline.block_sizes().end()}});
+  }
+  return to;
+}
+
+}  // namespace
+
+absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> timeout) {
+  RpcState state(*connection_, connection_->home, timeout);
+  v1::GetServerInfoResponse response;
+  const absl::Status status = CallAndWait(state, &v1::Reduction::Stub::GetServerInfo, {}, &response);
+  if (!status.ok()) return status;
+  return FromProto(response);
+}
+
+}  // namespace reduced::client

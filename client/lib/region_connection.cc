@@ -1,0 +1,108 @@
+#include "client/lib/region_connection.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace reduced::client {
+namespace {
+
+// Returns what `operation`, a call that waits for the socket, returns: -1 with EAGAIN if the deadline passes first.
+template <class Operation>
+auto Wait(int socket, absl::Time deadline, const Operation& operation) {
+  for (;;) {
+    // If no time is left, the shortest timeout but 0, which would mean none.
+    const timeval limit = absl::ToTimeval(std::clamp(deadline - absl::Now(), absl::Microseconds(1), absl::Hours(24)));
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    const auto result = operation();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Region::Connection>> Region::Connection::Open(const std::string& path,
+                                                                             absl::Time deadline) {
+  const auto unreachable = [&path](const char* why) {
+    return absl::FailedPreconditionError(absl::StrCat("can't connect to the server's region socket ", path, ": ", why));
+  };
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return unreachable("the path is too long");
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (socket < 0) return absl::ErrnoToStatus(errno, "socket");
+  auto connection = std::shared_ptr<Connection>(new Connection(socket));
+  const auto connect_it = [&] { return connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)); };
+  if (Wait(socket, deadline, connect_it) == 0) return connection;
+  if (errno == EAGAIN) return absl::DeadlineExceededError("the region socket didn't accept a connection in time");
+  return unreachable(std::strerror(errno));
+}
+
+Region::Connection::~Connection() {
+  if (socket_ >= 0) close(socket_);
+}
+
+bool Region::Connection::closed() {
+  const absl::MutexLock lock(&mutex_);
+  return socket_ < 0;
+}
+
+absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest& request, int file,
+                                                        absl::Time deadline) {
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(request, &text).ok()) {
+    return absl::InternalError("can't encode the request as JSON");
+  }
+  const absl::MutexLock lock(&mutex_);
+  if (socket_ < 0) return absl::UnavailableError("the connection to the region socket is closed");
+  if (absl::Now() >= deadline) return absl::DeadlineExceededError("the region socket was busy until the deadline");
+
+  iovec part{text.data(), text.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (file >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &file, sizeof(int));
+  }
+  std::string answer(4096, '\0');
+  const int socket = socket_;
+  ssize_t bytes = Wait(socket, deadline, [&] { return sendmsg(socket, &message, MSG_NOSIGNAL); });
+  if (bytes >= 0) bytes = Wait(socket, deadline, [&] { return recv(socket, answer.data(), answer.size(), 0); });
+  if (bytes <= 0) {
+    const bool late = bytes < 0 && errno == EAGAIN;
+    close(std::exchange(socket_, -1));
+    if (late) return absl::DeadlineExceededError("the region socket didn't answer in time");
+    return absl::UnavailableError("the server has closed the region socket");
+  }
+  answer.resize(static_cast<std::size_t>(bytes));
+  v1::RegionReply reply;
+  google::protobuf::util::JsonParseOptions lenient;
+  lenient.ignore_unknown_fields = true;
+  if (!google::protobuf::util::JsonStringToMessage(answer, &reply, lenient).ok()) {
+    return absl::InternalError("the region socket sent a reply that this client can't decode");
+  }
+  if (reply.code() != 0) return absl::Status(static_cast<absl::StatusCode>(reply.code()), reply.message());
+  return reply;
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,131 @@
+// Regions: Client::Share, Client::ShareDevice, and the handle.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/lib/call.h"
+#include "client/lib/connection.h"
+#include "client/lib/region_connection.h"
+#include "reduced/client.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
+
+// The path of the region socket for this process; `path` is the one that the server uses. If the two share no more than
+// the folder of their sockets (two containers, for example), that folder may have another name here.
+std::string RegionPath(const std::string& server, const std::string& path) {
+  const std::optional<std::string> socket = UnixSocketPath(server);
+  if (!socket.has_value()) return path;
+  const std::filesystem::path beside =
+      std::filesystem::path(*socket).parent_path() / std::filesystem::path(path).filename();
+  std::error_code unused;
+  return std::filesystem::exists(beside, unused) ? beside.string() : path;
+}
+
+}  // namespace
+
+absl::StatusOr<Region> Client::Share(int file, const ShareOptions& options) {
+  v1::RegionRequest request;
+  request.mutable_share_memory()->set_pin(options.pin);
+  return ShareAs(request, file, options);
+}
+
+absl::StatusOr<Region> Client::Share(const SharedBuffer& buffer, const ShareOptions& options) {
+  return Share(buffer.file(), options);
+}
+
+absl::StatusOr<Region> Client::Share(const ArrayView& array, const ShareOptions& options) {
+  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
+  if (!bytes.ok()) return bytes.status();
+  const absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(*bytes);
+  if (!buffer.ok()) return buffer.status();
+  if (*bytes > 0) std::memcpy(buffer->data(), array.data, static_cast<std::size_t>(*bytes));
+  return Share(*buffer, options);
+}
+
+absl::StatusOr<Region> Client::ShareDevice(const DeviceMemory& memory, const ShareOptions& options) {
+  v1::RegionRequest request;
+  v1::ShareDevice& device = *request.mutable_share_device();
+  device.set_handle(memory.handle);
+  device.set_device_uuid(memory.device_uuid);
+  device.set_offset(memory.offset);
+  device.set_bytes(memory.bytes);
+  device.set_event(memory.event);
+  return ShareAs(request, -1, options);
+}
+
+absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options) {
+  const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
+  const absl::Status status = CheckTimeout(timeout);
+  if (!status.ok()) return status;
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(deadline);
+  if (!regions.ok()) return regions.status();
+  const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, deadline);
+  if (!reply.ok()) return reply.status();
+  return Region(*std::move(regions), reply->token(), reply->bytes());
+}
+
+// The connection to the region socket. Opens one if there is none or it is closed.
+absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Time deadline) {
+  const absl::MutexLock lock(&connection_->mutex);
+  std::shared_ptr<Region::Connection>& regions = connection_->regions;
+  if (regions != nullptr && !regions->closed()) return regions;
+  const absl::Duration left = deadline - absl::Now();
+  if (left <= absl::ZeroDuration()) {
+    return absl::DeadlineExceededError("the deadline passed before the region socket was connected");
+  }
+  const absl::StatusOr<ServerInfo> info = GetServerInfo(left);
+  if (!info.ok()) return info.status();
+  const std::string& server = connection_->options.server;
+  if (info->region_socket.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(server, " has no region socket: memory can't be shared with it"));
+  }
+  auto opened = Region::Connection::Open(RegionPath(server, info->region_socket), deadline);
+  if (opened.ok()) regions = *opened;
+  return opened;
+}
+
+Region::Region(std::shared_ptr<Connection> connection, std::string token, std::int64_t bytes)
+    : connection_(std::move(connection)), token_(std::move(token)), bytes_(bytes) {}
+
+Region::Region(Region&& other) noexcept = default;
+
+Region& Region::operator=(Region&& other) noexcept {
+  std::swap(connection_, other.connection_);
+  std::swap(token_, other.token_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Region::~Region() { Release(); }
+
+void Region::Release() {
+  if (connection_ == nullptr) return;
+  v1::RegionRequest request;
+  request.mutable_release()->set_token(token_);
+  // If this fails, the connection is closed, which ends the region, too.
+  connection_->Ask(request, -1, absl::Now() + kReleaseTimeout).IgnoreError();
+  connection_.reset();
+}
+
+RemoteArray Region::Array(std::string dtype, std::vector<std::int64_t> shape, std::int64_t offset) const {
+  return RemoteArray::InRegion(token_, offset, std::move(dtype), std::move(shape));
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,45 @@
+// The options that all commands share, the client that they describe, and the errors of its calls.
+#ifndef REDUCED_CLIENT_REDUCECTL_COMMAND_LINE_CLIENT_H_
+#define REDUCED_CLIENT_REDUCECTL_COMMAND_LINE_CLIENT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/reducectl/command_line/exit_code.h"
+#include "reduced/client.h"
+
+namespace reduced::client {
+
+struct CommonOptions {
+  std::string server = ClientOptions().server;
+  bool server_given = false;              // on the command line or in the environment
+  std::optional<absl::Duration> timeout;  // absent: the default of the command
+  bool json = false;
+  // Those of ClientOptions.
+  std::string tls_ca{}, tls_cert{}, tls_key{}, tls_server_name{}, token_file{};
+};
+
+ClientOptions ClientOptionsOf(const CommonOptions& common, absl::Duration default_timeout = ClientOptions().timeout,
+                              int connections = ClientOptions().connections);
+
+// Prints the error and returns null if the options don't describe a client.
+std::unique_ptr<Client> MakeClient(const CommonOptions& common,
+                                   absl::Duration default_timeout = ClientOptions().timeout,
+                                   int connections = ClientOptions().connections);
+
+// Prints the error of a call and returns its exit code. `subject`: an input or a command.
+ExitCode ReportCallError(absl::string_view subject, const absl::Status& status);
+
+// Prints "reducectl: subject: message" and returns `code`.
+ExitCode ReportError(absl::string_view subject, absl::string_view message, ExitCode code);
+
+// Writes a file. Prints the error and returns kOutput if it can't be written.
+ExitCode WriteFile(const std::string& path, absl::string_view content);
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_REDUCECTL_COMMAND_LINE_CLIENT_H_

@@ -1,0 +1,38 @@
+#include "client/reducectl/command_line/flags.h"
+
+#include "absl/strings/numbers.h"
+
+namespace reduced::client {
+
+std::string ParseTimeout(const std::string& text, std::optional<absl::Duration>* timeout) {
+  if (absl::ParseDuration(text, &timeout->emplace()) && *timeout > absl::ZeroDuration()) return "";
+  return absl::StrCat("got \"", text, "\"; allowed: positive durations like 500ms, 5s, 1m30s, inf");
+}
+
+// CLI11 itself would accept negative numbers and wrap them.
+std::string ParseSeed(const std::string& text, std::uint64_t* seed) {
+  if (absl::SimpleAtoi(text, seed)) return "";
+  return absl::StrCat("got \"", text, "\"; allowed: whole numbers from 0 to 2^64 - 1");
+}
+
+CLI::Validator OneOf(const std::vector<std::string>& names) {
+  const auto check = [names](const std::string& value) -> std::string {
+    for (const std::string& name : names) {
+      if (name == value) return "";
+    }
+    return absl::StrCat("got \"", value, "\"; allowed: ", absl::StrJoin(names, ", "));
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator Positive(int limit) {
+  const auto check = [limit](const std::string& text) -> std::string {
+    int value = 0;
+    if (absl::SimpleAtoi(text, &value) && value > 0 && value <= limit) return "";
+    return absl::StrCat("got \"", text, "\"; allowed: whole numbers from 1",
+                        limit < std::numeric_limits<int>::max() ? absl::StrCat(" to ", limit) : "");
+  };
+  return CLI::Validator(check, "");
+}
+
+}  // namespace reduced::client

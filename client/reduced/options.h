@@ -1,0 +1,58 @@
+// The options of a Client and of a Session.
+#ifndef REDUCED_OPTIONS_H_
+#define REDUCED_OPTIONS_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "reduced/array.h"
+
+namespace reduced::client {
+
+inline constexpr char kSystemCa[] = "system";  // a value of ClientOptions.tls_ca
+
+struct ClientOptions {
+  // The address of a server: "host:port", "[ipv6]:port", or a gRPC target: "unix:/path", "unix-abstract:name",
+  // "ipv4:address:port", "ipv6:[address]:port", "dns:///name:port".
+  //
+  // Several equal servers: a list "host:port,host:port,...", whose names Create resolves, or a DNS name with several
+  // addresses ("dns:" is optional). Requests that need nothing that a server stores are then distributed round robin;
+  // those of resident arrays, regions and sessions all go to one of the servers. Use one of these addresses for all
+  // processes that share resident arrays.
+  std::string server = "127.0.0.1:50051";
+  // The timeout of calls that don't have one of their own. The first call includes connecting.
+  absl::Duration timeout = absl::Seconds(5);
+  // How many connections one Reduce of a large array may use, 1 to 64: from 32 MiB on the array is cut into as many
+  // parts, which are sent at the same time. Each part uses one of the server's streams and, while it is sent, a thread.
+  // Several connections are faster if both sides have cores for them. 0: 4 on a machine of 8 cores or more, else 1.
+  int connections = 0;
+
+  // TLS: the file of the CA certificates, in PEM, that the server's certificate is checked against, or kSystemCa for
+  // those that this machine trusts. Empty: no TLS. Unix sockets don't use TLS: for them this and the next three options
+  // are ignored.
+  std::string tls_ca{};
+  // The files, in PEM, of the client certificate and its private key. Empty: none.
+  std::string tls_cert{};
+  std::string tls_key{};
+  // The name that the server's certificate must have. Empty: the host in `server`. Required for a list of servers.
+  std::string tls_server_name{};
+  // The file of the token that is sent with every call. Tokens are only sent over TLS, to a Unix socket or to a
+  // loopback address. Empty: none. Create reads all of these files. The first call after each token_refresh reads the
+  // token file again, so that the token may change; if that fails, the client uses the old token. A session keeps the
+  // token that it started with.
+  std::string token_file{};
+  absl::Duration token_refresh = absl::Seconds(10);
+};
+
+struct SessionOptions {
+  std::optional<absl::Duration> timeout{};          // of requests without one; absent: ClientOptions.timeout
+  absl::Duration close_timeout = absl::Seconds(1);  // until ~Session cancels the requests in flight
+};
+
+// The path of the Unix socket that a ClientOptions.server names by the scheme unix:, else nothing.
+REDUCED_EXPORT std::optional<std::string> UnixSocketPath(const std::string& server);
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_OPTIONS_H_

@@ -1,0 +1,207 @@
+// The forms of an address, and several servers behind one.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/lib/target.h"
+#include "reduced/client.h"
+#include "tests/unit/client/fake_server.h"
+
+namespace reduced::client {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+TEST(Target, ClassifiesAddresses) {
+  struct Case {
+    std::string server, uri;
+    bool unix_socket, loopback, several;
+  };
+  for (const Case& each : std::vector<Case>{
+           {"unix:/run/s", "unix:/run/s", true, true, false},
+           {"unix-abstract:s", "unix-abstract:s", true, true, false},
+           {"localhost:1", "localhost:1", false, true, false},
+           {"127.0.0.2:1", "127.0.0.2:1", false, true, false},
+           {"[::1]:1", "[::1]:1", false, true, false},
+           {"10.0.0.1:1", "10.0.0.1:1", false, false, false},
+           {"reduced:1", "reduced:1", false, false, true},
+           {"dns:///reduced:1", "dns:///reduced:1", false, false, true},
+           {"dns:localhost:1", "dns:localhost:1", false, true, false},
+           {"ipv4:127.0.0.1:1", "ipv4:127.0.0.1:1", false, true, false},
+           {"ipv4:127.0.0.1:1,10.0.0.1:1", "ipv4:127.0.0.1:1,10.0.0.1:1", false, false, true},
+           {"127.0.0.1:1,127.0.0.2:2", "ipv4:127.0.0.1:1,127.0.0.2:2", false, true, true},
+           {"10.0.0.1:1,127.0.0.2:2", "ipv4:10.0.0.1:1,127.0.0.2:2", false, false, true},
+           {"[::1]:1,[::2]:2", "ipv6:[::1]:1,[::2]:2", false, false, true},
+       }) {
+    const absl::StatusOr<Target> target = ParseTarget(each.server);
+    ASSERT_TRUE(target.ok()) << each.server << ": " << target.status();
+    EXPECT_EQ(target->uri, each.uri);
+    EXPECT_EQ(target->unix_socket, each.unix_socket) << each.server;
+    EXPECT_EQ(target->loopback, each.loopback) << each.server;
+    EXPECT_EQ(target->several, each.several) << each.server;
+  }
+  EXPECT_THAT(std::string(ParseTarget("127.0.0.1:1,[::1]:2").status().message()),
+              HasSubstr("all have an IPv4 address"));
+  EXPECT_THAT(std::string(ParseTarget("127.0.0.1:1,name.invalid:2").status().message()), HasSubstr("name.invalid"));
+}
+
+TEST(Target, UnixSocketPaths) {
+  EXPECT_EQ(UnixSocketPath("unix:/run/s"), "/run/s");
+  EXPECT_EQ(UnixSocketPath("unix:///run/s"), "/run/s");
+  EXPECT_EQ(UnixSocketPath("unix-abstract:s"), std::nullopt);
+  EXPECT_EQ(UnixSocketPath("localhost:1"), std::nullopt);
+}
+
+// Equal servers, which count the calls that they get.
+class TargetsTest : public ::testing::Test {
+ protected:
+  struct Server {
+    FakeService service;
+    std::atomic<int> reduces = 0, streams = 0, parts = 0, puts = 0, lists = 0;
+    int port = 0;
+    std::unique_ptr<grpc::Server> server;
+
+    void Stop() {
+      if (server != nullptr) server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+      server.reset();
+    }
+  };
+
+  void SetUp() override {
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    for (int i = 0; i < 3; ++i) {
+      Server& server = servers_.emplace_back();
+      server.service.on_reduce = [&server](const v1::ReduceRequest&, v1::ReduceResponse* response) {
+        ++server.reduces;
+        response->set_count(3);
+        return grpc::Status::OK;
+      };
+      server.service.on_stream = [&server](const v1::ReduceStreamRequest& request) {
+        if (request.has_header()) ++server.streams;
+        if (request.has_stream_part()) ++server.parts;
+        return grpc::Status::OK;
+      };
+      server.service.on_put = [&server](const v1::PutArrayRequest& request) {
+        if (request.has_header()) ++server.puts;
+        return grpc::Status::OK;
+      };
+      server.service.put.set_id("an id");
+      server.service.on_list = [&server](const v1::ListArraysRequest&, v1::ListArraysResponse*) {
+        ++server.lists;
+        return grpc::Status::OK;
+      };
+      grpc::ServerBuilder builder;
+      builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &server.port);
+      if (i == 0) builder.AddListeningPort("unix:" + folder_ + "/socket", grpc::InsecureServerCredentials());
+      builder.RegisterService(&server.service);
+      server.server = builder.BuildAndStart();
+      ASSERT_NE(server.server, nullptr);
+    }
+  }
+  void TearDown() override {
+    for (Server& server : servers_) server.Stop();
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::string List(const std::string& host) const {
+    std::string list;
+    for (const Server& server : servers_) absl::StrAppend(&list, list.empty() ? "" : ",", host, ":", server.port);
+    return list;
+  }
+
+  template <class Count>
+  std::vector<int> Counts(Count count) const {
+    std::vector<int> counts;
+    for (const Server& server : servers_) counts.push_back(server.*count);
+    return counts;
+  }
+
+  std::string folder_ = ::testing::TempDir() + "/reduced_XXXXXX";
+  std::deque<Server> servers_;
+  const std::vector<float> elements_ = {1, 2, 4};
+  const ArrayView array_ = ArrayView::Of(std::span<const float>(elements_));
+};
+
+TEST_F(TargetsTest, EveryFormOfAnAddressConnects) {
+  const int port = servers_[0].port;
+  for (const std::string& server :
+       {absl::StrCat("127.0.0.1:", port), absl::StrCat("localhost:", port), absl::StrCat("ipv4:127.0.0.1:", port),
+        absl::StrCat("dns:127.0.0.1:", port), absl::StrCat("dns:///127.0.0.1:", port),
+        absl::StrCat("dns:///localhost:", port), "unix:" + folder_ + "/socket", "unix://" + folder_ + "/socket"}) {
+    const auto client = Client::Create({.server = server, .timeout = kLong});
+    ASSERT_TRUE(client.ok()) << client.status();
+    const absl::StatusOr<Reply> reply = (*client)->Reduce(array_, {"sum"});
+    EXPECT_TRUE(reply.ok()) << server << ": " << reply.status();
+  }
+}
+
+TEST_F(TargetsTest, RequestsAreDistributedOverAList) {
+  for (const std::string& list : {List("127.0.0.1"), List("localhost"), "ipv4:" + List("127.0.0.1")}) {
+    for (Server& server : servers_) server.reduces = 0;
+    const auto client = Client::Create({.server = list, .timeout = kLong});
+    ASSERT_TRUE(client.ok()) << client.status();
+    const auto all_served = [&] {
+      const std::vector<int> counts = Counts(&Server::reduces);
+      return *std::min_element(counts.begin(), counts.end()) >= 5;
+    };
+    const absl::Time deadline = absl::Now() + kLong;
+    while (!all_served() && absl::Now() < deadline) ASSERT_TRUE((*client)->Reduce(array_, {"sum"}).ok());
+    EXPECT_TRUE(all_served()) << list;
+  }
+}
+
+TEST_F(TargetsTest, TheOthersServeWhenOneStops) {
+  const auto client = Client::Create({.server = List("127.0.0.1"), .timeout = kLong}).value();
+  ASSERT_TRUE(client->Reduce(array_, {"sum"}).ok());
+  servers_[0].Stop();
+  servers_[2].Stop();
+  // A call that was on its way to a server that stopped may fail; later ones don't.
+  const absl::Time deadline = absl::Now() + kLong;
+  for (int served = 0; served < 20 && absl::Now() < deadline;) {
+    served = client->Reduce(array_, {"sum"}).ok() ? served + 1 : 0;
+  }
+  EXPECT_TRUE(client->Reduce(array_, {"sum"}).ok());
+  EXPECT_GE(servers_[1].reduces, 20);
+}
+
+TEST_F(TargetsTest, CallsAboutResidentArraysStayAtOneServer) {
+  const auto client = Client::Create({.server = List("127.0.0.1"), .timeout = kLong}).value();
+  for (int i = 0; i < 10; ++i) {
+    absl::StatusOr<ResidentArray> array = client->Put(array_);
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_TRUE(client->Reduce(*array, {"sum"}).ok());
+    EXPECT_TRUE(client->ListArrays().ok());
+    array->Release();
+  }
+  for (const std::vector<int>& counts : {Counts(&Server::puts), Counts(&Server::reduces), Counts(&Server::lists)}) {
+    EXPECT_EQ(*std::max_element(counts.begin(), counts.end()), 10);
+    EXPECT_EQ(std::count(counts.begin(), counts.end(), 0), 2);
+  }
+}
+
+TEST_F(TargetsTest, AnUploadIsNeverSpread) {
+  const std::vector<float> large(9 << 20);  // 36 MiB
+  const ArrayView view = ArrayView::Of(std::span<const float>(large));
+  const auto client = Client::Create({.server = List("127.0.0.1"), .timeout = kLong, .connections = 4}).value();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(client->Reduce(view, {"sum"}).ok());
+  EXPECT_THAT(Counts(&Server::parts), Each(0));
+}
+
+}  // namespace
+}  // namespace reduced::client
