@@ -1,4 +1,6 @@
 // The arrays that ladders are about: what they are filled with, and that they are the same whoever makes them.
+#include "server/sources/generated_array.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -11,7 +13,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/sources/generated_array.h"
 
 namespace reduced::server {
 namespace {
