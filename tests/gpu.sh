@@ -61,7 +61,7 @@ serve() {
     serve_exact co2.npy &&
     serve_arrays random.bin &&
     serve_health &&
-    "$tree/bin/reducectl" loadtest --via ipc --size 4Ki,1Mi,64Mi --concurrency 4 --duration 2s --verify 10% \
+    "$tree/bin/reducectl" loadtest --via device_region --size 4Ki,1Mi,64Mi --concurrency 4 --duration 2s --verify 10% \
       --stability 100% || status=1
   stop_server || status=1
   rm -f random.bin

@@ -55,7 +55,7 @@ def timed(compute):
 def reduced(reducectl, server, path, precision):
     def ask():
         out = subprocess.run([reducectl, "reduce", path, "--op", "sum", "--precision", precision, "--json", "--server",
-                              server, "--timeout", "60s", "--via", "shm"], check=True, capture_output=True, text=True)
+                              server, "--timeout", "60s", "--via", "region"], check=True, capture_output=True, text=True)
         return json.loads(out.stdout)
 
     replies = [ask() for _ in range(25)]
