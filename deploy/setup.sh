@@ -6,8 +6,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/native
 server_pid=
 
-# ccache: the same source compiled in another build directory is the same; precompiled headers need the sloppiness.
-export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+# ccache: the same source compiled in another build directory is the same.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 
 # say TEXT...: announces a step, with the time since the script began.
 say() { printf '==> [%d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
@@ -20,13 +20,13 @@ cuda_architectures() {
   echo "${found:-90-real}"
 }
 
-# configure DIR OPTION...: a Release build for this machine in DIR. CUDA is used if CMake finds nvcc. With REDUCED_WERROR=ON in
-# the environment warnings are errors.
+# configure DIR OPTION...: a Release build for this machine in DIR, which compiles several sources in one go. CUDA is used if
+# CMake finds nvcc. With REDUCED_WERROR=ON in the environment warnings are errors.
 configure() {
   local dir=$1
   shift
   mkdir -p "$dir"
-  if ! cmake -S "$root" -B "$dir" -G Ninja --no-warn-unused-cli -DCMAKE_BUILD_TYPE=Release \
+  if ! cmake -S "$root" -B "$dir" -G Ninja --no-warn-unused-cli -DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 \
     -DCMAKE_CUDA_ARCHITECTURES="$(cuda_architectures)" -DREDUCED_WERROR="${REDUCED_WERROR:-OFF}" "$@" > "$dir/configure.log" 2>&1; then
     cat "$dir/configure.log" >&2
     return 1

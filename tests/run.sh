@@ -15,4 +15,4 @@ say "Building on $(nproc) cores"
 cmake --build "$build" --parallel "$(nproc)"
 
 say "Testing"
-ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 600 --label-exclude '^slow$' "$@"
+ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error --timeout 600 --label-exclude '^slow$' "$@"

@@ -17,8 +17,6 @@
 namespace reduced {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // A result of `dtype` (kI64 or kU64) whose exact value is sign x magnitude, if that is known.
 struct ExactInteger {
   bool negative = false;
@@ -118,7 +116,7 @@ absl::StatusOr<Value> FinalizeExtremum(const ReduceSpec& spec, Op op, const Extr
   const bool wants_index = op == Op::kArgmin || op == Op::kArgmax;
   if (extrema.nan_index != kNoIndex && spec.nan_policy == NanPolicy::kPropagate) {
     if (wants_index) return Value{DType::kU64, static_cast<std::uint64_t>(extrema.nan_index)};
-    return Value{ResultDType(op, spec.dtype), kNan};
+    return Value{ResultDType(op, spec.dtype), std::nan("")};
   }
   const std::int64_t index = is_min ? extrema.min_index : extrema.max_index;
   if (index == kNoIndex) {
@@ -142,7 +140,7 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
       return FitInteger(spec, op, ExactOf(partial.int_sum));
     case Op::kMean:
       if (!is_float) return FloatValue(op, spec, IntegerAnswer(spec, op, partial));
-      return FloatValue(op, spec, counted == 0 ? kNan : partial.float_sum / static_cast<double>(counted));
+      return FloatValue(op, spec, counted == 0 ? std::nan("") : partial.float_sum / static_cast<double>(counted));
     case Op::kL1:
       if (is_float) return FloatValue(op, spec, partial.float_abs_sum);
       return FitInteger(spec, op, {false, partial.int_abs_sum, false, static_cast<std::uint64_t>(partial.int_abs_sum)});
@@ -155,7 +153,7 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
     case Op::kVar:
     case Op::kStd: {
       if (!is_float) return FloatValue(op, spec, IntegerAnswer(spec, op, partial));
-      if (counted <= spec.ddof) return FloatValue(op, spec, kNan);
+      if (counted <= spec.ddof) return FloatValue(op, spec, std::nan(""));
       const double var = partial.moments.m2 / static_cast<double>(counted - spec.ddof);
       return FloatValue(op, spec, op == Op::kVar ? var : std::sqrt(var));
     }

@@ -22,8 +22,8 @@ static_assert(std::size(kSetStage) == std::size(kTimingStages));
 void FillTiming(const Timing& from, std::optional<double> receive_us, std::int64_t bytes, v1::Timing* to) {
   if (receive_us) to->set_receive_us(*receive_us);
   for (std::size_t i = 0; i < std::size(kTimingStages); ++i) {
-    const std::optional<double>& micros = from.*kTimingStages[i].micros;
-    if (micros) (to->*kSetStage[i])(*micros);
+    const auto set = kSetStage[i];
+    if (const std::optional<double>& micros = from.*kTimingStages[i].micros) (to->*set)(*micros);
   }
   to->set_bytes(bytes);
   if (bytes > 0 && from.kernel_us.value_or(0) > 0) {

@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kLostPatience = absl::Seconds(60);
 
 absl::Status Ask(Engine& engine, std::int64_t count) {
   const std::vector<float> ones(static_cast<std::size_t>(count), 1.0F);
@@ -30,7 +30,7 @@ absl::Status Ask(Engine& engine, std::int64_t count) {
                   status = result.status();
                   done.Notify();
                 });
-  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kLostPatience));
   return status;
 }
 

@@ -22,12 +22,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kAlice[] = "alice 9c220f200955d76c0a38d308225e0ef10c5f971acaf2f8d1d8f732affa5bd1dc\n";  // of alice-token
+constexpr char kTokenOfAlice[] =
+    "alice 9c220f200955d76c0a38d308225e0ef10c5f971acaf2f8d1d8f732affa5bd1dc\n";  // of alice-token
 
 class AdmissionTest : public ::testing::TestWithParam<RpcRow> {
  protected:
   AdmissionTest() {
-    std::ofstream(dir_ / "tokens") << kAlice;
+    std::ofstream(dir_ / "tokens") << kTokenOfAlice;
     SecurityOptions options;
     options.token_file = dir_ / "tokens";
     options.max_identity_requests = 1;
@@ -161,7 +162,7 @@ TEST(AdmissionOfRpcsTest, ADrainingServerRefusesWork) {
 
 TEST(AdmissionOfRpcsTest, AnExhaustedQuotaIsSaidWithAHint) {
   const TempDir dir;
-  std::ofstream(dir / "tokens") << kAlice;
+  std::ofstream(dir / "tokens") << kTokenOfAlice;
   ServerOptions options;
   options.security.token_file = dir / "tokens";
   options.security.max_identity_requests = 1;

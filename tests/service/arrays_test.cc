@@ -25,17 +25,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-v1::PutArrayHeader HeaderOf(v1::DType dtype, std::int64_t count, const std::string& owner = "me") {
+v1::PutArrayHeader PutHeaderOf(v1::DType dtype, std::int64_t count, const std::string& owner = "me") {
   v1::PutArrayHeader header;
   header.mutable_array()->set_dtype(dtype);
   header.mutable_array()->add_shape(count);
   header.set_owner(owner);
   return header;
-}
-
-std::string ElementsOf(DType dtype, std::int64_t count) {
-  const test::Bytes bytes = test::MakeData(test::DataKind::kSmall, dtype, count, 7);
-  return {reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(count * RowOf(dtype).bytes)};
 }
 
 // The whole call, the elements in chunks of `chunk` bytes.
@@ -51,7 +46,7 @@ grpc::Status Put(const TestClient& client, const v1::PutArrayHeader& header, con
 
 v1::ArrayInfo PutBytes(const TestClient& client, std::int64_t bytes, std::int64_t ttl_ms = 0) {
   v1::ArrayInfo array;
-  v1::PutArrayHeader header = HeaderOf(v1::DTYPE_U8, bytes);
+  v1::PutArrayHeader header = PutHeaderOf(v1::DTYPE_U8, bytes);
   header.set_ttl_ms(ttl_ms);
   const grpc::Status status = Put(client, header, std::string(static_cast<std::size_t>(bytes), '\1'), 1 << 20, &array);
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -110,35 +105,6 @@ v1::ReduceRequest RequestFor(const std::string& id, const std::vector<v1::Op>& o
   return request;
 }
 
-// A Reduce in a thread of its own.
-class PendingReduce {
- public:
-  PendingReduce(const TestClient& client, const std::string& id)
-      : thread_([this, &client, id] {
-          SetContextDeadline(&context_);
-          status_ =
-              v1::Reduction::NewStub(client.channel())->Reduce(&context_, RequestFor(id, {v1::OP_SUM}), &response_);
-        }) {}
-  ~PendingReduce() { Join(); }
-  grpc::Status Join() {
-    if (thread_.joinable()) thread_.join();
-    return status_;
-  }
-  const v1::ReduceResponse& response() const { return response_; }
-
- private:
-  grpc::ClientContext context_;
-  v1::ReduceResponse response_;
-  grpc::Status status_;
-  std::thread thread_;
-};
-
-std::vector<std::string> Texts(const v1::ReduceResponse& response) {
-  std::vector<std::string> texts;
-  for (const v1::Result& result : response.results()) texts.push_back(Text(result.value()));
-  return texts;
-}
-
 v1::GetServerInfoResponse Info(TestServer& server) {
   v1::GetServerInfoResponse info;
   EXPECT_TRUE(server.client().Info(&info).ok());
@@ -182,7 +148,7 @@ TEST_F(ArraysTest, AnswerAsReduceDoesHoweverTheyWereCut) {
     const std::int64_t count = 100'003;
     const std::string elements = ElementsOf(dtype.dtype, count);
     v1::ReduceRequest request;
-    *request.mutable_array() = HeaderOf(static_cast<v1::DType>(dtype.dtype), count).array();
+    *request.mutable_array() = PutHeaderOf(static_cast<v1::DType>(dtype.dtype), count).array();
     request.mutable_ops()->Add(ops.begin(), ops.end());
     request.mutable_options()->set_overflow_policy(v1::OVERFLOW_POLICY_WRAP);
     v1::ReduceRequest inline_request = request;
@@ -193,7 +159,7 @@ TEST_F(ArraysTest, AnswerAsReduceDoesHoweverTheyWereCut) {
     const std::size_t chunk = dtype.bytes == 1 ? 1001 : 200'001;
     v1::ArrayInfo array;
     const grpc::Status put =
-        Put(client(), HeaderOf(static_cast<v1::DType>(dtype.dtype), count), elements, chunk, &array);
+        Put(client(), PutHeaderOf(static_cast<v1::DType>(dtype.dtype), count), elements, chunk, &array);
     ASSERT_TRUE(put.ok()) << put.error_message();
     EXPECT_EQ(array.bytes(), count * dtype.bytes);
     request.clear_array();
@@ -211,7 +177,7 @@ TEST_F(ArraysTest, AnswerAsReduceDoesHoweverTheyWereCut) {
 }
 
 TEST_F(ArraysTest, AreListedWithAllThatIsKnownOfThem) {
-  v1::PutArrayHeader header = HeaderOf(v1::DTYPE_I16, 2, "m\xc3\xa9");
+  v1::PutArrayHeader header = PutHeaderOf(v1::DTYPE_I16, 2, "m\xc3\xa9");
   header.mutable_array()->add_shape(3);
   header.set_ttl_ms(5000);
   v1::ArrayInfo put;
@@ -242,7 +208,7 @@ TEST_F(ArraysTest, AreListedWithAllThatIsKnownOfThem) {
 
 TEST_F(ArraysTest, EmptyOnesAndScalars) {
   v1::ArrayInfo array;
-  ASSERT_TRUE(Put(client(), HeaderOf(v1::DTYPE_F64, 0), "", 1, &array).ok());
+  ASSERT_TRUE(Put(client(), PutHeaderOf(v1::DTYPE_F64, 0), "", 1, &array).ok());
   v1::ReduceResponse response;
   grpc::Status status = client().Reduce(RequestFor(array.id(), {v1::OP_SUM, v1::OP_ALL}), &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
@@ -250,7 +216,7 @@ TEST_F(ArraysTest, EmptyOnesAndScalars) {
   status = client().Reduce(RequestFor(array.id(), {v1::OP_MIN}), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 
-  v1::PutArrayHeader scalar = HeaderOf(v1::DTYPE_U8, 1);
+  v1::PutArrayHeader scalar = PutHeaderOf(v1::DTYPE_U8, 1);
   scalar.mutable_array()->clear_shape();
   ASSERT_TRUE(Put(client(), scalar, "\x05", 1, &array).ok());
   ASSERT_TRUE(client().Reduce(RequestFor(array.id(), {v1::OP_SUM}), &response).ok());
@@ -324,7 +290,7 @@ TEST_F(ArraysTest, Refusals) {
             grpc::StatusCode::FAILED_PRECONDITION,
             "device: got 'cuda:7\\n'; allowed: cpu"},
        }) {
-    v1::PutArrayHeader header = HeaderOf(v1::DTYPE_I32, 3);
+    v1::PutArrayHeader header = PutHeaderOf(v1::DTYPE_I32, 3);
     refusal.change(&header);
     PutArrayCall call(client());
     call.Header(header);
@@ -339,7 +305,7 @@ TEST_F(ArraysTest, Refusals) {
   headless.Chunk("abcd");
   EXPECT_THAT(headless.End().error_message(), HasSubstr("header: got none before the first chunk"));
   PutArrayCall twice(client());
-  for (int i = 0; i < 2; ++i) twice.Header(HeaderOf(v1::DTYPE_I32, 3));
+  for (int i = 0; i < 2; ++i) twice.Header(PutHeaderOf(v1::DTYPE_I32, 3));
   EXPECT_THAT(twice.End().error_message(), HasSubstr("header: got a second one"));
   PutArrayCall neither(client());
   neither.Write({});
@@ -352,7 +318,7 @@ TEST_F(ArraysTest, FullIsSaidWithItsFigures) {
   const v1::ArrayInfo small = PutBytes(client(), 1000);
   for (const std::int64_t bytes : {limit - 999, limit + 1}) {
     PutArrayCall call(client());
-    call.Header(HeaderOf(v1::DTYPE_U8, bytes));
+    call.Header(PutHeaderOf(v1::DTYPE_U8, bytes));
     const grpc::Status status = call.Await();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("no room for an array of ", bytes,
@@ -388,7 +354,7 @@ TEST_F(ArraysTest, ExpireWhenTheyAreNotUsed) {
 TEST_F(ArraysTest, AClientThatGoesAwayLeavesNothing) {
   {
     PutArrayCall call(client());  // half of it is here
-    ASSERT_TRUE(call.Header(HeaderOf(v1::DTYPE_U8, 8 << 20)));
+    ASSERT_TRUE(call.Header(PutHeaderOf(v1::DTYPE_U8, 8 << 20)));
     ASSERT_TRUE(call.Chunk(std::string(4 << 20, 'x')));
     ASSERT_TRUE(Await([this] { return Info(server_).devices(0).array_bytes() == 8 << 20; }));
     EXPECT_EQ(Info(server_).usage().streams(), 1);
@@ -400,7 +366,7 @@ TEST_F(ArraysTest, AClientThatGoesAwayLeavesNothing) {
   {
     const auto other = std::make_unique<TestClient>(server_.address());
     PutArrayCall call(*other, absl::Milliseconds(100));  // a deadline that passes while it stalls
-    call.Header(HeaderOf(v1::DTYPE_U8, 100));
+    call.Header(PutHeaderOf(v1::DTYPE_U8, 100));
     EXPECT_EQ(call.Await().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   }
   EXPECT_TRUE(Await([this] { return Idle(server_); }));
@@ -409,7 +375,7 @@ TEST_F(ArraysTest, AClientThatGoesAwayLeavesNothing) {
 // Cancelled at any time, even while the answer is on its way. An answer that has reached the client's machine by then
 // the server can't call back: what it was about expires.
 TEST_F(ArraysTest, LeaveNothingHoweverLateTheyAreCancelled) {
-  v1::PutArrayHeader header = HeaderOf(v1::DTYPE_U8, 4);
+  v1::PutArrayHeader header = PutHeaderOf(v1::DTYPE_U8, 4);
   header.set_ttl_ms(50);
   for (int i = 0; i < 200; ++i) {
     PutArrayCall call(client());
@@ -432,7 +398,7 @@ TEST(ArrayLimits, SoManyArraysAndNoMore) {
   TestServer server(options);
   const v1::ArrayInfo only = PutBytes(server.client(), 4);
   PutArrayCall second(server.client());
-  second.Header(HeaderOf(v1::DTYPE_U8, 4));
+  second.Header(PutHeaderOf(v1::DTYPE_U8, 4));
   const grpc::Status status = second.Await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("the server has 1 resident arrays; allowed: 1"));
@@ -445,10 +411,10 @@ TEST(ArrayLimits, TheyCountAmongTheStreams) {
   options.limits.max_streams = 1;
   TestServer server(options);
   PutArrayCall first(server.client());
-  ASSERT_TRUE(first.Header(HeaderOf(v1::DTYPE_U8, 4)));
+  ASSERT_TRUE(first.Header(PutHeaderOf(v1::DTYPE_U8, 4)));
   ASSERT_TRUE(Await([&server] { return Info(server).usage().streams() == 1; }));
   PutArrayCall second(server.client());
-  second.Header(HeaderOf(v1::DTYPE_U8, 4));
+  second.Header(PutHeaderOf(v1::DTYPE_U8, 4));
   const grpc::Status status = second.Await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(),
@@ -463,7 +429,7 @@ TEST(ArrayLimits, TheyCountAmongTheStreams) {
 TEST(ArrayUse, DeletionWaitsForTheUsers) {
   HeldServer server(4);
   const v1::ArrayInfo array = PutBytes(server->client(), 300'000);
-  PendingReduce running(server->client(), array.id());
+  PendingReduce running(server->client(), RequestFor(array.id(), {v1::OP_SUM}));
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   EXPECT_EQ(List(server->client()).at(0).users(), 1);
   {
@@ -485,7 +451,7 @@ TEST(ArrayUse, DeletionWaitsForTheUsers) {
 TEST(ArrayUse, ADeletionThatIsCancelledDeletesAllTheSame) {
   HeldServer server(4);
   const v1::ArrayInfo array = PutBytes(server->client(), 1000);
-  PendingReduce running(server->client(), array.id());
+  PendingReduce running(server->client(), RequestFor(array.id(), {v1::OP_SUM}));
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   {
     Deletion deletion(server->client(), array.id());
@@ -502,7 +468,7 @@ TEST(ArrayUse, ADeletionThatIsCancelledDeletesAllTheSame) {
 TEST(ArrayUse, AServerStopsWhileADeletionWaits) {
   HeldServer server(4);
   const v1::ArrayInfo array = PutBytes(server->client(), 1000);
-  PendingReduce running(server->client(), array.id());
+  PendingReduce running(server->client(), RequestFor(array.id(), {v1::OP_SUM}));
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   Deletion deletion(server->client(), array.id());
   EXPECT_TRUE(Await([&server] { return List(server->client()).empty(); }));
@@ -516,7 +482,7 @@ TEST(ArrayUse, AServerStopsWhileADeletionWaits) {
 TEST(ArrayUse, WhatIsUsedDoesNotExpire) {
   HeldServer server(4);
   const v1::ArrayInfo used = PutBytes(server->client(), 1000, /*ttl_ms=*/2000);
-  PendingReduce running(server->client(), used.id());
+  PendingReduce running(server->client(), RequestFor(used.id(), {v1::OP_SUM}));
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   PutBytes(server->client(), 10, /*ttl_ms=*/2050);
   // When the second one has gone, the first one's time is over too.
@@ -531,11 +497,11 @@ TEST(ArrayUse, DrainingRefusesNewOnesAndStillDeletes) {
   TestServer server;
   const v1::ArrayInfo array = PutBytes(server.client(), 4);
   PutArrayCall running(server.client());
-  ASSERT_TRUE(running.Header(HeaderOf(v1::DTYPE_U8, 4)));
+  ASSERT_TRUE(running.Header(PutHeaderOf(v1::DTYPE_U8, 4)));
   ASSERT_TRUE(Await([&server] { return Info(server).usage().streams() == 1; }));
   server.server().Drain();
   PutArrayCall refused(server.client());
-  refused.Header(HeaderOf(v1::DTYPE_U8, 4));
+  refused.Header(PutHeaderOf(v1::DTYPE_U8, 4));
   const grpc::Status status = refused.Await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("draining"));
@@ -600,13 +566,13 @@ TEST(ArraysOnAGpu, AreItsByDefaultAndReducedThere) {
   const std::int64_t count = 1'000'003;
   const std::string elements = ElementsOf(DType::kI32, count);
   v1::ReduceRequest inline_request = RequestFor("", {v1::OP_SUM, v1::OP_ARGMAX, v1::OP_BIT_XOR});
-  *inline_request.mutable_array() = HeaderOf(v1::DTYPE_I32, count).array();
+  *inline_request.mutable_array() = PutHeaderOf(v1::DTYPE_I32, count).array();
   inline_request.set_inline_data(elements);
   v1::ReduceResponse expected;
   ASSERT_TRUE(server.client().Reduce(inline_request, &expected).ok());
   for (const std::string device : {"", "cuda:0", "cpu"}) {
     for (const std::size_t chunk : {100'001, 3'000'000}) {
-      v1::PutArrayHeader header = HeaderOf(v1::DTYPE_I32, count);
+      v1::PutArrayHeader header = PutHeaderOf(v1::DTYPE_I32, count);
       header.set_device(device);
       v1::ArrayInfo array;
       ASSERT_TRUE(Put(server.client(), header, elements, chunk, &array).ok());
@@ -627,7 +593,7 @@ TEST(ArraysOnAGpu, AreItsByDefaultAndReducedThere) {
   }
   EXPECT_EQ(*largest_write, 1 << 20);  // however small the slices that it came in
   v1::ArrayInfo empty;
-  ASSERT_TRUE(Put(server.client(), HeaderOf(v1::DTYPE_F32, 0), "", 1, &empty).ok());
+  ASSERT_TRUE(Put(server.client(), PutHeaderOf(v1::DTYPE_F32, 0), "", 1, &empty).ok());
   v1::ReduceResponse response;
   ASSERT_TRUE(server.client().Reduce(RequestFor(empty.id(), {v1::OP_SUM}), &response).ok());
   EXPECT_THAT(Texts(response), ElementsAre("f64:0"));

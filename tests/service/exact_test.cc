@@ -14,14 +14,11 @@
 namespace reduced::server {
 namespace {
 
-const std::vector<v1::Op> kOps = {v1::OP_SUM, v1::OP_MEAN, v1::OP_L1,  v1::OP_SUM_SQUARES,
-                                  v1::OP_L2,  v1::OP_VAR,  v1::OP_STD, v1::OP_MIN};
+const std::vector<v1::Op> kExactOps = {v1::OP_SUM, v1::OP_MEAN, v1::OP_L1,  v1::OP_SUM_SQUARES,
+                                       v1::OP_L2,  v1::OP_VAR,  v1::OP_STD, v1::OP_MIN};
 
-v1::ReduceRequest HeaderOf(v1::DType dtype, std::int64_t count, const std::vector<v1::Op>& ops) {
-  v1::ReduceRequest header;
-  header.mutable_array()->set_dtype(dtype);
-  header.mutable_array()->add_shape(count);
-  for (const v1::Op op : ops) header.add_ops(op);
+v1::ReduceRequest ExactHeaderOf(v1::DType dtype, std::int64_t count, const std::vector<v1::Op>& ops) {
+  v1::ReduceRequest header = HeaderOf(dtype, count, ops);
   header.mutable_options()->set_precision(v1::PRECISION_EXACT);
   return header;
 }
@@ -92,11 +89,11 @@ TEST_F(ExactTest, GivesTheSameBitsByEveryWay) {
     const test::Bytes bytes = test::MakeData(test::DataKind::kFull, dtype, kCount, 11);
     const std::string elements(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const std::int64_t width = RowOf(dtype).bytes;
-    const v1::ReduceRequest header = HeaderOf(static_cast<v1::DType>(dtype), kCount, kOps);
+    const v1::ReduceRequest header = ExactHeaderOf(static_cast<v1::DType>(dtype), kCount, kExactOps);
     v1::ReduceRequest in_one = header;
     in_one.set_inline_data(elements);
     const std::vector<std::string> expected = Bits(Reduce(in_one));
-    ASSERT_EQ(expected.size(), kOps.size());
+    ASSERT_EQ(expected.size(), kExactOps.size());
 
     for (const std::size_t chunk : {std::size_t{1} << 20, std::size_t{99'991}}) {
       ReduceStreamCall stream(server_.client());

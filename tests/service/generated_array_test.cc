@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 absl::Status GoOn() { return absl::OkStatus(); }
 
 template <class T>
-std::vector<T> ElementsOf(const Contents& contents, std::int64_t count, int threads = 1) {
+std::vector<T> GeneratedElements(const Contents& contents, std::int64_t count, int threads = 1) {
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T));
   const absl::StatusOr<GeneratedArray> array = GeneratedArray::Generate(contents, bytes, threads, GoOn);
   EXPECT_TRUE(array.ok()) << array.status();
@@ -48,8 +48,9 @@ double FilledWith(DType dtype, double value) {
   const absl::StatusOr<std::uint64_t> word = FillWord(dtype, value);
   EXPECT_TRUE(word.ok()) << word.status();
   const Contents contents{.dtype = dtype, .fill = *word};
-  EXPECT_THAT(ElementsOf<std::uint64_t>(contents, 9), Each(*word));
-  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) { return NumberOf(ElementsOf<T>(contents, 8).back()); });
+  EXPECT_THAT(GeneratedElements<std::uint64_t>(contents, 9), Each(*word));
+  return VisitDType(dtype,
+                    [&]<class T>(std::type_identity<T>) { return NumberOf(GeneratedElements<T>(contents, 8).back()); });
 }
 
 TEST(FillTest, IntegersAreExact) {
@@ -139,7 +140,7 @@ TEST(RandomTest, CoversItsRange) {
       double sum = 0;
       double least = HUGE_VAL;
       double most = -HUGE_VAL;
-      for (const T& element : ElementsOf<T>({.dtype = row.dtype, .seed = 1}, kCount)) {
+      for (const T& element : GeneratedElements<T>({.dtype = row.dtype, .seed = 1}, kCount)) {
         const double x = NumberOf(element);
         sum += x;
         least = std::min(least, x);
@@ -162,16 +163,16 @@ TEST(RandomTest, CoversItsRange) {
 TEST(RandomTest, TheSameSeedIsTheSameArrayWhoeverMakesIt) {
   constexpr std::int64_t kCount = 5'000'003;  // several stretches, and not a whole number of words
   const Contents contents{.dtype = DType::kI16, .seed = 3};
-  const std::vector<std::int16_t> alone = ElementsOf<std::int16_t>(contents, kCount);
-  EXPECT_EQ(alone, ElementsOf<std::int16_t>(contents, kCount, 4));
-  EXPECT_NE(alone, ElementsOf<std::int16_t>({.dtype = DType::kI16, .seed = 4}, kCount));
+  const std::vector<std::int16_t> alone = GeneratedElements<std::int16_t>(contents, kCount);
+  EXPECT_EQ(alone, GeneratedElements<std::int16_t>(contents, kCount, 4));
+  EXPECT_NE(alone, GeneratedElements<std::int16_t>({.dtype = DType::kI16, .seed = 4}, kCount));
 }
 
 // Seeds that differ by the generator's step must not give one sequence from two starts.
 TEST(RandomTest, SeedsAreNotShifts) {
   const std::uint64_t step = 0x9e3779b97f4a7c15;
-  const auto a = ElementsOf<std::int64_t>({.dtype = DType::kI64, .seed = 0}, 100);
-  const auto b = ElementsOf<std::int64_t>({.dtype = DType::kI64, .seed = step}, 100);
+  const auto a = GeneratedElements<std::int64_t>({.dtype = DType::kI64, .seed = 0}, 100);
+  const auto b = GeneratedElements<std::int64_t>({.dtype = DType::kI64, .seed = step}, 100);
   EXPECT_NE(a[1], b[0]);
   EXPECT_NE(a[0], b[1]);
 }

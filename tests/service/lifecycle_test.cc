@@ -33,35 +33,10 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-v1::ReduceRequest SmallSum() { return RequestOf<float>(v1::DTYPE_F32, {1, 2, 3, 4}, {v1::OP_SUM}); }
-
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-// One Reduce in a thread of its own.
-class PendingReduce {
- public:
-  explicit PendingReduce(TestServer& server) : thread_([this, &server] { Run(server); }) {}
-  ~PendingReduce() { Join(); }
-  grpc::Status Join() {
-    if (thread_.joinable()) thread_.join();
-    return status_;
-  }
-  grpc::ClientContext& context() { return context_; }
-  const v1::ReduceResponse& response() const { return response_; }
-
- private:
-  void Run(TestServer& server) {
-    SetContextDeadline(&context_);
-    status_ = server.client().Reduce(&context_, SmallSum(), &response_);
-  }
-  grpc::ClientContext context_;
-  v1::ReduceResponse response_;
-  grpc::Status status_;
-  std::thread thread_;
-};
 
 TEST(ListenTest, TcpAndUnixWithReadyFile) {
   const TempDir dir;
@@ -216,7 +191,7 @@ TEST(DeadlineTest, ReachesTheEngineAndCancelsThere) {
 
 TEST(CancelTest, ClientThatGivesUpIsSeenByTheEngine) {
   HeldServer server(4);
-  PendingReduce call(*server);
+  PendingReduce call(server->client());
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   const CancelFlag cancelled = server.engine().cancelled();
   EXPECT_FALSE(*cancelled);
@@ -245,8 +220,8 @@ TEST(CancelTest, ClientThatVanishesIsSeenByTheEngine) {
 
 TEST(QueueTest, FullIsAnsweredAtOnceWithAHint) {
   HeldServer server(2);
-  PendingReduce first(*server);
-  PendingReduce second(*server);
+  PendingReduce first(server->client());
+  PendingReduce second(server->client());
   ASSERT_TRUE(server.engine().AwaitHeld(2, kPatience));
   grpc::ClientContext context;
   SetContextDeadline(&context);
@@ -271,7 +246,7 @@ TEST(DrainTest, RunningFinishNewAreRefusedHealthSaysSo) {
   HeldServer server(4);
   HealthWatch watch(server->client(), "reduced.v1.Reduction");
   EXPECT_EQ(watch.Next(), kServing);
-  PendingReduce running(*server);
+  PendingReduce running(server->client());
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
 
   server->server().Drain();
@@ -295,7 +270,7 @@ TEST(DrainTest, RunningFinishNewAreRefusedHealthSaysSo) {
 
 TEST(DrainTest, WhatRunsTooLongIsCancelled) {
   HeldServer server(4);
-  PendingReduce running(*server);
+  PendingReduce running(server->client());
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   const CancelFlag cancelled = server.engine().cancelled();
   std::thread shutdown([&server] { server->server().Shutdown(absl::Milliseconds(1)); });

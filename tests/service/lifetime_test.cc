@@ -23,8 +23,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::ReduceRequest SmallSum() { return RequestOf<float>(v1::DTYPE_F32, {1, 2, 3, 4}, {v1::OP_SUM}); }
-
 // Its device fails when a test says so.
 class FailingEngine final : public SharedEngine {
  public:

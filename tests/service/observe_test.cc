@@ -32,8 +32,6 @@ using testing::StartsWith;
 
 constexpr char kParent[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-v1::ReduceRequest SmallSum() { return RequestOf<float>(v1::DTYPE_F32, {1, 2, 3, 4}, {v1::OP_SUM}); }
-
 // The value of the samples of `text` that begin with `name` and have all of `labels`, together.
 double Total(const std::string& text, const std::string& name, const std::vector<std::string>& labels = {}) {
   double total = 0;

@@ -20,12 +20,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<std::string> Texts(const v1::ReduceResponse& response) {
-  std::vector<std::string> texts;
-  for (const v1::Result& result : response.results()) texts.push_back(Text(result.value()));
-  return texts;
-}
-
 bool Contains(const google::protobuf::RepeatedField<int>& numbers, int number) {
   return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
 }

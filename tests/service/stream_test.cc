@@ -28,14 +28,6 @@ constexpr std::int64_t kLarge = 20'000'003;
 
 using Stream = ReduceStreamCall;
 
-v1::ReduceRequest HeaderOf(v1::DType dtype, std::int64_t count, const std::vector<v1::Op>& ops) {
-  v1::ReduceRequest header;
-  header.mutable_array()->set_dtype(dtype);
-  header.mutable_array()->add_shape(count);
-  for (const v1::Op op : ops) header.add_ops(op);
-  return header;
-}
-
 // The whole stream, its elements in chunks of `chunk` bytes.
 grpc::Status Send(const TestClient& client, const v1::ReduceRequest& header, const std::string& elements,
                   std::size_t chunk, v1::ReduceResponse* response) {
@@ -45,17 +37,6 @@ grpc::Status Send(const TestClient& client, const v1::ReduceRequest& header, con
   const grpc::Status status = stream.End();
   *response = stream.response();
   return status;
-}
-
-std::vector<std::string> Texts(const v1::ReduceResponse& response) {
-  std::vector<std::string> texts;
-  for (const v1::Result& result : response.results()) texts.push_back(Text(result.value()));
-  return texts;
-}
-
-std::string ElementsOf(DType dtype, std::int64_t count) {
-  const test::Bytes bytes = test::MakeData(test::DataKind::kSmall, dtype, count, 7);
-  return {reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(count * RowOf(dtype).bytes)};
 }
 
 class StreamTest : public ::testing::Test {

@@ -9,6 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/engine.h"
+#include "tests/support/data.h"
 
 namespace reduced::server {
 
@@ -129,6 +130,21 @@ TestServer::TestServer(ServerOptions options, std::unique_ptr<Engines> engines)
   client_ = std::make_unique<TestClient>(address_);
 }
 
+v1::ReduceRequest SmallSum() { return RequestOf<float>(v1::DTYPE_F32, {1, 2, 3, 4}, {v1::OP_SUM}); }
+
+v1::ReduceRequest HeaderOf(v1::DType dtype, std::int64_t count, const std::vector<v1::Op>& ops) {
+  v1::ReduceRequest header;
+  header.mutable_array()->set_dtype(dtype);
+  header.mutable_array()->add_shape(count);
+  for (const v1::Op op : ops) header.add_ops(op);
+  return header;
+}
+
+std::string ElementsOf(DType dtype, std::int64_t count) {
+  const test::Bytes bytes = test::MakeData(test::DataKind::kSmall, dtype, count, 7);
+  return {reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(count * RowOf(dtype).bytes)};
+}
+
 std::string Text(const v1::Value& value) {
   const std::string dtype =
       DTypeFromNumber(value.dtype()) ? std::string(RowOf(*DTypeFromNumber(value.dtype())).name) : "?";
@@ -145,6 +161,23 @@ std::string Text(const v1::Value& value) {
       break;
   }
   return dtype + ":unset";
+}
+
+std::vector<std::string> Texts(const v1::ReduceResponse& response) {
+  std::vector<std::string> texts;
+  for (const v1::Result& result : response.results()) texts.push_back(Text(result.value()));
+  return texts;
+}
+
+PendingReduce::PendingReduce(const TestClient& client, v1::ReduceRequest request)
+    : thread_([this, &client, request = std::move(request)] {
+        SetContextDeadline(&context_);
+        status_ = v1::Reduction::NewStub(client.channel())->Reduce(&context_, request, &response_);
+      }) {}
+
+grpc::Status PendingReduce::Join() {
+  if (thread_.joinable()) thread_.join();
+  return status_;
 }
 
 }  // namespace reduced::server

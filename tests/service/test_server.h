@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "google/protobuf/wrappers.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
+#include "kernels/algebra/dtype.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/server.h"
 
@@ -125,8 +127,33 @@ v1::ReduceRequest RequestOf(v1::DType dtype, const std::vector<T>& elements, con
   return request;
 }
 
+v1::ReduceRequest SmallSum();  // of four f32
+
+// The first message of a stream of so many elements: a request without its elements.
+v1::ReduceRequest HeaderOf(v1::DType dtype, std::int64_t count, const std::vector<v1::Op>& ops);
+
+// So many small whole numbers, the same in every call, as bytes.
+std::string ElementsOf(DType dtype, std::int64_t count);
+
 // "f64:2.5", "i64:-3", "bool:true": dtype and value, floats to 12 digits.
 std::string Text(const v1::Value& value);
+std::vector<std::string> Texts(const v1::ReduceResponse& response);  // of all results
+
+// A Reduce in a thread of its own, which ends within kPatience. The client must outlive it.
+class PendingReduce {
+ public:
+  explicit PendingReduce(const TestClient& client, v1::ReduceRequest request = SmallSum());
+  ~PendingReduce() { Join(); }
+  grpc::Status Join();
+  grpc::ClientContext& context() { return context_; }
+  const v1::ReduceResponse& response() const { return response_; }  // after Join
+
+ private:
+  grpc::ClientContext context_;
+  v1::ReduceResponse response_;
+  grpc::Status status_;
+  std::thread thread_;
+};
 
 }  // namespace reduced::server
 

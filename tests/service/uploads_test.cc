@@ -30,14 +30,6 @@ using ::testing::HasSubstr;
 
 constexpr char kUpload[] = "0123456789abcdef0123456789abcdef";
 
-v1::ReduceRequest HeaderOf(v1::DType dtype, std::int64_t count, const std::vector<v1::Op>& ops) {
-  v1::ReduceRequest header;
-  header.mutable_array()->set_dtype(dtype);
-  header.mutable_array()->add_shape(count);
-  for (const v1::Op op : ops) header.add_ops(op);
-  return header;
-}
-
 v1::StreamPart PartOf(int parts, int index, std::int64_t first, std::int64_t count,
                       const std::string& upload = kUpload) {
   v1::StreamPart part;
@@ -54,12 +46,6 @@ v1::ReduceStreamRequest FirstOf(const v1::ReduceRequest& header, const v1::Strea
   *first.mutable_header() = header;
   *first.mutable_stream_part() = part;
   return first;
-}
-
-std::vector<std::string> Texts(const v1::ReduceResponse& response) {
-  std::vector<std::string> texts;
-  for (const v1::Result& result : response.results()) texts.push_back(Text(result.value()));
-  return texts;
 }
 
 // One part of an array of bytes, over a connection of its own. Elements come in chunks of 100,000 bytes.
@@ -111,11 +97,6 @@ std::vector<v1::ReduceResponse> SendInParts(const TestServer& server, const v1::
   }
   for (std::thread& thread : threads) thread.join();
   return responses;
-}
-
-std::string ElementsOf(DType dtype, std::int64_t count) {
-  const test::Bytes bytes = test::MakeData(test::DataKind::kSmall, dtype, count, 7);
-  return {reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(count * RowOf(dtype).bytes)};
 }
 
 // Waits until the server counts so many streams: false after kPatience.

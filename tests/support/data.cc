@@ -139,7 +139,7 @@ T FloatElement(DataKind kind, std::uint64_t seed, Random& random) {
 }
 
 template <class T>
-T Element(DataKind kind, std::int64_t i, std::int64_t count, std::uint64_t seed, Random& random) {
+T MakeElement(DataKind kind, std::int64_t i, std::int64_t count, std::uint64_t seed, Random& random) {
   constexpr double kLargest = Largest<T>();
   const double coin = static_cast<double>(random() % 2);
   const double side = kIsSigned<T> && coin == 0 ? -1 : 1;
@@ -187,7 +187,7 @@ Bytes MakeData(DataKind kind, DType dtype, std::int64_t count, std::uint64_t see
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
     Bytes bytes(static_cast<std::size_t>(count) * sizeof(T));
     for (std::int64_t i = 0; i < count; ++i) {
-      const T x = Element<T>(kind, i, count, seed, random);
+      const T x = MakeElement<T>(kind, i, count, seed, random);
       std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof(T), &x, sizeof(T));
     }
     return bytes;

@@ -9,9 +9,6 @@
 namespace reduced::test {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // An integer >= 0 in digits of 2^32, least significant first, no leading zeros.
 class Big {
  public:

@@ -5,11 +5,15 @@
 #define REDUCED_TESTS_SUPPORT_EXACT_ORACLE_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/algebra/spec.h"
 
 namespace reduced::test {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // A float op that IsExactOp(), of these elements, rounded once to the nearest double, ties to even.
 double ExactlyBySchoolbook(Op op, const std::vector<double>& elements, NanPolicy nan_policy, std::int64_t ddof);

@@ -22,7 +22,7 @@ using ::testing::UnitTest;
 
 // The GoogleTest filter that selects every test of the source file `name`; empty if there are none.
 std::string FilterFor(std::string_view name) {
-  const std::string ending = "/" + std::string(name);
+  const std::string ending = std::string("/").append(name);
   const UnitTest& unit_test = *UnitTest::GetInstance();
   std::string filter;
   for (int i = 0; i < unit_test.total_test_suite_count(); ++i) {

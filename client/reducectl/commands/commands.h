@@ -3,7 +3,13 @@
 #ifndef REDUCED_CLIENT_REDUCECTL_COMMANDS_COMMANDS_H_
 #define REDUCED_CLIENT_REDUCECTL_COMMANDS_COMMANDS_H_
 
+#include "client/reducectl/command_line/exit_code.h"
+
 namespace reduced::client {
+
+// Runs the command that the arguments of main() ask for. Prints its answer on standard output and errors on standard
+// error.
+ExitCode RunCommand(int argc, char** argv);
 
 struct CommandLine;
 

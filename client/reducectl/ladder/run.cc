@@ -14,12 +14,8 @@
 namespace reduced::client {
 namespace {
 
-// The ops that round intermediate results, of floats and perhaps of integers. All others are exact.
-constexpr struct {
-  absl::string_view op;
-  bool integers_too;
-} kRounding[] = {{"sum", false}, {"prod", false}, {"mean", false}, {"sum_squares", false},
-                 {"l1", false},  {"l2", false},   {"var", true},   {"std", true}};
+// The ops that round intermediate results of floats. All others are exact, and all are of integers.
+constexpr absl::string_view kRounding[] = {"sum", "prod", "mean", "sum_squares", "l1", "l2", "var", "std"};
 
 Json ToJson(const LadderRow& row) {
   const LadderStep& step = row.step;
@@ -105,8 +101,7 @@ absl::Status Validate(const LadderRun& run) {
 
 bool DependsOnOrder(absl::string_view op, absl::string_view dtype) {
   const bool is_float = absl::StrContains(dtype, 'f');
-  return std::any_of(std::begin(kRounding), std::end(kRounding),
-                     [&](const auto& row) { return row.op == op && (is_float || row.integers_too); });
+  return is_float && std::find(std::begin(kRounding), std::end(kRounding), op) != std::end(kRounding);
 }
 
 std::vector<LadderLine> LinesOf(const LadderRun& run) {

@@ -13,75 +13,40 @@
 #include "absl/strings/str_cat.h"
 #include "client/reducectl/loadtest/schedule.h"
 #include "client/reducectl/output/render.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/float_format.h"
 
 namespace reduced::client {
 namespace {
 
-// Elements in memory of the dtypes that C++ has no type for.
-struct Bool {
-  std::uint8_t bits;
-};
-struct Half {
-  std::uint16_t bits;
-};
-struct Bfloat16 {
-  std::uint16_t bits;
-};
-
-double ToDouble(double value) { return value; }
-double ToDouble(float value) { return value; }
-double ToDouble(Half value) {  // FillRandom makes only normal numbers
-  const int exponent = (value.bits >> 10 & 0x1f) - 15;
-  return std::ldexp((value.bits >> 15) != 0 ? -1.0 : 1.0, exponent) * (1 + (value.bits & 0x3ff) / 1024.0);
-}
-double ToDouble(Bfloat16 value) { return std::bit_cast<float>(std::uint32_t{value.bits} << 16); }
-
-template <class T>
-constexpr bool kIsFloat = std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>;
-
 // Calls visit(T()) for the type of a dtype's elements.
 template <class Visit>
 auto WithType(const std::string& dtype, Visit visit) -> decltype(visit(float())) {
-  if (dtype == "bool") return visit(Bool());
-  if (dtype == "i8") return visit(std::int8_t());
-  if (dtype == "i16") return visit(std::int16_t());
-  if (dtype == "i32") return visit(std::int32_t());
-  if (dtype == "i64") return visit(std::int64_t());
-  if (dtype == "u8") return visit(std::uint8_t());
-  if (dtype == "u16") return visit(std::uint16_t());
-  if (dtype == "u32") return visit(std::uint32_t());
-  if (dtype == "u64") return visit(std::uint64_t());
-  if (dtype == "f16") return visit(Half());
-  if (dtype == "bf16") return visit(Bfloat16());
-  if (dtype == "f32") return visit(float());
-  if (dtype == "f64") return visit(double());
+  if (const std::optional<DType> found = DTypeFromName(dtype)) {
+    return VisitDType(*found, [&]<class T>(std::type_identity<T>) { return visit(T()); });
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("dtype: got \"", dtype, "\"; allowed: ", absl::StrJoin(DTypeNames(), ", ")));
 }
 
 // A float with a random sign and mantissa and an exponent of -1 or 0.
-template <class T, class Bits>
-T RandomFloat(std::uint64_t random, int mantissa_bits, int bias) {
-  const auto width = static_cast<int>(8 * sizeof(Bits));
-  const auto mantissa = static_cast<Bits>(random & ((std::uint64_t{1} << mantissa_bits) - 1));
+template <class T>
+T RandomFloat(std::uint64_t random) {
+  using Format = FloatFormat<T>;
+  using Word = typename Format::Word;
+  const auto mantissa = static_cast<Word>(random & ((std::uint64_t{1} << Format::kFraction) - 1));
   const auto exponent =
-      static_cast<Bits>(static_cast<Bits>(bias - static_cast<int>(random >> 62 & 1)) << mantissa_bits);
-  const auto sign = static_cast<Bits>((random >> 63) << (width - 1));
-  return std::bit_cast<T>(static_cast<Bits>(mantissa | exponent | sign));
+      static_cast<Word>(static_cast<Word>(Format::kBias - static_cast<int>(random >> 62 & 1)) << Format::kFraction);
+  const auto sign = static_cast<Word>((random >> 63) << (8 * sizeof(Word) - 1));
+  return std::bit_cast<T>(static_cast<Word>(mantissa | exponent | sign));
 }
 
 template <class T>
 T RandomElement(std::uint64_t random) {
   if constexpr (std::is_same_v<T, Bool>) {
     return {static_cast<std::uint8_t>(random & 1)};
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return RandomFloat<T, std::uint16_t>(random, 10, 15);
-  } else if constexpr (std::is_same_v<T, Bfloat16>) {
-    return RandomFloat<T, std::uint16_t>(random, 7, 127);
-  } else if constexpr (std::is_same_v<T, float>) {
-    return RandomFloat<T, std::uint32_t>(random, 23, 127);
-  } else if constexpr (std::is_same_v<T, double>) {
-    return RandomFloat<T, std::uint64_t>(random, 52, 1023);
+  } else if constexpr (kIsFloat<T>) {
+    return RandomFloat<T>(random);
   } else {
     const auto magnitude = static_cast<std::int64_t>((random & 0xffff) | 1);
     const bool negative = std::is_signed_v<T> && (random >> 63) != 0;
@@ -121,12 +86,10 @@ struct Pass {
   }
 
   Wide At(std::int64_t i) const {
-    if constexpr (std::is_same_v<T, Bool>) {
-      return elements[i].bits != 0 ? 1 : 0;
-    } else if constexpr (kIsFloat<T>) {
+    if constexpr (kIsFloat<T>) {
       return ToDouble(elements[i]);
     } else {
-      return static_cast<Wide>(elements[i]);
+      return static_cast<Wide>(ToInteger(elements[i]));
     }
   }
 

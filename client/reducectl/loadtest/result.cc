@@ -17,7 +17,7 @@ constexpr double kBusy = 0.9;      // of the processors
 constexpr double kWaiting = 0.25;  // of the latency
 constexpr double kLateNs = 1e6;    // at the 99th percentile
 // With fewer windows or requests, the spread would be that of counting.
-constexpr std::size_t kFewestWindows = 5;
+constexpr std::size_t kFewestRateWindows = 5;
 constexpr std::int64_t kFewestRequests = 20;  // on average
 
 }  // namespace
@@ -65,7 +65,7 @@ double StepResult::Spread() const {
     if (window.answered > 0) medians.push_back(window.p50_us);
   }
   const auto count = static_cast<std::int64_t>(rates.size());
-  if (rates.size() < kFewestWindows || requests < kFewestRequests * count) return 0;
+  if (rates.size() < kFewestRateWindows || requests < kFewestRequests * count) return 0;
   const Summary of_rates = Summarize(rates), of_medians = Summarize(medians);
   return std::max(of_rates.median > 0 ? of_rates.Spread() : 1, of_medians.median > 0 ? of_medians.Spread() : 0);
 }

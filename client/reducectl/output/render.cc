@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
+#include <type_traits>
 #include <variant>
 
 #include "absl/strings/ascii.h"
@@ -13,30 +15,18 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/float_format.h"
 
 namespace reduced::client {
 namespace {
 
-// The float types narrower than double: the bits of the significand and the exponent of the smallest normal number.
-constexpr struct FloatFormat {
-  absl::string_view dtype;
-  int significand_bits;
-  int min_exponent;
-} kNarrowFloats[] = {{"f16", 11, -14}, {"bf16", 8, -126}, {"f32", 24, -126}};
-
-// Rounds x to the format, ties to even.
-double RoundTo(const FloatFormat& format, double x) {
-  if (x == 0 || !std::isfinite(x)) return x;
-  const int exponent = std::max(std::ilogb(x), format.min_exponent);
-  const int unit = exponent - (format.significand_bits - 1);
-  return std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
-}
-
-// The double with the shortest decimal that reads back as x in the format.
-double Shortest(const FloatFormat& format, double x) {
+// The double with the shortest decimal that reads back as x in T.
+template <class T>
+double Shortest(double x) {
   for (int digits = 1; digits < 17; ++digits) {
     const double candidate = std::strtod(absl::StrFormat("%.*g", digits, x).c_str(), nullptr);
-    if (RoundTo(format, candidate) == x) return candidate;
+    if (ToDouble(FromDouble<T>(candidate)) == x) return candidate;
   }
   return x;
 }
@@ -44,10 +34,12 @@ double Shortest(const FloatFormat& format, double x) {
 Json ToJson(double value, absl::string_view dtype) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
-  for (const FloatFormat& format : kNarrowFloats) {
-    if (format.dtype == dtype) return Shortest(format, value);
-  }
-  return value;
+  const std::optional<DType> type = DTypeFromName(std::string_view(dtype.data(), dtype.size()));
+  if (!type.has_value()) return value;
+  return VisitDType(*type, [value]<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T> && sizeof(T) < sizeof(double)) return Shortest<T>(value);
+    return value;
+  });
 }
 
 std::string DumpNumber(double value) {

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 template <class T>
-std::string ErrorOf(const absl::StatusOr<T>& result) {
+std::string StatusText(const absl::StatusOr<T>& result) {
   return result.ok() ? "OK" : result.status().ToString();
 }
 
@@ -38,8 +38,8 @@ TEST(DTypeBytes, IsTheWidthOfEachDType) {
   std::vector<std::int64_t> bytes;
   for (const std::string& name : DTypeNames()) bytes.push_back(DTypeBytes(name).value());
   EXPECT_THAT(bytes, ElementsAre(1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8));
-  EXPECT_THAT(ErrorOf(DTypeBytes("float")), HasSubstr("dtype: got \"float\"; allowed: bool, i8"));
-  EXPECT_THAT(ErrorOf(DTypeBytes("unspecified")), HasSubstr("dtype: got \"unspecified\""));
+  EXPECT_THAT(StatusText(DTypeBytes("float")), HasSubstr("dtype: got \"float\"; allowed: bool, i8"));
+  EXPECT_THAT(StatusText(DTypeBytes("unspecified")), HasSubstr("dtype: got \"unspecified\""));
 }
 
 TEST(ArrayBytes, MultipliesAndChecks) {
@@ -49,10 +49,11 @@ TEST(ArrayBytes, MultipliesAndChecks) {
   EXPECT_EQ(ArrayBytes("i16", Shape{3, 5}).value(), 30);
   EXPECT_EQ(ArrayBytes("f64", Shape{kMax, kMax, 0}).value(), 0);
   EXPECT_EQ(ArrayBytes("u8", Shape{kMax}).value(), kMax);
-  EXPECT_THAT(ErrorOf(ArrayBytes("u16", Shape{kMax})), HasSubstr("of u16; allowed: at most 9223372036854775807 bytes"));
-  EXPECT_THAT(ErrorOf(ArrayBytes("f32", Shape{std::int64_t{1} << 33, std::int64_t{1} << 33})),
+  EXPECT_THAT(StatusText(ArrayBytes("u16", Shape{kMax})),
+              HasSubstr("of u16; allowed: at most 9223372036854775807 bytes"));
+  EXPECT_THAT(StatusText(ArrayBytes("f32", Shape{std::int64_t{1} << 33, std::int64_t{1} << 33})),
               HasSubstr("allowed: at most"));
-  EXPECT_THAT(ErrorOf(ArrayBytes("f32", Shape{2, -1})),
+  EXPECT_THAT(StatusText(ArrayBytes("f32", Shape{2, -1})),
               HasSubstr("shape: got (2, -1); allowed: dimensions of 0 and more"));
 }
 
@@ -106,14 +107,14 @@ TEST(Create, ChecksTheAddress) {
                               "xds:///reduced",
                               "vsock:1:2"}) {
     const auto client = Client::Create({.server = address});
-    EXPECT_THAT(ErrorOf(client), HasSubstr(std::string("server: got \"") + address + "\"; allowed: host:port, "));
+    EXPECT_THAT(StatusText(client), HasSubstr(std::string("server: got \"") + address + "\"; allowed: host:port, "));
     EXPECT_TRUE(absl::IsInvalidArgument(client.status())) << address;
   }
 }
 
 TEST(Create, ChecksTheTimeout) {
   const auto client = Client::Create({.timeout = absl::ZeroDuration()});
-  EXPECT_THAT(ErrorOf(client), HasSubstr("timeout: got 0; allowed: positive durations"));
+  EXPECT_THAT(StatusText(client), HasSubstr("timeout: got 0; allowed: positive durations"));
 }
 
 }  // namespace

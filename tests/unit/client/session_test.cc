@@ -31,11 +31,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Seconds(30);
+constexpr absl::Duration kSessionPatience = absl::Seconds(30);
 
 // Keeps what comes, in the order it comes, and answers when a test says so, or at once: the count is the number of the
 // bytes that were sent.
-class FakeService final : public v1::Reduction::CallbackService {
+class FakeSessions final : public v1::Reduction::CallbackService {
  public:
   using Stream = grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>;
 
@@ -65,7 +65,7 @@ class FakeService final : public v1::Reduction::CallbackService {
   v1::SessionRequest Next() {
     const absl::MutexLock lock(&mutex_);
     const auto come = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !come_.empty(); };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&come), kLong));
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&come), kSessionPatience));
     if (come_.empty()) return {};
     v1::SessionRequest next = std::move(come_.front());
     come_.pop_front();
@@ -89,7 +89,7 @@ class FakeService final : public v1::Reduction::CallbackService {
   bool AwaitClosed() {
     const absl::MutexLock lock(&mutex_);
     const auto closed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return open_ == 0; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&closed), kLong);
+    return mutex_.AwaitWithTimeout(absl::Condition(&closed), kSessionPatience);
   }
   int cancelled() const { return cancelled_; }
 
@@ -97,7 +97,7 @@ class FakeService final : public v1::Reduction::CallbackService {
   // Its methods are called with the mutex held; gRPC doesn't call back from within what they call.
   class One final : public Stream {
    public:
-    explicit One(FakeService* service) : service_(service) { StartRead(&request_); }
+    explicit One(FakeSessions* service) : service_(service) { StartRead(&request_); }
     void Answer(const v1::SessionResponse& response) {
       under_way_.erase(response.id());
       answers_.push_back(response);
@@ -153,7 +153,7 @@ class FakeService final : public v1::Reduction::CallbackService {
       if (half_closed_ && under_way_.empty() && service_->half_close_ends) End(grpc::Status::OK);
     }
 
-    FakeService* const service_;
+    FakeSessions* const service_;
     v1::SessionRequest request_;
     std::deque<v1::SessionResponse> answers_;  // the first is being written
     std::set<std::uint64_t> under_way_;        // neither answered nor cancelled
@@ -179,20 +179,20 @@ class SessionTest : public ::testing::Test {
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     address_ = absl::StrCat("127.0.0.1:", port);
-    client_ = Client::Create({.server = address_, .timeout = kLong}).value();
+    client_ = Client::Create({.server = address_, .timeout = kSessionPatience}).value();
   }
   void TearDown() override {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
     server_.reset();
   }
 
-  std::unique_ptr<Session> Open(const SessionOptions& options = {.close_timeout = kLong}) {
+  std::unique_ptr<Session> Open(const SessionOptions& options = {.close_timeout = kSessionPatience}) {
     absl::StatusOr<std::unique_ptr<Session>> session = client_->OpenSession(options);
     EXPECT_TRUE(session.ok()) << session.status();
     return session.ok() ? *std::move(session) : nullptr;
   }
 
-  FakeService service_;
+  FakeSessions service_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Client> client_;
@@ -208,10 +208,11 @@ class Pending {
           reply_ = std::move(reply);
           done_.Notify();
         })) {}
-  ~Pending() { EXPECT_TRUE(done_.WaitForNotificationWithTimeout(kLong)); }
+  ~Pending() { EXPECT_TRUE(done_.WaitForNotificationWithTimeout(kSessionPatience)); }
   bool done() const { return done_.HasBeenNotified(); }
   absl::StatusOr<Reply> Await() {
-    if (!done_.WaitForNotificationWithTimeout(kLong)) return absl::InternalError("the callback wasn't called");
+    if (!done_.WaitForNotificationWithTimeout(kSessionPatience))
+      return absl::InternalError("the callback wasn't called");
     return reply_;
   }
   Call& call() { return call_; }
@@ -242,8 +243,8 @@ TEST_F(SessionTest, AsksAboutArraysThatNeedNotBeSent) {
       over.Notify();
     });
     const v1::SessionRequest request = service_.Next();
-    service_.Answer(FakeService::AnswerTo(request));
-    EXPECT_TRUE(over.WaitForNotificationWithTimeout(kLong));
+    service_.Answer(FakeSessions::AnswerTo(request));
+    EXPECT_TRUE(over.WaitForNotificationWithTimeout(kSessionPatience));
     return request.reduce();
   };
   const v1::ReduceRequest kept = ask(RemoteArray::Resident("an id"));
@@ -266,7 +267,7 @@ TEST_F(SessionTest, SendsWhatIsAsked) {
   EXPECT_EQ(request.reduce().array().dtype(), v1::DTYPE_F32);
   EXPECT_EQ(request.reduce().options().ddof(), 3);
   EXPECT_EQ(request.reduce().inline_data(), std::string(reinterpret_cast<const char*>(elements_.data()), 12));
-  service_.Answer(FakeService::AnswerTo(request));
+  service_.Answer(FakeSessions::AnswerTo(request));
   Pending forever(*session, array_, {.timeout = absl::InfiniteDuration()});
   EXPECT_EQ(service_.Next().timeout_ms(), 0);
   forever.call().Cancel();
@@ -305,7 +306,7 @@ TEST_F(SessionTest, MatchesAnswersInAnyOrder) {
   }
   for (const std::size_t i : {3, 0, 4, 2, 1}) {
     EXPECT_FALSE(pending[i].done());
-    service_.Answer(FakeService::AnswerTo(requests[i]));
+    service_.Answer(FakeSessions::AnswerTo(requests[i]));
     const absl::StatusOr<Reply> reply = pending[i].Await();
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(reply->count, static_cast<std::int64_t>(i));
@@ -333,7 +334,7 @@ TEST_F(SessionTest, AnErrorOfOneIsItsOwn) {
   service_.Answer(draining);
   EXPECT_EQ(third.Await().status(), absl::UnavailableError(address_ + ": draining"));
   EXPECT_FALSE(first.done());
-  service_.Answer(FakeService::AnswerTo(kept));
+  service_.Answer(FakeSessions::AnswerTo(kept));
   EXPECT_TRUE(first.Await().ok());
 }
 
@@ -349,22 +350,22 @@ TEST_F(SessionTest, CancelsOne) {
   const v1::SessionRequest cancel = service_.Next();
   EXPECT_TRUE(cancel.has_cancel());
   EXPECT_EQ(cancel.id(), cancelled.id());
-  second.call().Cancel();                             // no effect
-  service_.Answer(FakeService::AnswerTo(cancelled));  // it crossed: nobody waits for it
-  service_.Answer(FakeService::AnswerTo(kept));
+  second.call().Cancel();                              // no effect
+  service_.Answer(FakeSessions::AnswerTo(cancelled));  // it crossed: nobody waits for it
+  service_.Answer(FakeSessions::AnswerTo(kept));
   EXPECT_TRUE(first.Await().ok());
   first.call().Cancel();
 }
 
 TEST_F(SessionTest, EachRequestKeepsItsTime) {
   service_.at_once = false;
-  const auto session = Open({.timeout = absl::Milliseconds(50), .close_timeout = kLong});
+  const auto session = Open({.timeout = absl::Milliseconds(50), .close_timeout = kSessionPatience});
   const std::string late = absl::StrCat("no answer from ", address_, " within ");
   EXPECT_EQ(session->Reduce(array_, {"sum"}).status(), absl::DeadlineExceededError(late + "50ms"));
   const v1::SessionRequest first = service_.Next();
   EXPECT_TRUE(service_.Next().has_cancel());
-  service_.Answer(FakeService::AnswerTo(first));
-  Pending longer(*session, array_, {.timeout = kLong});
+  service_.Answer(FakeSessions::AnswerTo(first));
+  Pending longer(*session, array_, {.timeout = kSessionPatience});
   Pending shorter(*session, array_, {.timeout = absl::Milliseconds(20)});  // while the worker waits for the longer
   EXPECT_EQ(shorter.Await().status(), absl::DeadlineExceededError(late + "20ms"));
   EXPECT_FALSE(longer.done());
@@ -373,7 +374,7 @@ TEST_F(SessionTest, EachRequestKeepsItsTime) {
               absl::DeadlineExceededError(late + "30ms"));
   });
   caller.join();
-  service_.Answer(FakeService::AnswerTo(service_.Next()));
+  service_.Answer(FakeSessions::AnswerTo(service_.Next()));
   EXPECT_TRUE(longer.Await().ok());
 }
 
@@ -430,7 +431,7 @@ TEST_F(SessionTest, ClosingWaitsForAnswers) {
   Pending pending(*session, array_);
   const v1::SessionRequest request = service_.Next();
   std::thread closer([&] { session.reset(); });
-  service_.Answer(FakeService::AnswerTo(request));
+  service_.Answer(FakeSessions::AnswerTo(request));
   closer.join();
   EXPECT_TRUE(pending.done());
   EXPECT_TRUE(pending.Await().ok());
@@ -473,7 +474,7 @@ TEST_F(SessionTest, CallbacksMayAskForMore) {
     session->ReduceAsync(array_, {"sum"}, {}, again);
   };
   session->ReduceAsync(array_, {"sum"}, {}, again);
-  EXPECT_TRUE(finished.WaitForNotificationWithTimeout(kLong));
+  EXPECT_TRUE(finished.WaitForNotificationWithTimeout(kSessionPatience));
 }
 
 TEST_F(SessionTest, ACallbackMayWaitForACaller) {
@@ -491,7 +492,7 @@ TEST_F(SessionTest, ACallbackMayWaitForACaller) {
       });
       EXPECT_TRUE(session->Reduce(array_, {"sum"}).ok());
     }
-    ASSERT_TRUE(called.WaitForNotificationWithTimeout(kLong));
+    ASSERT_TRUE(called.WaitForNotificationWithTimeout(kSessionPatience));
   }
 }
 

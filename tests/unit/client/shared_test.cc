@@ -42,7 +42,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::Duration kLong = absl::Seconds(30);
+constexpr absl::Duration kRegionPatience = absl::Seconds(30);
 
 TEST(SharedBuffer, IsZeroAndCanBeWritten) {
   const absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(5000);
@@ -201,7 +201,7 @@ std::optional<v1::RegionReply> ShareAndRelease(const v1::RegionRequest& request)
 }
 
 // Says where the region socket is, and keeps what it was last asked to reduce.
-class FakeService final : public v1::Reduction::CallbackService {
+class FakeRegions final : public v1::Reduction::CallbackService {
  public:
   std::string region_socket;
   v1::ReduceRequest seen;
@@ -235,7 +235,7 @@ class RegionTest : public ::testing::Test {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
-    client_ = Client::Create({.server = address, .timeout = kLong}).value();
+    client_ = Client::Create({.server = address, .timeout = kRegionPatience}).value();
   }
   void TearDown() override {
     client_.reset();  // and with it the connection to the region socket
@@ -249,7 +249,7 @@ class RegionTest : public ::testing::Test {
   }
 
   std::filesystem::path folder_;
-  FakeService service_;
+  FakeRegions service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Client> client_;
   std::unique_ptr<RegionSocket> socket_;
@@ -333,7 +333,7 @@ TEST_F(RegionTest, AReleaseThatIsNotAnsweredIsLeft) {
 TEST_F(RegionTest, KeepsTheDeadline) {
   absl::Notification go_on;
   Serve([&](const v1::RegionRequest&) -> std::optional<v1::RegionReply> {
-    go_on.WaitForNotificationWithTimeout(kLong);
+    go_on.WaitForNotificationWithTimeout(kRegionPatience);
     return std::nullopt;
   });
   const absl::Status status = client_->Share(buffer_, {.timeout = absl::Milliseconds(50)}).status();

@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/support/data.h"
+#include "tests/support/exact_oracle.h"
 #include "tests/support/fold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/runs.h"
@@ -17,8 +18,8 @@
 namespace reduced {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+using test::kInfinity;
+using test::kNan;
 
 // ---- order keys
 

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "hwy/targets.h"
 #include "kernels/algebra/accumulator.h"
 #include "kernels/cpu/tiles.h"
 #include "tests/support/data.h"
 #include "tests/support/fold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/runs.h"
+#include "tests/unit/kernels/only_target.h"
 
 namespace reduced {
 namespace {
@@ -22,19 +22,7 @@ namespace {
 using test::Bytes;
 using test::DataKind;
 using test::GuardedArray;
-
-// Makes one target the best there is, while it lives.
-class OnlyTarget {
- public:
-  explicit OnlyTarget(std::int64_t target) { Set(target); }
-  ~OnlyTarget() { Set(0); }
-
- private:
-  static void Set(std::int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().DeInit();
-  }
-};
+using test::OnlyTarget;
 
 // Around vectors of every width and four of them, and around tiles.
 std::vector<std::int64_t> Sizes(DType dtype) {

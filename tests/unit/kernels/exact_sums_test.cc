@@ -19,8 +19,9 @@
 namespace reduced {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using test::kInfinity;
+using test::kNan;
+
 constexpr Op kExactOps[] = {Op::kSum, Op::kMean, Op::kL1, Op::kSumSquares, Op::kL2, Op::kVar, Op::kStd};
 
 struct Vector {

@@ -14,29 +14,17 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "hwy/targets.h"
 #include "kernels/cpu/tiles.h"
 #include "tests/support/data.h"
+#include "tests/unit/kernels/only_target.h"
 
 namespace reduced {
 namespace {
 
 using test::Bytes;
+using test::OnlyTarget;
 
 constexpr DType kFloats[] = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
-
-// Makes one target the best there is, while it lives.
-class OnlyTarget {
- public:
-  explicit OnlyTarget(std::int64_t target) { Set(target); }
-  ~OnlyTarget() { Set(0); }
-
- private:
-  static void Set(std::int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().DeInit();
-  }
-};
 
 ExactSums ByElement(DType dtype, const void* array, std::int64_t count, AccumulatorSet set) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/algebra/accumulator.h"
+#include "tests/support/exact_oracle.h"
 #include "tests/support/fold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/runs.h"
@@ -18,11 +19,10 @@
 namespace reduced {
 namespace {
 
+using test::kInfinity;
+using test::kNan;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 ReduceSpec SpecOf(Op op, DType dtype, OverflowPolicy policy = OverflowPolicy::kError) {
   ReduceSpec spec;

@@ -18,7 +18,7 @@
 namespace reduced {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kDeadline = absl::Seconds(60);
 
 // Occupies one lane from construction to Release.
 class Held {
@@ -27,15 +27,15 @@ class Held {
     lanes.Submit([this](absl::StatusOr<int> lane) {
       lane_ = lane;
       started_.Notify();
-      release_.WaitForNotificationWithTimeout(kPatience);
+      release_.WaitForNotificationWithTimeout(kDeadline);
       ended_.Notify();
     });
-    EXPECT_TRUE(started_.WaitForNotificationWithTimeout(kPatience));
+    EXPECT_TRUE(started_.WaitForNotificationWithTimeout(kDeadline));
   }
   ~Held() { Release(); }
   void Release() {
     if (!release_.HasBeenNotified()) release_.Notify();
-    EXPECT_TRUE(ended_.WaitForNotificationWithTimeout(kPatience));
+    EXPECT_TRUE(ended_.WaitForNotificationWithTimeout(kDeadline));
   }
   int lane() const { return lane_.value_or(-1); }
 
@@ -138,7 +138,7 @@ TEST(Lanes, AJobForAFreeLaneNeedsNoPlaceInTheQueue) {
     for (int i = 0; i < 3; ++i) {
       lanes.Submit([&](const absl::StatusOr<int>& lane) {
         ++(lane.ok() ? accepted : refused);
-        if (lane.ok()) release.WaitForNotificationWithTimeout(kPatience);
+        if (lane.ok()) release.WaitForNotificationWithTimeout(kDeadline);
       });
     }
     EXPECT_EQ(refused, 0);
@@ -182,7 +182,7 @@ TEST(Lanes, LendAFreeLane) {
   });
   EXPECT_EQ(lanes.queue_length(), 1);
   lanes.GiveBack(*lent);
-  EXPECT_TRUE(ran.WaitForNotificationWithTimeout(kPatience)) << "a lane that is given back takes no job";
+  EXPECT_TRUE(ran.WaitForNotificationWithTimeout(kDeadline)) << "a lane that is given back takes no job";
 }
 
 TEST(Lanes, LendNoLaneWhileAJobWaits) {
@@ -192,7 +192,7 @@ TEST(Lanes, LendNoLaneWhileAJobWaits) {
   lanes.Submit([&](absl::StatusOr<int>) { ran.Notify(); });
   EXPECT_FALSE(lanes.TryBorrow().has_value());
   held.reset();
-  EXPECT_TRUE(ran.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(ran.WaitForNotificationWithTimeout(kDeadline));
 }
 
 TEST(Lanes, CancelWhatWaitsWhenTheyStopAndFinishWhatRuns) {
@@ -216,7 +216,7 @@ TEST(Lanes, CancelWhatWaitsWhenTheyStopAndFinishWhatRuns) {
   answered.Wait();  // while the lane is held
   EXPECT_FALSE(destroyed.HasBeenNotified());
   held.Release();
-  EXPECT_TRUE(destroyed.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(destroyed.WaitForNotificationWithTimeout(kDeadline));
   destroyer.join();
   EXPECT_THAT(codes, ::testing::ElementsAreArray(std::vector(5, absl::StatusCode::kCancelled)));
 }
@@ -229,7 +229,7 @@ TEST(Lanes, AreNotBusyOnceTheirJobsAreGone) {
     auto on_destruction = std::shared_ptr<void>(nullptr, [&](void*) { destroyed.Notify(); });
     lanes.Submit([on_destruction](const absl::StatusOr<int>&) {});
   }
-  ASSERT_TRUE(destroyed.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(destroyed.WaitForNotificationWithTimeout(kDeadline));
   // Then the lane takes the next jobs: both lanes can be held.
   Held a(lanes);
   Held b(lanes);
@@ -247,7 +247,7 @@ TEST(Lanes, JobsFromManyThreadsRunOnceEach) {
       ++(lane.ok() ? ran : refused);
       started.Notify();
     });
-    EXPECT_TRUE(started.WaitForNotificationWithTimeout(kPatience));
+    EXPECT_TRUE(started.WaitForNotificationWithTimeout(kDeadline));
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&] {

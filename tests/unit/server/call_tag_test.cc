@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -49,7 +50,7 @@ TEST(RequestIdTest, MadeOnesAreGoodAndAllDifferent) {
 
 TEST(TraceparentTest, Version00) {
   EXPECT_TRUE(IsTraceparent(kParent));
-  EXPECT_FALSE(IsTraceparent(std::string(kParent) + "-more"));
+  EXPECT_FALSE(IsTraceparent(absl::StrCat(kParent, "-more")));
   EXPECT_FALSE(IsTraceparent(""));
   for (std::size_t i = 0; i < sizeof(kParent) - 1; ++i) {
     std::string changed = kParent;

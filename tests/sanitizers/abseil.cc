@@ -28,7 +28,7 @@ class Original {
     const std::string symbol = std::string(prefix) + "4absl" + std::to_string(space.size()) + space + rest;
     void* const address = dlsym(RTLD_NEXT, symbol.c_str());
     if (address == nullptr) {
-      std::fprintf(stderr, "tests/tsan/abseil.cc: no symbol %s, so not the Abseil it knows\n", symbol.c_str());
+      std::fprintf(stderr, "tests/sanitizers/abseil.cc: no symbol %s, so not the Abseil it knows\n", symbol.c_str());
       std::abort();
     }
     std::memcpy(&function_, &address, sizeof(function_));
