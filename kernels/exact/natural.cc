@@ -46,6 +46,11 @@ int Natural::bits() const {
   return words_.empty() ? 0 : static_cast<int>(words_.size()) * 64 - std::countl_zero(words_.back());
 }
 
+bool Natural::LessThan(const Natural& other) const {
+  if (words_.size() != other.words_.size()) return words_.size() < other.words_.size();
+  return std::lexicographical_compare(words_.rbegin(), words_.rend(), other.words_.rbegin(), other.words_.rend());
+}
+
 bool Natural::bit(int index) const { return Bits(index, 1) != 0; }
 
 std::uint64_t Natural::Bits(int index, int count) const {

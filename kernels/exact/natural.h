@@ -21,6 +21,7 @@ class Natural {
   // The `count` <= 64 bits from `index` on, those below 0 or beyond the end being 0.
   std::uint64_t Bits(int index, int count) const;
   bool AnyBitBelow(int index) const;
+  bool LessThan(const Natural& other) const;
 
   Natural Times(const Natural& other) const;
   Natural Minus(const Natural& other) const;  // which must not be larger

@@ -47,28 +47,36 @@ absl::Status AppendPart(StateOfSpec part, const StateLimits& limits, StateOfSpec
 
 }  // namespace
 
+absl::Status Merger::Append(const v1::State& part, absl::string_view name) {
+  absl::StatusOr<StateOfSpec> parsed = ParseState(part, limits_);
+  absl::Status status = parsed.status();
+  if (status.ok() && !whole_.has_value()) {
+    whole_ = *std::move(parsed);
+  } else if (status.ok()) {
+    status = AppendPart(*std::move(parsed), limits_, &*whole_);
+  }
+  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+}
+
+absl::Status Merger::Finish(bool return_state, v1::MergeResponse* response) const {
+  if (!whole_.has_value()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
+  const absl::StatusOr<std::vector<Value>> values = Finalize(whole_->spec, whole_->state);
+  if (!values.ok()) return values.status();
+  ToProto(whole_->spec, *values, response->mutable_results());
+  response->set_count(whole_->spec.count);
+  if (return_state) ToProto(whole_->spec, whole_->state, response->mutable_state());
+  return absl::OkStatus();
+}
+
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
                          const std::vector<std::string>& names, v1::MergeResponse* response) {
-  if (request.states().empty()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
-  std::optional<StateOfSpec> whole;
+  Merger merger(limits);
   for (int i = 0; i < request.states_size(); ++i) {
-    absl::StatusOr<StateOfSpec> part = ParseState(request.states(i), limits);
-    absl::Status status = part.status();
-    if (status.ok() && !whole.has_value()) {
-      whole = *std::move(part);
-    } else if (status.ok()) {
-      status = AppendPart(*std::move(part), limits, &*whole);
-    }
-    if (status.ok()) continue;
-    const std::string name = names.empty() ? absl::StrFormat("states[%d]", i) : names[static_cast<std::size_t>(i)];
-    return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+    absl::Status status = merger.Append(
+        request.states(i), names.empty() ? absl::StrFormat("states[%d]", i) : names[static_cast<std::size_t>(i)]);
+    if (!status.ok()) return status;
   }
-  const absl::StatusOr<std::vector<Value>> values = Finalize(whole->spec, whole->state);
-  if (!values.ok()) return values.status();
-  ToProto(whole->spec, *values, response->mutable_results());
-  response->set_count(whole->spec.count);
-  if (request.return_state()) ToProto(whole->spec, whole->state, response->mutable_state());
-  return absl::OkStatus();
+  return merger.Finish(request.return_state(), response);
 }
 
 }  // namespace reduced

@@ -1,15 +1,35 @@
-// Merging states that are messages. It needs no server: the Merge RPC and the client library both call this.
+// Merging states that are messages. It needs no server: the Merge RPC and the client library both use this.
 #ifndef REDUCED_PROTO_CODEC_MERGE_H_
 #define REDUCED_PROTO_CODEC_MERGE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "proto/codec/state_codec.h"
 #include "reduced/v1/reduced.pb.h"
 
 namespace reduced {
+
+// Merges the states of consecutive parts of an array, one after the other. It keeps one state, however many there are.
+// Not thread-safe.
+class Merger {
+ public:
+  explicit Merger(const StateLimits& limits) : limits_(limits) {}
+
+  // Appends the part that follows. `name`: the state's in error messages. INVALID_ARGUMENT: it is not a state, or does
+  // not go with those before.
+  absl::Status Append(const v1::State& part, absl::string_view name);
+  // Fills in an empty response, with the state of the whole if `return_state`. INVALID_ARGUMENT, OUT_OF_RANGE: there is
+  // no state, or what a Reduce of the whole array answers.
+  absl::Status Finish(bool return_state, v1::MergeResponse* response) const;
+
+ private:
+  const StateLimits limits_;
+  std::optional<StateOfSpec> whole_;
+};
 
 // Answers a Merge: fills an empty `response`. `names`: of the states in error messages, in order; empty: `states[0]`,
 // `states[1]`... INVALID_ARGUMENT, OUT_OF_RANGE: see reduced.proto.

@@ -19,9 +19,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
-#include "kernels/algebra/order_key.h"
+#include "kernels/algebra/float_format.h"
 #include "kernels/algebra/validate.h"
 #include "kernels/exact/answers.h"
+#include "proto/codec/state_check.h"
 #include "proto/codec/values.h"
 #include "proto/codec/word_bytes.h"
 
@@ -66,13 +67,7 @@ struct MessageRow {
   AccumulatorSet accumulators;  // that it is needed for, ...
   bool exact;                   // ... by exact sums
   std::span<const FieldRow> fields;
-  absl::Status (*check)(const ReduceSpec& spec, const State& state) = nullptr;  // what one field can't tell
 };
-
-absl::Status CheckCount(absl::string_view field, std::int64_t value, std::int64_t most) {
-  if (value >= 0 && value <= most) return absl::OkStatus();
-  return Wrong(absl::StrFormat("%s: got %d; allowed: 0 to %d", field, value, most));
-}
 
 constexpr FieldRow kMoments[] = {{"count", REDUCED_AT(partial.moments.count), Is::kCount},
                                  {"float_pivot", REDUCED_AT(partial.moments.pivot)},
@@ -107,49 +102,13 @@ constexpr FieldRow kNonFinite[] = {{"nan", REDUCED_AT(exact->nans), Is::kCount},
                                    {"not_only_negative_zeros", REDUCED_AT(exact->not_only_negative_zeros)}};
 #undef REDUCED_AT
 
-// The least and the largest key of dtype.
-std::pair<std::int64_t, std::int64_t> KeysOf(DType dtype) {
-  return VisitDType(dtype, []<class T>(std::type_identity<T>) -> std::pair<std::int64_t, std::int64_t> {
-    using Limits = std::numeric_limits<typename OrderKey<T>::Type>;
-    if constexpr (std::is_same_v<T, Bool>) return {0, 1};
-    if constexpr (kIsFloat<T>) return {~std::int64_t{kInfinityKey<T>}, std::int64_t{kInfinityKey<T>}};
-    return {WidenKey(Limits::min()), WidenKey(Limits::max())};
-  });
-}
-
-absl::Status CheckExtrema(const ReduceSpec& spec, const State& state) {
-  const ExtremaState& extrema = state.partial.extrema;
-  const bool has_min = extrema.min_index != kNoIndex;
-  if (has_min != (extrema.max_index != kNoIndex)) {
-    return Wrong("extrema: got only one of min_index and max_index; allowed: both or none");
-  }
-  const auto [least, most] = KeysOf(spec.dtype);
-  if (!has_min || (extrema.min_key >= least && extrema.max_key <= most && extrema.min_key <= extrema.max_key)) {
-    return absl::OkStatus();
-  }
-  return Wrong(absl::StrFormat("extrema: got keys %d to %d; allowed for %s: %d to %d", extrema.min_key, extrema.max_key,
-                               RowOf(spec.dtype).name, least, most));
-}
-
-absl::Status CheckCounts(const ReduceSpec&, const State& state) {
-  return CheckCount("counts.nan", state.partial.nan, state.partial.nonzero);
-}
-
-absl::Status CheckNonFinite(const ReduceSpec& spec, const State& state) {
-  const ExactSums& sums = *state.exact;
-  absl::Status status = CheckCount("non_finite.positive_infinity", sums.positive_infinities, spec.count - sums.nans);
-  if (!status.ok()) return status;
-  return CheckCount("non_finite.negative_infinity", sums.negative_infinities,
-                    spec.count - sums.nans - sums.positive_infinities);
-}
-
 constexpr MessageRow kMessages[] = {
-    {"non_finite", kExactAccumulators, true, kNonFinite, &CheckNonFinite},
+    {"non_finite", kExactAccumulators, true, kNonFinite},
     {"moments", SetOf(Accumulator::kMoments), false, kMoments},
     {"product", SetOf(Accumulator::kProduct), false, kProduct},
-    {"extrema", SetOf(Accumulator::kExtrema), false, kExtrema, &CheckExtrema},
+    {"extrema", SetOf(Accumulator::kExtrema), false, kExtrema},
     {"bits", SetOf(Accumulator::kBits), false, kBits},
-    {"counts", SetOf(Accumulator::kCounts), false, kCounts, &CheckCounts},
+    {"counts", SetOf(Accumulator::kCounts), false, kCounts},
 };
 
 // A sum, which is a StateNumber: of floats, of integers or exact.
@@ -161,19 +120,19 @@ struct SumRow {
   void* (*integer)(Partial&);  // its words, least significant first, ...
   std::size_t integer_bytes;   // ... and how many bytes they take
   std::span<std::uint64_t> (*fixed_point)(ExactSums&);
-  int integer_bits;  // of an element's share
-  int fixed_point_bits;
+  int power;          // of an element: its square is added, or itself
+  int fraction_bits;  // of fixed_point
 };
 
 constexpr SumRow kSums[] = {
     {"sum", Accumulator::kSum, true, &Partial::float_sum, +[](Partial& p) -> void* { return &p.int_sum; },
-     sizeof(Partial::int_sum), +[](ExactSums& s) { return std::span(s.sum.word.data(), s.sum.word.size()); }, 64, 2098},
+     sizeof(Partial::int_sum), +[](ExactSums& s) { return std::span(s.sum.word.data(), s.sum.word.size()); }, 1, 1074},
     {"abs_sum", Accumulator::kAbsSum, false, &Partial::float_abs_sum,
      +[](Partial& p) -> void* { return &p.int_abs_sum; }, sizeof(Partial::int_abs_sum),
-     +[](ExactSums& s) { return std::span(s.abs_sum.word.data(), s.abs_sum.word.size()); }, 64, 2098},
+     +[](ExactSums& s) { return std::span(s.abs_sum.word.data(), s.abs_sum.word.size()); }, 1, 1074},
     {"sum_squares", Accumulator::kSumSquares, false, &Partial::float_sum_squares,
      +[](Partial& p) -> void* { return &p.int_sum_squares; }, sizeof(Partial::int_sum_squares),
-     +[](ExactSums& s) { return std::span(s.sum_squares.word.data(), s.sum_squares.word.size()); }, 128, 4196},
+     +[](ExactSums& s) { return std::span(s.sum_squares.word.data(), s.sum_squares.word.size()); }, 2, 2148},
 };
 
 // ---- fields and messages
@@ -243,7 +202,6 @@ absl::Status ReadMessage(const MessageRow& row, const v1::State& from, const Red
       status.Update(CheckField(row, field, (*place)(*to), spec.count));
     }
   }
-  if (status.ok() && row.check != nullptr) status = row.check(spec, *to);
   return status;
 }
 
@@ -260,6 +218,14 @@ void WriteSum(const SumRow& row, const ReduceSpec& spec, bool exact, State& from
     std::memcpy(words.data(), row.integer(from.partial), row.integer_bytes);
     number->set_integer(EncodeWords(std::span(words).first(row.integer_bytes / sizeof(std::uint64_t))));
   }
+}
+
+// The bits before the binary point of the largest magnitude of an element.
+int WholeBits(DType dtype) {
+  return VisitDType(dtype, []<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T>) return FloatFormat<T>::kBias + 1;
+    return std::is_same_v<T, Bool> ? 1 : static_cast<int>(8 * sizeof(T));
+  });
 }
 
 // Reads a number that sums up `count` elements of `element_bits` at most.
@@ -292,8 +258,9 @@ absl::Status ReadSum(const SumRow& row, const v1::State& from, const ReduceSpec&
     return Wrong(absl::StrCat(row.name, ": got ", name_of(number.number_case()), "; allowed: ", name_of(wanted)));
   }
   const std::string field = absl::StrCat(row.name, exact ? ".fixed_point" : ".integer");
+  const int element_bits = row.power * WholeBits(spec.dtype);
   if (exact) {
-    return ReadWords(field, number.fixed_point(), spec.count, row.fixed_point_bits, row.is_signed,
+    return ReadWords(field, number.fixed_point(), spec.count, row.fraction_bits + element_bits, row.is_signed,
                      row.fixed_point(*to->exact));
   }
   if (is_float) {
@@ -301,7 +268,7 @@ absl::Status ReadSum(const SumRow& row, const v1::State& from, const ReduceSpec&
     return absl::OkStatus();
   }
   std::array<std::uint64_t, 3> words{};
-  absl::Status status = ReadWords(field, number.integer(), spec.count, row.integer_bits, row.is_signed, words);
+  absl::Status status = ReadWords(field, number.integer(), spec.count, element_bits, row.is_signed, words);
   if (status.ok()) std::memcpy(row.integer(to->partial), words.data(), row.integer_bytes);
   return status;
 }
@@ -387,6 +354,7 @@ absl::StatusOr<StateOfSpec> ParseState(const v1::State& from, const StateLimits&
     take(row.name, Has(row.exact ? exact_set : set, row.accumulators),
          [&] { return ReadMessage(row, from, read.spec, &read.state); });
   }
+  if (status.ok()) status = CheckState(read.spec, read.state);
   if (!status.ok()) return status;
   return read;
 }

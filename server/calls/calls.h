@@ -30,9 +30,9 @@ grpc::ServerUnaryReactor* RunListArrays(Backend& backend, grpc::CallbackServerCo
 grpc::ServerUnaryReactor* RunDeleteArray(Backend& backend, grpc::CallbackServerContext* context,
                                          const v1::DeleteArrayRequest* request);
 
-// merge.cc: the combination of states.
+// merge.cc: the combination of states. A MergeRequest in, which is decoded a state at a time, and a MergeResponse out.
 grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext* context,
-                                   const v1::MergeRequest* request, v1::MergeResponse* response);
+                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
 // info.cc: the version, devices, ops, dtypes, pipelines, limits, usage and flags of the server.
 grpc::ServerUnaryReactor* RunServerInfo(Backend& backend, grpc::CallbackServerContext* context,

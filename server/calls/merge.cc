@@ -1,18 +1,24 @@
-#include "proto/codec/merge.h"
+#include "server/wire/merge.h"
 
 #include "absl/status/status.h"
 #include "server/calls/calls.h"
 #include "server/calls/simple_call.h"
+#include "server/wire/encode.h"
 
 namespace reduced::server {
 
 // Merges on the gRPC thread: a state takes about a microsecond.
 grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext* context,
-                                   const v1::MergeRequest* request, v1::MergeResponse* response) {
+                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   SimpleCall call(Rpc::kMerge, backend, context);
   absl::Status status = call.Admit();
   const StateLimits limits{backend.limits.max_elements, backend.limits.max_ops};
-  if (status.ok()) status = MergeStates(*request, limits, {}, response);
+  const auto why_stop = [context] {
+    return context->IsCancelled() ? absl::CancelledError("the caller cancelled the call") : absl::OkStatus();
+  };
+  v1::MergeResponse answer;
+  if (status.ok()) status = MergeEncoded(*request, limits, why_stop, &answer);
+  if (status.ok()) status = Encode(answer, response);
   return call.Finish(status);
 }
 

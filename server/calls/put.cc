@@ -31,6 +31,7 @@
 #include "server/calls/calls.h"
 #include "server/calls/chunk_feeder.h"
 #include "server/wire/arrays.h"
+#include "server/wire/encode.h"
 #include "server/wire/status.h"
 
 namespace reduced::server {
@@ -134,10 +135,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     id_ = stored->id;
     v1::PutArrayResponse answer;
     ToProto(*stored, answer.mutable_array());
-    bool own_buffer = false;
-    const grpc::Status encoded =
-        grpc::SerializationTraits<v1::PutArrayResponse>::Serialize(answer, response_, &own_buffer);
-    return encoded.ok() ? absl::OkStatus() : absl::InternalError("the response cannot be encoded");
+    return Encode(answer, response_);
   }
 
   void End(const absl::Status& status) {

@@ -1,16 +1,13 @@
 // One Reduce from start to end:
 //
 //   1. gRPC has read the whole message and asks the allocator for an object to parse it into: a ReduceCall, which owns
-//   the
-//      request, the response and the Reduction. The clock of total_us starts.
+//      the request, the response and the Reduction. The clock of total_us starts.
 //   2. gRPC parses the message (receive_us), then calls Reduce, which starts the Reduction. Admission: identity,
-//   deadline,
-//      gate, quota.
+//      deadline, gate, quota.
 //   3. The operand is found (a resident array gets one more user), and the ops and options are checked.
 //   4. Engines::Place chooses the engine, and Engine::Reduce queues the reduction for a lane. The gRPC thread returns.
 //   5. A lane reduces the request's own bytes, or the array where it is; small arrays are reduced in step 4, on the
-//   gRPC
-//      thread. OnCancel (the client went away, or the deadline passed) sets the flag that the lane checks between
+//      gRPC thread. OnCancel (the client went away, or the deadline passed) sets the flag that the lane checks between
 //      chunks.
 //   6. Reduction::End fills the response, and releases array, quota and slot. Finish is called exactly once, and last:
 //      from then on the call belongs to gRPC.
@@ -75,13 +72,13 @@ class CallAllocator final : public grpc::MessageAllocator<v1::ReduceRequest, v1:
   Backend& backend_;
 };
 
-// The messages of ReduceStream, PutArray and Session are handled raw: see calls.h.
+// The messages of these are handled as bytes: see calls.h.
 using RawMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::Reduction::WithRawCallbackMethod_PutArray<
-    v1::Reduction::WithRawCallbackMethod_Session<v1::Reduction::Service>>>;
+    v1::Reduction::WithRawCallbackMethod_Session<v1::Reduction::WithRawCallbackMethod_Merge<v1::Reduction::Service>>>>;
 using ArrayMethods =
     v1::Reduction::WithCallbackMethod_ListArrays<v1::Reduction::WithCallbackMethod_DeleteArray<RawMethods>>;
-using ReductionMethods = v1::Reduction::WithCallbackMethod_Reduce<v1::Reduction::WithCallbackMethod_Merge<
-    v1::Reduction::WithCallbackMethod_Ladder<v1::Reduction::WithCallbackMethod_GetServerInfo<ArrayMethods>>>>;
+using ReductionMethods = v1::Reduction::WithCallbackMethod_Reduce<
+    v1::Reduction::WithCallbackMethod_Ladder<v1::Reduction::WithCallbackMethod_GetServerInfo<ArrayMethods>>>;
 
 using Context = grpc::CallbackServerContext;
 
@@ -114,8 +111,8 @@ class ReductionService final : public ReductionMethods {
                                         v1::DeleteArrayResponse*) override {
     return RunDeleteArray(backend_, context, request);
   }
-  grpc::ServerUnaryReactor* Merge(Context* context, const v1::MergeRequest* request,
-                                  v1::MergeResponse* response) override {
+  grpc::ServerUnaryReactor* Merge(Context* context, const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override {
     return RunMerge(backend_, context, request, response);
   }
   grpc::ServerWriteReactor<v1::LadderReply>* Ladder(Context* context, const v1::LadderRequest* request) override {

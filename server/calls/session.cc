@@ -41,6 +41,7 @@
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/reduction.h"
+#include "server/wire/encode.h"
 #include "server/wire/status.h"
 
 namespace reduced::server {
@@ -218,9 +219,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       response.set_message(std::string(status.message()));
       if (const auto delay = RetryHint(status)) response.set_retry_after_ms(absl::ToInt64Milliseconds(*delay));
     }
-    bool own_buffer = false;
-    const bool encoded =
-        grpc::SerializationTraits<v1::SessionResponse>::Serialize(response, &exchange->answer, &own_buffer).ok();
+    const bool encoded = Encode(response, &exchange->answer).ok();
     exchange->FreeMessages();
     Next next;
     {

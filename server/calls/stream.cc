@@ -47,6 +47,7 @@
 #include "server/calls/chunk_feeder.h"
 #include "server/calls/stretches.h"
 #include "server/sources/uploads.h"
+#include "server/wire/encode.h"
 #include "server/wire/request.h"
 #include "server/wire/response.h"
 #include "server/wire/status.h"
@@ -244,10 +245,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const double total_us = since_header_.micros();
     if (status.ok()) {
       answer_.mutable_timing()->set_total_us(total_us);
-      bool own_buffer = false;
-      const grpc::Status encoded =
-          grpc::SerializationTraits<v1::ReduceResponse>::Serialize(answer_, response_, &own_buffer);
-      if (!encoded.ok()) status = absl::InternalError("the response cannot be encoded");
+      status = Encode(answer_, response_);
     }
     admission_.Release();
     backend_.observer.End({.rpc = Rpc::kReduceStream,

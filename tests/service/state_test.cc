@@ -1,4 +1,6 @@
 // States: what Reduce and ReduceStream return with return_state, what Merge answers of them, and what it refuses.
+#include <sys/resource.h>
+
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -7,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
@@ -277,6 +282,49 @@ TEST_F(StateTest, MalformedAndMismatchedOnesAreRefused) {
   }
   v1::MergeResponse response;
   EXPECT_EQ(Merge({}, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+// A Merge whose request is these bytes.
+grpc::Status MergeBytes(const TestClient& client, const std::string& bytes) {
+  const grpc::Slice slice(bytes.data(), bytes.size(), grpc::Slice::STATIC_SLICE);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  grpc::GenericStub stub(client.channel());
+  grpc::Status status;
+  absl::Notification done;
+  stub.UnaryCall(&context, "/reduced.v1.Reduction/Merge", {}, &request, &response, [&](grpc::Status result) {
+    status = std::move(result);
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return status;
+}
+
+std::int64_t PeakBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss << 10;
+}
+
+TEST_F(StateTest, MillionsOfEmptyStatesTakeNoMemory) {
+  std::string states;  // 63 MiB of them: tag and length, 0
+  while (states.size() < 63 << 20) states.append("\x0a\x00", 2);
+  const std::int64_t before = PeakBytes();
+  const grpc::Status status = MergeBytes(server_.client(), states);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("states[0]: version: got 0"));
+  EXPECT_LT(PeakBytes() - before, 300 << 20);  // the message, on both sides
+}
+
+TEST_F(StateTest, BytesThatAreNoMergeRequestAreAnErrorOfTheCaller) {
+  for (const std::string bytes : {"\xff", "\x0a\x05\x08", "\x10", "\x0b"}) {
+    const grpc::Status status = MergeBytes(server_.client(), bytes);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << absl::CHexEscape(bytes);
+    EXPECT_THAT(status.error_message(), HasSubstr("request: got bytes that are not a MergeRequest"));
+  }
+  EXPECT_THAT(MergeBytes(server_.client(), "").error_message(), HasSubstr("states: got none"));
 }
 
 }  // namespace

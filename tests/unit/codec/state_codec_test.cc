@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -128,6 +129,69 @@ TEST(StateCodec, WhatIsReadAnswersAsWhatWasWritten) {
         }
       }
     }
+  }
+}
+
+// No array has such a state, although each field by itself is one that some array has.
+TEST(StateCodec, ContradictionsAreRefused) {
+  struct Case {
+    DType dtype;
+    Precision precision;
+    const char* message;
+    std::function<void(State*)> spoil;
+  };
+  const auto integers = [](const char* message, std::function<void(Partial*)> spoil) {
+    return Case{DType::kI8, Precision::kF64, message, [spoil](State* state) { spoil(&state->partial); }};
+  };
+  const auto floats = [](const char* message, std::function<void(Partial*)> spoil) {
+    return Case{DType::kF32, Precision::kF64, message, [spoil](State* state) { spoil(&state->partial); }};
+  };
+  const auto exact = [](const char* message, std::function<void(ExactSums*)> spoil) {
+    return Case{DType::kF32, Precision::kExact, message, [spoil](State* state) { spoil(state->exact.get()); }};
+  };
+  const Case cases[] = {
+      integers("sum.integer: got a number of", [](Partial* p) { p->int_sum = Int128{1} << 60; }),
+      integers("sum_squares: got less than the square of sum", [](Partial* p) { p->int_sum = -500; }),
+      integers("sum_squares: got less than the square of abs_sum", [](Partial* p) { p->int_abs_sum = 500; }),
+      integers("abs_sum: got less than the magnitude of sum", [](Partial* p) { p->int_sum = 5, p->int_abs_sum = 0; }),
+      integers("product.magnitude: got 0", [](Partial* p) { p->int_product.magnitude = 0; }),
+      integers("product.wrapped: got 7", [](Partial* p) { p->int_product.wrapped = 7; }),
+      integers("product.wrapped", [](Partial* p) { p->int_product.zero = true; }),
+      integers("bits: got", [](Partial* p) { p->bits_xor = 1, p->bits_or = 0; }),
+      integers("extrema: got no min_index", [](Partial* p) { p->extrema.min_index = p->extrema.max_index = kNoIndex; }),
+      integers("extrema: got keys", [](Partial* p) { p->extrema.max_index = p->extrema.min_index; }),
+      integers("extrema: got keys", [](Partial* p) { p->extrema.max_key = p->extrema.min_key; }),
+      integers("extrema.nan_index", [](Partial* p) { p->extrema.nan_index = p->extrema.min_index; }),
+      integers("counts.nan", [](Partial* p) { p->nonzero = 0, p->nan = 1; }),
+      floats("abs_sum.f64: got -1", [](Partial* p) { p->float_abs_sum = -1; }),
+      floats("sum_squares.f64: got -1", [](Partial* p) { p->float_sum_squares = -1; }),
+      floats("moments.m2: got -1.25", [](Partial* p) { p->moments.m2 = -1.25; }),
+      floats("moments: got values of no element", [](Partial* p) { p->moments.count = 0; }),
+      floats("product.mantissa: got 3", [](Partial* p) { p->float_product.mantissa = 3; }),
+      exact("sum_squares: got less than the square of", [](ExactSums* s) { s->sum_squares = {}; }),
+      exact("abs_sum: got less than the magnitude of sum", [](ExactSums* s) { s->abs_sum = {}; }),
+      exact("sum.fixed_point: got a number of", [](ExactSums* s) { s->sum.word[31] = 1 << 14; }),
+      exact("non_finite.negative_infinity",
+            [](ExactSums* s) { s->positive_infinities = s->negative_infinities = 200; }),
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.message);
+    const ReduceSpec spec{.dtype = each.dtype,
+                          .count = 300,
+                          .ops = test::OpsOf(each.dtype),
+                          .overflow_policy = OverflowPolicy::kWrap,
+                          .precision = each.precision};
+    const auto kind = RowOf(each.dtype).is_float ? test::DataKind::kUniform : test::DataKind::kFactors;
+    State state = StateOf(spec, test::MakeData(kind, each.dtype, spec.count, 1));
+    v1::State message;
+    ToProto(spec, state, &message);
+    ASSERT_TRUE(ParseState(message, StateLimits()).ok());
+    each.spoil(&state);
+    message.Clear();
+    ToProto(spec, state, &message);
+    const absl::Status status = ParseState(message, StateLimits()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(each.message));
   }
 }
 
