@@ -126,6 +126,9 @@ int main(int argc, char** argv) {
 
   // Before other threads start: they inherit the mask, so that only ServeUntilStopped() receives these signals.
   std::signal(SIGPIPE, SIG_IGN);
+  // By default these end a process at once, and some tools send them to daemons. There is nothing to reopen or reload:
+  // the log goes to standard error, and changed certificates and tokens are noticed without a signal.
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   const sigset_t stop = reduced::server::BlockStopSignals();
 
   const absl::StatusOr<std::unique_ptr<reduced::server::Server>> server = reduced::server::Server::Start(*options);

@@ -111,7 +111,11 @@ absl::Status Server::Listen() {
   std::vector<ListenAddress> listen;
   for (const std::string& text : options_.listen) {
     listen.push_back(*ParseListenAddress(text));  // ValidateOptions has checked it
-    absl::Status unused = CheckUnixPath(listen.back());
+  }
+  const absl::StatusOr<SocketFolderLock> lock = SocketFolderLock::Take(listen);  // until all addresses are bound
+  if (!lock.ok()) return lock.status();
+  for (const ListenAddress& address : listen) {
+    absl::Status unused = CheckUnixPath(address);
     if (!unused.ok()) return unused;
   }
   std::vector<int> ports(listen.size(), 0);

@@ -1,11 +1,15 @@
 #include "server/config/listener.h"
 
+#include <fcntl.h>
 #include <netdb.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -15,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace reduced::server {
 namespace {
@@ -99,6 +105,32 @@ absl::Status CheckUnixPath(const ListenAddress& address, int type) {
   // EPROTOTYPE: the socket is of another type.
   if (answered || errno == EAGAIN || errno == EPROTOTYPE) return NotBound(address, "another server is listening there");
   return absl::OkStatus();
+}
+
+absl::StatusOr<SocketFolderLock> SocketFolderLock::Take(const std::vector<ListenAddress>& addresses) {
+  std::set<std::string> paths;  // in one order, so that two servers do not wait for each other
+  for (const ListenAddress& address : addresses) {
+    if (!address.unix_path.empty()) paths.insert(std::filesystem::path(address.unix_path).parent_path());
+  }
+  SocketFolderLock lock;
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  for (const std::string& path : paths) {
+    const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) continue;
+    lock.folders_.push_back(folder);
+    while (flock(folder, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
+      if (absl::Now() > deadline) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("cannot listen in ", path, ": another server has been starting there for 10 seconds"));
+      }
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+  return lock;
+}
+
+SocketFolderLock::~SocketFolderLock() {
+  for (const int folder : folders_) close(folder);
 }
 
 absl::StatusOr<std::optional<mode_t>> ParseSocketMode(absl::string_view text) {

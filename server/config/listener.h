@@ -8,6 +8,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +32,24 @@ absl::StatusOr<ListenAddress> ParseHttpAddress(absl::string_view flag, absl::str
 // Checks a Unix address before it is bound. A socket file that a dead server left behind is fine: gRPC replaces it.
 // FAILED_PRECONDITION: a server listens on it, or the path is not a socket. `type`: of the socket.
 absl::Status CheckUnixPath(const ListenAddress& address, int type = SOCK_STREAM);
+
+// While it lives, no other server takes over a Unix socket in the folders of these addresses. Without it two servers
+// that start at the same time can both find that nobody listens at a path, and the later one removes the other's
+// socket.
+class SocketFolderLock {
+ public:
+  // Waits up to 10 s for another server that starts. FAILED_PRECONDITION: it did not finish by then. A folder that
+  // cannot be opened or locked is left to bind(), which says why.
+  static absl::StatusOr<SocketFolderLock> Take(const std::vector<ListenAddress>& addresses);
+  ~SocketFolderLock();
+  SocketFolderLock(SocketFolderLock&& other) noexcept : folders_(std::exchange(other.folders_, {})) {}
+  SocketFolderLock& operator=(SocketFolderLock&&) = delete;
+
+ private:
+  SocketFolderLock() = default;
+
+  std::vector<int> folders_;  // descriptors, with a lock of flock(2) each
+};
 
 sockaddr_un UnixAddress(const std::string& path);
 

@@ -44,7 +44,7 @@ const char* KindOf(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISSOCK(mode)) return "a socket";
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
-  return "no memory";
+  return "something else than memory";
 }
 
 // The memory behind a descriptor.
@@ -53,14 +53,14 @@ struct Memory {
   bool sealed = false;  // can't shrink
   bool holes = false;
   bool huge_pages = false;
-  bool stays_whole = false;  // nobody can punch holes into it any more
+  bool stays_whole = false;  // nobody can punch holes into it
 };
 
 // INVALID_ARGUMENT: the descriptor isn't of memory, or can't be read.
 absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
   const int flags = fcntl(file, F_GETFL);
   if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY) {
-    return absl::InvalidArgumentError("the descriptor is not open for reading");
+    return absl::InvalidArgumentError("descriptor: got one that is not open for reading; allowed: one that is");
   }
   // Memory is what can have seals. Of anything else only what is known without asking its file system, which may be
   // a process that never answers.
@@ -71,14 +71,14 @@ absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
     const bool disk_file = S_ISREG(known.stx_mode);
     if (!disk_file || !allow_disk_files) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the descriptor is ", KindOf(known.stx_mode), "; allowed are memfds and POSIX shared memory",
-                       disk_file ? " (and files, if the server runs with --allow_disk_files)" : ""));
+          absl::StrCat("descriptor: got ", KindOf(known.stx_mode), "; allowed: memfds, POSIX shared memory",
+                       disk_file ? ", and files on disk if the server runs with --allow_disk_files" : ""));
     }
   }
   struct stat status;
   struct statfs system;
   if (fstat(file, &status) != 0 || fstatfs(file, &system) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the descriptor can't be looked at: ", std::strerror(errno)));
+    return absl::InvalidArgumentError(absl::StrCat("descriptor: cannot be examined: ", std::strerror(errno)));
   }
   return Memory{.bytes = status.st_size,
                 .sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0,
@@ -87,13 +87,13 @@ absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
                 .stays_whole = seals >= 0 && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0};
 }
 
-// Why the memory can't be mapped, that is read without a fault, whatever its owner does; null: it can.
+// What keeps the memory from being mapped, so that reading it is never a fault, whatever its owner does. Null: nothing.
 const char* WhyNotMapped(const Memory& memory) {
-  if (!memory.sealed) return "isn't sealed";
-  if (memory.bytes == 0) return "is empty";
-  if (memory.holes) return "has holes";
+  if (!memory.sealed) return "memory that is not sealed";
+  if (memory.bytes == 0) return "empty memory";
+  if (memory.holes) return "memory with holes";
   // A hole in it that no huge page is left for is a fault.
-  if (memory.huge_pages && !memory.stays_whole) return "is of huge pages and not sealed against writing (F_SEAL_WRITE)";
+  if (memory.huge_pages && !memory.stays_whole) return "huge pages that are not sealed against writing (F_SEAL_WRITE)";
   return nullptr;
 }
 
@@ -156,14 +156,15 @@ class Regions::Region {
     mapping_ = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ, MAP_SHARED, file_, 0);
     if (mapping_ != MAP_FAILED) return absl::OkStatus();
     mapping_ = nullptr;
-    return absl::ResourceExhaustedError(absl::StrCat(bytes_, " bytes can't be mapped: ", std::strerror(errno)));
+    return absl::ResourceExhaustedError(absl::StrCat("cannot map ", bytes_, " bytes: ", std::strerror(errno)));
   }
 
   // Registers the mapping with the GPUs.
   absl::Status Pin(const Engines& engines) {
     absl::StatusOr<std::shared_ptr<const void>> pin = engines.Pin(mapping_, bytes_);
-    if (pin.ok()) pin_ = *std::move(pin);
-    return pin.status();
+    if (!pin.ok()) return pin.status();
+    pin_ = *std::move(pin);
+    return absl::OkStatus();
   }
 
   std::int64_t bytes() const { return bytes_; }
@@ -202,6 +203,8 @@ Regions::~Regions() { Stop(); }
 absl::Status Regions::Start(const std::string& path) {
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(absl::StrCat("unix:", path));
   if (!address.ok()) return address.status();
+  const absl::StatusOr<SocketFolderLock> lock = SocketFolderLock::Take({*address});
+  if (!lock.ok()) return lock.status();
   absl::Status status = CheckUnixPath(*address, SOCK_SEQPACKET);
   if (!status.ok()) return status;
   unlink(path.c_str());
@@ -246,10 +249,13 @@ absl::StatusOr<HeldArray> Regions::Find(const v1::RegionPart& part, std::int64_t
     const absl::MutexLock lock(&mutex_);
     if (const auto found = shared_.find(part.token()); found != shared_.end()) region = found->second.region;
   }
-  if (region == nullptr) return absl::NotFoundError("region.token is of no region that is shared now");
+  if (region == nullptr)
+    return absl::NotFoundError(
+        "region.token: got one of no shared region; allowed: the token of a region that is shared now");
   if (part.offset() < 0 || part.offset() > region->bytes() || bytes > region->bytes() - part.offset()) {
-    return absl::OutOfRangeError(absl::StrFormat("the array, %d bytes from byte %d on, is not within its region, of %d",
-                                                 bytes, part.offset(), region->bytes()));
+    return absl::OutOfRangeError(
+        absl::StrFormat("region: got an array of %d bytes from byte %d on; allowed: within the %d bytes of the region",
+                        bytes, part.offset(), region->bytes()));
   }
   return HeldArray{region->At(part.offset()), region};
 }
@@ -303,9 +309,9 @@ bool Regions::Answer(Connection& connection) {
   };
   v1::RegionReply reply;
   absl::StatusOr<v1::RegionReply> handled =
-      absl::InvalidArgumentError("a packet has at most 4096 bytes and one descriptor");
+      absl::InvalidArgumentError("packet: got one that is too large; allowed: at most 4096 bytes and one descriptor");
   if (packet->files_lost && packet->files.empty()) {
-    handled = absl::ResourceExhaustedError("the server has no file descriptor left for this one");
+    handled = absl::ResourceExhaustedError("the server has no file descriptor left");
   } else if (!packet->files_lost && !packet->cut && packet->files.size() <= 1) {
     handled = Handle(connection, packet->text, packet->files.empty() ? nullptr : &packet->files.front());
   }
@@ -326,15 +332,15 @@ bool Regions::Answer(Connection& connection) {
          static_cast<ssize_t>(text.size());
 }
 
-// `file`: the descriptor that came along, or null; set to -1 if it was taken over.
+// `file`: the descriptor that came with the packet, or null. Set to -1 if the region keeps it.
 absl::StatusOr<v1::RegionReply> Regions::Handle(const Connection& connection, const std::string& packet, int* file) {
   v1::RegionRequest request;
   if (!google::protobuf::util::JsonStringToMessage(packet, &request).ok()) {
-    return absl::InvalidArgumentError("the packet is not a RegionRequest in JSON");
+    return absl::InvalidArgumentError("packet: got something else; allowed: a RegionRequest in JSON");
   }
   if (request.has_share_memory() != (file != nullptr)) {
-    return absl::InvalidArgumentError(file == nullptr ? "shareMemory needs a descriptor, none came with it"
-                                                      : "a descriptor came along, only shareMemory takes one");
+    return absl::InvalidArgumentError(file == nullptr ? "shareMemory: got no descriptor; allowed: one"
+                                                      : "descriptor: got one without shareMemory; allowed: none");
   }
   v1::RegionReply reply;
   if (request.has_release()) {
@@ -343,19 +349,19 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(const Connection& connection, co
     return reply;
   }
   if (!request.has_share_memory() && !request.has_share_device()) {
-    return absl::InvalidArgumentError("the request is empty; allowed are shareMemory, shareDevice and release");
+    return absl::InvalidArgumentError("request: got none; allowed: shareMemory, shareDevice, release");
   }
   {
     const absl::MutexLock lock(&mutex_);
     const auto its = [&](const auto& entry) { return entry.second.connection == connection.number; };
     if (std::count_if(shared_.begin(), shared_.end(), its) >= options_.max_regions) {
       return absl::ResourceExhaustedError(
-          absl::StrFormat("the connection has %d regions, no more are allowed", options_.max_regions));
+          absl::StrFormat("regions: got one more; allowed: %d for a connection", options_.max_regions));
     }
     if (shared_.size() >= max_all_regions_) {
       return absl::ResourceExhaustedError(absl::StrFormat(
-          "all connections together have %d regions, no more are allowed: half of the file descriptors of the server",
-          shared_.size()));
+          "regions: got one more; allowed: %d for all connections, half of the server's file descriptors",
+          max_all_regions_));
     }
   }
   absl::StatusOr<std::shared_ptr<const Region>> region =
@@ -374,9 +380,9 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(cons
   if (!memory.ok()) return memory.status();
   const char* const why_not = WhyNotMapped(*memory);
   if (request.pin() && why_not != nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "pin needs memory that is sealed against shrinking (F_SEAL_SHRINK), not empty, and without holes; this ",
-        why_not));
+    return absl::FailedPreconditionError(
+        absl::StrCat("pin: got ", why_not,
+                     "; allowed: memory that is sealed against shrinking (F_SEAL_SHRINK), not empty, without holes"));
   }
   const auto region = std::make_shared<Region>(std::exchange(*file, -1), memory->bytes);
   absl::Status status;
@@ -398,12 +404,15 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareDevice(cons
 }
 
 absl::Status Regions::Release(const Connection& connection, const std::string& token) {
-  std::shared_ptr<const Region> last;  // goes outside the lock
+  std::shared_ptr<const Region> last;  // destroyed after the lock is released
   const absl::MutexLock lock(&mutex_);
   const auto found = shared_.find(token);
-  if (found == shared_.end()) return absl::NotFoundError("release: no region has this token");
+  if (found == shared_.end())
+    return absl::NotFoundError(
+        "release.token: got one of no shared region; allowed: the token of a region that is shared now");
   if (found->second.connection != connection.number) {
-    return absl::PermissionDeniedError("release: the region was shared by another connection");
+    return absl::PermissionDeniedError(
+        "release.token: got that of another connection; allowed: a region that this connection shared");
   }
   last = std::move(found->second.region);
   shared_.erase(found);

@@ -1,9 +1,9 @@
-// Regions: memory that other processes of this machine share with the server, through a Unix socket of its own. The
-// protocol is written down in proto/reduced/v1/regions.proto.
+// Regions: memory that other processes of this machine share with the server over a Unix socket that is only for this.
+// proto/reduced/v1/regions.proto specifies the protocol.
 //
-// One thread serves the socket. What a region holds (a descriptor, a mapping, a registration with the GPU, an opened
-// IPC handle) is counted by its users: the connection that shared it, until that releases it or ends, and the
-// reductions that read it.
+// One thread serves the socket. A region keeps what it needs (a descriptor, a mapping, a registration with the GPU, an
+// opened IPC handle) until the connection that shared it releases it or ends, and the last reduction that reads it is
+// done.
 #ifndef REDUCED_SERVER_SOURCES_REGIONS_H_
 #define REDUCED_SERVER_SOURCES_REGIONS_H_
 
@@ -25,7 +25,7 @@
 
 namespace reduced::server {
 
-// Thread-safe, but for Start and Stop.
+// Thread-safe, except Start and Stop.
 class Regions {
  public:
   // `engines` must outlive it.
@@ -34,16 +34,18 @@ class Regions {
   Regions(const Regions&) = delete;
   Regions& operator=(const Regions&) = delete;
 
-  // Listens at `path`, replacing the socket of a server that is gone. FAILED_PRECONDITION: it can't.
+  // Listens at `path`. Replaces the socket of a server that no longer runs. FAILED_PRECONDITION: the path is in use, or
+  // cannot be listened at.
   absl::Status Start(const std::string& path);
   // Closes the socket, the connections, and with them their regions, and removes the file.
   void Stop();
 
-  // Where it listens; empty: nowhere.
+  // Where it listens; empty before Start.
   const std::string& path() const { return path_; }
   int count() const;
 
-  // `bytes` of a region as an array. NOT_FOUND: no such token. OUT_OF_RANGE: the region ends before.
+  // An array of `bytes` bytes within a region, which keeps the region alive. NOT_FOUND: no region has the token.
+  // OUT_OF_RANGE: the region is shorter.
   absl::StatusOr<HeldArray> Find(const v1::RegionPart& part, std::int64_t bytes) const;
 
  private:
@@ -63,10 +65,10 @@ class Regions {
   const RegionOptions options_;
   std::string path_;
   int listener_ = -1;
-  int stop_ = -1;                          // an eventfd: readable once the thread is to end
-  std::size_t max_all_regions_ = 0;        // of all connections: each may have a descriptor
-  std::map<int, Connection> connections_;  // by descriptor; of the thread
-  std::int64_t last_connection_ = 0;       // of the thread
+  int stop_ = -1;                          // an eventfd: readable when the thread shall end
+  std::size_t max_all_regions_ = 0;        // of all connections; each region may keep a descriptor
+  std::map<int, Connection> connections_;  // by descriptor; only the thread uses it
+  std::int64_t last_connection_ = 0;       // only the thread uses it
 
   struct Shared {
     std::int64_t connection = 0;  // its number

@@ -14,6 +14,20 @@ class StopTest(unittest.TestCase):
         for how in (signal.SIGTERM, signal.SIGINT):
             self.assertEqual(harness.Server().stop(how), 0, how)
 
+    def test_other_signals_leave_it_serving(self):
+        server = harness.Server()
+        for how in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            server.process.send_signal(how)
+            run = subprocess.run(
+                harness.command("health"),
+                capture_output=True,
+                timeout=harness.DEADLINE_S,
+                env=harness.environment(server.tcp),
+                check=False,
+            )
+            self.assertEqual(run.returncode, 0, (how, run.stderr))
+        self.assertEqual(server.stop(), 0)
+
     def test_its_address_is_free_again(self):
         first = harness.Server()
         address = first.tcp

@@ -85,6 +85,32 @@ TEST(ListenTest, BusyAddressesAreErrors) {
   }
 }
 
+TEST(ListenTest, OfServersThatStartTogetherOneServes) {
+  const TempDir dir;
+  ServerOptions options;
+  options.listen = {absl::StrCat("unix:", dir / "socket")};
+  options.metrics_listen.clear();
+  for (int round = 0; round < 10; ++round) {
+    std::vector<absl::StatusOr<std::unique_ptr<Server>>> servers(4);
+    std::vector<std::thread> threads;
+    for (auto& server : servers) {
+      threads.emplace_back([&] { server = Server::Start(options, SharedEngines()); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    int started = 0;
+    for (const auto& server : servers) {
+      if (server.ok()) {
+        ++started;
+      } else {
+        EXPECT_THAT(std::string(server.status().message()), HasSubstr("another server is listening there"));
+      }
+    }
+    EXPECT_EQ(started, 1);
+    v1::ReduceResponse response;
+    EXPECT_TRUE(TestClient(options.listen[0]).Reduce(SmallSum(), &response).ok());
+  }
+}
+
 TEST(ListenTest, SocketOfADeadServerIsReplaced) {
   const TempDir dir;
   const std::string path = dir / "socket";

@@ -337,10 +337,10 @@ TEST_F(RegionsTest, OnlyReadableMemoryIsTaken) {
     const char* why;
   };
   const Case cases[] = {
-      {read_end, "is a pipe"},
-      {open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "is a directory"},
-      {open("/dev/null", O_RDONLY | O_CLOEXEC), "is a device"},
-      {socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "is a socket"},
+      {read_end, "got a pipe"},
+      {open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "got a directory"},
+      {open("/dev/null", O_RDONLY | O_CLOEXEC), "got a device"},
+      {socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "got a socket"},
       {open(again.c_str(), O_WRONLY | O_CLOEXEC), "not open for reading"},
       {open(again.c_str(), O_PATH | O_CLOEXEC), "not open for reading"},
       {open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "a file on disk"},
@@ -364,14 +364,14 @@ TEST_F(RegionsTest, PacketsThatBreakTheProtocolAreAnswered) {
     const char* why;
   };
   const Case cases[] = {
-      {"hello", {}, "not a RegionRequest"},
-      {"{}", {}, "the request is empty"},
-      {R"({"shareMemory": {}})", {}, "needs a descriptor"},
+      {"hello", {}, "a RegionRequest in JSON"},
+      {"{}", {}, "request: got none"},
+      {R"({"shareMemory": {}})", {}, "got no descriptor"},
       {R"({"shareMemory": {}})", {memory, memory}, "one descriptor"},
       {R"({"shareMemory": {}})", std::vector<int>(9, memory), "one descriptor"},
-      {R"({"release": {"token": "x"}})", {memory}, "only shareMemory takes one"},
+      {R"({"release": {"token": "x"}})", {memory}, "without shareMemory"},
       {R"({"shareDevice": {}})", {}, "device_uuid: got ; allowed: none"},
-      {R"({"unknown": {}})", {}, "not a RegionRequest"},
+      {R"({"unknown": {}})", {}, "a RegionRequest in JSON"},
       {std::string(5000, ' '), {}, "at most 4096 bytes"},
   };
   EXPECT_EQ(sharer.Release("x").code(), grpc::NOT_FOUND);  // by now it is connected
@@ -482,7 +482,7 @@ TEST(RegionLimits, RegionsOfAllConnections) {
   for (int i = 1; i < 100; ++i) ASSERT_EQ((i % 2 == 0 ? first : second).Share(memory).code(), 0) << i;
   const v1::RegionReply refused = second.Share(memory);
   EXPECT_EQ(refused.code(), grpc::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.message(), HasSubstr("together have 100 regions"));
+  EXPECT_THAT(refused.message(), HasSubstr("100 for all connections"));
   EXPECT_EQ(first.Release(token).code(), 0);
   EXPECT_EQ(second.Share(memory).code(), 0);
 }
@@ -499,7 +499,7 @@ TEST(RegionLimits, RegionsOfAConnection) {
   EXPECT_EQ(sharer.Share(memory).code(), 0);
   const v1::RegionReply refused = sharer.Share(memory);
   EXPECT_EQ(refused.code(), grpc::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.message(), HasSubstr("2 regions"));
+  EXPECT_THAT(refused.message(), HasSubstr("2 for a connection"));
   EXPECT_EQ(sharer.Release(first).code(), 0);
   EXPECT_EQ(sharer.Share(memory).code(), 0);
 }
