@@ -111,6 +111,16 @@ class ArraysTest(harness.ServedTest):
                 self.check_failure(SERVER, messages, "arrays", "put", *arguments)
         self.assertEqual(self.used(), (0, 0, 0))
 
+    def test_several_are_deleted_and_the_first_failure_is_the_exit_code(self):
+        good = self.put(DATA / "co2.npy")
+        self.check_failure(SERVER, ["no resident array has the id 'bad'"], "arrays", "delete", "bad", good)
+        self.assertEqual(self.answers("arrays", "list"), [])
+        self.assertEqual(self.used(), (0, 0, 0))
+
+    def test_longest_ttl(self):
+        self.put(DATA / "co2.npy", "--ttl", "2h")
+        self.check_failure(SERVER, ["ttl_ms: got 7200001"], "arrays", "put", DATA / "co2.npy", "--ttl", "7200001ms")
+
     def test_full(self):
         first = self.put(self.save(np.zeros(600_000, dtype="u1"), "first.npy"))
         second = self.save(np.zeros(500_000, dtype="u1"), "second.npy")

@@ -13,6 +13,17 @@ USAGE, CONNECTION, SERVER, DATA_ERROR = 2, 3, 4, 5
 
 
 class UsageTest(harness.ServedTest):
+    def test_names_cannot_speak_to_the_terminal(self):
+        hostile = self.folder / "\x1b]0;title\x07.csv"
+        hostile.write_text("\x1b[2J,b\n1,2\n")
+        run = self.run_reducectl("reduce", hostile)
+        self.assertEqual(run.returncode, DATA_ERROR)
+        self.assertNotIn(b"\x1b", run.stderr)
+        self.assertIn(rb"\x1b]0;title\x07.csv", run.stderr)
+        run = self.run_reducectl("reduce", hostile, "--column", "b")
+        self.assertEqual(run.returncode, 0)
+        self.assertNotIn(b"\x1b", run.stdout)
+
     def test_command_line(self):
         npy = DATA / "co2.npy"
         for arguments, messages in (

@@ -259,7 +259,8 @@ class VerdictTest(LoadtestTest):
         self.check_failure(DATA_ERROR, ["the first is not"], "loadtest", "compare", profile, profile)
         missing = self.folder / "missing" / "file"
         run = self.run_reducectl("loadtest", *QUICK, "--csv", missing)
-        self.assertEqual((run.returncode, run.stderr.decode()), (OUTPUT, f"reducectl: {missing}: can't be written\n"))
+        message = f"reducectl: {missing}: cannot be written: No such file or directory\n"
+        self.assertEqual((run.returncode, run.stderr.decode()), (OUTPUT, message))
 
 
 class SpawnTest(unittest.TestCase):

@@ -1,6 +1,9 @@
 """What reducectl answers, against NumPy and, where it is exact, Python's own integers."""
 
 import math
+import resource
+import signal
+import subprocess
 import unittest
 
 import harness
@@ -176,6 +179,30 @@ class ValuesTest(harness.ServedTest):
         self.check_failure(5, [f"{path}: ", "aren't a state"], "merge", path)
         self.check_failure(5, ["nowhere"], "merge", self.folder / "nowhere")
         self.check_failure(2, ["--state", "got 2 inputs"], "reduce", path, path, "--state", state)
+        # A state is replaced as a whole or stays as it was.
+        before = state.read_bytes()
+        link = self.folder / "link"
+        link.symlink_to(state)
+
+        def only_small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+
+        run = subprocess.run(
+            harness.command("reduce", self.save(np.arange(9.0)), "--op", "sum,min,var", "--state", link),
+            capture_output=True,
+            timeout=harness.DEADLINE_S,
+            env=harness.environment(self.server.unix),
+            preexec_fn=only_small_files,
+            check=False,
+        )
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn(b"cannot be written: File too large", run.stderr)
+        self.assertEqual(state.read_bytes(), before)
+        self.assertEqual([each for each in self.folder.iterdir() if each.suffix[1:].isdigit()], [])
+        self.reduce(path, "min", "--state", link)
+        self.assertTrue(link.is_symlink())
+        self.assertNotEqual(state.read_bytes(), before)
 
     def test_extreme_integers_are_exact(self):
         array = np.array([2**63 - 1, -(2**63), 2**63 - 1], dtype="i8")

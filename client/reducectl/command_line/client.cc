@@ -1,13 +1,21 @@
 #include "client/reducectl/command_line/client.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <ios>
 #include <iostream>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/reducectl/output/printable.h"
 
 namespace reduced::client {
 
@@ -31,7 +39,7 @@ std::unique_ptr<Client> MakeClient(const CommonOptions& common, absl::Duration d
 }
 
 ExitCode ReportError(absl::string_view subject, absl::string_view message, ExitCode code) {
-  std::cerr << "reducectl: " << subject << ": " << message << "\n";
+  std::cerr << "reducectl: " << Printable(subject) << ": " << Printable(message) << "\n";
   return code;
 }
 
@@ -49,9 +57,22 @@ ExitCode ReportCallError(absl::string_view subject, const absl::Status& status) 
 }
 
 ExitCode WriteFile(const std::string& path, absl::string_view content) {
-  std::ofstream file(path, std::ios::binary);
-  if (file.write(content.data(), static_cast<std::streamsize>(content.size())).flush()) return kOk;
-  return ReportError(path, "can't be written", kOutput);
+  // A file is replaced as a whole: if it cannot be written, it stays as it was. A link stays a link; anything else,
+  // such as /dev/stdout, is written to.
+  std::error_code none;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(path, none);
+  const bool replace = !std::filesystem::exists(target, none) || std::filesystem::is_regular_file(target, none);
+  const std::string written = replace ? absl::StrCat(target.string(), ".", getpid()) : path;
+  bool ok = false;
+  {
+    std::ofstream file(written, std::ios::binary);
+    ok = file.write(content.data(), static_cast<std::streamsize>(content.size())).flush().good();
+  }
+  if (ok && replace) ok = std::rename(written.c_str(), target.c_str()) == 0;
+  if (ok) return kOk;
+  const int error = errno;
+  if (replace) unlink(written.c_str());
+  return ReportError(path, absl::StrCat("cannot be written: ", std::strerror(error)), kOutput);
 }
 
 }  // namespace reduced::client

@@ -37,7 +37,8 @@ ExitCode ReportCallError(absl::string_view subject, const absl::Status& status);
 // Prints "reducectl: subject: message" and returns `code`.
 ExitCode ReportError(absl::string_view subject, absl::string_view message, ExitCode code);
 
-// Writes a file. Prints the error and returns kOutput if it can't be written.
+// Writes a file, or replaces it as a whole. Prints the error and returns kOutput if it cannot be written; the file then
+// is as it was.
 ExitCode WriteFile(const std::string& path, absl::string_view content);
 
 }  // namespace reduced::client

@@ -22,6 +22,7 @@
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/commands/input_flags.h"
 #include "client/reducectl/input/input.h"
+#include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
@@ -81,7 +82,7 @@ std::string Table(const std::string& source, const std::string& what, const Repl
                   absl::StrCat(reply.execution.device, ", pipeline ", reply.execution.pipeline, ", precision ",
                                reply.execution.precision, ", ", SourceText(reply.via), ": ", reply.execution.reason)});
   rows.push_back({"", "time", absl::StrCat(ToText(reply.timing), "; round trip ", FormatMicros(round_trip_us))});
-  return absl::StrCat(source, ": ", what.empty() ? absl::StrCat(reply.count, " elements") : what, ", ",
+  return absl::StrCat(Printable(source), ": ", what.empty() ? absl::StrCat(reply.count, " elements") : what, ", ",
                       FormatBytes(reply.timing.bytes), "\n", FormatTable(rows));
 }
 

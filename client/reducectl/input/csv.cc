@@ -1,6 +1,8 @@
 #include <csv.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -64,14 +66,12 @@ class Column {
     name_ = wanted_;
     std::size_t index = 0;
     if (wanted_.empty() && row_.size() > 1) {
-      return Error(
-          absl::StrCat("got ", row_.size(), " columns (", absl::StrJoin(row_, ", "), "); choose one with --column"));
+      return Error(absl::StrCat("got ", row_.size(), " columns (", Names(), "); choose one with --column"));
     }
     const bool by_name = !wanted_.empty() && !absl::SimpleAtoi(wanted_, &index);
     while (by_name && index < row_.size() && row_[index] != wanted_) ++index;
     if (index >= row_.size()) {
-      return Error(absl::StrCat("column: got \"", wanted_, "\"; allowed: ", absl::StrJoin(row_, ", "), ", or 0 to ",
-                                row_.size() - 1));
+      return Error(absl::StrCat("column: got \"", wanted_, "\"; allowed: ", Names(), ", or 0 to ", row_.size() - 1));
     }
     index_ = index;
     if (by_name) return absl::OkStatus();
@@ -81,6 +81,16 @@ class Column {
     }
     name_ = row_[index];
     return absl::OkStatus();
+  }
+
+  // The names in the first row, for a message: at most 20, and of each at most 60 bytes.
+  std::string Names() const {
+    constexpr std::size_t kMost = 20;
+    std::vector<absl::string_view> names;
+    for (std::size_t i = 0; i < std::min(row_.size(), kMost); ++i) {
+      names.push_back(absl::string_view(row_[i]).substr(0, 60));
+    }
+    return absl::StrCat(absl::StrJoin(names, ", "), row_.size() > kMost ? ", ..." : "");
   }
 
   absl::Status TakeValue() {

@@ -76,8 +76,8 @@ absl::StatusOr<std::vector<Kind>> KindsOf(const LoadtestArguments& arguments) {
 
 class Loadtest {
  public:
-  Loadtest(CommonOptions common, const LoadtestArguments& arguments) : common_(std::move(common)) {
-    run_.arguments = arguments;
+  Loadtest(CommonOptions common, const LoadtestArguments& arguments)
+      : common_(std::move(common)), run_{.arguments = arguments} {
     if (common_.json && run_.arguments.json.empty()) run_.arguments.json.push_back('-');
   }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "client/reducectl/output/printable.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/float_format.h"
 
@@ -156,7 +157,10 @@ std::string FormatBytes(std::int64_t bytes) {
   return absl::StrCat(unit == 0 ? absl::StrCat(bytes) : FormatScaled(scaled), " ", kUnits[unit]);
 }
 
-std::string FormatTable(const std::vector<std::vector<std::string>>& rows, std::size_t right_from) {
+std::string FormatTable(std::vector<std::vector<std::string>> rows, std::size_t right_from) {
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = Printable(cell);
+  }
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));

@@ -41,8 +41,8 @@ std::string FormatMicros(double us);
 std::string FormatBytes(std::int64_t bytes);
 
 // Aligns the columns, with two spaces between them and a line feed after each row. Columns from `right_from` on are
-// aligned to the right.
-std::string FormatTable(const std::vector<std::vector<std::string>>& rows,
+// aligned to the right. Cells are made Printable().
+std::string FormatTable(std::vector<std::vector<std::string>> rows,
                         std::size_t right_from = std::numeric_limits<std::size_t>::max());
 
 }  // namespace reduced::client

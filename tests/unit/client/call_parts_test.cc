@@ -123,6 +123,13 @@ TEST_F(PartsTest, SayHowFarTheyHaveComeTogether) {
   EXPECT_EQ(seen.back(), bytes);
 }
 
+TEST_F(PartsTest, AreCutFrom32MiBOn) {
+  ASSERT_TRUE(client_->Reduce(ArrayView{large_.data(), "u8", {32 << 20}}, {"sum"}).ok());
+  EXPECT_EQ(SeenInOrder().size(), 3);
+  ASSERT_TRUE(client_->Reduce(ArrayView{large_.data(), "u8", {(32 << 20) - 1}}, {"sum"}).ok());
+  EXPECT_EQ(SeenInOrder().size(), 1);
+}
+
 TEST_F(PartsTest, OneConnectionIsEnoughForAllElse) {
   const ArrayView small{large_.data(), "u8", {(32 << 20) - 1}};
   EXPECT_TRUE(client_->Reduce(small, {"sum"}).ok());

@@ -108,6 +108,18 @@ TEST(Histogram, WhatIsOutOfRangeCounts) {
   EXPECT_EQ(histogram.PercentileNs(50), 0);
 }
 
+// p99.9 of 1000 samples is the 999th, although 0.999 x 1000 is a little more than 999 in floating point.
+TEST(Histogram, PercentilesAreRanks) {
+  for (const std::int64_t scale : {1, 10, 1000}) {
+    Histogram histogram;
+    for (std::int64_t i = 0; i < 999 * scale; ++i) histogram.Record(1'000'000);
+    for (std::int64_t i = 0; i < scale; ++i) histogram.Record(5'000'000'000);
+    EXPECT_NEAR(histogram.PercentileNs(99.9), 1e6, 1e4) << scale;
+    EXPECT_NEAR(histogram.PercentileNs(99.91), 5e9, 5e7) << scale;
+    EXPECT_EQ(histogram.PercentileNs(100), 5e9) << scale;
+  }
+}
+
 TEST(Histogram, LogIsWhatPlottersRead) {
   Histogram histogram;
   for (int i = 1; i <= 1000; ++i) histogram.Record(i * 1'000'000);

@@ -173,6 +173,12 @@ TEST(Csv, TakesQuotesBlankLinesCarriageReturnsAndNoLastLineFeed) {
   EXPECT_THAT(*ParseCsv("inf\n-Infinity\n1e-3\n", "0"), ElementsAre(INFINITY, -INFINITY, 0.001));
 }
 
+std::string Repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
 TEST(Csv, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf(ParseCsv("date,co2\n1958,316\n\n1959,n/a\n", "co2")),
             "line 4: column \"co2\": got \"n/a\"; allowed: numbers in the range of f64");
@@ -183,6 +189,10 @@ TEST(Csv, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "c")), "line 1: column: got \"c\"; allowed: a, b, or 0 to 1");
   EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "2")), "line 1: column: got \"2\"; allowed: a, b, or 0 to 1");
   EXPECT_EQ(ErrorOf(ParseCsv("a,b\n1,2\n", "")), "line 1: got 2 columns (a, b); choose one with --column");
+  const std::string many = absl::StrCat("a\x1b[2J", std::string(10'000, 'b'), Repeated(",c", 100'000), "\n1\n");
+  EXPECT_LT(ErrorOf(ParseCsv(many, "")).size(), 2000U);
+  EXPECT_LT(ErrorOf(ParseCsv(many, "d")).size(), 2000U);
+  EXPECT_THAT(ErrorOf(ParseCsv(many, "d")), HasSubstr("c, ..., or 0 to 100000"));
   EXPECT_EQ(ErrorOf(ParseCsv("a\n\"1\n2\n", "")), "line 3: bad CSV: a quoted field isn't closed");
   EXPECT_THAT(ErrorOf(ParseCsv("a\n\"1\"2\n", "")), StartsWith("line 2: bad CSV: "));
   EXPECT_EQ(ErrorOf(ParseCsv("", "")), "got an empty CSV file; allowed: at least one row");

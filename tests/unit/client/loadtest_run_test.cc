@@ -174,6 +174,9 @@ TEST_F(LoadtestRunTest, ARateThatCannotBeHeldIsSaidToBe) {
   ASSERT_TRUE(step.ok()) << step.status();
   EXPECT_FALSE(step->RateHeld());
   EXPECT_NEAR(static_cast<double>(step->tally.answered + step->tally.unsent), 500, 2);
+  EXPECT_GT(step->tally.unsent, 2);
+  EXPECT_EQ(step->tally.corrected.count(), step->tally.answered + step->tally.unsent);
+  EXPECT_EQ(step->tally.uncorrected.count(), step->tally.answered);
   EXPECT_GT(step->tally.corrected.PercentileNs(99), 400e6);  // those that were never sent have waited, too
 }
 

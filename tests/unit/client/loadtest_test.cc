@@ -243,6 +243,13 @@ TEST(Report, SpreadAndObjectives) {
   steady.windows.resize(4);
   EXPECT_EQ(steady.Spread(), 0);  // too few to tell
   EXPECT_THAT(Missed(steady, *ParseObjectives("p99=1ms,max=50us")), ElementsAre(HasSubstr("max=50us: 100")));
+  StepResult edge = Step(1, 10, 100);  // two requests can be due at the end, however few there were
+  edge.rate = 10;
+  edge.tally.answered = 10;
+  edge.tally.unsent = 2;
+  EXPECT_TRUE(edge.RateHeld());
+  edge.tally.unsent = 3;
+  EXPECT_FALSE(edge.RateHeld());
   steady.rate = 1000;
   steady.tally.unsent = steady.tally.answered;
   EXPECT_FALSE(steady.RateHeld());

@@ -11,6 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "client/reducectl/output/printable.h"
+
 namespace reduced::client {
 namespace {
 
@@ -51,14 +55,26 @@ TEST(ValueJson, NonFiniteAreStrings) {
   EXPECT_EQ(ToText(Value{"f64", -INFINITY}), "-Infinity");
 }
 
-// Every bf16 is the upper half of an f32, so all can be tried.
-TEST(ValueJson, EveryBFloat16ReadsBack) {
+// The bf16 nearest to a decimal, ties to even, as bits. It is the upper half of an f32.
+std::uint32_t BFloat16Bits(double decimal) {
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(decimal));
+  return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+
+// There are few enough bf16 to try all of them.
+TEST(ValueJson, EveryBFloat16IsShortestAndReadsBack) {
   for (std::uint32_t bits = 0; bits < 0x7f80; ++bits) {
     const auto value = std::bit_cast<float>(bits << 16);
-    const double read = std::stod(JsonOf("bf16", value));
-    const auto read_bits = std::bit_cast<std::uint32_t>(static_cast<float>(read));
-    const std::uint32_t ties_to_even = 0x7fff + ((read_bits >> 16) & 1);
-    ASSERT_EQ((read_bits + ties_to_even) >> 16, bits) << value << " printed as " << read;
+    const std::string text = JsonOf("bf16", value);
+    ASSERT_EQ(BFloat16Bits(std::stod(text)), bits) << text;
+    // No decimal of fewer digits does: the nearest to the value would.
+    std::string digits = text.substr(0, text.find('e'));
+    std::erase(digits, '.');
+    digits.erase(0, digits.find_first_not_of('0'));
+    while (digits.size() > 1 && digits.back() == '0') digits.pop_back();
+    if (digits.size() <= 1) continue;
+    const std::string shorter = absl::StrFormat("%.*e", static_cast<int>(digits.size()) - 2, value);
+    ASSERT_NE(BFloat16Bits(std::stod(shorter)), bits) << shorter << " is shorter than " << text;
   }
 }
 
@@ -97,6 +113,16 @@ TEST(Format, ScalesUnits) {
   EXPECT_EQ(FormatBytes(1023), "1023 bytes");
   EXPECT_EQ(FormatBytes(1024), "1.00 KiB");
   EXPECT_EQ(FormatBytes(std::int64_t{256} << 20), "256 MiB");
+}
+
+TEST(Printable, LeavesNothingThatATerminalObeys) {
+  EXPECT_EQ(Printable("caf\xc3\xa9 \xe2\x82\xac\t\"x\"\\\n"), "caf\xc3\xa9 \xe2\x82\xac\t\"x\"\\\n");
+  EXPECT_EQ(Printable("\x1b]0;title\x07\x1b[2J\r\x7f"), "\\x1b]0;title\\x07\\x1b[2J\\x0d\\x7f");
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "31m\xc2\xa0"),
+            "\\x9b31m\xc2\xa0");
+  EXPECT_EQ(Printable(absl::string_view("\0\xc2", 2)), "\\x00\xc2");
+  EXPECT_EQ(FormatTable({{"a\x1b", "b"}, {"c", "d"}}), "a\\x1b  b\nc      d\n");
 }
 
 TEST(FormatTable, AlignsColumns) {
