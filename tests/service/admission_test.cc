@@ -148,6 +148,33 @@ grpc::Status Call(const TestClient& client, const Method& method, grpc::ClientCo
   return status;
 }
 
+// An engine that takes `fixed_us` and a microsecond per 1000 bytes for a reduction.
+class SteadyEngine final : public SharedEngine {
+ public:
+  SteadyEngine(double fixed_us, int lanes, int queue_limit)
+      : fixed_us_(fixed_us), lanes_(lanes), queue_limit_(queue_limit) {}
+  DeviceInfo info() const override {
+    DeviceInfo info = CpuEngine().info();
+    info.lanes = lanes_;
+    info.queue_limit = queue_limit_;
+    return info;
+  }
+  Calibration calibration() const override { return {.fixed_us = fixed_us_, .host_gb_per_s = 1}; }
+
+ private:
+  const double fixed_us_;
+  const int lanes_, queue_limit_;
+};
+
+TEST(QueueRetryDelayTest, IsTheTimeOfHalfTheQueue) {
+  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1000, 1, 100), 0), absl::Milliseconds(50));
+  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1000, 1, 200), 0), absl::Milliseconds(100));
+  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1000, 4, 200), 0), absl::Milliseconds(25));
+  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1000, 1, 100), 1'000'000), absl::Milliseconds(100));
+  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1, 1, 2), 0), absl::Milliseconds(1));
+  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1e6, 1, 100), 0), absl::Seconds(1));
+}
+
 TEST(AdmissionOfRpcsTest, ADrainingServerRefusesWork) {
   TestServer server;
   server.server().Drain();
