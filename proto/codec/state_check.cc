@@ -65,7 +65,7 @@ absl::Status CheckNonFinite(const ReduceSpec& spec, const ExactSums& sums) {
                     spec.count - sums.nans - sums.positive_infinities);
 }
 
-// A field that no sum of magnitudes or squares can have. NaN can.
+// A sum of magnitudes or of squares is not negative. It may be NaN.
 absl::Status CheckNotNegative(absl::string_view field, double value) {
   if (!(value < 0)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat("%s: got %g; allowed: 0 or more", field, value));
@@ -106,7 +106,7 @@ absl::Status CheckBits(const Partial& partial) {
       "bits: got bits in bit_and or bit_xor that bit_or lacks; allowed: a part of bit_or");
 }
 
-// The sums of an array as magnitudes, in units of which one of the squares is the square of one of the others.
+// The sums of an array as magnitudes. The unit of `squares` is the square of the unit of the others.
 struct Sums {
   std::int64_t count = 0;  // of the elements that are in them
   Natural sum, abs_sum, squares;

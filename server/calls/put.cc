@@ -24,7 +24,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
 #include "server/calls/admission.h"

@@ -39,7 +39,6 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
 #include "server/calls/admission.h"

@@ -44,7 +44,7 @@ const char* KindOf(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISSOCK(mode)) return "a socket";
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
-  return "something else than memory";
+  return "something other than memory";
 }
 
 // The memory behind a descriptor.
@@ -309,7 +309,7 @@ bool Regions::Answer(Connection& connection) {
   };
   v1::RegionReply reply;
   absl::StatusOr<v1::RegionReply> handled =
-      absl::InvalidArgumentError("packet: got one that is too large; allowed: at most 4096 bytes and one descriptor");
+      absl::InvalidArgumentError("packet: got more; allowed: at most 4096 bytes and one descriptor");
   if (packet->files_lost && packet->files.empty()) {
     handled = absl::ResourceExhaustedError("the server has no file descriptor left");
   } else if (!packet->files_lost && !packet->cut && packet->files.size() <= 1) {

@@ -3,7 +3,8 @@
 #define REDUCED_SERVER_WIRE_ENCODE_H_
 
 #include "absl/status/status.h"
-#include "grpcpp/grpcpp.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/support/byte_buffer.h"
 
 namespace reduced::server {
 

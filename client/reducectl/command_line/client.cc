@@ -56,23 +56,34 @@ ExitCode ReportCallError(absl::string_view subject, const absl::Status& status) 
                      kConnection);
 }
 
+namespace {
+
+bool Write(const std::string& path, absl::string_view content) {
+  std::ofstream file(path, std::ios::binary);
+  return file.write(content.data(), static_cast<std::streamsize>(content.size())).flush().good();
+}
+
+ExitCode NotWritten(const std::string& path) {
+  return ReportError(path, absl::StrCat("cannot be written: ", std::strerror(errno)), kOutput);
+}
+
+}  // namespace
+
 ExitCode WriteFile(const std::string& path, absl::string_view content) {
-  // A file is replaced as a whole: if it cannot be written, it stays as it was. A link stays a link; anything else,
-  // such as /dev/stdout, is written to.
+  // The content goes to a new file, which then takes the name, so that a full disk leaves the old file as it was. A
+  // link stays a link.
   std::error_code none;
   const std::filesystem::path target = std::filesystem::weakly_canonical(path, none);
-  const bool replace = !std::filesystem::exists(target, none) || std::filesystem::is_regular_file(target, none);
-  const std::string written = replace ? absl::StrCat(target.string(), ".", getpid()) : path;
-  bool ok = false;
-  {
-    std::ofstream file(written, std::ios::binary);
-    ok = file.write(content.data(), static_cast<std::streamsize>(content.size())).flush().good();
+  const std::string unfinished = absl::StrCat(target.string(), ".", getpid());
+  if (!std::filesystem::exists(target, none) || std::filesystem::is_regular_file(target, none)) {
+    if (Write(unfinished, content) && std::rename(unfinished.c_str(), target.c_str()) == 0) return kOk;
+    const int error = errno;
+    unlink(unfinished.c_str());
+    errno = error;
+    // A writable file in a folder that is not, or one that is a mount of its own, is written in place.
+    if (error != EACCES && error != EROFS && error != EBUSY) return NotWritten(path);
   }
-  if (ok && replace) ok = std::rename(written.c_str(), target.c_str()) == 0;
-  if (ok) return kOk;
-  const int error = errno;
-  if (replace) unlink(written.c_str());
-  return ReportError(path, absl::StrCat("cannot be written: ", std::strerror(error)), kOutput);
+  return Write(path, content) ? kOk : NotWritten(path);
 }
 
 }  // namespace reduced::client

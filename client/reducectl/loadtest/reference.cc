@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/reducectl/loadtest/schedule.h"
 #include "client/reducectl/output/render.h"
 #include "kernels/algebra/dtype.h"
