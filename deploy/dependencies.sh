@@ -10,15 +10,15 @@ packages_for() {
   case $1 in
     build)
       echo ca-certificates g++ cmake ninja-build ccache libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev libabsl-dev \
-        libspdlog-dev prometheus-cpp-dev libcivetweb-dev libtbb-dev libhwy-dev libcli11-dev nlohmann-json3-dev libcsv-dev \
-        libssl-dev
+        libspdlog-dev prometheus-cpp-dev libcivetweb-dev libtbb-dev libhwy-dev libcli11-dev nlohmann-json3-dev \
+        libssl-dev zlib1g-dev libzstd-dev libzip-dev
       ;;
     test)
-      echo libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy python3-yaml yamllint \
-        openssl groff-base
+      echo libgtest-dev libgmock-dev libbenchmark-dev python3-dev python3-venv python3-grpcio python3-protobuf python3-numpy python3-seccomp python3-yaml yamllint \
+        openssl groff-base zstd
       ;;
     check)
-      echo git clang-format clang-tidy shellcheck binutils prometheus chromium podman runc mmdebstrap haproxy
+      echo git gcovr pkgconf clang-format clang-tidy clang-14 libclang-rt-14-dev shellcheck binutils prometheus chromium podman runc mmdebstrap haproxy
       ;;
     *)
       echo "dependencies.sh: group: got '$1'; allowed: build, test, check" >&2

@@ -21,17 +21,19 @@ cuda_architectures() {
 }
 
 # configure DIR OPTION...: a Release build for this machine in DIR, which compiles several sources in one go. CUDA is used if
-# CMake finds nvcc. With REDUCED_WERROR=ON in the environment warnings are errors.
+# CMake finds nvcc. It has failpoints, so that the tests take what the first command has built. With REDUCED_WERROR=ON in the
+# environment warnings are errors.
 configure() {
   local dir=$1
   shift
   mkdir -p "$dir"
-  if ! cmake -S "$root" -B "$dir" -G Ninja --no-warn-unused-cli -DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 \
-    -DCMAKE_CUDA_ARCHITECTURES="$(cuda_architectures)" -DREDUCED_WERROR="${REDUCED_WERROR:-OFF}" "$@" > "$dir/configure.log" 2>&1; then
+  if ! cmake -S "$root" -B "$dir" -G Ninja --no-warn-unused-cli -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 -DCMAKE_CUDA_ARCHITECTURES="$(cuda_architectures)" \
+    -DREDUCED_FAILPOINTS=ON -DREDUCED_WERROR="${REDUCED_WERROR:-OFF}" "$@" > "$dir/configure.log" 2>&1; then
     cat "$dir/configure.log" >&2
     return 1
   fi
-  grep 'engines:' "$dir/configure.log"
+  grep -E 'engines:|for Python' "$dir/configure.log"
 }
 
 # start_server PROGRAM DIR OPTION...: starts it on the Unix socket DIR/socket and returns when it serves. Its log is DIR/log.

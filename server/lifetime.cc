@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "server/heap_trim.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
@@ -27,6 +28,11 @@ constexpr absl::Duration kFailureDrain = absl::Seconds(2);
 constexpr absl::Duration kFailureEnd = absl::Seconds(4);
 // After drain_timeout: for cancelled requests to end, and for the clean-up.
 constexpr absl::Duration kStopEnd = absl::Seconds(5);
+
+sigset_t AndHangup(sigset_t signals) {
+  sigaddset(&signals, SIGHUP);
+  return signals;
+}
 
 // Ends the process after `limit`, even if it hangs; first logs `why` unless it is empty.
 void EndAfter(absl::Duration limit, int code, std::string why) {
@@ -105,16 +111,32 @@ sigset_t BlockStopSignals() {
   sigemptyset(&stop);
   sigaddset(&stop, SIGTERM);
   sigaddset(&stop, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  const sigset_t all = AndHangup(stop);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
   return stop;
+}
+
+void EndHung(const absl::Status& why) {
+  spdlog::critical("a device failed while the server started, the process ends: {}", std::string(why.message()));
+  EndFailed();
 }
 
 int ServeUntilStopped(Server& server, const sigset_t& stop, absl::Duration drain_delay, absl::Duration drain_timeout) {
   const timespec pause = absl::ToTimespec(kPoll);
+  HeapTrim heap;
   int signal = -1;
-  while ((signal = sigtimedwait(&stop, nullptr, &pause)) < 0) {
+  const sigset_t awaited = AndHangup(stop);
+  while ((signal = sigtimedwait(&awaited, nullptr, &pause)) < 0 || signal == SIGHUP) {
+    if (signal == SIGHUP) {
+      spdlog::info("{}: certificates and tokens are read again", strsignal(signal));
+      server.Reload();
+    }
+    server.CheckListeners();
     const absl::Status health = server.CheckEngines();
-    if (health.ok()) continue;
+    if (health.ok()) {
+      heap.Trim(absl::Now(), server.IsIdle());
+      continue;
+    }
     BeginFailedEnd(health.message());
     server.Shutdown(std::min(drain_timeout, kFailureDrain));
     EndFailed();

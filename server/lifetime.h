@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/server.h"
 
@@ -11,11 +12,14 @@ namespace reduced::server {
 
 inline constexpr int kDeviceFailed = 2;  // exit status after a device failed permanently
 
-// Blocks SIGTERM and SIGINT for this thread and the threads that it starts, and returns them. Call it before other
-// threads start.
+// Blocks SIGTERM, SIGINT and SIGHUP for this thread and the threads that it starts, and returns those that stop a
+// server: SIGTERM and SIGINT. Call it before other threads start.
 sigset_t BlockStopSignals();
 
-// Serves until a signal of `stop` arrives, or a device fails.
+// Logs that a device hangs, and ends the process with kDeviceFailed: for EngineOptions.on_hang.
+void EndHung(const absl::Status& why);
+
+// Serves until a signal of `stop` arrives, or a device fails. SIGHUP makes it read certificates and tokens again.
 //
 //   Signal: health becomes NOT_SERVING; after drain_delay new requests are refused; running requests have drain_timeout
 //   to finish; returns 0. A second signal ends the process at once. If something hangs, the process exits with 1, 5

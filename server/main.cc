@@ -1,6 +1,7 @@
 // reduced: the daemon. Exit status: 0 after SIGTERM or SIGINT; 1 for a bad flag, a failed start or a hang at the end; 2
 // after a device failed.
 #include <malloc.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,15 +21,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-#include "grpc/support/log.h"
+#include "kernels/system/failpoint.h"
 #include "server/check_config.h"
 #include "server/config/configuration.h"
 #include "server/config/flags.h"
 #include "server/lifetime.h"
+#include "server/observe/library_log.h"
 #include "server/observe/log.h"
-#include "server/observe/repeats.h"
 #include "server/server.h"
 #include "spdlog/spdlog.h"
 
@@ -58,27 +58,14 @@ void AnswerAndExit(int argc, char** argv) {
   }
 }
 
+constexpr int kMaxWaitMs = 500;
+
 int Fail(absl::string_view why) {
+  spdlog::default_logger()->flush();
+  pollfd error{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&error, 1, kMaxWaitMs) == 0) return EXIT_FAILURE;  // nobody reads it
   std::fprintf(stderr, "reduced: %.*s\n", static_cast<int>(why.size()), why.data());
   return EXIT_FAILURE;
-}
-
-constexpr std::size_t kMaxGrpcLogBytes = 1000;  // of a line
-
-// Logs gRPC's messages. Errors, such as a client that breaks the protocol, are limited in number.
-void LogGrpc(gpr_log_func_args* line) {
-  static auto* const repeats = new reduced::server::Repeats(10, absl::Seconds(10));
-  const std::string message =
-      absl::CHexEscape(absl::string_view(line->message).substr(0, kMaxGrpcLogBytes));  // may quote a client
-  if (line->severity != GPR_LOG_SEVERITY_ERROR) {
-    spdlog::debug("grpc: {}", message);
-    return;
-  }
-  const absl::Time now = absl::Now();
-  for (const auto& each : repeats->TakeSuppressed(now)) {
-    spdlog::warn("grpc: repeated {} more times: {}", each.count, each.kind);
-  }
-  if (repeats->Admit(absl::StrCat(line->file, ":", line->line), now)) spdlog::warn("grpc: {}", message);
 }
 
 }  // namespace
@@ -106,6 +93,7 @@ int main(int argc, char** argv) {
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 
   AnswerAndExit(argc, argv);
+  reduced::server::NormalizeFlagNames(argc, argv);
   const absl::Status allowed = reduced::server::CheckArguments({argv + 1, argv + argc});
   if (!allowed.ok()) return Fail(allowed.message());
   absl::SetProgramUsageMessage(kUsage);
@@ -122,15 +110,19 @@ int main(int argc, char** argv) {
   reduced::server::SetUpLog(options->log_format == "json", options->log_level);
   if (const std::optional<int> code = reduced::server::AnswerAboutConfiguration(*options)) return *code;
 
-  gpr_set_log_function(LogGrpc);
+  const absl::StatusOr<std::string> faults = reduced::failpoint::ArmFromEnvironment();
+  if (!faults.ok()) return Fail(faults.status().message());
+  if (!faults->empty()) spdlog::warn("failpoints: this test of the server has faults: {}", *faults);
+
+  reduced::server::LogLibraries();
 
   // Before other threads start: they inherit the mask, so that only ServeUntilStopped() receives these signals.
   std::signal(SIGPIPE, SIG_IGN);
-  // By default these end a process at once, and some tools send them to daemons. There is nothing to reopen or reload:
-  // the log goes to standard error, and changed certificates and tokens are noticed without a signal.
-  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
+  // By default these end a process at once, and some tools send them to daemons.
+  for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   const sigset_t stop = reduced::server::BlockStopSignals();
 
+  options->engines.on_hang = &reduced::server::EndHung;
   const absl::StatusOr<std::unique_ptr<reduced::server::Server>> server = reduced::server::Server::Start(*options);
   if (!server.ok()) return Fail(server.status().message());
   return reduced::server::ServeUntilStopped(**server, stop, options->drain_delay, options->drain_timeout);

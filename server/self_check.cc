@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/algebra/finalize.h"
+#include "kernels/engine/hang_watch.h"
 
 namespace reduced::server {
 namespace {
@@ -83,7 +84,17 @@ absl::Status CheckEngine(Engine& engine, std::int32_t count) {
 
 }  // namespace
 
-absl::Status SelfCheck(const Engines& engines) {
+absl::Status SelfCheck(const Engines& engines, const OnHang& on_hang) {
+  const HangWatch watch(
+      [&engines] {
+        for (const auto& engine : engines.all()) {
+          const absl::Status health = engine->Health();
+          if (!health.ok())
+            return absl::Status(health.code(), absl::StrCat(engine->info().name, ": ", health.message()));
+        }
+        return absl::OkStatus();
+      },
+      on_hang);
   for (const auto& engine : engines.all()) {
     for (const std::int32_t count : kCounts) {
       absl::Status status = CheckEngine<std::int32_t>(*engine, count);

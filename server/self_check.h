@@ -10,8 +10,8 @@ namespace reduced::server {
 // Lets each engine reduce arrays of i32 and f32 with known answers: a small array, which it may reduce on the calling
 // thread, and one that takes a lane; in host memory and, if the engine stores arrays, in its own. Takes milliseconds.
 // INTERNAL: an answer is wrong; the message has the engine, the question, the answer and the correct answer. Or an
-// error of the engine.
-absl::Status SelfCheck(const Engines& engines);
+// error of the engine. `on_hang`: what to do if a device hangs meanwhile.
+absl::Status SelfCheck(const Engines& engines, const OnHang& on_hang = nullptr);
 
 }  // namespace reduced::server
 

@@ -18,7 +18,11 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
+#include "kernels/engine/memory_budget.h"
+#include "kernels/system/failpoint.h"
+#include "kernels/system/memory.h"
 #include "reduced/v1/reduced.grpc.pb.h"
+#include "server/config/descriptors.h"
 #include "server/config/listener.h"
 #include "server/observe/pages.h"
 #include "server/self_check.h"
@@ -30,16 +34,61 @@ namespace {
 // After the last request: time for health watchers to be notified, and for late responses to leave.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(200);
 
+// A client may ping this often, with or without calls. Those of gRPC do so every 10 seconds at most.
+constexpr absl::Duration kMinClientPing = absl::Seconds(5);
+
+void AddConnectionArguments(const ConnectionOptions& options, grpc::ServerBuilder* builder) {
+  const struct {
+    const char* name;
+    absl::Duration value;  // 0: no limit, as by default
+  } times[] = {
+      {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, options.handshake_timeout},
+      {GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.max_idle},
+      {GRPC_ARG_MAX_CONNECTION_AGE_MS, options.max_age},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_time},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout},
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinClientPing},
+  };
+  for (const auto& each : times) {
+    if (each.value == absl::ZeroDuration()) continue;
+    builder->AddChannelArgument(each.name, static_cast<int>(absl::ToInt64Milliseconds(each.value)));
+  }
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+}
+
+// The path of the region socket; empty: there is none.
+std::string RegionSocket(const ServerOptions& options) {
+  if (options.region_socket != "auto") return options.region_socket;
+  for (const std::string& text : options.listen) {
+    const ListenAddress address = *ParseListenAddress(text);  // ValidateOptions has checked it
+    if (!address.unix_path.empty()) return absl::StrCat(address.unix_path, ".regions");
+  }
+  return "";
+}
+
+// Of all Unix sockets that the server binds, and others.
+std::vector<ListenAddress> SocketAddresses(const ServerOptions& options) {
+  std::vector<ListenAddress> addresses;
+  for (const std::string& text : options.listen) addresses.push_back(*ParseListenAddress(text));
+  addresses.push_back({.text = "", .unix_path = RegionSocket(options), .host = ""});
+  return addresses;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   const absl::Status valid = ValidateOptions(options);
   if (!valid.ok()) return valid;
-  absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(options.engines);
+  ServerOptions with_memory = options;
+  const MemoryShares memory = SharesOf(options, UsableMemory());
+  with_memory.engines.memory = std::make_shared<MemoryBudget>(memory.requests);
+  spdlog::info("memory: {} MiB for requests, {} MiB for the transport's buffers", memory.requests >> 20,
+               memory.transport >> 20);
+  absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(with_memory.engines);
   if (!engines.ok()) return engines.status();
-  const absl::Status checked = SelfCheck(**engines);
+  const absl::Status checked = SelfCheck(**engines, options.engines.on_hang);
   if (!checked.ok()) return checked;
-  return Start(options, *std::move(engines));
+  return Start(with_memory, *std::move(engines));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, std::unique_ptr<Engines> engines) {
@@ -50,6 +99,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   auto server = std::unique_ptr<Server>(new Server(options, std::move(engines), *std::move(security)));
   {
     const SocketMode mode(options.unix_socket_mode);
+    // Until all sockets are bound: of servers that start together, one gets them all.
+    const absl::StatusOr<SocketFolderLock> lock = SocketFolderLock::Take(SocketAddresses(options));
+    if (!lock.ok()) return lock.status();
     const absl::Status regions = server->ListenForRegions();  // first: a client that is served may use it at once
     status = server->Listen();
     status.Update(regions);
@@ -80,10 +132,10 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines, s
     : options_(options),
       engines_(std::move(engines)),
       security_(std::move(security)),
-      backend_(*engines_, options_.limits, options_.regions, security_->has_identities() ? security_.get() : nullptr,
-               ObserverOptionsOf(options_)),
+      backend_(*engines_, options_.limits, options_.regions, security_.get(), ObserverOptionsOf(options_)),
       service_(MakeService(backend_)) {
   backend_.flags = options_.flags;
+  backend_.memory = options_.engines.memory;
   security_->SetRefusalListener([this](absl::string_view method, const absl::Status& why) {
     backend_.observer.Refused({method.data(), method.size()}, why);
   });
@@ -101,50 +153,69 @@ absl::Status Server::Listen() {
 
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.get());
-  builder.SetMaxReceiveMessageSize(static_cast<int>(options_.limits.max_message_bytes));
+  builder.SetMaxReceiveMessageSize(-1);  // the calls have the limit: see CheckMessageSize
   builder.SetResourceQuota(
-      grpc::ResourceQuota("reduced").Resize(static_cast<std::size_t>(options_.memory_quota_bytes)));
+      grpc::ResourceQuota("reduced").Resize(static_cast<std::size_t>(SharesOf(options_, UsableMemory()).transport)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.max_concurrent_streams);
-  // Otherwise two servers could bind one port and share its connections.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  AddConnectionArguments(options_.connections, &builder);
 
   std::vector<ListenAddress> listen;
   for (const std::string& text : options_.listen) {
     listen.push_back(*ParseListenAddress(text));  // ValidateOptions has checked it
   }
-  const absl::StatusOr<SocketFolderLock> lock = SocketFolderLock::Take(listen);  // until all addresses are bound
-  if (!lock.ok()) return lock.status();
+  std::vector<Acceptor::Listener> listeners;
   for (const ListenAddress& address : listen) {
-    absl::Status unused = CheckUnixPath(address);
-    if (!unused.ok()) return unused;
-  }
-  std::vector<int> ports(listen.size(), 0);
-  for (std::size_t i = 0; i < listen.size(); ++i) {
-    auto credentials = security_->CredentialsFor(listen[i]);
-    if (!credentials.ok()) return credentials.status();
-    builder.AddListeningPort(listen[i].text, *std::move(credentials), &ports[i]);
+    std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> acceptors;  // by slot
+    for (int slot = 0; slot < security_->SlotsFor(address); ++slot) {
+      auto credentials = security_->CredentialsFor(address, slot);
+      if (!credentials.ok()) return credentials.status();
+      acceptors.push_back(builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *std::move(credentials)));
+    }
+    auto sockets = ListenSockets::Bind(address, options_.connections.keepalive_timeout);
+    if (!sockets.ok()) return sockets.status();
+    addresses_.push_back(BoundAddress(address, sockets->port()));
+    listeners.push_back({*std::move(sockets),
+                         [acceptors = std::move(acceptors), &peers = security_->peers()](
+                             int listener, int connection, const std::string& peer, const Connections& open) {
+                           const auto connected = [&open](const std::string& of) { return open.Has(of); };
+                           const int slot = acceptors.size() == 1 ? 0 : peers.Assign(peer, connected);
+                           grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+                           parameters.listener_fd = listener;
+                           parameters.fd = connection;
+                           acceptors[static_cast<std::size_t>(slot)]->HandleNewConnection(&parameters);
+                         },
+                         security_->Encrypts(address)});
   }
   grpc_ = builder.BuildAndStart();
-  for (std::size_t i = 0; i < listen.size(); ++i) {
-    if (ports[i] <= 0) return WhyNotBound(listen[i]);  // gRPC stops at the first address that it can't bind
-    addresses_.push_back(BoundAddress(listen[i], ports[i]));
-  }
   if (grpc_ == nullptr) return absl::InternalError("gRPC could not start the server");
   grpc_->GetHealthCheckService()->SetServingStatus(v1::Reduction::service_full_name(), true);
+  const ConnectionLimits limits =
+      LimitsOf(options_.connections, options_.region_socket.empty() ? 0 : options_.regions.max_connections,
+               DescriptorLimit(), OpenDescriptors());
+  if (limits.connections < options_.connections.max_connections) {
+    spdlog::warn("--max_connections: got {}; the process may have {} descriptors, which allow {}",
+                 options_.connections.max_connections, DescriptorLimit(), limits.connections);
+  }
+  acceptor_ = std::make_unique<Acceptor>(std::move(listeners), limits);
   return absl::OkStatus();
 }
 
-absl::Status Server::ListenForRegions() {
-  std::string path = options_.region_socket;
-  if (path == "auto") {
-    path.clear();
-    for (const std::string& text : options_.listen) {
-      const ListenAddress address = *ParseListenAddress(text);
-      if (address.unix_path.empty()) continue;
-      path = absl::StrCat(address.unix_path, ".regions");
-      break;
-    }
+Snapshot Server::TakeSnapshot(Detail detail) const {
+  Snapshot snapshot = backend_.TakeSnapshot(detail);
+  snapshot.draining = withdrawn_;
+  snapshot.certificate_expiry = security_->CertificateExpiry();
+  snapshot.failed_reloads = security_->FailedReloads();
+  snapshot.usage.push_back(
+      {"connections", "Open connections.", acceptor_->connections(), acceptor_->limits().connections});
+  for (std::size_t i = 0; i < kRefusals.size(); ++i) {
+    snapshot.refused_connections.emplace_back(kRefusals[i].name, acceptor_->refused(static_cast<Refusal>(i)));
   }
+  return snapshot;
+}
+
+absl::Status Server::ListenForRegions() {
+  const std::string path = RegionSocket(options_);
   return path.empty() ? absl::OkStatus() : backend_.regions.Start(path);
 }
 
@@ -164,8 +235,8 @@ absl::Status Server::ListenForMetrics() {
   absl::StatusOr<std::unique_ptr<HttpServer>> http =
       HttpServer::Start(any ? "127.0.0.1:9464" : options_.metrics_listen,
                         MakePages(
-                            backend_.observer, [this](Detail detail) { return backend_.TakeSnapshot(detail); },
-                            nvml_.get(), options_.status_page));
+                            backend_.observer, [this](Detail detail) { return TakeSnapshot(detail); }, nvml_.get(),
+                            options_.status_page));
   if (http.ok()) {
     http_ = *std::move(http);
   } else if (any) {
@@ -184,6 +255,7 @@ absl::Status Server::WriteReadyFile() {
   {
     std::ofstream file(unfinished);
     for (const std::string& address : addresses_) file << address << '\n';
+    if (FAILPOINT("ready_file/write") && failpoint::SetErrno(ENOSPC)) file.setstate(std::ios::badbit);
     file.close();
     if (file && std::rename(unfinished.c_str(), options_.ready_file.c_str()) == 0) ready_file_written_ = true;
   }
@@ -204,7 +276,19 @@ absl::Status Server::CheckEngines() {
   return absl::OkStatus();
 }
 
+void Server::CheckListeners() {
+  const bool accepts = acceptor_->Accepts();
+  if (accepts_.exchange(accepts) == accepts) return;
+  if (accepts) {
+    spdlog::info("clients can connect again: health is SERVING");
+  } else {
+    spdlog::error("clients cannot connect: health is NOT_SERVING until they can");
+  }
+  grpc_->GetHealthCheckService()->SetServingStatus(accepts);  // for every name
+}
+
 void Server::Withdraw() {
+  withdrawn_ = true;
   grpc_->GetHealthCheckService()->Shutdown();  // NOT_SERVING for every name, for good
 }
 
@@ -221,6 +305,7 @@ void Server::Shutdown(absl::Duration timeout) {
   if (!backend_.gate.AwaitEmpty(timeout)) {
     spdlog::warn("requests were still running after {}: they are cancelled", absl::FormatDuration(timeout));
   }
+  if (acceptor_ != nullptr) acceptor_->Stop();  // first: a gRPC server that shuts down does not close what it is given
   grpc_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout));
   grpc_->Wait();
   grpc_.reset();

@@ -7,11 +7,14 @@
 //   4. Shutdown: drains, waits for running requests, cancels them after the timeout, closes the listeners, removes the
 //      ready file, closes the regions. Metrics are served to the end.
 //
+// Connections take this way: a socket of ListenSockets, the thread of the Acceptor, gRPC.
+//
 // A server has the services reduced.v1.Reduction, grpc.health.v1.Health (for "" and "reduced.v1.Reduction") and
 // reflection. ServerOptions.security determines who may connect and call: see security.h.
 #ifndef REDUCED_SERVER_SERVER_H_
 #define REDUCED_SERVER_SERVER_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +24,7 @@
 #include "grpcpp/server.h"
 #include "kernels/engine/engines.h"
 #include "kernels/system/nvml.h"
+#include "server/acceptor.h"
 #include "server/calls/backend.h"
 #include "server/calls/service.h"
 #include "server/config/options.h"
@@ -52,6 +56,14 @@ class Server {
   // process should end. To be called several times a second.
   absl::Status CheckEngines();
 
+  // Reads certificates and tokens again, now instead of after credentials_refresh, on another thread.
+  void Reload() { security_->Reload(); }
+  // Sets health to NOT_SERVING while clients cannot connect: see Acceptor::Accepts. To be called several times a
+  // second.
+  void CheckListeners();
+  // No request is in progress. An open session without requests is idle, too.
+  bool IsIdle() { return backend_.gate.IsEmpty(); }
+
   void Withdraw();
   void Drain();
   void Shutdown(absl::Duration timeout);
@@ -59,6 +71,7 @@ class Server {
  private:
   Server(const ServerOptions& options, std::unique_ptr<Engines> engines, std::unique_ptr<Security> security);
   absl::Status Listen();
+  Snapshot TakeSnapshot(Detail detail) const;
   absl::Status ListenForRegions();
   absl::Status ListenForMetrics();
   absl::Status WriteReadyFile();
@@ -70,9 +83,12 @@ class Server {
   Backend backend_;
   const std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::atomic<bool> accepts_ = true;
   std::vector<std::string> addresses_;
   bool ready_file_written_ = false;
-  std::unique_ptr<Nvml> nvml_;  // null: there is no NVML, or no GPU
+  std::atomic<bool> withdrawn_ = false;  // see Withdraw()
+  std::unique_ptr<Nvml> nvml_;           // null: there is no NVML, or no GPU
   std::unique_ptr<HttpServer> http_;
 };
 

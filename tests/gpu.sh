@@ -4,7 +4,7 @@
 #
 #   cmake --install BUILD --prefix TREE && cmake --install BUILD --prefix TREE --component tests
 #   tests/gpu.sh TREE [LOGS [STEP...]]   LOGS: a folder for the full output, default a new temporary one
-#                                        STEP: of those below, default all of them
+#                                        STEP: of those below, default all of them but soak
 #
 # Closes with a table, one line a step; exits 1 if a step failed.
 # shellcheck disable=SC2317  # functions are called by step
@@ -135,7 +135,10 @@ step racecheck sanitize racecheck "$exact:$production/f32:$production/bool:$rung
 step synccheck sanitize synccheck "$exact:$production/*:$rungs.EveryOpOnce/*" &
 step initcheck sanitize initcheck "$exact:$production/*:$rungs.EveryOpOnce/*" &
 wait
-for name in server ladder bench_cuda bench_exact_cuda bench_rpc bench_stream bench_local; do
+if [[ " ${wanted[*]} " == *" soak "* ]]; then
+  step soak python3 -B "$root/tests/e2e/soak.py" --tree "$tree" --minutes "${SOAK_MINUTES:-10}"
+fi
+for name in server ladder bench_cuda bench_exact_cuda bench_rpc bench_stream bench_local soak; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'

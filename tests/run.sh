@@ -8,6 +8,19 @@ source "$(dirname "${BASH_SOURCE[0]}")/../deploy/setup.sh"
 say "Looking for the packages that the build and the tests need"
 "$root/deploy/dependencies.sh" build test
 
+# What builds and tests the Python package; without it both leave the package out, and say so.
+venv=$root/build/venv
+wanted=$root/tests/python/requirements.txt
+if ! cmp -s "$wanted" "$venv/requirements.txt"; then
+  say "Installing from PyPI what the Python package needs, into $venv"
+  if python=$(PATH=/usr/bin:$PATH command -v python3) && "$python" -m venv --clear "$venv" &&
+    "$venv/bin/pip" --quiet --disable-pip-version-check install --requirement "$wanted"; then
+    cp "$wanted" "$venv/requirements.txt"
+  else
+    rm -rf "$venv"
+  fi
+fi
+
 say "Configuring $build"
 configure "$build" -DREDUCED_TESTS=ON
 

@@ -9,10 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/lib/answer.h"
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
 #include "client/lib/names.h"
+#include "client/lib/retry.h"
 #include "client/lib/stream.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -52,7 +55,7 @@ absl::Status CallDelete(const Connection& connection, const std::string& id, con
   request.set_id(id);
   request.set_owner(owner);
   v1::DeleteArrayResponse response;
-  return CallAndWait(state, &v1::Reduction::Stub::DeleteArray, request, &response);
+  return CallAndWait(state, &v1::Reduction::Stub::PrepareAsyncDeleteArray, request, &response);
 }
 
 }  // namespace
@@ -62,23 +65,34 @@ absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptio
   v1::PutArrayRequest first;
   absl::Status status = CheckTimeout(state.timeout);
   status.Update(ToProto(array, options, first.mutable_header()));
+  status.Update(CheckElements(array, /*may_have_reader=*/true));
   if (!status.ok()) return status;
-  const absl::StatusOr<v1::PutArrayResponse> response =
-      PutArrayAndWait(state, {first, array.data, *ArrayBytes(array.dtype, array.shape)}, options.on_progress);
+  const absl::StatusOr<v1::PutArrayResponse> response = PutArrayAndWait(
+      state, {first, array, 0, *ArrayBytes(array.dtype, array.shape)}, options.on_progress, options.interrupted);
   if (!response.ok()) return response.status();
+  status = WrongAnswer(state.server, CheckAnswer(first.header(), *response));
+  if (!status.ok()) return status;
   return ResidentArray(connection_, FromProto(response->array()));
 }
 
 absl::StatusOr<std::vector<ArrayInfo>> Client::ListArrays(const std::string& owner,
                                                           std::optional<absl::Duration> timeout) {
-  RpcState state(*connection_, connection_->home, timeout);
+  const absl::Time deadline = absl::Now() + timeout.value_or(connection_->options.timeout);
+  std::vector<ArrayInfo> arrays;
   v1::ListArraysRequest request;
   request.set_owner(owner);
-  v1::ListArraysResponse response;
-  const absl::Status status = CallAndWait(state, &v1::Reduction::Stub::ListArrays, request, &response);
-  if (!status.ok()) return status;
-  std::vector<ArrayInfo> arrays;
-  for (const v1::ArrayInfo& array : response.arrays()) arrays.push_back(FromProto(array));
+  do {
+    // A deadline that has passed is an error of the next call, not of the timeout.
+    const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(1));
+    v1::ListArraysResponse response;
+    absl::Status status = CallAgainAndWait(*connection_, connection_->home, arrays.empty() ? timeout : left,
+                                           &v1::Reduction::Stub::PrepareAsyncListArrays, request, &response);
+    if (status.ok()) status = WrongAnswer(connection_->options.server, CheckAnswer(request, response));
+    if (!status.ok()) return status;
+    for (const v1::ArrayInfo& array : response.arrays()) arrays.push_back(FromProto(array));
+    if (response.arrays().empty()) break;  // also of a server that repeats its token
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
   return arrays;
 }
 

@@ -18,6 +18,7 @@ namespace reduced::client {
 namespace {
 
 constexpr unsigned kManyCores = 8;  // from here on a large array is sent over several connections by default
+constexpr int kMaxAttempts = 10;
 
 }  // namespace
 
@@ -25,11 +26,17 @@ Client::Client(std::shared_ptr<Connection> connection) : connection_(std::move(c
 
 Client::~Client() = default;
 
+std::int64_t Client::retries() const { return connection_->retries.load(std::memory_order_relaxed); }
+
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
   absl::Status status = CheckTimeout(options.timeout);
   if (options.connections < 0 || options.connections > kMaxConnections) {
     status.Update(absl::InvalidArgumentError(
         absl::StrCat("connections: got ", options.connections, "; allowed: 1 to ", kMaxConnections)));
+  }
+  if (options.max_attempts < 1 || options.max_attempts > kMaxAttempts) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("max_attempts: got ", options.max_attempts, "; allowed: 1 to ", kMaxAttempts)));
   }
   if (!status.ok()) return status;
   absl::StatusOr<Target> target = ParseTarget(options.server);

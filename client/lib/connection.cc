@@ -12,10 +12,13 @@ namespace reduced::client {
 
 std::shared_ptr<Connection> Connect(ClientOptions options, Target target, Secured secured) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // channels don't share a connection
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays are sent to the server itself
+  // gRPC's own defaults, 1 s and 120 s, would keep a client from a server that has long come back.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
   if (!secured.server_name.empty()) arguments.SetSslTargetNameOverride(secured.server_name);
   const auto open = [&] {
     auto channel = grpc::CreateCustomChannel(target.uri, secured.credentials, arguments);
@@ -29,6 +32,7 @@ std::shared_ptr<Connection> Connect(ClientOptions options, Target target, Secure
   for (int i = 0; i < options.connections; ++i) connection->parts.push_back(open());
   if (!target.several) connection->home = connection->parts.front();
   connection->options = std::move(options);
+  connection->peers = PeersOf(target);
   connection->target = std::move(target);
   connection->token = std::move(secured.token);
   return connection;

@@ -4,11 +4,14 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/lib/call_watch.h"
 #include "client/lib/credentials.h"
 #include "client/lib/region_connection.h"
 #include "client/lib/target.h"
@@ -16,6 +19,10 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 
 namespace reduced::client {
+
+// A server can't make the client take more memory than this for one answer. The largest honest ones are lists of
+// thousands of arrays, of less than 10 MiB. It isn't a power of two so that ErrorOf can tell it from a server's limit.
+inline constexpr int kMaxAnswerBytes = 100'000'000;
 
 // One channel. Copies share it.
 struct Backend {
@@ -28,9 +35,11 @@ struct Backend {
 struct Connection {
   ClientOptions options{};
   Target target{};
-  std::shared_ptr<Token> token{};  // sent with every call; null: none
-  Backend home{};                  // for calls that depend on what one server stores
-  std::vector<Backend> parts{};    // for the parts of one array, at least one; the first also for all other calls
+  std::shared_ptr<const Peers> peers{};  // of target
+  std::shared_ptr<Token> token{};        // sent with every call; null: none
+  Backend home{};                        // for calls that depend on what one server stores
+  std::vector<Backend> parts{};          // for the parts of one array, at least one; the first also for all other calls
+  mutable std::atomic<std::int64_t> retries = 0;  // attempts after the first, of all calls
 
   absl::Mutex mutex{};
   std::shared_ptr<Region::Connection> regions ABSL_GUARDED_BY(mutex){};  // null until it is needed

@@ -37,12 +37,27 @@ Timing FromProto(const v1::Timing& from) {
 absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec) {
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
   if (!bytes.ok()) return bytes.status();
+  if (const std::int64_t elements = *bytes / *DTypeBytes(array.dtype); array.count.value_or(elements) != elements) {
+    return absl::InvalidArgumentError(absl::StrCat("shape: got [", absl::StrJoin(array.shape, ", "), "], ", elements,
+                                                   " elements; allowed: shapes of ", *array.count));
+  }
   v1::DType dtype = v1::DTYPE_UNSPECIFIED;
   const absl::Status status = Parse("dtype", array.dtype, &dtype);
   if (!status.ok()) return status;
   spec->set_dtype(dtype);
   spec->mutable_shape()->Assign(array.shape.begin(), array.shape.end());
   return absl::OkStatus();
+}
+
+absl::Status CheckElements(const ArrayView& array, bool may_have_reader) {
+  if (array.reader.read != nullptr) {
+    if (may_have_reader) return absl::OkStatus();
+    return absl::InvalidArgumentError("reader: got one; allowed: in Client::Reduce and Client::Put");
+  }
+  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
+  if (array.data != nullptr || !bytes.ok() || *bytes == 0) return bytes.status();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data: got null for an array of ", *bytes, " bytes; allowed: its elements"));
 }
 
 absl::Status ToProto(const RemoteArray& array, v1::ReduceRequest* request) {
@@ -114,7 +129,9 @@ std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Resul
   return to;
 }
 
-Reply ToReply(const v1::ReduceResponse& from, absl::string_view via) {
+absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,
+                              absl::string_view via) {
+  if (const absl::Status right = CheckAnswer(asked, from); !right.ok()) return WrongAnswer(server, right);
   Reply to{.via = std::string(via),
            .results = FromProto(from.results()),
            .count = from.count(),
@@ -128,9 +145,10 @@ Reply ToReply(const v1::ReduceResponse& from, absl::string_view via) {
   return to;
 }
 
-absl::StatusOr<Reply> ToReply(const absl::StatusOr<v1::ReduceResponse>& response, absl::string_view via) {
+absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked,
+                              const absl::StatusOr<v1::ReduceResponse>& response, absl::string_view via) {
   if (!response.ok()) return response.status();
-  return ToReply(*response, via);
+  return ToReply(server, asked, *response, via);
 }
 
 }  // namespace reduced::client

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/lib/answer.h"
 #include "reduced/types.h"
 #include "reduced/v1/reduced.pb.h"
 
@@ -15,6 +16,10 @@ namespace reduced::client {
 
 // The dtype and the shape. INVALID_ARGUMENT: an unknown dtype or a bad shape.
 absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec);
+
+// INVALID_ARGUMENT: `array`, which is valid, has elements, but no memory that has them, nor a reader if the call can
+// use one.
+absl::Status CheckElements(const ArrayView& array, bool may_have_reader = false);
 
 // The source of the elements; of an array in a region also its dtype and shape.
 absl::Status ToProto(const RemoteArray& array, v1::ReduceRequest* request);
@@ -24,8 +29,11 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
 
 Value FromProto(const v1::Value& from);
 std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Result>& from);
-Reply ToReply(const v1::ReduceResponse& from, absl::string_view via);
-absl::StatusOr<Reply> ToReply(const absl::StatusOr<v1::ReduceResponse>& response, absl::string_view via);
+// INTERNAL: the response doesn't answer what was asked: see answer.h.
+absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,
+                              absl::string_view via);
+absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked,
+                              const absl::StatusOr<v1::ReduceResponse>& response, absl::string_view via);
 
 }  // namespace reduced::client
 

@@ -2,6 +2,8 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cstddef>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "client/lib/answer.h"
 #include "client/lib/call.h"
 #include "google/protobuf/wrappers.pb.h"
 #include "reduced/client.h"
@@ -28,15 +31,11 @@ Request RequestForReductions() {
   return request;
 }
 
-Health FromProto(const Response& response) {
-  switch (response.value()) {
-    case 1:
-      return Health::kServing;
-    case 2:
-      return Health::kNotServing;
-    default:
-      return Health::kUnknown;
-  }
+absl::StatusOr<Health> FromProto(const std::string& server, const Response& response) {
+  constexpr Health kStates[] = {Health::kUnknown, Health::kServing, Health::kNotServing, Health::kUnknown};
+  const auto number = static_cast<std::size_t>(response.value());  // a negative one is large then
+  if (number < std::size(kStates)) return kStates[number];
+  return WrongAnswer(server, absl::InternalError(absl::StrCat("status: got ", response.value(), "; allowed: 0 to 3")));
 }
 
 }  // namespace
@@ -53,11 +52,13 @@ absl::StatusOr<Health> Client::CheckHealth(std::optional<absl::Duration> timeout
         outcome = std::move(status);
         done.Notify();
       });
+  state.watch.Started();
   done.WaitForNotification();
+  state.watch.Ended();
   if (outcome.error_code() == grpc::StatusCode::NOT_FOUND) return Health::kUnknown;
   const absl::Status status = state.Outcome(outcome);
   if (!status.ok()) return status;
-  return FromProto(response);
+  return FromProto(state.server, response);
 }
 
 absl::Status Client::WatchHealth(absl::FunctionRef<bool(Health)> on_change, absl::Duration timeout) {
@@ -78,11 +79,15 @@ absl::Status Client::WatchHealth(absl::FunctionRef<bool(Health)> on_change, absl
     open = step();
   }
   bool wanted = true;
+  absl::Status right;
   while (open && wanted) {
     Response response;
     call->Read(&response, nullptr);
     open = step();
-    if (open) wanted = on_change(FromProto(response));
+    if (!open) break;
+    const absl::StatusOr<Health> health = FromProto(state.server, response);
+    right = health.status();
+    wanted = right.ok() && on_change(*health);
   }
   if (!wanted) state.context.TryCancel();
   grpc::Status outcome;
@@ -90,7 +95,7 @@ absl::Status Client::WatchHealth(absl::FunctionRef<bool(Health)> on_change, absl
   step();
   queue.Shutdown();
   step();
-  if (!wanted) return absl::OkStatus();
+  if (!wanted) return right;
   if (outcome.ok()) return absl::UnavailableError(absl::StrCat(state.server, ": the server ended the watch"));
   return state.Outcome(outcome);
 }

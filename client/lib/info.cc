@@ -6,8 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/lib/call.h"
+#include "client/lib/answer.h"
 #include "client/lib/names.h"
+#include "client/lib/retry.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -48,6 +49,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .max_streams = from.limits().max_streams(),
                 .max_sessions = from.limits().max_sessions(),
                 .max_session_requests = from.limits().max_session_requests(),
+                .session_idle_timeout = absl::Milliseconds(from.limits().session_idle_timeout_ms()),
                 .default_array_ttl = absl::Milliseconds(from.limits().default_array_ttl_ms()),
                 .max_array_ttl = absl::Milliseconds(from.limits().max_array_ttl_ms()),
                 .region_socket = from.region_socket(),
@@ -82,9 +84,11 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
 }  // namespace
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> timeout) {
-  RpcState state(*connection_, connection_->home, timeout);
   v1::GetServerInfoResponse response;
-  const absl::Status status = CallAndWait(state, &v1::Reduction::Stub::GetServerInfo, {}, &response);
+  absl::Status status =
+      CallAgainAndWait(*connection_, connection_->home, timeout, &v1::Reduction::Stub::PrepareAsyncGetServerInfo,
+                       v1::GetServerInfoRequest(), &response);
+  if (status.ok()) status = WrongAnswer(connection_->options.server, CheckAnswer(response));
   if (!status.ok()) return status;
   return FromProto(response);
 }

@@ -5,6 +5,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/lib/answer.h"
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
 #include "client/lib/names.h"
@@ -66,13 +67,24 @@ absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
   status.Update(ToProto(options, &request));
   if (!status.ok()) return status;
   LadderStart start;
+  LadderCheck check(request);
+  absl::Status right;
   v1::LadderReply reply;
   const auto reader = state.backend.stub->Ladder(&state.context, request);
-  while (reader->Read(&reply)) {
-    if (reply.has_start()) start = FromProto(reply.start());
-    if (reply.has_step()) on_step(start, FromProto(reply.step()));
+  state.watch.Started();
+  while (right.ok() && reader->Read(&reply)) {
+    right = check.Next(reply);
+    if (!right.ok()) {
+      state.Cancel();
+    } else if (reply.has_start()) {
+      start = FromProto(reply.start());
+    } else {
+      on_step(start, FromProto(reply.step()));
+    }
   }
   status = state.Outcome(reader->Finish());
+  if (right.ok() && status.ok()) right = check.End();
+  if (!right.ok()) return WrongAnswer(state.server, right);
   if (!status.ok()) return status;
   return start;
 }

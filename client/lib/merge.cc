@@ -8,8 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "client/lib/call.h"
+#include "client/lib/answer.h"
 #include "client/lib/convert.h"
+#include "client/lib/retry.h"
 #include "proto/codec/merge.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -24,9 +25,9 @@ absl::Status ToProto(const std::vector<std::string>& states, const std::vector<s
   for (std::size_t i = 0; i < states.size(); ++i) {
     v1::State* const state = request->add_states();
     if (state->ParseFromString(states[i]) && state->version() != 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(names.empty() ? absl::StrCat("states[", i, "]") : names[i], ": got ", states[i].size(),
-                     " bytes that aren't a state; allowed: Reply.state, ", "MergeReply.state"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        names.empty() ? absl::StrCat("states[", i, "]") : names[i], ": got ", states[i].size(),
+        " bytes that aren't a state; allowed: states of replies, as return_state or reducectl --state give them"));
   }
   request->set_return_state(return_state);
   return absl::OkStatus();
@@ -41,13 +42,14 @@ MergeReply FromProto(const v1::MergeResponse& from) {
 }  // namespace
 
 absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states, const MergeOptions& options) {
-  RpcState state(*connection_, connection_->parts.front(), options.timeout);
   v1::MergeRequest request;
-  absl::Status status = CheckTimeout(state.timeout);
-  status.Update(ToProto(states, /*names=*/{}, options.return_state, &request));
+  absl::Status status = ToProto(states, /*names=*/{}, options.return_state, &request);
   if (!status.ok()) return status;
   v1::MergeResponse response;
-  status = CallAndWait(state, &v1::Reduction::Stub::Merge, request, &response);
+  status = CallAgainAndWait(*connection_, connection_->parts.front(), options.timeout,
+                            &v1::Reduction::Stub::PrepareAsyncMerge, request, &response);
+  if (!status.ok()) return status;
+  status = WrongAnswer(connection_->options.server, CheckAnswer(Asked(request), response));
   if (!status.ok()) return status;
   return FromProto(response);
 }
@@ -60,7 +62,7 @@ absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, c
   v1::MergeRequest request;
   absl::Status status = ToProto(states, options.names, options.return_state, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response);
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.results);
   if (!status.ok()) return status;
   return FromProto(response);
 }

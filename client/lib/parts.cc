@@ -48,7 +48,7 @@ std::vector<StreamMessages> UploadMessages(const v1::ReduceRequest& request, con
     part.set_index(static_cast<std::int32_t>(i));
     part.set_first(cuts[i] / width);
     part.set_count(bytes / width);
-    messages.emplace_back(first, static_cast<const char*>(array.data) + cuts[i], bytes);
+    messages.emplace_back(first, array, cuts[i], bytes);
   }
   return messages;
 }
@@ -57,7 +57,7 @@ std::vector<StreamMessages> UploadMessages(const v1::ReduceRequest& request, con
 class PartStreams {
  public:
   PartStreams(const Connection& connection, const ReduceOptions& options, std::size_t parts)
-      : on_progress_(options.on_progress) {
+      : on_progress_(options.on_progress), interrupted_(options.interrupted) {
     for (std::size_t i = 0; i < parts; ++i) states_.emplace_back(connection, connection.parts[i], options.timeout);
   }
 
@@ -84,7 +84,8 @@ class PartStreams {
       on_progress_(sent_, total_);
     };
     absl::StatusOr<v1::ReduceResponse> response = ReduceStreamAndWait(
-        states_[part], std::move(messages), on_progress_ == nullptr ? OnProgress() : OnProgress(on_progress));
+        states_[part], std::move(messages), on_progress_ == nullptr ? OnProgress() : OnProgress(on_progress),
+        part == 0 ? interrupted_ : Interrupted());
     {
       const absl::MutexLock lock(&mutex_);
       if (response.ok()) {
@@ -101,7 +102,8 @@ class PartStreams {
   }
 
   const OnProgress on_progress_;
-  std::int64_t total_ = 0;  // bytes of all parts
+  const Interrupted interrupted_;  // asked by the first part, on the calling thread: no part ends before the others
+  std::int64_t total_ = 0;         // bytes of all parts
   absl::Mutex progress_mutex_;
   std::int64_t sent_ ABSL_GUARDED_BY(progress_mutex_) = 0;  // bytes of all parts
   std::deque<RpcState> states_;
@@ -125,7 +127,8 @@ std::vector<std::int64_t> CutInParts(std::int64_t bytes, int connections) {
 absl::StatusOr<Reply> ReduceInParts(const Connection& connection, const v1::ReduceRequest& request,
                                     const ArrayView& array, const std::vector<std::int64_t>& cuts,
                                     const ReduceOptions& options) {
-  return ToReply(PartStreams(connection, options, cuts.size() - 1).Run(UploadMessages(request, array, cuts)), kStream);
+  return ToReply(connection.options.server, Asked(request),
+                 PartStreams(connection, options, cuts.size() - 1).Run(UploadMessages(request, array, cuts)), kStream);
 }
 
 }  // namespace reduced::client

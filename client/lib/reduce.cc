@@ -1,7 +1,10 @@
 // Client::Reduce and Client::ReduceAsync.
+#include <grpcpp/alarm.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,9 +12,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/lib/answer.h"
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
 #include "client/lib/parts.h"
+#include "client/lib/retry.h"
 #include "client/lib/stream.h"
 #include "client/lib/via.h"
 #include "reduced/client.h"
@@ -52,50 +60,129 @@ absl::StatusOr<Plan> MakePlan(const RemoteArray& array, const std::vector<std::s
   return plan;
 }
 
-void SetElements(const ArrayView& array, Plan* plan) {
-  plan->request.set_inline_data(array.data, static_cast<std::size_t>(plan->bytes));
+// An error is that of the array's reader.
+absl::Status SetElements(const ArrayView& array, Plan* plan) {
+  const auto bytes = static_cast<std::size_t>(plan->bytes);
+  if (array.reader.read == nullptr) {
+    plan->request.set_inline_data(array.data, bytes);
+    return absl::OkStatus();
+  }
+  plan->request.mutable_inline_data()->resize(bytes);
+  return array.reader.read(0, plan->request.mutable_inline_data()->data(), plan->bytes);
 }
 
-StreamMessages MessagesOf(const Plan& plan, const void* data) {
+StreamMessages MessagesOf(const Plan& plan, const ArrayView& array) {
   v1::ReduceStreamRequest first;
   *first.mutable_header() = plan.request;
-  return {first, data, plan.bytes};
+  return {first, array, 0, plan.bytes};
 }
 
 // A unary Reduce, whose request is complete.
 absl::StatusOr<Reply> CallReduce(const Connection& connection, const ReduceOptions& options, const Plan& plan) {
-  RpcState state(connection, plan.backend, options.timeout);
   v1::ReduceResponse response;
-  const absl::Status status = CallAndWait(state, &v1::Reduction::Stub::Reduce, plan.request, &response);
+  int attempts = 1;
+  const absl::Status status =
+      CallAgainAndWait(connection, plan.backend, options.timeout, &v1::Reduction::Stub::PrepareAsyncReduce,
+                       plan.request, &response, options.interrupted, &attempts);
   if (!status.ok()) return status;
-  return ToReply(response, plan.via);
+  absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(plan.request), response, plan.via);
+  if (reply.ok()) reply->attempts = attempts;
+  return reply;
 }
 
-// The same with a callback.
-struct ReduceState : RpcState {
-  using RpcState::RpcState;
-  v1::ReduceRequest request;
-  v1::ReduceResponse response;
-  Client::Done done;
+// The same with a callback. Between two attempts an alarm runs.
+class ReduceCall final : public Call::State, public std::enable_shared_from_this<ReduceCall> {
+ public:
+  ReduceCall(std::shared_ptr<const Connection> connection, std::optional<absl::Duration> timeout, Plan plan,
+             Client::Done done)
+      : connection_(std::move(connection)),
+        timeout_(timeout.value_or(connection_->options.timeout)),
+        deadline_(absl::Now() + timeout_),
+        plan_(std::move(plan)),
+        done_(std::move(done)),
+        retries_(*connection_, deadline_) {}
+
+  void Send() {
+    const auto self = shared_from_this();  // the call may be over before this is
+    RpcState* attempt = nullptr;
+    {
+      const absl::MutexLock lock(&mutex_);
+      attempt_ = std::make_unique<RpcState>(*connection_, plan_.backend, timeout_, deadline_);
+      attempt = attempt_.get();
+      if (cancelled_) attempt->Cancel();
+    }
+    // Without the lock: gRPC might call back at once.
+    plan_.backend.stub->async()->Reduce(&attempt->context, &plan_.request, &response_,
+                                        [self](const grpc::Status& status) { self->Ended(status); });
+    const absl::MutexLock lock(&mutex_);
+    if (attempt_.get() == attempt) attempt->watch.Started();
+  }
+
+  void Cancel() override {
+    const absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (attempt_ != nullptr) attempt_->Cancel();
+    if (alarm_ != nullptr) alarm_->Cancel();
+  }
+
+ private:
+  void Ended(const grpc::Status& status) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      attempt_->watch.Ended();
+    }
+    if (status.ok()) {
+      absl::StatusOr<Reply> reply = ToReply(connection_->options.server, Asked(plan_.request), response_, plan_.via);
+      if (reply.ok()) reply->attempts = retries_.attempts();
+      return Finish(std::move(reply));
+    }
+    absl::Status error;
+    {
+      const absl::MutexLock lock(&mutex_);
+      const auto delay = cancelled_ ? std::nullopt : retries_.Next(status.error_code(), attempt_->RetryHint());
+      if (delay.has_value()) {
+        alarm_ = std::make_unique<grpc::Alarm>();  // a new one: the last one may still be in its callback
+        alarm_->Set(absl::ToChronoTime(absl::Now() + *delay), [self = shared_from_this()](bool) { self->Send(); });
+        return;
+      }
+      error = retries_.Final(attempt_->Outcome(status));
+    }
+    Finish(std::move(error));
+  }
+
+  // A Call that the caller keeps holds this. The elements and the callback are released now, and so is the alarm, whose
+  // callback holds this, too.
+  void Finish(absl::StatusOr<Reply> reply) {
+    std::unique_ptr<grpc::Alarm> alarm;
+    {
+      const absl::MutexLock lock(&mutex_);
+      alarm = std::move(alarm_);
+    }
+    v1::ReduceRequest().Swap(&plan_.request);
+    std::move(std::exchange(done_, nullptr))(std::move(reply));
+  }
+
+  const std::shared_ptr<const Connection> connection_;
+  const absl::Duration timeout_;
+  const absl::Time deadline_;
+  // One attempt at a time uses these.
+  Plan plan_;
+  v1::ReduceResponse response_;
+  Client::Done done_;
+  Retries retries_;
+
+  absl::Mutex mutex_;
+  std::unique_ptr<RpcState> attempt_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // until the next attempt
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-std::shared_ptr<Call::State> StartReduce(const Connection& connection, const ReduceOptions& options, Plan plan,
-                                         Client::Done done) {
-  auto state = std::make_shared<ReduceState>(connection, std::move(plan.backend), options.timeout);
-  state->request = std::move(plan.request);
-  state->done = std::move(done);
-  const auto ended = [state, via = plan.via](const grpc::Status& status) {
-    // A Call that the caller keeps holds the state. The elements and the callback are released now.
-    Client::Done done = std::exchange(state->done, nullptr);
-    v1::ReduceRequest().Swap(&state->request);
-    if (status.ok()) {
-      std::move(done)(ToReply(state->response, via));
-    } else {
-      std::move(done)(state->Outcome(status));
-    }
-  };
-  state->backend.stub->async()->Reduce(&state->context, &state->request, &state->response, ended);
-  return state;
+std::shared_ptr<Call::State> StartReduce(std::shared_ptr<const Connection> connection, const ReduceOptions& options,
+                                         Plan plan, Client::Done done) {
+  const auto call =
+      std::make_shared<ReduceCall>(std::move(connection), options.timeout, std::move(plan), std::move(done));
+  call->Send();
+  return call;
 }
 
 }  // namespace
@@ -104,17 +191,21 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
                                      const ReduceOptions& options) {
   absl::StatusOr<Plan> plan = MakePlan(array, ops, options, *connection_);
   if (!plan.ok()) return plan.status();
+  if (const absl::Status status = CheckElements(array, /*may_have_reader=*/true); !status.ok()) return status;
   if (plan->via == kInline) {
-    SetElements(array, &*plan);
+    if (const absl::Status status = SetElements(array, &*plan); !status.ok()) return status;
     return CallReduce(*connection_, options, *plan);
   }
   // The parts of an upload must reach the same server.
-  const int connections = connection_->target.several ? 1 : connection_->options.connections;
+  const bool one = connection_->target.several || (array.reader.read != nullptr && array.reader.in_order);
+  const int connections = one ? 1 : connection_->options.connections;
   if (const std::vector<std::int64_t> cuts = CutInParts(plan->bytes, connections); cuts.size() > 2) {
     return ReduceInParts(*connection_, plan->request, array, cuts, options);
   }
   RpcState state(*connection_, plan->backend, options.timeout);
-  return ToReply(ReduceStreamAndWait(state, MessagesOf(*plan, array.data), options.on_progress), kStream);
+  return ToReply(state.server, Asked(plan->request),
+                 ReduceStreamAndWait(state, MessagesOf(*plan, array), options.on_progress, options.interrupted),
+                 kStream);
 }
 
 absl::StatusOr<Reply> Client::Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
@@ -129,13 +220,16 @@ Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>&
   KeepCallbackThreads();
   Call call;
   absl::StatusOr<Plan> plan = MakePlan(array, ops, options, *connection_);
-  if (!plan.ok()) {
-    std::move(done)(plan.status());
+  absl::Status status = plan.status();
+  status.Update(CheckElements(array));
+  if (status.ok() && plan->via == kInline) status = SetElements(array, &*plan);
+  if (!status.ok()) {
+    std::move(done)(std::move(status));
   } else if (plan->via == kStream) {
-    call.state_ = StartReduceStream(*connection_, options, MessagesOf(*plan, array.data), std::move(done));
+    call.state_ =
+        StartReduceStream(*connection_, options, Asked(plan->request), MessagesOf(*plan, array), std::move(done));
   } else {
-    SetElements(array, &*plan);
-    call.state_ = StartReduce(*connection_, options, *std::move(plan), std::move(done));
+    call.state_ = StartReduce(connection_, options, *std::move(plan), std::move(done));
   }
   return call;
 }
@@ -146,7 +240,7 @@ Call Client::ReduceAsync(const RemoteArray& array, const std::vector<std::string
   Call call;
   absl::StatusOr<Plan> plan = MakePlan(array, ops, options, *connection_);
   if (plan.ok()) {
-    call.state_ = StartReduce(*connection_, options, *std::move(plan), std::move(done));
+    call.state_ = StartReduce(connection_, options, *std::move(plan), std::move(done));
   } else {
     std::move(done)(plan.status());
   }

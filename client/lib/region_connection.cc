@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/lib/call.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace reduced::client {
@@ -57,6 +58,9 @@ Region::Connection::~Connection() {
 
 bool Region::Connection::closed() {
   const absl::MutexLock lock(&mutex_);
+  // A server closes connections that share nothing. Between requests there is nothing to read, but the end.
+  char byte = 0;
+  if (socket_ >= 0 && recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) close(std::exchange(socket_, -1));
   return socket_ < 0;
 }
 
@@ -101,7 +105,7 @@ absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest&
   if (!google::protobuf::util::JsonStringToMessage(answer, &reply, lenient).ok()) {
     return absl::InternalError("the region socket sent a reply that this client can't decode");
   }
-  if (reply.code() != 0) return absl::Status(static_cast<absl::StatusCode>(reply.code()), reply.message());
+  if (reply.code() != 0) return absl::Status(CodeOf(reply.code()), reply.message());
   return reply;
 }
 

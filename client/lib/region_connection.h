@@ -27,6 +27,7 @@ class Region::Connection {
   // connection is closed. DEADLINE_EXCEEDED: there was no reply in time, which closes the connection, too.
   absl::StatusOr<v1::RegionReply> Ask(const v1::RegionRequest& request, int file, absl::Time deadline);
 
+  // Whether either side has closed it.
   bool closed();
 
  private:

@@ -16,8 +16,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/lib/answer.h"
 #include "client/lib/call.h"
 #include "client/lib/connection.h"
+#include "client/lib/convert.h"
 #include "client/lib/region_connection.h"
 #include "reduced/client.h"
 
@@ -52,6 +54,7 @@ absl::StatusOr<Region> Client::Share(const SharedBuffer& buffer, const ShareOpti
 absl::StatusOr<Region> Client::Share(const ArrayView& array, const ShareOptions& options) {
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
   if (!bytes.ok()) return bytes.status();
+  if (const absl::Status status = CheckElements(array); !status.ok()) return status;
   const absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(*bytes);
   if (!buffer.ok()) return buffer.status();
   if (*bytes > 0) std::memcpy(buffer->data(), array.data, static_cast<std::size_t>(*bytes));
@@ -78,6 +81,10 @@ absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int fil
   if (!regions.ok()) return regions.status();
   const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, deadline);
   if (!reply.ok()) return reply.status();
+  const std::int64_t bytes = request.has_share_device() ? request.share_device().bytes() : -1;
+  if (const absl::Status right = CheckAnswer(*reply, bytes); !right.ok()) {
+    return WrongAnswer("the region socket", right);
+  }
   return Region(*std::move(regions), reply->token(), reply->bytes());
 }
 

@@ -10,6 +10,8 @@
 //      they could wait for a lock that this caller holds. The answer of a request that was cancelled or missed its
 //      deadline finds no request and is dropped.
 //   4. When the call ends, each request in flight gets the reason.
+//   5. The server ends a session that is idle for too long. Nobody would notice, and the next request would fail: a
+//      request after half of that time opens a new call instead, and the old one is cancelled.
 //
 // Close half-closes the call, pumps to its end (after close_timeout it cancels the call) and ends the worker. After
 // that nothing of the session is left in gRPC.
@@ -42,6 +44,7 @@ struct SessionState::Request {
   const absl::Duration timeout;
   const absl::Time deadline;
   std::uint64_t id = 0;
+  Asked asked;
   std::optional<absl::StatusOr<Reply>> reply;
   Client::Done done;   // null: a caller is waiting in Reduce
   absl::CondVar wake;  // wakes that caller
@@ -56,25 +59,73 @@ struct SessionState::Cancellable final : Call::State {
 };
 
 std::shared_ptr<SessionState> SessionState::Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
-                                                 Token* token, absl::Duration timeout, absl::Duration close_timeout,
-                                                 std::int64_t max_message_bytes) {
-  return std::shared_ptr<SessionState>(
-      new SessionState(std::move(stub), std::move(server), token, timeout, close_timeout, max_message_bytes));
+                                                 std::shared_ptr<const Peers> peers, std::shared_ptr<Token> token,
+                                                 absl::Duration timeout, absl::Duration close_timeout,
+                                                 std::int64_t max_message_bytes, absl::Duration idle_timeout) {
+  return std::shared_ptr<SessionState>(new SessionState(std::move(stub), std::move(server), std::move(peers),
+                                                        std::move(token), timeout, close_timeout, max_message_bytes,
+                                                        idle_timeout));
 }
 
-SessionState::SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, Token* token,
-                           absl::Duration timeout, absl::Duration close_timeout, std::int64_t max_message_bytes)
+SessionState::SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
+                           std::shared_ptr<const Peers> peers, std::shared_ptr<Token> token, absl::Duration timeout,
+                           absl::Duration close_timeout, std::int64_t max_message_bytes, absl::Duration idle_timeout)
     : stub_(std::move(stub)),
       server_(std::move(server)),
+      peers_(std::move(peers)),
       timeout_(timeout),
       close_timeout_(close_timeout),
       max_message_bytes_(max_message_bytes),
-      call_(stub_->PrepareAsyncSession(&context_, &queue_)) {
-  if (token != nullptr) context_.AddMetadata("authorization", token->Authorization());
-  call_->StartCall(ToVoid(Tag::kWritten));
+      reopen_after_(idle_timeout > absl::ZeroDuration() ? idle_timeout / 2 : absl::InfiniteDuration()),
+      token_(std::move(token)) {
+  StartCall();
 }
 
 SessionState::~SessionState() = default;
+
+void SessionState::StartCall() {
+  call_.reset();  // before its context
+  watch_.reset();
+  context_ = std::make_unique<grpc::ClientContext>();
+  if (token_ != nullptr) context_->AddMetadata("authorization", token_->Authorization());
+  call_ = stub_->PrepareAsyncSession(context_.get(), &queue_);
+  call_->StartCall(ToVoid(Tag::kWritten));
+  watch_.emplace(peers_, absl::InfiniteFuture());  // each request has its own deadline
+  watch_->Started();
+}
+
+void SessionState::CancelCall() {
+  context_->TryCancel();
+  watch_->Cancelled();
+}
+
+// Replaces the call. No request is in flight and no thread pumps; what the old call still owes comes at once, since it
+// is cancelled.
+void SessionState::Reopen() {
+  CancelCall();
+  while (writing_ || reading_) {
+    void* tag = nullptr;
+    bool ok = false;
+    if (!queue_.Next(&tag, &ok)) return;
+    switch (static_cast<Tag>(reinterpret_cast<std::uintptr_t>(tag))) {
+      case Tag::kWritten:
+        writing_ = false;
+        break;
+      case Tag::kRead:
+        reading_ = false;
+        break;
+      case Tag::kWoken:
+        waking_ = false;
+        break;
+      case Tag::kFinished:  // is not asked for
+        break;
+    }
+  }
+  outgoing_.clear();
+  started_ = half_closed_ = false;
+  writing_ = true;
+  StartCall();
+}
 
 absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, const std::vector<std::string>& ops,
                                                      const ReduceOptions& options) const {
@@ -82,6 +133,7 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, con
   v1::SessionRequest message;
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, message.mutable_reduce()->mutable_array()));
+  status.Update(CheckElements(array));
   status.Update(ToProto(ops, options, message.mutable_reduce()));
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
@@ -121,9 +173,25 @@ absl::StatusOr<Reply> SessionState::Reduce(absl::StatusOr<v1::SessionRequest> me
   const absl::Status status = Add(*std::move(message), request);
   if (!status.ok()) return status;
   const auto answered = [&] { return request->reply.has_value(); };
-  if (!Drive(request->deadline, answered, &request->wake)) Withdraw(request, LateError(*request));
+  InterruptClock clock(options.interrupted);
+  while (!Drive(std::min(request->deadline, clock.due()), answered, &request->wake)) {
+    if (absl::Now() >= request->deadline) {
+      Withdraw(request, LateError(*request));
+    } else if (Ask(clock) && !answered()) {
+      Withdraw(request, InterruptedError());
+    }
+  }
   HandOver();
   return *std::move(request->reply);
+}
+
+// Others may use the session meanwhile.
+bool SessionState::Ask(InterruptClock& clock) {
+  HandOver();
+  mutex_.Unlock();
+  const bool interrupted = clock.Ask();
+  mutex_.Lock();
+  return interrupted;
 }
 
 Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options,
@@ -161,7 +229,11 @@ Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const
 
 absl::Status SessionState::Add(v1::SessionRequest message, const std::shared_ptr<Request>& request) {
   if (ended_) return status_;
+  const absl::Time now = absl::Now();
+  if (in_flight_.empty() && !pumping_ && !closing_ && !finishing_ && now - last_used_ > reopen_after_) Reopen();
+  last_used_ = now;
   request->id = ++last_id_;
+  request->asked = Asked(message.reduce());
   message.set_id(request->id);
   in_flight_.emplace(request->id, request);
   outgoing_.push_back(std::move(message));
@@ -172,6 +244,7 @@ absl::Status SessionState::Add(v1::SessionRequest message, const std::shared_ptr
 void SessionState::Complete(const std::shared_ptr<Request>& request, absl::StatusOr<Reply> reply) {
   request->reply = std::move(reply);
   in_flight_.erase(request->id);
+  last_used_ = absl::Now();
   if (request->done == nullptr) {
     request->wake.Signal();
     return;
@@ -192,7 +265,7 @@ void SessionState::Withdraw(const std::shared_ptr<Request>& request, const absl:
 }
 
 absl::Status SessionState::LateError(const Request& request) const {
-  return ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", server_, request.timeout, "");
+  return ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", server_, request.timeout, std::nullopt);
 }
 
 void SessionState::Cancel(std::uint64_t id) {
@@ -279,7 +352,10 @@ void SessionState::Handle(Tag tag, bool ok) {
       return ok ? TakeAnswer() : Finish();
     case Tag::kFinished: {
       ended_ = true;
-      status_ = ErrorOf(finished_with_.error_code(), finished_with_.error_message(), server_, timeout_, "");
+      status_ = finished_with_.ok() ? absl::OkStatus()
+                                    : ErrorOf(finished_with_.error_code(), finished_with_.error_message(), server_,
+                                              timeout_, std::nullopt);
+      if (!wrong_.ok()) status_ = wrong_;
       if (status_.ok()) status_ = absl::UnavailableError(absl::StrCat(server_, " ended the session"));
       while (!in_flight_.empty()) {
         const std::shared_ptr<Request> request = in_flight_.begin()->second;
@@ -294,12 +370,20 @@ void SessionState::Handle(Tag tag, bool ok) {
 }
 
 void SessionState::TakeAnswer() {
+  if ((incoming_.id() == 0 || incoming_.id() > last_id_) && wrong_.ok()) {
+    // The server doesn't follow the protocol: which of its answers belong to which request is anybody's guess.
+    wrong_ = WrongAnswer(server_, absl::InternalError(absl::StrCat("id: got ", incoming_.id(), "; allowed: 1 to ",
+                                                                   last_id_, ", the ids of the requests")));
+    CancelCall();
+  }
   const auto found = in_flight_.find(incoming_.id());
-  if (found == in_flight_.end()) return;
+  if (found == in_flight_.end() || !wrong_.ok()) return;
   const std::shared_ptr<Request> request = found->second;
-  if (incoming_.code() == 0) return Complete(request, ToReply(incoming_.response(), kSession));
-  const std::string retry = incoming_.retry_after_ms() > 0 ? absl::StrCat(incoming_.retry_after_ms()) : "";
-  Complete(request, ErrorOf(incoming_.code(), incoming_.message(), server_, request->timeout, retry));
+  if (incoming_.code() == 0) {
+    return Complete(request, ToReply(server_, request->asked, incoming_.response(), kSession));
+  }
+  Complete(request, ErrorOf(incoming_.code(), incoming_.message(), server_, request->timeout,
+                            absl::Milliseconds(incoming_.retry_after_ms())));
 }
 
 // Starts the next write, unless one is in progress.
@@ -353,18 +437,20 @@ void SessionState::Close() {
     absl::CondVar wake;
     const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; };
     if (!Drive(absl::Now() + close_timeout_, over, &wake)) {
-      context_.TryCancel();
+      CancelCall();
       Drive(absl::InfiniteFuture(), over, &wake);
     }
     stopping_ = true;
     work_.Signal();
   }
   if (worker_.has_value()) worker_->join();
+  watch_->Cancelled();  // a write may be left of a call that has ended
   queue_.Shutdown();
   void* tag = nullptr;
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
   }
+  watch_->Ended();
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOptions& options) {
@@ -376,8 +462,8 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
     return absl::UnimplementedError(absl::StrCat(server, " has no sessions: its version is ", info->version));
   }
   return std::unique_ptr<Session>(
-      new Session(SessionState::Open(connection_->home.stub, server, connection_->token.get(), timeout,
-                                     options.close_timeout, info->max_message_bytes)));
+      new Session(SessionState::Open(connection_->home.stub, server, connection_->peers, connection_->token, timeout,
+                                     options.close_timeout, info->max_message_bytes, info->session_idle_timeout)));
 }
 
 Session::~Session() { state_->Close(); }

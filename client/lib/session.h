@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/lib/call.h"
 #include "reduced/client.h"
@@ -30,10 +31,11 @@ namespace reduced::client {
 // Thread-safe.
 class SessionState : public std::enable_shared_from_this<SessionState> {
  public:
-  // `max_message_bytes`: the limit of the server. `token`: may be null.
-  static std::shared_ptr<SessionState> Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, Token* token,
+  // `max_message_bytes` and `idle_timeout`: the limits of the server; an idle_timeout of 0: none. `token`: may be null.
+  static std::shared_ptr<SessionState> Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
+                                            std::shared_ptr<const Peers> peers, std::shared_ptr<Token> token,
                                             absl::Duration timeout, absl::Duration close_timeout,
-                                            std::int64_t max_message_bytes);
+                                            std::int64_t max_message_bytes, absl::Duration idle_timeout);
   ~SessionState();
 
   // The message of a request, without an id.
@@ -55,11 +57,16 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   struct Cancellable;
   enum class Tag : std::uintptr_t { kWritten, kRead, kFinished, kWoken };
 
-  SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, Token* token, absl::Duration timeout,
-               absl::Duration close_timeout, std::int64_t max_message_bytes);
+  SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, std::shared_ptr<const Peers> peers,
+               std::shared_ptr<Token> token, absl::Duration timeout, absl::Duration close_timeout,
+               std::int64_t max_message_bytes, absl::Duration idle_timeout);
 
+  void StartCall();
+  void CancelCall();
+  void Reopen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Add(v1::SessionRequest message, const std::shared_ptr<Request>& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Ask(InterruptClock& clock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Complete(const std::shared_ptr<Request>& request, absl::StatusOr<Reply> reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Withdraw(const std::shared_ptr<Request>& request, const absl::Status& status)
@@ -81,12 +88,16 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
 
   const std::shared_ptr<v1::Reduction::Stub> stub_;
   const std::string server_;
+  const std::shared_ptr<const Peers> peers_;
   const absl::Duration timeout_;
   const absl::Duration close_timeout_;
   const std::int64_t max_message_bytes_;
+  const absl::Duration reopen_after_;   // the time without a request after which the next one opens a new call
+  const std::shared_ptr<Token> token_;  // may be null
 
-  grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::ClientContext> context_;  // of call_
+  std::optional<CallWatch> watch_;                // likewise
   std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::SessionRequest, v1::SessionResponse>> call_;
   grpc::Alarm alarm_;                  // wakes the thread that pumps
   v1::SessionResponse incoming_;       // used by the thread that pumps
@@ -96,7 +107,8 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   absl::Mutex mutex_;
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Request>> in_flight_ ABSL_GUARDED_BY(mutex_);  // by id
   std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  int asynchronous_ ABSL_GUARDED_BY(mutex_) = 0;  // requests in flight that have a callback
+  absl::Time last_used_ ABSL_GUARDED_BY(mutex_) = absl::Now();  // when a request was added or completed
+  int asynchronous_ ABSL_GUARDED_BY(mutex_) = 0;                // requests in flight that have a callback
   // None of them misses its deadline before this.
   absl::Time next_late_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::deque<v1::SessionRequest> outgoing_ ABSL_GUARDED_BY(mutex_);
@@ -108,6 +120,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);  // why the call ended
+  absl::Status wrong_ ABSL_GUARDED_BY(mutex_);   // the answer for which the client ended it
 
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time pumping_until_ ABSL_GUARDED_BY(mutex_);

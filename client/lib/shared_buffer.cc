@@ -23,13 +23,16 @@ absl::StatusOr<SharedBuffer> SharedBuffer::Allocate(std::int64_t bytes) {
   buffer.file_ = memfd_create("reduced", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (buffer.file_ < 0) return failed("memfd_create");
   if (ftruncate(buffer.file_, bytes) != 0) return failed("ftruncate");
-  if (fcntl(buffer.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return failed("F_ADD_SEALS");
-  if (bytes == 0) return buffer;
-  void* const data =
-      mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, buffer.file_, 0);
-  if (data == MAP_FAILED) return failed("mmap");
-  buffer.data_ = data;
-  buffer.bytes_ = bytes;
+  if (bytes > 0) {
+    void* const data =
+        mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, buffer.file_, 0);
+    if (data == MAP_FAILED) return failed("mmap");
+    buffer.data_ = data;
+    buffer.bytes_ = bytes;
+  }
+  // Nobody can take a page out of it any more, so that the server may map it. The mapping above stays writable.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+  if (fcntl(buffer.file_, F_ADD_SEALS, kSeals) != 0) return failed("F_ADD_SEALS");
   return buffer;
 }
 

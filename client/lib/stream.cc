@@ -1,9 +1,12 @@
 #include "client/lib/stream.h"
 
+#include <grpc/slice.h>
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -23,10 +26,14 @@ constexpr char kPutArray[] = "/reduced.v1.Reduction/PutArray";
 // The bytes of one chunk. Larger chunks are no faster. The message with the chunk fits in 1 MiB.
 constexpr std::int64_t kChunkBytes = (std::int64_t{1} << 20) - 1024;
 
-// The error of the call, or the response.
+// The error of the call, or the response. `sent`: how many of the `total` bytes of the elements were sent.
 template <class Response>
-absl::StatusOr<Response> ResponseOf(const RpcState& state, const grpc::Status& status, grpc::ByteBuffer* encoded) {
+absl::StatusOr<Response> ResponseOf(const RpcState& state, const grpc::Status& status, grpc::ByteBuffer* encoded,
+                                    std::int64_t sent, std::int64_t total) {
   const absl::Status outcome = state.Outcome(status);
+  if (absl::IsUnavailable(outcome) && sent > 0) {
+    return absl::UnavailableError(absl::StrCat(outcome.message(), " after ", sent, " of ", total, " bytes were sent"));
+  }
   if (!outcome.ok()) return outcome;
   Response response;
   if (encoded->Valid() && grpc::SerializationTraits<Response>::Deserialize(encoded, &response).ok()) return response;
@@ -35,36 +42,41 @@ absl::StatusOr<Response> ResponseOf(const RpcState& state, const grpc::Status& s
 
 template <class Response>
 absl::StatusOr<Response> StreamAndWait(RpcState& state, const char* method, StreamMessages messages,
-                                       const OnProgress& on_progress) {
+                                       const OnProgress& on_progress, const Interrupted& interrupted) {
   const std::int64_t total = messages.left();
-  grpc::CompletionQueue queue;
-  const auto step = [&queue] {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
-  };
-  const auto call = grpc::GenericStub(state.backend.channel).PrepareCall(&state.context, method, &queue);
+  std::int64_t sent = 0;
+  CallQueue events(state, interrupted);
+  const auto call = grpc::GenericStub(state.backend.channel).PrepareCall(&state.context, method, &events.queue());
   call->StartCall(nullptr);
-  bool open = step();
+  state.watch.Started();
+  bool open = events.Next();
+  absl::Status unread;
   while (open && !messages.done()) {
-    const grpc::ByteBuffer message = messages.Next();
-    if (messages.done()) {
-      call->WriteLast(message, grpc::WriteOptions(), nullptr);
-    } else {
-      call->Write(message, nullptr);
+    const absl::StatusOr<grpc::ByteBuffer> message = messages.Next();
+    if (!message.ok()) {
+      unread = message.status();
+      state.Cancel();
+      break;
     }
-    open = step();
-    if (open && on_progress != nullptr) on_progress(total - messages.left(), total);
+    if (messages.done()) {
+      call->WriteLast(*message, grpc::WriteOptions(), nullptr);
+    } else {
+      call->Write(*message, nullptr);
+    }
+    open = events.Next();
+    if (open) sent = total - messages.left();
+    if (open && on_progress != nullptr) on_progress(sent, total);
   }
   grpc::ByteBuffer response;
   call->Read(&response, nullptr);
-  step();
+  events.Next();
   grpc::Status status;
   call->Finish(&status, nullptr);
-  step();
-  queue.Shutdown();
-  step();
-  return ResponseOf<Response>(state, status, &response);
+  events.Next();
+  events.End();
+  if (!unread.ok()) return unread;
+  if (events.interrupted() && !status.ok()) return InterruptedError();
+  return ResponseOf<Response>(state, status, &response, sent, total);
 }
 
 // A ReduceStream with a callback. It owns itself until the call ends.
@@ -72,30 +84,36 @@ class StreamCall final : public RpcState, public grpc::ClientBidiReactor<grpc::B
  public:
   using RpcState::RpcState;
 
-  void Start(std::shared_ptr<StreamCall> self, StreamMessages messages, Client::Done done) {
+  void Start(std::shared_ptr<StreamCall> self, Asked asked, StreamMessages messages, Client::Done done) {
     self_ = std::move(self);
+    asked_ = std::move(asked);
+    total_ = messages.left();
     messages_ = std::move(messages);
     done_ = std::move(done);
     grpc::GenericStub(backend.channel).PrepareBidiStreamingCall(&context, kReduceStream, {}, this);
     Write();
     StartRead(&response_);
     StartCall();
+    watch.Started();
   }
 
   void OnWriteDone(bool ok) override {
+    if (ok) sent_ = total_ - messages_->left();
     if (ok && !messages_->done()) Write();
   }
 
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<StreamCall> self = std::move(self_);
+    watch.Ended();
     Client::Done done = std::exchange(done_, nullptr);
     message_.Clear();
-    std::move(done)(ToReply(ResponseOf<v1::ReduceResponse>(*this, status, &response_), kStream));
+    std::move(done)(
+        ToReply(server, asked_, ResponseOf<v1::ReduceResponse>(*this, status, &response_, sent_, total_), kStream));
   }
 
  private:
   void Write() {
-    message_ = messages_->Next();
+    message_ = *messages_->Next();  // no reader, no error
     if (messages_->done()) {
       StartWriteLast(&message_, grpc::WriteOptions());
     } else {
@@ -104,6 +122,9 @@ class StreamCall final : public RpcState, public grpc::ClientBidiReactor<grpc::B
   }
 
   std::shared_ptr<StreamCall> self_;
+  Asked asked_;
+  std::int64_t total_ = 0;              // bytes of the elements
+  std::atomic<std::int64_t> sent_ = 0;  // of them
   std::optional<StreamMessages> messages_;
   Client::Done done_;
   grpc::ByteBuffer message_;
@@ -112,13 +133,14 @@ class StreamCall final : public RpcState, public grpc::ClientBidiReactor<grpc::B
 
 }  // namespace
 
-StreamMessages::StreamMessages(const google::protobuf::MessageLite& first, const void* data, std::int64_t bytes)
-    : next_(static_cast<const char*>(data)), left_(bytes) {
+StreamMessages::StreamMessages(const google::protobuf::MessageLite& first, const ArrayView& array, std::int64_t from,
+                               std::int64_t bytes)
+    : data_(static_cast<const char*>(array.data)), read_(array.reader.read), next_(from), left_(bytes) {
   const grpc::Slice slice(first.SerializeAsString());
   header_ = grpc::ByteBuffer(&slice, 1);
 }
 
-grpc::ByteBuffer StreamMessages::Next() {
+absl::StatusOr<grpc::ByteBuffer> StreamMessages::Next() {
   if (header_.Valid()) return std::exchange(header_, grpc::ByteBuffer());
   const std::int64_t bytes = std::min(left_, kChunkBytes);
   // Field 2 of both requests, length-delimited: the tag, the length and the elements.
@@ -127,26 +149,36 @@ grpc::ByteBuffer StreamMessages::Next() {
   for (std::int64_t size = bytes; size > 0; size >>= 7) {
     prefix.push_back(static_cast<char>((size & 0x7f) | (size >= 0x80 ? 0x80 : 0)));
   }
-  const grpc::Slice slices[] = {grpc::Slice(prefix), grpc::Slice(next_, static_cast<std::size_t>(bytes))};
+  const auto size = static_cast<std::size_t>(bytes);
+  grpc_slice chunk = grpc_slice_malloc(size);
+  auto* const to = reinterpret_cast<char*>(GRPC_SLICE_START_PTR(chunk));
+  if (read_ == nullptr) {
+    std::memcpy(to, data_ + next_, size);
+  } else if (const absl::Status status = read_(next_, to, bytes); !status.ok()) {
+    grpc_slice_unref(chunk);
+    return status;
+  }
+  // Only now: a small slice has its bytes in itself.
+  const grpc::Slice slices[] = {grpc::Slice(prefix), grpc::Slice(chunk, grpc::Slice::STEAL_REF)};
   next_ += bytes;
   left_ -= bytes;
-  return {slices, std::size(slices)};
+  return grpc::ByteBuffer(slices, std::size(slices));
 }
 
 absl::StatusOr<v1::ReduceResponse> ReduceStreamAndWait(RpcState& state, StreamMessages messages,
-                                                       const OnProgress& on_progress) {
-  return StreamAndWait<v1::ReduceResponse>(state, kReduceStream, std::move(messages), on_progress);
+                                                       const OnProgress& on_progress, const Interrupted& interrupted) {
+  return StreamAndWait<v1::ReduceResponse>(state, kReduceStream, std::move(messages), on_progress, interrupted);
 }
 
 absl::StatusOr<v1::PutArrayResponse> PutArrayAndWait(RpcState& state, StreamMessages messages,
-                                                     const OnProgress& on_progress) {
-  return StreamAndWait<v1::PutArrayResponse>(state, kPutArray, std::move(messages), on_progress);
+                                                     const OnProgress& on_progress, const Interrupted& interrupted) {
+  return StreamAndWait<v1::PutArrayResponse>(state, kPutArray, std::move(messages), on_progress, interrupted);
 }
 
-std::shared_ptr<Call::State> StartReduceStream(const Connection& connection, const ReduceOptions& options,
+std::shared_ptr<Call::State> StartReduceStream(const Connection& connection, const ReduceOptions& options, Asked asked,
                                                StreamMessages messages, Client::Done done) {
   auto call = std::make_shared<StreamCall>(connection, connection.parts.front(), options.timeout);
-  call->Start(call, std::move(messages), std::move(done));
+  call->Start(call, std::move(asked), std::move(messages), std::move(done));
   return call;
 }
 

@@ -6,9 +6,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "client/lib/answer.h"
 #include "client/lib/call.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.pb.h"
@@ -19,29 +21,34 @@ namespace reduced::client {
 // necessary: if a call fails, gRPC may hold what it sends for longer than the call.
 class StreamMessages {
  public:
-  // `first` has the header; `data` has `bytes` bytes and must outlive this.
-  StreamMessages(const google::protobuf::MessageLite& first, const void* data, std::int64_t bytes);
+  // `first` has the header; `array` has the `bytes` bytes from byte `from` on. Its data, or what its reader
+  // uses, must outlive this.
+  StreamMessages(const google::protobuf::MessageLite& first, const ArrayView& array, std::int64_t from,
+                 std::int64_t bytes);
 
   bool done() const { return !header_.Valid() && left_ == 0; }
   std::int64_t left() const { return left_; }  // bytes of the elements that are not in a message yet
 
-  grpc::ByteBuffer Next();
+  // An error is that of the array's reader.
+  absl::StatusOr<grpc::ByteBuffer> Next();
 
  private:
-  grpc::ByteBuffer header_;  // until Next() has returned it
-  const char* next_ = nullptr;
+  grpc::ByteBuffer header_;                                              // until Next() has returned it
+  const char* data_ = nullptr;                                           // of the whole array
+  std::function<absl::Status(std::int64_t, char*, std::int64_t)> read_;  // used instead if it isn't null
+  std::int64_t next_ = 0;                                                // the byte of the array
   std::int64_t left_ = 0;
 };
 
-// Sends an array on this thread alone: when this returns, gRPC has nothing left to do for the call. `on_progress` may
-// be null.
+// Sends an array on this thread alone: when this returns, gRPC has nothing left to do for the call. `on_progress` and
+// `interrupted` may be null.
 absl::StatusOr<v1::ReduceResponse> ReduceStreamAndWait(RpcState& state, StreamMessages messages,
-                                                       const OnProgress& on_progress);
+                                                       const OnProgress& on_progress, const Interrupted& interrupted);
 absl::StatusOr<v1::PutArrayResponse> PutArrayAndWait(RpcState& state, StreamMessages messages,
-                                                     const OnProgress& on_progress);
+                                                     const OnProgress& on_progress, const Interrupted& interrupted);
 
-// Starts a ReduceStream and returns. Calls `done` when it ends.
-std::shared_ptr<Call::State> StartReduceStream(const Connection& connection, const ReduceOptions& options,
+// Starts a ReduceStream and returns. Calls `done` when it ends. `asked`: what the answer must agree with.
+std::shared_ptr<Call::State> StartReduceStream(const Connection& connection, const ReduceOptions& options, Asked asked,
                                                StreamMessages messages, Client::Done done);
 
 }  // namespace reduced::client

@@ -3,38 +3,73 @@
 #define REDUCED_ARRAY_H_
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <ranges>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #define REDUCED_EXPORT __attribute__((visibility("default")))
 
 namespace reduced::client {
 
+// Reads the elements of an array that isn't in memory, as they are sent: of a file that is larger than the memory, say.
+struct ElementReader {
+  // Writes the `bytes` bytes of the array that start at byte `offset` to `to`. An error ends the call, which returns
+  // it. Runs on the thread of the call; several threads call it at once if the array is sent in parts.
+  std::function<absl::Status(std::int64_t offset, char* to, std::int64_t bytes)> read{};
+  // The bytes can only be read in order, each once: the array is then sent over one connection.
+  bool in_order = false;
+};
+
 // An array in the caller's memory, row-major and dense. It doesn't own the memory.
 struct ArrayView {
-  // Any alignment. It may be null if the array has no elements.
+  // Any alignment. It may be null if the array has no elements, or a reader.
   const void* data = nullptr;
   std::string dtype{};  // one of DTypeNames(): "f32", "bool", ...
   // The number of elements along each dimension. An array without dimensions is a scalar: it has one element.
   std::vector<std::int64_t> shape{};
+  // Used instead of `data` if reader.read is set, by Client::Reduce and Client::Put only.
+  ElementReader reader{};
+  // The elements at `data`, if that is known, which Of sees to: then a shape of another number is INVALID_ARGUMENT.
+  std::optional<std::int64_t> count{};
 
-  // A one-dimensional array of float, double, bool or fixed-width integers. f16 and bf16 have no C++ type: for them,
-  // set the members directly.
+  // An array of float, double, bool or integers of up to 64 bits: of a vector, a span, an array, or another range that
+  // lies in one piece of memory, which must outlive the view. `shape`: absent: one dimension. f16 and bf16 have no C++
+  // type: for them, set the members directly.
+  template <class Range>
+  requires(!std::is_pointer_v<std::remove_cvref_t<Range>>) static ArrayView
+      Of(Range&& elements, std::optional<std::vector<std::int64_t>> shape = std::nullopt) {
+    static_assert(std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range>,
+                  "ArrayView::Of takes elements that lie in one piece of memory: a vector, a span, an array. A "
+                  "std::vector<bool>, a list or a set does not.");
+    static_assert(std::is_lvalue_reference_v<Range> || std::ranges::borrowed_range<Range>,
+                  "ArrayView::Of does not copy: the elements must outlive the view, and a temporary does not.");
+    const auto count = static_cast<std::int64_t>(std::ranges::size(elements));
+    if (!shape.has_value()) shape = {count};
+    return {std::ranges::data(elements), NameOf<std::ranges::range_value_t<Range>>(), *std::move(shape), {}, count};
+  }
+  // The same of `count` elements from an address on.
   template <class T>
-  static ArrayView Of(std::span<const T> elements) {
-    return {elements.data(), NameOf<T>(), {static_cast<std::int64_t>(elements.size())}};
+  static ArrayView Of(const T* elements, std::int64_t count) {
+    return {elements, NameOf<T>(), {count}, {}, count};
   }
 
  private:
   template <class T>
   static std::string NameOf() {
-    static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8);
+    static_assert(
+        std::is_arithmetic_v<T> && sizeof(T) <= 8,
+        "ArrayView::Of takes elements of type bool, float, double or an integer of up to 64 bits. For others, "
+        "such as f16, set the members data, dtype and shape.");
     if constexpr (std::is_same_v<T, bool>) return "bool";
     const char* const kind = std::is_floating_point_v<T> ? "f" : std::is_signed_v<T> ? "i" : "u";
     return std::string(kind).append(std::to_string(8 * sizeof(T)));
@@ -56,7 +91,7 @@ class RemoteArray {
     RemoteArray array;
     array.token_ = std::move(token);
     array.offset_ = offset;
-    array.elements_ = {nullptr, std::move(dtype), std::move(shape)};
+    array.elements_ = {nullptr, std::move(dtype), std::move(shape), {}};
     return array;
   }
 
@@ -78,12 +113,22 @@ struct Value {
   std::string dtype{};  // of the result
   // double for f16, bf16, f32 and f64; int64 for i8 to i64; uint64 for u8 to u64; bool for bool.
   std::variant<double, std::int64_t, std::uint64_t, bool> value{};
+
+  // The nearest double; true is 1.
+  REDUCED_EXPORT double AsDouble() const;
+  // The same number. Absent: it isn't a whole number, or doesn't fit.
+  REDUCED_EXPORT std::optional<std::int64_t> AsInt64() const;
+  // For people: the shortest decimal that reads back as this number of this dtype, "NaN", "-Infinity", "true".
+  REDUCED_EXPORT std::string Text() const;
 };
 
 struct Result {
   std::string op{};
   Value value{};
 };
+
+// The value of an op; null: the op is not among the results.
+REDUCED_EXPORT const Value* FindResult(const std::vector<Result>& results, std::string_view op);
 
 // The names that this library knows. A server of another version may know fewer or more: ServerInfo has those.
 REDUCED_EXPORT std::vector<std::string> OpNames();

@@ -2,13 +2,13 @@
 //
 //   auto client = reduced::client::Client::Create({.server = "unix:/run/reduced.sock"});
 //   std::vector<float> samples = ...;
-//   auto reply = (*client)->Reduce(ArrayView::Of(std::span<const float>(samples)), {"sum", "argmax"});
-//   if (reply.ok()) std::cout << std::get<double>(reply->results[0].value.value);
+//   auto reply = (*client)->Reduce(ArrayView::Of(samples), {"sum", "argmax"});
+//   if (reply.ok()) std::cout << reply->Find("sum")->AsDouble();
 //
 // Put an array that is reduced more than once instead of sending it each time. The server then stores it, in the memory
 // of a GPU if there is one, until the handle is destroyed:
 //
-//   auto array = (*client)->Put(ArrayView::Of(std::span<const float>(samples)));
+//   auto array = (*client)->Put(ArrayView::Of(samples));
 //   if (array.ok()) reply = (*client)->Reduce(*array, {"var"});
 //
 // To reduce many small arrays one after the other, open a Session: a request takes less time than a call. A process on
@@ -18,11 +18,19 @@
 // lower case without their prefix: OP_ARGMAX is "argmax".
 //
 // Errors: INVALID_ARGUMENT for what the client can check before it sends anything, such as an unknown name; the message
-// has the field, the value and what is allowed. UNAVAILABLE if no server answers, with the address. Otherwise the
-// status that the server returned: reduced.proto lists them.
+// has the field, the value and what is allowed. UNAVAILABLE if no server answers, with the address, or if the
+// connection is lost on the way, in a stream with how many bytes were sent. INTERNAL if the answer isn't one to what
+// was asked, for instance because a result is missing or has another type: the library checks every answer, and returns
+// none that is wrong in what can be seen without the elements. The message has the field, what the server sent and what
+// is allowed. Otherwise the status that the server returned: reduced.proto lists them.
+//
+// RequestIdOf and RetryAfterOf (errors.h) say more of an error.
+//
+// Calls that are safe to repeat are sent again if they fail for a reason that may pass: see ClientOptions.max_attempts.
 #ifndef REDUCED_CLIENT_H_
 #define REDUCED_CLIENT_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,9 +42,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "reduced/errors.h"
 #include "reduced/options.h"
 #include "reduced/shared.h"
 #include "reduced/types.h"
+#include "reduced/version.h"
 
 namespace reduced::v1 {
 class RegionRequest;
@@ -169,6 +179,9 @@ class REDUCED_EXPORT Client {
   absl::Status WatchHealth(absl::FunctionRef<bool(Health)> on_change,
                            absl::Duration timeout = absl::InfiniteDuration());
 
+  // How often this client has sent a call again: see ClientOptions.max_attempts.
+  std::int64_t retries() const;
+
  private:
   explicit Client(std::shared_ptr<Connection> connection);
   absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Time deadline);
@@ -178,7 +191,8 @@ class REDUCED_EXPORT Client {
 };
 
 // Many reductions over one call, any number of them in flight. Thread-safe. If the call ends (the server exits or
-// closes it), all requests in flight and all later ones fail with the reason: open another session.
+// closes it), all requests in flight and all later ones fail with the reason: open another session. The server's limit
+// on idle sessions is no such end: a request after a long pause opens a new call, which is admitted anew.
 class REDUCED_EXPORT Session {
  public:
   // Waits up to SessionOptions.close_timeout for the requests in flight, then cancels them. Must not be called from a

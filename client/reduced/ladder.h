@@ -51,7 +51,8 @@ struct LadderStep {
   std::vector<double> kernel_us{};
   // The mean time that copying to scratch memory took before each repeat. Absent if the pipeline doesn't need that.
   std::optional<double> scratch_copy_us{};
-  // The speed of a kernel that only reads, measured between the repeats. Absent on the CPU.
+  // What can be read at best, measured between the repeats: on a GPU by a kernel that only reads device memory; on the
+  // CPU by as many threads as reduce the array, which only read it.
   std::optional<double> read_gb_per_s{};
   Value value{};           // of the last repeat
   bool correct = false;    // every repeat was; LadderStep in reduced.proto says what counts as correct

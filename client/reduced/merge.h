@@ -13,6 +13,9 @@ namespace reduced::client {
 
 struct MergeStatesOptions {
   bool return_state = false;  // fills in MergeReply.state
+  // Fills in MergeReply.results. Without them, states that have no answer by themselves can be merged, too: parts that
+  // are all NaN, for min under "omit", or whose sum overflows, if those that follow take it back.
+  bool results = true;
   // The names of the states in error messages, such as their files: none, or one for each state. None: states[0],
   // states[1], ...
   std::vector<std::string> names{};

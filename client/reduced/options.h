@@ -28,6 +28,15 @@ struct ClientOptions {
   // Several connections are faster if both sides have cores for them. 0: 4 on a machine of 8 cores or more, else 1.
   int connections = 0;
 
+  // How often one call is sent at most, 1 to 10; 1: never again. Only calls that are safe to repeat are sent again:
+  // Reduce of inline elements, of a resident array and of a region, Merge, ListArrays and GetServerInfo. Streams, Put,
+  // DeleteArray, Ladder and requests of a session never are, nor are CheckHealth and WatchHealth, which say how a
+  // server is now. A call is sent again after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server said when to try
+  // again. The delay is then that time and up to half of it more, else 100 ms doubled for each attempt, at most 1 s, of
+  // which a random part of up to half is left out. If the timeout would pass meanwhile, the error is returned at once.
+  // Reply.attempts and Client::retries count. A second attempt may reach another server if there are several.
+  int max_attempts = 4;
+
   // TLS: the file of the CA certificates, in PEM, that the server's certificate is checked against, or kSystemCa for
   // those that this machine trusts. Empty: no TLS. Unix sockets don't use TLS: for them this and the next three options
   // are ignored.

@@ -85,7 +85,8 @@ struct ServerInfo {
   std::int64_t max_ladder_bytes = 0;
   int max_streams = 0;
   int max_sessions = 0;
-  int max_session_requests = 0;  // in flight in one session; 0: the server has no sessions
+  int max_session_requests = 0;           // in flight in one session; 0: the server has no sessions
+  absl::Duration session_idle_timeout{};  // after which a session without a request ends; 0: never
   absl::Duration default_array_ttl{};
   absl::Duration max_array_ttl{};
   std::string region_socket{};  // the path of the Unix socket for regions; empty: there is none

@@ -1,16 +1,19 @@
 // Memory that a server on the same machine reads where it is, so that no elements are sent.
 //
 //   auto buffer = reduced::client::SharedBuffer::Allocate(count * sizeof(float));
-//   ... fill buffer->data() ...
+//   std::ranges::copy(samples, buffer->As<float>().begin());
 //   auto region = (*client)->Share(*buffer);
 //   auto reply = (*client)->Reduce(region->Array("f32", {count}), {"sum"});
 #ifndef REDUCED_SHARED_H_
 #define REDUCED_SHARED_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,8 +22,9 @@
 
 namespace reduced::client {
 
-// Memory to fill and share: an anonymous file (memfd), sealed so that its size can't change, and mapped for reading and
-// writing. It is zero-initialized. It is freed when this is destroyed and there is no region of it left.
+// Memory to fill and share: an anonymous file (memfd), mapped for reading and writing. It is sealed so that its size
+// can't change and it is written through data() only: write(), and further mappings for writing, fail. It is
+// zero-initialized. It is freed when this is destroyed and there is no region of it left. Needs Linux 5.1 or newer.
 class REDUCED_EXPORT SharedBuffer {
  public:
   // RESOURCE_EXHAUSTED: there isn't enough memory. INVALID_ARGUMENT: the number of bytes is negative.
@@ -32,6 +36,12 @@ class REDUCED_EXPORT SharedBuffer {
 
   void* data() const { return data_; }  // page-aligned; null if bytes() is 0
   std::int64_t bytes() const { return bytes_; }
+  // The memory as elements, as many as fit.
+  template <class T>
+  std::span<T> As() const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return {static_cast<T*>(data_), static_cast<std::size_t>(bytes_) / sizeof(T)};
+  }
   int file() const { return file_; }  // owned by the buffer
 
  private:
@@ -44,8 +54,8 @@ class REDUCED_EXPORT SharedBuffer {
 
 struct ShareOptions {
   // Registers the memory with the server's GPU, which takes some 30 ms per GiB, so that it is copied there by DMA. For
-  // memory that is reduced repeatedly. It must be sealed against shrinking, as a SharedBuffer is, and every page of it
-  // must have been written.
+  // memory that is reduced repeatedly. It must be sealed against shrinking and writing (F_SEAL_SHRINK and
+  // F_SEAL_FUTURE_WRITE), as a SharedBuffer is, and every page of it must have been written.
   bool pin = false;
   // Overrides ClientOptions.timeout. If the server doesn't answer in time, the client closes its connection to the
   // region socket, which ends all of its regions.

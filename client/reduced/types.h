@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -17,6 +18,10 @@ namespace reduced::client {
 
 // Called as the elements of an array are sent, with the bytes sent so far and the bytes of the whole array.
 using OnProgress = std::function<void(std::int64_t sent, std::int64_t total)>;
+
+// Asked some 20 times a second, on the thread that waits for a call, whether to give up: true ends the call with
+// CANCELLED, on the server, too. For programs that must react to signals while they wait.
+using Interrupted = std::function<bool()>;
 
 struct ReduceOptions {
   // The engine that reduces the array: one of EngineNames().
@@ -46,6 +51,8 @@ struct ReduceOptions {
   // Called after each chunk of a stream, by Client::Reduce but not by ReduceAsync. Calls never overlap, but they come
   // from several threads if the array is sent in parts (ClientOptions.connections).
   OnProgress on_progress{};
+  // Ends Reduce of a Client or a Session early, but not ReduceAsync, which returns a Call for that. Null: never.
+  Interrupted interrupted{};
 };
 
 // What ran on the server.
@@ -98,6 +105,10 @@ struct Reply {
   // The state of the array, for Client::Merge: a message State of reduced.proto, encoded. Empty unless
   // ReduceOptions.return_state is set.
   std::string state{};
+  int attempts = 1;  // how often the request was sent: see ClientOptions.max_attempts
+
+  // The value of an op; null: it was not asked for.
+  const Value* Find(std::string_view op) const { return FindResult(results, op); }
 };
 
 struct MergeOptions {
@@ -110,6 +121,9 @@ struct MergeReply {
   std::vector<Result> results{};  // one for each op of the states
   std::int64_t count = 0;         // elements in all parts
   std::string state{};            // of all parts together; empty unless MergeOptions.return_state is set
+
+  // The value of an op; null: the states don't have it.
+  const Value* Find(std::string_view op) const { return FindResult(results, op); }
 };
 
 // Where an array is stored, and for how long.
@@ -122,6 +136,7 @@ struct PutOptions {
   absl::Duration ttl{};
   std::optional<absl::Duration> timeout{};  // overrides ClientOptions.timeout
   OnProgress on_progress{};                 // called after each chunk, by Client::Put
+  Interrupted interrupted{};                // ends Client::Put early; null: never
 };
 
 // A resident array: one that a server stores.

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +20,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/cpu/arrays.h"
 #include "kernels/cpu/exact_tiles.h"
+#include "kernels/cpu/read_all.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/lanes.h"
@@ -28,10 +30,12 @@
 #include "kernels/engine/stopwatch.h"
 #include "kernels/exact/answers.h"
 #include "kernels/ladder/host_rungs.h"
+#include "kernels/system/failpoint.h"
 #include "kernels/system/read_file.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/global_control.h"
 #include "oneapi/tbb/info.h"
+#include "oneapi/tbb/parallel_for.h"
 #include "oneapi/tbb/parallel_reduce.h"
 #include "oneapi/tbb/task_arena.h"
 
@@ -81,7 +85,12 @@ absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std
     FoldElements(plan, static_cast<const std::byte*>(job.array.data) + first * width, first, count, into);
     return absl::OkStatus();
   }
-  thread_local const std::unique_ptr<std::byte[]> buffer(new std::byte[kBlockBytes]);
+  thread_local std::unique_ptr<std::byte[]> buffer;
+  if (buffer == nullptr) buffer.reset(new (std::nothrow) std::byte[kBlockBytes]);
+  if (buffer == nullptr || FAILPOINT("cpu/block_buffer")) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("the server has no memory to read %d bytes of the array into", kBlockBytes));
+  }
   const absl::Status status = ReadFile(job.array.file, job.array.offset + first * width, count * width, buffer.get());
   if (status.ok()) FoldElements(plan, buffer.get(), first, count, into);
   return status;
@@ -99,6 +108,13 @@ absl::StatusOr<State> ReduceHere(const Job& job) {
   return state;
 }
 
+// The blocks of an array, and how many of them make a task.
+tbb::blocked_range<std::int64_t> BlocksOf(const ReduceSpec& spec) {
+  const std::int64_t blocks = (spec.count * RowOf(spec.dtype).bytes + kBlockBytes - 1) / kBlockBytes;
+  const std::size_t task_blocks = std::clamp<std::int64_t>(blocks / 64, 1, 4);  // fewer partials to combine
+  return {0, blocks, task_blocks};
+}
+
 // On the threads of the arena. Blocks are folded in any order; their partials are combined in a tree whose shape
 // depends on their number only, their exact sums as the tasks end.
 absl::StatusOr<State> ReduceInArena(const Job& job, tbb::task_arena& arena) {
@@ -108,6 +124,7 @@ absl::StatusOr<State> ReduceInArena(const Job& job, tbb::task_arena& arena) {
   std::atomic<bool> stop = false;
   absl::Mutex mutex;
   absl::Status why;  // the first to say stop
+  tbb::task_group_context tasks;
   State state;
   if (plan.exact_accumulators != 0) state.exact = std::make_unique<ExactSums>();
   const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, Partial partial) {
@@ -117,6 +134,7 @@ absl::StatusOr<State> ReduceInArena(const Job& job, tbb::task_arena& arena) {
       if (status.ok()) status = FoldBlock(job, plan, b * block, std::min(block, count - b * block), &folded);
       if (status.ok()) continue;
       stop.store(true, std::memory_order_relaxed);
+      tasks.cancel_group_execution();  // those that haven't begun: of a large array, millions
       const absl::MutexLock lock(&mutex);
       why.Update(status);
     }
@@ -130,13 +148,8 @@ absl::StatusOr<State> ReduceInArena(const Job& job, tbb::task_arena& arena) {
     Combine(later, &earlier);
     return earlier;
   };
-  state.partial = arena.execute([&] {
-    const std::int64_t blocks = (count + block - 1) / block;
-    const std::size_t task_blocks =
-        std::clamp<std::int64_t>(blocks / 64, 1, 4);  // to a task: fewer partials to combine
-    return tbb::parallel_deterministic_reduce(tbb::blocked_range<std::int64_t>(0, blocks, task_blocks), Partial(), fold,
-                                              combine);
-  });
+  state.partial = arena.execute(
+      [&] { return tbb::parallel_deterministic_reduce(BlocksOf(job.spec), Partial(), fold, combine, tasks); });
   if (!why.ok()) return why;
   state.partial.count = count;
   return state;
@@ -149,46 +162,10 @@ EngineResult ResultOf(State state, double kernel_us) {
   return result;
 }
 
-// Memory of its own pages, so that freeing it gives them back to the system.
-class CpuArrayMemory final : public ArrayMemory {
- public:
-  static absl::StatusOr<std::unique_ptr<ArrayMemory>> Make(std::int64_t bytes, ArrayBudget& budget) {
-    const absl::Status taken = budget.Take(bytes);
-    if (!taken.ok()) return taken;
-    void* data = nullptr;
-    if (bytes > 0) {
-      data = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (data == MAP_FAILED) {
-        budget.Give(bytes);
-        return budget.NoRoom(bytes);
-      }
-      madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // where they can be had: fewer page faults
-    }
-    return std::unique_ptr<ArrayMemory>(new CpuArrayMemory(data, bytes, budget));
-  }
-  ~CpuArrayMemory() override {
-    if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
-    budget_.Give(bytes_);
-  }
-
-  ArrayRef array() const override { return {data_, MemorySpace::kHost}; }
-  absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) override {
-    if (bytes > 0) std::memcpy(static_cast<char*>(data_) + offset, data, static_cast<std::size_t>(bytes));
-    return absl::OkStatus();
-  }
-
- private:
-  CpuArrayMemory(void* data, std::int64_t bytes, ArrayBudget& budget) : data_(data), bytes_(bytes), budget_(budget) {}
-
-  void* const data_;
-  const std::int64_t bytes_;
-  ArrayBudget& budget_;
-};
-
 // Memory that a rung needs beside the array: counted as an array's would be, so that no request can take all there is.
 absl::StatusOr<std::unique_ptr<ArrayMemory>> MemoryFor(std::string_view pipeline, std::int64_t bytes,
                                                        ArrayBudget& budget) {
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = CpuArrayMemory::Make(bytes, budget);
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(bytes, budget);
   if (memory.ok()) return memory;
   return absl::ResourceExhaustedError(absl::StrFormat("pipeline %s needs memory of its own for this array: %s",
                                                       pipeline, std::string(memory.status().message())));
@@ -224,6 +201,7 @@ absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row
     const absl::Status status = ReadWhole(job, static_cast<std::byte*>(const_cast<void*>(data)));
     if (!status.ok()) return status;
   }
+  const auto stop = [&job] { return !WhyStop(job).ok(); };
   std::unique_ptr<ArrayMemory> scratch;
   void* scratch_data = nullptr;
   if (rung.prepare != nullptr) {
@@ -233,13 +211,14 @@ absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row
     scratch = *std::move(memory);
     scratch_data = const_cast<void*>(scratch->array().data);
     const Stopwatch since_start;
-    rung.prepare(job.spec, data, scratch_data);
+    rung.prepare(job.spec, data, scratch_data, stop);
     result.timing.scratch_copy_us = since_start.micros();
     if (const absl::Status why = WhyStop(job); !why.ok()) return why;
   }
   const Stopwatch since_start;
-  result.state = rung.reduce(job.spec, data, scratch_data, kLongestStretch);
+  result.state = rung.reduce(job.spec, data, scratch_data, kLongestStretch, stop);
   result.timing.kernel_us = since_start.micros();
+  if (const absl::Status why = WhyStop(job); !why.ok()) return why;
   return result;
 }
 
@@ -253,12 +232,35 @@ absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena
   return ResultOf(*std::move(state), since_start.micros());
 }
 
-absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena) {
-  ArrayBudget unlimited("cpu", std::numeric_limits<std::int64_t>::max());  // the caller has limited the array
+// How long the threads of the arena take to read the array, which is in memory, in the tasks that a reduction has.
+absl::StatusOr<double> ReadMicros(const Job& job, tbb::task_arena& arena, int way) {
+  const auto* const data = static_cast<const std::byte*>(job.array.data);
+  const std::int64_t bytes = job.spec.count * RowOf(job.spec.dtype).bytes;
+  std::atomic<std::uint64_t> seen = 0;
+  tbb::task_group_context tasks;
+  const auto read = [&](const tbb::blocked_range<std::int64_t>& blocks) {
+    if (!WhyStop(job).ok()) tasks.cancel_group_execution();
+    const std::int64_t begin = blocks.begin() * kBlockBytes;
+    seen |= ReadAll(data + begin, std::min(blocks.end() * kBlockBytes, bytes) - begin, way);
+  };
+  const Stopwatch since_start;
+  arena.execute([&] { tbb::parallel_for(BlocksOf(job.spec), read, tbb::simple_partitioner(), tasks); });
+  const double micros = since_start.micros();
+  if (const absl::Status why = WhyStop(job); !why.ok()) return why;
+  return micros;
+}
+
+absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task_arena& arena, ArrayBudget& budget) {
   Measurement measurement;
   double scratch_copy_us = 0;
+  double read_us = std::numeric_limits<double>::max();
   for (int i = -1; i < repeats; ++i) {
-    absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena, unlimited);
+    if (!MayBlock(job.array)) {
+      const absl::StatusOr<double> micros = ReadMicros(job, arena, (i + 1) % kReadWays);
+      if (!micros.ok()) return micros.status();
+      read_us = std::min(read_us, *micros);
+    }
+    absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena, budget);
     if (!result.ok()) return result.status();
     if (i < 0) {  // the one before the first
       measurement.ran = result->ran;
@@ -270,6 +272,9 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
       scratch_copy_us += *result->timing.scratch_copy_us;
       measurement.scratch_copy_us = scratch_copy_us / (i + 1);
     }
+  }
+  if (!MayBlock(job.array)) {
+    measurement.read_gb_per_s = static_cast<double>(job.spec.count * RowOf(job.spec.dtype).bytes) / (read_us * 1e3);
   }
   return measurement;
 }
@@ -298,8 +303,9 @@ class CpuEngine final : public Engine {
                      static_cast<std::size_t>(std::max(threads_, tbb::info::default_concurrency()))),
         arenas_(options.cpu_lanes),
         model_(ModelName()),
-        budget_("cpu", options.cpu_array_bytes),
-        lanes_(options.cpu_lanes, options.queue_limit) {
+        budget_("cpu", options.cpu_array_bytes, options.memory),
+        scratch_("cpu", std::numeric_limits<std::int64_t>::max(), options.memory),
+        lanes_(options.cpu_lanes, options.queue_limit, options.queue_target) {
     for (auto& arena : arenas_) arena = std::make_unique<tbb::task_arena>(kLanesWorkAlone ? 1 : threads_);
     Calibrate();
   }
@@ -321,6 +327,9 @@ class CpuEngine final : public Engine {
   }
 
   Calibration calibration() const override { return calibration_; }
+  absl::Status CheckRoom(std::uint64_t caller, absl::Time deadline) const override {
+    return lanes_.CheckRoom(caller, deadline);
+  }
   double waiting_us(std::int64_t bytes) const override { return bytes <= kInlineBytes ? 0 : lanes_.waiting_us(); }
 
   void Reduce(Job job, Done done) override {
@@ -336,27 +345,30 @@ class CpuEngine final : public Engine {
       if (!state.ok()) return std::move(done)(state.status());
       return std::move(done)(ResultOf(*std::move(state), since_call.micros()));
     }
-    const bool admitted = job.admitted;
+    Lanes::Ticket ticket = TicketOf(job, calibration_);
     lanes_.Submit(
         [this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
           const double queue_us = since_call.micros();
-          absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane], budget_);
+          absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane], scratch_);
           if (result.ok()) result->timing.queue_us = queue_us;
           std::move(done)(std::move(result));
         },
-        admitted);
+        std::move(ticket));
   }
 
   void Measure(Job job, int repeats, Measured done) override {
-    lanes_.Submit([this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
-      if (!lane.ok()) return std::move(done)(lane.status());
-      std::move(done)(MeasureOnLane(job, repeats, *arenas_[*lane]));
-    });
+    Lanes::Ticket ticket = TicketOf(job, calibration_, repeats + 1);
+    lanes_.Submit(
+        [this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          std::move(done)(MeasureOnLane(job, repeats, *arenas_[*lane], scratch_));
+        },
+        std::move(ticket));
   }
 
   absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
-    return CpuArrayMemory::Make(bytes, budget_);
+    return AllocateCpuArray(bytes, budget_);
   }
 
  private:
@@ -369,7 +381,7 @@ class CpuEngine final : public Engine {
       Reduce({.spec = SumOfFloats(std::size(few)), .array = {few}}, [](absl::StatusOr<EngineResult>) {});
       fixed_us = std::min(fixed_us, stopwatch.micros());
     }
-    calibration_ = {fixed_us, /*host_gb_per_s=*/1};
+    calibration_ = {fixed_us, /*host_gb_per_s=*/1, /*held_gb_per_s=*/1};
 
     // From memory, not from the cache. In huge pages where they can be had: writing the array takes most of the time.
     constexpr std::int64_t kBytes = 48 << 20;
@@ -383,6 +395,7 @@ class CpuEngine final : public Engine {
       if (!ReduceInArena(job, *arenas_.front()).ok()) break;
       calibration_.host_gb_per_s = std::max(calibration_.host_gb_per_s, kBytes / (stopwatch.micros() * 1e3));
     }
+    calibration_.held_gb_per_s = calibration_.host_gb_per_s;
     munmap(memory, kBytes);
   }
 
@@ -395,7 +408,8 @@ class CpuEngine final : public Engine {
   const tbb::global_control parallelism_;  // lets there be more threads than cores, if that was asked for
   std::vector<std::unique_ptr<tbb::task_arena>> arenas_;  // by lane
   const std::string model_;
-  ArrayBudget budget_;
+  ArrayBudget budget_;   // of arrays
+  ArrayBudget scratch_;  // of what rungs need
   Calibration calibration_;
   Lanes lanes_;  // last: its threads use the rest
 };

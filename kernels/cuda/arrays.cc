@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/cuda/status.h"
+#include "kernels/system/failpoint.h"
 
 namespace reduced {
 
@@ -26,9 +27,12 @@ class CudaArrays::Memory final : public ArrayMemory {
     cudaError_t error = cudaSetDevice(arrays_.device_);
     if (error != cudaSuccess) return error;
     void* data = nullptr;
-    error = cudaMallocFromPoolAsync(&data, static_cast<std::size_t>(bytes_), arrays_.pool_, arrays_.stream_);
+    error = FAILPOINT("cuda/allocate_array")
+                ? cudaErrorMemoryAllocation
+                : cudaMallocFromPoolAsync(&data, static_cast<std::size_t>(bytes_), arrays_.pool_, arrays_.stream_);
     if (error != cudaSuccess) return error;
     data_ = data;
+    const DeviceWaits::Wait wait(arrays_.waits_);
     return cudaStreamSynchronize(arrays_.stream_);
   }
 
@@ -39,6 +43,7 @@ class CudaArrays::Memory final : public ArrayMemory {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(static_cast<std::byte*>(data_) + offset, data,
                                                  static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
                                                  arrays_.stream_));
+    const DeviceWaits::Wait wait(arrays_.waits_);
     REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(arrays_.stream_));
     return absl::OkStatus();
   }
@@ -50,8 +55,8 @@ class CudaArrays::Memory final : public ArrayMemory {
 };
 
 absl::StatusOr<std::unique_ptr<CudaArrays>> CudaArrays::Make(int device, std::string_view name, std::int64_t limit,
-                                                             const cudaDeviceProp& properties) {
-  auto arrays = std::unique_ptr<CudaArrays>(new CudaArrays(device, name, limit));
+                                                             const cudaDeviceProp& properties, DeviceWaits& waits) {
+  auto arrays = std::unique_ptr<CudaArrays>(new CudaArrays(device, name, limit, waits));
   if (const absl::Status status = arrays->MakePool(properties); !status.ok()) return status;
   return arrays;
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/waits.h"
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/engine.h"
 
@@ -20,9 +21,10 @@ namespace reduced {
 // Thread-safe. Outlives what it allocates.
 class CudaArrays {
  public:
-  // `limit`: bytes of all arrays together. FAILED_PRECONDITION: the device has no memory pools. Else as DeviceError.
+  // `limit`: bytes of all arrays together. `waits` outlives it. FAILED_PRECONDITION: the device has no memory pools.
+  // Else as DeviceError.
   static absl::StatusOr<std::unique_ptr<CudaArrays>> Make(int device, std::string_view name, std::int64_t limit,
-                                                          const cudaDeviceProp& properties);
+                                                          const cudaDeviceProp& properties, DeviceWaits& waits);
   ~CudaArrays();
   CudaArrays(const CudaArrays&) = delete;
   CudaArrays& operator=(const CudaArrays&) = delete;
@@ -35,11 +37,13 @@ class CudaArrays {
  private:
   class Memory;
 
-  CudaArrays(int device, std::string_view name, std::int64_t limit) : device_(device), budget_(name, limit) {}
+  CudaArrays(int device, std::string_view name, std::int64_t limit, DeviceWaits& waits)
+      : device_(device), waits_(waits), budget_(name, limit) {}
 
   absl::Status MakePool(const cudaDeviceProp& properties);
 
   const int device_;
+  DeviceWaits& waits_;
   ArrayBudget budget_;
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t stream_ = nullptr;  // that arrays are allocated, written and freed on, one after the other

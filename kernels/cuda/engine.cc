@@ -16,9 +16,12 @@
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/shared_memory.h"
 #include "kernels/cuda/status.h"
+#include "kernels/cuda/waits.h"
+#include "kernels/engine/hang_watch.h"
 #include "kernels/engine/lanes.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
+#include "kernels/system/failpoint.h"
 #include "oneapi/tbb/info.h"
 #include "oneapi/tbb/task_arena.h"
 
@@ -39,17 +42,21 @@ using PinnedSlab = std::unique_ptr<std::byte, FreePinned>;
 PinnedSlab PinSlab(std::int64_t bytes) {
   void* slab = nullptr;
   if (bytes == 0) return nullptr;
-  const cudaError_t error = cudaHostAlloc(&slab, static_cast<std::size_t>(bytes), cudaHostAllocPortable);
+  const cudaError_t error = FAILPOINT("cuda/slab")
+                                ? cudaErrorMemoryAllocation
+                                : cudaHostAlloc(&slab, static_cast<std::size_t>(bytes), cudaHostAllocPortable);
   if (error != cudaSuccess) cudaGetLastError();  // CUDA would report it again
   return PinnedSlab(static_cast<std::byte*>(error == cudaSuccess ? slab : nullptr));
 }
 
 class CudaEngine : public Engine {
  public:
-  CudaEngine(int device, DeviceInfo info, std::unique_ptr<CudaArrays> arrays, std::unique_ptr<tbb::task_arena> copiers,
-             std::vector<std::unique_ptr<CudaLane>> lanes, const EngineOptions& options)
+  CudaEngine(int device, DeviceInfo info, std::shared_ptr<DeviceWaits> waits, std::unique_ptr<CudaArrays> arrays,
+             std::unique_ptr<tbb::task_arena> copiers, std::vector<std::unique_ptr<CudaLane>> lanes,
+             const EngineOptions& options)
       : device_(device),
         info_(std::move(info)),
+        waits_(std::move(waits)),
         shared_(device, info_.uuid),
         arrays_(std::move(arrays)),
         slab_(PinSlab(options.cuda_staging_bytes / kStagingBytes * kStagingBytes)),
@@ -57,7 +64,7 @@ class CudaEngine : public Engine {
                  slab_ == nullptr ? 0 : static_cast<int>(options.cuda_staging_bytes / kStagingBytes)),
         copiers_(std::move(copiers)),
         cuda_lanes_(std::move(lanes)),
-        lanes_(static_cast<int>(cuda_lanes_.size()), options.queue_limit) {}
+        lanes_(static_cast<int>(cuda_lanes_.size()), options.queue_limit, options.queue_target) {}
 
   EngineKind kind() const override { return EngineKind::kCuda; }
 
@@ -73,12 +80,17 @@ class CudaEngine : public Engine {
   }
 
   Calibration calibration() const override { return calibration_; }
+  absl::Status CheckRoom(std::uint64_t caller, absl::Time deadline) const override {
+    return lanes_.CheckRoom(caller, deadline);
+  }
   double waiting_us(std::int64_t /*bytes*/) const override { return lanes_.waiting_us(); }
 
   // An error that ends a context (an illegal address, an uncorrectable memory error, a device that has fallen off the
-  // bus) comes back from every call from then on, whichever call it was that met it.
+  // bus) comes back from every call from then on, whichever call it was that met it. Of a kernel that hangs only who
+  // waits for it knows.
   absl::Status Health() override {
-    cudaError_t error = cudaSetDevice(device_);
+    if (absl::Status hangs = waits_->Check(); !hangs.ok()) return hangs;
+    cudaError_t error = FAILPOINT("cuda/lost") ? cudaErrorIllegalAddress : cudaSetDevice(device_);
     if (error == cudaSuccess) error = cudaStreamQuery(cudaStreamLegacy);
     if (error == cudaSuccess || error == cudaErrorNotReady) return absl::OkStatus();
     return DeviceError(error, "its context is lost");
@@ -93,25 +105,25 @@ class CudaEngine : public Engine {
     // What the calling thread waits for must not queue behind a large job's kernel on the device.
     const bool small = IsSmall(job);
     if (small && large_jobs_.load() == 0) {
-      if (const std::optional<int> lane = lanes_.TryBorrow()) {
+      if (const std::optional<int> lane = lanes_.TryBorrow(ExpectedUs(calibration_, job.spec, job.array))) {
         absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
         lanes_.GiveBack(*lane);
         return std::move(done)(std::move(result));
       }
     }
-    auto large = small ? std::nullopt : std::optional<LargeJob>(large_jobs_);
-    const bool admitted = job.admitted;
+    LargeJob large(small ? nullptr : &large_jobs_);
+    Lanes::Ticket ticket = TicketOf(job, calibration_);
     lanes_.Submit(
         [this, job = std::move(job), done = std::move(done), large = std::move(large),
          queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
           const double queue_us = queued.micros();
           absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
-          large.reset();
+          large.End();
           if (result.ok()) result->timing.queue_us = queue_us;
           std::move(done)(std::move(result));
         },
-        admitted);
+        std::move(ticket));
   }
 
   void Measure(Job job, int repeats, Measured done) override {
@@ -119,16 +131,20 @@ class CudaEngine : public Engine {
       return std::move(done)(absl::InvalidArgumentError(
           absl::StrFormat("the array has %d elements, 1 to %d can be measured", job.spec.count, kMaxLaunchElements)));
     }
-    lanes_.Submit([this, job = std::move(job), repeats, done = std::move(done),
-                   large = LargeJob(large_jobs_)](absl::StatusOr<int> lane) mutable {
-      if (!lane.ok()) return std::move(done)(lane.status());
-      const PipelineRow& pipeline = PipelineOf(job.spec);
-      Measurement measurement;
-      measurement.ran = RanBy(pipeline);
-      const absl::Status status = cuda_lanes_[*lane]->Measure(job, pipeline, repeats, &measurement);
-      if (!status.ok()) return std::move(done)(status);
-      std::move(done)(std::move(measurement));
-    });
+    Lanes::Ticket ticket = TicketOf(job, calibration_, repeats + 1);
+    lanes_.Submit(
+        [this, job = std::move(job), repeats, done = std::move(done),
+         large = LargeJob(&large_jobs_)](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          const PipelineRow& pipeline = PipelineOf(job.spec);
+          Measurement measurement;
+          measurement.ran = RanBy(pipeline);
+          const double expected_us = (repeats + 1) * ExpectedUs(calibration_, job.spec, job.array);
+          const absl::Status status = cuda_lanes_[*lane]->Measure(job, pipeline, repeats, expected_us, &measurement);
+          if (!status.ok()) return std::move(done)(status);
+          std::move(done)(std::move(measurement));
+        },
+        std::move(ticket));
   }
 
   std::int64_t staging_bytes() const override { return kStagingBytes; }
@@ -152,8 +168,8 @@ class CudaEngine : public Engine {
     double small_us = 0;
     double large_us = 0;
     for (int i = 0; i < 5; ++i) {  // the fastest of a few: the first one loads the kernel
-      const absl::StatusOr<double> small = TimeSum(array.data(), 256);
-      const absl::StatusOr<double> large = TimeSum(array.data(), static_cast<std::int64_t>(array.size()));
+      const absl::StatusOr<double> small = TimeSum({.data = array.data()}, 256);
+      const absl::StatusOr<double> large = TimeSum({.data = array.data()}, static_cast<std::int64_t>(array.size()));
       if (!small.ok()) return small.status();
       if (!large.ok()) return large.status();
       small_us = i == 0 ? *small : std::min(small_us, *small);
@@ -161,18 +177,32 @@ class CudaEngine : public Engine {
     }
     calibration_.fixed_us = small_us;
     calibration_.host_gb_per_s = static_cast<double>(kLargeBytes) / std::max(1.0, large_us - small_us) / 1e3;
-    return absl::OkStatus();
+    calibration_.held_gb_per_s = calibration_.host_gb_per_s;
+    const absl::StatusOr<std::unique_ptr<ArrayMemory>> held = Allocate(kLargeBytes);
+    if (!held.ok()) return absl::OkStatus();  // arrays may have less than that
+    absl::Status status = (*held)->Write(0, array.data(), kLargeBytes);
+    for (int i = 0; i < 5 && status.ok(); ++i) {
+      const absl::StatusOr<double> us = TimeSum((*held)->array(), static_cast<std::int64_t>(array.size()));
+      status = us.status();
+      if (!us.ok()) break;
+      const double gb_per_s = static_cast<double>(kLargeBytes) / std::max(1.0, *us - small_us) / 1e3;
+      calibration_.held_gb_per_s = std::max(calibration_.held_gb_per_s, gb_per_s);
+    }
+    return status;
   }
 
  private:
   // Counts a job that isn't small, from when it is queued until it is done.
   class LargeJob {
    public:
-    explicit LargeJob(std::atomic<int>& count) : count_(&count) { ++count; }
+    explicit LargeJob(std::atomic<int>* count) : count_(count) {  // null: counts nothing
+      if (count_ != nullptr) ++*count_;
+    }
     LargeJob(LargeJob&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
     LargeJob& operator=(LargeJob&&) = delete;
-    ~LargeJob() {
-      if (count_ != nullptr) --*count_;
+    ~LargeJob() { End(); }
+    void End() {
+      if (auto* const count = std::exchange(count_, nullptr); count != nullptr) --*count;
     }
 
    private:
@@ -197,7 +227,8 @@ class CudaEngine : public Engine {
     const PipelineRow& pipeline = PipelineOf(job.spec);
     EngineResult result;
     result.ran = RanBy(pipeline);
-    const absl::Status status = cuda_lanes_[lane]->Reduce(job, pipeline, &result);
+    const double expected_us = ExpectedUs(calibration_, job.spec, job.array);
+    const absl::Status status = cuda_lanes_[lane]->Reduce(job, pipeline, expected_us, &result);
     if (!status.ok()) return status;
     return result;
   }
@@ -207,12 +238,12 @@ class CudaEngine : public Engine {
   }
 
   // As requests have it by default.
-  absl::StatusOr<double> TimeSum(const float* data, std::int64_t count) {
+  absl::StatusOr<double> TimeSum(const ArrayRef& array, std::int64_t count) {
     const ReduceSpec spec{.dtype = DType::kF32, .count = count, .ops = {Op::kSum}, .precision = Precision::kExact};
     const Stopwatch stopwatch;
     absl::Status status;
     absl::Notification finished;
-    Reduce(Job{.spec = spec, .array = {.data = data}}, [&](absl::StatusOr<EngineResult> result) {
+    Reduce(Job{.spec = spec, .array = array}, [&](absl::StatusOr<EngineResult> result) {
       status = result.status();
       finished.Notify();
     });
@@ -223,6 +254,7 @@ class CudaEngine : public Engine {
 
   const int device_;
   const DeviceInfo info_;
+  const std::shared_ptr<DeviceWaits> waits_;
   CudaSharedMemory shared_;
   Calibration calibration_;
   const std::unique_ptr<CudaArrays> arrays_;
@@ -251,15 +283,22 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
   int driver = 0;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaDriverGetVersion(&driver));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device));
+  const auto waits = std::make_shared<DeviceWaits>(options.device_timeout);
+  const HangWatch watch(
+      [waits, device] {
+        const absl::Status hangs = waits->Check();
+        return hangs.ok() ? hangs : absl::Status(hangs.code(), absl::StrFormat("cuda:%d: %s", device, hangs.message()));
+      },
+      options.on_hang);
   auto copiers = std::make_unique<tbb::task_arena>(std::min(kCopiers, tbb::info::default_concurrency()));
   std::vector<std::unique_ptr<CudaLane>> lanes;
   for (int i = 0; i < options.cuda_lanes; ++i) {
-    auto lane = CudaLane::Make(device, options.chunk_bytes, properties, *copiers);
+    auto lane = CudaLane::Make(device, options.chunk_bytes, properties, *copiers, *waits);
     if (!lane.ok()) return lane.status();
     lanes.push_back(*std::move(lane));
   }
   const std::string name = absl::StrFormat("cuda:%d", device);
-  auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, properties);
+  auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, properties, *waits);
   if (!arrays.ok()) return arrays.status();
   DeviceInfo info{.name = name,
                   .ordinal = device,
@@ -269,7 +308,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
                   .details = absl::StrFormat("compute capability %d.%d, driver for CUDA %d.%d", properties.major,
                                              properties.minor, driver / 1000, driver % 1000 / 10),
                   .uuid = std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes))};
-  auto engine = std::make_unique<CudaEngine>(device, std::move(info), *std::move(arrays), std::move(copiers),
+  auto engine = std::make_unique<CudaEngine>(device, std::move(info), waits, *std::move(arrays), std::move(copiers),
                                              std::move(lanes), options);
   if (const absl::Status status = engine->Calibrate(); !status.ok()) {
     if (absl::IsResourceExhausted(status)) return status;

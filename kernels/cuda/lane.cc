@@ -13,6 +13,7 @@
 #include "kernels/cuda/status.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/exact/answers.h"
+#include "kernels/system/failpoint.h"
 #include "kernels/system/read_file.h"
 
 namespace reduced {
@@ -54,12 +55,18 @@ bool IsCopiedByHost(MemorySpace space) { return space == MemorySpace::kHost || s
 
 }  // namespace
 
-CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers)
-    : device_(device), chunk_bytes_(chunk_bytes), multiprocessors_(properties.multiProcessorCount), copiers_(copiers) {}
+CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers,
+                   DeviceWaits& waits)
+    : device_(device),
+      chunk_bytes_(chunk_bytes),
+      multiprocessors_(properties.multiProcessorCount),
+      copiers_(copiers),
+      waits_(waits) {}
 
 absl::StatusOr<std::unique_ptr<CudaLane>> CudaLane::Make(int device, std::int64_t chunk_bytes,
-                                                         const cudaDeviceProp& properties, tbb::task_arena& copiers) {
-  auto lane = std::unique_ptr<CudaLane>(new CudaLane(device, chunk_bytes, properties, copiers));
+                                                         const cudaDeviceProp& properties, tbb::task_arena& copiers,
+                                                         DeviceWaits& waits) {
+  auto lane = std::unique_ptr<CudaLane>(new CudaLane(device, chunk_bytes, properties, copiers, waits));
   if (const absl::Status status = lane->Allocate(); !status.ok()) return status;
   return lane;
 }
@@ -91,7 +98,10 @@ absl::Status CudaLane::Allocate() {
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(scratch_, 0, kScratchBytes, kernel_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(&exact_scratch_, kExactScratchBytes));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(exact_scratch_, 0, kExactScratchBytes, kernel_stream_));
-  REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(kernel_stream_));
+  {
+    const DeviceWaits::Wait wait(waits_);
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(kernel_stream_));
+  }
   for (Slot& slot : slots_) {
     REDUCED_RETURN_IF_CUDA_ERROR(
         cudaHostAlloc(reinterpret_cast<void**>(&slot.pinned), chunk_bytes_, cudaHostAllocDefault));
@@ -110,17 +120,21 @@ absl::Status CudaLane::Allocate() {
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result) {
+absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, EngineResult* result) {
   const StageRange range("reduce");
+  expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   absl::Status status = FoldChunks(job, *pipeline.cuda, result);
-  if (!status.ok()) {  // what is still in flight is waited for and forgotten
-    for (Slot& slot : slots_) AwaitFilled(slot).IgnoreError();
-    cudaStreamSynchronize(copy_stream_);
-    cudaStreamSynchronize(kernel_stream_);
-    for (Slot& slot : slots_) slot.flight = Flight::kNone;
-  }
+  if (!status.ok()) Abandon();
   return status;
+}
+
+void CudaLane::Abandon() {
+  for (Slot& slot : slots_) AwaitFilled(slot).IgnoreError();
+  const DeviceWaits::Wait wait(waits_, expected_us_);
+  cudaStreamSynchronize(copy_stream_);
+  cudaStreamSynchronize(kernel_stream_);
+  for (Slot& slot : slots_) slot.flight = Flight::kNone;
 }
 
 absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result) {
@@ -172,7 +186,8 @@ absl::Status CudaLane::AwaitReady(const Job& job) {
   constexpr absl::Duration kLongest = absl::Milliseconds(1);
   absl::Duration pause = absl::Microseconds(10);
   for (;;) {
-    const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(job.array.ready));
+    const cudaError_t error =
+        FAILPOINT("cuda/event") ? cudaErrorUnknown : cudaEventQuery(static_cast<cudaEvent_t>(job.array.ready));
     if (error == cudaSuccess) return absl::OkStatus();
     if (error != cudaErrorNotReady) return DeviceError(error, "waiting for the event of an array");
     if (const absl::Status status = WhyStop(job); !status.ok()) return status;
@@ -226,7 +241,10 @@ absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::in
     from = static_cast<const std::byte*>(array.data) + begin;
   }
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, copy_stream_));
-  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.device, from, bytes, cudaMemcpyDefault, copy_stream_));
+  const cudaError_t error = FAILPOINT("cuda/copy")
+                                ? cudaErrorUnknown
+                                : cudaMemcpyAsync(slot.device, from, bytes, cudaMemcpyDefault, copy_stream_);
+  if (error != cudaSuccess) return DeviceError(error, "copying a chunk to the device");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, copy_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(kernel_stream_, slot.copy_end));
   return absl::OkStatus();
@@ -273,11 +291,13 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
   const bool own_scratch = pipeline.scratch_bytes != nullptr;
   if (own_scratch) {
     const std::size_t bytes = pipeline.scratch_bytes(launch);
-    const cudaError_t error = cudaMallocAsync(&launch.scratch, bytes, kernel_stream_);
+    const cudaError_t error =
+        FAILPOINT("cuda/scratch") ? cudaErrorMemoryAllocation : cudaMallocAsync(&launch.scratch, bytes, kernel_stream_);
     if (error != cudaSuccess) return AllocationError(error, bytes);
   }
-  cudaError_t first = cudaSuccess;
-  if (pipeline.prepare != nullptr) {
+  cudaGetLastError();  // launches would report what earlier calls of this thread failed with
+  cudaError_t first = FAILPOINT("cuda/launch") ? cudaErrorLaunchOutOfResources : cudaSuccess;
+  if (first == cudaSuccess && pipeline.prepare != nullptr) {
     first = cudaEventRecord(slot.prepare_begin, kernel_stream_);
     if (first == cudaSuccess) first = pipeline.prepare(launch);
   }
@@ -291,17 +311,23 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
   return absl::OkStatus();
 }
 
+cudaError_t CudaLane::AwaitEvent(cudaEvent_t event) {
+  const DeviceWaits::Wait wait(waits_, expected_us_);
+  while (FAILPOINT("cuda/hang")) absl::SleepFor(absl::Milliseconds(1));
+  return cudaEventSynchronize(event);
+}
+
 // A kernel that tells its times is over when they are there, before any event could tell. The event tells of those that
 // others keep waiting, and if the device fails.
 absl::Status CudaLane::AwaitKernel(const Slot& slot) {
   constexpr double kPatienceUs = 50;
-  if (slot.flight == Flight::kKernelTimes) {
+  if (slot.flight == Flight::kKernelTimes && !FAILPOINT("cuda/hang")) {
     const std::atomic_ref<unsigned long long> end_ns(slot.times->end_ns);
     for (const Stopwatch waiting; waiting.micros() < kPatienceUs;) {
       if (end_ns.load(std::memory_order_acquire) != 0) return absl::OkStatus();
     }
   }
-  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(slot.kernel_end));
+  REDUCED_RETURN_IF_CUDA_ERROR(AwaitEvent(slot.kernel_end));
   return absl::OkStatus();
 }
 
@@ -334,10 +360,12 @@ absl::Status CudaLane::Collect(const Job& job, const CudaPipeline& pipeline, Slo
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::Measure(const Job& job, const PipelineRow& pipeline, int repeats, Measurement* measurement) {
+absl::Status CudaLane::Measure(const Job& job, const PipelineRow& pipeline, int repeats, double expected_us,
+                               Measurement* measurement) {
+  expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   const absl::Status status = MeasureOnDevice(job, *pipeline.cuda, repeats, measurement);
-  if (!status.ok()) cudaStreamSynchronize(kernel_stream_);
+  if (!status.ok()) Abandon();
   return status;
 }
 
@@ -373,6 +401,7 @@ absl::Status CudaLane::MeasureOnDevice(const Job& job, const CudaPipeline& pipel
   for (int i = -1; i < repeats; ++i) {  // the first is not counted
     if (status = WhyStop(job); !status.ok()) return status;
     *slot.partial = Partial{};
+    cudaGetLastError();  // as in StartKernel
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.prepare_begin, kernel_stream_));
     if (pipeline.prepare != nullptr) REDUCED_RETURN_IF_CUDA_ERROR(pipeline.prepare(launch));
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, kernel_stream_));
@@ -380,7 +409,7 @@ absl::Status CudaLane::MeasureOnDevice(const Job& job, const CudaPipeline& pipel
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, kernel_stream_));
     REDUCED_RETURN_IF_CUDA_ERROR(pipeline.launch(launch));
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(slot.kernel_end));
+    REDUCED_RETURN_IF_CUDA_ERROR(AwaitEvent(slot.kernel_end));
     if (i < 0) continue;
     float millis = 0;
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.prepare_begin, slot.copy_begin));

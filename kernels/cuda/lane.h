@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/pipeline.h"
+#include "kernels/cuda/waits.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
@@ -27,19 +28,21 @@ namespace reduced {
 class CudaLane {
  public:
   // chunk_bytes: of each chunk that host memory is copied in, a multiple of 8. copiers: threads that copy them to
-  // pinned memory; outlives the lane.
+  // pinned memory. It and `waits` outlive the lane.
   static absl::StatusOr<std::unique_ptr<CudaLane>> Make(int device, std::int64_t chunk_bytes,
-                                                        const cudaDeviceProp& properties, tbb::task_arena& copiers);
+                                                        const cudaDeviceProp& properties, tbb::task_arena& copiers,
+                                                        DeviceWaits& waits);
   ~CudaLane();
   CudaLane(const CudaLane&) = delete;
   CudaLane& operator=(const CudaLane&) = delete;
 
   // Fills the result's state and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
-  // flight and the job's memory is no longer read.
-  absl::Status Reduce(const Job& job, const PipelineRow& pipeline, EngineResult* result);
+  // flight and the job's memory is no longer read. expected_us: what the device is expected to take.
+  absl::Status Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, EngineResult* result);
 
   // Engine::Measure; blocks as Reduce does. At most kMaxLaunchElements.
-  absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, Measurement* measurement);
+  absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, double expected_us,
+                       Measurement* measurement);
 
  private:
   // What says when a kernel is done, and when it ran.
@@ -69,7 +72,8 @@ class CudaLane {
   // The host's copy into one slot, the transfer of another and the kernel on a third overlap.
   static constexpr int kSlots = 3;
 
-  CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers);
+  CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers,
+           DeviceWaits& waits);
 
   absl::Status Allocate();
   absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result);
@@ -82,13 +86,18 @@ class CudaLane {
   Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
                   const Slot& slot) const;
   absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, Slot& slot);
-  static absl::Status AwaitKernel(const Slot& slot);
-  static absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result);
+  cudaError_t AwaitEvent(cudaEvent_t event);
+  absl::Status AwaitKernel(const Slot& slot);
+  absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result);
+  // Of a job that failed: what is in flight is waited for and forgotten.
+  void Abandon();
 
   const int device_;
   const std::int64_t chunk_bytes_;
   const int multiprocessors_;
   tbb::task_arena& copiers_;
+  DeviceWaits& waits_;
+  double expected_us_ = 0;  // of the job
   cudaStream_t copy_stream_ = nullptr;
   cudaStream_t kernel_stream_ = nullptr;
   void* scratch_ = nullptr;

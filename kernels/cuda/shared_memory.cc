@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cuda/status.h"
+#include "kernels/system/failpoint.h"
 
 namespace reduced {
 namespace {
@@ -88,7 +89,8 @@ class CudaSharedMemory::Allocations {
       return absl::FailedPreconditionError("the driver can't tell how large the allocation of an IPC handle is");
     }
     void* base = nullptr;
-    const cudaError_t error = cudaIpcOpenMemHandle(&base, ipc, cudaIpcMemLazyEnablePeerAccess);
+    const cudaError_t error = FAILPOINT("cuda/open") ? cudaErrorInvalidResourceHandle
+                                                     : cudaIpcOpenMemHandle(&base, ipc, cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess) return IpcError(error, "memory");
     CUdeviceptr start = 0;
     std::size_t bytes = 0;
@@ -127,8 +129,9 @@ CudaSharedMemory::CudaSharedMemory(int device, std::string device_uuid)
 absl::StatusOr<std::shared_ptr<const void>> CudaSharedMemory::Pin(const void* data, std::int64_t bytes) const {
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   auto* const memory = const_cast<void*>(data);  // registered for reading only
-  const cudaError_t error =
-      cudaHostRegister(memory, static_cast<std::size_t>(bytes), cudaHostRegisterPortable | cudaHostRegisterReadOnly);
+  constexpr unsigned kFlags = cudaHostRegisterPortable | cudaHostRegisterReadOnly;
+  const cudaError_t error = FAILPOINT("cuda/pin") ? cudaErrorMemoryAllocation
+                                                  : cudaHostRegister(memory, static_cast<std::size_t>(bytes), kFlags);
   if (error != cudaSuccess) {
     cudaGetLastError();
     return absl::FailedPreconditionError(

@@ -11,6 +11,9 @@ absl::Status ArrayBudget::Take(std::int64_t bytes) {
         "%s has no room for an array of %d bytes: its arrays take %d of the %d bytes that they may take", device_,
         bytes, taken_, limit_));
   }
+  if (memory_ != nullptr) {
+    if (absl::Status status = memory_->Take(bytes, "an array"); !status.ok()) return status;
+  }
   taken_ += bytes;
   return absl::OkStatus();
 }
@@ -18,6 +21,7 @@ absl::Status ArrayBudget::Take(std::int64_t bytes) {
 void ArrayBudget::Give(std::int64_t bytes) {
   const absl::MutexLock lock(&mutex_);
   taken_ -= bytes;
+  if (memory_ != nullptr) memory_->Give(bytes);
 }
 
 std::int64_t ArrayBudget::taken() const {

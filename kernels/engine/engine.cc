@@ -1,5 +1,9 @@
 #include "kernels/engine/engine.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 namespace reduced {
 
 void Combine(const EngineResult& later, EngineResult* into) {
@@ -10,6 +14,20 @@ void Combine(const EngineResult& later, EngineResult* into) {
     if (micros.has_value()) sum = sum.value_or(0) + *micros;
   }
   into->ran = later.ran;
+}
+
+void Append(Measurement later, Measurement* into) {
+  const auto before = static_cast<double>(into->kernel_us.size());
+  const auto added = static_cast<double>(later.kernel_us.size());
+  into->ran = std::move(later.ran);
+  into->kernel_us.insert(into->kernel_us.end(), later.kernel_us.begin(), later.kernel_us.end());
+  std::move(later.states.begin(), later.states.end(), std::back_inserter(into->states));
+  if (later.scratch_copy_us) {
+    into->scratch_copy_us =
+        (into->scratch_copy_us.value_or(0) * before + *later.scratch_copy_us * added) / (before + added);
+  }
+  if (later.read_gb_per_s) into->read_gb_per_s = std::max(into->read_gb_per_s.value_or(0), *later.read_gb_per_s);
+  into->occupancy = later.occupancy;
 }
 
 }  // namespace reduced

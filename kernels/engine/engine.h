@@ -30,8 +30,9 @@ struct Job {
   ReduceSpec spec;
   ArrayRef array{};  // stays readable and unchanged until `done` runs
   absl::Time deadline = absl::InfiniteFuture();
-  CancelFlag cancelled{};  // may be null
-  bool admitted = false;   // part of a reduction that runs already: not refused because the queue is full
+  CancelFlag cancelled{};    // may be null
+  bool admitted = false;     // part of a reduction that runs already: not refused because the queue is full
+  std::uint64_t caller = 0;  // whose it is: callers take turns. Any number that tells them apart
 };
 
 inline absl::Status WhyStop(const Job& job) { return WhyStop(job.cancelled, job.deadline); }
@@ -52,9 +53,14 @@ struct Measurement {
   std::vector<double> kernel_us;          // of each repeat
   std::vector<State> states;              // of each repeat
   std::optional<double> scratch_copy_us;  // before each repeat, on average
-  std::optional<double> read_gb_per_s;    // what device memory can be read at, at best between the repeats
+  // What memory is only read at, at best between the repeats: a CUDA device's, or the array itself by as many threads
+  // as reduce it. Absent: the array is in a file.
+  std::optional<double> read_gb_per_s;
   std::optional<Occupancy> occupancy;
 };
+
+// Adds the repeats of a later measurement of the same pipeline on the same array.
+void Append(Measurement later, Measurement* into);
 
 // One device and how busy it is.
 struct DeviceInfo {
@@ -78,7 +84,11 @@ struct DeviceInfo {
 struct Calibration {
   double fixed_us = 0;       // of one reduction of host memory, however small
   double host_gb_per_s = 0;  // at which host memory is reduced, transfers included; 1 GB = 10^9 bytes
+  double held_gb_per_s = 0;  // at which arrays in the engine's own memory are
 };
+
+// How long a reduction of `array` takes by that, in microseconds, once it runs.
+double ExpectedUs(const Calibration& calibration, const ReduceSpec& spec, const ArrayRef& array);
 
 // Thread-safe.
 class Engine {
@@ -91,24 +101,30 @@ class Engine {
   virtual DeviceInfo info() const = 0;
   virtual Calibration calibration() const = 0;
   // How long a reduction of `bytes` of host memory would wait now, in microseconds, before a lane has time for it:
-  // estimated from what runs, what is queued, and how long the last reductions took.
+  // estimated from what runs and what is queued, and from how much longer than expected the last reductions took.
   virtual double waiting_us(std::int64_t /*bytes*/) const { return 0; }
+
+  // Whether there is room now for a reduction by the caller (as Job::caller) that must wait for a lane.
+  // RESOURCE_EXHAUSTED: as Reduce would refuse it.
+  virtual absl::Status CheckRoom(std::uint64_t /*caller*/, absl::Time /*deadline*/) const { return absl::OkStatus(); }
 
   // OK; or UNAVAILABLE, with why the device answers nothing any more, for as long as the process lives. Takes
   // microseconds: to be asked several times a second.
   virtual absl::Status Health() { return absl::OkStatus(); }
 
   // Never waits for a lane. Calls `done` exactly once: from a lane, or before returning (a small array, within some 50
-  // us; an error found at once). RESOURCE_EXHAUSTED: the queue is full. DEADLINE_EXCEEDED, CANCELLED: seen before or
-  // between chunks. FAILED_PRECONDITION: memory of another device; a file that has shrunk. UNAVAILABLE: the device
-  // failed. `job` has been validated: see ValidateSpec.
+  // us; an error found at once). RESOURCE_EXHAUSTED: the queue is full, the deadline would pass in it, or what the
+  // caller has there takes longer than the target; also later, when its place goes to a caller with fewer.
+  // DEADLINE_EXCEEDED, CANCELLED: seen within some 10 ms, in the queue as between chunks. FAILED_PRECONDITION: memory
+  // of another device; a file that has shrunk. UNAVAILABLE: the device failed. `job` has been validated: see
+  // ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
 
   // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
   virtual std::int64_t staging_bytes() const { return std::int64_t{256} << 10; }
   // A buffer of `bytes` >= 1 to put such a stretch together in; any number of bytes is allowed. The CUDA engine lends
   // pinned memory while it has any, from which the device copies without another copy on the host. Never blocks. The
-  // engine outlives the buffer.
+  // engine outlives the buffer. No buffer: the host has no memory.
   virtual StagingBuffer Stage(std::int64_t bytes) { return StagingBuffer(bytes); }
 
   // Registers memory that is mapped for reading, so that every CUDA device copies arrays in it by DMA, until what is
@@ -124,8 +140,8 @@ class Engine {
     return absl::FailedPreconditionError("this engine has no device memory");
   }
 
-  // Reduces an array in host memory, of at least 1 and at most 2^31 elements, `repeats` times and once before; a CUDA
-  // device each time from its own memory, with nothing of the array in its caches. As Reduce otherwise.
+  // Reduces an array in host memory, of at least 1 and at most 2^31 elements, `repeats` >= 1 times and once before; a
+  // CUDA device each time from its own memory, with nothing of the array in its caches. As Reduce otherwise.
   // RESOURCE_EXHAUSTED besides: there is no room for the array and what the pipeline needs.
   using Measured = absl::AnyInvocable<void(absl::StatusOr<Measurement>) &&>;
   virtual void Measure(Job job, int repeats, Measured done) = 0;

@@ -17,6 +17,9 @@
 namespace reduced {
 namespace {
 
+// In floating point: 2^62 elements of 8 bytes are more bytes than 64 bits hold.
+double BytesOf(const ReduceSpec& spec) { return static_cast<double>(spec.count) * RowOf(spec.dtype).bytes; }
+
 // An engine that a job could be placed on.
 struct Candidate {
   std::size_t index = 0;
@@ -26,12 +29,9 @@ struct Candidate {
   double total_us() const { return waiting_us + run_us; }
 };
 
-Candidate Predict(std::size_t index, const Engine& engine, std::int64_t count, DType dtype) {
-  // In floating point: 2^62 elements of 8 bytes are more bytes than 64 bits hold.
-  const double bytes = static_cast<double>(count) * RowOf(dtype).bytes;
-  const Calibration calibration = engine.calibration();
-  return {index, engine.waiting_us(static_cast<std::int64_t>(std::min(bytes, 0x1p62))),
-          calibration.fixed_us + bytes / (calibration.host_gb_per_s * 1e3)};
+Candidate Predict(std::size_t index, const Engine& engine, const ReduceSpec& spec, const ArrayRef& array) {
+  return {index, engine.waiting_us(static_cast<std::int64_t>(std::min(BytesOf(spec), 0x1p62))),
+          ExpectedUs(engine.calibration(), spec, array)};
 }
 
 std::string Quoted(std::string_view text) {
@@ -54,6 +54,13 @@ absl::StatusOr<std::set<int>> Ordinals(const EngineOptions& options, int count) 
 }
 
 }  // namespace
+
+double ExpectedUs(const Calibration& calibration, const ReduceSpec& spec, const ArrayRef& array) {
+  constexpr double kSlowest = 0.1;  // GB/s: whatever was measured, and before anything was
+  const bool held = array.space == MemorySpace::kDevice;
+  const double gb_per_s = std::max(held ? calibration.held_gb_per_s : calibration.host_gb_per_s, kSlowest);
+  return calibration.fixed_us + BytesOf(spec) / (gb_per_s * 1e3);
+}
 
 std::string_view NameOf(EngineKind kind) {
   constexpr std::string_view kNames[] = {"auto", "cpu", "cuda"};
@@ -184,7 +191,7 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
     if (kind != EngineKind::kAuto && engine.kind() != kind) continue;
     if (named != nullptr && &engine != named) continue;
     if (on_device && devices_[i].ordinal != array.device) continue;
-    candidates.push_back(Predict(i, engine, spec.count, spec.dtype));
+    candidates.push_back(Predict(i, engine, spec, array));
   }
   if (candidates.empty()) {  // only for an array of a device
     const std::string home = CudaName(array.device);

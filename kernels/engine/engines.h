@@ -12,7 +12,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/hang_watch.h"
+#include "kernels/engine/memory_budget.h"
 
 namespace reduced {
 
@@ -26,8 +29,17 @@ struct EngineOptions {
   int cuda_lanes = 4;
   std::int64_t chunk_bytes = 8 << 20;  // of the pinned and device chunks that uploads go through; 3 of each for a lane
   std::int64_t cuda_staging_bytes = std::int64_t{64} << 20;  // of pinned memory that Engine::Stage lends
+  // A device that has not ended something after that and 100 times its predicted time hangs: Engine::Health says so.
+  absl::Duration device_timeout = absl::Minutes(1);
+  // What to do if one does while its engine starts, when there is no Health to ask yet. Null: the start never ends.
+  OnHang on_hang = nullptr;
   // Both
+  // Host memory for all requests together, which the CPU engine's arrays and the scratch memory of rungs count towards.
+  std::shared_ptr<MemoryBudget> memory = std::make_shared<MemoryBudget>();
   int queue_limit = 256;  // reductions waiting for a lane, for each engine
+  // Reductions that would wait longer for others of their caller are refused; twice as long until all of them have
+  // waited longer for 100 ms.
+  absl::Duration queue_target = absl::Minutes(5);
   // What Engine::Allocate gives out at most, all together
   std::int64_t cpu_array_bytes = std::int64_t{1} << 30;
   std::int64_t cuda_array_bytes = std::int64_t{8} << 30;

@@ -61,9 +61,9 @@ absl::Status ValidatePipeline(const ReduceSpec& spec) {
   }
   const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
   return absl::UnimplementedError(absl::StrFormat(
-      "pipeline %s doesn't support %s of %s%s%s; those that do: %s", row->name, absl::StrJoin(spec.ops, " with ", name),
+      "pipeline %s doesn't support %s of %s%s%s%s; those that do: %s", row->name, absl::StrJoin(spec.ops, ", ", name),
       RowOf(spec.dtype).name, spec.nan_policy == NanPolicy::kOmit ? " without the NaNs" : "",
-      WantsExactSums(spec) ? ", exactly" : "", NamesOf(others)));
+      WantsExactSums(spec) ? ", exactly" : "", spec.ops.size() > 1 ? ", in one request" : "", NamesOf(others)));
 }
 
 }  // namespace
@@ -227,6 +227,11 @@ const PipelineRow& DefaultPipeline(EngineKind engine) {
     if (!row.rung && row.engine == engine) return row;
   }
   __builtin_unreachable();  // each engine that was built has one
+}
+
+Precision DefaultPrecision(std::string_view pipeline) {
+  const PipelineRow* const row = pipeline.empty() ? nullptr : FindPipeline(pipeline);
+  return row == nullptr || row->exact ? Precision::kExact : Precision::kF64;
 }
 
 bool WantsExactSums(const ReduceSpec& spec) { return ExactAccumulatorsFor(spec) != 0; }

@@ -62,6 +62,10 @@ constexpr bool Supports(const PipelineRow& row, Op op, DType dtype) {
   return row.rung ? RungSupports(op, dtype) : Supports(op, dtype);
 }
 
+// The precision of a request that names none: exact, unless it names a pipeline that has no exact sums. `pipeline`:
+// empty: none.
+Precision DefaultPrecision(std::string_view pipeline);
+
 // Whether the spec asks for exact sums, and for an op that has them.
 bool WantsExactSums(const ReduceSpec& spec);
 

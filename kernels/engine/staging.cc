@@ -1,9 +1,14 @@
 #include "kernels/engine/staging.h"
 
+#include <new>
+
+#include "kernels/system/failpoint.h"
+
 namespace reduced {
 
-StagingBuffer::StagingBuffer(std::int64_t bytes)
-    : memory_(std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes)).release()) {}
+StagingBuffer::StagingBuffer(std::int64_t bytes) {
+  if (!FAILPOINT("staging/allocate")) memory_.reset(new (std::nothrow) std::byte[static_cast<std::size_t>(bytes)]);
+}
 
 void StagingBuffer::Release::operator()(std::byte* memory) const {
   if (pool != nullptr) {

@@ -23,7 +23,7 @@ class StagingPool;
 class StagingBuffer {
  public:
   StagingBuffer() = default;  // no buffer
-  // Ordinary memory of `bytes` bytes.
+  // Ordinary memory of `bytes` bytes; no buffer if there is none.
   explicit StagingBuffer(std::int64_t bytes);
 
   // Null: no buffer.
@@ -50,7 +50,8 @@ class StagingPool {
   // `slab`: `pieces` times `piece_bytes` bytes, which outlive the pool. Null, with 0 pieces: every buffer is ordinary.
   StagingPool(std::byte* slab, std::int64_t piece_bytes, int pieces);
 
-  // A piece of the slab; ordinary memory if `bytes` is more than a piece has, or no piece is free.
+  // A piece of the slab; ordinary memory if `bytes` is more than a piece has, or no piece is free; no buffer if there
+  // is none, either.
   StagingBuffer Take(std::int64_t bytes);
 
  private:

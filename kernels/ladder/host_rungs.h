@@ -5,20 +5,24 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/algebra/op.h"
 #include "kernels/algebra/partial.h"
 #include "kernels/algebra/spec.h"
 
 namespace reduced {
 
+// Whether to give up, asked every few hundred microseconds: what is returned then is of no use.
+using Stop = absl::FunctionRef<bool()>;
+
 struct HostRung {
   // Bytes of scratch memory, and what fills it before the clock starts; null: needs none.
   std::size_t (*scratch_bytes)(const ReduceSpec& spec);
-  void (*prepare)(const ReduceSpec& spec, const void* data, void* scratch);
+  void (*prepare)(const ReduceSpec& spec, const void* data, void* scratch, Stop stop);
   // Reduces an array of any length at any address. RungSupports() the spec's only op. Values of the ladder's monoids
   // take at most `longest` <= kLongestStretch elements each; further ones are combined as partials, which hold any
   // number of them.
-  Partial (*reduce)(const ReduceSpec& spec, const void* data, void* scratch, std::int64_t longest);
+  Partial (*reduce)(const ReduceSpec& spec, const void* data, void* scratch, std::int64_t longest, Stop stop);
 };
 
 // A sum of 32-bit elements has 64 bits: it holds as many of them.

@@ -11,14 +11,17 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/system/failpoint.h"
 
 namespace reduced {
 
 absl::Status ReadFile(int file, std::int64_t offset, std::int64_t bytes, void* to) {
   std::int64_t done = 0;
   while (done < bytes) {
-    const ssize_t got = pread(file, static_cast<std::byte*>(to) + done, static_cast<std::size_t>(bytes - done),
-                              static_cast<off_t>(offset + done));
+    const std::int64_t wanted = FAILPOINT("read/short") ? 1 : FAILPOINT("read/shrunk") ? 0 : bytes - done;
+    const ssize_t got = FAILPOINT_ERRNO("read/pread", EIO,
+                                        pread(file, static_cast<std::byte*>(to) + done,
+                                              static_cast<std::size_t>(wanted), static_cast<off_t>(offset + done)));
     if (got > 0) {
       done += got;
     } else if (got == 0) {
@@ -36,13 +39,14 @@ absl::Status ReadFile(int file, std::int64_t offset, std::int64_t bytes, void* t
 // By read() itself: a stream that is given a folder throws.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, std::int64_t max_bytes, Pipes pipes) {
   const auto failed = [] { return absl::InvalidArgumentError(absl::StrCat("can't be read: ", std::strerror(errno))); };
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | (pipes == Pipes::kRefuse ? O_NONBLOCK : 0));
+  const int flags = O_RDONLY | O_CLOEXEC | (pipes == Pipes::kRefuse ? O_NONBLOCK : 0);
+  const int file = FAILPOINT_ERRNO("read/open", EMFILE, open(path.c_str(), flags));
   if (file < 0) return failed();
   const absl::Cleanup close_file = [file] { close(file); };
   std::string text;
   std::array<char, 16384> piece;
   for (;;) {
-    const ssize_t got = read(file, piece.data(), piece.size());
+    const ssize_t got = FAILPOINT_ERRNO("read/read", EIO, read(file, piece.data(), piece.size()));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failed();
     if (got == 0) return text;

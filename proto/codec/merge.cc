@@ -58,25 +58,27 @@ absl::Status Merger::Append(const v1::State& part, absl::string_view name) {
   return status.ok() ? status : absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
-absl::Status Merger::Finish(bool return_state, v1::MergeResponse* response) const {
+absl::Status Merger::Finish(bool return_state, v1::MergeResponse* response, bool results) const {
   if (!whole_.has_value()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
-  const absl::StatusOr<std::vector<Value>> values = Finalize(whole_->spec, whole_->state);
-  if (!values.ok()) return values.status();
-  ToProto(whole_->spec, *values, response->mutable_results());
+  if (results) {
+    const absl::StatusOr<std::vector<Value>> values = Finalize(whole_->spec, whole_->state);
+    if (!values.ok()) return values.status();
+    ToProto(whole_->spec, *values, response->mutable_results());
+  }
   response->set_count(whole_->spec.count);
   if (return_state) ToProto(whole_->spec, whole_->state, response->mutable_state());
   return absl::OkStatus();
 }
 
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
-                         const std::vector<std::string>& names, v1::MergeResponse* response) {
+                         const std::vector<std::string>& names, v1::MergeResponse* response, bool results) {
   Merger merger(limits);
   for (int i = 0; i < request.states_size(); ++i) {
     absl::Status status = merger.Append(
         request.states(i), names.empty() ? absl::StrFormat("states[%d]", i) : names[static_cast<std::size_t>(i)]);
     if (!status.ok()) return status;
   }
-  return merger.Finish(request.return_state(), response);
+  return merger.Finish(request.return_state(), response, results);
 }
 
 }  // namespace reduced

@@ -22,9 +22,9 @@ class Merger {
   // Appends the part that follows. `name`: the state's in error messages. INVALID_ARGUMENT: it is not a state, or does
   // not go with those before.
   absl::Status Append(const v1::State& part, absl::string_view name);
-  // Fills in an empty response, with the state of the whole if `return_state`. INVALID_ARGUMENT, OUT_OF_RANGE: there is
-  // no state, or what a Reduce of the whole array answers.
-  absl::Status Finish(bool return_state, v1::MergeResponse* response) const;
+  // Fills in an empty response, with the state of the whole if `return_state`, and without results unless `results`.
+  // INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole array answers, if `results`.
+  absl::Status Finish(bool return_state, v1::MergeResponse* response, bool results = true) const;
 
  private:
   const StateLimits limits_;
@@ -32,9 +32,9 @@ class Merger {
 };
 
 // Answers a Merge: fills an empty `response`. `names`: of the states in error messages, in order; empty: `states[0]`,
-// `states[1]`... INVALID_ARGUMENT, OUT_OF_RANGE: see reduced.proto.
+// `states[1]`... `results`: as for Finish. INVALID_ARGUMENT, OUT_OF_RANGE: see reduced.proto.
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
-                         const std::vector<std::string>& names, v1::MergeResponse* response);
+                         const std::vector<std::string>& names, v1::MergeResponse* response, bool results = true);
 
 }  // namespace reduced
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -47,7 +48,7 @@ absl::Status TakeSlot(Backend& backend, const SlotRow& row) {
 
 }  // namespace
 
-absl::Status Admission::Admit(const absl::StatusOr<std::string>& caller, absl::Time deadline, Payer payer) {
+absl::Status Admission::Admit(const absl::StatusOr<Caller>& caller, absl::Time deadline, Payer payer) {
   if (!caller.ok()) return caller.status();
   caller_ = *caller;
   if (deadline <= absl::Now()) return absl::DeadlineExceededError("the deadline passed before the call began");
@@ -57,7 +58,7 @@ absl::Status Admission::Admit(const absl::StatusOr<std::string>& caller, absl::T
     status = backend_.gate.Enter();
     inside_ = status.ok();
   }
-  if (status.ok() && row.quota && payer == Payer::kCall) {
+  if (status.ok() && (row.quota || row.slot == Slot::kSession) && payer == Payer::kCall) {
     absl::StatusOr<Quotas::Lease> quota = TakeQuota();
     status = quota.status();
     if (quota.ok()) quota_ = *std::move(quota);
@@ -72,7 +73,9 @@ absl::Status Admission::Admit(const absl::StatusOr<std::string>& caller, absl::T
 
 absl::StatusOr<Quotas::Lease> Admission::TakeQuota() {
   if (backend_.security == nullptr) return Quotas::Lease();
-  absl::StatusOr<Quotas::Lease> quota = backend_.security->quotas().TakeRequest(caller_);
+  Quotas& quotas = backend_.security->quotas();
+  absl::StatusOr<Quotas::Lease> quota =
+      RowOf(rpc_).slot == Slot::kSession ? quotas.TakeSession(caller_.account) : quotas.TakeRequest(caller_.account);
   if (!quota.ok()) return WithRetryHint(quota.status(), kQuotaRetryDelay);
   return quota;
 }
@@ -89,12 +92,8 @@ void Admission::Leave() {
   if (std::exchange(inside_, false)) backend_.gate.Leave();
 }
 
-absl::Duration QueueRetryDelay(const Engine& engine, std::int64_t bytes) {
-  const Calibration calibration = engine.calibration();
-  const DeviceInfo device = engine.info();
-  const double one_us =
-      calibration.fixed_us + static_cast<double>(bytes) / (std::max(calibration.host_gb_per_s, 0.1) * 1e3);
-  const double ms = one_us * device.queue_limit / std::max(device.lanes, 1) / 2 / 1e3;
+absl::Duration QueueRetryDelay(const Engine& engine) {
+  const double ms = engine.waiting_us(std::numeric_limits<std::int64_t>::max()) / 2 / 1e3;
   return absl::Milliseconds(static_cast<int>(std::clamp(ms, 1.0, 1000.0)));
 }
 

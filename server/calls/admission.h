@@ -4,8 +4,9 @@
 //   2. deadline   DEADLINE_EXCEEDED. A call that is too late takes nothing.
 //   3. gate       UNAVAILABLE while the server drains. Before the limits: a client goes to another server with
 //                 UNAVAILABLE, but waits for this one with RESOURCE_EXHAUSTED.
-//   4. quota      RESOURCE_EXHAUSTED: the identity has too many requests in progress. Before the slot: a caller that
-//                 exceeds its quota takes no slot from other callers.
+//   4. quota      RESOURCE_EXHAUSTED: the identity, or the peer of an anonymous caller, has too many requests in
+//                 progress, or sessions open. Before the slot: a caller that exceeds its quota takes no slot from
+//                 others.
 //   5. slot       RESOURCE_EXHAUSTED: the server has too many streams or sessions.
 //
 // kRpcs (config/rpc.h) says which of 3 to 5 a kind of call has. RESOURCE_EXHAUSTED has a retry hint: see WithRetryHint.
@@ -22,6 +23,7 @@
 #include "kernels/engine/engine.h"
 #include "server/calls/backend.h"
 #include "server/config/rpc.h"
+#include "server/security/identity.h"
 #include "server/security/quotas.h"
 
 namespace reduced::server {
@@ -38,12 +40,14 @@ class Admission {
   enum class Payer : std::uint8_t { kCall, kUpload };
 
   // Admits the call, once. `caller`: as Backend::CallerOf. On an error nothing is held.
-  absl::Status Admit(const absl::StatusOr<std::string>& caller, absl::Time deadline, Payer payer = Payer::kCall);
+  absl::Status Admit(const absl::StatusOr<Caller>& caller, absl::Time deadline, Payer payer = Payer::kCall);
   // A lease of the caller's quota, after Admit. RESOURCE_EXHAUSTED: as above.
   absl::StatusOr<Quotas::Lease> TakeQuota();
 
-  // The identity of the caller, after Admit; empty: anonymous.
-  const std::string& caller() const { return caller_; }
+  // After Admit: the identity of the caller, empty if it is anonymous; who pays; and the account's key.
+  const std::string& caller() const { return caller_.identity; }
+  const std::string& account() const { return caller_.account; }
+  std::uint64_t key() const { return caller_.key; }
 
   // Returns quota and slot. Call it before the response is sent: the client may send its next request at once.
   void Release();
@@ -54,15 +58,17 @@ class Admission {
  private:
   const Rpc rpc_;
   Backend& backend_;
-  std::string caller_;
+  Caller caller_;
   bool inside_ = false;  // the gate
   Quotas::Lease quota_;
   Slot slot_ = Slot::kNone;  // that is held
 };
 
-// The retry hint of a full engine queue: the time until about half of the queue is done, if its arrays are as large as
-// this one. From 1 ms to 1 s.
-absl::Duration QueueRetryDelay(const Engine& engine, std::int64_t bytes);
+// The retry hint of what had no memory: until a typical message's is free again.
+inline constexpr absl::Duration kMemoryRetryDelay = absl::Milliseconds(100);
+
+// The retry hint of a full engine queue: the time until about half of what waits is done. From 1 ms to 1 s.
+absl::Duration QueueRetryDelay(const Engine& engine);
 
 }  // namespace reduced::server
 

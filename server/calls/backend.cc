@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "server/config/configuration.h"
+#include "server/observe/log.h"
 
 namespace reduced::server {
 namespace {
@@ -19,8 +20,11 @@ Snapshot Backend::TakeSnapshot(Detail detail) const {
                     .usage = {{"streams", "ReduceStream and PutArray calls in progress.", streams, limits.max_streams},
                               {"sessions", "Open sessions.", sessions, limits.max_sessions},
                               {"arrays", "Resident arrays.", arrays.count(), limits.max_arrays},
-                              {"regions", "Open regions of shared memory.", regions.count()}},
+                              {"regions", "Open regions of shared memory.", regions.count()},
+                              {"memory_bytes", "Host memory that requests take, in bytes.", memory->taken(),
+                               memory->limit() == MemoryBudget().limit() ? 0 : memory->limit()}},
                     .refused_calls = security == nullptr ? 0 : security->refused(),
+                    .dropped_log_lines = DroppedLogLines(),
                     .flags = {},
                     .arrays = {}};
   for (const auto& engine : engines.all()) snapshot.devices.push_back(engine->info());

@@ -1,12 +1,13 @@
 // The calls of the service, each implemented in a file of its own. `backend` must outlive the call; the context, the
-// request and the response are gRPC's, and valid until the call is done.
+// request and the response are gRPC's, and valid until the call is done. All messages are bytes: what gRPC itself
+// cannot decode or finds too large it answers without a request id, and nothing counts or logs it. A request that is
+// not const is taken: its memory is free once it is decoded.
 #ifndef REDUCED_SERVER_CALLS_CALLS_H_
 #define REDUCED_SERVER_CALLS_CALLS_H_
 
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "reduced/v1/reduced.pb.h"
 #include "server/calls/backend.h"
 
 namespace reduced::server {
@@ -24,11 +25,11 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* RunPut(Backend& backend, grpc::Callba
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RunSession(Backend& backend,
                                                                         grpc::CallbackServerContext* context);
 
-// arrays.cc: the caller's resident arrays.
+// arrays.cc: the caller's resident arrays. A ListArraysRequest in, a ListArraysResponse out.
 grpc::ServerUnaryReactor* RunListArrays(Backend& backend, grpc::CallbackServerContext* context,
-                                        const v1::ListArraysRequest* request, v1::ListArraysResponse* response);
+                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 grpc::ServerUnaryReactor* RunDeleteArray(Backend& backend, grpc::CallbackServerContext* context,
-                                         const v1::DeleteArrayRequest* request);
+                                         grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
 // merge.cc: the combination of states. A MergeRequest in, which is decoded a state at a time, and a MergeResponse out.
 grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext* context,
@@ -36,7 +37,7 @@ grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext
 
 // info.cc: the version, devices, ops, dtypes, pipelines, limits, usage and flags of the server.
 grpc::ServerUnaryReactor* RunServerInfo(Backend& backend, grpc::CallbackServerContext* context,
-                                        v1::GetServerInfoResponse* response);
+                                        grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
 }  // namespace reduced::server
 

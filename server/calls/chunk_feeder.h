@@ -68,10 +68,15 @@ class ChunkBuffer {
  public:
   // Copies bytes of `chunk` until the buffer has `size` bytes: true; or until the chunk is empty: false. Between two
   // calls of Clear(), `size` is the same. The first byte takes the memory from `engine`, which must outlive the buffer.
-  bool Fill(ChunkReader& chunk, std::int64_t size, Engine& engine) {
+  // RESOURCE_EXHAUSTED: there is none.
+  absl::StatusOr<bool> Fill(ChunkReader& chunk, std::int64_t size, Engine& engine) {
     const std::int64_t take = std::min(size - filled_, static_cast<std::int64_t>(chunk.left()));
     if (take > 0) {
       if (memory_.data() == nullptr) memory_ = engine.Stage(size);
+      if (memory_.data() == nullptr) {
+        return absl::ResourceExhaustedError(
+            absl::StrFormat("the server has no memory to collect %d bytes of the array in", size));
+      }
       chunk.Read(reinterpret_cast<char*>(memory_.data()) + filled_, static_cast<std::size_t>(take));
       filled_ += take;
     }

@@ -25,6 +25,11 @@ class Gate {
     --inside_;
   }
 
+  bool IsEmpty() {
+    const absl::MutexLock lock(&mutex_);
+    return inside_ == 0;
+  }
+
   // Closes the gate for good.
   void Close() {
     const absl::MutexLock lock(&mutex_);

@@ -7,6 +7,7 @@
 #include "server/calls/calls.h"
 #include "server/calls/simple_call.h"
 #include "server/config/configuration.h"
+#include "server/wire/encode.h"
 
 namespace reduced::server {
 namespace {
@@ -62,6 +63,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_limits()->set_max_streams(limits.max_streams);
   info->mutable_limits()->set_max_session_requests(limits.max_session_requests);
   info->mutable_limits()->set_max_sessions(limits.max_sessions);
+  info->mutable_limits()->set_session_idle_timeout_ms(absl::ToInt64Milliseconds(limits.timeouts.session_idle));
   info->mutable_limits()->set_default_array_ttl_ms(absl::ToInt64Milliseconds(limits.array_ttl));
   info->mutable_limits()->set_max_array_ttl_ms(absl::ToInt64Milliseconds(limits.max_array_ttl));
   info->mutable_usage()->set_streams(backend.streams.load());
@@ -104,11 +106,15 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
 }  // namespace
 
 grpc::ServerUnaryReactor* RunServerInfo(Backend& backend, grpc::CallbackServerContext* context,
-                                        v1::GetServerInfoResponse* response) {
-  SimpleCall call(Rpc::kGetServerInfo, backend, context);
-  const absl::Status status = call.Admit();
-  if (status.ok()) FillServerInfo(backend, response);
-  return call.Finish(status);
+                                        grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  auto* const call = new SimpleCall(Rpc::kGetServerInfo, backend, context);
+  v1::GetServerInfoRequest nothing;
+  absl::Status status = call->Admit(*request);
+  if (status.ok()) status = Decode(request, &nothing);
+  if (!status.ok()) return call->End(status);
+  v1::GetServerInfoResponse info;
+  FillServerInfo(backend, &info);
+  return call->End(Encode(info, response));
 }
 
 }  // namespace reduced::server

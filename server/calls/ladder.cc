@@ -1,26 +1,27 @@
 // One Ladder from start to end:
 //
-//   1. gRPC has parsed the message and calls Run, which makes a Call. Admission: identity, deadline, gate, quota. Then
-//      ParseLadder checks the request, including which engine measures which pipeline with which block size.
+//   1. gRPC has the bytes of the message and calls Run, which makes a Call. Admission: identity, deadline, gate, quota.
+//      Then the message is parsed, and ParseLadder checks the request, including which engine measures which pipeline
+//      with which block size.
 //   2. The call gets the ladders' only lane, waits for it in a short queue, or is refused. The gRPC thread returns.
-//   From
-//      here on OnCancel (the client went away, the deadline passed, the server stops) sets the flag that every step
-//      below checks.
+//      From here on OnCancel (the client went away, the deadline passed, the server stops) sets the flag that every
+//      step below checks.
 //   3. The lane's thread generates the array in host memory. The default pipeline of the CPU engine reduces it, which
 //      gives the expected value. LadderStart is written.
 //   4. Rung by rung, an engine measures one pipeline; its values are compared with the expected one, and a LadderStep
-//   is
-//      written. The next rung begins when gRPC has taken the message, so that writing does not disturb its times, and
-//      nothing is measured for a client that does not read.
+//      is written. The next rung begins when gRPC has taken the message, so that writing does not disturb its times,
+//      and nothing is measured for a client that does not read. Rungs of the CPU take turns instead: some repeats of
+//      each, then of each again. Whatever else runs on the host slows them all down alike.
 //   5. The array is freed, then the call is finished: exactly once, and as the lane's last action, since from then on
-//   it
-//      belongs to gRPC.
+//      it belongs to gRPC.
 //   6. OnDone, after every other callback, deletes the call, which leaves the gate.
 #include "server/calls/ladder.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -36,17 +37,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "kernels/algebra/finalize.h"
+#include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
 #include "proto/codec/values.h"
 #include "server/calls/admission.h"
+#include "server/calls/watchdog.h"
 #include "server/sources/generated_array.h"
+#include "server/wire/encode.h"
 #include "server/wire/ladder.h"
 #include "server/wire/status.h"
 
 namespace reduced::server {
 namespace {
+
+// In so many turns the rungs of the CPU are measured: enough that a burst of other work, often a second long, is not
+// one rung's alone, and few enough that the repeats before each turn, which are not timed, add little.
+constexpr int kTurns = 4;
 
 // Calls start(callback) and waits until the callback is called, once, with a T.
 template <class T, class Start>
@@ -155,20 +164,21 @@ absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const
 }  // namespace
 
 // One call. gRPC calls OnWriteDone after each StartWrite, OnCancel at any time until OnDone.
-class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
+class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   Call(Ladders& ladders, grpc::CallbackServerContext* context)
       : ladders_(ladders),
         context_(context),
         tag_(ladders.backend_.observer.Begin(context)),
-        admission_(Rpc::kLadder, ladders.backend_) {}
+        admission_(Rpc::kLadder, ladders.backend_),
+        watch_(ladders.backend_.watchdog, context) {}
 
   // Steps 1 and 2. The call finishes itself.
-  void Start(const v1::LadderRequest& request) {
+  void Start(grpc::ByteBuffer* request) {
     const absl::Status status = Begin(request);
     if (!status.ok()) return End(status);
-    ladders_.lanes_.Submit(
-        [this](absl::StatusOr<int> lane) { End(lane.ok() ? Climb() : WithRetryHint(lane.status(), kRetryDelay)); });
+    ladders_.lanes_.Submit([this](absl::StatusOr<int> lane) { End(lane.ok() ? Climb() : WhyRefused(lane.status())); },
+                           {.cancelled = cancelled_, .deadline = deadline_, .caller = admission_.key()});
   }
 
   void OnCancel() override { cancelled_->store(true, std::memory_order_relaxed); }
@@ -181,9 +191,16 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
  private:
   static constexpr absl::Duration kRetryDelay = absl::Seconds(1);  // ladders take seconds
 
-  absl::Status Begin(const v1::LadderRequest& request) {
-    const absl::Status admitted = admission_.Admit(ladders_.backend_.CallerOf(*context_), deadline_);
-    if (!admitted.ok()) return admitted;
+  static absl::Status WhyRefused(const absl::Status& status) {
+    return absl::IsResourceExhausted(status) ? WithRetryHint(status, kRetryDelay) : status;
+  }
+
+  absl::Status Begin(grpc::ByteBuffer* bytes) {
+    absl::Status status = admission_.Admit(ladders_.backend_.CallerOf(*context_), deadline_);
+    if (status.ok()) status = CheckMessageSize(bytes->Length(), ladders_.backend_.limits.max_message_bytes);
+    v1::LadderRequest request;
+    if (status.ok()) status = Decode(bytes, &request);
+    if (!status.ok()) return status;
     absl::StatusOr<ParsedLadder> parsed = ParseLadder(request, ladders_.backend_.engines, ladders_.backend_.limits);
     if (!parsed.ok()) return parsed.status();
     ladder_ = *std::move(parsed);
@@ -196,6 +213,9 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
   // Steps 3 and 4.
   absl::Status Climb() {
     const std::int64_t bytes = ladder_.spec.count * RowOf(ladder_.spec.dtype).bytes;
+    const absl::StatusOr<MemoryLease> memory =
+        MemoryLease::Take(*ladders_.backend_.memory, bytes, "the array of a ladder");
+    if (!memory.ok()) return WithRetryHint(memory.status(), kRetryDelay);
     const absl::StatusOr<GeneratedArray> generated = GeneratedArray::Generate(
         ladder_.contents, bytes, cpu_->info().parallel_units, [this] { return WhyStop(cancelled_, deadline_); });
     if (!generated.ok()) return generated.status();
@@ -208,9 +228,10 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
     reply.mutable_start()->set_steps(static_cast<int>(ladder_.rungs.size()));
     ToProto(expected->value, reply.mutable_start()->mutable_expected());
     absl::Status status = Write(reply);
-    for (const LadderRung& rung : ladder_.rungs) {
-      if (!status.ok()) break;
-      status = ClimbRung(rung, array, *expected);
+    for (absl::Span<const LadderRung> rest = ladder_.rungs; status.ok() && !rest.empty();) {
+      const absl::Span<const LadderRung> rungs = rest.first(RungsAtOnce(rest));
+      rest.remove_prefix(rungs.size());
+      status = ClimbRungs(rungs, array, *expected);
     }
     return status;
   }
@@ -227,27 +248,54 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
     return ExpectedOf(spec, *values);
   }
 
-  absl::Status ClimbRung(const LadderRung& rung, const ArrayRef& array, const Expected& expected) {
-    const auto measured = Await<absl::StatusOr<Measurement>>([&](Engine::Measured done) {
-      rung.engine->Measure(JobOf(rung.spec, array), ladder_.repeats, std::move(done));
-    });
-    if (!measured.ok()) return measured.status();
-    v1::LadderReply reply;
-    const absl::Status status = FillStep(rung.spec, *measured, expected, reply.mutable_step());
-    return status.ok() ? Write(reply) : status;
+  // How many of the next rungs are measured in turns.
+  std::size_t RungsAtOnce(absl::Span<const LadderRung> rest) const {
+    if (rest.front().engine->kind() != EngineKind::kCpu || ladder_.repeats == 1) return 1;
+    const auto of_another = [&rest](const LadderRung& rung) { return rung.engine != rest.front().engine; };
+    return static_cast<std::size_t>(std::find_if(rest.begin(), rest.end(), of_another) - rest.begin());
+  }
+
+  absl::Status ClimbRungs(absl::Span<const LadderRung> rungs, const ArrayRef& array, const Expected& expected) {
+    std::vector<Measurement> measured(rungs.size());
+    const int turns = rungs.size() == 1 ? 1 : std::min(kTurns, ladder_.repeats);
+    for (int turn = 0; turn < turns; ++turn) {
+      const int repeats = ladder_.repeats * (turn + 1) / turns - ladder_.repeats * turn / turns;
+      for (std::size_t i = 0; i < rungs.size(); ++i) {
+        auto part = Await<absl::StatusOr<Measurement>>([&](Engine::Measured done) {
+          rungs[i].engine->Measure(JobOf(rungs[i].spec, array), repeats, std::move(done));
+        });
+        if (!part.ok()) return part.status();
+        Append(*std::move(part), &measured[i]);
+      }
+    }
+    absl::Status status;
+    for (std::size_t i = 0; i < rungs.size() && status.ok(); ++i) {
+      v1::LadderReply reply;
+      status = FillStep(rungs[i].spec, measured[i], expected, reply.mutable_step());
+      if (status.ok()) status = Write(reply);
+    }
+    return status;
   }
 
   absl::Status Write(const v1::LadderReply& reply) {
+    grpc::ByteBuffer encoded;
+    const absl::Status status = Encode(reply, &encoded);
+    if (!status.ok()) return status;
     const bool ok = Await<bool>([&](absl::AnyInvocable<void(bool) &&> written) {
       written_ = std::move(written);
-      StartWrite(&reply);
+      watch_.Await(Wait::kResponse);
+      StartWrite(&encoded);
     });
+    watch_.Await(Wait::kNothing);
     if (ok) return absl::OkStatus();
     cancelled_->store(true, std::memory_order_relaxed);
-    return WhyStop(cancelled_, deadline_);
+    const absl::Status stalled = watch_.why();
+    return stalled.ok() ? WhyStop(cancelled_, deadline_) : stalled;
   }
 
-  Job JobOf(const ReduceSpec& spec, const ArrayRef& array) const { return {spec, array, deadline_, cancelled_}; }
+  Job JobOf(const ReduceSpec& spec, const ArrayRef& array) const {
+    return {spec, array, deadline_, cancelled_, /*admitted=*/false, admission_.key()};
+  }
 
   // Step 5.
   void End(const absl::Status& status) {
@@ -258,6 +306,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
                                     .total_us = since_call_.micros(),
                                     .status = status});
     admission_.Release();
+    watch_.Await(Wait::kResponse);
     Finish(ToGrpc(status, context_));
   }
 
@@ -271,10 +320,11 @@ class Ladders::Call final : public grpc::ServerWriteReactor<v1::LadderReply> {
   ParsedLadder ladder_;
   Engine* cpu_ = nullptr;
   absl::AnyInvocable<void(bool) &&> written_;  // called when the current message is written
+  Watch watch_;                                // last: OnDone ends it first
 };
 
-grpc::ServerWriteReactor<v1::LadderReply>* Ladders::Run(grpc::CallbackServerContext* context,
-                                                        const v1::LadderRequest& request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* Ladders::Run(grpc::CallbackServerContext* context,
+                                                         grpc::ByteBuffer* request) {
   auto* const call = new Call(*this, context);  // OnDone deletes it
   call->Start(request);
   return call;

@@ -3,9 +3,9 @@
 #define REDUCED_SERVER_CALLS_LADDER_H_
 
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "kernels/engine/lanes.h"
-#include "reduced/v1/reduced.pb.h"
 #include "server/calls/backend.h"
 
 namespace reduced::server {
@@ -16,9 +16,8 @@ class Ladders {
   // `backend` must outlive this object, which must outlive its calls.
   explicit Ladders(Backend& backend) : backend_(backend) {}
 
-  // The reactor of one call. It does not use `request` after it returns.
-  grpc::ServerWriteReactor<v1::LadderReply>* Run(grpc::CallbackServerContext* context,
-                                                 const v1::LadderRequest& request);
+  // The reactor of one call. It takes the bytes of `request`.
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Run(grpc::CallbackServerContext* context, grpc::ByteBuffer* request);
 
  private:
   class Call;

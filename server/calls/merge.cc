@@ -10,8 +10,8 @@ namespace reduced::server {
 // Merges on the gRPC thread: a state takes about a microsecond.
 grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  SimpleCall call(Rpc::kMerge, backend, context);
-  absl::Status status = call.Admit();
+  auto* const call = new SimpleCall(Rpc::kMerge, backend, context);
+  absl::Status status = call->Admit(*request);
   const StateLimits limits{backend.limits.max_elements, backend.limits.max_ops};
   const auto why_stop = [context] {
     return context->IsCancelled() ? absl::CancelledError("the caller cancelled the call") : absl::OkStatus();
@@ -19,7 +19,7 @@ grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext
   v1::MergeResponse answer;
   if (status.ok()) status = MergeEncoded(*request, limits, why_stop, &answer);
   if (status.ok()) status = Encode(answer, response);
-  return call.Finish(status);
+  return call->End(status);
 }
 
 }  // namespace reduced::server

@@ -7,6 +7,7 @@
 //   2. Messages arrive one by one, as the slices of memory that the transport read them into. A chunk is written to the
 //      array's memory before the next message is asked for: to a GPU through a buffer, since each transfer has a fixed
 //      cost.
+//      The watchdog ends the call if the next message does not arrive in time, which frees the memory.
 //   3. At the half-close everything that the header declares must have arrived. The array gets its id, and the call is
 //      finished: exactly once. After an error the memory is freed with the call.
 //   4. OnDone, after every other callback, deletes the array if the client is known to have gone away before the
@@ -21,14 +22,17 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/chunk_feeder.h"
+#include "server/calls/watchdog.h"
 #include "server/wire/arrays.h"
 #include "server/wire/encode.h"
 #include "server/wire/status.h"
@@ -47,16 +51,20 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         context_(context),
         response_(response),
         tag_(backend.observer.Begin(context)),
-        admission_(Rpc::kPutArray, backend) {
-    StartRead(&message_);
+        admission_(Rpc::kPutArray, backend),
+        watch_(backend.watchdog, context, [this](const absl::Status& why) {
+          if (Resume()) End(why);
+        }) {
+    Read();
   }
 
   void OnReadDone(bool ok) override {
+    if (!Resume()) return;
     if (!ok) return End(Store());
     const absl::Status status = Take();
     if (!status.ok()) return End(status);
     feeder_.DropChunk();
-    StartRead(&message_);
+    Read();
   }
   void OnCancel() override { cancelled_->store(true); }
   void OnDone() override {
@@ -68,8 +76,25 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
  private:
+  // Asks for the next message, under the lock: gRPC must not be asked once the watchdog has ended the call.
+  void Read() {
+    const absl::MutexLock lock(&mutex_);
+    reading_ = true;
+    watch_.Await(feeder_.has_header() ? Wait::kMessage : Wait::kHeader);
+    StartRead(&message_);
+  }
+
+  // Whether the calling thread goes on with the call that waited for a message: false if another thread has ended it.
+  bool Resume() {
+    const absl::MutexLock lock(&mutex_);
+    watch_.Await(Wait::kNothing);
+    return std::exchange(reading_, false);
+  }
+
   // Handles the message that has arrived.
   absl::Status Take() {
+    const absl::Status size = CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes);
+    if (!size.ok()) return size;
     v1::PutArrayRequest request;
     const auto got = feeder_.Take(message_, &request);
     if (!got.ok()) return got.status();
@@ -91,7 +116,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     status = backend_.arrays.CheckRoom();
     if (!status.ok()) return status;
     if (backend_.security != nullptr) {
-      auto quota = backend_.security->quotas().TakeArrayBytes(admission_.caller(), array_.bytes);
+      auto quota = backend_.security->quotas().TakeArray(admission_.account(), array_.bytes);
       if (!quota.ok()) return quota.status();
       array_.quota = *std::move(quota);
     }
@@ -108,7 +133,12 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     while (status.ok() && feeder_.chunk().left() > 0) {
       if (!staged) {
         status = Append(feeder_.chunk().Next(feeder_.chunk().left()));
-      } else if (staging_.Fill(feeder_.chunk(), std::min(array_.bytes - written_, kStagingBytes), *engine_)) {
+        continue;
+      }
+      const absl::StatusOr<bool> full =
+          staging_.Fill(feeder_.chunk(), std::min(array_.bytes - written_, kStagingBytes), *engine_);
+      status = full.status();
+      if (full.ok() && *full) {
         status = Append({staging_.data(), static_cast<std::size_t>(staging_.filled())});
         staging_.Clear();
       }
@@ -150,6 +180,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                            .bytes = feeder_.received(),
                            .total_us = since_call_.micros(),
                            .status = status});
+    watch_.Await(Wait::kResponse);
     Finish(ToGrpc(status, context_));
   }
 
@@ -169,6 +200,10 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   std::int64_t written_ = 0;  // bytes in the array's memory
   std::string owner_;
   std::string id_;  // of the resident array; empty until there is one
+
+  absl::Mutex mutex_;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // a message is awaited
+  Watch watch_;                                   // last: calls the others
 };
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RunPut(Backend& backend, grpc::CallbackServerContext* context,

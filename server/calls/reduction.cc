@@ -2,30 +2,69 @@
 
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "server/wire/encode.h"
 #include "server/wire/request.h"
 #include "server/wire/response.h"
 #include "server/wire/status.h"
 
 namespace reduced::server {
+namespace {
 
-void Reduction::Start(const grpc::CallbackServerContext* context, const CallTag* tag,
-                      const absl::StatusOr<std::string>& caller, const v1::ReduceRequest* request,
-                      v1::ReduceResponse* response, absl::Time deadline, std::optional<double> receive_us, Done done) {
+// The message of a request whose elements are reduced at once, and never wait for a lane.
+constexpr std::size_t kSmallBytes = 256 << 10;
+
+// RESOURCE_EXHAUSTED: no engine has room for a request of the caller that must wait for a lane: it is refused before
+// its message is parsed. The reason is that of the engine where it would wait least.
+absl::Status CheckQueues(const Engines& engines, std::uint64_t caller, absl::Time deadline) {
+  const Engine* shortest = nullptr;
+  absl::Status why;
+  for (const auto& engine : engines.all()) {
+    absl::Status status = engine->CheckRoom(caller, deadline);
+    if (status.ok()) return status;
+    if (shortest != nullptr && engine->waiting_us(kSmallBytes) >= shortest->waiting_us(kSmallBytes)) continue;
+    shortest = engine.get();
+    why = std::move(status);
+  }
+  return shortest == nullptr ? why : WithRetryHint(std::move(why), QueueRetryDelay(*shortest));
+}
+
+}  // namespace
+
+absl::Status Reduction::Admit(const grpc::CallbackServerContext* context, const CallTag* tag,
+                              const absl::StatusOr<Caller>& caller, absl::Time deadline, std::size_t bytes) {
   context_ = context;
   tag_ = tag;
+  absl::Status status = admission_.Admit(caller, deadline);
+  if (!status.ok()) return status;
+  status = CheckMessageSize(bytes, backend_.limits.max_message_bytes);
+  if (!status.ok()) return status;
+  if (bytes > kSmallBytes) status = CheckQueues(backend_.engines, admission_.key(), deadline);
+  if (!status.ok()) return status;
+  absl::StatusOr<MemoryLease> memory =
+      MemoryLease::Take(*backend_.memory, static_cast<std::int64_t>(bytes), "the message of a request");
+  if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
+  memory_ = *std::move(memory);
+  return absl::OkStatus();
+}
+
+void Reduction::Start(const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
+                      std::optional<double> receive_us, Done done) {
   response_ = response;
   receive_us_ = receive_us;
   done_ = std::move(done);
-  const absl::Status status = Begin(caller, *request, deadline);
+  const absl::Status status = Begin(*request, deadline);
   if (!status.ok()) Answer(status);
 }
 
+void Reduction::Refuse(const absl::Status& why, Done done) {
+  done_ = std::move(done);
+  Answer(why);
+}
+
 // If it returns OK, End answers, and may have done so already.
-absl::Status Reduction::Begin(const absl::StatusOr<std::string>& caller, const v1::ReduceRequest& request,
-                              absl::Time deadline) {
+absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadline) {
   source_ = SourceOf(rpc_, request);
-  const absl::Status admitted = admission_.Admit(caller, deadline);
-  if (!admitted.ok()) return admitted;
   absl::StatusOr<Operand> operand = ResolveOperand(request, backend_, admission_.caller());
   if (!operand.ok()) return operand.status();
   operand_ = *std::move(operand);
@@ -37,8 +76,16 @@ absl::Status Reduction::Begin(const absl::StatusOr<std::string>& caller, const v
   absl::StatusOr<Placement> place = backend_.engines.Place(spec_, operand_.elements.array);
   if (!place.ok()) return place.status();
   engine_ = place->engine;
+  const absl::Duration predicted =
+      absl::Microseconds(ExpectedUs(engine_->calibration(), spec_, operand_.elements.array));
+  if (predicted > backend_.limits.max_run_time) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("array: got %d elements, which take %s about %s; allowed: %s (--max_run_time)", spec_.count,
+                        engine_->info().name, absl::FormatDuration(absl::Trunc(predicted, absl::Milliseconds(1))),
+                        absl::FormatDuration(backend_.limits.max_run_time)));
+  }
   response_->mutable_execution()->set_reason(std::move(place->reason));
-  engine_->Reduce(Job{spec_, operand_.elements.array, deadline, cancelled_},
+  engine_->Reduce(Job{spec_, operand_.elements.array, deadline, cancelled_, /*admitted=*/false, admission_.key()},
                   [this](absl::StatusOr<EngineResult> result) { End(std::move(result)); });
   return absl::OkStatus();
 }
@@ -46,8 +93,7 @@ absl::Status Reduction::Begin(const absl::StatusOr<std::string>& caller, const v
 void Reduction::End(absl::StatusOr<EngineResult> result) {
   if (!result.ok()) {
     const bool full = absl::IsResourceExhausted(result.status());
-    return Answer(full ? WithRetryHint(result.status(), QueueRetryDelay(*engine_, operand_.shape.bytes))
-                       : result.status());
+    return Answer(full ? WithRetryHint(result.status(), QueueRetryDelay(*engine_)) : result.status());
   }
   const absl::Status status = FillAnswer(spec_, *result, receive_us_, operand_.shape.bytes, return_state_, response_);
   ran_ = std::move(result->ran);
@@ -56,6 +102,7 @@ void Reduction::End(absl::StatusOr<EngineResult> result) {
 }
 
 void Reduction::Answer(const absl::Status& status) {
+  memory_ = {};
   operand_.elements = {};  // before the response: its client sees no user of the array ...
   admission_.Release();    // ... and may send its next request
   const double total_us = micros();

@@ -3,6 +3,7 @@
 #define REDUCED_SERVER_CALLS_REDUCTION_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/admission.h"
@@ -33,12 +35,19 @@ class Reduction {
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
-  // Admits the request, reduces, fills `response` if that succeeds and calls `done` exactly once: from a lane, or
-  // before Start returns. Call it once. The pointers must stay valid until `done`. `caller`: as Backend::CallerOf.
-  // `receive_us`: the time that the request took to arrive. The status may have a retry hint: see RetryHint.
-  void Start(const grpc::CallbackServerContext* context, const CallTag* tag, const absl::StatusOr<std::string>& caller,
-             const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
+  // First, once: admits the request, whose message has `bytes`, before it is looked at, and sets memory aside for it.
+  // An error goes to Refuse. The pointers must stay valid until `done`. `caller`: as Backend::CallerOf.
+  absl::Status Admit(const grpc::CallbackServerContext* context, const CallTag* tag,
+                     const absl::StatusOr<Caller>& caller, absl::Time deadline, std::size_t bytes);
+
+  // Then one of these, which calls `done` exactly once. The status may have a retry hint: see RetryHint.
+  //
+  // Reduces, and fills `response` if that succeeds; `done` is called from a lane, or before Start returns. The pointers
+  // must stay valid until then. `receive_us`: the time that the request took to arrive.
+  void Start(const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
              std::optional<double> receive_us, Done done);
+  // Answers what was not admitted, or can't be understood.
+  void Refuse(const absl::Status& why, Done done);
 
   // Ends the reduction early with CANCELLED, unless it is done. Thread-safe.
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
@@ -46,7 +55,7 @@ class Reduction {
   double micros() const { return since_arrival_.micros(); }
 
  private:
-  absl::Status Begin(const absl::StatusOr<std::string>& caller, const v1::ReduceRequest& request, absl::Time deadline);
+  absl::Status Begin(const v1::ReduceRequest& request, absl::Time deadline);
   void End(absl::StatusOr<EngineResult> result);
   void Answer(const absl::Status& status);
 
@@ -60,6 +69,7 @@ class Reduction {
   std::optional<double> receive_us_;
   Done done_;
   Admission admission_;
+  MemoryLease memory_;  // for the message
   ReduceSpec spec_;
   bool return_state_ = false;
   Source source_ = Source::kNone;

@@ -15,6 +15,7 @@
 //   the
 //      protocol, or a client that went away, cancels the reductions in progress; when all have ended, their responses
 //      are dropped and the call is finished.
+//      The watchdog ends a session that is idle for too long, or whose client does not read.
 //   6. OnDone, after every other callback, deletes the call.
 //
 // Every event changes the state under the mutex, which then determines the Next actions; they run without the mutex,
@@ -31,16 +32,20 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "grpcpp/support/proto_buffer_reader.h"
 #include "kernels/engine/stopwatch.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/reduction.h"
+#include "server/calls/watchdog.h"
 #include "server/wire/encode.h"
 #include "server/wire/status.h"
 
@@ -50,9 +55,21 @@ namespace {
 // Exchanges that a session keeps for reuse: enough for a client that waits for each response, and a few more.
 constexpr std::size_t kSpares = 4;
 
-template <class Message>
-bool Parse(grpc::ByteBuffer* from, Message* to) {
-  return grpc::SerializationTraits<Message>::Deserialize(from, to).ok();
+// A larger message is admitted before it is parsed.
+constexpr std::size_t kLargeMessage = 64 << 10;
+
+// The id of a SessionRequest whose other fields are passed over; 0 if it has none, or isn't one.
+std::uint64_t IdOf(grpc::ByteBuffer& message) {
+  using google::protobuf::internal::WireFormatLite;
+  grpc::ProtoBufferReader reader(&message);
+  google::protobuf::io::CodedInputStream in(&reader);
+  std::uint64_t id = 0;
+  while (const std::uint32_t tag = in.ReadTag()) {
+    const bool is_id =
+        tag == WireFormatLite::MakeTag(v1::SessionRequest::kIdFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+    if (!(is_id ? in.ReadVarint64(&id) : WireFormatLite::SkipField(&in, tag))) break;
+  }
+  return id;
 }
 
 // One request, from its arrival until its response is written.
@@ -87,9 +104,11 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       : backend_(backend),
         context_(context),
         tag_(backend.observer.Begin(context)),
-        admission_(Rpc::kSession, backend) {
-    const absl::Status status = admission_.Admit(Caller(), deadline_);
+        admission_(Rpc::kSession, backend),
+        watch_(backend.watchdog, context, [this](const absl::Status& why) { Stalled(why); }) {
+    const absl::Status status = admission_.Admit(CallerNow(), deadline_);
     if (status.ok()) {
+      watch_.Await(Wait::kRequest);
       StartRead(&message_);
     } else {
       End(status);
@@ -97,11 +116,16 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   }
 
   void OnReadDone(bool ok) override {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (over_) return;  // Stalled() has ended the call
+      handling_ = true;
+    }
     const absl::Status status = ok ? Take() : absl::OkStatus();
     Next next;
     {
       const absl::MutexLock lock(&mutex_);
-      reading_ = false;
+      reading_ = handling_ = false;
       ended_ = ended_ || !ok || !status.ok();
       if (!status.ok()) {
         if (status_.ok()) status_ = status;
@@ -149,17 +173,29 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   // Handles the message that has arrived. An error: it breaks the protocol.
   absl::Status Take() {
+    const absl::Status size = CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes);
+    if (!size.ok()) return size;
     ExchangePointer exchange = NewExchange();
     exchange->Begin(backend_);
     v1::SessionRequest& request = *exchange->request;
-    if (!Parse(&message_, &request)) return absl::InvalidArgumentError("a message is not a SessionRequest");
+    const std::size_t bytes = message_.Length();
+    const bool large = bytes > kLargeMessage;
+    if (large) {  // before it is parsed, which takes as much memory again
+      const absl::Status admitted = Admit(*exchange, deadline_, bytes);
+      if (!admitted.ok()) {
+        request.set_id(IdOf(message_));
+        message_.Clear();
+        return Enter(std::move(exchange), [&](Exchange& entered) { Refuse(entered, admitted); });
+      }
+    }
+    if (const absl::Status decoded = Decode(&message_, &request); !decoded.ok()) return decoded;
     if (request.timeout_ms() < 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("request %d: timeout_ms: got %d; allowed: 0 or more", request.id(), request.timeout_ms()));
     }
     switch (request.request_case()) {
       case v1::SessionRequest::kReduce:
-        return Start(std::move(exchange));
+        return Enter(std::move(exchange), [&](Exchange& entered) { Start(entered, large ? 0 : bytes); });
       case v1::SessionRequest::kCancel:
         Cancel(std::move(exchange));
         return absl::OkStatus();
@@ -170,7 +206,12 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
         absl::StrFormat("request %d: got neither; allowed: reduce, cancel", request.id()));
   }
 
-  absl::Status Start(ExchangePointer added) {
+  absl::Status Admit(Exchange& exchange, absl::Time deadline, std::size_t bytes) {
+    return exchange.reduction->Admit(context_, &tag_, CallerNow(), deadline, bytes);
+  }
+
+  // Adds a request to those in progress and starts it, unless the session ends.
+  absl::Status Enter(ExchangePointer added, absl::FunctionRef<void(Exchange&)> start) {
     const std::uint64_t id = added->request->id();
     Exchange* const exchange = added.get();
     {
@@ -182,19 +223,31 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       }
       ++unanswered_;
     }
-    Reduction& reduction = *exchange->reduction;
-    absl::Time deadline = deadline_;
-    if (const std::int64_t ms = exchange->request->timeout_ms(); ms > 0) {
-      deadline = std::min(deadline, absl::Now() + absl::Milliseconds(ms));
-    }
-    reduction.Start(context_, &tag_, Caller(), &exchange->request->reduce(), exchange->response->mutable_response(),
-                    deadline, reduction.micros(),
-                    [this, exchange](const absl::Status& status) { Answered(exchange, status); });
+    start(*exchange);
     return absl::OkStatus();
   }
 
-  // The identity, cached until the tokens change: a session may outlive its token. Called by the reading thread only.
-  const absl::StatusOr<std::string>& Caller() {
+  // `bytes`: of the message that are to be admitted; 0: it has been.
+  void Start(Exchange& exchange, std::size_t bytes) {
+    Reduction& reduction = *exchange.reduction;
+    absl::Time deadline = deadline_;
+    if (const std::int64_t ms = exchange.request->timeout_ms(); ms > 0) {
+      deadline = std::min(deadline, absl::Now() + absl::Milliseconds(ms));
+    }
+    if (bytes > 0) {
+      const absl::Status admitted = Admit(exchange, deadline, bytes);
+      if (!admitted.ok()) return Refuse(exchange, admitted);
+    }
+    reduction.Start(&exchange.request->reduce(), exchange.response->mutable_response(), deadline, reduction.micros(),
+                    [this, &exchange](const absl::Status& status) { Answered(&exchange, status); });
+  }
+
+  void Refuse(Exchange& exchange, const absl::Status& why) {
+    exchange.reduction->Refuse(why, [this, &exchange](const absl::Status& status) { Answered(&exchange, status); });
+  }
+
+  // The caller, cached until the tokens change: a session may outlive its token. Called by the reading thread only.
+  const absl::StatusOr<Caller>& CallerNow() {
     const std::uint64_t now = backend_.security == nullptr ? 0 : backend_.security->generation();
     if (!caller_generation_.has_value() || *caller_generation_ != now) caller_ = backend_.CallerOf(*context_);
     caller_generation_ = now;
@@ -207,6 +260,21 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     const auto found = in_progress_.find(exchange->request->id());
     if (found != in_progress_.end()) found->second->reduction->Cancel();
     Keep(std::move(exchange));
+  }
+
+  // The client has made no progress. One that does not read gets no status: the watchdog resets the call, which ends
+  // the read and the write.
+  void Stalled(const absl::Status& why) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      const bool idle = unanswered_ == 0 && !handling_;
+      if (over_ || (writing_ == nullptr && !idle)) return;
+      if (status_.ok()) status_ = why;
+      DropAll();
+      if (writing_ != nullptr) return;
+      ended_ = over_ = true;
+    }
+    End(why);
   }
 
   void Answered(Exchange* exchange, const absl::Status& status) {
@@ -257,6 +325,12 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       next.end = true;
       next.status = status_;
     }
+    if (over_) return next;
+    if (next.write != nullptr) {
+      watch_.Await(Wait::kResponse);
+    } else if (writing_ == nullptr) {
+      watch_.Await(unanswered_ == 0 ? Wait::kRequest : Wait::kNothing);
+    }
     return next;
   }
 
@@ -271,6 +345,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     admission_.Release();
     backend_.observer.End(
         {.rpc = Rpc::kSession, .tag = &tag_, .context = context_, .total_us = since_start_.micros(), .status = status});
+    watch_.Await(Wait::kResponse);
     Finish(ToGrpc(status, context_));
   }
 
@@ -309,7 +384,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   Admission admission_;
   // Used by the reading thread only.
   grpc::ByteBuffer message_;
-  absl::StatusOr<std::string> caller_;
+  absl::StatusOr<Caller> caller_;
   std::optional<std::uint64_t> caller_generation_;
 
   absl::Mutex mutex_;
@@ -319,10 +394,12 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   int unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // in progress, queued, or being written
   std::vector<ExchangePointer> spares_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;    // a message is awaited or handled
+  bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // a message is handled
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;     // nothing more is read
   bool dropping_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more is answered
   bool over_ ABSL_GUARDED_BY(mutex_) = false;      // the call is finished
   absl::Status status_ ABSL_GUARDED_BY(mutex_);    // of the end: the first error
+  Watch watch_;                                    // last: calls Stalled()
 };
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RunSession(Backend& backend,

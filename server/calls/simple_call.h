@@ -1,4 +1,4 @@
-// The common part of simple unary calls.
+// What unary calls without a flow of their own have in common: GetServerInfo, Merge, ListArrays and DeleteArray.
 #ifndef REDUCED_SERVER_CALLS_SIMPLE_CALL_H_
 #define REDUCED_SERVER_CALLS_SIMPLE_CALL_H_
 
@@ -7,49 +7,57 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "kernels/engine/stopwatch.h"
 #include "server/calls/admission.h"
 #include "server/calls/backend.h"
+#include "server/calls/watchdog.h"
+#include "server/wire/encode.h"
 #include "server/wire/status.h"
 
 namespace reduced::server {
 
-// A unary call that is answered through the context's own reactor.
-class SimpleCall {
+// A unary call, which is its own reactor. Made with new; OnDone deletes it, at some time after End.
+class SimpleCall final : public grpc::ServerUnaryReactor {
  public:
   SimpleCall(Rpc rpc, Backend& backend, grpc::CallbackServerContext* context)
       : rpc_(rpc),
         backend_(backend),
         context_(context),
-        reactor_(context->DefaultReactor()),
         tag_(backend.observer.Begin(context)),
-        admission_(rpc, backend) {}
+        admission_(rpc, backend),
+        watch_(backend.watchdog, context) {}
 
-  // Admission for the context's caller and deadline.
-  absl::Status Admit() {
-    return admission_.Admit(backend_.CallerOf(*context_), absl::FromChrono(context_->deadline()));
+  // Admission for the context's caller and deadline; then the size of the message.
+  absl::Status Admit(const grpc::ByteBuffer& request) {
+    const absl::Status status = admission_.Admit(backend_.CallerOf(*context_), absl::FromChrono(context_->deadline()));
+    return status.ok() ? CheckMessageSize(request.Length(), backend_.limits.max_message_bytes) : status;
   }
   const std::string& caller() const { return admission_.caller(); }
-  grpc::ServerUnaryReactor* reactor() const { return reactor_; }
 
-  // Ends the call, once.
-  grpc::ServerUnaryReactor* Finish(const absl::Status& status) {
+  // Ends the call, once, and returns it.
+  SimpleCall* End(const absl::Status& status) {
     admission_.Release();
     backend_.observer.End(
         {.rpc = rpc_, .tag = &tag_, .context = context_, .total_us = since_arrival_.micros(), .status = status});
-    reactor_->Finish(ToGrpc(status, context_));
-    return reactor_;
+    watch_.Await(Wait::kResponse);
+    Finish(ToGrpc(status, context_));
+    return this;
   }
 
+  void OnDone() override { delete this; }
+
  private:
+  ~SimpleCall() override = default;
+
   const Rpc rpc_;
   Backend& backend_;
   grpc::CallbackServerContext* const context_;
-  grpc::ServerUnaryReactor* const reactor_;  // the context would make a new one each time
   const CallTag tag_;
   const Stopwatch since_arrival_;
   Admission admission_;
+  Watch watch_;
 };
 
 }  // namespace reduced::server

@@ -17,15 +17,17 @@
 // One thread at a time drives the call. What the call waits for is its state:
 //
 //   state     waits for                                    next
-//   kReading  a message, or the end of its upload          OnReadDone, Over: kDriving
+//   kReading  a message, or the end of its upload          OnReadDone, Over, Stalled: kDriving
 //   kDriving  nothing: a thread drives it                  Read: kReading; Fly, End: kWaiting; Park: kParked; Answer
 //   kWaiting  the engine, which has a stretch              Done: kDriving
-//   kParked   the other parts, or the client's cancel      Over, OnCancel: kDriving
+//   kParked   the other parts, or the client's cancel      Over, OnCancel, Stalled: kDriving
 //
-// The first error ends the call at the driver's next step. When the client goes away, the deadline passes or the server
-// stops, the read fails, and OnCancel sets the flag that the lane checks. A part that ends with an error fails its
-// upload, which calls Over() of the other parts on the thread of the first: a driven part finds the error at its next
-// step, one that waits for a message or is parked ends at once, and its late message is ignored.
+// The first error ends the call at the driver's next step. The watchdog calls Stalled() if the client makes no
+// progress. When the client goes away, the deadline passes or the server stops, the read fails, and OnCancel sets the
+// flag that the lane checks. A part that ends with an error fails its upload, which calls Over() of the other parts on
+// the thread of the first: a driven part finds the error at its next step, one that waits for a message or is parked
+// ends at once, and its late message is ignored.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <initializer_list>
@@ -39,12 +41,14 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/chunk_feeder.h"
 #include "server/calls/stretches.h"
+#include "server/calls/watchdog.h"
 #include "server/sources/uploads.h"
 #include "server/wire/encode.h"
 #include "server/wire/request.h"
@@ -52,6 +56,11 @@
 #include "server/wire/status.h"
 
 namespace reduced::server {
+namespace {
+
+constexpr std::int64_t kBufferBytes = 8 << 20;  // of one stream: two stretches, and messages on their way
+
+}  // namespace
 
 class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
@@ -60,7 +69,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         context_(context),
         response_(response),
         tag_(backend.observer.Begin(context)),
-        admission_(Rpc::kReduceStream, backend) {}
+        admission_(Rpc::kReduceStream, backend),
+        watch_(backend.watchdog, context, [this](const absl::Status& why) { Stalled(why); }) {}
 
   // `self`: owns the call until OnDone; an upload may own it longer.
   void Start(std::shared_ptr<StreamCall> self) {
@@ -69,7 +79,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   void OnReadDone(bool ok) override {
-    if (!Resume({State::kReading})) return;  // Over() has ended the call
+    if (!Resume({State::kReading})) return;  // Over() or Stalled() has ended the call
+    watch_.Await(Wait::kNothing);
     if (!ok) {
       receive_us_ = since_header_.micros();
       half_closed_ = true;
@@ -83,6 +94,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (Resume({State::kParked})) End();
   }
   void OnDone() override {
+    watch_.Stop();
     admission_.Leave();
     self_.reset();
   }
@@ -92,6 +104,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   // Handles the message that has arrived.
   absl::Status Take() {
+    const absl::Status size = CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes);
+    if (!size.ok()) return size;
     v1::ReduceStreamRequest request;
     const auto got = feeder_.Take(message_, &request);
     if (!got.ok()) return got.status();
@@ -100,14 +114,14 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   absl::Status Begin(const v1::ReduceStreamRequest& first) {
     since_header_ = Stopwatch();
-    const absl::StatusOr<std::string> caller = backend_.CallerOf(*context_);
+    const absl::StatusOr<Caller> caller = backend_.CallerOf(*context_);
     absl::Status part_status;
     if (first.has_stream_part()) {
       UploadPart part = ToPart(first.stream_part());
       part_status = CheckPart(part);
       // Without a caller or a valid id there is no upload that could fail.
       if (caller.ok() && IsUploadId(part.upload)) {
-        part.upload = UploadKey(*caller, part.upload);
+        part.upload = UploadKey(caller->identity, part.upload);
         part_ = std::move(part);
       }
     }
@@ -121,6 +135,10 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!spec.ok()) return spec.status();
     spec_ = *std::move(spec);
     bytes_ = shape.bytes;
+    absl::StatusOr<MemoryLease> memory =
+        MemoryLease::Take(*backend_.memory, std::min(bytes_, kBufferBytes), "the buffers of a stream");
+    if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
+    memory_ = *std::move(memory);
     return_state_ = first.header().return_state();
     absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
@@ -136,12 +154,16 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     engine_ = place->engine;
     answer_.mutable_execution()->set_reason(std::move(place->reason));
     feeder_.Declare(bytes_);
-    stretches_.emplace(*engine_, spec_, part_.has_value() ? part_->first : 0, bytes_, deadline_, cancelled_);
+    stretches_.emplace(*engine_, spec_, part_.has_value() ? part_->first : 0, bytes_, deadline_, cancelled_,
+                       admission_.key());
     return absl::OkStatus();
   }
 
   void Drive() {
-    while (!failed() && stretches_.has_value() && stretches_->Fill(feeder_.chunk(), half_closed_)) {
+    while (!failed() && stretches_.has_value()) {
+      const absl::StatusOr<bool> complete = stretches_->Fill(feeder_.chunk(), half_closed_);
+      if (!complete.ok()) Fail(complete.status());
+      if (!complete.ok() || !*complete) break;
       if (!Fly()) return;
       stretches_->Reduce([this](const absl::Status& status) { Done(status); });
     }
@@ -156,6 +178,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       const absl::MutexLock lock(&mutex_);
       if (status_.ok()) {
         state_ = State::kReading;
+        watch_.Await(feeder_.has_header() ? Wait::kMessage : Wait::kHeader);
         return StartRead(&message_);
       }
     }
@@ -175,7 +198,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   // The engine has returned a stretch.
   void Done(const absl::Status& status) {
     if (absl::IsResourceExhausted(status)) {
-      Fail(WithRetryHint(status, QueueRetryDelay(*engine_, bytes_)));
+      Fail(WithRetryHint(status, QueueRetryDelay(*engine_)));
     } else {
       Fail(status);
     }
@@ -217,7 +240,10 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     {
       const absl::MutexLock lock(&mutex_);
       parked = status_.ok() && !cancelled_->load();
-      if (parked) state_ = State::kParked;
+      if (parked) {
+        state_ = State::kParked;
+        watch_.Await(Wait::kParts);
+      }
     }
     if (!parked) return End();
     backend_.uploads.Finish(*upload_, part_->index, std::move(part));
@@ -234,6 +260,19 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       result_ = *whole;
       whole_ = true;
     }
+    End();
+  }
+
+  // The client has made no progress. A part waits as long as the other parts of its upload make progress.
+  void Stalled(const absl::Status& why) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (state_ == State::kParked && backend_.uploads.HaveAllJoined(*upload_)) return;
+      if (state_ != State::kReading && state_ != State::kParked) return;
+      state_ = State::kDriving;
+      status_.Update(why);
+    }
+    cancelled_->store(true);
     End();
   }
 
@@ -259,6 +298,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                            .timing = whole_ ? part_timing_ : result_.timing,
                            .total_us = total_us,
                            .status = status});
+    watch_.Await(Wait::kResponse);
     Finish(ToGrpc(status, context_));
   }
 
@@ -304,6 +344,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   // Used by the driver only.
   Admission admission_;
+  MemoryLease memory_;  // for the buffers
   grpc::ByteBuffer message_;
   ChunkFeeder<v1::ReduceStreamRequest> feeder_;
   Stopwatch since_header_;
@@ -325,6 +366,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   State state_ ABSL_GUARDED_BY(mutex_) = State::kDriving;
   bool flying_ ABSL_GUARDED_BY(mutex_) = false;  // the engine has a stretch, in any state but kParked
   absl::Status status_ ABSL_GUARDED_BY(mutex_);  // the first error
+  Watch watch_;                                  // last: calls Stalled()
 };
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RunStream(Backend& backend, grpc::CallbackServerContext* context,

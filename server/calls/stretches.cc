@@ -8,19 +8,22 @@
 
 namespace reduced::server {
 Stretches::Stretches(Engine& engine, const ReduceSpec& spec, std::int64_t first, std::int64_t bytes,
-                     absl::Time deadline, CancelFlag cancelled)
+                     absl::Time deadline, CancelFlag cancelled, std::uint64_t caller)
     : engine_(engine),
       spec_(spec),
       first_(first),
       bytes_(bytes),
       deadline_(deadline),
-      cancelled_(std::move(cancelled)) {}
+      cancelled_(std::move(cancelled)),
+      caller_(caller) {}
 
 std::int64_t Stretches::SizeOfNext() const { return std::min(engine_.staging_bytes(), bytes_ - sent_); }
 
-bool Stretches::Fill(ChunkReader& chunk, bool ended) {
+absl::StatusOr<bool> Stretches::Fill(ChunkReader& chunk, bool ended) {
   const std::int64_t size = SizeOfNext();
-  return filling_.Fill(chunk, size, engine_) && (size > 0 || (ended && !reduced_any_));
+  const absl::StatusOr<bool> full = filling_.Fill(chunk, size, engine_);
+  if (!full.ok()) return full;
+  return *full && (size > 0 || (ended && !reduced_any_));
 }
 
 void Stretches::Reduce(absl::AnyInvocable<void(const absl::Status&) &&> done) {
@@ -32,7 +35,7 @@ void Stretches::Reduce(absl::AnyInvocable<void(const absl::Status&) &&> done) {
   stretch.count = reducing_.filled() / width;
   sent_ += reducing_.filled();
   const bool admitted = std::exchange(reduced_any_, true);
-  engine_.Reduce(Job{std::move(stretch), reducing_.array(), deadline_, cancelled_, admitted},
+  engine_.Reduce(Job{std::move(stretch), reducing_.array(), deadline_, cancelled_, admitted, caller_},
                  [this, begin, done = std::move(done)](absl::StatusOr<EngineResult> result) mutable {
                    if (result.ok()) {
                      Shift(begin, &result->state);

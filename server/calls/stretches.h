@@ -6,6 +6,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/engine/engine.h"
 #include "server/calls/chunk_feeder.h"
@@ -20,12 +21,14 @@ namespace reduced::server {
 class Stretches {
  public:
   // `spec`: of the whole array. `bytes` bytes will arrive, from element `first` on. `engine` must outlive the object.
+  // `caller`: as Job::caller.
   Stretches(Engine& engine, const ReduceSpec& spec, std::int64_t first, std::int64_t bytes, absl::Time deadline,
-            CancelFlag cancelled);
+            CancelFlag cancelled, std::uint64_t caller);
 
   // Copies from `chunk`, until it is empty: false; or a stretch is complete and must be given to Reduce: true.
-  // `ended`: no more chunks follow, so that an array without elements is complete, too.
-  bool Fill(ChunkReader& chunk, bool ended);
+  // `ended`: no more chunks follow, so that an array without elements is complete, too. RESOURCE_EXHAUSTED: the server
+  // has no memory for the stretch.
+  absl::StatusOr<bool> Fill(ChunkReader& chunk, bool ended);
 
   // Reduces the stretch that is complete. `done` is called once, as Engine::Done, with the error if there is one.
   void Reduce(absl::AnyInvocable<void(const absl::Status&) &&> done);
@@ -42,6 +45,7 @@ class Stretches {
   const std::int64_t bytes_;
   const absl::Time deadline_;
   const CancelFlag cancelled_;
+  const std::uint64_t caller_;
   std::int64_t sent_ = 0;  // bytes given to the engine
   bool reduced_any_ = false;
   ChunkBuffer filling_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -68,6 +69,8 @@ absl::Status Set(const Flags& flags, absl::string_view name, absl::string_view v
   if (found == flags.end()) return UnknownFlag(where, name);
   std::string why;
   if (!found->second->ParseFrom(value, &why)) {
+    // Abseil says first what is said here.
+    if (const std::size_t allowed = why.find("allowed: "); allowed != std::string::npos) why.erase(0, allowed);
     return absl::InvalidArgumentError(absl::StrFormat("%s: --%s: got '%s'%s%s", where, name,
                                                       absl::CHexEscape(std::string(value.substr(0, 256))),
                                                       why.empty() ? "" : "; ", why));

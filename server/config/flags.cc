@@ -1,5 +1,7 @@
 #include "server/config/flags.h"
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <vector>
@@ -19,11 +21,15 @@ struct Unit {
   absl::string_view suffix;
   std::int64_t bytes;
 };
-constexpr Unit kUnits[] = {  // largest first
+constexpr Unit kUnits[] = {  // sizes are written with the first that divides them
     {"TiB", std::int64_t{1} << 40},
     {"GiB", 1 << 30},
     {"MiB", 1 << 20},
     {"KiB", 1 << 10},
+    {"Ti", std::int64_t{1} << 40},
+    {"Gi", 1 << 30},
+    {"Mi", 1 << 20},
+    {"Ki", 1 << 10},
     {"", 1}};
 
 const ServerOptions& Defaults() {
@@ -42,7 +48,7 @@ bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error) {
     size->bytes = count * unit.bytes;
     return true;
   }
-  *error = "allowed: a whole number of bytes, optionally with KiB, MiB, GiB or TiB, such as 64MiB";
+  *error = "allowed: a whole number of bytes, optionally with KiB, MiB, GiB or TiB, or Ki, Mi, Gi or Ti, such as 64MiB";
   return false;
 }
 
@@ -54,11 +60,29 @@ std::string AbslUnparseFlag(ByteSize size) {
   return absl::StrCat(size.bytes);
 }
 
+bool AbslParseFlag(absl::string_view text, TimeSpan* span, std::string* error) {
+  if (absl::ParseDuration(text, &span->duration)) return true;
+  *error = "allowed: a time with its unit, such as 500ms, 30s, 10m or 1h30m; 0 and inf need none";
+  return false;
+}
+
+std::string AbslUnparseFlag(TimeSpan span) { return absl::FormatDuration(span.duration); }
+
+void NormalizeFlagNames(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    char* const flag = argv[i];
+    if (std::strcmp(flag, "--") == 0) return;
+    if (std::strncmp(flag, "--", 2) != 0) continue;
+    std::replace(flag + 2, flag + std::strcspn(flag, "="), '-', '_');
+  }
+}
+
 }  // namespace reduced::server
 
 // Where sources are joined, clang-tidy takes this file for a header.
 using reduced::server::ByteSize;  // NOLINT(google-global-names-in-headers)
 using reduced::server::Defaults;  // NOLINT(google-global-names-in-headers)
+using reduced::server::TimeSpan;  // NOLINT(google-global-names-in-headers)
 
 ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
           "addresses to listen on, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
@@ -67,10 +91,31 @@ ABSL_FLAG(std::string, unix_socket_mode, Defaults().unix_socket_mode,
 ABSL_FLAG(std::string, ready_file, Defaults().ready_file,
           "file that is written once the server serves: the bound addresses, one a line; removed at exit; empty: none");
 ABSL_FLAG(
+    std::int32_t, max_connections, Defaults().connections.max_connections,
+    "connections at once, over all listeners; further ones are closed at once; 0: half of the descriptors that the "
+    "process may open besides those it has, less what regions and metrics need");
+ABSL_FLAG(std::int32_t, max_connections_per_peer, Defaults().connections.max_connections_per_peer,
+          "connections at once of one user (Unix sockets), one IPv4 address or one IPv6 /64 network; 0: half of all");
+ABSL_FLAG(TimeSpan, handshake_timeout, TimeSpan{Defaults().connections.handshake_timeout},
+          "time that a client has after it connected to finish its TLS handshake and send its first HTTP/2 settings");
+ABSL_FLAG(
+    TimeSpan, max_connection_idle, TimeSpan{Defaults().connections.max_idle},
+    "time after which a connection without a call is closed; clients of gRPC connect again by themselves; 0: never");
+ABSL_FLAG(
+    TimeSpan, max_connection_age, TimeSpan{Defaults().connections.max_age},
+    "age at which a connection takes no more calls and is closed once those in progress have ended, such as 1h, so "
+    "that clients spread over servers that were added; 0: never");
+ABSL_FLAG(TimeSpan, keepalive_time, TimeSpan{Defaults().connections.keepalive_time},
+          "time without a byte from a client after which it is pinged");
+ABSL_FLAG(TimeSpan, keepalive_timeout, TimeSpan{Defaults().connections.keepalive_timeout},
+          "time that a client has to answer the ping, or to acknowledge what was sent; then its connection is closed");
+ABSL_FLAG(
     ByteSize, max_message_bytes, ByteSize{Defaults().limits.max_message_bytes},
     "largest request message, in bytes, up to 2147483647; clients stream larger arrays in messages of up to 1 MiB");
 ABSL_FLAG(std::int64_t, max_elements, Defaults().limits.max_elements, "largest array, in elements");
 ABSL_FLAG(std::int32_t, max_ops, Defaults().limits.max_ops, "largest number of operations in one request");
+ABSL_FLAG(TimeSpan, max_run_time, TimeSpan{Defaults().limits.max_run_time},
+          "longest time that a reduction may be predicted to take on a lane, such as 10m; longer ones are refused");
 ABSL_FLAG(ByteSize, max_ladder_bytes, ByteSize{Defaults().limits.max_ladder_bytes},
           "largest array that a ladder generates, in bytes; one ladder runs at a time");
 ABSL_FLAG(std::int32_t, max_streams, Defaults().limits.max_streams,
@@ -79,21 +124,36 @@ ABSL_FLAG(std::string, region_socket, Defaults().region_socket,
           "path of the Unix socket on which processes of this machine share memory; auto: the path of the first unix: "
           "address of --listen with .regions appended; empty: none");
 ABSL_FLAG(std::int32_t, max_region_connections, Defaults().regions.max_connections,
-          "processes that share memory at once; further ones wait");
+          "processes that share memory at once, at most a quarter of the file descriptors; further ones wait; half of "
+          "them are for one user (uid) at most, whose further ones are closed");
 ABSL_FLAG(std::int32_t, max_regions, Defaults().regions.max_regions, "regions that one connection shares at once");
 ABSL_FLAG(bool, allow_disk_files, Defaults().regions.allow_disk_files,
-          "accept descriptors of files on disk as regions; reading them may take any time");
+          "accept descriptors of files on disk as regions; reading and closing them may take any time");
+ABSL_FLAG(TimeSpan, region_idle_timeout, TimeSpan{Defaults().regions.idle_timeout},
+          "time without a request after which a connection to the region socket that shares nothing is closed");
 ABSL_FLAG(std::int32_t, max_sessions, Defaults().limits.max_sessions,
           "sessions open at once; further ones are refused");
 ABSL_FLAG(std::int32_t, max_session_requests, Defaults().limits.max_session_requests,
           "requests of one session in progress at once; the server reads further ones when one is answered");
 ABSL_FLAG(std::int32_t, max_arrays, Defaults().limits.max_arrays, "resident arrays at once, over all devices");
-ABSL_FLAG(absl::Duration, array_ttl, Defaults().limits.array_ttl,
+ABSL_FLAG(TimeSpan, array_ttl, TimeSpan{Defaults().limits.array_ttl},
           "time after which an unused resident array expires, unless its client chose another, such as 10m");
-ABSL_FLAG(absl::Duration, max_array_ttl, Defaults().limits.max_array_ttl,
+ABSL_FLAG(TimeSpan, max_array_ttl, TimeSpan{Defaults().limits.max_array_ttl},
           "longest time to live that a client may choose");
+ABSL_FLAG(TimeSpan, header_timeout, TimeSpan{Defaults().limits.timeouts.header},
+          "time for the first message of a ReduceStream or PutArray to arrive; without it the call ends");
+ABSL_FLAG(TimeSpan, progress_timeout, TimeSpan{Defaults().limits.timeouts.progress},
+          "time for the next message of a ReduceStream or PutArray to arrive, and for a client to read a response; "
+          "without progress the call ends");
+ABSL_FLAG(TimeSpan, session_idle_timeout, TimeSpan{Defaults().limits.timeouts.session_idle},
+          "time after which a session without a request in progress ends");
+ABSL_FLAG(
+    ByteSize, memory_bytes, ByteSize{Defaults().memory_bytes},
+    "host memory for all requests together: resident arrays, messages, buffers, ladders; 0: three quarters of what "
+    "the machine or the control group has");
 ABSL_FLAG(ByteSize, memory_quota_bytes, ByteSize{Defaults().memory_quota_bytes},
-          "memory of the transport's buffers over all connections, in bytes; at least twice --max_message_bytes");
+          "share of --memory_bytes for the transport's buffers over all connections, in bytes; at least twice "
+          "--max_message_bytes; at most a quarter, if that is more");
 ABSL_FLAG(std::int32_t, max_concurrent_streams, Defaults().max_concurrent_streams, "calls at once on one connection");
 ABSL_FLAG(std::int32_t, cpu_threads, Defaults().engines.cpu_threads,
           "threads of the CPU engine; 0: one for each core the process may use");
@@ -114,10 +174,16 @@ ABSL_FLAG(ByteSize, cuda_array_bytes, ByteSize{Defaults().engines.cuda_array_byt
           "resident arrays in the memory of each CUDA device, together, in bytes; 0: none");
 ABSL_FLAG(ByteSize, chunk_bytes, ByteSize{Defaults().engines.chunk_bytes},
           "chunks in which arrays are copied to a CUDA device, in bytes, 64KiB to 1GiB; each lane pins three");
+ABSL_FLAG(TimeSpan, device_timeout, TimeSpan{Defaults().engines.device_timeout},
+          "time after which a GPU that has not ended a kernel or transfer counts as failed, such as 60s; 100 times the "
+          "predicted time is added");
 ABSL_FLAG(std::int32_t, queue_limit, Defaults().engines.queue_limit,
           "reductions that wait for a lane, for each engine; further ones are refused");
+ABSL_FLAG(TimeSpan, queue_target, TimeSpan{Defaults().engines.queue_target},
+          "time that a reduction may be predicted to wait for others of its caller (an identity, else a peer), such as "
+          "200ms; further ones are refused; a burst may wait twice as long, until all have waited longer for 100 ms");
 ABSL_FLAG(
-    absl::Duration, drain_delay, Defaults().drain_delay,
+    TimeSpan, drain_delay, TimeSpan{Defaults().drain_delay},
     "time from SIGTERM or SIGINT, when health becomes NOT_SERVING, until new requests are refused; choose as long "
     "as clients take to go elsewhere, such as 5s");
 ABSL_FLAG(
@@ -137,13 +203,19 @@ ABSL_FLAG(
     "then needs a token; reloaded when it changes; empty: no tokens");
 ABSL_FLAG(bool, open_health, Defaults().security.open_health,
           "allow calls of grpc.health.v1 without a token, for probes");
-ABSL_FLAG(absl::Duration, credentials_refresh, Defaults().security.credentials_refresh,
+ABSL_FLAG(TimeSpan, credentials_refresh, TimeSpan{Defaults().security.credentials_refresh},
           "how often the files of certificates and tokens are checked for changes");
 ABSL_FLAG(std::int64_t, max_identity_requests, Defaults().security.max_identity_requests,
-          "requests of one identity in progress at once; further ones are refused; 0: any number");
+          "requests of one identity in progress at once; further ones are refused; callers without an identity count "
+          "by peer: "
+          "the user (uid) on Unix sockets, the address or IPv6 /64 network on TCP; 0: any number");
+ABSL_FLAG(std::int64_t, max_identity_sessions, Defaults().security.max_identity_sessions,
+          "open sessions of one identity or peer; further ones are refused; 0: any number");
+ABSL_FLAG(std::int64_t, max_identity_arrays, Defaults().security.max_identity_arrays,
+          "resident arrays of one identity or peer; further ones are refused; 0: any number");
 ABSL_FLAG(ByteSize, max_identity_array_bytes, ByteSize{Defaults().security.max_identity_array_bytes},
-          "resident arrays of one identity, together, in bytes; 0: any number");
-ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
+          "resident arrays of one identity or peer, together, in bytes; 0: any number");
+ABSL_FLAG(TimeSpan, drain_timeout, TimeSpan{Defaults().drain_timeout},
           "time that running requests have to finish when the server drains, such as 10s or 500ms");
 ABSL_FLAG(std::string, log_level, Defaults().log_level,
           "trace, debug (one line for each request), info, warning, error, critical or off");
@@ -156,7 +228,7 @@ ABSL_FLAG(bool, status_page, Defaults().status_page,
           "serve a status page at / of --metrics_listen, and its figures at /status.json");
 ABSL_FLAG(bool, request_ids, Defaults().request_ids,
           "return each call's id (its x-request-id or a generated one) in the trailer x-request-id, and log it");
-ABSL_FLAG(absl::Duration, slow_request, Defaults().slow_request,
+ABSL_FLAG(TimeSpan, slow_request, TimeSpan{Defaults().slow_request},
           "log a warning for each reduction that takes this long, with the time of its stages, such as 100ms; 0: none");
 // About the configuration itself: see configuration.h.
 ABSL_FLAG(std::string, config_file, "",
@@ -172,16 +244,28 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.listen = absl::GetFlag(FLAGS_listen);
   options.unix_socket_mode = absl::GetFlag(FLAGS_unix_socket_mode);
   options.ready_file = absl::GetFlag(FLAGS_ready_file);
+  options.connections.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.connections.max_connections_per_peer = absl::GetFlag(FLAGS_max_connections_per_peer);
+  options.connections.handshake_timeout = absl::GetFlag(FLAGS_handshake_timeout).duration;
+  options.connections.max_idle = absl::GetFlag(FLAGS_max_connection_idle).duration;
+  options.connections.max_age = absl::GetFlag(FLAGS_max_connection_age).duration;
+  options.connections.keepalive_time = absl::GetFlag(FLAGS_keepalive_time).duration;
+  options.connections.keepalive_timeout = absl::GetFlag(FLAGS_keepalive_timeout).duration;
   options.limits.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   options.limits.max_elements = absl::GetFlag(FLAGS_max_elements);
   options.limits.max_ops = absl::GetFlag(FLAGS_max_ops);
+  options.limits.max_run_time = absl::GetFlag(FLAGS_max_run_time).duration;
   options.limits.max_ladder_bytes = absl::GetFlag(FLAGS_max_ladder_bytes).bytes;
   options.limits.max_streams = absl::GetFlag(FLAGS_max_streams);
   options.limits.max_sessions = absl::GetFlag(FLAGS_max_sessions);
   options.limits.max_session_requests = absl::GetFlag(FLAGS_max_session_requests);
   options.limits.max_arrays = absl::GetFlag(FLAGS_max_arrays);
-  options.limits.array_ttl = absl::GetFlag(FLAGS_array_ttl);
-  options.limits.max_array_ttl = absl::GetFlag(FLAGS_max_array_ttl);
+  options.limits.array_ttl = absl::GetFlag(FLAGS_array_ttl).duration;
+  options.limits.max_array_ttl = absl::GetFlag(FLAGS_max_array_ttl).duration;
+  options.limits.timeouts.header = absl::GetFlag(FLAGS_header_timeout).duration;
+  options.limits.timeouts.progress = absl::GetFlag(FLAGS_progress_timeout).duration;
+  options.limits.timeouts.session_idle = absl::GetFlag(FLAGS_session_idle_timeout).duration;
+  options.memory_bytes = absl::GetFlag(FLAGS_memory_bytes).bytes;
   options.memory_quota_bytes = absl::GetFlag(FLAGS_memory_quota_bytes).bytes;
   options.max_concurrent_streams = absl::GetFlag(FLAGS_max_concurrent_streams);
   options.engines.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
@@ -200,28 +284,33 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.engines.cuda_lanes = absl::GetFlag(FLAGS_cuda_lanes);
   options.engines.cuda_array_bytes = absl::GetFlag(FLAGS_cuda_array_bytes).bytes;
   options.engines.chunk_bytes = absl::GetFlag(FLAGS_chunk_bytes).bytes;
+  options.engines.device_timeout = absl::GetFlag(FLAGS_device_timeout).duration;
   options.engines.queue_limit = absl::GetFlag(FLAGS_queue_limit);
+  options.engines.queue_target = absl::GetFlag(FLAGS_queue_target).duration;
   options.region_socket = absl::GetFlag(FLAGS_region_socket);
   options.regions.max_connections = absl::GetFlag(FLAGS_max_region_connections);
   options.regions.max_regions = absl::GetFlag(FLAGS_max_regions);
   options.regions.allow_disk_files = absl::GetFlag(FLAGS_allow_disk_files);
-  options.drain_delay = absl::GetFlag(FLAGS_drain_delay);
+  options.regions.idle_timeout = absl::GetFlag(FLAGS_region_idle_timeout).duration;
+  options.drain_delay = absl::GetFlag(FLAGS_drain_delay).duration;
   options.security.tls_cert = absl::GetFlag(FLAGS_tls_cert);
   options.security.tls_key = absl::GetFlag(FLAGS_tls_key);
   options.security.tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca);
   options.security.allow_plaintext = absl::GetFlag(FLAGS_allow_plaintext);
   options.security.token_file = absl::GetFlag(FLAGS_token_file);
   options.security.open_health = absl::GetFlag(FLAGS_open_health);
-  options.security.credentials_refresh = absl::GetFlag(FLAGS_credentials_refresh);
+  options.security.credentials_refresh = absl::GetFlag(FLAGS_credentials_refresh).duration;
   options.security.max_identity_requests = absl::GetFlag(FLAGS_max_identity_requests);
+  options.security.max_identity_sessions = absl::GetFlag(FLAGS_max_identity_sessions);
+  options.security.max_identity_arrays = absl::GetFlag(FLAGS_max_identity_arrays);
   options.security.max_identity_array_bytes = absl::GetFlag(FLAGS_max_identity_array_bytes).bytes;
-  options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout).duration;
   options.log_level = absl::GetFlag(FLAGS_log_level);
   options.log_format = absl::GetFlag(FLAGS_log_format);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options.status_page = absl::GetFlag(FLAGS_status_page);
   options.request_ids = absl::GetFlag(FLAGS_request_ids);
-  options.slow_request = absl::GetFlag(FLAGS_slow_request);
+  options.slow_request = absl::GetFlag(FLAGS_slow_request).duration;
   const absl::Status valid = ValidateOptions(options);
   if (!valid.ok()) return valid;
   return options;

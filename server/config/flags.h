@@ -9,9 +9,13 @@
 #include "absl/flags/reflection.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "server/config/options.h"
 
 namespace reduced::server {
+
+// Makes --tls-cert of the command line --tls_cert, in place. Call it before absl::ParseCommandLine.
+void NormalizeFlagNames(int argc, char** argv);
 
 // The options that the flags set, validated. Call it after absl::ParseCommandLine.
 absl::StatusOr<ServerOptions> OptionsFromFlags();
@@ -22,12 +26,20 @@ std::map<std::string, absl::CommandLineFlag*> ServerFlags();
 // Every flag of the server with its default, for --help.
 std::string FlagsHelp();
 
-// A number of bytes as a flag: a whole number, optionally with KiB, MiB, GiB or TiB ("64MiB").
+// A number of bytes as a flag: a whole number, optionally with KiB, MiB, GiB or TiB ("64MiB"), whose B can be left
+// out.
 struct ByteSize {
   std::int64_t bytes = 0;
 };
 bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error);
 std::string AbslUnparseFlag(ByteSize size);
+
+// A time as a flag, with its unit ("30s").
+struct TimeSpan {
+  absl::Duration duration;
+};
+bool AbslParseFlag(absl::string_view text, TimeSpan* span, std::string* error);
+std::string AbslUnparseFlag(TimeSpan span);
 
 }  // namespace reduced::server
 

@@ -2,13 +2,19 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -21,6 +27,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/system/failpoint.h"
 
 namespace reduced::server {
 namespace {
@@ -47,6 +54,37 @@ int TryToListen(int family, const sockaddr* address, socklen_t size) {
   const int error = bind(fd, address, size) == 0 && listen(fd, 1) == 0 ? 0 : errno;
   close(fd);
   return error;
+}
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// The TCP addresses that `address` names, at least one. FAILED_PRECONDITION: there are none.
+absl::StatusOr<AddressList> Resolve(const ListenAddress& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int failure = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
+  if (failure != 0) return NotBound(address, gai_strerror(failure));
+  return AddressList(found, &freeaddrinfo);
+}
+
+// The port of an IPv4 or IPv6 address, in network byte order.
+in_port_t* PortOf(sockaddr_storage* address) {
+  return address->ss_family == AF_INET6 ? &reinterpret_cast<sockaddr_in6*>(address)->sin6_port
+                                        : &reinterpret_cast<sockaddr_in*>(address)->sin_port;
+}
+
+bool IsEveryInterface(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET6
+             ? IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+             : reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr == INADDR_ANY;
+}
+
+// The file that `path` is.
+std::pair<dev_t, ino_t> FileAt(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 ? std::pair(status.st_dev, status.st_ino) : std::pair<dev_t, ino_t>();
 }
 
 }  // namespace
@@ -155,25 +193,95 @@ SocketMode::~SocketMode() {
   if (umask_before_.has_value()) umask(*umask_before_);
 }
 
-absl::Status WhyNotBound(const ListenAddress& address) {
-  int error = 0;
-  if (!address.unix_path.empty()) {
-    const sockaddr_un at = UnixAddress(address.unix_path);
-    error = TryToListen(AF_UNIX, reinterpret_cast<const sockaddr*>(&at), sizeof(at));
-    if (error == 0) unlink(address.unix_path.c_str());
-  } else {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE;
-    addrinfo* found = nullptr;
-    const int failure = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
-    if (failure != 0) return NotBound(address, gai_strerror(failure));
-    const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
-    for (const addrinfo* each = found; each != nullptr && error == 0; each = each->ai_next) {
-      error = TryToListen(each->ai_family, each->ai_addr, each->ai_addrlen);
-    }
+int ListenSockets::Listen(int family, const sockaddr* address, socklen_t size) {
+  const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno;
+  files_.push_back(fd);
+  const int on = 1, off = 0;
+  if (family != AF_UNIX) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (FAILPOINT_ERRNO("listener/bind", EADDRINUSE, bind(fd, address, size)) == 0 &&
+      listen(fd, std::numeric_limits<int>::max()) == 0) {
+    return 0;
   }
-  return NotBound(address, error != 0 ? std::strerror(error) : "gRPC could not bind it");
+  const int error = errno;
+  files_.pop_back();
+  close(fd);
+  return error;
+}
+
+int ListenSockets::ListenOnTcp(const sockaddr* address, socklen_t size, absl::Duration ack_timeout) {
+  sockaddr_storage at{};
+  std::memcpy(&at, address, std::min<std::size_t>(size, sizeof(at)));
+  if (*PortOf(&at) == 0) *PortOf(&at) = htons(static_cast<std::uint16_t>(port_));
+  const int error = Listen(at.ss_family, reinterpret_cast<const sockaddr*>(&at), size);
+  if (error != 0) return error;
+  // What it accepts inherits these.
+  const int on = 1;
+  const int timeout_ms = static_cast<int>(absl::ToInt64Milliseconds(ack_timeout));
+  setsockopt(files_.back(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(files_.back(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+  socklen_t bound = sizeof(at);
+  getsockname(files_.back(), reinterpret_cast<sockaddr*>(&at), &bound);
+  port_ = ntohs(*PortOf(&at));
+  return 0;
+}
+
+absl::StatusOr<ListenSockets> ListenSockets::Bind(const ListenAddress& address, absl::Duration ack_timeout) {
+  ListenSockets sockets;
+  if (!address.unix_path.empty()) {
+    const absl::Status unused = CheckUnixPath(address);
+    if (!unused.ok()) return unused;
+    unlink(address.unix_path.c_str());
+    const sockaddr_un at = UnixAddress(address.unix_path);
+    const int error = sockets.Listen(AF_UNIX, reinterpret_cast<const sockaddr*>(&at), sizeof(at));
+    if (error != 0) return NotBound(address, std::strerror(error));
+    sockets.path_ = address.unix_path;
+    sockets.bound_ = FileAt(sockets.path_);
+    return sockets;
+  }
+  const absl::StatusOr<AddressList> found = Resolve(address);
+  if (!found.ok()) return found.status();
+  int first_error = 0;
+  for (const addrinfo* each = found->get(); each != nullptr; each = each->ai_next) {
+    sockaddr_storage at{};
+    std::memcpy(&at, each->ai_addr, std::min<std::size_t>(each->ai_addrlen, sizeof(at)));
+    int error = EAFNOSUPPORT;
+    if (IsEveryInterface(at)) {
+      // One socket for both, or else one for IPv4, where there is no IPv6 or another process has its port.
+      sockaddr_in6 both{};
+      both.sin6_family = AF_INET6;
+      both.sin6_port = *PortOf(&at);
+      error = sockets.ListenOnTcp(reinterpret_cast<const sockaddr*>(&both), sizeof(both), ack_timeout);
+      if (error != 0) {
+        sockaddr_in ipv4{};
+        ipv4.sin_family = AF_INET;
+        ipv4.sin_port = *PortOf(&at);
+        error = sockets.ListenOnTcp(reinterpret_cast<const sockaddr*>(&ipv4), sizeof(ipv4), ack_timeout);
+      }
+    } else {
+      error = sockets.ListenOnTcp(each->ai_addr, each->ai_addrlen, ack_timeout);
+    }
+    if (first_error == 0) first_error = error;
+  }
+  if (sockets.files_.empty()) return NotBound(address, std::strerror(first_error));
+  return sockets;
+}
+
+ListenSockets::~ListenSockets() {
+  // In this order: while it is open, no other server takes its place.
+  if (!files_.empty() && !path_.empty() && FileAt(path_) == bound_) unlink(path_.c_str());
+  for (const int file : files_) close(file);
+}
+
+absl::Status WhyNotBound(const ListenAddress& address) {
+  const absl::StatusOr<AddressList> found = Resolve(address);
+  if (!found.ok()) return found.status();
+  int error = 0;
+  for (const addrinfo* each = found->get(); each != nullptr && error == 0; each = each->ai_next) {
+    error = TryToListen(each->ai_family, each->ai_addr, each->ai_addrlen);
+  }
+  return NotBound(address, error != 0 ? std::strerror(error) : "the library could not bind it");
 }
 
 std::string BoundAddress(const ListenAddress& address, int port) {

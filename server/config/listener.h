@@ -1,4 +1,4 @@
-// The addresses that a server listens on: their syntax, and why one could not be bound.
+// The addresses that a server listens on: their syntax, the sockets bound to them, and why one could not be bound.
 #ifndef REDUCED_SERVER_CONFIG_LISTENER_H_
 #define REDUCED_SERVER_CONFIG_LISTENER_H_
 
@@ -14,11 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace reduced::server {
 
 struct ListenAddress {
-  std::string text;       // as written, and as gRPC accepts it
+  std::string text;       // as written
   std::string unix_path;  // empty: TCP
   std::string host;       // TCP: a name or an address, without brackets
   int port = 0;           // TCP: 0 to 65535; 0: the kernel picks one
@@ -29,8 +30,8 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 // Parses an address of `flag` that serves HTTP: "host:port" or "[ipv6]:port"; else INVALID_ARGUMENT.
 absl::StatusOr<ListenAddress> ParseHttpAddress(absl::string_view flag, absl::string_view text);
 
-// Checks a Unix address before it is bound. A socket file that a dead server left behind is fine: gRPC replaces it.
-// FAILED_PRECONDITION: a server listens on it, or the path is not a socket. `type`: of the socket.
+// Checks a Unix address before it is bound. A socket file that a dead server left behind is fine: ListenSockets
+// replaces it. FAILED_PRECONDITION: a server listens on it, or the path is not a socket. `type`: of the socket.
 absl::Status CheckUnixPath(const ListenAddress& address, int type = SOCK_STREAM);
 
 // While it lives, no other server takes over a Unix socket in the folders of these addresses. Without it two servers
@@ -69,7 +70,39 @@ class SocketMode {
   std::optional<mode_t> umask_before_;
 };
 
-// Why gRPC could not bind an address: tries to bind it once more, since gRPC does not report the reason.
+// The listening sockets of one address: one for each address of a name, and one or two for every interface, which
+// 0.0.0.0 and [::] both mean, for IPv4 and IPv6. Non-blocking, and closed by exec.
+class ListenSockets {
+ public:
+  // Binds what it can of a name's addresses. Port 0: the kernel picks one, the same for all. The file of a Unix socket
+  // that a dead server left behind is replaced. ack_timeout: the time after which a TCP connection whose peer
+  // acknowledges nothing is closed (TCP_USER_TIMEOUT). FAILED_PRECONDITION: as CheckUnixPath, or nothing could be
+  // bound.
+  static absl::StatusOr<ListenSockets> Bind(const ListenAddress& address, absl::Duration ack_timeout);
+  // Closes them, and removes the file of a Unix socket, unless another socket has taken its place.
+  ~ListenSockets();
+  ListenSockets(ListenSockets&& other) noexcept
+      : files_(std::exchange(other.files_, {})),
+        port_(other.port_),
+        path_(std::move(other.path_)),
+        bound_(std::move(other.bound_)) {}
+  ListenSockets& operator=(ListenSockets&&) = delete;
+
+  const std::vector<int>& files() const { return files_; }  // descriptors; at least one
+  int port() const { return port_; }                        // that was bound; 0: a Unix socket
+
+ private:
+  ListenSockets() = default;
+  int Listen(int family, const sockaddr* address, socklen_t size);  // 0, or errno
+  int ListenOnTcp(const sockaddr* address, socklen_t size, absl::Duration ack_timeout);
+
+  std::vector<int> files_;
+  int port_ = 0;
+  std::string path_;                 // of a Unix socket
+  std::pair<dev_t, ino_t> bound_{};  // its file
+};
+
+// Why a library could not bind a TCP address: tries to bind it once more, since the library does not report the reason.
 absl::Status WhyNotBound(const ListenAddress& address);
 
 // The text of `address` with the port that was bound.

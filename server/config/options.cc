@@ -17,6 +17,8 @@ namespace {
 constexpr std::int64_t kMaxMessageBytes = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
+constexpr absl::Duration kMaxIdle = absl::Hours(500);  // gRPC stores milliseconds in an int
+
 constexpr absl::string_view kLogFormats[] = {"text", "json"};
 constexpr absl::string_view kLogLevels[] = {"trace", "debug", "info", "warning", "error", "critical", "off"};
 
@@ -33,7 +35,10 @@ absl::Status CheckNumbers(const ServerOptions& options) {
       {"max_sessions", options.limits.max_sessions, 1, 1 << 20},
       {"max_session_requests", options.limits.max_session_requests, 1, 1 << 16},
       {"max_arrays", options.limits.max_arrays, 0, 1 << 20},
+      {"memory_bytes", options.memory_bytes, 0, kAny},
       {"memory_quota_bytes", options.memory_quota_bytes, 2 * options.limits.max_message_bytes, kAny},
+      {"max_connections", options.connections.max_connections, 0, 1 << 24},
+      {"max_connections_per_peer", options.connections.max_connections_per_peer, 0, 1 << 24},
       {"max_concurrent_streams", options.max_concurrent_streams, 1, std::numeric_limits<std::int32_t>::max()},
       {"cpu_threads", options.engines.cpu_threads, 0, 4096},
       {"cpu_lanes", options.engines.cpu_lanes, 1, 1024},
@@ -46,6 +51,8 @@ absl::Status CheckNumbers(const ServerOptions& options) {
       {"max_region_connections", options.regions.max_connections, 1, 1 << 16},
       {"max_regions", options.regions.max_regions, 1, 1 << 20},
       {"max_identity_requests", options.security.max_identity_requests, 0, 1 << 20},
+      {"max_identity_sessions", options.security.max_identity_sessions, 0, 1 << 20},
+      {"max_identity_arrays", options.security.max_identity_arrays, 0, 1 << 20},
       {"max_identity_array_bytes", options.security.max_identity_array_bytes, 0, kAny},
   };
   for (const auto& range : ranges) {
@@ -61,11 +68,23 @@ absl::Status CheckDurations(const ServerOptions& options) {
     absl::string_view flag;
     absl::Duration value, low, high;
   } ranges[] = {
+      {"max_run_time", options.limits.max_run_time, absl::Milliseconds(1), absl::Hours(10'000)},
       {"max_array_ttl", options.limits.max_array_ttl, absl::Milliseconds(1), absl::Hours(10'000)},
       {"array_ttl", options.limits.array_ttl, absl::Milliseconds(1), options.limits.max_array_ttl},
+      {"queue_target", options.engines.queue_target, absl::Milliseconds(1), absl::Hours(24)},
+      {"header_timeout", options.limits.timeouts.header, absl::Milliseconds(10), absl::Hours(24)},
+      {"progress_timeout", options.limits.timeouts.progress, absl::Milliseconds(10), absl::Hours(24)},
+      {"session_idle_timeout", options.limits.timeouts.session_idle, absl::Milliseconds(10), absl::Hours(24)},
+      {"device_timeout", options.engines.device_timeout, absl::Milliseconds(10), absl::Hours(24)},
       {"drain_delay", options.drain_delay, absl::ZeroDuration(), absl::Hours(24)},
       {"drain_timeout", options.drain_timeout, absl::ZeroDuration(), absl::Hours(24)},
+      {"handshake_timeout", options.connections.handshake_timeout, absl::Milliseconds(10), absl::Hours(1)},
+      {"max_connection_idle", options.connections.max_idle, absl::ZeroDuration(), kMaxIdle},
+      {"max_connection_age", options.connections.max_age, absl::ZeroDuration(), kMaxIdle},
+      {"keepalive_time", options.connections.keepalive_time, absl::Seconds(1), kMaxIdle},
+      {"keepalive_timeout", options.connections.keepalive_timeout, absl::Milliseconds(10), absl::Hours(1)},
       {"credentials_refresh", options.security.credentials_refresh, absl::Milliseconds(10), absl::Hours(24)},
+      {"region_idle_timeout", options.regions.idle_timeout, absl::Milliseconds(10), absl::Hours(24)},
       {"slow_request", options.slow_request, absl::ZeroDuration(), absl::Hours(24)},
   };
   for (const auto& range : ranges) {
@@ -81,7 +100,6 @@ absl::Status CheckSecurity(const SecurityOptions& options) {
   const bool cert = !options.tls_cert.empty();
   const bool key = !options.tls_key.empty();
   const bool tokens = !options.token_file.empty();
-  const bool identities = tokens || !options.tls_client_ca.empty();
   const struct {
     absl::string_view flag;
     bool set;
@@ -92,9 +110,6 @@ absl::Status CheckSecurity(const SecurityOptions& options) {
       {"tls_key", key, "--tls_cert", cert},
       {"tls_client_ca", !options.tls_client_ca.empty(), "--tls_cert and --tls_key", cert},
       {"open_health", options.open_health, "--token_file", tokens},
-      {"max_identity_requests", options.max_identity_requests != 0, "--token_file or --tls_client_ca", identities},
-      {"max_identity_array_bytes", options.max_identity_array_bytes != 0, "--token_file or --tls_client_ca",
-       identities},
   };
   for (const auto& each : requirements) {
     if (!each.set || each.there) continue;
@@ -135,6 +150,13 @@ absl::Status ValidateOptions(const ServerOptions& options) {
     status.Update(ParseHttpAddress("metrics_listen", options.metrics_listen).status());
   }
   return status;
+}
+
+MemoryShares SharesOf(const ServerOptions& options, std::int64_t usable) {
+  const std::int64_t all = options.memory_bytes > 0 ? options.memory_bytes : usable / 4 * 3;
+  const std::int64_t transport =
+      std::max(2 * options.limits.max_message_bytes, std::min(options.memory_quota_bytes, all / 4));
+  return {.transport = transport, .requests = std::max<std::int64_t>(0, all - transport)};
 }
 
 ObserverOptions ObserverOptionsOf(const ServerOptions& options) {

@@ -12,11 +12,19 @@
 
 namespace reduced::server {
 
+// How long a client may let a call wait; the call then ends with DEADLINE_EXCEEDED. See calls/watchdog.h.
+struct Timeouts {
+  absl::Duration header = absl::Seconds(10);    // of the first message of a stream or upload
+  absl::Duration progress = absl::Seconds(60);  // between its messages, and for a response to be read
+  absl::Duration session_idle = absl::Minutes(10);
+};
+
 // Limits of one request, and of what requests hold at once. GetServerInfo reports them.
 struct RequestLimits {
-  std::int64_t max_message_bytes = 64 << 20;  // of one request message; gRPC refuses larger ones
+  std::int64_t max_message_bytes = 64 << 20;  // of one request message; larger ones are refused
   std::int64_t max_elements = std::int64_t{1} << 40;
   int max_ops = 32;
+  absl::Duration max_run_time = absl::Minutes(10);        // of one reduction, as its engine predicts it
   std::int64_t max_ladder_bytes = std::int64_t{4} << 30;  // of the array that one ladder generates
   int max_streams = 64;           // ReduceStream and PutArray calls at once; each has up to 8 MiB of buffers
   int max_sessions = 256;         // open at once
@@ -25,12 +33,29 @@ struct RequestLimits {
   // A resident array expires after it was unused for array_ttl, unless its client chose another time.
   absl::Duration array_ttl = absl::Hours(1);
   absl::Duration max_array_ttl = absl::Hours(24);  // that a client may choose
+  Timeouts timeouts{};
 };
 
 struct RegionOptions {
-  int max_connections = 256;
-  int max_regions = 1024;         // of one connection; all connections: half of the process's descriptors
+  // At once, and at most a quarter of the process's descriptors. One user (uid) has at most half of them.
+  int max_connections = 512;
+  // Of one connection. All connections have at most half of the process's descriptors, one user half of these.
+  int max_regions = 1024;
   bool allow_disk_files = false;  // accept descriptors of files on disk, whose reading may take any time
+  // After so long without a request, a connection that shares nothing is closed.
+  absl::Duration idle_timeout = absl::Minutes(1);
+};
+
+// Connections to the listeners, not those of regions or of metrics.
+struct ConnectionOptions {
+  int max_connections = 0;           // at once; 0: half of the free descriptors: see ConnectionLimits
+  int max_connections_per_peer = 0;  // of one user (Unix sockets), IPv4 address or IPv6 /64 network; 0: half of all
+  // Until the client has sent its first settings and, with TLS, finished its handshake.
+  absl::Duration handshake_timeout = absl::Seconds(20);
+  absl::Duration max_idle = absl::Hours(1);              // without a call; 0: any time
+  absl::Duration max_age = absl::ZeroDuration();         // after it, calls in progress finish; 0: any time
+  absl::Duration keepalive_time = absl::Minutes(1);      // of silence until the client is pinged
+  absl::Duration keepalive_timeout = absl::Seconds(20);  // until the ping, or what was sent, is acknowledged
 };
 
 struct SecurityOptions {
@@ -43,8 +68,10 @@ struct SecurityOptions {
   bool open_health = false;      // health checks need none
   bool allow_plaintext = false;  // on TCP addresses that other machines reach
   absl::Duration credentials_refresh = absl::Seconds(10);
-  // Quotas of each identity; 0: none.
+  // Quotas of each identity, or of each peer of anonymous callers: see Security::PeerOf; 0: none.
   std::int64_t max_identity_requests = 0;
+  std::int64_t max_identity_sessions = 0;
+  std::int64_t max_identity_arrays = 0;
   std::int64_t max_identity_array_bytes = 0;
 };
 
@@ -70,9 +97,13 @@ struct ServerOptions {
   // Written once the server serves, removed when it stops: the bound addresses, one a line. Empty: none.
   std::string ready_file;
 
+  ConnectionOptions connections;
   RequestLimits limits;
-  // Memory of gRPC's buffers, over all connections; calls that exceed it are cancelled. Parsed requests use up to as
-  // much again, for the lanes and their queues. At least twice max_message_bytes.
+  // Host memory that the server may take for requests, the transport's buffers included. 0: three quarters of what the
+  // machine or the control group has.
+  std::int64_t memory_bytes = 0;
+  // The share of gRPC's buffers, over all connections; calls that exceed it are cancelled. At least twice
+  // max_message_bytes; at most a quarter of memory_bytes, if that is more.
   std::int64_t memory_quota_bytes = std::int64_t{1} << 30;
   int max_concurrent_streams = 1024;  // calls at once on one connection; the client queues further ones
 
@@ -99,6 +130,14 @@ struct ServerOptions {
 
   std::vector<FlagValue> flags{};  // that the other members were set from, for GetServerInfo; see configuration.h
 };
+
+// The shares of memory_bytes.
+struct MemoryShares {
+  std::int64_t transport = 0;  // gRPC's buffers
+  std::int64_t requests = 0;   // what a MemoryBudget counts
+};
+// `usable`: as UsableMemory.
+MemoryShares SharesOf(const ServerOptions& options, std::int64_t usable);
 
 // INVALID_ARGUMENT: names the flag, its value and the allowed values. Reads no file.
 absl::Status ValidateOptions(const ServerOptions& options);

@@ -1,5 +1,6 @@
 #include "server/observe/gauges.h"
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,13 +74,37 @@ void CollectGpus(const std::vector<DeviceInfo>& devices, const Nvml& nvml, std::
   }
 }
 
-// A refused call ends before a service sees it, so no RPC counts it.
-MetricFamily Unauthenticated(const Snapshot& snapshot) {
+MetricFamily RefusedConnections(const Snapshot& snapshot) {
   MetricFamily family;
-  family.name = "reduced_unauthenticated_total";
-  family.help = "Calls refused because they had no valid token.";
+  family.name = "reduced_connections_refused_total";
+  family.help = "Connections closed at once, by reason.";
   family.type = prometheus::MetricType::Counter;
-  family.metric.emplace_back().counter.value = static_cast<double>(snapshot.refused_calls);
+  for (const auto& [reason, count] : snapshot.refused_connections) {
+    ClientMetric& metric = family.metric.emplace_back();
+    metric.label = {{"reason", std::string(reason)}};
+    metric.counter.value = static_cast<double>(count);
+  }
+  return family;
+}
+
+struct ServerCounter {
+  std::string_view name;
+  std::string_view help;
+  std::uint64_t Snapshot::*value;
+};
+constexpr ServerCounter kServerCounters[] = {
+    // A refused call ends before a service sees it, so no RPC counts it.
+    {"reduced_unauthenticated_total", "Calls refused because they had no valid token.", &Snapshot::refused_calls},
+    {"reduced_log_dropped_lines_total", "Lines of the log dropped because standard error did not take them.",
+     &Snapshot::dropped_log_lines},
+};
+
+MetricFamily CollectCounter(const ServerCounter& row, const Snapshot& snapshot) {
+  MetricFamily family;
+  family.name = std::string(row.name);
+  family.help = std::string(row.help);
+  family.type = prometheus::MetricType::Counter;
+  family.metric.emplace_back().counter.value = static_cast<double>(snapshot.*row.value);
   return family;
 }
 
@@ -108,8 +133,25 @@ std::vector<MetricFamily> CollectGauges(const Snapshot& snapshot, const Nvml* nv
     for (const DeviceInfo& device : snapshot.devices) gauge.Set(row.read(device), {{"device", device.name}});
     families.push_back(gauge.Take());
   }
+  families.push_back(
+      Gauge("reduced_draining", "1 once the server was told to stop, else 0.").Set(snapshot.draining).Take());
+  if (snapshot.certificate_expiry.has_value()) {
+    families.push_back(
+        Gauge("reduced_certificate_expiry_time_seconds", "Time when --tls_cert expires, in seconds since 1970.")
+            .Set(absl::ToDoubleSeconds(*snapshot.certificate_expiry - absl::UnixEpoch()))
+            .Take());
+  }
+  if (!snapshot.failed_reloads.empty()) {
+    Gauge failed("reduced_reload_failed",
+                 "1 if the files could not be read again, so that the server uses what it read before.");
+    for (const auto& [files, is_failed] : snapshot.failed_reloads) {
+      failed.Set(is_failed, {{"files", std::string(files)}});
+    }
+    families.push_back(failed.Take());
+  }
   for (const ResourceUsage& usage : snapshot.usage) CollectUsage(usage, &families);
-  families.push_back(Unauthenticated(snapshot));
+  families.push_back(RefusedConnections(snapshot));
+  for (const ServerCounter& row : kServerCounters) families.push_back(CollectCounter(row, snapshot));
   if (nvml != nullptr) CollectGpus(snapshot.devices, *nvml, &families);
   return families;
 }

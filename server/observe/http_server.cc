@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string_view>
 #include <thread>
@@ -19,6 +20,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "civetweb.h"
+#include "kernels/system/failpoint.h"
+#include "server/config/descriptors.h"
 #include "server/config/listener.h"
 
 namespace reduced::server {
@@ -32,7 +35,7 @@ int Send(mg_connection* connection, int status, const char* reason, const HttpAn
       "Referrer-Policy: no-referrer\r\nConnection: close\r\n%s\r\n",
       status, reason, answer.type, answer.body.size(), answer.policy, more);
   mg_disable_keep_alive(connection);
-  mg_write(connection, head.data(), head.size());
+  if (FAILPOINT_ERRNO("http/write", EPIPE, mg_write(connection, head.data(), head.size())) < 0) return status;
   if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
   return status;
 }
@@ -82,12 +85,15 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   if (!listen.ok()) return listen.status();
   [[maybe_unused]] static const unsigned kept = mg_init_library(MG_FEATURES_DEFAULT);
   auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(pages)));
+  // The library's thread that accepts connections spins while there is no descriptor for one. So it never has more
+  // connections than half of the descriptors that other clients leave it.
+  const std::string at_once = absl::StrCat(std::clamp(SpareDescriptors(DescriptorLimit()) / 4, 2, 16));
   // A slow client occupies one of these threads for up to half a second at a time, and never delays a reduction. Only
   // more slow clients than there are threads delay monitoring.
   const char* const options[] = {"listening_ports",
                                  address.c_str(),
                                  "num_threads",
-                                 "16",
+                                 at_once.c_str(),
                                  "request_timeout_ms",
                                  "500",
                                  "keep_alive_timeout_ms",
@@ -97,7 +103,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
                                  "max_request_size",
                                  "8192",
                                  "connection_queue",
-                                 "16",
+                                 at_once.c_str(),
                                  nullptr};
   mg_callbacks callbacks{};
   callbacks.http_error = &HttpServer::HandleError;

@@ -33,8 +33,9 @@ bool HostIsHere(absl::string_view host, absl::string_view configured);
 
 class HttpServer {
  public:
-  // Serves on 16 threads of its own until it is destroyed; they make pages concurrently. INVALID_ARGUMENT: not
-  // "host:port" or "[ipv6]:port". FAILED_PRECONDITION: the address can't be bound.
+  // Serves on 16 threads of its own, fewer where the process may have fewer than 256 descriptors, until it is
+  // destroyed; they make pages concurrently. INVALID_ARGUMENT: not "host:port" or "[ipv6]:port". FAILED_PRECONDITION:
+  // the address can't be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, HttpPages pages);
   ~HttpServer();  // waits for requests in progress
   HttpServer(const HttpServer&) = delete;

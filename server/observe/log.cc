@@ -1,10 +1,11 @@
 #include "server/observe/log.h"
 
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "spdlog/sinks/stdout_color_sinks.h"
-#include "spdlog/sinks/stdout_sinks.h"
+#include "server/observe/queued_sink.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
@@ -36,9 +37,18 @@ std::string JsonMessage(std::string_view text) {
 }
 
 void SetUpLog(bool json, const std::string& level) {
-  spdlog::set_default_logger(json ? spdlog::stderr_logger_mt("reduced") : spdlog::stderr_color_mt("reduced"));
-  if (json) spdlog::default_logger()->set_formatter(MakeJsonFormatter());
+  const auto sink = std::make_shared<QueuedSink>(STDERR_FILENO);
+  if (json) sink->set_formatter(MakeJsonFormatter());
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("reduced", sink));
   spdlog::set_level(spdlog::level::from_str(level));
+}
+
+std::uint64_t DroppedLogLines() {
+  std::uint64_t dropped = 0;
+  for (const spdlog::sink_ptr& sink : spdlog::default_logger()->sinks()) {
+    if (const auto* const queued = dynamic_cast<const QueuedSink*>(sink.get())) dropped += queued->dropped();
+  }
+  return dropped;
 }
 
 }  // namespace reduced::server

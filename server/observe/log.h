@@ -2,6 +2,7 @@
 #ifndef REDUCED_SERVER_OBSERVE_LOG_H_
 #define REDUCED_SERVER_OBSERVE_LOG_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,8 +20,12 @@ std::unique_ptr<spdlog::formatter> MakeJsonFormatter();
 // "message":"..." as a member of such an object.
 std::string JsonMessage(std::string_view text);
 
-// Replaces spdlog's default logger by one that writes to standard error. `level`: its name in spdlog.
+// Replaces spdlog's default logger by one that writes to standard error, and never waits for it: see queued_sink.h. To
+// flush it takes half a second at most. `level`: its name in spdlog.
 void SetUpLog(bool json, const std::string& level);
+
+// Lines that spdlog's default logger has dropped.
+std::uint64_t DroppedLogLines();
 
 }  // namespace reduced::server
 

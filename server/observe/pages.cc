@@ -8,6 +8,7 @@
 #include "absl/strings/substitute.h"
 #include "prometheus/text_serializer.h"
 #include "server/observe/gauges.h"
+#include "server/observe/process.h"
 #include "server/security/random_id.h"
 
 namespace reduced::server {
@@ -15,7 +16,10 @@ namespace reduced::server {
 std::string MetricsText(const Observer& observer, const Snapshot& snapshot, const Nvml* nvml) {
   std::vector<prometheus::MetricFamily> families = observer.metrics().Collect();
   std::vector<prometheus::MetricFamily> gauges = CollectGauges(snapshot, nvml);
-  families.insert(families.end(), std::make_move_iterator(gauges.begin()), std::make_move_iterator(gauges.end()));
+  std::vector<prometheus::MetricFamily> process = CollectProcess();
+  for (auto* const more : {&gauges, &process}) {
+    families.insert(families.end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
+  }
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, families);
   return text.str();

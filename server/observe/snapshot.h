@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -40,6 +42,11 @@ struct Snapshot {
   std::string no_cuda_reason;  // empty if there is a CUDA engine
   std::vector<ResourceUsage> usage;
   std::uint64_t refused_calls = 0;  // for their token; see Security::refused
+  std::uint64_t dropped_log_lines = 0;
+  std::vector<std::pair<std::string_view, std::uint64_t>> refused_connections{};  // by reason; see kRefusals
+  bool draining = false;
+  std::optional<absl::Time> certificate_expiry{};                   // absent: the server has no certificate
+  std::vector<std::pair<std::string_view, bool>> failed_reloads{};  // by kind of file; see Security::FailedReloads
   // With Detail::kFull only.
   std::vector<FlagValue> flags;      // values as RedactedValue shows them
   std::vector<ArraySummary> arrays;  // of every owner, oldest first

@@ -1,19 +1,46 @@
 #include "server/security/quotas.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 
 namespace reduced::server {
+namespace {
+
+struct LimitRow {
+  std::int64_t Quotas::Limits::*what;
+  const char* name;
+  const char* flag;
+};
+constexpr LimitRow kLimits[] = {
+    {&Quotas::Limits::requests, "requests in progress", "--max_identity_requests"},
+    {&Quotas::Limits::sessions, "open sessions", "--max_identity_sessions"},
+    {&Quotas::Limits::arrays, "resident arrays", "--max_identity_arrays"},
+    {&Quotas::Limits::array_bytes, "bytes of resident arrays", "--max_identity_array_bytes"},
+};
+
+bool IsNothing(const Quotas::Limits& amounts) {
+  return std::all_of(std::begin(kLimits), std::end(kLimits),
+                     [&amounts](const LimitRow& row) { return amounts.*row.what == 0; });
+}
+
+absl::Status Exhausted(const LimitRow& row, const std::string& account, std::int64_t taken, std::int64_t amount,
+                       std::int64_t limit) {
+  const std::string more = amount == 1 ? "" : absl::StrFormat(" and asks for %d more", amount);
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s has %d %s%s; allowed: %d (%s)", account, taken, row.name, more, limit, row.flag));
+}
+
+}  // namespace
 
 Quotas::Lease& Quotas::Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
   Return();
   quotas_ = std::exchange(other.quotas_, nullptr);
-  identity_ = std::move(other.identity_);
-  what_ = other.what_;
-  amount_ = other.amount_;
+  account_ = std::move(other.account_);
+  amounts_ = other.amounts_;
   return *this;
 }
 
@@ -21,39 +48,31 @@ void Quotas::Lease::Return() {
   Quotas* const quotas = std::exchange(quotas_, nullptr);
   if (quotas == nullptr) return;
   const absl::MutexLock lock(&quotas->mutex_);
-  const auto found = quotas->taken_.find(identity_);
-  Limits& taken = found->second;
-  taken.*what_ -= amount_;
-  if (taken.requests == 0 && taken.array_bytes == 0) quotas->taken_.erase(found);
+  const auto found = quotas->taken_.find(account_);
+  for (const LimitRow& row : kLimits) found->second.*row.what -= amounts_.*row.what;
+  if (IsNothing(found->second)) quotas->taken_.erase(found);
 }
 
-absl::StatusOr<Quotas::Lease> Quotas::Take(const std::string& identity, std::int64_t Limits::*what,
-                                           std::int64_t amount) {
+absl::StatusOr<Quotas::Lease> Quotas::Take(const std::string& account, Limits amounts) {
   Lease lease;
-  const std::int64_t limit = limits_.*what;
-  if (identity.empty() || limit == 0 || amount == 0) return lease;
-  {
-    const absl::MutexLock lock(&mutex_);
-    const auto found = taken_.find(identity);
-    const std::int64_t taken = found == taken_.end() ? 0 : found->second.*what;
-    if (amount <= limit - taken) {
-      taken_[identity].*what += amount;
-      lease.quotas_ = this;
-      lease.identity_ = identity;
-      lease.what_ = what;
-      lease.amount_ = amount;
-      return lease;
-    }
-    const std::string name = absl::CHexEscape(identity);
-    if (what == &Limits::requests) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
-          "identity '%s' has %d requests in progress; allowed: %d (--max_identity_requests)", name, taken, limit));
-    }
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("resident arrays of identity '%s' take %d bytes, and this array %d; allowed: %d bytes "
-                        "(--max_identity_array_bytes)",
-                        name, taken, amount, limit));
+  for (const LimitRow& row : kLimits) {
+    if (limits_.*row.what == 0) amounts.*row.what = 0;  // not counted
   }
+  if (account.empty() || IsNothing(amounts)) return lease;
+  const absl::MutexLock lock(&mutex_);
+  const auto found = taken_.find(account);
+  Limits taken = found == taken_.end() ? Limits() : found->second;
+  for (const LimitRow& row : kLimits) {
+    const std::int64_t limit = limits_.*row.what;
+    const std::int64_t amount = amounts.*row.what;
+    if (amount > limit - taken.*row.what) return Exhausted(row, account, taken.*row.what, amount, limit);
+    taken.*row.what += amount;
+  }
+  taken_[account] = taken;
+  lease.quotas_ = this;
+  lease.account_ = account;
+  lease.amounts_ = amounts;
+  return lease;
 }
 
 }  // namespace reduced::server

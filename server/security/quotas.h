@@ -1,4 +1,4 @@
-// Quotas: what one identity may use at once.
+// Quotas: what one caller may use at once: an identity or, of anonymous callers, a peer.
 #ifndef REDUCED_SERVER_SECURITY_QUOTAS_H_
 #define REDUCED_SERVER_SECURITY_QUOTAS_H_
 
@@ -13,12 +13,15 @@
 
 namespace reduced::server {
 
-// Thread-safe. Outlives its leases. Stores only identities that use something.
+// Thread-safe. Outlives its leases. Stores only accounts (as Caller::account) that use something.
 class Quotas {
  public:
+  // As limits, 0 stands for any number.
   struct Limits {
-    std::int64_t requests = 0;     // in progress; 0: any number
-    std::int64_t array_bytes = 0;  // of resident arrays; 0: any number
+    std::int64_t requests = 0;     // in progress
+    std::int64_t sessions = 0;     // open
+    std::int64_t arrays = 0;       // resident
+    std::int64_t array_bytes = 0;  // of resident arrays
   };
 
   // What was taken, until it is returned or destroyed. Move-only. A default-constructed lease holds nothing.
@@ -33,25 +36,25 @@ class Quotas {
    private:
     friend class Quotas;
     Quotas* quotas_ = nullptr;
-    std::string identity_;
-    std::int64_t Limits::*what_ = nullptr;
-    std::int64_t amount_ = 0;
+    std::string account_;
+    Limits amounts_;
   };
 
   explicit Quotas(const Limits& limits) : limits_(limits) {}
 
-  // RESOURCE_EXHAUSTED: names the limit. Anonymous callers ("") have no limit: the lease is empty.
-  absl::StatusOr<Lease> TakeRequest(const std::string& identity) { return Take(identity, &Limits::requests, 1); }
-  absl::StatusOr<Lease> TakeArrayBytes(const std::string& identity, std::int64_t bytes) {
-    return Take(identity, &Limits::array_bytes, bytes);
+  // RESOURCE_EXHAUSTED: names the limit. The account "" has no limit: the lease is empty.
+  absl::StatusOr<Lease> TakeRequest(const std::string& account) { return Take(account, {.requests = 1}); }
+  absl::StatusOr<Lease> TakeSession(const std::string& account) { return Take(account, {.sessions = 1}); }
+  absl::StatusOr<Lease> TakeArray(const std::string& account, std::int64_t bytes) {
+    return Take(account, {.arrays = 1, .array_bytes = bytes});
   }
 
  private:
-  absl::StatusOr<Lease> Take(const std::string& identity, std::int64_t Limits::*what, std::int64_t amount);
+  absl::StatusOr<Lease> Take(const std::string& account, Limits amounts);
 
   const Limits limits_;
   absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, Limits> taken_ ABSL_GUARDED_BY(mutex_);  // by identity
+  absl::flat_hash_map<std::string, Limits> taken_ ABSL_GUARDED_BY(mutex_);  // by account
 };
 
 }  // namespace reduced::server

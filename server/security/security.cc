@@ -3,7 +3,6 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <grpc/slice.h>
-#include <grpcpp/version_info.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <openssl/crypto.h>
@@ -20,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/security/identity.h"
+#include "server/security/listener_credentials.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
@@ -69,27 +69,6 @@ std::uint64_t NextGeneration() {
   static std::atomic<std::uint64_t> last = 0;
   return ++last;
 }
-
-// Credentials from gRPC's C API: the C++ API can't check tokens in plaintext, and does not report certificates that are
-// invalid when they are reloaded.
-class ListenerCredentials final : public grpc::ServerCredentials {
- public:
-  // Takes ownership of `credentials`.
-#if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 54
-  explicit ListenerCredentials(grpc_server_credentials* credentials) : credentials_(credentials) {}
-  ~ListenerCredentials() override { grpc_server_credentials_release(credentials_); }
-  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
-
- private:
-  int AddPortToServer(const std::string& address, grpc_server* server) override {
-    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
-  }
-
-  grpc_server_credentials* const credentials_;
-#else
-  explicit ListenerCredentials(grpc_server_credentials* credentials) : ServerCredentials(credentials) {}
-#endif
-};
 
 }  // namespace
 
@@ -144,7 +123,10 @@ struct Security::TokenCheck {
 
 Security::Security(const SecurityOptions& options)
     : options_(options),
-      quotas_({.requests = options.max_identity_requests, .array_bytes = options.max_identity_array_bytes}),
+      quotas_({.requests = options.max_identity_requests,
+               .sessions = options.max_identity_sessions,
+               .arrays = options.max_identity_arrays,
+               .array_bytes = options.max_identity_array_bytes}),
       generation_(NextGeneration()) {}
 
 Security::~Security() {
@@ -181,8 +163,15 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Load(const SecurityOptions& 
   return security;
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFor(const ListenAddress& address) {
-  const bool encrypted = tls() != nullptr && address.unix_path.empty();
+int Security::SlotsFor(const ListenAddress& address) const {
+  return address.unix_path.empty() || tokens() != nullptr ? 1 : UnixPeers::kSlots;
+}
+
+bool Security::Encrypts(const ListenAddress& address) const { return tls() != nullptr && address.unix_path.empty(); }
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFor(const ListenAddress& address,
+                                                                                  int slot) {
+  const bool encrypted = Encrypts(address);
   const bool checked = tokens() != nullptr;
   if (!encrypted && address.unix_path.empty() && !options_.allow_plaintext) {
     const absl::StatusOr<bool> loopback = IsLoopback(address);
@@ -194,6 +183,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFo
           "such as 127.0.0.1, or set --allow_plaintext where the network is trusted or a proxy encrypts"));
     }
   }
+  if (slot > 0) return peers_.CredentialsOf(slot);
   if (!encrypted && !checked) return grpc::InsecureServerCredentials();
   grpc_server_credentials* credentials = nullptr;
   if (encrypted) {
@@ -231,6 +221,11 @@ absl::StatusOr<std::string> Security::CallerOf(const grpc::ServerContextBase& co
   return std::string(names.front().data(), names.front().size());
 }
 
+std::string Security::PeerOf(const grpc::ServerContextBase& context) const {
+  const std::string uri = context.peer();
+  return absl::StartsWith(uri, "unix") ? peers_.Of(context) : PeerOfUri(uri);
+}
+
 // Each call is looked up twice, by gRPC and by its service, mostly on one thread, and most calls of a client use one
 // connection: each thread caches its last lookup, which saves a digest. The result is valid until the thread's next
 // lookup.
@@ -262,6 +257,24 @@ std::shared_ptr<const TlsFiles> Security::tls() const {
   return tls_;
 }
 
+std::optional<absl::Time> Security::CertificateExpiry() const {
+  const std::shared_ptr<const TlsFiles> files = tls();
+  if (files == nullptr) return std::nullopt;
+  return ExpiryOf(*files);
+}
+
+std::vector<std::pair<std::string_view, bool>> Security::FailedReloads() const {
+  std::vector<std::pair<std::string_view, bool>> failed;
+  if (tls() != nullptr) failed.emplace_back("certificates", tls_failed_.load());
+  if (tokens() != nullptr) failed.emplace_back("tokens", tokens_failed_.load());
+  return failed;
+}
+
+void Security::Reload() {
+  const absl::MutexLock lock(&mutex_);
+  reload_ = true;
+}
+
 void Security::Refresh() {
   RefreshTls();
   RefreshTokens();
@@ -273,6 +286,7 @@ void Security::RefreshTls() {
   const std::shared_ptr<const TlsFiles> before = tls();
   if (before == nullptr) return;
   absl::StatusOr<TlsFiles> files = ReadTlsFiles(options_.tls_cert, options_.tls_key, options_.tls_client_ca);
+  tls_failed_ = !files.ok();
   if (!files.ok()) {  // perhaps only one of several files is new yet
     return LogOnce(files.status(), "certificates", &last_error_tls_);
   }
@@ -297,6 +311,7 @@ void Security::RefreshTokens() {
     status = tokens.status();
     if (status.ok()) {
       last_error_tokens_.clear();
+      tokens_failed_ = false;
       const std::size_t count = tokens->size();
       {
         const absl::MutexLock lock(&mutex_);
@@ -307,6 +322,7 @@ void Security::RefreshTokens() {
       return;
     }
   }
+  tokens_failed_ = true;
   LogOnce(status, "tokens", &last_error_tokens_);
 }
 
@@ -329,14 +345,18 @@ void Security::WarnOfExpiry() {
 
 void Security::KeepFresh() {
   std::uint64_t reported = 0;  // of the refused calls
-  for (;;) {
+  for (bool due = true;;) {
     {
       const absl::MutexLock lock(&mutex_);
-      const auto stop = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stop), options_.credentials_refresh)) return;
+      const auto asked = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || reload_; };
+      const bool early = mutex_.AwaitWithTimeout(absl::Condition(&asked), options_.credentials_refresh);
+      if (stopping_) return;
+      reload_ = false;
+      due = !early;
     }
     Refresh();
     WarnOfExpiry();
+    if (!due) continue;
     const std::uint64_t before = std::exchange(reported, refused());
     if (reported > before) {
       spdlog::warn("{} calls without a valid token were refused in the last {}", reported - before,

@@ -37,7 +37,8 @@ struct ResidentArrays::Entry {
             .owner = array.owner,
             .age = now - added,
             .expires_in = std::max(left, absl::ZeroDuration()),
-            .users = users};
+            .users = users,
+            .serial = serial};
   }
 
   // Called once the array has no users and no id.
@@ -120,23 +121,27 @@ void ResidentArrays::Leave(const std::shared_ptr<Entry>& entry) {
   entry->Free();
 }
 
-std::vector<ArrayDescription> ResidentArrays::List(absl::string_view owner, absl::string_view caller) const {
-  return ListWhere([owner, caller](const ResidentArray& array) {
-    return array.identity == caller && (owner.empty() || owner == array.owner);
-  });
+std::vector<ArrayDescription> ResidentArrays::List(absl::string_view owner, absl::string_view caller,
+                                                   std::uint64_t first, std::size_t limit) const {
+  const auto wanted = [&](const Entry& entry) {
+    return entry.serial >= first && entry.array.identity == caller && (owner.empty() || owner == entry.array.owner);
+  };
+  return ListWhere(wanted, limit);
 }
 
 std::vector<ArrayDescription> ResidentArrays::ListAll() const {
-  return ListWhere([](const ResidentArray&) { return true; });
+  return ListWhere([](const Entry&) { return true; }, std::numeric_limits<std::size_t>::max());
 }
 
-std::vector<ArrayDescription> ResidentArrays::ListWhere(absl::FunctionRef<bool(const ResidentArray&)> wanted) const {
+std::vector<ArrayDescription> ResidentArrays::ListWhere(absl::FunctionRef<bool(const Entry&)> wanted,
+                                                        std::size_t limit) const {
   const absl::MutexLock lock(&mutex_);
   std::vector<const Entry*> listed;
   for (const auto& [id, entry] : entries_) {
-    if (wanted(entry->array)) listed.push_back(entry.get());
+    if (wanted(*entry)) listed.push_back(entry.get());
   }
   std::sort(listed.begin(), listed.end(), [](const Entry* a, const Entry* b) { return a->serial < b->serial; });
+  if (listed.size() > limit) listed.resize(limit);
   const absl::Time now = absl::Now();
   std::vector<ArrayDescription> infos;
   infos.reserve(listed.size());

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,7 +36,7 @@ struct ResidentArray {
   std::string owner;     // the identity, or what an anonymous caller named
   absl::Duration ttl;
   std::unique_ptr<ArrayMemory> memory;
-  Quotas::Lease quota;  // of its bytes; returned with the memory
+  Quotas::Lease quota;  // of the array and its bytes; returned with the memory
 };
 
 // A resident array as its owner sees it.
@@ -49,6 +50,7 @@ struct ArrayDescription {
   absl::Duration age;
   absl::Duration expires_in;  // its time to live while it is in use
   int users = 0;              // reductions that read it now
+  std::uint64_t serial = 0;   // ascending in the order in which arrays were stored
 };
 
 // An array belongs to the identity that stored it, and no other caller can list, use or delete it. All anonymous
@@ -73,8 +75,10 @@ class ResidentArrays {
   // PERMISSION_DENIED: it is not the caller's.
   absl::StatusOr<std::shared_ptr<const ResidentArray>> Find(absl::string_view id, absl::string_view caller);
 
-  // The caller's arrays that `owner` owns, or all of the caller's if `owner` is empty, oldest first.
-  std::vector<ArrayDescription> List(absl::string_view owner, absl::string_view caller) const;
+  // The caller's arrays that `owner` owns, or all of the caller's if `owner` is empty, oldest first: at most `limit`,
+  // from the serial `first` on.
+  std::vector<ArrayDescription> List(absl::string_view owner, absl::string_view caller, std::uint64_t first = 0,
+                                     std::size_t limit = std::numeric_limits<std::size_t>::max()) const;
 
   // The arrays of all callers, oldest first: for the operator of the server, never for a caller.
   std::vector<ArrayDescription> ListAll() const;
@@ -89,7 +93,7 @@ class ResidentArrays {
  private:
   struct Entry;
 
-  std::vector<ArrayDescription> ListWhere(absl::FunctionRef<bool(const ResidentArray&)> wanted) const;
+  std::vector<ArrayDescription> ListWhere(absl::FunctionRef<bool(const Entry&)> wanted, std::size_t limit) const;
   absl::Status CheckRoomLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Leave(const std::shared_ptr<Entry>& entry);
   void Expire();

@@ -6,14 +6,17 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cmath>
 #include <limits>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/float_format.h"
+#include "kernels/system/failpoint.h"
 
 namespace reduced::server {
 namespace {
@@ -112,7 +115,9 @@ absl::StatusOr<GeneratedArray> GeneratedArray::Generate(const Contents& contents
                                                         absl::FunctionRef<absl::Status()> why_stop) {
   const std::int64_t words = (bytes + kWordBytes - 1) / kWordBytes;
   const auto mapped = static_cast<std::size_t>(words * kWordBytes);
-  void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory = FAILPOINT("ladder/map")
+                           ? MAP_FAILED
+                           : mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return absl::ResourceExhaustedError(absl::StrFormat("the server has no memory for an array of %d bytes", bytes));
   }
@@ -127,8 +132,12 @@ absl::StatusOr<GeneratedArray> GeneratedArray::Generate(const Contents& contents
   };
   std::vector<std::thread> others;
   const std::int64_t stretches = (words + kStretchWords - 1) / kStretchWords;
-  while (static_cast<std::int64_t>(others.size()) + 1 < std::min<std::int64_t>(threads, stretches)) {
-    others.emplace_back(generate);
+  try {
+    while (static_cast<std::int64_t>(others.size()) + 1 < std::min<std::int64_t>(threads, stretches)) {
+      if (FAILPOINT("ladder/thread")) throw std::system_error(EAGAIN, std::generic_category());
+      others.emplace_back(generate);
+    }
+  } catch (const std::system_error&) {  // no more threads can be had: those that there are generate all of it
   }
   generate();
   for (std::thread& thread : others) thread.join();

@@ -1,14 +1,10 @@
 #include "server/sources/regions.h"
 
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,122 +12,30 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "google/protobuf/util/json_util.h"
+#include "kernels/system/failpoint.h"
 #include "server/config/listener.h"
 #include "server/security/random_id.h"
+#include "server/sources/descriptors.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
 namespace {
 
-constexpr std::size_t kMaxPacketBytes = 4096;
+// How many of what all users may have one user may have.
+int OneUsersPart(int all) { return std::max(all / 2, 1); }
 
 // Closes the descriptor, if there is one.
 void Close(int* file) {
   if (*file >= 0) close(*file);
   *file = -1;
-}
-
-const char* KindOf(mode_t mode) {
-  if (S_ISREG(mode)) return "a file on disk";
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a pipe";
-  if (S_ISSOCK(mode)) return "a socket";
-  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
-  return "something other than memory";
-}
-
-// The memory behind a descriptor.
-struct Memory {
-  std::int64_t bytes = 0;
-  bool sealed = false;  // can't shrink
-  bool holes = false;
-  bool huge_pages = false;
-  bool stays_whole = false;  // nobody can punch holes into it
-};
-
-// INVALID_ARGUMENT: the descriptor isn't of memory, or can't be read.
-absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
-  const int flags = fcntl(file, F_GETFL);
-  if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY) {
-    return absl::InvalidArgumentError("descriptor: got one that is not open for reading; allowed: one that is");
-  }
-  // Memory is what can have seals. Of anything else only what is known without asking its file system, which may be
-  // a process that never answers.
-  const int seals = fcntl(file, F_GET_SEALS);
-  if (seals < 0) {
-    struct statx known {};
-    if (statx(file, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &known) != 0) known.stx_mode = 0;
-    const bool disk_file = S_ISREG(known.stx_mode);
-    if (!disk_file || !allow_disk_files) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("descriptor: got ", KindOf(known.stx_mode), "; allowed: memfds, POSIX shared memory",
-                       disk_file ? ", and files on disk if the server runs with --allow_disk_files" : ""));
-    }
-  }
-  struct stat status;
-  struct statfs system;
-  if (fstat(file, &status) != 0 || fstatfs(file, &system) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("descriptor: cannot be examined: ", std::strerror(errno)));
-  }
-  return Memory{.bytes = status.st_size,
-                .sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0,
-                .holes = static_cast<std::int64_t>(status.st_blocks) * 512 < status.st_size,
-                .huge_pages = static_cast<std::uint64_t>(system.f_type) == HUGETLBFS_MAGIC,
-                .stays_whole = seals >= 0 && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0};
-}
-
-// What keeps the memory from being mapped, so that reading it is never a fault, whatever its owner does. Null: nothing.
-const char* WhyNotMapped(const Memory& memory) {
-  if (!memory.sealed) return "memory that is not sealed";
-  if (memory.bytes == 0) return "empty memory";
-  if (memory.holes) return "memory with holes";
-  // A hole in it that no huge page is left for is a fault.
-  if (memory.huge_pages && !memory.stays_whole) return "huge pages that are not sealed against writing (F_SEAL_WRITE)";
-  return nullptr;
-}
-
-// A packet and the descriptors that came with it.
-struct Packet {
-  std::string text;
-  std::vector<int> files;
-  bool cut = false;         // there was more text
-  bool files_lost = false;  // there were more descriptors
-};
-
-// The next packet. Nothing: the connection has ended.
-absl::StatusOr<Packet> Receive(int socket) {
-  constexpr std::size_t kMaxFiles = 8;
-  Packet packet;
-  packet.text.resize(kMaxPacketBytes);
-  iovec part{packet.text.data(), packet.text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t bytes = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (bytes < 0) return absl::ErrnoToStatus(errno, "recvmsg");
-  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr; each = CMSG_NXTHDR(&message, each)) {
-    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int file = -1;
-      std::memcpy(&file, CMSG_DATA(each) + i * sizeof(int), sizeof(int));
-      packet.files.push_back(file);
-    }
-  }
-  packet.cut = (message.msg_flags & MSG_TRUNC) != 0;
-  packet.files_lost = (message.msg_flags & MSG_CTRUNC) != 0;
-  packet.text.resize(static_cast<std::size_t>(bytes));
-  return packet;
 }
 
 }  // namespace
@@ -151,12 +55,20 @@ class Regions::Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  // Of memory that can't shrink and has no holes, which reading would fill.
-  absl::Status Map() {
-    mapping_ = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ, MAP_SHARED, file_, 0);
-    if (mapping_ != MAP_FAILED) return absl::OkStatus();
-    mapping_ = nullptr;
-    return absl::ResourceExhaustedError(absl::StrCat("cannot map ", bytes_, " bytes: ", std::strerror(errno)));
+  // Of memory that nothing keeps from being mapped.
+  absl::Status Map(const Memory& memory) {
+    const std::size_t bytes = static_cast<std::size_t>(bytes_);
+    void* const mapping = FAILPOINT("regions/map") && failpoint::SetErrno(ENOMEM)
+                              ? MAP_FAILED
+                              : mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file_, 0);
+    // Of huge pages nothing else tells whether each exists: those that don't, come into being here, or it fails.
+    if (mapping != MAP_FAILED && (!memory.huge_pages || madvise(mapping, bytes, MADV_POPULATE_READ) == 0)) {
+      mapping_ = mapping;
+      return absl::OkStatus();
+    }
+    const int error = errno;
+    if (mapping != MAP_FAILED) munmap(mapping, bytes);
+    return absl::ResourceExhaustedError(absl::StrCat("cannot map ", bytes_, " bytes: ", std::strerror(error)));
   }
 
   // Registers the mapping with the GPUs.
@@ -194,6 +106,8 @@ struct Regions::Connection {
   int socket = -1;
   std::int64_t number = 0;
   ucred peer{};
+  int regions = 0;
+  absl::Time last_packet{};
 };
 
 Regions::Regions(const Engines& engines, const RegionOptions& options) : engines_(engines), options_(options) {}
@@ -203,8 +117,6 @@ Regions::~Regions() { Stop(); }
 absl::Status Regions::Start(const std::string& path) {
   const absl::StatusOr<ListenAddress> address = ParseListenAddress(absl::StrCat("unix:", path));
   if (!address.ok()) return address.status();
-  const absl::StatusOr<SocketFolderLock> lock = SocketFolderLock::Take({*address});
-  if (!lock.ok()) return lock.status();
   absl::Status status = CheckUnixPath(*address, SOCK_SEQPACKET);
   if (!status.ok()) return status;
   unlink(path.c_str());
@@ -220,7 +132,8 @@ absl::Status Regions::Start(const std::string& path) {
   path_ = path;
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
-  max_all_regions_ = static_cast<std::size_t>(files.rlim_cur / 2);
+  max_all_regions_ = static_cast<int>(std::min<rlim_t>(files.rlim_cur / 2, std::numeric_limits<int>::max()));
+  max_all_connections_ = std::clamp(max_all_regions_ / 2, 1, options_.max_connections);
   stop_ = eventfd(0, EFD_CLOEXEC);
   if (stop_ < 0) return absl::ErrnoToStatus(errno, "eventfd");
   thread_ = std::thread([this] { Serve(); });
@@ -263,58 +176,128 @@ absl::StatusOr<HeldArray> Regions::Find(const v1::RegionPart& part, std::int64_t
 // The thread, until Stop.
 void Regions::Serve() {
   constexpr int kPauseMs = 100;
+  closer_.emplace();
   bool pause = false;  // the process has no descriptor left: who connects waits a moment
   for (;;) {
+    absl::Duration patience = EndIdle();
     std::vector<pollfd> polled = {{stop_, POLLIN, 0}};
-    const bool full = static_cast<int>(connections_.size()) >= options_.max_connections;
+    const bool full = static_cast<int>(connections_.size()) >= max_all_connections_;
     polled.push_back({full || pause ? -1 : listener_, POLLIN, 0});  // those beyond wait to be accepted
-    for (const auto& [socket, connection] : connections_) polled.push_back({socket, POLLIN, 0});
-    if (poll(polled.data(), polled.size(), std::exchange(pause, false) ? kPauseMs : -1) < 0) continue;  // EINTR
+    for (const auto& [socket, connection] : connections_) {
+      polled.push_back({HasToWait(connection) ? -1 : socket, POLLIN, 0});
+    }
+    const std::size_t connections_end = polled.size();
+    closer_->AddTo(&polled);
+    for (const auto& [uid, user] : users_) {
+      const absl::Duration wait = user.next_packet - absl::Now();
+      if (wait > absl::ZeroDuration()) patience = std::min(patience, wait);
+    }
+    if (std::exchange(pause, false)) patience = std::min(patience, absl::Milliseconds(kPauseMs));
+    if (closer_->Waits()) patience = std::min(patience, absl::Milliseconds(Closer::kPollMs));
+    const timespec timeout = absl::ToTimespec(patience);
+    const timespec* const until = patience == absl::InfiniteDuration() ? nullptr : &timeout;
+    if (FAILPOINT_ERRNO("regions/poll", EINTR, ppoll(polled.data(), polled.size(), until, nullptr)) < 0) continue;
     if (polled[0].revents != 0) break;
+    closer_->Poll();
     if (polled[1].revents != 0) pause = !Accept();
-    for (std::size_t i = 2; i < polled.size(); ++i) {
+    for (std::size_t i = 2; i < connections_end; ++i) {
       if (polled[i].revents == 0) continue;
-      Connection& connection = connections_.at(polled[i].fd);
-      if (Answer(connection)) continue;
-      Forget(connection);
-      close(connection.socket);
-      connections_.erase(polled[i].fd);
+      const auto connection = connections_.find(polled[i].fd);
+      if (connection == connections_.end() || HasToWait(connection->second)) continue;
+      if (!Answer(connection->second)) End(connection);
     }
   }
-  for (const auto& [socket, connection] : connections_) {
-    Forget(connection);
-    close(socket);
+  shutdown(listener_, SHUT_RDWR);
+  while (Accept()) {  // those that wait for it
   }
-  connections_.clear();
+  while (!connections_.empty()) End(connections_.begin());
+  closer_.reset();
 }
 
-// False: there is no descriptor for it, it has to wait.
+// Whether the packets of this connection have to wait.
+bool Regions::HasToWait(const Connection& connection) const {
+  return closer_->IsBusy(connection.peer.uid) || users_.at(connection.peer.uid).next_packet > absl::Now();
+}
+
+// False: there is nobody, or no descriptor, and who connects has to wait.
 bool Regions::Accept() {
-  const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket < 0) return errno != EMFILE && errno != ENFILE;
-  Connection& connection = connections_[socket];
-  connection = {.socket = socket, .number = ++last_connection_};
-  socklen_t size = sizeof(connection.peer);
-  getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &connection.peer, &size);
+  const int socket =
+      FAILPOINT_ERRNO("regions/accept", EMFILE, accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket < 0) return errno == EINTR || errno == ECONNABORTED;
+  const int yes = 1;
+  setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes));  // for Receive
+  const auto connection = connections_.emplace(socket, Connection{.socket = socket}).first;
+  Connection& its = connection->second;
+  its.number = ++last_connection_;
+  its.last_packet = absl::Now();
+  socklen_t size = sizeof(its.peer);
+  getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &its.peer, &size);
+  User& user = users_[its.peer.uid];
+  if (++user.connections > OneUsersPart(max_all_connections_)) {
+    spdlog::warn("region connections of uid {}: got one more; allowed: {}, half of those of all users", its.peer.uid,
+                 OneUsersPart(max_all_connections_));
+    End(connection);
+  }
   return true;
+}
+
+// Ends the connections that share nothing and have been silent for too long. Returns the time until the next one is.
+absl::Duration Regions::EndIdle() {
+  const absl::Time now = absl::Now();
+  absl::Duration next = absl::InfiniteDuration();
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    const auto connection = each++;
+    if (connection->second.regions > 0 || HasToWait(connection->second)) continue;
+    const absl::Duration left = connection->second.last_packet + options_.idle_timeout - now;
+    if (left <= absl::ZeroDuration()) {
+      End(connection);
+    } else {
+      next = std::min(next, left);
+    }
+  }
+  return next;
+}
+
+// Closes a connection, and ends its regions.
+void Regions::End(std::map<int, Connection>::iterator connection) {
+  const Connection& its = connection->second;
+  Forget(its);
+  const auto user = users_.find(its.peer.uid);
+  user->second.regions -= its.regions;
+  if (--user->second.connections == 0) users_.erase(user);
+  // Descriptors in packets that nobody has received are closed with the socket, and some closes take their time.
+  shutdown(its.socket, SHUT_RDWR);
+  if (HasPackets(its.socket)) {
+    closer_->Close(its.peer.uid, {its.socket});
+  } else {
+    close(its.socket);
+  }
+  connections_.erase(connection);
 }
 
 // Answers one packet: true, or false if the connection has ended or doesn't take its answers.
 bool Regions::Answer(Connection& connection) {
   absl::StatusOr<Packet> packet = Receive(connection.socket);
   if (!packet.ok()) return absl::IsUnavailable(packet.status());  // nothing there after all
-  if (packet->text.empty() && packet->files.empty()) return false;
-  const absl::Cleanup close_files = [&] {
-    for (int& file : packet->files) Close(&file);
-  };
+  if (packet->end) return false;
+  connection.last_packet = absl::Now();
   v1::RegionReply reply;
   absl::StatusOr<v1::RegionReply> handled =
       absl::InvalidArgumentError("packet: got more; allowed: at most 4096 bytes and one descriptor");
-  if (packet->files_lost && packet->files.empty()) {
+  if (packet->files_lost) {
     handled = absl::ResourceExhaustedError("the server has no file descriptor left");
-  } else if (!packet->files_lost && !packet->cut && packet->files.size() <= 1) {
+  } else if (!packet->cut && packet->files.size() <= 1) {
     handled = Handle(connection, packet->text, packet->files.empty() ? nullptr : &packet->files.front());
   }
+  // Looking at large memory, or pinning it, takes time. If there are other users, they have as much.
+  const absl::Time now = absl::Now();
+  if (users_.size() > 1) users_.at(connection.peer.uid).next_packet = now + (now - connection.last_packet);
+  std::vector<int> others;
+  for (int& file : packet->files) {
+    if (file >= 0 && !IsMemory(file)) others.push_back(std::exchange(file, -1));
+    Close(&file);
+  }
+  closer_->Close(connection.peer.uid, std::move(others), packet->files_lost ? connection.socket : -1);
   if (handled.ok()) {
     reply = *std::move(handled);
   } else {
@@ -328,12 +311,13 @@ bool Regions::Answer(Connection& connection) {
   }
   std::string text;
   if (!google::protobuf::util::MessageToJsonString(reply, &text).ok()) return false;
-  return send(connection.socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+  return FAILPOINT_ERRNO("regions/send", EAGAIN,
+                         send(connection.socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT)) ==
          static_cast<ssize_t>(text.size());
 }
 
 // `file`: the descriptor that came with the packet, or null. Set to -1 if the region keeps it.
-absl::StatusOr<v1::RegionReply> Regions::Handle(const Connection& connection, const std::string& packet, int* file) {
+absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const std::string& packet, int* file) {
   v1::RegionRequest request;
   if (!google::protobuf::util::JsonStringToMessage(packet, &request).ok()) {
     return absl::InvalidArgumentError("packet: got something else; allowed: a RegionRequest in JSON");
@@ -346,29 +330,34 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(const Connection& connection, co
   if (request.has_release()) {
     const absl::Status status = Release(connection, request.release().token());
     if (!status.ok()) return status;
+    --connection.regions;
+    --users_.at(connection.peer.uid).regions;
     return reply;
   }
   if (!request.has_share_memory() && !request.has_share_device()) {
     return absl::InvalidArgumentError("request: got none; allowed: shareMemory, shareDevice, release");
   }
-  {
-    const absl::MutexLock lock(&mutex_);
-    const auto its = [&](const auto& entry) { return entry.second.connection == connection.number; };
-    if (std::count_if(shared_.begin(), shared_.end(), its) >= options_.max_regions) {
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("regions: got one more; allowed: %d for a connection", options_.max_regions));
-    }
-    if (shared_.size() >= max_all_regions_) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
-          "regions: got one more; allowed: %d for all connections, half of the server's file descriptors",
-          max_all_regions_));
-    }
+  User& user = users_.at(connection.peer.uid);
+  const struct {
+    int got, allowed;
+    const char* of;
+  } limits[] = {
+      {connection.regions, options_.max_regions, "a connection"},
+      {user.regions, OneUsersPart(max_all_regions_), "a user, a quarter of the server's file descriptors"},
+      {count(), max_all_regions_, "all users, half of the server's file descriptors"},
+  };
+  for (const auto& limit : limits) {
+    if (limit.got < limit.allowed) continue;
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("regions: got one more; allowed: %d for %s", limit.allowed, limit.of));
   }
   absl::StatusOr<std::shared_ptr<const Region>> region =
       request.has_share_memory() ? ShareMemory(request.share_memory(), file) : ShareDevice(request.share_device());
   if (!region.ok()) return region.status();
   reply.set_token(RandomId());
   reply.set_bytes((*region)->bytes());
+  ++connection.regions;
+  ++user.regions;
   const absl::MutexLock lock(&mutex_);
   shared_[reply.token()] = {connection.number, *std::move(region)};
   return reply;
@@ -382,11 +371,12 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(cons
   if (request.pin() && why_not != nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("pin: got ", why_not,
-                     "; allowed: memory that is sealed against shrinking (F_SEAL_SHRINK), not empty, without holes"));
+                     "; allowed: memory that is sealed against shrinking (F_SEAL_SHRINK) and against writing by others "
+                     "than present mappings (F_SEAL_FUTURE_WRITE), not empty, without holes"));
   }
   const auto region = std::make_shared<Region>(std::exchange(*file, -1), memory->bytes);
   absl::Status status;
-  if (why_not == nullptr) status = region->Map();
+  if (why_not == nullptr) status = region->Map(*memory);
   if (status.ok() && request.pin()) status = region->Pin(engines_);
   if (!status.ok()) return status;
   return region;

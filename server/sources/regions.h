@@ -1,9 +1,10 @@
 // Regions: memory that other processes of this machine share with the server over a Unix socket that is only for this.
 // proto/reduced/v1/regions.proto specifies the protocol.
 //
-// One thread serves the socket. A region keeps what it needs (a descriptor, a mapping, a registration with the GPU, an
-// opened IPC handle) until the connection that shared it releases it or ends, and the last reduction that reads it is
-// done.
+// One thread serves the socket, and never waits for a client. A region keeps what it needs (a descriptor, a mapping, a
+// registration with the GPU, an opened IPC handle) until the connection that shared it releases it or ends, and the
+// last reduction that reads it is done. One user (uid) has at most half of the connections and regions, so that there
+// is room for others.
 #ifndef REDUCED_SERVER_SOURCES_REGIONS_H_
 #define REDUCED_SERVER_SOURCES_REGIONS_H_
 
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -18,10 +20,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "kernels/engine/engines.h"
 #include "reduced/v1/reduced.pb.h"
 #include "reduced/v1/regions.pb.h"
 #include "server/config/options.h"
+#include "server/sources/closer.h"
 
 namespace reduced::server {
 
@@ -34,8 +38,8 @@ class Regions {
   Regions(const Regions&) = delete;
   Regions& operator=(const Regions&) = delete;
 
-  // Listens at `path`. Replaces the socket of a server that no longer runs. FAILED_PRECONDITION: the path is in use, or
-  // cannot be listened at.
+  // Listens at `path`. Replaces the socket of a server that no longer runs; hold a SocketFolderLock if another server
+  // may start at the same time. FAILED_PRECONDITION: the path is in use, or cannot be listened at.
   absl::Status Start(const std::string& path);
   // Closes the socket, the connections, and with them their regions, and removes the file.
   void Stop();
@@ -54,8 +58,11 @@ class Regions {
 
   void Serve();
   bool Accept();
+  absl::Duration EndIdle();
+  bool HasToWait(const Connection& connection) const;
+  void End(std::map<int, Connection>::iterator connection);
   bool Answer(Connection& connection);
-  absl::StatusOr<v1::RegionReply> Handle(const Connection& connection, const std::string& packet, int* file);
+  absl::StatusOr<v1::RegionReply> Handle(Connection& connection, const std::string& packet, int* file);
   absl::StatusOr<std::shared_ptr<const Region>> ShareMemory(const v1::ShareMemory& request, int* file) const;
   absl::StatusOr<std::shared_ptr<const Region>> ShareDevice(const v1::ShareDevice& request) const;
   absl::Status Release(const Connection& connection, const std::string& token);
@@ -65,10 +72,20 @@ class Regions {
   const RegionOptions options_;
   std::string path_;
   int listener_ = -1;
-  int stop_ = -1;                          // an eventfd: readable when the thread shall end
-  std::size_t max_all_regions_ = 0;        // of all connections; each region may keep a descriptor
-  std::map<int, Connection> connections_;  // by descriptor; only the thread uses it
-  std::int64_t last_connection_ = 0;       // only the thread uses it
+  int stop_ = -1;            // an eventfd: readable when the thread shall end
+  int max_all_regions_ = 0;  // of all connections; each region may keep a descriptor
+  int max_all_connections_ = 0;
+
+  // Only the thread uses these.
+  struct User {
+    int connections = 0;
+    int regions = 0;
+    absl::Time next_packet = absl::InfinitePast();  // none of this user's is received before
+  };
+  std::map<int, Connection> connections_;  // by descriptor
+  std::map<uid_t, User> users_;            // those with a connection
+  std::int64_t last_connection_ = 0;
+  std::optional<Closer> closer_;
 
   struct Shared {
     std::int64_t connection = 0;  // its number

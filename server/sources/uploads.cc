@@ -1,5 +1,6 @@
 #include "server/sources/uploads.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -146,6 +147,11 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
   absl::StatusOr<EngineResult> whole = EngineResult();
   for (const std::optional<Upload::Part>& part : parts) Combine(*part->result, &*whole);
   for (std::optional<Upload::Part>& part : parts) std::move(part->over)(whole);
+}
+
+bool Uploads::HaveAllJoined(const Upload& upload) const {
+  const absl::MutexLock lock(&mutex_);
+  return std::all_of(upload.parts.begin(), upload.parts.end(), [](const auto& part) { return part.has_value(); });
 }
 
 void Uploads::Fail(const UploadPart& part, const absl::Status& why) {

@@ -73,16 +73,19 @@ class Uploads {
   // results.
   void Finish(Upload& upload, int index, EngineResult result);
 
+  // Whether every part has joined, or the upload is over.
+  bool HaveAllJoined(const Upload& upload) const;
+
   // Fails the upload of a part, whether or not the part has joined, unless the upload is over.
   void Fail(const UploadPart& part, const absl::Status& why);
 
  private:
   absl::Status WhyFailed(const std::string& id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<Upload>> uploads_ ABSL_GUARDED_BY(mutex_);  // by id
   // The ids of the last uploads that failed, and the error for their late parts. A late part of an older upload waits
-  // until its deadline.
+  // for --progress_timeout.
   std::deque<std::pair<std::string, absl::Status>> failed_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "proto/codec/values.h"
 #include "server/security/identity.h"
+#include "server/wire/encode.h"
 #include "server/wire/request.h"
 
 namespace reduced::server {
@@ -16,6 +18,9 @@ namespace {
 
 // As many as NumPy's arrays can have. A resident array stores its shape.
 constexpr int kMaxDimensions = 64;
+
+// Arrays of one page: at most about 200 KiB, and 25 KiB if they have one dimension.
+constexpr int kMaxPage = 256;
 
 }  // namespace
 
@@ -49,6 +54,25 @@ absl::StatusOr<ResidentArray> ParsePut(const v1::PutArrayHeader& header, const R
   array.owner = *std::move(owner);
   array.ttl = header.ttl_ms() == 0 ? limits.array_ttl : absl::Milliseconds(header.ttl_ms());
   return array;
+}
+
+absl::StatusOr<ArrayPage> ParsePage(const grpc::ByteBuffer& encoded) {
+  grpc::ByteBuffer bytes = encoded;
+  v1::ListArraysRequest request;
+  const absl::Status decoded = Decode(&bytes, &request);
+  if (!decoded.ok()) return decoded;
+  if (request.page_size() < 0 || request.page_size() > kMaxPage) {
+    return absl::InvalidArgumentError(absl::StrFormat("page_size: got %d; allowed: 0 (the default, %d) to %d",
+                                                      request.page_size(), kMaxPage, kMaxPage));
+  }
+  ArrayPage page{.owner = request.owner()};
+  page.size = static_cast<std::size_t>(request.page_size() == 0 ? kMaxPage : request.page_size());
+  if (!request.page_token().empty() && !absl::SimpleAtoi(request.page_token(), &page.first_serial)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("page_token: got %d bytes that are no token; allowed: next_page_token of the previous page",
+                        request.page_token().size()));
+  }
+  return page;
 }
 
 void ToProto(const ArrayDescription& array, v1::ArrayInfo* info) {

@@ -2,8 +2,13 @@
 #ifndef REDUCED_SERVER_WIRE_ARRAYS_H_
 #define REDUCED_SERVER_WIRE_ARRAYS_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/config/options.h"
 #include "server/sources/arrays.h"
@@ -14,6 +19,16 @@ namespace reduced::server {
 // which may be empty or unknown. INVALID_ARGUMENT: as in request.h. PERMISSION_DENIED: as OwnerFor.
 absl::StatusOr<ResidentArray> ParsePut(const v1::PutArrayHeader& header, const RequestLimits& limits,
                                        absl::string_view caller);
+
+// The part of the list that a ListArraysRequest asks for.
+struct ArrayPage {
+  std::string owner;               // empty: any
+  std::uint64_t first_serial = 0;  // of ArrayDescription::serial
+  std::size_t size = 0;            // the most arrays of the page
+};
+
+// INVALID_ARGUMENT: not a ListArraysRequest, or a size or a token that is not allowed.
+absl::StatusOr<ArrayPage> ParsePage(const grpc::ByteBuffer& encoded);
 
 void ToProto(const ArrayDescription& array, v1::ArrayInfo* info);
 

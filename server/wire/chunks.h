@@ -12,10 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/wire/encode.h"
 
 namespace reduced::server {
 
@@ -71,7 +71,7 @@ class ChunkReader {
     if (left_ > 0) Read(reinterpret_cast<char*>(&byte), 1);
     if (byte == kChunkTag) {
       std::uint64_t size = 0;
-      for (int shift = 0; shift < 64 && left_ > 0; shift += 7) {
+      for (int shift = 0; shift < 35 && left_ > 0; shift += 7) {  // five bytes, as protobuf's parser takes
         Read(reinterpret_cast<char*>(&byte), 1);
         size |= std::uint64_t{byte & 0x7fU} << shift;
         if (byte < 0x80) {
@@ -98,11 +98,8 @@ absl::Status ReadMessage(grpc::ByteBuffer& message, Request* request, ChunkReade
   *chunk = ChunkReader(message);
   if (!chunk->SkipToChunk()) {
     *chunk = ChunkReader();
-    const grpc::Status parsed = grpc::SerializationTraits<Request>::Deserialize(&message, request);
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("message: got bytes that are not a %s", Request::descriptor()->name()));
-    }
+    const absl::Status parsed = Decode(&message, request);
+    if (!parsed.ok()) return parsed;
     if (request->has_header()) return absl::OkStatus();
     if (!request->has_chunk()) return absl::InvalidArgumentError("message: got neither; allowed: header, chunk");
     // A chunk with fields that this version does not know.

@@ -7,6 +7,7 @@
 #include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "proto/codec/merge.h"
+#include "server/wire/encode.h"
 
 namespace reduced::server {
 namespace {
@@ -33,8 +34,7 @@ bool ReadState(google::protobuf::io::CodedInputStream& input, v1::State* state) 
 
 absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
                           absl::FunctionRef<absl::Status()> why_stop, v1::MergeResponse* response) {
-  const absl::Status malformed =
-      absl::InvalidArgumentError("request: got bytes that are not a MergeRequest; allowed: an encoded one");
+  const absl::Status malformed = MalformedMessage(v1::MergeRequest::descriptor()->name());
   if (!message.Valid()) return malformed;
   grpc::ProtoBufferReader reader(&message);
   google::protobuf::io::CodedInputStream input(&reader);

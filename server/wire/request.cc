@@ -52,12 +52,6 @@ absl::StatusOr<std::int64_t> Count(const v1::ArraySpec& array, std::int64_t max_
   return count;
 }
 
-// Exact, unless the request names a pipeline that has no exact sums.
-Precision DefaultPrecision(std::string_view pipeline) {
-  const PipelineRow* const row = pipeline.empty() ? nullptr : FindPipeline(pipeline);
-  return row == nullptr || row->exact ? Precision::kExact : Precision::kF64;
-}
-
 absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
   if (!v1::Engine_IsValid(options.engine())) return UnknownValue("options.engine", options.engine());
   if (!v1::Precision_IsValid(options.precision())) return UnknownValue("options.precision", options.precision());

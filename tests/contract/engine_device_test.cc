@@ -116,6 +116,36 @@ TEST_P(EngineThreads, ASmallJobNeverWaitsForALargeOneOnItsCallersThread) {
   cudaStreamDestroy(stream);
 }
 
+// The device's memory is taken, but for what other tests may need: arrays are refused, all else goes on, and arrays can
+// be had again as soon as there is room.
+TEST_P(EngineThreads, AFullDeviceHasNotFailed) {
+  constexpr std::size_t kLeft = std::size_t{4} << 30;
+  constexpr std::int64_t kBytes = std::int64_t{8} << 30;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  if (free < 4 * kLeft) GTEST_SKIP() << "the device has only " << free << " bytes left";
+  EngineOptions options = Options();
+  options.cuda_array_bytes = std::int64_t{1} << 51;  // more than there is: the device itself refuses
+  const Started own = StartOwn(options);
+  ASSERT_NE(own.engine, nullptr);
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  void* filling = nullptr;
+  ASSERT_EQ(cudaMalloc(&filling, free - kLeft), cudaSuccess);
+  const std::vector<float> ones(1'000'000, 1.0F);
+  const Job job{.spec = Spec(DType::kF32, 1'000'000), .array = {.data = ones.data()}};
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status refused = own.engine->Allocate(kBytes).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+    EXPECT_TRUE(own.engine->Health().ok()) << own.engine->Health();
+    EXPECT_EQ(own.engine->info().array_bytes, 0);
+    EXPECT_TRUE(ReduceAndWait(*own.engine, job).ok());
+  }
+  ASSERT_EQ(cudaFree(filling), cudaSuccess);
+  const absl::Status after = own.engine->Allocate(kBytes).status();
+  EXPECT_TRUE(after.ok()) << after;
+}
+
 INSTANTIATE_TEST_SUITE_P(Cuda, EngineThreads, ::testing::Values(EngineKind::kCuda), NameOfKind);
 
 // Only on the engine that has device memory.

@@ -1,6 +1,8 @@
 // Device memory of another process. Built with CUDA only.
+#include <atomic>
 #include <cstdint>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -100,6 +102,27 @@ TEST_P(EngineIpc, OutlivesItsExporter) {
   const absl::StatusOr<HeldArray> held = engine().Open(another.memory());
   ASSERT_TRUE(held.ok()) << held.status();
   EXPECT_EQ(Sum(*held), kBytes);
+}
+
+// Its end comes in the middle of a reduction, again and again: each ends, right, and the device goes on.
+TEST_P(EngineIpc, ItsExporterIsKilledDuringReductions) {
+  for (int round = 0; round < 5; ++round) {
+    Exporter exporter(kBytes, 0, 0);
+    ASSERT_EQ(exporter.error(), "");
+    const absl::StatusOr<HeldArray> held = engine().Open(exporter.memory());
+    ASSERT_TRUE(held.ok()) << held.status();
+    std::atomic<int> reductions = 0;
+    std::atomic<bool> over = false;
+    std::thread reducing([&] {
+      for (; !over && !HasFailure(); ++reductions) EXPECT_EQ(Sum(*held), kBytes);
+    });
+    while (reductions < 3 && !HasFailure()) std::this_thread::yield();
+    exporter.Kill();
+    for (const int killed = reductions; reductions < killed + 3 && !HasFailure();) std::this_thread::yield();
+    over = true;
+    reducing.join();
+    EXPECT_TRUE(engine().Health().ok());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, EngineIpc, ::testing::Values(EngineKind::kCuda), NameOfKind);

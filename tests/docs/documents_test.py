@@ -17,7 +17,7 @@ FOLDERS = ("client", "deploy", "kernels", "proto", "server", "tests")
 README_LINES = 200
 # Flags in the text that are other programs': docker's, CMake's, ctest's, the benchmarks'.
 OTHER_FLAGS = {
-    "--build", "--describe", "--goals", "--group-add", "--format", "--help", "--install", "--preset", "--sizes", "--sweep", "--test-dir",
+    "--build", "--cflags", "--describe", "--goals", "--group-add", "--format", "--help", "--install", "--libs", "--preset", "--sizes", "--sweep", "--test-dir",
     "--tool", "--user",
 }
 # Options of reducectl whose values are names that --help lists.
@@ -235,6 +235,32 @@ class DocumentsTest(unittest.TestCase):
                 for name in re.findall(r"\bREDUCED_FLAG_([A-Z]\w+)", span):
                     self.check(document, name == "NAME" or f"--{name.lower()}" in known, f"{span}: reduced has no such flag")
         self.conclude(at_least=50)
+
+    def test_programs_compile(self):
+        """The C++ of a document is one program, block after block."""
+        before = """
+            #include <algorithm>
+            #include <cstdint>
+            #include <iostream>
+            #include <vector>
+            #include "reduced/client.h"
+            #include "reduced/merge.h"
+            std::vector<float> Samples();
+            int main() {
+        """
+        seen = 0
+        for document in self.documents:
+            blocks = ["\n".join(lines) for language, lines in document.blocks if language == "cpp"]
+            if not blocks:
+                continue
+            seen += len(blocks)
+            compiled = subprocess.run(
+                [os.environ["CXX"], "-std=c++20", "-fsyntax-only", f"-I{ROOT}/client", f"-I{os.environ['REDUCED_BUILD']}/client/include",
+                 "-x", "c++", "-"],
+                input="\n".join([before, *blocks, "}"]), capture_output=True, text=True, timeout=120, check=False,
+            )
+            self.assertEqual(compiled.returncode, 0, f"{document.path}: {compiled.stderr}")
+        self.assertGreater(seen, 3)
 
     def test_presets_exist(self):
         presets = json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ import threading
 import unittest
 
 import harness
+from fault_proxy import FaultProxy
 from harness import DATA, np
 
 
@@ -67,6 +68,7 @@ class StandardInputTest(harness.ServedTest):
             (npy, ("--format", "npy")),
             (array.tobytes(), ("--dtype", "i16")),
             (b"xyz" + array.tobytes(), ("--dtype", "i16", "--offset", "3", "--shape", "10,100")),
+            (bytes(1024) + array.tobytes(), ("--dtype", "i16", "--offset", "1KiB", "--shape", "10,100")),
             (npy, ("--format", "raw", "--dtype", "i16", "--offset", len(npy) - 2000)),
         ):
             answer = self.reduce("-", "sum", *arguments, stdin=stdin)
@@ -86,7 +88,7 @@ class JsonTest(harness.ServedTest):
             self.assertEqual(
                 list(answer),
                 ["source", "dtype", "count", "via", "results", "engine", "device", "pipeline", "precision", "reason"]
-                + ["timing_us", "bytes"],
+                + ["timing_us", "bytes", "attempts"],
             )
             self.assertEqual((answer["dtype"], answer["precision"], answer["bytes"]), ("u8", "f64", answer["count"]))
             self.assertTrue(answer["pipeline"])
@@ -120,7 +122,7 @@ class JsonTest(harness.ServedTest):
         self.assertEqual(
             set(info["limits"]),
             {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_streams", "max_sessions"}
-            | {"max_session_requests", "default_array_ttl_s", "max_array_ttl_s"},
+            | {"max_session_requests", "session_idle_timeout_s", "default_array_ttl_s", "max_array_ttl_s"},
         )
         self.assertEqual(info["limits"]["default_array_ttl_s"], 3600)
         self.assertEqual(info["usage"], {"streams": 0, "sessions": 0, "arrays": 0, "regions": 0})
@@ -149,14 +151,37 @@ class TableTest(harness.ServedTest):
 
     def test_reduce(self):
         path = self.save(np.arange(12, dtype="i8").reshape(3, 4))
-        lines = self.text("reduce", path, "--op", "sum,mean").splitlines()
+        lines = self.text("reduce", path, "--op", "sum,mean", "--verbose").splitlines()
         self.assertEqual(lines[0], f"{path}: i64 (3, 4), 96 bytes")
         self.assertRegex(lines[1], r"\A  sum +66\Z")
         self.assertRegex(lines[2], r"\A  mean +5\.5\Z")
         self.assertRegex(lines[3], r"\A  ran on +\S+, pipeline \S+, precision f64, sent inline: .+")
-        self.assertIn("sent session: ", self.text("reduce", path, "--via", "session"))
+        self.assertIn("sent session: ", self.text("reduce", path, "--via", "session", "-v"))
         self.assertRegex(lines[4], r"\A  time +.*kernel [\d.]+ .?s.*total [\d.]+ .?s.*; round trip [\d.]+ .?s\Z")
         self.assertEqual(len(lines), 5)
+        short = self.text("reduce", path, "--op", "sum,std", "--ddof", "1").splitlines()
+        self.assertRegex(short[2], r"\A  std \(ddof 1\) +3\.605551275463989\Z")
+        self.assertRegex(short[3], r"\A  ran on +\S+, [\d.]+ .?s\Z")  # no precision: these are no floats
+        floats = self.text("reduce", self.save(np.ones(3)), "--op", "sum,max").splitlines()
+        self.assertRegex(floats[3], r"\A  ran on +\S+, exact, [\d.]+ .?s\Z")
+        self.assertRegex(self.text("reduce", path, "--op", "max").splitlines()[2], r"\A  ran on +\S+, [\d.]+ .?s\Z")
+
+    def test_quiet(self):
+        path = self.save(np.arange(12, dtype="i8"))
+        self.assertEqual(self.text("reduce", path, "--op", "sum", "-q"), "66\n")
+        self.assertEqual(self.text("reduce", path, path, "--op", "sum,mean", "--quiet"), "66\t5.5\n" * 2)
+
+    def test_a_nan_says_how_many_and_what_to_do(self):
+        path = self.save(np.array([1, np.nan, 2, np.nan]))
+        for via in ("inline", "stream", "region"):
+            text = self.text("reduce", path, "--op", "mean", "--via", via)
+            self.assertRegex(text, r"(?m)^  mean +NaN\n  NaN +2 of 4 elements; leave them out with --nan omit$")
+        self.assertEqual(self.answers("reduce", path, "--op", "sum")[0]["nan_count"], 2)
+        self.assertNotIn("nan_count", self.answers("reduce", path, "--op", "sum", "--nan", "omit")[0])
+
+    def test_names_of_options_with_underscores(self):
+        run = self.run_reducectl("loadtest", "--warmup=0", "--count=5", "--include_fill", "--json=-")
+        self.assertTrue(json.loads(run.stdout)["include_fill"], run.stderr)
 
     def test_info_ops_and_pipelines(self):
         info = self.text("info")
@@ -185,7 +210,7 @@ class ProgressTest(harness.ServedTest):
         path = self.folder / "zeros.bin"
         with open(path, "wb") as file:
             file.truncate(48 << 20)
-        cut = harness.Cut(self.server.tcp, 8 << 20)
+        cut = FaultProxy(self.server.tcp, 8 << 20)
         terminal, stderr = pty.openpty()
         client = subprocess.Popen(
             harness.command(*arguments, path, "--dtype", "u8", "--timeout", "60s"),
@@ -231,6 +256,22 @@ class ProgressTest(harness.ServedTest):
         self.assertEqual((json.loads(output)["results"], drawn), ({"sum": 0}, ""))
 
 
+class ServerFlagsTest(unittest.TestCase):
+    def test_names_with_dashes_and_sizes_without_b(self):
+        for flags in (("--memory-bytes=512Mi", "--drain-timeout", "3s"), ("--memory_bytes=512MiB", "--drain_timeout=3s")):
+            run = subprocess.run(
+                [os.environ["REDUCED"], *flags, "--print-config"],
+                capture_output=True,
+                timeout=harness.DEADLINE_S,
+                env=harness.environment(),
+                check=False,
+                text=True,
+            )
+            self.assertEqual((run.returncode, run.stderr), (0, ""))
+            self.assertRegex(run.stdout, r"(?m)^memory_bytes = 512MiB")
+            self.assertRegex(run.stdout, r"(?m)^drain_timeout = 3s")
+
+
 class CompletionTest(harness.ServedTest):
     def complete(self, *words):
         """What bash offers for the last of the words."""
@@ -254,7 +295,7 @@ class CompletionTest(harness.ServedTest):
 
     def test_completes(self):
         for words, offered in (
-            (("",), ["reduce", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "health", "doctor", "completion"]),
+            (("",), ["reduce", "describe", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "health", "doctor", "completion"]),
             (("re",), ["reduce"]),
             (("--server", "host:1", "pipe"), ["pipelines"]),
             (("--ser",), ["--server"]),

@@ -19,6 +19,7 @@ import unittest
 import containers
 import harness
 from containers import base_image, output, podman
+from fault_proxy import FaultProxy
 from harness import DATA, DEADLINE_S, np
 
 ROOT = DATA.parent.parent
@@ -26,6 +27,7 @@ BUILD_DEADLINE_S = 3000
 FROM_SOURCE = bool(os.environ.get("REDUCED_FROM_SOURCE"))
 USER = 10001  # of the image, and its group
 CONNECTION = 3  # reducectl's exit code
+SECCOMP = f"--security-opt=seccomp={ROOT / 'deploy' / 'seccomp.json'}"  # of servers
 REDUCECTL = "/opt/reduced/bin/reducectl"
 CONFINED = (
     "--read-only",
@@ -83,7 +85,8 @@ class ContainerTest(unittest.TestCase):
     def start(self, *arguments, network="none"):
         """A server's id, once it serves."""
         container = output(
-            "run", "--detach", *CONFINED, f"--network={network}", f"--volume={self.volume}:/run/reduced", self.image, *arguments
+            "run", "--detach", *CONFINED, SECCOMP, f"--network={network}", f"--volume={self.volume}:/run/reduced", self.image,
+            *arguments,
         )
         self.addCleanup(podman, "rm", "--force", "--time=0", container, check=False)
         self.await_log(container, " serves on ")
@@ -251,7 +254,7 @@ class StopTest(ContainerTest):
     def test_sigterm_lets_running_requests_finish(self):
         container, address = self.start_on_tcp()
         array = np.arange(4 << 20, dtype="f8")
-        cut = harness.Cut(address, array.nbytes // 2)
+        cut = FaultProxy(address, array.nbytes // 2)
         self.addCleanup(cut.close)
         with tempfile.NamedTemporaryFile(suffix=".npy") as file:
             np.save(file, array)

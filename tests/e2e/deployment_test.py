@@ -45,9 +45,9 @@ def load(path):
 
 
 def objects(path):
-    """Of Kubernetes, by kind: those in a file, or those that a kustomization in a folder lists."""
+    """Of Kubernetes, by kind: those in a file, or those in files that a kustomization in a folder lists."""
     if path.is_dir():
-        files = [path / name for name in load(path / "kustomization.yaml")["resources"]]
+        files = [path / name for name in load(path / "kustomization.yaml").get("resources", []) if name.endswith(".yaml")]
         return {kind: each for file in files for kind, each in objects(file).items()}
     return {each["kind"]: each for each in yaml.safe_load_all(path.read_text())}
 
@@ -113,6 +113,17 @@ def check_pods(test, all_objects):
         matches(monitor["spec"]["selector"]["matchLabels"], service["metadata"]["labels"])
         named = {port["name"] for port in service["spec"]["ports"]}
         test.assertLessEqual({endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}, named)
+    if route := all_objects.get("GRPCRoute"):
+        gateway = all_objects["Gateway"]
+        test.assertEqual(route["spec"]["parentRefs"], [{"name": gateway["metadata"]["name"]}])
+        test.assertEqual(route["spec"]["hostnames"], [listener["hostname"] for listener in gateway["spec"]["listeners"]])
+        (rule,) = route["spec"]["rules"]
+        (backend,) = rule["backendRefs"]
+        test.assertEqual(backend["name"], service["metadata"]["name"])
+        test.assertIn(backend["port"], [port["port"] for port in service["spec"]["ports"] if port["name"] == "grpc"])
+    if dashboard := all_objects.get("ConfigMap"):
+        (name,) = dashboard["data"]
+        test.assertEqual(json.loads(dashboard["data"][name]), json.loads((DEPLOY / "grafana" / name).read_text()))
     if scaler := all_objects.get("HorizontalPodAutoscaler"):
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment["metadata"]["name"]}
         test.assertEqual(scaler["spec"]["scaleTargetRef"], target)
@@ -141,7 +152,10 @@ def check_pods(test, all_objects):
     test.assertLessEqual(set(mounts.values()), {volume["name"] for volume in pod["spec"]["volumes"]})
     folders = [str(pathlib.PurePath(unix.removeprefix("unix:")).parent)]
     folders += [str(pathlib.PurePath(flag(args, name)).parent) for name in ("tls_cert", "tls_key") if encrypted]
+    folders += [str(pathlib.PurePath(flag(args, "token_file")).parent) for arg in args if arg.startswith("--token_file=")]
     test.assertLessEqual(set(folders), set(mounts))
+    # The probes have no token.
+    test.assertEqual("--open_health" in args, any(arg.startswith("--token_file=") for arg in args))
 
     drain = seconds(flag(args, "drain_delay")) + seconds(flag(args, "drain_timeout"))
     drain += server["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -177,6 +191,7 @@ class FlagsTest(unittest.TestCase):
         said = {where: re.findall(r"--(\w+)", " ".join(command)) for where, command in self.commands()}
         tls = (KUBERNETES / "components/tls/kustomization.yaml").read_text()
         said["components/tls"] = re.findall(r"--([a-z]\w+)", tls)
+        said["components/tokens"] = re.findall(r"value: --([a-z]\w+)", (KUBERNETES / "components/tokens/kustomization.yaml").read_text())
         said["haproxy.cfg"] = re.findall(r" --([a-z]\w+)", (DEPLOY / "haproxy.cfg").read_text())
         exec_lines = [value for name, value in unit_lines("Service") if name.startswith("Exec")]
         said["systemd, Exec"] = re.findall(r"--(\w+)", " ".join(exec_lines))
@@ -231,10 +246,16 @@ class YamlTest(unittest.TestCase):
         for what in ("containers[0]: no readinessProbe", "readinesProbe isn't a field", "it.spec.replicas: '2' isn't"):
             self.assertIn(what, found)
 
+    def test_the_rules_are_those_of_prometheus(self):
+        rules = load(KUBERNETES / "components/monitoring/prometheusrule.yaml")["spec"]["groups"]
+        files = [DEPLOY / "prometheus" / f"{name}.rules.yml" for name in ("recording", "alerts")]
+        self.assertEqual(rules, [group for file in files for group in load(file)["groups"]])
+
     def test_kustomizations_name_what_is_there(self):
-        for file in KUBERNETES.rglob("kustomization.yaml"):
+        for file in DEPLOY.rglob("kustomization.yaml"):
             kustomization = load(file)
             names = kustomization.get("resources", []) + kustomization.get("components", [])
+            names += [name for each in kustomization.get("configMapGenerator", []) for name in each["files"]]
             names += [patch["path"] for patch in kustomization.get("patches", []) if "path" in patch]
             names += re.findall(r"^#   - (\.\./\S+)$", file.read_text(), re.MULTILINE)  # for whoever wants them
             for name in names:
@@ -293,10 +314,11 @@ class KubernetesTest(unittest.TestCase):
     @unittest.skipIf(shutil.which("kubectl") is None, "kubectl, whose kustomize renders them, isn't installed")
     def test_the_overlays_rendered_with_and_without_components(self):
         for overlay in ("cpu", "gpu"):
-            for components in ("", "tls", "monitoring", "tls monitoring"):
+            for components in ("", "tls", "tokens", "monitoring", "gateway tokens", "tls tokens monitoring"):
                 with self.subTest(overlay=overlay, components=components), tempfile.TemporaryDirectory() as folder:
                     copy = pathlib.Path(folder) / "kubernetes"
                     shutil.copytree(KUBERNETES, copy)
+                    shutil.copytree(DEPLOY / "grafana", copy.parent / "grafana")
                     file = copy / "overlays" / overlay / "kustomization.yaml"
                     kustomization = load(file)
                     kustomization["components"] = [f"../../components/{name}" for name in components.split()]
@@ -309,7 +331,11 @@ class KubernetesTest(unittest.TestCase):
                     for kind, each in every.items():
                         self.assertEqual(kubernetes_schema.object_errors(each, kind), [])
                     check_pods(self, every)
-                    self.assertEqual("ServiceMonitor" in every, "monitoring" in components)
+                    of_components = {"monitoring": {"ServiceMonitor", "PrometheusRule", "ConfigMap"}, "gateway": {"GRPCRoute"}}
+                    for component, kinds in of_components.items():
+                        self.assertEqual(kinds & set(every), kinds if component in components else set())
+                    tokens = any(arg.startswith("--token_file=") for arg in container(every["Deployment"])["args"])
+                    self.assertEqual(tokens, "tokens" in components)
                     gpus = container(every["Deployment"])["resources"]["limits"].get("nvidia.com/gpu")
                     self.assertEqual(gpus, "1" if overlay == "gpu" else None)
 
@@ -336,6 +362,7 @@ class ComposeTest(unittest.TestCase):
                 drain = seconds(flag(command, "drain_delay")) + seconds(flag(command, "drain_timeout"))
                 self.assertGreaterEqual(seconds(service["stop_grace_period"]), drain + CLOSE_S)
                 self.assertTrue(service["read_only"])
+                self.assertRegex(service["image"], r"^reduced:\d+\.\d+\.\d+(-cuda)?$")
                 build = service["build"]
                 context = (DEPLOY / build["context"]).resolve()
                 self.assertTrue((context / build["dockerfile"]).samefile(DEPLOY / "Dockerfile"))

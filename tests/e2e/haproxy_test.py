@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import warnings
@@ -322,6 +323,54 @@ class BackendTest(EdgeTest):
         self.check_code(grpc.StatusCode.UNAVAILABLE, self.reduce, np.ones(1))
         self.assertEqual(finish(), 42)
         self.assertEqual(self.server.process.wait(DEADLINE_S), 0)
+
+    def drain_under_load(self):
+        """Calls go on while the server stops; codes and words of those that failed, and the seconds of the longest."""
+        self.start()
+        self.health()
+        enough = threading.Event()
+        failed = []
+
+        def call():
+            while not enough.is_set():
+                start = time.monotonic()
+                try:
+                    self.reduce(np.ones(10))
+                except grpc.RpcError as error:
+                    failed.append((error.code(), error.details(), time.monotonic() - start))
+
+        callers = [threading.Thread(target=call) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        self.server.process.send_signal(signal.SIGTERM)
+        self.await_log("Server reduced/first is DOWN")
+        count = len(failed)
+        deadline = time.monotonic() + DEADLINE_S
+        while len(failed) < count + 100 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        enough.set()
+        for caller in callers:
+            caller.join(DEADLINE_S)
+            self.assertFalse(caller.is_alive())
+        self.assertGreaterEqual(len(failed), 100)
+        return {(code, details) for code, details, _ in failed}, max(seconds for _, _, seconds in failed)
+
+    def test_a_drain_under_load(self):
+        failures, longest = self.drain_under_load()
+        codes = {code for code, _ in failures}
+        self.assertIn(grpc.StatusCode.UNAVAILABLE, codes)
+        self.assertLessEqual(codes, {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}, failures)
+        self.assertLess(longest, 10)
+
+    def test_a_drain_under_load_with_a_delay(self):
+        """No call meets a server that drains: those that fail are HAProxy's own refusals, once it knows."""
+        self.server = harness.Server("--drain_timeout=30s", "--drain_delay=5s")
+        self.addCleanup(self.server.stop)
+        failures, longest = self.drain_under_load()
+        ((code, details),) = failures
+        self.assertEqual(code, grpc.StatusCode.UNAVAILABLE)
+        self.assertIn("503", details)
+        self.assertLess(longest, 1)
 
     def test_a_server_that_is_gone_and_comes_back(self):
         self.start()

@@ -7,14 +7,14 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
+import urllib.request
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 DEADLINE_S = 60
@@ -28,19 +28,21 @@ except ImportError:
 
 
 class Server:
-    """A server on a free TCP port and a Unix socket. Ready once constructed."""
+    """A server on a free TCP port and a Unix socket, which may open so many `descriptors`. Ready once constructed.
+    `stderr`: for its log, instead of a file. `before`: a command that runs it."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, stderr=subprocess.STDOUT, before=(), descriptors=None):
         self._directory = tempfile.TemporaryDirectory()
         directory = pathlib.Path(self._directory.name)
         ready = directory / "ready"
         self._log = open(directory / "log", "w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [os.environ["REDUCED"], f"--listen=127.0.0.1:0,unix:{directory}/socket", f"--ready_file={ready}",
+            [*before, os.environ["REDUCED"], f"--listen=127.0.0.1:0,unix:{directory}/socket", f"--ready_file={ready}",
              "--metrics_listen=127.0.0.1:0", *flags],
             stdout=self._log,
-            stderr=subprocess.STDOUT,
+            stderr=stderr,
             env=environment(),
+            preexec_fn=descriptors and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))),
         )
         deadline = time.monotonic() + DEADLINE_S
         while not (ready.exists() and ready.read_text().endswith("\n")):
@@ -54,9 +56,24 @@ class Server:
         self._log.seek(0)
         return self._log.read()
 
+    def await_log(self, pattern, count=1):
+        """The log, once the pattern is in it so often: the server's answers don't wait for its log."""
+        deadline = time.monotonic() + DEADLINE_S
+        while len(re.findall(pattern, log := self.log())) < count:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no {pattern} in the log:\n{log}")
+            time.sleep(0.01)
+        return log
+
     def http(self):
         """Where metrics are: "http://127.0.0.1:PORT/"."""
-        return re.search(r"at (http://[^\s\"]+/)", self.log())[1]
+        return re.search(r"at (http://[^\s\"]+/)", self.await_log("at http://.*\n"))[1]
+
+    def metric(self, name):
+        """The samples of one metric: the value of each set of labels, like '{files="tokens"}', or ""."""
+        with urllib.request.urlopen(self.http() + "metrics", timeout=DEADLINE_S) as answer:
+            text = answer.read().decode()
+        return {labels: float(value) for labels, value in re.findall(rf"^{name}(|{{.*}}) (\S+)$", text, re.MULTILINE)}
 
     def stop(self, how=signal.SIGTERM):
         """Sends a signal, once; gives the exit status."""
@@ -81,54 +98,6 @@ def environment(server=None):
     """This process's, with the server's address and nothing else of what reducectl reads, REDUCED_..."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("REDUCED_")}
     return env if server is None else env | {"REDUCED_SERVER": server}
-
-
-class Cut:
-    """Passes the first `limit` bytes that one client sends on to a server, then holds it up until `go_on` or `close`."""
-
-    def __init__(self, address, limit):
-        host, port = address.rsplit(":", 1)
-        self._limit = limit
-        self.reached, self._going_on = threading.Event(), threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(DEADLINE_S)
-        self._server = socket.create_connection((host, int(port)), DEADLINE_S)
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        client, _ = self._listener.accept()
-        client.settimeout(DEADLINE_S)
-        back = threading.Thread(target=self._answer, args=(client,), daemon=True)
-        back.start()
-        with client, self._server:
-            self._pass(client)
-            self.reached.set()
-            self._going_on.wait(DEADLINE_S)
-            self._pass(client)
-
-    def _pass(self, client):
-        while self._limit > 0 and (piece := client.recv(1 << 16)):
-            self._server.sendall(piece)
-            self._limit -= len(piece)
-
-    def _answer(self, client):
-        try:
-            while piece := self._server.recv(1 << 16):
-                client.sendall(piece)
-        except OSError:
-            pass  # the connection was cut
-
-    def go_on(self):
-        self._limit = float("inf")
-        self._going_on.set()
-
-    def close(self):
-        self._going_on.set()
-        self._thread.join(DEADLINE_S)
-        self._listener.close()
-        return not self._thread.is_alive()
 
 
 class ServedTest(unittest.TestCase):

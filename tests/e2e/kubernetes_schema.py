@@ -74,6 +74,9 @@ POD = {
 PATCH = {"target": {"kind!": str, "name!": NAME}, "patch": str, "path": str}
 KUSTOMIZATION = {
     "resources": [str],
+    "configMapGenerator": [
+        {"name!": NAME, "files!": [str], "options!": {"disableNameSuffixHash!": bool, "labels!": LABELS}}
+    ],
     "components": [str],
     "images": [{"name!": str, "newName!": str, "newTag!": str}],
     "patches": [PATCH],
@@ -124,6 +127,53 @@ SCHEMAS = {
         "metadata!": METADATA,
         "spec!": {"selector!": SELECTOR, "endpoints!": [{"port!": NAME, "interval": r"[0-9]+s"}]},
     },
+    ("monitoring.coreos.com/v1", "PrometheusRule"): {
+        "metadata!": METADATA,
+        "spec!": {
+            "groups!": [
+                {
+                    "name!": NAME,
+                    "interval": r"[0-9]+s",
+                    "rules!": [
+                        {
+                            "alert": r"Reduced\w+",
+                            "record": r"[a-z_:0-9]+",
+                            "expr!": str,
+                            "for": r"[0-9]+m",
+                            "labels": LABELS,
+                            "annotations": {"summary!": str, "description!": str},
+                        }
+                    ],
+                }
+            ]
+        },
+    },
+    ("v1", "ConfigMap"): {"metadata!": METADATA, "data!": {"*": str}},
+    ("gateway.networking.k8s.io/v1", "Gateway"): {
+        "metadata!": METADATA,
+        "spec!": {
+            "gatewayClassName!": NAME,
+            "listeners!": [
+                {
+                    "name!": NAME,
+                    "protocol!": "HTTPS",
+                    "port!": int,
+                    "hostname!": str,
+                    "tls!": {"mode!": "Terminate", "certificateRefs!": [{"name!": NAME}]},
+                }
+            ],
+        },
+    },
+    ("gateway.networking.k8s.io/v1", "GRPCRoute"): {
+        "metadata!": METADATA,
+        "spec!": {
+            "parentRefs!": [{"name!": NAME}],
+            "hostnames!": [str],
+            "rules!": [
+                {"matches!": [{"method!": {"service!": str}}], "backendRefs!": [{"name!": NAME, "port!": int}]}
+            ],
+        },
+    },
     ("autoscaling/v2", "HorizontalPodAutoscaler"): {
         "metadata!": METADATA,
         "spec!": {
@@ -159,6 +209,8 @@ COMPOSE_SERVER = {
     "ports!": [r"127\.0\.0\.1:[0-9]+:[0-9]+"],
     "volumes!": [r"[a-z]+:/\S+"],
     "ulimits!": {"nofile!": int},
+    "mem_limit!": r"[0-9]+g",
+    "pids_limit!": int,
     "stop_grace_period!": r"[0-9]+s",
     "deploy": {
         "resources!": {
@@ -178,6 +230,7 @@ COMPOSE = {
             "entrypoint!": [str],
             "user!": r"[0-9]+:[0-9]+",
             "network_mode!": "none",
+            "mem_limit!": r"[0-9]+g",
             "read_only!": bool,
             "cap_drop!": ["ALL"],
             "security_opt!": ["no-new-privileges:true"],

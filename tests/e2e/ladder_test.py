@@ -33,11 +33,11 @@ class MeasuringTest(LadderTest):
     def test_table(self):
         lines = self.ladder(*self.small, "--dtype", "f64", "--fill", "1.5").splitlines()
         self.assertEqual(lines[0], "sum of 1024 f64 (8.00 KiB, all 1.5) = 1536.0; medians of 3")
-        self.assertRegex(lines[1], r"\A  cpu  \S")
+        self.assertRegex(lines[1], r"\A  cpu  \S.*; fastest plain read: [\d.]+ GB/s\Z")
         self.assertRegex(lines[2], r"\A  PIPELINE +TIME +SPREAD +STEP +TOTAL +GB/s +ROOFLINE ")
         self.assertEqual([line.split()[0] for line in lines[3:]], CPU)
         for line in lines[3:]:
-            self.assertRegex(line, r" [\d.]+ .?s +\+-[\d.]+% .+ [\d.]+x +[\d.]+ .* always +ok\Z")
+            self.assertRegex(line, r" [\d.]+ .?s +\+-[\d.]+% .+ [\d.]+x +[\d.]+ +[\d.]+% .* always +ok\Z")
 
     def test_json(self):
         (run,) = self.answers("ladder", *self.small, "--dtype", "i64", "--op", "max", "--seed", "7")
@@ -83,7 +83,7 @@ class MeasuringTest(LadderTest):
         run["steps"][0]["pipeline"] = run["devices"]["cpu"] = name
         self.ladder("--from", self.store(json.dumps(run)), "--svg", self.folder / "odd.svg")
         root = xml.etree.ElementTree.parse(self.folder / "odd.svg").getroot()
-        self.assertIn("<a & \"b\"> \N{SNOWMAN}", [element.text.strip() for element in root.iter(SVG + "text")])
+        self.assertIn("<a & \"b\"> \N{SNOWMAN} \\x01", [element.text.strip() for element in root.iter(SVG + "text")])
 
     def test_without_a_dtype_and_a_number_both_classic_arrays(self):
         runs = self.answers("ladder", "--pipeline", "tiled_simd", "--repeats", "1")
@@ -93,6 +93,11 @@ class MeasuringTest(LadderTest):
         )
         (run,) = self.answers("ladder", "--dtype", "u8", "--pipeline", "tiled_simd", "--repeats", "1")
         self.assertEqual((run["dtype"], run["count"]), ("u8", 1 << 24))
+
+    def test_numbers_of_elements_are_written_like_sizes(self):
+        for text, count in (("4096", 4096), ("4Ki", 4096), ("4KiB", 4096), ("1MiB", 1 << 20)):
+            (run,) = self.answers("ladder", "--dtype", "u8", "--n", text, "--pipeline", "tiled_simd", "--repeats", "1")
+            self.assertEqual(run["count"], count, text)
 
     def test_the_seed_decides_on_the_array(self):
         def expected(*arguments):
@@ -164,10 +169,11 @@ class RefusalTest(LadderTest):
             (("--n", "1.5Mi"), ['got "1.5Mi"; allowed: numbers of elements']),
             (("--n", "8589934592Gi"), ['got "8589934592Gi"; allowed: numbers of elements']),
             (("--n", "1MiKi"), ['got "1MiKi"; allowed: numbers of elements']),
+            (("--n", "1MB"), ['got "1MB"; allowed: numbers of elements']),
             (("--n", "Ki"), ['got "Ki"; allowed: numbers of elements']),
             (("--dtype", "f24"), ['"f24"', "allowed: bool, i8, "]),
             (("--op", "median"), ['"median"', "allowed: sum, prod, "]),
-            (("--fill", "much"), ["--fill", "much"]),
+            (("--fill", "much"), ['--fill: got "much"; allowed: numbers']),
             (("--seed", "-1"), ['got "-1"; allowed: whole numbers from 0']),
             (("--repeats", "0"), ["--repeats", 'got "0"; allowed: whole numbers from 1']),
             (("--block", "0,64"), ["--block", 'got "0"; allowed: whole numbers from 1']),

@@ -6,6 +6,7 @@ import time
 import unittest
 
 import harness
+from fault_proxy import FaultProxy
 from harness import DATA, np
 
 
@@ -49,7 +50,7 @@ class KilledClientTest(harness.ServedTest):
         with open(path, "wb") as file:
             file.truncate(48 << 20)
         for _ in range(3):
-            cut = harness.Cut(self.server.tcp, 8 << 20)
+            cut = FaultProxy(self.server.tcp, 8 << 20)
             client = subprocess.Popen(
                 harness.command("reduce", path, "--dtype", "u8", "--op", "sum", "--timeout", "60s"),
                 stdout=subprocess.PIPE,

@@ -43,6 +43,9 @@ class LoadtestTest(harness.ServedTest):
         self.assertEqual(run.returncode, code, run.stderr.decode())
         return json.loads(run.stdout)
 
+    def save_run(self, path, *arguments):
+        path.write_text(json.dumps(self.loadtest(*arguments)))
+
 
 class MeasuringTest(LoadtestTest):
     def test_every_way_in(self):
@@ -114,7 +117,8 @@ class MeasuringTest(LoadtestTest):
         text = run.stdout.decode()
         for word in (*names, "LATENCY", "p99.99", "network", "kernel", "REQUESTS/S", "no errors"):
             self.assertIn(word, text)
-        steps = json.loads(files["json"].read_text())["steps"]
+        result = json.loads(files["json"].read_text())
+        steps = result["steps"]
         self.assertEqual([step["name"] for step in steps], names)
         self.assertEqual(sum(bucket[2] for bucket in steps[0]["corrected_ns"]), 200)
         rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
@@ -131,7 +135,7 @@ class MeasuringTest(LoadtestTest):
         for step in steps:
             step["requests_per_s"] /= 9
         slower = self.folder / "slower"
-        slower.write_text(json.dumps({"steps": steps}))
+        slower.write_text(json.dumps(result))
         worse = self.run_reducectl("loadtest", "compare", files["json"], slower)
         windows = all(len(step["windows"]) >= 3 for step in steps)  # of fewer the noise isn't known
         self.assertEqual(worse.returncode, MISSED if windows else 0)
@@ -210,10 +214,45 @@ class VerdictTest(LoadtestTest):
         self.assertEqual(len(step["slo_missed"]), 1)
         self.loadtest("--warmup", "0", "--duration", "1s", "--stability", "0%", code=UNSTABLE)
 
+    def test_nothing_measured_is_a_failure(self):
+        arguments = ("loadtest", "--rate", "0.001", "--arrivals", "poisson", "--warmup", "0", "--duration", "100ms")
+        run = self.run_reducectl(*arguments)
+        self.assertEqual((run.returncode, run.stderr), (SERVER, b""))
+        self.assertIn(b"NO REQUEST WAS MEASURED", run.stdout)
+        self.assertNotIn(b"no errors", run.stdout)
+
+    def test_a_run_says_when_where_and_how_it_was(self):
+        result = self.loadtest(*QUICK, "--op", "sum,max")
+        self.assertRegex(result["date"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|\+00:00)\Z")
+        self.assertEqual(result["host"], os.uname().nodename)
+        self.assertTrue(result["command"].endswith(f"loadtest --json - {' '.join(QUICK)} --op sum,max"), result["command"])
+
+    def test_compare(self):
+        runs = []
+        for i, size in enumerate(("4Ki", "4Ki", "8Ki")):
+            runs.append(self.folder / f"{i}.json")
+            self.save_run(runs[-1], *QUICK, "--size", size)
+        refused = ["different workloads: size: got [4096] and [8192]"]
+        self.check_failure(DATA_ERROR, refused, "loadtest", "compare", runs[0], runs[2])
+        both = self.run_reducectl("loadtest", "compare", f"{runs[0]},{runs[1]}", f"{runs[1]},{runs[0]}")
+        self.assertEqual((both.returncode, both.stderr), (0, b""))
+        self.assertIn(b"no difference", both.stdout)
+
+    def test_an_idle_generator_is_not_saturated(self):
+        (step,) = self.loadtest("--rate", "20", "--warmup", "0", "--duration", "1s")["steps"]
+        self.assertNotIn("of the latency", step["generator"]["saturated"])
+
     def test_find_max(self):
         arguments = ("--find-max", "--rate", "50..200", "--warmup", "0", "--duration", "100ms", "--stability", "100%")
         self.assertEqual(self.loadtest(*arguments, "--slo", "p50=10s")["max_rate"], 200)
         self.assertEqual(self.loadtest(*arguments, "--slo", "p50=1ns", code=MISSED)["max_rate"], 0)
+
+    def test_find_max_says_nothing_of_an_unstable_load(self):
+        arguments = ("--find-max", "--rate", "1000..2000", "--warmup", "0", "--duration", "1s", "--stability", "0%")
+        result = self.loadtest(*arguments, "--slo", "p50=10s", code=UNSTABLE)
+        self.assertNotIn("max_rate", result)
+        self.assertRegex(result["no_verdict"], r"\Arate 1000 was not stable; ")
+        self.assertEqual([step["name"] for step in result["steps"]], ["rate 1000"] * 3)
 
     def test_command_line(self):
         for arguments, messages in (
@@ -229,7 +268,7 @@ class VerdictTest(LoadtestTest):
             (("--count", "0"), ["--count", 'got "0"; allowed: whole numbers from 1']),
             (("--slo", "p99"), ["--slo", 'got "p99"; allowed: objectives', "p99=2ms"]),
             (("--find-max",), ["--find-max", "--slo"]),
-            (("--size", "4K"), ["--size", 'size: got "4K"; allowed: ']),
+            (("--size", "4K"), ['reducectl: --size: got "4K"; allowed: ']),
             (("--via", "post"), ["--via", '"post"', "resident"]),
             (("--op", "sum,median"), ["--op", '"median"', "allowed: sum, "]),
             (("--dtype", "f24"), ["--dtype", '"f24"']),

@@ -1,7 +1,9 @@
 """Metrics over HTTP, as Prometheus reads them: counts equal to what was asked, and nothing of a client's text in a label."""
 
+import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import unittest
 import urllib.error
@@ -73,6 +75,23 @@ class MetricsTest(harness.ServedTest):
         self.assertEqual(total(held, "reduced_build_info"), 1)
         self.assertEqual(total(held, "reduced_queue_limit", device="cpu"), 256)
 
+    def test_the_process_itself(self):
+        before = samples(self.scrape())
+        process = pathlib.Path(f"/proc/{self.server.process.pid}")
+        connections = [socket.create_connection(self.server.tcp.rsplit(":", 1)) for _ in range(10)]
+        self.reduce(self.save(np.ones(1 << 20, np.float32)), "sum", "--via", "stream")
+        after = samples(self.scrape())
+        for connection in connections:
+            connection.close()
+        self.assertGreaterEqual(total(after, "process_open_fds"), 10 + total(before, "process_open_fds"))
+        self.assertLess(total(after, "process_open_fds"), total(after, "process_max_fds"))
+        self.assertGreater(total(after, "process_cpu_seconds_total"), total(before, "process_cpu_seconds_total"))
+        kib = int(re.search(r"VmRSS:\s+(\d+)", (process / "status").read_text())[1])
+        self.assertAlmostEqual(total(after, "process_resident_memory_bytes") / (kib << 10), 1, delta=0.3)
+        self.assertGreater(total(after, "process_virtual_memory_bytes"), total(after, "process_resident_memory_bytes"))
+        self.assertAlmostEqual(total(after, "process_threads"), len(list((process / "task").iterdir())), delta=4)
+        self.assertEqual(total(after, "reduced_draining"), 0)
+
     def test_only_pages_that_there_are_and_only_to_read(self):
         for path, method, code in (("nothing", "GET", 404), ("metrics", "POST", 405), ("metrics/x", "GET", 404)):
             request = urllib.request.Request(self.server.http() + path, method=method)
@@ -111,7 +130,7 @@ class AddressTest(unittest.TestCase):
 
     def test_off(self):
         server = harness.Server("--metrics_listen=")
-        log = server.log()
+        log = server.await_log(" serves on ")
         self.assertEqual(server.stop(), 0)
         self.assertNotIn("http://", log)
 

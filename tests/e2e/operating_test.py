@@ -100,6 +100,12 @@ class DoctorTest(harness.ServedTest):
         code, levels = self.levels(server="unix:/no/such/socket")
         self.assertEqual((code, levels["socket"], levels["server"]), (9, "fail", "fail"))
 
+    def test_without_one_at_the_default_address(self):
+        run = reducectl("doctor", "--timeout", "1s")
+        if "ok    server" not in run.stdout:  # nothing of this machine's listens there
+            self.assertEqual((run.returncode, run.stderr), (9, ""))
+            self.assertRegex(run.stdout, r"(?m)^fail +server +.*127.0.0.1:50051.*, the default address")
+
     def test_for_people(self):
         run = reducectl("doctor", server="unix:/no/such/socket")
         self.assertEqual((run.returncode, run.stderr), (9, ""))
@@ -122,6 +128,7 @@ class DrainTest(unittest.TestCase):
         start = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(watch.stdout.readline(), "NOT_SERVING\n")
+        self.assertEqual(server.metric("reduced_draining"), {"": 1})
         run = reducectl("health", server=server.unix)
         self.assertEqual((run.returncode, run.stdout), (9, "NOT_SERVING\n"))
         with tempfile.TemporaryDirectory() as folder:

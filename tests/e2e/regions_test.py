@@ -1,7 +1,5 @@
-"""Memory that other processes share: a client in Python, and clients that end without a word."""
+"""Memory that other processes share: clients that end without a word."""
 
-import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -9,8 +7,6 @@ import time
 import unittest
 
 import harness
-
-HERE = pathlib.Path(__file__).resolve().parent
 
 # Shares 4 bytes, prints the token, and lives until it is killed.
 SHARER = """
@@ -26,22 +22,6 @@ signal.pause()
 
 
 class RegionsTest(harness.ServedTest):
-    def test_a_client_in_python(self):
-        protos = HERE.parent.parent / "proto"
-        subprocess.run(
-            [os.environ["PROTOC"], f"--python_out={self.folder}", f"-I{protos}", protos / "reduced/v1/reduced.proto"],
-            timeout=harness.DEADLINE_S,
-            check=True,
-        )
-        run = subprocess.run(
-            [sys.executable, "-B", HERE / "regions_client.py", self.server.unix],
-            env=os.environ | {"PYTHONPATH": str(self.folder)},
-            capture_output=True,
-            timeout=harness.DEADLINE_S,
-            check=False,
-        )
-        self.assertEqual((run.returncode, run.stdout), (0, b"499999500000.0\n"), run.stderr.decode())
-
     def regions(self):
         (info,) = self.answers("info")
         return info["usage"]["regions"]

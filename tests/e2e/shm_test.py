@@ -83,7 +83,7 @@ class ShmTest(harness.ServedTest):
         self.assertEqual((run.returncode, len(run.stdout.splitlines())), (DATA_ERROR, 2), run.stderr)
 
     def test_the_table_says_so(self):
-        run = self.run_reducectl("reduce", DATA / "co2.npy", "--op", "nan_count", "--via", "region")
+        run = self.run_reducectl("reduce", DATA / "co2.npy", "--op", "nan_count", "--via", "region", "-v")
         self.assertEqual((run.returncode, run.stderr), (0, b""))
         self.assertIn(b", precision f64, read in a region: ", run.stdout)
 

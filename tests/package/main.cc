@@ -2,8 +2,6 @@
 #include <cstdint>
 #include <iostream>
 #include <numeric>
-#include <span>
-#include <variant>
 #include <vector>
 
 #include "reduced/client.h"
@@ -20,15 +18,12 @@ int main(int argc, char** argv) {
   }
   std::vector<std::int32_t> elements(1000);
   std::iota(elements.begin(), elements.end(), 1);
-  const auto reply =
-      (*client)->Reduce(reduced::client::ArrayView::Of(std::span<const std::int32_t>(elements)), {"sum", "max"});
+  const auto reply = (*client)->Reduce(reduced::client::ArrayView::Of(elements), {"sum", "max"});
   if (!reply.ok()) {
     std::cerr << reply.status() << "\n";
     return 1;
   }
-  const auto* sum = std::get_if<std::int64_t>(&reply->results.at(0).value.value);
-  const auto* max = std::get_if<std::int64_t>(&reply->results.at(1).value.value);
-  const bool right = sum != nullptr && *sum == 500500 && max != nullptr && *max == 1000;
+  const bool right = reply->Find("sum")->AsInt64() == 500500 && reply->Find("max")->AsInt64() == 1000;
   std::cout << (right ? "sum 500500, max 1000\n" : "wrong sum or max\n");
   return right ? 0 : 1;
 }

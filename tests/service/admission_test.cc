@@ -41,7 +41,7 @@ class AdmissionTest : public ::testing::TestWithParam<RpcRow> {
 
   absl::Status Admit(const absl::StatusOr<std::string>& caller, absl::Time deadline = absl::InfiniteFuture()) {
     Admission admission(GetParam().rpc, *backend_);
-    return admission.Admit(caller, deadline);
+    return admission.Admit(caller.ok() ? absl::StatusOr<Caller>(Caller(*caller)) : caller.status(), deadline);
   }
   bool SlotsAreFree() const { return backend_->streams == 0 && backend_->sessions == 0; }
 
@@ -55,7 +55,7 @@ class AdmissionTest : public ::testing::TestWithParam<RpcRow> {
 TEST_P(AdmissionTest, StepsAreInOneOrder) {
   const RpcRow& rule = GetParam();
   const absl::Time past = absl::Now() - absl::Seconds(1);
-  Quotas::Lease others = *security_->quotas().TakeRequest("alice");
+  Quotas::Lease others = *security_->quotas().TakeRequest(Caller("alice").account);
   backend_->streams = backend_->sessions = 1;
 
   EXPECT_EQ(Admit(absl::UnauthenticatedError("unknown"), past), absl::UnauthenticatedError("unknown"));
@@ -81,10 +81,10 @@ TEST_P(AdmissionTest, StepsAreInOneOrder) {
   // What failed holds nothing.
   EXPECT_TRUE(SlotsAreFree());
   EXPECT_TRUE(backend_->gate.AwaitEmpty(absl::ZeroDuration()));
-  EXPECT_TRUE(security_->quotas().TakeRequest("alice").ok());
+  EXPECT_TRUE(security_->quotas().TakeRequest(Caller("alice").account).ok());
 
   // A draining server says so rather than that a limit is exhausted.
-  others = *security_->quotas().TakeRequest("alice");
+  others = *security_->quotas().TakeRequest(Caller("alice").account);
   backend_->gate.Close();
   EXPECT_EQ(Admit("alice", past).code(), absl::StatusCode::kDeadlineExceeded);
   const absl::Status draining = Admit("alice");
@@ -94,14 +94,14 @@ TEST_P(AdmissionTest, StepsAreInOneOrder) {
 TEST_P(AdmissionTest, HoldsUntilItIsReleasedAndLeft) {
   const RpcRow& rule = GetParam();
   Admission admission(rule.rpc, *backend_);
-  ASSERT_TRUE(admission.Admit("alice", absl::InfiniteFuture()).ok());
+  ASSERT_TRUE(admission.Admit(Caller("alice"), absl::InfiniteFuture()).ok());
   EXPECT_EQ(admission.caller(), "alice");
   EXPECT_EQ(backend_->gate.AwaitEmpty(absl::ZeroDuration()), !rule.gate);
-  EXPECT_EQ(security_->quotas().TakeRequest("alice").ok(), !rule.quota);
+  EXPECT_EQ(security_->quotas().TakeRequest(Caller("alice").account).ok(), !rule.quota);
   EXPECT_EQ(SlotsAreFree(), rule.slot == Slot::kNone);
   admission.Release();
   EXPECT_EQ(backend_->gate.AwaitEmpty(absl::ZeroDuration()), !rule.gate);
-  EXPECT_TRUE(security_->quotas().TakeRequest("alice").ok());
+  EXPECT_TRUE(security_->quotas().TakeRequest(Caller("alice").account).ok());
   EXPECT_TRUE(SlotsAreFree());
   admission.Leave();
   EXPECT_TRUE(backend_->gate.AwaitEmpty(absl::ZeroDuration()));
@@ -132,47 +132,40 @@ std::vector<Method> Methods() {
           {Rpc::kGetServerInfo, "GetServerInfo", ""}};
 }
 
-grpc::Status Call(const TestClient& client, const Method& method, grpc::ClientContext* context) {
-  SetContextDeadline(context);
-  const grpc::Slice slice(method.message);
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  absl::Notification done;
-  const std::string name = absl::StrCat("/reduced.v1.Reduction/", method.name);
-  grpc::GenericStub(client.channel()).UnaryCall(context, name, {}, &request, &response, [&](grpc::Status result) {
-    status = std::move(result);
-    done.Notify();
-  });
-  done.WaitForNotification();
-  return status;
-}
-
-// An engine that takes `fixed_us` and a microsecond per 1000 bytes for a reduction.
-class SteadyEngine final : public SharedEngine {
+// An engine with a queue of that length, in microseconds.
+class BusyEngine final : public SharedEngine {
  public:
-  SteadyEngine(double fixed_us, int lanes, int queue_limit)
-      : fixed_us_(fixed_us), lanes_(lanes), queue_limit_(queue_limit) {}
-  DeviceInfo info() const override {
-    DeviceInfo info = CpuEngine().info();
-    info.lanes = lanes_;
-    info.queue_limit = queue_limit_;
-    return info;
-  }
-  Calibration calibration() const override { return {.fixed_us = fixed_us_, .host_gb_per_s = 1}; }
+  explicit BusyEngine(double waiting_us) : waiting_us_(waiting_us) {}
+  double waiting_us(std::int64_t) const override { return waiting_us_; }
 
  private:
-  const double fixed_us_;
-  const int lanes_, queue_limit_;
+  const double waiting_us_;
 };
 
 TEST(QueueRetryDelayTest, IsTheTimeOfHalfTheQueue) {
-  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1000, 1, 100), 0), absl::Milliseconds(50));
-  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1000, 1, 200), 0), absl::Milliseconds(100));
-  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1000, 4, 200), 0), absl::Milliseconds(25));
-  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1000, 1, 100), 1'000'000), absl::Milliseconds(100));
-  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1, 1, 2), 0), absl::Milliseconds(1));
-  EXPECT_EQ(QueueRetryDelay(SteadyEngine(1e6, 1, 100), 0), absl::Seconds(1));
+  EXPECT_EQ(QueueRetryDelay(BusyEngine(100'000)), absl::Milliseconds(50));
+  EXPECT_EQ(QueueRetryDelay(BusyEngine(200'000)), absl::Milliseconds(100));
+  EXPECT_EQ(QueueRetryDelay(BusyEngine(0)), absl::Milliseconds(1));
+  EXPECT_EQ(QueueRetryDelay(BusyEngine(1e9)), absl::Seconds(1));
+}
+
+// For clients that know google.rpc.Status and RetryInfo, which Debian has no .proto of: their encoding, byte by byte.
+TEST(RetryHintTest, IsARetryInfoToo) {
+  grpc::CallbackServerContext context;
+  const grpc::Status status =
+      ToGrpc(WithRetryHint(absl::ResourceExhaustedError("full"), absl::Milliseconds(1500)), &context);
+  EXPECT_EQ(status.error_details(),
+            absl::StrCat("\x08\x08"  // code: 8
+                         "\x12\x04"
+                         "full"      // message
+                         "\x1a\x36"  // details: an Any
+                         "\x0a\x28"
+                         "type.googleapis.com/google.rpc.RetryInfo"
+                         "\x12\x0a"                     // its value: a RetryInfo
+                         "\x0a\x08"                     // retry_delay: a Duration
+                         "\x08\x01"                     // of 1 s
+                         "\x10\x80\xca\xb5\xee\x01"));  // and 500,000,000 ns
+  EXPECT_EQ(ToGrpc(absl::InternalError("wrong"), &context).error_details(), "");
 }
 
 TEST(AdmissionOfRpcsTest, ADrainingServerRefusesWork) {
@@ -180,10 +173,11 @@ TEST(AdmissionOfRpcsTest, ADrainingServerRefusesWork) {
   server.server().Drain();
   for (const Method& method : Methods()) {
     grpc::ClientContext context;
-    const grpc::Status status = Call(server.client(), method, &context);
+    const grpc::Status status = server.client().Call(&context, method.name, method.message);
     EXPECT_EQ(status.error_code() == grpc::StatusCode::UNAVAILABLE, RowOf(method.rpc).gate)
         << method.name << ": " << status.error_message();
     EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 0U) << method.name;
+    EXPECT_EQ(context.GetServerTrailingMetadata().count("x-request-id"), 1U) << method.name;
   }
 }
 
@@ -207,14 +201,64 @@ TEST(AdmissionOfRpcsTest, AnExhaustedQuotaIsSaidWithAHint) {
   for (const Method& method : Methods()) {
     grpc::ClientContext context;
     context.AddMetadata("authorization", "Bearer alice-token");
-    const grpc::Status status = Call(server->client(), method, &context);
+    const grpc::Status status = server->client().Call(&context, method.name, method.message);
     EXPECT_EQ(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED, RowOf(method.rpc).quota)
         << method.name << ": " << status.error_message();
     EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), RowOf(method.rpc).quota ? 1U : 0U)
         << method.name;
+    EXPECT_EQ(!status.error_details().empty(), RowOf(method.rpc).quota) << method.name;
+    EXPECT_EQ(context.GetServerTrailingMetadata().count("x-request-id"), 1U) << method.name;
   }
   server.engine().Release();
   EXPECT_TRUE(answered.WaitForNotificationWithTimeout(kPatience));
+}
+
+// The requests of a session count one by one, from their arrival until they are answered; the session itself doesn't.
+TEST(AdmissionOfRpcsTest, RequestsOfASessionTakeTheQuotaWhileTheyRun) {
+  const TempDir dir;
+  std::ofstream(dir / "tokens") << kTokenOfAlice;
+  ServerOptions options;
+  options.security.token_file = dir / "tokens";
+  options.security.max_identity_requests = 1;
+  HeldServer server(4, options);
+  const auto stub = v1::Reduction::NewStub(server->client().channel());
+  const auto reduce = [&] {
+    grpc::ClientContext context;
+    SetContextDeadline(&context, absl::Seconds(10));
+    context.AddMetadata("authorization", "Bearer alice-token");
+    v1::ReduceResponse response;
+    return server->client().Reduce(&context, SmallSum(), &response).error_code();
+  };
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  context.AddMetadata("authorization", "Bearer alice-token");
+  const auto session = stub->Session(&context);
+  v1::SessionRequest request;
+  *request.mutable_reduce() = SmallSum();
+  for (const std::uint64_t id : {1, 3}) {
+    request.set_id(id);
+    ASSERT_TRUE(session->Write(request));
+    ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
+    EXPECT_EQ(reduce(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    request.set_id(id + 1);
+    ASSERT_TRUE(session->Write(request));
+    v1::SessionResponse refused;
+    ASSERT_TRUE(session->Read(&refused));
+    EXPECT_EQ(refused.id(), id + 1);
+    EXPECT_EQ(refused.code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(refused.message(), HasSubstr("--max_identity_requests"));
+    EXPECT_GT(refused.retry_after_ms(), 0);
+    EXPECT_EQ(server.engine().held(), 1);
+    server.engine().ReleaseFirst();
+    v1::SessionResponse answered;
+    ASSERT_TRUE(session->Read(&answered));
+    EXPECT_EQ(answered.id(), id);
+    EXPECT_EQ(answered.code(), 0) << answered.message();
+  }
+  session->WritesDone();
+  EXPECT_TRUE(session->Finish().ok());
+  server.engine().Release();
+  EXPECT_EQ(reduce(), grpc::StatusCode::OK);
 }
 
 }  // namespace

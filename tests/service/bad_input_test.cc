@@ -97,7 +97,7 @@ std::vector<BadInput> BadInputs() {
          r->add_ops(v1::OP_MAX);
        },
        grpc::StatusCode::UNIMPLEMENTED,
-       {"sequential", "sum with max", "tiled_simd"}},
+       {"sequential", "sum, max of f32", "tiled_simd"}},
       {"RungThatOmitsNans",
        [](Request* r) {
          r->mutable_options()->set_pipeline("sequential");

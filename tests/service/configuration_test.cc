@@ -104,6 +104,7 @@ TEST_F(ConfigurationTest, BadFilesAreErrorsWithTheirLine) {
            {"max_ops\n", ":1: got 'max_ops'; allowed: name = value"},
            {"\n\nmax_ops = many\n", ":3: --max_ops: got 'many'"},
            {"chunk_bytes = 1MB\n", "such as 64MiB"},
+           {"drain_timeout = 30\n", ":1: --drain_timeout: got '30'; allowed: a time with its unit, such as 500ms, 30s"},
            {"max_ops = 1\nmax_ops = 2\n", ":2: max_ops is set a second time"},
            {"config_file = x\n", ":1: config_file is allowed on the command line only"},
            {"print_config = true\n", ":1: print_config is allowed on the command line only"},

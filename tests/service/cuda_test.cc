@@ -30,7 +30,7 @@ class CudaServiceTest : public ::testing::Test {
       if (std::getenv("REDUCED_REQUIRE_GPU") != nullptr) FAIL() << info.no_cuda_reason();
       GTEST_SKIP() << info.no_cuda_reason();
     }
-    ASSERT_EQ(info.devices_size(), 2);
+    ASSERT_GE(info.devices_size(), 2);
     EXPECT_EQ(info.devices(1).engine(), v1::ENGINE_CUDA);
   }
   TestClient& client() { return server_->client(); }

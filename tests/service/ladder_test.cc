@@ -1,10 +1,8 @@
 // Ladder: every pipeline of the CPU measured and found right, wrong ones found out, bad requests, and a ladder's life:
 // cancellation, deadline, queue, draining.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "kernels/engine/pipelines.h"
 #include "tests/service/held_engine.h"
+#include "tests/service/ladder_calls.h"
 #include "tests/service/test_server.h"
 
 namespace reduced::server {
@@ -25,70 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-v1::LadderRequest LadderOf(v1::DType dtype, std::int64_t count, v1::Op op, int repeats = 2) {
-  v1::LadderRequest request;
-  request.set_dtype(dtype);
-  request.set_count(count);
-  request.set_op(op);
-  request.set_repeats(repeats);
-  return request;
-}
-
-// One Ladder, read message by message; ended, if it isn't yet, when it goes out of scope.
-class LadderStream {
- public:
-  LadderStream(TestClient& client, const v1::LadderRequest& request, absl::Duration timeout = kPatience)
-      : stub_(v1::Reduction::NewStub(client.channel())) {
-    SetContextDeadline(&context_, timeout);
-    reader_ = stub_->Ladder(&context_, request);
-  }
-  ~LadderStream() {
-    context_.TryCancel();
-    if (reader_ != nullptr) Finish();
-  }
-
-  bool Read(v1::LadderReply* reply) { return reader_->Read(reply); }
-  // What comes until it ends.
-  std::vector<v1::LadderReply> ReadAll() {
-    std::vector<v1::LadderReply> replies;
-    for (v1::LadderReply reply; Read(&reply);) replies.push_back(reply);
-    return replies;
-  }
-  // After all has been read. Once.
-  grpc::Status Finish() {
-    const grpc::Status status = reader_->Finish();
-    reader_.reset();
-    return status;
-  }
-  grpc::ClientContext& context() { return context_; }
-
- private:
-  std::unique_ptr<v1::Reduction::Stub> stub_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<v1::LadderReply>> reader_;
-};
-
-// A whole ladder.
-struct Climbed {
-  grpc::Status status;
-  v1::LadderStart start;
-  std::vector<v1::LadderStep> steps;
-};
-
-Climbed Climb(TestServer& server, const v1::LadderRequest& request) {
-  LadderStream stream(server.client(), request);
-  Climbed climbed;
-  const std::vector<v1::LadderReply> replies = stream.ReadAll();
-  for (std::size_t i = 0; i < replies.size(); ++i) {
-    EXPECT_EQ(replies[i].has_start(), i == 0);
-    if (i == 0) climbed.start = replies[i].start();
-    if (i > 0) climbed.steps.push_back(replies[i].step());
-  }
-  climbed.status = stream.Finish();
-  EXPECT_TRUE(!climbed.status.ok() || climbed.start.steps() == static_cast<int>(climbed.steps.size()));
-  return climbed;
-}
+using ::testing::Pair;
 
 class LadderTest : public ::testing::Test {
  protected:
@@ -119,7 +55,7 @@ TEST_F(LadderTest, MeasuresEveryPipelineOfTheCpu) {
     EXPECT_EQ(step.device(), "cpu");
     EXPECT_THAT(step.kernel_us(), AllOf(::testing::SizeIs(3), ::testing::Each(::testing::Gt(0))));
     EXPECT_EQ(step.has_scratch_copy_us(), step.pipeline() == "recursive_pairs");
-    EXPECT_FALSE(step.has_read_gb_per_s());
+    EXPECT_GT(step.read_gb_per_s(), 0);
     EXPECT_FALSE(step.has_occupancy());
     EXPECT_TRUE(step.correct());
     EXPECT_TRUE(step.same_bits());
@@ -270,126 +206,39 @@ TEST(LadderVerdictTest, WrongAnswersAreFoundOut) {
   }
 }
 
-struct BadLadder {
-  std::string name;
-  std::function<void(v1::LadderRequest*)> spoil;  // a good request: the sum of 1000 i32
-  grpc::StatusCode code;
-  std::vector<std::string> says;
+// The CPU engine, and what it was asked to measure.
+class ListeningEngine final : public SharedEngine {
+ public:
+  using Asked = std::vector<std::pair<std::string, int>>;  // pipeline and repeats
+  explicit ListeningEngine(Asked* asked) : asked_(*asked) {}
+
+  void Measure(Job job, int repeats, Measured done) override {
+    asked_.emplace_back(job.spec.pipeline, repeats);  // one measurement at a time
+    SharedEngine::Measure(std::move(job), repeats, std::move(done));
+  }
+
+ private:
+  Asked& asked_;
 };
 
-std::vector<BadLadder> BadLadders() {
-  constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
-  constexpr auto kUnimplemented = grpc::StatusCode::UNIMPLEMENTED;
-  using Request = v1::LadderRequest;
-  std::vector<BadLadder> bad = {
-      {"NoDtype", [](Request* r) { r->clear_dtype(); }, kInvalid, {"dtype: got 0", "DTYPE_F32 (12)"}},
-      {"UnknownDtype",
-       [](Request* r) { r->set_dtype(static_cast<v1::DType>(99)); },
-       kInvalid,
-       {"dtype: got 99", "DTYPE_BOOL (1)"}},
-      {"NoOp", [](Request* r) { r->clear_op(); }, kInvalid, {"op: got 0", "OP_SUM (1)"}},
-      {"OpThatTheDtypeLacks",
-       [](Request* r) {
-         r->set_dtype(v1::DTYPE_F32);
-         r->set_op(v1::OP_BIT_OR);
-       },
-       kInvalid,
-       {"bit_or", "f32", "integers"}},
-      {"NoCount", [](Request* r) { r->clear_count(); }, kInvalid, {"count: got 0; allowed: 1 to 250000"}},
-      {"NegativeCount", [](Request* r) { r->set_count(-1); }, kInvalid, {"count: got -1"}},
-      {"TooManyBytes",
-       [](Request* r) { r->set_count(250'001); },
-       kInvalid,
-       {"count: got 250001; allowed: 1 to 250000", "1000000 bytes of i32"}},
-      {"HugeCount",
-       [](Request* r) { r->set_count(std::numeric_limits<std::int64_t>::max()); },
-       kInvalid,
-       {"count: got 9223372036854775807"}},
-      {"NegativeRepeats",
-       [](Request* r) { r->set_repeats(-1); },
-       kInvalid,
-       {"repeats: got -1", "0 (the default, 20) to 1000"}},
-      {"TooManyRepeats", [](Request* r) { r->set_repeats(1001); }, kInvalid, {"repeats: got 1001"}},
-      {"FillThatIsNotWhole", [](Request* r) { r->set_fill(1.5); }, kInvalid, {"fill: got 1.5", "i32", "2147483647"}},
-      {"FillOutOfRange", [](Request* r) { r->set_fill(3e11); }, kInvalid, {"fill: got 300000000000", "-2147483648"}},
-      {"UnknownPipeline", [](Request* r) { r->add_pipelines("war\np"); }, kInvalid, {"war\\np", "tiled_simd"}},
-      {"NamelessPipeline", [](Request* r) { r->add_pipelines(""); }, kInvalid, {"empty name"}},
-      {"LongPipeline", [](Request* r) { r->add_pipelines(std::string(100'000, 'x')); }, kInvalid, {"unknown pipeline"}},
-      {"PipelineTwice",
-       [](Request* r) {
-         r->add_pipelines("sequential");
-         r->add_pipelines("sequential");
-       },
-       kInvalid,
-       {"sequential twice"}},
-      {"PipelineThatLacksTheOp",
-       [](Request* r) {
-         r->set_op(v1::OP_VAR);
-         r->add_pipelines("sequential");
-       },
-       kUnimplemented,
-       {"sequential", "var", "tiled_simd"}},
-      {"PipelineThatLacksTheDtype",
-       [](Request* r) {
-         r->set_dtype(v1::DTYPE_U8);
-         r->add_pipelines("tiled_simd");
-         r->add_pipelines("recursive_pairs");
-       },
-       kUnimplemented,
-       {"recursive_pairs", "u8", "tiled_simd"}},
-      {"UnknownBlockSize", [](Request* r) { r->add_block_sizes(100); }, kInvalid, {"100", "64, 128, 256, 512, 1024"}},
-      {"BlockSizeTwice",
-       [](Request* r) {
-         r->add_block_sizes(128);
-         r->add_block_sizes(128);
-       },
-       kInvalid,
-       {"128 twice"}},
-      {"BlockSizeWithoutChoice",
-       [](Request* r) {
-         r->add_pipelines("sequential");
-         r->add_pipelines("tiled_simd");
-         r->add_block_sizes(128);
-       },
-       kInvalid,
-       {"block_sizes", "sequential, tiled_simd"}},
-  };
-  for (const PipelineRow& row : Pipelines()) {
-    if (row.engine != EngineKind::kCuda) continue;
-    bad.push_back({absl::StrCat("NoEngineFor_", std::string(row.name)),
-                   [&row](Request* r) { r->add_pipelines(std::string(row.name)); },
-                   grpc::StatusCode::FAILED_PRECONDITION,
-                   {"cuda", "a test"}});
-  }
-  return bad;
-}
-
-TEST(BadLadderTest, IsAnsweredClearly) {
-  ServerOptions options;
-  options.limits.max_ladder_bytes = 1'000'000;
-  TestServer server(options, SharedEngines());
-  const v1::LadderRequest good = LadderOf(v1::DTYPE_I32, 250'000, v1::OP_SUM, 1);
-  for (const BadLadder& bad : BadLadders()) {
-    SCOPED_TRACE(bad.name);
-    v1::LadderRequest request = good;
-    bad.spoil(&request);
+TEST(LadderTurnsTest, RungsOfTheCpuTakeTurns) {
+  ListeningEngine::Asked asked;
+  TestServer server(ServerOptions(), OnlyEngine(std::make_unique<ListeningEngine>(&asked)));
+  const auto climb = [&](std::vector<std::string> pipelines, int repeats) {
+    asked.clear();
+    v1::LadderRequest request = LadderOf(v1::DTYPE_I32, 1000, v1::OP_SUM, repeats);
+    for (std::string& each : pipelines) request.add_pipelines(std::move(each));
     const Climbed climbed = Climb(server, request);
-    EXPECT_EQ(climbed.status.error_code(), bad.code) << climbed.status.error_message();
-    for (const std::string& text : bad.says) EXPECT_THAT(climbed.status.error_message(), HasSubstr(text));
-    EXPECT_LT(climbed.status.error_message().size(), 1000u);
-    EXPECT_TRUE(climbed.steps.empty());
-  }
-  EXPECT_TRUE(Climb(server, good).status.ok());
-}
-
-TEST(BadLadderTest, AnArrayWithoutMemory) {
-  ServerOptions options;
-  options.limits.max_ladder_bytes = std::int64_t{1} << 60;
-  TestServer server(options, SharedEngines());
-  const Climbed climbed = Climb(server, LadderOf(v1::DTYPE_F64, std::int64_t{1} << 57, v1::OP_SUM));
-  EXPECT_EQ(climbed.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(climbed.status.error_message(), HasSubstr("1152921504606846976 bytes"));
-  EXPECT_TRUE(Climb(server, LadderOf(v1::DTYPE_F64, 1000, v1::OP_SUM)).status.ok());
+    EXPECT_TRUE(climbed.status.ok()) << climbed.status.error_message();
+    for (const v1::LadderStep& step : climbed.steps) EXPECT_EQ(step.kernel_us_size(), repeats);
+    return asked;
+  };
+  const std::string a = "tiled_simd", b = "sequential";
+  EXPECT_THAT(climb({a, b}, 10), ElementsAre(Pair(a, 2), Pair(b, 2), Pair(a, 3), Pair(b, 3),  //
+                                             Pair(a, 2), Pair(b, 2), Pair(a, 3), Pair(b, 3)));
+  EXPECT_THAT(climb({a, b}, 2), ElementsAre(Pair(a, 1), Pair(b, 1), Pair(a, 1), Pair(b, 1)));
+  EXPECT_THAT(climb({a, b}, 1), ElementsAre(Pair(a, 1), Pair(b, 1)));
+  EXPECT_THAT(climb({a}, 10), ElementsAre(Pair(a, 10)));  // it has no other to take turns with
 }
 
 // The CPU engine is there, but has no lane for it.

@@ -128,6 +128,44 @@ TEST(ListenTest, SocketOfADeadServerIsReplaced) {
   EXPECT_TRUE(TestClient(options.listen[0]).Reduce(SmallSum(), &response).ok());
 }
 
+TEST(ListenTest, ASocketThatIsAnothersIsNotRemoved) {
+  const TempDir dir;
+  ServerOptions options;
+  options.listen = {absl::StrCat("unix:", dir / "socket")};
+  options.region_socket.clear();
+  options.metrics_listen.clear();
+  absl::StatusOr<std::unique_ptr<Server>> first = Server::Start(options, SharedEngines());
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::filesystem::rename(dir / "socket", dir / "moved");
+  absl::StatusOr<std::unique_ptr<Server>> second = Server::Start(options, SharedEngines());
+  ASSERT_TRUE(second.ok()) << second.status();
+  (*first)->Shutdown(absl::Seconds(10));
+  v1::ReduceResponse response;
+  EXPECT_TRUE(TestClient(options.listen[0]).Reduce(SmallSum(), &response).ok());
+  (*second)->Shutdown(absl::Seconds(10));
+  EXPECT_FALSE(std::filesystem::exists(dir / "socket"));
+}
+
+TEST(ListenTest, EveryInterfaceMeansIPv4AndIPv6) {
+  const bool has_ipv6 = absl::StrContains(ReadFile("/proc/net/if_inet6"), "00000000000000000000000000000001 ");
+  ServerOptions options;
+  options.listen = {"0.0.0.0:0", "[::]:0", "localhost:0"};
+  options.security.allow_plaintext = true;
+  options.metrics_listen.clear();
+  const absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, SharedEngines());
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (const std::string& address : (*server)->addresses()) {
+    const std::string port = address.substr(address.rfind(':'));
+    EXPECT_NE(port, ":0");
+    for (const std::string host : {"127.0.0.1", "[::1]"}) {
+      if (host == "[::1]" && !has_ipv6) continue;
+      if (host == "[::1]" && absl::StartsWith(address, "localhost")) continue;  // if /etc/hosts says so
+      v1::ReduceResponse response;
+      EXPECT_TRUE(TestClient(host + port).Reduce(SmallSum(), &response).ok()) << address << " as " << host;
+    }
+  }
+}
+
 TEST(ListenTest, AddressesThatCanNeverBeBound) {
   const TempDir dir;
   std::ofstream(dir / "file") << "precious";

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -133,6 +134,22 @@ TEST(MainTest, BadArgumentsAreErrors) {
     EXPECT_THAT(daemon.Output(), HasSubstr(says));
   }
 }
+
+#ifdef REDUCED_FAILPOINTS
+TEST(MainTest, FaultsFromTheEnvironment) {
+  ASSERT_EQ(setenv("REDUCED_FAILPOINTS", "nothing=1", /*overwrite=*/1), 0);
+  Daemon wrong({"--cuda=false"});
+  EXPECT_EQ(wrong.Wait(), 1);
+  EXPECT_THAT(wrong.Output(), HasSubstr("REDUCED_FAILPOINTS: name: got 'nothing'; allowed: acceptor/accept, "));
+  ASSERT_EQ(setenv("REDUCED_FAILPOINTS", "listener/bind=1;seed=7", 1), 0);
+  const TempDir dir;
+  Daemon armed({"--cuda=false", absl::StrCat("--listen=unix:", dir / "socket")});
+  EXPECT_EQ(armed.Wait(), 1);
+  EXPECT_THAT(armed.Output(), AllOf(HasSubstr("this test of the server has faults: listener/bind=1;seed=7"),
+                                    HasSubstr("Address already in use")));
+  unsetenv("REDUCED_FAILPOINTS");
+}
+#endif
 
 }  // namespace
 }  // namespace reduced::server

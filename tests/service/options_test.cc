@@ -40,6 +40,13 @@ TEST(OptionsTest, FlagsFillEveryField) {
   for (const auto& [name, value] :
        std::vector<std::pair<std::string, std::string>>{{"listen", "127.0.0.1:0,unix:/tmp/x"},
                                                         {"ready_file", "/tmp/ready"},
+                                                        {"max_connections", "12"},
+                                                        {"max_connections_per_peer", "11"},
+                                                        {"handshake_timeout", "2s"},
+                                                        {"max_connection_idle", "3s"},
+                                                        {"max_connection_age", "4s"},
+                                                        {"keepalive_time", "5s"},
+                                                        {"keepalive_timeout", "6s"},
                                                         {"max_message_bytes", "1MiB"},
                                                         {"max_elements", "1000"},
                                                         {"max_ops", "3"},
@@ -50,6 +57,12 @@ TEST(OptionsTest, FlagsFillEveryField) {
                                                         {"max_arrays", "4"},
                                                         {"array_ttl", "2m"},
                                                         {"max_array_ttl", "3m"},
+                                                        {"max_run_time", "7m"},
+                                                        {"device_timeout", "90s"},
+                                                        {"memory_bytes", "9GiB"},
+                                                        {"header_timeout", "4s"},
+                                                        {"progress_timeout", "5s"},
+                                                        {"session_idle_timeout", "6s"},
                                                         {"memory_quota_bytes", "3000000"},
                                                         {"max_concurrent_streams", "5"},
                                                         {"cpu_threads", "6"},
@@ -60,6 +73,7 @@ TEST(OptionsTest, FlagsFillEveryField) {
                                                         {"cuda_array_bytes", "6MiB"},
                                                         {"chunk_bytes", "128KiB"},
                                                         {"queue_limit", "9"},
+                                                        {"queue_target", "8s"},
                                                         {"drain_timeout", "1500ms"},
                                                         {"log_level", "debug"},
                                                         {"log_format", "json"},
@@ -73,6 +87,13 @@ TEST(OptionsTest, FlagsFillEveryField) {
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_THAT(options->listen, ElementsAre("127.0.0.1:0", "unix:/tmp/x"));
   EXPECT_EQ(options->ready_file, "/tmp/ready");
+  EXPECT_EQ(options->connections.max_connections, 12);
+  EXPECT_EQ(options->connections.max_connections_per_peer, 11);
+  EXPECT_EQ(options->connections.handshake_timeout, absl::Seconds(2));
+  EXPECT_EQ(options->connections.max_idle, absl::Seconds(3));
+  EXPECT_EQ(options->connections.max_age, absl::Seconds(4));
+  EXPECT_EQ(options->connections.keepalive_time, absl::Seconds(5));
+  EXPECT_EQ(options->connections.keepalive_timeout, absl::Seconds(6));
   EXPECT_EQ(options->limits.max_message_bytes, 1 << 20);
   EXPECT_EQ(options->limits.max_elements, 1000);
   EXPECT_EQ(options->limits.max_ops, 3);
@@ -80,9 +101,15 @@ TEST(OptionsTest, FlagsFillEveryField) {
   EXPECT_EQ(options->limits.max_streams, 3);
   EXPECT_EQ(options->limits.max_sessions, 2);
   EXPECT_EQ(options->limits.max_session_requests, 4);
+  EXPECT_EQ(options->limits.timeouts.header, absl::Seconds(4));
+  EXPECT_EQ(options->limits.timeouts.progress, absl::Seconds(5));
+  EXPECT_EQ(options->limits.timeouts.session_idle, absl::Seconds(6));
   EXPECT_EQ(options->limits.max_arrays, 4);
   EXPECT_EQ(options->limits.array_ttl, absl::Minutes(2));
   EXPECT_EQ(options->limits.max_array_ttl, absl::Minutes(3));
+  EXPECT_EQ(options->limits.max_run_time, absl::Minutes(7));
+  EXPECT_EQ(options->engines.device_timeout, absl::Seconds(90));
+  EXPECT_EQ(options->memory_bytes, std::int64_t{9} << 30);
   EXPECT_EQ(options->memory_quota_bytes, 3'000'000);
   EXPECT_EQ(options->max_concurrent_streams, 5);
   EXPECT_EQ(options->engines.cpu_threads, 6);
@@ -93,6 +120,7 @@ TEST(OptionsTest, FlagsFillEveryField) {
   EXPECT_EQ(options->engines.cuda_array_bytes, 6 << 20);
   EXPECT_EQ(options->engines.chunk_bytes, 128 << 10);
   EXPECT_EQ(options->engines.queue_limit, 9);
+  EXPECT_EQ(options->engines.queue_target, absl::Seconds(8));
   EXPECT_EQ(options->drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options->log_level, "debug");
   EXPECT_EQ(options->log_format, "json");
@@ -112,6 +140,18 @@ TEST(OptionsTest, BadOnesAreNamed) {
   for (const auto& [change, says] : std::vector<std::pair<Change, std::string>>{
            {[](ServerOptions* o) { o->listen.clear(); }, "--listen: got no address"},
            {[](ServerOptions* o) { o->listen = {"nonsense"}; }, "'nonsense', which has no port"},
+           {[](ServerOptions* o) { o->connections.max_connections = -1; }, "--max_connections: got -1; allowed: 0"},
+           {[](ServerOptions* o) { o->connections.max_connections_per_peer = -1; },
+            "--max_connections_per_peer: got -1; allowed: 0"},
+           {[](ServerOptions* o) { o->connections.handshake_timeout = absl::ZeroDuration(); },
+            "--handshake_timeout: got 0; allowed: 10ms"},
+           {[](ServerOptions* o) { o->connections.max_idle = absl::InfiniteDuration(); },
+            "--max_connection_idle: got inf; allowed: 0 to 500h"},
+           {[](ServerOptions* o) { o->connections.max_age = absl::Seconds(-1); }, "--max_connection_age: got -1s"},
+           {[](ServerOptions* o) { o->connections.keepalive_time = absl::ZeroDuration(); },
+            "--keepalive_time: got 0; allowed: 1s"},
+           {[](ServerOptions* o) { o->connections.keepalive_timeout = absl::ZeroDuration(); },
+            "--keepalive_timeout: got 0; allowed: 10ms"},
            {[](ServerOptions* o) { o->limits.max_message_bytes = 0; }, "--max_message_bytes: got 0; allowed: 1024"},
            {[](ServerOptions* o) { o->limits.max_message_bytes = std::int64_t{1} << 31; }, "to 2147483647"},
            {[](ServerOptions* o) { o->limits.max_elements = 0; }, "--max_elements: got 0"},
@@ -123,6 +163,9 @@ TEST(OptionsTest, BadOnesAreNamed) {
            {[](ServerOptions* o) { o->limits.max_arrays = -1; }, "--max_arrays: got -1; allowed: 0"},
            {[](ServerOptions* o) { o->limits.array_ttl = absl::Hours(25); },
             "--array_ttl: got 25h; allowed: 1ms to 24h"},
+           {[](ServerOptions* o) { o->limits.max_run_time = absl::ZeroDuration(); }, "--max_run_time: got 0"},
+           {[](ServerOptions* o) { o->engines.device_timeout = absl::ZeroDuration(); }, "--device_timeout: got 0"},
+           {[](ServerOptions* o) { o->memory_bytes = -1; }, "--memory_bytes: got -1"},
            {[](ServerOptions* o) { o->limits.max_array_ttl = absl::ZeroDuration(); }, "--max_array_ttl: got 0"},
            {[](ServerOptions* o) { o->engines.cpu_array_bytes = -1; }, "--cpu_array_bytes: got -1"},
            {[](ServerOptions* o) { o->engines.cuda_array_bytes = -1; }, "--cuda_array_bytes: got -1"},
@@ -153,6 +196,22 @@ TEST(OptionsTest, BadOnesAreNamed) {
               o->security.token_file = "x";
             },
             "--max_identity_array_bytes: got -1; allowed: 0"},
+           {[](ServerOptions* o) { o->limits.timeouts.header = absl::ZeroDuration(); },
+            "--header_timeout: got 0; allowed: 10ms"},
+           {[](ServerOptions* o) { o->limits.timeouts.progress = absl::Hours(25); },
+            "--progress_timeout: got 25h; allowed: 10ms to 24h"},
+           {[](ServerOptions* o) { o->limits.timeouts.session_idle = absl::ZeroDuration(); },
+            "--session_idle_timeout: got 0; allowed: 10ms"},
+           {[](ServerOptions* o) {
+              o->security.max_identity_sessions = -1;
+              o->security.token_file = "x";
+            },
+            "--max_identity_sessions: got -1; allowed: 0"},
+           {[](ServerOptions* o) {
+              o->security.max_identity_arrays = -1;
+              o->security.token_file = "x";
+            },
+            "--max_identity_arrays: got -1; allowed: 0"},
            {[](ServerOptions* o) { o->security.credentials_refresh = absl::ZeroDuration(); },
             "--credentials_refresh: got 0; allowed: 10ms"},
            {[](ServerOptions* o) { o->log_level = "loud\n"; }, "--log_level: got 'loud\\n'"},
@@ -174,6 +233,7 @@ TEST(ByteSizeTest, ReadsAndWrites) {
            {"123", 123, "123"},
            {"1024", 1024, "1KiB"},
            {"64MiB", 64 << 20, "64MiB"},
+           {"64Mi", 64 << 20, "64MiB"},
            {"2048MiB", std::int64_t{2} << 30, "2GiB"},
            {"8388607TiB", std::int64_t{8388607} << 40, "8388607TiB"}}) {
     ByteSize size;
@@ -212,6 +272,25 @@ TEST(ListenAddressTest, ReadsHostsPortsAndPaths) {
   }
   EXPECT_THAT(std::string(ParseListenAddress("unix:/" + std::string(200, 'x')).status().message()),
               HasSubstr("has 201 bytes, more than 107"));
+}
+
+// Of a machine with so much memory; the flags at their defaults unless said.
+TEST(MemorySharesTest, TheTransportHasAQuarterAtMost) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  const ServerOptions defaults;
+  const MemoryShares large = SharesOf(defaults, 64 * kGiB);
+  EXPECT_EQ(large.transport, kGiB);
+  EXPECT_EQ(large.requests, 47 * kGiB);
+  const MemoryShares small = SharesOf(defaults, kGiB);
+  EXPECT_EQ(small.transport, 192 << 20);
+  EXPECT_EQ(small.requests, 576 << 20);
+  ServerOptions given;
+  given.memory_bytes = 2 * kGiB;
+  EXPECT_EQ(SharesOf(given, 64 * kGiB).transport, kGiB / 2);
+  EXPECT_EQ(SharesOf(given, 64 * kGiB).requests, 2 * kGiB - kGiB / 2);
+  const MemoryShares tiny = SharesOf(defaults, 100 << 20);
+  EXPECT_EQ(tiny.transport, 2 * defaults.limits.max_message_bytes);  // else no message would fit
+  EXPECT_EQ(tiny.requests, 0);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <openssl/x509.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,10 +20,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "reduced/v1/reduced.grpc.pb.h"
-#include "server/security/quotas.h"
 #include "server/security/tokens.h"
 #include "spdlog/sinks/ringbuffer_sink.h"
 #include "spdlog/spdlog.h"
+#include "tests/service/identities.h"
 #include "tests/service/test_server.h"
 
 namespace reduced::server {
@@ -32,22 +31,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// sha256sum of "alice-token" and of "bob-token".
-constexpr char kAlice[] = "alice 9c220f200955d76c0a38d308225e0ef10c5f971acaf2f8d1d8f732affa5bd1dc\n";
-constexpr char kBob[] = "bob 97dd3707015dcf069cf73022ed7173b1165db6eff24b441cb57fd069a8c4e525\n";
-constexpr char kAliceToken[] = "Bearer alice-token";
-constexpr char kBobToken[] = "Bearer bob-token";
-
-using Headers = std::vector<std::pair<std::string, std::string>>;
-const Headers kNoToken = {};
-const Headers kAsAlice = {{"authorization", kAliceToken}};
-const Headers kAsBob = {{"authorization", kBobToken}};
-
-void Fill(grpc::ClientContext* context, const Headers& headers, absl::Duration timeout = kPatience) {
-  SetContextDeadline(context, timeout);
-  for (const auto& [key, value] : headers) context->AddMetadata(key, value);
-}
 
 // Calls a method, of whatever kind, with one empty message.
 grpc::Status CallAny(const TestClient& client, const std::string& method, const Headers& headers,
@@ -79,79 +62,6 @@ std::vector<std::string> AllMethods() {
   }
   return methods;
 }
-
-class SecurityTest : public ::testing::Test {
- protected:
-  SecurityTest() { Write(absl::StrCat(kAlice, kBob)); }
-
-  void Write(const std::string& tokens) const { std::ofstream(path_) << tokens; }
-
-  ServerOptions Options() const {
-    ServerOptions options;
-    options.security.token_file = path_;
-    options.security.credentials_refresh = absl::Milliseconds(10);
-    return options;
-  }
-
-  static grpc::Status Put(const TestServer& server, const Headers& headers, const std::string& owner, std::string* id,
-                          int bytes = 4) {
-    const auto stub = v1::Reduction::NewStub(server.client().channel());
-    grpc::ClientContext context;
-    Fill(&context, headers);
-    v1::PutArrayResponse response;
-    const auto writer = stub->PutArray(&context, &response);
-    v1::PutArrayRequest request;
-    request.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_U8);
-    request.mutable_header()->mutable_array()->add_shape(bytes);
-    request.mutable_header()->set_owner(owner);
-    writer->Write(request);
-    request.Clear();
-    request.set_chunk(std::string(static_cast<std::size_t>(bytes), '\1'));
-    writer->Write(request);
-    writer->WritesDone();
-    grpc::Status status = writer->Finish();
-    if (status.ok()) *id = response.array().id();
-    return status;
-  }
-
-  static grpc::Status Delete(const TestServer& server, const Headers& headers, const std::string& id,
-                             const std::string& owner = "") {
-    grpc::ClientContext context;
-    Fill(&context, headers);
-    v1::DeleteArrayRequest request;
-    request.set_id(id);
-    request.set_owner(owner);
-    v1::DeleteArrayResponse response;
-    return v1::Reduction::NewStub(server.client().channel())->DeleteArray(&context, request, &response);
-  }
-
-  static grpc::Status List(const TestServer& server, const Headers& headers, const std::string& owner,
-                           std::vector<std::string>* ids) {
-    grpc::ClientContext context;
-    Fill(&context, headers);
-    v1::ListArraysRequest request;
-    request.set_owner(owner);
-    v1::ListArraysResponse response;
-    const grpc::Status status =
-        v1::Reduction::NewStub(server.client().channel())->ListArrays(&context, request, &response);
-    ids->clear();
-    for (const v1::ArrayInfo& array : response.arrays()) ids->push_back(array.id());
-    return status;
-  }
-
-  static grpc::Status ReduceKept(const TestServer& server, const Headers& headers, const std::string& id) {
-    grpc::ClientContext context;
-    Fill(&context, headers);
-    v1::ReduceRequest request;
-    request.set_array_id(id);
-    request.add_ops(v1::OP_SUM);
-    v1::ReduceResponse response;
-    return v1::Reduction::NewStub(server.client().channel())->Reduce(&context, request, &response);
-  }
-
-  TempDir dir_;
-  const std::string path_ = dir_ / "tokens";
-};
 
 TEST_F(SecurityTest, EveryMethodNeedsAToken) {
   TestServer server(Options());
@@ -235,38 +145,6 @@ TEST_F(SecurityTest, ArraysBelongToWhoPutsThem) {
   EXPECT_TRUE(Delete(server, kAsBob, his).ok());
 }
 
-// One part of an upload: an array of bytes, one in each part.
-struct Part {
-  void Begin(const TestServer& server, const Headers& headers, const std::string& upload, int index, int parts,
-             int elements) {
-    Fill(&context, headers);
-    stub = v1::Reduction::NewStub(server.client().channel());
-    writer = stub->ReduceStream(&context, &response);
-    v1::ReduceStreamRequest request;
-    request.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_U8);
-    request.mutable_header()->mutable_array()->add_shape(elements);
-    request.mutable_header()->add_ops(v1::OP_SUM);
-    v1::StreamPart& of = *request.mutable_stream_part();
-    of.set_upload(upload);
-    of.set_index(index);
-    of.set_parts(parts);
-    of.set_first(index);
-    of.set_count(1);
-    writer->Write(request);
-  }
-  void Send(char element) const {
-    v1::ReduceStreamRequest request;
-    request.set_chunk(std::string(1, element));
-    writer->Write(request);
-    writer->WritesDone();
-  }
-
-  std::unique_ptr<v1::Reduction::Stub> stub;
-  grpc::ClientContext context;
-  v1::ReduceResponse response;
-  std::unique_ptr<grpc::ClientWriter<v1::ReduceStreamRequest>> writer;
-};
-
 TEST_F(SecurityTest, UploadsOfTwoIdentitiesHaveNothingToDoWithEachOther) {
   TestServer server(Options());
   Part alice[2], bob[2], broken;
@@ -309,81 +187,6 @@ TEST_F(SecurityTest, ASessionEndsItsIdentityWithTheToken) {
   EXPECT_EQ(response.code(), 0) << response.message();
   session->WritesDone();
   EXPECT_TRUE(session->Finish().ok());
-}
-
-TEST_F(SecurityTest, ArrayBytesAreLimitedForEach) {
-  ServerOptions options = Options();
-  options.security.max_identity_array_bytes = 10;
-  TestServer server(options);
-  std::string id, other;
-  ASSERT_TRUE(Put(server, kAsAlice, "", &id, 6).ok());
-  const grpc::Status status = Put(server, kAsAlice, "", &other, 5);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("identity 'alice' take 6 bytes, and this array 5; allowed: 10 bytes"));
-  EXPECT_THAT(status.error_message(), HasSubstr("--max_identity_array_bytes"));
-  EXPECT_TRUE(Put(server, kAsAlice, "", &other, 4).ok());
-  EXPECT_TRUE(Put(server, kAsBob, "", &other, 10).ok());
-  EXPECT_TRUE(Delete(server, kAsAlice, id).ok());
-  EXPECT_TRUE(Put(server, kAsAlice, "", &id, 6).ok());
-  // What fails gives back what it took.
-  ASSERT_TRUE(Delete(server, kAsAlice, id).ok());
-  EXPECT_FALSE(Put(server, kAsAlice, std::string(65, 'x'), &id, 6).ok());
-  EXPECT_TRUE(Put(server, kAsAlice, "", &id, 6).ok());
-}
-
-// Waits until the server counts so many streams: false after kPatience.
-bool AwaitStreams(const TestServer& server, const Headers& headers, int streams) {
-  const auto stub = v1::Reduction::NewStub(server.client().channel());
-  const absl::Time deadline = absl::Now() + kPatience;
-  v1::GetServerInfoResponse info;
-  while (absl::Now() < deadline) {
-    grpc::ClientContext context;
-    Fill(&context, headers);
-    if (!stub->GetServerInfo(&context, {}, &info).ok()) return false;
-    if (info.usage().streams() == streams) return true;
-    std::this_thread::yield();
-  }
-  return false;
-}
-
-TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {
-  ServerOptions options = Options();
-  options.security.max_identity_requests = 1;
-  TestServer server(options);
-  const auto stub = v1::Reduction::NewStub(server.client().channel());
-  grpc::ClientContext context;
-  Fill(&context, kAsAlice);
-  v1::PutArrayResponse response;
-  const auto put = stub->PutArray(&context, &response);
-  v1::PutArrayRequest header;
-  header.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_U8);
-  header.mutable_header()->mutable_array()->add_shape(1);
-  put->Write(header);
-  const auto reduce = [&](const Headers& headers) {
-    grpc::ClientContext own;
-    Fill(&own, headers);
-    v1::ReduceResponse answer;
-    return server.client().Reduce(&own, RequestOf<std::uint8_t>(v1::DTYPE_U8, {1}, {v1::OP_SUM}), &answer);
-  };
-  ASSERT_TRUE(AwaitStreams(server, kAsAlice, 1));  // the server has the header
-  const grpc::Status status = reduce(kAsAlice);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("identity 'alice' has 1 requests in progress; allowed: 1"));
-  EXPECT_THAT(status.error_message(), HasSubstr("--max_identity_requests"));
-  EXPECT_TRUE(reduce(kAsBob).ok());
-  {
-    grpc::ClientContext own;
-    Fill(&own, kAsAlice);
-    v1::MergeResponse merged;
-    EXPECT_EQ(stub->Merge(&own, {}, &merged).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-    EXPECT_EQ(own.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
-  }
-  header.Clear();
-  header.set_chunk("x");
-  put->Write(header);
-  put->WritesDone();
-  EXPECT_TRUE(put->Finish().ok());
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(reduce(kAsAlice).ok()) << i;
 }
 
 // A certificate of its own making, and its key, that ends after `lifetime`.
@@ -432,68 +235,6 @@ TEST_F(SecurityTest, TheLogSaysOfACertificateThatItExpiresAndThatItHas) {
   while (count("cert: the certificate expires on 20") < 2 && absl::Now() < deadline) std::this_thread::yield();
   EXPECT_EQ(count("cert: the certificate expires on 20"), 2);
   EXPECT_EQ(count("cert: the certificate expired on 20"), 1);
-}
-
-TEST_F(SecurityTest, AnUploadIsOneRequestHoweverManyPartsItHas) {
-  ServerOptions options = Options();
-  options.security.max_identity_requests = 1;
-  TestServer server(options);
-  constexpr int kParts = 4;
-  for (int round = 0; round < 5; ++round) {
-    Part good[kParts], another, failing[2], bobs;
-    const std::string id = absl::StrCat("upload ", round);
-    for (int i = 0; i < kParts; ++i) good[i].Begin(server, kAsAlice, id, i, kParts, kParts);
-    ASSERT_TRUE(AwaitStreams(server, kAsAlice, kParts));
-    // Another has to wait, but not who is somebody else.
-    another.Begin(server, kAsAlice, id + ", another", 0, kParts, kParts);
-    const grpc::Status refused = another.writer->Finish();
-    EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-    EXPECT_THAT(refused.error_message(), HasSubstr("identity 'alice' has 1 requests in progress; allowed: 1"));
-    EXPECT_EQ(another.context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
-    bobs.Begin(server, kAsBob, id, 0, kParts, kParts);
-    ASSERT_TRUE(AwaitStreams(server, kAsAlice, kParts + 1));
-    for (int i = 0; i < kParts; ++i) good[i].Send(static_cast<char>(i + 1));
-    for (Part& part : good) {
-      const grpc::Status status = part.writer->Finish();
-      ASSERT_TRUE(status.ok()) << status.error_message();
-      EXPECT_EQ(Text(part.response.results(0).value()), "u64:10");
-    }
-    bobs.context.TryCancel();
-    EXPECT_FALSE(bobs.writer->Finish().ok());
-    ASSERT_TRUE(AwaitStreams(server, kAsAlice, 0));
-    // One that fails is over, too.
-    failing[0].Begin(server, kAsAlice, id + ", failing", 0, kParts, kParts);
-    ASSERT_TRUE(AwaitStreams(server, kAsAlice, 1));
-    failing[1].Begin(server, kAsAlice, id + ", failing", 0, kParts, kParts);  // which has come already
-    EXPECT_EQ(failing[1].writer->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_EQ(failing[0].writer->Finish().error_code(), grpc::StatusCode::ABORTED);
-  }
-}
-
-TEST(QuotasTest, LeasesAreGivenBackOnce) {
-  Quotas quotas({.requests = 2});
-  auto first = quotas.TakeRequest("a");
-  auto second = quotas.TakeRequest("a");
-  ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ(quotas.TakeRequest("a").status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(quotas.TakeRequest("b").ok());
-  Quotas::Lease moved = *std::move(first);
-  EXPECT_FALSE(quotas.TakeRequest("a").ok());
-  moved.Return();
-  moved.Return();
-  first = quotas.TakeRequest("a");
-  EXPECT_TRUE(first.ok());
-  EXPECT_FALSE(quotas.TakeRequest("a").ok());
-  moved = *std::move(second);
-  moved = Quotas::Lease();
-  EXPECT_TRUE(quotas.TakeRequest("a").ok());
-  std::vector<Quotas::Lease> any;
-  for (int i = 0; i < 10; ++i) any.push_back(quotas.TakeRequest("").value());         // nobody in particular
-  for (int i = 0; i < 10; ++i) any.push_back(quotas.TakeArrayBytes("a", 9).value());  // no limit
-  any.clear();
-  EXPECT_FALSE(Quotas({.array_bytes = 8}).TakeArrayBytes("a\n", 9).ok());
-  EXPECT_THAT(std::string(Quotas({.array_bytes = 8}).TakeArrayBytes("a\n", 9).status().message()),
-              HasSubstr("identity 'a\\n' take 0 bytes, and this array 9; allowed: 8 bytes"));
 }
 
 TEST(TokensTest, IdentityOf) {

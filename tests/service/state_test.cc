@@ -322,7 +322,7 @@ TEST_F(StateTest, BytesThatAreNoMergeRequestAreAnErrorOfTheCaller) {
   for (const std::string bytes : {"\xff", "\x0a\x05\x08", "\x0a\xff\xff\xff\xff\x0f", "\x10", "\x0b"}) {
     const grpc::Status status = MergeBytes(server_.client(), bytes);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << absl::CHexEscape(bytes);
-    EXPECT_THAT(status.error_message(), HasSubstr("request: got bytes that are not a MergeRequest"));
+    EXPECT_THAT(status.error_message(), HasSubstr("message: got bytes that are not a MergeRequest"));
   }
   EXPECT_THAT(MergeBytes(server_.client(), "").error_message(), HasSubstr("states: got none"));
 }

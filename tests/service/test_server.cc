@@ -45,6 +45,23 @@ grpc::Status TestClient::Reduce(grpc::ClientContext* context, const v1::ReduceRe
   return stub_->Reduce(context, request, response);
 }
 
+grpc::Status TestClient::Call(grpc::ClientContext* context, const std::string& method,
+                              const std::string& message) const {
+  SetContextDeadline(context);
+  const grpc::Slice slice(message);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  absl::Notification done;
+  grpc::GenericStub(channel_).UnaryCall(context, absl::StrCat("/reduced.v1.Reduction/", method), {}, &request,
+                                        &response, [&](grpc::Status result) {
+                                          status = std::move(result);
+                                          done.Notify();
+                                        });
+  done.WaitForNotification();
+  return status;
+}
+
 grpc::Status TestClient::Info(v1::GetServerInfoResponse* info) {
   grpc::ClientContext context;
   SetContextDeadline(&context);

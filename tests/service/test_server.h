@@ -50,6 +50,9 @@ class TestClient {
   // which saves their .proto: HealthCheckRequest is a StringValue, HealthCheckResponse an Int32Value.
   grpc::Status Health(const std::string& service, int* status);
 
+  // A call of reduced.v1.Reduction with the bytes of one message, within kPatience.
+  grpc::Status Call(grpc::ClientContext* context, const std::string& method, const std::string& message) const;
+
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
  private:

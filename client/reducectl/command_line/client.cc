@@ -34,7 +34,7 @@ std::unique_ptr<Client> MakeClient(const CommonOptions& common, absl::Duration d
   absl::StatusOr<std::unique_ptr<Client>> client =
       Client::Create(ClientOptionsOf(common, default_timeout, connections));
   if (client.ok()) return *std::move(client);
-  std::cerr << "reducectl: " << client.status().message() << "\n";
+  std::cerr << "reducectl: " << Printable(client.status().message()) << "\n";
   return nullptr;
 }
 
@@ -43,17 +43,26 @@ ExitCode ReportError(absl::string_view subject, absl::string_view message, ExitC
   return code;
 }
 
-ExitCode ReportCallError(absl::string_view subject, const absl::Status& status) {
-  const absl::string_view message = status.message();
-  if (!absl::IsUnavailable(status)) {
-    const std::string code = absl::StatusCodeToString(status.code());
-    return ReportError(subject, absl::StrCat(message, " (", code, ")"), kServer);
+namespace {
+
+// What the user can do about a failed call, in words that follow its message.
+absl::string_view AdviceOn(const absl::Status& status) {
+  if (absl::IsUnauthenticated(status)) return "; see --token-file";
+  if (!absl::IsUnavailable(status)) return "";
+  if (absl::StrContains(status.message(), "speaks no TLS")) {
+    return "; leave out --tls-ca, or name another server with --server";
   }
-  const bool tls = absl::StrContains(message, "TLS");
-  return ReportError(subject,
-                     absl::StrCat(message, tls ? "; see --tls-ca, --tls-cert and --tls-server-name"
-                                               : "; start a server with `reduced`, or name another one with --server"),
-                     kConnection);
+  if (absl::StrContains(status.message(), "TLS")) return "; see --tls-ca, --tls-cert and --tls-server-name";
+  return "; start a server with `reduced`, or name another one with --server";
+}
+
+}  // namespace
+
+ExitCode ReportCallError(absl::string_view subject, const absl::Status& status) {
+  const bool connection = absl::IsUnavailable(status);
+  const std::string code = connection ? "" : absl::StrCat(" (", absl::StatusCodeToString(status.code()), ")");
+  return ReportError(subject, absl::StrCat(status.message(), code, AdviceOn(status)),
+                     connection ? kConnection : kServer);
 }
 
 namespace {

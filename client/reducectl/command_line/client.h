@@ -19,6 +19,7 @@ struct CommonOptions {
   bool server_given = false;              // on the command line or in the environment
   std::optional<absl::Duration> timeout;  // absent: the default of the command
   bool json = false;
+  std::string command_line{};  // all arguments, as a shell takes them
   // Those of ClientOptions.
   std::string tls_ca{}, tls_cert{}, tls_key{}, tls_server_name{}, token_file{};
 };

@@ -1,11 +1,16 @@
 #include "client/reducectl/command_line/command_line.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/reducectl/command_line/flags.h"
+#include "client/reducectl/output/printable.h"
 
 namespace reduced::client {
 namespace {
@@ -42,6 +47,64 @@ std::string NameOf(const CLI::App* command) {
   return absl::StrCat(before, before.empty() ? "" : " ", command->get_name());
 }
 
+// That an argument, empty if there is none, is no subcommand.
+std::string NoSubcommand(const CLI::App* command, const std::string& got) {
+  const std::string name = NameOf(command);
+  const auto append_name = [](std::string* out, const CLI::App* each) { absl::StrAppend(out, each->get_name()); };
+  return absl::StrCat(name, name.empty() ? "command" : ": subcommand", ": got ",
+                      got.empty() ? "none" : absl::StrCat("\"", got, "\""),
+                      "; allowed: ", absl::StrJoin(command->get_subcommands({}), ", ", append_name));
+}
+
+// The command that was named, as far as the arguments were parsed.
+const CLI::App* NamedCommand(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return app;
+}
+
+// "reducectl", "reducectl arrays".
+std::string ProgramOf(const CLI::App* command) {
+  const std::string name = NameOf(command);
+  return absl::StrCat("reducectl", name.empty() ? "" : " ", name);
+}
+
+// Arguments that no part of `command` takes.
+std::string LeftOver(const CLI::App* app, const CLI::App* command) {
+  const std::string first = app->remaining(/*recurse=*/true).front();
+  const std::string where = absl::StrCat(NameOf(command), command == app ? "" : ": ");
+  if (absl::StartsWith(first, "-") && first.size() > 1) {
+    return absl::StrCat(where, "option: got \"", first, "\"; allowed: those of ", ProgramOf(command), " --help");
+  }
+  if (!command->get_subcommands({}).empty()) return NoSubcommand(command, first);
+  return absl::StrCat(where, "got \"", first, "\"; allowed: no further arguments");
+}
+
+ExitCode Misuse(const CLI::App* command, const std::string& what) {
+  const std::string help = absl::StrCat(ProgramOf(command), " --help");
+  const bool named = absl::EndsWith(what, help);
+  std::cerr << "reducectl: " << Printable(what) << (named ? "" : "; see " + help) << "\n";
+  return kUsage;
+}
+
+// The arguments, with the names of options as they are here: --tls_ca is --tls-ca, as `reduced` takes both.
+std::vector<std::string> WithDashes(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    if (argument == "--") break;
+    if (argument.rfind("--", 0) != 0) continue;
+    const auto name_end = argument.begin() + static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size()));
+    std::replace(argument.begin(), name_end, '_', '-');
+  }
+  return arguments;
+}
+
+// An argument as a shell takes it.
+std::string Quoted(const std::string& argument) {
+  constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%";
+  if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) return argument;
+  return absl::StrCat("'", absl::StrReplaceAll(argument, {{"'", "'\\''"}}), "'");
+}
+
 }  // namespace
 
 CommandLine::CommandLine() : app("Asks a `reduced` server what arrays reduce to.", "reducectl") {
@@ -56,7 +119,7 @@ CommandLine::CommandLine() : app("Asks a `reduced` server what arrays reduce to.
   AddParsed(
       &app, "--timeout", ParseTimeout, &common.timeout,
       "the timeout of one call, like 500ms, 5s, 1m30s or inf; default: 5s, of ladder 10m, of health and doctor 2s, "
-      "of health --watch inf")
+      "of health --watch inf; also of reading a FIFO, a device or standard input, default: inf")
       ->type_name("DURATION");
   app.add_flag("--json", common.json, "print JSON, one object per line");
 }
@@ -68,25 +131,24 @@ CLI::App* CommandLine::Add(CLI::App* parent, const std::string& name, const std:
 }
 
 ExitCode CommandLine::ParseAndRun(int argc, char** argv) {
+  for (int i = 0; i < argc; ++i) absl::StrAppend(&common.command_line, i == 0 ? "" : " ", Quoted(argv[i]));
+  std::vector<std::string> arguments = WithDashes(argc, argv);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
-    app.parse(argc, argv);
+    app.parse(arguments);
+  } catch (const CLI::ExtrasError&) {
+    // What comes first was to be a command.
+    const CLI::App* const command = app.remaining(/*recurse=*/true).front() == argv[1] ? &app : NamedCommand(&app);
+    return Misuse(command, LeftOver(&app, command));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return static_cast<ExitCode>(app.exit(error));  // --help, --version
-    std::cerr << "reducectl: " << error.what() << "; see reducectl --help\n";
-    return kUsage;
+    return Misuse(NamedCommand(&app), error.what());
   }
   common.server_given = app.get_option("--server")->count() > 0;
 
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  const CLI::App* const command = NamedCommand(&app);
   const auto run = runs.find(command);
-  if (run != runs.end()) return run->second(common);
-  const std::string name = NameOf(command);
-  const auto append_name = [](std::string* out, const CLI::App* each) { absl::StrAppend(out, each->get_name()); };
-  std::cerr << "reducectl: " << name << (name.empty() ? "command" : ": subcommand")
-            << ": got none; allowed: " << absl::StrJoin(command->get_subcommands({}), ", ", append_name)
-            << "; see reducectl --help\n";
-  return kUsage;
+  return run != runs.end() ? run->second(common) : Misuse(command, NoSubcommand(command, ""));
 }
 
 }  // namespace reduced::client

@@ -25,13 +25,14 @@ inline constexpr char kExitCodesHelp[] = R"(Exit codes:
   1  standard output or an output file can't be written
   2  the command line is wrong
   3  no server answers at the address, or the server is draining
-  4  the server refused the request or failed; loadtest: at least one request failed
+  4  the server refused the request or failed; loadtest: at least one request failed, or none
+     was measured
   5  an input can't be read or isn't valid
   6  a pipeline gave a wrong result, or other bits in another run though it promises the same; loadtest: a result was
      wrong
   7  loadtest: an objective of --slo was missed, or compare found that the second run is worse
   8  loadtest: the load was not stable
-  9  health: the server isn't SERVING; doctor: a check failed
+  9  health: the server isn't SERVING; doctor: a check failed, such as that no server answers
 130  loadtest: interrupted
 If there are several inputs or arrays, all of them are tried, and the exit code is that of the first failure.)";
 

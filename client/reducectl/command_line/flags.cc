@@ -15,6 +15,11 @@ std::string ParseSeed(const std::string& text, std::uint64_t* seed) {
   return absl::StrCat("got \"", text, "\"; allowed: whole numbers from 0 to 2^64 - 1");
 }
 
+std::string ParseWholeNumber(const std::string& text, std::int64_t* number) {
+  if (absl::SimpleAtoi(text, number) && *number >= 0) return "";
+  return absl::StrCat("got \"", text, "\"; allowed: whole numbers from 0");
+}
+
 CLI::Validator OneOf(const std::vector<std::string>& names) {
   const auto check = [names](const std::string& value) -> std::string {
     for (const std::string& name : names) {

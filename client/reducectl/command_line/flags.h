@@ -20,6 +20,8 @@ namespace reduced::client {
 std::string ParseTimeout(const std::string& text, std::optional<absl::Duration>* timeout);
 // A whole number from 0 to 2^64 - 1.
 std::string ParseSeed(const std::string& text, std::uint64_t* seed);
+// A whole number from 0.
+std::string ParseWholeNumber(const std::string& text, std::int64_t* number);
 CLI::Validator OneOf(const std::vector<std::string>& names);
 // Whole numbers from 1 to `limit`.
 CLI::Validator Positive(int limit = std::numeric_limits<int>::max());

@@ -17,6 +17,7 @@
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/command_line/flags.h"
+#include "client/reducectl/commands/answers.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/commands/input_flags.h"
 #include "client/reducectl/input/input.h"
@@ -65,15 +66,23 @@ std::string Seconds(absl::Duration duration) { return absl::FormatDuration(absl:
 absl::StatusOr<ResidentArray> Upload(Client& client, const Input& input, bool json, PutOptions options) {
   UploadProgress progress(!json);
   options.on_progress = progress.hook();
+  if (!options.timeout.has_value()) options.timeout = TimeoutOf(input.View());
   return client.Put(input.View(), options);
 }
 
-ExitCode PutOne(Client& client, const std::string& source, bool json, const PutArguments& arguments) {
-  const absl::StatusOr<Input> input = ReadInput(source, arguments.input);
-  if (!input.ok()) return ReportError(source, input.status().message(), kData);
-  absl::StatusOr<ResidentArray> array = Upload(client, *input, json, arguments.options);
-  if (!array.ok()) return ReportCallError(source, array.status());
+ExitCode PutOne(Client& client, const std::string& source, const Input& input, bool json,
+                const PutArguments& arguments) {
+  absl::StatusOr<ResidentArray> array = Upload(client, input, json, arguments.options);
+  if (!array.ok()) {
+    if (input.reading != nullptr) {
+      const absl::MutexLock lock(&input.reading->mutex);
+      if (!input.reading->error.ok()) return ReportError(source, input.reading->error.message(), kData);
+    }
+    return ReportCallError(source, array.status());
+  }
   Json line = {{"source", source}};
+  if (!input.column.empty()) line["column"] = input.column;
+  if (!input.array.empty()) line["array"] = input.array;
   line.update(ToJson(array->info()));
   std::cout << (json ? Dump(line) : array->id()) << "\n" << std::flush;
   if (!std::cout) return kOutput;  // nobody has read the id: the handle deletes the array
@@ -81,13 +90,36 @@ ExitCode PutOne(Client& client, const std::string& source, bool json, const PutA
   return kOk;
 }
 
+// Puts all arrays of a source.
+ExitCode PutAll(Client& client, const std::string& source, bool json, const PutArguments& arguments) {
+  const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, arguments.input);
+  if (!reader.ok()) return ReportError(source, reader.status().message(), kData);
+  ExitCode failure = kOk;
+  for (std::size_t noted = 0;;) {
+    absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
+    const std::vector<std::string> notes = (*reader)->notes();
+    for (; noted < notes.size(); ++noted) ReportError(source, notes[noted], kOk);
+    if (!piece.ok()) {
+      const ExitCode code = ReportError(source, piece.status().message(), kData);
+      return failure == kOk ? code : failure;
+    }
+    if (!piece->has_value()) return failure;
+    const ExitCode code = PutOne(client, source, (*piece)->input, json, arguments);
+    if (failure == kOk) failure = code;
+  }
+}
+
 ExitCode RunPut(const CommonOptions& common, PutArguments arguments) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
   arguments.options.owner = OwnerOf(common, arguments.options.owner);
+  arguments.input.timeout = common.timeout.value_or(absl::InfiniteDuration());
+  arguments.input.one_piece = true;
+  arguments.input.positions = true;  // of which any op may be asked later
+  arguments.options.timeout = common.timeout;
   ExitCode first_failure = kOk;
   for (const std::string& source : arguments.sources) {
-    const ExitCode code = PutOne(*client, source, common.json, arguments);
+    const ExitCode code = PutAll(*client, source, common.json, arguments);
     if (first_failure == kOk) first_failure = code;
   }
   return first_failure;
@@ -132,6 +164,9 @@ void AddPut(CommandLine& line, CLI::App* arrays) {
   CLI::App* put = line.Add(arrays, "put", "store arrays from files on the server; prints their ids",
                            [arguments](const CommonOptions& common) { return RunPut(common, *arguments); });
   AddInput(line, put, &arguments->sources, &arguments->input).front()->required();
+  put->add_option("--array", arguments->input.arrays, "the names of arrays in .npz files; default: all")
+      ->allow_extra_args(false)
+      ->type_name("NAME");
   put->final_callback([arguments] { CheckInput(arguments->input); });
   put->add_option("--device", arguments->options.device,
                   "the device, like cpu or cuda:0: see `reducectl info`; default: the first GPU, if there is one")

@@ -6,8 +6,9 @@ namespace reduced::client {
 namespace {
 
 // In the order of --help.
-constexpr void (*kCommands[])(CommandLine&) = {AddReduce, AddMerge,     AddArrays, AddLadder, AddLoadtest,  AddInfo,
-                                               AddOps,    AddPipelines, AddHealth, AddDoctor, AddCompletion};
+constexpr void (*kCommands[])(CommandLine&) = {AddReduce,    AddDescribe, AddMerge,  AddArrays,
+                                               AddLadder,    AddLoadtest, AddInfo,   AddOps,
+                                               AddPipelines, AddHealth,   AddDoctor, AddCompletion};
 
 }  // namespace
 

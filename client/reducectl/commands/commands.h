@@ -14,6 +14,7 @@ ExitCode RunCommand(int argc, char** argv);
 struct CommandLine;
 
 void AddReduce(CommandLine& line);
+void AddDescribe(CommandLine& line);
 void AddMerge(CommandLine& line);
 void AddArrays(CommandLine& line);
 void AddLadder(CommandLine& line);

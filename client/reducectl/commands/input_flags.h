@@ -11,7 +11,7 @@
 
 namespace reduced::client {
 
-// Adds FILE..., which is the first option that this returns, --format, --dtype, --offset, --shape and --column.
+// Adds FILE..., which is the first option that this returns, and the options about its format.
 std::vector<CLI::Option*> AddInput(CommandLine& line, CLI::App* command, std::vector<std::string>* sources,
                                    InputOptions* input);
 

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/command_line/command_line.h"
@@ -23,6 +22,8 @@
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/ladder/run.h"
+#include "client/reducectl/output/printable.h"
+#include "client/reducectl/output/render.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -62,7 +63,7 @@ std::vector<LadderOptions> Workloads(const LadderOptions& asked) {
 // Overwrites the last line of standard error, if that is a terminal.
 void ShowProgress(absl::string_view text) {
   static const bool terminal = isatty(STDERR_FILENO) == 1;
-  if (terminal) std::cerr << "\r\033[K" << text << std::flush;
+  if (terminal) std::cerr << "\r\033[K" << Printable(text) << std::flush;
 }
 
 absl::StatusOr<LadderRun> Measure(Client& client, const ServerInfo& info, const LadderOptions& workload) {
@@ -143,7 +144,7 @@ ExitCode MeasureAll(const CommonOptions& common, const LadderArguments& argument
 }
 
 ExitCode ShowStored(const CommonOptions& common, const LadderArguments& arguments) {
-  const absl::StatusOr<Memory> text = ReadSource(arguments.from);
+  const absl::StatusOr<Memory> text = ReadSource(arguments.from, common.timeout.value_or(absl::InfiniteDuration()));
   const absl::StatusOr<std::vector<LadderRun>> runs = text.ok() ? ParseLadderRuns(text->bytes()) : text.status();
   if (!runs.ok()) return ReportError(arguments.from, runs.status().message(), kData);
   ExitCode code = kOk;
@@ -152,16 +153,14 @@ ExitCode ShowStored(const CommonOptions& common, const LadderArguments& argument
 }
 
 std::string ParseCount(const std::string& text, std::int64_t* count) {
-  absl::string_view digits = text;
-  std::int64_t unit = 1;
-  for (const auto& [suffix, bits] : {std::pair{"Ki", 10}, {"Mi", 20}, {"Gi", 30}}) {
-    if (!absl::ConsumeSuffix(&digits, suffix)) continue;
-    unit = std::int64_t{1} << bits;
-    break;
-  }
-  const bool fits = absl::SimpleAtoi(digits, count) && !__builtin_mul_overflow(*count, unit, count);
-  if (fits && *count > 0) return "";
+  *count = ParseSize(text).value_or(0);
+  if (*count > 0) return "";
   return absl::StrCat("got \"", text, "\"; allowed: numbers of elements like 1000, 512Ki, 16Mi, 1Gi");
+}
+
+std::string ParseFill(const std::string& text, std::optional<double>* fill) {
+  if (absl::SimpleAtod(text, &fill->emplace())) return "";
+  return absl::StrCat("got \"", text, "\"; allowed: numbers, nan, inf, -inf");
 }
 
 // The options of a measurement, which don't go with --from.
@@ -172,7 +171,8 @@ void AddMeasuring(CommandLine& line, CLI::App* command, LadderArguments* argumen
       ->type_name("N")
       ->default_str("16Mi");
   AddChoice(line, command, "--op", &options.op, "the op", OpNames())->capture_default_str();
-  command->add_option("--fill", options.fill, "the value of every element; default: random elements")->type_name("X");
+  AddParsed(command, "--fill", ParseFill, &options.fill, "the value of every element; default: random elements")
+      ->type_name("X");
   AddParsed(command, "--seed", ParseSeed, &options.seed, "the seed of random elements")
       ->type_name("N")
       ->default_str("0");

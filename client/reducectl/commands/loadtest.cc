@@ -12,6 +12,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/command_line/flags.h"
 #include "client/reducectl/commands/commands.h"
@@ -35,7 +37,11 @@ CLI::Option* AddChecked(CLI::App* command, const std::string& option,
                         absl::StatusOr<Result> (*parse)(const std::string&), Field* field, const std::string& help) {
   const auto set = [=](const std::string& text) {
     absl::StatusOr<Result> result = parse(text);
-    if (!result.ok()) throw CLI::ValidationError(option, std::string(result.status().message()));
+    if (!result.ok()) {
+      absl::string_view problem = result.status().message();
+      absl::ConsumePrefix(&problem, absl::StrCat(option.substr(2), ": "));  // as the fields of a profile are named
+      throw CLI::ValidationError(option, std::string(problem));
+    }
     *field = *std::move(result);
   };
   return command->add_option_function<std::string>(option, set, help);
@@ -203,9 +209,10 @@ void AddOutput(CLI::App* command, LoadtestArguments* arguments) {
 
 void AddCompare(CommandLine& line, CLI::App* loadtest) {
   const auto files = std::make_shared<std::vector<std::string>>();
-  line.Add(loadtest, "compare", "compare two runs that --json wrote: is the second one worse?",
-           [files](const CommonOptions&) { return CompareLoadtests(files->front(), files->back()); })
-      ->add_option("FILE", *files, "the first run and the second run")
+  line.Add(loadtest, "compare", "compare runs that --json wrote: is the second side worse, beyond the noise?",
+           [files](const CommonOptions& common) { return CompareLoadtests(common, files->front(), files->back()); })
+      ->add_option("FILE", *files,
+                   "the first side and the second side: a run each, or several with commas, a1.json,a2.json,a3.json")
       ->required()
       ->expected(2)
       ->type_name("");

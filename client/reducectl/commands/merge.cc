@@ -1,9 +1,7 @@
 // reducectl merge.
 #include "reduced/merge.h"
 
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/commands.h"
+#include "client/reducectl/input/input.h"
 #include "client/reducectl/output/render.h"
 
 namespace reduced::client {
@@ -32,16 +31,16 @@ std::string Line(const MergeReply& reply) {
 
 std::string Table(const MergeReply& reply) {
   std::vector<std::vector<std::string>> rows;
-  for (const Result& result : reply.results) rows.push_back({"", result.op, ToText(result.value)});
+  for (const Result& result : reply.results) rows.push_back({"", result.op, result.value.Text()});
   return absl::StrCat(reply.count, " elements\n", FormatTable(rows));
 }
 
 ExitCode Run(const CommonOptions& common, const MergeArguments& arguments) {
   std::vector<std::string> states;
   for (const std::string& file : arguments.files) {
-    std::ifstream in(file, std::ios::binary);
-    states.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-    if (!in.is_open() || in.bad()) return ReportError(file, "can't be read", kData);
+    const absl::StatusOr<Memory> state = ReadSource(file, common.timeout.value_or(absl::InfiniteDuration()));
+    if (!state.ok()) return ReportError(file, state.status().message(), kData);
+    states.emplace_back(state->bytes());
   }
   const absl::StatusOr<MergeReply> reply =
       MergeStates(states, {.return_state = !arguments.state.empty(), .names = arguments.files});

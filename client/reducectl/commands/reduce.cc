@@ -1,206 +1,142 @@
 // reducectl reduce.
-#include <algorithm>
+#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <deque>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/command_line/flags.h"
+#include "client/reducectl/commands/answers.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/commands/input_flags.h"
-#include "client/reducectl/input/input.h"
 #include "client/reducectl/output/printable.h"
-#include "client/reducectl/output/progress.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
 namespace {
 
-// The values of --via beside ViaNames(). Session: all inputs are sent over one session. Region: the server reads the
-// inputs in shared memory.
-constexpr char kSession[] = "session";
-constexpr char kRegion[] = "region";
-
 struct ReduceArguments {
-  std::vector<std::string> sources;
-  std::vector<std::string> arrays;  // ids of resident arrays, instead of sources
-  std::vector<std::string> ops = {"sum", "min", "max", "mean"};
-  ReduceOptions options;
-  std::string via = ReduceOptions().via;
-  int connections = ClientOptions().connections;
-  std::string state;  // the file for the state of the one input or array; empty: none
-  InputOptions input;
+  Question question{};
+  std::string state{};  // the file for the state of the one input or array; empty: none
+  bool quiet = false;
+  bool verbose = false;
 };
+
+// The ops whose results depend on --ddof, and those that sum floats, of which there is a precision.
+bool HasDdof(absl::string_view op) { return op == "var" || op == "std"; }
+bool HasPrecision(absl::string_view op) {
+  return HasDdof(op) || op == "sum" || op == "mean" || op == "sum_squares" || op == "l1" || op == "l2" || op == "prod";
+}
 
 // The source of the elements, for people.
 std::string SourceText(absl::string_view via) {
   if (via == "resident") return "resident array";
-  if (via == kRegion) return "read in a region";
+  if (via == Question::kRegion) return "read in a region";
   return absl::StrCat("sent ", via);
 }
 
-// One line of JSON. `dtype` is empty if only the server knows it.
-std::string Line(const std::string& source, const std::string& dtype, const Reply& reply, double round_trip_us) {
+// One line of JSON.
+std::string Line(const Answer& answer, const ReduceOptions& options) {
+  const Reply& reply = answer.reply;
   Json results = Json::object();
-  for (const Result& result : reply.results) results[result.op] = ToJson(result.value);
-  Json timing = ToJson(reply.timing);
-  timing["round_trip"] = round_trip_us;
-  Json json = {{"source", source}};
-  if (!dtype.empty()) json["dtype"] = dtype;
-  json.update({{"count", reply.count},
-               {"via", reply.via},
-               {"results", std::move(results)},
-               {"engine", reply.execution.engine},
+  bool has_ddof = false;
+  for (const Result& result : reply.results) {
+    results[result.op] = ToJson(result.value);
+    has_ddof = has_ddof || HasDdof(result.op);
+  }
+  Json timing = Json::object();
+  if (answer.read_us > 0) timing["read"] = answer.read_us;
+  timing.update(ToJson(reply.timing));
+  timing["round_trip"] = answer.round_trip_us;
+  Json json = {{"source", answer.source}};
+  if (!answer.column.empty()) json["column"] = answer.column;
+  if (!answer.array.empty()) json["array"] = answer.array;
+  if (!answer.dtype.empty()) json["dtype"] = answer.dtype;
+  json.update({{"count", reply.count}, {"via", reply.via}, {"results", std::move(results)}});
+  if (has_ddof) json["ddof"] = options.ddof;
+  if (answer.nans.has_value()) json["nan_count"] = *answer.nans;
+  json.update({{"engine", reply.execution.engine},
                {"device", reply.execution.device},
                {"pipeline", reply.execution.pipeline},
                {"precision", reply.execution.precision},
                {"reason", reply.execution.reason},
                {"timing_us", std::move(timing)},
-               {"bytes", reply.timing.bytes}});
+               {"bytes", reply.timing.bytes},
+               {"attempts", reply.attempts}});
   return Dump(json) + "\n";
 }
 
-// The text for people. `what` describes the array; it is empty if only the number of elements is known.
-std::string Table(const std::string& source, const std::string& what, const Reply& reply, double round_trip_us) {
+// The results alone, as text with tabs between them.
+std::string Values(const Reply& reply) {
+  return absl::StrCat(
+      absl::StrJoin(reply.results, "\t", [](std::string* out, const Result& result) { *out += result.value.Text(); }),
+      "\n");
+}
+
+// "cpu, exact, 22.0 us": the precision only of sums of floats.
+std::string RanOn(const Answer& answer) {
+  const Reply& reply = answer.reply;
+  std::string precision;
+  for (const Result& result : reply.results) {
+    const bool is_float =
+        absl::StrContains(answer.dtype.empty() && result.op == "sum" ? result.value.dtype : answer.dtype, 'f');
+    if (is_float && HasPrecision(result.op)) precision = absl::StrCat(", ", reply.execution.precision);
+  }
+  return absl::StrCat(reply.execution.device, precision, ", ",
+                      FormatMicros(reply.timing.total_us.value_or(answer.round_trip_us)));
+}
+
+// The text for people.
+std::string Table(const Answer& answer, const ReduceArguments& arguments) {
+  const Reply& reply = answer.reply;
   std::vector<std::vector<std::string>> rows;
-  for (const Result& result : reply.results) rows.push_back({"", result.op, ToText(result.value)});
-  rows.push_back({"", "ran on",
-                  absl::StrCat(reply.execution.device, ", pipeline ", reply.execution.pipeline, ", precision ",
-                               reply.execution.precision, ", ", SourceText(reply.via), ": ", reply.execution.reason)});
-  rows.push_back({"", "time", absl::StrCat(ToText(reply.timing), "; round trip ", FormatMicros(round_trip_us))});
-  return absl::StrCat(Printable(source), ": ", what.empty() ? absl::StrCat(reply.count, " elements") : what, ", ",
+  for (const Result& result : reply.results) {
+    rows.push_back(
+        {"", HasDdof(result.op) ? absl::StrCat(result.op, " (ddof ", arguments.question.options.ddof, ")") : result.op,
+         result.value.Text()});
+  }
+  if (answer.nans.has_value() && *answer.nans > 0) {
+    rows.push_back(
+        {"", "NaN", absl::StrCat(*answer.nans, " of ", reply.count, " elements; leave them out with --nan omit")});
+  }
+  if (arguments.verbose) {
+    rows.push_back(
+        {"", "ran on",
+         absl::StrCat(reply.execution.device, ", pipeline ", reply.execution.pipeline, ", precision ",
+                      reply.execution.precision, ", ", SourceText(reply.via), ": ", reply.execution.reason)});
+    rows.push_back({"", "time",
+                    absl::StrCat(answer.read_us > 0 ? absl::StrCat("read ", FormatMicros(answer.read_us), ", ") : "",
+                                 ToText(reply.timing), "; round trip ", FormatMicros(answer.round_trip_us),
+                                 reply.attempts > 1 ? absl::StrCat(", sent ", reply.attempts, " times") : "")});
+  } else {
+    rows.push_back({"", "ran on", RanOn(answer)});
+  }
+  const std::string what = answer.dtype.empty()
+                               ? absl::StrCat(reply.count, " elements")
+                               : absl::StrCat(answer.dtype, " (", absl::StrJoin(answer.shape, ", "), ")");
+  return absl::StrCat(Printable(answer.source), answer.column.empty() ? "" : ", column ", Printable(answer.column),
+                      answer.array.empty() ? "" : ", array ", Printable(answer.array), ": ", what, ", ",
                       FormatBytes(reply.timing.bytes), "\n", FormatTable(rows));
 }
 
-// One request and its outcome.
-struct Item {
-  // Reads the input.
-  Item(std::string from, const InputOptions& options) : source(std::move(from)), input(ReadInput(source, options)) {}
-  // A resident array.
-  explicit Item(std::string id) : source(std::move(id)), input(Input()) {}
-
-  const std::string source;
-  const absl::StatusOr<Input> input;
-  const absl::Time start = absl::Now();  // of the request
-  absl::StatusOr<Reply> reply;
-  absl::Time end;
-  absl::Notification answered;
-};
-
-ExitCode Print(const Item& item, bool json) {
-  if (!item.input.ok()) return ReportError(item.source, item.input.status().message(), kData);
-  if (!item.reply.ok()) return ReportCallError(item.source, item.reply.status());
-  const double round_trip_us = absl::ToDoubleMicroseconds(item.end - item.start);
-  const auto& [dtype, shape, offset] = item.input->layout;
-  const std::string what = dtype.empty() ? "" : absl::StrCat(dtype, " (", absl::StrJoin(shape, ", "), ")");
-  std::cout << (json ? Line(item.source, dtype, *item.reply, round_trip_us)
-                     : Table(item.source, what, *item.reply, round_trip_us))
-            << std::flush;
-  return kOk;
-}
-
-// How long sharing an input may take if it could be sent instead.
-constexpr absl::Duration kShareTimeout = absl::Seconds(1);
-
-// Shares the input if it is in memory that can be shared, else sends it.
-absl::StatusOr<Reply> ReduceInput(Client& client, const Input& input, const CommonOptions& common,
-                                  const ReduceArguments& arguments) {
-  ReduceOptions options = arguments.options;
-  if (const SharedBuffer* const buffer = input.memory.shared()) {
-    ShareOptions sharing;
-    if (arguments.via != kRegion) {
-      sharing.timeout = std::min(kShareTimeout, common.timeout.value_or(kShareTimeout));
-    }
-    const absl::StatusOr<Region> region = client.Share(*buffer, sharing);
-    const auto& [dtype, shape, offset] = input.layout;
-    if (region.ok()) {
-      return client.Reduce(region->Array(dtype, shape, static_cast<std::int64_t>(offset)), arguments.ops, options);
-    }
-    if (arguments.via == kRegion) return region.status();
-  }
-  UploadProgress progress(!common.json);
-  options.via = arguments.via;
-  options.on_progress = progress.hook();
-  return client.Reduce(input.View(), arguments.ops, options);
-}
-
-// Makes one call for each input or resident array.
-ExitCode ReduceInCalls(Client& client, const CommonOptions& common, const ReduceArguments& arguments) {
-  ExitCode first_failure = kOk;
-  const auto print = [&](Item& item) {
-    item.end = absl::Now();
-    ExitCode code = Print(item, common.json);
-    if (code == kOk && !arguments.state.empty()) code = WriteFile(arguments.state, item.reply->state);
-    if (first_failure == kOk) first_failure = code;
-  };
-  for (const std::string& source : arguments.sources) {
-    Item item(source, arguments.input);
-    if (item.input.ok()) item.reply = ReduceInput(client, *item.input, common, arguments);
-    print(item);
-  }
-  for (const std::string& id : arguments.arrays) {
-    Item item(id);
-    item.reply = client.Reduce(RemoteArray::Resident(id), arguments.ops, arguments.options);
-    print(item);
-  }
-  return first_failure;
-}
-
-// The number of inputs that are read and sent over a session before the answer to the first of them is printed.
-constexpr std::size_t kAhead = 8;
-
-// Sends all inputs over one session. Prints the answers in the order of the inputs.
-ExitCode ReduceInSession(Client& client, bool json, const ReduceArguments& arguments) {
-  std::deque<Item> items;  // sent, in order; must outlive the session, whose callbacks write to them
-  const absl::StatusOr<std::unique_ptr<Session>> session = client.OpenSession();
-  if (!session.ok()) return ReportCallError("reduce", session.status());
-  ExitCode first_failure = kOk;
-  const auto print_first = [&] {
-    items.front().answered.WaitForNotification();  // the request has a timeout
-    const ExitCode code = Print(items.front(), json);
-    if (first_failure == kOk) first_failure = code;
-    items.pop_front();
-  };
-  for (const std::string& source : arguments.sources) {
-    if (items.size() == kAhead) print_first();
-    Item& item = items.emplace_back(source, arguments.input);
-    const auto done = [&item](absl::StatusOr<Reply> reply) {
-      item.end = absl::Now();
-      item.reply = std::move(reply);
-      item.answered.Notify();
-    };
-    if (item.input.ok()) {
-      (*session)->ReduceAsync(item.input->View(), arguments.ops, arguments.options, done);
-    } else {
-      item.answered.Notify();
-    }
-  }
-  while (!items.empty()) print_first();
-  return first_failure;
-}
-
 ExitCode Run(const CommonOptions& common, ReduceArguments arguments) {
-  const std::unique_ptr<Client> client = MakeClient(common, ClientOptions().timeout, arguments.connections);
-  if (client == nullptr) return kUsage;
-  arguments.options.return_state = !arguments.state.empty();
-  if (arguments.via == kRegion) arguments.input.hold = Hold::kShare;
-  if (arguments.via == "auto" && UnixSocketPath(common.server).has_value()) arguments.input.hold = Hold::kShareLarge;
-  return arguments.via == kSession ? ReduceInSession(*client, common.json, arguments)
-                                   : ReduceInCalls(*client, common, arguments);
+  arguments.question.options.return_state = arguments.question.one = !arguments.state.empty();
+  return Ask(common, arguments.question, [&](const Answer& answer) {
+    std::cout << (common.json       ? Line(answer, arguments.question.options)
+                  : arguments.quiet ? Values(answer.reply)
+                                    : Table(answer, arguments))
+              << std::flush;
+    return arguments.state.empty() ? kOk : WriteFile(arguments.state, answer.reply.state);
+  });
 }
 
 void AddOptions(CommandLine& line, CLI::App* command, ReduceOptions* options) {
@@ -222,57 +158,70 @@ void AddOptions(CommandLine& line, CLI::App* command, ReduceOptions* options) {
   AddChoice(line, command, "--overflow", &options->overflow_policy, "what happens if an integer result doesn't fit",
             OverflowPolicyNames())
       ->default_str("error");
-  command->add_option("--ddof", options->ddof, "var and std divide by n - ddof")
-      ->check(CLI::NonNegativeNumber)
+  AddParsed(command, "--ddof", ParseWholeNumber, &options->ddof, "var and std divide by n - ddof")
       ->type_name("N")
-      ->capture_default_str();
+      ->default_str("0");
 }
 
 // Throws CLI::Error if the options contradict each other.
 void Check(const ReduceArguments& arguments) {
-  CheckInput(arguments.input);
-  const std::size_t inputs = arguments.sources.size() + arguments.arrays.size();
+  const Question& question = arguments.question;
+  CheckInput(question.input);
+  const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
   if (inputs == 0) throw CLI::RequiredError("FILE or --array");
   if (arguments.state.empty()) return;
   if (inputs > 1) throw CLI::ValidationError("--state", absl::StrCat("got ", inputs, " inputs; allowed: 1"));
-  if (arguments.via == kSession) throw CLI::ExcludesError("--state", "--via session");
+  if (question.via == Question::kSession) throw CLI::ExcludesError("--state", "--via session");
 }
 
 }  // namespace
 
 void AddReduce(CommandLine& line) {
   const auto arguments = std::make_shared<ReduceArguments>();
-  CLI::App* command = line.Add("reduce", "reduce arrays from files: .npy, raw elements, a column of a CSV",
-                               [arguments](const CommonOptions& common) { return Run(common, *arguments); });
-  AddChoice(line, command, "--op", &arguments->ops, "the ops", OpNames())
+  Question* const question = &arguments->question;
+  CLI::App* command =
+      line.Add("reduce", "reduce arrays from files: .npy, .npz, raw elements, columns of text such as CSV",
+               [arguments](const CommonOptions& common) { return Run(common, *arguments); });
+  AddChoice(line, command, "--op", &question->ops, "the ops", OpNames())
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME,...")
-      ->default_str(absl::StrJoin(arguments->ops, ","));
-  AddOptions(line, command, &arguments->options);
+      ->default_str(absl::StrJoin(question->ops, ","));
+  AddOptions(line, command, &question->options);
+  command->add_flag("-q,--quiet", arguments->quiet,
+                    "print only the results, of each array on a line with tabs between them");
+  command->add_flag("-v,--verbose", arguments->verbose, "also print why it ran there, and the time of each stage");
   command
       ->add_option("--state", arguments->state,
                    "also write the state of the one input to this file, for `reducectl merge`")
       ->type_name("FILE");
-  // These options are about reading and sending files, so that they don't go with --array.
-  std::vector<CLI::Option*> sending = AddInput(line, command, &arguments->sources, &arguments->input);
+  // These options are about reading and sending files.
+  std::vector<CLI::Option*> sending = AddInput(line, command, &question->sources, &question->input);
+  sending.erase(sending.begin());
   std::vector<std::string> vias = ViaNames();
-  vias.insert(vias.end(), {kSession, kRegion});
-  sending.push_back(AddChoice(line, command, "--via", &arguments->via,
+  vias.insert(vias.end(), {Question::kSession, Question::kRegion});
+  sending.push_back(AddChoice(line, command, "--via", &question->via,
                               "how the elements reach the server; region: it reads them in shared memory", vias)
                         ->capture_default_str());
   sending.push_back(command
-                        ->add_option("--connections", arguments->connections,
+                        ->add_option("--connections", question->connections,
                                      "stream an array of 32 MiB or more in parts over so many connections, at most 64; "
                                      "default: 4 on a machine of 8 cores or more, else 1")
                         ->check(Positive())
                         ->type_name("N"));
-  CLI::Option* array =
-      command
-          ->add_option("--array", arguments->arrays, "reduce resident arrays instead of files: see `reducectl arrays`")
-          ->type_name("ID...");
-  for (CLI::Option* option : sending) array->excludes(option);
-  command->final_callback([arguments] { Check(*arguments); });
+  command
+      ->add_option(
+          "--array", question->arrays,
+          "reduce resident arrays instead of files: see `reducectl arrays`; with files: names of arrays in .npz "
+          "files, of which each needs an --array of its own")
+      ->type_name("ID|NAME...");
+  command->final_callback([arguments, sending] {
+    Check(*arguments);
+    if (!arguments->question.sources.empty()) return;
+    for (const CLI::Option* option : sending) {
+      if (option->count() > 0) throw CLI::ExcludesError("--array", option->get_name());
+    }
+  });
 }
 
 }  // namespace reduced::client

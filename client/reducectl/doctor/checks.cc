@@ -230,10 +230,8 @@ std::vector<Finding> CheckServer(const ServerFacts& server) {
   }
   if (!server.reachable.ok()) {
     const std::string text(server.reachable.message());
-    findings.push_back(server.named
-                           ? Fail("server", text, "start a server with `reduced`, or name another one with --server")
-                           : Warn("server", absl::StrCat(text, "; --server isn't given"),
-                                  "start a server with `reduced`, or name one with --server or REDUCED_SERVER"));
+    findings.push_back(Fail("server", server.named ? text : absl::StrCat(text, ", the default address"),
+                            "start a server with `reduced`, or name another one with --server or REDUCED_SERVER"));
     return findings;
   }
   const std::string text = absl::StrCat(server.address, ", version ", server.info.version, ", up ",

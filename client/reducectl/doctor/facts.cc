@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/reducectl/doctor/doctor.h"
+#include "kernels/system/memory.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -34,17 +35,6 @@ void ReadMemory(SystemFacts* facts) {
     if (name == "MemAvailable:") facts->available_bytes = kib << 10;
     std::getline(file, unit);
   }
-}
-
-// The memory limit of this process's control group (version 1 or 2), which is that of its container.
-std::optional<std::int64_t> CgroupLimit() {
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(path);
-    std::int64_t bytes = 0;
-    constexpr std::int64_t kNone = std::int64_t{1} << 60;  // version 1 has a huge number for no limit
-    if (file >> bytes && bytes < kNone) return bytes;
-  }
-  return std::nullopt;
 }
 
 std::optional<std::int64_t> ToOptional(rlim_t limit) {
@@ -92,7 +82,7 @@ SocketFacts Connect(const std::string& path, int type) {
 SystemFacts GatherSystem() {
   SystemFacts facts;
   ReadMemory(&facts);
-  facts.cgroup_limit_bytes = CgroupLimit();
+  facts.cgroup_limit_bytes = ControlGroupMemory();
   struct statvfs shm {};
   if (std::filesystem::is_directory("/dev/shm") && statvfs("/dev/shm", &shm) == 0) {
     facts.shm_bytes = static_cast<std::int64_t>(shm.f_blocks * shm.f_frsize);

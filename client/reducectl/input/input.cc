@@ -1,146 +1,222 @@
 #include "client/reducectl/input/input.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <exception>
+#include <limits>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "client/reducectl/input/bytes.h"
+#include "client/reducectl/input/elements.h"
+#include "client/reducectl/input/npz.h"
+#include "client/reducectl/input/text.h"
+#include "client/reducectl/input/text_columns.h"
 
 namespace reduced::client {
 namespace {
 
-// Reads `size` bytes, or fewer if the file ends before.
-absl::StatusOr<std::size_t> ReadFull(int fd, void* data, std::size_t size) {
-  std::size_t filled = 0;
-  while (filled < size) {
-    const ssize_t got = read(fd, static_cast<char*>(data) + filled, size - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, "can't be read");
-    if (got == 0) break;
-    filled += static_cast<std::size_t>(got);
+constexpr std::size_t kHeadBytes = std::size_t{4} << 10;  // enough to tell the format
+
+// A source that is one array.
+class OneArray final : public InputReader {
+ public:
+  OneArray(Input input, std::shared_ptr<ByteSource> source) : source_(std::move(source)), input_(std::move(input)) {}
+
+  absl::StatusOr<std::optional<Piece>> Next() override {
+    if (std::exchange(done_, true)) return std::nullopt;
+    return Piece{.input = std::move(input_)};
   }
-  return filled;
-}
 
-// Reads up to the end of the file. `size`: the expected number of bytes; 0: unknown.
-absl::StatusOr<std::string> ReadOwn(int fd, std::size_t size) {
-  std::string bytes;
-  bytes.resize(size == 0 ? std::size_t{1} << 16 : size + 1);
-  for (std::size_t filled = 0;;) {
-    const absl::StatusOr<std::size_t> got = ReadFull(fd, bytes.data() + filled, bytes.size() - filled);
-    if (!got.ok()) return got.status();
-    filled += *got;
-    if (filled < bytes.size()) {
-      bytes.resize(filled);
-      return bytes;
-    }
-    bytes.resize(2 * filled);
-  }
-}
+ private:
+  const std::shared_ptr<ByteSource> source_;
+  Input input_;
+  bool done_ = false;
+};
 
-// Fills the buffer from the file. Ignores bytes that are appended to the file meanwhile.
-absl::StatusOr<Memory> ReadInto(SharedBuffer buffer, int fd) {
-  const absl::StatusOr<std::size_t> filled = ReadFull(fd, buffer.data(), static_cast<std::size_t>(buffer.bytes()));
-  if (!filled.ok()) return filled.status();
-  return Memory(std::move(buffer), *filled);
-}
+constexpr char kWhatElse[] =
+    "allowed: .npy, .npz, text with numbers, each also as .gz or .zst; for raw elements add --dtype";
 
-// From this size on sharing a file is faster than sending it: tests/bench/bench_via.py. Up to 3 MiB there was no
-// difference. 4 MiB took 4.2 ms instead of 5.1 ms as a stream, 256 MiB 76 ms instead of 145 ms.
-constexpr std::size_t kShareFromBytes = std::size_t{4} << 20;
-
-absl::StatusOr<absl::string_view> FormatOf(const std::string& source, absl::string_view bytes,
+// The format: one of kFormats. `name`: of the file, without what says that it is compressed.
+absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_view head,
                                            const InputOptions& options) {
   if (!options.format.empty()) return options.format;
-  if (IsNpy(bytes)) {
-    if (options.dtype.empty()) return "npy";
-    return absl::InvalidArgumentError(
-        "is a .npy file, which has its own dtype; to read it as raw elements, add --format raw");
+  const auto ends = [&](absl::string_view suffix) { return absl::EndsWithIgnoreCase(name, suffix); };
+  const bool text_option = !options.columns.empty() || options.header != Header::kAuto || options.delimiter != '\0' ||
+                           options.comma != Comma::kDefault;
+  if (IsNpy(head) || IsZip(head)) {
+    const absl::string_view format = IsNpy(head) ? "npy" : "npz";
+    if (!options.dtype.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "is a .", format, " file, which has its own dtype; to read it as raw elements, add --format raw"));
+    }
+    if (text_option) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("is a .", format, " file; allowed: text with --column, --header, --delimiter or --decimal"));
+    }
+    return format;
   }
+  const bool text_name = ends(".csv") || ends(".tsv");
+  if (text_option || text_name) return "csv";
   if (!options.dtype.empty()) return "raw";
-  if (!options.column.empty() || absl::EndsWithIgnoreCase(source, ".csv")) return "csv";
-  if (absl::EndsWithIgnoreCase(source, ".npy")) return "npy";  // ParseNpy returns the error
-  return absl::InvalidArgumentError(
-      "has an unknown format: it isn't a .npy file; add --dtype for raw elements, or --format csv");
+  if (ends(".npy")) return "npy";  // which it isn't: the reader says so
+  if (ends(".npz")) return "npz";
+  if (head.empty()) return absl::InvalidArgumentError("is empty");
+  if (LooksLikeText(head)) return "csv";
+  return absl::InvalidArgumentError(absl::StrCat("has an unknown format: it begins with \"",
+                                                 absl::CHexEscape(head.substr(0, 8)), "\", which isn't text; ",
+                                                 kWhatElse));
+}
+
+// A file, decompressed if it has to be.
+struct Opened {
+  FileBytes* file = nullptr;  // of `bytes`
+  std::shared_ptr<PeekedBytes> bytes{};
+  const char* compression = nullptr;  // null: none
+  std::string name{};                 // without what says that it is compressed
+};
+
+absl::StatusOr<Opened> OpenSource(const std::string& source, const InputOptions& options) {
+  absl::StatusOr<std::unique_ptr<FileBytes>> file = FileBytes::Open(source, options.timeout);
+  if (!file.ok()) return file.status();
+  Opened opened{.file = file->get(), .name = source};
+  auto bytes = std::make_unique<PeekedBytes>(*std::move(file));
+  const absl::StatusOr<absl::string_view> head = bytes->Peek(kHeadBytes);
+  if (!head.ok()) return head.status();
+  const bool named = absl::EndsWithIgnoreCase(source, ".gz") || absl::EndsWithIgnoreCase(source, ".zst");
+  const bool raw = options.format == "raw" || !options.dtype.empty();
+  if (const char* const compression = CompressionOf(*head); compression != nullptr && (named || !raw)) {
+    opened.compression = compression;
+    bytes = std::make_unique<PeekedBytes>(Decompress(compression, std::move(bytes)));
+    if (named) opened.name = source.substr(0, source.rfind('.'));
+  }
+  opened.bytes = std::move(bytes);
+  return opened;
+}
+
+absl::StatusOr<std::unique_ptr<InputReader>> OpenArchive(const std::string& source, const Opened& opened,
+                                                         const InputOptions& options) {
+  const bool in_place = opened.file->regular() && opened.compression == nullptr && source != "-";
+  Memory memory;
+  if (!in_place) {
+    absl::StatusOr<std::string> all = ReadAll(*opened.bytes, 0, static_cast<std::size_t>(UnsizedLimit()));
+    if (!all.ok()) return all.status();
+    memory = Memory(*std::move(all));
+  }
+  return OpenNpz(in_place ? source : "", std::move(memory), options);
+}
+
+absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source, const Opened& opened,
+                                                      const InputOptions& options) {
+  opened.file->set_on_read(options.on_read);
+  // Once more from the beginning, of a file that can be read twice.
+  ReopenText reopen;
+  if (opened.file->regular() && source != "-") {
+    reopen = [source, options]() -> absl::StatusOr<std::shared_ptr<ByteSource>> {
+      absl::StatusOr<Opened> again = OpenSource(source, options);
+      if (!again.ok()) return again.status();
+      return std::shared_ptr<ByteSource>(again->bytes);
+    };
+  }
+  return OpenTextColumns(opened.bytes, std::move(reopen), options);
+}
+
+// The one array of a .npy file or of raw elements.
+absl::StatusOr<std::unique_ptr<InputReader>> OpenOne(const Opened& opened, bool npy, const InputOptions& options) {
+  const bool in_place = opened.file->regular() && opened.file->size() > 0 && opened.compression == nullptr;
+  const auto one = [&](absl::StatusOr<Input> input) -> absl::StatusOr<std::unique_ptr<InputReader>> {
+    if (!input.ok()) return input.status();
+    return std::make_unique<OneArray>(*std::move(input), opened.bytes);
+  };
+  if (!npy && !in_place) {  // the size says how many elements there are
+    const absl::Time start = absl::Now();
+    opened.file->set_on_read(options.on_read);
+    absl::StatusOr<std::string> all = ReadAll(*opened.bytes, 0, static_cast<std::size_t>(UnsizedLimit()));
+    if (!all.ok()) return all.status();
+    absl::StatusOr<Layout> layout = ParseRaw(static_cast<std::int64_t>(all->size()), options);
+    if (!layout.ok()) return layout.status();
+    absl::StatusOr<Memory> memory = Memory::Of(Memory(*std::move(all)), options.hold);
+    if (!memory.ok()) return memory.status();
+    Input input;
+    input.layout = *std::move(layout);
+    input.memory = *std::move(memory);
+    input.read_time = absl::Now() - start;
+    return one(std::move(input));
+  }
+  absl::StatusOr<Layout> layout;
+  if (npy) {
+    const absl::StatusOr<absl::string_view> head = opened.bytes->Peek(kNpyHead);
+    if (!head.ok()) return head.status();
+    layout = ParseNpyHeader(*head);
+    if (layout.ok() && in_place) {
+      if (absl::Status status = CheckNpySize(*layout, opened.file->size()); !status.ok()) return status;
+    }
+  } else {
+    layout = ParseRaw(opened.file->size(), options);
+  }
+  if (!layout.ok()) return layout.status();
+  const std::int64_t bytes = *ArrayBytes(layout->dtype, layout->shape);
+  if (!in_place) {  // what follows the header is read in order
+    std::string header(layout->offset, '\0');
+    const absl::Status status = ReadExactly(*opened.bytes, header.data(), static_cast<std::int64_t>(header.size()));
+    if (!status.ok()) return status;
+  }
+  return one(Load({.source = opened.bytes, .file = in_place ? opened.file : nullptr, .bytes = bytes},
+                  *std::move(layout), options));
 }
 
 }  // namespace
 
-absl::string_view Memory::bytes() const {
-  if (const SharedBuffer* const buffer = shared()) return {static_cast<const char*>(buffer->data()), size_};
-  return std::get<std::string>(owner_);
+absl::Duration Input::ReadTime() const {
+  if (reading == nullptr) return read_time;
+  const absl::MutexLock lock(&reading->mutex);
+  return reading->spent;
 }
 
-absl::StatusOr<Memory> Memory::Of(std::string bytes, Hold hold) {
-  if (hold == Hold::kShare) {
-    absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(static_cast<std::int64_t>(bytes.size()));
-    if (!buffer.ok()) return buffer.status();
-    std::copy(bytes.begin(), bytes.end(), static_cast<char*>(buffer->data()));
-    return Memory(*std::move(buffer), bytes.size());
-  }
-  Memory memory;
-  memory.owner_ = std::move(bytes);
-  return memory;
+absl::StatusOr<Memory> ReadSource(const std::string& source, absl::Duration timeout) {
+  const absl::StatusOr<std::unique_ptr<FileBytes>> file = FileBytes::Open(source, timeout);
+  if (!file.ok()) return file.status();
+  const bool known = (*file)->regular();
+  const auto limit = static_cast<std::size_t>(known ? std::numeric_limits<std::int64_t>::max() : UnsizedLimit());
+  absl::StatusOr<std::string> bytes = ReadAll(**file, static_cast<std::size_t>((*file)->size()), limit);
+  if (!bytes.ok()) return bytes.status();
+  return Memory(*std::move(bytes));
 }
 
-absl::StatusOr<Memory> ReadSource(const std::string& source, Hold hold) {
-  const int fd = source == "-" ? STDIN_FILENO : open(source.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "can't be opened");
-  const absl::Cleanup close_it = [fd] {
-    if (fd != STDIN_FILENO) close(fd);
-  };
-  struct stat about = {};
-  const bool regular = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
-  const std::size_t size = regular ? static_cast<std::size_t>(about.st_size) : 0;  // files in /proc have 0, too
-  if (size > 0 && (hold == Hold::kShare || (hold == Hold::kShareLarge && size >= kShareFromBytes))) {
-    absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(about.st_size);
-    if (buffer.ok()) return ReadInto(*std::move(buffer), fd);
-    if (hold == Hold::kShare) return buffer.status();
-  }
+absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string& source, const InputOptions& options) {
   try {
-    absl::StatusOr<std::string> bytes = ReadOwn(fd, size);
-    if (!bytes.ok()) return bytes.status();
-    return Memory::Of(*std::move(bytes), hold);
+    absl::StatusOr<Opened> opened = OpenSource(source, options);
+    if (!opened.ok()) return opened.status();
+    const absl::StatusOr<absl::string_view> head = opened->bytes->Peek(kHeadBytes);
+    if (!head.ok()) return head.status();
+    const absl::StatusOr<absl::string_view> format = FormatOf(opened->name, *head, options);
+    if (!format.ok()) return format.status();
+    if (!options.arrays.empty() && *format != "npz") {
+      return absl::InvalidArgumentError("array: got a name; allowed: of an array in a .npz file, which this isn't");
+    }
+    if (*format == "npz") return OpenArchive(source, *opened, options);
+    if (*format == "csv") return OpenText(source, *opened, options);
+    return OpenOne(*opened, *format == "npy", options);
   } catch (const std::exception&) {  // std::bad_alloc, std::length_error
     return absl::ResourceExhaustedError("is too large for the memory of this process");
   }
 }
 
-absl::StatusOr<Input> ReadInput(const std::string& source, const InputOptions& options) {
-  absl::StatusOr<Memory> memory = ReadSource(source, options.hold);
-  if (!memory.ok()) return memory.status();
-  const absl::StatusOr<absl::string_view> format = FormatOf(source, memory->bytes(), options);
-  if (!format.ok()) return format.status();
-  absl::StatusOr<Layout> layout;
-  if (*format == "csv") {
-    const absl::StatusOr<std::vector<double>> numbers = ParseCsv(memory->bytes(), options.column);
-    if (!numbers.ok()) return numbers.status();
-    layout = Layout{.dtype = "f64", .shape = {static_cast<std::int64_t>(numbers->size())}};
-    memory = Memory::Of(std::string(reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(double)),
-                        options.hold);
-    if (!memory.ok()) return memory.status();
-  } else {
-    layout = *format == "raw" ? ParseRaw(memory->bytes(), options) : ParseNpy(memory->bytes());
-    if (!layout.ok()) return layout.status();
-  }
-  return Input{*std::move(layout), *std::move(memory)};
+absl::StatusOr<Input> ReadInput(const std::string& source, InputOptions options) {
+  options.one_piece = options.in_memory = true;
+  const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, options);
+  if (!reader.ok()) return reader.status();
+  absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
+  if (!piece.ok()) return piece.status();
+  if (!piece->has_value()) return absl::InvalidArgumentError("has no array");
+  return std::move((*piece)->input);
 }
 
-absl::StatusOr<Layout> ParseRaw(absl::string_view bytes, const InputOptions& options) {
+absl::StatusOr<Layout> ParseRaw(std::int64_t size, const InputOptions& options) {
   const absl::StatusOr<std::int64_t> width = DTypeBytes(options.dtype);
   if (!width.ok()) return width.status();
-  const auto size = static_cast<std::int64_t>(bytes.size());
   if (options.offset < 0 || options.offset > size) {
     return absl::InvalidArgumentError(
         absl::StrCat("offset: got ", options.offset, "; allowed: 0 to ", size, ", the bytes of the file"));
@@ -159,7 +235,7 @@ absl::StatusOr<Layout> ParseRaw(absl::string_view bytes, const InputOptions& opt
                                                    "; allowed: ", *expected, ", the bytes of shape (",
                                                    absl::StrJoin(shape, ", "), ") of ", options.dtype));
   }
-  return Layout{options.dtype, shape, static_cast<std::size_t>(options.offset)};
+  return Layout{.dtype = options.dtype, .shape = shape, .offset = static_cast<std::size_t>(options.offset)};
 }
 
 }  // namespace reduced::client

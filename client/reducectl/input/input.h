@@ -4,83 +4,131 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "reduced/shared.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/reducectl/input/memory.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
 
-// Where the bytes of an input are stored.
-enum class Hold {
-  kOwn,         // in memory of this process
-  kShare,       // in a SharedBuffer, which a server can read; an error if that is impossible
-  kShareLarge,  // large files in a SharedBuffer if that is possible, other inputs in memory of this process
-};
+// Whether the first row of a text is a header. kAuto: it is if --column names one of its fields; if none of its fields
+// is a number; or if its numbers are labels: at least two whole numbers, each one more than the one before, from 0 or
+// from a year between 1900 and 2100 on. Text beside other numbers is an error. A row of other numbers is data.
+enum class Header { kAuto, kYes, kNo };
+
+// What a comma within a number means. kDefault: thousands in texts whose fields commas delimit, as there it is quoted;
+// elsewhere, where it can be either, an error.
+enum class Comma { kDefault, kThousands, kDecimal };
 
 struct InputOptions {
   std::string format{};     // one of kFormats; empty: by the other options, the name and the first bytes
-  std::string dtype{};      // raw
+  std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs
   std::int64_t offset = 0;  // raw: bytes to skip
   std::optional<std::vector<std::int64_t>> shape{};  // raw; absent: one dimension, up to the end
-  std::string column{};                              // csv: a name in the header, or an index from 0
+  std::vector<std::string> columns{};                // text: names in the header, indexes from 0, or "all"
+  bool all_columns = false;                          // text: if `columns` is empty, all that have numbers
+  Header header = Header::kAuto;                     // text
+  char delimiter = 0;                                // text; ' ': spaces and tabs; 0: found in the first lines
+  Comma comma = Comma::kDefault;                     // text
+  std::vector<std::string> arrays{};                 // npz: names; empty: all
   Hold hold = Hold::kOwn;
+  bool one_piece = false;                             // each array is one Piece
+  bool in_memory = false;                             // elements are read at once, never as they are sent
+  bool positions = false;                             // elements in C order, because the position of one is asked for
+  absl::Duration timeout = absl::InfiniteDuration();  // of reading one that isn't a regular file
+  OnProgress on_read{};                               // called as bytes are read into memory; total 0: unknown
 };
-inline constexpr absl::string_view kFormats[] = {"npy", "raw", "csv"};
-
-// The bytes of an input, which it owns.
-class Memory {
- public:
-  Memory() = default;
-  Memory(SharedBuffer buffer, std::size_t size) : owner_(std::move(buffer)), size_(size) {}
-  // Copies the bytes if `hold` is kShare.
-  static absl::StatusOr<Memory> Of(std::string bytes, Hold hold);
-
-  absl::string_view bytes() const;
-  const SharedBuffer* shared() const {
-    return std::get_if<SharedBuffer>(&owner_);
-  }  // null: they are in memory of this process
-
- private:
-  std::variant<std::string, SharedBuffer> owner_;
-  std::size_t size_ = 0;
-};
+inline constexpr absl::string_view kFormats[] = {"npy", "npz", "raw", "csv"};
 
 // How bytes form an array.
 struct Layout {
   std::string dtype{};
   std::vector<std::int64_t> shape{};
-  std::size_t offset = 0;  // of the first element; the elements extend to the end
+  std::size_t offset = 0;   // of the first element; the elements extend to the end
+  bool fortran = false;     // the first index changes fastest
+  bool big_endian = false;  // of elements of more than one byte
 };
 
+// How the reading of an input goes whose elements are read as they are sent. Thread-safe.
+struct Reading {
+  void Add(absl::Duration time, const absl::Status& status) {
+    const absl::MutexLock lock(&mutex);
+    spent += time;
+    error.Update(status);
+  }
+
+  absl::Mutex mutex;
+  absl::Duration spent ABSL_GUARDED_BY(mutex);  // by all threads together
+  absl::Status error ABSL_GUARDED_BY(mutex);
+};
+
+// One array of a source.
 struct Input {
-  Layout layout;
-  Memory memory;
+  Layout layout{};  // as it is now: row-major unless positions don't matter, little-endian
+  Memory memory{};
+  ElementReader reader{};              // used instead if reader.read isn't null
+  std::shared_ptr<Reading> reading{};  // of the reader
+  absl::Duration read_time{};          // of the memory
+  std::string column{};                // a text's; empty: it isn't one, or has only one without a name
+  std::string array{};                 // of a .npz file
 
-  ArrayView View() const { return {memory.bytes().data() + layout.offset, layout.dtype, layout.shape}; }
+  ArrayView View() const { return {memory.bytes().data() + layout.offset, layout.dtype, layout.shape, reader}; }
+  absl::Duration ReadTime() const;
 };
 
-// Reads all bytes of `source`, a file name or "-" for standard input, directly into the memory that holds them.
-// ReadInput also determines their layout.
-absl::StatusOr<Memory> ReadSource(const std::string& source, Hold hold = Hold::kOwn);
-absl::StatusOr<Input> ReadInput(const std::string& source, const InputOptions& options);
+// A part of an array, or all of it.
+struct Piece {
+  Input input{};
+  std::size_t array = 0;  // which of the source, from 0
+  bool whole = true;      // the array is this piece
+  bool last = true;       // of the array's pieces
+  // Pieces of all arrays come anew, with other types: forget those that came before.
+  bool restart = false;
+};
 
-// A .npy file of format 1.0 or 2.0, little-endian, in C order.
+// The arrays of a source, a file name or "-" for standard input, one after the other. Elements of large files are read
+// as they are sent, and large texts come in pieces, so that the memory stays small. Thread-compatible.
+class InputReader {
+ public:
+  // FIFOs, devices and standard input may have no end. DEADLINE_EXCEEDED: such a source hasn't ended within `timeout`,
+  // or nobody has opened the FIFO.
+  static absl::StatusOr<std::unique_ptr<InputReader>> Open(const std::string& source, const InputOptions& options);
+  virtual ~InputReader() = default;
+  // Returns nothing after the last piece. The piece before must have been used: it may be read while this goes on.
+  virtual absl::StatusOr<std::optional<Piece>> Next() = 0;
+  // What was left out or assumed so far, for people.
+  virtual std::vector<std::string> notes() const { return {}; }
+};
+
+// The first array of a source, in memory.
+absl::StatusOr<Input> ReadInput(const std::string& source, InputOptions options);
+
+// All bytes of a source. RESOURCE_EXHAUSTED: it has no known size and more bytes than UnsizedLimit(), or a file is too
+// large for the memory.
+absl::StatusOr<Memory> ReadSource(const std::string& source, absl::Duration timeout = absl::InfiniteDuration());
+
+// The header of a .npy file of format 1.0, 2.0 or 3.0, of which `head` has at least kNpyHead bytes, or all.
+inline constexpr std::size_t kNpyHead = (std::size_t{1} << 16) + 12;
+absl::StatusOr<Layout> ParseNpyHeader(absl::string_view head);
+bool IsNpy(absl::string_view head);
+// The same of a whole file.
 absl::StatusOr<Layout> ParseNpy(absl::string_view bytes);
-bool IsNpy(absl::string_view bytes);
+// INVALID_ARGUMENT: the file is truncated, or goes on after the elements. `size`: of the whole file.
+absl::Status CheckNpySize(const Layout& layout, std::int64_t size);
 
-// Raw elements.
-absl::StatusOr<Layout> ParseRaw(absl::string_view bytes, const InputOptions& options);
-
-// One column of numbers. Empty fields and "NaN" are NaN. `column` may be empty if there is only one. The first row is a
-// header if `column` is a name, or if the first field of the column isn't a number. Blank lines are skipped.
-absl::StatusOr<std::vector<double>> ParseCsv(absl::string_view text, const std::string& column);
+// Raw elements in a file of `size` bytes.
+absl::StatusOr<Layout> ParseRaw(std::int64_t size, const InputOptions& options);
 
 }  // namespace reduced::client
 

@@ -1,7 +1,8 @@
 // The .npy format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 //
-//   "\x93NUMPY", major and minor version, header length (2 bytes in version 1, 4 in version 2, little-endian), header,
-//   elements. The header is a Python dict: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+//   "\x93NUMPY", major and minor version, header length (2 bytes in version 1, 4 in versions 2 and 3, little-endian),
+//   header, elements. The header is a Python dict: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+//   Version 3 is version 2 with a header in UTF-8.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,7 +29,7 @@ constexpr std::size_t kVersionEnd = kMagic.size() + 2;
 // The header of an array of numbers has some hundred bytes.
 constexpr std::size_t kMaxHeader = 1 << 16;
 
-// NumPy's type codes, without the byte order.
+// NumPy's type codes, without the byte order. NumPy has no bf16: ml_dtypes saves it as '<V2', two bytes.
 constexpr struct {
   absl::string_view code, dtype;
 } kCodes[] = {{"b1", "bool"}, {"i1", "i8"},  {"i2", "i16"}, {"i4", "i32"}, {"i8", "i64"}, {"u1", "u8"},
@@ -74,26 +75,23 @@ bool Unwrap(absl::string_view* text, char open, char close) {
 }
 bool Unquote(absl::string_view* text) { return Unwrap(text, '\'', '\'') || Unwrap(text, '"', '"'); }
 
-absl::StatusOr<std::string> DTypeOf(absl::string_view descr) {
+absl::StatusOr<std::string> DTypeOf(absl::string_view descr, bool* big_endian) {
   absl::string_view name = descr;
   if (Unquote(&name) && !name.empty()) {
     if (absl::StrContains(name, 'O')) {
       return absl::InvalidArgumentError("dtype: got Python objects (object); allowed: numbers and bool");
     }
-    const bool big_endian = absl::ConsumePrefix(&name, ">");
-    if (!big_endian && !absl::ConsumePrefix(&name, "<")) absl::ConsumePrefix(&name, "|");
+    if (name == "<V2") return "bf16";
+    *big_endian = absl::ConsumePrefix(&name, ">");
+    if (!*big_endian && !absl::ConsumePrefix(&name, "<")) absl::ConsumePrefix(&name, "|");
     for (const auto& [code, dtype] : kCodes) {
-      if (name != code) continue;
-      if (big_endian && code.back() != '1') {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "dtype: got ", descr, ", which is big-endian; allowed: little-endian (save it as '<", code, "')"));
-      }
-      return std::string(dtype);
+      if (name == code) return std::string(dtype);
     }
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "dtype: got ", descr.substr(0, 60), "; allowed: ",
-      absl::StrJoin(kCodes, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.code); })));
+      absl::StrJoin(kCodes, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.code); }),
+      ", and <V2 of bf16"));
 }
 
 absl::StatusOr<std::vector<std::int64_t>> ShapeOf(absl::string_view tuple, absl::string_view header) {
@@ -127,13 +125,11 @@ absl::Status ParseHeader(absl::string_view header, Layout* layout) {
   if (descr.empty() || fortran_order.empty() || shape.empty()) {
     return HeaderError("'descr', 'fortran_order' or 'shape' is missing", header);
   }
-  absl::StatusOr<std::string> dtype = DTypeOf(descr);
+  absl::StatusOr<std::string> dtype = DTypeOf(descr, &layout->big_endian);
   if (!dtype.ok()) return dtype.status();
-  if (fortran_order == "True") {
-    return absl::InvalidArgumentError(
-        "order: got Fortran order; allowed: C order (save numpy.ascontiguousarray of it)");
-  }
-  if (fortran_order != "False") return HeaderError("'fortran_order' is neither True nor False", header);
+  layout->fortran = fortran_order == "True";
+  if (!layout->fortran && fortran_order != "False")
+    return HeaderError("'fortran_order' is neither True nor False", header);
   absl::StatusOr<std::vector<std::int64_t>> extents = ShapeOf(shape, header);
   if (!extents.ok()) return extents.status();
   layout->dtype = *std::move(dtype);
@@ -148,9 +144,9 @@ absl::Status Truncated(absl::string_view part, std::int64_t expected, std::int64
 
 }  // namespace
 
-bool IsNpy(absl::string_view bytes) { return absl::StartsWith(bytes, kMagic); }
+bool IsNpy(absl::string_view head) { return absl::StartsWith(head, kMagic); }
 
-absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
+absl::StatusOr<Layout> ParseNpyHeader(absl::string_view bytes) {
   if (!IsNpy(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("isn't a .npy file: it starts with ",
                                                    Quoted(bytes.substr(0, kMagic.size())), ", not ", Quoted(kMagic)));
@@ -159,9 +155,9 @@ absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
   if (bytes.size() < kVersionEnd) return Truncated("preamble", kVersionEnd, size);
   const int major = static_cast<unsigned char>(bytes[kVersionEnd - 2]);
   const int minor = static_cast<unsigned char>(bytes[kVersionEnd - 1]);
-  if ((major != 1 && major != 2) || minor != 0) {
+  if (major < 1 || major > 3 || minor != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("format version: got ", major, ".", minor, "; allowed: 1.0 and 2.0"));
+        absl::StrCat("format version: got ", major, ".", minor, "; allowed: 1.0, 2.0 and 3.0"));
   }
   const std::size_t header_start = kVersionEnd + (major == 1 ? 2 : 4);
   if (bytes.size() < header_start) return Truncated("preamble", static_cast<std::int64_t>(header_start), size);
@@ -182,12 +178,23 @@ absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
   if (!status.ok()) return status;
   const absl::StatusOr<std::int64_t> expected = ArrayBytes(layout.dtype, layout.shape);
   if (!expected.ok()) return expected.status();
-  const std::int64_t got = size - static_cast<std::int64_t>(layout.offset);
-  if (got < *expected) return Truncated("data", *expected, got);
-  if (got > *expected) {
-    return absl::InvalidArgumentError(absl::StrCat("data: got ", got, " bytes; allowed: ", *expected));
-  }
   return layout;
+}
+
+absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
+  absl::StatusOr<Layout> layout = ParseNpyHeader(bytes);
+  if (!layout.ok()) return layout;
+  const absl::Status status = CheckNpySize(*layout, static_cast<std::int64_t>(bytes.size()));
+  if (!status.ok()) return status;
+  return layout;
+}
+
+absl::Status CheckNpySize(const Layout& layout, std::int64_t size) {
+  const std::int64_t expected = *ArrayBytes(layout.dtype, layout.shape);
+  const std::int64_t got = size - static_cast<std::int64_t>(layout.offset);
+  if (got < expected) return Truncated("data", expected, got);
+  if (got == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("data: got ", got, " bytes; allowed: ", expected));
 }
 
 }  // namespace reduced::client

@@ -143,7 +143,7 @@ std::string NameOf(const LadderRun& run) {
 
 std::string ArrayOf(const LadderRun& run) {
   const std::string elements = run.options.fill.has_value()
-                                   ? absl::StrCat("all ", ToText(Value{"f64", *run.options.fill}))
+                                   ? absl::StrCat("all ", Value{"f64", *run.options.fill}.Text())
                                    : absl::StrCat("random, seed ", run.options.seed);
   return absl::StrCat(FormatBytes(run.start.bytes), ", ", elements);
 }

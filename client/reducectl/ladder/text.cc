@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "client/reducectl/ladder/run.h"
+#include "client/reducectl/output/printable.h"
 
 namespace reduced::client {
 namespace {
@@ -41,7 +42,7 @@ constexpr Column kScratchCopy = {
     "SCRATCH COPY", [](const LadderLine& line) { return OrDash(line.step->scratch_copy_us, FormatMicros); }};
 constexpr Column kSameBits = {"SAME BITS", SameBits};
 constexpr Column kResult = {
-    "RESULT", [](const LadderLine& line) { return line.step->correct ? "ok" : "WRONG: " + ToText(line.step->value); }};
+    "RESULT", [](const LadderLine& line) { return line.step->correct ? "ok" : "WRONG: " + line.step->value.Text(); }};
 
 constexpr Column kLadder[] = {
     {"PIPELINE", [](const LadderLine& line) { return line.label; }},
@@ -149,7 +150,7 @@ constexpr struct {
 std::string CsvField(const Json& value) {
   if (value.is_null()) return "";
   if (!value.is_string()) return Dump(value);
-  const std::string& text = value.get_ref<const std::string&>();
+  const std::string text = Printable(value.get_ref<const std::string&>());
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
@@ -166,12 +167,14 @@ std::string ToText(const LadderRun& run) {
     const auto model = run.devices.find(name);
     devices.push_back({"", name, model == run.devices.end() ? "" : model->second});
     if (const double read = BestRead(run, name); read > 0) {
-      absl::StrAppend(&devices.back().back(), ", reads its memory at ", FormatScaled(read), " GB/s");
+      absl::StrAppend(&devices.back().back(), "; fastest plain read: ", FormatScaled(read), " GB/s");
     }
   }
-  return absl::StrCat(NameOf(run), " (", ArrayOf(run), ") = ", ToText(run.start.expected), "; medians of ",
-                      lines.front().step->kernel_us.size(), sweep ? "; " + lines.front().step->pipeline : "", "\n",
-                      FormatTable(devices), sweep ? Table(kSweep, lines) : Table(kLadder, lines));
+  const std::string head =
+      absl::StrCat(NameOf(run), " (", ArrayOf(run), ") = ", run.start.expected.Text(), "; medians of ",
+                   lines.front().step->kernel_us.size(), sweep ? "; " + lines.front().step->pipeline : "");
+  return absl::StrCat(Printable(head), "\n", FormatTable(devices),
+                      sweep ? Table(kSweep, lines) : Table(kLadder, lines));
 }
 
 std::string CsvHeader() {

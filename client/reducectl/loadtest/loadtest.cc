@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -16,13 +17,17 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/loadtest/device.h"
 #include "client/reducectl/loadtest/report.h"
 #include "client/reducectl/loadtest/run.h"
 #include "client/reducectl/loadtest/server.h"
 #include "client/reducectl/loadtest/work.h"
+#include "client/reducectl/output/printable.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -79,6 +84,10 @@ class Loadtest {
   Loadtest(CommonOptions common, const LoadtestArguments& arguments)
       : common_(std::move(common)), run_{.arguments = arguments} {
     if (common_.json && run_.arguments.json.empty()) run_.arguments.json.push_back('-');
+    run_.date = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
+    std::array<char, 256> host{};
+    if (gethostname(host.data(), host.size() - 1) == 0) run_.host = host.data();
+    run_.command = common_.command_line;
   }
 
   ExitCode Run() {
@@ -217,6 +226,28 @@ class Loadtest {
     return absl::OkStatus();
   }
 
+  enum class Outcome { kMet, kMissed, kUnclear };
+
+  // What a step says about its rate. An unstable one says nothing: a rate that was met might not be, and a pause of the
+  // machine makes any rate miss an objective. Only if requests failed or the rate was not held it was too high.
+  Outcome OutcomeOf(const StepResult& step) const {
+    if (step.tally.failed() > 0 || step.tally.wrong > 0 || !step.RateHeld()) return Outcome::kMissed;
+    if (step.Empty() || step.Spread() > run_.arguments.max_spread) return Outcome::kUnclear;
+    return Missed(step, run_.arguments.objectives).empty() ? Outcome::kMet : Outcome::kMissed;
+  }
+
+  // Measures a rate, again if that was unclear.
+  absl::StatusOr<Outcome> Try(double rate) {
+    constexpr int kMostTries = 3;
+    for (int i = 0; i < kMostTries; ++i) {
+      const absl::Status status = RunOne(MaxConcurrency(), rate);
+      if (!status.ok()) return status;
+      const Outcome outcome = OutcomeOf(run_.steps.back());
+      if (outcome != Outcome::kUnclear || interrupted) return outcome;
+    }
+    return Outcome::kUnclear;
+  }
+
   // Bisects between a rate that meets the objectives and one that doesn't, until they are 5% apart. Without --rate,
   // starts at half the rate of a closed loop and doubles or halves it until there are both.
   absl::Status Search() {
@@ -232,16 +263,25 @@ class Loadtest {
       const absl::Status status = RunOne(std::min(MaxConcurrency(), 16), 0);
       if (!status.ok()) return status;
       const double capacity = run_.steps.back().PerSecond();
+      if (run_.steps.back().Empty()) {
+        run_.no_verdict = absl::StrCat("no request was measured at ", run_.steps.back().Name());
+        return absl::OkStatus();
+      }
       low = capacity / 1024;
       high = capacity * 4;
       next = capacity / 2;
     }
     for (int i = 0; i < kMostSteps && next > 0 && !interrupted; ++i) {
-      const absl::Status status = RunOne(MaxConcurrency(), next);
-      if (!status.ok()) return status;
-      const StepResult& step = run_.steps.back();
-      const bool met =
-          Missed(step, arguments().objectives).empty() && step.tally.failed() == 0 && step.tally.wrong == 0;
+      const absl::StatusOr<Outcome> outcome = Try(next);
+      if (!outcome.ok()) return outcome.status();
+      if (*outcome == Outcome::kUnclear) {
+        run_.no_verdict =
+            run_.steps.back().Empty()
+                ? absl::StrFormat("no request was measured at %s", run_.steps.back().Name())
+                : absl::StrCat(run_.steps.back().Name(), " was not stable; see --duration and --stability");
+        return absl::OkStatus();
+      }
+      const bool met = *outcome == Outcome::kMet;
       (met ? good : bad) = next;
       if (met && next >= high) break;
       if (!met && next <= low) break;
@@ -260,7 +300,7 @@ class Loadtest {
   // Overwrites the last line of standard error, if that is a terminal.
   static void ShowProgress(absl::string_view text) {
     static const bool terminal = isatty(STDERR_FILENO) == 1;
-    if (terminal) std::cerr << "\r\033[K" << text << std::flush;
+    if (terminal) std::cerr << "\r\033[K" << Printable(text) << std::flush;
   }
 
   ExitCode WriteFiles() {
@@ -281,10 +321,11 @@ class Loadtest {
   }
 
   ExitCode Verdict() const {
-    bool wrong = false, failed = false, missed = false, unstable = false;
+    bool wrong = false, failed = false, missed = false, unstable = false, empty = false;
     for (const StepResult& step : run_.steps) {
       wrong = wrong || step.tally.wrong > 0;
       failed = failed || step.tally.failed() > 0;
+      empty = empty || step.Empty();
       missed = missed || !Missed(step, run_.arguments.objectives).empty();
       unstable = unstable || step.Spread() > run_.arguments.max_spread;
     }
@@ -292,7 +333,8 @@ class Loadtest {
     if (interrupted) return kInterrupted;
     // A search exceeds the objectives on purpose.
     if (run_.max_rate.has_value()) return *run_.max_rate > 0 ? kOk : kMissed;
-    if (failed) return kServer;
+    if (!run_.no_verdict.empty()) return empty ? kServer : kUnstable;
+    if (failed || empty) return kServer;
     if (missed) return kMissed;
     return unstable ? kUnstable : kOk;
   }
@@ -310,14 +352,17 @@ ExitCode RunLoadtest(const CommonOptions& common, const LoadtestArguments& argum
   return Loadtest(common, arguments).Run();
 }
 
-ExitCode CompareLoadtests(const std::string& first, const std::string& second) {
-  std::vector<std::string> texts;
-  for (const std::string& path : {first, second}) {
-    const absl::StatusOr<Memory> text = ReadSource(path);
-    if (!text.ok()) return ReportError(path, text.status().message(), kData);
-    texts.emplace_back(text->bytes());
+ExitCode CompareLoadtests(const CommonOptions& common, const std::string& first, const std::string& second) {
+  std::array<std::vector<std::string>, 2> sides;
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    for (const absl::string_view path : absl::StrSplit(i == 0 ? first : second, ',')) {
+      const absl::StatusOr<Memory> text =
+          ReadSource(std::string(path), common.timeout.value_or(absl::InfiniteDuration()));
+      if (!text.ok()) return ReportError(path, text.status().message(), kData);
+      sides[i].emplace_back(text->bytes());
+    }
   }
-  const absl::StatusOr<Comparison> comparison = Compare(texts[0], texts[1]);
+  const absl::StatusOr<Comparison> comparison = Compare(sides[0], sides[1]);
   if (!comparison.ok()) return ReportError("loadtest compare", comparison.status().message(), kData);
   std::cout << comparison->text;
   return comparison->worse ? kMissed : kOk;

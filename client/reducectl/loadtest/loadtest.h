@@ -13,8 +13,9 @@ namespace reduced::client {
 // files that `arguments` asks for.
 ExitCode RunLoadtest(const CommonOptions& common, const LoadtestArguments& arguments);
 
-// Compares two files that --json wrote, and prints the comparison. kMissed: the second run is worse.
-ExitCode CompareLoadtests(const std::string& first, const std::string& second);
+// Compares files that --json wrote, and prints the comparison. Each side is a file, or several with commas between
+// them. kMissed: the second side is worse.
+ExitCode CompareLoadtests(const CommonOptions& common, const std::string& first, const std::string& second);
 
 }  // namespace reduced::client
 

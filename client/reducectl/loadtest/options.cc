@@ -21,17 +21,8 @@ namespace {
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
 
 std::optional<std::int64_t> ParseBytes(absl::string_view text) {
-  std::int64_t unit = 1;
-  absl::ConsumeSuffix(&text, "B");
-  for (const auto& [suffix, bits] : {std::pair{"Ki", 10}, {"Mi", 20}, {"Gi", 30}}) {
-    if (!absl::ConsumeSuffix(&text, suffix)) continue;
-    unit = std::int64_t{1} << bits;
-    break;
-  }
-  std::int64_t bytes = 0;
-  if (!absl::SimpleAtoi(text, &bytes) || __builtin_mul_overflow(bytes, unit, &bytes)) return std::nullopt;
-  if (bytes < 1 || bytes > kMaxSize) return std::nullopt;
-  return bytes;
+  const std::optional<std::int64_t> bytes = ParseSize(text);
+  return bytes.has_value() && *bytes >= 1 && *bytes <= kMaxSize ? bytes : std::nullopt;
 }
 
 bool Knows(const std::vector<std::string>& names, const std::string& name) {

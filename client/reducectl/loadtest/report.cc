@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/reducectl/output/printable.h"
 
 namespace reduced::client {
 namespace {
@@ -36,7 +37,8 @@ std::string Errors(const Tally& tally) {
   for (std::size_t code = 0; code < kCodes; ++code) {
     if (tally.errors[code] > 0) errors.push_back(absl::StrCat(tally.errors[code], " ", CodeName(code)));
   }
-  return errors.empty() ? "no errors" : absl::StrCat("ERRORS: ", absl::StrJoin(errors, ", "));
+  if (errors.empty()) return tally.answered > 0 ? "no errors" : "NO REQUEST WAS MEASURED";
+  return absl::StrCat("ERRORS: ", absl::StrJoin(errors, ", "));
 }
 
 std::string LoadText(const StepResult& step) {
@@ -103,7 +105,8 @@ Json StepJson(const LoadtestRun& run, const StepResult& step) {
                {"stable", step.Spread() <= run.arguments.max_spread},
                {"generator",
                 {{"cpu_share", step.cpu_share},
-                 {"wait_share", step.wait_share},
+                 {"thread_share", step.thread_share},
+                 {"late_p90_us", tally.lateness.PercentileNs(90) / 1e3},
                  {"late_p99_us", tally.lateness.PercentileNs(99) / 1e3},
                  {"saturated", step.Saturation()}}},
                {"interrupted", step.interrupted},
@@ -133,7 +136,7 @@ std::vector<std::string> Missed(const StepResult& step, const std::vector<Object
     if (ns > objective.ms * 1e6) missed.push_back(absl::StrCat(objective.text, ": ", FormatNs(ns)));
   }
   if (!objectives.empty() && !step.RateHeld()) missed.push_back(NotHeld(step));
-  if (!objectives.empty() && step.tally.answered == 0) missed.emplace_back("no request was answered");
+  if (!objectives.empty() && step.Empty()) missed.emplace_back("no request was answered");
   return missed;
 }
 
@@ -142,10 +145,13 @@ std::vector<std::string> Remarks(const LoadtestRun& run, const StepResult& step)
   const Tally& tally = step.tally;
   if (tally.wrong > 0) {
     remarks.push_back(absl::StrCat("WRONG RESULTS: ", tally.wrong, " of ", tally.verified,
-                                   " verified; the first: ", tally.first_wrong));
+                                   " verified; the first: ", Printable(tally.first_wrong)));
+  }
+  if (step.Empty() && tally.failed() == 0) {
+    remarks.emplace_back("NO REQUEST WAS MEASURED: none was answered in the measured time; measure for longer");
   }
   for (std::size_t code = 0; code < kCodes; ++code) {
-    if (tally.errors[code] > 0) remarks.push_back(absl::StrCat(CodeName(code), ": ", tally.messages[code]));
+    if (tally.errors[code] > 0) remarks.push_back(absl::StrCat(CodeName(code), ": ", Printable(tally.messages[code])));
   }
   for (const std::string& missed : Missed(step, run.arguments.objectives)) {
     remarks.push_back(absl::StrCat("SLO MISSED: ", missed));
@@ -178,7 +184,7 @@ std::string HeadText(const LoadtestRun& run) {
   std::vector<std::string> devices;
   for (const DeviceInfo& device : run.before.devices) devices.push_back(absl::StrCat(device.name, " ", device.model));
   absl::StrAppend(&text, "server ", run.spawned ? "started for this run" : run.address, ", version ",
-                  run.before.version, ", ", absl::StrJoin(devices, ", "), "\n");
+                  Printable(run.before.version), ", ", Printable(absl::StrJoin(devices, ", ")), "\n");
   const LoadtestArguments& arguments = run.arguments;
   const absl::Duration duration = arguments.duration.value_or(arguments.find_max ? kSearchDuration : kDuration);
   absl::StrAppend(
@@ -226,6 +232,7 @@ std::string SummaryText(const LoadtestRun& run) {
       row.push_back(absl::StrCat(step.tally.failed()));
       std::vector<std::string> notes;
       if (step.tally.wrong > 0) notes.emplace_back("WRONG");
+      if (step.Empty()) notes.emplace_back("nothing measured");
       if (!Missed(step, run.arguments.objectives).empty()) notes.emplace_back("slo missed");
       if (!step.RateHeld()) notes.emplace_back("rate not held");
       if (step.Spread() > run.arguments.max_spread) notes.emplace_back("not stable");
@@ -235,6 +242,7 @@ std::string SummaryText(const LoadtestRun& run) {
     }
     text = absl::StrCat("\n", FormatTable(rows, 1));
   }
+  if (!run.no_verdict.empty()) absl::StrAppend(&text, "\nno verdict: ", run.no_verdict, "\n");
   if (run.max_rate.has_value()) {
     const std::string asked = absl::StrJoin(run.arguments.objectives, ",",
                                             [](std::string* out, const Objective& each) { *out += each.text; });
@@ -251,6 +259,9 @@ Json ToJson(const LoadtestRun& run) {
   for (const StepResult& step : run.steps) steps.push_back(StepJson(run, step));
   const LoadtestArguments& arguments = run.arguments;
   Json json = {{"loadtest", 1},  // the format's version
+               {"date", run.date},
+               {"host", run.host},
+               {"command", run.command},
                {"address", run.address},
                {"spawned", run.spawned},
                {"server_flags", arguments.server_flags},
@@ -270,6 +281,7 @@ Json ToJson(const LoadtestRun& run) {
                {"server_after", ToJson(run.address, run.after)},
                {"steps", std::move(steps)}};
   if (run.max_rate.has_value()) json["max_rate"] = *run.max_rate;
+  if (!run.no_verdict.empty()) json["no_verdict"] = run.no_verdict;
   return json;
 }
 

@@ -16,6 +16,9 @@ namespace reduced::client {
 
 // A run: one or more loads on one server.
 struct LoadtestRun {
+  std::string date{};     // when it began, in UTC: "2026-11-23T04:05:06Z"
+  std::string host{};     // of this process
+  std::string command{};  // as a shell takes it
   std::string address{};
   bool spawned = false;  // the run started its own server
   LoadtestArguments arguments{};
@@ -23,6 +26,7 @@ struct LoadtestRun {
   ServerInfo before{}, after{};
   std::vector<StepResult> steps{};
   std::optional<double> max_rate{};  // of a search: the highest rate that met the objectives; 0: none did
+  std::string no_verdict{};          // of a search: why there is none; empty: there is
 };
 
 // The percentiles that are shown.
@@ -56,14 +60,14 @@ std::string ToHtml(const LoadtestRun& run);
 // The latency of each step as HdrHistogram logs it: corrected, and for an open loop also uncorrected.
 std::string ToHistogramLog(const LoadtestRun& run);
 
-// Compares the loads that two runs have in common. `first` and `second` are what ToJson() gives. `worse`: the second
-// run is worse by more than the windows of each run differ. INVALID_ARGUMENT: a text isn't a run, or they have no load
-// in common.
+// Compares the loads that two sides have in common. A side is one run or several of one configuration, as ToJson()
+// gives them. `worse`: the second side is worse by more than the noise. INVALID_ARGUMENT: a text isn't a run, the
+// workloads differ, or no load is on both sides.
 struct Comparison {
-  std::string text{};
+  std::string text{};  // what differs besides the figures, the figures, and the loads that are on one side only
   bool worse = false;
 };
-absl::StatusOr<Comparison> Compare(const std::string& first, const std::string& second);
+absl::StatusOr<Comparison> Compare(const std::vector<std::string>& first, const std::vector<std::string>& second);
 
 }  // namespace reduced::client
 

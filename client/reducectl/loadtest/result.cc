@@ -11,11 +11,12 @@
 namespace reduced::client {
 namespace {
 
-constexpr double kHeld = 0.99;     // the share of the due requests that must be sent for a rate to be held
-constexpr std::int64_t kEdge = 2;  // requests that may be due at the end without having had their turn
-constexpr double kBusy = 0.9;      // of the processors
-constexpr double kWaiting = 0.25;  // of the latency
-constexpr double kLateNs = 1e6;    // at the 99th percentile
+constexpr double kHeld = 0.99;          // the share of the due requests that must be sent for a rate to be held
+constexpr std::int64_t kEdge = 2;       // requests that may be due at the end without having had their turn
+constexpr double kBusy = 0.9;           // of the processors
+constexpr double kBusyThread = 0.95;    // of the time
+constexpr double kLatePercentile = 90;  // single late wake-ups are the machine's, not a lack of processors
+constexpr double kLateNs = 1e6;         // at this percentile
 // With fewer windows or requests, the spread would be that of counting.
 constexpr std::size_t kFewestRateWindows = 5;
 constexpr std::int64_t kFewestRequests = 20;  // on average
@@ -78,11 +79,11 @@ bool StepResult::RateHeld() const {
 
 std::string StepResult::Saturation() const {
   if (cpu_share >= kBusy) return absl::StrCat("it used ", FormatPercent(cpu_share), " of its processors");
-  if (wait_share >= kWaiting) {
-    return absl::StrCat("its threads waited for a processor for ", FormatPercent(wait_share), " of the latency");
+  if (thread_share >= kBusyThread) {
+    return absl::StrCat("one of its threads ran for ", FormatPercent(thread_share), " of the time");
   }
-  const double late_ns = tally.lateness.PercentileNs(99);
-  if (late_ns >= kLateNs) return absl::StrCat("it woke up late, by ", FormatMicros(late_ns / 1e3), " at p99");
+  const double late_ns = tally.lateness.PercentileNs(kLatePercentile);
+  if (late_ns >= kLateNs) return absl::StrCat("it woke up late, by ", FormatMicros(late_ns / 1e3), " at p90");
   return "";
 }
 

@@ -77,8 +77,8 @@ struct StepResult {
   double seconds = 0;
   Tally tally{};
   std::vector<Window> windows{};
-  double cpu_share = 0;   // the share of the processors of this process that it used
-  double wait_share = 0;  // the share of the latency that threads of this process waited for a processor
+  double cpu_share = 0;     // the share of the processors of this process that it used
+  double thread_share = 0;  // the share of the measured time that its busiest thread ran
   bool interrupted = false;
 
   double PerSecond() const { return seconds > 0 ? static_cast<double>(tally.answered) / seconds : 0; }
@@ -91,6 +91,9 @@ struct StepResult {
 
   // Less than 1% of the requests of an open loop, or at most two, were due but not sent.
   bool RateHeld() const;
+
+  // No request was answered in the measured time: there is no figure.
+  bool Empty() const { return tally.answered == 0; }
 
   // Why this process limits the figures as much as the server does; empty if it doesn't.
   std::string Saturation() const;

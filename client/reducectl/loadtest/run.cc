@@ -22,7 +22,9 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,7 +46,7 @@ constexpr int kDefaultThreads = 64;
 // The processor time of this process.
 struct Spent {
   Ns cpu = 0;
-  Ns waited = 0;  // for a processor, summed over all threads; 0 if the kernel doesn't report it
+  std::map<std::string, Ns> threads{};  // by task id; empty if the kernel doesn't report it
 
   static Spent Now() {
     Spent spent;
@@ -56,10 +58,20 @@ struct Spent {
     std::error_code error;
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
       std::ifstream file(task.path() / "schedstat");
-      Ns ran = 0, waited = 0;
-      if (file >> ran >> waited) spent.waited += waited;
+      Ns ran = 0;
+      if (file >> ran) spent.threads[task.path().filename()] = ran;
     }
     return spent;
+  }
+
+  // How long the busiest thread has run since `before`.
+  Ns BusiestSince(const Spent& before) const {
+    Ns most = 0;
+    for (const auto& [task, ran] : threads) {
+      const auto earlier = before.threads.find(task);
+      most = std::max(most, ran - (earlier == before.threads.end() ? 0 : earlier->second));
+    }
+    return most;
   }
 };
 
@@ -165,9 +177,7 @@ class Step {
     const Spent after = Spent::Now();
     const auto wall = static_cast<double>(std::max<Ns>(NowNs() - plan_.measure_from(), 1));
     result_.cpu_share = static_cast<double>(after.cpu - before.cpu) / wall / Processors();
-    if (const double sum = result_.tally.corrected.SumNs(); sum > 0) {
-      result_.wait_share = std::max(0.0, static_cast<double>(after.waited - before.waited) / sum);
-    }
+    result_.thread_share = static_cast<double>(after.BusiestSince(before)) / wall;
     const absl::MutexLock lock(&mutex_);
     released_ = true;
   }

@@ -49,9 +49,9 @@ absl::StatusOr<std::vector<double>> ParseLoads(const std::string& text) {
   std::vector<double> loads;
   for (const absl::string_view item : absl::StrSplit(text, ',')) {
     if (AppendItem(item, &loads) && loads.size() <= kMaxLoads) continue;
-    return absl::InvalidArgumentError(absl::StrCat("got \"", text,
-                                                   "\"; allowed: loads like 8, 1,2,4..64 (doubling) or ",
-                                                   "1000..20000:1000 (in steps), all above 0, at most ", kMaxLoads));
+    return absl::InvalidArgumentError(
+        absl::StrCat("got \"", text, "\"; allowed: loads like 8, 1,2,4..64 (doubling) or ",
+                     "1000..20000:1000 (in steps), all above 0, at most ", kMaxLoads, " of them"));
   }
   return loads;
 }

@@ -46,6 +46,9 @@ absl::Status WithPlace(const absl::Status& status, absl::string_view place) {
   return absl::Status(status.code(), absl::StrCat(place, ": ", status.message()));
 }
 
+// Resident arrays lie where they are to be reduced: the engine that was asked for might not have their memory else.
+PutOptions PutOptionsOf(const Item& item) { return {.device = item.options.engine == "cpu" ? "cpu" : ""}; }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Work>> Work::Prepare(const std::vector<Kind>& kinds, const WorkOptions& options) {
@@ -67,7 +70,9 @@ absl::StatusOr<std::unique_ptr<Work>> Work::Prepare(const std::vector<Kind>& kin
 
 absl::Status Work::Connect(const std::vector<Kind>& kinds) {
   for (int i = 0; i < options_.connections; ++i) {
-    absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(options_.client);
+    ClientOptions options = options_.client;
+    options.max_attempts = 1;  // a refusal is a measurement, too
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(std::move(options));
     if (!client.ok()) return client.status();
     LoadConnection& connection = connections_.emplace_back();
     connection.client = *std::move(client);
@@ -150,7 +155,7 @@ absl::Status Work::MakeArrays() {
     if (item.via == "region") item.remote = regions_[region_of[dtype]].Array(dtype, item.view.shape, offset);
     if (item.via == "device_region") item.remote = device_elements_[dtype]->Array(dtype, item.view.shape, offset);
     if (item.via == "resident" && !options_.include_fill) {
-      absl::StatusOr<ResidentArray> array = connections_.front().client->Put(item.view);
+      absl::StatusOr<ResidentArray> array = connections_.front().client->Put(item.view, PutOptionsOf(item));
       if (!array.ok()) return array.status();
       item.remote = *array;
       kept_.push_back(*std::move(array));
@@ -233,7 +238,7 @@ absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
   const Item& item = work_.items()[index];
   const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
   if (item.via == "resident" && buffer_.has_value()) {
-    const absl::StatusOr<ResidentArray> array = connection_.client->Put(view);
+    const absl::StatusOr<ResidentArray> array = connection_.client->Put(view, PutOptionsOf(item));
     if (!array.ok()) return array.status();
     return connection_.client->Reduce(*array, item.ops, item.options);
   }

@@ -8,9 +8,15 @@
 
 namespace reduced::client {
 
-// The text with every control character but line feeds and tabs as \xNN, so that a file name, a column's name or the
-// message of a server cannot move the cursor, change the terminal's title or hide what was printed before.
+// The text on one line, without what a terminal obeys: so that a file name, a column's name or what a server says can't
+// move the cursor, change the title, hide what was printed before, look like a line of its own, or change the order of
+// the text around it. Control characters but tabs and bytes that are not UTF-8 become \xNN; the marks that change the
+// direction of text, and the separators of lines and paragraphs, \uNNNN.
 std::string Printable(absl::string_view text);
+
+// The same for a text that is JSON in UTF-8, which stays the same JSON: only characters that JSON needn't escape, but a
+// terminal obeys, become \uNNNN.
+std::string PrintableJson(absl::string_view json);
 
 }  // namespace reduced::client
 

@@ -11,7 +11,7 @@
 namespace reduced::client {
 
 // "64.0 MiB of 256 MiB, 25.0%, 1.23 GB/s, 2s left", after `elapsed`. Without speed and time left if nothing has been
-// sent.
+// sent. "64.0 MiB, 1.23 GB/s" if `total` is 0, for unknown.
 std::string FormatProgress(std::int64_t sent, std::int64_t total, absl::Duration elapsed);
 
 // A line that is redrawn in place. Returns what to write to the terminal. Thread-compatible.
@@ -43,6 +43,8 @@ class UploadProgress {
 
   // For ReduceOptions and PutOptions. Null if no line is shown. This must outlive it.
   OnProgress hook();
+  // Erases the line until there is more progress.
+  void Clear();
 
  private:
   const bool shown_;

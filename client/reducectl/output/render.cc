@@ -6,42 +6,20 @@
 #include <cstddef>
 #include <cstdlib>
 #include <optional>
-#include <string_view>
-#include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "client/reducectl/output/printable.h"
-#include "kernels/algebra/dtype.h"
-#include "kernels/algebra/float_format.h"
 
 namespace reduced::client {
 namespace {
-
-// The double with the shortest decimal that reads back as x in T.
-template <class T>
-double Shortest(double x) {
-  for (int digits = 1; digits < 17; ++digits) {
-    const double candidate = std::strtod(absl::StrFormat("%.*g", digits, x).c_str(), nullptr);
-    if (ToDouble(FromDouble<T>(candidate)) == x) return candidate;
-  }
-  return x;
-}
-
-Json ToJson(double value, absl::string_view dtype) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
-  const std::optional<DType> type = DTypeFromName(std::string_view(dtype.data(), dtype.size()));
-  if (!type.has_value()) return value;
-  return VisitDType(*type, [value]<class T>(std::type_identity<T>) {
-    if constexpr (kIsFloat<T> && sizeof(T) < sizeof(double)) return Shortest<T>(value);
-    return value;
-  });
-}
 
 std::string DumpNumber(double value) {
   char buffer[32];
@@ -71,18 +49,17 @@ Json ToJson(const DeviceInfo& device) {
 }  // namespace
 
 Json ToJson(const Value& value) {
-  if (const double* number = std::get_if<double>(&value.value)) return ToJson(*number, value.dtype);
+  if (const double* number = std::get_if<double>(&value.value)) {
+    const std::string text = value.Text();  // JSON has no infinities and NaNs
+    if (!std::isfinite(*number)) return text;
+    return std::strtod(text.c_str(), nullptr);
+  }
   return std::visit([](auto exact) { return Json(exact); }, value.value);
-}
-
-std::string ToText(const Value& value) {
-  const Json json = ToJson(value);
-  return json.is_string() ? json.get<std::string>() : Dump(json);
 }
 
 double DoubleFromJson(const Json& json) {
   for (const double special : {NAN, INFINITY, -INFINITY}) {
-    if (json == ToJson(special, "f64")) return special;
+    if (json == ToJson(Value{"f64", special})) return special;
   }
   return json.get<double>();
 }
@@ -110,7 +87,7 @@ std::string Dump(const Json& json) {
     case Json::value_t::number_float:
       return DumpNumber(json.get<double>());
     default:  // file names may not be UTF-8
-      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+      return PrintableJson(json.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
 }
 
@@ -157,6 +134,20 @@ std::string FormatBytes(std::int64_t bytes) {
   return absl::StrCat(unit == 0 ? absl::StrCat(bytes) : FormatScaled(scaled), " ", kUnits[unit]);
 }
 
+std::optional<std::int64_t> ParseSize(absl::string_view text) {
+  std::int64_t unit = 1;
+  for (const auto& [suffix, bits] : {std::pair{"Ki", 10}, {"Mi", 20}, {"Gi", 30}, {"Ti", 40}}) {
+    absl::string_view number = absl::StripSuffix(text, "B");
+    if (!absl::ConsumeSuffix(&number, suffix)) continue;
+    text = number;
+    unit = std::int64_t{1} << bits;
+    break;
+  }
+  std::int64_t size = 0;
+  if (!absl::SimpleAtoi(text, &size) || size < 0 || __builtin_mul_overflow(size, unit, &size)) return std::nullopt;
+  return size;
+}
+
 std::string FormatTable(std::vector<std::vector<std::string>> rows, std::size_t right_from) {
   for (auto& row : rows) {
     for (std::string& cell : row) cell = Printable(cell);
@@ -192,6 +183,7 @@ Json ToJson(const std::string& server, const ServerInfo& info) {
                  {"max_streams", info.max_streams},
                  {"max_sessions", info.max_sessions},
                  {"max_session_requests", info.max_session_requests},
+                 {"session_idle_timeout_s", absl::ToDoubleSeconds(info.session_idle_timeout)},
                  {"default_array_ttl_s", absl::ToDoubleSeconds(info.default_array_ttl)},
                  {"max_array_ttl_s", absl::ToDoubleSeconds(info.max_array_ttl)}}},
                {"region_socket", info.region_socket},

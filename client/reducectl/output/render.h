@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
@@ -18,7 +20,6 @@ using Json = nlohmann::ordered_json;
 // Integers are exact. Floats are the shortest decimal that reads back as the same value of their dtype: an f32 of 0.1
 // is 0.1. NaN and infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
 Json ToJson(const Value& value);
-std::string ToText(const Value& value);
 
 // The inverse. The dtype is f64, i64, u64 or bool. Throws Json::exception if `json` isn't a value, or a number.
 Value ValueFromJson(const Json& json);
@@ -39,6 +40,9 @@ std::string FormatScaled(double value);
 std::string FormatPercent(double fraction);
 std::string FormatMicros(double us);
 std::string FormatBytes(std::int64_t bytes);
+// "1000", "512Ki", "16MiB": a whole number from 0, of bytes or elements, with Ki, Mi, Gi or Ti, and B or not after
+// that. Absent: it is none, or beyond 2^63 - 1.
+std::optional<std::int64_t> ParseSize(absl::string_view text);
 
 // Aligns the columns, with two spaces between them and a line feed after each row. Columns from `right_from` on are
 // aligned to the right. Cells are made Printable().

@@ -1,12 +1,13 @@
 #include "client/reducectl/output/svg.h"
 
 #include "absl/strings/str_format.h"
+#include "client/reducectl/output/printable.h"
 
 namespace reduced::client {
 
 std::string SvgEscape(absl::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : Printable(text)) {  // XML has no control characters either
     switch (c) {
       case '&':
         out += "&amp;";

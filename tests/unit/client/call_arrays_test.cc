@@ -141,6 +141,31 @@ TEST_F(ArrayTest, StaysIfItIsReleased) {
   EXPECT_THAT(deleted_, ElementsAre("me/0123456789abcdef"));
 }
 
+TEST_F(ArrayTest, ListsAllPages) {
+  std::vector<std::string> tokens;
+  service_.on_list = [&](const v1::ListArraysRequest& request, v1::ListArraysResponse* response) {
+    EXPECT_EQ(request.owner(), "me");
+    tokens.push_back(request.page_token());
+    for (int i = 0; i < 2; ++i) {
+      v1::ArrayInfo& array = *response->add_arrays();
+      v1::PutArrayHeader header;
+      header.set_owner("me");
+      header.mutable_array()->set_dtype(v1::DTYPE_F32);
+      header.mutable_array()->add_shape(1);
+      Complete(header, &array);
+      array.set_id(absl::StrCat(tokens.size(), "-", i));
+    }
+    if (tokens.size() < 3) response->set_next_page_token(absl::StrCat("page ", tokens.size()));
+    return grpc::Status::OK;
+  };
+  const auto listed = client_->ListArrays("me");
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  std::vector<std::string> ids;
+  for (const ArrayInfo& array : *listed) ids.push_back(array.id);
+  EXPECT_THAT(ids, ElementsAre("1-0", "1-1", "2-0", "2-1", "3-0", "3-1"));
+  EXPECT_THAT(tokens, ElementsAre("", "page 1", "page 2"));
+}
+
 TEST_F(ArrayTest, ErrorsAreTheServersOrSeenBeforeSending) {
   EXPECT_THAT(std::string(client_->Put({nullptr, "f24", {0}}).status().message()), HasSubstr("dtype: got "));
   EXPECT_THAT(std::string(client_->Put(array_, {.ttl = -absl::Seconds(1)}).status().message()),

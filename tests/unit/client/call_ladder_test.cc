@@ -21,10 +21,11 @@ TEST_F(CallTest, SendsWhatALadderIsOf) {
   v1::LadderRequest seen;
   service_.on_ladder = [&](const v1::LadderRequest& request, auto*) {
     seen = request;
-    return grpc::Status::OK;
+    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no ladder");
   };
   const auto ladder = [&](const LadderOptions& options) {
-    EXPECT_TRUE(client_->Ladder(options, [](const auto&, const auto&) {}).ok());
+    EXPECT_EQ(client_->Ladder(options, [](const auto&, const auto&) {}).status(),
+              absl::UnimplementedError("no ladder"));
   };
   ladder({.dtype = "i16", .count = 7, .seed = 5});
   EXPECT_EQ(seen.dtype(), v1::DTYPE_I16);
@@ -76,6 +77,10 @@ void AddTwoSteps(std::vector<v1::LadderReply>* replies) {
   auto* second = (*replies)[2].mutable_step();
   second->set_pipeline("q");
   second->set_engine(v1::ENGINE_CPU);
+  second->set_device("cpu");
+  second->add_kernel_us(3);
+  second->add_kernel_us(4);
+  *second->mutable_value() = start->expected();
   second->set_correct(true);
 }
 
@@ -85,11 +90,11 @@ TEST_F(CallTest, GivesALadderStepByStep) {
     return grpc::Status::OK;
   };
   std::vector<LadderStep> steps;
-  const absl::StatusOr<LadderStart> start =
-      client_->Ladder({.dtype = "i32", .count = 2}, [&](const LadderStart& start, const LadderStep& step) {
-        EXPECT_EQ(start.steps, 2);
-        steps.push_back(step);
-      });
+  const absl::StatusOr<LadderStart> start = client_->Ladder({.dtype = "i32", .count = 2, .repeats = 2},
+                                                            [&](const LadderStart& start, const LadderStep& step) {
+                                                              EXPECT_EQ(start.steps, 2);
+                                                              steps.push_back(step);
+                                                            });
   ASSERT_TRUE(start.ok()) << start.status();
   EXPECT_EQ(start->bytes, 8);
   EXPECT_EQ(std::get<std::int64_t>(start->expected.value), -3);
@@ -123,7 +128,8 @@ TEST_F(CallTest, ALadderCanFailOnTheWay) {
   };
   int steps = 0;
   const auto count = [&](const auto&, const auto&) { ++steps; };
-  EXPECT_EQ(client_->Ladder({.dtype = "i32", .count = 2}, count).status(), absl::InternalError("the device is gone"));
+  EXPECT_EQ(client_->Ladder({.dtype = "i32", .count = 2, .repeats = 2}, count).status(),
+            absl::InternalError("the device is gone"));
   EXPECT_EQ(steps, 2);
   const auto error = [&](const LadderOptions& options) {
     return std::string(client_->Ladder(options, count).status().message());

@@ -104,7 +104,7 @@ class TargetsTest : public ::testing::Test {
         if (request.has_header()) ++server.puts;
         return grpc::Status::OK;
       };
-      server.service.put.set_id("an id");
+      server.service.put.set_id("an-id");
       server.service.on_list = [&server](const v1::ListArraysRequest&, v1::ListArraysResponse*) {
         ++server.lists;
         return grpc::Status::OK;

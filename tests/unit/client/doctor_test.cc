@@ -153,7 +153,7 @@ TEST(DoctorTest, WhatTheServerLacks) {
               server->reachable = absl::UnavailableError("nobody");
               server->named = false;
             },
-            {"warn server: nobody; --server isn't given", "REDUCED_SERVER"}},
+            {"fail server: nobody, the default address", "REDUCED_SERVER"}},
            {[](ServerFacts* server) { server->version = "1.3.0"; },
             {"warn server", "the version of reducectl is 1.3.0"}},
            {[](ServerFacts* server) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,7 @@
 #include "absl/time/time.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
+#include "tests/unit/client/honest.h"
 
 namespace reduced::client {
 
@@ -34,7 +36,11 @@ inline constexpr absl::Duration kLong = absl::Seconds(30);
 
 class FakeService final : public v1::Reduction::CallbackService {
  public:
-  // Fills in the answer.
+  // Change an answer after everything else, into a wrong one.
+  std::function<void(v1::ReduceResponse*)> spoil = [](auto*) {};
+  std::function<void(v1::ArrayInfo*)> spoil_put = [](auto*) {};
+  std::function<void(v1::GetServerInfoResponse*)> spoil_info = [](auto*) {};
+  // Fills in the answer; what it leaves out is that of an honest server.
   std::function<grpc::Status(const v1::ReduceRequest&, v1::ReduceResponse*)> on_reduce;
   std::function<void(grpc::CallbackServerContext*)> on_context = [](auto*) {};
   // Sees every message of a stream, in order; OK: reads on. After the last, or what is not OK, the stream ends so.
@@ -66,7 +72,10 @@ class FakeService final : public v1::Reduction::CallbackService {
     if (!answer) return new Waiting(&cancelled);
     on_context(context);
     auto* reactor = context->DefaultReactor();
-    reactor->Finish(on_reduce(*request, response));
+    const grpc::Status status = on_reduce(*request, response);
+    Complete(*request, response);
+    spoil(response);
+    reactor->Finish(status);
     return reactor;
   }
 
@@ -98,16 +107,30 @@ class FakeService final : public v1::Reduction::CallbackService {
 
   grpc::ServerReadReactor<v1::ReduceStreamRequest>* ReduceStream(grpc::CallbackServerContext* context,
                                                                  v1::ReduceResponse* response) override {
-    auto sees = on_stream;
-    if (on_part) {
-      sees = [this, peer = context->peer()](const v1::ReduceStreamRequest& request) { return on_part(peer, request); };
-    }
-    return new Reading<v1::ReduceStreamRequest>(answer, sees, [response] { response->set_count(7); });
+    const auto header = std::make_shared<v1::ReduceRequest>();
+    const auto sees = [this, header, peer = context->peer()](const v1::ReduceStreamRequest& request) {
+      if (request.has_header()) *header = request.header();
+      return on_part ? on_part(peer, request) : on_stream(request);
+    };
+    return new Reading<v1::ReduceStreamRequest>(answer, sees, [this, header, response] {
+      Complete(*header, response);
+      spoil(response);
+    });
   }
 
   grpc::ServerReadReactor<v1::PutArrayRequest>* PutArray(grpc::CallbackServerContext*,
                                                          v1::PutArrayResponse* response) override {
-    return new Reading<v1::PutArrayRequest>(answer, on_put, [this, response] { *response->mutable_array() = put; });
+    const auto header = std::make_shared<v1::PutArrayHeader>();
+    const auto sees = [this, header](const v1::PutArrayRequest& request) {
+      if (request.has_header()) *header = request.header();
+      return on_put(request);
+    };
+    return new Reading<v1::PutArrayRequest>(answer, sees, [this, header, response] {
+      v1::ArrayInfo* const array = response->mutable_array();
+      *array = put;
+      Complete(*header, array);
+      spoil_put(array);
+    });
   }
 
   grpc::ServerUnaryReactor* Merge(grpc::CallbackServerContext* context, const v1::MergeRequest* request,
@@ -182,10 +205,14 @@ class FakeService final : public v1::Reduction::CallbackService {
     pipeline->set_fixed_order(true);
     pipeline->add_block_sizes(64);
     pipeline->add_block_sizes(128);
+    ++infos;
+    spoil_info(response);
     auto* reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
+    reactor->Finish(on_info());
     return reactor;
   }
+  std::function<grpc::Status()> on_info = [] { return grpc::Status::OK; };
+  std::atomic<int> infos = 0;  // GetServerInfos
 };
 
 class CallTest : public ::testing::Test {

@@ -92,6 +92,10 @@ TEST(Histogram, MergedAreWhatOneWouldHaveBeen) {
   for (const Histogram& part : parts) merged.Merge(part);
   merged.Merge(Histogram());
   ExpectClose(merged, samples);
+  Histogram one, first;
+  one.Record(5'000);
+  first.Merge(one);
+  EXPECT_EQ(first.min_ns(), 5'000);
   merged.Clear();
   EXPECT_EQ(merged.count(), 0);
   EXPECT_EQ(merged.PercentileNs(99), 0);

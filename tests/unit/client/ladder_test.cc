@@ -148,7 +148,7 @@ TEST(LadderText, HasARowForEachStep) {
   EXPECT_EQ(ToText(run),
             "sum of 2000000 i32 (7.63 MiB, random, seed 9) = -6; medians of 1\n"
             "  cpu     A CPU\n"
-            "  cuda:0  A <GPU> & \"more\", reads its memory at 4000 GB/s\n"
+            "  cuda:0  A <GPU> & \"more\"; fastest plain read: 4000 GB/s\n"
             "  PIPELINE     TIME   SPREAD   STEP  TOTAL  GB/s  ROOFLINE  SCRATCH COPY  SAME BITS     RESULT\n"
             "  one        800 us   +-0.0%      -  1.00x  10.0         -             -  this time         ok\n"
             "  two        400 us   +-1.0%  2.00x  2.00x  20.0         -             -     always  WRONG: -6\n"
@@ -196,7 +196,7 @@ TEST(LadderSvg, ShowsAndEscapesEverything) {
   const std::string svg = ToSvg({run, TwoBlockSizes()});
   EXPECT_THAT(svg, StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\""));
   for (const char* part :
-       {">sum of 2000000 i32<", ">7.63 MiB, random, seed 9<", ">&lt;one&amp; &gt;<", ">three<", ">four/512<",
+       {">sum of 2000000 i32<", ">7.63 MiB, random, seed 9<", ">&lt;one&amp;\\x01&gt;<", ">three<", ">four/512<",
         ">cuda:0, A &lt;GPU&gt; &amp; &quot;more&quot;<", ">plain read 4000 GB/s<", ">400 us<", ">2000 GB/s<",
         ">50.0%<", ">WRONG<", "class=\"wrong\"", "class=\"roofline\"", "prefers-color-scheme: dark", "</svg>\n"}) {
     EXPECT_THAT(svg, HasSubstr(part));

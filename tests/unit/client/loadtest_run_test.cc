@@ -79,6 +79,24 @@ class LoadtestRunTest : public CallTest {
   }
 };
 
+TEST_F(LoadtestRunTest, ResidentArraysLieWhereTheyAreReduced) {
+  std::vector<std::string> devices;
+  service_.on_put = [&](const v1::PutArrayRequest& request) {
+    if (request.has_header()) devices.push_back(request.header().device());
+    return grpc::Status::OK;
+  };
+  std::vector<Kind> kinds(3);
+  for (Kind& kind : kinds) {
+    kind.via = "resident";
+    kind.sizes.list = {1 << 20};  // one array
+  }
+  kinds[1].engine = "cpu";
+  kinds[2].engine = "cuda";
+  const auto work = Work::Prepare(kinds, {.client = {.server = address_, .timeout = kLong}});
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ(devices, (std::vector<std::string>{"", "cpu", ""}));
+}
+
 TEST_F(LoadtestRunTest, ClosedLoopsMeasureWhatTheyAreAskedFor) {
   for (const auto& [concurrency, threads, connections, fill] : std::vector<std::tuple<int, int, int, bool>>{
            {1, 0, 1, false}, {4, 4, 2, true}, {6, 2, 3, false}, {5, 1, 1, true}}) {

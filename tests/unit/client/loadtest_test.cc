@@ -17,6 +17,7 @@
 namespace reduced::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -210,24 +211,88 @@ LoadtestRun RunOf(std::vector<StepResult> steps) {
   return run;
 }
 
+std::string JsonOf(StepResult step, void (*change)(LoadtestRun*) = nullptr) {
+  std::vector<StepResult> steps;
+  steps.push_back(std::move(step));
+  LoadtestRun run = RunOf(std::move(steps));
+  if (change != nullptr) change(&run);
+  return Dump(ToJson(run));
+}
+
+std::string CompareError(const std::string& first, const std::string& second) {
+  return std::string(Compare({first}, {second}).status().message());
+}
+
 TEST(Report, CompareTellsNoiseFromChange) {
-  std::vector<StepResult> one, same, slower;
-  one.push_back(Step(4, 1000, 100));
-  same.push_back(Step(4, 1010, 101));
-  slower.push_back(Step(4, 800, 130));
-  const std::string a = Dump(ToJson(RunOf(std::move(one)))), b = Dump(ToJson(RunOf(std::move(same)))),
-                    c = Dump(ToJson(RunOf(std::move(slower))));
-  EXPECT_FALSE(Compare(a, b)->worse);
-  EXPECT_THAT(Compare(a, b)->text, Not(HasSubstr("better")));
-  EXPECT_TRUE(Compare(a, c)->worse);
-  EXPECT_FALSE(Compare(c, a)->worse);
-  EXPECT_THAT(Compare(c, a)->text, HasSubstr("better"));
-  EXPECT_THAT(std::string(Compare(a, "{}").status().message()), HasSubstr("the second is not what"));
-  EXPECT_THAT(std::string(Compare("", a).status().message()), HasSubstr("the first is not what"));
-  std::vector<StepResult> other;
-  other.push_back(Step(8, 1000, 100));
-  EXPECT_THAT(std::string(Compare(a, Dump(ToJson(RunOf(std::move(other))))).status().message()),
-              HasSubstr("no load is in both"));
+  const std::string a = JsonOf(Step(4, 1000, 100)), b = JsonOf(Step(4, 1010, 101)), c = JsonOf(Step(4, 800, 130));
+  EXPECT_FALSE(Compare({a}, {b})->worse);
+  EXPECT_THAT(Compare({a}, {b})->text, AllOf(Not(HasSubstr("better")), HasSubstr("no difference")));
+  EXPECT_TRUE(Compare({a}, {c})->worse);
+  EXPECT_FALSE(Compare({c}, {a})->worse);
+  EXPECT_THAT(Compare({c}, {a})->text, HasSubstr("better"));
+  EXPECT_THAT(CompareError(a, "{}"), HasSubstr("the second is not what"));
+  EXPECT_THAT(CompareError("", a), HasSubstr("the first is not what"));
+  EXPECT_THAT(CompareError(a, JsonOf(Step(8, 1000, 100))), HasSubstr("no load was measured in both runs"));
+}
+
+// Two minutes of a host that others use: each run is 8% steady, and the second one is 12% slower.
+TEST(Report, CompareKnowsThatANoisyHostDiffersFromItself) {
+  const auto noisy = [](double scale) {
+    StepResult step = Step(4, 1000, 100 / scale);
+    for (std::size_t i = 0; i < step.windows.size(); ++i) {
+      const double wave = scale * (1 + 0.08 * std::sin(static_cast<double>(i)));
+      step.windows[i].answered = static_cast<std::int64_t>(1000 * wave);
+      step.windows[i].p50_us = 100 / wave;
+      step.windows[i].p99_us = 200 / wave;
+    }
+    step.tally.answered = static_cast<std::int64_t>(10000 * scale);
+    return JsonOf(std::move(step));
+  };
+  EXPECT_FALSE(Compare({noisy(1)}, {noisy(0.88)})->worse);
+  // Runs that alternate tell more than the windows of one: 12% is a difference if runs are within 2% of each other.
+  EXPECT_TRUE(Compare({noisy(1), noisy(1.01), noisy(0.99)}, {noisy(0.88), noisy(0.89), noisy(0.87)})->worse);
+  EXPECT_FALSE(Compare({noisy(1), noisy(0.85), noisy(1.1)}, {noisy(0.9), noisy(1.1), noisy(0.8)})->worse);
+}
+
+TEST(Report, CompareRefusesOtherWorkloadsAndSaysWhatElseDiffers) {
+  const std::string a = JsonOf(Step(4, 1000, 100));
+  for (const auto& [change, field] : std::vector<std::pair<void (*)(LoadtestRun*), std::string>>{
+           {[](LoadtestRun* run) { run->kinds[0].ops = {"max"}; }, "op"},
+           {[](LoadtestRun* run) { run->kinds[0].dtype = "i8"; }, "dtype"},
+           {[](LoadtestRun* run) { run->kinds[0].sizes.list = {8192}; }, "size"},
+           {[](LoadtestRun* run) { run->kinds.emplace_back(); }, "op"},
+           {[](LoadtestRun* run) { run->arguments.include_fill = true; }, "include_fill"}}) {
+    EXPECT_THAT(CompareError(a, JsonOf(Step(4, 1000, 100), change)), HasSubstr("different workloads: " + field + ": "));
+  }
+  const auto other = [](LoadtestRun* run) {
+    run->kinds[0].engine = "cpu";
+    run->steps.push_back(Step(8, 1000, 100));
+  };
+  const std::string text = Compare({a}, {JsonOf(Step(4, 1000, 100), other)})->text;
+  EXPECT_THAT(text, HasSubstr("engine: \"auto\" -> \"cpu\"\n"));
+  EXPECT_THAT(text, HasSubstr("only in the second: concurrency 8\n"));
+}
+
+TEST(Report, ARunWithoutRequestsIsNotWithoutErrors) {
+  StepResult empty;
+  LoadtestRun run = RunOf({});
+  EXPECT_THAT(StepText(run, empty), AllOf(HasSubstr("NO REQUEST WAS MEASURED"), Not(HasSubstr("no errors"))));
+}
+
+TEST(Report, TheGeneratorIsSaturatedIfItIsBusyOrMostlyLate) {
+  StepResult step = Step(1, 20, 300);
+  step.rate = 20;
+  step.cpu_share = 0.01;
+  for (int i = 0; i < 200; ++i) step.tally.lateness.Record(i % 20 == 0 ? 3'000'000 : 60'000);  // an idle machine
+  EXPECT_EQ(step.Saturation(), "");
+  step.thread_share = 0.99;
+  EXPECT_THAT(step.Saturation(), HasSubstr("one of its threads ran for 99.0% of the time"));
+  step.thread_share = 0.5;
+  step.cpu_share = 0.95;
+  EXPECT_THAT(step.Saturation(), HasSubstr("95.0% of its processors"));
+  step.cpu_share = 0.5;
+  for (int i = 0; i < 200; ++i) step.tally.lateness.Record(2'000'000);
+  EXPECT_THAT(step.Saturation(), HasSubstr("woke up late"));
 }
 
 TEST(Report, SpreadAndObjectives) {

@@ -26,7 +26,7 @@ TEST(FormatProgress, HasNoRateAtFirstAndNothingLeftAtLast) {
   EXPECT_EQ(FormatProgress(0, kMiB, absl::Seconds(2)), "0 bytes of 1.00 MiB, 0.0%");
   EXPECT_EQ(FormatProgress(kMiB, kMiB, absl::ZeroDuration()), "1.00 MiB of 1.00 MiB, 100.0%");
   EXPECT_EQ(FormatProgress(kMiB, kMiB, absl::Seconds(1)), "1.00 MiB of 1.00 MiB, 100.0%, 1.05 MB/s, 0 left");
-  EXPECT_EQ(FormatProgress(0, 0, absl::Seconds(1)), "0 bytes of 0 bytes, 100.0%");
+  EXPECT_EQ(FormatProgress(kMiB, 0, absl::Seconds(1)), "1.00 MiB, 1.05 MB/s");  // of what has no known size
 }
 
 class ProgressLineTest : public ::testing::Test {

@@ -24,7 +24,7 @@ TEST(ValueJson, IntegersAreExact) {
   EXPECT_EQ(Dump(ToJson(Value{"i64", std::numeric_limits<std::int64_t>::min()})), "-9223372036854775808");
   EXPECT_EQ(Dump(ToJson(Value{"u64", std::numeric_limits<std::uint64_t>::max()})), "18446744073709551615");
   EXPECT_EQ(Dump(ToJson(Value{"bool", true})), "true");
-  EXPECT_EQ(ToText(Value{"bool", false}), "false");
+  EXPECT_EQ((Value{"bool", false}).Text(), "false");
 }
 
 TEST(ValueJson, FloatsAreShortestInTheirDType) {
@@ -52,7 +52,7 @@ TEST(ValueJson, NonFiniteAreStrings) {
   EXPECT_EQ(JsonOf("f32", NAN), "\"NaN\"");
   EXPECT_EQ(JsonOf("f16", INFINITY), "\"Infinity\"");
   EXPECT_EQ(JsonOf("f64", -INFINITY), "\"-Infinity\"");
-  EXPECT_EQ(ToText(Value{"f64", -INFINITY}), "-Infinity");
+  EXPECT_EQ((Value{"f64", -INFINITY}).Text(), "-Infinity");
 }
 
 // The bf16 nearest to a decimal, ties to even, as bits. It is the upper half of an f32.
@@ -104,6 +104,21 @@ TEST(Timing, AbsentStagesAreAbsent) {
   EXPECT_EQ(ToText(Timing{}), "");
 }
 
+TEST(RenderTest, SizesAreReadWithUnitsOrWithout) {
+  EXPECT_EQ(ParseSize("0"), 0);
+  EXPECT_EQ(ParseSize("1000"), 1000);
+  for (const std::string b : {"", "B"}) {
+    EXPECT_EQ(ParseSize("3Ki" + b), 3 << 10);
+    EXPECT_EQ(ParseSize("16Mi" + b), 16 << 20);
+    EXPECT_EQ(ParseSize("1Gi" + b), 1 << 30);
+    EXPECT_EQ(ParseSize("2Ti" + b), std::int64_t{2} << 40);
+  }
+  for (const char* const bad : {"", "B", "Ki", "-1", "1.5Ki", "12B", "1MB", "1K", "1kib", "1KiKi", "1 Ki x",
+                                "9223372036854775808", "8388608Ti"}) {
+    EXPECT_EQ(ParseSize(bad), std::nullopt) << bad;
+  }
+}
+
 TEST(Format, ScalesUnits) {
   EXPECT_EQ(FormatMicros(9.994), "9.99 us");
   EXPECT_EQ(FormatMicros(999.6), "1.00 ms");
@@ -116,12 +131,25 @@ TEST(Format, ScalesUnits) {
 }
 
 TEST(Printable, LeavesNothingThatATerminalObeys) {
-  EXPECT_EQ(Printable("caf\xc3\xa9 \xe2\x82\xac\t\"x\"\\\n"), "caf\xc3\xa9 \xe2\x82\xac\t\"x\"\\\n");
+  EXPECT_EQ(Printable("caf\xc3\xa9 \xe2\x82\xac\t\"x\"\\"), "caf\xc3\xa9 \xe2\x82\xac\t\"x\"\\");
+  EXPECT_EQ(Printable("one\ntwo"), "one\\x0atwo");
   EXPECT_EQ(Printable("\x1b]0;title\x07\x1b[2J\r\x7f"), "\\x1b]0;title\\x07\\x1b[2J\\x0d\\x7f");
   EXPECT_EQ(Printable("\xc2\x9b"
                       "31m\xc2\xa0"),
             "\\x9b31m\xc2\xa0");
-  EXPECT_EQ(Printable(absl::string_view("\0\xc2", 2)), "\\x00\xc2");
+  // Marks of direction, separators of lines, and what isn't UTF-8.
+  EXPECT_EQ(Printable("a\xe2\x80\xae"
+                      "b\xe2\x81\xa6\xe2\x80\xa8\xd8\x9c"),
+            "a\\u202eb\\u2066\\u2028\\u061c");
+  EXPECT_EQ(Printable(absl::string_view("\0\xc2", 2)), "\\x00\\xc2");
+  EXPECT_EQ(Printable("\x9b\xc0\x80\xed\xa0\x80\xf4\x90\x80\x80\xff"),
+            "\\x9b\\xc0\\x80\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80\\xff");
+  // Encodings that are longer than they need be: of U+009B, and of U+20AC.
+  EXPECT_EQ(Printable("\xe0\x82\x9b\xf0\x82\x82\xac"), "\\xe0\\x82\\x9b\\xf0\\x82\\x82\\xac");
+  EXPECT_EQ(Printable("\xf0\x9f\x98\x80"), "\xf0\x9f\x98\x80");
+  const std::string hostile = "\x1b[2J\x7f\xc2\x9b\xe2\x80\xae\n";
+  EXPECT_EQ(Dump(Json(hostile)), R"("\u001b[2J\u007f\u009b\u202e\n")");
+  EXPECT_EQ(Json::parse(Dump(Json(hostile))), Json(hostile));
   EXPECT_EQ(FormatTable({{"a\x1b", "b"}, {"c", "d"}}), "a\\x1b  b\nc      d\n");
 }
 

@@ -3,21 +3,17 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
@@ -25,149 +21,12 @@
 #include "absl/time/time.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
+#include "tests/unit/client/fake_sessions.h"
 
 namespace reduced::client {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kSessionPatience = absl::Seconds(30);
-
-// Keeps what comes, in the order it comes, and answers when a test says so, or at once: the count is the number of the
-// bytes that were sent.
-class FakeSessions final : public v1::Reduction::CallbackService {
- public:
-  using Stream = grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>;
-
-  bool sessions = true;                      // false: a server that has none
-  std::atomic<bool> at_once = true;          // requests are answered as they come
-  std::atomic<bool> half_close_ends = true;  // false: only the client's cancelling does
-
-  Stream* Session(grpc::CallbackServerContext*) override {
-    auto* const session = new One(this);
-    const absl::MutexLock lock(&mutex_);
-    ++open_;
-    current_ = session;
-    return session;
-  }
-
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
-                                          v1::GetServerInfoResponse* response) override {
-    response->set_version("1.2.3");
-    response->mutable_limits()->set_max_message_bytes(100'000);
-    response->mutable_limits()->set_max_session_requests(sessions ? 8 : 0);
-    auto* reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
-  }
-
-  // The next message that has come, of the session opened last; waits for it.
-  v1::SessionRequest Next() {
-    const absl::MutexLock lock(&mutex_);
-    const auto come = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !come_.empty(); };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&come), kSessionPatience));
-    if (come_.empty()) return {};
-    v1::SessionRequest next = std::move(come_.front());
-    come_.pop_front();
-    return next;
-  }
-  static v1::SessionResponse AnswerTo(const v1::SessionRequest& request) {
-    v1::SessionResponse response;
-    response.set_id(request.id());
-    response.mutable_response()->set_count(static_cast<std::int64_t>(request.reduce().inline_data().size()));
-    return response;
-  }
-  void Answer(const v1::SessionResponse& response) {
-    const absl::MutexLock lock(&mutex_);
-    current_->Answer(response);
-  }
-  // Ends the session that was opened last.
-  void End(const grpc::Status& status) {
-    const absl::MutexLock lock(&mutex_);
-    current_->End(status);
-  }
-  bool AwaitClosed() {
-    const absl::MutexLock lock(&mutex_);
-    const auto closed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return open_ == 0; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&closed), kSessionPatience);
-  }
-  int cancelled() const { return cancelled_; }
-
- private:
-  // Its methods are called with the mutex held; gRPC doesn't call back from within what they call.
-  class One final : public Stream {
-   public:
-    explicit One(FakeSessions* service) : service_(service) { StartRead(&request_); }
-    void Answer(const v1::SessionResponse& response) {
-      under_way_.erase(response.id());
-      answers_.push_back(response);
-      if (answers_.size() == 1) StartWrite(&answers_.front());
-    }
-    void End(const grpc::Status& status) {
-      if (!end_.has_value()) end_ = status;
-      if (!answers_.empty() || ended_) return;
-      ended_ = true;
-      Finish(*end_);
-    }
-    void OnReadDone(bool ok) override {
-      const absl::MutexLock lock(&service_->mutex_);
-      if (!ok) {
-        half_closed_ = true;
-        return EndIfOver();
-      }
-      if (request_.has_reduce()) {
-        under_way_.insert(request_.id());
-      } else {
-        under_way_.erase(request_.id());
-      }
-      if (service_->at_once && request_.has_reduce()) {
-        Answer(AnswerTo(request_));
-      } else {
-        service_->come_.push_back(request_);
-      }
-      StartRead(&request_);
-    }
-    void OnWriteDone(bool) override {
-      const absl::MutexLock lock(&service_->mutex_);
-      answers_.pop_front();
-      if (!answers_.empty()) return StartWrite(&answers_.front());
-      if (end_.has_value()) return End(*end_);
-      EndIfOver();
-    }
-    void OnCancel() override {
-      const absl::MutexLock lock(&service_->mutex_);
-      ++service_->cancelled_;
-      End(grpc::Status::CANCELLED);
-    }
-    void OnDone() override {
-      {
-        const absl::MutexLock lock(&service_->mutex_);
-        --service_->open_;
-        if (service_->current_ == this) service_->current_ = nullptr;
-      }
-      delete this;
-    }
-
-   private:
-    void EndIfOver() {
-      if (half_closed_ && under_way_.empty() && service_->half_close_ends) End(grpc::Status::OK);
-    }
-
-    FakeSessions* const service_;
-    v1::SessionRequest request_;
-    std::deque<v1::SessionResponse> answers_;  // the first is being written
-    std::set<std::uint64_t> under_way_;        // neither answered nor cancelled
-    bool half_closed_ = false;
-    std::optional<grpc::Status> end_;
-    bool ended_ = false;
-  };
-
-  absl::Mutex mutex_;
-  int open_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::atomic<int> cancelled_ = 0;
-  One* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::deque<v1::SessionRequest> come_ ABSL_GUARDED_BY(mutex_);
-};
 
 class SessionTest : public ::testing::Test {
  protected:
@@ -223,12 +82,30 @@ class Pending {
   Call call_;
 };
 
+// The server ends idle sessions; whoever uses one after a pause does not notice.
+TEST_F(SessionTest, OpensAnewAfterAPause) {
+  service_.idle_timeout_ms = 100;
+  const auto session = Open();
+  for (int i = 1; i <= 3; ++i) {
+    for (int k = 0; k < 5; ++k) {
+      const absl::StatusOr<Reply> reply = session->Reduce(array_, {"sum"});
+      ASSERT_TRUE(reply.ok()) << reply.status();
+    }
+    Pending pending(*session, array_);
+    EXPECT_TRUE(pending.Await().ok());
+    EXPECT_GE(service_.opened(), i);
+    if (i != 2)
+      service_.End(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no request; see --session_idle_timeout"));
+    absl::SleepFor(absl::Milliseconds(120));  // the pause
+  }
+}
+
 TEST_F(SessionTest, AsksAndAnswers) {
   const auto session = Open();
   for (int i = 0; i < 100; ++i) {
     const absl::StatusOr<Reply> reply = session->Reduce(array_, {"sum"});
     ASSERT_TRUE(reply.ok()) << reply.status();
-    EXPECT_EQ(reply->count, 12);
+    EXPECT_EQ(reply->count, 3);
     EXPECT_EQ(reply->via, "session");
   }
 }
@@ -326,7 +203,10 @@ TEST_F(SessionTest, AnErrorOfOneIsItsOwn) {
   full.set_message("the queue is full");
   full.set_retry_after_ms(250);
   service_.Answer(full);
-  EXPECT_EQ(second.Await().status(), absl::ResourceExhaustedError("the queue is full; try again in 250 ms"));
+  const absl::Status refused = second.Await().status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(refused.message(), "the queue is full; try again in 250 ms");
+  EXPECT_EQ(RetryAfterOf(refused), absl::Milliseconds(250));
   v1::SessionResponse draining;
   draining.set_id(service_.Next().id());
   draining.set_code(grpc::StatusCode::UNAVAILABLE);
@@ -355,6 +235,25 @@ TEST_F(SessionTest, CancelsOne) {
   service_.Answer(FakeSessions::AnswerTo(kept));
   EXPECT_TRUE(first.Await().ok());
   first.call().Cancel();
+}
+
+TEST_F(SessionTest, OneCanBeInterrupted) {
+  service_.at_once = false;
+  const auto session = Open();
+  Pending other(*session, array_);
+  const v1::SessionRequest kept = service_.Next();
+  int asked = 0;
+  const absl::Status status = session->Reduce(array_, {"sum"}, {.interrupted = [&] { return ++asked == 3; }}).status();
+  EXPECT_EQ(status, absl::CancelledError("the call was interrupted by its caller"));
+  EXPECT_EQ(asked, 3);
+  const v1::SessionRequest interrupted = service_.Next();
+  const v1::SessionRequest cancel = service_.Next();
+  EXPECT_TRUE(cancel.has_cancel());
+  EXPECT_EQ(cancel.id(), interrupted.id());
+  service_.Answer(FakeSessions::AnswerTo(kept));
+  EXPECT_TRUE(other.Await().ok());
+  service_.at_once = true;
+  EXPECT_TRUE(session->Reduce(array_, {"sum"}, {.interrupted = [] { return false; }}).ok());
 }
 
 TEST_F(SessionTest, EachRequestKeepsItsTime) {
@@ -414,8 +313,8 @@ TEST_F(SessionTest, AServerThatGoesAwayIsUnavailable) {
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(session->Reduce(array_, {"sum"}).status(), status);
   TearDown();
-  EXPECT_EQ(client_->OpenSession().status(),
-            absl::UnavailableError("no reduced server answers at " + address_ + " (connection refused)"));
+  EXPECT_EQ(client_->OpenSession().status(), absl::UnavailableError("no reduced server answers at " + address_ +
+                                                                    " (connection refused); tried 4 times"));
 }
 
 TEST_F(SessionTest, SaysThatAServerHasNone) {

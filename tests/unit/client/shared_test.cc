@@ -34,6 +34,7 @@
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "reduced/v1/regions.pb.h"
+#include "tests/unit/client/honest.h"
 
 namespace reduced::client {
 namespace {
@@ -63,6 +64,15 @@ TEST(SharedBuffer, KeepsItsSize) {
     EXPECT_EQ(errno, EPERM);
   }
   EXPECT_EQ(fcntl(buffer->file(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+}
+
+// Else the server would not map it.
+TEST(SharedBuffer, KeepsItsPages) {
+  const absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(5000);
+  EXPECT_EQ(fallocate(buffer->file(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(madvise(buffer->data(), 4096, MADV_REMOVE), -1);
+  EXPECT_EQ(errno, EPERM);
 }
 
 TEST(SharedBuffer, MayBeEmpty) {
@@ -128,6 +138,9 @@ class RegionSocket {
   RegionSocket(const RegionSocket&) = delete;
   RegionSocket& operator=(const RegionSocket&) = delete;
 
+  // Ends the connection of the present client, which is not waiting for an answer.
+  void Disconnect() { shutdown(client_, SHUT_RDWR); }
+
   // What was asked so far, as "share", "share pin", "device", "release TOKEN", after "connect" for each connection.
   std::vector<std::string> log() {
     const absl::MutexLock lock(&mutex_);
@@ -142,6 +155,7 @@ class RegionSocket {
 
   void Serve() {
     for (int client; (client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; close(client)) {
+      client_ = client;
       Log("connect");
       while (AnswerOne(client)) continue;
     }
@@ -179,6 +193,7 @@ class RegionSocket {
 
   const Answer answer_;
   const int listener_;
+  std::atomic<int> client_ = -1;
   absl::Mutex mutex_;
   std::vector<std::string> log_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
@@ -208,14 +223,16 @@ class FakeRegions final : public v1::Reduction::CallbackService {
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
                                           v1::GetServerInfoResponse* response) override {
+    response->set_version("1.2.3");
     response->set_region_socket(region_socket);
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
   grpc::ServerUnaryReactor* Reduce(grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
-                                   v1::ReduceResponse*) override {
+                                   v1::ReduceResponse* response) override {
     seen = *request;
+    Complete(*request, response);
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -320,6 +337,14 @@ TEST_F(RegionTest, ConnectsAgainWhenTheConnectionIsOver) {
   closes = false;
   EXPECT_TRUE(client_->Share(buffer_).ok());
   EXPECT_THAT(socket_->log(), ElementsAre("connect", "share", "connect", "share", "release t"));
+}
+
+TEST_F(RegionTest, ConnectsAgainWhenTheServerHasEndedASilentConnection) {
+  Serve(ShareAndRelease);
+  EXPECT_TRUE(client_->Share(buffer_).ok());
+  socket_->Disconnect();
+  EXPECT_TRUE(client_->Share(buffer_).ok());
+  EXPECT_THAT(socket_->log(), ElementsAre("connect", "share", "release t", "connect", "share", "release t"));
 }
 
 TEST_F(RegionTest, AReleaseThatIsNotAnsweredIsLeft) {

@@ -1,6 +1,7 @@
 // What is the CPU engine's own: which thread runs what, the same bits for any number of threads, stopping on the way.
 // The contract that it shares with the other engines is tested in tests/contract.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -122,6 +123,49 @@ TEST(CpuEngine, StopsOnTheWayWhenCancelled) {
   EXPECT_TRUE(WaitForABusyLane(*engine));
   cancelled->store(true);
   ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+}
+
+// An array has millions of tasks that haven't begun: they must not be begun one by one.
+TEST(CpuEngine, StopsAtOnceHoweverLargeTheArray) {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 46;
+  const int file = memfd_create("sparse", MFD_CLOEXEC);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, kBytes), 0);
+  const std::unique_ptr<Engine> engine = MakeCpuEngine(Options(2));
+  Job job = JobOf(DType::kF32, kBytes / 4, {Op::kSum}, nullptr);
+  job.array.space = MemorySpace::kFile;
+  job.array.file = file;
+  job.cancelled = std::make_shared<std::atomic<bool>>(false);
+  const CancelFlag cancelled = job.cancelled;
+  absl::Notification done;
+  engine->Reduce(std::move(job), [&](absl::StatusOr<EngineResult> result) {
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled) << result.status().ToString();
+    done.Notify();
+  });
+  EXPECT_TRUE(WaitForABusyLane(*engine));
+  cancelled->store(true);
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  close(file);
+}
+
+// By the slow rungs, too.
+TEST(CpuEngine, StopsARungOnTheWay) {
+  const EndlessArray array;
+  if (!array.ok()) GTEST_SKIP() << "64 GiB of address space can't be had";
+  const std::unique_ptr<Engine> engine = MakeCpuEngine(Options(2));
+  Job job = array.Sum();
+  job.spec.precision = Precision::kF64;
+  job.spec.pipeline = "sequential";
+  job.cancelled = std::make_shared<std::atomic<bool>>(false);
+  const CancelFlag cancelled = job.cancelled;
+  absl::Notification done;
+  engine->Reduce(std::move(job), [&](absl::StatusOr<EngineResult> result) {
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled) << result.status().ToString();
+    done.Notify();
+  });
+  EXPECT_TRUE(WaitForABusyLane(*engine));
+  cancelled->store(true);
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(5)));
 }
 
 TEST(CpuEngine, StopsOnTheWayWhenTheDeadlinePasses) {

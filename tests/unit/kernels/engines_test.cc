@@ -103,6 +103,36 @@ TEST(Engines, NamesOfKinds) {
   EXPECT_EQ(NameOf(EngineKind::kCuda), "cuda");
 }
 
+TEST(Measurements, AreOneAfterAnother) {
+  const auto measured = [](std::vector<double> kernel_us, std::optional<double> copy_us, double read_gb_per_s) {
+    Measurement measurement{.ran = {EngineKind::kCpu, "cpu", "recursive_pairs"},
+                            .kernel_us = std::move(kernel_us),
+                            .states = {},
+                            .scratch_copy_us = copy_us,
+                            .read_gb_per_s = read_gb_per_s,
+                            .occupancy = {}};
+    measurement.states.resize(measurement.kernel_us.size());
+    return measurement;
+  };
+  Measurement all;
+  Append(measured({1, 2, 3}, 10, 50), &all);
+  EXPECT_EQ(all.ran.pipeline, "recursive_pairs");
+  EXPECT_THAT(all.kernel_us, testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(all.scratch_copy_us, 10);
+  Append(measured({4}, 2, 60), &all);
+  EXPECT_THAT(all.kernel_us, testing::ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(all.states.size(), 4U);
+  EXPECT_EQ(all.scratch_copy_us, 8);  // of four repeats
+  EXPECT_EQ(all.read_gb_per_s, 60);
+  Append(measured({5}, 8, 40), &all);
+  EXPECT_EQ(all.read_gb_per_s, 60);  // the best
+
+  Measurement in_place;
+  Append(measured({1}, std::nullopt, 1), &in_place);
+  Append(measured({1}, std::nullopt, 1), &in_place);
+  EXPECT_EQ(in_place.scratch_copy_us, std::nullopt);
+}
+
 TEST(Engines, GetGivesTheKindOrSaysWhyNot) {
   const auto both = Both();
   EXPECT_EQ(both->all().size(), 2U);

@@ -212,6 +212,17 @@ TEST(ExactSums, DontDependOnOrderOrCuts) {
   }
 }
 
+TEST(ExactSums, MergeTheSignsOfZeros) {
+  const ReduceSpec spec{.dtype = DType::kF64, .count = 2, .ops = {Op::kSum}, .precision = Precision::kExact};
+  for (const double first : {0.0, -0.0}) {
+    for (const double second : {0.0, -0.0}) {
+      ExactSums sums = SumsOf({first});
+      Merge(SumsOf({second}), &sums);
+      ExpectSame(ExactAnswer(spec, Op::kSum, 2, sums), first + second, "sum");
+    }
+  }
+}
+
 // 2^62 elements, by doubling what is known of one.
 TEST(ExactSums, HoldAsManyElementsAsAnArrayCanHave) {
   for (const double x : {std::numeric_limits<double>::max(), -std::numeric_limits<double>::max(), 0x1p-1074, 0.1}) {
@@ -236,6 +247,9 @@ TEST(ExactSums, AreWhatDigitsAddUpTo) {
   digits.sum[ExactDigits::kSumDigits - 1] = word(-1);
   digits.sum_squares[2] = word(3);
   digits.nans = 4;
+  digits.positive_infinities = 5;
+  digits.negative_infinities = 6;
+  digits.not_only_negative_zeros = 7;
   ExactSums expected;
   expected.sum.Add(-5, ExactSum::kLow);
   expected.sum.Add(1, ExactSum::kLow + 32);
@@ -243,6 +257,9 @@ TEST(ExactSums, AreWhatDigitsAddUpTo) {
   expected.sum.Add(-1, ExactSum::kLow + 32 * (ExactDigits::kSumDigits - 1));
   expected.sum_squares.Add(3, ExactSquares::kLow + 64);
   expected.nans = 4;
+  expected.positive_infinities = 5;
+  expected.negative_infinities = 6;
+  expected.not_only_negative_zeros = true;
   ExactSums sums;
   Merge(digits, &sums);
   EXPECT_TRUE(sums == expected);

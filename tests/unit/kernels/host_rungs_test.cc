@@ -19,6 +19,8 @@
 namespace reduced {
 namespace {
 
+bool GoOn() { return false; }  // never a reason to stop
+
 // A value of a rung has 64 bits for a sum of 32-bit elements: a longer array is cut, and the parts' sums are added in
 // 128.
 TEST(HostRungs, StretchesCombineIntoTheAnswersOfTheWhole) {
@@ -35,9 +37,9 @@ TEST(HostRungs, StretchesCombineIntoTheAnswersOfTheWhole) {
         for (const std::int64_t longest : {std::int64_t{1}, std::int64_t{7}, kCount - 1, kCount, kLongestStretch}) {
           if (rung->prepare != nullptr) {
             ASSERT_LE(rung->scratch_bytes(spec), scratch.size() * sizeof(std::max_align_t));
-            rung->prepare(spec, array.data(), scratch.data());
+            rung->prepare(spec, array.data(), scratch.data(), GoOn);
           }
-          const Partial partial = rung->reduce(spec, array.data(), scratch.data(), longest);
+          const Partial partial = rung->reduce(spec, array.data(), scratch.data(), longest, GoOn);
           EXPECT_TRUE(test::CheckAnswers(test::Study(dtype.dtype, array.data(), kCount), spec, partial))
               << "by " << longest;
         }
@@ -79,7 +81,7 @@ TEST(HostRungs, SumsOfMoreThan2To31ElementsDontOverflow) {
   const RepeatedPages pages(kPeriodBytes, kPeriods);
   std::memset(pages.data(), 0xff, kPeriodBytes);
   const ReduceSpec spec{.dtype = DType::kU32, .count = kPeriodBytes * kPeriods / 4, .ops = {Op::kSum}};
-  const Partial partial = kSequential.reduce(spec, pages.data(), nullptr, kLongestStretch);
+  const Partial partial = kSequential.reduce(spec, pages.data(), nullptr, kLongestStretch, GoOn);
   EXPECT_TRUE(partial.int_sum == static_cast<Int128>(spec.count) * std::numeric_limits<std::uint32_t>::max());
 }
 

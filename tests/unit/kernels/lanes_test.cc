@@ -23,13 +23,15 @@ constexpr absl::Duration kDeadline = absl::Seconds(60);
 // Occupies one lane from construction to Release.
 class Held {
  public:
-  explicit Held(Lanes& lanes) {
-    lanes.Submit([this](absl::StatusOr<int> lane) {
-      lane_ = lane;
-      started_.Notify();
-      release_.WaitForNotificationWithTimeout(kDeadline);
-      ended_.Notify();
-    });
+  explicit Held(Lanes& lanes, Lanes::Ticket ticket = {}) {
+    lanes.Submit(
+        [this](absl::StatusOr<int> lane) {
+          lane_ = lane;
+          started_.Notify();
+          release_.WaitForNotificationWithTimeout(kDeadline);
+          ended_.Notify();
+        },
+        std::move(ticket));
     EXPECT_TRUE(started_.WaitForNotificationWithTimeout(kDeadline));
   }
   ~Held() { Release(); }
@@ -57,24 +59,98 @@ TEST(Lanes, JobsRunOnThreadsOfTheirOwnAndAreToldWhich) {
 }
 
 TEST(Lanes, TellHowLongAJobWouldWait) {
-  constexpr absl::Duration kJob = absl::Milliseconds(20);
+  constexpr double kJobUs = 900'000;
   Lanes lanes(2, 8);
   EXPECT_EQ(lanes.waiting_us(), 0);
-  for (int i = 0; i < 32; ++i) {  // until they know how long a job takes
+  Held a(lanes, {.expected_us = kJobUs});
+  EXPECT_GT(lanes.waiting_us(), 0.4 * kJobUs);  // one runs, on two lanes, and has just begun
+  EXPECT_LE(lanes.waiting_us(), 0.5 * kJobUs);
+  Held b(lanes, {.expected_us = kJobUs});
+  lanes.Submit([](absl::StatusOr<int>) {}, {.expected_us = kJobUs});
+  lanes.Submit([](absl::StatusOr<int>) {}, {.expected_us = 5 * kJobUs});
+  EXPECT_GT(lanes.waiting_us(), 3.4 * kJobUs);
+  EXPECT_LE(lanes.waiting_us(), 4 * kJobUs);
+}
+
+TEST(Lanes, LearnHowMuchLongerThanExpectedJobsTake) {
+  constexpr double kExpectedUs = 1000;
+  Lanes lanes(1, 8);
+  for (int i = 0; i < 32; ++i) {
     absl::Notification done;
-    lanes.Submit([&](absl::StatusOr<int>) {
-      absl::SleepFor(kJob);
-      done.Notify();
-    });
+    lanes.Submit(
+        [&](absl::StatusOr<int>) {
+          absl::SleepFor(absl::Microseconds(5 * kExpectedUs));
+          done.Notify();
+        },
+        {.expected_us = kExpectedUs});
     done.WaitForNotification();
   }
-  const double job_us = absl::ToDoubleMicroseconds(kJob);
-  Held a(lanes);
-  EXPECT_GT(lanes.waiting_us(), 0.4 * job_us);  // one runs, on two lanes
-  Held b(lanes);
-  lanes.Submit([](absl::StatusOr<int>) {});
-  lanes.Submit([](absl::StatusOr<int>) {});
-  EXPECT_GT(lanes.waiting_us(), 1.8 * job_us);  // two run, two wait
+  Held held(lanes, {.expected_us = kExpectedUs});
+  EXPECT_GT(lanes.waiting_us(), 4 * kExpectedUs);
+}
+
+// What nobody waits for leaves the queue, though no lane gets free.
+TEST(Lanes, WhatIsCancelledLeavesTheQueueAtOnce) {
+  Lanes lanes(1, 2);
+  Held held(lanes);
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  absl::Notification answered;
+  absl::StatusOr<int> why;
+  lanes.Submit(
+      [&](absl::StatusOr<int> lane) {
+        why = std::move(lane);
+        answered.Notify();
+      },
+      {.expected_us = 7, .cancelled = cancelled});
+  absl::Notification late;
+  absl::StatusOr<int> why_late;
+  lanes.Submit(
+      [&](absl::StatusOr<int> lane) {
+        why_late = std::move(lane);
+        late.Notify();
+      },
+      {.expected_us = 7, .deadline = absl::Now() + absl::Milliseconds(50)});
+  EXPECT_EQ(lanes.queue_length(), 2);
+  cancelled->store(true);
+  ASSERT_TRUE(answered.WaitForNotificationWithTimeout(kDeadline));
+  EXPECT_TRUE(absl::IsCancelled(why.status())) << why.status();
+  ASSERT_TRUE(late.WaitForNotificationWithTimeout(kDeadline));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(why_late.status())) << why_late.status();
+  EXPECT_EQ(lanes.queue_length(), 0);
+  EXPECT_EQ(lanes.waiting_us(), 0);
+}
+
+// However many long jobs there are, one lane and half of the queue are there for others.
+TEST(Lanes, LongJobsLeaveALaneToOthers) {
+  constexpr double kLongUs = 2e6;
+  Lanes lanes(2, 4);
+  Held held(lanes, {.expected_us = kLongUs});
+  absl::Notification second_long;
+  lanes.Submit([&](absl::StatusOr<int>) { second_long.Notify(); }, {.expected_us = kLongUs});
+  lanes.Submit([](absl::StatusOr<int>) {}, {.expected_us = kLongUs});
+  absl::Status refused;
+  lanes.Submit([&](absl::StatusOr<int> lane) { refused = lane.status(); }, {.expected_us = kLongUs});
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  for (int i = 0; i < 3; ++i) {
+    absl::Notification ran;
+    lanes.Submit([&](absl::StatusOr<int> lane) { EXPECT_TRUE((ran.Notify(), lane.ok())); }, {.expected_us = 10});
+    ASSERT_TRUE(ran.WaitForNotificationWithTimeout(kDeadline));
+  }
+  EXPECT_FALSE(second_long.HasBeenNotified());
+  held.Release();
+  EXPECT_TRUE(second_long.WaitForNotificationWithTimeout(kDeadline));
+}
+
+TEST(Lanes, RefuseAtOnceWhatWouldWaitBeyondItsDeadline) {
+  Lanes lanes(1, 8);
+  Held held(lanes, {.expected_us = 60e6});
+  absl::Status refused;
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  lanes.Submit([&](absl::StatusOr<int> lane) { refused = lane.status(); }, {.deadline = deadline});
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("the deadline would pass in the queue"));
+  lanes.Submit([](absl::StatusOr<int>) {}, {.admitted = true, .deadline = deadline});  // goes on in any case
+  EXPECT_EQ(lanes.queue_length(), 1);
 }
 
 TEST(Lanes, FirstInFirstOut) {
@@ -95,6 +171,93 @@ TEST(Lanes, FirstInFirstOut) {
     ran.Wait();
   }
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[i], i);
+}
+
+// One caller floods the queue; the job of another is next.
+TEST(Lanes, CallersTakeTurns) {
+  std::vector<int> order;  // written by the one lane
+  {
+    Lanes lanes(1, 100);
+    absl::BlockingCounter ran(41);
+    Held held(lanes);
+    const auto submit = [&](std::uint64_t caller) {
+      lanes.Submit(
+          [&, caller](absl::StatusOr<int> lane) {
+            EXPECT_TRUE(lane.ok());
+            order.push_back(static_cast<int>(caller));
+            ran.DecrementCount();
+          },
+          {.expected_us = 1000, .caller = caller});
+    };
+    for (int i = 0; i < 40; ++i) submit(1);
+    submit(2);
+    held.Release();
+    ran.Wait();
+  }
+  EXPECT_EQ(order[1], 2);
+}
+
+// A full queue is shared: the newest job of the caller with most places makes room.
+TEST(Lanes, AFullQueueMakesRoomForOtherCallers) {
+  Lanes lanes(1, 4);
+  Held held(lanes);
+  absl::Mutex mutex;
+  std::vector<int> refused;
+  const auto submit = [&](int number, std::uint64_t caller) {
+    lanes.Submit(
+        [&, number](absl::StatusOr<int> lane) {
+          if (!absl::IsResourceExhausted(lane.status())) return;
+          const absl::MutexLock lock(&mutex);
+          refused.push_back(number);
+        },
+        {.caller = caller});
+  };
+  for (int i = 0; i < 4; ++i) submit(i, 1);
+  EXPECT_TRUE(lanes.CheckRoom(2, absl::InfiniteFuture()).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(lanes.CheckRoom(1, absl::InfiniteFuture())));
+  submit(10, 2);
+  submit(11, 2);
+  submit(12, 2);  // has its share
+  submit(4, 1);
+  EXPECT_THAT(refused, ::testing::ElementsAre(3, 2, 12, 4));
+  EXPECT_EQ(lanes.queue_length(), 4);
+}
+
+// A caller may queue what takes twice as long as the target, and as long as the target once that is so for a while.
+TEST(Lanes, WhoIsBehindGetsNoFurtherPlace) {
+  constexpr int kJobs = 60;
+  constexpr double kJobUs = 5000;
+  Lanes lanes(1, 1000, /*queue_target=*/absl::Milliseconds(20));
+  absl::BlockingCounter ran(kJobs);
+  const auto check = [&](std::uint64_t caller) { return lanes.CheckRoom(caller, absl::InfiniteFuture()); };
+  absl::Status behind;
+  absl::Status of_another;
+  {
+    Held held(lanes);
+    for (int i = 0; i < kJobs; ++i) {
+      if (i == 7) {
+        EXPECT_TRUE(check(1).ok()) << "a burst";
+      }
+      lanes.Submit(
+          [&, i](const absl::StatusOr<int>& lane) {
+            EXPECT_TRUE(lane.ok()) << lane.status();
+            absl::SleepFor(absl::Microseconds(kJobUs));
+            if (i == kJobs - 7) {  // six are left
+              behind = check(1);
+              of_another = check(2);
+            }
+            ran.DecrementCount();
+          },
+          {.expected_us = kJobUs, .admitted = true, .caller = 1});
+    }
+    EXPECT_TRUE(absl::IsResourceExhausted(check(1))) << "more than a burst";
+    EXPECT_TRUE(check(2).ok());
+  }
+  ran.Wait();
+  EXPECT_TRUE(absl::IsResourceExhausted(behind)) << behind;
+  EXPECT_THAT(std::string(behind.message()), ::testing::HasSubstr("--queue_target"));
+  EXPECT_TRUE(of_another.ok()) << of_another;
+  EXPECT_TRUE(check(1).ok()) << "worked off: nothing waits";
 }
 
 TEST(Lanes, RefuseAtOnceWhatTheQueueHasNoRoomFor) {
@@ -161,7 +324,7 @@ TEST(Lanes, WhatIsAdmittedIsNeverRefused) {
         EXPECT_TRUE(lane.ok()) << lane.status();
         ran.DecrementCount();
       },
-      /*admitted=*/true);
+      {.admitted = true});
   EXPECT_EQ(lanes.queue_length(), 2);
   held.Release();
   ran.Wait();

@@ -124,7 +124,7 @@ TEST(ValidateSpecTest, UnsupportedNamesThoseThatDo) {
   ExpectStatus(SpecOf({Op::kSum}, DType::kI8, "sequential"), absl::StatusCode::kUnimplemented,
                AllOf(HasSubstr("sum of i8"), names_production));
   ExpectStatus(SpecOf({Op::kSum, Op::kMin}, DType::kF32, "sequential"), absl::StatusCode::kUnimplemented,
-               AllOf(HasSubstr("sum with min"), names_production));
+               AllOf(HasSubstr("sum, min of f32, in one request;"), names_production));
   ReduceSpec omit = SpecOf({Op::kSum}, DType::kF32, "sequential");
   omit.nan_policy = NanPolicy::kOmit;
   ExpectStatus(omit, absl::StatusCode::kUnimplemented, AllOf(HasSubstr("without the NaNs"), names_production));

@@ -1,0 +1,482 @@
+#include "client/lib/answer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/lib/names.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "proto/codec/state_codec.h"
+#include "reduced/array.h"
+
+namespace reduced::client {
+namespace {
+
+using google::protobuf::RepeatedPtrField;
+
+constexpr std::size_t kMaxIdBytes = 64;
+constexpr std::size_t kMaxOwnerBytes = 64;
+constexpr int kMaxDimensions = 64;
+constexpr int kDefaultRepeats = 20;  // LadderRequest.repeats
+
+template <class Got, class Allowed>
+absl::Status Wrong(absl::string_view field, const Got& got, const Allowed& allowed) {
+  return absl::InternalError(absl::StrCat(field, ": got ", got, "; allowed: ", allowed));
+}
+
+// The error of a field of `message`.
+absl::Status Within(absl::string_view message, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::InternalError(absl::StrCat(message, ".", status.message()));
+}
+
+std::string DTypeName(DType dtype) { return std::string(RowOf(dtype).name); }
+
+std::string Element(absl::string_view field, int index) { return absl::StrCat(field, "[", index, "]"); }
+
+std::string Quoted(absl::string_view text) { return absl::StrCat("\"", text.substr(0, 2 * kMaxIdBytes), "\""); }
+
+struct Number {
+  template <class Amount>
+  Number(const char* name, Amount amount) : field(name), value(static_cast<double>(amount)) {}
+  const char* field;
+  double value;
+};
+// Amounts, which are finite and not negative.
+absl::Status CheckAmounts(std::initializer_list<Number> numbers) {
+  for (const auto& [field, value] : numbers) {
+    if (!(value >= 0 && value <= std::numeric_limits<double>::max())) {
+      return Wrong(field, value, "finite numbers from 0");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckName(absl::string_view field, const std::string& name) {
+  return name.empty() ? Wrong(field, "none", "a name") : absl::OkStatus();
+}
+
+// A name that the caller may have chosen.
+absl::Status CheckChosen(absl::string_view field, const std::string& name, const std::string& chosen) {
+  if (!chosen.empty() && name != chosen) return Wrong(field, Quoted(name), Quoted(chosen));
+  return CheckName(field, name);
+}
+
+// ---- values and results
+
+// The members of Value, by Value::ValueCase.
+constexpr const char* kMembers[] = {"none", "", "f", "i", "u", "b"};
+
+v1::Value::ValueCase MemberOf(const DTypeRow& row) {
+  if (row.dtype == DType::kBool) return v1::Value::kB;
+  return row.is_float ? v1::Value::kF : row.is_signed ? v1::Value::kI : v1::Value::kU;
+}
+
+// Whether the value is one of its dtype, whose member is set.
+bool Fits(const DTypeRow& row, const v1::Value& value) {
+  const int unused_bits = 64 - 8 * row.bytes;
+  switch (value.value_case()) {
+    case v1::Value::kF:
+      return row.bytes == 8 || std::isnan(value.f()) || static_cast<float>(value.f()) == value.f();
+    case v1::Value::kI:
+      return value.i() ==
+             static_cast<std::int64_t>(static_cast<std::uint64_t>(value.i()) << unused_bits) >> unused_bits;
+    case v1::Value::kU:
+      return value.u() == value.u() << unused_bits >> unused_bits;
+    default:
+      return true;
+  }
+}
+
+absl::Status CheckValue(const v1::Value& value) {
+  const std::optional<DType> dtype = DTypeFromNumber(value.dtype());
+  if (!dtype.has_value()) {
+    return Wrong("value.dtype", NameOf(value.dtype()), absl::StrJoin(DTypeNames(), ", "));
+  }
+  const DTypeRow& row = RowOf(*dtype);
+  if (value.value_case() != MemberOf(row)) {
+    return Wrong("value", kMembers[value.value_case()],
+                 absl::StrCat(kMembers[MemberOf(row)], ", the member of ", DTypeName(row.dtype)));
+  }
+  if (!Fits(row, value))
+    return Wrong("value", value.ShortDebugString(), absl::StrCat("values of ", DTypeName(row.dtype)));
+  return absl::OkStatus();
+}
+
+// The dtypes of arrays, as bits.
+using ArrayTypes = std::uint32_t;
+constexpr ArrayTypes BitOf(DType dtype) { return ArrayTypes{1} << static_cast<int>(dtype); }
+
+// Of `among`, the arrays for which `op` has a result of dtype `result`.
+ArrayTypes ArraysWith(Op op, int result, ArrayTypes among) {
+  ArrayTypes found = 0;
+  for (const DTypeRow& row : kDTypes) {
+    if ((among & BitOf(row.dtype)) != 0 && static_cast<int>(ResultDType(op, row.dtype)) == result) {
+      found |= BitOf(row.dtype);
+    }
+  }
+  return found;
+}
+
+// The values that an op can have for `count` elements, as far as they follow from the count alone.
+absl::Status CheckRange(Op op, const v1::Value& value, std::int64_t count) {
+  const auto elements = static_cast<std::uint64_t>(count);
+  switch (op) {
+    case Op::kArgmin:
+    case Op::kArgmax:
+      if (value.u() >= elements) return Wrong("value", value.u(), absl::StrCat("indexes below ", count));
+      break;
+    case Op::kCount:
+    case Op::kCountNonzero:
+    case Op::kNanCount:
+      if (value.u() > elements) return Wrong("value", value.u(), absl::StrCat("0 to ", count));
+      break;
+    case Op::kVar:
+    case Op::kStd:
+    case Op::kL2:
+      if (value.f() < 0) return Wrong("value", value.f(), "0, positive numbers, NaN");
+      break;
+    default:
+      break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckResults(const Asked& asked, const RepeatedPtrField<v1::Result>& results, std::int64_t count) {
+  if (static_cast<std::size_t>(results.size()) != asked.ops.size()) {
+    return Wrong("results", results.size(), absl::StrCat(asked.ops.size(), ", one for each op"));
+  }
+  const std::optional<DType> dtype = DTypeFromNumber(asked.dtype);
+  ArrayTypes arrays = dtype.has_value() ? BitOf(*dtype) : ~ArrayTypes{0};
+  for (int i = 0; i < results.size(); ++i) {
+    const v1::Result& result = results[i];
+    const int number = asked.ops[static_cast<std::size_t>(i)];
+    const std::optional<Op> op = OpFromNumber(number);
+    absl::Status status;
+    if (result.op() != number || !op.has_value()) {
+      status = Wrong("op", NameOf(result.op()), NameOf(static_cast<v1::Op>(number)));
+    } else {
+      status = CheckValue(result.value());
+      arrays = ArraysWith(*op, result.value().dtype(), arrays);
+      if (status.ok() && arrays == 0) {
+        status = Wrong("value.dtype", NameOf(result.value().dtype()),
+                       dtype.has_value() ? DTypeName(ResultDType(*op, *dtype)) : "what goes with the other results");
+      }
+      if (status.ok()) status = CheckRange(*op, result.value(), count);
+    }
+    if (!status.ok()) return Within(Element("results", i), status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckElements(const Asked& asked, std::int64_t count) {
+  if (asked.count.has_value() && count != *asked.count) return Wrong("count", count, *asked.count);
+  return count < 0 ? Wrong("count", count, "0 and more") : absl::OkStatus();
+}
+
+// A policy whose value 0 means 1.
+bool SamePolicy(int asked, int got) { return std::max(asked, 1) == got; }
+
+absl::Status CheckStateOf(const Asked& asked, bool present, const v1::State& state, std::int64_t count) {
+  if (present != asked.return_state) {
+    return Wrong("state", present ? "one" : "none", present ? "none, because none was asked for" : "a state");
+  }
+  if (!present) return absl::OkStatus();
+  const StateLimits limits{.max_elements = count, .max_ops = static_cast<int>(asked.ops.size())};
+  if (const auto parsed = ParseState(state, limits); !parsed.ok()) return Within("state", parsed.status());
+  if (state.count() != count) return Wrong("state.count", state.count(), count);
+  if (asked.dtype != 0 && state.dtype() != asked.dtype) {
+    return Wrong("state.dtype", NameOf(state.dtype()), NameOf(static_cast<v1::DType>(asked.dtype)));
+  }
+  if (!std::equal(asked.ops.begin(), asked.ops.end(), state.ops().begin(), state.ops().end())) {
+    return Wrong("state.ops", "others", "the ops of the request");
+  }
+  const v1::ReduceOptions& options = asked.options;
+  if (!SamePolicy(options.nan_policy(), state.nan_policy()) ||
+      !SamePolicy(options.overflow_policy(), state.overflow_policy()) || options.ddof() != state.ddof()) {
+    return Wrong("state", "other policies or ddof", "those of the request");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckExecution(const v1::ReduceOptions& asked, const v1::Execution& ran) {
+  if (ran.engine() == v1::ENGINE_AUTO || (asked.engine() != v1::ENGINE_AUTO && ran.engine() != asked.engine())) {
+    return Wrong("engine", NameOf(ran.engine()),
+                 asked.engine() == v1::ENGINE_AUTO ? absl::StrJoin(NamesOf(v1::Engine_descriptor()), ", ")
+                                                   : NameOf(asked.engine()));
+  }
+  if (ran.precision() == v1::PRECISION_DEFAULT ||
+      (asked.precision() == v1::PRECISION_F64 && ran.precision() != v1::PRECISION_F64)) {
+    return Wrong("precision", NameOf(ran.precision()), asked.precision() == v1::PRECISION_F64 ? "f64" : "f64, exact");
+  }
+  absl::Status status = CheckChosen("device", ran.device(), asked.device());
+  status.Update(CheckChosen("pipeline", ran.pipeline(), asked.pipeline()));
+  return status;
+}
+
+absl::Status CheckTiming(const Asked& asked, const v1::Timing& timing) {
+  const std::optional<DType> dtype = DTypeFromNumber(asked.dtype);
+  if (dtype.has_value() && asked.count.has_value() && timing.bytes() != *asked.count * RowOf(*dtype).bytes) {
+    return Wrong("bytes", timing.bytes(), *asked.count * RowOf(*dtype).bytes);
+  }
+  return CheckAmounts({{"receive_us", timing.receive_us()},
+                       {"queue_us", timing.queue_us()},
+                       {"host_copy_us", timing.host_copy_us()},
+                       {"host_to_device_us", timing.host_to_device_us()},
+                       {"scratch_copy_us", timing.scratch_copy_us()},
+                       {"kernel_us", timing.kernel_us()},
+                       {"device_to_host_us", timing.device_to_host_us()},
+                       {"total_us", timing.total_us()},
+                       {"kernel_gb_per_s", timing.kernel_gb_per_s()},
+                       {"bytes", timing.bytes()}});
+}
+
+// ---- resident arrays
+
+absl::Status CheckArray(const v1::ArrayInfo& array) {
+  if (!IsId(array.id())) {
+    return Wrong("id", Quoted(array.id()), absl::StrCat("1 to ", kMaxIdBytes, " letters, digits, - and _"));
+  }
+  const v1::DType dtype = array.array().dtype();
+  if (dtype == v1::DTYPE_UNSPECIFIED) return Wrong("array.dtype", "none", "a dtype");
+  const std::vector<std::int64_t> shape(array.array().shape().begin(), array.array().shape().end());
+  if (shape.size() > kMaxDimensions) return Wrong("array.shape", shape.size(), "at most 64 dimensions");
+  if (v1::DType_IsValid(dtype)) {
+    const absl::StatusOr<std::int64_t> bytes = ArrayBytes(NameOf(dtype), shape);
+    if (!bytes.ok()) return Within("array", bytes.status());
+    if (array.bytes() != *bytes) return Wrong("bytes", array.bytes(), *bytes);
+  }
+  if (array.owner().size() > kMaxOwnerBytes) {
+    return Wrong("owner", absl::StrCat(array.owner().size(), " bytes"), kMaxOwnerBytes);
+  }
+  absl::Status status = CheckName("device", array.device());
+  status.Update(CheckAmounts({{"bytes", array.bytes()}, {"age_ms", array.age_ms()}, {"users", array.users()}}));
+  return status;
+}
+
+absl::Status CheckDevice(const v1::DeviceInfo& device) {
+  absl::Status status = CheckName("name", device.name());
+  if (device.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
+  status.Update(CheckAmounts({{"memory_bytes", device.memory_bytes()},
+                              {"parallel_units", device.parallel_units()},
+                              {"lanes", device.lanes()},
+                              {"lanes_busy", device.lanes_busy()},
+                              {"queue_limit", device.queue_limit()},
+                              {"queue_length", device.queue_length()},
+                              {"fixed_us", device.fixed_us()},
+                              {"host_gb_per_s", device.host_gb_per_s()},
+                              {"array_bytes", device.array_bytes()},
+                              {"array_bytes_limit", device.array_bytes_limit()}}));
+  return status;
+}
+
+absl::Status CheckPipeline(const v1::PipelineInfo& pipeline) {
+  absl::Status status = CheckName("name", pipeline.name());
+  if (pipeline.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
+  for (const int threads : pipeline.block_sizes()) {
+    if (threads < 1) status.Update(Wrong("block_sizes", threads, "1 and more"));
+  }
+  return status;
+}
+
+// Checks each item of a repeated field.
+template <class Item>
+absl::Status CheckEach(absl::string_view field, const RepeatedPtrField<Item>& items,
+                       absl::Status (*check)(const Item&)) {
+  for (int i = 0; i < items.size(); ++i) {
+    const absl::Status status = check(items[i]);
+    if (!status.ok()) return Within(Element(field, i), status);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Asked::Asked(const v1::ReduceRequest& request)
+    : ops(request.ops().begin(), request.ops().end()),
+      options(request.options()),
+      return_state(request.return_state()) {
+  if (!request.has_array()) return;
+  dtype = request.array().dtype();
+  const auto& shape = request.array().shape();
+  // ArrayBytes has checked the shape: the product can only overflow if it is 0.
+  std::int64_t product = std::count(shape.begin(), shape.end(), 0) > 0 ? 0 : 1;
+  for (const std::int64_t extent : shape) product = product == 0 ? 0 : product * extent;
+  count = product;
+}
+
+Asked::Asked(const v1::MergeRequest& request) : return_state(request.return_state()) {
+  if (request.states().empty()) return;
+  const v1::State& first = request.states(0);
+  ops.assign(first.ops().begin(), first.ops().end());
+  dtype = first.dtype();
+  options.set_nan_policy(first.nan_policy());
+  options.set_overflow_policy(first.overflow_policy());
+  options.set_ddof(first.ddof());
+  std::int64_t sum = 0;
+  for (const v1::State& state : request.states()) {
+    if (__builtin_add_overflow(sum, state.count(), &sum)) return;
+  }
+  count = sum;
+}
+
+absl::Status WrongAnswer(absl::string_view server, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::InternalError(absl::StrCat("the answer of ", server, " is wrong: ", status.message()));
+}
+
+bool IsId(absl::string_view text) {
+  return !text.empty() && text.size() <= kMaxIdBytes && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '_';
+  });
+}
+
+absl::Status CheckAnswer(const Asked& asked, const v1::ReduceResponse& answer) {
+  absl::Status status = CheckElements(asked, answer.count());
+  if (status.ok()) status = CheckResults(asked, answer.results(), answer.count());
+  if (status.ok()) status = Within("execution", CheckExecution(asked.options, answer.execution()));
+  if (status.ok()) status = Within("timing", CheckTiming(asked, answer.timing()));
+  if (status.ok()) status = CheckStateOf(asked, answer.has_state(), answer.state(), answer.count());
+  return status;
+}
+
+absl::Status CheckAnswer(const Asked& asked, const v1::MergeResponse& answer) {
+  absl::Status status = CheckElements(asked, answer.count());
+  if (status.ok()) status = CheckResults(asked, answer.results(), answer.count());
+  if (status.ok()) status = CheckStateOf(asked, answer.has_state(), answer.state(), answer.count());
+  return status;
+}
+
+absl::Status CheckAnswer(const v1::PutArrayHeader& asked, const v1::PutArrayResponse& answer) {
+  const v1::ArrayInfo& array = answer.array();
+  absl::Status status = CheckArray(array);
+  if (array.array().dtype() != asked.array().dtype()) {
+    status.Update(Wrong("array.dtype", NameOf(array.array().dtype()), NameOf(asked.array().dtype())));
+  }
+  const auto& got = array.array().shape();
+  const auto& sent = asked.array().shape();
+  if (!std::equal(got.begin(), got.end(), sent.begin(), sent.end())) {
+    status.Update(Wrong("array.shape", absl::StrCat("(", absl::StrJoin(got, ", "), ")"),
+                        absl::StrCat("(", absl::StrJoin(sent, ", "), ")")));
+  }
+  status.Update(CheckChosen("device", array.device(), asked.device()));
+  if (!asked.owner().empty()) status.Update(CheckChosen("owner", array.owner(), asked.owner()));
+  return Within("array", status);
+}
+
+absl::Status CheckAnswer(const v1::ListArraysRequest& asked, const v1::ListArraysResponse& answer) {
+  std::set<absl::string_view> ids;
+  for (int i = 0; i < answer.arrays_size(); ++i) {
+    const v1::ArrayInfo& array = answer.arrays(i);
+    absl::Status status = CheckArray(array);
+    if (!asked.owner().empty()) status.Update(CheckChosen("owner", array.owner(), asked.owner()));
+    if (!ids.insert(array.id()).second) status.Update(Wrong("id", Quoted(array.id()), "each id once"));
+    if (!status.ok()) return Within(Element("arrays", i), status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAnswer(const v1::GetServerInfoResponse& answer) {
+  const v1::Limits& limits = answer.limits();
+  absl::Status status = CheckName("version", answer.version());
+  if (absl::StrContains(answer.region_socket(), '\0')) {
+    status.Update(Wrong("region_socket", Quoted(answer.region_socket()), "paths"));
+  }
+  status.Update(CheckAmounts({{"uptime_ms", answer.uptime_ms()},
+                              {"usage.streams", answer.usage().streams()},
+                              {"usage.sessions", answer.usage().sessions()},
+                              {"usage.arrays", answer.usage().arrays()},
+                              {"usage.regions", answer.usage().regions()}}));
+  status.Update(Within("limits", CheckAmounts({{"max_message_bytes", limits.max_message_bytes()},
+                                               {"max_elements", limits.max_elements()},
+                                               {"max_ops", limits.max_ops()},
+                                               {"max_ladder_bytes", limits.max_ladder_bytes()},
+                                               {"max_streams", limits.max_streams()},
+                                               {"max_sessions", limits.max_sessions()},
+                                               {"max_session_requests", limits.max_session_requests()},
+                                               {"default_array_ttl_ms", limits.default_array_ttl_ms()},
+                                               {"max_array_ttl_ms", limits.max_array_ttl_ms()}})));
+  status.Update(CheckEach<v1::DeviceInfo>("devices", answer.devices(), CheckDevice));
+  status.Update(
+      CheckEach<v1::OpInfo>("ops", answer.ops(), [](const auto& op) { return CheckName("name", op.name()); }));
+  status.Update(CheckEach<v1::DTypeInfo>("dtypes", answer.dtypes(),
+                                         [](const auto& dtype) { return CheckName("name", dtype.name()); }));
+  status.Update(CheckEach<v1::PipelineInfo>("pipelines", answer.pipelines(), CheckPipeline));
+  return status;
+}
+
+absl::Status CheckAnswer(const v1::RegionReply& answer, std::int64_t bytes) {
+  if (!IsId(answer.token())) {
+    return Wrong("token", Quoted(answer.token()), absl::StrCat("1 to ", kMaxIdBytes, " letters, digits, - and _"));
+  }
+  if (bytes >= 0 && answer.bytes() != bytes) return Wrong("bytes", answer.bytes(), bytes);
+  return CheckAmounts({{"bytes", answer.bytes()}});
+}
+
+absl::Status LadderCheck::CheckStart(const v1::LadderStart& start) const {
+  if (announced_.has_value()) return Wrong("start", "two", "one, which is the first message");
+  const std::optional<DType> dtype = DTypeFromNumber(asked_.dtype());
+  const std::optional<Op> op = OpFromNumber(asked_.op());
+  if (!dtype.has_value() || !op.has_value()) return absl::OkStatus();
+  if (start.bytes() / RowOf(*dtype).bytes != asked_.count() || start.bytes() % RowOf(*dtype).bytes != 0) {
+    return Wrong("bytes", start.bytes(), absl::StrCat(asked_.count(), " times ", RowOf(*dtype).bytes));
+  }
+  if (start.steps() < 1) return Wrong("steps", start.steps(), "1 and more");
+  absl::Status status = CheckValue(start.expected());
+  if (status.ok() && start.expected().dtype() != static_cast<int>(ResultDType(*op, *dtype))) {
+    status = Wrong("value.dtype", NameOf(start.expected().dtype()), DTypeName(ResultDType(*op, *dtype)));
+  }
+  return Within("expected", status);
+}
+
+absl::Status LadderCheck::CheckStep(const v1::LadderStep& step) const {
+  absl::Status status = CheckName("pipeline", step.pipeline());
+  const auto& chosen = asked_.pipelines();
+  if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), step.pipeline()) == chosen.end()) {
+    status.Update(Wrong("pipeline", Quoted(step.pipeline()), absl::StrJoin(chosen, ", ")));
+  }
+  if (step.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
+  status.Update(CheckName("device", step.device()));
+  const int repeats = asked_.repeats() == 0 ? kDefaultRepeats : asked_.repeats();
+  if (step.kernel_us_size() != repeats) status.Update(Wrong("kernel_us", step.kernel_us_size(), repeats));
+  for (const double us : step.kernel_us()) status.Update(CheckAmounts({{"kernel_us", us}}));
+  status.Update(CheckValue(step.value()));
+  const v1::Occupancy& occupancy = step.occupancy();
+  status.Update(
+      CheckAmounts({{"scratch_copy_us", step.scratch_copy_us()},
+                    {"read_gb_per_s", step.read_gb_per_s()},
+                    {"occupancy.block_size", occupancy.block_size()},
+                    {"occupancy.registers", occupancy.registers()},
+                    {"occupancy.shared_bytes", occupancy.shared_bytes()},
+                    {"occupancy.blocks_per_multiprocessor", occupancy.blocks_per_multiprocessor()},
+                    {"occupancy.max_threads_per_multiprocessor", occupancy.max_threads_per_multiprocessor()}}));
+  return status;
+}
+
+absl::Status LadderCheck::Next(const v1::LadderReply& reply) {
+  if (reply.has_start()) {
+    const absl::Status status = CheckStart(reply.start());
+    announced_ = reply.start().steps();
+    return Within("start", status);
+  }
+  if (!announced_.has_value()) return Wrong("reply", reply.has_step() ? "a step" : "nothing", "a start first");
+  if (!reply.has_step()) return Wrong("reply", "nothing", "a step");
+  if (steps_ == *announced_) return Wrong("steps", steps_ + 1, *announced_);
+  return Within(Element("steps", steps_++), CheckStep(reply.step()));
+}
+
+absl::Status LadderCheck::End() const {
+  if (!announced_.has_value()) return Wrong("start", "none", "one, which is the first message");
+  return steps_ == *announced_ ? absl::OkStatus() : Wrong("steps", steps_, *announced_);
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,76 @@
+// Checks what a server answers before the library passes it on, so that the answer of a broken or hostile server is an
+// error and never a result. A check takes time in proportion to the results and fields of the answer.
+//
+// The errors are INTERNAL and have the form `field: got X; allowed: A`; WrongAnswer adds the server. A number of an
+// enum that this build doesn't know may be that of a newer server: it passes where the caller didn't choose the value.
+#ifndef REDUCED_CLIENT_LIB_ANSWER_H_
+#define REDUCED_CLIENT_LIB_ANSWER_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "reduced/v1/reduced.pb.h"
+#include "reduced/v1/regions.pb.h"
+
+namespace reduced::client {
+
+// What the answer to a reduction must agree with, without the elements.
+struct Asked {
+  Asked() = default;
+  explicit Asked(const v1::ReduceRequest& request);
+  // The question of the first state; the elements of all of them.
+  explicit Asked(const v1::MergeRequest& request);
+
+  absl::InlinedVector<int, 8> ops{};  // numbers of v1::Op
+  int dtype = 0;                      // of the array; 0: only the server knows
+  std::optional<std::int64_t> count;  // of the elements; absent: only the server knows
+  v1::ReduceOptions options{};
+  bool return_state = false;
+};
+
+// The same error with the server that sent the answer; OK stays OK.
+absl::Status WrongAnswer(absl::string_view server, const absl::Status& status);
+
+// One result for each op, in the order of the ops and of their types; the asked engine, device and pipeline; a state
+// that is one, if it was asked for.
+absl::Status CheckAnswer(const Asked& asked, const v1::ReduceResponse& answer);
+absl::Status CheckAnswer(const Asked& asked, const v1::MergeResponse& answer);
+
+// The array that was put, as it was sent.
+absl::Status CheckAnswer(const v1::PutArrayHeader& asked, const v1::PutArrayResponse& answer);
+// Arrays of the owner, no two with the same id.
+absl::Status CheckAnswer(const v1::ListArraysRequest& asked, const v1::ListArraysResponse& answer);
+
+absl::Status CheckAnswer(const v1::GetServerInfoResponse& answer);
+
+// A region of so many bytes; -1: any number.
+absl::Status CheckAnswer(const v1::RegionReply& answer, std::int64_t bytes);
+
+// The messages of a ladder, in order: a start, and then as many steps as it announces.
+class LadderCheck {
+ public:
+  explicit LadderCheck(const v1::LadderRequest& asked) : asked_(asked) {}
+
+  absl::Status Next(const v1::LadderReply& reply);
+  absl::Status End() const;  // after the last message of a ladder that ended with OK
+
+ private:
+  absl::Status CheckStart(const v1::LadderStart& start) const;
+  absl::Status CheckStep(const v1::LadderStep& step) const;
+
+  const v1::LadderRequest& asked_;
+  std::optional<int> announced_;  // absent until the start
+  int steps_ = 0;
+};
+
+// Whether this can be the id of a resident array or the token of a region: 1 to 64 letters, digits, - and _.
+bool IsId(absl::string_view text);
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_LIB_ANSWER_H_

@@ -1,0 +1,153 @@
+#include "client/local/local.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/lib/call.h"
+#include "client/lib/convert.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/cpu/engine.h"
+#include "kernels/engine/pipelines.h"
+#include "kernels/engine/stopwatch.h"
+#include "proto/codec/state_codec.h"
+#include "reduced/v1/reduced.pb.h"
+
+namespace reduced::client {
+namespace {
+
+// The question, whose names have been understood: the numbers of the proto's enums are those of the kernels'.
+ReduceSpec SpecOf(const v1::ReduceRequest& request, std::int64_t count) {
+  const v1::ReduceOptions& options = request.options();
+  ReduceSpec spec;
+  spec.dtype = static_cast<DType>(request.array().dtype());
+  spec.count = count;
+  for (const int op : request.ops()) spec.ops.push_back(static_cast<Op>(op));
+  spec.engine = static_cast<EngineKind>(options.engine());
+  spec.device = options.device();
+  spec.pipeline = options.pipeline();
+  spec.block_size = options.block_size();
+  spec.ddof = options.ddof();
+  spec.precision = options.precision() == v1::PRECISION_DEFAULT ? DefaultPrecision(options.pipeline())
+                                                                : static_cast<Precision>(options.precision());
+  if (options.nan_policy() != v1::NAN_POLICY_DEFAULT) spec.nan_policy = static_cast<NanPolicy>(options.nan_policy());
+  if (options.overflow_policy() != v1::OVERFLOW_POLICY_DEFAULT) {
+    spec.overflow_policy = static_cast<OverflowPolicy>(options.overflow_policy());
+  }
+  return spec;
+}
+
+// FAILED_PRECONDITION: this process has the CPU engine only.
+absl::Status CheckHere(const ReduceSpec& spec) {
+  const auto not_here = [](const char* field, std::string_view got, const char* allowed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(field, ": got ", std::string(got), "; allowed: ", allowed, ", which is all that local: has"));
+  };
+  if (spec.engine == EngineKind::kCuda) return not_here("engine", "cuda", "auto, cpu");
+  if (!spec.device.empty() && spec.device != "cpu") return not_here("device", spec.device, "cpu");
+  if (!spec.pipeline.empty() && FindPipeline(spec.pipeline)->engine != EngineKind::kCpu) {
+    return not_here("pipeline", spec.pipeline, "pipelines of the CPU engine");
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Result> ResultsOf(const ReduceSpec& spec, const std::vector<reduced::Value>& values) {
+  std::vector<Result> results;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    results.push_back({.op = std::string(RowOf(spec.ops[i]).name),
+                       .value = {.dtype = std::string(RowOf(values[i].dtype).name), .value = values[i].value}});
+  }
+  return results;
+}
+
+std::string Encoded(const ReduceSpec& spec, const reduced::State& state) {
+  v1::State encoded;
+  ToProto(spec, state, &encoded);
+  return encoded.SerializeAsString();
+}
+
+}  // namespace
+
+// The engine's answer, and what it answers.
+struct LocalEngine::Reduced {
+  ReduceSpec spec;
+  EngineResult result;
+};
+
+LocalEngine::LocalEngine() : engine_(MakeCpuEngine({})) {}
+
+absl::StatusOr<LocalEngine::Reduced> LocalEngine::Run(const ArrayView& array, const std::vector<std::string>& ops,
+                                                      const ReduceOptions& options) const {
+  v1::ReduceRequest request;
+  const absl::Duration timeout = options.timeout.value_or(absl::InfiniteDuration());
+  absl::Status status = CheckTimeout(timeout);
+  status.Update(ToProto(array, request.mutable_array()));
+  status.Update(ToProto(ops, options, &request));
+  status.Update(CheckElements(array));
+  if (!status.ok()) return status;
+  const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
+  ReduceSpec spec = SpecOf(request, bytes / *DTypeBytes(array.dtype));
+  status = ValidateSpec(spec);
+  if (status.ok()) status = CheckHere(spec);
+  if (!status.ok()) return status;
+
+  absl::StatusOr<EngineResult> result = absl::UnknownError("");
+  absl::Notification done;
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  engine_->Reduce({.spec = spec, .array = {array.data}, .deadline = absl::Now() + timeout, .cancelled = cancelled},
+                  [&](absl::StatusOr<EngineResult> answer) {
+                    result = std::move(answer);
+                    done.Notify();
+                  });
+  InterruptClock clock(options.interrupted);
+  while (!done.WaitForNotificationWithDeadline(clock.due())) {
+    if (clock.Ask()) cancelled->store(true, std::memory_order_relaxed);
+  }
+  if (result.ok()) return Reduced{std::move(spec), *std::move(result)};
+  return clock.interrupted() ? InterruptedError() : result.status();
+}
+
+absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
+                                          const ReduceOptions& options) const {
+  const Stopwatch since_call;
+  const absl::StatusOr<Reduced> ran = Run(array, ops, options);
+  if (!ran.ok()) return ran.status();
+  const auto& [spec, result] = *ran;
+  const absl::StatusOr<std::vector<reduced::Value>> values = Finalize(spec, result.state);
+  if (!values.ok()) return values.status();
+  Reply reply{.via = "local",
+              .results = ResultsOf(spec, *values),
+              .count = spec.count,
+              .execution = {.engine = "cpu",
+                            .device = result.ran.device,
+                            .pipeline = result.ran.pipeline,
+                            .precision = result.state.exact != nullptr ? "exact" : "f64",
+                            .reason = "local: has no other"},
+              .timing = {.queue_us = result.timing.queue_us,
+                         .scratch_copy_us = result.timing.scratch_copy_us,
+                         .kernel_us = result.timing.kernel_us,
+                         .bytes = spec.count * RowOf(spec.dtype).bytes}};
+  if (reply.timing.bytes > 0 && reply.timing.kernel_us.value_or(0) > 0) {
+    reply.timing.kernel_gb_per_s = static_cast<double>(reply.timing.bytes) / (*reply.timing.kernel_us * 1e3);
+  }
+  if (options.return_state) reply.state = Encoded(spec, result.state);
+  reply.timing.total_us = since_call.micros();
+  return reply;
+}
+
+absl::StatusOr<std::string> LocalEngine::State(const ArrayView& array, const std::vector<std::string>& ops,
+                                               const ReduceOptions& options) const {
+  const absl::StatusOr<Reduced> ran = Run(array, ops, options);
+  if (!ran.ok()) return ran.status();
+  return Encoded(ran->spec, ran->result.state);
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,45 @@
+// Reduces arrays in this process, by the CPU engine that a server has: the same answers, bit for bit, without a server.
+//
+//   reduced::client::LocalEngine engine;
+//   auto reply = engine.Reduce(ArrayView::Of(samples), {"sum", "argmax"});
+#ifndef REDUCED_CLIENT_LOCAL_LOCAL_H_
+#define REDUCED_CLIENT_LOCAL_LOCAL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/engine/engine.h"
+#include "reduced/types.h"
+
+namespace reduced::client {
+
+// An engine with a thread for each core that this process may use. Thread-safe. After a fork() the child must make
+// another one, and must not destroy this.
+class LocalEngine {
+ public:
+  LocalEngine();  // takes some 50 ms: the engine measures itself
+
+  // As Client::Reduce of an array in memory, where it lies: nothing is sent. Reply.via is "local". Of the options,
+  // `via` has no meaning; the timeout is infinite if it is absent. Errors are those of a server; FAILED_PRECONDITION:
+  // the engine, device or pipeline is another than the CPU engine's.
+  absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
+                               const ReduceOptions& options = {}) const;
+
+  // The state of the array, as Reply.state, also if there is no answer for this array by itself: see
+  // MergeStatesOptions.results.
+  absl::StatusOr<std::string> State(const ArrayView& array, const std::vector<std::string>& ops,
+                                    const ReduceOptions& options = {}) const;
+
+ private:
+  struct Reduced;
+  absl::StatusOr<Reduced> Run(const ArrayView& array, const std::vector<std::string>& ops,
+                              const ReduceOptions& options) const;
+
+  const std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_LOCAL_LOCAL_H_

@@ -1,0 +1,42 @@
+"""Exact reductions of arrays, by a `reduced` server or in this process.
+
+>>> import numpy as np, reduced
+>>> c = reduced.connect("local:")
+>>> x = np.array([1e16, 1.0, -1e16])
+>>> print(c.sum(x), x.sum())
+1.0 0.0
+"""
+
+from reduced._client import Client, ResidentArray, Session, connect, empty
+from reduced._core import dtypes, ops
+from reduced._core import version as __version__
+from reduced._errors import (
+    AbortedError,
+    AlreadyExistsError,
+    CancelledError,
+    DataLossError,
+    DeadlineExceededError,
+    Error,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+    UnknownError,
+)
+from reduced._ops import Options
+from reduced._result import Execution, Result, Results
+from reduced._state import State
+
+__all__ = [
+    "AbortedError", "AlreadyExistsError", "CancelledError", "Client", "DataLossError", "DeadlineExceededError", "Error", "Execution",
+    "FailedPreconditionError", "InternalError", "InvalidArgumentError", "NotFoundError", "Options", "OutOfRangeError",
+    "PermissionDeniedError", "ResidentArray", "ResourceExhaustedError", "Result", "Results", "Session", "State",
+    "UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError", "__version__", "connect", "dtypes", "empty",
+    "ops",
+]

@@ -1,0 +1,100 @@
+"""What can be reduced: everything that NumPy can see as an array, without a copy where its memory allows that."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reduced import _core
+
+_NUMPY: dict[str, type[np.generic]] = {
+    "bool": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
+    "u32": np.uint32, "u64": np.uint64, "f16": np.float16, "f32": np.float32, "f64": np.float64,
+}
+_NAMES: dict[np.dtype[Any], str] = {np.dtype(scalar): name for name, scalar in _NUMPY.items()}
+_NAMES[np.dtype(np.longlong)] = "i64"
+_NAMES[np.dtype(np.ulonglong)] = "u64"
+
+# Kinds of devices of DLPack whose memory this process reads: the CPU's, and pinned memory of CUDA.
+_HOST = (1, 3)
+
+
+class Elements(NamedTuple):
+    """Memory in C order, and what its elements are."""
+
+    buffer: Any
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return memoryview(self.buffer).nbytes
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """NumPy's dtype for one of the service. bf16 is that of ml_dtypes."""
+    if dtype == "bf16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise TypeError("dtype: got bf16; allowed: with the package ml_dtypes, which is not installed") from None
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    return np.dtype(_NUMPY[dtype])
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The service's name of a dtype in either byte order."""
+    name = _NAMES.get(dtype.newbyteorder("="))
+    if name is None and dtype.name == "bfloat16" and dtype.itemsize == 2:
+        name = "bf16"
+    if name is None:
+        allowed = ", ".join(np.dtype(scalar).name for scalar in _NUMPY.values())
+        raise TypeError(f"dtype: got {dtype}; allowed: {allowed}, bfloat16")
+    return name
+
+
+def elements(array: Any, *, ordered: bool) -> Elements:
+    """The elements of an array-like. `ordered`: in C order; else in the order of the memory, if that saves a copy."""
+    if type(array) is np.ndarray:
+        name = _NAMES.get(array.dtype)
+        if name is not None and array.flags.c_contiguous:
+            return Elements(array, name, array.shape)
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError("array: got a masked array; allowed: arrays without a mask (see its methods filled and compressed)")
+    if not isinstance(array, np.ndarray):
+        device = _device(array)
+        if device is not None and device not in _HOST:
+            raise TypeError(f"array: got memory of {_DEVICES.get(device, 'another device')}; allowed: host memory (copy it "
+                            "there, for instance by .cpu() or .get())")
+        if device is not None and str(getattr(array, "dtype", "")).endswith("bfloat16"):
+            return Elements(_core.bits16(array), "bf16", tuple(array.shape))
+        array = np.from_dlpack(array) if device is not None else np.asarray(array)
+    name = dtype_name(array.dtype)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    array = _dense(array, ordered)
+    return Elements(array.view(np.uint16) if name == "bf16" else array, name, array.shape)
+
+
+_DEVICES = {2: "a CUDA device", 7: "a Vulkan device", 8: "a Metal device", 10: "a ROCm device", 13: "CUDA's managed memory"}
+
+
+def _device(array: Any) -> int | None:
+    """The kind of device that holds the array, as DLPack counts them. None: the array does not say."""
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return int(array.__dlpack_device__()[0])
+    return None if getattr(array, "__cuda_array_interface__", None) is None else 2
+
+
+def _dense(array: npt.NDArray[Any], ordered: bool) -> npt.NDArray[Any]:
+    if array.flags.c_contiguous:
+        return array
+    if not ordered:
+        forwards = array[tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)]
+        by_stride = forwards.transpose(sorted(range(array.ndim), key=lambda axis: -forwards.strides[axis]))
+        if by_stride.flags.c_contiguous:
+            return by_stride
+    return np.ascontiguousarray(array)

@@ -1,0 +1,258 @@
+"""Clients: of a server, of one of its sessions, and of the engine in this process."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import math
+import os
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from typing import Unpack
+
+from reduced import _core
+from reduced._arrays import Elements, dtype_name, elements, numpy_dtype
+from reduced._errors import InvalidArgumentError
+from reduced._ops import Ops, Options
+from reduced._result import Result
+from reduced._state import State
+
+LOCAL = "local:"
+_DEFAULT_SERVER = "127.0.0.1:50051"
+_POSITIONS = frozenset({"argmin", "argmax"})
+# A call of a large array has a second more for each of these.
+_BYTES_PER_SECOND = 64 << 20
+
+# As `reducectl describe` has them.
+_DESCRIBE = ("count", "nan_count", "mean", "std", "min", "max", "argmin", "argmax", "sum")
+_WITHOUT_ELEMENTS = ("count", "nan_count", "mean", "std", "sum")
+
+
+@functools.lru_cache(maxsize=256)
+def _options(engine: str = "auto", device: str = "", pipeline: str = "", precision: str = "", nan: str = "propagate",
+             overflow: str = "error", ddof: int = 0, block_size: int = 0, via: str = "auto", timeout: float | None = None,
+             state: bool = False) -> _core.Options:
+    return _core.options(engine=engine, device=device, pipeline=pipeline, precision=precision, nan=nan, overflow=overflow,
+                         ddof=ddof, block_size=block_size, via=via, timeout=timeout, state=state)
+
+
+class ResidentArray:
+    """An array that a server stores, to be reduced any number of times; `Client.put` makes it.
+
+    Leaving its `with` block, `close` or the end of its life deletes it.
+    """
+
+    def __init__(self, array: Elements, on_server: _core.Resident | None) -> None:
+        self.dtype: np.dtype[Any] = numpy_dtype(array.dtype)
+        self.shape = array.shape
+        self.nbytes = array.nbytes
+        self._on_server = on_server
+        self._here = None if on_server is not None else array
+        self.id = on_server.id if on_server is not None else ""
+        self.device = on_server.device if on_server is not None else "cpu"
+
+    def close(self) -> None:
+        """Deletes the array. May be called any number of times."""
+        if self._on_server is not None:
+            self._on_server.close()
+        self._on_server = self._here = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"ResidentArray({self.dtype} {self.shape}, {self.device})"
+
+
+class _Reducer(Ops):
+    """What reduces arrays. Thread-safe."""
+
+    def __init__(self, core: _core.Reducer, timeout: float | None) -> None:
+        self._core = core
+        self._timeout = timeout
+        _open.add(self)
+
+    def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
+        """Reduces an array by one or more ops, in one read.
+
+        `array`: an ndarray, or what NumPy makes one of without a copy: the buffer protocol, DLPack on the CPU (PyTorch, JAX),
+        sequences of numbers; or a `ResidentArray`. `ops`: names, as a sequence or with commas between. The memory of arrays
+        in Fortran order and of transposed ones is read as it lies unless an op is argmin or argmax; other arrays with
+        strides are copied. See `Options` for the options.
+
+        >>> import numpy as np, reduced
+        >>> c = reduced.connect("local:")
+        >>> r = c.reduce(np.array([3.0, np.nan, 1.0]), "sum,nan_count", nan="omit")
+        >>> print(r.sum, r.nan_count)
+        4.0 1
+        """
+        return self._reduce(array, ops, options, None)
+
+    def describe(self, array: Any, **options: Unpack[Options]) -> Result:
+        """count, nan_count, mean, std (ddof 1), min, max, argmin, argmax and sum, without NaNs.
+
+        If no element is counted, those of them that have an answer.
+        """
+        return self._describe(array, options, None)
+
+    def close(self) -> None:
+        """Ends what this holds at the server. May be called any number of times."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _reduce(self, array: Any, ops: str | Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
+        names = ops.split(",") if isinstance(ops, str) else list(ops)
+        if isinstance(array, ResidentArray):
+            if array._on_server is not None:
+                return Result(self._core.reduce_resident(array._on_server, names, _options(**options), interrupt))
+            if array._here is None:
+                raise ValueError("array: got one that is closed; allowed: an open one")
+            given = array._here
+        else:
+            given = elements(array, ordered=not _POSITIONS.isdisjoint(names))
+        return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))
+
+    def _options_for(self, given: Elements, options: Options) -> _core.Options:
+        if self._timeout is None or "timeout" in options:
+            return _options(**options)
+        nbytes = given.nbytes
+        if nbytes < _BYTES_PER_SECOND:
+            return _options(**options)
+        return _options(**options, timeout=self._timeout + nbytes // _BYTES_PER_SECOND)
+
+    def _describe(self, array: Any, options: Options, interrupt: _core.Interrupt | None) -> Result:
+        asked: Options = {"nan": "omit", "ddof": 1, **options}
+        try:
+            return self._reduce(array, _DESCRIBE, asked, interrupt)
+        except InvalidArgumentError:  # min and the like of no element; what else is wrong is wrong again
+            return self._reduce(array, _WITHOUT_ELEMENTS, asked, interrupt)
+
+    def _one(self, op: str, array: Any, options: Options) -> Any:
+        return self._reduce(array, (op,), options, None)[op]
+
+
+class Session(_Reducer):
+    """Many small reductions over one call: each takes less time than a call. Any number of threads can share it."""
+
+
+class Client(_Reducer):
+    """A client of a server, or of the engine in this process: see `connect`."""
+
+    def __init__(self, core: _core.Reducer, server: str, timeout: float | None) -> None:
+        super().__init__(core, timeout)
+        self.server = server
+
+    def put(self, array: Any, *, device: str = "", owner: str = "", ttl: float = 0, timeout: float | None = None) -> ResidentArray:
+        """Stores a copy of an array on the server, to be reduced any number of times.
+
+        `device`: where, by default on the first GPU or, without one, in the server's memory. `ttl`: the seconds after which it
+        expires if it is not used; 0: the server's default.
+
+        >>> import numpy as np, reduced
+        >>> c = reduced.connect("local:")
+        >>> with c.put(np.arange(5)) as a:
+        ...     print(c.mean(a), c.max(a))
+        2.0 4
+        """
+        return self._put(array, device, owner, ttl, timeout, None)
+
+    def session(self) -> Session:
+        """Opens a session. Arrays are sent inline in it."""
+        if isinstance(self._core, _core.Remote):
+            return Session(self._core.session(), self._timeout)
+        return Session(self._core, self._timeout)
+
+    def info(self) -> dict[str, Any]:
+        """The server's version, uptime in seconds, devices, limits and usage."""
+        if isinstance(self._core, _core.Remote):
+            return self._core.info()
+        return {"version": _core.version, "devices": [{"name": "cpu", "engine": "cpu"}]}
+
+    def __repr__(self) -> str:
+        return f"Client({self.server!r})"
+
+    def _put(self, array: Any, device: str, owner: str, ttl: float, timeout: float | None,
+             interrupt: _core.Interrupt | None) -> ResidentArray:
+        given = elements(array, ordered=True)
+        if not isinstance(self._core, _core.Remote):
+            return ResidentArray(given._replace(buffer=np.array(given.buffer)), None)
+        if timeout is None and self._timeout is not None:
+            timeout = self._timeout + given.nbytes // _BYTES_PER_SECOND
+        return ResidentArray(given, self._core.put(given.buffer, given.dtype, given.shape, device=device, owner=owner, ttl=ttl,
+                                                   timeout=timeout, interrupt=interrupt))
+
+    def _state(self, array: Any, ops: Sequence[str], options: Options) -> State:
+        """The state of a part of an array. From local: also of parts that have no answer by themselves."""
+        if not isinstance(self._core, _core.Local):
+            state = self._reduce(array, ops, {**options, "state": True}, None).state
+            assert state is not None
+            return state
+        given = elements(array, ordered=not _POSITIONS.isdisjoint(ops))
+        return State._of(self._core.state(given.buffer, given.dtype, given.shape, list(ops), _options(**options), None))
+
+
+def connect(server: str | None = None, *, timeout: float = 5.0, token_file: str | os.PathLike[str] = "", tls_ca: str = "",
+            tls_cert: str = "", tls_key: str = "", tls_server_name: str = "", connections: int = 0,
+            max_attempts: int = 4) -> Client:
+    """A client of the server at an address, which connects when it first needs to.
+
+    `server`: `"host:port"`, `"unix:/path"`, a list `"host:port,host:port"` or another of gRPC's targets; by default the
+    environment's REDUCED_SERVER, else 127.0.0.1:50051. `"local:"` has no server: the CPU engine runs in this process, with
+    the same bits. `timeout`: of calls, in seconds. `token_file`: of the token that is sent with every call, over TLS, to a
+    Unix socket or a loopback address. `tls_ca`: the PEM file of the CA certificates, or `"system"`; empty: no TLS.
+    `connections`: how many a large array may use (0: 4 on a machine of 8 cores or more, else 1). `max_attempts`: of calls
+    that are safe to repeat.
+    """
+    address = server if server is not None else os.environ.get("REDUCED_SERVER") or _DEFAULT_SERVER
+    if address == LOCAL:
+        return Client(_core.Local(), address, None)
+    core = _core.connect(address, timeout=timeout, connections=connections, max_attempts=max_attempts, tls_ca=tls_ca,
+                         tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name, token_file=os.fspath(token_file))
+    return Client(core, address, timeout)
+
+
+def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    """An array of zeros in shared memory, which a server on this machine reads where it is: nothing is sent.
+
+    It, and what is cut from it in C order, reduces by `via="region"` at a server that can read it, and is sent to others. Do
+    not change it while it is reduced.
+
+    >>> import reduced
+    >>> x = reduced.empty((2, 3), "f4")
+    >>> x[:] = 1
+    >>> print(reduced.connect("local:").sum(x))
+    6.0
+    """
+    wanted = np.dtype(dtype)
+    dtype_name(wanted)
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"shape: got {extents}; allowed: dimensions of 0 and more")
+    nbytes = math.prod(extents) * wanted.itemsize
+    if nbytes >= 1 << 63:
+        raise ValueError(f"shape: got {extents} of {wanted}; allowed: less than 2^63 bytes")
+    array: npt.NDArray[Any] = _core.empty(nbytes).view(wanted).reshape(extents)
+    return array
+
+
+_open: weakref.WeakSet[_Reducer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for reducer in list(_open):
+        reducer.close()

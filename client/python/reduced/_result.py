@@ -1,0 +1,159 @@
+"""Results, and how they are shown."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from reduced import _core
+from reduced._arrays import numpy_dtype
+
+if TYPE_CHECKING:
+    from reduced._state import State
+
+# Ops whose results are Python's int, as NumPy's count_nonzero gives one: indexes and counts.
+_INTS = frozenset({"argmin", "argmax", "count", "count_nonzero", "nan_count"})
+
+
+class Results(Mapping[str, Any]):
+    """The results of some ops, by their names: `results["argmax"]` or `results.argmax`.
+
+    A result is a NumPy scalar of the dtype that the op answers with (`sum` of floats: float64, `max`: the array's), except
+    that indexes and counts are `int`. `size` is the number of elements.
+
+    >>> import reduced
+    >>> r = reduced.connect("local:").reduce([1.0, 2.0, 4.0], ["sum", "argmax"])
+    >>> print(r.sum, r["argmax"], r.size, list(r))
+    7.0 2 3 ['sum', 'argmax']
+    """
+
+    def __init__(self, results: Sequence[_core.Value], size: int) -> None:
+        self._results = {op: (dtype, value) for op, dtype, value in results}
+        self.size = size
+
+    def __getitem__(self, op: str) -> Any:
+        dtype, value = self._results[op]
+        if op in _INTS:
+            return value
+        return _scalar(dtype, value)
+
+    def __getattr__(self, op: str) -> Any:
+        if not op.startswith("_") and op in self._results:
+            return self[op]
+        raise AttributeError(f"{op}: got an op that was not asked for; there are: {', '.join(self._results)}"
+                             if op in _core.ops else f"no attribute {op}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._results)
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._results]
+
+    def _rows(self) -> list[tuple[str, str]]:
+        return [(op, str(self[op])) for op in self]
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        width = max((len(name) for name, _ in rows), default=0)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def _repr_html_(self) -> str:
+        cells = "".join(f"<tr><th style='text-align:left'>{html.escape(name)}</th><td style='text-align:right'>"
+                        f"{html.escape(value)}</td></tr>" for name, value in self._rows())
+        return f"<table>{cells}</table>"
+
+
+class Execution(NamedTuple):
+    """What ran: the engine, its device and pipeline, the precision of float sums, and why this engine was chosen."""
+
+    engine: str
+    device: str
+    pipeline: str
+    precision: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.device}, {self.precision}"
+
+
+class _Reply(NamedTuple):
+    """What a pickled Result has in the place of the library's reply."""
+
+    via: str
+    size: int
+    attempts: int
+    results: list[_core.Value]
+    state: bytes
+    execution: tuple[str, str, str, str, str]
+    stages: dict[str, float]
+
+
+class Result(Results):
+    """What one `reduce` answers: the results, what ran, and the time of each stage.
+
+    `ran_on` is an `Execution`; `timing` the microseconds of each stage that happened, and of the whole on the server
+    (`"total"`); `via` how the elements got there; `attempts` how often the request was sent; `state` a `State`, if it was
+    asked for, else None. It prints as a table; in a notebook with bars for the stages.
+    """
+
+    def __init__(self, reply: _core.Reply | _Reply) -> None:
+        super().__init__(reply.results, reply.size)
+        self._reply = reply
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Result, (_Reply(*(getattr(self._reply, field) for field in _Reply._fields)),)
+
+    @property
+    def ran_on(self) -> Execution:
+        return Execution(*self._reply.execution)
+
+    @property
+    def timing(self) -> dict[str, float]:
+        return dict(self._reply.stages)
+
+    @property
+    def via(self) -> str:
+        return self._reply.via
+
+    @property
+    def attempts(self) -> int:
+        return self._reply.attempts
+
+    @property
+    def state(self) -> State | None:
+        from reduced._state import State
+
+        state = self._reply.state
+        return State(state) if state else None
+
+    def _rows(self) -> list[tuple[str, str]]:
+        return [*super()._rows(), ("ran on", f"{self.ran_on}, {_time(self.timing['total'])}")]
+
+    def _repr_html_(self) -> str:
+        stages = self.timing
+        total = stages.pop("total")
+        bars = "".join(
+            f"<tr><th style='text-align:left'>{name.replace('_', ' ')}</th><td>{_time(us)}</td><td style='width:16em'>"
+            f"<div style='background:#76b900;height:.8em;width:{100 * min(1, us / total) if total > 0 else 0:.1f}%'></div></td></tr>"
+            for name, us in stages.items())
+        return f"{super()._repr_html_()}<table>{bars}</table>"
+
+
+def _scalar(dtype: str, value: bool | int | float) -> Any:
+    try:
+        return numpy_dtype(dtype).type(value)
+    except TypeError:  # bf16 without ml_dtypes: every bf16 is a float32
+        return np.float32(value)
+
+
+def _time(us: float) -> str:
+    for unit, scale in (("us", 1.0), ("ms", 1e3)):
+        if us < 1000 * scale:
+            return f"{us / scale:.3g} {unit}"
+    return f"{us / 1e6:.3g} s"

@@ -1,0 +1,78 @@
+"""States: partial results, which merge without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from reduced import _core
+from reduced._result import Results
+
+
+class State:
+    """All that is known of a part of an array: about a kilobyte, however large the part.
+
+    `Client.reduce(..., state=True).state` is one, and so is what `reducectl reduce --state FILE` writes: `bytes(state)` and
+    `State(data)` convert. States of consecutive parts merge into that of the whole array, in any process, on any machine;
+    exact results have the same bits however the array was cut. States pickle, and are equal if their bytes are.
+
+    >>> import reduced
+    >>> c = reduced.connect("local:")
+    >>> first = c.reduce([0.1, 0.2], ["sum", "max"], state=True).state
+    >>> second = c.reduce([0.3], ["sum", "max"], state=True).state
+    >>> whole = reduced.State.merge([first, second])
+    >>> print(whole.results)
+    sum  0.6
+    max  0.3
+
+    Bytes that are no state are an InvalidArgumentError.
+    """
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self, data: bytes) -> None:
+        self._bytes = _core.merge([bytes(data)], results=False, state=True)[2]
+
+    @classmethod
+    def merge(cls, states: Iterable[State]) -> State:
+        """The state of consecutive parts together, in the order of the array.
+
+        InvalidArgumentError: there is no state, or they are of different questions.
+        """
+        return cls._of(_core.merge([state._bytes for state in states], results=False, state=True)[2])
+
+    @classmethod
+    def _of(cls, data: bytes) -> State:
+        state = cls.__new__(cls)
+        state._bytes = data
+        return state
+
+    @property
+    def results(self) -> Results:
+        """The results for the elements of the state.
+
+        InvalidArgumentError: an op has none, such as `min` if there are only NaNs and they are omitted. OutOfRangeError: an
+        integer sum or product overflows.
+        """
+        results, size, _ = _core.merge([self._bytes], results=True, state=False)
+        return Results(results, size)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return _core.merge([self._bytes], results=False, state=False)[1]
+
+    def __bytes__(self) -> bytes:
+        return self._bytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self._bytes,)
+
+    def __eq__(self, other: object) -> bool:
+        return self._bytes == other._bytes if isinstance(other, State) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._bytes)
+
+    def __repr__(self) -> str:
+        return f"State({self.size} elements, {len(self._bytes)} bytes)"

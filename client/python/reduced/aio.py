@@ -1,0 +1,86 @@
+"""The same with `await`: `reduced.aio.connect(...)`.
+
+A call runs on a thread of its client, so that the event loop goes on. A call whose task is cancelled ends within some
+hundredths of a second, on the server, too, and its task waits for that: then nothing reads the array any more.
+
+>>> import asyncio, reduced.aio
+>>> async def main():
+...     async with reduced.aio.connect("local:") as c:
+...         return await asyncio.gather(c.sum([1, 2, 3]), c.max([1, 2, 3]))
+>>> print(*asyncio.run(main()))
+6 3
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from typing import Unpack
+
+from reduced import _core
+from reduced import _client
+from reduced._client import ResidentArray
+from reduced._ops import Ops, Options
+from reduced._result import Result
+
+_T = TypeVar("_T")
+
+
+class Client(Ops):
+    """Wraps a `reduced.Client`; `threads` of its calls run at a time, and others wait."""
+
+    def __init__(self, client: _client.Client, threads: int = 32) -> None:
+        self.client = client
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reduced.aio")
+
+    async def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
+        """As `reduced.Client.reduce`."""
+        return await self._run(self.client._reduce, array, ops, options)
+
+    async def describe(self, array: Any, **options: Unpack[Options]) -> Result:
+        """As `reduced.Client.describe`."""
+        return await self._run(self.client._describe, array, options)
+
+    async def put(self, array: Any, *, device: str = "", owner: str = "", ttl: float = 0,
+                  timeout: float | None = None) -> ResidentArray:
+        """As `reduced.Client.put`. The array is a plain `ResidentArray`, whose `close` blocks."""
+        return await self._run(self.client._put, array, device, owner, ttl, timeout)
+
+    async def close(self) -> None:
+        """Closes the client, after the calls that are under way."""
+        await asyncio.to_thread(self._close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.close()
+
+    def _close(self) -> None:
+        self._threads.shutdown()
+        self.client.close()
+
+    async def _one(self, op: str, array: Any, options: Options) -> Any:
+        return (await self._run(self.client._reduce, array, (op,), options))[op]
+
+    async def _run(self, call: Callable[..., _T], *arguments: Any) -> _T:
+        interrupt = _core.Interrupt()
+        running = asyncio.get_running_loop().run_in_executor(self._threads, functools.partial(call, *arguments, interrupt))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            interrupt.set()
+            await asyncio.wait([running])
+            running.exception()  # which its caller no longer wants
+            raise
+
+
+@functools.wraps(_client.connect)
+def connect(*arguments: Any, threads: int = 32, **options: Any) -> Client:
+    return Client(_client.connect(*arguments, **options), threads)

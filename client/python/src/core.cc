@@ -1,0 +1,271 @@
+// The module reduced._core: the client library and the local engine as the package's Python sees them.
+// reduced/_core.pyi has the types.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/python/src/call.h"
+#include "client/python/src/elements.h"
+#include "client/python/src/fork.h"
+#include "client/python/src/memory.h"
+#include "client/python/src/reducer.h"
+#include "reduced/client.h"
+#include "reduced/merge.h"
+
+namespace nb = nanobind;
+namespace reduced::python {
+namespace {
+
+using client::Reply;
+using Shape = std::vector<std::int64_t>;
+
+nb::bytes Bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+nb::list Results(const std::vector<client::Result>& results) {
+  nb::list list;
+  for (const client::Result& result : results) {
+    list.append(nb::make_tuple(result.op, result.value.dtype, result.value.value));
+  }
+  return list;
+}
+
+// The stages that happened, in their order, in microseconds.
+nb::dict Stages(const Reply& reply) {
+  nb::dict stages;
+  for (const client::TimingStage& stage : client::kTimingStages) {
+    if (const std::optional<double>& us = reply.timing.*stage.us; us.has_value()) stages[stage.name] = *us;
+  }
+  return stages;
+}
+
+client::ReduceOptions Options(std::string engine, std::string device, std::string pipeline, std::string precision,
+                              std::string nan, std::string overflow, std::int64_t ddof, int block_size, std::string via,
+                              std::optional<double> timeout, bool state) {
+  client::ReduceOptions options{.engine = std::move(engine),
+                                .device = std::move(device),
+                                .pipeline = std::move(pipeline),
+                                .precision = std::move(precision),
+                                .nan_policy = std::move(nan),
+                                .overflow_policy = std::move(overflow),
+                                .ddof = ddof,
+                                .block_size = block_size,
+                                .via = std::move(via),
+                                .return_state = state};
+  if (timeout.has_value()) options.timeout = absl::Seconds(*timeout);
+  return options;
+}
+
+Reply Reduce(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
+             const client::ReduceOptions& options, const Interrupt* interrupt) {
+  const Elements elements(buffer, dtype, std::move(shape));
+  if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
+  return Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return reducer.Reduce(elements.view(), ops, own);
+  });
+}
+
+// A resident array of a server, which is deleted with this.
+class Resident {
+ public:
+  explicit Resident(client::ResidentArray array) : info_(array.info()), array_(MakeOwned(std::move(array))) {}
+  ~Resident() { Close(); }
+  Resident(const Resident&) = delete;
+  Resident& operator=(const Resident&) = delete;
+
+  const client::ArrayInfo& info() const { return info_; }
+  void Close() {
+    Owned<client::ResidentArray> array = std::move(array_);
+    const nb::gil_scoped_release release;  // it waits for the server
+    array.reset();
+  }
+
+ private:
+  const client::ArrayInfo info_;
+  Owned<client::ResidentArray> array_;
+};
+
+Reply ReduceResident(Reducer& reducer, const Resident& array, const Ops& ops, const client::ReduceOptions& options,
+                     const Interrupt* interrupt) {
+  const auto remote = client::RemoteArray::Resident(array.info().id);
+  return Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return reducer.Reduce(remote, ops, own);
+  });
+}
+
+std::unique_ptr<Remote> Connect(const std::string& server, double timeout, int connections, int max_attempts,
+                                const std::string& tls_ca, const std::string& tls_cert, const std::string& tls_key,
+                                const std::string& tls_server_name, const std::string& token_file) {
+  const client::ClientOptions options{.server = server,
+                                      .timeout = absl::Seconds(timeout),
+                                      .connections = connections,
+                                      .max_attempts = max_attempts,
+                                      .tls_ca = tls_ca,
+                                      .tls_cert = tls_cert,
+                                      .tls_key = tls_key,
+                                      .tls_server_name = tls_server_name,
+                                      .token_file = token_file};
+  return Run(nullptr, [&](const client::Interrupted&) { return Remote::Connect(options); });
+}
+
+std::unique_ptr<Resident> Put(Remote& remote, nb::handle buffer, const std::string& dtype, Shape shape,
+                              const std::string& device, const std::string& owner, double ttl,
+                              std::optional<double> timeout, const Interrupt* interrupt) {
+  const Elements elements(buffer, dtype, std::move(shape));
+  if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
+  client::PutOptions options{.device = device, .owner = owner, .ttl = absl::Seconds(ttl)};
+  if (timeout.has_value()) options.timeout = absl::Seconds(*timeout);
+  return std::make_unique<Resident>(Run(interrupt, [&](const client::Interrupted& interrupted) {
+    options.interrupted = interrupted;
+    return remote.Put(elements.view(), options);
+  }));
+}
+
+std::unique_ptr<RemoteSession> OpenSession(Remote& remote) {
+  return std::make_unique<RemoteSession>(
+      Run(nullptr, [&](const client::Interrupted&) { return remote.OpenSession(); }));
+}
+
+nb::dict Info(Remote& remote) {
+  const client::ServerInfo info = Run(nullptr, [&](const client::Interrupted&) { return remote.Info(); });
+  nb::list devices;
+  for (const client::DeviceInfo& device : info.devices) {
+    nb::dict fields;
+    fields["name"] = device.name;
+    fields["engine"] = device.engine;
+    fields["model"] = device.model;
+    fields["memory_bytes"] = device.memory_bytes;
+    fields["array_bytes"] = device.array_bytes;
+    devices.append(fields);
+  }
+  nb::dict usage;
+  usage["streams"] = info.usage.streams;
+  usage["sessions"] = info.usage.sessions;
+  usage["arrays"] = info.usage.arrays;
+  usage["regions"] = info.usage.regions;
+  nb::dict all;
+  all["version"] = info.version;
+  all["uptime"] = absl::ToDoubleSeconds(info.uptime);
+  all["devices"] = devices;
+  all["no_cuda_reason"] = info.no_cuda_reason;
+  all["max_elements"] = info.max_elements;
+  all["usage"] = usage;
+  return all;
+}
+
+// Results and, if `state`, the bytes of the merged state.
+nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state) {
+  std::vector<std::string> states;
+  states.reserve(parts.size());
+  for (const nb::bytes& part : parts) states.emplace_back(part.c_str(), part.size());
+  const client::MergeReply reply = Run(nullptr, [&](const client::Interrupted&) {
+    return client::MergeStates(states, {.return_state = state, .results = results, .names = {}});
+  });
+  return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state));
+}
+
+nb::bytes LocalState(Local& local, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
+                     const client::ReduceOptions& options, const Interrupt* interrupt) {
+  const Elements elements(buffer, dtype, std::move(shape));
+  if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
+  return Bytes(Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return local.State(elements.view(), ops, own);
+  }));
+}
+
+// Bytes of shared memory as an array, which keeps them.
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> Empty(std::int64_t bytes) {
+  std::shared_ptr<Memory> memory = Run(nullptr, [&](const client::Interrupted&) { return Allocate(bytes); });
+  void* const data = memory->data();
+  const nb::capsule owner(new std::shared_ptr<Memory>(std::move(memory)), [](void* held) noexcept {
+    const nb::gil_scoped_release release;  // ends its regions, which takes calls to the servers
+    delete static_cast<std::shared_ptr<Memory>*>(held);
+  });
+  const std::size_t shape[] = {static_cast<std::size_t>(bytes)};
+  return {data, 1, shape, owner};
+}
+
+// The bits of an array of 16-bit elements that a DLPack object has and NumPy has no dtype for.
+nb::ndarray<nb::numpy, const std::uint16_t, nb::ndim<1>> Bits16(
+    const nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>& array) {
+  if (array.itemsize() != 2) throw nb::value_error("dtype: got another size; allowed: 2 bytes");
+  const std::size_t shape[] = {array.size()};
+  return {array.data(), 1, shape, nb::find(array)};
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  module.attr("ops") = nb::cast(client::OpNames());
+  module.attr("dtypes") = nb::cast(client::DTypeNames());
+  module.attr("version") = REDUCED_VERSION;
+
+  nb::class_<Interrupt>(module, "Interrupt").def(nb::init<>()).def("set", [](Interrupt& self) { self.set = true; });
+
+  const nb::class_<client::ReduceOptions> options(module, "Options");
+  module.def("options", &Options, nb::kw_only(), nb::arg("engine"), nb::arg("device"), nb::arg("pipeline"),
+             nb::arg("precision"), nb::arg("nan"), nb::arg("overflow"), nb::arg("ddof"), nb::arg("block_size"),
+             nb::arg("via"), nb::arg("timeout").none(), nb::arg("state"));
+
+  nb::class_<Reply>(module, "Reply")
+      .def_ro("via", &Reply::via)
+      .def_ro("size", &Reply::count)
+      .def_ro("attempts", &Reply::attempts)
+      .def_prop_ro("results", [](const Reply& self) { return Results(self.results); })
+      .def_prop_ro("state", [](const Reply& self) { return Bytes(self.state); })
+      .def_prop_ro("execution",
+                   [](const Reply& self) {
+                     const client::Execution& ran = self.execution;
+                     return nb::make_tuple(ran.engine, ran.device, ran.pipeline, ran.precision, ran.reason);
+                   })
+      .def_prop_ro("stages", &Stages);
+
+  nb::class_<Resident>(module, "Resident")
+      .def_prop_ro("id", [](const Resident& self) { return self.info().id; })
+      .def_prop_ro("device", [](const Resident& self) { return self.info().device; })
+      .def("close", &Resident::Close);
+
+  nb::class_<Reducer>(module, "Reducer")
+      .def("reduce", &Reduce, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"), nb::arg("options"),
+           nb::arg("interrupt").none())
+      .def("reduce_resident", &ReduceResident, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
+           nb::arg("interrupt").none())
+      .def("close", &Reducer::Close, nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<Remote, Reducer>(module, "Remote")
+      .def("put", &Put, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::kw_only(), nb::arg("device"),
+           nb::arg("owner"), nb::arg("ttl"), nb::arg("timeout").none(), nb::arg("interrupt").none())
+      .def("session", &OpenSession)
+      .def("info", &Info);
+  const nb::class_<RemoteSession, Reducer> session(module, "RemoteSession");
+  nb::class_<Local, Reducer>(module, "Local")
+      .def(nb::init<>())
+      .def("state", &LocalState, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"),
+           nb::arg("options"), nb::arg("interrupt").none());
+  module.def("connect", &Connect, nb::arg("server"), nb::kw_only(), nb::arg("timeout"), nb::arg("connections"),
+             nb::arg("max_attempts"), nb::arg("tls_ca"), nb::arg("tls_cert"), nb::arg("tls_key"),
+             nb::arg("tls_server_name"), nb::arg("token_file"));
+
+  module.def("merge", &Merge, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"));
+  module.def("empty", &Empty, nb::arg("bytes"));
+  module.def("bits16", &Bits16, nb::arg("array"));
+}
+
+}  // namespace reduced::python

@@ -1,0 +1,189 @@
+#include "client/python/src/reducer.h"
+
+#include <nanobind/nanobind.h>
+#include <pthread.h>
+
+#include <mutex>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "client/python/src/memory.h"
+
+namespace reduced::python {
+namespace {
+
+constexpr char kRegion[] = "region";
+
+absl::Status Forked() {
+  return absl::FailedPreconditionError(
+      "fork: got a connection of the process that forked this one; allowed: connections of this process, which needs "
+      "the start method spawn or forkserver if its parent has connected");
+}
+
+absl::Status Closed() { return absl::FailedPreconditionError("the connection is closed"); }
+
+// Leaves in a fork what is its parent's: a destructor would use it. Without a lock, which a thread of the parent may
+// have held at the fork.
+template <class T>
+void Abandon(std::shared_ptr<T>& held) {
+  new std::shared_ptr<T>(std::move(held));  // never deleted
+}
+
+}  // namespace
+
+Remote::Remote(std::unique_ptr<client::Client> client) : client_(std::move(client)) {}
+
+Remote::~Remote() {
+  const nanobind::gil_scoped_release release;
+  Close();
+}
+
+absl::StatusOr<std::unique_ptr<Remote>> Remote::Connect(const client::ClientOptions& options) {
+  // gRPC's threads and its poller do not survive a fork, whatever the channel.
+  static const int generation_of_first_use = ForkGeneration();
+  if (generation_of_first_use != ForkGeneration()) return Forked();
+  absl::StatusOr<std::unique_ptr<client::Client>> client = client::Client::Create(options);
+  if (!client.ok()) return client.status();
+  return std::unique_ptr<Remote>(new Remote(*std::move(client)));
+}
+
+absl::StatusOr<std::shared_ptr<client::Client>> Remote::Use() {
+  if (generation_ != ForkGeneration()) return Forked();
+  const absl::MutexLock lock(&mutex_);
+  if (client_ == nullptr) return Closed();
+  return client_;
+}
+
+void Remote::Close() {
+  std::shared_ptr<client::Client> client;
+  if (generation_ != ForkGeneration()) return Abandon(client_);
+  {
+    const absl::MutexLock lock(&mutex_);
+    client = std::move(client_);
+  }
+  if (client != nullptr) ForgetAll(*client);
+}
+
+absl::StatusOr<client::Reply> Remote::ReduceRegion(client::Client& client, const client::ArrayView& array,
+                                                   const Ops& ops, const client::ReduceOptions& options) {
+  const bool must = options.via == kRegion;
+  const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(array.dtype, array.shape);
+  if (!bytes.ok()) return bytes.status();
+  const std::shared_ptr<Memory> memory = Find(array.data, *bytes);
+  if (memory == nullptr && must) {
+    return absl::InvalidArgumentError("via: got region for an array in other memory; allowed: arrays of reduced.empty");
+  }
+  client::ReduceOptions sent = options;
+  sent.via = "auto";
+  if (memory == nullptr || (!must && !shares_)) return client.Reduce(array, ops, sent);
+  for (bool again : {true, false}) {
+    const absl::StatusOr<client::RemoteArray> shared = memory->Share(client, array);
+    if (!shared.ok()) {
+      if (must) return shared.status();
+      if (absl::IsFailedPrecondition(shared.status())) shares_ = false;
+      break;
+    }
+    absl::StatusOr<client::Reply> reply = client.Reduce(*shared, ops, sent);
+    if (!again || !absl::IsNotFound(reply.status())) return reply;
+    memory->Forget(client);  // the server has been restarted since
+  }
+  return client.Reduce(array, ops, sent);
+}
+
+absl::StatusOr<client::Reply> Remote::Reduce(const client::ArrayView& array, const Ops& ops,
+                                             const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  if (options.via == "auto" || options.via == kRegion) return ReduceRegion(**client, array, ops, options);
+  return (*client)->Reduce(array, ops, options);
+}
+
+absl::StatusOr<client::Reply> Remote::Reduce(const client::RemoteArray& array, const Ops& ops,
+                                             const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return (*client)->Reduce(array, ops, options);
+}
+
+absl::StatusOr<client::ResidentArray> Remote::Put(const client::ArrayView& array, const client::PutOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return (*client)->Put(array, options);
+}
+
+absl::StatusOr<client::ServerInfo> Remote::Info() {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return (*client)->GetServerInfo();
+}
+
+absl::StatusOr<std::unique_ptr<client::Session>> Remote::OpenSession() {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return (*client)->OpenSession();
+}
+
+RemoteSession::RemoteSession(std::unique_ptr<client::Session> session) : session_(std::move(session)) {}
+
+RemoteSession::~RemoteSession() {
+  const nanobind::gil_scoped_release release;
+  Close();
+}
+
+absl::StatusOr<std::shared_ptr<client::Session>> RemoteSession::Use() {
+  if (generation_ != ForkGeneration()) return Forked();
+  const absl::MutexLock lock(&mutex_);
+  if (session_ == nullptr) return Closed();
+  return session_;
+}
+
+void RemoteSession::Close() {
+  std::shared_ptr<client::Session> session;
+  if (generation_ != ForkGeneration()) return Abandon(session_);
+  const absl::MutexLock lock(&mutex_);
+  session = std::move(session_);
+}
+
+absl::StatusOr<client::Reply> RemoteSession::Reduce(const client::ArrayView& array, const Ops& ops,
+                                                    const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Session>> session = Use();
+  if (!session.ok()) return session.status();
+  return (*session)->Reduce(array, ops, options);
+}
+
+absl::StatusOr<client::Reply> RemoteSession::Reduce(const client::RemoteArray& array, const Ops& ops,
+                                                    const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Session>> session = Use();
+  if (!session.ok()) return session.status();
+  return (*session)->Reduce(array, ops, options);
+}
+
+const client::LocalEngine& Local::Engine() {
+  struct Holder {
+    std::once_flag once;
+    const client::LocalEngine* engine = nullptr;
+  };
+  // Never deleted: the engine's threads end with the process. Those of a fork's parent are not there.
+  static std::atomic<Holder*> holder = new Holder;
+  [[maybe_unused]] static const int renewed = pthread_atfork(nullptr, nullptr, [] { holder = new Holder; });
+  Holder* const mine = holder;
+  std::call_once(mine->once, [mine] { mine->engine = new client::LocalEngine; });
+  return *mine->engine;
+}
+
+absl::StatusOr<client::Reply> Local::Reduce(const client::ArrayView& array, const Ops& ops,
+                                            const client::ReduceOptions& options) {
+  return Engine().Reduce(array, ops, options);
+}
+
+absl::StatusOr<client::Reply> Local::Reduce(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
+                                            const client::ReduceOptions& /*options*/) {
+  return absl::InvalidArgumentError("array: got a resident array of a server; allowed: arrays of local:");
+}
+
+absl::StatusOr<std::string> Local::State(const client::ArrayView& array, const Ops& ops,
+                                         const client::ReduceOptions& options) {
+  return Engine().State(array, ops, options);
+}
+
+}  // namespace reduced::python

@@ -1,0 +1,107 @@
+// What reduces arrays for Python: a server, a session of one, or the engine of this process.
+#ifndef REDUCED_CLIENT_PYTHON_SRC_REDUCER_H_
+#define REDUCED_CLIENT_PYTHON_SRC_REDUCER_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/local/local.h"
+#include "client/python/src/fork.h"
+#include "reduced/client.h"
+
+namespace reduced::python {
+
+using Ops = std::vector<std::string>;
+
+// Thread-safe. Every call is FAILED_PRECONDITION after Close, and in a fork of the process. Python destroys them, with
+// the GIL, which the destructors release while they wait for the server.
+class Reducer {
+ public:
+  virtual ~Reducer() = default;
+
+  virtual absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+                                               const client::ReduceOptions& options) = 0;
+  // A resident array.
+  virtual absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
+                                               const client::ReduceOptions& options) = 0;
+  // Ends what it holds at the server. May be called any number of times.
+  virtual void Close() = 0;
+};
+
+// A connection to a server.
+class Remote final : public Reducer {
+ public:
+  // FAILED_PRECONDITION: another process used gRPC before it forked this one. Otherwise as Client::Create.
+  static absl::StatusOr<std::unique_ptr<Remote>> Connect(const client::ClientOptions& options);
+  ~Remote() override;
+
+  // Arrays in memory of Allocate are read where they are, if the server can and `via` is "auto" or "region"; else they
+  // are sent.
+  absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  void Close() override;
+
+  absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
+  absl::StatusOr<client::ServerInfo> Info();
+  absl::StatusOr<std::unique_ptr<client::Session>> OpenSession();
+
+ private:
+  explicit Remote(std::unique_ptr<client::Client> client);
+  // The client; or why it can't be used.
+  absl::StatusOr<std::shared_ptr<client::Client>> Use();
+  absl::StatusOr<client::Reply> ReduceRegion(client::Client& client, const client::ArrayView& array, const Ops& ops,
+                                             const client::ReduceOptions& options);
+
+  const int generation_ = ForkGeneration();
+  absl::Mutex mutex_;
+  std::shared_ptr<client::Client> client_ ABSL_GUARDED_BY(mutex_);  // null: closed
+  std::atomic<bool> shares_ = true;  // false: the server can't read this process's memory
+};
+
+// A session of a Remote.
+class RemoteSession final : public Reducer {
+ public:
+  explicit RemoteSession(std::unique_ptr<client::Session> session);
+  ~RemoteSession() override;
+
+  absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  void Close() override;
+
+ private:
+  absl::StatusOr<std::shared_ptr<client::Session>> Use();
+
+  const int generation_ = ForkGeneration();
+  absl::Mutex mutex_;
+  std::shared_ptr<client::Session> session_ ABSL_GUARDED_BY(mutex_);  // null: closed
+};
+
+// The engine of this process, which all Locals share. In a fork of the process it is a new one.
+class Local final : public Reducer {
+ public:
+  absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  void Close() override {}
+
+  // See LocalEngine::State.
+  absl::StatusOr<std::string> State(const client::ArrayView& array, const Ops& ops,
+                                    const client::ReduceOptions& options);
+
+ private:
+  static const client::LocalEngine& Engine();
+};
+
+}  // namespace reduced::python
+
+#endif  // REDUCED_CLIENT_PYTHON_SRC_REDUCER_H_

@@ -1,0 +1,340 @@
+#include "client/reducectl/commands/answers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <deque>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/reducectl/output/printable.h"
+#include "client/reducectl/output/progress.h"
+#include "reduced/merge.h"
+
+namespace reduced::client {
+namespace {
+
+// How long sharing an input may take if it could be sent instead.
+constexpr absl::Duration kShareTimeout = absl::Seconds(1);
+// Without --timeout a large array has a second more for each so many bytes.
+constexpr std::int64_t kBytesPerSecond = std::int64_t{64} << 20;
+// The number of inputs that are read and sent over a session before the answer to the first of them is printed.
+constexpr std::size_t kAhead = 8;
+
+constexpr char kNanCount[] = "nan_count";
+
+bool HasNan(const Reply& reply) {
+  return std::any_of(reply.results.begin(), reply.results.end(), [](const Result& result) {
+    const double* const value = std::get_if<double>(&result.value.value);
+    return value != nullptr && std::isnan(*value);
+  });
+}
+
+// `timing` and that of another request for the same array.
+void Add(const Timing& more, Timing* timing) {
+  for (const auto& [name, us] : kTimingStages) {
+    if ((more.*us).has_value()) (timing->*us) = (timing->*us).value_or(0) + *(more.*us);
+  }
+  timing->bytes += more.bytes;
+  timing->kernel_gb_per_s.reset();
+}
+
+Answer AnswerOf(const std::string& source, const Input& input) {
+  return {.source = source,
+          .column = input.column,
+          .array = input.array,
+          .dtype = input.layout.dtype,
+          .shape = input.layout.shape,
+          .read_us = absl::ToDoubleMicroseconds(input.ReadTime())};
+}
+
+// Whether the request is right, but this array has no answer to an op of it.
+bool HasNoAnswer(const absl::Status& status) { return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status); }
+
+// What an error is about, for people.
+std::string SubjectOf(const Answer& answer) {
+  return absl::StrCat(answer.source, answer.column.empty() ? "" : ": column ", answer.column,
+                      answer.array.empty() ? "" : ": array ", answer.array);
+}
+
+// An input that reading stopped has the reader's error; any other is the call's.
+ExitCode ReportFailure(const Answer& answer, const Input& input, const absl::Status& status) {
+  if (input.reading != nullptr) {
+    const absl::MutexLock lock(&input.reading->mutex);
+    if (!input.reading->error.ok()) return ReportError(answer.source, input.reading->error.message(), kData);
+  }
+  return ReportCallError(SubjectOf(answer), status);
+}
+
+class Asker {
+ public:
+  Asker(Client& client, const CommonOptions& common, Question question, const PrintAnswer& print)
+      : client_(client), common_(common), question_(std::move(question)), print_(print) {}
+
+  ExitCode Run() {
+    if (question_.via == Question::kSession) return RunSession();
+    for (const std::string& source : question_.sources) Fail(AskSource(source));
+    if (question_.sources.empty()) {
+      for (const std::string& id : question_.arrays) Fail(AskResident(id));
+    }
+    return first_failure_;
+  }
+
+ private:
+  // Keeps the first failure.
+  void Fail(ExitCode code) {
+    if (first_failure_ == kOk) first_failure_ = code;
+  }
+
+  // Asks again how many NaNs there are, if there may be any. `reduce` makes a call with these ops.
+  template <class Reduce>
+  void CountNans(const Reduce& reduce, Answer* answer) {
+    if (question_.options.nan_policy != "propagate" || !HasNan(answer->reply)) return;
+    const auto take = [answer](const Result& result) {
+      const auto* const count = std::get_if<std::uint64_t>(&result.value.value);
+      if (count != nullptr) answer->nans = static_cast<std::int64_t>(*count);
+    };
+    for (const Result& result : answer->reply.results) {
+      if (result.op == kNanCount) return take(result);
+    }
+    const absl::StatusOr<Reply> reply = reduce({kNanCount});
+    if (reply.ok()) take(reply->results.front());
+  }
+
+  ExitCode AskResident(const std::string& id) {
+    Answer answer{.source = id};
+    const auto reduce = [&](const std::vector<std::string>& ops) {
+      return client_.Reduce(RemoteArray::Resident(id), ops, question_.options);
+    };
+    const absl::Time start = absl::Now();
+    absl::StatusOr<Reply> reply = reduce(question_.ops);
+    if (!reply.ok()) return ReportCallError(id, reply.status());
+    answer.round_trip_us = absl::ToDoubleMicroseconds(absl::Now() - start);
+    answer.reply = *std::move(reply);
+    CountNans(reduce, &answer);
+    return print_(answer);
+  }
+
+  // Shares the input if it is in memory that can be shared, else sends it.
+  absl::StatusOr<Reply> Reduce(const Input& input, const std::vector<std::string>& ops, bool return_state,
+                               UploadProgress& progress) {
+    ReduceOptions options = question_.options;
+    options.return_state = options.return_state || return_state;
+    if (const SharedBuffer* const buffer = input.memory.shared()) {
+      ShareOptions sharing;
+      if (question_.via != Question::kRegion)
+        sharing.timeout = std::min(kShareTimeout, common_.timeout.value_or(kShareTimeout));
+      const absl::StatusOr<Region> region = client_.Share(*buffer, sharing);
+      const Layout& layout = input.layout;
+      if (region.ok()) {
+        return client_.Reduce(region->Array(layout.dtype, layout.shape, static_cast<std::int64_t>(layout.offset)), ops,
+                              options);
+      }
+      if (question_.via == Question::kRegion) return region.status();
+    }
+    if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
+    options.via = question_.via == Question::kRegion ? "auto" : question_.via;
+    options.on_progress = progress.hook();
+    return client_.Reduce(input.View(), ops, options);
+  }
+
+  // Ops by themselves: the results of those that the array has an answer to. Says which integers overflow. An error, if
+  // there is none: then the request is wrong.
+  absl::StatusOr<Reply> ReduceEach(const Answer& answer, const Input& input, UploadProgress& progress) {
+    Reply all;
+    absl::Status status;
+    for (const std::string& op : question_.ops) {
+      absl::StatusOr<Reply> reply = Reduce(input, {op}, false, progress);
+      if (reply.ok()) {
+        std::move(reply->results.begin(), reply->results.end(), std::back_inserter(all.results));
+      } else if (!HasNoAnswer(reply.status())) {
+        return reply.status();
+      } else if (status.Update(reply.status()); absl::IsOutOfRange(reply.status())) {
+        ReportError(SubjectOf(answer), reply.status().message(), kOk);
+      }
+    }
+    if (all.results.empty()) return status;
+    return all;
+  }
+
+  // Asks about all arrays of a source. Those that come in pieces are put together from their states.
+  ExitCode AskSource(const std::string& source) {
+    InputOptions options = question_.input;
+    UploadProgress reading(!common_.json);
+    options.on_read = reading.hook();
+    const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, options);
+    if (!reader.ok()) return ReportError(source, reader.status().message(), kData);
+    std::map<std::size_t, Answer> unfinished;
+    ExitCode failure = kOk;
+    bool first = true;
+    for (;;) {
+      absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
+      reading.Clear();
+      PrintNotes(source, **reader);
+      if (!piece.ok()) {
+        const ExitCode code = ReportError(source, piece.status().message(), kData);
+        return failure == kOk ? code : failure;
+      }
+      if (!piece->has_value()) return failure;
+      if (question_.one && !std::exchange(first, false) && (*piece)->array > 0) {
+        return ReportError(source, "got several arrays; allowed: one with --state", kData);
+      }
+      const ExitCode code = AskPiece(source, **piece, &unfinished);
+      if (failure == kOk) failure = code;
+      if (code != kOk && !(*piece)->whole) return failure;
+    }
+  }
+
+  ExitCode AskPiece(const std::string& source, const Piece& piece, std::map<std::size_t, Answer>* unfinished) {
+    if (piece.restart) unfinished->clear();
+    Answer answer = AnswerOf(source, piece.input);
+    const absl::Time start = absl::Now();
+    {
+      UploadProgress progress(!common_.json);
+      const bool again = piece.input.reader.read == nullptr || !piece.input.reader.in_order;
+      absl::StatusOr<Reply> reply = Reduce(piece.input, question_.ops, !piece.whole, progress);
+      if (question_.each_op && piece.whole && again && HasNoAnswer(reply.status())) {
+        reply = ReduceEach(answer, piece.input, progress);
+      }
+      if (!reply.ok()) return ReportFailure(answer, piece.input, reply.status());
+      answer.reply = *std::move(reply);
+      answer.round_trip_us = absl::ToDoubleMicroseconds(absl::Now() - start);
+      answer.read_us = absl::ToDoubleMicroseconds(piece.input.ReadTime());
+      if (again)
+        CountNans([&](const std::vector<std::string>& ops) { return Reduce(piece.input, ops, false, progress); },
+                  &answer);
+    }
+    if (piece.whole) return print_(answer);
+    const auto before = unfinished->find(piece.array);
+    if (before == unfinished->end()) {
+      (*unfinished)[piece.array] = std::move(answer);
+    } else if (absl::Status status = Append(std::move(answer), &before->second); !status.ok()) {
+      return ReportError(source, status.message(), kServer);
+    }
+    return piece.last ? print_(unfinished->at(piece.array)) : kOk;
+  }
+
+  // Merges the answer about the next piece into that about the pieces before it.
+  static absl::Status Append(Answer next, Answer* answer) {
+    absl::StatusOr<MergeReply> merged =
+        MergeStates({answer->reply.state, next.reply.state}, {.return_state = true, .names = {}});
+    if (!merged.ok()) return merged.status();
+    answer->reply.results = std::move(merged->results);
+    answer->reply.count = merged->count;
+    answer->reply.state = std::move(merged->state);
+    Add(next.reply.timing, &answer->reply.timing);
+    answer->shape.front() += next.shape.front();
+    answer->read_us += next.read_us;
+    answer->round_trip_us += next.round_trip_us;
+    if (next.nans.has_value()) answer->nans = answer->nans.value_or(0) + *next.nans;
+    return absl::OkStatus();
+  }
+
+  void PrintNotes(const std::string& source, const InputReader& reader) {
+    const std::vector<std::string> notes = reader.notes();
+    for (std::size_t& i = notes_printed_[source]; i < notes.size(); ++i) ReportError(source, notes[i], kOk);
+  }
+
+  // One request of a session and its outcome.
+  struct Item {
+    Answer answer;
+    Input input;
+    absl::Status unread{};  // why there is no input
+    absl::Time start = absl::Now();
+    absl::StatusOr<Reply> reply;
+    absl::Time end;
+    absl::Notification answered;
+  };
+
+  // Sends all inputs over one session. Prints the answers in the order of the inputs.
+  ExitCode RunSession() {
+    std::deque<Item> items;  // sent, in order; must outlive the session, whose callbacks write to them
+    const absl::StatusOr<std::unique_ptr<Session>> session = client_.OpenSession();
+    if (!session.ok()) return ReportCallError("reduce", session.status());
+    const auto print_first = [&] {
+      Item& item = items.front();
+      item.answered.WaitForNotification();  // the request has a timeout
+      Fail(PrintItem(item));
+      items.pop_front();
+    };
+    for (const std::string& source : question_.sources) {
+      absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, question_.input);
+      for (bool more = true; more;) {
+        absl::StatusOr<std::optional<Piece>> piece = std::nullopt;
+        if (reader.ok()) {
+          piece = (*reader)->Next();
+          PrintNotes(source, **reader);
+        } else {
+          piece = reader.status();
+        }
+        if (piece.ok() && !piece->has_value()) break;
+        more = piece.ok();
+        if (items.size() == kAhead) print_first();
+        Item& item = items.emplace_back();
+        if (!piece.ok()) {
+          item.answer.source = source;
+          item.unread = piece.status();
+          item.answered.Notify();
+          break;
+        }
+        item.input = std::move((*piece)->input);
+        item.answer = AnswerOf(source, item.input);
+        item.start = absl::Now();
+        (*session)->ReduceAsync(item.input.View(), question_.ops, question_.options,
+                                [&item](absl::StatusOr<Reply> reply) {
+                                  item.end = absl::Now();
+                                  item.reply = std::move(reply);
+                                  item.answered.Notify();
+                                });
+      }
+    }
+    while (!items.empty()) print_first();
+    return first_failure_;
+  }
+
+  ExitCode PrintItem(Item& item) {
+    if (!item.unread.ok()) return ReportError(item.answer.source, item.unread.message(), kData);
+    if (!item.reply.ok()) return ReportCallError(SubjectOf(item.answer), item.reply.status());
+    item.answer.reply = *std::move(item.reply);
+    item.answer.round_trip_us = absl::ToDoubleMicroseconds(item.end - item.start);
+    return print_(item.answer);
+  }
+
+  Client& client_;
+  const CommonOptions& common_;
+  const Question question_;
+  const PrintAnswer& print_;
+  std::map<std::string, std::size_t> notes_printed_;
+  ExitCode first_failure_ = kOk;
+};
+
+}  // namespace
+
+absl::Duration TimeoutOf(const ArrayView& array) {
+  return ClientOptions().timeout + absl::Seconds(ArrayBytes(array.dtype, array.shape).value_or(0) / kBytesPerSecond);
+}
+
+ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& print) {
+  const std::unique_ptr<Client> client = MakeClient(common, ClientOptions().timeout, question.connections);
+  if (client == nullptr) return kUsage;
+  InputOptions& input = question.input;
+  input.timeout = common.timeout.value_or(absl::InfiniteDuration());
+  input.one_piece = input.in_memory = question.via == Question::kSession;
+  if (!question.sources.empty()) input.arrays = question.arrays;
+  input.positions = std::any_of(question.ops.begin(), question.ops.end(),
+                                [](const std::string& op) { return op == "argmin" || op == "argmax"; });
+  if (question.via == Question::kRegion) input.hold = Hold::kShare;
+  if (question.via == "auto" && UnixSocketPath(common.server).has_value()) input.hold = Hold::kShareLarge;
+  return Asker(*client, common, std::move(question), print).Run();
+}
+
+}  // namespace reduced::client

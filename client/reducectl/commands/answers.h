@@ -1,0 +1,61 @@
+// What `reduce` and `describe` do: they ask the server about every array of their inputs.
+#ifndef REDUCED_CLIENT_REDUCECTL_COMMANDS_ANSWERS_H_
+#define REDUCED_CLIENT_REDUCECTL_COMMANDS_ANSWERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/reducectl/command_line/client.h"
+#include "client/reducectl/command_line/exit_code.h"
+#include "client/reducectl/input/input.h"
+#include "reduced/client.h"
+
+namespace reduced::client {
+
+struct Question {
+  // The values of `via` beside ViaNames(). Session: all inputs are sent over one session. Region: the server reads the
+  // inputs in shared memory.
+  static constexpr char kSession[] = "session";
+  static constexpr char kRegion[] = "region";
+
+  std::vector<std::string> sources{};
+  std::vector<std::string> arrays{};  // ids of resident arrays; if there are sources, names of arrays in .npz files
+  std::vector<std::string> ops = {"sum", "min", "max", "mean"};
+  ReduceOptions options{};
+  std::string via = ReduceOptions().via;
+  int connections = ClientOptions().connections;
+  bool one = false;  // more than one array is an error
+  // If a small or whole array has no answer to one of the ops, such as the minimum of nothing, it has to the others.
+  bool each_op = false;
+  InputOptions input{};
+};
+
+// About one array.
+struct Answer {
+  std::string source{};           // a file, or the id of a resident array
+  std::string column{}, array{};  // in it; empty: it is one array
+  std::string dtype{};            // empty: only the server knows
+  std::vector<std::int64_t> shape{};
+  Reply reply{};
+  std::optional<std::int64_t> nans{};  // in the array, if a result is NaN, and if that could be found out
+  double read_us = 0;
+  double round_trip_us = 0;
+};
+
+// Prints an answer; returns why that failed, or kOk.
+using PrintAnswer = std::function<ExitCode(const Answer&)>;
+
+// Asks about all arrays, in order, and prints what is left out on standard error. Returns the code of the first
+// failure.
+ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& print);
+
+// Without --timeout: 5 s, and a second more for each 64 MiB.
+absl::Duration TimeoutOf(const ArrayView& array);
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_REDUCECTL_COMMANDS_ANSWERS_H_

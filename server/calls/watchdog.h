@@ -1,0 +1,101 @@
+// The watchdog ends calls whose clients make no progress, so that what they hold returns to others.
+//
+//   1. A call has a Watch until OnDone. Await() says what the call waits for from its client, and starts the clock;
+//      Wait::kNothing stops it: the server works, or flow control holds the client back.
+//   2. One thread checks all watches several times per shortest limit. A call beyond its limit is told once, with
+//      DEADLINE_EXCEEDED and a message that names the flag: it ends itself.
+//   3. A client that does not read does not receive a status either: the watchdog then cancels the call in gRPC, which
+//      resets its stream.
+#ifndef REDUCED_SERVER_CALLS_WATCHDOG_H_
+#define REDUCED_SERVER_CALLS_WATCHDOG_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
+#include "server/config/options.h"
+
+namespace reduced::server {
+
+// What a call waits for from its client. Each has a limit in Timeouts, except kNothing.
+enum class Wait : std::uint8_t {
+  kNothing,
+  kHeader,    // the first message of a stream or upload
+  kMessage,   // the next one
+  kParts,     // the other parts of an upload
+  kRequest,   // the next request of a session that has none in progress
+  kResponse,  // that the client reads a response
+};
+
+class Watch;
+
+// Thread-safe. It must outlive its watches.
+class Watchdog {
+ public:
+  explicit Watchdog(const Timeouts& timeouts);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  friend class Watch;
+  using Clock = std::chrono::steady_clock;
+
+  void Run();
+  void EndStalled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tell(Watch& watch, Clock::rep now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Timeouts timeouts_;
+  absl::Mutex mutex_;
+  absl::flat_hash_set<Watch*> watches_ ABSL_GUARDED_BY(mutex_);
+  Watch* told_ ABSL_GUARDED_BY(mutex_) = nullptr;  // whose callback runs; null: none
+  absl::CondVar untold_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::CondVar wake_;
+  std::thread thread_;  // last: uses the rest
+};
+
+// The watch over one call, which owns it.
+class Watch {
+ public:
+  using Stalled = absl::AnyInvocable<void(const absl::Status&)>;
+
+  // `context`: of the call. `stalled`: called on the watchdog's thread, which it must not block, after each wait beyond
+  // its limit; what the call waited for may have come by then. May be null.
+  Watch(Watchdog& watchdog, grpc::CallbackServerContext* context, Stalled stalled = nullptr);
+  ~Watch() { Stop(); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Sets what the call waits for from now on. Thread-safe; takes no lock.
+  void Await(Wait wait);
+
+  // Why the call was ended; OK: it was not. Thread-safe.
+  absl::Status why() const;
+
+  // Ends the watch: `stalled` does not run any more, and the context is not used. Call it in OnDone, which gRPC calls
+  // on threads of its own, or let the destructor.
+  void Stop();
+
+ private:
+  friend class Watchdog;
+
+  Watchdog& watchdog_;
+  grpc::CallbackServerContext* const context_;
+  Stalled stalled_;
+  std::atomic<Wait> wait_ = Wait::kNothing;
+  std::atomic<Watchdog::Clock::rep> deadline_;  // since the clock's epoch
+  absl::Status why_;                            // guarded by the mutex of the watchdog
+};
+
+}  // namespace reduced::server
+
+#endif  // REDUCED_SERVER_CALLS_WATCHDOG_H_

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""The Python package beside the C++ library on one server, and `local:` beside NumPy and math.fsum, in one run.
+
+usage: bench_python.py BUILD [TIMES]    BUILD: a build whose test python_wheel has run; TIMES: rounds, of which the best
+count (3)
+"""
+
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+SITE = BUILD / "tests/python/site"
+sys.path.insert(0, str(SITE))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+os.environ["REDUCED"] = str(BUILD / "server/reduced")
+
+import harness  # noqa: E402
+import numpy as np  # noqa: E402
+
+import reduced  # noqa: E402
+
+assert pathlib.Path(reduced.__file__).parent.parent == SITE, reduced.__file__
+
+
+def median_us(call, seconds=1.0):
+    call()
+    times, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 3:
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1e6
+
+
+def library_us(server, source, size):
+    """The same for the C++ library."""
+    run = subprocess.run([BUILD / "tests/bench/bench_client", server, "1", source, str(size)], check=True, capture_output=True, timeout=300)
+    return json.loads(run.stdout)["median_us"]
+
+
+def row(name, mine, other_name, other):
+    """The best of rounds that take turns."""
+    times = [(mine(), other()) for _ in range(ROUNDS)]
+    here, there = (min(of_one) for of_one in zip(*times))
+    print(f"{name:34} {here:10.1f} us   {other_name:9} {there:10.1f} us   ratio {here / there:.3g}", flush=True)
+
+
+def threads_ratio(threads):
+    """Calls a second of so many threads, over those of one: sums of 240 KiB, which the calling thread computes."""
+    local, array = reduced.connect("local:"), np.ones(60_000, "f4")
+
+    def rate(count):
+        done = [0] * count
+        end = time.perf_counter() + 1
+
+        def work(i):
+            while time.perf_counter() < end:
+                local.sum(array)
+                done[i] += 1
+
+        workers = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+        for each in workers:
+            each.start()
+        for each in workers:
+            each.join()
+        return sum(done)
+
+    return max(rate(threads) / rate(1) for _ in range(ROUNDS))
+
+
+def import_ms():
+    def run(program):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"PYTHONPATH": str(SITE)})
+        return (time.perf_counter() - began) * 1e3
+
+    runs = range(5 * ROUNDS)
+    return min(run("import numpy, reduced") for _ in runs) - min(run("import numpy") for _ in runs)
+
+
+def main():
+    server = harness.Server()
+    try:
+        client = reduced.connect(server.unix, timeout=60)
+        for name, source, size in (("call, 1 KiB inline", "inline", 1 << 10), ("call in a session, 1 KiB", "session", 1 << 10),
+                                   ("stream, 1 GiB", "stream", 1 << 30), ("shared memory, 1 GiB", "region", 1 << 30)):
+            reducer = client.session() if source == "session" else client
+            array = reduced.empty(size // 4, "f4") if source == "region" else np.empty(size // 4, "f4")
+            array[:] = 1
+            row(name, lambda: median_us(lambda: reducer.sum(array)), "C++", lambda: library_us(server.unix, source, size))
+            del array
+        client.close()
+    finally:
+        server.stop()
+    local, large, small = reduced.connect("local:"), np.random.default_rng(1).normal(size=8 << 20), np.ones(256, "f4")
+    row("local: exact sum, 64 MiB of f64", lambda: median_us(lambda: local.sum(large)), "numpy.sum", lambda: median_us(large.sum))
+    row("local: exact sum, 64 MiB of f64", lambda: median_us(lambda: local.sum(large)), "math.fsum",
+        lambda: median_us(lambda: math.fsum(large), 0))
+    row("local: call, 1 KiB", lambda: median_us(lambda: local.sum(small)), "numpy.sum", lambda: median_us(small.sum))
+    cores = len(os.sched_getaffinity(0))
+    print(f"{cores} threads over one, local: sums of 240 KiB  {threads_ratio(cores):.2f}")
+    print(f"import, in addition to NumPy's        {import_ms():.0f} ms")
+    for wheel in (BUILD / "tests/python/wheels").glob("*.whl"):
+        print(f"wheel                              {wheel.stat().st_size / 1e6:.1f} MB  {wheel.name}")
+
+
+main()

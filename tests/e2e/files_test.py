@@ -1,0 +1,302 @@
+"""Files as people have them: what reducectl reads, and how much memory that takes."""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import subprocess
+import threading
+import unittest
+
+import harness
+from harness import np
+
+USAGE, DATA_ERROR = 2, 5
+
+
+class FilesTest(harness.ServedTest):
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def results(self, *arguments, **keywords):
+        """For each array: its column or name, its dtype, and the results."""
+        return [
+            (answer.get("column") or answer.get("array"), answer["dtype"], *answer["results"].values())
+            for answer in self.answers("reduce", *arguments, **keywords)
+        ]
+
+    def sums(self, *arguments, **keywords):
+        return self.results(*arguments, "--op", "sum", **keywords)
+
+
+class TextTest(FilesTest):
+    def test_headers(self):
+        years = self.write("years.csv", "2019,2020\n1.5,2.5\n3,4\n")
+        self.assertEqual(self.sums(years, "--column", "2020"), [("2020", "f64", 6.5)])
+        run = self.run_reducectl("reduce", years, "--column", "0", "--op", "count", "-q")
+        self.assertEqual((run.returncode, run.stdout), (0, b"2\n"))
+        self.assertIn(b"line 1 (2019, 2020) is taken as the header; ", run.stderr)
+        self.assertEqual(self.sums(years, "--column", "0", "--header", "no"), [("0", "f64", 2023.5)])
+        numbers = self.write("numbers.csv", "7,8\n1,2\n")
+        self.assertEqual(self.sums(numbers, "--column", "1"), [("1", "i64", 10)])
+        self.assertEqual(self.sums(numbers, "--column", "1", "--header", "yes"), [("8", "i64", 2)])
+        self.assertEqual(self.sums(numbers, "--column", "8"), [("8", "i64", 2)])
+        mixed = self.write("mixed.csv", "a,7\nb,8\n")
+        self.check_failure(DATA_ERROR, ["line 1", "text and numbers (a, 7)", "--header yes"], "reduce", mixed, "--column", "1")
+
+    def test_rows_have_as_many_fields_as_the_header(self):
+        for rows, line in (("b;a\n1,5;2\n1;2;3\n", 3), ("a,b\n1\n", 2), ("a\n1\n1,5\n", 3)):
+            path = self.write("ragged.csv", rows)
+            self.check_failure(DATA_ERROR, [f"line {line}: got "], "reduce", path, "--column", "a")
+
+    def test_integers_are_exact(self):
+        path = self.write("n.csv", "n\n9007199254740993\n")
+        self.assertEqual(self.sums(path), [("n", "i64", 9007199254740993)])
+        self.assertEqual(self.sums(path, "--dtype", "f64"), [("n", "f64", 9007199254740992.0)])
+        path = self.write("n.csv", "n\n18446744073709551615\n")
+        self.check_failure(DATA_ERROR, ["line 2", "-2^63 to 2^63 - 1", "--dtype u64"], "reduce", path)
+        self.assertEqual(self.results(path, "--dtype", "u64", "--op", "max"), [("n", "u64", 2**64 - 1)])
+        self.assertEqual(self.sums(self.write("n.csv", "1\n2.5\n")), [("0", "f64", 3.5)])
+        self.assertEqual(self.sums(self.write("n.csv", "1\n2\n"), "--dtype", "i16"), [("0", "i16", 3)])
+
+    def test_delimiters(self):
+        for text in ("a;b\n1;2\n", "a\tb\n1\t2\n", "a b\n1   2\n", "a|b\n1|2\n", "a,b\n1,2\n"):
+            self.assertEqual(self.sums("-", "--column", "b", stdin=text.encode()), [("b", "i64", 2)])
+        odd = self.write("odd.txt", "a:b\n1:2\n")
+        self.assertEqual(self.sums(odd, "--delimiter", ":", "--column", "b"), [("b", "i64", 2)])
+        german = self.write("german.csv", "a;b\n1,5;2\n")
+        self.check_failure(DATA_ERROR, ['got "1,5"', "--decimal ,"], "reduce", german, "--column", "a")
+        self.assertEqual(self.sums(german, "--column", "a", "--decimal", ","), [("a", "f64", 1.5)])
+        for arguments, message in (
+            (("--delimiter", "ab"), '--delimiter: got "ab"; allowed: one character'),
+            (("--header", "maybe"), '--header: got "maybe"; allowed: auto, yes, no'),
+            (("--decimal", ";"), '--decimal: got ";"; allowed: . and ,'),
+        ):
+            self.check_failure(USAGE, [message], "reduce", german, *arguments)
+
+    def test_fields(self):
+        text = '\ufeff# made by hand\nid,n,ok\n1,"1,234",True\n2,NA,False\n3,null,True\n4,,True\n'
+        path = self.write("fields.csv", text)
+        got = self.results(path, "--column", "all", "--op", "sum,nan_count", "--nan", "omit")
+        self.assertEqual(got, [("id", "i64", 10, 0), ("n", "f64", 1234.0, 3), ("ok", "bool", 3, 0)])
+        self.assertEqual(self.sums(path, "--column", "ok", "--column", "id"), [("ok", "bool", 3), ("id", "i64", 10)])
+
+    def test_every_column(self):
+        path = self.write("t.csv", "name,x,y\nada,1,0.5\nbob,2,0.25\n")
+        run = self.run_reducectl("reduce", path, "--column", "all", "--op", "sum", "-q")
+        self.assertEqual((run.returncode, run.stdout), (0, b"3\n0.75\n"))
+        self.assertEqual(run.stderr.decode(), f'reducectl: {path}: column "name" isn\'t numbers, and is left out\n')
+        self.check_failure(DATA_ERROR, ["3 columns (name, x, y)", "--column all"], "reduce", path)
+
+    def test_a_header_without_rows(self):
+        for text in ("$1.50\n", "a,b\n", '{"a": 1}\n'):
+            path = self.write("one.csv", text)
+            run = self.run_reducectl("reduce", path, "--column", "0", "--op", "sum", "-q")
+            self.assertEqual((run.returncode, run.stdout), (0, b"0.0\n"), run.stderr)
+            self.assertIn(f"reducectl: {path}: line 1 ({text[0]}", run.stderr.decode())
+            self.assertIn(") is taken as the header, and no row follows it\n", run.stderr.decode())
+
+    def test_describe_what_has_no_minimum_or_no_sum(self):
+        path = self.folder / "missing.csv"
+        path.write_text("a,none,large\n1,NA,9223372036854775807\n2,,1\n")
+        empty, zero = self.save(np.zeros((0, 5)), "empty.npy"), self.save(np.full(3, np.nan), "nan.npy")
+        run = self.run_reducectl("describe", path, empty, zero)
+        self.assertEqual(run.returncode, 0, run.stderr.decode())
+        self.assertRegex(run.stderr.decode(), r"\Areducectl: \S+: column large: integer overflow: the sum [^\n]+\n\Z")
+        lines = [line.split()[-10:] for line in run.stdout.decode().splitlines()]
+        self.assertEqual(lines[1][:3] + lines[1][4:], ["i64", "2", "0", "0.7071067811865476", "1", "2", "0", "1", "3"])
+        nothing = ["NaN", "NaN", "-", "-", "-", "-", "0.0"]
+        self.assertEqual(lines[2], ["f64", "0", "2", *nothing])
+        self.assertEqual((lines[3][:3], lines[3][5:]), (["i64", "2", "0"], ["1", "9223372036854775807", "1", "0", "-"]))
+        self.assertEqual(lines[4:], [["f64", "0", "0", *nothing], ["f64", "0", "3", *nothing]])
+        run = self.run_reducectl("--json", "describe", path)
+        (a, none, large) = map(json.loads, run.stdout.splitlines())
+        self.assertEqual((a["min"], none["min"], none["argmax"], large["sum"], large["max"]), (1, None, None, None, 2**63 - 1))
+
+    def test_describe(self):
+        path = self.write("t.csv", "x,y\n1,0.5\n2,NA\n4,0.25\n")
+        x, y = self.answers("describe", path)
+        want = {"count": 3, "nan_count": 0, "mean": 7 / 3, "std": 1.5275252316519468, "min": 1, "max": 4,
+                "argmin": 0, "argmax": 2, "sum": 7}  # fmt: skip
+        self.assertEqual({name: x[name] for name in want}, want)
+        self.assertEqual((x["column"], x["dtype"], x["ddof"]), ("x", "i64", 1))
+        self.assertEqual((y["nan_count"], y["mean"], y["argmin"], y["sum"]), (1, 0.375, 2, 0.75))
+        run = self.run_reducectl("describe", path, self.save(np.arange(5)))
+        self.assertEqual((run.returncode, run.stderr), (0, b""))
+        lines = run.stdout.decode().splitlines()
+        self.assertEqual(lines[0].split(), ["DTYPE", *map(str.upper, want)])
+        self.assertEqual([line.split()[:2] for line in lines[1:3]], [[f"{path}:", "x"], [f"{path}:", "y"]])
+        self.assertEqual(lines[3].split()[1:3], ["i64", "5"])
+
+    def test_long_texts_come_in_pieces(self):
+        """One column has other numbers in a later piece only, another one a NaN."""
+        rows = 1 << 20
+        numbers = np.random.default_rng(3).integers(-1000, 1000, rows)
+        header = ",".join(f"c{i}" for i in range(40))
+        tail = "," + ",".join("1" * 38)
+        with open(self.folder / "long.csv", "w") as file:
+            file.write(header + "\n")
+            for i, n in enumerate(numbers):
+                file.write(f"{n},{0.5 if i == rows - 5 else i % 3}{tail}\n")
+        arguments = ("--op", "sum,argmax,count,std", "--column", "c0", "--column", "c1", "--column", "all")
+        answers = self.answers("reduce", self.folder / "long.csv", *arguments)
+        other = np.arange(rows) % 3
+        want = [int(numbers.sum()), int(numbers.argmax()), rows, np.std(numbers)]
+        self.assertEqual(len(answers), 42)
+        for answer, dtype, total in ((answers[0], "i64", want[0]), (answers[1], "f64", other.sum() - other[-5] + 0.5)):
+            self.assertEqual((answer["dtype"], answer["results"]["sum"]), (dtype, total))
+        self.assertEqual([answers[0]["results"][op] for op in ("argmax", "count")], want[1:3])
+        self.assertAlmostEqual(answers[0]["results"]["std"], want[3], places=9)
+        self.assertEqual(answers[41]["results"]["sum"], rows)
+
+
+class NumpyTest(FilesTest):
+    def test_npz(self):
+        arrays = {"x": np.arange(12, dtype="f4").reshape(3, 4), "y": np.arange(300000), "big": np.ones(3, ">i2")}
+        want = [("x", "f32", 66.0), ("y", "i64", 44999850000), ("big", "i16", 3)]
+        for save in (np.savez, np.savez_compressed):
+            path = self.folder / "arrays.npz"
+            save(path, **arrays)
+            self.assertEqual(self.sums(path), want)
+            self.assertEqual(self.sums("-", stdin=path.read_bytes()), want)
+            self.assertEqual(self.sums(path, "--array", "y"), want[1:2])
+            self.assertEqual(self.sums(path, "--via", "region"), want)
+            self.assertEqual(self.sums(path, "--via", "session"), want)
+        self.check_failure(DATA_ERROR, ['array: got "z"; allowed: x, y, big'], "reduce", path, "--array", "z")
+        self.check_failure(DATA_ERROR, ["is a .npz file", "--format raw"], "reduce", path, "--dtype", "u8")
+        npy = self.save(np.ones(3))
+        self.check_failure(DATA_ERROR, ["a .npz file, which this isn't"], "reduce", npy, "--array", "x")
+        np.savez(path, a=np.array([1, None]))
+        self.check_failure(DATA_ERROR, ['array "a": dtype: got Python objects'], "reduce", path)
+
+    def test_orders(self):
+        random = np.random.default_rng(4)
+        for shape in ((3, 4), (5, 1), (2, 3, 4), (700, 900)):
+            for dtype in ("<f4", ">f4", ">i8", "i1"):
+                array = random.integers(0, 9, shape).astype(dtype)  # with many equal ones: the first counts
+                path = self.save(np.asfortranarray(array))
+                want = {"sum": array.sum(dtype="f8"), "argmin": int(array.argmin()), "argmax": int(array.argmax())}
+                for arguments in ((), ("--via", "region"), ("--via", "session"), ("--via", "stream")):
+                    if "session" in arguments and array.nbytes > 1 << 20:
+                        continue
+                    got = self.reduce(path, "sum,argmin,argmax", *arguments)
+                    self.assertEqual(got["results"], want, (shape, dtype, arguments))
+                self.assertEqual(self.reduce(path, "sum")["results"]["sum"], want["sum"])
+                id = self.answers("arrays", "put", path)[0]["id"]
+                (got,) = self.answers("reduce", "--array", id, "--op", "argmin,argmax")
+                self.assertEqual(got["results"], {name: want[name] for name in ("argmin", "argmax")})
+
+    def test_version_3_and_bf16(self):
+        path = self.folder / "three.npy"
+        with open(path, "wb") as file:
+            np.lib.format.write_array(file, np.arange(5), version=(3, 0))
+        self.assertEqual(self.reduce(path, "sum")["results"]["sum"], 10)
+        saved = io.BytesIO()
+        np.save(saved, (np.array([1, 2, -0.5], "f4").view("u4") >> 16).astype("u2"))
+        path.write_bytes(saved.getvalue().replace(b"'<u2'", b"'<V2'"))
+        answer = self.reduce(path, "sum")
+        self.assertEqual((answer["dtype"], answer["results"]["sum"]), ("bf16", 2.5))
+
+
+class CompressedTest(FilesTest):
+    def compressed(self, content):
+        yield ".gz", gzip.compress(content[:1000]) + gzip.compress(content[1000:], 1)  # two members
+        if shutil.which("zstd"):
+            yield ".zst", subprocess.run(["zstd", "-c"], input=content, stdout=subprocess.PIPE, check=True).stdout
+
+    def test_all_formats(self):
+        array = np.random.default_rng(5).integers(0, 100, 600000)
+        npy = io.BytesIO()
+        np.save(npy, array)
+        csv = "n\n" + "\n".join(map(str, array[:5000])) + "\n"
+        for name, content, arguments, want in (
+            ("a.npy", npy.getvalue(), (), array.sum()),
+            ("a.csv", csv.encode(), (), array[:5000].sum()),
+            ("a.bin", array.tobytes(), ("--dtype", "i64"), array.sum()),
+        ):
+            for suffix, bytes in self.compressed(content):
+                with self.subTest(name=name, suffix=suffix):
+                    path = self.write(name + suffix, bytes)
+                    self.assertEqual(self.reduce(path, "sum", *arguments)["results"]["sum"], want)
+                    if not arguments:
+                        self.assertEqual(self.reduce("-", "sum", stdin=bytes)["results"]["sum"], want)
+
+    def test_damage(self):
+        npy = io.BytesIO()
+        np.save(npy, np.random.default_rng(6).random(600000))
+        whole = gzip.compress(npy.getvalue(), 1)
+        for name, content, message in (
+            ("cut.npy.gz", whole[: len(whole) // 2], "bad gzip data: it is truncated"),
+            ("bad.npy.gz", whole[:100000] + b"?" * 1000 + whole[101000:], "bad gzip data"),
+            ("long.npy.gz", gzip.compress(npy.getvalue() + b"x", 1), "data: got more bytes than the array has"),
+            ("short.npy.gz", gzip.compress(npy.getvalue()[:-5], 1), "is truncated"),
+        ):
+            path = self.write(name, content)
+            self.check_failure(DATA_ERROR, [message], "reduce", path)
+            self.check_failure(DATA_ERROR, [message], "arrays", "put", path)
+
+
+class MemoryTest(FilesTest):
+    def peak(self, *arguments, stdin=None):
+        """The most memory of reducectl, in MiB, and what it printed."""
+        server = {"REDUCED_SERVER": self.server.tcp}
+        run = subprocess.Popen(
+            ["/usr/bin/env", "python3", "-c",
+             "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]);"
+             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10, file=sys.stderr); sys.exit(code)",
+             *harness.command(*arguments)],
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=harness.environment() | server,
+        )  # fmt: skip
+        output, error = run.communicate(timeout=harness.DEADLINE_S)
+        self.assertEqual(run.returncode, 0, error)
+        return int(error), output.decode()
+
+    def test_large_files_are_read_as_they_are_sent(self):
+        path = self.folder / "large.bin"
+        with open(path, "wb") as file:
+            file.truncate(512 << 20)
+            file.write(b"\1")
+        for arguments in (("reduce", path, "--dtype", "u8", "--op", "sum", "-q"),):
+            peak, output = self.peak(*arguments)
+            self.assertEqual(output, "1\n")
+            self.assertLess(peak, 200)
+        with open(path, "rb") as file:
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (300 << 20,)})
+            run = subprocess.Popen(["sh", "-c", f"cat; head -c {300 << 20} /dev/zero"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            run.stdin.write(header.getvalue())
+            run.stdin.close()
+            peak, output = self.peak("reduce", "-", "--op", "count,sum", "-q", stdin=run.stdout)
+            run.stdout.close()
+            self.assertEqual((run.wait(harness.DEADLINE_S), output), (0, f"{300 << 20}\t0\n"))
+            self.assertLess(peak, 200)
+
+    def test_reading_is_a_stage(self):
+        array = np.zeros(3000000)
+        self.assertGreater(self.reduce(self.save(array), "sum")["timing_us"]["read"], 0)
+        self.assertGreater(self.reduce(self.save(array), "sum", "--via", "stream")["timing_us"]["read"], 0)
+
+
+class EndsTest(FilesTest):
+    def test_what_is_no_file_of_numbers(self):
+        for source in ("/dev/zero", "/dev/urandom", self.write("x", b"\x7fELF\0\0")):
+            run = self.run_reducectl("reduce", source)
+            self.assertEqual((run.returncode, run.stdout), (DATA_ERROR, b""))
+            self.assertRegex(run.stderr.decode(), r"\Areducectl: \S+: (has an unknown format|isn't text)[ -~]*\n\Z")
+        for source in ("/dev/null", self.write("empty", b"")):
+            self.check_failure(DATA_ERROR, ["is empty"], "reduce", source)
+
+    def test_a_fifo(self):
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        writer = threading.Thread(target=fifo.write_text, args=("x\n1\n2\n",))
+        writer.start()
+        self.assertEqual(self.sums(fifo), [("x", "i64", 3)])
+        writer.join()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,60 @@
+// A CUDA device without a GPU: the functions of the CUDA runtime that the host code of kernels/cuda calls, over host
+// memory, and stand-ins for the kernels, which compute on the host. A program that links this in place of the runtime
+// runs all of that code, the handling of every error included.
+//
+// Streams do what they are given at once. What a test sets here holds for all threads. Thread-safe.
+#ifndef REDUCED_TESTS_FAKE_CUDA_FAKE_CUDA_H_
+#define REDUCED_TESTS_FAKE_CUDA_FAKE_CUDA_H_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <ostream>
+#include <string>
+
+namespace reduced::fake_cuda {
+
+// What exists.
+struct InUse {
+  int device_allocations = 0;
+  int host_allocations = 0;  // pinned
+  int registered = 0;        // ranges of host memory
+  int streams = 0;
+  int events = 0;
+  int pools = 0;
+  int opened = 0;  // IPC handles
+
+  friend bool operator==(const InUse&, const InUse&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const InUse& in_use);
+InUse Use();
+
+// How often each function was called since the last Heal, by its name; kernels are "LaunchKernel".
+std::map<std::string, int> Calls();
+
+// Call number `n` of `function` from now on, 1 for the next, returns `error` and does nothing. If it is an error that
+// loses a context for good, as an illegal address is, all functions return it until Heal.
+void FailCall(const std::string& function, int n, cudaError_t error);
+bool HasFailed();  // that call came
+// Nothing ends any more: waits don't return, queries say cudaErrorNotReady, until Heal.
+void Hang();
+// As new, but for what is in use.
+void Heal();
+
+// Device memory, in bytes, beyond which allocations fail; by default 16 GiB.
+void SetMemory(std::size_t bytes);
+
+// Device memory of another process, and an event of it: their IPC handles.
+std::string MemoryHandle(void* memory, std::size_t bytes);
+std::string EventHandle();
+// Whether that event has passed.
+void SetEventPassed(bool passed);
+
+// For the stand-ins of kernels: what a launch returns. *runs: the kernel does run.
+cudaError_t BeginLaunch(bool* runs);
+
+}  // namespace reduced::fake_cuda
+
+#endif  // REDUCED_TESTS_FAKE_CUDA_FAKE_CUDA_H_

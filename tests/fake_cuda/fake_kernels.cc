@@ -1,0 +1,107 @@
+// The kernels of the fake device: what kernels/cuda/*.cu and kernels/ladder/*.cu define, on the host, by the CPU
+// engine's inner loops.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "kernels/algebra/spec.h"
+#include "kernels/cpu/exact_tiles.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cuda/exact_sums.h"
+#include "kernels/cuda/pipeline.h"
+#include "kernels/engine/pipelines.h"
+#include "tests/fake_cuda/fake_cuda.h"
+
+namespace reduced {
+namespace {
+
+// The kernel that `kernel` does, if the fake device runs one.
+template <class Kernel>
+cudaError_t LaunchOnHost(KernelTimes* times, Kernel kernel) {
+  bool runs = false;
+  const cudaError_t error = fake_cuda::BeginLaunch(&runs);
+  if (!runs) return error;
+  kernel();
+  if (times != nullptr) {
+    times->begin_ns = 1;
+    std::atomic_ref(times->end_ns).store(1001, std::memory_order_release);
+  }
+  return error;
+}
+
+cudaError_t Fold(const Launch& launch, const void* data) {
+  return LaunchOnHost(launch.times, [&] {
+    Partial partial;
+    TilePlan(launch.dtype, launch.accumulators, launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate)
+        .Fold(data, launch.base_index, launch.count, &partial);
+    partial.count = launch.count;
+    *launch.out = partial;
+  });
+}
+
+std::size_t BytesOf(const Launch& launch) { return static_cast<std::size_t>(launch.count * RowOf(launch.dtype).bytes); }
+
+cudaError_t FoldArray(const Launch& launch) { return Fold(launch, launch.data); }
+cudaError_t FoldScratch(const Launch& launch) { return Fold(launch, launch.scratch); }
+cudaError_t CopyToScratch(const Launch& launch) {
+  return LaunchOnHost(nullptr, [&] { std::memcpy(launch.scratch, launch.data, BytesOf(launch)); });
+}
+cudaError_t Describe(const Launch& launch, Occupancy* occupancy) {
+  *occupancy = {.block_size = launch.block_size == 0 ? kDefaultBlockSize : launch.block_size,
+                .registers = 32,
+                .blocks_per_multiprocessor = 2,
+                .max_threads_per_multiprocessor = 2048};
+  return cudaSuccess;
+}
+bool KeepsTime(const Launch& launch) {
+  return launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes && !launch.omit_nan;
+}
+
+// The digits of a number of exact/sums.h.
+template <std::size_t kDigits, class Number>
+void Split(const Number& number, unsigned long long (&digits)[kDigits]) {
+  for (std::size_t i = 0; i < number.word.size(); ++i) {
+    digits[2 * i] = static_cast<std::uint32_t>(number.word[i]);
+    digits[2 * i + 1] = number.word[i] >> 32;
+  }
+  auto& top = digits[kDigits - 1];  // the one with the sign
+  top = static_cast<unsigned long long>(static_cast<std::int64_t>(static_cast<std::int32_t>(top)));
+}
+
+constexpr CudaPipeline kInPlaceRung = {&BytesOf, &CopyToScratch, &FoldScratch, &Describe};
+
+}  // namespace
+
+cudaError_t LaunchExactSums(const ExactLaunch& launch) {
+  return LaunchOnHost(launch.times, [&] {
+    ExactFolder folder(launch.dtype, launch.accumulators);
+    folder.Fold(launch.data, launch.count);
+    const ExactSums& sums = folder.sums();
+    Split(sums.sum, launch.out->sum);
+    Split(sums.abs_sum, launch.out->abs_sum);
+    Split(sums.sum_squares, launch.out->sum_squares);
+    launch.out->nans = static_cast<unsigned long long>(sums.nans);
+    launch.out->positive_infinities = static_cast<unsigned long long>(sums.positive_infinities);
+    launch.out->negative_infinities = static_cast<unsigned long long>(sums.negative_infinities);
+    launch.out->not_only_negative_zeros = sums.not_only_negative_zeros ? 1 : 0;
+  });
+}
+
+bool ExactSumsKeepTime(const ExactLaunch& launch) { return launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes; }
+
+cudaError_t LaunchReadAll(const void*, std::int64_t, int, cudaStream_t) {
+  return LaunchOnHost(nullptr, [] {});
+}
+
+const CudaPipeline kSinglePass = {nullptr, nullptr, &FoldArray, nullptr, &KeepsTime};
+const CudaPipeline kCub = {&BytesOf, nullptr, &FoldArray, nullptr};
+const CudaPipeline kNeighbored = kInPlaceRung, kNeighboredLess = kInPlaceRung, kInterleaved = kInPlaceRung;
+const CudaPipeline kUnroll2 = kInPlaceRung, kUnroll4 = kInPlaceRung, kUnroll8 = kInPlaceRung;
+const CudaPipeline kUnrollWarps2 = kInPlaceRung, kUnrollWarps8 = kInPlaceRung;
+const CudaPipeline kCompleteUnroll8 = kInPlaceRung, kTemplateUnroll8 = kInPlaceRung;
+const CudaPipeline kSharedNeighbored = kInPlaceRung, kSharedNeighboredLess = kInPlaceRung;
+const CudaPipeline kSharedInterleaved = kInPlaceRung, kSharedUnrollWarp = kInPlaceRung, kSharedAtomic = kInPlaceRung;
+const CudaPipeline kWarpSync = kInPlaceRung, kWarpShuffle = kInPlaceRung, kCooperativeGroups = kInPlaceRung;
+const CudaPipeline kTwoLevelShuffle = kInPlaceRung, kGridStrideTwoPass = kInPlaceRung;
+
+}  // namespace reduced

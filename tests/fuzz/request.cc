@@ -1,0 +1,93 @@
+// Requests, from their bytes to the kernels' types. The first byte says of which call.
+#include "server/wire/request.h"
+
+#include <algorithm>
+
+#include "google/protobuf/stubs/logging.h"
+#include "kernels/engine/pipelines.h"
+#include "reduced/v1/reduced.pb.h"
+#include "server/wire/arrays.h"
+#include "server/wire/ladder.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/no_engine.h"
+
+namespace reduced::fuzz {
+namespace {
+
+const server::RequestLimits kRequestLimits;
+
+void CheckShape(const server::ArrayShape& shape) {
+  Require(shape.count >= 0 && shape.count <= kRequestLimits.max_elements, "an array has at most the elements allowed");
+  Require(shape.bytes == shape.count * RowOf(shape.dtype).bytes, "an array has the bytes of its elements");
+}
+
+void CheckSpec(const absl::StatusOr<ReduceSpec>& spec, const v1::ReduceRequest& request,
+               const server::ArrayShape& shape) {
+  RequirePrintableError(spec.status());
+  if (!spec.ok()) return;
+  Require(spec->dtype == shape.dtype && spec->count == shape.count, "the spec is about the array");
+  Require(static_cast<int>(spec->ops.size()) == request.ops_size() && request.ops_size() <= kRequestLimits.max_ops,
+          "the spec has the ops of the request");
+  Require(ValidateSpec(*spec).ok(), "the spec is valid");
+}
+
+void CheckReduce(const v1::ReduceRequest& request) {
+  const auto shape = server::ParseArray(request.array(), kRequestLimits);
+  RequirePrintableError(shape.status());
+  if (shape.ok()) {
+    CheckShape(*shape);
+    CheckSpec(server::ParseQuestion(request, *shape, kRequestLimits), request, *shape);
+    const absl::Status data = server::CheckInlineData(request, *shape);
+    RequirePrintableError(data);
+    Require(data.ok() == (static_cast<std::int64_t>(request.inline_data().size()) == shape->bytes),
+            "the elements are as many bytes as their array");
+  }
+  server::ArrayShape streamed;
+  CheckSpec(server::ParseHeader(request, kRequestLimits, &streamed), request, streamed);
+}
+
+void CheckPut(const v1::PutArrayHeader& header, absl::string_view caller) {
+  const auto array = server::ParsePut(header, kRequestLimits, caller);
+  RequirePrintableError(array.status());
+  if (!array.ok()) return;
+  CheckShape({array->dtype, array->count, array->bytes});
+  Require(array->ttl > absl::ZeroDuration() && array->ttl <= kRequestLimits.max_array_ttl, "an array expires");
+}
+
+void CheckLadder(const v1::LadderRequest& request) {
+  const auto ladder = server::ParseLadder(request, NoEngines(), kRequestLimits);
+  RequirePrintableError(ladder.status());
+  if (!ladder.ok()) return;
+  Require(!ladder->rungs.empty() && ladder->repeats >= 1 && ladder->repeats <= 1000, "a ladder has rungs and repeats");
+  Require(ladder->spec.count * RowOf(ladder->spec.dtype).bytes <= kRequestLimits.max_ladder_bytes,
+          "a ladder is bounded");
+  for (const server::LadderRung& rung : ladder->rungs) Require(ValidateSpec(rung.spec).ok(), "a rung is valid");
+}
+
+void CheckPart(const v1::StreamPart& part) { RequirePrintableError(server::CheckPart(server::ToPart(part))); }
+
+template <class Message, class Check>
+void Parse(Input input, Check check) {
+  Message message;
+  if (message.ParseFromArray(input.rest().data(), static_cast<int>(input.rest().size()))) check(message);
+}
+
+}  // namespace
+
+FUZZ_TARGET(request) {
+  google::protobuf::SetLogHandler(nullptr);  // it prints what is not UTF-8
+  switch (input.Choice(4)) {
+    case 0:
+      return Parse<v1::ReduceRequest>(input, CheckReduce);
+    case 1: {
+      const absl::string_view caller = input.Choice(2) == 0 ? "" : "alice";
+      return Parse<v1::PutArrayHeader>(input, [&](const auto& header) { CheckPut(header, caller); });
+    }
+    case 2:
+      return Parse<v1::LadderRequest>(input, CheckLadder);
+    default:
+      return Parse<v1::StreamPart>(input, CheckPart);
+  }
+}
+
+}  // namespace reduced::fuzz

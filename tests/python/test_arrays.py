@@ -1,0 +1,146 @@
+"""What can be reduced, how its memory is read, and what is refused."""
+
+import array as arrays
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+import reduced
+from reduced._arrays import elements
+
+
+def shares(array):
+    """Whether the memory of an array is read as it is."""
+    return np.shares_memory(np.asarray(elements(array, ordered=False).buffer), array)
+
+
+def test_what_has_the_buffer_protocol(client):
+    for given in (arrays.array("d", [1, 2]), memoryview(np.array([1.0, 2.0])), np.array([1, 2], "f4").data):
+        assert client.sum(given) == 3
+    assert client.sum(memoryview(b"\x01\x02")) == 3 and client.sum(bytearray(b"\x01\x02")) == 3
+
+
+def test_sequences_and_scalars(client):
+    assert client.sum([[1, 2], [3, 4]]) == 10
+    assert client.sum(5) == 5 and client.sum(np.float32(2.5)) == 2.5
+    assert client.sum([]) == 0
+
+
+def test_orders_of_memory(client):
+    array = np.arange(24.0).reshape(2, 3, 4)
+    for view in (np.asfortranarray(array), array.transpose(1, 2, 0), array[::-1], array[:, ::-1, ::-1], array.T):
+        assert shares(view)
+        result = client.reduce(view, ["sum", "argmax", "max"])
+        assert result.sum == 276 and result.argmax == view.argmax() and result.max == 23
+        assert client.sum(view) == 276 and client.argmin(view) == view.argmin()
+    for view in (array[:, ::2], array[..., 1], np.broadcast_to(array[0], (5, 3, 4)), array[::-1, :, 1:3]):
+        assert not shares(view)
+        result = client.reduce(view, ["sum", "argmax", "argmin"])
+        assert (result.sum, result.argmax, result.argmin, result.size) == (view.sum(), view.argmax(), view.argmin(), view.size)
+
+
+def test_dimensions_of_nothing(client):
+    assert client.sum(np.empty((0, 3))) == 0 and client.prod(np.empty((3, 0), "i4", order="F")) == 1
+    assert client.sum(np.array(7.0)) == 7
+    with pytest.raises(ValueError, match="min"):
+        client.min(np.empty((0, 3)))
+
+
+def test_alignment_and_byte_order(client):
+    raw = np.zeros(8 * 100 + 1, np.uint8)
+    unaligned = raw[1:].view("f8")
+    unaligned[:] = 0.5
+    assert client.sum(unaligned) == 50
+    assert client.reduce(np.array([1, 2, 258], ">i4"), "sum,argmax").sum == 261
+    assert client.sum(np.array([1.5], ">f2")) == 1.5
+
+
+def test_subclasses_and_memory_maps(client, tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(1000.0))
+    assert client.sum(np.load(tmp_path / "a.npy", mmap_mode="r")) == 499500
+    records = np.zeros(4, [("a", "i4"), ("b", "f8")])
+    records["b"] = 2
+    assert client.sum(records["b"]) == 8
+
+
+class Exported:
+    """An array that has nothing but DLPack."""
+
+    def __init__(self, array, dtype=None):
+        self._array = array
+        self.dtype = dtype or array.dtype
+        self.shape = array.shape
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def test_dlpack(client):
+    assert client.sum(Exported(np.array([1.0, 2.0]))) == 3
+    assert client.argmax(Exported(np.arange(6).reshape(2, 3).T)) == 5
+
+
+def test_bfloat16(client):
+    array = np.array([1.5, -2, 0.0078125], ml_dtypes.bfloat16)
+    result = client.reduce(array, "sum,min,argmin")
+    assert result.sum == -0.4921875 and result.min == -2 and result.argmin == 1
+    assert client.sum(np.asfortranarray(np.ones((3, 4), ml_dtypes.bfloat16))) == 12
+    assert client.sum(np.ones((3, 4), ml_dtypes.bfloat16)[:, ::2]) == 6
+    # As PyTorch's tensors: a bfloat16 that NumPy cannot import.
+    assert client.sum(Exported(array.view(np.uint16), "torch.bfloat16")) == -0.4921875
+
+
+class OnDevice:
+    def __init__(self, kind):
+        self._kind = kind
+
+    def __dlpack__(self, **_):
+        raise AssertionError("its memory cannot be read here")
+
+    def __dlpack_device__(self):
+        return (self._kind, 0)
+
+
+def test_what_is_refused(client):
+    class Cuda:
+        __cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (1, False), "version": 3}
+
+    for given, message in [
+        (np.zeros(2, complex), "dtype: got complex128; allowed: bool, int8"), (np.array(["a"]), "dtype: got <U1"),
+        (np.array([object()]), "dtype: got object"), ([1, None], "dtype: got object"), (np.zeros(2, "M8[s]"), "dtype: got datetime64"),
+        (np.zeros(2, np.longdouble), "dtype: got "), (np.zeros(2, [("a", "i4")]), "dtype: got "),
+        (np.ma.array([1.0, 2], mask=[0, 1]), "array: got a masked array"), (OnDevice(2), "array: got memory of a CUDA device"),
+        (OnDevice(10), "array: got memory of a ROCm device"), (OnDevice(99), "another device"), (Cuda(), "CUDA device"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            client.sum(given)
+    for bad, message in [
+        ({"nan": "maybe"}, 'got "maybe"; allowed: propagate, omit'), ({"ddof": -1}, "ddof: got -1"),
+        ({"engine": "tpu"}, 'engine: got "tpu"'), ({"pipeline": "none"}, "pipeline"), ({"precision": "f16"}, 'precision: got "f16"'),
+        ({"overflow": "x"}, 'overflow_policy: got "x"'), ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"),
+    ]:
+        with pytest.raises(reduced.InvalidArgumentError, match=message) as caught:
+            client.var([1.0], **bad)
+        assert isinstance(caught.value, ValueError) and caught.value.code == "INVALID_ARGUMENT"
+    for ops, message in [("median", 'op: got "median"; allowed: sum'), ([], "ops: got none"), ("", 'op: got ""'),
+                         ("sum, mean", 'op: got " mean"'), ("bit_or", "bit_or")]:
+        with pytest.raises(ValueError, match=message):
+            client.reduce([1.0], ops)
+    with pytest.raises(TypeError):
+        client.reduce([1.0], "sum", axis=0)
+    with pytest.raises(TypeError):
+        client.reduce([1.0], [1])
+    with pytest.raises(reduced.FailedPreconditionError):
+        client.sum([1.0], engine="cuda")
+    with pytest.raises(reduced.FailedPreconditionError, match="device: got"):
+        client.sum([1.0], device="cuda:7")
+
+
+def test_special_values(client):
+    assert math.copysign(1, client.min(np.array([0.0, -0.0]))) == -1
+    assert client.sum(np.array([np.inf, 1])) == math.inf and math.isnan(client.sum(np.array([np.inf, -np.inf])))
+    assert client.sum(np.array([5e-324, 5e-324])) == 1e-323

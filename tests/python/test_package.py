@@ -1,0 +1,102 @@
+"""The package: types, examples, metadata, what the wheel carries."""
+
+import doctest
+import importlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import reduced
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEADLINE_S = 240
+# What manylinux takes for granted on every system.
+SYSTEM = re.compile(r"^(linux-vdso|ld-linux[\w-]*|/lib64/ld-linux[\w-]*|libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libz)\.so")
+
+
+def site():
+    return pathlib.Path(reduced.__file__).parent
+
+
+def test_it_is_the_wheel_that_is_tested():
+    assert site().parent == pathlib.Path(os.environ["PYTHONPATH"])
+    assert not (ROOT / "client/python") in site().parents
+
+
+def test_types(tmp_path):
+    (tmp_path / "user.py").write_text("""
+import numpy as np
+import reduced, reduced.aio
+
+client: reduced.Client = reduced.connect("local:")
+result: reduced.Result = client.reduce(np.ones(3), ["sum"], nan="omit", ddof=1, state=True)
+state: reduced.State | None = result.state
+engine: str = result.ran_on.engine
+client.sum([1.0], wrong=1)  # type: ignore[call-arg]
+client.sum([1.0], ddof="x")  # type: ignore[arg-type]
+""")
+    checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "-p", "reduced"],
+                             capture_output=True, text=True, timeout=DEADLINE_S, env=os.environ | {"MYPYPATH": os.environ["PYTHONPATH"]})
+    assert checked.returncode == 0, checked.stdout
+    used = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--warn-unused-ignores", "--cache-dir", tmp_path / "cache",
+                           tmp_path / "user.py"],
+                          capture_output=True, text=True, timeout=DEADLINE_S, env=os.environ | {"MYPYPATH": os.environ["PYTHONPATH"]})
+    assert used.returncode == 0, used.stdout
+
+
+def test_stubs_are_those_of_the_module():
+    stub = (site() / "_core.pyi").read_text(encoding="utf-8")
+    named = set(re.findall(r"^(?:class|def) (\w+)|^(\w+): (?!TypeAlias)", stub, re.MULTILINE))
+    names = {name for groups in named for name in groups if name}
+    assert names == {name for name in dir(reduced._core) if not name.startswith("__")}
+
+
+@pytest.mark.parametrize("module", ["", "aio", "dask", "_client", "_result", "_state"])
+def test_examples(module):
+    name = f"reduced.{module}" if module else "reduced"
+    if not (site() / f"{module or '__init__'}.py").exists():
+        pytest.skip(f"there is no {name}")
+    failed, tried = doctest.testmod(importlib.import_module(name))
+    assert tried > 0 and failed == 0
+
+
+def test_examples_of_the_readme():
+    failed, tried = doctest.testfile(str(ROOT / "client/python/README.md"), module_relative=False)
+    assert tried > 10 and failed == 0
+
+
+def test_every_op_has_a_method():
+    for op in reduced.ops:
+        assert getattr(reduced.Client, op).__doc__
+
+
+def test_version():
+    version = re.search(r"project\(reduced VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
+    assert reduced.__version__ == version
+    metadata, = site().parent.glob("reduced-*.dist-info/METADATA")
+    assert f"\nVersion: {version}\n" in metadata.read_text(encoding="utf-8")
+
+
+def test_the_wheel_carries_what_it_needs():
+    wheel, = pathlib.Path(os.environ["REDUCED_WHEELS"]).glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "manylinux" in wheel.name and "reduced/py.typed" in names and "reduced/_core.pyi" in names
+    assert not [name for name in names if "__pycache__" in name or name.endswith((".cc", ".h", ".txt", ".toml")) and "dist-info" not in name]
+    assert wheel.stat().st_size <= 20e6
+    module, = site().glob("_core*.so")
+    needed = subprocess.run(["ldd", module], capture_output=True, text=True, timeout=60, check=True).stdout
+    for line in needed.splitlines():
+        name, _, where = line.strip().partition(" => ")
+        assert SYSTEM.match(name) or "/reduced.libs/" in where, line
+
+
+def test_what_it_exports():
+    """Its symbols are its own: another gRPC or protobuf in the process is not in their way."""
+    module, = site().glob("_core*.so")
+    symbols = subprocess.run(["nm", "-D", "--defined-only", module], capture_output=True, text=True, timeout=60, check=True).stdout
+    strong = [line.split()[-1] for line in symbols.splitlines() if line.split()[-2] == "T"]
+    assert [name for name in strong if name not in ("PyInit__core", "_init", "_fini")] == []

@@ -1,0 +1,94 @@
+"""States merge, pickle and compare, without a server; whatever the bytes."""
+
+import copy
+import math
+import os
+import pickle
+import subprocess
+
+import numpy as np
+import pytest
+import reduced
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from reduced import State
+
+PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXACT = ["sum", "mean", "var", "l1", "l2", "min", "max", "argmin", "argmax", "count", "nan_count"]
+
+
+def state_of(client, array, ops=EXACT, **options):
+    return client.reduce(array, ops, state=True, **options).state
+
+
+@PROPERTY
+@given(array=hnp.arrays(st.sampled_from(["f4", "f8", "i4"]), st.integers(2, 200)), data=st.data())
+def test_parts_have_the_state_of_the_whole(local, remote, array, data):
+    cuts = sorted(data.draw(st.lists(st.integers(1, array.size - 1), unique=True, max_size=5)))
+    states = [local._state(part, EXACT, {}) for part in np.split(array, cuts)]
+    whole = state_of(remote, array)
+    assert State.merge(states) == whole
+    middle = data.draw(st.integers(1, len(states)))
+    assert State.merge([State.merge(part) for part in (states[:middle], states[middle:]) if part]) == whole
+    assert State.merge(states).size == array.size
+
+
+def test_parts_without_an_answer(local):
+    states = [local._state(np.array(part), ["min", "sum"], {"nan": "omit"}) for part in ([math.nan], [math.nan, 2.0])]
+    with pytest.raises(reduced.InvalidArgumentError, match="min"):
+        _ = states[0].results
+    assert State.merge(states).results.min == 2
+    half = np.array([2**62, 2**62])
+    large = [local._state(part, ["sum"], {}) for part in (half, -half)]
+    with pytest.raises(OverflowError):
+        _ = large[0].results
+    assert State.merge(large).results.sum == 0
+
+
+def test_a_state_is_a_value(local):
+    state = state_of(local, np.arange(5.0))
+    for other in (pickle.loads(pickle.dumps(state)), copy.deepcopy(state), State(bytes(state))):
+        assert other == state and hash(other) == hash(state) and dict(other.results) == dict(state.results)
+    assert state != state_of(local, np.arange(6.0)) and state != "a state"
+    assert repr(state).startswith("State(5 elements, ")
+
+
+def test_reducectl_writes_the_same(local, tmp_path):
+    array = np.arange(100.0)
+    np.save(tmp_path / "a.npy", array)
+    first, second = state_of(local, array[:50], ["sum"]), state_of(local, array[50:], ["sum"])
+    for name, state in (("1", first), ("2", second)):
+        (tmp_path / name).write_bytes(bytes(state))
+    merged = subprocess.run([os.environ["REDUCECTL"], "merge", tmp_path / "1", tmp_path / "2", "--state", tmp_path / "whole"],
+                            capture_output=True, text=True, timeout=60, check=True)
+    assert "4950" in merged.stdout
+    assert State((tmp_path / "whole").read_bytes()) == State.merge([first, second])
+
+
+def test_states_that_do_not_go_together(local):
+    of_floats, of_ints = state_of(local, [1.0]), state_of(local, [1])
+    with pytest.raises(reduced.InvalidArgumentError, match=r"states\[1\]: dtype"):
+        State.merge([of_floats, of_ints])
+    with pytest.raises(reduced.InvalidArgumentError, match="states: got none"):
+        State.merge([])
+    for other in (state_of(local, [1.0], ["sum"]), state_of(local, [1.0], nan="omit"), state_of(local, [1.0], ddof=1)):
+        with pytest.raises(reduced.InvalidArgumentError, match=r"states\[1\]"):
+            State.merge([of_floats, other])
+
+
+@PROPERTY
+@given(data=st.data())
+def test_hostile_bytes(local, data):
+    good = bytearray(bytes(state_of(local, np.arange(10.0))))
+    damaged = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
+    for given_bytes in (bytes(damaged), bytes(good[: data.draw(st.integers(0, len(good)))]), data.draw(st.binary(max_size=200))):
+        try:
+            _ = State(given_bytes).results  # a number was changed
+        except (reduced.InvalidArgumentError, reduced.OutOfRangeError):
+            pass
+    for nothing in (b"", b"\0", b"not a state"):
+        with pytest.raises(reduced.InvalidArgumentError, match=r"states\[0\]: got \d+ bytes"):
+            State(nothing)

@@ -1,0 +1,144 @@
+// Ladders that are refused.
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/engine/pipelines.h"
+#include "tests/service/ladder_calls.h"
+#include "tests/service/test_server.h"
+
+namespace reduced::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct BadLadder {
+  std::string name;
+  std::function<void(v1::LadderRequest*)> spoil;  // a good request: the sum of 1000 i32
+  grpc::StatusCode code;
+  std::vector<std::string> says;
+};
+
+std::vector<BadLadder> BadLadders() {
+  constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+  constexpr auto kUnimplemented = grpc::StatusCode::UNIMPLEMENTED;
+  using Request = v1::LadderRequest;
+  std::vector<BadLadder> bad = {
+      {"NoDtype", [](Request* r) { r->clear_dtype(); }, kInvalid, {"dtype: got 0", "DTYPE_F32 (12)"}},
+      {"UnknownDtype",
+       [](Request* r) { r->set_dtype(static_cast<v1::DType>(99)); },
+       kInvalid,
+       {"dtype: got 99", "DTYPE_BOOL (1)"}},
+      {"NoOp", [](Request* r) { r->clear_op(); }, kInvalid, {"op: got 0", "OP_SUM (1)"}},
+      {"OpThatTheDtypeLacks",
+       [](Request* r) {
+         r->set_dtype(v1::DTYPE_F32);
+         r->set_op(v1::OP_BIT_OR);
+       },
+       kInvalid,
+       {"bit_or", "f32", "integers"}},
+      {"NoCount", [](Request* r) { r->clear_count(); }, kInvalid, {"count: got 0; allowed: 1 to 250000"}},
+      {"NegativeCount", [](Request* r) { r->set_count(-1); }, kInvalid, {"count: got -1"}},
+      {"TooManyBytes",
+       [](Request* r) { r->set_count(250'001); },
+       kInvalid,
+       {"count: got 250001; allowed: 1 to 250000", "1000000 bytes of i32"}},
+      {"HugeCount",
+       [](Request* r) { r->set_count(std::numeric_limits<std::int64_t>::max()); },
+       kInvalid,
+       {"count: got 9223372036854775807"}},
+      {"NegativeRepeats",
+       [](Request* r) { r->set_repeats(-1); },
+       kInvalid,
+       {"repeats: got -1", "0 (the default, 20) to 1000"}},
+      {"TooManyRepeats", [](Request* r) { r->set_repeats(1001); }, kInvalid, {"repeats: got 1001"}},
+      {"FillThatIsNotWhole", [](Request* r) { r->set_fill(1.5); }, kInvalid, {"fill: got 1.5", "i32", "2147483647"}},
+      {"FillOutOfRange", [](Request* r) { r->set_fill(3e11); }, kInvalid, {"fill: got 300000000000", "-2147483648"}},
+      {"UnknownPipeline", [](Request* r) { r->add_pipelines("war\np"); }, kInvalid, {"war\\np", "tiled_simd"}},
+      {"NamelessPipeline", [](Request* r) { r->add_pipelines(""); }, kInvalid, {"empty name"}},
+      {"LongPipeline", [](Request* r) { r->add_pipelines(std::string(100'000, 'x')); }, kInvalid, {"unknown pipeline"}},
+      {"PipelineTwice",
+       [](Request* r) {
+         r->add_pipelines("sequential");
+         r->add_pipelines("sequential");
+       },
+       kInvalid,
+       {"sequential twice"}},
+      {"PipelineThatLacksTheOp",
+       [](Request* r) {
+         r->set_op(v1::OP_VAR);
+         r->add_pipelines("sequential");
+       },
+       kUnimplemented,
+       {"sequential", "var", "tiled_simd"}},
+      {"PipelineThatLacksTheDtype",
+       [](Request* r) {
+         r->set_dtype(v1::DTYPE_U8);
+         r->add_pipelines("tiled_simd");
+         r->add_pipelines("recursive_pairs");
+       },
+       kUnimplemented,
+       {"recursive_pairs", "u8", "tiled_simd"}},
+      {"UnknownBlockSize", [](Request* r) { r->add_block_sizes(100); }, kInvalid, {"100", "64, 128, 256, 512, 1024"}},
+      {"BlockSizeTwice",
+       [](Request* r) {
+         r->add_block_sizes(128);
+         r->add_block_sizes(128);
+       },
+       kInvalid,
+       {"128 twice"}},
+      {"BlockSizeWithoutChoice",
+       [](Request* r) {
+         r->add_pipelines("sequential");
+         r->add_pipelines("tiled_simd");
+         r->add_block_sizes(128);
+       },
+       kInvalid,
+       {"block_sizes", "sequential, tiled_simd"}},
+  };
+  for (const PipelineRow& row : Pipelines()) {
+    if (row.engine != EngineKind::kCuda) continue;
+    bad.push_back({absl::StrCat("NoEngineFor_", std::string(row.name)),
+                   [&row](Request* r) { r->add_pipelines(std::string(row.name)); },
+                   grpc::StatusCode::FAILED_PRECONDITION,
+                   {"cuda", "a test"}});
+  }
+  return bad;
+}
+
+TEST(BadLadderTest, IsAnsweredClearly) {
+  ServerOptions options;
+  options.limits.max_ladder_bytes = 1'000'000;
+  TestServer server(options, SharedEngines());
+  const v1::LadderRequest good = LadderOf(v1::DTYPE_I32, 250'000, v1::OP_SUM, 1);
+  for (const BadLadder& bad : BadLadders()) {
+    SCOPED_TRACE(bad.name);
+    v1::LadderRequest request = good;
+    bad.spoil(&request);
+    const Climbed climbed = Climb(server, request);
+    EXPECT_EQ(climbed.status.error_code(), bad.code) << climbed.status.error_message();
+    for (const std::string& text : bad.says) EXPECT_THAT(climbed.status.error_message(), HasSubstr(text));
+    EXPECT_LT(climbed.status.error_message().size(), 1000u);
+    EXPECT_TRUE(climbed.steps.empty());
+  }
+  EXPECT_TRUE(Climb(server, good).status.ok());
+}
+
+TEST(BadLadderTest, AnArrayWithoutMemory) {
+  ServerOptions options;
+  options.limits.max_ladder_bytes = std::int64_t{1} << 60;
+  TestServer server(options, SharedEngines());
+  const Climbed climbed = Climb(server, LadderOf(v1::DTYPE_F64, std::int64_t{1} << 57, v1::OP_SUM));
+  EXPECT_EQ(climbed.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(climbed.status.error_message(), HasSubstr("1152921504606846976 bytes"));
+  EXPECT_TRUE(Climb(server, LadderOf(v1::DTYPE_F64, 1000, v1::OP_SUM)).status.ok());
+}
+
+}  // namespace
+}  // namespace reduced::server

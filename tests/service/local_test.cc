@@ -1,0 +1,124 @@
+// The engine in a client's process answers as a server does.
+#include "client/local/local.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "reduced/client.h"
+#include "reduced/merge.h"
+#include "tests/service/test_server.h"
+
+namespace reduced::server {
+namespace {
+
+using client::ArrayView;
+using client::LocalEngine;
+using client::ReduceOptions;
+using client::Reply;
+using ::testing::HasSubstr;
+
+class LocalTest : public ::testing::Test {
+ protected:
+  // Both answers, or both errors, are the same.
+  void Compare(const ArrayView& array, const std::vector<std::string>& ops, ReduceOptions options = {}) {
+    options.return_state = true;
+    options.via = "inline";  // as a stream, what isn't exact is rounded in another order
+    const absl::StatusOr<Reply> there = client_->Reduce(array, ops, options);
+    const absl::StatusOr<Reply> here = local_.Reduce(array, ops, options);
+    ASSERT_EQ(here.status().code(), there.status().code()) << here.status() << there.status();
+    EXPECT_EQ(here.status().message(), there.status().message());
+    if (!here.ok()) return;
+    ASSERT_EQ(here->results.size(), there->results.size());
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      EXPECT_EQ(here->results[i].op, there->results[i].op);
+      EXPECT_EQ(here->results[i].value.dtype, there->results[i].value.dtype);
+      EXPECT_EQ(here->results[i].value.Text(), there->results[i].value.Text()) << ops[i];
+    }
+    EXPECT_EQ(here->count, there->count);
+    EXPECT_EQ(here->state, there->state);
+    EXPECT_EQ(here->execution.engine, there->execution.engine);
+    EXPECT_EQ(here->execution.device, there->execution.device);
+    EXPECT_EQ(here->execution.pipeline, there->execution.pipeline);
+    EXPECT_EQ(here->execution.precision, there->execution.precision);
+    EXPECT_EQ(here->timing.bytes, there->timing.bytes);
+  }
+
+  TestServer server_;
+  const std::unique_ptr<client::Client> client_ =
+      client::Client::Create({.server = server_.address(), .timeout = kPatience}).value();
+  const LocalEngine local_;
+};
+
+TEST_F(LocalTest, AnswersAsAServer) {
+  std::vector<double> many(300'000);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = std::sin(static_cast<double>(i)) * std::pow(10, i % 50);
+  const std::vector<std::string> all = {"sum", "prod", "mean", "var", "l2", "min", "argmax", "any", "nan_count"};
+  Compare(ArrayView::Of(many), all, {.engine = "cpu"});
+  Compare(ArrayView::Of(many), {"sum"}, {.engine = "cpu", .precision = "f64"});
+  Compare(ArrayView::Of(many), {"sum"}, {.pipeline = "sequential"});
+  const std::vector<std::int64_t> large(3, std::int64_t{1} << 62);
+  Compare(ArrayView::Of(large), {"sum", "bit_xor"}, {.engine = "cpu", .overflow_policy = "saturate"});
+  Compare(ArrayView::Of(large), {"sum"}, {.engine = "cpu"});
+  const std::vector<float> few = {1, std::numeric_limits<float>::quiet_NaN(), 3};
+  Compare(ArrayView::Of(few), {"mean", "std", "count"}, {.engine = "cpu", .nan_policy = "omit", .ddof = 1});
+  Compare({.dtype = "bf16", .shape = {0, 3}}, {"sum", "all"}, {.engine = "cpu"});
+  for (const auto& [ops, options] : std::vector<std::pair<std::vector<std::string>, ReduceOptions>>{
+           {{"min"}, {.engine = "cpu"}}, {{"bit_or"}, {}}, {{}, {}}, {{"median"}, {}}, {{"sum"}, {.ddof = -1}}}) {
+    Compare({.dtype = "f32", .shape = {0}}, ops, options);
+  }
+}
+
+TEST_F(LocalTest, HasTheCpuEngineOnly) {
+  const std::vector<float> few = {1};
+  for (const ReduceOptions& options :
+       {ReduceOptions{.engine = "cuda"}, ReduceOptions{.device = "cuda:0"}, ReduceOptions{.engine = "cuda"}}) {
+    const absl::Status status = local_.Reduce(ArrayView::Of(few), {"sum"}, options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("which is all that local: has"));
+  }
+  EXPECT_TRUE(local_.Reduce(ArrayView::Of(few), {"sum"}, {.device = "cpu"}).ok());
+}
+
+TEST_F(LocalTest, GivesUpWhenItIsToldTo) {
+  const std::vector<float> many(50'000'000, 1.0F);
+  const ReduceOptions slow{.pipeline = "sequential"};
+  ReduceOptions interrupted = slow;
+  interrupted.interrupted = [] { return true; };
+  // Some machine may be done before it is asked.
+  const absl::Status status = local_.Reduce(ArrayView::Of(many), {"prod"}, interrupted).status();
+  EXPECT_TRUE(status.ok() || status == absl::CancelledError("the call was interrupted by its caller")) << status;
+  ReduceOptions late = slow;
+  late.timeout = absl::Milliseconds(1);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(local_.Reduce(ArrayView::Of(many), {"prod"}, late).status()));
+  late.timeout = absl::ZeroDuration();
+  EXPECT_TRUE(absl::IsInvalidArgument(local_.Reduce(ArrayView::Of(many), {"prod"}, late).status()));
+}
+
+TEST_F(LocalTest, PartsNeedNoAnswerByThemselves) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> first = {nan, nan};
+  const std::vector<float> second = {5, nan, 3};
+  const ReduceOptions omit{.nan_policy = "omit"};
+  EXPECT_TRUE(absl::IsInvalidArgument(local_.Reduce(ArrayView::Of(first), {"argmin"}, omit).status()));
+  const std::string states[] = {local_.State(ArrayView::Of(first), {"argmin"}, omit).value(),
+                                local_.State(ArrayView::Of(second), {"argmin"}, omit).value()};
+  const auto alone = client::MergeStates({states[0]}, {.return_state = true, .results = false, .names = {}});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_TRUE(alone->results.empty());
+  const auto whole = client::MergeStates({alone->state, states[1]});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(std::get<std::uint64_t>(whole->Find("argmin")->value), 4);
+}
+
+}  // namespace
+}  // namespace reduced::server

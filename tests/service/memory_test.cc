@@ -1,0 +1,176 @@
+// What a request may make the server take. Memory: it is set aside first, and comes back when the request ends. Time.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/engine/memory_budget.h"
+#include "tests/service/held_engine.h"
+#include "tests/service/test_server.h"
+
+namespace reduced::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+ServerOptions WithMemory(std::int64_t bytes) {
+  ServerOptions options;
+  options.engines.memory = std::make_shared<MemoryBudget>(bytes);
+  return options;
+}
+
+v1::ReduceRequest SumOfBytes(std::int64_t count) {
+  return RequestOf<std::int8_t>(v1::DTYPE_I8, std::vector<std::int8_t>(count, 1), {v1::OP_SUM});
+}
+
+// False after kPatience. A lease ends a moment after the response has left.
+bool AwaitNoneTaken(const MemoryBudget& memory) {
+  const absl::Time end = absl::Now() + kPatience;
+  while (memory.taken() != 0 && absl::Now() < end) std::this_thread::yield();
+  return memory.taken() == 0;
+}
+
+TEST(MemoryTest, MessagesThatWaitAreWithinIt) {
+  const ServerOptions options = WithMemory(5 * kMiB);
+  const MemoryBudget& memory = *options.engines.memory;
+  auto engine = std::make_unique<HeldEngine>(100);
+  HeldEngine& held = *engine;
+  const TestServer server(options, OnlyEngine(std::move(engine)));
+  std::vector<std::unique_ptr<PendingReduce>> waiting;
+  for (int i = 0; i < 4; ++i) waiting.push_back(std::make_unique<PendingReduce>(server.client(), SumOfBytes(kMiB)));
+  ASSERT_TRUE(held.AwaitHeld(4, kPatience));
+  EXPECT_GE(memory.taken(), 4 * kMiB);
+
+  PendingReduce refused(server.client(), SumOfBytes(kMiB));
+  const grpc::Status status = refused.Join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("no memory for the message of a request"));
+  EXPECT_THAT(status.error_message(), HasSubstr("--memory_bytes"));
+  EXPECT_EQ(refused.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
+
+  held.Release();
+  for (const auto& each : waiting) {
+    EXPECT_TRUE(each->Join().ok());
+    EXPECT_THAT(Texts(each->response()), ::testing::ElementsAre(absl::StrCat("i64:", kMiB)));
+  }
+  EXPECT_TRUE(AwaitNoneTaken(memory)) << memory.taken();
+}
+
+// A session reads message after message: each counts, and what doesn't fit is answered under its id.
+TEST(MemoryTest, MessagesOfSessionsAreWithinIt) {
+  const ServerOptions options = WithMemory(3 * kMiB);
+  const MemoryBudget& memory = *options.engines.memory;
+  auto engine = std::make_unique<HeldEngine>(100);
+  HeldEngine& held = *engine;
+  const TestServer server(options, OnlyEngine(std::move(engine)));
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  const auto call = stub->Session(&context);
+  for (const std::uint64_t id : {7, 8, 9}) {
+    v1::SessionRequest request;
+    *request.mutable_reduce() = SumOfBytes(kMiB + kMiB / 4);
+    request.set_id(id);
+    ASSERT_TRUE(call->Write(request));
+  }
+  v1::SessionResponse response;
+  ASSERT_TRUE(call->Read(&response));
+  EXPECT_EQ(response.id(), 9);
+  EXPECT_EQ(response.code(), static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED)) << response.message();
+  EXPECT_GT(response.retry_after_ms(), 0);
+  held.Release();
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(call->Read(&response));
+    EXPECT_EQ(response.code(), 0) << response.message();
+  }
+  call->WritesDone();
+  EXPECT_TRUE(call->Finish().ok());
+  EXPECT_TRUE(AwaitNoneTaken(memory)) << memory.taken();
+}
+
+TEST(MemoryTest, BuffersOfStreamsAreWithinIt) {
+  const TestServer server(WithMemory(kMiB));
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  v1::ReduceResponse response;
+  const auto call = stub->ReduceStream(&context, &response);
+  v1::ReduceStreamRequest header;
+  *header.mutable_header() = HeaderOf(v1::DTYPE_I8, 2 * kMiB, {v1::OP_SUM});
+  call->Write(header);
+  const grpc::Status status = call->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("the buffers of a stream"));
+}
+
+TEST(MemoryTest, ArraysOfLaddersAreWithinIt) {
+  const TestServer server(WithMemory(kMiB));
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  v1::LadderRequest request;
+  request.set_dtype(v1::DTYPE_I32);
+  request.set_count(kMiB);
+  request.set_op(v1::OP_SUM);
+  const auto call = stub->Ladder(&context, request);
+  v1::LadderReply reply;
+  EXPECT_FALSE(call->Read(&reply));
+  const grpc::Status status = call->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("the array of a ladder, 4194304 bytes"));
+}
+
+// An engine whose queue is full.
+class FullEngine final : public SharedEngine {
+ public:
+  absl::Status CheckRoom(std::uint64_t /*caller*/, absl::Time /*deadline*/) const override {
+    return absl::ResourceExhaustedError("the queue is full");
+  }
+};
+
+// What a Reduce of those bytes is answered.
+grpc::Status ReduceBytes(const TestServer& server, const std::string& bytes) {
+  grpc::ClientContext context;
+  return server.client().Call(&context, "Reduce", bytes);
+}
+
+// What would be refused in any case is not parsed: no error of its bytes is found.
+TEST(MemoryTest, MessagesAreRefusedBeforeTheyAreParsed) {
+  const std::string garbage(kMiB, '\xff');
+  const grpc::Status full = ReduceBytes(TestServer({}, OnlyEngine(std::make_unique<FullEngine>())), garbage);
+  EXPECT_EQ(full.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << full.error_message();
+  EXPECT_THAT(full.error_message(), HasSubstr("the queue is full"));
+  const grpc::Status malformed = ReduceBytes(TestServer(), garbage);
+  EXPECT_EQ(malformed.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << malformed.error_message();
+  EXPECT_THAT(malformed.error_message(), HasSubstr("message: got bytes that are not a ReduceRequest"));
+}
+
+// An engine that reduces a GB a second, as it says.
+class SlowEngine final : public SharedEngine {
+ public:
+  Calibration calibration() const override { return {.fixed_us = 1, .host_gb_per_s = 1, .held_gb_per_s = 1}; }
+};
+
+TEST(WorkTest, WhatWouldTakeTooLongIsRefusedAtOnce) {
+  ServerOptions options;
+  options.limits.max_run_time = absl::Milliseconds(2);
+  const TestServer server(options, OnlyEngine(std::make_unique<SlowEngine>()));
+  v1::ReduceResponse response;
+  EXPECT_TRUE(server.client().Reduce(SumOfBytes(kMiB), &response).ok());
+  const grpc::Status status = server.client().Reduce(SumOfBytes(3 * kMiB), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("array: got 3145728 elements, which take cpu about"));
+  EXPECT_THAT(status.error_message(), HasSubstr("allowed: 2ms (--max_run_time)"));
+}
+
+}  // namespace
+}  // namespace reduced::server

@@ -1,0 +1,141 @@
+// The memory of control groups, and the budget of requests.
+#include "kernels/system/memory.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/engine/array_budget.h"
+#include "kernels/engine/memory_budget.h"
+
+namespace reduced {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A machine's files, of which only these are there.
+class FakeRoot {
+ public:
+  explicit FakeRoot(const std::vector<std::pair<std::string, std::string>>& files) {
+    path_ = absl::StrCat(testing::TempDir(), "reduced_memory_XXXXXX");
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+    for (const auto& [name, text] : files) {
+      const fs::path file = path_ + name;
+      fs::create_directories(file.parent_path());
+      std::ofstream(file) << text << '\n';
+    }
+  }
+  ~FakeRoot() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(ControlGroupMemoryTest, IsTheSmallestLimitOfTheGroupAndThoseAboveIt) {
+  const struct {
+    const char* name;
+    std::vector<std::pair<std::string, std::string>> files;
+    std::optional<std::int64_t> limit;
+  } cases[] = {
+      {"no groups", {}, std::nullopt},
+      {"version 2, no limit", {{"/proc/self/cgroup", "0::/a"}, {"/sys/fs/cgroup/a/memory.max", "max"}}, std::nullopt},
+      {"version 2, the group's own",
+       {{"/proc/self/cgroup", "0::/a/b"},
+        {"/sys/fs/cgroup/a/b/memory.max", "1000"},
+        {"/sys/fs/cgroup/a/memory.max", "5000"}},
+       1000},
+      {"version 2, of the one above",
+       {{"/proc/self/cgroup", "0::/a/b"},
+        {"/sys/fs/cgroup/a/b/memory.max", "max"},
+        {"/sys/fs/cgroup/a/memory.max", "5000"}},
+       5000},
+      {"a container, whose group is the top one",
+       {{"/proc/self/cgroup", "0::/docker/123"}, {"/sys/fs/cgroup/memory.max", "7000"}},
+       7000},
+      {"version 1",
+       {{"/proc/self/cgroup", "8:pids:/x\n4:cpu,memory:/a\n0::/"},
+        {"/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "3000"},
+        {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"}},
+       3000},
+  };
+  for (const auto& each : cases) {
+    const FakeRoot root(each.files);
+    EXPECT_EQ(ControlGroupMemory(root.path()), each.limit) << each.name;
+  }
+}
+
+TEST(ControlGroupMemoryTest, TheMachineHasSome) { EXPECT_GT(UsableMemory(), std::int64_t{16} << 20); }
+
+TEST(MemoryBudgetTest, GivesNoMoreThanItHas) {
+  MemoryBudget budget(100);
+  EXPECT_TRUE(budget.Take(60, "a test").ok());
+  {
+    const absl::StatusOr<MemoryLease> lease = MemoryLease::Take(budget, 40, "a test");
+    EXPECT_TRUE(lease.ok());
+    EXPECT_EQ(budget.taken(), 100);
+    const absl::Status status = budget.Take(1, "one more byte");
+    EXPECT_TRUE(absl::IsResourceExhausted(status));
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no memory for one more byte, 1 bytes"));
+  }
+  EXPECT_EQ(budget.taken(), 60);
+  EXPECT_FALSE(budget.Take(std::numeric_limits<std::int64_t>::max(), "all there is").ok());
+  budget.Give(60);
+  EXPECT_EQ(budget.taken(), 0);
+}
+
+TEST(MemoryBudgetTest, ALeaseThatMovesIsGivenBackOnce) {
+  MemoryBudget budget(100);
+  {
+    absl::StatusOr<MemoryLease> lease = MemoryLease::Take(budget, 70, "a test");
+    ASSERT_TRUE(lease.ok());
+    MemoryLease moved = *std::move(lease);
+    MemoryLease other;
+    other = std::move(moved);
+    EXPECT_EQ(budget.taken(), 70);
+    other = {};
+    EXPECT_EQ(budget.taken(), 0);
+  }
+  EXPECT_EQ(budget.taken(), 0);
+}
+
+TEST(MemoryBudgetTest, ArraysCountTowardsIt) {
+  const auto memory = std::make_shared<MemoryBudget>(100);
+  ArrayBudget arrays("cpu", 80, memory);
+  ASSERT_TRUE(memory->Take(50, "a test").ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(arrays.Take(60)));
+  EXPECT_EQ(arrays.taken(), 0);
+  EXPECT_TRUE(arrays.Take(50).ok());
+  arrays.Give(50);
+  EXPECT_EQ(memory->taken(), 50);
+}
+
+TEST(MemoryBudgetTest, ThreadsTogetherTakeNoMoreThanItHas) {
+  MemoryBudget budget(1000);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        const absl::StatusOr<MemoryLease> lease = MemoryLease::Take(budget, 300, "a test");
+        EXPECT_LE(budget.taken(), 1000);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(budget.taken(), 0);
+}
+
+}  // namespace
+}  // namespace reduced
