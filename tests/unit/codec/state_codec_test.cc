@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -161,6 +162,7 @@ TEST(StateCodec, ContradictionsAreRefused) {
       integers("extrema: got no min_index", [](Partial* p) { p->extrema.min_index = p->extrema.max_index = kNoIndex; }),
       integers("extrema: got keys", [](Partial* p) { p->extrema.max_index = p->extrema.min_index; }),
       integers("extrema: got keys", [](Partial* p) { p->extrema.max_key = p->extrema.min_key; }),
+      integers("extrema: got keys", [](Partial* p) { std::swap(p->extrema.min_key, p->extrema.max_key); }),
       integers("extrema.nan_index", [](Partial* p) { p->extrema.nan_index = p->extrema.min_index; }),
       integers("counts.nan", [](Partial* p) { p->nonzero = 0, p->nan = 1; }),
       floats("abs_sum.f64: got -1", [](Partial* p) { p->float_abs_sum = -1; }),

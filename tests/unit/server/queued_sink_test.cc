@@ -100,6 +100,16 @@ TEST(QueuedSinkTest, DropsAndCountsWhatNobodyReads) {
   EXPECT_THAT(pipe.ReadUntil("goes on"), testing::ElementsAre("it goes on"));
 }
 
+TEST(QueuedSinkTest, NothingFollowsAGapBeforeItIsReported) {
+  Pipe pipe;
+  Log log(pipe.writer(), 10'050);
+  for (int i = 0; i < 1000; ++i) log.logger.info("{:099}", i);
+  const std::uint64_t dropped = log.sink->dropped();
+  log.logger.info("short");  // for which there is room
+  EXPECT_EQ(log.sink->dropped(), dropped + 1);
+  EXPECT_THAT(pipe.ReadUntil("dropped"), testing::Not(testing::Contains("short")));
+}
+
 TEST(QueuedSinkTest, NeitherFlushNorTheEndWaitForever) {
   Pipe pipe;
   const absl::Time start = absl::Now();
