@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "kernels/algebra/float_format.h"
 #include "kernels/cpu/targets.h"
@@ -321,12 +322,12 @@ HWY_INLINE bool FindExtent(const ExactTile& tile, std::int64_t count, Extent* ex
   return true;
 }
 
-// How tiles of T that are near are summed up.
-template <class T>
+// How tiles of T that are near are summed up, with kBins bins of a sum; sums of squares have twice as many.
+template <class T, int kBins>
 struct NearTile {
   static constexpr bool kF64 = std::is_same_v<T, double>;
   // So many sets of bins take turns, so that no addition waits for another.
-  static constexpr std::int64_t kTurns = kF64 ? 2 : 4;
+  static constexpr std::int64_t kTurns = kBins == 1 ? 4 : 2;
   static constexpr std::int64_t kElements =
       std::min(kExactTileElements, kExactTileBytes / static_cast<std::int64_t>(sizeof(T)));
   // Deposits in a lane of a bin: a square of f64 is two.
@@ -334,7 +335,6 @@ struct NearTile {
   // As kBinBits; more, since bins get fewer deposits.
   static constexpr int kBits = 52 - (std::bit_width(static_cast<std::uint64_t>(kDeposits)) - 1);
   static_assert(std::has_single_bit(static_cast<std::uint64_t>(kDeposits)));
-  static constexpr int kBins = kF64 ? 2 : 1;  // of a sum; sums of squares have twice as many
 };
 
 // Adds x to the bins from kFirst up to, without, kEnd, of which the last one takes whole what is left.
@@ -347,10 +347,10 @@ HWY_INLINE void Split(VExact (&bin)[kSize], VExact x) {
 
 // The bins of one turn; the last one's unit is that of the elements, or of their squares, and those before are kBits
 // apart. What a bin leaves over is at most half its unit, which is what the next one takes.
-template <class T, AccumulatorSet kSet>
+template <class T, AccumulatorSet kSet, int kBins>
 struct NearBins {
   static constexpr bool Has(Accumulator a) { return (kSet & SetOf(a)) != 0; }
-  static constexpr int kBins = NearTile<T>::kBins;
+  using Tile = NearTile<T, kBins>;
 
   VExact sum[kBins];
   VExact abs_sum[kBins];
@@ -364,13 +364,16 @@ struct NearBins {
   HWY_INLINE void Deposit(VExact x) {
     if constexpr (Has(Accumulator::kSum)) Split<0, kBins>(sum, x);
     if constexpr (Has(Accumulator::kAbsSum)) Split<0, kBins>(abs_sum, hn::Abs(x));
-    if constexpr (Has(Accumulator::kSumSquares) && NearTile<T>::kF64) {
+    if constexpr (Has(Accumulator::kSumSquares) && Tile::kF64) {
       // What a product rounds to, and the rest. The former is a multiple of the third bin's unit: it has 53 digits from
       // 2^(2 unit + 104) on, as elements are not subnormal (FoldTileIfNear).
-      static_assert(NearTile<T>::kBits <= 52);
+      static_assert(Tile::kBits <= 52);
       const VExact square = hn::Mul(x, x);
       Split<0, 3>(squares, square);
       Split<1, 4>(squares, hn::MulSub(x, x, square));
+    } else if constexpr (Has(Accumulator::kSumSquares) && kBins > 1) {
+      // A product of two floats of up to 32 bits is one of f64.
+      Split<0, 2 * kBins>(squares, hn::Mul(x, x));
     } else if constexpr (Has(Accumulator::kSumSquares)) {  // what it has of the first bin's units, and the rest
       const VExact high = hn::MulAdd(x, x, squares[0]);
       squares[1] = hn::Add(squares[1], hn::MulSub(x, x, hn::Sub(high, squares[0])));
@@ -394,7 +397,7 @@ struct NearBins {
   // `unit`: of the last bin. Indices are constants, else compilers keep the bins in memory.
   template <int kBin, int kSize>
   static double AnchorOf(int unit) {
-    return 1.5 * PowerOfTwo(52 + unit + (kSize - 1 - kBin) * NearTile<T>::kBits);
+    return 1.5 * PowerOfTwo(52 + unit + (kSize - 1 - kBin) * Tile::kBits);
   }
   template <int kBin = 0, int kSize>
   static HWY_INLINE void AnchorSum(VExact (&bin)[kSize], int unit) {
@@ -413,22 +416,23 @@ struct NearBins {
     hn::Store(bin[kBin], DExact(), lanes);
     std::uint64_t units = 0;
     for (const double lane : lanes) units += std::bit_cast<std::uint64_t>(lane);
-    units -= NearTile<T>::kTurns * kExactLanes * std::bit_cast<std::uint64_t>(AnchorOf<kBin, kSize>(unit));
-    into.Add(static_cast<std::int64_t>(units), unit + (kSize - 1 - kBin) * NearTile<T>::kBits);
+    units -= Tile::kTurns * kExactLanes * std::bit_cast<std::uint64_t>(AnchorOf<kBin, kSize>(unit));
+    into.Add(static_cast<std::int64_t>(units), unit + (kSize - 1 - kBin) * Tile::kBits);
     if constexpr (kBin + 1 < kSize) FlushSum<kBin + 1>(bin, unit, into);
   }
 };
 
-template <class T, AccumulatorSet kSet>
+template <class T, AccumulatorSet kSet, int kBins>
 HWY_INLINE void AddNear(const ExactTile& tile, std::int64_t count, int unit, ExactSums* into) {
   constexpr std::int64_t kVectorBytes = kExactLanes * sizeof(T);
-  constexpr std::int64_t kTurns = NearTile<T>::kTurns;
+  using Bins = NearBins<T, kSet, kBins>;
+  constexpr std::int64_t kTurns = Bins::Tile::kTurns;
   const DExact d;
-  NearBins<T, kSet> a;
+  Bins a;
   a.Anchor(unit);
-  NearBins<T, kSet> b = a;
-  NearBins<T, kSet> c = a;
-  NearBins<T, kSet> e = a;
+  Bins b = a;
+  Bins c = a;
+  Bins e = a;
   const std::byte* p = tile.data;
   std::int64_t left = count / kExactLanes;  // vectors: an even number
   for (; left >= kTurns; left -= kTurns, p += kTurns * kVectorBytes) {
@@ -452,21 +456,49 @@ HWY_INLINE void AddNear(const ExactTile& tile, std::int64_t count, int unit, Exa
   a.Flush(unit, into);
 }
 
+// The numbers of bins that tiles of T are near by, ascending. One is enough for all f16, seven for all f32 and bf16.
+template <class T>
+struct NearBinsOf {
+  using Counts = std::integer_sequence<int, 1, 2, 7>;
+  static constexpr int kMost = 7;
+};
+template <>
+struct NearBinsOf<Half> {
+  using Counts = std::integer_sequence<int, 1>;
+  static constexpr int kMost = 1;
+};
+template <>
+struct NearBinsOf<double> {
+  using Counts = std::integer_sequence<int, 2>;
+  static constexpr int kMost = 2;
+};
+
+// With as few bins as `bits` from the largest number's first to the smallest one's last take.
+template <class T, AccumulatorSet kSet, int... kCounts>
+HWY_INLINE void AddNear(std::integer_sequence<int, kCounts...>, const ExactTile& tile, std::int64_t count, int bits,
+                        int unit, ExactSums* into) {
+  bool added = false;
+  ((added || bits >= kCounts * NearTile<T, kCounts>::kBits ||
+    (AddNear<T, kSet, kCounts>(tile, count, unit, into), added = true)),
+   ...);
+}
+
 template <class T, AccumulatorSet kSet>
 Nearness FoldTileIfNear(const ExactTile& tile, ExactSums* into) {
-  using Near = NearTile<T>;
-  using Bins = NearBins<T, kSet>;
+  using Near = NearBinsOf<T>;
+  constexpr int kBits = NearTile<T, Near::kMost>::kBits;
   const std::int64_t count = tile.count / kStep * kStep;
   Extent extent;
   if (!FindExtent<T>(tile, count, &extent)) return Nearness::kOther;
-  if (extent.top - extent.unit >= Near::kBins * Near::kBits) return Nearness::kTooFar;
-  if constexpr (Near::kF64) {  // what f64 can anchor, and products that are multiples of its smallest number
-    constexpr int kTimes = Bins::Has(Accumulator::kSumSquares) ? 2 : 1;
-    constexpr int kHighest = 1023 - 52 - (kTimes * Near::kBins - 1) * Near::kBits;
+  const int bits = extent.top - extent.unit;
+  if (bits >= Near::kMost * kBits) return Nearness::kTooFar;
+  if constexpr (std::is_same_v<T, double>) {  // what f64 can anchor, and products that are multiples of its smallest
+    constexpr int kTimes = (kSet & SetOf(Accumulator::kSumSquares)) != 0 ? 2 : 1;
+    constexpr int kHighest = 1023 - 52 - (kTimes * Near::kMost - 1) * kBits;
     if (kTimes * extent.unit < -1074 || kTimes * extent.unit > kHighest) return Nearness::kTooFar;
   }
-  if (extent.any) AddNear<T, kSet>(tile, count, extent.unit, into);
-  if (Bins::Has(Accumulator::kSum)) LookAtZeros<T>(tile, count, extent.any, into);
+  if (extent.any) AddNear<T, kSet>(typename Near::Counts(), tile, count, bits, extent.unit, into);
+  if ((kSet & SetOf(Accumulator::kSum)) != 0) LookAtZeros<T>(tile, count, extent.any, into);
   AddElements<T>(tile, count, kSet, into);
   return Nearness::kNear;
 }

@@ -208,7 +208,7 @@ class LoquaciousEngine final : public SharedEngine {
 
 // One ladder runs at a time: whoever does not read holds up the others.
 TEST(TimeoutsTest, ALadderThatNobodyReads) {
-  TestServer server(With(&Timeouts::progress), OnlyEngine(std::make_unique<LoquaciousEngine>()));
+  TestServer server(With(&Timeouts::progress, absl::Seconds(1)), OnlyEngine(std::make_unique<LoquaciousEngine>()));
   v1::LadderRequest request;
   request.set_dtype(v1::DTYPE_F32);
   request.set_op(v1::OP_SUM);
@@ -222,7 +222,8 @@ TEST(TimeoutsTest, ALadderThatNobodyReads) {
   v1::LadderReply reply;
   while (reader->Read(&reply)) {
   }
-  EXPECT_TRUE(reader->Finish().ok());
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
   unread.Cancel();
   EXPECT_FALSE(unread.Await().ok());
 }

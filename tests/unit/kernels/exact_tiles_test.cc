@@ -133,7 +133,6 @@ TEST(ExactTiles, HoldTilesOfNumbersThatAreJustNearEnough) {
         ExpectSameSums(DType::kF64, wide.data(), count, count, what);
         for (double& x : wide) x *= 1 - std::ldexp(static_cast<double>(random() >> 11), -55);  // squares lose more
         ExpectSameSums(DType::kF64, wide.data(), count, count, what);
-        if (digits > 60) continue;
         std::vector<float> array(static_cast<std::size_t>(count), static_cast<float>(sign) * (2 - 0x1p-23F));
         array[static_cast<std::size_t>(count / 2)] = std::ldexp(1.0F, 24 - digits);
         ExpectSameSums(DType::kF32, array.data(), count, count, what);
