@@ -14,8 +14,9 @@
 //
 // Most tiles take less, since their numbers are near to each other in size. Their largest and smallest exponents,
 // looked at before, tell where bins have to begin and of which unit all of the numbers are multiples, so that nothing
-// is left over and nothing has to be checked: one bin, and one addition, is enough for elements of up to 32 bits, two
-// for f64, and twice as many for squares, for which fused multiplications give what rounding takes off.
+// is left over and nothing has to be checked: one bin, and one addition, is enough for most elements of up to 32 bits,
+// seven for any of them, two for f64, and twice as many for squares, for which fused multiplications give what rounding
+// takes off.
 //
 // Sources: the splitting is that of S. M. Rump, T. Ogita, S. Oishi, "Accurate floating-point summation part I: faithful
 // rounding" (2008), in bins as J. Demmel, H. D. Nguyen, "Parallel reproducible summation" (2015, ReproBLAS) have them.

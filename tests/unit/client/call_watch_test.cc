@@ -25,7 +25,7 @@
 namespace reduced::client {
 namespace {
 
-constexpr absl::Duration kSoon = absl::Seconds(10);
+constexpr absl::Duration kSoon = absl::Minutes(1);  // without the watch: never
 constexpr absl::Duration kTimeout = absl::Milliseconds(200);
 
 // A SETTINGS frame of HTTP/2 with the largest initial window of a stream, and a WINDOW_UPDATE frame of the connection.
