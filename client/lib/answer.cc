@@ -152,7 +152,8 @@ absl::Status CheckRange(Op op, const v1::Value& value, std::int64_t count) {
 }
 
 absl::Status CheckResults(const Asked& asked, const RepeatedPtrField<v1::Result>& results, std::int64_t count) {
-  if (static_cast<std::size_t>(results.size()) != asked.ops.size()) {
+  if (!asked.results && !results.empty()) return Wrong("results", results.size(), "none, because they were not wanted");
+  if (asked.results && static_cast<std::size_t>(results.size()) != asked.ops.size()) {
     return Wrong("results", results.size(), absl::StrCat(asked.ops.size(), ", one for each op"));
   }
   const std::optional<DType> dtype = DTypeFromNumber(asked.dtype);
@@ -304,7 +305,8 @@ absl::Status CheckEach(absl::string_view field, const RepeatedPtrField<Item>& it
 Asked::Asked(const v1::ReduceRequest& request)
     : ops(request.ops().begin(), request.ops().end()),
       options(request.options()),
-      return_state(request.return_state()) {
+      return_state(request.return_state()),
+      results(!request.omit_results()) {
   if (!request.has_array()) return;
   dtype = request.array().dtype();
   const auto& shape = request.array().shape();

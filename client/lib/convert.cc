@@ -99,6 +99,7 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   request->mutable_options()->set_ddof(options.ddof);
   request->mutable_options()->set_block_size(options.block_size);
   request->set_return_state(options.return_state);
+  request->set_omit_results(!options.results);
   return absl::OkStatus();
 }
 

@@ -121,10 +121,14 @@ absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vec
   const absl::StatusOr<Reduced> ran = Run(array, ops, options);
   if (!ran.ok()) return ran.status();
   const auto& [spec, result] = *ran;
-  const absl::StatusOr<std::vector<reduced::Value>> values = Finalize(spec, result.state);
-  if (!values.ok()) return values.status();
+  std::vector<Result> results;
+  if (options.results) {
+    const absl::StatusOr<std::vector<reduced::Value>> values = Finalize(spec, result.state);
+    if (!values.ok()) return values.status();
+    results = ResultsOf(spec, *values);
+  }
   Reply reply{.via = "local",
-              .results = ResultsOf(spec, *values),
+              .results = std::move(results),
               .count = spec.count,
               .execution = {.engine = "cpu",
                             .device = result.ran.device,

@@ -48,6 +48,9 @@ struct ReduceOptions {
   std::optional<absl::Duration> timeout{};
   // Fills in Reply.state.
   bool return_state = false;
+  // False, with return_state only: Reply.results stays empty, and what has no results by itself, such as a part of an
+  // array with nothing but NaNs that are omitted, is no error.
+  bool results = true;
   // Called after each chunk of a stream, by Client::Reduce but not by ReduceAsync. Calls never overlap, but they come
   // from several threads if the array is sent in parts (ClientOptions.connections).
   OnProgress on_progress{};
@@ -98,7 +101,7 @@ struct Reply {
   // The source of the elements: "inline", "stream" or "session", if they were sent; "resident" or "region", if the
   // server had them.
   std::string via{};
-  std::vector<Result> results{};  // one for each op, in the order of the request
+  std::vector<Result> results{};  // one for each op, in the order of the request; none without ReduceOptions.results
   std::int64_t count = 0;         // elements in the array
   Execution execution{};
   Timing timing{};

@@ -71,7 +71,9 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadl
   absl::StatusOr<ReduceSpec> spec = ParseQuestion(request, operand_.shape, backend_.limits);
   if (!spec.ok()) return spec.status();
   spec_ = *std::move(spec);
-  return_state_ = request.return_state();
+  const absl::StatusOr<Wanted> wanted = ParseWanted(request);
+  if (!wanted.ok()) return wanted.status();
+  wanted_ = *wanted;
 
   absl::StatusOr<Placement> place = backend_.engines.Place(spec_, operand_.elements.array);
   if (!place.ok()) return place.status();
@@ -95,7 +97,7 @@ void Reduction::End(absl::StatusOr<EngineResult> result) {
     const bool full = absl::IsResourceExhausted(result.status());
     return Answer(full ? WithRetryHint(result.status(), QueueRetryDelay(*engine_)) : result.status());
   }
-  const absl::Status status = FillAnswer(spec_, *result, receive_us_, operand_.shape.bytes, return_state_, response_);
+  const absl::Status status = FillAnswer(spec_, *result, receive_us_, operand_.shape.bytes, wanted_, response_);
   ran_ = std::move(result->ran);
   timing_ = result->timing;
   Answer(status);

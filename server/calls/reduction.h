@@ -22,6 +22,7 @@
 #include "server/calls/backend.h"
 #include "server/calls/operand.h"
 #include "server/observe/call_record.h"
+#include "server/wire/request.h"
 
 namespace reduced::server {
 
@@ -71,7 +72,7 @@ class Reduction {
   Admission admission_;
   MemoryLease memory_;  // for the message
   ReduceSpec spec_;
-  bool return_state_ = false;
+  Wanted wanted_;
   Source source_ = Source::kNone;
   Operand operand_;
   Engine* engine_ = nullptr;  // null until it is chosen

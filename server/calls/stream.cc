@@ -134,12 +134,14 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     absl::StatusOr<ReduceSpec> spec = ParseHeader(first.header(), backend_.limits, &shape);
     if (!spec.ok()) return spec.status();
     spec_ = *std::move(spec);
+    const absl::StatusOr<Wanted> wanted = ParseWanted(first.header());
+    if (!wanted.ok()) return wanted.status();
+    wanted_ = *wanted;
     bytes_ = shape.bytes;
     absl::StatusOr<MemoryLease> memory =
         MemoryLease::Take(*backend_.memory, std::min(bytes_, kBufferBytes), "the buffers of a stream");
     if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
     memory_ = *std::move(memory);
-    return_state_ = first.header().return_state();
     absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
     if (part_.has_value()) {
@@ -278,7 +280,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   void Answer(absl::Status status) {
     if (status.ok()) {
-      status = FillAnswer(spec_, result_, receive_us_, spec_.count * RowOf(spec_.dtype).bytes, return_state_, &answer_);
+      status = FillAnswer(spec_, result_, receive_us_, spec_.count * RowOf(spec_.dtype).bytes, wanted_, &answer_);
     }
     const double total_us = since_header_.micros();
     if (status.ok()) {
@@ -351,7 +353,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   double receive_us_ = 0;  // 0 until the half-close
   bool half_closed_ = false;
   ReduceSpec spec_;
-  bool return_state_ = false;
+  Wanted wanted_;
   std::int64_t bytes_ = 0;                   // of the array, or of the part
   Engine* engine_ = nullptr;                 // null until it is chosen
   std::optional<Stretches> stretches_;       // from the header until the end

@@ -120,6 +120,13 @@ absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const
   return spec;
 }
 
+absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request) {
+  if (request.omit_results() && !request.return_state()) {
+    return absl::InvalidArgumentError("omit_results: got true without return_state; allowed: false, or with it");
+  }
+  return Wanted{.results = !request.omit_results(), .state = request.return_state()};
+}
+
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits,
                                        ArrayShape* shape) {
   if (header.source_case() != v1::ReduceRequest::SOURCE_NOT_SET) {

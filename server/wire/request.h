@@ -30,6 +30,13 @@ absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestL
 absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const ArrayShape& shape,
                                          const RequestLimits& limits);
 
+// What a response has in addition to what every one has.
+struct Wanted {
+  bool results = true;
+  bool state = false;
+};
+absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request);
+
 // The header of a stream: a request without a source. `shape`: of the array.
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape);
 

@@ -34,10 +34,12 @@ void FillTiming(const Timing& from, std::optional<double> receive_us, std::int64
 }  // namespace
 
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
-                        std::int64_t bytes, bool return_state, v1::ReduceResponse* response) {
-  const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.state);
-  if (!values.ok()) return values.status();
-  ToProto(spec, *values, response->mutable_results());
+                        std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response) {
+  if (wanted.results) {
+    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.state);
+    if (!values.ok()) return values.status();
+    ToProto(spec, *values, response->mutable_results());
+  }
   response->set_count(spec.count);
   v1::Execution* const execution = response->mutable_execution();
   execution->set_engine(ToProto(result.ran.engine));
@@ -45,7 +47,7 @@ absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std:
   execution->set_pipeline(result.ran.pipeline);
   execution->set_precision(result.state.exact != nullptr ? v1::PRECISION_EXACT : v1::PRECISION_F64);
   FillTiming(result.timing, receive_us, bytes, response->mutable_timing());
-  if (return_state) ToProto(spec, result.state, response->mutable_state());
+  if (wanted.state) ToProto(spec, result.state, response->mutable_state());
   return absl::OkStatus();
 }
 

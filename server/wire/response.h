@@ -8,13 +8,14 @@
 #include "absl/status/status.h"
 #include "kernels/engine/engine.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/wire/request.h"
 
 namespace reduced::server {
 
-// Fills the response but for Timing.total_us and Execution.reason. `bytes`: of the array. `return_state`: include the
-// state. OUT_OF_RANGE, INVALID_ARGUMENT: errors that depend on the elements, such as an overflow.
+// Fills the response but for Timing.total_us and Execution.reason. `bytes`: of the array. OUT_OF_RANGE,
+// INVALID_ARGUMENT: errors of results that depend on the elements, such as an overflow.
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
-                        std::int64_t bytes, bool return_state, v1::ReduceResponse* response);
+                        std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response);
 
 }  // namespace reduced::server
 

@@ -142,6 +142,42 @@ TEST_F(StateTest, IsNotReturnedUnlessAskedFor) {
   EXPECT_FALSE(Reduce(RequestOf<float>(v1::DTYPE_F32, {1}, {v1::OP_SUM})).has_state());
 }
 
+// A part needs no results by itself.
+TEST_F(StateTest, PartsWithoutResults) {
+  v1::ReduceRequest nans = RequestOf<float>(v1::DTYPE_F32, {NAN, NAN}, {v1::OP_ARGMIN, v1::OP_SUM});
+  nans.mutable_options()->set_nan_policy(v1::NAN_POLICY_OMIT);
+  v1::ReduceRequest numbers = RequestOf<float>(v1::DTYPE_F32, {5, NAN, 3}, {v1::OP_ARGMIN, v1::OP_SUM});
+  numbers.mutable_options()->set_nan_policy(v1::NAN_POLICY_OMIT);
+  v1::ReduceRequest large = RequestOf<std::int64_t>(v1::DTYPE_I64, {INT64_MAX, 2}, {v1::OP_SUM});
+  v1::ReduceRequest small = RequestOf<std::int64_t>(v1::DTYPE_I64, {-5}, {v1::OP_SUM});
+  v1::MergeRequest of_floats;
+  v1::MergeRequest of_integers;
+  for (v1::ReduceRequest* request : {&nans, &numbers, &large, &small}) {
+    request->set_return_state(true);
+    v1::ReduceResponse response;
+    const grpc::StatusCode alone = server_.client().Reduce(*request, &response).error_code();
+    EXPECT_EQ(alone, request == &nans    ? grpc::StatusCode::INVALID_ARGUMENT
+                     : request == &large ? grpc::StatusCode::OUT_OF_RANGE
+                                         : grpc::StatusCode::OK);
+    request->set_omit_results(true);
+    response = Reduce(*request);
+    EXPECT_TRUE(response.results().empty());
+    *(request == &nans || request == &numbers ? of_floats : of_integers).add_states() = response.state();
+  }
+  v1::MergeResponse merged;
+  ASSERT_TRUE(Merge(of_floats, &merged).ok());
+  EXPECT_EQ(merged.results(0).value().u(), 4U);
+  EXPECT_EQ(merged.results(1).value().f(), 8);
+  ASSERT_TRUE(Merge(of_integers, &merged).ok());
+  EXPECT_EQ(merged.results(0).value().i(), INT64_MAX - 3);
+
+  small.set_return_state(false);
+  v1::ReduceResponse response;
+  const grpc::Status status = server_.client().Reduce(small, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("omit_results: got true without return_state"));
+}
+
 // The format is public: these bytes are for good.
 TEST_F(StateTest, IsEncodedAsDocumented) {
   v1::ReduceRequest request =

@@ -152,6 +152,10 @@ TEST_F(AnswersTest, AStateThatIsNone) {
   EXPECT_TRUE(reduce().ok()) << reduce();
   service_.spoil = [](auto*) {};
   ExpectWrong(reduce(), "state: got none; allowed: a state");
+  const ReduceOptions no_results{.return_state = true, .results = false};
+  spoil([](auto*) {});
+  ExpectWrong(client_->Reduce(array, {"sum"}, no_results).status(),
+              "results: got 1; allowed: none, because they were not wanted");
   spoil([](auto* state) { state->set_count(2); });
   ExpectWrong(reduce(), "state.count: got 2; allowed: 3");
   spoil([](auto* state) { state->set_dtype(v1::DTYPE_I16); });
