@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/lib/spread.h"
 #include "client/lib/target.h"
 #include "reduced/client.h"
 #include "tests/unit/client/fake_server.h"
@@ -30,6 +32,7 @@ namespace reduced::client {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Target, ClassifiesAddresses) {
@@ -73,6 +76,25 @@ TEST(Target, UnixSocketPaths) {
   EXPECT_EQ(UnixSocketPath("unix:///run/s"), "/run/s");
   EXPECT_EQ(UnixSocketPath("unix-abstract:s"), std::nullopt);
   EXPECT_EQ(UnixSocketPath("localhost:1"), std::nullopt);
+}
+
+TEST(CutForServers, GivesEachServerSeveralPartsOfWholeBlocks) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  EXPECT_THAT(CutForServers(32 * kMiB - 1, 2), ElementsAre(0, 32 * kMiB - 1));
+  EXPECT_THAT(CutForServers(0, 2), ElementsAre(0, 0));
+  struct Case {
+    std::int64_t bytes;
+    int at_once;
+    std::int64_t part_bytes;
+  };
+  for (const Case& each : {Case{32 * kMiB, 2, 4 * kMiB}, {96 * kMiB + 2, 2, 12 * kMiB}, {1024 * kMiB, 2, 64 * kMiB}}) {
+    const std::vector<std::int64_t> cuts = CutForServers(each.bytes, each.at_once);
+    EXPECT_EQ(cuts.size() - 1, (each.bytes + each.part_bytes - 1) / each.part_bytes);
+    EXPECT_EQ(cuts.back(), each.bytes);
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+      EXPECT_EQ(cuts[i], static_cast<std::int64_t>(i) * each.part_bytes);
+    }
+  }
 }
 
 // Equal servers, which count the calls that they get.
