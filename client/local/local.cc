@@ -116,7 +116,7 @@ absl::StatusOr<EngineResult> ReduceAll(Engine& engine, const ReduceSpec& spec, c
   do {
     const std::int64_t size = reads ? std::min(kPieceBytes, bytes - at) : bytes;
     const void* data = array.data;
-    if (reads) {
+    if (reads && size > 0) {
       std::swap(buffers[0], buffers[1]);
       buffers[0].resize(static_cast<std::size_t>(size));
       if (absl::Status status = array.reader.read(at, buffers[0].data(), size); !status.ok()) return status;
