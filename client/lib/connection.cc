@@ -29,7 +29,8 @@ std::shared_ptr<Connection> Connect(ClientOptions options, Target target, Secure
     connection->home = open();
     arguments.SetLoadBalancingPolicyName("round_robin");
   }
-  for (int i = 0; i < options.connections; ++i) connection->parts.push_back(open());
+  const int parts = target.several ? 1 : options.connections;  // one channel has connections to all servers
+  for (int i = 0; i < parts; ++i) connection->parts.push_back(open());
   if (!target.several) connection->home = connection->parts.front();
   connection->options = std::move(options);
   connection->peers = PeersOf(target);

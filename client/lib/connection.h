@@ -31,21 +31,21 @@ struct Backend {
 };
 
 // What the calls of one Client have in common. If the target may stand for several servers, `home` stays at one of
-// them, as long as it answers, and each of `parts` balances its calls over all of them; else they are the same.
+// them, as long as it answers, and the one of `parts` balances its calls over all of them; else they are the same.
 struct Connection {
   ClientOptions options{};
   Target target{};
-  std::shared_ptr<const Peers> peers{};  // of target
-  std::shared_ptr<Token> token{};        // sent with every call; null: none
-  Backend home{};                        // for calls that depend on what one server stores
-  std::vector<Backend> parts{};          // for the parts of one array, at least one; the first also for all other calls
+  std::shared_ptr<const Peers> peers{};           // of target
+  std::shared_ptr<Token> token{};                 // sent with every call; null: none
+  Backend home{};                                 // for calls that depend on what one server stores
+  std::vector<Backend> parts{};                   // for the parts of one array; the first also for all other calls
   mutable std::atomic<std::int64_t> retries = 0;  // attempts after the first, of all calls
 
   absl::Mutex mutex{};
   std::shared_ptr<Region::Connection> regions ABSL_GUARDED_BY(mutex){};  // null until it is needed
 };
 
-// Creates the channels, options.connections of them in `parts`. Doesn't connect yet.
+// Creates the channels: of one server options.connections in `parts`, of several one. Doesn't connect yet.
 std::shared_ptr<Connection> Connect(ClientOptions options, Target target, Secured secured);
 
 // Must be called before the first call with a callback: see connection.cc.

@@ -20,11 +20,6 @@
 namespace reduced::client {
 namespace {
 
-// From here on an array is faster over several connections: tests/bench/bench_stream shows both by size.
-constexpr std::int64_t kPartsFromBytes = std::int64_t{32} << 20;
-// Each part starts at a multiple of this. The server reduces a stream in pieces of this size divided by a power of two.
-constexpr std::int64_t kPartBlockBytes = std::int64_t{4} << 20;
-
 // 32 random hexadecimal digits.
 std::string RandomName() {
   std::random_device random;

@@ -15,6 +15,11 @@ namespace reduced::client {
 
 inline constexpr int kMaxConnections = 64;  // and parts: the limit of StreamPart.parts
 
+// From here on an array is faster in parts: tests/bench/bench_stream shows both by size.
+inline constexpr std::int64_t kPartsFromBytes = std::int64_t{32} << 20;
+// Each part starts at a multiple of this. The server reduces a stream in pieces of this size divided by a power of two.
+inline constexpr std::int64_t kPartBlockBytes = std::int64_t{4} << 20;
+
 // Where to cut a stream of so many bytes: the first byte of each part, and the end of the last. There is one part if
 // the array is too small for more, else one for each connection at most. No element is cut.
 std::vector<std::int64_t> CutInParts(std::int64_t bytes, int connections);

@@ -20,6 +20,7 @@
 #include "client/lib/convert.h"
 #include "client/lib/parts.h"
 #include "client/lib/retry.h"
+#include "client/lib/spread.h"
 #include "client/lib/stream.h"
 #include "client/lib/via.h"
 #include "reduced/client.h"
@@ -196,13 +197,22 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
     if (const absl::Status status = SetElements(array, &*plan); !status.ok()) return status;
     return CallReduce(*connection_, options, *plan);
   }
-  // The parts of an upload must reach the same server.
-  const bool one = connection_->target.several || (array.reader.read != nullptr && array.reader.in_order);
-  const int connections = one ? 1 : connection_->options.connections;
-  if (const std::vector<std::int64_t> cuts = CutInParts(plan->bytes, connections); cuts.size() > 2) {
-    return ReduceInParts(*connection_, plan->request, array, cuts, options);
+  const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
+  const absl::Time deadline = absl::Now() + timeout;
+  const bool one = array.reader.read != nullptr && array.reader.in_order;
+  if (connection_->target.several && !one) {
+    const std::vector<std::int64_t> cuts = CutForServers(plan->bytes, PartsAtOnce(*connection_));
+    if (cuts.size() > 2) {
+      absl::StatusOr<std::optional<Reply>> reply =
+          ReduceSpread(*connection_, plan->request, array, cuts, options, deadline);
+      if (!reply.ok()) return reply.status();
+      if (reply->has_value()) return **std::move(reply);
+    }
+  } else if (!one) {
+    const std::vector<std::int64_t> cuts = CutInParts(plan->bytes, connection_->options.connections);
+    if (cuts.size() > 2) return ReduceInParts(*connection_, plan->request, array, cuts, options);
   }
-  RpcState state(*connection_, plan->backend, options.timeout);
+  RpcState state(*connection_, plan->backend, timeout, deadline);
   return ToReply(state.server, Asked(plan->request),
                  ReduceStreamAndWait(state, MessagesOf(*plan, array), options.on_progress, options.interrupted),
                  kStream);

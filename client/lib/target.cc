@@ -116,6 +116,7 @@ absl::StatusOr<Target> ParseList(const std::string& server) {
     return absl::InvalidArgumentError(absl::StrCat(
         "server: got \"", server, "\"; allowed: hosts that all have an IPv4 address, or all an IPv6 address"));
   }
+  target.addresses = static_cast<int>(all_ipv4 ? all.ipv4.size() : all.ipv6.size());
   target.uri = all_ipv4 ? absl::StrCat("ipv4:", absl::StrJoin(all.ipv4, ","))
                         : absl::StrCat("ipv6:", absl::StrJoin(all.ipv6, ","));
   return target;
@@ -133,6 +134,7 @@ absl::StatusOr<Target> ParseAddresses(const std::string& server, absl::string_vi
     const std::optional<HostPort> at = ParseHostPort(item);
     if (!at.has_value() || FamilyOf(at->host) != family) return NotATarget(server);
     target.loopback = target.loopback && IsLoopback(at->host);
+    ++target.addresses;
   }
   return target;
 }

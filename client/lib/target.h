@@ -13,6 +13,7 @@ struct Target {
   bool unix_socket = false;  // of either kind
   bool loopback = false;     // nothing that is sent there leaves this machine
   bool several = false;      // it may stand for more than one server: a DNS name or a list of addresses
+  int addresses = 0;         // of a list; 0: only gRPC will know
 };
 
 // Parses ClientOptions.server. Looks up the names of a list, which takes as long as the system's resolver, but not a

@@ -1,5 +1,6 @@
 #include "client/local/local.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +16,13 @@
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
 #include "kernels/algebra/finalize.h"
+#include "kernels/algebra/state.h"
 #include "kernels/cpu/engine.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
 #include "proto/codec/state_codec.h"
 #include "reduced/v1/reduced.pb.h"
+#include "reduced/version.h"
 
 namespace reduced::client {
 namespace {
@@ -59,6 +62,79 @@ absl::Status CheckHere(const ReduceSpec& spec) {
   return absl::OkStatus();
 }
 
+// The bytes that are read of an array with a reader before they are reduced, while those before them are.
+constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
+
+// One reduction of an engine, which this waits for.
+class Running {
+ public:
+  Running(Engine& engine, Job job) {
+    engine.Reduce(std::move(job), [this](absl::StatusOr<EngineResult> answer) {
+      result_ = std::move(answer);
+      done_.Notify();
+    });
+  }
+  ~Running() { done_.WaitForNotification(); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  absl::StatusOr<EngineResult> Wait(InterruptClock& clock, std::atomic<bool>& cancelled) {
+    while (!done_.WaitForNotificationWithDeadline(clock.due())) {
+      if (clock.Ask()) cancelled.store(true, std::memory_order_relaxed);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  absl::StatusOr<EngineResult> result_ = absl::UnknownError("");
+  absl::Notification done_;
+};
+
+// Reduces `bytes` bytes: from memory at once, from a reader piece by piece, each while the next one is read.
+absl::StatusOr<EngineResult> ReduceAll(Engine& engine, const ReduceSpec& spec, const ArrayView& array,
+                                       std::int64_t bytes, absl::Duration timeout, const ReduceOptions& options) {
+  const bool reads = array.reader.read != nullptr;
+  const std::int64_t width = RowOf(spec.dtype).bytes;
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  Job job{.spec = spec, .deadline = absl::Now() + timeout, .cancelled = cancelled};
+  InterruptClock clock(options.interrupted);
+  EngineResult whole;
+  std::vector<char> buffers[2];  // must outlive what runs
+  std::optional<Running> running;
+  std::int64_t begin = 0;  // of what runs, in bytes
+  // Adds the result of what runs.
+  const auto finish = [&]() -> absl::Status {
+    if (!running.has_value()) return absl::OkStatus();
+    absl::StatusOr<EngineResult> piece = running->Wait(clock, *cancelled);
+    running.reset();
+    if (!piece.ok()) return clock.interrupted() ? InterruptedError() : piece.status();
+    Shift(begin / width, &piece->state);
+    Combine(*piece, &whole);
+    return absl::OkStatus();
+  };
+  std::int64_t at = 0;
+  do {
+    const std::int64_t size = reads ? std::min(kPieceBytes, bytes - at) : bytes;
+    const void* data = array.data;
+    if (reads && size > 0) {
+      std::swap(buffers[0], buffers[1]);
+      buffers[0].resize(static_cast<std::size_t>(size));
+      if (absl::Status status = array.reader.read(at, buffers[0].data(), size); !status.ok()) return status;
+      if (options.on_progress != nullptr) options.on_progress(at + size, bytes);
+      data = buffers[0].data();
+    }
+    if (absl::Status status = finish(); !status.ok()) return status;
+    if (clock.Ask()) return InterruptedError();
+    job.spec.count = size / width;
+    job.array = {data};
+    running.emplace(engine, job);
+    begin = at;
+    at += size;
+  } while (at < bytes);
+  if (absl::Status status = finish(); !status.ok()) return status;
+  return whole;
+}
+
 std::vector<Result> ResultsOf(const ReduceSpec& spec, const std::vector<reduced::Value>& values) {
   std::vector<Result> results;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -91,7 +167,7 @@ absl::StatusOr<LocalEngine::Reduced> LocalEngine::Run(const ArrayView& array, co
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, request.mutable_array()));
   status.Update(ToProto(ops, options, &request));
-  status.Update(CheckElements(array));
+  status.Update(CheckElements(array, /*may_have_reader=*/true));
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
   ReduceSpec spec = SpecOf(request, bytes / *DTypeBytes(array.dtype));
@@ -99,20 +175,9 @@ absl::StatusOr<LocalEngine::Reduced> LocalEngine::Run(const ArrayView& array, co
   if (status.ok()) status = CheckHere(spec);
   if (!status.ok()) return status;
 
-  absl::StatusOr<EngineResult> result = absl::UnknownError("");
-  absl::Notification done;
-  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
-  engine_->Reduce({.spec = spec, .array = {array.data}, .deadline = absl::Now() + timeout, .cancelled = cancelled},
-                  [&](absl::StatusOr<EngineResult> answer) {
-                    result = std::move(answer);
-                    done.Notify();
-                  });
-  InterruptClock clock(options.interrupted);
-  while (!done.WaitForNotificationWithDeadline(clock.due())) {
-    if (clock.Ask()) cancelled->store(true, std::memory_order_relaxed);
-  }
-  if (result.ok()) return Reduced{std::move(spec), *std::move(result)};
-  return clock.interrupted() ? InterruptedError() : result.status();
+  absl::StatusOr<EngineResult> result = ReduceAll(*engine_, spec, array, bytes, timeout, options);
+  if (!result.ok()) return result.status();
+  return Reduced{std::move(spec), *std::move(result)};
 }
 
 absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
@@ -152,6 +217,49 @@ absl::StatusOr<std::string> LocalEngine::State(const ArrayView& array, const std
   const absl::StatusOr<Reduced> ran = Run(array, ops, options);
   if (!ran.ok()) return ran.status();
   return Encoded(ran->spec, ran->result.state);
+}
+
+ServerInfo LocalEngine::Info() const {
+  ServerInfo info{
+      .version = absl::StrCat(REDUCED_VERSION_MAJOR, ".", REDUCED_VERSION_MINOR, ".", REDUCED_VERSION_PATCH),
+      .max_elements = StateLimits().max_elements};
+  const reduced::DeviceInfo device = engine_->info();
+  const Calibration calibration = engine_->calibration();
+  info.devices.push_back({.name = device.name,
+                          .engine = "cpu",
+                          .model = device.model,
+                          .memory_bytes = device.memory_bytes,
+                          .parallel_units = device.parallel_units,
+                          .details = device.details,
+                          .lanes = device.lanes,
+                          .lanes_busy = device.lanes_busy,
+                          .queue_limit = device.queue_limit,
+                          .queue_length = device.queue_length,
+                          .fixed_us = calibration.fixed_us,
+                          .host_gb_per_s = calibration.host_gb_per_s});
+  for (const DTypeRow& row : kDTypes) info.dtypes.emplace_back(row.name);
+  for (const OpRow& row : kOps) {
+    OpInfo& op = info.ops.emplace_back(OpInfo{.name = std::string(row.name), .summary = std::string(row.summary)});
+    for (const DTypeRow& dtype : kDTypes) {
+      if (Supports(row.op, dtype.dtype)) op.dtypes.emplace_back(dtype.name);
+    }
+  }
+  for (const PipelineRow& row : Pipelines()) {
+    if (row.engine != EngineKind::kCpu) continue;
+    PipelineInfo& pipeline =
+        info.pipelines.emplace_back(PipelineInfo{.name = std::string(row.name),
+                                                 .engine = "cpu",
+                                                 .summary = std::string(row.summary),
+                                                 .origin = std::string(row.origin),
+                                                 .default_of_engine = &row == &DefaultPipeline(row.engine),
+                                                 .fused = !row.rung,
+                                                 .fixed_order = row.fixed_order,
+                                                 .exact = row.exact});
+    for (const Op op : OpsOf(row)) pipeline.ops.emplace_back(RowOf(op).name);
+    for (const DType dtype : DTypesOf(row)) pipeline.dtypes.emplace_back(RowOf(dtype).name);
+    if (row.block_sizes) pipeline.block_sizes.assign(kBlockSizes.begin(), kBlockSizes.end());
+  }
+  return info;
 }
 
 }  // namespace reduced::client

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
+#include "reduced/server_info.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
@@ -21,9 +22,10 @@ class LocalEngine {
  public:
   LocalEngine();  // takes some 50 ms: the engine measures itself
 
-  // As Client::Reduce of an array in memory, where it lies: nothing is sent. Reply.via is "local". Of the options,
-  // `via` has no meaning; the timeout is infinite if it is absent. Errors are those of a server; FAILED_PRECONDITION:
-  // the engine, device or pipeline is another than the CPU engine's.
+  // As Client::Reduce, of an array in memory where it lies; one with a reader is read piece by piece, in order, within
+  // this call. Nothing is sent, and Reply.via is "local". Of the options, `via` has no meaning; the timeout is infinite
+  // if it is absent; `on_progress` is called as an array with a reader is read. Errors are those of a server, and of
+  // the reader; FAILED_PRECONDITION: the engine, device or pipeline is another than the CPU engine's.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {}) const;
 
@@ -31,6 +33,9 @@ class LocalEngine {
   // MergeStatesOptions.results.
   absl::StatusOr<std::string> State(const ArrayView& array, const std::vector<std::string>& ops,
                                     const ReduceOptions& options = {}) const;
+
+  // What a server says of the same engine: its version, the device, ops, dtypes and pipelines. The rest is absent.
+  ServerInfo Info() const;
 
  private:
   struct Reduced;

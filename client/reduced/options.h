@@ -17,24 +17,29 @@ struct ClientOptions {
   // "ipv4:address:port", "ipv6:[address]:port", "dns:///name:port".
   //
   // Several equal servers: a list "host:port,host:port,...", whose names Create resolves, or a DNS name with several
-  // addresses ("dns:" is optional). Requests that need nothing that a server stores are then distributed round robin;
-  // those of resident arrays, regions and sessions all go to one of the servers. Use one of these addresses for all
-  // processes that share resident arrays.
+  // addresses ("dns:" is optional). Requests that need nothing that a server stores are then distributed round robin,
+  // and so are the parts of large arrays, unless they can only be read in order: Reduce cuts them from 32 MiB on, and
+  // merges the states that the servers answer with. What is exact has the bits of one server. Requests of resident
+  // arrays, regions and sessions all go to one of the servers. Use one of these addresses for all processes that share
+  // resident arrays.
   std::string server = "127.0.0.1:50051";
   // The timeout of calls that don't have one of their own. The first call includes connecting.
   absl::Duration timeout = absl::Seconds(5);
   // How many connections one Reduce of a large array may use, 1 to 64: from 32 MiB on the array is cut into as many
   // parts, which are sent at the same time. Each part uses one of the server's streams and, while it is sent, a thread.
-  // Several connections are faster if both sides have cores for them. 0: 4 on a machine of 8 cores or more, else 1.
+  // Several connections are faster if both sides have cores for them. 0: 4 on a machine of 8 cores or more, else 1. Of
+  // several servers: how many parts are sent at the same time at least, over one connection to each server; without
+  // this as many as the list has addresses, or 4 of a DNS name.
   int connections = 0;
 
   // How often one call is sent at most, 1 to 10; 1: never again. Only calls that are safe to repeat are sent again:
-  // Reduce of inline elements, of a resident array and of a region, Merge, ListArrays and GetServerInfo. Streams, Put,
-  // DeleteArray, Ladder and requests of a session never are, nor are CheckHealth and WatchHealth, which say how a
-  // server is now. A call is sent again after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server said when to try
-  // again. The delay is then that time and up to half of it more, else 100 ms doubled for each attempt, at most 1 s, of
-  // which a random part of up to half is left out. If the timeout would pass meanwhile, the error is returned at once.
-  // Reply.attempts and Client::retries count. A second attempt may reach another server if there are several.
+  // Reduce of inline elements, of a resident array and of a region, parts of an array that is spread over several
+  // servers, Merge, ListArrays and GetServerInfo. Other streams, Put, DeleteArray, Ladder and requests of a session
+  // never are, nor are CheckHealth and WatchHealth, which say how a server is now. A call is sent again after
+  // UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server said when to try again. The delay is then that time and up
+  // to half of it more, else 100 ms doubled for each attempt, at most 1 s, of which a random part of up to half is left
+  // out. If the timeout would pass meanwhile, the error is returned at once. Reply.attempts and Client::retries count.
+  // A second attempt may reach another server if there are several.
   int max_attempts = 4;
 
   // TLS: the file of the CA certificates, in PEM, that the server's certificate is checked against, or kSystemCa for

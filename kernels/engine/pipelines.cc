@@ -1,6 +1,7 @@
 #include "kernels/engine/pipelines.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/escaping.h"
@@ -227,6 +228,24 @@ const PipelineRow& DefaultPipeline(EngineKind engine) {
     if (!row.rung && row.engine == engine) return row;
   }
   __builtin_unreachable();  // each engine that was built has one
+}
+
+std::vector<Op> OpsOf(const PipelineRow& row) {
+  std::vector<Op> ops;
+  for (const OpRow& op : kOps) {
+    const auto has = [&](const DTypeRow& dtype) { return Supports(row, op.op, dtype.dtype); };
+    if (std::any_of(std::begin(kDTypes), std::end(kDTypes), has)) ops.push_back(op.op);
+  }
+  return ops;
+}
+
+std::vector<DType> DTypesOf(const PipelineRow& row) {
+  std::vector<DType> dtypes;
+  for (const DTypeRow& dtype : kDTypes) {
+    const auto has = [&](const OpRow& op) { return Supports(row, op.op, dtype.dtype); };
+    if (std::any_of(std::begin(kOps), std::end(kOps), has)) dtypes.push_back(dtype.dtype);
+  }
+  return dtypes;
 }
 
 Precision DefaultPrecision(std::string_view pipeline) {

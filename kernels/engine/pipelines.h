@@ -62,6 +62,10 @@ constexpr bool Supports(const PipelineRow& row, Op op, DType dtype) {
   return row.rung ? RungSupports(op, dtype) : Supports(op, dtype);
 }
 
+// The ops that a pipeline supports for some dtype, and the dtypes for some op.
+std::vector<Op> OpsOf(const PipelineRow& row);
+std::vector<DType> DTypesOf(const PipelineRow& row);
+
 // The precision of a request that names none: exact, unless it names a pipeline that has no exact sums. `pipeline`:
 // empty: none.
 Precision DefaultPrecision(std::string_view pipeline);

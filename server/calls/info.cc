@@ -37,14 +37,8 @@ void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
   out->set_summary(std::string(row.summary));
   out->set_origin(std::string(row.origin));
   out->set_default_of_engine(&row == &DefaultPipeline(row.engine));
-  for (const OpRow& op : kOps) {
-    const auto has = [&](const DTypeRow& dtype) { return Supports(row, op.op, dtype.dtype); };
-    if (std::any_of(std::begin(kDTypes), std::end(kDTypes), has)) out->add_ops(ToProto(op.op));
-  }
-  for (const DTypeRow& dtype : kDTypes) {
-    const auto has = [&](const OpRow& op) { return Supports(row, op.op, dtype.dtype); };
-    if (std::any_of(std::begin(kOps), std::end(kOps), has)) out->add_dtypes(ToProto(dtype.dtype));
-  }
+  for (const Op op : OpsOf(row)) out->add_ops(ToProto(op));
+  for (const DType dtype : DTypesOf(row)) out->add_dtypes(ToProto(dtype));
   out->set_fused(!row.rung);
   out->set_fixed_order(row.fixed_order);
   out->set_exact(row.exact);

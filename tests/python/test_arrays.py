@@ -92,6 +92,10 @@ def test_bfloat16(client):
     assert client.sum(np.ones((3, 4), ml_dtypes.bfloat16)[:, ::2]) == 6
     # As PyTorch's tensors: a bfloat16 that NumPy cannot import.
     assert client.sum(Exported(array.view(np.uint16), "torch.bfloat16")) == -0.4921875
+    square = np.arange(12, dtype=ml_dtypes.bfloat16).reshape(3, 4).view(np.uint16)
+    assert client.argmax(Exported(square.T, "torch.bfloat16")) == 11
+    assert client.reduce(Exported(square[:, 1:3], "torch.bfloat16"), "sum,argmax").sum == 33
+    assert client.max(Exported(square[1, 1:2].reshape(()), "torch.bfloat16")) == 5
 
 
 class OnDevice:
@@ -119,9 +123,9 @@ def test_what_is_refused(client):
         with pytest.raises(TypeError, match=message):
             client.sum(given)
     for bad, message in [
-        ({"nan": "maybe"}, 'got "maybe"; allowed: propagate, omit'), ({"ddof": -1}, "ddof: got -1"),
+        ({"nan": "maybe"}, '^nan: got "maybe"; allowed: propagate, omit'), ({"ddof": -1}, "ddof: got -1"),
         ({"engine": "tpu"}, 'engine: got "tpu"'), ({"pipeline": "none"}, "pipeline"), ({"precision": "f16"}, 'precision: got "f16"'),
-        ({"overflow": "x"}, 'overflow_policy: got "x"'), ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"),
+        ({"overflow": "x"}, '^overflow: got "x"'), ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"),
     ]:
         with pytest.raises(reduced.InvalidArgumentError, match=message) as caught:
             client.var([1.0], **bad)

@@ -107,6 +107,45 @@ def test_parts_without_an_answer():
     assert reduced.dask.reduce(large, "sum").compute().sum == 0
 
 
+def columns():
+    """Columns of every kind of dtype that pandas has for numbers, with what they are in NumPy."""
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    floats, integers = array_of(1000, nans=True), np.random.default_rng(3).integers(-(2**24), 2**24, 1000)
+    flags = integers % 3 == 0
+    for array, dtypes in ((floats, ["float64", "Float64", "double[pyarrow]"]), (integers, ["int64", "Int64", "int64[pyarrow]"]),
+                          ((floats % 7).astype("f4"), ["float32", "Float32", "float[pyarrow]"]), (flags, ["bool", "boolean", "bool[pyarrow]"])):
+        for dtype in dtypes:
+            if "pyarrow" in dtype:
+                pytest.importorskip("pyarrow")
+            column = pandas.Series(array).astype(dtype)
+            yield array, column, frames.from_pandas(pandas.DataFrame({"x": column}), npartitions=7)["x"]
+
+
+def test_columns_of_dataframes(local):
+    for array, column, lazy in columns():
+        nan = "omit" if array.dtype.kind == "f" else "propagate"
+        right = local.reduce(array, [*ANY_CUT, "argmin", "argmax"], nan=nan)
+        assert dict(local.reduce(column, [*ANY_CUT, "argmin", "argmax"], nan=nan)) == dict(right), column.dtype
+        results = reduced.dask.reduce(lazy, [*ANY_CUT, "argmin", "argmax"], nan=nan).compute()
+        assert dict(results) == dict(right), column.dtype
+        assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(array)), column.dtype
+    assert reduced.dask.reduce(lazy[lazy & ~lazy], "sum,count").compute() == {"sum": 0, "count": 0}
+
+
+def test_columns_that_are_refused(local):
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    missing = pandas.Series([1, None], dtype="Int64")
+    for given, message in ((missing, "array: got a column of Int64 with missing values; allowed: without"),
+                           (pandas.Series(["a", "b"]), "dtype: got "), (pandas.Series([1, 2], dtype="M8[ns]"), "dtype: got datetime64")):
+        with pytest.raises(TypeError, match=message):
+            local.sum(given)
+        with pytest.raises(TypeError, match=message):
+            reduced.dask.reduce(frames.from_pandas(pandas.DataFrame({"x": given}), npartitions=1)["x"], "sum").compute()
+    assert local.sum(missing.dropna()) == 1 and local.nan_count(missing.astype("Float64")) == 1
+    with pytest.raises(TypeError, match="array: got DataFrame; allowed: .* a column of a dask DataFrame"):
+        reduced.dask.reduce(frames.from_pandas(pandas.DataFrame({"x": [1.0]}), npartitions=1), "sum")
+
+
 def die_once(block, marker):
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
@@ -125,3 +164,6 @@ def test_processes_one_of_which_dies(local, server, tmp_path):
             chunks = da.from_array(array, 700).map_blocks(die_once, str(tmp_path / place.replace("/", "_")), meta=np.empty(0))
             results = workers.compute(reduced.dask.reduce(chunks, ANY_CUT, server=place)).result(timeout=120)
             assert dict(results) == right
+        *_, (column, _, lazy) = columns()
+        results = workers.compute(reduced.dask.reduce(lazy, ANY_CUT)).result(timeout=120)
+        assert dict(results) == dict(local.reduce(column, ANY_CUT))

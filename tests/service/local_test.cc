@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -87,6 +88,69 @@ TEST_F(LocalTest, HasTheCpuEngineOnly) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("which is all that local: has"));
   }
   EXPECT_TRUE(local_.Reduce(ArrayView::Of(few), {"sum"}, {.device = "cpu"}).ok());
+}
+
+TEST_F(LocalTest, ReadsAnArrayPieceByPiece) {
+  std::vector<double> many((20 << 20) / 8 + 1);  // three pieces
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = std::sin(static_cast<double>(i)) * std::pow(10, i % 50);
+  const std::vector<std::string> ops = {"sum", "std", "argmin", "max", "count_nonzero"};
+  ArrayView reads{.dtype = "f64", .shape = {static_cast<std::int64_t>(many.size())}};
+  std::int64_t next = 0;
+  reads.reader = {.read =
+                      [&](std::int64_t offset, char* to, std::int64_t bytes) {
+                        EXPECT_EQ(offset, next);
+                        next += bytes;
+                        std::memcpy(to, reinterpret_cast<const char*>(many.data()) + offset,
+                                    static_cast<std::size_t>(bytes));
+                        return absl::OkStatus();
+                      },
+                  .in_order = true};
+  std::vector<std::int64_t> progress;
+  const auto on_progress = [&](std::int64_t sent, std::int64_t /*total*/) { progress.push_back(sent); };
+  const absl::StatusOr<Reply> here = local_.Reduce(reads, ops, {.return_state = true, .on_progress = on_progress});
+  const absl::StatusOr<Reply> whole = local_.Reduce(ArrayView::Of(many), ops, {.return_state = true});
+  ASSERT_TRUE(here.ok() && whole.ok()) << here.status() << whole.status();
+  EXPECT_EQ(here->state, whole->state);
+  EXPECT_EQ(here->timing.bytes, whole->timing.bytes);
+  EXPECT_THAT(progress, ::testing::ElementsAre(8 << 20, 16 << 20, next));
+
+  reads.reader.read = [](std::int64_t offset, char*, std::int64_t) {
+    return offset == 0 ? absl::OkStatus() : absl::DataLossError("the file has shrunk");
+  };
+  EXPECT_EQ(local_.Reduce(reads, ops).status(), absl::DataLossError("the file has shrunk"));
+  ReduceOptions interrupted;
+  interrupted.interrupted = [] { return true; };
+  interrupted.pipeline = "sequential";
+  reads.reader.read = [](std::int64_t, char* to, std::int64_t bytes) {
+    std::memset(to, 0, static_cast<std::size_t>(bytes));
+    return absl::OkStatus();
+  };
+  reads.shape = {std::int64_t{1} << 37};  // a terabyte
+  EXPECT_EQ(local_.Reduce(reads, {"sum"}, interrupted).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(LocalTest, DescribesItsEngineAsAServerDoes) {
+  const client::ServerInfo here = local_.Info();
+  const client::ServerInfo there = client_->GetServerInfo().value();
+  EXPECT_EQ(here.version, there.version);
+  EXPECT_EQ(here.dtypes, there.dtypes);
+  ASSERT_EQ(here.devices.size(), 1);
+  EXPECT_EQ(here.devices[0].model, there.devices[0].model);
+  ASSERT_EQ(here.ops.size(), there.ops.size());
+  for (std::size_t i = 0; i < here.ops.size(); ++i) {
+    EXPECT_EQ(here.ops[i].name, there.ops[i].name);
+    EXPECT_EQ(here.ops[i].summary, there.ops[i].summary);
+    EXPECT_EQ(here.ops[i].dtypes, there.ops[i].dtypes);
+  }
+  for (std::size_t i = 0; i < here.pipelines.size(); ++i) {  // those of the CPU come first
+    EXPECT_EQ(here.pipelines[i].name, there.pipelines[i].name);
+    EXPECT_EQ(here.pipelines[i].engine, there.pipelines[i].engine);
+    EXPECT_EQ(here.pipelines[i].ops, there.pipelines[i].ops);
+    EXPECT_EQ(here.pipelines[i].dtypes, there.pipelines[i].dtypes);
+    EXPECT_EQ(here.pipelines[i].default_of_engine, there.pipelines[i].default_of_engine);
+    EXPECT_EQ(here.pipelines[i].exact, there.pipelines[i].exact);
+    EXPECT_EQ(here.pipelines[i].block_sizes, there.pipelines[i].block_sizes);
+  }
 }
 
 TEST_F(LocalTest, GivesUpWhenItIsToldTo) {

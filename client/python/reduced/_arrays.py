@@ -70,8 +70,9 @@ def elements(array: Any, *, ordered: bool) -> Elements:
             raise TypeError(f"array: got memory of {_DEVICES.get(device, 'another device')}; allowed: host memory (copy it "
                             "there, for instance by .cpu() or .get())")
         if device is not None and str(getattr(array, "dtype", "")).endswith("bfloat16"):
-            return Elements(_core.bits16(array), "bf16", tuple(array.shape))
-        array = np.from_dlpack(array) if device is not None else np.asarray(array)
+            bits = _dense(_core.bits16(array), ordered)
+            return Elements(bits, "bf16", bits.shape)
+        array = np.from_dlpack(array) if device is not None else _column(array)
     name = dtype_name(array.dtype)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -87,6 +88,18 @@ def _device(array: Any) -> int | None:
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return int(array.__dlpack_device__()[0])
     return None if getattr(array, "__cuda_array_interface__", None) is None else 2
+
+
+def _column(array: Any) -> npt.NDArray[Any]:
+    """A pandas column of a nullable or Arrow dtype, with NaN for missing floats; anything else as NumPy sees it."""
+    dtype = getattr(getattr(array, "dtype", None), "numpy_dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biuf" or not hasattr(array, "to_numpy"):
+        return np.asarray(array)
+    if dtype.kind != "f" and array.isna().any():
+        raise TypeError(f"array: got a column of {array.dtype} with missing values; allowed: without (dropna), or of floats, whose "
+                        "missing values are NaN (astype)")
+    column: npt.NDArray[Any] = array.to_numpy(dtype=dtype, na_value=np.nan if dtype.kind == "f" else 0)
+    return column
 
 
 def _dense(array: npt.NDArray[Any], ordered: bool) -> npt.NDArray[Any]:

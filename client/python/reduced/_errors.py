@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class Error(Exception):
     """What every error of a server or of the library is.
@@ -117,9 +119,15 @@ _CLASSES = (
 )
 
 
+# The fields of the service whose options are called otherwise here.
+_OPTIONS = {"nan_policy": "nan", "overflow_policy": "overflow", "return_state": "state"}
+_FIELD = re.compile(rf"(?:(?<=^)|(?<=: ))({'|'.join(_OPTIONS)})(?=: )")
+
+
 def raise_status(number: int, message: bytes, request_id: str, retry_after: float | None) -> None:
     """Raises the error of a status. The module _core calls this."""
-    error = (_CLASSES[number] if 0 <= number < len(_CLASSES) else UnknownError)(message.decode(errors="backslashreplace"))
+    text = _FIELD.sub(lambda field: _OPTIONS[field[1]], message.decode(errors="backslashreplace"))
+    error = (_CLASSES[number] if 0 <= number < len(_CLASSES) else UnknownError)(text)
     error.request_id = request_id
     error.retry_after = retry_after
     raise error

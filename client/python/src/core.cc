@@ -203,12 +203,16 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> Empty(std::int64_t bytes) {
   return {data, 1, shape, owner};
 }
 
-// The bits of an array of 16-bit elements that a DLPack object has and NumPy has no dtype for.
-nb::ndarray<nb::numpy, const std::uint16_t, nb::ndim<1>> Bits16(
-    const nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>& array) {
+// The bits of an array of 16-bit elements that a DLPack object has and NumPy has no dtype for, with its strides.
+nb::ndarray<nb::numpy, const std::uint16_t> Bits16(const nb::ndarray<nb::ro, nb::device::cpu>& array) {
   if (array.itemsize() != 2) throw nb::value_error("dtype: got another size; allowed: 2 bytes");
-  const std::size_t shape[] = {array.size()};
-  return {array.data(), 1, shape, nb::find(array)};
+  std::vector<std::size_t> shape;
+  std::vector<std::int64_t> strides;
+  for (std::size_t i = 0; i < array.ndim(); ++i) {
+    shape.push_back(array.shape(i));
+    strides.push_back(array.stride(i));
+  }
+  return {array.data(), array.ndim(), shape.data(), nb::find(array), strides.data()};
 }
 
 }  // namespace

@@ -31,6 +31,11 @@ ClientOptions ClientOptionsOf(const CommonOptions& common, absl::Duration defaul
 }
 
 std::unique_ptr<Client> MakeClient(const CommonOptions& common, absl::Duration default_timeout, int connections) {
+  if (common.server == kLocal) {
+    std::cerr << "reducectl: server: got \"local:\"; allowed: the address of a server; local: is for reduce, describe, "
+                 "info, ops and pipelines\n";
+    return nullptr;
+  }
   absl::StatusOr<std::unique_ptr<Client>> client =
       Client::Create(ClientOptionsOf(common, default_timeout, connections));
   if (client.ok()) return *std::move(client);

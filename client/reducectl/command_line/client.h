@@ -14,6 +14,9 @@
 
 namespace reduced::client {
 
+// The --server that is no server: this process reduces, by the CPU engine that a server has.
+inline constexpr char kLocal[] = "local:";
+
 struct CommonOptions {
   std::string server = ClientOptions().server;
   bool server_given = false;              // on the command line or in the environment
@@ -27,7 +30,7 @@ struct CommonOptions {
 ClientOptions ClientOptionsOf(const CommonOptions& common, absl::Duration default_timeout = ClientOptions().timeout,
                               int connections = ClientOptions().connections);
 
-// Prints the error and returns null if the options don't describe a client.
+// Prints the error and returns null if the options don't describe a client, such as those with kLocal.
 std::unique_ptr<Client> MakeClient(const CommonOptions& common,
                                    absl::Duration default_timeout = ClientOptions().timeout,
                                    int connections = ClientOptions().connections);

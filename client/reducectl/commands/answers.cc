@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/local/local.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
 #include "reduced/merge.h"
@@ -75,10 +76,16 @@ ExitCode ReportFailure(const Answer& answer, const Input& input, const absl::Sta
   return ReportCallError(SubjectOf(answer), status);
 }
 
+// Where arrays are reduced: one of these.
+struct Place {
+  std::unique_ptr<Client> server{};
+  std::unique_ptr<LocalEngine> local{};
+};
+
 class Asker {
  public:
-  Asker(Client& client, const CommonOptions& common, Question question, const PrintAnswer& print)
-      : client_(client), common_(common), question_(std::move(question)), print_(print) {}
+  Asker(Place place, const CommonOptions& common, Question question, const PrintAnswer& print)
+      : place_(std::move(place)), common_(common), question_(std::move(question)), print_(print) {}
 
   ExitCode Run() {
     if (question_.via == Question::kSession) return RunSession();
@@ -113,7 +120,7 @@ class Asker {
   ExitCode AskResident(const std::string& id) {
     Answer answer{.source = id};
     const auto reduce = [&](const std::vector<std::string>& ops) {
-      return client_.Reduce(RemoteArray::Resident(id), ops, question_.options);
+      return place_.server->Reduce(RemoteArray::Resident(id), ops, question_.options);
     };
     const absl::Time start = absl::Now();
     absl::StatusOr<Reply> reply = reduce(question_.ops);
@@ -124,27 +131,31 @@ class Asker {
     return print_(answer);
   }
 
-  // Shares the input if it is in memory that can be shared, else sends it.
+  // Of a server: shares the input if it is in memory that can be shared, else sends it.
   absl::StatusOr<Reply> Reduce(const Input& input, const std::vector<std::string>& ops, bool return_state,
                                UploadProgress& progress) {
     ReduceOptions options = question_.options;
     options.return_state = options.return_state || return_state;
+    options.on_progress = progress.hook();
+    if (place_.local != nullptr) {
+      options.timeout = common_.timeout;
+      return place_.local->Reduce(input.View(), ops, options);
+    }
     if (const SharedBuffer* const buffer = input.memory.shared()) {
       ShareOptions sharing;
       if (question_.via != Question::kRegion)
         sharing.timeout = std::min(kShareTimeout, common_.timeout.value_or(kShareTimeout));
-      const absl::StatusOr<Region> region = client_.Share(*buffer, sharing);
+      const absl::StatusOr<Region> region = place_.server->Share(*buffer, sharing);
       const Layout& layout = input.layout;
       if (region.ok()) {
-        return client_.Reduce(region->Array(layout.dtype, layout.shape, static_cast<std::int64_t>(layout.offset)), ops,
-                              options);
+        return place_.server->Reduce(
+            region->Array(layout.dtype, layout.shape, static_cast<std::int64_t>(layout.offset)), ops, options);
       }
       if (question_.via == Question::kRegion) return region.status();
     }
     if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
-    options.on_progress = progress.hook();
-    return client_.Reduce(input.View(), ops, options);
+    return place_.server->Reduce(input.View(), ops, options);
   }
 
   // Ops by themselves: the results of those that the array has an answer to. Says which integers overflow. An error, if
@@ -258,7 +269,7 @@ class Asker {
   // Sends all inputs over one session. Prints the answers in the order of the inputs.
   ExitCode RunSession() {
     std::deque<Item> items;  // sent, in order; must outlive the session, whose callbacks write to them
-    const absl::StatusOr<std::unique_ptr<Session>> session = client_.OpenSession();
+    const absl::StatusOr<std::unique_ptr<Session>> session = place_.server->OpenSession();
     if (!session.ok()) return ReportCallError("reduce", session.status());
     const auto print_first = [&] {
       Item& item = items.front();
@@ -309,13 +320,18 @@ class Asker {
     return print_(item.answer);
   }
 
-  Client& client_;
+  const Place place_;
   const CommonOptions& common_;
   const Question question_;
   const PrintAnswer& print_;
   std::map<std::string, std::size_t> notes_printed_;
   ExitCode first_failure_ = kOk;
 };
+
+ExitCode NeedsServer(absl::string_view got, absl::string_view allowed) {
+  std::cerr << "reducectl: got " << got << " with --server local:; allowed: " << allowed << "\n";
+  return kUsage;
+}
 
 }  // namespace
 
@@ -324,8 +340,15 @@ absl::Duration TimeoutOf(const ArrayView& array) {
 }
 
 ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& print) {
-  const std::unique_ptr<Client> client = MakeClient(common, ClientOptions().timeout, question.connections);
-  if (client == nullptr) return kUsage;
+  Place place;
+  if (common.server == kLocal) {
+    if (question.sources.empty()) return NeedsServer("--array without files", "files");
+    if (question.via != "auto") return NeedsServer(absl::StrCat("--via ", question.via), "auto");
+    place.local = std::make_unique<LocalEngine>();
+  } else {
+    place.server = MakeClient(common, ClientOptions().timeout, question.connections);
+    if (place.server == nullptr) return kUsage;
+  }
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   input.one_piece = input.in_memory = question.via == Question::kSession;
@@ -334,7 +357,7 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
                                 [](const std::string& op) { return op == "argmin" || op == "argmax"; });
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
   if (question.via == "auto" && UnixSocketPath(common.server).has_value()) input.hold = Hold::kShareLarge;
-  return Asker(*client, common, std::move(question), print).Run();
+  return Asker(std::move(place), common, std::move(question), print).Run();
 }
 
 }  // namespace reduced::client

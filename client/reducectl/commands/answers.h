@@ -1,4 +1,5 @@
-// What `reduce` and `describe` do: they ask the server about every array of their inputs.
+// What `reduce` and `describe` do: they ask the server, or the engine of this process, about every array of their
+// inputs.
 #ifndef REDUCED_CLIENT_REDUCECTL_COMMANDS_ANSWERS_H_
 #define REDUCED_CLIENT_REDUCECTL_COMMANDS_ANSWERS_H_
 

@@ -61,8 +61,6 @@ Json ToJson(const ArrayInfo& array) {
           {"users", array.users}};
 }
 
-std::string Seconds(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1))); }
-
 absl::StatusOr<ResidentArray> Upload(Client& client, const Input& input, bool json, PutOptions options) {
   UploadProgress progress(!json);
   options.on_progress = progress.hook();
@@ -135,8 +133,8 @@ ExitCode RunList(const CommonOptions& common, const std::string& owner) {
   for (const ArrayInfo& array : *arrays) {
     if (common.json) std::cout << Dump(ToJson(array)) << "\n";
     rows.push_back({array.id, array.dtype, absl::StrCat("(", absl::StrJoin(array.shape, ", "), ")"),
-                    FormatBytes(array.bytes), array.device, absl::Utf8SafeCHexEscape(array.owner), Seconds(array.age),
-                    Seconds(array.expires_in), absl::StrCat(array.users)});
+                    FormatBytes(array.bytes), array.device, absl::Utf8SafeCHexEscape(array.owner),
+                    FormatSeconds(array.age), FormatSeconds(array.expires_in), absl::StrCat(array.users)});
   }
   if (!common.json) std::cout << FormatTable(rows);
   return kOk;

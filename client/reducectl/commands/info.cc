@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "client/local/local.h"
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/commands.h"
@@ -22,14 +23,40 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
+std::string ModelOf(const DeviceInfo& device) {
+  return absl::StrCat(device.model, ", ", FormatBytes(device.memory_bytes), ", ", device.parallel_units,
+                      device.engine == "cpu" ? " threads" : " SMs");
+}
+
+std::string CalibrationOf(const DeviceInfo& device) {
+  return absl::StrFormat("calibration: %s + bytes at %.1f GB/s", FormatMicros(device.fixed_us), device.host_gb_per_s);
+}
+
+// Of the engine in this process, which has no limits, sessions, resident arrays or flags.
+void PrintLocal(const CommonOptions& common, const ServerInfo& info) {
+  const DeviceInfo& cpu = info.devices.front();
+  if (common.json) {
+    std::cout << Dump({{"server", common.server},
+                       {"version", info.version},
+                       {"devices", Json::array({ToJson(cpu)})},
+                       {"dtypes", info.dtypes}})
+              << "\n";
+    return;
+  }
+  std::cout << FormatTable({{"server", absl::StrCat("none: version ", info.version, " in this process")},
+                            {cpu.name, ModelOf(cpu)},
+                            {"", cpu.details},
+                            {"", CalibrationOf(cpu)}});
+}
+
 void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
+  if (common.server == kLocal) return PrintLocal(common, info);
   if (common.json) {
     std::cout << Dump(ToJson(common.server, info)) << "\n";
     return;
   }
   Rows rows = {
-      {"server", absl::StrCat(common.server, ", version ", info.version, ", up ",
-                              absl::FormatDuration(absl::Trunc(info.uptime, absl::Seconds(1))))},
+      {"server", absl::StrCat(common.server, ", version ", info.version, ", up ", FormatSeconds(info.uptime))},
       {"limits", absl::StrCat(FormatBytes(info.max_message_bytes), " per message, ", info.max_elements,
                               " elements per array, ", info.max_ops, " ops per request, ",
                               FormatBytes(info.max_ladder_bytes), " per ladder, ", info.max_streams, " streams, ",
@@ -40,15 +67,13 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
                               " arrays, ", info.usage.regions, " regions")},
       {"regions", info.region_socket.empty() ? "none: memory can't be shared with this server" : info.region_socket}};
   for (const DeviceInfo& device : info.devices) {
-    rows.push_back({device.name, absl::StrCat(device.model, ", ", FormatBytes(device.memory_bytes), ", ",
-                                              device.parallel_units, device.engine == "cpu" ? " threads" : " SMs")});
+    rows.push_back({device.name, ModelOf(device)});
     if (!device.details.empty()) rows.push_back({"", device.details});
     rows.push_back({"", absl::StrCat("lanes: ", device.lanes_busy, " of ", device.lanes,
                                      " busy; queue: ", device.queue_length, " of ", device.queue_limit)});
     rows.push_back(
         {"", absl::StrCat("arrays: ", FormatBytes(device.array_bytes), " of ", FormatBytes(device.array_bytes_limit))});
-    rows.push_back({"", absl::StrFormat("calibration: %s + bytes at %.1f GB/s", FormatMicros(device.fixed_us),
-                                        device.host_gb_per_s)});
+    rows.push_back({"", CalibrationOf(device)});
   }
   for (const ServerFlag& flag : info.flags) {
     if (flag.source == "default") continue;
@@ -129,13 +154,18 @@ void PrintOps(const CommonOptions& common, const ServerInfo& info) {
   if (!common.json) std::cout << FormatTable(rows);
 }
 
+absl::StatusOr<ServerInfo> InfoOf(Client* client) {
+  return client == nullptr ? LocalEngine().Info() : client->GetServerInfo();
+}
+
 // Adds a command without options that calls `print` with the description of the server.
 void AddWithInfo(CommandLine& line, const std::string& name, const std::string& help,
                  void (*print)(const CommonOptions&, const ServerInfo&)) {
   line.Add(name, help, [name, print](const CommonOptions& common) -> ExitCode {
-    const std::unique_ptr<Client> client = MakeClient(common);
-    if (client == nullptr) return kUsage;
-    const absl::StatusOr<ServerInfo> info = client->GetServerInfo();
+    const bool local = common.server == kLocal;
+    const std::unique_ptr<Client> client = local ? nullptr : MakeClient(common);
+    if (client == nullptr && !local) return kUsage;
+    const absl::StatusOr<ServerInfo> info = InfoOf(client.get());
     if (!info.ok()) return ReportCallError(name, info.status());
     print(common, *info);
     return kOk;

@@ -39,6 +39,7 @@ bool HasPrecision(absl::string_view op) {
 
 // The source of the elements, for people.
 std::string SourceText(absl::string_view via) {
+  if (via == "local") return "in this process";
   if (via == "resident") return "resident array";
   if (via == Question::kRegion) return "read in a region";
   return absl::StrCat("sent ", via);

@@ -234,8 +234,8 @@ std::vector<Finding> CheckServer(const ServerFacts& server) {
                             "start a server with `reduced`, or name another one with --server or REDUCED_SERVER"));
     return findings;
   }
-  const std::string text = absl::StrCat(server.address, ", version ", server.info.version, ", up ",
-                                        absl::FormatDuration(absl::Trunc(server.info.uptime, absl::Seconds(1))));
+  const std::string text =
+      absl::StrCat(server.address, ", version ", server.info.version, ", up ", FormatSeconds(server.info.uptime));
   findings.push_back(server.info.version == server.version
                          ? Ok("server", text)
                          : Warn("server", absl::StrCat(text, "; the version of reducectl is ", server.version),

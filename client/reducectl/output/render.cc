@@ -29,23 +29,6 @@ std::string DumpNumber(double value) {
   return text;
 }
 
-Json ToJson(const DeviceInfo& device) {
-  return {{"name", device.name},
-          {"engine", device.engine},
-          {"model", device.model},
-          {"memory_bytes", device.memory_bytes},
-          {"parallel_units", device.parallel_units},
-          {"details", device.details},
-          {"lanes", device.lanes},
-          {"lanes_busy", device.lanes_busy},
-          {"queue_limit", device.queue_limit},
-          {"queue_length", device.queue_length},
-          {"fixed_us", device.fixed_us},
-          {"host_gb_per_s", device.host_gb_per_s},
-          {"array_bytes", device.array_bytes},
-          {"array_bytes_limit", device.array_bytes_limit}};
-}
-
 }  // namespace
 
 Json ToJson(const Value& value) {
@@ -134,6 +117,11 @@ std::string FormatBytes(std::int64_t bytes) {
   return absl::StrCat(unit == 0 ? absl::StrCat(bytes) : FormatScaled(scaled), " ", kUnits[unit]);
 }
 
+std::string FormatSeconds(absl::Duration duration) {
+  const absl::Duration whole = absl::Trunc(duration, absl::Seconds(1));
+  return whole == absl::ZeroDuration() ? "0s" : absl::FormatDuration(whole);
+}
+
 std::optional<std::int64_t> ParseSize(absl::string_view text) {
   std::int64_t unit = 1;
   for (const auto& [suffix, bits] : {std::pair{"Ki", 10}, {"Mi", 20}, {"Gi", 30}, {"Ti", 40}}) {
@@ -167,6 +155,23 @@ std::string FormatTable(std::vector<std::vector<std::string>> rows, std::size_t 
     absl::StrAppend(&table, absl::StripTrailingAsciiWhitespace(line), "\n");
   }
   return table;
+}
+
+Json ToJson(const DeviceInfo& device) {
+  return {{"name", device.name},
+          {"engine", device.engine},
+          {"model", device.model},
+          {"memory_bytes", device.memory_bytes},
+          {"parallel_units", device.parallel_units},
+          {"details", device.details},
+          {"lanes", device.lanes},
+          {"lanes_busy", device.lanes_busy},
+          {"queue_limit", device.queue_limit},
+          {"queue_length", device.queue_length},
+          {"fixed_us", device.fixed_us},
+          {"host_gb_per_s", device.host_gb_per_s},
+          {"array_bytes", device.array_bytes},
+          {"array_bytes_limit", device.array_bytes_limit}};
 }
 
 Json ToJson(const std::string& server, const ServerInfo& info) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
@@ -32,6 +33,7 @@ std::string Dump(const Json& json);
 Json ToJson(const Timing& timing);
 std::string ToText(const Timing& timing);
 
+Json ToJson(const DeviceInfo& device);
 // `server`: its address. Without ops and pipelines.
 Json ToJson(const std::string& server, const ServerInfo& info);
 
@@ -40,6 +42,8 @@ std::string FormatScaled(double value);
 std::string FormatPercent(double fraction);
 std::string FormatMicros(double us);
 std::string FormatBytes(std::int64_t bytes);
+// Whole seconds: "1h2m5s", "0s".
+std::string FormatSeconds(absl::Duration duration);
 // "1000", "512Ki", "16MiB": a whole number from 0, of bytes or elements, with Ki, Mi, Gi or Ti, and B or not after
 // that. Absent: it is none, or beyond 2^63 - 1.
 std::optional<std::int64_t> ParseSize(absl::string_view text);

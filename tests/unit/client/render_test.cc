@@ -128,6 +128,8 @@ TEST(Format, ScalesUnits) {
   EXPECT_EQ(FormatBytes(1023), "1023 bytes");
   EXPECT_EQ(FormatBytes(1024), "1.00 KiB");
   EXPECT_EQ(FormatBytes(std::int64_t{256} << 20), "256 MiB");
+  EXPECT_EQ(FormatSeconds(absl::Milliseconds(999)), "0s");
+  EXPECT_EQ(FormatSeconds(absl::Seconds(62) + absl::Milliseconds(500)), "1m2s");
 }
 
 TEST(Printable, LeavesNothingThatATerminalObeys) {
