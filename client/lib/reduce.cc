@@ -202,12 +202,7 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
   const bool one = array.reader.read != nullptr && array.reader.in_order;
   if (connection_->target.several && !one) {
     const std::vector<std::int64_t> cuts = CutForServers(plan->bytes, PartsAtOnce(*connection_));
-    if (cuts.size() > 2) {
-      absl::StatusOr<std::optional<Reply>> reply =
-          ReduceSpread(*connection_, plan->request, array, cuts, options, deadline);
-      if (!reply.ok()) return reply.status();
-      if (reply->has_value()) return **std::move(reply);
-    }
+    if (cuts.size() > 2) return ReduceSpread(*connection_, plan->request, array, cuts, options, deadline);
   } else if (!one) {
     const std::vector<std::int64_t> cuts = CutInParts(plan->bytes, connection_->options.connections);
     if (cuts.size() > 2) return ReduceInParts(*connection_, plan->request, array, cuts, options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -26,8 +27,6 @@ namespace {
 constexpr int kServersOfDns = 4;  // as many are assumed: only gRPC sees the addresses of a DNS name
 constexpr int kPartsEach = 4;     // of those that are sent at a time
 constexpr std::int64_t kMaxPartBytes = std::int64_t{64} << 20;
-
-bool HasNoAnswer(const absl::Status& status) { return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status); }
 
 // The parts of one array. Some threads each send the next part that none has sent; the first error ends them all.
 class Spread {
@@ -104,6 +103,7 @@ class Spread {
     v1::ReduceRequest& request = *first.mutable_header();
     request = request_;
     request.set_return_state(true);
+    request.set_omit_results(true);
     request.mutable_array()->clear_shape();
     request.mutable_array()->add_shape(bytes / *DTypeBytes(array_.dtype));
     const Backend& to = connection_.parts.front();
@@ -168,10 +168,11 @@ class Spread {
 };
 
 // The answer of the merged states: what ran is that of the first part, with the stages of all parts together.
-absl::StatusOr<Reply> Merged(const std::vector<Reply>& parts, bool return_state, double total_us) {
+absl::StatusOr<Reply> Merged(const std::vector<Reply>& parts, const ReduceOptions& options, double total_us) {
   std::vector<std::string> states;
   for (const Reply& part : parts) states.push_back(part.state);
-  absl::StatusOr<MergeReply> merged = MergeStates(states, {.return_state = return_state, .names = {}});
+  absl::StatusOr<MergeReply> merged =
+      MergeStates(states, {.return_state = options.return_state, .results = options.results, .names = {}});
   if (!merged.ok()) return merged.status();
   Reply whole{.via = std::string(kStream),
               .results = std::move(merged->results),
@@ -209,16 +210,13 @@ std::vector<std::int64_t> CutForServers(std::int64_t bytes, int at_once) {
   return cuts;
 }
 
-absl::StatusOr<std::optional<Reply>> ReduceSpread(const Connection& connection, const v1::ReduceRequest& request,
-                                                  const ArrayView& array, const std::vector<std::int64_t>& cuts,
-                                                  const ReduceOptions& options, absl::Time deadline) {
+absl::StatusOr<Reply> ReduceSpread(const Connection& connection, const v1::ReduceRequest& request,
+                                   const ArrayView& array, const std::vector<std::int64_t>& cuts,
+                                   const ReduceOptions& options, absl::Time deadline) {
   const absl::Time start = absl::Now();
   const absl::StatusOr<std::vector<Reply>> parts = Spread(connection, request, array, cuts, options, deadline).Run();
-  if (HasNoAnswer(parts.status())) return std::nullopt;
   if (!parts.ok()) return parts.status();
-  absl::StatusOr<Reply> whole = Merged(*parts, options.return_state, absl::ToDoubleMicroseconds(absl::Now() - start));
-  if (!whole.ok()) return whole.status();
-  return *std::move(whole);
+  return Merged(*parts, options, absl::ToDoubleMicroseconds(absl::Now() - start));
 }
 
 }  // namespace reduced::client

@@ -4,7 +4,6 @@
 #define REDUCED_CLIENT_LIB_SPREAD_H_
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,11 +24,10 @@ int PartsAtOnce(const Connection& connection);
 std::vector<std::int64_t> CutForServers(std::int64_t bytes, int at_once);
 
 // Reduces `array`, cut at these bytes, before `deadline`. `request` has no elements. A part whose server is UNAVAILABLE
-// is sent again, to another one if there is one, up to ClientOptions.max_attempts times. Nothing: a part has no answer
-// by itself, such as the minimum of NaNs that are omitted: then one server must see the whole array.
-absl::StatusOr<std::optional<Reply>> ReduceSpread(const Connection& connection, const v1::ReduceRequest& request,
-                                                  const ArrayView& array, const std::vector<std::int64_t>& cuts,
-                                                  const ReduceOptions& options, absl::Time deadline);
+// is sent again, to another one if there is one, up to ClientOptions.max_attempts times.
+absl::StatusOr<Reply> ReduceSpread(const Connection& connection, const v1::ReduceRequest& request,
+                                   const ArrayView& array, const std::vector<std::int64_t>& cuts,
+                                   const ReduceOptions& options, absl::Time deadline);
 
 }  // namespace reduced::client
 

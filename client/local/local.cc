@@ -212,13 +212,6 @@ absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vec
   return reply;
 }
 
-absl::StatusOr<std::string> LocalEngine::State(const ArrayView& array, const std::vector<std::string>& ops,
-                                               const ReduceOptions& options) const {
-  const absl::StatusOr<Reduced> ran = Run(array, ops, options);
-  if (!ran.ok()) return ran.status();
-  return Encoded(ran->spec, ran->result.state);
-}
-
 ServerInfo LocalEngine::Info() const {
   ServerInfo info{
       .version = absl::StrCat(REDUCED_VERSION_MAJOR, ".", REDUCED_VERSION_MINOR, ".", REDUCED_VERSION_PATCH),

@@ -29,11 +29,6 @@ class LocalEngine {
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {}) const;
 
-  // The state of the array, as Reply.state, also if there is no answer for this array by itself: see
-  // MergeStatesOptions.results.
-  absl::StatusOr<std::string> State(const ArrayView& array, const std::vector<std::string>& ops,
-                                    const ReduceOptions& options = {}) const;
-
   // What a server says of the same engine: its version, the device, ops, dtypes and pipelines. The rest is absent.
   ServerInfo Info() const;
 

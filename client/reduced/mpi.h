@@ -145,13 +145,13 @@ inline absl::StatusOr<MergeReply> AllreduceStates(const absl::StatusOr<std::stri
 
 // The results of the parts of all ranks together, at every rank. Collective. `array`: this rank's part, which follows
 // those of the ranks before in C order; it may be empty. Each rank reduces its own by `client`, with the same ops and
-// options; `client` is of one server, or of one near each rank. Errors as AllreduceStates. A part that has elements,
-// but no answer by itself, is an error: one of NaNs only, for min if they are omitted, or whose integer sum overflows.
+// options; `client` is of one server, or of one near each rank. Errors as AllreduceStates.
 inline absl::StatusOr<MergeReply> Allreduce(Client& client, const ArrayView& array, const std::vector<std::string>& ops,
                                             const ReduceOptions& options, MPI_Comm comm) {
   const bool nothing = std::find(array.shape.begin(), array.shape.end(), 0) != array.shape.end();
   ReduceOptions own = options;
   own.return_state = true;
+  own.results = false;
   absl::StatusOr<std::string> state = "";
   absl::StatusOr<Reply> reply = Reply();
   if (!nothing) {
@@ -163,7 +163,7 @@ inline absl::StatusOr<MergeReply> Allreduce(Client& client, const ArrayView& arr
     return absl::InternalError("MPI_Allreduce failed");
   }
   if (any == 0) {  // every rank asks about nothing, which some ops answer
-    reply = client.Reduce(array, ops, own);
+    reply = client.Reduce(array, ops, options);
     if (!reply.ok()) return reply.status();
     return MergeReply{.results = std::move(reply->results), .count = 0, .state = std::move(reply->state)};
   }

@@ -152,6 +152,20 @@ class TextTest(FilesTest):
         self.assertAlmostEqual(answers[0]["results"]["std"], want[3], places=9)
         self.assertEqual(answers[41]["results"]["sum"], rows)
 
+    def test_pieces_need_no_results_by_themselves(self):
+        """One column has no value for most of its rows, in another one the sum overflows until the last rows."""
+        rows, large = 10 << 20, 2**62
+        with open(self.folder / "long.csv", "w") as file:
+            file.write("x,y\n")
+            for _ in range(16):
+                file.write(f",{large // 8}\n")
+            file.write(",0\n" * rows)
+            file.write(f"3,{-large}\n5,{-large}\n")
+        (x,) = self.answers("reduce", self.folder / "long.csv", "--column", "x", "--op", "min,argmin,nan_count", "--nan", "omit")
+        self.assertEqual(list(x["results"].values()), [3, rows + 16, rows + 16])
+        (y,) = self.answers("reduce", self.folder / "long.csv", "--column", "y", "--op", "sum")
+        self.assertEqual(y["results"]["sum"], 0)
+
 
 class NumpyTest(FilesTest):
     def test_npz(self):

@@ -37,9 +37,9 @@ _WITHOUT_ELEMENTS = ("count", "nan_count", "mean", "std", "sum")
 @functools.lru_cache(maxsize=256)
 def _options(engine: str = "auto", device: str = "", pipeline: str = "", precision: str = "", nan: str = "propagate",
              overflow: str = "error", ddof: int = 0, block_size: int = 0, via: str = "auto", timeout: float | None = None,
-             state: bool = False) -> _core.Options:
+             state: bool = False, results: bool = True) -> _core.Options:
     return _core.options(engine=engine, device=device, pipeline=pipeline, precision=precision, nan=nan, overflow=overflow,
-                         ddof=ddof, block_size=block_size, via=via, timeout=timeout, state=state)
+                         ddof=ddof, block_size=block_size, via=via, timeout=timeout, state=state, results=results)
 
 
 class ResidentArray:
@@ -196,13 +196,10 @@ class Client(_Reducer):
                                                    timeout=timeout, interrupt=interrupt))
 
     def _state(self, array: Any, ops: Sequence[str], options: Options) -> State:
-        """The state of a part of an array. From local: also of parts that have no answer by themselves."""
-        if not isinstance(self._core, _core.Local):
-            state = self._reduce(array, ops, {**options, "state": True}, None).state
-            assert state is not None
-            return state
-        given = elements(array, ordered=not _POSITIONS.isdisjoint(ops))
-        return State._of(self._core.state(given.buffer, given.dtype, given.shape, list(ops), _options(**options), None))
+        """The state of a part of an array, also of one that has no results by itself."""
+        state = self._reduce(array, ops, {**options, "state": True, "results": False}, None).state
+        assert state is not None
+        return state
 
 
 def connect(server: str | None = None, *, timeout: float = 5.0, token_file: str | os.PathLike[str] = "", tls_ca: str = "",

@@ -21,6 +21,7 @@ class Options(TypedDict, total=False):
     via: str  # "auto", "inline", "stream" or "region" ("auto")
     timeout: float | None  # seconds (the client's, and a second more for each 64 MiB)
     state: bool  # fills in Result.state (False)
+    results: bool  # False, with state: no results, which a part of an array may not have by itself (True)
 
 
 class Ops:

@@ -42,8 +42,7 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
 
     `array`: a dask array, also of unknown chunk sizes, what has one as `.data` (xarray), or a column of a dask DataFrame, of the
     dtypes that `Client.reduce` takes of pandas. `options`: those of `Client.reduce`. ValueError: argmin or argmax of an array
-    that is cut along another axis than the first. At a server, a chunk that has no answer by itself is an error: one of NaNs
-    only, for `min` with `nan="omit"`, or whose integer sum overflows. In `"local:"` it is none.
+    that is cut along another axis than the first.
     """
     chunks = _chunks(array)
     names = ops.split(",") if isinstance(ops, str) else list(ops)

@@ -53,7 +53,7 @@ nb::dict Stages(const Reply& reply) {
 
 client::ReduceOptions Options(std::string engine, std::string device, std::string pipeline, std::string precision,
                               std::string nan, std::string overflow, std::int64_t ddof, int block_size, std::string via,
-                              std::optional<double> timeout, bool state) {
+                              std::optional<double> timeout, bool state, bool results) {
   client::ReduceOptions options{.engine = std::move(engine),
                                 .device = std::move(device),
                                 .pipeline = std::move(pipeline),
@@ -63,7 +63,8 @@ client::ReduceOptions Options(std::string engine, std::string device, std::strin
                                 .ddof = ddof,
                                 .block_size = block_size,
                                 .via = std::move(via),
-                                .return_state = state};
+                                .return_state = state,
+                                .results = results};
   if (timeout.has_value()) options.timeout = absl::Seconds(*timeout);
   return options;
 }
@@ -180,17 +181,6 @@ nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state) {
   return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state));
 }
 
-nb::bytes LocalState(Local& local, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
-                     const client::ReduceOptions& options, const Interrupt* interrupt) {
-  const Elements elements(buffer, dtype, std::move(shape));
-  if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
-  return Bytes(Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    return local.State(elements.view(), ops, own);
-  }));
-}
-
 // Bytes of shared memory as an array, which keeps them.
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> Empty(std::int64_t bytes) {
   std::shared_ptr<Memory> memory = Run(nullptr, [&](const client::Interrupted&) { return Allocate(bytes); });
@@ -227,7 +217,7 @@ NB_MODULE(_core, module) {
   const nb::class_<client::ReduceOptions> options(module, "Options");
   module.def("options", &Options, nb::kw_only(), nb::arg("engine"), nb::arg("device"), nb::arg("pipeline"),
              nb::arg("precision"), nb::arg("nan"), nb::arg("overflow"), nb::arg("ddof"), nb::arg("block_size"),
-             nb::arg("via"), nb::arg("timeout").none(), nb::arg("state"));
+             nb::arg("via"), nb::arg("timeout").none(), nb::arg("state"), nb::arg("results"));
 
   nb::class_<Reply>(module, "Reply")
       .def_ro("via", &Reply::via)
@@ -259,10 +249,7 @@ NB_MODULE(_core, module) {
       .def("session", &OpenSession)
       .def("info", &Info);
   const nb::class_<RemoteSession, Reducer> session(module, "RemoteSession");
-  nb::class_<Local, Reducer>(module, "Local")
-      .def(nb::init<>())
-      .def("state", &LocalState, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"),
-           nb::arg("options"), nb::arg("interrupt").none());
+  nb::class_<Local, Reducer>(module, "Local").def(nb::init<>());
   module.def("connect", &Connect, nb::arg("server"), nb::kw_only(), nb::arg("timeout"), nb::arg("connections"),
              nb::arg("max_attempts"), nb::arg("tls_ca"), nb::arg("tls_cert"), nb::arg("tls_key"),
              nb::arg("tls_server_name"), nb::arg("token_file"));

@@ -181,9 +181,4 @@ absl::StatusOr<client::Reply> Local::Reduce(const client::RemoteArray& /*array*/
   return absl::InvalidArgumentError("array: got a resident array of a server; allowed: arrays of local:");
 }
 
-absl::StatusOr<std::string> Local::State(const client::ArrayView& array, const Ops& ops,
-                                         const client::ReduceOptions& options) {
-  return Engine().State(array, ops, options);
-}
-
 }  // namespace reduced::python

@@ -94,10 +94,6 @@ class Local final : public Reducer {
                                        const client::ReduceOptions& options) override;
   void Close() override {}
 
-  // See LocalEngine::State.
-  absl::StatusOr<std::string> State(const client::ArrayView& array, const Ops& ops,
-                                    const client::ReduceOptions& options);
-
  private:
   static const client::LocalEngine& Engine();
 };

@@ -19,6 +19,7 @@
 #include "client/local/local.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
+#include "kernels/algebra/dtype.h"
 #include "reduced/merge.h"
 
 namespace reduced::client {
@@ -132,10 +133,14 @@ class Asker {
   }
 
   // Of a server: shares the input if it is in memory that can be shared, else sends it.
-  absl::StatusOr<Reply> Reduce(const Input& input, const std::vector<std::string>& ops, bool return_state,
+  // `whole`: the input has all elements of its array; else its state is asked for.
+  absl::StatusOr<Reply> Reduce(const Input& input, const std::vector<std::string>& ops, bool whole,
                                UploadProgress& progress) {
     ReduceOptions options = question_.options;
-    options.return_state = options.return_state || return_state;
+    options.return_state = options.return_state || !whole;
+    // A piece may have no results by itself; those of floats say whether there are NaNs to be counted.
+    options.results =
+        whole || (RowOf(*DTypeFromName(input.layout.dtype)).is_float && options.nan_policy == "propagate");
     options.on_progress = progress.hook();
     if (place_.local != nullptr) {
       options.timeout = common_.timeout;
@@ -164,7 +169,7 @@ class Asker {
     Reply all;
     absl::Status status;
     for (const std::string& op : question_.ops) {
-      absl::StatusOr<Reply> reply = Reduce(input, {op}, false, progress);
+      absl::StatusOr<Reply> reply = Reduce(input, {op}, /*whole=*/true, progress);
       if (reply.ok()) {
         std::move(reply->results.begin(), reply->results.end(), std::back_inserter(all.results));
       } else if (!HasNoAnswer(reply.status())) {
@@ -212,7 +217,7 @@ class Asker {
     {
       UploadProgress progress(!common_.json);
       const bool again = piece.input.reader.read == nullptr || !piece.input.reader.in_order;
-      absl::StatusOr<Reply> reply = Reduce(piece.input, question_.ops, !piece.whole, progress);
+      absl::StatusOr<Reply> reply = Reduce(piece.input, question_.ops, piece.whole, progress);
       if (question_.each_op && piece.whole && again && HasNoAnswer(reply.status())) {
         reply = ReduceEach(answer, piece.input, progress);
       }
@@ -221,7 +226,7 @@ class Asker {
       answer.round_trip_us = absl::ToDoubleMicroseconds(absl::Now() - start);
       answer.read_us = absl::ToDoubleMicroseconds(piece.input.ReadTime());
       if (again)
-        CountNans([&](const std::vector<std::string>& ops) { return Reduce(piece.input, ops, false, progress); },
+        CountNans([&](const std::vector<std::string>& ops) { return Reduce(piece.input, ops, true, progress); },
                   &answer);
     }
     if (piece.whole) return print_(answer);
@@ -231,15 +236,19 @@ class Asker {
     } else if (absl::Status status = Append(std::move(answer), &before->second); !status.ok()) {
       return ReportError(source, status.message(), kServer);
     }
-    return piece.last ? print_(unfinished->at(piece.array)) : kOk;
+    if (!piece.last) return kOk;
+    Answer& all = unfinished->at(piece.array);
+    absl::StatusOr<MergeReply> merged = MergeStates({all.reply.state});
+    if (!merged.ok()) return ReportCallError(SubjectOf(all), merged.status());
+    all.reply.results = std::move(merged->results);
+    return print_(all);
   }
 
-  // Merges the answer about the next piece into that about the pieces before it.
+  // Adds the next piece to the state of the pieces before it.
   static absl::Status Append(Answer next, Answer* answer) {
     absl::StatusOr<MergeReply> merged =
-        MergeStates({answer->reply.state, next.reply.state}, {.return_state = true, .names = {}});
+        MergeStates({answer->reply.state, next.reply.state}, {.return_state = true, .results = false, .names = {}});
     if (!merged.ok()) return merged.status();
-    answer->reply.results = std::move(merged->results);
     answer->reply.count = merged->count;
     answer->reply.state = std::move(merged->state);
     Add(next.reply.timing, &answer->reply.timing);

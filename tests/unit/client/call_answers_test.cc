@@ -153,7 +153,10 @@ TEST_F(AnswersTest, AStateThatIsNone) {
   service_.spoil = [](auto*) {};
   ExpectWrong(reduce(), "state: got none; allowed: a state");
   const ReduceOptions no_results{.return_state = true, .results = false};
-  spoil([](auto*) {});
+  service_.spoil = [](auto* answer) {
+    *answer->mutable_state() = SumState(3);
+    answer->add_results();
+  };
   ExpectWrong(client_->Reduce(array, {"sum"}, no_results).status(),
               "results: got 1; allowed: none, because they were not wanted");
   spoil([](auto* state) { state->set_count(2); });

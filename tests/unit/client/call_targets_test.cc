@@ -320,19 +320,6 @@ TEST_F(TargetsTest, APartWhoseServerIsGoneIsSentToAnother) {
   EXPECT_EQ(client->Reduce(large_, {"sum"}).status(), absl::PermissionDeniedError("no"));
 }
 
-TEST_F(TargetsTest, OneServerSeesAnArrayWithAPartThatHasNoAnswer) {
-  const auto client = Client::Create({.server = List("127.0.0.1"), .timeout = kLong}).value();
-  for (const auto code : {grpc::StatusCode::OUT_OF_RANGE, grpc::StatusCode::INVALID_ARGUMENT}) {
-    SeeStreams([code, whole = large_.shape[0]](int, std::int64_t count) {
-      return count < whole ? grpc::Status(code, "a part") : grpc::Status::OK;
-    });
-    const absl::StatusOr<Reply> reply = client->Reduce(large_, {"sum"});
-    ASSERT_TRUE(reply.ok()) << reply.status();
-    EXPECT_EQ(reply->count, large_.shape[0]);
-    EXPECT_TRUE(reply->execution.reason.empty());
-  }
-}
-
 TEST_F(TargetsTest, PartsEndWithTheCall) {
   for (Server& server : servers_) server.service.answer = false;
   const auto client = Client::Create({.server = List("127.0.0.1"), .timeout = kLong}).value();

@@ -30,7 +30,7 @@ inline void Complete(const v1::ReduceRequest& request, v1::ReduceResponse* respo
   const DType dtype = request.has_array() ? static_cast<DType>(request.array().dtype()) : DType::kF32;
   std::int64_t count = request.has_array() ? 1 : 3;
   for (const std::int64_t extent : request.array().shape()) count *= extent;
-  if (response->results().empty()) {
+  if (response->results().empty() && !request.omit_results()) {
     for (const int op : request.ops()) {
       v1::Result* const result = response->add_results();
       result->set_op(static_cast<v1::Op>(op));
