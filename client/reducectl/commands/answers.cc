@@ -81,7 +81,7 @@ class Asker {
       : client_(client), common_(common), question_(std::move(question)), print_(print) {}
 
   ExitCode Run() {
-    if (question_.via == Question::kSession) return RunSession();
+    if (question_.in_session()) return RunSession();
     for (const std::string& source : question_.sources) Fail(AskSource(source));
     if (question_.sources.empty()) {
       for (const std::string& id : question_.arrays) Fail(AskResident(id));
@@ -258,7 +258,7 @@ class Asker {
   // Sends all inputs over one session. Prints the answers in the order of the inputs.
   ExitCode RunSession() {
     std::deque<Item> items;  // sent, in order; must outlive the session, whose callbacks write to them
-    const absl::StatusOr<std::unique_ptr<Session>> session = client_.OpenSession();
+    const absl::StatusOr<std::unique_ptr<Session>> session = client_.OpenSession({.via = question_.via});
     if (!session.ok()) return ReportCallError("reduce", session.status());
     const auto print_first = [&] {
       Item& item = items.front();
@@ -328,7 +328,7 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   if (client == nullptr) return kUsage;
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
-  input.one_piece = input.in_memory = question.via == Question::kSession;
+  input.one_piece = input.in_memory = question.in_session();
   if (!question.sources.empty()) input.arrays = question.arrays;
   input.positions = std::any_of(question.ops.begin(), question.ops.end(),
                                 [](const std::string& op) { return op == "argmin" || op == "argmax"; });
