@@ -343,7 +343,7 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
     (*slot)->deadline = absl::Now() + plan->timeout;
     status = Submit(submission);
     if (status.ok()) {
-      (*slot)->done = std::move(done);
+      (*slot)->done = std::exchange(done, nullptr);
       asynchronous_.push_back(*slot);
       StartWorker();
       if ((*slot)->deadline < listening_until_) RingOwnBell();
