@@ -1,6 +1,8 @@
 #include "client/lib/names.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -28,6 +30,15 @@ absl::string_view PrefixOf(const EnumDescriptor* type) {
   return first.substr(0, first.rfind('_') + 1);
 }
 
+// Whether `value` has this name, which is without the prefix and in lower case. As NameOf(value) == name, without a
+// copy: every request asks this for some names.
+bool HasName(const EnumValueDescriptor* value, std::size_t prefix_bytes, absl::string_view name) {
+  const absl::string_view full = value->name();
+  return full.size() == prefix_bytes + name.size() &&
+         std::equal(name.begin(), name.end(), full.begin() + static_cast<std::ptrdiff_t>(prefix_bytes),
+                    [](char own, char upper) { return own == absl::ascii_tolower(static_cast<unsigned char>(upper)); });
+}
+
 std::string NameOf(const EnumValueDescriptor* value) {
   return absl::AsciiStrToLower(absl::StripPrefix(value->name(), PrefixOf(value->type())));
 }
@@ -49,8 +60,9 @@ std::string NameOf(const EnumDescriptor* type, int number) {
 }
 
 absl::StatusOr<int> NumberOf(const EnumDescriptor* type, absl::string_view field, absl::string_view name) {
-  for (int i = 0; i < type->value_count(); ++i) {
-    if (!IsPlaceholder(name) && NameOf(type->value(i)) == name) return type->value(i)->number();
+  const std::size_t prefix_bytes = PrefixOf(type).size();
+  for (int i = 0; i < type->value_count() && !IsPlaceholder(name); ++i) {
+    if (HasName(type->value(i), prefix_bytes, name)) return type->value(i)->number();
   }
   return absl::InvalidArgumentError(
       absl::StrCat(field, ": got \"", name, "\"; allowed: ", absl::StrJoin(NamesOf(type), ", ")));

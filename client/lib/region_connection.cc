@@ -8,6 +8,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "client/lib/call.h"
 #include "google/protobuf/util/json_util.h"
+#include "reduced/options.h"
 
 namespace reduced::client {
 namespace {
@@ -32,7 +36,36 @@ auto Wait(int socket, absl::Time deadline, const Operation& operation) {
   }
 }
 
+// As recv(), with the descriptors that come with the packet, of which there may be two.
+ssize_t ReceiveWithFiles(int socket, std::string* text, std::vector<int>* files) {
+  iovec part{text->data(), text->size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t bytes = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (bytes < 0) return bytes;
+  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr; each = CMSG_NXTHDR(&message, each)) {
+    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t i = 0; i < (each->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      std::memcpy(&files->emplace_back(), CMSG_DATA(each) + i * sizeof(int), sizeof(int));
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
+
+std::string RegionPath(const std::string& server, const std::string& path) {
+  const std::optional<std::string> socket = UnixSocketPath(server);
+  if (!socket.has_value()) return path;
+  const std::filesystem::path beside =
+      std::filesystem::path(*socket).parent_path() / std::filesystem::path(path).filename();
+  std::error_code unused;
+  return std::filesystem::exists(beside, unused) ? beside.string() : path;
+}
 
 absl::StatusOr<std::shared_ptr<Region::Connection>> Region::Connection::Open(const std::string& path,
                                                                              absl::Time deadline) {
@@ -64,8 +97,8 @@ bool Region::Connection::closed() {
   return socket_ < 0;
 }
 
-absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest& request, int file,
-                                                        absl::Time deadline) {
+absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest& request, int file, absl::Time deadline,
+                                                        std::vector<int>* received) {
   std::string text;
   if (!google::protobuf::util::MessageToJsonString(request, &text).ok()) {
     return absl::InternalError("can't encode the request as JSON");
@@ -91,7 +124,13 @@ absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest&
   std::string answer(4096, '\0');
   const int socket = socket_;
   ssize_t bytes = Wait(socket, deadline, [&] { return sendmsg(socket, &message, MSG_NOSIGNAL); });
-  if (bytes >= 0) bytes = Wait(socket, deadline, [&] { return recv(socket, answer.data(), answer.size(), 0); });
+  std::vector<int> files;
+  if (bytes >= 0) bytes = Wait(socket, deadline, [&] { return ReceiveWithFiles(socket, &answer, &files); });
+  if (received != nullptr) {
+    *received = std::move(files);
+  } else {
+    for (const int unwanted : files) close(unwanted);
+  }
   if (bytes <= 0) {
     const bool late = bytes < 0 && errno == EAGAIN;
     close(std::exchange(socket_, -1));

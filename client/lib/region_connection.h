@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -13,6 +14,10 @@
 #include "reduced/v1/regions.pb.h"
 
 namespace reduced::client {
+
+// The path of the region socket for this process; `path` is the one that `server` uses. If the two share no more than
+// the folder of their sockets (two containers, for example), that folder may have another name here.
+std::string RegionPath(const std::string& server, const std::string& path);
 
 // Thread-safe. Destroying it ends the regions that were shared over it.
 class Region::Connection {
@@ -24,8 +29,10 @@ class Region::Connection {
   Connection& operator=(const Connection&) = delete;
 
   // Sends a request, with a descriptor unless `file` is -1, and returns the reply, or its error. UNAVAILABLE: the
-  // connection is closed. DEADLINE_EXCEEDED: there was no reply in time, which closes the connection, too.
-  absl::StatusOr<v1::RegionReply> Ask(const v1::RegionRequest& request, int file, absl::Time deadline);
+  // connection is closed. DEADLINE_EXCEEDED: there was no reply in time, which closes the connection, too. `received`:
+  // gets the descriptors that came with the reply, which the caller closes; null: there should be none.
+  absl::StatusOr<v1::RegionReply> Ask(const v1::RegionRequest& request, int file, absl::Time deadline,
+                                      std::vector<int>* received = nullptr);
 
   // Whether either side has closed it.
   bool closed();

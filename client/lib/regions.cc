@@ -2,11 +2,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,17 +25,6 @@ namespace reduced::client {
 namespace {
 
 constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
-
-// The path of the region socket for this process; `path` is the one that the server uses. If the two share no more than
-// the folder of their sockets (two containers, for example), that folder may have another name here.
-std::string RegionPath(const std::string& server, const std::string& path) {
-  const std::optional<std::string> socket = UnixSocketPath(server);
-  if (!socket.has_value()) return path;
-  const std::filesystem::path beside =
-      std::filesystem::path(*socket).parent_path() / std::filesystem::path(path).filename();
-  std::error_code unused;
-  return std::filesystem::exists(beside, unused) ? beside.string() : path;
-}
 
 }  // namespace
 

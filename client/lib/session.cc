@@ -45,6 +45,7 @@ struct SessionState::Request {
   const absl::Time deadline;
   std::uint64_t id = 0;
   Asked asked;
+  v1::Ring* ring = nullptr;  // is set to the ring that was asked for instead of a reduction
   std::optional<absl::StatusOr<Reply>> reply;
   Client::Done done;   // null: a caller is waiting in Reduce
   absl::CondVar wake;  // wakes that caller
@@ -168,12 +169,29 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const RemoteArray& array, c
 
 absl::StatusOr<Reply> SessionState::Reduce(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options) {
   if (!message.ok()) return message.status();
-  const auto request = std::make_shared<Request>(options.timeout.value_or(timeout_), nullptr);
+  return Await(*std::move(message), std::make_shared<Request>(options.timeout.value_or(timeout_), nullptr),
+               options.interrupted);
+}
+
+absl::StatusOr<v1::Ring> SessionState::OpenRing(std::int64_t arena_bytes, absl::Time deadline) {
+  v1::Ring ring;
+  v1::SessionRequest message;
+  message.mutable_open_ring()->set_arena_bytes(arena_bytes);
+  const auto request = std::make_shared<Request>(deadline - absl::Now(), nullptr);
+  request->ring = &ring;
+  const absl::StatusOr<Reply> reply = Await(std::move(message), request, nullptr);
+  if (!reply.ok()) return reply.status();
+  if (IsId(ring.token())) return ring;
+  return WrongAnswer(server_, absl::InternalError("ring.token: got none; allowed: the token of a ring"));
+}
+
+absl::StatusOr<Reply> SessionState::Await(v1::SessionRequest message, const std::shared_ptr<Request>& request,
+                                          const Interrupted& interrupted) {
   const absl::MutexLock lock(&mutex_);
-  const absl::Status status = Add(*std::move(message), request);
+  const absl::Status status = Add(std::move(message), request);
   if (!status.ok()) return status;
   const auto answered = [&] { return request->reply.has_value(); };
-  InterruptClock clock(options.interrupted);
+  InterruptClock clock(interrupted);
   while (!Drive(std::min(request->deadline, clock.due()), answered, &request->wake)) {
     if (absl::Now() >= request->deadline) {
       Withdraw(request, LateError(*request));
@@ -230,7 +248,7 @@ Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const
 absl::Status SessionState::Add(v1::SessionRequest message, const std::shared_ptr<Request>& request) {
   if (ended_) return status_;
   const absl::Time now = absl::Now();
-  if (in_flight_.empty() && !pumping_ && !closing_ && !finishing_ && now - last_used_ > reopen_after_) Reopen();
+  if (IsIdle(now)) Reopen();
   last_used_ = now;
   request->id = ++last_id_;
   request->asked = Asked(message.reduce());
@@ -239,6 +257,37 @@ absl::Status SessionState::Add(v1::SessionRequest message, const std::shared_ptr
   outgoing_.push_back(std::move(message));
   Write();
   return absl::OkStatus();
+}
+
+// Whether the server may have ended the call because nobody used it.
+bool SessionState::IsIdle(absl::Time now) const {
+  return in_flight_.empty() && !pumping_ && !closing_ && !finishing_ && now - last_used_ > reopen_after_;
+}
+
+void SessionState::Touch(absl::Time used) { IdleSince(used); }
+
+bool SessionState::IdleSince(absl::Time used) {
+  const absl::MutexLock lock(&mutex_);
+  last_used_ = std::max(last_used_, used);
+  return IsIdle(absl::Now());
+}
+
+bool SessionState::IsOpen() {
+  const absl::MutexLock lock(&mutex_);
+  if (!ended_ && !pumping_) {
+    Pump(absl::Now());
+    HandOver();
+  }
+  return !ended_;
+}
+
+absl::Status SessionState::AwaitEnd(absl::Time deadline) {
+  const absl::MutexLock lock(&mutex_);
+  absl::CondVar wake;
+  Drive(
+      deadline, [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; }, &wake);
+  HandOver();
+  return ended_ ? status_ : absl::OkStatus();
 }
 
 void SessionState::Complete(const std::shared_ptr<Request>& request, absl::StatusOr<Reply> reply) {
@@ -379,6 +428,10 @@ void SessionState::TakeAnswer() {
   const auto found = in_flight_.find(incoming_.id());
   if (found == in_flight_.end() || !wrong_.ok()) return;
   const std::shared_ptr<Request> request = found->second;
+  if (incoming_.code() == 0 && request->ring != nullptr) {
+    *request->ring = incoming_.ring();
+    return Complete(request, Reply());
+  }
   if (incoming_.code() == 0) {
     return Complete(request, ToReply(server_, request->asked, incoming_.response(), kSession));
   }
@@ -451,41 +504,6 @@ void SessionState::Close() {
   while (queue_.Next(&tag, &ok)) {
   }
   watch_->Ended();
-}
-
-absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOptions& options) {
-  const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
-  const absl::StatusOr<ServerInfo> info = GetServerInfo(timeout);
-  if (!info.ok()) return info.status();
-  const std::string& server = connection_->options.server;
-  if (info->max_session_requests == 0) {
-    return absl::UnimplementedError(absl::StrCat(server, " has no sessions: its version is ", info->version));
-  }
-  return std::unique_ptr<Session>(
-      new Session(SessionState::Open(connection_->home.stub, server, connection_->peers, connection_->token, timeout,
-                                     options.close_timeout, info->max_message_bytes, info->session_idle_timeout)));
-}
-
-Session::~Session() { state_->Close(); }
-
-absl::StatusOr<Reply> Session::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
-                                      const ReduceOptions& options) {
-  return state_->Reduce(state_->Ask(array, ops, options), options);
-}
-
-Call Session::ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
-                          Client::Done done) {
-  return state_->ReduceAsync(state_->Ask(array, ops, options), options, std::move(done));
-}
-
-absl::StatusOr<Reply> Session::Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
-                                      const ReduceOptions& options) {
-  return state_->Reduce(state_->Ask(array, ops, options), options);
-}
-
-Call Session::ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
-                          Client::Done done) {
-  return state_->ReduceAsync(state_->Ask(array, ops, options), options, std::move(done));
 }
 
 }  // namespace reduced::client

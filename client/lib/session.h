@@ -49,6 +49,18 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   Call ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options, Client::Done done);
   // Ends one request, if it is in flight.
   void Cancel(std::uint64_t id);
+
+  // Opens the ring of the call, which has none. Opens a new call first if the call was idle for too long.
+  absl::StatusOr<v1::Ring> OpenRing(std::int64_t arena_bytes, absl::Time deadline);
+  // The session was used at that time, without a message.
+  void Touch(absl::Time used);
+  // Touch(), and whether the next message opens a new call.
+  bool IdleSince(absl::Time used);
+  // Whether the call goes on, as far as this process knows by now. Doesn't wait.
+  bool IsOpen();
+  // Waits until the call has ended, and returns why; OK: it has not until the deadline.
+  absl::Status AwaitEnd(absl::Time deadline);
+
   // Ends the call and the thread. Must be called once, as the last.
   void Close();
 
@@ -64,6 +76,9 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   void StartCall();
   void CancelCall();
   void Reopen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsIdle(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Reply> Await(v1::SessionRequest message, const std::shared_ptr<Request>& request,
+                              const Interrupted& interrupted);
   absl::Status Add(v1::SessionRequest message, const std::shared_ptr<Request>& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Ask(InterruptClock& clock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -15,6 +15,7 @@ inline constexpr absl::string_view kStream = "stream";
 inline constexpr absl::string_view kSession = "session";
 inline constexpr absl::string_view kResident = "resident";
 inline constexpr absl::string_view kRegion = "region";
+inline constexpr absl::string_view kRing = "ring";
 
 // How Client::Reduce sends an array of so many bytes: kInline or kStream. INVALID_ARGUMENT: `via` is no value of
 // ReduceOptions.via, or the array is too large for it.

@@ -57,6 +57,7 @@ namespace reduced::client {
 struct Connection;   // internal
 class Session;       // below
 class SessionState;  // internal
+class RingSession;   // internal
 
 // A request in flight. Copies refer to the same request; destroying them has no effect on it.
 class REDUCED_EXPORT Call {
@@ -69,6 +70,7 @@ class REDUCED_EXPORT Call {
 
  private:
   friend class Client;
+  friend class RingSession;
   friend class SessionState;
   std::shared_ptr<State> state_;
 };
@@ -159,7 +161,7 @@ class REDUCED_EXPORT Client {
                            std::optional<absl::Duration> timeout = std::nullopt);
 
   // Opens a session. Asks the server for its limits first. The session may outlive this Client. UNIMPLEMENTED: the
-  // server has no sessions.
+  // server has no sessions. With SessionOptions.via "ring" also: why there is no ring.
   absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& options = {});
 
   // Times pipelines against each other on an array that the server generates, and checks each against the CPU: see
@@ -201,10 +203,16 @@ class REDUCED_EXPORT Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // "ring" or "session": how this session sends its requests. See SessionOptions.via.
+  std::string via() const;
+  // Why a session of SessionOptions.via "auto" has no ring; empty: it has one, or none was wanted.
+  const std::string& why_not_ring() const { return why_not_ring_; }
+
   // As those of Client. Arrays are sent inline, whatever their size: RESOURCE_EXHAUSTED if the message is larger than
-  // the server accepts. ReduceOptions.via is "auto" or "inline", Reply.via is "session". A timeout or Call::Cancel()
-  // ends its own request at once, here and on the server, and no other. Callbacks run one at a time, on one thread of
-  // the session. The array need not live longer than the call of ReduceAsync.
+  // the server accepts. ReduceOptions.via is "auto" or "inline". Reply.via is "ring" or "session": an array for which
+  // the ring has no room goes in a message of the session, and so does a request with a callback while the ring is
+  // full. A timeout or Call::Cancel() ends its own request at once, here and on the server, and no other. Callbacks run
+  // one at a time, on one thread of the session. The array need not live longer than the call of ReduceAsync.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {});
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
@@ -216,9 +224,11 @@ class REDUCED_EXPORT Session {
 
  private:
   friend class Client;
-  explicit Session(std::shared_ptr<SessionState> state) : state_(std::move(state)) {}
+  Session(std::shared_ptr<SessionState> state, std::shared_ptr<RingSession> ring, std::string why_not_ring);
 
   const std::shared_ptr<SessionState> state_;
+  const std::shared_ptr<RingSession> ring_;  // null: there is none
+  const std::string why_not_ring_;
 };
 
 }  // namespace reduced::client

@@ -2,6 +2,7 @@
 #ifndef REDUCED_OPTIONS_H_
 #define REDUCED_OPTIONS_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -62,6 +63,12 @@ struct ClientOptions {
 struct SessionOptions {
   std::optional<absl::Duration> timeout{};          // of requests without one; absent: ClientOptions.timeout
   absl::Duration close_timeout = absl::Seconds(1);  // until ~Session cancels the requests in flight
+  // How requests reach the server. "session": in messages of one gRPC call. "ring": through memory that the server, on
+  // this machine, shares with this process, for a fraction of what a message costs; it needs the server's region
+  // socket, and a waiting thread spins for up to 50 us. "auto": "ring" where that works, else "session".
+  std::string via = "session";
+  // Shared memory for the elements of the requests in flight, in bytes, up to the server's --max_ring_bytes.
+  std::int64_t ring_bytes = std::int64_t{4} << 20;
 };
 
 // The path of the Unix socket that a ClientOptions.server names by the scheme unix:, else nothing.

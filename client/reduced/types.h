@@ -98,8 +98,8 @@ inline constexpr TimingStage kTimingStages[] = {{"receive", &Timing::receive_us}
                                                 {"total", &Timing::total_us}};
 
 struct Reply {
-  // The source of the elements: "inline", "stream" or "session", if they were sent; "resident" or "region", if the
-  // server had them.
+  // The source of the elements: "inline", "stream" or "session", if they were sent; "ring", if the request went through
+  // the ring of a session; "resident" or "region", if the server had them.
   std::string via{};
   std::vector<Result> results{};  // one for each op, in the order of the request; none without ReduceOptions.results
   std::int64_t count = 0;         // elements in the array

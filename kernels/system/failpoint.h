@@ -64,6 +64,10 @@ inline constexpr std::array kNames = std::to_array<std::string_view>({
     "regions/receive",      // recvmsg: ENOBUFS
     "regions/send",         // a client that does not read its replies: EAGAIN
     "regions/socketpair",   // EMFILE
+    "ring/doorbell",        // eventfd: EMFILE
+    "ring/epoll",           // epoll_ctl: ENOSPC
+    "ring/map",             // mmap: ENOMEM
+    "ring/memory",          // memfd_create: EMFILE
     "staging/allocate",     // host memory in which an upload's elements are collected
 });
 

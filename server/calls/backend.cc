@@ -21,6 +21,7 @@ Snapshot Backend::TakeSnapshot(Detail detail) const {
                               {"sessions", "Open sessions.", sessions, limits.max_sessions},
                               {"arrays", "Resident arrays.", arrays.count(), limits.max_arrays},
                               {"regions", "Open regions of shared memory.", regions.count()},
+                              {"rings", "Open rings of sessions.", poller.count()},
                               {"memory_bytes", "Host memory that requests take, in bytes.", memory->taken(),
                                memory->limit() == MemoryBudget().limit() ? 0 : memory->limit()}},
                     .refused_calls = security == nullptr ? 0 : security->refused(),

@@ -14,6 +14,7 @@
 #include "kernels/engine/engines.h"
 #include "kernels/engine/memory_budget.h"
 #include "server/calls/gate.h"
+#include "server/calls/poller.h"
 #include "server/calls/watchdog.h"
 #include "server/config/options.h"
 #include "server/observe/observer.h"
@@ -54,6 +55,7 @@ struct Backend {
   ResidentArrays arrays{limits.max_arrays};
   Regions regions;
   Watchdog watchdog{limits.timeouts};
+  Poller poller;  // of the sessions' rings
 
   // Who makes a call, as Security::CallerOf.
   absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context) const {

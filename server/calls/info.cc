@@ -64,6 +64,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_usage()->set_sessions(backend.sessions.load());
   info->mutable_usage()->set_arrays(backend.arrays.count());
   info->mutable_usage()->set_regions(backend.regions.count());
+  info->mutable_usage()->set_rings(backend.poller.count());
   info->set_region_socket(backend.regions.path());
   for (const FlagValue& each : backend.flags) {
     v1::Flag* const flag = info->add_flags();

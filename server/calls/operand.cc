@@ -56,7 +56,8 @@ const SourceRow* FindSource(const v1::ReduceRequest& request) {
 
 }  // namespace
 
-Source SourceOf(Rpc rpc, const v1::ReduceRequest& request) {
+Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside) {
+  if (outside) return Source::kRing;
   const SourceRow* const row = FindSource(request);
   if (row == nullptr) return Source::kNone;
   return row->source == Source::kInline && rpc == Rpc::kSessionReduce ? Source::kSession : row->source;
@@ -66,6 +67,18 @@ absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend
   const SourceRow* const row = FindSource(request);
   if (row != nullptr) return row->resolve(request, backend, caller);
   return absl::InvalidArgumentError("source: got none; allowed: inline_data, array_id, region");
+}
+
+absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, OutsideElements outside,
+                                       const RequestLimits& limits) {
+  if (FindSource(request) != nullptr) {
+    return absl::InvalidArgumentError("source: got one beside elements in the arena; allowed: none");
+  }
+  const absl::StatusOr<ArrayShape> shape = ParseArray(request.array(), limits);
+  if (!shape.ok()) return shape.status();
+  const absl::Status status = CheckElementBytes("elements", outside.bytes, request, *shape);
+  if (!status.ok()) return status;
+  return Operand{*shape, std::move(outside.elements)};
 }
 
 }  // namespace reduced::server

@@ -2,6 +2,8 @@
 #ifndef REDUCED_SERVER_CALLS_OPERAND_H_
 #define REDUCED_SERVER_CALLS_OPERAND_H_
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/engine/engine.h"
@@ -18,13 +20,22 @@ struct Operand {
   HeldArray elements;
 };
 
+// Elements that came beside their request, in the arena of a ring.
+struct OutsideElements {
+  HeldArray elements{};
+  std::int64_t bytes = 0;
+};
+
 // The source that a request names. `rpc`: what the request came by; inline elements of a session's request are
-// kSession.
-Source SourceOf(Rpc rpc, const v1::ReduceRequest& request);
+// kSession. `outside`: whether its elements came beside it, which are kRing.
+Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside = false);
 
 // Finds the array of a request. INVALID_ARGUMENT: as wire/request.h. NOT_FOUND: an unknown array id or region token.
 // PERMISSION_DENIED: an array that is not `caller`'s. OUT_OF_RANGE: beyond the end of a region.
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller);
+// Likewise, of a request without a source, whose elements are `outside`.
+absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, OutsideElements outside,
+                                       const RequestLimits& limits);
 
 }  // namespace reduced::server
 

@@ -49,11 +49,11 @@ absl::Status Reduction::Admit(const grpc::CallbackServerContext* context, const 
 }
 
 void Reduction::Start(const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
-                      std::optional<double> receive_us, Done done) {
+                      std::optional<double> receive_us, Done done, std::optional<OutsideElements> outside) {
   response_ = response;
   receive_us_ = receive_us;
   done_ = std::move(done);
-  const absl::Status status = Begin(*request, deadline);
+  const absl::Status status = Begin(*request, deadline, std::move(outside));
   if (!status.ok()) Answer(status);
 }
 
@@ -63,9 +63,11 @@ void Reduction::Refuse(const absl::Status& why, Done done) {
 }
 
 // If it returns OK, End answers, and may have done so already.
-absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadline) {
-  source_ = SourceOf(rpc_, request);
-  absl::StatusOr<Operand> operand = ResolveOperand(request, backend_, admission_.caller());
+absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadline,
+                              std::optional<OutsideElements> outside) {
+  source_ = SourceOf(rpc_, request, outside.has_value());
+  absl::StatusOr<Operand> operand = outside.has_value() ? ResolveOperand(request, *std::move(outside), backend_.limits)
+                                                        : ResolveOperand(request, backend_, admission_.caller());
   if (!operand.ok()) return operand.status();
   operand_ = *std::move(operand);
   absl::StatusOr<ReduceSpec> spec = ParseQuestion(request, operand_.shape, backend_.limits);

@@ -45,8 +45,9 @@ class Reduction {
   //
   // Reduces, and fills `response` if that succeeds; `done` is called from a lane, or before Start returns. The pointers
   // must stay valid until then. `receive_us`: the time that the request took to arrive.
+  // `outside`: the elements of a request without a source.
   void Start(const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
-             std::optional<double> receive_us, Done done);
+             std::optional<double> receive_us, Done done, std::optional<OutsideElements> outside = std::nullopt);
   // Answers what was not admitted, or can't be understood.
   void Refuse(const absl::Status& why, Done done);
 
@@ -56,7 +57,7 @@ class Reduction {
   double micros() const { return since_arrival_.micros(); }
 
  private:
-  absl::Status Begin(const v1::ReduceRequest& request, absl::Time deadline);
+  absl::Status Begin(const v1::ReduceRequest& request, absl::Time deadline, std::optional<OutsideElements> outside);
   void End(absl::StatusOr<EngineResult> result);
   void Answer(const absl::Status& status);
 

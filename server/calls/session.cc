@@ -10,11 +10,12 @@
 //      flow control then stops the client.
 //   3. The reduction ends: Answered runs on a lane or, for a small array, before Start returns. It encodes the response
 //      and frees the request; the id may be used again. Responses queue up: one is written at a time.
+//      The answer to `open_ring` goes the same way. Requests that then come through the ring don't concern this file:
+//      see ring.h.
 //   4. OnWriteDone ends the exchange (its Reduction leaves the gate), and the next response or read goes on.
-//   5. After the half-close and the last response the call is finished: exactly once, and last. A message that breaks
-//   the
-//      protocol, or a client that went away, cancels the reductions in progress; when all have ended, their responses
-//      are dropped and the call is finished.
+//   5. After the half-close and the last response the ring is closed, if there is one, and then the call is finished:
+//      exactly once, and last. A message or a submission that breaks the protocol, or a client that went away, cancels
+//      the reductions in progress; when all have ended, their responses are dropped and the call is finished.
 //      The watchdog ends a session that is idle for too long, or whose client does not read.
 //   6. OnDone, after every other callback, deletes the call.
 //
@@ -45,6 +46,8 @@
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/reduction.h"
+#include "server/calls/ring.h"
+#include "server/calls/session_caller.h"
 #include "server/calls/watchdog.h"
 #include "server/wire/encode.h"
 #include "server/wire/status.h"
@@ -106,7 +109,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
         tag_(backend.observer.Begin(context)),
         admission_(Rpc::kSession, backend),
         watch_(backend.watchdog, context, [this](const absl::Status& why) { Stalled(why); }) {
-    const absl::Status status = admission_.Admit(CallerNow(), deadline_);
+    const absl::Status status = admission_.Admit(caller_.Now(), deadline_);
     if (status.ok()) {
       watch_.Await(Wait::kRequest);
       StartRead(&message_);
@@ -167,6 +170,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   struct Next {
     grpc::ByteBuffer* write = nullptr;
     bool read = false;
+    std::shared_ptr<Ring> close{};
     bool end = false;
     absl::Status status{};  // of the end
   };
@@ -196,6 +200,8 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     switch (request.request_case()) {
       case v1::SessionRequest::kReduce:
         return Enter(std::move(exchange), [&](Exchange& entered) { Start(entered, large ? 0 : bytes); });
+      case v1::SessionRequest::kOpenRing:
+        return Enter(std::move(exchange), [&](Exchange& entered) { OpenRing(entered); });
       case v1::SessionRequest::kCancel:
         Cancel(std::move(exchange));
         return absl::OkStatus();
@@ -203,11 +209,11 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
         break;
     }
     return absl::InvalidArgumentError(
-        absl::StrFormat("request %d: got neither; allowed: reduce, cancel", request.id()));
+        absl::StrFormat("request %d: got none; allowed: reduce, cancel, open_ring", request.id()));
   }
 
   absl::Status Admit(Exchange& exchange, absl::Time deadline, std::size_t bytes) {
-    return exchange.reduction->Admit(context_, &tag_, CallerNow(), deadline, bytes);
+    return exchange.reduction->Admit(context_, &tag_, caller_.Now(), deadline, bytes);
   }
 
   // Adds a request to those in progress and starts it, unless the session ends.
@@ -242,16 +248,54 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
                     [this, &exchange](const absl::Status& status) { Answered(&exchange, status); });
   }
 
-  void Refuse(Exchange& exchange, const absl::Status& why) {
-    exchange.reduction->Refuse(why, [this, &exchange](const absl::Status& status) { Answered(&exchange, status); });
+  void OpenRing(Exchange& exchange) {
+    absl::StatusOr<std::shared_ptr<Ring>> ring = absl::FailedPreconditionError("open_ring: the session has a ring");
+    if (!HasRing()) {
+      ring = Ring::Open(backend_, exchange.request->open_ring(),
+                        {.context = context_,
+                         .tag = &tag_,
+                         .deadline = deadline_,
+                         .broken = [this](const absl::Status& why) { Broken(why); }},
+                        exchange.response->mutable_ring());
+    }
+    if (ring.ok()) {
+      const absl::MutexLock lock(&mutex_);
+      ring_ = *ring;
+    }
+    Answered(&exchange, ring.status());
   }
 
-  // The caller, cached until the tokens change: a session may outlive its token. Called by the reading thread only.
-  const absl::StatusOr<Caller>& CallerNow() {
-    const std::uint64_t now = backend_.security == nullptr ? 0 : backend_.security->generation();
-    if (!caller_generation_.has_value() || *caller_generation_ != now) caller_ = backend_.CallerOf(*context_);
-    caller_generation_ = now;
-    return caller_;
+  bool HasRing() {
+    const absl::MutexLock lock(&mutex_);
+    return ring_ != nullptr;
+  }
+
+  // The client has written something into its ring that it must not.
+  void Broken(const absl::Status& why) {
+    Next next;
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (status_.ok()) status_ = why;
+      abandoned_ = true;
+      DropAll();
+      next = WhatIsNext();
+    }
+    Do(std::move(next));
+  }
+
+  void RingClosed() {
+    Next next;
+    {
+      const absl::MutexLock lock(&mutex_);
+      ring_ = nullptr;
+      closing_ring_ = false;
+      next = WhatIsNext();
+    }
+    Do(std::move(next));
+  }
+
+  void Refuse(Exchange& exchange, const absl::Status& why) {
+    exchange.reduction->Refuse(why, [this, &exchange](const absl::Status& status) { Answered(&exchange, status); });
   }
 
   // Ends the request with the same id, if it is in progress.
@@ -265,16 +309,26 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   // The client has made no progress. One that does not read gets no status: the watchdog resets the call, which ends
   // the read and the write.
   void Stalled(const absl::Status& why) {
+    Next next;
     {
       const absl::MutexLock lock(&mutex_);
       const bool idle = unanswered_ == 0 && !handling_;
       if (over_ || (writing_ == nullptr && !idle)) return;
+      if (writing_ == nullptr && RingWasUsed()) return watch_.Await(Wait::kRequest);
       if (status_.ok()) status_ = why;
       DropAll();
       if (writing_ != nullptr) return;
-      ended_ = over_ = true;
+      abandoned_ = true;
+      next = WhatIsNext();
     }
-    End(why);
+    Do(std::move(next));
+  }
+
+  // Whether a request has come through the ring since this was asked before, or is in progress there.
+  bool RingWasUsed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (ring_ == nullptr) return false;
+    const std::uint64_t served = ring_->served();
+    return std::exchange(ring_served_, served) != served || ring_->busy();
   }
 
   void Answered(Exchange* exchange, const absl::Status& status) {
@@ -283,6 +337,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     response.set_id(id);
     if (!status.ok()) {
       response.clear_response();
+      response.clear_ring();
       response.set_code(static_cast<int>(status.code()));
       response.set_message(std::string(status.message()));
       if (const auto delay = RetryHint(status)) response.set_retry_after_ms(absl::ToInt64Milliseconds(*delay));
@@ -320,10 +375,15 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       reading_ = true;
       next.read = true;
     }
-    if (!reading_ && ended_ && unanswered_ == 0 && !over_) {
-      over_ = true;
-      next.end = true;
-      next.status = status_;
+    const bool read = !reading_ || (abandoned_ && !handling_);  // what there was to be read
+    if (read && ended_ && unanswered_ == 0 && !over_) {
+      if (ring_ != nullptr) {
+        if (!std::exchange(closing_ring_, true)) next.close = ring_;
+      } else {
+        over_ = true;
+        next.end = true;
+        next.status = status_;
+      }
     }
     if (over_) return next;
     if (next.write != nullptr) {
@@ -338,6 +398,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void Do(Next next) {
     if (next.write != nullptr) StartWrite(next.write);
     if (next.read) StartRead(&message_);
+    if (next.close != nullptr) next.close->Close([this] { RingClosed(); });
     if (next.end) End(next.status);
   }
 
@@ -353,6 +414,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void DropAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     dropping_ = true;
     for (const auto& [id, exchange] : in_progress_) exchange->reduction->Cancel();
+    if (ring_ != nullptr) ring_->CancelAll();
   }
 
   // Ends an exchange that was answered.
@@ -384,8 +446,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   Admission admission_;
   // Used by the reading thread only.
   grpc::ByteBuffer message_;
-  absl::StatusOr<Caller> caller_;
-  std::optional<std::uint64_t> caller_generation_;
+  SessionCaller caller_{backend_, *context_};
 
   absl::Mutex mutex_;
   absl::flat_hash_map<std::uint64_t, ExchangePointer> in_progress_ ABSL_GUARDED_BY(mutex_);  // by id
@@ -398,8 +459,13 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;     // nothing more is read
   bool dropping_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more is answered
   bool over_ ABSL_GUARDED_BY(mutex_) = false;      // the call is finished
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);    // of the end: the first error
-  Watch watch_;                                    // last: calls Stalled()
+  // The client is not waited for any more: a message that is still being read is not.
+  bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Ring> ring_ ABSL_GUARDED_BY(mutex_);     // null: there is none, or none any more
+  bool closing_ring_ ABSL_GUARDED_BY(mutex_) = false;      // until it is null
+  std::uint64_t ring_served_ ABSL_GUARDED_BY(mutex_) = 0;  // see RingWasUsed()
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);            // of the end: the first error
+  Watch watch_;                                            // last: calls Stalled()
 };
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RunSession(Backend& backend,

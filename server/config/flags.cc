@@ -135,6 +135,10 @@ ABSL_FLAG(std::int32_t, max_sessions, Defaults().limits.max_sessions,
           "sessions open at once; further ones are refused");
 ABSL_FLAG(std::int32_t, max_session_requests, Defaults().limits.max_session_requests,
           "requests of one session in progress at once; the server reads further ones when one is answered");
+ABSL_FLAG(
+    ByteSize, max_ring_bytes, ByteSize{Defaults().limits.max_ring_bytes},
+    "largest arena of a session's ring, in bytes: the shared memory through which a process of this machine sends "
+    "requests; 0: no rings");
 ABSL_FLAG(std::int32_t, max_arrays, Defaults().limits.max_arrays, "resident arrays at once, over all devices");
 ABSL_FLAG(TimeSpan, array_ttl, TimeSpan{Defaults().limits.array_ttl},
           "time after which an unused resident array expires, unless its client chose another, such as 10m");
@@ -259,6 +263,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.limits.max_streams = absl::GetFlag(FLAGS_max_streams);
   options.limits.max_sessions = absl::GetFlag(FLAGS_max_sessions);
   options.limits.max_session_requests = absl::GetFlag(FLAGS_max_session_requests);
+  options.limits.max_ring_bytes = absl::GetFlag(FLAGS_max_ring_bytes).bytes;
   options.limits.max_arrays = absl::GetFlag(FLAGS_max_arrays);
   options.limits.array_ttl = absl::GetFlag(FLAGS_array_ttl).duration;
   options.limits.max_array_ttl = absl::GetFlag(FLAGS_max_array_ttl).duration;

@@ -34,6 +34,7 @@ absl::Status CheckNumbers(const ServerOptions& options) {
       {"max_streams", options.limits.max_streams, 1, 1 << 20},
       {"max_sessions", options.limits.max_sessions, 1, 1 << 20},
       {"max_session_requests", options.limits.max_session_requests, 1, 1 << 16},
+      {"max_ring_bytes", options.limits.max_ring_bytes, 0, std::int64_t{1} << 40},
       {"max_arrays", options.limits.max_arrays, 0, 1 << 20},
       {"memory_bytes", options.memory_bytes, 0, kAny},
       {"memory_quota_bytes", options.memory_quota_bytes, 2 * options.limits.max_message_bytes, kAny},

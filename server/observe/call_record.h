@@ -18,10 +18,10 @@
 namespace reduced::server {
 
 // How the elements of a reduction reach the server: in a Reduce message, in the chunks of a ReduceStream, in a message
-// of a Session, as a resident array, or in a region of shared memory.
-enum class Source : std::uint8_t { kNone, kInline, kStream, kSession, kResident, kRegion };
-inline constexpr std::array<std::string_view, 6> kSourceNames = {"none",    "inline",   "stream",
-                                                                 "session", "resident", "region"};
+// of a Session, as a resident array, in a region of shared memory, or in the arena of a session's ring.
+enum class Source : std::uint8_t { kNone, kInline, kStream, kSession, kResident, kRegion, kRing };
+inline constexpr std::array<std::string_view, 7> kSourceNames = {"none",     "inline", "stream", "session",
+                                                                 "resident", "region", "ring"};
 constexpr std::string_view NameOf(Source source) { return kSourceNames[static_cast<std::size_t>(source)]; }
 
 // The ids of a call, by which a client and the logs refer to it.

@@ -7,6 +7,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -68,6 +69,26 @@ absl::StatusOr<Packet> Receive(int socket) {
   packet.text.resize(static_cast<std::size_t>(bytes));
   if (!packet.end && !packet.files_lost) recv(socket, nullptr, 0, MSG_DONTWAIT);  // all it has is ours, too
   return packet;
+}
+
+ssize_t Send(int socket, const std::string& text, const std::vector<int>& files) {
+  constexpr std::size_t kMostFiles = 2;
+  iovec part{const_cast<char*>(text.data()), text.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!files.empty()) {
+    const std::size_t bytes = std::min(files.size(), kMostFiles) * sizeof(int);
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(header), files.data(), bytes);
+  }
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool HasPackets(int socket) {

@@ -3,6 +3,8 @@
 #ifndef REDUCED_SERVER_SOURCES_DESCRIPTORS_H_
 #define REDUCED_SERVER_SOURCES_DESCRIPTORS_H_
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,6 +30,9 @@ struct Packet {
 // The next packet of a Unix socket of type SOCK_SEQPACKET with SO_PASSCRED, by which it tells an empty packet from the
 // end. UNAVAILABLE: there is none yet.
 absl::StatusOr<Packet> Receive(int socket);
+
+// Sends a packet with copies of the descriptors, at most two, unless it would have to wait. What send() returns.
+ssize_t Send(int socket, const std::string& text, const std::vector<int>& files);
 
 // Whether such a socket, which is shut down, still has packets that were sent before.
 bool HasPackets(int socket);

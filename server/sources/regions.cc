@@ -173,6 +173,28 @@ absl::StatusOr<HeldArray> Regions::Find(const v1::RegionPart& part, std::int64_t
   return HeldArray{region->At(part.offset()), region};
 }
 
+absl::StatusOr<std::string> Regions::OfferRing(std::shared_ptr<const RingMemory> ring) {
+  if (path_.empty()) {
+    return absl::FailedPreconditionError("open_ring: the server has no region socket (--region_socket) for its memory");
+  }
+  std::string token = RandomId();
+  const absl::MutexLock lock(&mutex_);
+  offers_.emplace(token, std::move(ring));
+  return token;
+}
+
+void Regions::WithdrawRing(const std::string& token) { TakeOffer(token); }
+
+// Null: there is none.
+std::shared_ptr<const RingMemory> Regions::TakeOffer(const std::string& token) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = offers_.find(token);
+  if (found == offers_.end()) return nullptr;
+  std::shared_ptr<const RingMemory> ring = std::move(found->second);
+  offers_.erase(found);
+  return ring;
+}
+
 // The thread, until Stop.
 void Regions::Serve() {
   constexpr int kPauseMs = 100;
@@ -282,12 +304,13 @@ bool Regions::Answer(Connection& connection) {
   if (packet->end) return false;
   connection.last_packet = absl::Now();
   v1::RegionReply reply;
+  std::shared_ptr<const RingMemory> ring;  // whose descriptors go with the reply
   absl::StatusOr<v1::RegionReply> handled =
       absl::InvalidArgumentError("packet: got more; allowed: at most 4096 bytes and one descriptor");
   if (packet->files_lost) {
     handled = absl::ResourceExhaustedError("the server has no file descriptor left");
   } else if (!packet->cut && packet->files.size() <= 1) {
-    handled = Handle(connection, packet->text, packet->files.empty() ? nullptr : &packet->files.front());
+    handled = Handle(connection, packet->text, packet->files.empty() ? nullptr : &packet->files.front(), &ring);
   }
   // Looking at large memory, or pinning it, takes time. If there are other users, they have as much.
   const absl::Time now = absl::Now();
@@ -311,13 +334,15 @@ bool Regions::Answer(Connection& connection) {
   }
   std::string text;
   if (!google::protobuf::util::MessageToJsonString(reply, &text).ok()) return false;
-  return FAILPOINT_ERRNO("regions/send", EAGAIN,
-                         send(connection.socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT)) ==
+  const std::vector<int> files = ring == nullptr ? std::vector<int>() : std::vector{ring->file(), ring->doorbell()};
+  return FAILPOINT_ERRNO("regions/send", EAGAIN, Send(connection.socket, text, files)) ==
          static_cast<ssize_t>(text.size());
 }
 
-// `file`: the descriptor that came with the packet, or null. Set to -1 if the region keeps it.
-absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const std::string& packet, int* file) {
+// `file`: the descriptor that came with the packet, or null. Set to -1 if the region keeps it. `ring`: is set to one
+// that was asked for.
+absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const std::string& packet, int* file,
+                                                std::shared_ptr<const RingMemory>* ring) {
   v1::RegionRequest request;
   if (!google::protobuf::util::JsonStringToMessage(packet, &request).ok()) {
     return absl::InvalidArgumentError("packet: got something else; allowed: a RegionRequest in JSON");
@@ -334,8 +359,17 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const st
     --users_.at(connection.peer.uid).regions;
     return reply;
   }
+  if (request.has_take_ring()) {
+    *ring = TakeOffer(request.take_ring().token());
+    if (*ring == nullptr) {
+      return absl::NotFoundError(
+          "takeRing.token: got one of no ring that waits for it; allowed: the token of an open session's ring, once");
+    }
+    reply.set_bytes(static_cast<std::int64_t>((*ring)->mapping().geometry.bytes()));
+    return reply;
+  }
   if (!request.has_share_memory() && !request.has_share_device()) {
-    return absl::InvalidArgumentError("request: got none; allowed: shareMemory, shareDevice, release");
+    return absl::InvalidArgumentError("request: got none; allowed: shareMemory, shareDevice, release, takeRing");
   }
   User& user = users_.at(connection.peer.uid);
   const struct {

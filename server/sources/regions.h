@@ -26,6 +26,7 @@
 #include "reduced/v1/regions.pb.h"
 #include "server/config/options.h"
 #include "server/sources/closer.h"
+#include "server/sources/ring_memory.h"
 
 namespace reduced::server {
 
@@ -52,6 +53,11 @@ class Regions {
   // OUT_OF_RANGE: the region is shorter.
   absl::StatusOr<HeldArray> Find(const v1::RegionPart& part, std::int64_t bytes) const;
 
+  // Lets whoever has the token, which is returned, take the descriptors of a ring, once; until WithdrawRing.
+  // FAILED_PRECONDITION: there is no region socket.
+  absl::StatusOr<std::string> OfferRing(std::shared_ptr<const RingMemory> ring);
+  void WithdrawRing(const std::string& token);
+
  private:
   class Region;
   struct Connection;
@@ -62,7 +68,9 @@ class Regions {
   bool HasToWait(const Connection& connection) const;
   void End(std::map<int, Connection>::iterator connection);
   bool Answer(Connection& connection);
-  absl::StatusOr<v1::RegionReply> Handle(Connection& connection, const std::string& packet, int* file);
+  absl::StatusOr<v1::RegionReply> Handle(Connection& connection, const std::string& packet, int* file,
+                                         std::shared_ptr<const RingMemory>* ring);
+  std::shared_ptr<const RingMemory> TakeOffer(const std::string& token);
   absl::StatusOr<std::shared_ptr<const Region>> ShareMemory(const v1::ShareMemory& request, int* file) const;
   absl::StatusOr<std::shared_ptr<const Region>> ShareDevice(const v1::ShareDevice& request) const;
   absl::Status Release(const Connection& connection, const std::string& token);
@@ -92,7 +100,8 @@ class Regions {
     std::shared_ptr<const Region> region;
   };
   mutable absl::Mutex mutex_;
-  std::map<std::string, Shared> shared_ ABSL_GUARDED_BY(mutex_);  // by token
+  std::map<std::string, Shared> shared_ ABSL_GUARDED_BY(mutex_);                             // by token
+  std::map<std::string, std::shared_ptr<const RingMemory>> offers_ ABSL_GUARDED_BY(mutex_);  // by token
   std::thread thread_;
 };
 

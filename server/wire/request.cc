@@ -139,11 +139,16 @@ absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const Re
 }
 
 absl::Status CheckInlineData(const v1::ReduceRequest& request, const ArrayShape& shape) {
-  if (shape.bytes == static_cast<std::int64_t>(request.inline_data().size())) return absl::OkStatus();
+  return CheckElementBytes("inline_data", static_cast<std::int64_t>(request.inline_data().size()), request, shape);
+}
+
+absl::Status CheckElementBytes(const char* field, std::int64_t bytes, const v1::ReduceRequest& request,
+                               const ArrayShape& shape) {
+  if (shape.bytes == bytes) return absl::OkStatus();
   const DTypeRow& dtype = RowOf(shape.dtype);
   return absl::InvalidArgumentError(
-      absl::StrFormat("inline_data: got %d bytes; allowed: %d x %d bytes, for array.shape %s of %s",
-                      request.inline_data().size(), shape.count, dtype.bytes, ShapeText(request.array()), dtype.name));
+      absl::StrFormat("%s: got %d bytes; allowed: %d x %d bytes, for array.shape %s of %s", field, bytes, shape.count,
+                      dtype.bytes, ShapeText(request.array()), dtype.name));
 }
 
 UploadPart ToPart(const v1::StreamPart& part) {

@@ -40,8 +40,11 @@ absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request);
 // The header of a stream: a request without a source. `shape`: of the array.
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape);
 
-// Checks that the inline elements are as many bytes as their array needs.
+// Checks that the elements that came with a request are as many bytes as their array needs: inline ones, or `bytes` in
+// `field`.
 absl::Status CheckInlineData(const v1::ReduceRequest& request, const ArrayShape& shape);
+absl::Status CheckElementBytes(const char* field, std::int64_t bytes, const v1::ReduceRequest& request,
+                               const ArrayShape& shape);
 
 // The part of an upload that a stream has, as the client sent it: CheckPart of uploads.h has not seen it.
 UploadPart ToPart(const v1::StreamPart& part);

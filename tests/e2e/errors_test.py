@@ -96,7 +96,7 @@ class UsageTest(harness.ServedTest):
             (("reduce", npy, "--connections", "0"), ["--connections", 'got "0"; allowed: whole numbers from 1']),
             (("reduce", npy, "--connections", "65"), ["connections: got 65; allowed: 1 to 64"]),
             (("reduce", npy, "--offset", "8"), ["--dtype"]),
-            (("reduce", npy, "--via", "post"), ['"post"', "allowed: auto, inline, stream, session, region"]),
+            (("reduce", npy, "--via", "post"), ['"post"', "allowed: auto, inline, stream, session, ring, region"]),
             (("reduce", npy, "--dtype", "u8", "--shape", "2,-1"), ['--shape: got "2,-1"; allowed: ']),
             (("reduce", npy, "--format", "raw"), ["--dtype"]),
             (("reduce", npy, "--format", "npy", "--dtype", "u8"), ["--dtype"]),

@@ -32,7 +32,7 @@ class ExamplesTest(harness.ServedTest):
         return run.stdout.decode()
 
     def test_every_example_is_tested(self):
-        self.assertEqual({file.name for file in EXAMPLES.iterdir() if file.is_file()}, {"grpcurl.sh", "reduce.py", "regions.py"})
+        self.assertEqual({file.name for file in EXAMPLES.iterdir() if file.is_file()}, {"grpcurl.sh", "reduce.py", "regions.py", "ring.py"})
 
     def test_reduce(self):
         out = self.shell([sys.executable, "-B", EXAMPLES / "reduce.py", self.server.tcp])
@@ -42,6 +42,11 @@ class ExamplesTest(harness.ServedTest):
     def test_regions(self):
         out = self.shell([sys.executable, "-B", EXAMPLES / "regions.py", self.server.unix])
         self.assertEqual(out, "499999500000.0\n")
+
+    def test_ring(self):
+        out = self.shell([sys.executable, "-B", EXAMPLES / "ring.py", self.server.unix])
+        time = r" \([\d.]+ us\)\n"
+        self.assertRegex(out, rf"\A6.0{time}499500.0{time}4999950000.0{time}\Z")
 
     def test_the_request_of_grpcurl(self):
         """As JSON of protobuf, whether or not grpcurl is there."""

@@ -130,6 +130,25 @@ absl::StatusCode ShareFails(std::string_view name, const char* says) {
   return status.code();
 }
 
+// A session that gets no ring says why, and leaves nothing; the next one has a ring.
+void RingFails(std::string_view name, const char* says) {
+  Served served;
+  EXPECT_EQ((*served.client->OpenSession({.via = "ring"}))->via(), "ring");
+  {
+    const Armed fault(name, {.times = 1});
+    const auto session = served.client->OpenSession({.via = "auto"});
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_EQ((*session)->via(), "session");
+    EXPECT_THAT((*session)->why_not_ring(), HasSubstr(says));
+  }
+  EXPECT_EQ((*served.client->OpenSession({.via = "ring"}))->via(), "ring");
+  const auto unused = [&] {
+    v1::GetServerInfoResponse info;
+    return served.server.client().Info(&info).ok() && info.usage().rings() == 0;
+  };
+  EXPECT_TRUE(Becomes(kPatience, unused));
+}
+
 absl::Status ReduceFile(int file) {
   absl::Status status;
   absl::Notification done;
@@ -383,6 +402,10 @@ const Scenario kScenarios[] = {
     {"regions/receive",
      [] { EXPECT_EQ(ShareFails("regions/receive", "region socket"), absl::StatusCode::kUnavailable); }},
     {"regions/send", [] { EXPECT_EQ(ShareFails("regions/send", "region socket"), absl::StatusCode::kUnavailable); }},
+    {"ring/doorbell", [] { RingFails("ring/doorbell", "eventfd: Too many open files"); }},
+    {"ring/epoll", [] { RingFails("ring/epoll", "epoll_ctl: No space left on device"); }},
+    {"ring/map", [] { RingFails("ring/map", "mmap: Cannot allocate memory"); }},
+    {"ring/memory", [] { RingFails("ring/memory", "memfd_create: Too many open files"); }},
     {"regions/socketpair", [] { NotMemory("regions/socketpair"); }},
     {"staging/allocate",
      [] {

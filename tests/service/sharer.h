@@ -109,6 +109,30 @@ class Sharer {
     EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(Receive(), &reply).ok());
     return reply;
   }
+  // Likewise; `files` gets the descriptors that come with the reply.
+  v1::RegionReply AskForFiles(const std::string& request, std::vector<int>* files) {
+    Send(request);
+    std::string text(4096, '\0');
+    iovec part{text.data(), text.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t bytes = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+    EXPECT_GT(bytes, 0) << std::strerror(errno);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+    for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr; each = CMSG_NXTHDR(&message, each)) {
+      const std::size_t count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (std::size_t i = 0; i < count; ++i) {
+        std::memcpy(&files->emplace_back(), CMSG_DATA(each) + i * sizeof(int), sizeof(int));
+      }
+    }
+    v1::RegionReply reply;
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(text, &reply).ok());
+    return reply;
+  }
   v1::RegionReply Share(int file, bool pin = false) {
     return Ask(pin ? R"({"shareMemory": {"pin": true}})" : R"({"shareMemory": {}})", {file});
   }

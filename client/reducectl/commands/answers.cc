@@ -89,7 +89,7 @@ class Asker {
       : place_(std::move(place)), common_(common), question_(std::move(question)), print_(print) {}
 
   ExitCode Run() {
-    if (question_.via == Question::kSession) return RunSession();
+    if (question_.in_session()) return RunSession();
     for (const std::string& source : question_.sources) Fail(AskSource(source));
     if (question_.sources.empty()) {
       for (const std::string& id : question_.arrays) Fail(AskResident(id));
@@ -278,7 +278,7 @@ class Asker {
   // Sends all inputs over one session. Prints the answers in the order of the inputs.
   ExitCode RunSession() {
     std::deque<Item> items;  // sent, in order; must outlive the session, whose callbacks write to them
-    const absl::StatusOr<std::unique_ptr<Session>> session = place_.server->OpenSession();
+    const absl::StatusOr<std::unique_ptr<Session>> session = place_.server->OpenSession({.via = question_.via});
     if (!session.ok()) return ReportCallError("reduce", session.status());
     const auto print_first = [&] {
       Item& item = items.front();
@@ -360,7 +360,7 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   }
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
-  input.one_piece = input.in_memory = question.via == Question::kSession;
+  input.one_piece = input.in_memory = question.in_session();
   if (!question.sources.empty()) input.arrays = question.arrays;
   input.positions = std::any_of(question.ops.begin(), question.ops.end(),
                                 [](const std::string& op) { return op == "argmin" || op == "argmax"; });

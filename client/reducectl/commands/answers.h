@@ -18,9 +18,10 @@
 namespace reduced::client {
 
 struct Question {
-  // The values of `via` beside ViaNames(). Session: all inputs are sent over one session. Region: the server reads the
-  // inputs in shared memory.
+  // The values of `via` beside ViaNames(). Session: all inputs are sent over one session. Ring: over one whose requests
+  // go through shared memory. Region: the server reads the inputs in shared memory.
   static constexpr char kSession[] = "session";
+  static constexpr char kRing[] = "ring";
   static constexpr char kRegion[] = "region";
 
   std::vector<std::string> sources{};
@@ -28,6 +29,7 @@ struct Question {
   std::vector<std::string> ops = {"sum", "min", "max", "mean"};
   ReduceOptions options{};
   std::string via = ReduceOptions().via;
+  bool in_session() const { return via == kSession || via == kRing; }
   int connections = ClientOptions().connections;
   bool one = false;  // more than one array is an error
   // If a small or whole array has no answer to one of the ops, such as the minimum of nothing, it has to the others.

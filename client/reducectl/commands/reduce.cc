@@ -172,7 +172,7 @@ void Check(const ReduceArguments& arguments) {
   if (inputs == 0) throw CLI::RequiredError("FILE or --array");
   if (arguments.state.empty()) return;
   if (inputs > 1) throw CLI::ValidationError("--state", absl::StrCat("got ", inputs, " inputs; allowed: 1"));
-  if (question.via == Question::kSession) throw CLI::ExcludesError("--state", "--via session");
+  if (question.in_session()) throw CLI::ExcludesError("--state", absl::StrCat("--via ", question.via));
 }
 
 }  // namespace
@@ -200,9 +200,11 @@ void AddReduce(CommandLine& line) {
   std::vector<CLI::Option*> sending = AddInput(line, command, &question->sources, &question->input);
   sending.erase(sending.begin());
   std::vector<std::string> vias = ViaNames();
-  vias.insert(vias.end(), {Question::kSession, Question::kRegion});
+  vias.insert(vias.end(), {Question::kSession, Question::kRing, Question::kRegion});
   sending.push_back(AddChoice(line, command, "--via", &question->via,
-                              "how the elements reach the server; region: it reads them in shared memory", vias)
+                              "how the elements reach the server; ring: through memory that it shares with a session; "
+                              "region: it reads them in shared memory",
+                              vias)
                         ->capture_default_str());
   sending.push_back(command
                         ->add_option("--connections", question->connections,

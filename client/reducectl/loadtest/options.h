@@ -35,8 +35,9 @@ struct Kind {
   std::string via = "auto";  // one of kVias
 };
 // Region: host memory that is shared with the server; device_region: memory of a GPU of this process.
-inline constexpr absl::string_view kVias[] = {"auto",     "inline", "stream",       "session",
-                                              "resident", "region", "device_region"};
+// A session in messages, or through a ring.
+inline constexpr absl::string_view kVias[] = {"auto", "inline",   "stream", "session",
+                                              "ring", "resident", "region", "device_region"};
 
 // The kinds of a file like
 //   {"mix": [{"weight": 9, "op": ["sum", "mean"], "dtype": "f32", "size": "4Ki", "via": "session"},

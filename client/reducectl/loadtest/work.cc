@@ -16,6 +16,7 @@ constexpr int kAlikeArrays = 4;           // of one size, so that the result of 
 constexpr std::int64_t kLarge = 1 << 20;  // bytes; from this size on there is one array of each size
 constexpr std::int64_t kStagger = 64;     // bytes between the starts of two arrays in one buffer
 constexpr std::size_t kDeck = 4096;
+constexpr std::int64_t kMostRingBytes = std::int64_t{64} << 20;  // the default of --max_ring_bytes
 
 std::vector<std::int64_t> DrawSizes(const Sizes& sizes, std::int64_t width, std::uint64_t* random) {
   std::vector<std::int64_t> drawn;
@@ -76,10 +77,15 @@ absl::Status Work::Connect(const std::vector<Kind>& kinds) {
     if (!client.ok()) return client.status();
     LoadConnection& connection = connections_.emplace_back();
     connection.client = *std::move(client);
-    if (!Any(kinds, "session")) continue;
-    absl::StatusOr<std::unique_ptr<Session>> session = connection.client->OpenSession();
-    if (!session.ok()) return session.status();
-    connection.session = *std::move(session);
+    for (const char* const via : {"session", "ring"}) {
+      if (!Any(kinds, via)) continue;
+      // Room for as many of the largest arrays as a small concurrency needs; beyond that requests wait for each other.
+      SessionOptions session_options{.via = via};
+      session_options.ring_bytes = std::clamp(16 * max_bytes_, session_options.ring_bytes, kMostRingBytes);
+      absl::StatusOr<std::unique_ptr<Session>> session = connection.client->OpenSession(session_options);
+      if (!session.ok()) return session.status();
+      connection.sessions.emplace(via, *std::move(session));
+    }
   }
   return absl::OkStatus();
 }
@@ -234,6 +240,12 @@ void Caller::Fill(std::size_t index) {
   std::memcpy(buffer_->data(), item.view.data, static_cast<std::size_t>(item.bytes));
 }
 
+// Null: it goes without one.
+Session* Caller::SessionOf(const Item& item) const {
+  const auto found = connection_.sessions.find(item.via);
+  return found == connection_.sessions.end() ? nullptr : found->second.get();
+}
+
 absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
   const Item& item = work_.items()[index];
   const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
@@ -246,7 +258,7 @@ absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
   if (item.remote.has_value()) {
     return connection_.client->Reduce(buffer_.has_value() ? remotes_[index] : *item.remote, item.ops, item.options);
   }
-  if (item.via == "session") return connection_.session->Reduce(view, item.ops, item.options);
+  if (Session* const session = SessionOf(item)) return session->Reduce(view, item.ops, item.options);
   return connection_.client->Reduce(view, item.ops, item.options);
 }
 
@@ -257,8 +269,8 @@ void Caller::ReduceAsync(std::size_t index, Client::Done done) {
   if (item.remote.has_value()) {
     const RemoteArray& remote = buffer_.has_value() ? remotes_[index] : *item.remote;
     connection_.client->ReduceAsync(remote, item.ops, item.options, std::move(done));
-  } else if (item.via == "session") {
-    connection_.session->ReduceAsync(view, item.ops, item.options, std::move(done));
+  } else if (Session* const session = SessionOf(item)) {
+    session->ReduceAsync(view, item.ops, item.options, std::move(done));
   } else {
     connection_.client->ReduceAsync(view, item.ops, item.options, std::move(done));
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,7 +22,8 @@ namespace reduced::client {
 
 struct LoadConnection {
   std::unique_ptr<Client> client{};
-  std::unique_ptr<Session> session{};  // null if no kind of request uses one
+  // By `via`, those that some kind of request uses: session, ring.
+  std::map<std::string, std::unique_ptr<Session>, std::less<>> sessions{};
 };
 
 // One array and the request for it. Prepared before the measurement, so that only the requests take time.
@@ -92,6 +94,8 @@ class Caller {
 
  private:
   Caller(Work& work, std::size_t slot) : work_(work), connection_(work.connection(slot)) {}
+
+  Session* SessionOf(const Item& item) const;
 
   Work& work_;
   LoadConnection& connection_;

@@ -1,0 +1,520 @@
+// The flow of one request:
+//
+//   1. The caller's thread builds the request, takes a completion that is free and a part of the arena, or waits until
+//      there are some, copies the elements into the arena, and submits.
+//   2. If the server sleeps, the thread rings its doorbell. Threads that submit while it is awake need no system call.
+//   3. A caller in Reduce waits for its own completion: it spins as long as that is likely to pay, and then sleeps on
+//   its
+//      word. Answers to requests with callbacks ring the bell of the ring, which the worker waits for in the same way.
+//   4. A request that was cancelled or missed its deadline is answered at once. Its completion and its part of the
+//   arena
+//      stay taken until the server has answered, too.
+//   5. Who sleeps wakes up several times a second to see whether the session has ended: a server that was killed wakes
+//      nobody.
+//   6. After half of the server's limit on idle sessions the next request opens a new call with a new ring.
+#include "client/lib/ring_session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/lib/convert.h"
+#include "client/lib/via.h"
+#include "proto/ring/codec.h"
+#include "proto/ring/wait.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Milliseconds(50);  // whether the session has ended
+constexpr absl::Duration kSweepEvery = absl::Milliseconds(1);  // whether an abandoned slot is free again
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+// A completion, and the request that has it.
+struct RingSession::Slot {
+  std::uint32_t index = 0;
+  ring::Patience patience{};  // of whoever waits for it
+  std::uint64_t arena_offset = 0;
+  std::uint64_t arena_bytes = 0;
+  std::uint64_t id = 0;
+  v1::ReduceRequest request{};  // for its ops
+  Asked asked{};
+  std::uint64_t reply_offset = 0;
+  std::uint64_t reply_bytes = 0;
+  absl::Duration timeout{};
+  absl::Time deadline{};
+  Client::Done done{};  // null: a caller is waiting in Reduce
+};
+
+struct RingSession::Cancellable final : Call::State {
+  void Cancel() override {
+    if (const auto state = session.lock()) state->Cancel(id);
+  }
+  std::weak_ptr<RingSession> session;
+  std::uint64_t id = 0;
+};
+
+absl::StatusOr<std::shared_ptr<RingSession>> RingSession::Open(std::shared_ptr<SessionState> session, Options options) {
+  const std::shared_ptr<RingSession> ring(new RingSession(std::move(session), std::move(options)));
+  const absl::MutexLock lock(&ring->mutex_);
+  if (const absl::Status status = ring->Attach(absl::Now() + ring->options_.timeout); !status.ok()) return status;
+  return ring;
+}
+
+RingSession::RingSession(std::shared_ptr<SessionState> session, Options options)
+    : session_(std::move(session)),
+      options_(std::move(options)),
+      reopen_after_(options_.idle_timeout > absl::ZeroDuration() ? options_.idle_timeout / 2
+                                                                 : absl::InfiniteDuration()),
+      most_spinners_(ring::Processors() - 1) {}
+
+RingSession::~RingSession() = default;
+
+// Opens a ring. No request is in the one before.
+absl::Status RingSession::Attach(absl::Time deadline) {
+  const absl::StatusOr<v1::Ring> ring = session_->OpenRing(options_.arena_bytes, deadline);
+  if (!ring.ok()) return ring.status();
+  absl::StatusOr<std::unique_ptr<RingMemory>> memory = RingMemory::Take(options_.regions, *ring, deadline);
+  if (!memory.ok()) return memory.status();
+  memory_ = *std::move(memory);
+  slots_.clear();
+  free_.clear();
+  abandoned_.clear();
+  for (std::uint32_t i = 0; i < memory_->mapping().geometry.slots; ++i) {
+    slots_.push_back(std::make_unique<Slot>());
+    slots_.back()->index = i;
+    free_.push_back(slots_.back().get());
+  }
+  arena_.emplace(memory_->mapping().geometry.arena_bytes);
+  submitted_ = 0;
+  last_used_ = absl::Now();
+  return absl::OkStatus();
+}
+
+// Whether the arena is large enough. If not, the request goes in a message of the same session.
+bool RingSession::HasRoomFor(const RingPlan& plan) {
+  const absl::MutexLock lock(&mutex_);
+  if (plan.arena_bytes() <= memory_->mapping().geometry.arena_bytes) return true;
+  session_->Touch(last_used_);  // it isn't idle, even if no message has come for long
+  return false;
+}
+
+// A completion and a part of the arena, which belong to the caller until GiveBack or Abandon. Null: there is none now.
+// An error: why the session has ended, or could not be opened again.
+absl::StatusOr<RingSession::Slot*> RingSession::TryTake(const RingPlan& plan, absl::Time deadline) {
+  if (!abandoned_.empty()) Sweep();
+  const absl::Time now = absl::Now();
+  if (now - last_used_ > reopen_after_ && free_.size() == slots_.size() && session_->IdleSince(last_used_)) {
+    const absl::Status status = Attach(deadline);
+    if (!status.ok() && memory_->ended()) return status;
+  }
+  last_used_ = now;
+  if (memory_->ended()) return WhyEnded();
+  const auto offset = free_.empty() ? std::nullopt : arena_->Take(plan.arena_bytes());
+  if (!offset.has_value()) return nullptr;
+  Slot* const slot = free_.back();
+  free_.pop_back();
+  slot->arena_offset = *offset;
+  slot->arena_bytes = plan.arena_bytes();
+  slot->id = ++last_id_;
+  return slot;
+}
+
+// Likewise; waits until there is one.
+absl::StatusOr<RingSession::Slot*> RingSession::Take(const RingPlan& plan, absl::Time deadline, InterruptClock& clock) {
+  const absl::MutexLock lock(&mutex_);
+  for (;;) {
+    const absl::StatusOr<Slot*> slot = TryTake(plan, deadline);
+    if (!slot.ok() || *slot != nullptr) return slot;
+    const absl::Time now = absl::Now();
+    if (now >= deadline) return ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", options_.server, plan.timeout, {});
+    const absl::Duration most = abandoned_.empty() ? kLookEvery : kSweepEvery;
+    given_back_.WaitWithDeadline(&mutex_, std::min({deadline, clock.due(), now + most}));
+    mutex_.Unlock();
+    const bool interrupted = clock.Ask();
+    const bool open = session_->IsOpen();
+    mutex_.Lock();
+    if (interrupted) return InterruptedError();
+    if (!open) return WhyEnded();
+  }
+}
+
+// Copies the elements and the message into the arena. The submission, which is left to be published.
+ring::Submission RingSession::Fill(Slot& slot, RingPlan& plan) {
+  std::byte* const arena = memory_->mapping().arena();
+  const bool fixed = plan.message.empty();
+  ring::Submission submission{};
+  submission.id = slot.id;
+  submission.completion = slot.index;
+  submission.kind = static_cast<std::uint8_t>(ring::Kind::kReduce);
+  if (fixed) ring::ToSubmission(plan.request, &submission);
+  if (plan.timeout != absl::InfiniteDuration()) {
+    submission.timeout_us =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(absl::ToInt64Microseconds(plan.timeout), 1));
+  }
+  if (plan.elements) {
+    submission.source = static_cast<std::uint8_t>(ring::Source::kArena);
+    submission.offset = slot.arena_offset;
+    submission.bytes = plan.bytes;
+    if (plan.bytes > 0) std::memcpy(arena + slot.arena_offset, plan.data, plan.bytes);
+  }
+  slot.reply_bytes = plan.reply_bytes();
+  if (!fixed) {
+    submission.message_offset = slot.arena_offset + plan.elements_bytes();
+    submission.message_bytes = plan.message.size();
+    std::memcpy(arena + submission.message_offset, plan.message.data(), plan.message.size());
+    submission.reply_offset = slot.reply_offset = submission.message_offset + plan.message.size();
+    submission.reply_bytes = slot.reply_bytes;
+  }
+  slot.timeout = plan.timeout;
+  slot.asked = Asked(plan.request);
+  slot.request = std::move(plan.request);
+  ring::Shared(memory_->mapping().completion(slot.index).state).store(ring::kPending, std::memory_order_relaxed);
+  return submission;
+}
+
+// Publishes a submission. UNAVAILABLE: the server doesn't take those before it.
+absl::Status RingSession::Submit(const ring::Submission& submission) {
+  const ring::Mapping& mapping = memory_->mapping();
+  // There is room, unless many requests were cancelled at once: the server takes submissions faster than they come.
+  for (const absl::Time patience = absl::Now() + absl::Seconds(1);
+       submitted_ - ring::Shared(mapping.header().taken).load(std::memory_order_acquire) >= mapping.geometry.slots;) {
+    if (memory_->ended() || absl::Now() > patience) {
+      return absl::UnavailableError(absl::StrCat(options_.server, " takes no requests from the ring"));
+    }
+    memory_->Knock();
+    sched_yield();
+  }
+  ring::Submission& slot = mapping.submission(submitted_);
+  // All but the sequence number, which is first.
+  std::memcpy(reinterpret_cast<char*>(&slot) + sizeof(slot.sequence),
+              reinterpret_cast<const char*>(&submission) + sizeof(slot.sequence),
+              sizeof(slot) - sizeof(slot.sequence) - sizeof(slot.unused));
+  ring::Shared(slot.sequence).store(++submitted_, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+bool RingSession::IsDone(const Slot& slot) const {
+  return ring::Shared(memory_->mapping().completion(slot.index).state).load(std::memory_order_acquire) == ring::kDone;
+}
+
+// Waits until the request is answered: OK. DEADLINE_EXCEEDED, CANCELLED, or why the session ended.
+absl::Status RingSession::Wait(Slot& slot, absl::Time deadline, InterruptClock& clock) {
+  const Clock::time_point start = Clock::now();
+  if (spinners_.fetch_add(1, std::memory_order_relaxed) < most_spinners_) {
+    ring::Spin spin;
+    while (!IsDone(slot) && Clock::now() - start < slot.patience.now()) spin.Pause();
+  }
+  spinners_.fetch_sub(1, std::memory_order_relaxed);
+  std::uint32_t& state = memory_->mapping().completion(slot.index).state;
+  absl::Time look = absl::InfinitePast();
+  while (!IsDone(slot)) {
+    const absl::Time now = absl::Now();
+    if (look == absl::InfinitePast()) look = now + kLookEvery;
+    if (now >= deadline) return ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", options_.server, slot.timeout, {});
+    if (clock.Ask()) return InterruptedError();
+    if (memory_->ended() || (now >= look && !session_->IsOpen())) {
+      if (IsDone(slot)) break;
+      return WhyEnded();
+    }
+    if (now >= look) look = now + kLookEvery;
+    std::uint32_t pending = ring::kPending;
+    ring::Shared(state).compare_exchange_strong(pending, ring::kSleeping);
+    const absl::Duration sleep = std::min({deadline, clock.due(), look}) - now;
+    ring::FutexWait(state, ring::kSleeping, absl::ToChronoNanoseconds(std::max(sleep, absl::Microseconds(1))));
+  }
+  return absl::OkStatus();
+}
+
+// Of a request that the server has answered.
+absl::StatusOr<Reply> RingSession::AnswerOf(const Slot& slot, ring::Patience* patience) const {
+  const ring::Mapping& mapping = memory_->mapping();
+  const ring::Completion answer = ring::CopyOut(mapping.completion(slot.index));
+  if (answer.id != slot.id) {
+    return WrongAnswer(options_.server,
+                       absl::InternalError(absl::StrCat("id: got ", answer.id, "; allowed: ", slot.id)));
+  }
+  if (answer.code != 0) {
+    return ErrorOf(static_cast<int>(answer.code), ring::TextOf(answer), options_.server, slot.timeout,
+                   absl::Milliseconds(answer.retry_after_ms));
+  }
+  v1::ReduceResponse response;
+  if (slot.reply_bytes == 0) {
+    ring::FromCompletion(answer, slot.request, &response);
+  } else {
+    const std::string copy(reinterpret_cast<const char*>(mapping.arena() + slot.reply_offset),
+                           std::min<std::uint64_t>(answer.reply_bytes, slot.reply_bytes));
+    if (answer.reply_bytes > slot.reply_bytes || !response.ParseFromString(copy)) {
+      return WrongAnswer(options_.server, absl::InternalError(absl::StrCat("reply: got ", answer.reply_bytes,
+                                                                           " bytes; allowed: a ReduceResponse")));
+    }
+  }
+  absl::StatusOr<Reply> reply = ToReply(options_.server, slot.asked, response, kRing);
+  // What the server needs; a sleep, and waking up, would take longer than that and look like the reason to sleep.
+  if (reply.ok()) patience->Took(absl::ToChronoNanoseconds(absl::Microseconds(reply->timing.total_us.value_or(0))));
+  return reply;
+}
+
+void RingSession::GiveBack(Slot& slot) {
+  arena_->Give(slot.arena_offset, slot.arena_bytes);
+  free_.push_back(&slot);
+  last_used_ = absl::Now();
+  given_back_.Signal();
+}
+
+// Has the server cancel a request whose caller doesn't wait any more.
+void RingSession::Abandon(Slot& slot) {
+  ring::Submission cancel{};
+  cancel.kind = static_cast<std::uint8_t>(ring::Kind::kCancel);
+  cancel.id = slot.id;
+  if (Submit(cancel).ok()) memory_->Knock();
+  abandoned_.push_back(&slot);
+}
+
+// Gives back what the server doesn't use any more.
+void RingSession::Sweep() {
+  const auto done = std::partition(abandoned_.begin(), abandoned_.end(), [this](Slot* slot) { return !IsDone(*slot); });
+  for (auto each = done; each != abandoned_.end(); ++each) GiveBack(**each);
+  abandoned_.erase(done, abandoned_.end());
+}
+
+absl::Status RingSession::WhyEnded() {
+  const absl::Status status = session_->AwaitEnd(absl::Now() + options_.close_timeout);
+  return status.ok() ? absl::UnavailableError(absl::StrCat(options_.server, " ended the session's ring")) : status;
+}
+
+template <class Array>
+absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<std::string>& ops,
+                                          const ReduceOptions& options) {
+  absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, options_.timeout);
+  if (!plan.ok()) return plan.status();
+  if (!HasRoomFor(*plan)) return session_->Reduce(session_->Ask(array, ops, options), options);
+  const absl::Time deadline = absl::Now() + plan->timeout;
+  InterruptClock clock(options.interrupted);
+  const absl::StatusOr<Slot*> taken = Take(*plan, deadline, clock);
+  if (!taken.ok()) return taken.status();
+  Slot& slot = **taken;
+  const ring::Submission submission = Fill(slot, *plan);
+  absl::Status status;
+  {
+    const absl::MutexLock lock(&mutex_);
+    status = Submit(submission);
+    if (!status.ok()) GiveBack(slot);
+  }
+  if (!status.ok()) return status;
+  memory_->Knock();
+  status = Wait(slot, deadline, clock);
+  absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;
+  const absl::MutexLock lock(&mutex_);
+  if (status.ok()) {
+    GiveBack(slot);
+  } else {
+    Abandon(slot);
+  }
+  return reply;
+}
+
+template <class Array>
+Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                              Client::Done done) {
+  Call call;
+  absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, options_.timeout);
+  absl::StatusOr<Slot*> slot = nullptr;
+  if (!plan.ok()) {
+    slot = plan.status();
+  } else if (HasRoomFor(*plan)) {
+    const absl::MutexLock lock(&mutex_);
+    slot = TryTake(*plan, absl::Now() + plan->timeout);
+  }
+  if (!slot.ok()) {
+    std::move(done)(slot.status());
+    return call;
+  }
+  if (*slot == nullptr) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
+  ring::Submission submission = Fill(**slot, *plan);
+  submission.flags = ring::kRingBell;
+  absl::Status status;
+  {
+    const absl::MutexLock lock(&mutex_);
+    (*slot)->deadline = absl::Now() + plan->timeout;
+    status = Submit(submission);
+    if (status.ok()) {
+      (*slot)->done = std::exchange(done, nullptr);
+      asynchronous_.push_back(*slot);
+      StartWorker();
+      if ((*slot)->deadline < listening_until_) RingOwnBell();
+    } else {
+      GiveBack(**slot);
+    }
+  }
+  if (!status.ok()) {
+    std::move(done)(status);
+    return call;
+  }
+  memory_->Knock();
+  auto cancellable = std::make_shared<Cancellable>();
+  cancellable->session = weak_from_this();
+  cancellable->id = submission.id;
+  call.state_ = std::move(cancellable);
+  return call;
+}
+
+// In a message of the session. The callback runs on the worker, as the others do.
+Call RingSession::SendAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options,
+                            Client::Done done) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    ++in_messages_;
+    StartWorker();
+  }
+  return session_->ReduceAsync(
+      std::move(message), options,
+      [self = shared_from_this(), done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+        const absl::MutexLock lock(&self->mutex_);
+        --self->in_messages_;
+        self->Enqueue(std::move(done), std::move(reply));
+      });
+}
+
+void RingSession::StartWorker() {
+  if (!worker_.has_value()) worker_.emplace([this] { Work(); });
+  work_.Signal();
+}
+
+// Ends one request with a callback, if it is in the ring.
+void RingSession::Cancel(std::uint64_t id) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found =
+      std::find_if(asynchronous_.begin(), asynchronous_.end(), [id](Slot* slot) { return slot->id == id; });
+  if (found == asynchronous_.end()) return;
+  Slot& slot = **found;
+  asynchronous_.erase(found);
+  Enqueue(std::move(slot.done), absl::CancelledError("the request was cancelled by its caller"));
+  Abandon(slot);
+}
+
+// Has the worker run a callback.
+void RingSession::Enqueue(Client::Done done, absl::StatusOr<Reply> reply) {
+  finished_.emplace_back(std::move(done), std::move(reply));
+  work_.Signal();
+  RingOwnBell();
+}
+
+// Wakes the worker if it waits for answers.
+void RingSession::RingOwnBell() {
+  std::uint32_t& bell = memory_->mapping().header().bell;
+  if (ring::Shared(bell).exchange(ring::kRung) == ring::kListener) ring::FutexWake(bell);
+}
+
+// Returns once the bell has rung since the last time, or `until` has passed.
+void RingSession::Listen(absl::Time until) {
+  std::uint32_t& word = memory_->mapping().header().bell;
+  const auto bell = ring::Shared(word);
+  if (bell.exchange(ring::kQuiet) == ring::kRung) return;
+  const Clock::time_point start = Clock::now();
+  if (spinners_.fetch_add(1, std::memory_order_relaxed) < most_spinners_) {
+    ring::Spin spin;
+    while (bell.load(std::memory_order_relaxed) == ring::kQuiet && Clock::now() - start < bell_patience_.now()) {
+      spin.Pause();
+    }
+  }
+  spinners_.fetch_sub(1, std::memory_order_relaxed);
+  std::uint32_t quiet = ring::kQuiet;
+  if (bell.compare_exchange_strong(quiet, ring::kListener)) {
+    const absl::Duration sleep = std::max(until - absl::Now(), absl::Microseconds(1));
+    ring::FutexWait(word, ring::kListener, absl::ToChronoNanoseconds(sleep));
+  }
+  bell.exchange(ring::kQuiet);
+}
+
+// Ends the requests with callbacks that are answered or late.
+void RingSession::CollectAnswers(const absl::Status& ended) {
+  const absl::Time now = absl::Now();
+  std::vector<Slot*> waiting;
+  for (Slot* const slot : asynchronous_) {
+    if (IsDone(*slot)) {
+      finished_.emplace_back(std::move(slot->done), AnswerOf(*slot, &bell_patience_));
+      GiveBack(*slot);
+    } else if (!ended.ok() || slot->deadline <= now) {
+      finished_.emplace_back(
+          std::move(slot->done),
+          ended.ok() ? ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", options_.server, slot->timeout, {}) : ended);
+      Abandon(*slot);
+    } else {
+      waiting.push_back(slot);
+    }
+  }
+  asynchronous_ = std::move(waiting);
+}
+
+// The thread that runs the callbacks.
+void RingSession::Work() {
+  const absl::MutexLock lock(&mutex_);
+  absl::Time look = absl::Now() + kLookEvery;
+  for (;;) {
+    if (!finished_.empty()) {
+      auto [done, reply] = std::move(finished_.front());
+      finished_.pop_front();
+      mutex_.Unlock();
+      std::move(done)(std::move(reply));
+      done = nullptr;
+      mutex_.Lock();
+    } else if (!asynchronous_.empty()) {
+      const absl::Time now = absl::Now();
+      const bool look_now = now >= look;
+      if (look_now) look = now + kLookEvery;
+      listening_until_ = look;
+      for (const Slot* const slot : asynchronous_) listening_until_ = std::min(listening_until_, slot->deadline);
+      const absl::Time until = listening_until_;
+      mutex_.Unlock();
+      Listen(until);
+      const bool ended = memory_->ended() || (look_now && !session_->IsOpen());
+      const absl::Status why = ended ? WhyEnded() : absl::OkStatus();
+      mutex_.Lock();
+      CollectAnswers(why);
+    } else if (stopping_) {
+      return;
+    } else {
+      idle_.SignalAll();
+      work_.Wait(&mutex_);
+    }
+  }
+}
+
+void RingSession::Close() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return asynchronous_.empty() && finished_.empty() && in_messages_ == 0;
+    };
+    for (const absl::Time end = absl::Now() + options_.close_timeout; !idle() && absl::Now() < end;) {
+      idle_.WaitWithDeadline(&mutex_, end);
+    }
+    for (Slot* const slot : std::exchange(asynchronous_, {})) {
+      Enqueue(std::move(slot->done), absl::CancelledError("the session was closed"));
+      Abandon(*slot);
+    }
+  }
+  session_->Close();  // its callbacks need the worker
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    work_.Signal();
+  }
+  if (worker_.has_value()) worker_->join();
+}
+
+template absl::StatusOr<Reply> RingSession::Reduce(const ArrayView&, const std::vector<std::string>&,
+                                                   const ReduceOptions&);
+template absl::StatusOr<Reply> RingSession::Reduce(const RemoteArray&, const std::vector<std::string>&,
+                                                   const ReduceOptions&);
+template Call RingSession::ReduceAsync(const ArrayView&, const std::vector<std::string>&, const ReduceOptions&,
+                                       Client::Done);
+template Call RingSession::ReduceAsync(const RemoteArray&, const std::vector<std::string>&, const ReduceOptions&,
+                                       Client::Done);
+
+}  // namespace reduced::client

@@ -1,0 +1,88 @@
+// The thread that serves all rings.
+//
+//   1. A ring is awake or asleep. The thread looks at those that are awake in turns, a few submissions each.
+//   2. A ring in which nothing was found for as long as its Patience says goes to sleep: it tells its client, who then
+//      writes to the ring's doorbell, an eventfd, with the next submission.
+//   3. While every ring is asleep, the thread sleeps, too, in epoll_wait. A doorbell wakes it, and its ring.
+#ifndef REDUCED_SERVER_CALLS_POLLER_H_
+#define REDUCED_SERVER_CALLS_POLLER_H_
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/ring/wait.h"
+
+namespace reduced::server {
+
+// A ring, as the poller sees it. The poller's thread calls these.
+class PolledRing {
+ public:
+  virtual ~PolledRing() = default;
+  virtual int doorbell() const = 0;
+  // Handles up to `most` submissions; returns how many.
+  virtual int Serve(int most) = 0;
+  // Tells the client that it has to ring. False: there is a submission already, and the ring stays awake.
+  virtual bool Doze() = 0;
+  virtual void WakeUp() = 0;
+  virtual ring::Patience& patience() = 0;
+  // The poller doesn't use the ring any more.
+  virtual void LetGo() = 0;
+};
+
+// Thread-safe.
+class Poller {
+ public:
+  Poller() = default;
+  ~Poller();
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+
+  // Serves a ring until Remove. The first one starts the thread. RESOURCE_EXHAUSTED: there is no descriptor for that.
+  absl::Status Add(std::shared_ptr<PolledRing> ring);
+  // Once for each ring that was added. The thread then lets go of it.
+  void Remove(PolledRing* ring);
+
+  int count() const { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Polled {
+    std::shared_ptr<PolledRing> ring;
+    bool awake = false;
+    Clock::time_point last_served{};
+    Clock::time_point idle_since{};  // if it is awake: when it was last served or woken
+  };
+
+  absl::Status Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run();
+  bool TakeNews();
+  bool ServeAll();
+  void AwaitDoorbells(int timeout_ms);
+  void WakeUp(PolledRing* ring);
+
+  std::atomic<int> count_ = 0;
+  int epoll_ = -1;
+  int wake_ = -1;  // an eventfd: there are news
+
+  // Used by the thread only.
+  absl::flat_hash_map<PolledRing*, Polled> rings_;
+  std::vector<PolledRing*> awake_;
+
+  std::atomic<bool> news_ = false;
+  absl::Mutex mutex_;
+  std::vector<std::shared_ptr<PolledRing>> added_ ABSL_GUARDED_BY(mutex_);
+  std::vector<PolledRing*> removed_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace reduced::server
+
+#endif  // REDUCED_SERVER_CALLS_POLLER_H_

@@ -1,0 +1,290 @@
+#include "server/calls/ring.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "google/protobuf/arena.h"
+#include "proto/ring/codec.h"
+#include "server/calls/reduction.h"
+#include "server/wire/encode.h"
+#include "server/wire/status.h"
+
+namespace reduced::server {
+namespace {
+
+constexpr std::int64_t kDefaultArenaBytes = std::int64_t{1} << 20;
+// Of a message, which the poller parses while other rings wait. Elements need not be in it.
+constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{64} << 10;
+
+absl::Status Broken(const char* field, std::uint64_t got, std::uint64_t allowed, const char* of = "") {
+  return absl::InvalidArgumentError(absl::StrFormat("ring: %s: got %d; allowed: %d%s", field, got, allowed, of));
+}
+
+}  // namespace
+
+// One request, from its submission until its completion is written.
+struct Ring::Exchange {
+  Exchange() : arena(arena_start, sizeof(arena_start)) {}
+
+  // Set by the poller, and cleared by who answers, when nothing but the completion is left to be written.
+  std::atomic<bool> under_way = false;
+  ring::Submission submission;  // a copy
+  std::uint32_t index = 0;      // of the completion
+  // The messages of a small request fit into the first block, without an allocation.
+  alignas(std::max_align_t) char arena_start[2048];
+  google::protobuf::Arena arena;
+  v1::ReduceRequest* request = nullptr;
+  v1::ReduceResponse* response = nullptr;
+  std::optional<Reduction> reduction;
+};
+
+absl::StatusOr<std::shared_ptr<Ring>> Ring::Open(Backend& backend, const v1::OpenRing& request, Session session,
+                                                 v1::Ring* reply) {
+  const std::int64_t most = backend.limits.max_ring_bytes;
+  if (most == 0) return absl::FailedPreconditionError("open_ring: the server has no rings (--max_ring_bytes=0)");
+  if (request.slots() < 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("open_ring.slots: got %d; allowed: 0 or more", request.slots()));
+  }
+  if (request.arena_bytes() < 0 || request.arena_bytes() > most) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "open_ring.arena_bytes: got %d; allowed: 0 to %d (--max_ring_bytes)", request.arena_bytes(), most));
+  }
+  const int limit = std::min(backend.limits.max_session_requests, static_cast<int>(ring::kMaxSlots));
+  const int slots = request.slots() == 0 ? limit : std::min(request.slots(), limit);
+  const std::int64_t arena = request.arena_bytes() == 0 ? std::min(kDefaultArenaBytes, most) : request.arena_bytes();
+  ring::Geometry geometry{.slots = std::bit_floor(static_cast<std::uint32_t>(slots))};
+  geometry.arena_bytes =
+      (static_cast<std::uint64_t>(arena) + ring::kPageBytes - 1) / ring::kPageBytes * ring::kPageBytes;
+  absl::StatusOr<MemoryLease> lease =
+      MemoryLease::Take(*backend.memory, static_cast<std::int64_t>(geometry.bytes()), "a ring");
+  if (!lease.ok()) return WithRetryHint(lease.status(), kMemoryRetryDelay);
+  absl::StatusOr<std::shared_ptr<const RingMemory>> memory = RingMemory::Create(geometry);
+  if (!memory.ok()) return memory.status();
+  const absl::StatusOr<std::string> token = backend.regions.OfferRing(*memory);
+  if (!token.ok()) return token.status();
+  const std::shared_ptr<Ring> ring(new Ring(backend, std::move(session), *std::move(memory), *std::move(lease)));
+  ring->token_ = *token;
+  if (const absl::Status status = backend.poller.Add(ring); !status.ok()) return status;
+  reply->set_token(*token);
+  reply->set_bytes(static_cast<std::int64_t>(geometry.bytes()));
+  return ring;
+}
+
+Ring::Ring(Backend& backend, Session session, std::shared_ptr<const RingMemory> memory, MemoryLease lease)
+    : backend_(backend),
+      session_(std::move(session)),
+      memory_(std::move(memory)),
+      lease_(std::move(lease)),
+      mapping_(memory_->mapping()),
+      caller_(backend, *session_.context) {
+  for (std::uint32_t i = 0; i < mapping_.geometry.slots; ++i) {
+    exchanges_.push_back(std::make_unique<Exchange>());
+    exchanges_.back()->index = i;
+  }
+}
+
+Ring::~Ring() { backend_.regions.WithdrawRing(token_); }
+
+int Ring::Serve(int most) {
+  const std::uint64_t slots = mapping_.geometry.slots;
+  for (int served = 0; served < most; ++served) {
+    if (broken_) return served;
+    const ring::Submission& slot = mapping_.submission(head_);
+    const std::uint64_t sequence = __atomic_load_n(&slot.sequence, __ATOMIC_ACQUIRE);
+    const std::uint64_t before = head_ < slots ? 0 : head_ + 1 - slots;  // of the slot's previous submission
+    if (sequence == before) return served;
+    absl::Status status;
+    if (sequence == head_ + 1) {
+      const ring::Submission copy = ring::CopyOut(slot);
+      ++head_;
+      served_.store(head_, std::memory_order_relaxed);
+      ring::Shared(mapping_.header().taken).store(head_, std::memory_order_release);
+      status = Take(copy);
+    } else {
+      status = Broken("sequence", sequence, head_ + 1);
+    }
+    if (!status.ok()) {
+      broken_ = true;
+      std::move(session_.broken)(status);
+    }
+  }
+  return most;
+}
+
+bool Ring::Doze() {
+  ring::Shared(mapping_.header().asleep).store(1, std::memory_order_seq_cst);
+  // The client stores its sequence number first, and then looks whether this sleeps.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::uint64_t before = head_ < mapping_.geometry.slots ? 0 : head_ + 1 - mapping_.geometry.slots;
+  if (broken_ || __atomic_load_n(&mapping_.submission(head_).sequence, __ATOMIC_SEQ_CST) == before) return true;
+  WakeUp();
+  return false;
+}
+
+void Ring::WakeUp() { ring::Shared(mapping_.header().asleep).store(0, std::memory_order_relaxed); }
+
+// An error: it breaks the protocol.
+absl::Status Ring::Take(const ring::Submission& submission) {
+  const auto kind = static_cast<ring::Kind>(submission.kind);
+  if (kind == ring::Kind::kCancel) {
+    Cancel(submission.id);
+    return absl::OkStatus();
+  }
+  if (kind != ring::Kind::kReduce) return Broken("kind", submission.kind, 1, " (reduce), 2 (cancel)");
+  if (submission.completion >= exchanges_.size()) {
+    return Broken("completion", submission.completion, 0, absl::StrFormat(" to %d", exchanges_.size() - 1).c_str());
+  }
+  Exchange& exchange = *exchanges_[submission.completion];
+  if (exchange.under_way.load(std::memory_order_acquire)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "ring: completion: got %d, of a request under way; allowed: one without", submission.completion));
+  }
+  exchange.under_way.store(true, std::memory_order_relaxed);
+  users_.fetch_add(1, std::memory_order_relaxed);
+  exchange.submission = submission;
+  {
+    const absl::MutexLock lock(&mutex_);
+    exchange.reduction.emplace(Rpc::kSessionReduce, backend_);
+  }
+  exchange.request = google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&exchange.arena);
+  exchange.response = google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&exchange.arena);
+  Reduction& reduction = *exchange.reduction;
+  const auto answer = [this, &exchange](const absl::Status& status) { Answered(exchange, status); };
+  absl::Time deadline = session_.deadline;
+  if (submission.timeout_us > 0) {
+    constexpr std::uint64_t kYears = std::uint64_t{1} << 50;  // 35 of them, in us
+    deadline = std::min(deadline, absl::Now() + absl::Microseconds(std::min(submission.timeout_us, kYears)));
+  }
+  absl::Status status =
+      reduction.Admit(session_.context, session_.tag, caller_.Now(), deadline, submission.message_bytes);
+  if (status.ok()) status = Parse(exchange);
+  if (!status.ok()) {
+    reduction.Refuse(status, answer);
+    return absl::OkStatus();
+  }
+  std::optional<OutsideElements> elements;
+  if (static_cast<ring::Source>(submission.source) == ring::Source::kArena) {
+    // The client may change them meanwhile, as it may those of a region.
+    elements = OutsideElements{.elements = {.array = {.data = mapping_.arena() + submission.offset}, .held = memory_},
+                               .bytes = static_cast<std::int64_t>(submission.bytes)};
+  }
+  reduction.Start(exchange.request, exchange.response, deadline, reduction.micros(), answer, std::move(elements));
+  return absl::OkStatus();
+}
+
+// The request of a submission that was admitted, and whether what it names is in the arena.
+absl::Status Ring::Parse(Exchange& exchange) {
+  const ring::Submission& submission = exchange.submission;
+  if (static_cast<ring::Source>(submission.source) == ring::Source::kArena) {
+    const absl::Status status = Within("elements", submission.offset, submission.bytes);
+    if (!status.ok()) return status;
+  }
+  if (submission.message_bytes == 0) return ring::FromSubmission(submission, exchange.request);
+  if (submission.message_bytes > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("message: got %d bytes; allowed: %d, with the elements in the arena (source 1)",
+                        submission.message_bytes, kMaxMessageBytes));
+  }
+  absl::Status status = Within("message", submission.message_offset, submission.message_bytes);
+  status.Update(Within("reply", submission.reply_offset, submission.reply_bytes));
+  if (!status.ok()) return status;
+  // The parser may read a byte twice, so that it needs a copy that nobody changes.
+  std::string copy(submission.message_bytes, '\0');
+  std::memcpy(copy.data(), mapping_.arena() + submission.message_offset, copy.size());
+  if (!exchange.request->ParseFromString(copy)) return MalformedMessage("ReduceRequest");
+  return absl::OkStatus();
+}
+
+absl::Status Ring::Within(const char* field, std::uint64_t offset, std::uint64_t bytes) const {
+  if (mapping_.geometry.Has(offset, bytes)) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrFormat("%s: got %d bytes from byte %d on; allowed: within the %d bytes of the arena", field, bytes,
+                      offset, mapping_.geometry.arena_bytes));
+}
+
+void Ring::Cancel(std::uint64_t id) {
+  const absl::MutexLock lock(&mutex_);
+  for (const auto& exchange : exchanges_) {
+    if (exchange->reduction.has_value() && exchange->submission.id == id) exchange->reduction->Cancel();
+  }
+}
+
+void Ring::CancelAll() {
+  const absl::MutexLock lock(&mutex_);
+  for (const auto& exchange : exchanges_) {
+    if (exchange->reduction.has_value()) exchange->reduction->Cancel();
+  }
+}
+
+// Called by the reduction, which this ends: nothing of the caller is left afterwards.
+void Ring::Answered(Exchange& exchange, const absl::Status& status) {
+  Write(exchange, status);
+  const std::uint32_t flags = exchange.submission.flags;
+  ring::Completion& completion = mapping_.completion(exchange.index);
+  {
+    const absl::MutexLock lock(&mutex_);
+    exchange.reduction.reset();  // leaves the gate
+  }
+  exchange.arena.Reset();
+  exchange.under_way.store(false, std::memory_order_release);  // from here on the exchange is the poller's
+  if (ring::Shared(completion.state).exchange(ring::kDone, std::memory_order_acq_rel) == ring::kSleeping) {
+    ring::FutexWake(completion.state);
+  }
+  if ((flags & ring::kRingBell) != 0) {
+    std::uint32_t& bell = mapping_.header().bell;
+    if (ring::Shared(bell).exchange(ring::kRung, std::memory_order_acq_rel) == ring::kListener) ring::FutexWake(bell);
+  }
+  Leave();
+}
+
+// Writes the completion but for its state.
+void Ring::Write(Exchange& exchange, const absl::Status& status) {
+  const ring::Submission& submission = exchange.submission;
+  ring::Completion& completion = mapping_.completion(exchange.index);
+  completion.id = submission.id;
+  completion.retry_after_ms = 0;
+  completion.reply_bytes = 0;
+  absl::Status error = status;
+  if (error.ok() && submission.message_bytes == 0) return ring::ToCompletion(*exchange.response, &completion);
+  if (error.ok()) {
+    std::string reply;
+    if (!exchange.response->SerializeToString(&reply)) {
+      error = absl::InternalError("the response cannot be encoded");
+    } else if (reply.size() > submission.reply_bytes) {
+      error = absl::OutOfRangeError(absl::StrFormat("reply: got %d bytes for an answer of %d; allowed: as many or more",
+                                                    submission.reply_bytes, reply.size()));
+    } else {
+      std::memcpy(mapping_.arena() + submission.reply_offset, reply.data(), reply.size());
+      completion.code = 0;
+      completion.reply_bytes = static_cast<std::uint32_t>(reply.size());
+      return;
+    }
+  }
+  ring::ToCompletion(error, &completion);
+  if (const auto delay = RetryHint(error)) {
+    completion.retry_after_ms = static_cast<std::uint32_t>(absl::ToInt64Milliseconds(*delay));
+  }
+}
+
+void Ring::Close(absl::AnyInvocable<void() &&> closed) {
+  closed_ = std::move(closed);
+  backend_.regions.WithdrawRing(token_);
+  backend_.poller.Remove(this);
+}
+
+// The poller, or a request, doesn't use the ring any more. The last one ends it.
+void Ring::Leave() {
+  if (users_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  const std::shared_ptr<Ring> self = shared_from_this();  // the session gives up its own
+  ring::Shared(mapping_.header().ended).store(1, std::memory_order_seq_cst);
+  for (std::uint32_t i = 0; i < mapping_.geometry.slots; ++i) ring::FutexWake(mapping_.completion(i).state);
+  ring::FutexWake(mapping_.header().bell);
+  auto closed = std::move(closed_);
+  std::move(closed)();
+}
+
+}  // namespace reduced::server
