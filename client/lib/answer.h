@@ -31,6 +31,8 @@ struct Asked {
   std::optional<std::int64_t> count;  // of the elements; absent: only the server knows
   v1::ReduceOptions options{};
   bool return_state = false;
+  bool axes = false;  // the answer has arrays,
+  bool keep = false;  // which the server keeps
 };
 
 // The same error with the server that sent the answer; OK stays OK.

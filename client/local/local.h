@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
+#include "reduced/result_array.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
@@ -26,6 +27,10 @@ class LocalEngine {
   // the engine, device or pipeline is another than the CPU engine's.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {}) const;
+
+  // As Client::ReduceArray of an array in memory. AxesOptions.keep must be absent: there is no server.
+  absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
+                                         const AxesOptions& axes, const ReduceOptions& options = {}) const;
 
   // The state of the array, as Reply.state, also if there is no answer for this array by itself: see
   // MergeStatesOptions.results.
