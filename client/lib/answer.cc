@@ -264,6 +264,39 @@ absl::Status CheckArray(const v1::ArrayInfo& array) {
   return status;
 }
 
+// The arrays of an answer along axes: one for each op, of its dtype, and with all of its elements.
+absl::Status CheckArrays(const Asked& asked, const v1::ReduceResponse& answer) {
+  const auto count = static_cast<std::size_t>(answer.arrays_size());
+  if (count != asked.ops.size() || answer.results_size() > 0) {
+    return Wrong("arrays", count, absl::StrCat(asked.ops.size(), ", one for each op, and no results"));
+  }
+  const std::optional<DType> dtype = DTypeFromNumber(asked.dtype);
+  for (int i = 0; i < answer.arrays_size(); ++i) {
+    const v1::ArrayResult& result = answer.arrays(i);
+    const std::optional<Op> op = OpFromNumber(result.op());
+    absl::Status status;
+    if (result.op() != asked.ops[static_cast<std::size_t>(i)] || !op.has_value()) {
+      status = Wrong("op", NameOf(result.op()), NameOf(static_cast<v1::Op>(asked.ops[static_cast<std::size_t>(i)])));
+    } else if (dtype.has_value() && result.array().dtype() != static_cast<int>(ResultDType(*op, *dtype))) {
+      status = Wrong("array.dtype", NameOf(result.array().dtype()), DTypeName(ResultDType(*op, *dtype)));
+    } else if (result.has_kept() != asked.keep) {
+      status = Wrong("where", asked.keep ? "data" : "kept", asked.keep ? "kept" : "data");
+    } else if (asked.keep) {
+      status = CheckArray(result.kept());
+    } else {
+      const std::vector<std::int64_t> shape(result.array().shape().begin(), result.array().shape().end());
+      const absl::StatusOr<std::int64_t> bytes = ArrayBytes(NameOf(result.array().dtype()), shape);
+      if (!bytes.ok()) {
+        status = bytes.status();
+      } else if (static_cast<std::int64_t>(result.data().size()) != *bytes) {
+        status = Wrong("data", absl::StrCat(result.data().size(), " bytes"), *bytes);
+      }
+    }
+    if (!status.ok()) return Within(Element("arrays", i), status);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckDevice(const v1::DeviceInfo& device) {
   absl::Status status = CheckName("name", device.name());
   if (device.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
@@ -306,7 +339,9 @@ Asked::Asked(const v1::ReduceRequest& request)
     : ops(request.ops().begin(), request.ops().end()),
       options(request.options()),
       return_state(request.return_state()),
-      results(!request.omit_results()) {
+      results(!request.omit_results()),
+      axes(request.has_axes()),
+      keep(request.has_keep()) {
   if (!request.has_array()) return;
   dtype = request.array().dtype();
   const auto& shape = request.array().shape();
@@ -344,7 +379,9 @@ bool IsId(absl::string_view text) {
 
 absl::Status CheckAnswer(const Asked& asked, const v1::ReduceResponse& answer) {
   absl::Status status = CheckElements(asked, answer.count());
-  if (status.ok()) status = CheckResults(asked, answer.results(), answer.count());
+  if (status.ok()) {
+    status = asked.axes ? CheckArrays(asked, answer) : CheckResults(asked, answer.results(), answer.count());
+  }
   if (status.ok()) status = Within("execution", CheckExecution(asked.options, answer.execution()));
   if (status.ok()) status = Within("timing", CheckTiming(asked, answer.timing()));
   if (status.ok()) status = CheckStateOf(asked, answer.has_state(), answer.state(), answer.count());
@@ -402,6 +439,7 @@ absl::Status CheckAnswer(const v1::GetServerInfoResponse& answer) {
                                                {"max_elements", limits.max_elements()},
                                                {"max_ops", limits.max_ops()},
                                                {"max_ladder_bytes", limits.max_ladder_bytes()},
+                                               {"max_result_bytes", limits.max_result_bytes()},
                                                {"max_streams", limits.max_streams()},
                                                {"max_sessions", limits.max_sessions()},
                                                {"max_session_requests", limits.max_session_requests()},

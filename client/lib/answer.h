@@ -32,6 +32,8 @@ struct Asked {
   v1::ReduceOptions options{};
   bool return_state = false;
   bool results = true;
+  bool axes = false;  // the answer has arrays,
+  bool keep = false;  // which the server keeps
 };
 
 // The same error with the server that sent the answer; OK stays OK.

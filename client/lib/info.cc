@@ -46,6 +46,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .max_elements = from.limits().max_elements(),
                 .max_ops = from.limits().max_ops(),
                 .max_ladder_bytes = from.limits().max_ladder_bytes(),
+                .max_result_bytes = from.limits().max_result_bytes(),
                 .max_streams = from.limits().max_streams(),
                 .max_sessions = from.limits().max_sessions(),
                 .max_session_requests = from.limits().max_session_requests(),

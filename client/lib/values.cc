@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/float_format.h"
 #include "reduced/array.h"
+#include "reduced/result_array.h"
 
 namespace reduced::client {
 namespace {
@@ -75,6 +77,26 @@ std::string Value::Text() const {
   if (const bool* const truth = std::get_if<bool>(&value)) return *truth ? "true" : "false";
   if (const std::int64_t* const number = std::get_if<std::int64_t>(&value)) return absl::StrCat(*number);
   return absl::StrCat(std::get<std::uint64_t>(value));
+}
+
+Value HostArray::At(std::int64_t index) const {
+  Value value{.dtype = dtype};
+  const std::optional<DType> type = DTypeFromName(dtype);
+  if (!type.has_value()) return value;
+  VisitDType(*type, [&]<class T>(std::type_identity<T>) {
+    T element;
+    std::memcpy(&element, data.data() + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    if constexpr (kIsFloat<T>) {
+      value.value = ToDouble(element);
+    } else if constexpr (std::is_same_v<T, Bool>) {
+      value.value = element.byte != 0;
+    } else if constexpr (kIsSigned<T>) {
+      value.value = static_cast<std::int64_t>(element);
+    } else {
+      value.value = static_cast<std::uint64_t>(element);
+    }
+  });
+  return value;
 }
 
 const Value* FindResult(const std::vector<Result>& results, std::string_view op) {

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
+#include "client/lib/names.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/algebra/state.h"
 #include "kernels/cpu/engine.h"
@@ -47,6 +48,9 @@ ReduceSpec SpecOf(const v1::ReduceRequest& request, std::int64_t count) {
   }
   return spec;
 }
+
+// Beyond it the results would be most of a machine's memory.
+constexpr std::int64_t kMaxLocalResultBytes = std::int64_t{1} << 36;
 
 // FAILED_PRECONDITION: this process has the CPU engine only.
 absl::Status CheckHere(const ReduceSpec& spec) {
@@ -253,6 +257,69 @@ ServerInfo LocalEngine::Info() const {
     if (row.block_sizes) pipeline.block_sizes.assign(kBlockSizes.begin(), kBlockSizes.end());
   }
   return info;
+}
+
+absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
+                                                    const AxesOptions& axes, const ReduceOptions& options) const {
+  const Stopwatch since_call;
+  v1::ReduceRequest request;
+  v1::EmptyPolicy empty = v1::EMPTY_POLICY_DEFAULT;
+  const absl::Duration timeout = options.timeout.value_or(absl::InfiniteDuration());
+  absl::Status status = CheckTimeout(timeout);
+  status.Update(ToProto(array, request.mutable_array()));
+  status.Update(ToProto(ops, options, &request));
+  status.Update(Parse("empty", axes.empty, &empty));
+  status.Update(CheckElements(array));
+  if (axes.keep.has_value()) status.Update(absl::InvalidArgumentError("keep: got it at local:; allowed: at a server"));
+  if (!status.ok()) return status;
+  const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
+  ReduceSpec spec = SpecOf(request, bytes / *DTypeBytes(array.dtype));
+  spec.empty_policy = static_cast<EmptyPolicy>(empty);
+  const absl::StatusOr<std::vector<bool>> reduced = ReducedDimensions(axes.axis, array.shape.size());
+  if (!reduced.ok()) return reduced.status();
+  const Layout layout = LayoutOf(array.shape, *reduced);
+  status = ValidateSlices(spec, layout);
+  if (status.ok()) status = CheckHere(spec);
+  if (!status.ok()) return status;
+
+  ArrayReply reply{.via = "local", .count = spec.count};
+  SlicesJob job;
+  job.layout = layout;
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  job.job = {.spec = spec, .array = {array.data}, .deadline = absl::Now() + timeout, .cancelled = cancelled};
+  for (const Op op : spec.ops) {
+    const DTypeRow& dtype = RowOf(ResultDType(op, spec.dtype));
+    ResultArray result{.op = std::string(RowOf(op).name)};
+    result.array = {.dtype = std::string(dtype.name), .shape = ResultShape(array.shape, *reduced, axes.keepdims)};
+    std::int64_t size = 0;
+    if (__builtin_mul_overflow(layout.outputs, std::int64_t{dtype.bytes}, &size) || size > kMaxLocalResultBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("axes: got ", layout.outputs, " outputs; allowed: results of ", kMaxLocalResultBytes, " bytes"));
+    }
+    result.array.data.resize(static_cast<std::size_t>(size));
+    reply.results.push_back(std::move(result));
+  }
+  for (ResultArray& result : reply.results)
+    job.answers.push_back(reinterpret_cast<std::byte*>(result.array.data.data()));
+  absl::StatusOr<SlicesResult> result = absl::UnknownError("");
+  absl::Notification done;
+  engine_->ReduceSlices(std::move(job), [&](absl::StatusOr<SlicesResult> answer) {
+    result = std::move(answer);
+    done.Notify();
+  });
+  InterruptClock clock(options.interrupted);
+  while (!done.WaitForNotificationWithDeadline(clock.due())) {
+    if (clock.Ask()) cancelled->store(true, std::memory_order_relaxed);
+  }
+  if (!result.ok()) return clock.interrupted() ? InterruptedError() : result.status();
+  reply.execution = {.engine = "cpu",
+                     .device = result->ran.device,
+                     .pipeline = result->ran.pipeline,
+                     .precision = WantsExactSums(spec) ? "exact" : "f64",
+                     .reason = "local: has no other"};
+  reply.timing = {.queue_us = result->timing.queue_us, .kernel_us = result->timing.kernel_us, .bytes = bytes};
+  reply.timing.total_us = since_call.micros();
+  return reply;
 }
 
 }  // namespace reduced::client

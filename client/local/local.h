@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
+#include "reduced/result_array.h"
 #include "reduced/server_info.h"
 #include "reduced/types.h"
 
@@ -28,6 +29,10 @@ class LocalEngine {
   // the reader; FAILED_PRECONDITION: the engine, device or pipeline is another than the CPU engine's.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {}) const;
+
+  // As Client::ReduceArray of an array in memory. AxesOptions.keep must be absent: there is no server.
+  absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
+                                         const AxesOptions& axes, const ReduceOptions& options = {}) const;
 
   // What a server says of the same engine: its version, the device, ops, dtypes and pipelines. The rest is absent.
   ServerInfo Info() const;

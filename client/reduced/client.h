@@ -44,6 +44,7 @@
 #include "absl/time/time.h"
 #include "reduced/errors.h"
 #include "reduced/options.h"
+#include "reduced/result_array.h"
 #include "reduced/shared.h"
 #include "reduced/types.h"
 #include "reduced/version.h"
@@ -131,6 +132,14 @@ class REDUCED_EXPORT Client {
   Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 
+  // Reduces an array along axes: the results of each op are an array. Sent in a message or, if it has more than 32 MiB,
+  // stored in the memory of the server's CPU until the call ends; ReduceOptions.via is "auto" or "inline".
+  // UNIMPLEMENTED: the array is in the memory of a GPU, or the server has no such requests.
+  absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
+                                         const AxesOptions& axes, const ReduceOptions& options = {});
+  absl::StatusOr<ArrayReply> ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,
+                                         const AxesOptions& axes, const ReduceOptions& options = {});
+
   // Combines the states of consecutive parts of an array (Reply.state of each, in order) into the results for the whole
   // array. Any server can do that, whichever servers reduced the parts. INVALID_ARGUMENT: there is no state, one can't
   // be decoded, or they belong to different requests.
@@ -154,6 +163,9 @@ class REDUCED_EXPORT Client {
   // The resident arrays of an owner, or of all owners if `owner` is empty, in the order in which they were put.
   absl::StatusOr<std::vector<ArrayInfo>> ListArrays(const std::string& owner = {},
                                                     std::optional<absl::Duration> timeout = std::nullopt);
+
+  // A copy of a resident array, such as results that were kept. UNIMPLEMENTED: it is in the memory of a GPU.
+  absl::StatusOr<HostArray> GetArray(const std::string& id, std::optional<absl::Duration> timeout = std::nullopt);
 
   // Deletes a resident array, and waits until nobody uses it any more and its memory is free. `owner` is that of
   // PutOptions.

@@ -83,6 +83,7 @@ struct ServerInfo {
   std::int64_t max_elements = 0;
   int max_ops = 0;
   std::int64_t max_ladder_bytes = 0;
+  std::int64_t max_result_bytes = 0;  // of one request along axes, unless they are kept; 0: the server has none
   int max_streams = 0;
   int max_sessions = 0;
   int max_session_requests = 0;           // in flight in one session; 0: the server has no sessions

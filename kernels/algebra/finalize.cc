@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -119,6 +120,7 @@ absl::StatusOr<Value> FinalizeExtremum(const ReduceSpec& spec, Op op, const Extr
     return Value{ResultDType(op, spec.dtype), std::nan("")};
   }
   const std::int64_t index = is_min ? extrema.min_index : extrema.max_index;
+  if (index == kNoIndex && spec.empty_policy == EmptyPolicy::kFill) return EmptyValue(op, spec.dtype);
   if (index == kNoIndex) {
     return absl::InvalidArgumentError(
         absl::StrFormat("op %s needs at least 1 element%s, got an array of %d", RowOf(op).name,
@@ -201,6 +203,34 @@ absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const State&
     values.push_back(*value);
   }
   return values;
+}
+
+Value EmptyValue(Op op, DType dtype) {
+  if (op == Op::kArgmin || op == Op::kArgmax) return {DType::kU64, std::numeric_limits<std::uint64_t>::max()};
+  if (RowOf(dtype).is_float) return {ResultDType(op, dtype), std::nan("")};
+  if (op == Op::kRange) return {DType::kU64, std::uint64_t{0}};
+  // What the bits of an integer of all ones, and all but the sign, are.
+  const bool is_min = op == Op::kMin;
+  if (dtype == DType::kBool) return {dtype, is_min};
+  if (!RowOf(dtype).is_signed) return ElementFromBits(dtype, is_min ? ~std::uint64_t{0} : 0);
+  const std::uint64_t largest = (std::uint64_t{1} << (8 * RowOf(dtype).bytes - 1)) - 1;
+  return ElementFromBits(dtype, is_min ? largest : ~largest);
+}
+
+void StoreValue(const Value& value, std::byte* to) {
+  VisitDType(value.dtype, [&]<class T>(std::type_identity<T>) {
+    T element;
+    if constexpr (kIsFloat<T>) {
+      element = FromDouble<T>(std::get<double>(value.value));
+    } else if constexpr (std::is_same_v<T, Bool>) {
+      element = {static_cast<std::uint8_t>(std::get<bool>(value.value) ? 1 : 0)};
+    } else if constexpr (kIsSigned<T>) {
+      element = static_cast<T>(std::get<std::int64_t>(value.value));
+    } else {
+      element = static_cast<T>(std::get<std::uint64_t>(value.value));
+    }
+    std::memcpy(to, &element, sizeof element);
+  });
 }
 
 }  // namespace reduced

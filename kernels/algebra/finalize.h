@@ -3,6 +3,7 @@
 #ifndef REDUCED_KERNELS_ALGEBRA_FINALIZE_H_
 #define REDUCED_KERNELS_ALGEBRA_FINALIZE_H_
 
+#include <cstddef>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,10 +14,19 @@ namespace reduced {
 
 // Returns the answers to spec.ops, in that order. `state` is one of a reduction by `spec`.
 //
-// INVALID_ARGUMENT: min, max, argmin or argmax of an array with no element (none but NaNs, under NanPolicy::kOmit).
+// INVALID_ARGUMENT: min, max, argmin, argmax or range of an array with no element (none but NaNs, under
+// NanPolicy::kOmit), under EmptyPolicy::kError.
 // OUT_OF_RANGE: an integer result that its type doesn't hold, under OverflowPolicy::kError; the message has the exact
 // value where it is known.
 absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const State& state);
+
+// The answer to an op that has none for no element, under EmptyPolicy::kFill: NaN for floats; the largest value of the
+// dtype for min and the smallest for max, which any element replaces; 0 for the range of integers; 2^64 - 1 for an
+// index.
+Value EmptyValue(Op op, DType dtype);
+
+// Writes an answer as an element of its dtype, of RowOf(value.dtype).bytes, to any address.
+void StoreValue(const Value& value, std::byte* to);
 
 }  // namespace reduced
 

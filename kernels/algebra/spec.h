@@ -32,13 +32,20 @@ enum class Precision : std::uint8_t {
   kExact = 2,  // the exact sums, rounded once: the same bits on every engine, in any order
 };
 
+// What min, max, argmin, argmax and range of an output without (counted) elements are.
+enum class EmptyPolicy : std::uint8_t {
+  kError = 1,  // INVALID_ARGUMENT
+  kFill = 2,   // a value that says so: see EmptyValue in finalize.h
+};
+
 struct ReduceSpec {
   DType dtype = DType::kF32;
   std::int64_t count = 0;  // elements in the array, >= 0
   std::vector<Op> ops{};   // at least one, each supported for dtype
   NanPolicy nan_policy = NanPolicy::kPropagate;
   OverflowPolicy overflow_policy = OverflowPolicy::kError;  // of integer sums and products
-  std::int64_t ddof = 0;                                    // of var and std, >= 0
+  EmptyPolicy empty_policy = EmptyPolicy::kError;
+  std::int64_t ddof = 0;  // of var and std, >= 0
   Precision precision = Precision::kF64;
   EngineKind engine = EngineKind::kAuto;
   std::string device{};    // that the array is to be reduced on, as DeviceInfo names it; empty: any

@@ -16,7 +16,7 @@ absl::Status ValidateOps(const ReduceSpec& spec) {
       return wrong(
           absl::StrFormat("op %s: got dtype %s; allowed: integers and bool", RowOf(op).name, RowOf(spec.dtype).name));
     }
-    if (spec.count == 0 && RowOf(op).error_if_empty) {
+    if (spec.count == 0 && spec.empty_policy == EmptyPolicy::kError && RowOf(op).error_if_empty) {
       return wrong(absl::StrFormat("op %s: got an empty array; allowed: at least 1 element", RowOf(op).name));
     }
   }

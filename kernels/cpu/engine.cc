@@ -21,8 +21,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cpu/arrays.h"
-#include "kernels/cpu/exact_tiles.h"
+#include "kernels/cpu/folding.h"
 #include "kernels/cpu/read_all.h"
+#include "kernels/cpu/slices.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/lanes.h"
@@ -42,41 +43,12 @@
 namespace reduced {
 namespace {
 
-// How much is folded between two looks at the deadline; tasks are one or several of these. Sizes depend on the array's
-// alone, so that the answer doesn't depend on how many threads there are.
-constexpr std::int64_t kBlockBytes = 256 << 10;
-
 // Up to here the calling thread reduces the array. A hand-off to a lane costs some 10 us, in which one thread reduces
 // this much and more (bench_cpu --sizes); beyond it the caller, often a thread that has events to serve, is kept too
 // long by the slower ops.
 constexpr std::int64_t kInlineBytes = kBlockBytes;
-
-// What a reduction folds its array by: immutable, so shared by its threads.
-struct Plan {
-  explicit Plan(const ReduceSpec& spec)
-      : accumulators(AccumulatorsFor(spec)),
-        exact_accumulators(ExactAccumulatorsFor(spec)),
-        tiles(spec.dtype, accumulators, spec.nan_policy) {}
-
-  const AccumulatorSet accumulators;
-  const AccumulatorSet exact_accumulators;
-  const TilePlan tiles;
-};
-
-// What one task folds elements into.
-struct Folded {
-  Folded(const ReduceSpec& spec, const Plan& plan, Partial* into) : partial(into) {
-    if (plan.exact_accumulators != 0) exact.emplace(spec.dtype, plan.exact_accumulators);
-  }
-
-  Partial* const partial;
-  std::optional<ExactFolder> exact;
-};
-
-void FoldElements(const Plan& plan, const void* elements, std::int64_t first, std::int64_t count, Folded* into) {
-  if (plan.accumulators != 0 || !into->exact.has_value()) plan.tiles.Fold(elements, first, count, into->partial);
-  if (into->exact.has_value()) into->exact->Fold(elements, count);
-}
+// The same of an array with so many outputs, each of which takes a microsecond or so besides its elements.
+constexpr std::int64_t kInlineOutputs = 64;
 
 // Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
 absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std::int64_t count, Folded* into) {
@@ -96,6 +68,11 @@ absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std
   return status;
 }
 
+absl::Status NotHostMemory() {
+  return absl::FailedPreconditionError(
+      "the array is in the memory of a CUDA device, the CPU engine reduces host memory only");
+}
+
 // On the calling thread: at most kInlineBytes.
 absl::StatusOr<State> ReduceHere(const Job& job) {
   const Plan plan(job.spec);
@@ -106,13 +83,6 @@ absl::StatusOr<State> ReduceHere(const Job& job) {
   if (folded.exact.has_value()) state.exact = std::make_unique<ExactSums>(folded.exact->sums());
   state.partial.count = job.spec.count;
   return state;
-}
-
-// The blocks of an array, and how many of them make a task.
-tbb::blocked_range<std::int64_t> BlocksOf(const ReduceSpec& spec) {
-  const std::int64_t blocks = (spec.count * RowOf(spec.dtype).bytes + kBlockBytes - 1) / kBlockBytes;
-  const std::size_t task_blocks = std::clamp<std::int64_t>(blocks / 64, 1, 4);  // fewer partials to combine
-  return {0, blocks, task_blocks};
 }
 
 // On the threads of the arena. Blocks are folded in any order; their partials are combined in a tree whose shape
@@ -158,6 +128,12 @@ absl::StatusOr<State> ReduceInArena(const Job& job, tbb::task_arena& arena) {
 EngineResult ResultOf(State state, double kernel_us) {
   EngineResult result{.state = std::move(state),
                       .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)}};
+  result.timing.kernel_us = kernel_us;
+  return result;
+}
+
+SlicesResult SlicesResultOf(double kernel_us) {
+  SlicesResult result{.ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)}};
   result.timing.kernel_us = kernel_us;
   return result;
 }
@@ -279,6 +255,26 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
   return measurement;
 }
 
+// On a lane. A file that isn't mapped is read into memory of the budget first.
+absl::StatusOr<SlicesResult> ReduceSlicesOnLane(const SlicesJob& slices, tbb::task_arena& arena, ArrayBudget& budget) {
+  const Job& job = slices.job;
+  const auto* data = static_cast<const std::byte*>(job.array.data);
+  std::unique_ptr<ArrayMemory> read;
+  if (MayBlock(job.array)) {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
+        AllocateCpuArray(job.spec.count * RowOf(job.spec.dtype).bytes, budget);
+    if (!memory.ok()) return memory.status();
+    read = *std::move(memory);
+    data = static_cast<const std::byte*>(read->array().data);
+    const absl::Status status = ReadWhole(job, const_cast<std::byte*>(data));
+    if (!status.ok()) return status;
+  }
+  const Stopwatch since_start;
+  const absl::Status status = ReduceSlices(slices, data, &arena);
+  if (!status.ok()) return status;
+  return SlicesResultOf(since_start.micros());
+}
+
 std::string ModelName() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -334,10 +330,7 @@ class CpuEngine final : public Engine {
 
   void Reduce(Job job, Done done) override {
     const Stopwatch since_call;
-    if (job.array.space == MemorySpace::kDevice) {
-      return std::move(done)(absl::FailedPreconditionError(
-          "the array is in the memory of a CUDA device, the CPU engine reduces host memory only"));
-    }
+    if (job.array.space == MemorySpace::kDevice) return std::move(done)(NotHostMemory());
     if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
     const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
     if (default_pipeline && !MayBlock(job.array) && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
@@ -351,6 +344,30 @@ class CpuEngine final : public Engine {
           if (!lane.ok()) return std::move(done)(lane.status());
           const double queue_us = since_call.micros();
           absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane], scratch_);
+          if (result.ok()) result->timing.queue_us = queue_us;
+          std::move(done)(std::move(result));
+        },
+        std::move(ticket));
+  }
+
+  void ReduceSlices(SlicesJob slices, SlicesDone done) override {
+    const Stopwatch since_call;
+    const Job& job = slices.job;
+    if (job.array.space == MemorySpace::kDevice) return std::move(done)(NotHostMemory());
+    if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
+    if (!MayBlock(job.array) && slices.layout.outputs <= kInlineOutputs &&
+        job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
+      const absl::Status status =
+          reduced::ReduceSlices(slices, static_cast<const std::byte*>(job.array.data), /*arena=*/nullptr);
+      if (!status.ok()) return std::move(done)(status);
+      return std::move(done)(SlicesResultOf(since_call.micros()));
+    }
+    Lanes::Ticket ticket = TicketOf(job, calibration_);
+    lanes_.Submit(
+        [this, since_call, slices = std::move(slices), done = std::move(done)](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          const double queue_us = since_call.micros();
+          absl::StatusOr<SlicesResult> result = ReduceSlicesOnLane(slices, *arenas_[*lane], scratch_);
           if (result.ok()) result->timing.queue_us = queue_us;
           std::move(done)(std::move(result));
         },

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace reduced {
 
 void Combine(const EngineResult& later, EngineResult* into) {
@@ -14,6 +16,13 @@ void Combine(const EngineResult& later, EngineResult* into) {
     if (micros.has_value()) sum = sum.value_or(0) + *micros;
   }
   into->ran = later.ran;
+}
+
+void Engine::ReduceSlices(SlicesJob /*job*/, SlicesDone done) {
+  std::move(done)(absl::UnimplementedError(absl::StrCat(
+      "axes: got a request for ", info().name,
+      "; allowed: the CPU engine, with arrays that are sent, shared by a process of this machine, or resident "
+      "on device cpu")));
 }
 
 void Append(Measurement later, Measurement* into) {

@@ -7,6 +7,7 @@
 #ifndef REDUCED_KERNELS_ENGINE_ENGINE_H_
 #define REDUCED_KERNELS_ENGINE_ENGINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/algebra/layout.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/algebra/state.h"
 #include "kernels/engine/array.h"
@@ -39,6 +41,18 @@ inline absl::Status WhyStop(const Job& job) { return WhyStop(job.cancelled, job.
 
 struct EngineResult {
   State state{};
+  Execution ran{};
+  Timing timing{};
+};
+
+// A job whose answers are arrays: one element of each for each output of the layout.
+struct SlicesJob {
+  Job job;                            // spec.count: of the whole array
+  Layout layout{};                    // of that array
+  std::vector<std::byte*> answers{};  // of each op: host memory for layout.outputs results, row-major, at any address
+};
+
+struct SlicesResult {
   Execution ran{};
   Timing timing{};
 };
@@ -119,6 +133,12 @@ class Engine {
   // of another device; a file that has shrunk. UNAVAILABLE: the device failed. `job` has been validated: see
   // ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
+
+  // Reduces the slices of an array, as Reduce would reduce each of them alone, and writes their answers. The answers'
+  // memory stays writable until `done` runs; after an error it has anything. As Reduce otherwise; besides the errors of
+  // Finalize, for the first output that has one, which the message names. UNIMPLEMENTED: this engine can't.
+  using SlicesDone = absl::AnyInvocable<void(absl::StatusOr<SlicesResult>) &&>;
+  virtual void ReduceSlices(SlicesJob job, SlicesDone done);
 
   // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
   virtual std::int64_t staging_bytes() const { return std::int64_t{256} << 10; }

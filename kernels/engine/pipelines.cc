@@ -271,4 +271,15 @@ absl::Status ValidateSpec(const ReduceSpec& spec) {
   return spec.pipeline.empty() ? absl::OkStatus() : ValidatePipeline(spec);
 }
 
+absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout) {
+  ReduceSpec one = spec;  // about one output
+  one.count = layout.elements;
+  if (layout.outputs == 0) one.empty_policy = EmptyPolicy::kFill;
+  const absl::Status status = ValidateSpec(one);
+  if (!status.ok()) return status;
+  if (one.pipeline.empty() || !FindPipeline(one.pipeline)->rung) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrFormat("pipeline: got %s with axes; allowed: %s", one.pipeline, DefaultPipeline(EngineKind::kCpu).name));
+}
+
 }  // namespace reduced

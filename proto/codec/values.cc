@@ -34,6 +34,9 @@ static_assert(static_cast<int>(OverflowPolicy::kError) == v1::OVERFLOW_POLICY_ER
 static_assert(static_cast<int>(OverflowPolicy::kWrap) == v1::OVERFLOW_POLICY_WRAP);
 static_assert(static_cast<int>(OverflowPolicy::kSaturate) == v1::OVERFLOW_POLICY_SATURATE &&
               v1::OverflowPolicy_MAX == v1::OVERFLOW_POLICY_SATURATE);
+static_assert(static_cast<int>(EmptyPolicy::kError) == v1::EMPTY_POLICY_ERROR);
+static_assert(static_cast<int>(EmptyPolicy::kFill) == v1::EMPTY_POLICY_FILL &&
+              v1::EmptyPolicy_MAX == v1::EMPTY_POLICY_FILL);
 
 }  // namespace
 

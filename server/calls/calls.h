@@ -31,6 +31,10 @@ grpc::ServerUnaryReactor* RunListArrays(Backend& backend, grpc::CallbackServerCo
 grpc::ServerUnaryReactor* RunDeleteArray(Backend& backend, grpc::CallbackServerContext* context,
                                          grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
+// get.cc: the elements of a resident array. A GetArrayRequest in, GetArrayResponses out.
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RunGetArray(Backend& backend, grpc::CallbackServerContext* context,
+                                                        grpc::ByteBuffer* request);
+
 // merge.cc: the combination of states. A MergeRequest in, which is decoded a state at a time, and a MergeResponse out.
 grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response);

@@ -1,5 +1,7 @@
 #include "server/calls/operand.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -8,12 +10,16 @@
 namespace reduced::server {
 namespace {
 
+absl::Span<const std::int64_t> DimensionsOf(const v1::ReduceRequest& request) {
+  return {request.array().shape().data(), static_cast<std::size_t>(request.array().shape_size())};
+}
+
 absl::StatusOr<Operand> Inline(const v1::ReduceRequest& request, Backend& backend, absl::string_view /*caller*/) {
   const absl::StatusOr<ArrayShape> shape = ParseArray(request.array(), backend.limits);
   if (!shape.ok()) return shape.status();
   const absl::Status status = CheckInlineData(request, *shape);
   if (!status.ok()) return status;
-  return Operand{*shape, {.array = {request.inline_data().data(), MemorySpace::kHost}}};
+  return Operand{*shape, DimensionsOf(request), {.array = {request.inline_data().data(), MemorySpace::kHost}}};
 }
 
 absl::StatusOr<Operand> Resident(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller) {
@@ -22,7 +28,8 @@ absl::StatusOr<Operand> Resident(const v1::ReduceRequest& request, Backend& back
   }
   absl::StatusOr<std::shared_ptr<const ResidentArray>> array = backend.arrays.Find(request.array_id(), caller);
   if (!array.ok()) return array.status();
-  Operand operand{{(*array)->dtype, (*array)->count, (*array)->bytes}, {.array = (*array)->memory->array()}};
+  Operand operand{
+      {(*array)->dtype, (*array)->count, (*array)->bytes}, (*array)->shape, {.array = (*array)->memory->array()}};
   operand.elements.held = *std::move(array);
   return operand;
 }
@@ -32,7 +39,7 @@ absl::StatusOr<Operand> Region(const v1::ReduceRequest& request, Backend& backen
   if (!shape.ok()) return shape.status();
   absl::StatusOr<HeldArray> elements = backend.regions.Find(request.region(), shape->bytes);
   if (!elements.ok()) return elements.status();
-  return Operand{*shape, *std::move(elements)};
+  return Operand{*shape, DimensionsOf(request), *std::move(elements)};
 }
 
 // A source that a request can name.

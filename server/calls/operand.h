@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kernels/engine/engine.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/backend.h"
@@ -16,6 +17,8 @@ namespace reduced::server {
 
 struct Operand {
   ArrayShape shape;
+  // As the array has them: valid as long as the request and `elements` are.
+  absl::Span<const std::int64_t> dimensions;
   // Inline elements are the request's own memory: valid as long as the request is.
   HeldArray elements;
 };

@@ -31,6 +31,10 @@ absl::Status CheckQueues(const Engines& engines, std::uint64_t caller, absl::Tim
 
 }  // namespace
 
+Reduction::~Reduction() {
+  if (results_.has_value() && cancelled_->load(std::memory_order_relaxed)) results_->Forget();
+}
+
 absl::Status Reduction::Admit(const grpc::CallbackServerContext* context, const CallTag* tag,
                               const absl::StatusOr<Caller>& caller, absl::Time deadline, std::size_t bytes) {
   context_ = context;
@@ -70,13 +74,39 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadl
                                                         : ResolveOperand(request, backend_, admission_.caller());
   if (!operand.ok()) return operand.status();
   operand_ = *std::move(operand);
-  absl::StatusOr<ReduceSpec> spec = ParseQuestion(request, operand_.shape, backend_.limits);
-  if (!spec.ok()) return spec.status();
-  spec_ = *std::move(spec);
   const absl::StatusOr<Wanted> wanted = ParseWanted(request);
   if (!wanted.ok()) return wanted.status();
   wanted_ = *wanted;
+  if (rpc_ == Rpc::kReduce && request.has_axes()) return BeginSlices(request, deadline);
+  absl::StatusOr<ReduceSpec> spec = ParseQuestion(request, operand_.shape, backend_.limits);
+  if (!spec.ok()) return spec.status();
+  spec_ = *std::move(spec);
+  const absl::Status placed = Place();
+  if (!placed.ok()) return placed;
+  engine_->Reduce(JobOf(deadline), [this](absl::StatusOr<EngineResult> result) { End(std::move(result)); });
+  return absl::OkStatus();
+}
 
+absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time deadline) {
+  absl::StatusOr<SlicesQuestion> question = ParseSlices(request, operand_.shape, operand_.dimensions, backend_.limits);
+  if (!question.ok()) return question.status();
+  spec_ = question->spec;
+  // The only engine that reduces along axes, unless the request wants another or the array is elsewhere.
+  const bool chosen = spec_.engine == EngineKind::kAuto && spec_.device.empty() && spec_.pipeline.empty() &&
+                      operand_.elements.array.space != MemorySpace::kDevice;
+  if (chosen) spec_.engine = EngineKind::kCpu;
+  absl::Status status = Place();
+  if (!status.ok()) return status;
+  if (chosen) response_->mutable_execution()->set_reason("the engine that reduces along axes");
+  results_.emplace(backend_);
+  status = results_->Prepare(request, *question, admission_, response_);
+  if (!status.ok()) return status;
+  engine_->ReduceSlices({JobOf(deadline), std::move(question->layout), results_->data()},
+                        [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
+  return absl::OkStatus();
+}
+
+absl::Status Reduction::Place() {
   absl::StatusOr<Placement> place = backend_.engines.Place(spec_, operand_.elements.array);
   if (!place.ok()) return place.status();
   engine_ = place->engine;
@@ -89,24 +119,36 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadl
                         absl::FormatDuration(backend_.limits.max_run_time)));
   }
   response_->mutable_execution()->set_reason(std::move(place->reason));
-  engine_->Reduce(Job{spec_, operand_.elements.array, deadline, cancelled_, /*admitted=*/false, admission_.key()},
-                  [this](absl::StatusOr<EngineResult> result) { End(std::move(result)); });
   return absl::OkStatus();
 }
 
+Job Reduction::JobOf(absl::Time deadline) const {
+  return {spec_, operand_.elements.array, deadline, cancelled_, /*admitted=*/false, admission_.key()};
+}
+
+absl::Status Reduction::WhyFailed(const absl::Status& status) const {
+  return absl::IsResourceExhausted(status) ? WithRetryHint(status, QueueRetryDelay(*engine_)) : status;
+}
+
 void Reduction::End(absl::StatusOr<EngineResult> result) {
-  if (!result.ok()) {
-    const bool full = absl::IsResourceExhausted(result.status());
-    return Answer(full ? WithRetryHint(result.status(), QueueRetryDelay(*engine_)) : result.status());
-  }
+  if (!result.ok()) return Answer(WhyFailed(result.status()));
   const absl::Status status = FillAnswer(spec_, *result, receive_us_, operand_.shape.bytes, wanted_, response_);
   ran_ = std::move(result->ran);
   timing_ = result->timing;
   Answer(status);
 }
 
+void Reduction::EndSlices(absl::StatusOr<SlicesResult> result) {
+  if (!result.ok()) return Answer(WhyFailed(result.status()));
+  FillExecution(spec_, *result, receive_us_, operand_.shape.bytes, response_);
+  ran_ = std::move(result->ran);
+  timing_ = result->timing;
+  Answer(results_->Answer(response_));
+}
+
 void Reduction::Answer(const absl::Status& status) {
   memory_ = {};
+  if (!status.ok()) results_.reset();
   operand_.elements = {};  // before the response: its client sees no user of the array ...
   admission_.Release();    // ... and may send its next request
   const double total_us = micros();

@@ -19,6 +19,7 @@
 #include "kernels/engine/stopwatch.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/admission.h"
+#include "server/calls/array_results.h"
 #include "server/calls/backend.h"
 #include "server/calls/operand.h"
 #include "server/observe/call_record.h"
@@ -33,6 +34,8 @@ class Reduction {
 
   // `rpc`: the kind of call. `backend` must outlive the reduction.
   Reduction(Rpc rpc, Backend& backend) : rpc_(rpc), backend_(backend), admission_(rpc, backend) {}
+  // Arrays that were kept for a client that has gone away before it was answered are deleted.
+  ~Reduction();
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
@@ -58,7 +61,13 @@ class Reduction {
 
  private:
   absl::Status Begin(const v1::ReduceRequest& request, absl::Time deadline, std::optional<OutsideElements> outside);
+  absl::Status BeginSlices(const v1::ReduceRequest& request, absl::Time deadline);
+  // Chooses the engine.
+  absl::Status Place();
+  Job JobOf(absl::Time deadline) const;
   void End(absl::StatusOr<EngineResult> result);
+  void EndSlices(absl::StatusOr<SlicesResult> result);
+  absl::Status WhyFailed(const absl::Status& status) const;
   void Answer(const absl::Status& status);
 
   const Stopwatch since_arrival_;
@@ -76,7 +85,8 @@ class Reduction {
   Wanted wanted_;
   Source source_ = Source::kNone;
   Operand operand_;
-  Engine* engine_ = nullptr;  // null until it is chosen
+  std::optional<ArrayResults> results_;  // of a reduction along axes
+  Engine* engine_ = nullptr;             // null until it is chosen
   Execution ran_;
   Timing timing_;
 };

@@ -81,9 +81,9 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
 using UnaryMethods = v1::Reduction::WithRawCallbackMethod_Reduce<v1::Reduction::WithRawCallbackMethod_Merge<
     v1::Reduction::WithRawCallbackMethod_ListArrays<v1::Reduction::WithRawCallbackMethod_DeleteArray<
         v1::Reduction::WithRawCallbackMethod_GetServerInfo<v1::Reduction::Service>>>>>;
-using ReductionMethods =
-    v1::Reduction::WithRawCallbackMethod_ReduceStream<v1::Reduction::WithRawCallbackMethod_PutArray<
-        v1::Reduction::WithRawCallbackMethod_Session<v1::Reduction::WithRawCallbackMethod_Ladder<UnaryMethods>>>>;
+using ReductionMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<
+    v1::Reduction::WithRawCallbackMethod_PutArray<v1::Reduction::WithRawCallbackMethod_Session<
+        v1::Reduction::WithRawCallbackMethod_GetArray<v1::Reduction::WithRawCallbackMethod_Ladder<UnaryMethods>>>>>;
 
 using Context = grpc::CallbackServerContext;
 
@@ -113,6 +113,9 @@ class ReductionService final : public ReductionMethods {
   grpc::ServerUnaryReactor* ListArrays(Context* context, const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
     return RunListArrays(backend_, context, request, response);
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* GetArray(Context* context, const grpc::ByteBuffer* request) override {
+    return RunGetArray(backend_, context, Taken(request));
   }
   grpc::ServerUnaryReactor* DeleteArray(Context* context, const grpc::ByteBuffer* request,
                                         grpc::ByteBuffer* response) override {

@@ -118,8 +118,13 @@ ABSL_FLAG(TimeSpan, max_run_time, TimeSpan{Defaults().limits.max_run_time},
           "longest time that a reduction may be predicted to take on a lane, such as 10m; longer ones are refused");
 ABSL_FLAG(ByteSize, max_ladder_bytes, ByteSize{Defaults().limits.max_ladder_bytes},
           "largest array that a ladder generates, in bytes; one ladder runs at a time");
-ABSL_FLAG(std::int32_t, max_streams, Defaults().limits.max_streams,
-          "ReduceStream and PutArray calls at once, each with up to 8 MiB of buffers; further ones are refused");
+ABSL_FLAG(
+    ByteSize, max_result_bytes, ByteSize{Defaults().limits.max_result_bytes},
+    "largest results of one request along axes that its response has, together, in bytes, up to 64MiB; larger ones "
+    "can be kept as resident arrays");
+ABSL_FLAG(
+    std::int32_t, max_streams, Defaults().limits.max_streams,
+    "ReduceStream, PutArray and GetArray calls at once, each with up to 8 MiB of buffers; further ones are refused");
 ABSL_FLAG(std::string, region_socket, Defaults().region_socket,
           "path of the Unix socket on which processes of this machine share memory; auto: the path of the first unix: "
           "address of --listen with .regions appended; empty: none");
@@ -260,6 +265,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.limits.max_ops = absl::GetFlag(FLAGS_max_ops);
   options.limits.max_run_time = absl::GetFlag(FLAGS_max_run_time).duration;
   options.limits.max_ladder_bytes = absl::GetFlag(FLAGS_max_ladder_bytes).bytes;
+  options.limits.max_result_bytes = absl::GetFlag(FLAGS_max_result_bytes).bytes;
   options.limits.max_streams = absl::GetFlag(FLAGS_max_streams);
   options.limits.max_sessions = absl::GetFlag(FLAGS_max_sessions);
   options.limits.max_session_requests = absl::GetFlag(FLAGS_max_session_requests);

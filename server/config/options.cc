@@ -31,6 +31,7 @@ absl::Status CheckNumbers(const ServerOptions& options) {
       {"max_elements", options.limits.max_elements, 1, kAny},
       {"max_ops", options.limits.max_ops, 1, 4096},
       {"max_ladder_bytes", options.limits.max_ladder_bytes, 8, kAny},
+      {"max_result_bytes", options.limits.max_result_bytes, 8, 64 << 20},
       {"max_streams", options.limits.max_streams, 1, 1 << 20},
       {"max_sessions", options.limits.max_sessions, 1, 1 << 20},
       {"max_session_requests", options.limits.max_session_requests, 1, 1 << 16},

@@ -26,11 +26,13 @@ struct RequestLimits {
   int max_ops = 32;
   absl::Duration max_run_time = absl::Minutes(10);        // of one reduction, as its engine predicts it
   std::int64_t max_ladder_bytes = std::int64_t{4} << 30;  // of the array that one ladder generates
-  int max_streams = 64;                    // ReduceStream and PutArray calls at once; each has up to 8 MiB of buffers
-  int max_sessions = 256;                  // open at once
-  int max_session_requests = 64;           // of one session, in progress at once; each holds its request message
+  int max_streams = 64;           // ReduceStream, PutArray and GetArray calls at once; each has up to 8 MiB of buffers
+  int max_sessions = 256;         // open at once
+  int max_session_requests = 64;  // of one session, in progress at once; each holds its request message
   std::int64_t max_ring_bytes = 64 << 20;  // of the arena of one session's ring; 0: there are no rings
-  int max_arrays = 4096;                   // resident arrays; EngineOptions limits their bytes
+  // Of the results of one request along axes that the response has; kept results count as arrays.
+  std::int64_t max_result_bytes = 64 << 20;
+  int max_arrays = 4096;  // resident arrays; EngineOptions limits their bytes
   // A resident array expires after it was unused for array_ttl, unless its client chose another time.
   absl::Duration array_ttl = absl::Hours(1);
   absl::Duration max_array_ttl = absl::Hours(24);  // that a client may choose

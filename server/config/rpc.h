@@ -17,6 +17,7 @@ enum class Rpc : std::uint8_t {
   kSessionReduce,
   kPutArray,
   kListArrays,
+  kGetArray,
   kDeleteArray,
   kMerge,
   kLadder,
@@ -49,6 +50,7 @@ inline constexpr RpcRow kRpcs[] = {
     {.rpc = Rpc::kPutArray, .name = "put_array", .gate = true, .quota = true, .slot = Slot::kStream},
     // Clients list and delete their arrays while the server drains, too.
     {.rpc = Rpc::kListArrays, .name = "list_arrays"},
+    {.rpc = Rpc::kGetArray, .name = "get_array", .gate = true, .quota = true, .slot = Slot::kStream},
     {.rpc = Rpc::kDeleteArray, .name = "delete_array"},
     {.rpc = Rpc::kMerge, .name = "merge", .gate = true, .quota = true},
     {.rpc = Rpc::kLadder, .name = "ladder", .gate = true, .quota = true},

@@ -97,12 +97,19 @@ absl::StatusOr<ArrayDescription> ResidentArrays::Add(ResidentArray array) {
 
 absl::StatusOr<std::shared_ptr<const ResidentArray>> ResidentArrays::Find(absl::string_view id,
                                                                           absl::string_view caller) {
+  return Find(id, caller, nullptr);
+}
+
+absl::StatusOr<std::shared_ptr<const ResidentArray>> ResidentArrays::Find(absl::string_view id,
+                                                                          absl::string_view caller,
+                                                                          ArrayDescription* description) {
   const absl::MutexLock lock(&mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return NotFound(id);
   const std::shared_ptr<Entry> entry = found->second;
   if (entry->array.identity != caller) return NotYours();
   ++entry->users;
+  if (description != nullptr) *description = entry->Describe(absl::Now());
   return std::shared_ptr<const ResidentArray>(&entry->array, [this, entry](const ResidentArray*) { Leave(entry); });
 }
 

@@ -75,6 +75,10 @@ class ResidentArrays {
   // PERMISSION_DENIED: it is not the caller's.
   absl::StatusOr<std::shared_ptr<const ResidentArray>> Find(absl::string_view id, absl::string_view caller);
 
+  // The same, and what its owner sees of it.
+  absl::StatusOr<std::shared_ptr<const ResidentArray>> Find(absl::string_view id, absl::string_view caller,
+                                                            ArrayDescription* description);
+
   // The caller's arrays that `owner` owns, or all of the caller's if `owner` is empty, oldest first: at most `limit`,
   // from the serial `first` on.
   std::vector<ArrayDescription> List(absl::string_view owner, absl::string_view caller, std::uint64_t first = 0,

@@ -16,9 +16,6 @@
 namespace reduced::server {
 namespace {
 
-// As many as NumPy's arrays can have. A resident array stores its shape.
-constexpr int kMaxDimensions = 64;
-
 // Arrays of one page: at most about 200 KiB, and 25 KiB if they have one dimension.
 constexpr int kMaxPage = 256;
 

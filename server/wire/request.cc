@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -83,6 +86,41 @@ absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
   return absl::OkStatus();
 }
 
+// The ops and options, which ValidateSpec has not seen.
+absl::StatusOr<ReduceSpec> ParseSpec(const v1::ReduceRequest& request, const ArrayShape& shape,
+                                     const RequestLimits& limits) {
+  if (request.ops().empty() || request.ops_size() > limits.max_ops) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("ops: got %d operations; allowed: 1 to %d", request.ops_size(), limits.max_ops));
+  }
+  ReduceSpec spec;
+  spec.dtype = shape.dtype;
+  spec.count = shape.count;
+  spec.ops.reserve(static_cast<std::size_t>(request.ops_size()));
+  for (int i = 0; i < request.ops_size(); ++i) {
+    const absl::StatusOr<Op> op = ParseOp(absl::StrCat("ops[", i, "]"), request.ops(i));
+    if (!op.ok()) return op.status();
+    spec.ops.push_back(*op);
+  }
+  const absl::Status status = ParseOptions(request.options(), &spec);
+  if (!status.ok()) return status;
+  return spec;
+}
+
+// The bytes of all results together.
+absl::StatusOr<std::int64_t> ResultBytes(const ReduceSpec& spec, std::int64_t outputs) {
+  std::int64_t bytes = 0;
+  for (const Op op : spec.ops) {
+    std::int64_t more = 0;
+    if (__builtin_mul_overflow(outputs, std::int64_t{RowOf(ResultDType(op, spec.dtype)).bytes}, &more) ||
+        __builtin_add_overflow(bytes, more, &bytes)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("axes: got %d outputs; allowed: results of less than 2^63 bytes", outputs));
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits) {
@@ -101,21 +139,15 @@ absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestL
 
 absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const ArrayShape& shape,
                                          const RequestLimits& limits) {
-  if (request.ops().empty() || request.ops_size() > limits.max_ops) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("ops: got %d operations; allowed: 1 to %d", request.ops_size(), limits.max_ops));
+  if (request.has_axes())
+    return absl::UnimplementedError("axes: got some in a session or a stream; allowed: in Reduce");
+  if (request.empty() != v1::EMPTY_POLICY_DEFAULT) {
+    return absl::InvalidArgumentError("empty: got a policy without axes; allowed: none, or with axes");
   }
-  ReduceSpec spec;
-  spec.dtype = shape.dtype;
-  spec.count = shape.count;
-  spec.ops.reserve(static_cast<std::size_t>(request.ops_size()));
-  for (int i = 0; i < request.ops_size(); ++i) {
-    const absl::StatusOr<Op> op = ParseOp(absl::StrCat("ops[", i, "]"), request.ops(i));
-    if (!op.ok()) return op.status();
-    spec.ops.push_back(*op);
-  }
-  absl::Status status = ParseOptions(request.options(), &spec);
-  if (status.ok()) status = ValidateSpec(spec);
+  if (request.has_keep()) return absl::InvalidArgumentError("keep: got it without axes; allowed: with axes");
+  absl::StatusOr<ReduceSpec> spec = ParseSpec(request, shape, limits);
+  if (!spec.ok()) return spec.status();
+  const absl::Status status = ValidateSpec(*spec);
   if (!status.ok()) return status;
   return spec;
 }
@@ -125,6 +157,45 @@ absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request) {
     return absl::InvalidArgumentError("omit_results: got true without return_state; allowed: false, or with it");
   }
   return Wanted{.results = !request.omit_results(), .state = request.return_state()};
+}
+
+absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, const ArrayShape& shape,
+                                           absl::Span<const std::int64_t> dimensions, const RequestLimits& limits) {
+  if (request.return_state()) {
+    return absl::InvalidArgumentError(
+        "return_state: got true with axes; allowed: false, since a state is of one output");
+  }
+  if (!v1::EmptyPolicy_IsValid(request.empty())) return UnknownValue("empty", request.empty());
+  absl::StatusOr<ReduceSpec> spec = ParseSpec(request, shape, limits);
+  if (!spec.ok()) return spec.status();
+  if (request.empty() != v1::EMPTY_POLICY_DEFAULT) spec->empty_policy = static_cast<EmptyPolicy>(request.empty());
+  if (dimensions.size() > kMaxDimensions) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("array.shape: got %d dimensions; allowed: %d along axes", dimensions.size(), kMaxDimensions));
+  }
+  const std::span<const std::int64_t> extents(dimensions.data(), dimensions.size());
+  const auto& axes = request.axes().axis();
+  const absl::StatusOr<std::vector<bool>> reduced =
+      ReducedDimensions({axes.data(), static_cast<std::size_t>(axes.size())}, extents.size());
+  if (!reduced.ok()) return reduced.status();
+  SlicesQuestion question;
+  question.spec = *std::move(spec);
+  question.layout = LayoutOf(extents, *reduced);
+  const Layout& layout = question.layout;
+
+  const absl::Status status = ValidateSlices(question.spec, layout);
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::int64_t> bytes = ResultBytes(question.spec, layout.outputs);
+  if (!bytes.ok()) return bytes.status();
+  if (!request.has_keep() && *bytes > limits.max_result_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("axes: got %d outputs, results of %d bytes; allowed: %d bytes in a response "
+                        "(--max_result_bytes); larger ones can be kept on the server",
+                        layout.outputs, *bytes, limits.max_result_bytes));
+  }
+  question.result_bytes = *bytes;
+  question.shape = ResultShape(extents, *reduced, request.axes().keepdims());
+  return question;
 }
 
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits,

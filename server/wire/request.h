@@ -7,9 +7,12 @@
 #define REDUCED_SERVER_WIRE_REQUEST_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/algebra/layout.h"
 #include "kernels/algebra/spec.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/config/options.h"
@@ -24,9 +27,13 @@ struct ArrayShape {
   std::int64_t bytes = 0;
 };
 
+// As many dimensions as NumPy's arrays can have: of resident arrays, which store their shape, and of requests along
+// axes.
+inline constexpr int kMaxDimensions = 64;
+
 absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits);
 
-// The ops and options of a request, about an array of that shape.
+// The ops and options of a request, about an array of that shape. INVALID_ARGUMENT: also a request along axes.
 absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const ArrayShape& shape,
                                          const RequestLimits& limits);
 
@@ -36,6 +43,17 @@ struct Wanted {
   bool state = false;
 };
 absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request);
+
+// The same of a request along axes.
+struct SlicesQuestion {
+  ReduceSpec spec;                  // its count: of the whole array
+  Layout layout;                    // of the array
+  std::vector<std::int64_t> shape;  // of the results
+  std::int64_t result_bytes = 0;    // of all results together
+};
+// `dimensions`: of the array.
+absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, const ArrayShape& shape,
+                                           absl::Span<const std::int64_t> dimensions, const RequestLimits& limits);
 
 // The header of a stream: a request without a source. `shape`: of the array.
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape);

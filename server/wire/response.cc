@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/algebra/finalize.h"
+#include "kernels/engine/pipelines.h"
 #include "proto/codec/state_codec.h"
 #include "proto/codec/values.h"
 
@@ -31,6 +32,13 @@ void FillTiming(const Timing& from, std::optional<double> receive_us, std::int64
   }
 }
 
+void FillExecution(const Execution& ran, bool exact, v1::Execution* execution) {
+  execution->set_engine(ToProto(ran.engine));
+  execution->set_device(ran.device);
+  execution->set_pipeline(ran.pipeline);
+  execution->set_precision(exact ? v1::PRECISION_EXACT : v1::PRECISION_F64);
+}
+
 }  // namespace
 
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
@@ -41,14 +49,17 @@ absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std:
     ToProto(spec, *values, response->mutable_results());
   }
   response->set_count(spec.count);
-  v1::Execution* const execution = response->mutable_execution();
-  execution->set_engine(ToProto(result.ran.engine));
-  execution->set_device(result.ran.device);
-  execution->set_pipeline(result.ran.pipeline);
-  execution->set_precision(result.state.exact != nullptr ? v1::PRECISION_EXACT : v1::PRECISION_F64);
+  FillExecution(result.ran, result.state.exact != nullptr, response->mutable_execution());
   FillTiming(result.timing, receive_us, bytes, response->mutable_timing());
   if (wanted.state) ToProto(spec, result.state, response->mutable_state());
   return absl::OkStatus();
+}
+
+void FillExecution(const ReduceSpec& spec, const SlicesResult& result, std::optional<double> receive_us,
+                   std::int64_t bytes, v1::ReduceResponse* response) {
+  response->set_count(spec.count);
+  FillExecution(result.ran, WantsExactSums(spec), response->mutable_execution());
+  FillTiming(result.timing, receive_us, bytes, response->mutable_timing());
 }
 
 }  // namespace reduced::server

@@ -17,6 +17,10 @@ namespace reduced::server {
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response);
 
+// The same of a reduction along axes, whose ArrayResults somebody else fills.
+void FillExecution(const ReduceSpec& spec, const SlicesResult& result, std::optional<double> receive_us,
+                   std::int64_t bytes, v1::ReduceResponse* response);
+
 }  // namespace reduced::server
 
 #endif  // REDUCED_SERVER_WIRE_RESPONSE_H_

@@ -126,6 +126,7 @@ std::vector<Method> Methods() {
           {Rpc::kReduceStream, "ReduceStream", stream.SerializeAsString()},
           {Rpc::kPutArray, "PutArray", put.SerializeAsString()},
           {Rpc::kListArrays, "ListArrays", ""},
+          {Rpc::kGetArray, "GetArray", ""},
           {Rpc::kDeleteArray, "DeleteArray", ""},
           {Rpc::kMerge, "Merge", ""},
           {Rpc::kLadder, "Ladder", ""},

@@ -38,6 +38,12 @@ class HeldEngine final : public SharedEngine {
     Take(std::move(job), std::move(done),
          [](Job given, Done answer) { CpuEngine().Reduce(std::move(given), std::move(answer)); });
   }
+  void ReduceSlices(SlicesJob slices, SlicesDone done) override {
+    Job job = slices.job;
+    Take(std::move(job), std::move(done), [slices = std::move(slices)](const Job& /*given*/, SlicesDone answer) {
+      CpuEngine().ReduceSlices(slices, std::move(answer));
+    });
+  }
   void Measure(Job job, int repeats, Measured done) override {
     Take(std::move(job), std::move(done),
          [repeats](Job given, Measured answer) { CpuEngine().Measure(std::move(given), repeats, std::move(answer)); });

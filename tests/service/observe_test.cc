@@ -223,6 +223,7 @@ constexpr struct {
     {"Session", "session", "SessionRequest"},
     {"PutArray", "put_array", "PutArrayRequest"},
     {"ListArrays", "list_arrays", "ListArraysRequest"},
+    {"GetArray", "get_array", "GetArrayRequest"},
     {"DeleteArray", "delete_array", "DeleteArrayRequest"},
     {"Merge", "merge", "MergeRequest"},
     {"Ladder", "ladder", "LadderRequest"},

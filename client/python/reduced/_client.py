@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import math
+import operator
 import os
 import weakref
 from collections.abc import Sequence
@@ -20,11 +21,12 @@ from reduced import _core
 from reduced._arrays import Elements, dtype_name, elements, numpy_dtype
 from reduced._errors import InvalidArgumentError
 from reduced._ops import Ops, Options
-from reduced._result import Result
+from reduced._result import ArrayResult, Result
 from reduced._state import State
 
 LOCAL = "local:"
 _DEFAULT_SERVER = "127.0.0.1:50051"
+_AXES = frozenset({"axis", "keepdims", "empty"})
 _POSITIONS = frozenset({"argmin", "argmax"})
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
@@ -82,7 +84,7 @@ class _Reducer(Ops):
         _open.add(self)
 
     def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
-        """Reduces an array by one or more ops, in one read.
+        """Reduces an array by one or more ops, in one read. With `axis` the results are ndarrays: see `ArrayResult`.
 
         `array`: an ndarray, or what NumPy makes one of without a copy: the buffer protocol, DLPack on the CPU (PyTorch, JAX),
         sequences of numbers; or a `ResidentArray`. `ops`: names, as a sequence or with commas between. The memory of arrays
@@ -116,6 +118,14 @@ class _Reducer(Ops):
 
     def _reduce(self, array: Any, ops: str | Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
         names = ops.split(",") if isinstance(ops, str) else list(ops)
+        if not _AXES.isdisjoint(options):
+            whole: Any = dict(options)
+            axis, keepdims, empty = whole.pop("axis", None), whole.pop("keepdims", False), whole.pop("empty", "error")
+            if axis is not None or keepdims:
+                return self._reduce_axes(array, names, axis, keepdims, empty, whole, interrupt)
+            if empty != "error":
+                raise ValueError(f"empty: got {empty!r} without an axis; allowed: with one")
+            options = whole
         if isinstance(array, ResidentArray):
             if array._on_server is not None:
                 return Result(self._core.reduce_resident(array._on_server, names, _options(**options), interrupt))
@@ -125,6 +135,27 @@ class _Reducer(Ops):
         else:
             given = elements(array, ordered=not _POSITIONS.isdisjoint(names))
         return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))
+
+    def _reduce_axes(self, array: Any, names: list[str], axis: int | tuple[int, ...] | None, keepdims: bool, empty: str,
+                     options: Options, interrupt: _core.Interrupt | None) -> Result:
+        resident: _core.Resident | None = None
+        if isinstance(array, ResidentArray):
+            resident, given, dimensions = array._on_server, array._here, len(array.shape)
+            if resident is None and given is None:
+                raise ValueError("array: got one that is closed; allowed: an open one")
+        else:
+            given = elements(array, ordered=True)
+            dimensions = len(given.shape)
+        if axis is None:
+            axes = list(range(dimensions))
+        else:
+            axes = [operator.index(each) for each in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+        if resident is not None:
+            return ArrayResult._of(self._core.reduce_resident_array(resident, names, _options(**options), axes, keepdims,
+                                                                    empty, interrupt))
+        assert given is not None
+        return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names,
+                                                       self._options_for(given, options), axes, keepdims, empty, interrupt))
 
     def _options_for(self, given: Elements, options: Options) -> _core.Options:
         if self._timeout is None or "timeout" in options:

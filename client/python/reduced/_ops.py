@@ -20,6 +20,9 @@ class Options(TypedDict, total=False):
     block_size: int  # threads of a block, for pipelines that take it (0: their default)
     via: str  # "auto", "inline", "stream" or "region" ("auto")
     timeout: float | None  # seconds (the client's, and a second more for each 64 MiB)
+    axis: int | tuple[int, ...] | None  # the dimensions to reduce: results are then ndarrays (all of them: scalars)
+    keepdims: bool  # results have dimensions of 1 in place of those that were reduced (False)
+    empty: str  # min, max, argmin, argmax and range of no element, with an axis: "error" or "fill" ("error")
     state: bool  # fills in Result.state (False)
     results: bool  # False, with state: no results, which a part of an array may not have by itself (True)
 

@@ -110,6 +110,61 @@ Reply ReduceResident(Reducer& reducer, const Resident& array, const Ops& ops, co
   });
 }
 
+// Along axes: the arrays of results, as bytes in arrays of their own; the size; what else there is of a Reply.
+class ArrayReply {
+ public:
+  explicit ArrayReply(client::ArrayReply reply) : reply_(std::move(reply)) {
+    rest_ = {.via = reply_.via,
+             .count = reply_.count,
+             .execution = reply_.execution,
+             .timing = reply_.timing,
+             .attempts = reply_.attempts};
+  }
+
+  const Reply& rest() const { return rest_; }
+  // Gives the results away: to be called once.
+  nb::list Take() {
+    nb::list list;
+    for (client::ResultArray& result : reply_.results) {
+      auto* const data = new std::string(std::move(result.array.data));
+      const nb::capsule owner(data, [](void* held) noexcept { delete static_cast<std::string*>(held); });
+      const std::size_t size[] = {data->size()};
+      const nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> bytes(data->data(), 1, size, owner);
+      list.append(nb::make_tuple(result.op, result.array.dtype, nb::tuple(nb::cast(result.array.shape)), bytes));
+    }
+    return list;
+  }
+
+ private:
+  client::ArrayReply reply_;
+  Reply rest_;
+};
+
+ArrayReply ReduceArray(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
+                       const client::ReduceOptions& options, std::vector<int> axis, bool keepdims,
+                       const std::string& empty, const Interrupt* interrupt) {
+  const Elements elements(buffer, dtype, std::move(shape));
+  if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
+  const client::AxesOptions axes{.axis = std::move(axis), .keepdims = keepdims, .empty = empty};
+  return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return reducer.ReduceArray(elements.view(), ops, axes, own);
+  }));
+}
+
+ArrayReply ReduceResidentArray(Reducer& reducer, const Resident& array, const Ops& ops,
+                               const client::ReduceOptions& options, std::vector<int> axis, bool keepdims,
+                               const std::string& empty, const Interrupt* interrupt) {
+  const auto remote = client::RemoteArray::Resident(array.info().id);
+  const client::AxesOptions axes{.axis = std::move(axis), .keepdims = keepdims, .empty = empty};
+  return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return reducer.ReduceArray(remote, ops, axes, own);
+  }));
+}
+
 std::unique_ptr<Remote> Connect(const std::string& server, double timeout, int connections, int max_attempts,
                                 const std::string& tls_ca, const std::string& tls_cert, const std::string& tls_key,
                                 const std::string& tls_server_name, const std::string& token_file) {
@@ -232,6 +287,8 @@ NB_MODULE(_core, module) {
                    })
       .def_prop_ro("stages", &Stages);
 
+  nb::class_<ArrayReply>(module, "ArrayReply").def_prop_ro("rest", &ArrayReply::rest).def("take", &ArrayReply::Take);
+
   nb::class_<Resident>(module, "Resident")
       .def_prop_ro("id", [](const Resident& self) { return self.info().id; })
       .def_prop_ro("device", [](const Resident& self) { return self.info().device; })
@@ -242,6 +299,10 @@ NB_MODULE(_core, module) {
            nb::arg("interrupt").none())
       .def("reduce_resident", &ReduceResident, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
            nb::arg("interrupt").none())
+      .def("reduce_array", &ReduceArray, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"),
+           nb::arg("options"), nb::arg("axis"), nb::arg("keepdims"), nb::arg("empty"), nb::arg("interrupt").none())
+      .def("reduce_resident_array", &ReduceResidentArray, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
+           nb::arg("axis"), nb::arg("keepdims"), nb::arg("empty"), nb::arg("interrupt").none())
       .def("close", &Reducer::Close, nb::call_guard<nb::gil_scoped_release>());
   nb::class_<Remote, Reducer>(module, "Remote")
       .def("put", &Put, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::kw_only(), nb::arg("device"),

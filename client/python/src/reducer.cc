@@ -31,6 +31,18 @@ void Abandon(std::shared_ptr<T>& held) {
 
 }  // namespace
 
+absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const client::ArrayView& /*array*/, const Ops& /*ops*/,
+                                                        const client::AxesOptions& /*axes*/,
+                                                        const client::ReduceOptions& /*options*/) {
+  return absl::UnimplementedError("axis: got it in a session; allowed: with a client");
+}
+
+absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
+                                                        const client::AxesOptions& /*axes*/,
+                                                        const client::ReduceOptions& /*options*/) {
+  return absl::UnimplementedError("axis: got it with a resident array in a session; allowed: with a client");
+}
+
 Remote::Remote(std::unique_ptr<client::Client> client) : client_(std::move(client)) {}
 
 Remote::~Remote() {
@@ -103,6 +115,28 @@ absl::StatusOr<client::Reply> Remote::Reduce(const client::RemoteArray& array, c
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
   return (*client)->Reduce(array, ops, options);
+}
+
+absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                       const client::AxesOptions& axes,
+                                                       const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(array.dtype, array.shape);
+  const std::shared_ptr<Memory> memory = bytes.ok() ? Find(array.data, *bytes) : nullptr;
+  if (memory != nullptr && shares_ && options.via == "auto") {
+    const absl::StatusOr<client::RemoteArray> shared = memory->Share(**client, array);
+    if (shared.ok()) return (*client)->ReduceArray(*shared, ops, axes, options);
+  }
+  return (*client)->ReduceArray(array, ops, axes, options);
+}
+
+absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray& array, const Ops& ops,
+                                                       const client::AxesOptions& axes,
+                                                       const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return (*client)->ReduceArray(array, ops, axes, options);
 }
 
 absl::StatusOr<client::ResidentArray> Remote::Put(const client::ArrayView& array, const client::PutOptions& options) {
@@ -179,6 +213,12 @@ absl::StatusOr<client::Reply> Local::Reduce(const client::ArrayView& array, cons
 absl::StatusOr<client::Reply> Local::Reduce(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
                                             const client::ReduceOptions& /*options*/) {
   return absl::InvalidArgumentError("array: got a resident array of a server; allowed: arrays of local:");
+}
+
+absl::StatusOr<client::ArrayReply> Local::ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                      const client::AxesOptions& axes,
+                                                      const client::ReduceOptions& options) {
+  return Engine().ReduceArray(array, ops, axes, options);
 }
 
 }  // namespace reduced::python

@@ -29,6 +29,13 @@ class Reducer {
   // A resident array.
   virtual absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                                const client::ReduceOptions& options) = 0;
+  // Along axes. UNIMPLEMENTED: of a session.
+  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                         const client::AxesOptions& axes,
+                                                         const client::ReduceOptions& options);
+  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
+                                                         const client::AxesOptions& axes,
+                                                         const client::ReduceOptions& options);
   // Ends what it holds at the server. May be called any number of times.
   virtual void Close() = 0;
 };
@@ -46,6 +53,12 @@ class Remote final : public Reducer {
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                 const client::AxesOptions& axes,
+                                                 const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
+                                                 const client::AxesOptions& axes,
+                                                 const client::ReduceOptions& options) override;
   void Close() override;
 
   absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
@@ -92,6 +105,9 @@ class Local final : public Reducer {
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                 const client::AxesOptions& axes,
+                                                 const client::ReduceOptions& options) override;
   void Close() override {}
 
  private:

@@ -20,7 +20,9 @@
 #include "client/reducectl/commands/answers.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/commands/input_flags.h"
+#include "client/reducectl/commands/reduce_axes.h"
 #include "client/reducectl/input/input.h"
+#include "client/reducectl/output/array_text.h"
 #include "client/reducectl/output/progress.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
@@ -41,12 +43,6 @@ std::string ThisOwner() {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
   return absl::StrCat(user == nullptr ? absl::StrCat(geteuid()) : user->pw_name, "@", host.data()).substr(0, kMaxBytes);
-}
-
-// The owner to send. Arrays of a caller with credentials belong to the identity that the server knows.
-std::string OwnerOf(const CommonOptions& common, const std::string& owner) {
-  const bool known = !common.token_file.empty() || !common.tls_cert.empty();
-  return owner.empty() && !known ? ThisOwner() : owner;
 }
 
 Json ToJson(const ArrayInfo& array) {
@@ -140,6 +136,22 @@ ExitCode RunList(const CommonOptions& common, const std::string& owner) {
   return kOk;
 }
 
+ExitCode RunGet(const CommonOptions& common, const std::string& id, const std::string& out) {
+  constexpr absl::Duration kTimeout = absl::Minutes(10);  // an array of any size
+  const std::unique_ptr<Client> client = MakeClient(common, kTimeout);
+  if (client == nullptr) return kUsage;
+  const absl::StatusOr<HostArray> array = client->GetArray(id);
+  if (!array.ok()) return ReportCallError(id, array.status());
+  if (!out.empty()) return WriteNpy(out, *array);
+  if (common.json) {
+    std::cout << Dump({{"id", id}, {"dtype", array->dtype}, {"shape", array->shape}, {"values", ToJson(*array)}})
+              << "\n";
+  } else {
+    std::cout << array->dtype << " (" << absl::StrJoin(array->shape, ", ") << ")\n" << ArrayText(*array);
+  }
+  return kOk;
+}
+
 ExitCode RunDelete(const CommonOptions& common, const std::vector<std::string>& ids, const std::string& owner) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
@@ -183,6 +195,15 @@ void AddList(CommandLine& line, CLI::App* arrays) {
       ->type_name("NAME");
 }
 
+void AddGet(CommandLine& line, CLI::App* arrays) {
+  const auto id = std::make_shared<std::string>();
+  const auto out = std::make_shared<std::string>();
+  CLI::App* get = line.Add(arrays, "get", "write a resident array to a .npy file, or print it",
+                           [id, out](const CommonOptions& common) { return RunGet(common, *id, *out); });
+  get->add_option("ID", *id, "an id from `arrays put`, `arrays list` or `reduce --keep`")->required()->type_name("");
+  get->add_option("--out", *out, "the file; default: print the array, abbreviated if it is long")->type_name("FILE");
+}
+
 void AddDelete(CommandLine& line, CLI::App* arrays) {
   const auto ids = std::make_shared<std::vector<std::string>>();
   const auto owner = std::make_shared<std::string>();
@@ -194,12 +215,18 @@ void AddDelete(CommandLine& line, CLI::App* arrays) {
 
 }  // namespace
 
+std::string OwnerOf(const CommonOptions& common, const std::string& owner) {
+  const bool known = !common.token_file.empty() || !common.tls_cert.empty();
+  return owner.empty() && !known ? ThisOwner() : owner;
+}
+
 void AddArrays(CommandLine& line) {
   CLI::App* arrays =
       line.Add("arrays", "store arrays on the server, to reduce them any number of times", /*run=*/nullptr);
   arrays->require_subcommand(0, 1);
   AddPut(line, arrays);
   AddList(line, arrays);
+  AddGet(line, arrays);
   AddDelete(line, arrays);
 }
 

@@ -17,6 +17,7 @@
 #include "client/reducectl/commands/answers.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/commands/input_flags.h"
+#include "client/reducectl/commands/reduce_axes.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
@@ -29,6 +30,7 @@ struct ReduceArguments {
   std::string state{};  // the file for the state of the one input or array; empty: none
   bool quiet = false;
   bool verbose = false;
+  AxesArguments axes{};
 };
 
 // The ops whose results depend on --ddof, and those that sum floats, of which there is a precision.
@@ -130,6 +132,7 @@ std::string Table(const Answer& answer, const ReduceArguments& arguments) {
 }
 
 ExitCode Run(const CommonOptions& common, ReduceArguments arguments) {
+  if (arguments.axes.given) return ReduceAxes(common, arguments.question, arguments.axes);
   arguments.question.options.return_state = arguments.question.one = !arguments.state.empty();
   return Ask(common, arguments.question, [&](const Answer& answer) {
     std::cout << (common.json       ? Line(answer, arguments.question.options)
@@ -170,6 +173,8 @@ void Check(const ReduceArguments& arguments) {
   CheckInput(question.input);
   const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
   if (inputs == 0) throw CLI::RequiredError("FILE or --array");
+  CheckAxes(question, arguments.axes);
+  if (arguments.axes.given && !arguments.state.empty()) throw CLI::ExcludesError("--state", "--axis");
   if (arguments.state.empty()) return;
   if (inputs > 1) throw CLI::ValidationError("--state", absl::StrCat("got ", inputs, " inputs; allowed: 1"));
   if (question.in_session()) throw CLI::ExcludesError("--state", absl::StrCat("--via ", question.via));
@@ -196,6 +201,7 @@ void AddReduce(CommandLine& line) {
       ->add_option("--state", arguments->state,
                    "also write the state of the one input to this file, for `reducectl merge`")
       ->type_name("FILE");
+  AddAxes(line, command, &arguments->axes);
   // These options are about reading and sending files.
   std::vector<CLI::Option*> sending = AddInput(line, command, &question->sources, &question->input);
   sending.erase(sending.begin());

@@ -122,6 +122,8 @@ absl::StatusOr<Memory> ReadSource(const std::string& source, absl::Duration time
 inline constexpr std::size_t kNpyHead = (std::size_t{1} << 16) + 12;
 absl::StatusOr<Layout> ParseNpyHeader(absl::string_view head);
 bool IsNpy(absl::string_view head);
+// The header of a file, of format 1.0, whose elements follow in C order. `dtype`: one of DTypeNames().
+std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>& shape);
 // The same of a whole file.
 absl::StatusOr<Layout> ParseNpy(absl::string_view bytes);
 // INVALID_ARGUMENT: the file is truncated, or goes on after the elements. `size`: of the whole file.

@@ -144,6 +144,25 @@ absl::Status Truncated(absl::string_view part, std::int64_t expected, std::int64
 
 }  // namespace
 
+std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>& shape) {
+  std::string code = "V2";  // bf16, as ml_dtypes saves it
+  for (const auto& row : kCodes) {
+    if (row.dtype == dtype) code = std::string(row.code);
+  }
+  const char order = code.back() == '1' ? '|' : '<';
+  std::string header = absl::StrCat("{'descr': '", std::string(1, order), code, "', 'fortran_order': False, 'shape': (",
+                                    absl::StrJoin(shape, ", "), shape.size() == 1 ? "," : "", "), }");
+  constexpr std::size_t kAlignment = 64;  // of the elements, as NumPy has it
+  const std::size_t unpadded = kVersionEnd + 2 + header.size() + 1;
+  header.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ').append("\n");
+  std::string file(kMagic);
+  file.push_back(1);
+  file.push_back(0);
+  file.push_back(static_cast<char>(header.size() & 0xff));
+  file.push_back(static_cast<char>(header.size() >> 8));
+  return file + header;
+}
+
 bool IsNpy(absl::string_view head) { return absl::StartsWith(head, kMagic); }
 
 absl::StatusOr<Layout> ParseNpyHeader(absl::string_view bytes) {

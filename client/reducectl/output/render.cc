@@ -185,6 +185,7 @@ Json ToJson(const std::string& server, const ServerInfo& info) {
                  {"max_elements", info.max_elements},
                  {"max_ops", info.max_ops},
                  {"max_ladder_bytes", info.max_ladder_bytes},
+                 {"max_result_bytes", info.max_result_bytes},
                  {"max_streams", info.max_streams},
                  {"max_sessions", info.max_sessions},
                  {"max_session_requests", info.max_session_requests},

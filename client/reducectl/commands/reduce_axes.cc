@@ -1,0 +1,237 @@
+#include "client/reducectl/commands/reduce_axes.h"
+
+#include <cstddef>
+#include <iostream>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/reducectl/command_line/flags.h"
+#include "client/reducectl/output/array_text.h"
+#include "client/reducectl/output/printable.h"
+#include "client/reducectl/output/progress.h"
+#include "client/reducectl/output/render.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr char kOp[] = "{op}";
+
+// "0,2", "-1".
+std::string ParseAxes(const std::string& text, std::vector<int>* axes) {
+  axes->clear();
+  for (const absl::string_view item : absl::StrSplit(text, ',')) {
+    axes->push_back(0);
+    if (!absl::SimpleAtoi(item, &axes->back())) {
+      return absl::StrCat("got \"", text, "\"; allowed: whole numbers, separated by commas, such as 0,2 or -1");
+    }
+  }
+  return "";
+}
+
+std::string ShapeText(const HostArray& array) {
+  return absl::StrCat(array.dtype, " (", absl::StrJoin(array.shape, ", "), ")");
+}
+
+class Reducer {
+ public:
+  Reducer(Client& client, const CommonOptions& common, Question question, const AxesArguments& arguments)
+      : client_(client), common_(common), question_(std::move(question)), arguments_(arguments) {}
+
+  ExitCode Run() {
+    for (const std::string& source : question_.sources) Keep(ReduceSource(source));
+    if (question_.sources.empty()) {
+      for (const std::string& id : question_.arrays) {
+        Keep(Answer(
+            id, "",
+            client_.ReduceArray(RemoteArray::Resident(id), question_.ops, arguments_.options, question_.options)));
+      }
+    }
+    return first_failure_;
+  }
+
+ private:
+  void Keep(ExitCode code) {
+    if (first_failure_ == kOk) first_failure_ = code;
+  }
+
+  ExitCode ReduceSource(const std::string& source) {
+    const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, question_.input);
+    if (!reader.ok()) return ReportError(source, reader.status().message(), kData);
+    ExitCode failure = kOk;
+    for (bool first = true;; first = false) {
+      const absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
+      if (!piece.ok()) {
+        const ExitCode code = ReportError(source, piece.status().message(), kData);
+        return failure == kOk ? code : failure;
+      }
+      if (!piece->has_value()) break;
+      if (!first && !arguments_.out.empty()) {
+        return ReportError(source, "got several arrays; allowed: one with --out", kData);
+      }
+      const Input& input = (*piece)->input;
+      const std::string name = input.column.empty() ? input.array : input.column;
+      const ExitCode code = Answer(source, name, Reduce(input));
+      if (failure == kOk) failure = code;
+    }
+    for (const std::string& note : (*reader)->notes()) ReportError(source, note, kOk);
+    return failure;
+  }
+
+  // Shares the input if it is in memory that can be shared, else sends it.
+  absl::StatusOr<ArrayReply> Reduce(const Input& input) {
+    ReduceOptions options = question_.options;
+    if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
+    if (const SharedBuffer* const buffer = input.memory.shared()) {
+      const absl::StatusOr<Region> region = client_.Share(*buffer);
+      const Layout& layout = input.layout;
+      if (region.ok()) {
+        return client_.ReduceArray(region->Array(layout.dtype, layout.shape, static_cast<std::int64_t>(layout.offset)),
+                                   question_.ops, arguments_.options, options);
+      }
+      if (question_.via == Question::kRegion) return region.status();
+    }
+    UploadProgress progress(!common_.json);
+    options.via = question_.via == Question::kRegion ? "auto" : question_.via;
+    options.on_progress = progress.hook();
+    return client_.ReduceArray(input.View(), question_.ops, arguments_.options, options);
+  }
+
+  ExitCode Answer(const std::string& source, const std::string& name, const absl::StatusOr<ArrayReply>& reply) {
+    const std::string subject = name.empty() ? source : absl::StrCat(source, ": array ", name);
+    if (!reply.ok()) return ReportCallError(subject, reply.status());
+    if (!arguments_.out.empty()) {
+      for (const ResultArray& result : reply->results) {
+        const ExitCode code = WriteNpy(absl::StrReplaceAll(arguments_.out, {{kOp, result.op}}), result.array);
+        if (code != kOk) return code;
+      }
+    }
+    std::cout << (common_.json ? Line(source, name, *reply) : Text(subject, *reply)) << std::flush;
+    return std::cout ? kOk : kOutput;
+  }
+
+  // One line of JSON.
+  std::string Line(const std::string& source, const std::string& name, const ArrayReply& reply) const {
+    Json results = Json::object();
+    for (const ResultArray& result : reply.results) {
+      Json& json = results[result.op] = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
+      if (!result.id.empty()) {
+        json["id"] = result.id;
+      } else if (!arguments_.out.empty()) {
+        json["file"] = absl::StrReplaceAll(arguments_.out, {{kOp, result.op}});
+      } else {
+        json["values"] = ToJson(result.array);
+      }
+    }
+    Json json = {{"source", source}};
+    if (!name.empty()) json["array"] = name;
+    json.update({{"count", reply.count},
+                 {"via", reply.via},
+                 {"results", std::move(results)},
+                 {"engine", reply.execution.engine},
+                 {"device", reply.execution.device},
+                 {"pipeline", reply.execution.pipeline},
+                 {"precision", reply.execution.precision},
+                 {"reason", reply.execution.reason},
+                 {"timing_us", ToJson(reply.timing)},
+                 {"bytes", reply.timing.bytes},
+                 {"attempts", reply.attempts}});
+    return Dump(json) + "\n";
+  }
+
+  // For people.
+  std::string Text(const std::string& subject, const ArrayReply& reply) const {
+    std::string text =
+        absl::StrCat(Printable(subject), ": ", reply.count, " elements, ", FormatBytes(reply.timing.bytes), ", ran on ",
+                     Printable(reply.execution.device), ", ", FormatMicros(reply.timing.total_us.value_or(0)), "\n");
+    for (const ResultArray& result : reply.results) {
+      absl::StrAppend(&text, result.op, ": ", ShapeText(result.array), "\n");
+      if (!result.id.empty()) {
+        absl::StrAppend(&text, "kept as ", result.id, "\n");
+      } else if (!arguments_.out.empty()) {
+        absl::StrAppend(&text, "written to ", Printable(absl::StrReplaceAll(arguments_.out, {{kOp, result.op}})), "\n");
+      } else {
+        text += ArrayText(result.array);
+      }
+    }
+    return text;
+  }
+
+  Client& client_;
+  const CommonOptions& common_;
+  const Question question_;
+  const AxesArguments& arguments_;
+  ExitCode first_failure_ = kOk;
+};
+
+}  // namespace
+
+void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
+  AddParsed(command, "--axis", ParseAxes, &arguments->options.axis,
+            "reduce along these dimensions only, so that each op has an array of results: from 0, or negative from the "
+            "last one, which is -1")
+      ->each([arguments](const std::string&) { arguments->given = true; })
+      ->type_name("N,...");
+  command->add_flag("--keepdims", arguments->options.keepdims,
+                    "with --axis: results have dimensions of 1 in place of those that were reduced");
+  AddChoice(line, command, "--empty", &arguments->options.empty,
+            "with --axis: what min, max, argmin, argmax and range of no element are; fill: NaN for floats, what any "
+            "element replaces for integers",
+            EmptyPolicyNames())
+      ->capture_default_str();
+  command
+      ->add_option("--out", arguments->out,
+                   "with --axis: write the results to .npy files of this name, in which {op} is the op, such as "
+                   "'r-{op}.npy'; default: print them, abbreviated if they are long")
+      ->type_name("FILE");
+  command->add_flag("--keep", arguments->keep,
+                    "with --axis: leave the results on the server, as resident arrays whose ids are printed");
+}
+
+void CheckAxes(const Question& question, const AxesArguments& arguments) {
+  if (!arguments.given) {
+    const bool others = arguments.options.keepdims || arguments.keep || !arguments.out.empty() ||
+                        arguments.options.empty != AxesOptions().empty;
+    if (others) throw CLI::ValidationError("--keepdims, --empty, --out, --keep", "require --axis");
+    return;
+  }
+  if (arguments.keep && !arguments.out.empty()) throw CLI::ExcludesError("--keep", "--out");
+  if (question.via != "auto" && question.via != "inline" && question.via != Question::kRegion) {
+    throw CLI::ValidationError("--via",
+                               absl::StrCat("got ", question.via, "; allowed: auto, inline, region with --axis"));
+  }
+  if (arguments.out.empty()) return;
+  const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
+  if (inputs > 1) throw CLI::ValidationError("--out", absl::StrCat("got ", inputs, " inputs; allowed: 1"));
+  if (question.ops.size() > 1 && !absl::StrContains(arguments.out, kOp)) {
+    throw CLI::ValidationError("--out", absl::StrCat("got \"", arguments.out, "\" for ", question.ops.size(),
+                                                     " ops; allowed: a name with {op} in it"));
+  }
+}
+
+ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesArguments& arguments) {
+  const std::unique_ptr<Client> client = MakeClient(common);
+  if (client == nullptr) return kUsage;
+  InputOptions& input = question.input;
+  input.timeout = common.timeout.value_or(absl::InfiniteDuration());
+  input.one_piece = input.positions = true;  // the dimensions matter, and so does their order
+  if (!question.sources.empty()) input.arrays = question.arrays;
+  if (question.via == Question::kRegion) input.hold = Hold::kShare;
+  AxesArguments own = arguments;
+  if (own.keep) own.options.keep = KeepOptions{.owner = OwnerOf(common, "")};
+  return Reducer(*client, common, std::move(question), own).Run();
+}
+
+ExitCode WriteNpy(const std::string& path, const HostArray& array) {
+  return WriteFile(path, absl::StrCat(NpyHeader(array.dtype, array.shape), array.data));
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,39 @@
+// reducectl reduce --axis: the options, and what they do.
+#ifndef REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_
+#define REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "client/reducectl/command_line/command_line.h"
+#include "client/reducectl/commands/answers.h"
+#include "reduced/client.h"
+
+namespace reduced::client {
+
+struct AxesArguments {
+  bool given = false;  // --axis
+  AxesOptions options{};
+  bool keep = false;
+  std::string out{};  // the files for results, with {op} for the op; empty: print them
+};
+
+void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments);
+
+// Throws CLI::Error if the options contradict each other or the question.
+void CheckAxes(const Question& question, const AxesArguments& arguments);
+
+// Reduces all arrays of the question, in order, and prints or writes the results. Returns the code of the first
+// failure.
+ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesArguments& arguments);
+
+// The bytes of an array as a .npy file, to a file of that name.
+ExitCode WriteNpy(const std::string& path, const HostArray& array);
+
+// user@host: the owner of arrays that are put, kept and deleted without --owner. None with credentials, since arrays
+// then belong to the identity that the server knows.
+std::string OwnerOf(const CommonOptions& common, const std::string& owner);
+
+}  // namespace reduced::client
+
+#endif  // REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_

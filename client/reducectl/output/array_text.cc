@@ -1,0 +1,113 @@
+#include "client/reducectl/output/array_text.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace reduced::client {
+namespace {
+
+constexpr std::int64_t kMaxElements = 1000;  // that are all printed
+constexpr std::int64_t kEdge = 3;            // of others, at each end of a dimension
+constexpr std::size_t kLine = 75;
+
+class Printer {
+ public:
+  explicit Printer(const HostArray& array) : array_(array) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : array.shape) count *= extent;
+    abbreviated_ = count > kMaxElements;
+  }
+
+  std::string Print() {
+    Walk(0, 0, [this](std::int64_t index) { width_ = std::max(width_, array_.At(index).Text().size()); });
+    Rows(0, 0);
+    return text_ + "\n";
+  }
+
+ private:
+  std::int64_t extent(std::size_t dimension) const { return array_.shape[dimension]; }
+  bool Skips(std::size_t dimension, std::int64_t i) const {
+    return abbreviated_ && extent(dimension) > 2 * kEdge && i >= kEdge && i < extent(dimension) - kEdge;
+  }
+
+  // Calls `visit` for the index of each element that is printed.
+  void Walk(std::size_t dimension, std::int64_t start, const std::function<void(std::int64_t)>& visit) const {
+    if (dimension == array_.shape.size()) return visit(start);
+    for (std::int64_t i = 0; i < extent(dimension); ++i) {
+      if (Skips(dimension, i)) i = extent(dimension) - kEdge;
+      Walk(dimension + 1, start * extent(dimension) + i, visit);
+    }
+  }
+
+  void Rows(std::size_t dimension, std::int64_t start) {
+    if (dimension == array_.shape.size()) return Item(dimension, array_.At(start).Text());
+    const bool innermost = dimension + 1 == array_.shape.size();
+    text_ += "[";
+    ++column_;
+    for (std::int64_t i = 0; i < extent(dimension); ++i) {
+      if (i > 0) Between(dimension, innermost);
+      if (Skips(dimension, i)) {
+        innermost ? Item(dimension + 1, "...") : Add("...");
+        i = extent(dimension) - kEdge;
+        Between(dimension, innermost);
+      }
+      Rows(dimension + 1, start * extent(dimension) + i);
+    }
+    Add("]");
+  }
+
+  void Add(const std::string& text) {
+    text_ += text;
+    column_ += text.size();
+  }
+
+  // A new line, indented by the brackets that are open.
+  void Line(std::size_t lines, std::size_t open) {
+    text_.append(lines, '\n').append(open, ' ');
+    column_ = open;
+  }
+
+  // What separates the items of a dimension: rows have lines of their own, and larger parts empty ones between them.
+  void Between(std::size_t dimension, bool innermost) {
+    if (innermost) return Add(" ");
+    Line(array_.shape.size() - dimension - 1, dimension + 1);
+  }
+
+  void Item(std::size_t open, const std::string& text) {
+    const bool dots = text == "...";
+    const std::size_t wide = dots ? text.size() : std::max(width_, text.size());
+    if (open > 0 && column_ > open && column_ + wide > kLine) {
+      text_.pop_back();  // the blank before it
+      Line(1, open);
+    }
+    Add(std::string(wide - text.size(), ' ') + text);
+  }
+
+  const HostArray& array_;
+  bool abbreviated_ = false;
+  std::size_t width_ = 0;   // of the widest element
+  std::size_t column_ = 0;  // of the current line
+  std::string text_;
+};
+
+Json Nested(const HostArray& array, std::size_t dimension, std::int64_t start) {
+  if (dimension == array.shape.size()) return ToJson(array.At(start));
+  Json list = Json::array();
+  for (std::int64_t i = 0; i < array.shape[dimension]; ++i) {
+    list.push_back(Nested(array, dimension + 1, start * array.shape[dimension] + i));
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string ArrayText(const HostArray& array) { return Printer(array).Print(); }
+
+Json ToJson(const HostArray& array) { return Nested(array, 0, 0); }
+
+}  // namespace reduced::client

@@ -1,0 +1,249 @@
+#include "kernels/cpu/slices.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/cpu/folding.h"
+#include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/parallel_for.h"
+#include "oneapi/tbb/parallel_reduce.h"
+
+namespace reduced {
+namespace {
+
+// Neighbouring outputs that are gathered together: a cache line or more of each row of the array.
+constexpr std::int64_t kGroup = 32;
+
+// Between the gathered tiles of two outputs: not a power of two, so that they don't compete for the same cache lines.
+constexpr std::int64_t kTileStride = kTileBytes + 64;
+
+// What an answer costs besides its elements, as so many bytes of elements.
+constexpr std::int64_t kAnswerBytes = 4096;
+
+// Copies elements [first, first + count) of `group` neighbouring outputs, the first of which starts at `start`; those
+// of output g to `out` + g x kTileStride. Word: of an element's size.
+template <class Word>
+void Gather(const Layout& layout, const std::byte* start, std::int64_t first, std::int64_t count, std::int64_t group,
+            std::byte* out) {
+  const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
+  const std::int64_t step = (layout.reduced.empty() ? 1 : layout.reduced.back().stride) * sizeof(Word);
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t position = first + done;
+    const std::int64_t run = std::min(count - done, size - position % size);
+    const std::byte* from = start + layout.At(position) * static_cast<std::int64_t>(sizeof(Word));
+    if (group == 1 && step == sizeof(Word)) {
+      std::memcpy(out + done * sizeof(Word), from, run * sizeof(Word));
+    } else {
+      for (std::int64_t i = 0; i < run; ++i, from += step) {
+        std::byte* to = out + (done + i) * sizeof(Word);
+        for (std::int64_t g = 0; g < group; ++g, to += kTileStride) {
+          std::memcpy(to, from + g * sizeof(Word), sizeof(Word));
+        }
+      }
+    }
+    done += run;
+  }
+}
+
+using GatherTile = void (*)(const Layout&, const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::byte*);
+GatherTile GatherOf(int element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return &Gather<std::uint8_t>;
+    case 2:
+      return &Gather<std::uint16_t>;
+    case 4:
+      return &Gather<std::uint32_t>;
+    default:
+      return &Gather<std::uint64_t>;
+  }
+}
+
+class SliceReduction {
+ public:
+  SliceReduction(const SlicesJob& job, const std::byte* data, bool alone)
+      : job_(job),
+        layout_(job.layout),
+        data_(data),
+        alone_(alone),
+        one_(SpecOfOne(job)),
+        plan_(one_),
+        width_(RowOf(one_.dtype).bytes),
+        gather_(GatherOf(static_cast<int>(width_))),
+        row_(layout_.outputs > 0 ? layout_.adjacent() : 1),
+        groups_((row_ + kGroup - 1) / kGroup) {}
+
+  // Groups of outputs, in their order; and how many make a task.
+  std::int64_t units() const { return layout_.outputs / row_ * groups_; }
+  std::int64_t task_units() const {
+    const std::int64_t outputs = std::min(row_, kGroup);
+    const std::int64_t bytes = outputs * (layout_.elements * width_ + kAnswerBytes);
+    return std::max<std::int64_t>(1, kBlockBytes / bytes);
+  }
+
+  // Answers the outputs of units [begin, end), unless the reduction has stopped.
+  void Run(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t unit = begin; unit < end && !stop_.load(std::memory_order_relaxed); ++unit) {
+      const std::int64_t in_row = unit % groups_ * kGroup;
+      const std::int64_t output = unit / groups_ * row_ + in_row;
+      if (output > failed_.load(std::memory_order_relaxed)) return;
+      Answer(output, std::min(kGroup, row_ - in_row));
+    }
+  }
+
+  absl::Status status() {
+    const absl::MutexLock lock(&mutex_);
+    return why_.ok() ? error_ : why_;
+  }
+
+ private:
+  static ReduceSpec SpecOfOne(const SlicesJob& job) {
+    ReduceSpec one = job.job.spec;
+    one.count = job.layout.elements;
+    return one;
+  }
+
+  bool Stopped() {
+    if (stop_.load(std::memory_order_relaxed)) return true;
+    absl::Status why = WhyStop(job_.job);
+    if (why.ok()) return false;
+    stop_.store(true, std::memory_order_relaxed);
+    const absl::MutexLock lock(&mutex_);
+    why_.Update(why);
+    return true;
+  }
+
+  // Folds the blocks of `group` outputs, the first of which starts at `start`.
+  void FoldBlocks(const std::byte* start, std::int64_t group, const tbb::blocked_range<std::int64_t>& blocks,
+                  std::vector<Folded>* into) {
+    const std::int64_t block = kBlockBytes / width_;
+    for (std::int64_t b = blocks.begin(); b != blocks.end(); ++b) {
+      if (Stopped()) return;
+      FoldBlock(start, group, b * block, std::min(block, layout_.elements - b * block), into);
+    }
+  }
+
+  void FoldBlock(const std::byte* start, std::int64_t group, std::int64_t first, std::int64_t count,
+                 std::vector<Folded>* into) {
+    if (group == 1 && layout_.run() >= layout_.elements) {
+      return FoldElements(plan_, start + first * width_, first, count, into->data());
+    }
+    thread_local std::unique_ptr<std::byte[]> tiles;
+    if (tiles == nullptr) tiles = std::make_unique<std::byte[]>(kGroup * kTileStride);
+    const std::int64_t tile = kTileBytes / width_;
+    for (std::int64_t done = 0; done < count; done += tile) {
+      const std::int64_t n = std::min(tile, count - done);
+      gather_(layout_, start, first + done, n, group, tiles.get());
+      for (std::int64_t g = 0; g < group; ++g) {
+        FoldElements(plan_, tiles.get() + g * kTileStride, first + done, n, &(*into)[static_cast<std::size_t>(g)]);
+      }
+    }
+  }
+
+  // The states of `group` neighbouring outputs.
+  std::vector<State> StatesOf(std::int64_t output, std::int64_t group) {
+    const auto size = static_cast<std::size_t>(group);
+    const std::byte* const start = data_ + (layout_.elements == 0 ? 0 : layout_.Start(output)) * width_;
+    std::vector<State> states(size);
+    if (plan_.exact_accumulators != 0) {
+      for (State& state : states) state.exact = std::make_unique<ExactSums>();
+    }
+    absl::Mutex mutex;  // of the exact sums
+    const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, std::vector<Partial> partials) {
+      partials.resize(size);
+      std::vector<Folded> into;
+      into.reserve(size);
+      for (Partial& partial : partials) into.emplace_back(one_, plan_, &partial);
+      FoldBlocks(start, group, blocks, &into);
+      if (plan_.exact_accumulators != 0) {
+        const absl::MutexLock lock(&mutex);
+        for (std::size_t g = 0; g < size; ++g) Merge(into[g].exact->sums(), states[g].exact.get());
+      }
+      return partials;
+    };
+    const auto combine = [](std::vector<Partial> earlier, const std::vector<Partial>& later) {
+      earlier.resize(std::max(earlier.size(), later.size()));
+      for (std::size_t g = 0; g < later.size(); ++g) Combine(later[g], &earlier[g]);
+      return earlier;
+    };
+    const tbb::blocked_range<std::int64_t> blocks = BlocksOf(one_);
+    // The calling thread may not wait for others: then the array is small, and each output one block.
+    std::vector<Partial> partials =
+        alone_ || !blocks.is_divisible()
+            ? fold(blocks, {})
+            : tbb::parallel_deterministic_reduce(blocks, std::vector<Partial>(), fold, combine);
+    for (std::size_t g = 0; g < size; ++g) {
+      states[g].partial = partials[g];
+      states[g].partial.count = layout_.elements;
+    }
+    return states;
+  }
+
+  void Answer(std::int64_t output, std::int64_t group) {
+    if (Stopped()) return;
+    const std::vector<State> states = StatesOf(output, group);
+    if (stop_.load(std::memory_order_relaxed)) return;
+    for (const State& state : states) {
+      const absl::StatusOr<std::vector<Value>> values = Finalize(one_, state);
+      if (!values.ok()) return Fail(output, values.status());
+      for (std::size_t i = 0; i < values->size(); ++i) {
+        const Value& value = (*values)[i];
+        StoreValue(value, job_.answers[i] + output * RowOf(value.dtype).bytes);
+      }
+      ++output;
+    }
+  }
+
+  // Keeps the error of the first output that has one.
+  void Fail(std::int64_t output, const absl::Status& status) {
+    const absl::MutexLock lock(&mutex_);
+    if (output >= failed_.load(std::memory_order_relaxed)) return;
+    failed_.store(output, std::memory_order_relaxed);
+    error_ = absl::Status(status.code(),
+                          absl::StrCat("output ", OutputName(layout_, output), ": ", std::string(status.message())));
+  }
+
+  const SlicesJob& job_;
+  const Layout& layout_;
+  const std::byte* const data_;
+  const bool alone_;
+  const ReduceSpec one_;  // the question about one output
+  const Plan plan_;
+  const std::int64_t width_;  // bytes of an element
+  const GatherTile gather_;
+  const std::int64_t row_;     // outputs whose elements are neighbours
+  const std::int64_t groups_;  // of a row
+
+  std::atomic<bool> stop_ = false;
+  std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
+  absl::Mutex mutex_;
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);    // to stop
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // of output failed_
+};
+
+}  // namespace
+
+absl::Status ReduceSlices(const SlicesJob& job, const std::byte* data, tbb::task_arena* arena) {
+  SliceReduction reduction(job, data, arena == nullptr);
+  if (arena == nullptr) {
+    reduction.Run(0, reduction.units());
+    return reduction.status();
+  }
+  const tbb::blocked_range<std::int64_t> units(0, reduction.units(), static_cast<std::size_t>(reduction.task_units()));
+  const auto run = [&](const tbb::blocked_range<std::int64_t>& range) { reduction.Run(range.begin(), range.end()); };
+  arena->execute([&] { tbb::parallel_for(units, run, tbb::simple_partitioner()); });
+  return reduction.status();
+}
+
+}  // namespace reduced

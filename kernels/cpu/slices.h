@@ -1,0 +1,24 @@
+// Reduces the slices of an array, each to an answer for each op: the CPU engine's Engine::ReduceSlices.
+//
+// An output is folded as an array of its elements would be: in the same tiles, blocks and tasks. So its answers have
+// the same bits, those of sums in f64 too. Elements that are no neighbours are gathered tile by tile. Where
+// neighbouring outputs have neighbouring elements (columns), a group of them is gathered in one go, which transposes
+// it.
+#ifndef REDUCED_KERNELS_CPU_SLICES_H_
+#define REDUCED_KERNELS_CPU_SLICES_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "kernels/engine/engine.h"
+#include "oneapi/tbb/task_arena.h"
+
+namespace reduced {
+
+// Reduces the slices of an array at `data`, on the threads of the arena; on the calling thread if `arena` is null.
+// Errors: as WhyStop, and those of Finalize for the first output that has one, whose name the message begins with.
+absl::Status ReduceSlices(const SlicesJob& job, const std::byte* data, tbb::task_arena* arena);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CPU_SLICES_H_

@@ -1,0 +1,53 @@
+// The results of a reduction along axes: where the engine writes them, and how they are answered: in the response, or
+// as resident arrays in the memory of the CPU.
+#ifndef REDUCED_SERVER_CALLS_ARRAY_RESULTS_H_
+#define REDUCED_SERVER_CALLS_ARRAY_RESULTS_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/engine/memory_budget.h"
+#include "reduced/v1/reduced.pb.h"
+#include "server/calls/admission.h"
+#include "server/calls/backend.h"
+#include "server/sources/arrays.h"
+#include "server/wire/request.h"
+
+namespace reduced::server {
+
+// Of one request. Not thread-safe. `backend` must outlive it. Memory that is not answered with is freed with this.
+class ArrayResults {
+ public:
+  explicit ArrayResults(Backend& backend) : backend_(backend) {}
+  ArrayResults(const ArrayResults&) = delete;
+  ArrayResults& operator=(const ArrayResults&) = delete;
+
+  // Sets memory aside, within the budgets and the caller's quotas. The pointers must stay valid until Answer.
+  // RESOURCE_EXHAUSTED: there is none. INVALID_ARGUMENT, PERMISSION_DENIED: of `keep`, as those of a PutArrayHeader.
+  absl::Status Prepare(const v1::ReduceRequest& request, const SlicesQuestion& question, const Admission& admission,
+                       v1::ReduceResponse* response);
+
+  // Where the engine writes the results of each op.
+  const std::vector<std::byte*>& data() const { return data_; }
+
+  // Once they are written: makes them resident, if they are to be kept. The response then has all of them.
+  // RESOURCE_EXHAUSTED: the server has too many arrays; then none is kept.
+  absl::Status Answer(v1::ReduceResponse* response);
+
+  // Deletes what was kept, because its client did not learn of it.
+  void Forget();
+
+ private:
+  Backend& backend_;
+  MemoryLease memory_;  // of results in the response: as long as it exists
+  std::vector<std::byte*> data_;
+  std::vector<ResidentArray> keep_;  // of each op; empty: none is kept
+  std::vector<std::string> kept_;    // ids of resident arrays
+  std::string owner_, caller_;       // of these
+};
+
+}  // namespace reduced::server
+
+#endif  // REDUCED_SERVER_CALLS_ARRAY_RESULTS_H_

@@ -1,0 +1,136 @@
+// One GetArray from start to end:
+//
+//   1. gRPC has the bytes of the message and calls RunGetArray, which makes a GetCall. Admission: identity, deadline,
+//      gate, quota, a stream slot. The message is parsed, and the array found: it gets one more user.
+//   2. Messages are written one by one: what the array is, then its elements in chunks, each copied from the array's
+//      memory when the one before was taken. A client that does not read holds one chunk and the array; the watchdog
+//      ends its call.
+//   3. After the last chunk the array loses its user, and the call is finished: exactly once.
+//   4. OnDone, after every other callback, leaves the gate and deletes the call.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "kernels/engine/memory_budget.h"
+#include "kernels/engine/stopwatch.h"
+#include "kernels/engine/why_stop.h"
+#include "server/calls/admission.h"
+#include "server/calls/calls.h"
+#include "server/calls/watchdog.h"
+#include "server/wire/arrays.h"
+#include "server/wire/encode.h"
+#include "server/wire/status.h"
+
+namespace reduced::server {
+namespace {
+
+constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;  // of a message
+
+}  // namespace
+
+class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  GetCall(Backend& backend, grpc::CallbackServerContext* context)
+      : backend_(backend),
+        context_(context),
+        tag_(backend.observer.Begin(context)),
+        admission_(Rpc::kGetArray, backend),
+        watch_(backend.watchdog, context) {}
+
+  // The call finishes itself.
+  void Start(grpc::ByteBuffer* request) {
+    const absl::Status status = Begin(request);
+    if (!status.ok()) return End(status);
+    v1::GetArrayResponse first;
+    ToProto(description_, first.mutable_array());
+    Write(first);
+  }
+
+  void OnWriteDone(bool ok) override {
+    watch_.Await(Wait::kNothing);
+    if (!ok) {
+      const absl::Status stalled = watch_.why();
+      return End(stalled.ok() ? absl::CancelledError("the client cancelled the call, or went away") : stalled);
+    }
+    const absl::Status why = WhyStop(nullptr, deadline_);
+    if (!why.ok() || sent_ == array_->bytes) return End(why);
+    const std::int64_t bytes = std::min(kChunkBytes, array_->bytes - sent_);
+    v1::GetArrayResponse next;
+    next.set_chunk(static_cast<const char*>(array_->memory->array().data) + sent_, static_cast<std::size_t>(bytes));
+    sent_ += bytes;
+    Write(next);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  absl::Status Begin(grpc::ByteBuffer* bytes) {
+    absl::Status status = admission_.Admit(backend_.CallerOf(*context_), deadline_);
+    if (status.ok()) status = CheckMessageSize(bytes->Length(), backend_.limits.max_message_bytes);
+    v1::GetArrayRequest request;
+    if (status.ok()) status = Decode(bytes, &request);
+    if (!status.ok()) return status;
+    absl::StatusOr<std::shared_ptr<const ResidentArray>> array =
+        backend_.arrays.Find(request.id(), admission_.caller(), &description_);
+    if (!array.ok()) return array.status();
+    if ((*array)->memory->array().space == MemorySpace::kDevice) {
+      return absl::UnimplementedError(
+          absl::StrFormat("id: got an array in the memory of %s; allowed: arrays on device cpu", (*array)->device));
+    }
+    // A message and its encoding.
+    absl::StatusOr<MemoryLease> memory =
+        MemoryLease::Take(*backend_.memory, 2 * std::min(kChunkBytes, (*array)->bytes), "the chunks of an array");
+    if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
+    memory_ = *std::move(memory);
+    array_ = *std::move(array);
+    return absl::OkStatus();
+  }
+
+  void Write(const v1::GetArrayResponse& message) {
+    encoded_.Clear();
+    const absl::Status status = Encode(message, &encoded_);
+    if (!status.ok()) return End(status);
+    watch_.Await(Wait::kResponse);
+    StartWrite(&encoded_);
+  }
+
+  void End(const absl::Status& status) {
+    array_.reset();
+    admission_.Release();
+    backend_.observer.End({.rpc = Rpc::kGetArray,
+                           .tag = &tag_,
+                           .context = context_,
+                           .bytes = sent_,
+                           .total_us = since_call_.micros(),
+                           .status = status});
+    watch_.Await(Wait::kResponse);
+    Finish(ToGrpc(status, context_));
+  }
+
+  const Stopwatch since_call_;
+  Backend& backend_;
+  grpc::CallbackServerContext* const context_;
+  const CallTag tag_;
+  const absl::Time deadline_ = absl::FromChrono(context_->deadline());
+  Admission admission_;
+  MemoryLease memory_;
+  std::shared_ptr<const ResidentArray> array_;
+  ArrayDescription description_;
+  std::int64_t sent_ = 0;     // bytes
+  grpc::ByteBuffer encoded_;  // of the message that is written
+  Watch watch_;               // last: OnDone ends it first
+};
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RunGetArray(Backend& backend, grpc::CallbackServerContext* context,
+                                                        grpc::ByteBuffer* request) {
+  auto* const call = new GetCall(backend, context);  // OnDone deletes it
+  call->Start(request);
+  return call;
+}
+
+}  // namespace reduced::server

@@ -1,0 +1,271 @@
+// Reductions along axes: every output is what a reduction of its elements alone answers, bit for bit.
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/algebra/finalize.h"
+#include "tests/contract/engine_fixture.h"
+#include "tests/support/data.h"
+
+namespace reduced::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Shape = std::vector<std::int64_t>;
+
+// A shape and the dimensions that are reduced.
+struct Case {
+  Shape shape;
+  std::vector<int> axes;
+};
+
+std::int64_t CountOf(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+Layout LayoutFor(const Case& which) {
+  std::vector<bool> reduced(which.shape.size());
+  for (const int axis : which.axes) reduced[static_cast<std::size_t>(axis)] = true;
+  return LayoutOf(which.shape, reduced);
+}
+
+std::string NameOf(const Case& which) {
+  std::string name = "shape";
+  for (const std::int64_t size : which.shape) name += " " + std::to_string(size);
+  name += ", axes";
+  for (const int axis : which.axes) name += " " + std::to_string(axis);
+  return name;
+}
+
+// The answers of an engine, with bytes around them that nobody may write.
+struct Answers {
+  Answers(const ReduceSpec& spec, std::int64_t outputs) {
+    for (const Op op : spec.ops) {
+      const std::int64_t bytes = outputs * RowOf(ResultDType(op, spec.dtype)).bytes;
+      memory.emplace_back(static_cast<std::size_t>(bytes) + 2 * kGuard, kCanary);
+      data.push_back(memory.back().data() + kGuard);
+    }
+  }
+  bool GuardsStand() const {
+    const auto stands = [](std::byte each) { return each == kCanary; };
+    return std::all_of(memory.begin(), memory.end(), [&](const Bytes& each) {
+      return std::all_of(each.begin(), each.begin() + kGuard, stands) &&
+             std::all_of(each.end() - kGuard, each.end(), stands);
+    });
+  }
+
+  static constexpr std::size_t kGuard = 67;  // so that answers stand at odd addresses
+  static constexpr std::byte kCanary{0xa5};
+  std::vector<Bytes> memory;
+  std::vector<std::byte*> data;
+};
+
+absl::Status ReduceSlices(Engine& engine, SlicesJob job) {
+  absl::Status status;
+  absl::Notification done;
+  engine.ReduceSlices(std::move(job), [&](absl::StatusOr<SlicesResult> result) {
+    status = result.status();
+    done.Notify();
+  });
+  if (!done.WaitForNotificationWithTimeout(absl::Minutes(2))) std::abort();  // the array can't be freed
+  return status;
+}
+
+class EngineSlices : public EngineTest<KindAndDType> {
+ protected:
+  // False of an engine that can't: then it says so.
+  bool ReducesSlices() {
+    if (kind() == EngineKind::kCpu) return true;
+    const absl::Status status = ReduceSlices(engine(), {{.spec = Spec(dtype(), 0)}, LayoutOf(Shape{0}, {false}), {}});
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status.ToString();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("allowed: the CPU engine"));
+    return false;
+  }
+
+  DType dtype() const { return std::get<DType>(GetParam()); }
+
+  // Compares each output with a reduction of a copy of its elements.
+  void Check(const Case& which, const void* array, ReduceSpec spec) {
+    SCOPED_TRACE(NameOf(which));
+    const Layout layout = LayoutFor(which);
+    const std::int64_t width = RowOf(dtype()).bytes;
+    Answers answers(spec, layout.outputs);
+    const absl::Status status = ReduceSlices(engine(), {{.spec = spec, .array = {array}}, layout, answers.data});
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_TRUE(answers.GuardsStand());
+    ReduceSpec one = spec;
+    one.count = layout.elements;
+    Bytes slice(static_cast<std::size_t>(layout.elements * width));
+    for (std::int64_t output = 0; output < layout.outputs; ++output) {
+      for (std::int64_t i = 0; i < layout.elements; ++i) {
+        std::memcpy(slice.data() + i * width,
+                    static_cast<const std::byte*>(array) + (layout.Start(output) + layout.At(i)) * width, width);
+      }
+      const absl::StatusOr<EngineResult> alone =
+          ReduceAndWait(engine(), {.spec = one, .array = {slice.data(), MemorySpace::kHost}});
+      ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+      const absl::StatusOr<std::vector<Value>> values = Finalize(one, alone->state);
+      ASSERT_TRUE(values.ok()) << values.status().ToString();
+      for (std::size_t i = 0; i < values->size(); ++i) {
+        const Value& value = (*values)[i];
+        const std::int64_t bytes = RowOf(value.dtype).bytes;
+        std::byte expected[8] = {};
+        StoreValue(value, expected);
+        ASSERT_EQ(std::memcmp(expected, answers.data[i] + output * bytes, bytes), 0)
+            << RowOf(spec.ops[i]).name << " of output " << output << " is not " << ToString(value);
+      }
+    }
+  }
+
+  ReduceSpec SpecFor(const Case& which) const {
+    ReduceSpec spec = Spec(dtype(), CountOf(which.shape));
+    spec.overflow_policy = OverflowPolicy::kWrap;
+    spec.empty_policy = EmptyPolicy::kFill;
+    spec.precision = Precision::kExact;
+    return spec;
+  }
+};
+
+const Case kCases[] = {
+    {{}, {}},
+    {{1}, {0}},
+    {{7}, {0}},
+    {{7}, {}},
+    {{3, 5}, {0}},
+    {{3, 5}, {1}},
+    {{3, 5}, {}},
+    {{3, 5}, {0, 1}},
+    {{2, 3, 4}, {1}},
+    {{2, 3, 4}, {0, 2}},
+    {{4, 1, 6}, {2}},
+    {{33, 65}, {0}},
+    {{65, 33}, {1}},
+    {{5, 31, 3}, {1}},
+    {{3, 2, 2, 3}, {1, 3}},
+    {{2, 2100}, {1}},
+    {{2100, 2}, {0}},
+    {{2, 2100, 3}, {1}},
+    {{40, 3, 50}, {0, 2}},
+    {{0, 3}, {0}},
+    {{3, 0}, {0}},
+    {{0}, {0}},
+    {{2, 0, 3}, {1}},
+    {{1, 1, 5}, {0, 1}},
+};
+
+TEST_P(EngineSlices, AnswerAsAReductionOfEach) {
+  if (!ReducesSlices()) return;
+  int turn = 0;
+  for (const Case& which : kCases) {
+    for (const DataKindRow& row : kDataKinds) {
+      if (!Applies(row, dtype())) continue;
+      // Every kind with one in three shapes, in turn: each takes all ops.
+      if (++turn % (kSlowBuild ? 11 : 3) != 0) continue;
+      const Bytes array = MakeData(row.kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
+      for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+        SCOPED_TRACE(std::string(row.name));
+        ReduceSpec spec = SpecFor(which);
+        spec.nan_policy = policy;
+        Check(which, array.data(), spec);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(EngineSlices, AnyByteAddress) {
+  if (!ReducesSlices()) return;
+  for (const Case& which : {Case{{9, 70}, {0}}, {{9, 70}, {1}}, {{5, 9, 14}, {1}}}) {
+    const Bytes array = MakeData(DataKind::kUniform, dtype(), 630, 3);
+    for (std::size_t misalignment : {1, 3, 7}) {
+      const ExactArray copy(array, misalignment);
+      Check(which, copy.data(), SpecFor(which));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Sums that are not exact have the order of a reduction of each output, too: across tiles, blocks and tasks.
+TEST_P(EngineSlices, SumsInF64AsAReductionOfEach) {
+  if (!ReducesSlices()) return;
+  if (!RowOf(dtype()).is_float) return;  // integers have no precision
+  const std::int64_t large = kSlowBuild ? 70'001 : 1'100'003;
+  for (const Case& which : {Case{{2, large}, {1}}, {{large, 2}, {0}}, {{2, large / 3, 3}, {0, 2}}, {{100, 41}, {0}}}) {
+    const Bytes array = MakeData(DataKind::kFull, dtype(), CountOf(which.shape), 5);
+    ReduceSpec spec = SpecFor(which);
+    spec.ops = {Op::kSum, Op::kVar, Op::kArgmax};
+    spec.precision = Precision::kF64;
+    Check(which, array.data(), spec);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(EngineSlices, OverflowNamesTheFirstOutput) {
+  if (!ReducesSlices()) return;
+  if (RowOf(dtype()).is_float || RowOf(dtype()).bytes < 8) return;  // sums of a few of them fit
+  for (const Case& which : {Case{{300, 40}, {1}}, {{40, 300}, {0}}}) {
+    Bytes array = MakeData(DataKind::kSmall, dtype(), CountOf(which.shape), 1);
+    for (const int output : {299, 250, 40}) {  // and those that were set before
+      for (const int element : {3, 4}) {
+        SetElement(dtype(), which.axes[0] == 1 ? output * 40 + element : element * 300 + output, 9.2e18, &array);
+        // Of u64 it takes more.
+        SetElement(dtype(), which.axes[0] == 1 ? output * 40 + 5 : 5 * 300 + output, 9.2e18, &array);
+      }
+      ReduceSpec spec = SpecFor(which);
+      spec.ops = {Op::kMax, Op::kSum};
+      spec.overflow_policy = OverflowPolicy::kError;
+      const Layout layout = LayoutFor(which);
+      Answers answers(spec, layout.outputs);
+      const absl::Status status =
+          ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, layout, answers.data});
+      EXPECT_TRUE(absl::IsOutOfRange(status)) << status.ToString();
+      EXPECT_THAT(std::string(status.message()),
+                  StartsWith("output [" + std::to_string(output) + "]: integer overflow: the sum of this"));
+      EXPECT_TRUE(answers.GuardsStand());
+    }
+  }
+}
+
+TEST_P(EngineSlices, WithoutElements) {
+  if (!ReducesSlices()) return;
+  const Case which{{2, 0, 3}, {1}};
+  ReduceSpec spec = SpecFor(which);
+  spec.ops = {Op::kSum, Op::kMin};
+  spec.empty_policy = EmptyPolicy::kError;
+  const Layout layout = LayoutFor(which);
+  Answers answers(spec, layout.outputs);
+  const absl::Status status = ReduceSlices(engine(), {{.spec = spec}, layout, answers.data});
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("output [0, 0]: op min needs at least 1 element"));
+}
+
+TEST_P(EngineSlices, StopWhenTheAnswerIsNotWanted) {
+  if (!ReducesSlices()) return;
+  const Case which{{2000, 500}, {1}};
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), CountOf(which.shape), 1);
+  const Layout layout = LayoutFor(which);
+  Answers answers(SpecFor(which), layout.outputs);
+  Job job{.spec = SpecFor(which), .array = {array.data()}};
+  job.cancelled = std::make_shared<std::atomic<bool>>(true);
+  EXPECT_TRUE(absl::IsCancelled(ReduceSlices(engine(), {job, layout, answers.data})));
+  job.cancelled = nullptr;
+  job.deadline = absl::Now();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ReduceSlices(engine(), {job, layout, answers.data})));
+  EXPECT_TRUE(answers.GuardsStand());
+}
+
+REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(EngineSlices);
+
+}  // namespace
+}  // namespace reduced::test

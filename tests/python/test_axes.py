@@ -1,0 +1,90 @@
+"""Reductions along axes, with every kind of client that has them, against NumPy and against reductions of the slices."""
+
+import pickle
+
+import numpy as np
+import pytest
+import reduced
+
+@pytest.fixture(scope="module", params=["unix", "local"])
+def client(request, server):
+    with reduced.connect(server.unix if request.param == "unix" else "local:", timeout=60) as connected:
+        yield connected
+
+
+SHAPES = [((4, 5, 6), 0), ((4, 5, 6), 1), ((4, 5, 6), -1), ((4, 5, 6), (0, 2)), ((4, 5, 6), (2, 0)), ((7,), 0), ((3, 1, 2), 1),
+          ((70, 40), 0), ((70, 40), 1), ((0, 3), 0), ((3, 0), 0)]
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
+def test_sums_as_numpy(client, shape, axis, keepdims):
+    array = np.random.default_rng(1).integers(-1000, 1000, shape)
+    result = client.reduce(array, "sum,count", axis=axis, keepdims=keepdims)
+    assert isinstance(result, reduced.ArrayResult)
+    right = array.sum(axis=axis, keepdims=keepdims)
+    assert result.sum.dtype == np.int64 and result.sum.shape == right.shape and np.array_equal(result.sum, right)
+    assert np.all(result.count == (array.size // right.size if right.size else 0))
+    assert np.array_equal(client.sum(array, axis=axis, keepdims=keepdims), right)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "?"])
+def test_each_output_is_that_of_its_slice(client, dtype):
+    array = (np.random.default_rng(2).normal(size=(12, 9)) * 50).astype(dtype)
+    ops = "sum,mean,std,min,max,argmin,argmax,any,l2".split(",")
+    columns = client.reduce(array, ops, axis=0, ddof=1)
+    rows = client.reduce(array, ops, axis=-1, ddof=1)
+    for op in ops:
+        for i in range(9):
+            assert columns[op][i].tobytes() == np.asarray(client.reduce(array[:, i], op, ddof=1)[op]).tobytes(), (op, i)
+        assert rows[op].tobytes() == np.array([client.reduce(row, op, ddof=1)[op] for row in array], rows[op].dtype).tobytes()
+
+
+def test_layouts_and_sources(client):
+    array = np.asfortranarray(np.random.default_rng(3).normal(size=(30, 20)))
+    assert np.array_equal(client.argmax(array, axis=1), array.argmax(axis=1))
+    assert np.array_equal(client.max(array[::-1, ::2], axis=0), array[::-1, ::2].max(axis=0))
+    with client.put(array) as resident:
+        assert np.array_equal(client.min(resident, axis=0), array.min(axis=0))
+        assert client.min(resident, keepdims=True).shape == (1, 1)
+    shared = reduced.empty((30, 20))
+    shared[:] = array
+    assert np.array_equal(client.max(shared, axis=0), array.max(axis=0))
+
+
+def test_scalars_and_all_axes(client):
+    assert client.sum(np.float64(3), keepdims=True).shape == ()
+    assert client.sum(np.ones((2, 3)), axis=(0, 1)).shape == ()
+    assert client.sum(np.ones((2, 3)), axis=None) == 6
+    assert np.array_equal(client.sum(np.ones((2, 3), "i4"), axis=()), np.ones((2, 3)))
+
+
+def test_outputs_without_elements(client):
+    nothing = np.ones((3, 0), "f4")
+    with pytest.raises(reduced.InvalidArgumentError, match="op min"):
+        client.min(nothing, axis=1)
+    assert np.isnan(client.min(nothing, axis=1, empty="fill")).all()
+    assert np.array_equal(client.argmin(nothing, axis=1, empty="fill"), [-1, -1, -1])
+
+
+def test_wrong_axes(client):
+    with pytest.raises(reduced.InvalidArgumentError, match=r"axes.axis\[0\]: got 2; allowed: -2 to 1"):
+        client.sum(np.ones((2, 2)), axis=2)
+    with pytest.raises(TypeError):
+        client.sum(np.ones((2, 2)), axis="x")
+    with pytest.raises(ValueError, match="empty: got 'fill' without an axis"):
+        client.sum(np.ones((2, 2)), empty="fill")
+
+
+def test_results_are_arrays_of_their_own(client):
+    result = client.reduce(np.ones((2, 3)), "sum,mean", axis=0)
+    result.sum[0] = 7
+    assert result["sum"][0] == 7 and result.mean[0] == 1
+    again = pickle.loads(pickle.dumps(result))
+    assert type(again) is type(result) and np.array_equal(again.sum, result.sum) and again.ran_on == result.ran_on
+    assert "sum\n" in repr(result) and result.size == 6
+
+
+def test_sessions_refuse_them(remote):
+    with remote.session() as session, pytest.raises(reduced.UnimplementedError, match="axis: got it in a session"):
+        session.sum(np.ones((2, 2)), axis=0)
