@@ -108,7 +108,8 @@ bool RingSession::HasRoomFor(const RingPlan& plan) {
 absl::StatusOr<RingSession::Slot*> RingSession::TryTake(const RingPlan& plan, absl::Time deadline) {
   if (!abandoned_.empty()) Sweep();
   const absl::Time now = absl::Now();
-  if (now - last_used_ > reopen_after_ && free_.size() == slots_.size() && session_->IdleSince(last_used_)) {
+  const bool unused = free_.size() == slots_.size() && !listening_;
+  if (unused && now - last_used_ > reopen_after_ && session_->IdleSince(last_used_)) {
     const absl::Status status = Attach(deadline);
     if (!status.ok() && memory_->ended()) return status;
   }
@@ -344,6 +345,7 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
     status = Submit(submission);
     if (status.ok()) {
       (*slot)->done = std::exchange(done, nullptr);
+      memory_->Knock();
       asynchronous_.push_back(*slot);
       StartWorker();
       if ((*slot)->deadline < listening_until_) RingOwnBell();
@@ -355,7 +357,6 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
     std::move(done)(status);
     return call;
   }
-  memory_->Knock();
   auto cancellable = std::make_shared<Cancellable>();
   cancellable->session = weak_from_this();
   cancellable->id = submission.id;
@@ -470,11 +471,13 @@ void RingSession::Work() {
       listening_until_ = look;
       for (const Slot* const slot : asynchronous_) listening_until_ = std::min(listening_until_, slot->deadline);
       const absl::Time until = listening_until_;
+      listening_ = true;
       mutex_.Unlock();
       Listen(until);
       const bool ended = memory_->ended() || (look_now && !session_->IsOpen());
       const absl::Status why = ended ? WhyEnded() : absl::OkStatus();
       mutex_.Lock();
+      listening_ = false;
       CollectAnswers(why);
     } else if (stopping_) {
       return;

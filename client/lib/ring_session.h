@@ -105,6 +105,7 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   int in_messages_ ABSL_GUARDED_BY(mutex_) = 0;  // requests with callbacks that went in a message
   std::deque<std::pair<Client::Done, absl::StatusOr<Reply>>> finished_ ABSL_GUARDED_BY(mutex_);
   absl::Time listening_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // the worker, unless the bell rings
+  bool listening_ ABSL_GUARDED_BY(mutex_) = false;  // the worker uses the memory, without the mutex
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar work_;  // wakes the worker while no request is in the ring
   absl::CondVar idle_;  // wakes Close
