@@ -85,7 +85,7 @@ absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Outside
   if (!shape.ok()) return shape.status();
   const absl::Status status = CheckElementBytes("elements", outside.bytes, request, *shape);
   if (!status.ok()) return status;
-  return Operand{*shape, std::move(outside.elements)};
+  return Operand{*shape, request.array().shape(), std::move(outside.elements)};
 }
 
 }  // namespace reduced::server
