@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/cpu/folding.h"
+#include "kernels/cpu/quick_sums.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 #include "oneapi/tbb/parallel_reduce.h"
@@ -81,13 +83,19 @@ class SliceReduction {
         plan_(one_),
         width_(RowOf(one_.dtype).bytes),
         gather_(GatherOf(static_cast<int>(width_))),
-        row_(layout_.outputs > 0 ? layout_.adjacent() : 1),
-        groups_((row_ + kGroup - 1) / kGroup) {}
+        short_(layout_.elements * width_ <= kBlockBytes),
+        quick_(QuickOf(one_, layout_)),
+        // Rows of the array are neighbours, too, where they are summed quickly.
+        row_(quick_.rows != nullptr ? layout_.outputs
+             : layout_.outputs > 0  ? layout_.adjacent()
+                                    : 1),
+        group_(quick_.rows != nullptr || quick_.columns != nullptr ? kQuickOutputs : kGroup),
+        groups_((row_ + group_ - 1) / group_) {}
 
   // Groups of outputs, in their order; and how many make a task.
   std::int64_t units() const { return layout_.outputs / row_ * groups_; }
   std::int64_t task_units() const {
-    const std::int64_t outputs = std::min(row_, kGroup);
+    const std::int64_t outputs = std::min(row_, group_);
     const std::int64_t bytes = outputs * (layout_.elements * width_ + kAnswerBytes);
     return std::max<std::int64_t>(1, kBlockBytes / bytes);
   }
@@ -95,10 +103,15 @@ class SliceReduction {
   // Answers the outputs of units [begin, end), unless the reduction has stopped.
   void Run(std::int64_t begin, std::int64_t end) {
     for (std::int64_t unit = begin; unit < end && !stop_.load(std::memory_order_relaxed); ++unit) {
-      const std::int64_t in_row = unit % groups_ * kGroup;
+      const std::int64_t in_row = unit % groups_ * group_;
       const std::int64_t output = unit / groups_ * row_ + in_row;
       if (output > failed_.load(std::memory_order_relaxed)) return;
-      Answer(output, std::min(kGroup, row_ - in_row));
+      const std::int64_t count = std::min(group_, row_ - in_row);
+      if (quick_.rows == nullptr && quick_.columns == nullptr) {
+        Answer(output, count);
+      } else {
+        AnswerQuickly(output, count);
+      }
     }
   }
 
@@ -112,6 +125,21 @@ class SliceReduction {
     ReduceSpec one = job.job.spec;
     one.count = job.layout.elements;
     return one;
+  }
+
+  // How all ops are answered from quick sums; null where they are not, or where outputs are long enough for tasks of
+  // their own.
+  static QuickSumsOf QuickOf(const ReduceSpec& one, const Layout& layout) {
+    constexpr std::int64_t kFewColumns = 8;
+    const auto is_sum = [](Op op) { return op == Op::kSum || op == Op::kMean; };
+    if (!RowOf(one.dtype).is_float || one.precision != Precision::kExact || one.count == 0 || layout.outputs == 0 ||
+        one.count * RowOf(one.dtype).bytes > 4 * kBlockBytes || !std::all_of(one.ops.begin(), one.ops.end(), is_sum)) {
+      return {};
+    }
+    QuickSumsOf quick = QuickSumsFor(one.dtype);
+    if (layout.adjacent() < kFewColumns) quick.columns = nullptr;
+    if (layout.run() < layout.elements || layout.kept.size() > 1 || quick.columns != nullptr) quick.rows = nullptr;
+    return quick;
   }
 
   bool Stopped() {
@@ -130,14 +158,13 @@ class SliceReduction {
     const std::int64_t block = kBlockBytes / width_;
     for (std::int64_t b = blocks.begin(); b != blocks.end(); ++b) {
       if (Stopped()) return;
-      FoldBlock(start, group, b * block, std::min(block, layout_.elements - b * block), into);
+      FoldBlock(start, group, b * block, std::min(block, layout_.elements - b * block), into->data());
     }
   }
 
-  void FoldBlock(const std::byte* start, std::int64_t group, std::int64_t first, std::int64_t count,
-                 std::vector<Folded>* into) {
+  void FoldBlock(const std::byte* start, std::int64_t group, std::int64_t first, std::int64_t count, Folded* into) {
     if (group == 1 && layout_.run() >= layout_.elements) {
-      return FoldElements(plan_, start + first * width_, first, count, into->data());
+      return FoldElements(plan_, start + first * width_, first, count, into);
     }
     thread_local std::unique_ptr<std::byte[]> tiles;
     if (tiles == nullptr) tiles = std::make_unique<std::byte[]>(kGroup * kTileStride);
@@ -146,7 +173,7 @@ class SliceReduction {
       const std::int64_t n = std::min(tile, count - done);
       gather_(layout_, start, first + done, n, group, tiles.get());
       for (std::int64_t g = 0; g < group; ++g) {
-        FoldElements(plan_, tiles.get() + g * kTileStride, first + done, n, &(*into)[static_cast<std::size_t>(g)]);
+        FoldElements(plan_, tiles.get() + g * kTileStride, first + done, n, into + g);
       }
     }
   }
@@ -191,18 +218,71 @@ class SliceReduction {
   }
 
   void Answer(std::int64_t output, std::int64_t group) {
+    if (group == 1 && short_ && plan_.exact_accumulators == 0) return AnswerShort(output);
     if (Stopped()) return;
     const std::vector<State> states = StatesOf(output, group);
     if (stop_.load(std::memory_order_relaxed)) return;
     for (const State& state : states) {
-      const absl::StatusOr<std::vector<Value>> values = Finalize(one_, state);
-      if (!values.ok()) return Fail(output, values.status());
-      for (std::size_t i = 0; i < values->size(); ++i) {
-        const Value& value = (*values)[i];
-        StoreValue(value, job_.answers[i] + output * RowOf(value.dtype).bytes);
-      }
-      ++output;
+      if (!Store(output++, state)) return;
     }
+  }
+
+  // One output that is one block, without exact sums: of many, each must take little.
+  void AnswerShort(std::int64_t output) {
+    constexpr std::int64_t kOutputs = 64;  // between two looks at the deadline
+    if ((output % kOutputs == 0 || layout_.elements * width_ > kBlockBytes / kOutputs) && Stopped()) return;
+    State state;
+    Folded into(one_, plan_, &state.partial);
+    if (layout_.elements > 0) FoldBlock(data_ + layout_.Start(output) * width_, 1, 0, layout_.elements, &into);
+    state.partial.count = layout_.elements;
+    Store(output, state);
+  }
+
+  // Writes the answers of an output. False if it has an error instead.
+  bool Store(std::int64_t output, const State& state) {
+    const absl::StatusOr<std::vector<Value>> values = Finalize(one_, state);
+    if (!values.ok()) {
+      Fail(output, values.status());
+      return false;
+    }
+    for (std::size_t i = 0; i < values->size(); ++i) {
+      const Value& value = (*values)[i];
+      StoreValue(value, job_.answers[i] + output * RowOf(value.dtype).bytes);
+    }
+    return true;
+  }
+
+  // Sums `count` outputs side by side, and answers those whose sums are not known in the other way.
+  void AnswerQuickly(std::int64_t output, std::int64_t count) {
+    if (Stopped()) return;
+    const std::byte* const start = data_ + layout_.Start(output) * width_;
+    QuickSums sums;
+    if (quick_.rows != nullptr) {
+      quick_.rows(start, layout_.elements, count, &sums);
+    } else {
+      quick_.columns(layout_, start, count, &sums);
+    }
+    for (std::int64_t g = 0; g < count; ++g) {
+      if (AnswerFrom(sums, g, output + g)) continue;
+      if (quick_.rows != nullptr) {
+        Answer(output + g, 1);
+        continue;
+      }
+      const std::int64_t group = std::min(kGroup, count - g);  // columns: with their neighbours, in one go
+      Answer(output + g, group);
+      g += group - 1;
+    }
+  }
+
+  // False if a sum or mean of the output is not known.
+  bool AnswerFrom(const QuickSums& sums, std::int64_t i, std::int64_t output) {
+    for (std::size_t op = 0; op < one_.ops.size(); ++op) {
+      const std::optional<double> value =
+          one_.ops[op] == Op::kSum ? QuickSum(sums, i) : QuickMean(sums, i, layout_.elements);
+      if (!value.has_value()) return false;
+      std::memcpy(job_.answers[op] + output * static_cast<std::int64_t>(sizeof(double)), &*value, sizeof(double));
+    }
+    return true;
   }
 
   // Keeps the error of the first output that has one.
@@ -222,7 +302,10 @@ class SliceReduction {
   const Plan plan_;
   const std::int64_t width_;  // bytes of an element
   const GatherTile gather_;
+  const bool short_;  // an output is one block
+  const QuickSumsOf quick_;
   const std::int64_t row_;     // outputs whose elements are neighbours
+  const std::int64_t group_;   // outputs that are reduced together
   const std::int64_t groups_;  // of a row
 
   std::atomic<bool> stop_ = false;

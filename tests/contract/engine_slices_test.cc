@@ -184,6 +184,33 @@ TEST_P(EngineSlices, AnswerAsAReductionOfEach) {
   }
 }
 
+// Requests for nothing but sums have a way of their own, and ops with a state of an output each.
+TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
+  if (!ReducesSlices()) return;
+  const Case cases[] = {{{300, 5}, {1}},    {{300, 1}, {1}},      {{150, 31}, {1}},        {{40, 63}, {1}},
+                        {{40, 64}, {1}},    {{33, 1000}, {1}},    {{3, 9000}, {1}},        {{31, 8}, {0}},
+                        {{31, 15}, {0}},    {{7, 16}, {0}},       {{9, 300}, {0}},         {{2000, 17}, {0}},
+                        {{3, 20, 40}, {1}}, {{6, 40, 9}, {0, 1}}, {{4, 5, 6, 20}, {0, 2}}, {{300, 3}, {0}},
+                        {{200}, {}},        {{1, 40}, {0}}};
+  int turn = 0;
+  for (const Case& which : cases) {
+    for (const DataKindRow& row : kDataKinds) {
+      if (!Applies(row, dtype())) continue;
+      if (kSlowBuild && ++turn % 5 != 0) continue;
+      SCOPED_TRACE(std::string(row.name));
+      const Bytes array = MakeData(row.kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(++turn));
+      ReduceSpec spec = SpecFor(which);
+      spec.nan_policy = turn % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
+      for (const std::vector<Op>& ops :
+           {std::vector<Op>{Op::kMean, Op::kSum}, std::vector<Op>{Op::kArgmax, Op::kMin}, std::vector<Op>{Op::kSum}}) {
+        spec.ops = ops;
+        Check(which, array.data(), spec);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 TEST_P(EngineSlices, AnyByteAddress) {
   if (!ReducesSlices()) return;
   for (const Case& which : {Case{{9, 70}, {0}}, {{9, 70}, {1}}, {{5, 9, 14}, {1}}}) {

@@ -104,10 +104,15 @@ Json Nested(const HostArray& array, std::size_t dimension, std::int64_t start) {
   return list;
 }
 
+// An array without elements may have any number of rows.
+bool IsEmpty(const HostArray& array) {
+  return std::find(array.shape.begin(), array.shape.end(), 0) != array.shape.end();
+}
+
 }  // namespace
 
-std::string ArrayText(const HostArray& array) { return Printer(array).Print(); }
+std::string ArrayText(const HostArray& array) { return IsEmpty(array) ? "[]\n" : Printer(array).Print(); }
 
-Json ToJson(const HostArray& array) { return Nested(array, 0, 0); }
+Json ToJson(const HostArray& array) { return IsEmpty(array) ? Json::array() : Nested(array, 0, 0); }
 
 }  // namespace reduced::client

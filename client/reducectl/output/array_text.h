@@ -13,7 +13,7 @@ namespace reduced::client {
 // three along each dimension. A line break at the end.
 std::string ArrayText(const HostArray& array);
 
-// All elements, as nested lists. Of a scalar: its value.
+// All elements, as nested lists. Of a scalar: its value; without elements: an empty list.
 Json ToJson(const HostArray& array);
 
 }  // namespace reduced::client
