@@ -49,6 +49,8 @@ namespace {
 constexpr std::int64_t kInlineBytes = kBlockBytes;
 // The same of an array with so many outputs, each of which takes a microsecond or so besides its elements.
 constexpr std::int64_t kInlineOutputs = 64;
+// What the queue expects each output to take besides its elements, with several threads at work.
+constexpr double kOutputUs = 0.3;
 
 // Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
 absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std::int64_t count, Folded* into) {
@@ -363,6 +365,7 @@ class CpuEngine final : public Engine {
       return std::move(done)(SlicesResultOf(since_call.micros()));
     }
     Lanes::Ticket ticket = TicketOf(job, calibration_);
+    ticket.expected_us += kOutputUs * static_cast<double>(slices.layout.outputs);
     lanes_.Submit(
         [this, since_call, slices = std::move(slices), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());

@@ -90,7 +90,7 @@ class ArraysTest(harness.ServedTest):
     def test_errors(self):
         npy = DATA / "co2.npy"
         for arguments, messages in (
-            (("arrays",), ["arrays: subcommand: got none; allowed: put, list, delete"]),
+            (("arrays",), ["arrays: subcommand: got none; allowed: put, list, get, delete"]),
             (("arrays", "keep"), ["keep"]),
             (("arrays", "put"), ["FILE"]),
             (("arrays", "put", npy, "--ttl", "0s"), ['--ttl: got "0s"; allowed: positive durations']),

@@ -121,7 +121,7 @@ class JsonTest(harness.ServedTest):
         self.assertGreaterEqual(info["uptime_s"], 0)
         self.assertEqual(
             set(info["limits"]),
-            {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_streams", "max_sessions"}
+            {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_result_bytes", "max_streams", "max_sessions"}
             | {"max_session_requests", "session_idle_timeout_s", "default_array_ttl_s", "max_array_ttl_s"},
         )
         self.assertEqual(info["limits"]["default_array_ttl_s"], 3600)
@@ -314,7 +314,7 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--conn"), ["--connections"]),
             (("reduce", "--connections", ""), []),
             (("reduce", "--arr"), ["--array"]),
-            (("arrays", ""), ["put", "list", "delete"]),
+            (("arrays", ""), ["put", "list", "get", "delete"]),
             (("--json", "arrays", "l"), ["list"]),
             (("arrays", "put", "co2.n"), ["co2.npy"]),
             (("arrays", "put", "--dtype", "f"), ["f16", "f32", "f64"]),

@@ -78,7 +78,7 @@ class UsageTest(harness.ServedTest):
             ((), ["command: got none; allowed: reduce, describe, merge, arrays, "]),
             (("shrink",), ['command: got "shrink"; allowed: reduce, describe, merge, arrays, ', "; see reducectl --help"]),
             (("help", "reduce"), ['command: got "help"; allowed: reduce, ']),
-            (("arrays", "get", "x"), ['arrays: subcommand: got "get"; allowed: put, list, delete; see reducectl arrays --help']),
+            (("arrays", "show", "x"), ['arrays: subcommand: got "show"; allowed: put, list, get, delete; see reducectl arrays --help']),
             (("reduce", "--bogus", npy), ['reduce: option: got "--bogus"; allowed: those of reducectl reduce --help']),
             (("--bogus=1",), ['option: got "--bogus=1"; allowed: those of reducectl --help']),
             (("info", "x", "y"), ['info: got "x"; allowed: no further arguments; see reducectl info --help']),

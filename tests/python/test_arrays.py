@@ -135,7 +135,7 @@ def test_what_is_refused(client):
         with pytest.raises(ValueError, match=message):
             client.reduce([1.0], ops)
     with pytest.raises(TypeError):
-        client.reduce([1.0], "sum", axis=0)
+        client.reduce([1.0], "sum", unknown=0)
     with pytest.raises(TypeError):
         client.reduce([1.0], [1])
     with pytest.raises(reduced.FailedPreconditionError):

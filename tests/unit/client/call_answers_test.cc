@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -345,6 +346,52 @@ TEST_F(AnswersTest, AnAnswerLargerThanAnyHonestOne) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr(absl::StrCat("the answer of ", address_, " is larger than this client accepts")));
+}
+
+// The answer to max and argmax of a (2, 3) array of f32 along its last dimension.
+void CompleteArrays(v1::ReduceResponse* answer) {
+  answer->clear_results();
+  const struct {
+    v1::Op op;
+    v1::DType dtype;
+    std::size_t bytes;
+  } rows[] = {{v1::OP_MAX, v1::DTYPE_F32, 8}, {v1::OP_ARGMAX, v1::DTYPE_U64, 16}};
+  for (const auto& row : rows) {
+    v1::ArrayResult* const result = answer->add_arrays();
+    result->set_op(row.op);
+    result->mutable_array()->set_dtype(row.dtype);
+    result->mutable_array()->add_shape(2);
+    result->set_data(std::string(row.bytes, '\0'));
+  }
+}
+
+TEST_F(AnswersTest, WrongArraysAlongAxes) {
+  const std::vector<float> elements(6);
+  const ArrayView array = ArrayView::Of(elements, {{2, 3}});
+  service_.spoil = CompleteArrays;
+  const absl::StatusOr<ArrayReply> right = client_->ReduceArray(array, {"max", "argmax"}, {.axis = {-1}});
+  ASSERT_TRUE(right.ok()) << right.status();
+  EXPECT_EQ(right->Find("max")->As<float>().size(), 2U);
+  EXPECT_TRUE(right->Find("max")->As<double>().empty());
+  EXPECT_EQ(right->Find("argmax")->At(1).AsInt64(), 0);
+  const WrongReduce cases[] = {
+      {"arrays: got 1; allowed: 2, one for each op, and no results",
+       [](auto* answer) { answer->mutable_arrays()->RemoveLast(); }},
+      {"arrays: got 2; allowed: 2, one for each op, and no results", [](auto* answer) { answer->add_results(); }},
+      {"arrays[0].op: got argmax; allowed: max", [](auto* answer) { answer->mutable_arrays()->SwapElements(0, 1); }},
+      {"arrays[0].array.dtype: got f64; allowed: f32",
+       [](auto* answer) { answer->mutable_arrays(0)->mutable_array()->set_dtype(v1::DTYPE_F64); }},
+      {"arrays[1].data: got 15 bytes; allowed: 16",
+       [](auto* answer) { answer->mutable_arrays(1)->mutable_data()->resize(15); }},
+      {"arrays[1].where: got kept; allowed: data", [](auto* answer) { answer->mutable_arrays(1)->mutable_kept(); }},
+  };
+  for (const WrongReduce& wrong : cases) {
+    service_.spoil = [&](v1::ReduceResponse* answer) {
+      CompleteArrays(answer);
+      wrong.spoil(answer);
+    };
+    ExpectWrong(client_->ReduceArray(array, {"max", "argmax"}, {.axis = {-1}}).status(), wrong.message);
+  }
 }
 
 }  // namespace
