@@ -82,6 +82,10 @@ class AxesTest(harness.ServedTest):
         path = self.save(np.arange(12, dtype="i4").reshape(2, 2, 3))
         self.assertEqual(self.text("reduce", path, "--op", "max", "--axis", "1").splitlines()[1:],
                          ["max: i32 (2, 3)", *str(np.array([[3, 4, 5], [9, 10, 11]])).splitlines()])
+        for place in ([], ["--server", "local:"]):
+            self.assertEqual(self.text("reduce", path, "--op", "max", "--axis", "1", "--quiet", *place).splitlines(),
+                             str(np.array([[3, 4, 5], [9, 10, 11]])).splitlines())
+        self.check_failure(SERVER, ["keep: got it at local:"], "reduce", path, "--axis", "1", "--keep", "--server", "local:")
         wide = np.arange(2000 * 3, dtype="i4").reshape(3, 2000)
         self.assertEqual(self.text("reduce", self.save(wide, "wide.npy"), "--op", "max", "--axis", "0").splitlines()[2:],
                          str(wide.max(axis=0)).splitlines())

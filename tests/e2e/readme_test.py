@@ -58,6 +58,7 @@ class ReadmeTest(harness.ServedTest):
         wrapper.chmod(0o755)
         for name in ("samples", "first", "rest"):
             self.save(np.arange(1000, dtype="f4"), f"{name}.npy")
+        self.save(np.arange(24, dtype="f4").reshape(2, 3, 4), "x.npy")
         (profile,) = blocks("client/README.md", "json")
         (self.folder / "mix.json").write_text(profile)
         seen = 0
@@ -66,7 +67,7 @@ class ReadmeTest(harness.ServedTest):
                 with self.subTest(document=document, block=block):
                     seen += 1
                     self.shell(re.sub(r"--server \w+:\d+ ", "", block), self.folder, wrapper.parent)
-        self.assertEqual(seen, 3)
+        self.assertEqual(seen, 4)
 
     def test_console(self):
         path = pathlib.Path(os.environ["REDUCECTL"]).parent

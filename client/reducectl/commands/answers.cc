@@ -16,7 +16,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "client/local/local.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
 #include "kernels/algebra/dtype.h"
@@ -76,12 +75,6 @@ ExitCode ReportFailure(const Answer& answer, const Input& input, const absl::Sta
   }
   return ReportCallError(SubjectOf(answer), status);
 }
-
-// Where arrays are reduced: one of these.
-struct Place {
-  std::unique_ptr<Client> server{};
-  std::unique_ptr<LocalEngine> local{};
-};
 
 class Asker {
  public:
@@ -337,9 +330,9 @@ class Asker {
   ExitCode first_failure_ = kOk;
 };
 
-ExitCode NeedsServer(absl::string_view got, absl::string_view allowed) {
+std::optional<Place> NeedsServer(absl::string_view got, absl::string_view allowed) {
   std::cerr << "reducectl: got " << got << " with --server local:; allowed: " << allowed << "\n";
-  return kUsage;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -348,7 +341,7 @@ absl::Duration TimeoutOf(const ArrayView& array) {
   return ClientOptions().timeout + absl::Seconds(ArrayBytes(array.dtype, array.shape).value_or(0) / kBytesPerSecond);
 }
 
-ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& print) {
+std::optional<Place> PlaceOf(const CommonOptions& common, const Question& question) {
   Place place;
   if (common.server == kLocal) {
     if (question.sources.empty()) return NeedsServer("--array without files", "files");
@@ -356,8 +349,14 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
     place.local = std::make_unique<LocalEngine>();
   } else {
     place.server = MakeClient(common, ClientOptions().timeout, question.connections);
-    if (place.server == nullptr) return kUsage;
+    if (place.server == nullptr) return std::nullopt;
   }
+  return place;
+}
+
+ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& print) {
+  std::optional<Place> place = PlaceOf(common, question);
+  if (!place.has_value()) return kUsage;
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   input.one_piece = input.in_memory = question.in_session();
@@ -366,7 +365,7 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
                                 [](const std::string& op) { return op == "argmin" || op == "argmax"; });
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
   if (question.via == "auto" && UnixSocketPath(common.server).has_value()) input.hold = Hold::kShareLarge;
-  return Asker(std::move(place), common, std::move(question), print).Run();
+  return Asker(*std::move(place), common, std::move(question), print).Run();
 }
 
 }  // namespace reduced::client

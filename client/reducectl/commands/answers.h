@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "client/local/local.h"
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/command_line/exit_code.h"
 #include "client/reducectl/input/input.h"
@@ -48,6 +50,15 @@ struct Answer {
   double read_us = 0;
   double round_trip_us = 0;
 };
+
+// Where arrays are reduced: one of these.
+struct Place {
+  std::unique_ptr<Client> server{};
+  std::unique_ptr<LocalEngine> local{};
+};
+
+// Where the options say. Nothing: they contradict each other or the question, or describe no client, which is printed.
+std::optional<Place> PlaceOf(const CommonOptions& common, const Question& question);
 
 // Prints an answer; returns why that failed, or kOk.
 using PrintAnswer = std::function<ExitCode(const Answer&)>;

@@ -132,7 +132,10 @@ std::string Table(const Answer& answer, const ReduceArguments& arguments) {
 }
 
 ExitCode Run(const CommonOptions& common, ReduceArguments arguments) {
-  if (arguments.axes.given) return ReduceAxes(common, arguments.question, arguments.axes);
+  if (arguments.axes.given) {
+    arguments.axes.quiet = arguments.quiet;
+    return ReduceAxes(common, arguments.question, arguments.axes);
+  }
   arguments.question.options.return_state = arguments.question.one = !arguments.state.empty();
   return Ask(common, arguments.question, [&](const Answer& answer) {
     std::cout << (common.json       ? Line(answer, arguments.question.options)

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -43,16 +44,16 @@ std::string ShapeText(const HostArray& array) {
 
 class Reducer {
  public:
-  Reducer(Client& client, const CommonOptions& common, Question question, const AxesArguments& arguments)
-      : client_(client), common_(common), question_(std::move(question)), arguments_(arguments) {}
+  Reducer(Place place, const CommonOptions& common, Question question, const AxesArguments& arguments)
+      : place_(std::move(place)), common_(common), question_(std::move(question)), arguments_(arguments) {}
 
   ExitCode Run() {
     for (const std::string& source : question_.sources) Keep(ReduceSource(source));
     if (question_.sources.empty()) {
       for (const std::string& id : question_.arrays) {
-        Keep(Answer(
-            id, "",
-            client_.ReduceArray(RemoteArray::Resident(id), question_.ops, arguments_.options, question_.options)));
+        Keep(Answer(id, "",
+                    place_.server->ReduceArray(RemoteArray::Resident(id), question_.ops, arguments_.options,
+                                               question_.options)));
       }
     }
     return first_failure_;
@@ -86,23 +87,28 @@ class Reducer {
     return failure;
   }
 
-  // Shares the input if it is in memory that can be shared, else sends it.
+  // Of a server: shares the input if it is in memory that can be shared, else sends it.
   absl::StatusOr<ArrayReply> Reduce(const Input& input) {
     ReduceOptions options = question_.options;
+    if (place_.local != nullptr) {
+      options.timeout = common_.timeout;
+      return place_.local->ReduceArray(input.View(), question_.ops, arguments_.options, options);
+    }
     if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
     if (const SharedBuffer* const buffer = input.memory.shared()) {
-      const absl::StatusOr<Region> region = client_.Share(*buffer);
+      const absl::StatusOr<Region> region = place_.server->Share(*buffer);
       const Layout& layout = input.layout;
       if (region.ok()) {
-        return client_.ReduceArray(region->Array(layout.dtype, layout.shape, static_cast<std::int64_t>(layout.offset)),
-                                   question_.ops, arguments_.options, options);
+        return place_.server->ReduceArray(
+            region->Array(layout.dtype, layout.shape, static_cast<std::int64_t>(layout.offset)), question_.ops,
+            arguments_.options, options);
       }
       if (question_.via == Question::kRegion) return region.status();
     }
     UploadProgress progress(!common_.json);
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
     options.on_progress = progress.hook();
-    return client_.ReduceArray(input.View(), question_.ops, arguments_.options, options);
+    return place_.server->ReduceArray(input.View(), question_.ops, arguments_.options, options);
   }
 
   ExitCode Answer(const std::string& source, const std::string& name, const absl::StatusOr<ArrayReply>& reply) {
@@ -147,17 +153,21 @@ class Reducer {
     return Dump(json) + "\n";
   }
 
-  // For people.
+  // For people; with --quiet the results, ids or files alone.
   std::string Text(const std::string& subject, const ArrayReply& reply) const {
-    std::string text =
-        absl::StrCat(Printable(subject), ": ", reply.count, " elements, ", FormatBytes(reply.timing.bytes), ", ran on ",
-                     Printable(reply.execution.device), ", ", FormatMicros(reply.timing.total_us.value_or(0)), "\n");
+    std::string text;
+    if (!arguments_.quiet) {
+      text = absl::StrCat(Printable(subject), ": ", reply.count, " elements, ", FormatBytes(reply.timing.bytes),
+                          ", ran on ", Printable(reply.execution.device), ", ",
+                          FormatMicros(reply.timing.total_us.value_or(0)), "\n");
+    }
     for (const ResultArray& result : reply.results) {
-      absl::StrAppend(&text, result.op, ": ", ShapeText(result.array), "\n");
+      if (!arguments_.quiet) absl::StrAppend(&text, result.op, ": ", ShapeText(result.array), "\n");
       if (!result.id.empty()) {
-        absl::StrAppend(&text, "kept as ", result.id, "\n");
+        absl::StrAppend(&text, arguments_.quiet ? "" : "kept as ", result.id, "\n");
       } else if (!arguments_.out.empty()) {
-        absl::StrAppend(&text, "written to ", Printable(absl::StrReplaceAll(arguments_.out, {{kOp, result.op}})), "\n");
+        absl::StrAppend(&text, arguments_.quiet ? "" : "written to ",
+                        Printable(absl::StrReplaceAll(arguments_.out, {{kOp, result.op}})), "\n");
       } else {
         text += ArrayText(result.array);
       }
@@ -165,7 +175,7 @@ class Reducer {
     return text;
   }
 
-  Client& client_;
+  const Place place_;
   const CommonOptions& common_;
   const Question question_;
   const AxesArguments& arguments_;
@@ -218,8 +228,8 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
 }
 
 ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesArguments& arguments) {
-  const std::unique_ptr<Client> client = MakeClient(common);
-  if (client == nullptr) return kUsage;
+  std::optional<Place> place = PlaceOf(common, question);
+  if (!place.has_value()) return kUsage;
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   input.one_piece = input.positions = true;  // the dimensions matter, and so does their order
@@ -227,7 +237,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
   AxesArguments own = arguments;
   if (own.keep) own.options.keep = KeepOptions{.owner = OwnerOf(common, "")};
-  return Reducer(*client, common, std::move(question), own).Run();
+  return Reducer(*std::move(place), common, std::move(question), own).Run();
 }
 
 ExitCode WriteNpy(const std::string& path, const HostArray& array) {

@@ -15,6 +15,7 @@ struct AxesArguments {
   bool given = false;  // --axis
   AxesOptions options{};
   bool keep = false;
+  bool quiet = false;
   std::string out{};  // the files for results, with {op} for the op; empty: print them
 };
 
