@@ -164,8 +164,10 @@ void ToCompletion(const v1::ReduceResponse& response, Completion* slot) {
     slot->values[i] = Bits(response.results(i).value());
   }
   for (std::size_t i = 0; i < kStages; ++i) {
-    slot->micros[i] = (response.timing().*kTimings[i].has)() ? (response.timing().*kTimings[i].get)()
-                                                             : std::numeric_limits<double>::quiet_NaN();
+    const auto has = kTimings[i].has;
+    const auto get = kTimings[i].get;
+    slot->micros[i] =
+        (response.timing().*has)() ? (response.timing().*get)() : std::numeric_limits<double>::quiet_NaN();
   }
   Put(response.execution().device(), slot->device);
   Put(response.execution().pipeline(), slot->pipeline);
@@ -194,7 +196,8 @@ void FromCompletion(const Completion& slot, const v1::ReduceRequest& request, v1
   execution->set_reason(Get(slot.text));
   v1::Timing* const timing = response->mutable_timing();
   for (std::size_t i = 0; i < kStages; ++i) {
-    if (!std::isnan(slot.micros[i])) (timing->*kTimings[i].set)(slot.micros[i]);
+    const auto set = kTimings[i].set;
+    if (!std::isnan(slot.micros[i])) (timing->*set)(slot.micros[i]);
   }
   timing->set_bytes(slot.bytes);
   if (slot.bytes > 0 && slot.micros[kKernel] > 0) {
