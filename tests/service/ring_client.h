@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -87,7 +88,7 @@ class RingClient {
 
   // A sum of i32 at the start of the arena.
   ring::Submission SumOf(const std::vector<std::int32_t>& elements, std::uint32_t completion = 0) const {
-    std::memcpy(mapping_.arena(), elements.data(), elements.size() * sizeof(std::int32_t));
+    std::copy(elements.begin(), elements.end(), reinterpret_cast<std::int32_t*>(mapping_.arena()));
     ring::Submission submission{};
     submission.id = 100 + completion;
     submission.completion = completion;
