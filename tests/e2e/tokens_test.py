@@ -239,7 +239,7 @@ class TokensTest(SecuredTest):
             for pair in (self.ours.issue("a", "alice"), self.ours.issue("b", "bob"))
         )
         self.check_arrays(server.tcp, alice, bob)
-        # Nobody in particular, at the Unix socket.
+        # An anonymous caller, at the Unix socket.
         array_id = self.put(server.unix)
         self.fails(SERVER, ["belongs to another identity"], server.tcp, *alice, "arrays", "delete", array_id)
         self.assertEqual(self.reducectl(server.unix, "arrays", "delete", array_id).returncode, 0)

@@ -151,7 +151,7 @@ TEST_F(SecurityTest, AnUploadIsOneRequestHoweverManyPartsItHas) {
     const std::string id = absl::StrCat("upload ", round);
     for (int i = 0; i < kParts; ++i) good[i].Begin(server, kAsAlice, id, i, kParts, kParts);
     ASSERT_TRUE(AwaitStreams(server, kAsAlice, kParts));
-    // Another has to wait, but not who is somebody else.
+    // Another request of the same identity is refused, but not one of another identity.
     another.Begin(server, kAsAlice, id + ", another", 0, kParts, kParts);
     const grpc::Status refused = another.writer->Finish();
     EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);

@@ -330,7 +330,7 @@ void RunSchedule(std::uint64_t seed) {
   {
     std::vector<std::string_view> names = Candidates();
     std::shuffle(names.begin(), names.end(), random);
-    names.resize(static_cast<std::size_t>(Pick(random, 1, 6)));
+    names.resize(static_cast<std::size_t>(Pick(random, 1, 12)));
     std::vector<std::unique_ptr<Armed>> faults;
     for (const std::string_view name : names) {
       const double probabilities[] = {0.01, 0.1, 0.5, 1};
@@ -368,7 +368,7 @@ TEST(SchedulesTest, EveryRequestHasOneHonestAnswerAndNothingIsLeft) {
         << "; now: " << absl::StrJoin(OpenFiles(), " ");
   }
   for (const std::string_view name : failpoint::kNames) fired += failpoint::Fired(name);
-  EXPECT_GE(2 * fired, count) << "the schedules have next to no faults";
+  EXPECT_GE(fired, count) << "the schedules have next to no faults";
   RecordProperty("faults", std::to_string(fired));
 }
 
