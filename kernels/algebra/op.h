@@ -1,6 +1,6 @@
 // The operations. An op is a row: which accumulator its answer is read from, what type the answer has, what an empty
 // array answers. Ops that share an accumulator (sum and mean; min, argmin, max and argmax) cost one between them, and
-// all the accumulators that a request needs are filled in one read of the array, exact sums (exact/) apart.
+// all the accumulators that a request needs are filled in one read of the array (kernels/README.md has the exceptions).
 //
 // To add an op: a row here, its line in the proto enum, and its case in finalize.cc; a new accumulator besides only if
 // none of these holds what it needs (accumulator.h).

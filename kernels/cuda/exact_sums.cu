@@ -1,15 +1,18 @@
-// Exact sums of floats on a CUDA device: one launch and one read of the array for sums and sums of squares, another for
-// those of magnitudes; the same integers as the CPU's.
+// Exact sums of floats on a CUDA device: one launch and one read of the array for sums and sums of squares, with
+// extrema and counts beside them, another for sums of magnitudes; the same integers as the CPU's.
 //
-// Why it is fast: an element costs a thread three additions of f64 for each bin but the last, and one for that (how and
+// Why it is fast: where the magnitudes that a thread holds of a tile, a few vectors, differ by few powers of two, f64
+// adds them exactly, and what it has added goes to the bins as one number; sums of f16 and bf16 begin in f32, which
+// saves conversions. Else an element costs three additions of f64 for each bin but the last, and one for that (how and
 // why: cpu/exact_tiles.h), which is less than the f64 units have time for while the element comes from memory. One is
-// enough since it is known before that nothing will be left over: a warp takes a tile of a few vectors a thread and
-// looks at its exponents, with one comparison of their extremes: the largest number has to fit into the first bin, and
-// the last digit of the smallest must not be below the last bin's unit.
+// enough since it is known before that nothing will be left over: a warp looks at the exponents of its tile, with a
+// comparison of their extremes: the largest number has to fit into the first bin, and the last digit of the smallest
+// that isn't zero must not be below the last bin's unit.
 //
-// Else the tile is looked at once more. If that makes enough of a difference, the bins move to where its numbers are,
-// or become more: f32 and bf16 of all magnitudes take as many as their whole range has. What the bins still can't take
-// is added, element by element, to the digits that the block has in shared memory.
+// If they don't, NaNs are taken out and counted, and the tile is looked at once more. If that makes enough of a
+// difference, the bins move to where its numbers are, or become more: f32 and bf16 of all magnitudes take as many as
+// their whole range has. What the bins still can't take is added, element by element, to the digits that the block has
+// in shared memory.
 //
 // Before so many deposits that a bin could leave its binade, and at the end, bins become integers, which the warp sums
 // up and adds to the block's digits, those in the end to digits in global memory, where the last block to finish finds
@@ -17,9 +20,11 @@
 // these are sums of integers, so that neither the number of blocks nor their order matters.
 //
 // Sources: S. Collange, D. Defour, S. Graillat, R. Iakymchuk, "Numerical reproducibility for the parallel reduction on
-// multi- and many-core architectures" (2015, ExBLAS); those of cpu/exact_tiles.h and pipelines/single_pass.cu.
+// multi- and many-core architectures" (2015, ExBLAS); those of cpu/exact_tiles.h and cuda/single_pass.cu.
 #include <algorithm>
+#include <bit>
 
+#include "kernels/cuda/block_states.cuh"
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/exact_terms.cuh"
 #include "kernels/cuda/launch_end.cuh"
@@ -28,61 +33,74 @@
 namespace reduced {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kBlocksPerMultiprocessor = 2;
-// Vectors of 16 bytes that a thread has in flight: as many as leave it registers for all else.
-template <class T>
-constexpr int kVectors = std::is_same_v<T, BFloat16> ? 2 : 4;
 constexpr std::uintptr_t kLineBytes = 128;
-constexpr std::size_t kTicketBytes = 256;  // before the digits, in the scratch memory
-static_assert(kTicketBytes + sizeof(ExactDigits) <= kExactScratchBytes);
+// In the scratch memory: the ticket, the digits, then the states of each accumulator beside the sums, one for each
+// block.
+constexpr std::size_t kTicketBytes = 256;
+constexpr std::size_t kDigitsBytes = (sizeof(ExactDigits) + 15) / 16 * 16;
+constexpr int kMaxBlocks = 1024;
 
-// As in single_pass.cu: a head up to the first line boundary, whole vectors, and a tail.
+// How the work is laid out: threads of a block, blocks of a multiprocessor, vectors of 16 bytes that a thread has in
+// flight, as many as leave it registers for all else.
+template <int kThreadsOfBlock, int kBlocksPerMultiprocessor, int kVectorsInFlight>
+struct Shape {
+  static constexpr int kThreads = kThreadsOfBlock;
+  static constexpr int kBlocks = kBlocksPerMultiprocessor;
+  static constexpr int kVectors = kVectorsInFlight;
+};
+
+// As in single_pass.cu.
 struct Arguments {
   const void* data;
   std::int64_t count;
-  unsigned head;     // elements
+  std::int64_t base_index;
   unsigned vectors;  // of 16 bytes
-  unsigned tail;     // elements
+  Edges edges;
+  AccumulatorSet sums;
+  AccumulatorSet others;
+  bool omit_nan;
   unsigned* ticket;
   ExactDigits* digits;
+  unsigned char* states;
   ExactDigits* out;
+  Partial* partial;
   KernelTimes* times;  // null: not wanted
 };
 
-template <class T>
-using Tile = Vector16<T>[kVectors<T>];
+template <class T, class S>
+using Tile = Vector16<T>[S::kVectors];
 
 // Calls visit(x) for each element x of a tile.
 template <class SomeTile, class Visitor>
-__device__ __forceinline__ void ForEach(SomeTile& tile, Visitor visit) {
+__device__ __forceinline__ void ForEachElement(SomeTile& tile, Visitor visit) {
   constexpr int kElements = sizeof(tile[0].element) / sizeof(tile[0].element[0]);
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(tile) / sizeof(tile[0])) * kElements; ++i)
     visit(tile[i / kElements].element[i % kElements]);
 }
 
-// Has the compiler forget what it knows of a tile, so that it doesn't keep in registers what is quickly computed again.
-template <class T>
-__device__ __forceinline__ void Forget(Tile<T>& tile) {
-#pragma unroll
-  for (int v = 0; v < kVectors<T>; ++v) {
-    typename Vector16<T>::Packed packed = tile[v].Words();
-#pragma unroll
-    for (int w = 0; w < 4; ++w) asm volatile("" : "+r"(packed.word[w]));
-    memcpy(tile[v].element, &packed, sizeof(packed));
-  }
-}
-
 // A thread's share of the sums kSums. Unless it says otherwise, a function is called by all threads of a warp, which
 // have the same of everything but bins.
-template <class T, bool kCounts, Accumulator... kSums>
+template <class T, class S, bool kCounts, Accumulator... kSums>
 class WarpSums {
   using Element = ExactElement<T>;
   using Levels = ExactLevels<T, kSums...>;
-  static constexpr int kTileElements = kVectors<T> * Vector16<T>::kElements;  // a thread
+  using Tile = reduced::Tile<T, S>;
+  static constexpr int kTileElements = S::kVectors * Vector16<T>::kElements;  // a thread
   // A square of f64 is two numbers.
   static constexpr int kTileDeposits = kTileElements * (Levels::kF64 && Levels::kSquares ? 2 : 1);
+  // Where a thread's magnitudes in a tile differ by at most so many powers of two, f64 holds their sum, or that of
+  // their squares, exactly: that is added up first, and the bins take it as one number.
+  static constexpr int kCountBits = std::countr_zero(std::bit_ceil(static_cast<unsigned>(kTileElements)));
+  static constexpr int kSumSpread = 53 - Element::kDigits - kCountBits;
+  static constexpr int kSquaresSpread = (53 - 2 * Element::kDigits - kCountBits) / 2;
+  static constexpr bool kNarrowSquares = Levels::kSquares && kSquaresSpread > 2;
+  static constexpr bool kNarrowSums = kNarrowSquares || (Levels::kSum && kSumSpread > 2);
+  static constexpr int kMaxSpread = kNarrowSquares ? kSquaresSpread : kSumSpread;
+  // Likewise f32 that of kInF32 neighbours: fewer are converted, which the device has the fewest units for.
+  static constexpr int kInF32 = Levels::kSquares || sizeof(T) != 2 ? 1 : Levels::kBF16 ? 4 : 2;
+  static constexpr int kF32Spread = 24 - Element::kDigits - std::countr_zero(static_cast<unsigned>(kInF32));
+  static constexpr unsigned kF32End = static_cast<unsigned>(126 + Element::kBias) << Element::kFieldAt;  // or too large
   static constexpr int kWidest = Levels::kWidest;
   static constexpr Level kMost = Levels::At(kWidest);
   static constexpr bool kFixed = kMost.fixed_top != kNoTop;
@@ -93,23 +111,34 @@ class WarpSums {
   static constexpr int kFar = kMost.sum - kNear;
 
  public:
-  using FarBins = double[std::max(kFar, 1)][kThreads];  // by thread
+  using FarBins = double[std::max(kFar, 1)][S::kThreads];  // by thread
 
   // Both in shared memory; the digits are zeros.
   __device__ WarpSums(ExactDigits* digits, FarBins* far) : digits_(digits), far_(far) {}
 
-  __device__ __forceinline__ void Add(Tile<T>& tile) {
+  __device__ __forceinline__ void Add(Tile& tile) {
     if (deposits_ + kTileDeposits > kMaxDeposits) {
       Flush();
       if (kMoving > 0 && level_ >= kMoving) window_ = {};  // perhaps fewer bins would do by now
     }
     if constexpr (Levels::Has(Accumulator::kSum)) LookAtZeros(tile);
-    if (window_.span == 0) Begin(tile[0]);
-    unsigned farthest = 0;
-    ForEach(tile, [&](T x) { farthest = max(farthest, Element::PatternOf(x) - window_.low); });
-    if (!__all_sync(kFullWarp, farthest < window_.span)) TakeOutWhatDoesNotFit(tile);
-    Forget<T>(tile);
-    if (window_.span != 0) AddToBins(tile);
+    PatternRange range = RangeOf(tile);
+    if (!__all_sync(kFullWarp, window_.Takes(range))) {
+      TakeOutNans(tile);
+      range = RangeOf(tile);
+      if (!__any_sync(kFullWarp, range.largest != 0)) return;
+      if (window_.span == 0) Begin(tile[0]);
+      if (!__all_sync(kFullWarp, window_.Takes(range))) {
+        TakeOutWhatDoesNotFit(tile, range);
+        range = RangeOf(tile);
+      }
+    }
+    Forget(tile);
+    if (window_.span == 0) return;
+    if (kInF32 > 1 && __all_sync(kFullWarp, SpreadOf(range) <= kF32Spread && range.largest < kF32End)) {
+      return AddInF32(tile);
+    }
+    AddToBins(tile, __all_sync(kFullWarp, SpreadOf(range) <= kMaxSpread));
   }
 
   // An element that has no tile. Called by any threads.
@@ -118,7 +147,19 @@ class WarpSums {
     AddAlone<kCounts, kSums...>(ToDouble(x), digits_);
   }
 
-  // Bins to digits; once more before the digits are read.
+  // All that is not in the digits yet; before they are read.
+  __device__ void Finish() {
+    Flush();
+    const bool first = threadIdx.x % kWarpSize == 0;
+    if constexpr (kCounts) {
+      const unsigned nans = __reduce_add_sync(kFullWarp, nans_);
+      if (first && nans != 0) AddToShared(&digits_->nans, nans);
+    }
+    if (__any_sync(kFullWarp, not_only_negative_zeros_) && first) AddToShared(&digits_->not_only_negative_zeros, 1u);
+  }
+
+ private:
+  // Bins to digits.
   __device__ void Flush() {
     if (deposits_ == 0) return;
     AtLevel([&](auto level) {
@@ -135,19 +176,27 @@ class WarpSums {
     Anchor();
   }
 
-  // Of this thread's elements.
-  __device__ bool not_only_negative_zeros() const { return not_only_negative_zeros_; }
+  __device__ static PatternRange RangeOf(const Tile& tile) {
+    PatternRange range;
+#pragma unroll
+    for (int v = 0; v < S::kVectors; ++v) range.Include(tile[v]);
+    range.Settle<T>();
+    return range;
+  }
 
- private:
-  // Patterns from low to below low + span: of numbers that the bins take. None are, if the span is 0.
+  // Patterns from low, at least 1, to below low + span: of numbers that the bins take, beside zeros. None are, if the
+  // span is 0.
   struct Window {
-    unsigned low = 0;
+    unsigned low = 1;
     unsigned span = 0;
 
+    __device__ bool Takes(const PatternRange& range) const {
+      return range.largest < low + span && range.least_less_one >= low - 1;
+    }
     __device__ bool Has(T x) const { return Element::PatternOf(x) - low < span; }
-    __device__ int CountOutside(const Tile<T>& tile) const {
+    __device__ int CountOutside(const Tile& tile) const {
       unsigned outside = 0;
-      ForEach(tile, [&](T x) { outside += !Has(x) && !Element::IsZero(x) ? 1 : 0; });
+      ForEachElement(tile, [&](T x) { outside += !Has(x) && Element::PatternOf(x) != 0 ? 1 : 0; });
       return static_cast<int>(__reduce_add_sync(kFullWarp, outside));
     }
   };
@@ -169,7 +218,9 @@ class WarpSums {
     Window window;
   };
 
-  __device__ static Place FixedPlace() { return {kWidest, kMost.fixed_top, {0, PatternOfPower(Element::kHighest)}}; }
+  __device__ static Place FixedPlace() {
+    return {kWidest, kMost.fixed_top, {1, PatternOfPower(Element::kHighest) - 1}};
+  }
 
   template <int kBins>
   __device__ void LoadSum(double (&bin)[kBins]) const {
@@ -205,20 +256,63 @@ class WarpSums {
     level_ = place.level;
     top_ = place.top;
     window_ = place.window;
+    is_settled_ = false;
     Anchor();
   }
 
-  __device__ void AddToBins(const Tile<T>& tile) {
+  // By how many powers of two the magnitudes in a thread's tile differ, or one more. Negative if there are none.
+  __device__ static int SpreadOf(const PatternRange& range) {
+    return static_cast<int>(range.largest >> Element::kFieldAt) -
+           static_cast<int>(range.least_less_one >> Element::kFieldAt);
+  }
+
+  __device__ __forceinline__ void AddInF32(const Tile& tile) {
+    constexpr int kElements = Vector16<T>::kElements;
+    double tile_sum = 0;
+#pragma unroll
+    for (int i = 0; i < kTileElements; i += kInF32) {
+      float sum = 0;
+#pragma unroll
+      for (int e = i; e < i + kInF32; ++e) {
+        const auto x = static_cast<float>(ToDouble(tile[e / kElements].element[e % kElements]));
+        sum = e == i ? (Levels::kAbs ? fabsf(x) : x) : __fadd_rn(sum, Levels::kAbs ? fabsf(x) : x);
+      }
+      tile_sum = __dadd_rn(tile_sum, sum);
+    }
     AtLevel([&](auto level) {
       constexpr Level kBins = Levels::At(level);
       double sum[kBins.sum];
       LoadSum(sum);
-      ForEach(tile, [&](T element) {
-        const double x = ToDouble(element);
-        if constexpr (Levels::kSum) Deposit<0, kBins.sum>(sum, Levels::kAbs ? fabs(x) : x);
-        if constexpr (Levels::kSquares && Levels::kF64) DepositWideSquare<kBins.squares>(squares_, x);
-        if constexpr (Levels::kSquares && !Levels::kF64) DepositSquare<kBins.squares>(squares_, x);
-      });
+      Deposit<0, kBins.sum>(sum, tile_sum);
+      StoreSum(sum);
+    });
+    deposits_ += kTileDeposits;
+  }
+
+  __device__ __forceinline__ void AddToBins(const Tile& tile, bool is_narrow) {
+    AtLevel([&](auto level) {
+      constexpr Level kBins = Levels::At(level);
+      double sum[kBins.sum];
+      LoadSum(sum);
+      if (kNarrowSums && is_narrow) {
+        [[maybe_unused]] double tile_sum = 0;
+        [[maybe_unused]] double tile_squares = 0;
+        ForEachElement(tile, [&](T element) {
+          const double x = ToDouble(element);
+          if constexpr (Levels::kSum) tile_sum = __dadd_rn(tile_sum, Levels::kAbs ? fabs(x) : x);
+          if constexpr (kNarrowSquares) tile_squares = __fma_rn(x, x, tile_squares);
+          if constexpr (Levels::kSquares && !kNarrowSquares) DepositSquare<kBins.squares>(squares_, x);
+        });
+        if constexpr (Levels::kSum) Deposit<0, kBins.sum>(sum, tile_sum);
+        if constexpr (kNarrowSquares) Deposit<0, kBins.squares>(squares_, tile_squares);
+      } else {
+        ForEachElement(tile, [&](T element) {
+          const double x = ToDouble(element);
+          if constexpr (Levels::kSum) Deposit<0, kBins.sum>(sum, Levels::kAbs ? fabs(x) : x);
+          if constexpr (Levels::kSquares && Levels::kF64) DepositWideSquare<kBins.squares>(squares_, x);
+          if constexpr (Levels::kSquares && !Levels::kF64) DepositSquare<kBins.squares>(squares_, x);
+        });
+      }
       StoreSum(sum);
     });
     deposits_ += kTileDeposits;
@@ -231,7 +325,7 @@ class WarpSums {
     const Window any = WindowOf(Levels::kLowest, Levels::kHighest);
     unsigned largest = 0;
     unsigned smallest = 0xffffffffu;
-    ForEach(tile, [&](T x) {
+    ForEachElement(tile, [&](T x) {
       if (!any.Has(x)) return;
       largest = max(largest, Element::PatternOf(x));
       smallest = min(smallest, Element::PatternOf(x));
@@ -256,16 +350,21 @@ class WarpSums {
   }
 
   // Leaves -0 instead. Moves the bins before, if that is worth it.
-  __device__ __forceinline__ void TakeOutWhatDoesNotFit(Tile<T>& tile) {
-    Forget<T>(tile);
+  __device__ __forceinline__ void TakeOutWhatDoesNotFit(Tile& tile, const PatternRange& range) {
+    Forget(tile);
     constexpr int kMany = kTileElements;  // of the warp's 32 kTileElements: worth more bins
-    if constexpr (kMoving > 0) {
+    // The few of few threads cost less to add than a better place to look for, once there was none.
+    constexpr int kFew = 4;
+    const bool few = __popc(__ballot_sync(kFullWarp, !window_.Takes(range))) <= kFew;
+    is_settled_ = is_settled_ && few;
+    if (kMoving > 0 && !is_settled_) {
       int outside = window_.span == 0 ? kWarpSize * kTileElements : window_.CountOutside(tile);
       if (outside == 0) return;
-      Forget<T>(tile);
+      is_settled_ = few;
+      Forget(tile);
       Place place;
       if (level_ < kMoving && Find(tile, outside < kMany ? level_ : -1, &place)) {
-        Forget<T>(tile);
+        Forget(tile);
         const int outside_there = place.window.CountOutside(tile);
         if (2 * outside_there < outside) {
           Flush();
@@ -278,17 +377,42 @@ class WarpSums {
         MoveTo(FixedPlace());
       }
     }
-    Forget<T>(tile);
-    ForEach(tile, [&](T& x) {
-      if (window_.Has(x) || Element::IsZero(x)) return;
+    Forget(tile);
+    ForEachElement(tile, [&](T& x) {
+      if (window_.Has(x) || Element::PatternOf(x) == 0) return;
       AddAlone<kCounts, kSums...>(ToDouble(x), digits_);
       x = Element::NegativeZero();
     });
   }
 
-  __device__ void LookAtZeros(const Tile<T>& tile) {
+  // Leaves -0 instead. There may be many.
+  __device__ __forceinline__ void TakeOutNans(Tile& tile) {
+    if constexpr (sizeof(T) == 2) {
+      using Pair = PairOf<T>;
+#pragma unroll
+      for (int v = 0; v < S::kVectors; ++v) {
+        auto packed = tile[v].Words();
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const Pair pair = PairFromWord<Pair>(packed.word[w]);
+          const unsigned nan = __hneu2_mask(pair, pair);
+          nans_ += (nan & 1) + (nan >> 31);
+          packed.word[w] = (packed.word[w] & ~nan) | (nan & 0x80008000u);
+        }
+        memcpy(tile[v].element, &packed, sizeof(packed));
+      }
+      return;
+    }
+    ForEachElement(tile, [&](T& x) {
+      if (!IsNan(x)) return;
+      ++nans_;
+      x = Element::NegativeZero();
+    });
+  }
+
+  __device__ void LookAtZeros(const Tile& tile) {
     if (not_only_negative_zeros_) return;
-    ForEach(tile, [&](T x) {
+    ForEachElement(tile, [&](T x) {
       if (!Element::IsNegativeZero(x) && !IsNan(x)) not_only_negative_zeros_ = true;
     });
   }
@@ -300,62 +424,120 @@ class WarpSums {
   int level_ = 0;
   int top_ = 0;
   int deposits_ = 0;  // since the bins were empty
+  unsigned nans_ = 0;
+  bool is_settled_ = false;  // there was no better place when few elements didn't fit
   Window window_;
   bool not_only_negative_zeros_ = false;
 };
 
-template <class T, bool kCounts, Accumulator... kSums>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) ExactSumsKernel(Arguments args) {
-  using Sums = WarpSums<T, kCounts, kSums...>;
+// Whether a word of ExactDigits belongs to one of those sums, or to all.
+__device__ inline bool IsOf(AccumulatorSet sums, int word) {
+  constexpr int kAbsAt = ExactDigits::kSumDigits;
+  constexpr int kSquaresAt = kAbsAt + ExactDigits::kSumDigits;
+  constexpr int kCountsAt = kSquaresAt + ExactDigits::kSquaresDigits;
+  if (word < kAbsAt || word == kExactDigitWords - 1) return (sums & SetOf(Accumulator::kSum)) != 0;
+  if (word < kSquaresAt) return (sums & SetOf(Accumulator::kAbsSum)) != 0;
+  return word >= kCountsAt || (sums & SetOf(Accumulator::kSumSquares)) != 0;
+}
+
+// The accumulators beside the sums: the folds of a thread, and the bytes of the largest state.
+template <class T, class List>
+struct Others;
+template <class T, class... As>
+struct Others<T, AccumulatorList<As...>> {
+  using Folds = reduced::Folds<T, As...>;
+  static constexpr bool kAny = sizeof...(As) > 0;
+  static constexpr std::size_t kStateBytes = std::max({std::size_t{0}, sizeof(typename As::State)...});
+  static constexpr std::size_t kStatesBytes = (StatesBytes<typename As::State>(kMaxBlocks) + ... + std::size_t{0});
+};
+
+template <class T, class S, bool kCounts, class List, Accumulator... kSums>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks) ExactSumsKernel(Arguments args) {
+  using Sums = WarpSums<T, S, kCounts, kSums...>;
+  constexpr int kVectors = S::kVectors;
+  constexpr bool kOthers = Others<T, List>::kAny;
   __shared__ unsigned long long words[kExactDigitWords];
   __shared__ typename Sums::FarBins far;
+  __shared__ alignas(16) unsigned char shared_states[S::kThreads / kWarpSize * Others<T, List>::kStateBytes + 16];
   SayBegun(args.times);
 
   const T* const data = static_cast<const T*>(args.data);
-  const auto* const vectors = reinterpret_cast<const uint4*>(data + args.head);
+  const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + args.edges.head),
+                     .count = args.vectors,
+                     .thread = blockIdx.x * S::kThreads + threadIdx.x,
+                     .threads = gridDim.x * S::kThreads,
+                     .base_index = args.base_index + args.edges.head,
+                     .omit_nan = args.omit_nan};
   const unsigned lane = threadIdx.x % kWarpSize;
-  const unsigned threads = gridDim.x * kThreads;
-  Tile<T> tile;
+  Tile<T, S> tile;
   const auto load = [&](unsigned begin) {
 #pragma unroll
-    for (int v = 0; v < kVectors<T>; ++v) {
-      const unsigned at = begin + lane + static_cast<unsigned>(v) * threads;
-      if (at < args.vectors) {
-        tile[v] = LoadOnce<T>(vectors + at);
+    for (int v = 0; v < kVectors; ++v) {
+      const unsigned at = begin + lane + static_cast<unsigned>(v) * walk.threads;
+      if (at < walk.count) {
+        tile[v] = LoadOnce<T>(walk.vectors + at);
       } else {
 #pragma unroll
         for (T& x : tile[v].element) x = ExactElement<T>::NegativeZero();
       }
     }
   };
-  unsigned begin = blockIdx.x * kThreads + threadIdx.x - lane;  // as all that follows from it, the same for a warp
-  load(begin);                                                  // takes longer than the zeros do
+  unsigned begin = walk.thread - lane;  // as all that follows from it, the same for a warp
+  load(begin);                          // takes longer than the zeros do
 
-  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) words[i] = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += S::kThreads) words[i] = 0;
   __syncthreads();
   auto* const digits = reinterpret_cast<ExactDigits*>(words);
   Sums sums(digits, &far);
-  while (begin < args.vectors) {
+  typename Others<T, List>::Folds folds;
+  unsigned slot = 0;
+  // The others first: adding the sums changes the tile.
+  const auto fold_others = [&] {
+    if (begin + (kWarpSize - 1) + (kVectors - 1) * walk.threads < walk.count) {
+      ForEach<false>(args.others, folds, [&](auto, auto& fold) { fold.Tile(tile, slot, walk); });
+    } else {
+#pragma unroll 1
+      for (unsigned v = 0; v < kVectors && walk.VectorOf(slot + v) < walk.count; ++v) {
+        const Vector16<T> one[1] = {LoadOnce<T>(walk.vectors + walk.VectorOf(slot + v))};
+        ForEach<false>(args.others, folds, [&](auto, auto& fold) { fold.Tile(one, slot + v, walk); });
+      }
+    }
+    slot += kVectors;
+  };
+  while (begin < walk.count) {
+    if constexpr (kOthers) fold_others();
     sums.Add(tile);
-    begin += kVectors<T> * threads;
+    begin += kVectors * walk.threads;
     load(begin);
   }
-  if (blockIdx.x == 0) {  // the edges: less than a line and a vector
-    for (unsigned at = threadIdx.x; at < args.head; at += kThreads) sums.AddOne(data[at]);
-    const std::int64_t tail = args.count - args.tail;
-    for (unsigned at = threadIdx.x; at < args.tail; at += kThreads) sums.AddOne(data[tail + at]);
+  if (blockIdx.x == 0) {
+    for (unsigned at = threadIdx.x; at < args.edges.head; at += S::kThreads) sums.AddOne(data[at]);
+    const std::int64_t tail = args.count - args.edges.tail;
+    for (unsigned at = threadIdx.x; at < args.edges.tail; at += S::kThreads) sums.AddOne(data[tail + at]);
   }
-  sums.Flush();
-  if (__any_sync(kFullWarp, sums.not_only_negative_zeros()) && lane == 0) {
-    AddToShared(&digits->not_only_negative_zeros, 1u);
-  }
+  sums.Finish();
+  unsigned char* states = args.states;
+  ForEach<false>(args.others, folds, [&]<class A>(std::type_identity<A>, auto& fold) {
+    using State = typename A::State;
+    __syncthreads();  // `shared_states` may be in use
+    const State state =
+        BlockReduce<A, S::kThreads>(StateOf<A, T>(fold, walk, data, args.count, args.edges), shared_states);
+    if (threadIdx.x == 0) {
+      if (gridDim.x == 1) {
+        A::Store(state, args.partial);
+      } else {
+        reinterpret_cast<State*>(states)[blockIdx.x] = state;
+      }
+    }
+    states += StatesBytes<State>(gridDim.x);
+  });
   __syncthreads();
 
   // Hands out the digits of all blocks. Zeros are left, as several launches have words of their own.
   auto* const out = reinterpret_cast<unsigned long long*>(args.out);
   const auto hand_out = [&](auto word_at) {
-    for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) {
-      if (const unsigned long long word = word_at(i); word != 0) out[i] = word;
+    for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += S::kThreads) {
+      if (const unsigned long long word = word_at(i); word != 0 && IsOf(args.sums, i)) out[i] = word;
     }
     if (args.times == nullptr) return;
     __syncthreads();
@@ -364,17 +546,24 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) ExactSumsK
   if (gridDim.x == 1) return hand_out([&](int i) { return words[i]; });
 
   auto* const global = reinterpret_cast<unsigned long long*>(args.digits);
-  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += S::kThreads) {
     if (words[i] != 0) atomicAdd(global + i, words[i]);
   }
   __syncthreads();
-  if (__syncthreads_or(threadIdx.x == 0 && DrawsLastTicket(args.ticket))) {
-    hand_out([&](int i) { return atomicExch(global + i, 0ull); });
-  }
+  if (!__syncthreads_or(threadIdx.x == 0 && DrawsLastTicket(args.ticket))) return;
+  states = args.states;
+  ForEach<false>(args.others, folds, [&]<class A>(std::type_identity<A>, auto&) {
+    __syncthreads();
+    const typename A::State state = BlockReduce<A, S::kThreads>(MergedStates<A, S::kThreads, 1>(states), shared_states);
+    if (threadIdx.x == 0) A::Store(state, args.partial);
+    states += StatesBytes<typename A::State>(gridDim.x);
+  });
+  hand_out([&](int i) { return atomicExch(global + i, 0ull); });
 }
 
-template <class T, bool kCounts, Accumulator... kSums>
+template <class T, class S, bool kCounts, class List, Accumulator... kSums>
 cudaError_t LaunchKernel(const ExactLaunch& launch) {
+  static_assert(kTicketBytes + kDigitsBytes + Others<T, List>::kStatesBytes <= kExactScratchBytes);
   const auto to_boundary =
       static_cast<std::int64_t>((-reinterpret_cast<std::uintptr_t>(launch.data) & (kLineBytes - 1)) / sizeof(T));
   const std::int64_t head = std::min(to_boundary, launch.count);
@@ -382,41 +571,55 @@ cudaError_t LaunchKernel(const ExactLaunch& launch) {
   auto* const scratch = static_cast<unsigned char*>(launch.scratch);
   const Arguments args{.data = launch.data,
                        .count = launch.count,
-                       .head = static_cast<unsigned>(head),
+                       .base_index = launch.base_index,
                        .vectors = static_cast<unsigned>(vectors),
-                       .tail = static_cast<unsigned>(launch.count - head - vectors * Vector16<T>::kElements),
+                       .edges = {.head = static_cast<unsigned>(head),
+                                 .tail = static_cast<unsigned>(launch.count - head - vectors * Vector16<T>::kElements)},
+                       .sums = launch.accumulators,
+                       .others = launch.others,
+                       .omit_nan = launch.omit_nan,
                        .ticket = reinterpret_cast<unsigned*>(scratch),
                        .digits = reinterpret_cast<ExactDigits*>(scratch + kTicketBytes),
+                       .states = scratch + kTicketBytes + kDigitsBytes,
                        .out = launch.out,
+                       .partial = launch.partial,
                        .times = launch.times};
   // As few as have a tile for each thread, no more than run at once, and all with as many tiles as far as can be.
-  constexpr std::int64_t kTileVectors = std::int64_t{kThreads} * kVectors<T>;
+  constexpr std::int64_t kTileVectors = std::int64_t{S::kThreads} * S::kVectors;
   const std::int64_t wanted = std::max<std::int64_t>(1, (vectors + kTileVectors - 1) / kTileVectors);
-  const std::int64_t most = std::int64_t{launch.multiprocessors} * kBlocksPerMultiprocessor;
+  const std::int64_t most = std::min(launch.multiprocessors * S::kBlocks, kMaxBlocks);
   const std::int64_t passes = (wanted + most - 1) / most;
   const auto blocks = static_cast<unsigned>((wanted + passes - 1) / passes);
-  ExactSumsKernel<T, kCounts, kSums...><<<blocks, kThreads, 0, launch.stream>>>(args);
+  ExactSumsKernel<T, S, kCounts, List, kSums...><<<blocks, S::kThreads, 0, launch.stream>>>(args);
   return cudaGetLastError();
 }
 
-// Sums and sums of squares, as variances take them, are one read of the array, any others one each. The first of them
-// counts what isn't finite.
+// Sums and sums of squares, as variances take them, are one read of the array, with extrema and counts beside them;
+// magnitudes are another. The first of them counts what isn't finite.
 template <class T>
 cudaError_t LaunchFor(const ExactLaunch& launch) {
+  constexpr Accumulator kSum = Accumulator::kSum, kAbsSum = Accumulator::kAbsSum, kSquares = Accumulator::kSumSquares;
+  using Alone = AccumulatorList<>;
+  using Order = AccumulatorList<ExtremaOf<T>, CountsOf<T>>;
+  using SumShape = Shape<512, 2, sizeof(T) == 2 ? 3 : 4>;  // measured on an H200: tests/bench/bench_exact_cuda
+  using WithOrder = Shape<384, 2, 4>;
   const auto has = [&launch](Accumulator a) { return (launch.accumulators & SetOf(a)) != 0; };
-  const bool sum = has(Accumulator::kSum);
-  const bool squares = has(Accumulator::kSumSquares);
-  cudaError_t error = cudaSuccess;
-  if (sum && squares) {
-    error = LaunchKernel<T, true, Accumulator::kSum, Accumulator::kSumSquares>(launch);
-  } else if (sum) {
-    error = LaunchKernel<T, true, Accumulator::kSum>(launch);
-  } else if (squares) {
-    error = LaunchKernel<T, true, Accumulator::kSumSquares>(launch);
+  if (launch.accumulators == SetOf(kAbsSum) && launch.others == 0) {
+    return LaunchKernel<T, SumShape, true, Alone, kAbsSum>(launch);
   }
-  if (error != cudaSuccess || !has(Accumulator::kAbsSum)) return error;
-  if (sum || squares) return LaunchKernel<T, false, Accumulator::kAbsSum>(launch);
-  return LaunchKernel<T, true, Accumulator::kAbsSum>(launch);
+  cudaError_t error = cudaSuccess;
+  if (launch.others != 0) {
+    error = has(kSquares) ? LaunchKernel<T, WithOrder, true, Order, kSum, kSquares>(launch)
+                          : LaunchKernel<T, WithOrder, true, Order, kSum>(launch);
+  } else if (has(kSum) && has(kSquares)) {
+    error = LaunchKernel<T, SumShape, true, Alone, kSum, kSquares>(launch);
+  } else if (has(kSum)) {
+    error = LaunchKernel<T, SumShape, true, Alone, kSum>(launch);
+  } else {
+    error = LaunchKernel<T, SumShape, true, Alone, kSquares>(launch);
+  }
+  if (error != cudaSuccess || !has(kAbsSum)) return error;
+  return LaunchKernel<T, SumShape, false, Alone, kAbsSum>(launch);
 }
 
 }  // namespace
@@ -430,7 +633,8 @@ cudaError_t LaunchExactSums(const ExactLaunch& launch) {
 
 bool ExactSumsKeepTime(const ExactLaunch& launch) {
   const AccumulatorSet abs_sum = SetOf(Accumulator::kAbsSum);
-  const bool one_kernel = (launch.accumulators & abs_sum) == 0 || launch.accumulators == abs_sum;
+  const bool one_kernel =
+      (launch.accumulators & abs_sum) == 0 || (launch.accumulators == abs_sum && launch.others == 0);
   return one_kernel && launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes;
 }
 

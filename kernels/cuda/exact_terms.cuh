@@ -13,6 +13,8 @@
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
 #include "kernels/cuda/device_reduce.cuh"
+#include "kernels/cuda/tile_extrema.cuh"
+#include "kernels/cuda/vector16.cuh"
 #include "kernels/exact/digits.h"
 
 namespace reduced {
@@ -65,42 +67,96 @@ __device__ inline void DepositWideSquare(double (&bin)[kSize], double x) {
   Deposit<1, kEnd>(bin, __fma_rn(x, x, -square));
 }
 
-// How elements are looked at. Patterns order magnitudes: twice the bits of a float, or of the upper word of an f64.
+// How elements are looked at. Patterns order magnitudes: the bits of an element but its sign; of an f64 the upper
+// word's, where a lower word that isn't zero counts as one.
 template <class T>
-struct ExactElement {
-  static constexpr int kDigits = std::is_same_v<T, float> ? 24 : std::is_same_v<T, Half> ? 11 : 8;  // significant bits
-  static constexpr int kFieldAt = 24;  // of the exponent, in a pattern
+struct ExactElement;
+template <>
+struct ExactElement<float> {
+  static constexpr int kDigits = 24;   // significant bits
+  static constexpr int kFieldAt = 23;  // of the exponent, in a pattern
   static constexpr int kBias = 127;
   static constexpr int kLowest = -126;  // smaller than 2^kLowest has fewer digits
   static constexpr int kHighest = 128;  // all finite numbers are below 2^kHighest
 
-  __device__ static unsigned Bits(T x) { return __float_as_uint(static_cast<float>(ToDouble(x))); }
-  __device__ static unsigned PatternOf(T x) { return 2 * Bits(x); }
-  __device__ static bool IsZero(T x) { return 2 * Bits(x) == 0; }
-  __device__ static bool IsNegativeZero(T x) { return Bits(x) == 0x80000000u; }
+  __device__ static unsigned PatternOf(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+  __device__ static bool IsNegativeZero(float x) { return __float_as_uint(x) == 0x80000000u; }
   // -0 adds nothing to any sum, and nothing to what is known of it.
-  __device__ static T NegativeZero() {
-    if constexpr (sizeof(T) == 2) {
-      return T{0x8000};
-    } else {
-      return -T{0};
-    }
-  }
+  __device__ static float NegativeZero() { return -0.0F; }
+};
+template <>
+struct ExactElement<BFloat16> {
+  static constexpr int kDigits = 8;
+  static constexpr int kFieldAt = 7;
+  static constexpr int kBias = 127;
+  static constexpr int kLowest = -126;
+  static constexpr int kHighest = 128;
+
+  __device__ static unsigned PatternOf(BFloat16 x) { return x.bits & 0x7fffu; }
+  __device__ static bool IsNegativeZero(BFloat16 x) { return x.bits == 0x8000u; }
+  __device__ static BFloat16 NegativeZero() { return {0x8000}; }
+};
+template <>
+struct ExactElement<Half> {
+  static constexpr int kDigits = 11;
+  static constexpr int kFieldAt = 10;
+  static constexpr int kBias = 15;
+  static constexpr int kLowest = -14;
+  static constexpr int kHighest = 16;
+
+  __device__ static unsigned PatternOf(Half x) { return x.bits & 0x7fffu; }
+  __device__ static bool IsNegativeZero(Half x) { return x.bits == 0x8000u; }
+  __device__ static Half NegativeZero() { return {0x8000}; }
 };
 template <>
 struct ExactElement<double> {
   static constexpr int kDigits = 53;
-  static constexpr int kFieldAt = 21;
+  static constexpr int kFieldAt = 20;
   static constexpr int kBias = 1023;
   static constexpr int kLowest = -1022;
   static constexpr int kHighest = 1010;  // what f64 can anchor
 
-  __device__ static unsigned PatternOf(double x) { return 2 * static_cast<unsigned>(__double2hiint(x)); }
-  __device__ static bool IsZero(double x) { return x == 0; }
+  __device__ static unsigned PatternOf(double x) {
+    return (static_cast<unsigned>(__double2hiint(x)) & 0x7fffffffu) | min(static_cast<unsigned>(__double2loint(x)), 1u);
+  }
   __device__ static bool IsNegativeZero(double x) {
     return __double_as_longlong(x) == static_cast<long long>(1ull << 63);
   }
   __device__ static double NegativeZero() { return -0.0; }
+};
+
+// What there is between zero and the largest magnitude of some elements, as patterns.
+struct PatternRange {
+  unsigned largest = 0;
+  unsigned least_less_one = ~0u;  // the smallest that isn't zero, less one
+
+  // By what follows from the bits of a word's elements alone, several at once where they are narrow.
+  template <class T>
+  __device__ __forceinline__ void Include(const Vector16<T>& vector) {
+    if constexpr (sizeof(T) == 2) {
+#pragma unroll
+      for (const unsigned word : vector.Words().word) {
+        const unsigned patterns = word & 0x7fff7fffu;
+        largest = Max2<false>(largest, patterns);
+        least_less_one = __viaddmin_u16x2(patterns, ~0u, least_less_one);
+      }
+    } else {
+#pragma unroll
+      for (const T x : vector.element) {
+        const unsigned pattern = ExactElement<T>::PatternOf(x);
+        largest = max(largest, pattern);
+        least_less_one = __viaddmin_u32(pattern, ~0u, least_less_one);
+      }
+    }
+  }
+  // Once all of them are included.
+  template <class T>
+  __device__ __forceinline__ void Settle() {
+    if constexpr (sizeof(T) == 2) {
+      largest = max(largest & 0xffffu, largest >> 16);
+      least_less_one = min(least_less_one & 0xffffu, least_less_one >> 16);
+    }
+  }
 };
 
 inline constexpr int kNoTop = -10000;

@@ -272,15 +272,20 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
   const StageRange range("launch");
   *slot.partial = Partial{};
   slot.partial->count = launch.count;
+  const bool exact_wanted = exact_accumulators != 0;
   ExactLaunch exact{.dtype = launch.dtype,
                     .accumulators = exact_accumulators,
+                    .others = exact_wanted ? launch.accumulators & kBesideExactSums : 0,
+                    .omit_nan = launch.omit_nan,
                     .data = launch.data,
                     .count = launch.count,
+                    .base_index = launch.base_index,
                     .scratch = exact_scratch_,
                     .out = slot.exact,
+                    .partial = slot.partial,
                     .multiprocessors = launch.multiprocessors,
                     .stream = launch.stream};
-  const bool exact_wanted = exact_accumulators != 0;
+  launch.accumulators &= ~exact.others;
   if (exact_wanted) *slot.exact = ExactDigits{};
   const bool keeps_time = exact_wanted ? launch.accumulators == 0 && ExactSumsKeepTime(exact)
                                        : pipeline.keeps_time != nullptr && pipeline.keeps_time(launch);

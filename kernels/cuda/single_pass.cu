@@ -12,15 +12,13 @@
 // Sources: M. Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Memory Fence Functions"
 // (the last-block technique); PTX ISA, "Memory Consistency Model".
 //
-// Kernels are instantiated for the accumulators that are asked for most, alone and together as statistics of an array
-// take them, and once for all accumulators, which serves every other set; that one tests at run time which are wanted.
-// Floats have one more, which leaves out NaNs.
+// Kernels are instantiated for each accumulator alone, for several together as statistics of an array take them, and
+// once for all accumulators, which serves every other set; that one tests at run time which are wanted.
 #include <algorithm>
 #include <bit>
 #include <type_traits>
 
-#include "kernels/cuda/device_reduce.cuh"
-#include "kernels/cuda/fold.cuh"
+#include "kernels/cuda/block_states.cuh"
 #include "kernels/cuda/launch_end.cuh"
 #include "kernels/cuda/pipeline.h"
 
@@ -31,51 +29,20 @@ constexpr int kMaxBlocks = 2112;
 constexpr std::uintptr_t kLineBytes = 128;  // what a warp's loads should start on
 constexpr std::size_t kTicketBytes = 256;   // before the states, in the scratch memory
 
-// The array is a head up to the first line boundary, whole vectors, and a tail; each edge has fewer elements than a
-// block has threads.
+// The array is whole vectors between edges.
 struct Arguments {
   const void* data;
   std::int64_t count;
   std::int64_t base_index;
-  unsigned head;     // elements
   unsigned vectors;  // of 16 bytes
-  unsigned tail;     // elements
+  Edges edges;
   AccumulatorSet set;
+  bool omit_nan;
   unsigned* ticket;
   unsigned char* states;  // of each accumulator in turn, one for each block
   Partial* out;
   KernelTimes* times;  // null: not wanted; only of kernels that keep time
 };
-
-// Which kernel it is.
-enum class Mode {
-  kFixed,    // takes all its accumulators, always
-  kChosen,   // takes those of its accumulators that the launch names
-  kOmitNan,  // the same, and leaves out NaNs
-};
-
-// A thread's share of the work: its state for each of several accumulators.
-template <class T, Mode kMode, class... As>
-struct Folds {};
-template <class T, Mode kMode, class A, class... Rest>
-struct Folds<T, kMode, A, Rest...> {
-  std::conditional_t<kMode == Mode::kOmitNan, OmittingFold<A, T>, Fold<A, T>> fold;
-  Folds<T, kMode, Rest...> rest;
-};
-
-// Calls f with each accumulator that is wanted.
-template <class Function, class T, Mode kMode, class A, class... Rest>
-__device__ inline void ForEach(AccumulatorSet set, Folds<T, kMode, A, Rest...>& folds, Function f) {
-  if (kMode == Mode::kFixed || (set & SetOf(A::kAccumulator)) != 0) f(std::type_identity<A>{}, folds.fold);
-  if constexpr (sizeof...(Rest) > 0) ForEach(set, folds.rest, f);
-}
-
-// Bytes of one accumulator's states of that many blocks, such that the next accumulator's are aligned.
-template <class State>
-__host__ __device__ constexpr std::size_t StatesBytes(unsigned blocks) {
-  static_assert(alignof(State) <= 16);
-  return (sizeof(State) * blocks + 15) / 16 * 16;
-}
 
 // How the work is laid out: threads of a block, blocks that should fit on a multiprocessor (which tells the compiler
 // how many registers it has), and vectors that a thread has in flight.
@@ -112,7 +79,10 @@ __device__ inline void SayDone(const Arguments& args) {
   if (kKeepsTime) SayEnded(args.times);
 }
 
-template <class T, Mode kMode, class S, class... As>
+// NaNs of floats, but where they are counted.
+enum class Nans { kKept, kOmitted, kAsAsked };
+
+template <class T, bool kAll, Nans kNans, class S, class... As>
 __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsPerMultiprocessor / S::kThreads))
     SinglePassKernel(Arguments args) {
   constexpr int kBlockThreads = S::kThreads;
@@ -120,25 +90,26 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
   constexpr bool kKeepsTime = sizeof...(As) == 1;
   if (kKeepsTime) SayBegun(args.times);
   const T* const data = static_cast<const T*>(args.data);
-  const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + args.head),
+  const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + args.edges.head),
                      .count = args.vectors,
                      .thread = blockIdx.x * kBlockThreads + threadIdx.x,
                      .threads = gridDim.x * kBlockThreads,
-                     .base_index = args.base_index + args.head};
+                     .base_index = args.base_index + args.edges.head,
+                     .omit_nan = kNans == Nans::kAsAsked ? args.omit_nan : kNans == Nans::kOmitted};
 
-  Folds<T, kMode, As...> folds;
+  Folds<T, As...> folds;
   unsigned slot = 0;
   unsigned vector = walk.thread;
   for (; vector + (kVectors - 1) * walk.threads < walk.count; vector += kVectors * walk.threads) {
     Vector16<T> tile[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) tile[v] = LoadOnce<T>(walk.vectors + vector + v * walk.threads);
-    ForEach(args.set, folds, [&](auto, auto& fold) { fold.Tile(tile, slot, walk); });
+    ForEach<kAll>(args.set, folds, [&](auto, auto& fold) { fold.Tile(tile, slot, walk); });
     slot += kVectors;
   }
   for (; vector < walk.count; vector += walk.threads) {
     const Vector16<T> tile[1] = {LoadOnce<T>(walk.vectors + vector)};
-    ForEach(args.set, folds, [&](auto, auto& fold) { fold.Tile(tile, slot, walk); });
+    ForEach<kAll>(args.set, folds, [&](auto, auto& fold) { fold.Tile(tile, slot, walk); });
     ++slot;
   }
 
@@ -146,24 +117,13 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
   constexpr std::size_t kStateBytes = std::max({sizeof(typename As::State)...});
   __shared__ alignas(16) unsigned char shared[kBlockThreads / kWarpSize * kStateBytes];
   const auto state_of_block = [&]<class A>(std::type_identity<A>, auto& fold) {
-    typename A::State state = fold.Settle(walk);
-    if (walk.thread < std::max(args.head, args.tail)) {
-      typename A::Local edges;
-      const auto add = [&](std::int64_t i) {
-        const T x = data[i];
-        const bool left_out = kMode == Mode::kOmitNan && A::kAccumulator != Accumulator::kCounts && IsNan(x);
-        if (!left_out) A::Add(edges, x, args.base_index + i);
-      };
-      if (walk.thread < args.head) add(walk.thread);
-      if (walk.thread < args.tail) add(args.count - args.tail + walk.thread);
-      A::Merge(state, A::Settle(edges));
-    }
+    const typename A::State state = StateOf<A, T>(fold, walk, data, args.count, args.edges);
     if (sizeof...(As) > 1) __syncthreads();  // `shared` may be in use
     return BlockReduce<A, kBlockThreads>(state, shared);
   };
 
   unsigned char* states = args.states;
-  ForEach(args.set, folds, [&]<class A>(std::type_identity<A> which, auto& fold) {
+  ForEach<kAll>(args.set, folds, [&]<class A>(std::type_identity<A> which, auto& fold) {
     using State = typename A::State;
     const State state = state_of_block(which, fold);
     if (threadIdx.x == 0) {
@@ -194,19 +154,9 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
   if (!is_last) return;
 
   states = args.states;
-  ForEach(args.set, folds, [&]<class A>(std::type_identity<A>, auto&) {
+  ForEach<kAll>(args.set, folds, [&]<class A>(std::type_identity<A>, auto&) {
     using State = typename A::State;
-    State state{};
-    for (unsigned block = threadIdx.x; block < gridDim.x; block += kAtOnce * kMergers) {
-      State others[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const unsigned other = block + i * kMergers;
-        others[i] = other < gridDim.x ? LoadFromL2(reinterpret_cast<const State*>(states) + other) : State{};
-      }
-#pragma unroll
-      for (const State& other : others) A::Merge(state, other);
-    }
+    State state = MergedStates<A, kMergers, kAtOnce>(states);
     if constexpr (kMergers == kWarpSize) {
       state = WarpReduce<A>(state);
     } else {
@@ -241,7 +191,7 @@ std::int64_t BytesOf(const Launch& launch) {
   return launch.count * static_cast<std::int64_t>(sizeof(T));
 }
 
-template <class T, Mode kMode, class S, class... As>
+template <class T, bool kAll, Nans kNans, class S, class... As>
 cudaError_t LaunchKernel(const Launch& launch) {
   static_assert((StatesBytes<typename As::State>(kMaxBlocks) + ...) + kTicketBytes <= kScratchBytes);
   const std::int64_t bytes = BytesOf<T>(launch);
@@ -254,15 +204,16 @@ cudaError_t LaunchKernel(const Launch& launch) {
   const Arguments args{.data = launch.data,
                        .count = launch.count,
                        .base_index = launch.base_index,
-                       .head = static_cast<unsigned>(head),
                        .vectors = static_cast<unsigned>(vectors),
-                       .tail = static_cast<unsigned>(launch.count - head - vectors * Vector16<T>::kElements),
+                       .edges = {.head = static_cast<unsigned>(head),
+                                 .tail = static_cast<unsigned>(launch.count - head - vectors * Vector16<T>::kElements)},
                        .set = launch.accumulators,
+                       .omit_nan = launch.omit_nan,
                        .ticket = reinterpret_cast<unsigned*>(scratch),
                        .states = scratch + kTicketBytes,
                        .out = launch.out,
                        .times = launch.times};
-  SinglePassKernel<T, kMode, S, As...><<<blocks, S::kThreads, 0, launch.stream>>>(args);
+  SinglePassKernel<T, kAll, kNans, S, As...><<<blocks, S::kThreads, 0, launch.stream>>>(args);
   return cudaGetLastError();
 }
 
@@ -270,9 +221,9 @@ cudaError_t LaunchKernel(const Launch& launch) {
 template <class T, class A>
 cudaError_t LaunchSums(const Launch& launch) {
   const std::int64_t bytes = BytesOf<T>(launch);
-  if (bytes <= 8 << 10) return LaunchKernel<T, Mode::kFixed, TinySums, A>(launch);
-  if (bytes <= 256 * kMiB) return LaunchKernel<T, Mode::kFixed, SmallSums, A>(launch);
-  return LaunchKernel<T, Mode::kFixed, LargeSums, A>(launch);
+  if (bytes <= 8 << 10) return LaunchKernel<T, true, Nans::kKept, TinySums, A>(launch);
+  if (bytes <= 256 * kMiB) return LaunchKernel<T, true, Nans::kKept, SmallSums, A>(launch);
+  return LaunchKernel<T, true, Nans::kKept, LargeSums, A>(launch);
 }
 
 // The accumulators of PowerSumsOf<T>: a variance is answered from all of them.
@@ -282,37 +233,57 @@ constexpr AccumulatorSet kPowerSums = SetOf(Accumulator::kSum) | SetOf(Accumulat
 
 // Whether it is one of the kernels that keep time, and short enough to.
 bool KeepsTime(const Launch& launch) {
-  constexpr AccumulatorSet kAlone = SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares) |
-                                    SetOf(Accumulator::kMoments) | SetOf(Accumulator::kExtrema);
   const AccumulatorSet set = launch.accumulators;
-  const bool alone = (std::has_single_bit(set) && (set & kAlone) != 0) ||
-                     (!RowOf(launch.dtype).is_float && set == kPowerSums<std::int64_t>);
-  return alone && !launch.omit_nan && launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes;
+  const bool alone = std::has_single_bit(set) || (!RowOf(launch.dtype).is_float && set == kPowerSums<std::int64_t>);
+  const bool omits = launch.omit_nan && set != SetOf(Accumulator::kCounts);
+  return alone && !omits && launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes;
 }
 
-// A kernel for any set of the accumulators of the list.
-template <class T, Mode kMode, class... As>
-cudaError_t LaunchAny(const Launch& launch, AccumulatorList<As...>) {
-  return LaunchKernel<T, kMode, Everything, As...>(launch);
+// The kernel of one accumulator.
+template <class T, class A>
+cudaError_t LaunchAlone(const Launch& launch) {
+  if constexpr (A::kAccumulator == Accumulator::kSum || A::kAccumulator == Accumulator::kSumSquares) {
+    return LaunchSums<T, A>(launch);
+  } else if constexpr (A::kAccumulator == Accumulator::kMoments || A::kAccumulator == Accumulator::kProduct) {
+    return LaunchKernel<T, true, Nans::kKept, MomentsAlone, A>(launch);
+  } else {
+    return LaunchKernel<T, true, Nans::kKept, ExtremaAlone, A>(launch);
+  }
 }
 
 // The kernels of one element type.
 template <class T>
 cudaError_t LaunchFor(const Launch& launch) {
   const AccumulatorSet set = launch.accumulators;
+  constexpr AccumulatorSet kCounts = SetOf(Accumulator::kCounts);
+  constexpr AccumulatorSet kOrder = SetOf(Accumulator::kExtrema) | kCounts;
+  const bool omits = launch.omit_nan && set != kCounts;
+  if (std::has_single_bit(set) && !omits) {
+    cudaError_t error = cudaErrorInvalidValue;
+    AllAccumulators<T>::ForEach([&]<class A>(std::type_identity<A>) {
+      if (set == SetOf(A::kAccumulator)) error = LaunchAlone<T, A>(launch);
+    });
+    return error;
+  }
   if constexpr (kIsFloat<T>) {
-    if (launch.omit_nan) return LaunchAny<T, Mode::kOmitNan>(launch, AllAccumulators<T>());
-    if (set == SetOf(Accumulator::kMoments)) return LaunchKernel<T, Mode::kFixed, MomentsAlone, MomentsOf<T>>(launch);
+    if (omits && (set & ~(SetOf(Accumulator::kProduct) | kCounts)) == 0) {
+      return LaunchKernel<T, true, Nans::kOmitted, MomentsAlone, ProductOf<T>, CountsOf<T>>(launch);
+    }
+    if (omits && (set & ~(kPowerSums<T> | kOrder)) == 0) {
+      if ((set & ~kOrder) == 0)
+        return LaunchKernel<T, true, Nans::kOmitted, ExtremaAlone, ExtremaOf<T>, CountsOf<T>>(launch);
+      return LaunchKernel<T, true, Nans::kOmitted, Statistics<T>, PowerSumsOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
+    }
   } else {
-    if (set == kPowerSums<T>) return LaunchKernel<T, Mode::kFixed, MomentsAlone, PowerSumsOf<T>>(launch);
+    if (set == kPowerSums<T>) return LaunchKernel<T, true, Nans::kKept, MomentsAlone, PowerSumsOf<T>>(launch);
   }
-  if (set == SetOf(Accumulator::kSum)) return LaunchSums<T, SumOf<T>>(launch);
-  if (set == SetOf(Accumulator::kSumSquares)) return LaunchSums<T, SumSquaresOf<T>>(launch);
-  if (set == SetOf(Accumulator::kExtrema)) return LaunchKernel<T, Mode::kFixed, ExtremaAlone, ExtremaOf<T>>(launch);
-  if ((set & ~(kPowerSums<T> | SetOf(Accumulator::kExtrema) | SetOf(Accumulator::kCounts))) == 0) {
-    return LaunchKernel<T, Mode::kFixed, Statistics<T>, PowerSumsOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
+  if (set == kOrder) return LaunchKernel<T, true, Nans::kKept, ExtremaAlone, ExtremaOf<T>, CountsOf<T>>(launch);
+  if ((set & ~(kPowerSums<T> | kOrder)) == 0) {
+    return LaunchKernel<T, true, Nans::kKept, Statistics<T>, PowerSumsOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
   }
-  return LaunchAny<T, Mode::kChosen>(launch, AllAccumulators<T>());
+  return [&]<class... As>(AccumulatorList<As...>) {
+    return LaunchKernel<T, false, Nans::kAsAsked, Everything, As...>(launch);
+  }(AllAccumulators<T>());
 }
 
 }  // namespace

@@ -35,6 +35,27 @@ __device__ inline Vector16<T> LoadOnce(const uint4* address) {
   return vector;
 }
 
+// Has the compiler forget what it knows of a tile, so that it doesn't keep in registers what is quickly computed again.
+template <class T, int kVectors>
+__device__ __forceinline__ void Forget(Vector16<T> (&tile)[kVectors]) {
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    auto packed = tile[v].Words();
+#pragma unroll
+    for (int w = 0; w < 4; ++w) asm volatile("" : "+r"(packed.word[w]));
+    memcpy(tile[v].element, &packed, sizeof(packed));
+  }
+}
+
+// Calls again(tile) with a forgotten copy of the tile: for what is seldom done.
+template <class T, int kVectors, class Function>
+__device__ __forceinline__ auto Again(const Vector16<T> (&tile)[kVectors], Function again) {
+  Vector16<T> copy[kVectors];
+  memcpy(copy, tile, sizeof(copy));
+  Forget(copy);
+  return again(copy);
+}
+
 }  // namespace reduced
 
 #endif  // REDUCED_KERNELS_CUDA_VECTOR16_CUH_

@@ -1,13 +1,14 @@
 // Exact sums beside plain ones on a CUDA device, in one process: device-resident arrays, launches back to back, timed
 // by events, the best mean of several rounds. ROOFLINE: of the fastest plain read of as many bytes.
 //
-// usage: bench_exact_cuda
+// usage: bench_exact_cuda [BYTES]   of the sizes it has; default all
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <type_traits>
 
 #include "kernels/cuda/exact_sums.h"
@@ -34,8 +35,9 @@ struct Size {
 constexpr Size kSizes[] = {
     {"4 KiB", kMiB / 256, 200}, {"1 MiB", kMiB, 200}, {"64 MiB", 64 * kMiB, 50}, {"4 GiB", kBytes, 4}};
 
-enum class Data { kUniform, kNormal, kLognormal, kSixtyBinades, kFull };
-constexpr const char* kNames[] = {"uniform", "normal", "lognormal, sigma 5", "60 binades", "all exponents"};
+enum class Data { kUniform, kNormal, kLognormal, kSixtyBinades, kFull, kZeros, kHalfZeros, kSomeNan, kOutliers };
+constexpr const char* kNames[] = {"uniform",    "normal", "lognormal, sigma 5", "60 binades", "all exponents", "zeros",
+                                  "half zeros", "1% NaN", "one outlier a tile"};
 
 __device__ std::uint64_t Mix(std::uint64_t z) {  // splitmix64
   z = (z + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
@@ -65,6 +67,9 @@ __global__ void Fill(T* data, std::int64_t count, Data kind) {
     double x = 2 * unit - 1;
     if (kind == Data::kNormal) x = normal;
     if (kind == Data::kLognormal) x = exp(5 * normal);
+    if (kind == Data::kZeros || (kind == Data::kHalfZeros && b % 2 == 0)) x = 0;
+    if (kind == Data::kSomeNan && b % 100 == 0) x = nan("");
+    if (kind == Data::kOutliers && b % 512 == 0) x = scalbn(x, sizeof(T) == 2 ? 12 : 60);
     if (kind == Data::kSixtyBinades || kind == Data::kFull) x = scalbn(x < 0 ? unit - 2 : unit + 1, exponent);
     data[i] = Narrowed<T>(x);
   }
@@ -72,7 +77,7 @@ __global__ void Fill(T* data, std::int64_t count, Data kind) {
 
 class Bench {
  public:
-  Bench() {
+  explicit Bench(std::int64_t only_bytes) : only_bytes_(only_bytes) {
     CHECK_CUDA(cudaGetDeviceProperties(&properties_, 0));
     CHECK_CUDA(cudaMalloc(&data_, kBytes));
     CHECK_CUDA(cudaMalloc(&scratch_, kScratchBytes));
@@ -93,11 +98,19 @@ class Bench {
   void Run(DType dtype) {
     const AccumulatorSet sum = SetOf(Accumulator::kSum);
     const AccumulatorSet squares = SetOf(Accumulator::kSumSquares);
-    for (const Data data : {Data::kUniform, Data::kNormal, Data::kLognormal, Data::kSixtyBinades, Data::kFull}) {
-      if (std::is_same_v<T, Half> && data > Data::kNormal) break;  // more than it can hold
+    const AccumulatorSet extrema = SetOf(Accumulator::kExtrema);
+    const AccumulatorSet order = extrema | SetOf(Accumulator::kCounts);
+    for (int kind = 0; kind < static_cast<int>(std::size(kNames)); ++kind) {
+      const auto data = static_cast<Data>(kind);
+      // More than it can hold.
+      if (std::is_same_v<T, Half> && data > Data::kNormal && data <= Data::kFull) continue;
       Fill<<<1024, 256, 0, stream_>>>(static_cast<T*>(data_), kBytes / static_cast<std::int64_t>(sizeof(T)), data);
       CHECK_CUDA(cudaGetLastError());
       Row(dtype, kNames[static_cast<int>(data)], "sum", sum, sum);
+      if (data == Data::kUniform || data > Data::kFull) {
+        Row(dtype, kNames[kind], "sum, max", sum | extrema, sum, extrema);
+        Row(dtype, kNames[kind], "describe", SetOf(Accumulator::kMoments) | order, sum | squares, order);
+      }
       if (data != Data::kUniform) continue;
       Row(dtype, kNames[static_cast<int>(data)], "l1", SetOf(Accumulator::kAbsSum), SetOf(Accumulator::kAbsSum));
       Row(dtype, kNames[static_cast<int>(data)], "l2", squares, squares);
@@ -106,8 +119,10 @@ class Bench {
   }
 
  private:
-  void Row(DType dtype, const char* data, const char* op, AccumulatorSet plain_set, AccumulatorSet exact_set) {
+  void Row(DType dtype, const char* data, const char* op, AccumulatorSet plain_set, AccumulatorSet exact_set,
+           AccumulatorSet others = 0) {
     for (const auto& [size, bytes, repeats] : kSizes) {
+      if (only_bytes_ != 0 && bytes != only_bytes_) continue;
       const std::int64_t count = bytes / RowOf(dtype).bytes;
       const double read =
           Time(repeats, [&] { return LaunchReadAll(data_, bytes, properties_.multiProcessorCount, stream_); });
@@ -124,10 +139,12 @@ class Bench {
       const double exact = Time(repeats, [&] {
         return LaunchExactSums({.dtype = dtype,
                                 .accumulators = exact_set,
+                                .others = others,
                                 .data = data_,
                                 .count = count,
                                 .scratch = exact_scratch_,
                                 .out = exact_out_,
+                                .partial = out_,
                                 .multiprocessors = properties_.multiProcessorCount,
                                 .stream = stream_});
       });
@@ -152,6 +169,7 @@ class Bench {
     return best;
   }
 
+  std::int64_t only_bytes_ = 0;
   cudaDeviceProp properties_;
   void* data_ = nullptr;
   void* scratch_ = nullptr;
@@ -165,8 +183,8 @@ class Bench {
 }  // namespace
 }  // namespace reduced
 
-int main() {
-  reduced::Bench bench;
+int main(int argc, char** argv) {
+  reduced::Bench bench(argc > 1 ? std::atoll(argv[1]) : 0);
   bench.Run<reduced::Half>(reduced::DType::kF16);
   bench.Run<reduced::BFloat16>(reduced::DType::kBF16);
   bench.Run<float>(reduced::DType::kF32);

@@ -84,6 +84,9 @@ cudaError_t LaunchExactSums(const ExactLaunch& launch) {
     launch.out->positive_infinities = static_cast<unsigned long long>(sums.positive_infinities);
     launch.out->negative_infinities = static_cast<unsigned long long>(sums.negative_infinities);
     launch.out->not_only_negative_zeros = sums.not_only_negative_zeros ? 1 : 0;
+    if (launch.others == 0) return;
+    TilePlan(launch.dtype, launch.others, launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate)
+        .Fold(launch.data, launch.base_index, launch.count, launch.partial);
   });
 }
 
