@@ -111,8 +111,7 @@ absl::Status CudaLane::Allocate() {
     REDUCED_RETURN_IF_CUDA_ERROR(
         cudaHostAlloc(reinterpret_cast<void**>(&slot.exact), sizeof(ExactDigits), cudaHostAllocMapped));
     REDUCED_RETURN_IF_CUDA_ERROR(
-        cudaHostAlloc(reinterpret_cast<void**>(&slot.times),
-                                               kTimedKernels * sizeof(KernelTimes), cudaHostAllocMapped));
+        cudaHostAlloc(reinterpret_cast<void**>(&slot.times), kTimedKernels * sizeof(KernelTimes), cudaHostAllocMapped));
     for (cudaEvent_t* event :
          {&slot.copy_begin, &slot.copy_end, &slot.prepare_begin, &slot.kernel_begin, &slot.kernel_end}) {
       REDUCED_RETURN_IF_CUDA_ERROR(cudaEventCreate(event));

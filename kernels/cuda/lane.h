@@ -68,7 +68,7 @@ class CudaLane {
     absl::Status fill_status ABSL_GUARDED_BY(mutex);  // of the first piece that failed
     // Its kernels are launched, and not yet waited for, unless kNone.
     Flight flight = Flight::kNone;
-    int timed = 0;         // kernels that write `times`, in the order of the stream
+    int timed = 0;          // kernels that write `times`, in the order of the stream
     bool recorded = false;  // kernel_end, after the last kernel
   };
   // The pipeline's kernel, and that of exact sums.

@@ -118,7 +118,8 @@ class Lanes {
   int long_running_ ABSL_GUARDED_BY(mutex_) = 0;
   double slowness_ ABSL_GUARDED_BY(mutex_) = 1;  // time taken over time expected: the latest jobs count most
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Not conditions of the mutex: whoever unlocks it would look at those of all idle lanes, small requests several times.
+  // Not conditions of the mutex: whoever unlocks it would look at those of all idle lanes, small requests several
+  // times.
   struct Idle {
     absl::CondVar wake{};
     bool called = false;  // and not awake yet

@@ -122,9 +122,8 @@ class Loadtest {
                           " with --via resident and --include-fill; allowed: ", MaxConcurrency(),
                           " or more, one for each request in flight");
     }
-    const auto on_device = std::find_if(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) {
-      return ViaOf(kind.via).elements == "device_region";
-    });
+    const auto on_device = std::find_if(run_.kinds.begin(), run_.kinds.end(),
+                                        [](const Kind& kind) { return ViaOf(kind.via).elements == "device_region"; });
     const absl::Status available = on_device != run_.kinds.end() ? DeviceBuffer::Available() : absl::OkStatus();
     if (!available.ok()) return absl::StrCat("--via ", on_device->via, ": ", available.message());
     if (common_.server_given && !arguments().server_flags.empty()) {
