@@ -61,13 +61,13 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   RingSession(std::shared_ptr<SessionState> session, Options options);
 
   absl::Status Attach(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool HasRoomFor(const RingPlan& plan);
+  bool HasRoomFor(const RingPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slot*> TryTake(const RingPlan& plan, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slot*> Take(const RingPlan& plan, absl::Time deadline, InterruptClock& clock);
   ring::Submission Fill(Slot& slot, RingPlan& plan);
   absl::Status Submit(const ring::Submission& submission) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Wait(Slot& slot, absl::Time deadline, InterruptClock& clock);
-  absl::StatusOr<Reply> AnswerOf(const Slot& slot, ring::Patience* patience) const;
+  absl::Status Wait(Slot& slot, bool slept, absl::Time deadline, InterruptClock& clock);
+  absl::StatusOr<Reply> AnswerOf(Slot& slot, ring::Patience* patience) const;
   void GiveBack(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Abandon(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

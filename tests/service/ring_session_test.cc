@@ -29,7 +29,7 @@ using client::SessionOptions;
 using ::testing::HasSubstr;
 
 std::unique_ptr<Session> OpenRing(const std::string& address, SessionOptions options = {}) {
-  if (options.via == "session") options.via = "ring";
+  options.via = "ring";
   auto opened = (*Client::Create({.server = address, .timeout = kPatience}))->OpenSession(options);
   EXPECT_TRUE(opened.ok()) << opened.status();
   return opened.ok() ? *std::move(opened) : nullptr;
@@ -57,7 +57,7 @@ TEST(RingSessionTest, AnswersAsASessionDoes) {
   const auto ring = OpenRing(server.address());
   ASSERT_NE(ring, nullptr);
   EXPECT_EQ(ring->via(), "ring");
-  const auto session = *(*Client::Create({.server = server.address()}))->OpenSession();
+  const auto session = *(*Client::Create({.server = server.address()}))->OpenSession({.via = "session"});
   EXPECT_EQ(session->via(), "session");
   const std::vector<std::string> ops = {"sum", "mean", "std", "argmax", "min", "any", "nan_count"};
   for (const int count : {1, 2, 1000, 100'000}) {
