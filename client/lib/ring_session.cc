@@ -176,25 +176,32 @@ ring::Submission RingSession::Fill(Slot& slot, RingPlan& plan) {
   return submission;
 }
 
-// Publishes a submission. UNAVAILABLE: the server doesn't take those before it.
+// Publishes a submission. Several threads may, without a lock: the server waits for them in the order of their numbers.
+// UNAVAILABLE: the server doesn't take those before it.
 absl::Status RingSession::Submit(const ring::Submission& submission) {
   const ring::Mapping& mapping = memory_->mapping();
-  // There is room, unless many requests were cancelled at once: the server takes submissions faster than they come.
   std::optional<absl::Time> patience;
-  while (submitted_ - ring::Shared(mapping.header().taken).load(std::memory_order_acquire) >= mapping.geometry.slots) {
+  std::uint64_t number = submitted_.load(std::memory_order_relaxed);
+  for (;;) {
+    if (number - ring::Shared(mapping.header().taken).load(std::memory_order_acquire) < mapping.geometry.slots) {
+      if (submitted_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed)) break;
+      continue;
+    }
+    // There is room, unless many requests were cancelled at once: the server takes submissions faster than they come.
     if (!patience.has_value()) patience = absl::Now() + absl::Seconds(1);
     if (memory_->ended() || absl::Now() > *patience) {
       return absl::UnavailableError(absl::StrCat(options_.server, " takes no requests from the ring"));
     }
     memory_->Knock();
     sched_yield();
+    number = submitted_.load(std::memory_order_relaxed);
   }
-  ring::Submission& slot = mapping.submission(submitted_);
+  ring::Submission& slot = mapping.submission(number);
   // All but the sequence number, which is first.
   std::memcpy(reinterpret_cast<char*>(&slot) + sizeof(slot.sequence),
               reinterpret_cast<const char*>(&submission) + sizeof(slot.sequence),
               sizeof(slot) - sizeof(slot.sequence) - sizeof(slot.unused));
-  ring::Shared(slot.sequence).store(++submitted_, std::memory_order_release);
+  ring::Shared(slot.sequence).store(number + 1, std::memory_order_release);
   return absl::OkStatus();
 }
 
@@ -309,14 +316,12 @@ absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<
   if (!taken.ok()) return taken.status();
   if (*taken == nullptr) return session_->Reduce(session_->Ask(array, ops, options), options);
   Slot& slot = **taken;
-  const ring::Submission submission = Fill(slot, *plan);
-  absl::Status status;
-  {
+  absl::Status status = Submit(Fill(slot, *plan));
+  if (!status.ok()) {
     const absl::MutexLock lock(&mutex_);
-    status = Submit(submission);
-    if (!status.ok()) GiveBack(slot);
+    GiveBack(slot);
+    return status;
   }
-  if (!status.ok()) return status;
   const bool slept = memory_->Knock();
   status = Wait(slot, slept, deadline, clock);
   absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;
@@ -442,14 +447,13 @@ void RingSession::Listen(absl::Time until) {
   bell.exchange(ring::kQuiet);
 }
 
-// Ends the requests with callbacks that are answered or late.
+// Ends the requests with callbacks that are answered or late. Those who send more need not wait for that.
 void RingSession::CollectAnswers(const absl::Status& ended) {
   const absl::Time now = absl::Now();
-  std::vector<Slot*> waiting;
+  std::vector<Slot*> waiting, answered;
   for (Slot* const slot : asynchronous_) {
     if (IsDone(*slot)) {
-      finished_.emplace_back(std::move(slot->done), AnswerOf(*slot, &bell_patience_));
-      GiveBack(*slot);
+      answered.push_back(slot);
     } else if (!ended.ok() || slot->deadline <= now) {
       finished_.emplace_back(
           std::move(slot->done),
@@ -460,6 +464,17 @@ void RingSession::CollectAnswers(const absl::Status& ended) {
     }
   }
   asynchronous_ = std::move(waiting);
+  delivering_ = true;
+  mutex_.Unlock();
+  std::vector<absl::StatusOr<Reply>> replies;
+  replies.reserve(answered.size());
+  for (Slot* const slot : answered) replies.push_back(AnswerOf(*slot, &bell_patience_));
+  mutex_.Lock();
+  delivering_ = false;
+  for (std::size_t i = 0; i < answered.size(); ++i) {
+    finished_.emplace_back(std::move(answered[i]->done), std::move(replies[i]));
+    GiveBack(*answered[i]);
+  }
 }
 
 // The thread that runs the callbacks.
@@ -468,12 +483,15 @@ void RingSession::Work() {
   absl::Time look = absl::Now() + kLookEvery;
   for (;;) {
     if (!finished_.empty()) {
-      auto [done, reply] = std::move(finished_.front());
-      finished_.pop_front();
+      auto finished = std::exchange(finished_, {});
+      delivering_ = true;
       mutex_.Unlock();
-      std::move(done)(std::move(reply));
-      done = nullptr;
+      for (auto& [done, reply] : finished) {
+        std::move(done)(std::move(reply));
+        done = nullptr;
+      }
       mutex_.Lock();
+      delivering_ = false;
     } else if (!asynchronous_.empty()) {
       const absl::Time now = absl::Now();
       const bool look_now = now >= look;
@@ -502,7 +520,7 @@ void RingSession::Close() {
   {
     const absl::MutexLock lock(&mutex_);
     const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return asynchronous_.empty() && finished_.empty() && in_messages_ == 0;
+      return asynchronous_.empty() && finished_.empty() && !delivering_ && in_messages_ == 0;
     };
     for (const absl::Time end = absl::Now() + options_.close_timeout; !idle() && absl::Now() < end;) {
       idle_.WaitWithDeadline(&mutex_, end);

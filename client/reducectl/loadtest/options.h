@@ -41,8 +41,8 @@ struct ViaRow {
   // "sent" with the request; "resident"; "region": host memory that is shared with the server; "device_region": memory
   // of a GPU of this process, likewise.
   absl::string_view elements;
-  absl::string_view
-      session;  // SessionOptions.via of the session that the request goes through; empty: a call of its own
+  // SessionOptions.via of the session that the request goes through; empty: a call of its own.
+  absl::string_view session;
 };
 inline constexpr ViaRow kVias[] = {
     {"auto", "sent", ""},
