@@ -106,7 +106,7 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   std::deque<std::pair<Client::Done, absl::StatusOr<Reply>>> finished_ ABSL_GUARDED_BY(mutex_);
   absl::Time listening_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // the worker, unless the bell rings
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;  // the worker has answers that are in no list
-  bool listening_ ABSL_GUARDED_BY(mutex_) = false;  // the worker uses the memory, without the mutex
+  bool listening_ ABSL_GUARDED_BY(mutex_) = false;   // the worker uses the memory, without the mutex
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar work_;  // wakes the worker while no request is in the ring
   absl::CondVar idle_;  // wakes Close
