@@ -185,9 +185,9 @@ class Session(_Reducer):
 
     def __init__(self, core: _core.Reducer, timeout: float | None) -> None:
         super().__init__(core, timeout)
-        remote = isinstance(core, _core.RemoteSession)
-        self.via = core.via if remote else "local"
-        self.why_not_ring = core.why_not_ring if remote else ""
+        self.via, self.why_not_ring = "local", ""
+        if isinstance(core, _core.RemoteSession):
+            self.via, self.why_not_ring = core.via, core.why_not_ring
 
 
 class Client(_Reducer):
