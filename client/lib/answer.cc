@@ -434,7 +434,8 @@ absl::Status CheckAnswer(const v1::GetServerInfoResponse& answer) {
                               {"usage.streams", answer.usage().streams()},
                               {"usage.sessions", answer.usage().sessions()},
                               {"usage.arrays", answer.usage().arrays()},
-                              {"usage.regions", answer.usage().regions()}}));
+                              {"usage.regions", answer.usage().regions()},
+                              {"usage.rings", answer.usage().rings()}}));
   status.Update(Within("limits", CheckAmounts({{"max_message_bytes", limits.max_message_bytes()},
                                                {"max_elements", limits.max_elements()},
                                                {"max_ops", limits.max_ops()},
@@ -442,6 +443,7 @@ absl::Status CheckAnswer(const v1::GetServerInfoResponse& answer) {
                                                {"max_result_bytes", limits.max_result_bytes()},
                                                {"max_streams", limits.max_streams()},
                                                {"max_sessions", limits.max_sessions()},
+                                               {"max_ring_bytes", limits.max_ring_bytes()},
                                                {"max_session_requests", limits.max_session_requests()},
                                                {"default_array_ttl_ms", limits.default_array_ttl_ms()},
                                                {"max_array_ttl_ms", limits.max_array_ttl_ms()}})));

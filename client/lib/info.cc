@@ -49,6 +49,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .max_result_bytes = from.limits().max_result_bytes(),
                 .max_streams = from.limits().max_streams(),
                 .max_sessions = from.limits().max_sessions(),
+                .max_ring_bytes = from.limits().max_ring_bytes(),
                 .max_session_requests = from.limits().max_session_requests(),
                 .session_idle_timeout = absl::Milliseconds(from.limits().session_idle_timeout_ms()),
                 .default_array_ttl = absl::Milliseconds(from.limits().default_array_ttl_ms()),
@@ -57,7 +58,8 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .usage = {.streams = from.usage().streams(),
                           .sessions = from.usage().sessions(),
                           .arrays = from.usage().arrays(),
-                          .regions = from.usage().regions()},
+                          .regions = from.usage().regions(),
+                          .rings = from.usage().rings()},
                 .no_cuda_reason = from.no_cuda_reason()};
   for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
   for (const v1::LeftOutDevice& device : from.left_out()) to.left_out.push_back({device.name(), device.reason()});

@@ -59,6 +59,16 @@ std::string NameOf(const EnumDescriptor* type, int number) {
   return value == nullptr ? std::to_string(number) : NameOf(value);
 }
 
+std::vector<std::string> NamesByNumber(const EnumDescriptor* type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type->value_count(); ++i) {
+    for (int number = static_cast<int>(names.size()); number <= type->value(i)->number(); ++number) {
+      names.push_back(NameOf(type, number));
+    }
+  }
+  return names;
+}
+
 absl::StatusOr<int> NumberOf(const EnumDescriptor* type, absl::string_view field, absl::string_view name) {
   const std::size_t prefix_bytes = PrefixOf(type).size();
   for (int i = 0; i < type->value_count() && !IsPlaceholder(name); ++i) {

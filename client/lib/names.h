@@ -2,6 +2,7 @@
 #ifndef REDUCED_CLIENT_LIB_NAMES_H_
 #define REDUCED_CLIENT_LIB_NAMES_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,20 @@ std::vector<std::string> NamesOf(const google::protobuf::EnumDescriptor* type);
 // "7" if this build's enum has no such number: a newer server may send one.
 std::string NameOf(const google::protobuf::EnumDescriptor* type, int number);
 
+// The names of the values 0, 1, ... of an enum, up to its last one.
+std::vector<std::string> NamesByNumber(const google::protobuf::EnumDescriptor* type);
+
 // INVALID_ARGUMENT: there is no such name; the message starts with `field`.
 absl::StatusOr<int> NumberOf(const google::protobuf::EnumDescriptor* type, absl::string_view field,
                              absl::string_view name);
 
 template <class Enum>
 std::string NameOf(Enum value) {
-  return NameOf(google::protobuf::GetEnumDescriptor<Enum>(), static_cast<int>(value));
+  // Every answer has some.
+  static const auto* const names =
+      new std::vector<std::string>(NamesByNumber(google::protobuf::GetEnumDescriptor<Enum>()));
+  const auto number = static_cast<std::size_t>(static_cast<int>(value));
+  return number < names->size() ? (*names)[number] : std::to_string(static_cast<int>(value));
 }
 
 // Sets *value to the value with this name.

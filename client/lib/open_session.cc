@@ -1,8 +1,11 @@
 // Client::OpenSession and the methods of Session, which go through a ring if there is one.
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,6 +37,21 @@ absl::Status Check(const SessionOptions& options) {
   return absl::InvalidArgumentError(absl::StrCat("ring_bytes: got ", options.ring_bytes, "; allowed: 1 and more"));
 }
 
+// Why there can be no ring, as far as this can be told without asking for one: that costs round trips, and with an
+// older server the session. `regions`: the path of the region socket on this machine.
+absl::Status CheckRing(const std::string& server, const ServerInfo& info, const std::string& regions) {
+  if (info.max_ring_bytes == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(server, " has no rings (--max_ring_bytes=0)"));
+  }
+  if (info.region_socket.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(server, " has no region socket for the memory of a ring"));
+  }
+  std::error_code error;
+  if (std::filesystem::is_socket(regions, error)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this machine has no socket ", regions, ", the region socket of ", server));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOptions& options) {
@@ -50,22 +68,25 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
     return SessionState::Open(connection_->home.stub, server, connection_->peers, connection_->token, timeout,
                               options.close_timeout, info->max_message_bytes, info->session_idle_timeout);
   };
-  std::shared_ptr<SessionState> state = open();
-  if (options.via == kSession) return std::unique_ptr<Session>(new Session(std::move(state), nullptr, ""));
-  if (info->region_socket.empty()) {
-    status = absl::FailedPreconditionError(absl::StrCat(server, " has no region socket for the memory of a ring"));
-  } else {
+  if (options.via == kSession) return std::unique_ptr<Session>(new Session(open(), nullptr, ""));
+  const std::string regions = RegionPath(server, info->region_socket);
+  status = CheckRing(server, *info, regions);
+  if (status.ok()) {
+    // A session that takes what it gets takes a smaller arena, too.
+    const std::int64_t bytes =
+        options.via == kRing ? options.ring_bytes : std::min(options.ring_bytes, info->max_ring_bytes);
+    std::shared_ptr<SessionState> state = open();
     absl::StatusOr<std::shared_ptr<RingSession>> ring =
         RingSession::Open(state, {.server = server,
-                                  .regions = RegionPath(server, info->region_socket),
-                                  .arena_bytes = options.ring_bytes,
+                                  .regions = regions,
+                                  .arena_bytes = bytes,
                                   .timeout = timeout,
                                   .close_timeout = options.close_timeout,
                                   .idle_timeout = info->session_idle_timeout});
     if (ring.ok()) return std::unique_ptr<Session>(new Session(std::move(state), *std::move(ring), ""));
     status = ring.status();
+    state->Close();  // the server may have ended it
   }
-  state->Close();  // an older server ends a session that asks for a ring
   if (options.via == kRing) return status;
   return std::unique_ptr<Session>(new Session(open(), nullptr, std::string(status.message())));
 }

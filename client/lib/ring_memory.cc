@@ -78,9 +78,11 @@ RingMemory::~RingMemory() {
   if (doorbell_ >= 0) close(doorbell_);
 }
 
-void RingMemory::Knock() const {
+bool RingMemory::Knock() const {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // after the sequence number was stored
-  if (ring::Shared(mapping_.header().asleep).load(std::memory_order_seq_cst) != 0) eventfd_write(doorbell_, 1);
+  if (ring::Shared(mapping_.header().asleep).load(std::memory_order_seq_cst) == 0) return false;
+  eventfd_write(doorbell_, 1);
+  return true;
 }
 
 bool RingMemory::ended() const { return ring::Shared(mapping_.header().ended).load(std::memory_order_acquire) != 0; }

@@ -28,8 +28,8 @@ class RingMemory {
   RingMemory& operator=(const RingMemory&) = delete;
 
   const ring::Mapping& mapping() const { return mapping_; }
-  // Wakes the server if it sleeps. After a submission was published.
-  void Knock() const;
+  // Wakes the server if it sleeps: true. After a submission was published.
+  bool Knock() const;
   bool ended() const;
 
  private:

@@ -3,29 +3,32 @@
 #define REDUCED_CLIENT_LIB_RING_PLAN_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/lib/answer.h"
 #include "client/lib/ring_memory.h"
+#include "proto/ring/layout.h"
 #include "reduced/types.h"
 #include "reduced/v1/reduced.pb.h"
 
 namespace reduced::client {
 
-// What is to be sent through a ring.
-struct RingPlan {
+// What is asked: all of a request but its elements, its time, and its place in the ring.
+struct RingQuestion {
   // Room for a response with a state, and for its results.
   static constexpr std::uint64_t kReplyBytes = 8192;
   static constexpr std::uint64_t kReplyBytesPerOp = 64;
 
-  v1::ReduceRequest request{};  // without the elements
-  const void* data = nullptr;
+  v1::ReduceRequest request{};
+  Asked asked{};
   std::uint64_t bytes = 0;  // of the elements
   bool elements = false;    // that go through the arena
+  ring::Submission form{};  // the fields of the fixed form
   std::string message{};    // the request, if it doesn't fit the fixed form
-  absl::Duration timeout{};
 
   std::uint64_t reply_bytes() const {
     return message.empty() ? 0 : kReplyBytes + kReplyBytesPerOp * static_cast<std::uint64_t>(request.ops_size());
@@ -36,7 +39,15 @@ struct RingPlan {
   std::uint64_t arena_bytes() const { return elements_bytes() + message.size() + reply_bytes(); }
 };
 
-// `timeout`: if the options have none. INVALID_ARGUMENT: what the client can check.
+// What is to be sent through a ring.
+struct RingPlan {
+  std::shared_ptr<const RingQuestion> question{};
+  const void* data = nullptr;
+  absl::Duration timeout{};
+};
+
+// `timeout`: if the options have none. INVALID_ARGUMENT: what the client can check. A thread that asks the same as the
+// last time gets the same question, which costs a fraction of a new one.
 absl::StatusOr<RingPlan> MakeRingPlan(const ArrayView& array, const std::vector<std::string>& ops,
                                       const ReduceOptions& options, absl::Duration timeout);
 absl::StatusOr<RingPlan> MakeRingPlan(const RemoteArray& array, const std::vector<std::string>& ops,

@@ -41,8 +41,8 @@ struct RingSession::Slot {
   std::uint64_t arena_offset = 0;
   std::uint64_t arena_bytes = 0;
   std::uint64_t id = 0;
-  v1::ReduceRequest request{};  // for its ops
-  Asked asked{};
+  std::shared_ptr<const RingQuestion> question{};
+  v1::ReduceResponse response{};  // keeps its memory from one answer to the next
   std::uint64_t reply_offset = 0;
   std::uint64_t reply_bytes = 0;
   absl::Duration timeout{};
@@ -97,8 +97,7 @@ absl::Status RingSession::Attach(absl::Time deadline) {
 
 // Whether the arena is large enough. If not, the request goes in a message of the same session.
 bool RingSession::HasRoomFor(const RingPlan& plan) {
-  const absl::MutexLock lock(&mutex_);
-  if (plan.arena_bytes() <= memory_->mapping().geometry.arena_bytes) return true;
+  if (plan.question->arena_bytes() <= memory_->mapping().geometry.arena_bytes) return true;
   session_->Touch(last_used_);  // it isn't idle, even if no message has come for long
   return false;
 }
@@ -115,19 +114,20 @@ absl::StatusOr<RingSession::Slot*> RingSession::TryTake(const RingPlan& plan, ab
   }
   last_used_ = now;
   if (memory_->ended()) return WhyEnded();
-  const auto offset = free_.empty() ? std::nullopt : arena_->Take(plan.arena_bytes());
+  const auto offset = free_.empty() ? std::nullopt : arena_->Take(plan.question->arena_bytes());
   if (!offset.has_value()) return nullptr;
   Slot* const slot = free_.back();
   free_.pop_back();
   slot->arena_offset = *offset;
-  slot->arena_bytes = plan.arena_bytes();
+  slot->arena_bytes = plan.question->arena_bytes();
   slot->id = ++last_id_;
   return slot;
 }
 
-// Likewise; waits until there is one.
+// Likewise; waits until there is one. Null: the arena is too small.
 absl::StatusOr<RingSession::Slot*> RingSession::Take(const RingPlan& plan, absl::Time deadline, InterruptClock& clock) {
   const absl::MutexLock lock(&mutex_);
+  if (!HasRoomFor(plan)) return nullptr;
   for (;;) {
     const absl::StatusOr<Slot*> slot = TryTake(plan, deadline);
     if (!slot.ok() || *slot != nullptr) return slot;
@@ -147,68 +147,79 @@ absl::StatusOr<RingSession::Slot*> RingSession::Take(const RingPlan& plan, absl:
 // Copies the elements and the message into the arena. The submission, which is left to be published.
 ring::Submission RingSession::Fill(Slot& slot, RingPlan& plan) {
   std::byte* const arena = memory_->mapping().arena();
-  const bool fixed = plan.message.empty();
-  ring::Submission submission{};
+  const RingQuestion& question = *plan.question;
+  ring::Submission submission = question.form;
   submission.id = slot.id;
   submission.completion = slot.index;
   submission.kind = static_cast<std::uint8_t>(ring::Kind::kReduce);
-  if (fixed) ring::ToSubmission(plan.request, &submission);
   if (plan.timeout != absl::InfiniteDuration()) {
     submission.timeout_us =
         static_cast<std::uint64_t>(std::max<std::int64_t>(absl::ToInt64Microseconds(plan.timeout), 1));
   }
-  if (plan.elements) {
+  if (question.elements) {
     submission.source = static_cast<std::uint8_t>(ring::Source::kArena);
     submission.offset = slot.arena_offset;
-    submission.bytes = plan.bytes;
-    if (plan.bytes > 0) std::memcpy(arena + slot.arena_offset, plan.data, plan.bytes);
+    submission.bytes = question.bytes;
+    if (question.bytes > 0) std::memcpy(arena + slot.arena_offset, plan.data, question.bytes);
   }
-  slot.reply_bytes = plan.reply_bytes();
-  if (!fixed) {
-    submission.message_offset = slot.arena_offset + plan.elements_bytes();
-    submission.message_bytes = plan.message.size();
-    std::memcpy(arena + submission.message_offset, plan.message.data(), plan.message.size());
-    submission.reply_offset = slot.reply_offset = submission.message_offset + plan.message.size();
+  slot.reply_bytes = question.reply_bytes();
+  if (const std::string& message = question.message; !message.empty()) {
+    submission.message_offset = slot.arena_offset + question.elements_bytes();
+    submission.message_bytes = message.size();
+    std::memcpy(arena + submission.message_offset, message.data(), message.size());
+    submission.reply_offset = slot.reply_offset = submission.message_offset + message.size();
     submission.reply_bytes = slot.reply_bytes;
   }
   slot.timeout = plan.timeout;
-  slot.asked = Asked(plan.request);
-  slot.request = std::move(plan.request);
+  slot.question = std::move(plan.question);
   ring::Shared(memory_->mapping().completion(slot.index).state).store(ring::kPending, std::memory_order_relaxed);
   return submission;
 }
 
-// Publishes a submission. UNAVAILABLE: the server doesn't take those before it.
+// Publishes a submission. Several threads may, without a lock: the server waits for them in the order of their numbers.
+// UNAVAILABLE: the server doesn't take those before it.
 absl::Status RingSession::Submit(const ring::Submission& submission) {
   const ring::Mapping& mapping = memory_->mapping();
-  // There is room, unless many requests were cancelled at once: the server takes submissions faster than they come.
-  for (const absl::Time patience = absl::Now() + absl::Seconds(1);
-       submitted_ - ring::Shared(mapping.header().taken).load(std::memory_order_acquire) >= mapping.geometry.slots;) {
-    if (memory_->ended() || absl::Now() > patience) {
+  std::optional<absl::Time> patience;
+  std::uint64_t number = submitted_.load(std::memory_order_relaxed);
+  for (;;) {
+    if (number - ring::Shared(mapping.header().taken).load(std::memory_order_acquire) < mapping.geometry.slots) {
+      if (submitted_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed)) break;
+      continue;
+    }
+    // There is room, unless many requests were cancelled at once: the server takes submissions faster than they come.
+    if (!patience.has_value()) patience = absl::Now() + absl::Seconds(1);
+    if (memory_->ended() || absl::Now() > *patience) {
       return absl::UnavailableError(absl::StrCat(options_.server, " takes no requests from the ring"));
     }
     memory_->Knock();
     sched_yield();
+    number = submitted_.load(std::memory_order_relaxed);
   }
-  ring::Submission& slot = mapping.submission(submitted_);
+  ring::Submission& slot = mapping.submission(number);
   // All but the sequence number, which is first.
   std::memcpy(reinterpret_cast<char*>(&slot) + sizeof(slot.sequence),
               reinterpret_cast<const char*>(&submission) + sizeof(slot.sequence),
               sizeof(slot) - sizeof(slot.sequence) - sizeof(slot.unused));
-  ring::Shared(slot.sequence).store(++submitted_, std::memory_order_release);
+  ring::Shared(slot.sequence).store(number + 1, std::memory_order_release);
   return absl::OkStatus();
 }
 
+// Whether the server has written its state, which may be none: see AnswerOf.
 bool RingSession::IsDone(const Slot& slot) const {
-  return ring::Shared(memory_->mapping().completion(slot.index).state).load(std::memory_order_acquire) == ring::kDone;
+  const std::uint32_t state =
+      ring::Shared(memory_->mapping().completion(slot.index).state).load(std::memory_order_acquire);
+  return state != ring::kPending && state != ring::kSleeping;
 }
 
 // Waits until the request is answered: OK. DEADLINE_EXCEEDED, CANCELLED, or why the session ended.
-absl::Status RingSession::Wait(Slot& slot, absl::Time deadline, InterruptClock& clock) {
+// `slept`: the server, when the request was sent.
+absl::Status RingSession::Wait(Slot& slot, bool slept, absl::Time deadline, InterruptClock& clock) {
   const Clock::time_point start = Clock::now();
+  const auto patience = slept ? slot.patience.with_wake() : slot.patience.now();
   if (spinners_.fetch_add(1, std::memory_order_relaxed) < most_spinners_) {
     ring::Spin spin;
-    while (!IsDone(slot) && Clock::now() - start < slot.patience.now()) spin.Pause();
+    while (!IsDone(slot) && Clock::now() - start < patience) spin.Pause();
   }
   spinners_.fetch_sub(1, std::memory_order_relaxed);
   std::uint32_t& state = memory_->mapping().completion(slot.index).state;
@@ -232,9 +243,14 @@ absl::Status RingSession::Wait(Slot& slot, absl::Time deadline, InterruptClock& 
 }
 
 // Of a request that the server has answered.
-absl::StatusOr<Reply> RingSession::AnswerOf(const Slot& slot, ring::Patience* patience) const {
+absl::StatusOr<Reply> RingSession::AnswerOf(Slot& slot, ring::Patience* patience) const {
   const ring::Mapping& mapping = memory_->mapping();
   const ring::Completion answer = ring::CopyOut(mapping.completion(slot.index));
+  if (answer.state != ring::kDone) {
+    return WrongAnswer(
+        options_.server,
+        absl::InternalError(absl::StrCat("state: got ", answer.state, "; allowed: ", static_cast<int>(ring::kDone))));
+  }
   if (answer.id != slot.id) {
     return WrongAnswer(options_.server,
                        absl::InternalError(absl::StrCat("id: got ", answer.id, "; allowed: ", slot.id)));
@@ -243,9 +259,10 @@ absl::StatusOr<Reply> RingSession::AnswerOf(const Slot& slot, ring::Patience* pa
     return ErrorOf(static_cast<int>(answer.code), ring::TextOf(answer), options_.server, slot.timeout,
                    absl::Milliseconds(answer.retry_after_ms));
   }
-  v1::ReduceResponse response;
+  v1::ReduceResponse& response = slot.response;
   if (slot.reply_bytes == 0) {
-    ring::FromCompletion(answer, slot.request, &response);
+    response.Clear();
+    ring::FromCompletion(answer, slot.question->request, &response);
   } else {
     const std::string copy(reinterpret_cast<const char*>(mapping.arena() + slot.reply_offset),
                            std::min<std::uint64_t>(answer.reply_bytes, slot.reply_bytes));
@@ -254,7 +271,7 @@ absl::StatusOr<Reply> RingSession::AnswerOf(const Slot& slot, ring::Patience* pa
                                                                            " bytes; allowed: a ReduceResponse")));
     }
   }
-  absl::StatusOr<Reply> reply = ToReply(options_.server, slot.asked, response, kRing);
+  absl::StatusOr<Reply> reply = ToReply(options_.server, slot.question->asked, response, kRing);
   // What the server needs; a sleep, and waking up, would take longer than that and look like the reason to sleep.
   if (reply.ok()) patience->Took(absl::ToChronoNanoseconds(absl::Microseconds(reply->timing.total_us.value_or(0))));
   return reply;
@@ -293,22 +310,20 @@ absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<
                                           const ReduceOptions& options) {
   absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, options_.timeout);
   if (!plan.ok()) return plan.status();
-  if (!HasRoomFor(*plan)) return session_->Reduce(session_->Ask(array, ops, options), options);
   const absl::Time deadline = absl::Now() + plan->timeout;
   InterruptClock clock(options.interrupted);
   const absl::StatusOr<Slot*> taken = Take(*plan, deadline, clock);
   if (!taken.ok()) return taken.status();
+  if (*taken == nullptr) return session_->Reduce(session_->Ask(array, ops, options), options);
   Slot& slot = **taken;
-  const ring::Submission submission = Fill(slot, *plan);
-  absl::Status status;
-  {
+  absl::Status status = Submit(Fill(slot, *plan));
+  if (!status.ok()) {
     const absl::MutexLock lock(&mutex_);
-    status = Submit(submission);
-    if (!status.ok()) GiveBack(slot);
+    GiveBack(slot);
+    return status;
   }
-  if (!status.ok()) return status;
-  memory_->Knock();
-  status = Wait(slot, deadline, clock);
+  const bool slept = memory_->Knock();
+  status = Wait(slot, slept, deadline, clock);
   absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;
   const absl::MutexLock lock(&mutex_);
   if (status.ok()) {
@@ -327,9 +342,9 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
   absl::StatusOr<Slot*> slot = nullptr;
   if (!plan.ok()) {
     slot = plan.status();
-  } else if (HasRoomFor(*plan)) {
+  } else {
     const absl::MutexLock lock(&mutex_);
-    slot = TryTake(*plan, absl::Now() + plan->timeout);
+    if (HasRoomFor(*plan)) slot = TryTake(*plan, absl::Now() + plan->timeout);
   }
   if (!slot.ok()) {
     std::move(done)(slot.status());
@@ -432,14 +447,13 @@ void RingSession::Listen(absl::Time until) {
   bell.exchange(ring::kQuiet);
 }
 
-// Ends the requests with callbacks that are answered or late.
+// Ends the requests with callbacks that are answered or late. Those who send more need not wait for that.
 void RingSession::CollectAnswers(const absl::Status& ended) {
   const absl::Time now = absl::Now();
-  std::vector<Slot*> waiting;
+  std::vector<Slot*> waiting, answered;
   for (Slot* const slot : asynchronous_) {
     if (IsDone(*slot)) {
-      finished_.emplace_back(std::move(slot->done), AnswerOf(*slot, &bell_patience_));
-      GiveBack(*slot);
+      answered.push_back(slot);
     } else if (!ended.ok() || slot->deadline <= now) {
       finished_.emplace_back(
           std::move(slot->done),
@@ -450,6 +464,17 @@ void RingSession::CollectAnswers(const absl::Status& ended) {
     }
   }
   asynchronous_ = std::move(waiting);
+  delivering_ = true;
+  mutex_.Unlock();
+  std::vector<absl::StatusOr<Reply>> replies;
+  replies.reserve(answered.size());
+  for (Slot* const slot : answered) replies.push_back(AnswerOf(*slot, &bell_patience_));
+  mutex_.Lock();
+  delivering_ = false;
+  for (std::size_t i = 0; i < answered.size(); ++i) {
+    finished_.emplace_back(std::move(answered[i]->done), std::move(replies[i]));
+    GiveBack(*answered[i]);
+  }
 }
 
 // The thread that runs the callbacks.
@@ -458,12 +483,15 @@ void RingSession::Work() {
   absl::Time look = absl::Now() + kLookEvery;
   for (;;) {
     if (!finished_.empty()) {
-      auto [done, reply] = std::move(finished_.front());
-      finished_.pop_front();
+      auto finished = std::exchange(finished_, {});
+      delivering_ = true;
       mutex_.Unlock();
-      std::move(done)(std::move(reply));
-      done = nullptr;
+      for (auto& [done, reply] : finished) {
+        std::move(done)(std::move(reply));
+        done = nullptr;
+      }
       mutex_.Lock();
+      delivering_ = false;
     } else if (!asynchronous_.empty()) {
       const absl::Time now = absl::Now();
       const bool look_now = now >= look;
@@ -492,7 +520,7 @@ void RingSession::Close() {
   {
     const absl::MutexLock lock(&mutex_);
     const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return asynchronous_.empty() && finished_.empty() && in_messages_ == 0;
+      return asynchronous_.empty() && finished_.empty() && !delivering_ && in_messages_ == 0;
     };
     for (const absl::Time end = absl::Now() + options_.close_timeout; !idle() && absl::Now() < end;) {
       idle_.WaitWithDeadline(&mutex_, end);

@@ -61,13 +61,13 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   RingSession(std::shared_ptr<SessionState> session, Options options);
 
   absl::Status Attach(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool HasRoomFor(const RingPlan& plan);
+  bool HasRoomFor(const RingPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slot*> TryTake(const RingPlan& plan, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slot*> Take(const RingPlan& plan, absl::Time deadline, InterruptClock& clock);
   ring::Submission Fill(Slot& slot, RingPlan& plan);
-  absl::Status Submit(const ring::Submission& submission) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Wait(Slot& slot, absl::Time deadline, InterruptClock& clock);
-  absl::StatusOr<Reply> AnswerOf(const Slot& slot, ring::Patience* patience) const;
+  absl::Status Submit(const ring::Submission& submission);
+  absl::Status Wait(Slot& slot, bool slept, absl::Time deadline, InterruptClock& clock);
+  absl::StatusOr<Reply> AnswerOf(Slot& slot, ring::Patience* patience) const;
   void GiveBack(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Abandon(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -99,13 +99,14 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   std::vector<Slot*> asynchronous_ ABSL_GUARDED_BY(mutex_);  // with callbacks
   std::optional<ArenaParts> arena_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar given_back_;  // wakes who waits for a slot
-  std::uint64_t submitted_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> submitted_ = 0;
   std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_used_ ABSL_GUARDED_BY(mutex_);
   int in_messages_ ABSL_GUARDED_BY(mutex_) = 0;  // requests with callbacks that went in a message
   std::deque<std::pair<Client::Done, absl::StatusOr<Reply>>> finished_ ABSL_GUARDED_BY(mutex_);
   absl::Time listening_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // the worker, unless the bell rings
-  bool listening_ ABSL_GUARDED_BY(mutex_) = false;  // the worker uses the memory, without the mutex
+  bool delivering_ ABSL_GUARDED_BY(mutex_) = false;  // the worker has answers that are in no list
+  bool listening_ ABSL_GUARDED_BY(mutex_) = false;   // the worker uses the memory, without the mutex
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar work_;  // wakes the worker while no request is in the ring
   absl::CondVar idle_;  // wakes Close

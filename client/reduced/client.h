@@ -172,8 +172,9 @@ class REDUCED_EXPORT Client {
   absl::Status DeleteArray(const std::string& id, const std::string& owner = {},
                            std::optional<absl::Duration> timeout = std::nullopt);
 
-  // Opens a session. Asks the server for its limits first. The session may outlive this Client. UNIMPLEMENTED: the
-  // server has no sessions. With SessionOptions.via "ring" also: why there is no ring.
+  // Opens a session, through a ring if the server is on this machine: see SessionOptions.via. Asks the server for its
+  // limits first. The session may outlive this Client. UNIMPLEMENTED: the server has no sessions. With
+  // SessionOptions.via "ring" also: why there is no ring.
   absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& options = {});
 
   // Times pipelines against each other on an array that the server generates, and checks each against the CPU: see

@@ -65,8 +65,9 @@ struct SessionOptions {
   absl::Duration close_timeout = absl::Seconds(1);  // until ~Session cancels the requests in flight
   // How requests reach the server. "session": in messages of one gRPC call. "ring": through memory that the server, on
   // this machine, shares with this process, for a fraction of what a message costs; it needs the server's region
-  // socket, and a waiting thread spins for up to 50 us. "auto": "ring" where that works, else "session".
-  std::string via = "session";
+  // socket, and a waiting thread spins for up to 50 us, or 100 us if the server slept. "auto": "ring" where that works,
+  // else "session", and Session::why_not_ring() has the reason.
+  std::string via = "auto";
   // Shared memory for the elements of the requests in flight, in bytes, up to the server's --max_ring_bytes.
   std::int64_t ring_bytes = std::int64_t{4} << 20;
 };

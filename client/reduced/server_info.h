@@ -54,6 +54,7 @@ struct Usage {
   int sessions = 0;  // open sessions
   int arrays = 0;    // resident arrays
   int regions = 0;   // shared by the processes of the server's machine
+  int rings = 0;     // open, at most one for each session
 };
 
 // A flag of the server.
@@ -86,6 +87,7 @@ struct ServerInfo {
   std::int64_t max_result_bytes = 0;  // of one request along axes, unless they are kept; 0: the server has none
   int max_streams = 0;
   int max_sessions = 0;
+  std::int64_t max_ring_bytes = 0;        // of the arena of one session's ring; 0: the server has no rings
   int max_session_requests = 0;           // in flight in one session; 0: the server has no sessions
   absl::Duration session_idle_timeout{};  // after which a session without a request ends; 0: never
   absl::Duration default_array_ttl{};

@@ -218,8 +218,12 @@ class CudaEngine : public Engine {
     constexpr std::int64_t kSmallHostBytes = std::int64_t{64} << 10;
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
     const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
-    return job.array.ready == nullptr && !MayBlock(job.array) &&
-           job.spec.count <= limit / RowOf(job.spec.dtype).bytes && !PipelineOf(job.spec).rung;
+    return job.spec.count <= limit / RowOf(job.spec.dtype).bytes && !PipelineOf(job.spec).rung &&
+           !MayBlock(job.array) && IsReady(job.array);
+  }
+  // Whether the event that the array comes with is over, by now. An error is left to the lane.
+  static bool IsReady(const ArrayRef& array) {
+    return array.ready == nullptr || cudaEventQuery(static_cast<cudaEvent_t>(array.ready)) == cudaSuccess;
   }
 
   // On the calling thread, which has the lane. Its queue_us is not set.

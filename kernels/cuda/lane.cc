@@ -111,7 +111,7 @@ absl::Status CudaLane::Allocate() {
     REDUCED_RETURN_IF_CUDA_ERROR(
         cudaHostAlloc(reinterpret_cast<void**>(&slot.exact), sizeof(ExactDigits), cudaHostAllocMapped));
     REDUCED_RETURN_IF_CUDA_ERROR(
-        cudaHostAlloc(reinterpret_cast<void**>(&slot.times), sizeof(KernelTimes), cudaHostAllocMapped));
+        cudaHostAlloc(reinterpret_cast<void**>(&slot.times), kTimedKernels * sizeof(KernelTimes), cudaHostAllocMapped));
     for (cudaEvent_t* event :
          {&slot.copy_begin, &slot.copy_end, &slot.prepare_begin, &slot.kernel_begin, &slot.kernel_end}) {
       REDUCED_RETURN_IF_CUDA_ERROR(cudaEventCreate(event));
@@ -168,8 +168,10 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
       if (!status.ok()) return status;
     }
     const Launch launch = LaunchOf(job.spec, data, slot.count, first, slot);
-    if (const absl::Status status = StartKernel(pipeline, launch, exact_accumulators, slot); !status.ok())
+    if (const absl::Status status = StartKernel(pipeline, launch, exact_accumulators, count <= chunk, slot);
+        !status.ok()) {
       return status;
+    }
   }
   for (int i = 0; i < kSlots; ++i) {
     Slot& oldest = slots_[(filled / chunk + i) % kSlots];
@@ -183,14 +185,16 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
 absl::Status CudaLane::AwaitReady(const Job& job) {
   if (job.array.ready == nullptr || job.spec.count == 0) return absl::OkStatus();
   const StageRange range("wait for the array");
+  constexpr double kPatienceUs = 50;  // a sleep takes as long, however short it is meant to be
   constexpr absl::Duration kLongest = absl::Milliseconds(1);
   absl::Duration pause = absl::Microseconds(10);
-  for (;;) {
+  for (const Stopwatch waiting;;) {
     const cudaError_t error =
         FAILPOINT("cuda/event") ? cudaErrorUnknown : cudaEventQuery(static_cast<cudaEvent_t>(job.array.ready));
     if (error == cudaSuccess) return absl::OkStatus();
     if (error != cudaErrorNotReady) return DeviceError(error, "waiting for the event of an array");
     if (const absl::Status status = WhyStop(job); !status.ok()) return status;
+    if (waiting.micros() < kPatienceUs) continue;
     absl::SleepFor(pause);
     pause = std::min(2 * pause, kLongest);
   }
@@ -266,9 +270,10 @@ Launch CudaLane::LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t
           .stream = kernel_stream_};
 }
 
-// The pipeline's kernel and that of exact sums, whichever there is something for.
+// The pipeline's kernel and that of exact sums, whichever there is something for. `alone`: nothing is launched after
+// them before they are waited for, so that an event can still be recorded then, if it takes one.
 absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators,
-                                   Slot& slot) {
+                                   bool alone, Slot& slot) {
   const StageRange range("launch");
   *slot.partial = Partial{};
   slot.partial->count = launch.count;
@@ -287,11 +292,14 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
                     .stream = launch.stream};
   launch.accumulators &= ~exact.others;
   if (exact_wanted) *slot.exact = ExactDigits{};
-  const bool keeps_time = exact_wanted ? launch.accumulators == 0 && ExactSumsKeepTime(exact)
-                                       : pipeline.keeps_time != nullptr && pipeline.keeps_time(launch);
+  const bool pipeline_wanted = launch.accumulators != 0;
+  const bool keeps_time = (!pipeline_wanted || (pipeline.keeps_time != nullptr && pipeline.keeps_time(launch))) &&
+                          (!exact_wanted || ExactSumsKeepTime(exact));
+  slot.timed = 0;
   if (keeps_time) {
-    *slot.times = KernelTimes{};
-    launch.times = exact.times = slot.times;
+    std::fill_n(slot.times, kTimedKernels, KernelTimes{});
+    if (pipeline_wanted) launch.times = &slot.times[slot.timed++];
+    if (exact_wanted) exact.times = &slot.times[slot.timed++];
   }
   const bool own_scratch = pipeline.scratch_bytes != nullptr;
   if (own_scratch) {
@@ -307,11 +315,12 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
     if (first == cudaSuccess) first = pipeline.prepare(launch);
   }
   if (first == cudaSuccess && !keeps_time) first = cudaEventRecord(slot.kernel_begin, kernel_stream_);
-  if (first == cudaSuccess && launch.accumulators != 0) first = pipeline.launch(launch);
+  if (first == cudaSuccess && pipeline_wanted) first = pipeline.launch(launch);
   if (first == cudaSuccess && exact_wanted) first = LaunchExactSums(exact);
   if (own_scratch) cudaFreeAsync(launch.scratch, kernel_stream_);
   if (first != cudaSuccess) return DeviceError(first, "launching a pipeline");
-  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
+  slot.recorded = !keeps_time || !alone;
+  if (slot.recorded) REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
   slot.flight = keeps_time ? Flight::kKernelTimes : Flight::kEvents;
   return absl::OkStatus();
 }
@@ -322,15 +331,19 @@ cudaError_t CudaLane::AwaitEvent(cudaEvent_t event) {
   return cudaEventSynchronize(event);
 }
 
-// A kernel that tells its times is over when they are there, before any event could tell. The event tells of those that
-// others keep waiting, and if the device fails.
-absl::Status CudaLane::AwaitKernel(const Slot& slot) {
+// Kernels that tell their times are over when those are there, before any event could tell. The event tells of those
+// that others keep waiting, and if the device fails.
+absl::Status CudaLane::AwaitKernel(Slot& slot) {
   constexpr double kPatienceUs = 50;
   if (slot.flight == Flight::kKernelTimes && !FAILPOINT("cuda/hang")) {
-    const std::atomic_ref<unsigned long long> end_ns(slot.times->end_ns);
+    int ended = 0;
     for (const Stopwatch waiting; waiting.micros() < kPatienceUs;) {
-      if (end_ns.load(std::memory_order_acquire) != 0) return absl::OkStatus();
+      const std::atomic_ref<unsigned long long> end_ns(slot.times[ended].end_ns);
+      if (end_ns.load(std::memory_order_acquire) != 0 && ++ended == slot.timed) return absl::OkStatus();
     }
+  }
+  if (!std::exchange(slot.recorded, true)) {
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
   }
   REDUCED_RETURN_IF_CUDA_ERROR(AwaitEvent(slot.kernel_end));
   return absl::OkStatus();
@@ -348,8 +361,8 @@ absl::Status CudaLane::Collect(const Job& job, const CudaPipeline& pipeline, Slo
   float millis = 0;
   const Flight flight = std::exchange(slot.flight, Flight::kNone);
   if (flight == Flight::kKernelTimes) {
-    const KernelTimes& times = *slot.times;  // 0: too short for a coarse clock
-    millis = times.end_ns > times.begin_ns ? static_cast<float>(times.end_ns - times.begin_ns) * 1e-6F : 0;
+    const unsigned long long begin_ns = slot.times[0].begin_ns, end_ns = slot.times[slot.timed - 1].end_ns;
+    millis = end_ns > begin_ns ? static_cast<float>(end_ns - begin_ns) * 1e-6F : 0;  // 0: too short for a coarse clock
   } else {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
   }

@@ -49,7 +49,7 @@ class CudaLane {
   enum class Flight : std::uint8_t {
     kNone,         // no kernel
     kEvents,       // the slot's events
-    kKernelTimes,  // the slot's `times`, which the kernel itself writes
+    kKernelTimes,  // the slot's `times`, which the kernels themselves write
   };
   // Where one chunk passes through: from pinned memory to device memory to a partial in mapped pinned memory.
   struct Slot {
@@ -57,7 +57,7 @@ class CudaLane {
     std::byte* device = nullptr;
     Partial* partial = nullptr;    // written by the kernel, read by the host
     ExactDigits* exact = nullptr;  // likewise
-    KernelTimes* times = nullptr;  // likewise
+    KernelTimes* times = nullptr;  // likewise; kTimedKernels of them
     cudaEvent_t copy_begin = nullptr, copy_end = nullptr;
     cudaEvent_t prepare_begin = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
     std::int64_t count = 0;  // elements of its chunk
@@ -66,9 +66,13 @@ class CudaLane {
     Stopwatch filling_since;
     absl::Mutex mutex;
     absl::Status fill_status ABSL_GUARDED_BY(mutex);  // of the first piece that failed
-    // Its kernel is launched, and not yet waited for, unless kNone.
+    // Its kernels are launched, and not yet waited for, unless kNone.
     Flight flight = Flight::kNone;
+    int timed = 0;          // kernels that write `times`, in the order of the stream
+    bool recorded = false;  // kernel_end, after the last kernel
   };
+  // The pipeline's kernel, and that of exact sums.
+  static constexpr int kTimedKernels = 2;
   // The host's copy into one slot, the transfer of another and the kernel on a third overlap.
   static constexpr int kSlots = 3;
 
@@ -85,9 +89,10 @@ class CudaLane {
   absl::Status CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot, Timing* timing);
   Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
                   const Slot& slot) const;
-  absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, Slot& slot);
+  absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, bool alone,
+                           Slot& slot);
   cudaError_t AwaitEvent(cudaEvent_t event);
-  absl::Status AwaitKernel(const Slot& slot);
+  absl::Status AwaitKernel(Slot& slot);
   absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result);
   // Of a job that failed: what is in flight is waited for and forgotten.
   void Abandon();

@@ -7,7 +7,7 @@
 // which the engine maps from pinned host memory: no copy back. What small arrays cost is the latency of these steps in
 // a row, hence a ticket that is one acquire-release operation, without fences, and one warp that takes it and, where
 // the states are small, merges them too: no barrier after the block's own. Events around a small kernel would take
-// longer than it does: those of one accumulator write down themselves when they began and ended.
+// longer than it does: it writes down itself when it began and ended.
 //
 // Sources: M. Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Memory Fence Functions"
 // (the last-block technique); PTX ISA, "Memory Consistency Model".
@@ -41,7 +41,7 @@ struct Arguments {
   unsigned* ticket;
   unsigned char* states;  // of each accumulator in turn, one for each block
   Partial* out;
-  KernelTimes* times;  // null: not wanted; only of kernels that keep time
+  KernelTimes* times;  // null: not wanted
 };
 
 // How the work is laid out: threads of a block, blocks that should fit on a multiprocessor (which tells the compiler
@@ -73,10 +73,9 @@ constexpr int kThreadsPerMultiprocessor = 2048;
 #endif
 
 // By the thread that wrote the result, after that.
-template <bool kKeepsTime>
 __device__ inline void SayDone(const Arguments& args) {
   args.out->count = args.count;
-  if (kKeepsTime) SayEnded(args.times);
+  SayEnded(args.times);
 }
 
 // NaNs of floats, but where they are counted.
@@ -87,8 +86,7 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
     SinglePassKernel(Arguments args) {
   constexpr int kBlockThreads = S::kThreads;
   constexpr int kVectors = S::kVectors;
-  constexpr bool kKeepsTime = sizeof...(As) == 1;
-  if (kKeepsTime) SayBegun(args.times);
+  SayBegun(args.times);
   const T* const data = static_cast<const T*>(args.data);
   const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + args.edges.head),
                      .count = args.vectors,
@@ -136,7 +134,7 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
     states += StatesBytes<State>(gridDim.x);
   });
   if (gridDim.x == 1) {
-    if (threadIdx.x == 0) SayDone<kKeepsTime>(args);
+    if (threadIdx.x == 0) SayDone(args);
     return;
   }
 
@@ -166,7 +164,7 @@ __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsP
     if (threadIdx.x == 0) A::Store(state, args.out);
     states += StatesBytes<State>(gridDim.x);
   });
-  if (threadIdx.x == 0) SayDone<kKeepsTime>(args);
+  if (threadIdx.x == 0) SayDone(args);
 }
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -231,13 +229,8 @@ template <class T>
 constexpr AccumulatorSet kPowerSums = SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares) |
                                       (kIsFloat<T> ? SetOf(Accumulator::kMoments) : 0);
 
-// Whether it is one of the kernels that keep time, and short enough to.
-bool KeepsTime(const Launch& launch) {
-  const AccumulatorSet set = launch.accumulators;
-  const bool alone = std::has_single_bit(set) || (!RowOf(launch.dtype).is_float && set == kPowerSums<std::int64_t>);
-  const bool omits = launch.omit_nan && set != SetOf(Accumulator::kCounts);
-  return alone && !omits && launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes;
-}
+// Whether it is short enough to keep its time.
+bool KeepsTime(const Launch& launch) { return launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes; }
 
 // The kernel of one accumulator.
 template <class T, class A>

@@ -22,7 +22,7 @@ bool IsWanted(const Lanes::Ticket& ticket) { return WhyStop(ticket.cancelled, ti
 }  // namespace
 
 Lanes::Lanes(int lanes, int queue_limit, absl::Duration queue_target)
-    : lanes_(lanes), queue_limit_(queue_limit), delay_(queue_target), in_use_(lanes) {
+    : lanes_(lanes), queue_limit_(queue_limit), delay_(queue_target), in_use_(lanes), idle_(lanes) {
   threads_.reserve(lanes);
   for (int lane = 0; lane < lanes; ++lane) threads_.emplace_back([this, lane] { Run(lane); });
   sweeper_ = std::thread([this] { Sweep(); });
@@ -33,6 +33,9 @@ Lanes::~Lanes() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    for (Idle& each : idle_) each.wake.Signal();
+    queued_.Signal();
+    stopped_.Signal();
     dropped = queue_.RemoveUnless([](const Waiting&) { return false; });
   }
   for (Waiting& each : dropped) {
@@ -61,6 +64,8 @@ void Lanes::Submit(Job job, Ticket ticket) {
     added.job = std::move(job);
     added.ticket = std::move(ticket);
     queue_.Push(std::move(added));
+    CallLane();
+    queued_.Signal();
     return absl::OkStatus();
   };
   if (const absl::Status refused = enqueue(); !refused.ok()) return std::move(job)(refused);
@@ -143,6 +148,17 @@ void Lanes::GiveBack(int lane) {
   }
   --busy_;
   if (IsLong(expected_us)) --long_running_;
+  CallLane();
+}
+
+void Lanes::CallLane() {
+  if (!queue_.HasNext(MayRunLong())) return;
+  for (std::size_t lane = 0; lane < idle_.size(); ++lane) {
+    if (in_use_[lane].has_value() || idle_[lane].called) continue;
+    idle_[lane].called = true;
+    idle_[lane].wake.Signal();
+    return;
+  }
 }
 
 int Lanes::busy() const {
@@ -170,14 +186,14 @@ double Lanes::WaitUs(double queued_us) const {
 }
 
 void Lanes::Run(int lane) {
-  const auto wanted = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || (!in_use_[lane].has_value() && queue_.HasNext(MayRunLong()));
-  };
   while (true) {
     Job job;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(&wanted));
+      while (!stopping_ && !HasJobFor(lane)) {
+        idle_[lane].called = false;
+        idle_[lane].wake.Wait(&mutex_);
+      }
       if (stopping_) return;
       Waiting next = *queue_.Pop(MayRunLong());
       delay_.Left(next.caller, absl::Microseconds(next.since.micros()), absl::Now());
@@ -191,13 +207,15 @@ void Lanes::Run(int lane) {
 }
 
 void Lanes::Sweep() {
-  const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); };
   while (true) {
     std::vector<Waiting> left;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(&wanted));
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kSweepEvery)) return;
+      while (!stopping_ && queue_.empty()) queued_.Wait(&mutex_);
+      const absl::Time next = absl::Now() + kSweepEvery;
+      while (!stopping_ && !stopped_.WaitWithDeadline(&mutex_, next)) {
+      }
+      if (stopping_) return;
       left = queue_.RemoveUnless([](const Waiting& each) { return IsWanted(each.ticket); });
       const auto waits = [this](std::uint64_t caller)
                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.Waits(caller); };

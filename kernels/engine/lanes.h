@@ -90,6 +90,11 @@ class Lanes {
   };
 
   void Run(int lane);
+  bool HasJobFor(int lane) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !in_use_[lane].has_value() && queue_.HasNext(MayRunLong());
+  }
+  // Wakes the thread of a free lane, if there is a job for it.
+  void CallLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Until the lanes stop: answers what waits in vain.
   void Sweep();
   bool IsFull() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -113,6 +118,14 @@ class Lanes {
   int long_running_ ABSL_GUARDED_BY(mutex_) = 0;
   double slowness_ ABSL_GUARDED_BY(mutex_) = 1;  // time taken over time expected: the latest jobs count most
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Not conditions of the mutex: whoever unlocks it would look at those of all idle lanes, small requests several
+  // times.
+  struct Idle {
+    absl::CondVar wake{};
+    bool called = false;  // and not awake yet
+  };
+  std::vector<Idle> idle_ ABSL_GUARDED_BY(mutex_);  // by lane
+  absl::CondVar queued_, stopped_;                  // wake the sweeper
   std::vector<std::thread> threads_;
   std::thread sweeper_;
 };

@@ -19,7 +19,7 @@ namespace reduced::ring {
 class Spin {
  public:
   void Pause() {
-    if (++turns_ > kTurns) {
+    if (++turns_ > kTurns && turns_ % kTurnsOfYield == 0) {
       sched_yield();
       return;
     }
@@ -31,7 +31,8 @@ class Spin {
   }
 
  private:
-  static constexpr int kTurns = 50;  // 1 to 2 us
+  static constexpr int kTurns = 50;         // 1 to 2 us
+  static constexpr int kTurnsOfYield = 16;  // a yield takes as long as some of them, and notices as late
   int turns_ = 0;
 };
 
@@ -66,6 +67,8 @@ class Patience {
     if (!spins_) return std::chrono::nanoseconds::zero();
     return average_ <= kMost ? kMost : kLeast;
   }
+  // Of a wait for somebody who sleeps, too: waking up takes about as long as it would spin.
+  std::chrono::nanoseconds with_wake() const { return spins_ ? now() + kMost : now(); }
   // What was waited for has taken this long.
   void Took(std::chrono::nanoseconds time) { average_ += (std::min(time, 4 * kMost) - average_) / 8; }
 

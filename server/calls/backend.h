@@ -55,7 +55,7 @@ struct Backend {
   ResidentArrays arrays{limits.max_arrays};
   Regions regions;
   Watchdog watchdog{limits.timeouts};
-  Poller poller;  // of the sessions' rings
+  Pollers pollers;  // of the sessions' rings
 
   // Who makes a call, as Security::CallerOf.
   absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context) const {

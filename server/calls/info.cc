@@ -58,6 +58,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_limits()->set_max_streams(limits.max_streams);
   info->mutable_limits()->set_max_session_requests(limits.max_session_requests);
   info->mutable_limits()->set_max_sessions(limits.max_sessions);
+  info->mutable_limits()->set_max_ring_bytes(limits.max_ring_bytes);
   info->mutable_limits()->set_session_idle_timeout_ms(absl::ToInt64Milliseconds(limits.timeouts.session_idle));
   info->mutable_limits()->set_default_array_ttl_ms(absl::ToInt64Milliseconds(limits.array_ttl));
   info->mutable_limits()->set_max_array_ttl_ms(absl::ToInt64Milliseconds(limits.max_array_ttl));
@@ -65,7 +66,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_usage()->set_sessions(backend.sessions.load());
   info->mutable_usage()->set_arrays(backend.arrays.count());
   info->mutable_usage()->set_regions(backend.regions.count());
-  info->mutable_usage()->set_rings(backend.poller.count());
+  info->mutable_usage()->set_rings(backend.pollers.count());
   info->set_region_socket(backend.regions.path());
   for (const FlagValue& each : backend.flags) {
     v1::Flag* const flag = info->add_flags();

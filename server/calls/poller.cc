@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,9 +17,10 @@
 namespace reduced::server {
 namespace {
 
-constexpr int kTurn = 8;             // submissions of one ring before the next one's
-constexpr int kRoundsPerCheck = 32;  // of rings that are awake before the doorbells of the others are looked at
-constexpr int kMaxEvents = 64;       // at a time
+constexpr int kTurn = 8;  // submissions of one ring before the next one's
+// Of rings that are awake before the doorbells of the others are looked at, which is a system call: some 10 us.
+constexpr int kRoundsPerCheck = 128;
+constexpr int kMaxEvents = 64;  // at a time
 
 }  // namespace
 
@@ -155,6 +157,23 @@ void Poller::WakeUp(PolledRing* ring) {
   if (std::exchange(polled.awake, true)) return;
   awake_.push_back(ring);
   ring->WakeUp();
+}
+
+Pollers::Pollers() {
+  constexpr int kProcessors = 4;
+  constexpr int kMost = 4;
+  const int count = std::clamp(ring::Processors() / kProcessors, 1, kMost);
+  for (int i = 0; i < count; ++i) pollers_.push_back(std::make_unique<Poller>());
+}
+
+Poller& Pollers::Next() {
+  return **std::min_element(pollers_.begin(), pollers_.end(),
+                            [](const auto& a, const auto& b) { return a->count() < b->count(); });
+}
+
+int Pollers::count() const {
+  return std::accumulate(pollers_.begin(), pollers_.end(), 0,
+                         [](int sum, const auto& each) { return sum + each->count(); });
 }
 
 }  // namespace reduced::server

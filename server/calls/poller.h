@@ -1,4 +1,4 @@
-// The thread that serves all rings.
+// The threads that serve the rings. Each ring belongs to one of them.
 //
 //   1. A ring is awake or asleep. The thread looks at those that are awake in turns, a few submissions each.
 //   2. A ring in which nothing was found for as long as its Patience says goes to sleep: it tells its client, who then
@@ -81,6 +81,21 @@ class Poller {
   std::vector<PolledRing*> removed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+// All pollers of a server: one for every four processors, and four at most. A thread starts with its first ring.
+// Thread-safe.
+class Pollers {
+ public:
+  Pollers();
+
+  // For a new ring: the one with the fewest.
+  Poller& Next();
+  // Of the rings.
+  int count() const;
+
+ private:
+  std::vector<std::unique_ptr<Poller>> pollers_;
 };
 
 }  // namespace reduced::server

@@ -68,7 +68,7 @@ absl::StatusOr<std::shared_ptr<Ring>> Ring::Open(Backend& backend, const v1::Ope
   if (!token.ok()) return token.status();
   const std::shared_ptr<Ring> ring(new Ring(backend, std::move(session), *std::move(memory), *std::move(lease)));
   ring->token_ = *token;
-  if (const absl::Status status = backend.poller.Add(ring); !status.ok()) return status;
+  if (const absl::Status status = ring->poller_.Add(ring); !status.ok()) return status;
   reply->set_token(*token);
   reply->set_bytes(static_cast<std::int64_t>(geometry.bytes()));
   return ring;
@@ -80,6 +80,7 @@ Ring::Ring(Backend& backend, Session session, std::shared_ptr<const RingMemory> 
       memory_(std::move(memory)),
       lease_(std::move(lease)),
       mapping_(memory_->mapping()),
+      poller_(backend.pollers.Next()),
       caller_(backend, *session_.context) {
   for (std::uint32_t i = 0; i < mapping_.geometry.slots; ++i) {
     exchanges_.push_back(std::make_unique<Exchange>());
@@ -273,7 +274,7 @@ void Ring::Write(Exchange& exchange, const absl::Status& status) {
 void Ring::Close(absl::AnyInvocable<void() &&> closed) {
   closed_ = std::move(closed);
   backend_.regions.WithdrawRing(token_);
-  backend_.poller.Remove(this);
+  poller_.Remove(this);
 }
 
 // The poller, or a request, doesn't use the ring any more. The last one ends it.

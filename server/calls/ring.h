@@ -92,6 +92,7 @@ class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> 
   const std::shared_ptr<const RingMemory> memory_;
   const MemoryLease lease_;
   const ring::Mapping mapping_;
+  Poller& poller_;
   std::string token_;
   // One for each completion. Those under way are the threads' that answer them, the others the poller's.
   std::vector<std::unique_ptr<Exchange>> exchanges_;

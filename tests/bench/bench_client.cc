@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     const auto region = Must(client->Share(buffer));
     median_us = MedianUs(seconds, [&] { return client->Reduce(region.Array("f32", {count}), ops); });
   } else if (source == "session") {
-    const auto session = Must(client->OpenSession());
+    const auto session = Must(client->OpenSession({.via = "session"}));
     median_us = MedianUs(seconds, [&] { return session->Reduce(ArrayView::Of(buffer.As<float>()), ops); });
   } else {
     median_us =

@@ -140,7 +140,7 @@ void MeasureResident(const Bench& bench, const std::string& device) {
   const std::vector<float> ones(1024, 1.0F);
   const auto array =
       Must(bench.client.Put(client::ArrayView::Of(std::span<const float>(ones)), {.device = device}), "put");
-  const auto session = Must(bench.client.OpenSession(), "session");
+  const auto session = Must(bench.client.OpenSession({.via = "session"}), "session");
   const std::vector<float> nothing;
   std::vector<double> empty_us;
   struct Times {

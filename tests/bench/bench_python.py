@@ -92,7 +92,7 @@ def main():
         client = reduced.connect(server.unix, timeout=60)
         for name, source, size in (("call, 1 KiB inline", "inline", 1 << 10), ("call in a session, 1 KiB", "session", 1 << 10),
                                    ("stream, 1 GiB", "stream", 1 << 30), ("shared memory, 1 GiB", "region", 1 << 30)):
-            reducer = client.session() if source == "session" else client
+            reducer = client.session(via="session") if source == "session" else client
             array = reduced.empty(size // 4, "f4") if source == "region" else np.empty(size // 4, "f4")
             array[:] = 1
             row(name, lambda: median_us(lambda: reducer.sum(array)), "C++", lambda: library_us(server.unix, source, size))

@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
   };
 
   const auto client = reduced::client::Client::Create({.server = server.address()});
-  auto client_session = (*client)->OpenSession();
+  auto client_session = (*client)->OpenSession({.via = "session"});
   if (!client_session.ok()) Fail("session: " + std::string(client_session.status().message()));
   const auto call_library = [&] {
     const auto reply = (*client_session)->Reduce(reduced::client::ArrayView::Of(std::span<const float>(ones)), {"sum"});

@@ -121,11 +121,11 @@ class JsonTest(harness.ServedTest):
         self.assertGreaterEqual(info["uptime_s"], 0)
         self.assertEqual(
             set(info["limits"]),
-            {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_result_bytes", "max_streams", "max_sessions"}
+            {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_result_bytes", "max_streams", "max_sessions", "max_ring_bytes"}
             | {"max_session_requests", "session_idle_timeout_s", "default_array_ttl_s", "max_array_ttl_s"},
         )
         self.assertEqual(info["limits"]["default_array_ttl_s"], 3600)
-        self.assertEqual(info["usage"], {"streams": 0, "sessions": 0, "arrays": 0, "regions": 0})
+        self.assertEqual(info["usage"], {"streams": 0, "sessions": 0, "arrays": 0, "regions": 0, "rings": 0})
         self.assertEqual(len(info["dtypes"]), 13)
         cpu = next(device for device in info["devices"] if device["name"] == "cpu")
         self.assertGreater(cpu["host_gb_per_s"], 0)
@@ -188,7 +188,7 @@ class TableTest(harness.ServedTest):
         for pattern in (
             r"^server +unix:\S+, version \S+, up \d",
             r"^limits +\S+ MiB per message.* 256 sessions of 64 requests$",
-            r"^in use +0 streams, 0 sessions, 0 arrays, 0 regions$",
+            r"^in use +0 streams, 0 sessions, 0 arrays, 0 regions, 0 rings$",
             r"^regions +\S+\.regions$",
             r"^cpu ",
             r"calibration: ",
@@ -327,7 +327,7 @@ class CompletionTest(harness.ServedTest):
             (("ladder", "--dtype", "i"), ["i8", "i16", "i32", "i64"]),
             (("ladder", "--n", ""), []),
             (("ladder", "--from", "co2.n"), ["co2.npy"]),
-            (("loadtest", "--via", ""), ["auto", "inline", "stream", "session", "ring", "resident", "region", "device_region"]),
+            (("loadtest", "--via", ""), ["auto", "inline", "stream", "session", "ring", "resident", "region", "device_region", "ring_resident", "ring_region", "ring_device_region"]),
             (("loadtest", "--dtype", "f"), ["f16", "f32", "f64"]),
             (("health", "--wa"), ["--watch"]),
             (("completion", ""), ["bash"]),

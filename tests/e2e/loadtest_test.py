@@ -49,7 +49,7 @@ class LoadtestTest(harness.ServedTest):
 
 class MeasuringTest(LoadtestTest):
     def test_every_way_in(self):
-        for via in ("auto", "inline", "stream", "session", "ring", "resident", "region"):
+        for via in ("auto", "inline", "stream", "session", "ring", "resident", "region", "ring_resident", "ring_region"):
             for more in ((), ("--include-fill",), ("--threads", "1")):
                 with self.subTest(via=via, more=more):
                     (step,) = self.loadtest(

@@ -23,6 +23,7 @@ class RingTest(harness.ServedTest):
     flags = ("--max_sessions=100",)
 
     def rings(self):
+        self.assertEqual(self.server.metric("reduced_rings_limit")[""], 100)
         return self.server.metric("reduced_rings")[""]
 
     def await_rings(self, count):

@@ -30,15 +30,16 @@ def local():
         yield client
 
 
-@pytest.fixture(scope="session", params=["unix", "tcp", "session", "local"])
+@pytest.fixture(scope="session", params=["unix", "tcp", "session", "ring", "local"])
 def client(request, server):
     if request.param == "local":
         with reduced.connect("local:") as connected:
             yield connected
         return
     with reduced.connect(server.tcp if request.param == "tcp" else server.unix, timeout=60) as connected:
-        if request.param == "session":
-            with connected.session() as session:
+        if request.param in ("session", "ring"):
+            with connected.session(via=request.param) as session:
+                assert session.via == request.param
                 yield session
         else:
             yield connected

@@ -95,6 +95,15 @@ def test_what_is_closed(server):
             closed.sum([1.0])
 
 
+def test_what_sessions_go_through(remote, local):
+    for via, expected in (("auto", "ring"), ("ring", "ring"), ("session", "session")):
+        with remote.session(via=via) as session:
+            assert (session.via, session.why_not_ring, session.sum([1.0, 2.0])) == (expected, "", 3)
+    assert local.session().via == "local"
+    with pytest.raises(reduced.InvalidArgumentError, match="via: got \"smoke\"; allowed: auto, session, ring"):
+        remote.session(via="smoke")
+
+
 def test_other_threads_run_meanwhile(silent):
     """The GIL is released: a call that waits does not stop this thread."""
     with reduced.connect(silent, timeout=1.5) as client:

@@ -1,6 +1,7 @@
 // The library's Session over a ring: as one in messages, and how it finds out that it cannot have one.
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -29,7 +30,7 @@ using client::SessionOptions;
 using ::testing::HasSubstr;
 
 std::unique_ptr<Session> OpenRing(const std::string& address, SessionOptions options = {}) {
-  if (options.via == "session") options.via = "ring";
+  options.via = "ring";
   auto opened = (*Client::Create({.server = address, .timeout = kPatience}))->OpenSession(options);
   EXPECT_TRUE(opened.ok()) << opened.status();
   return opened.ok() ? *std::move(opened) : nullptr;
@@ -57,7 +58,7 @@ TEST(RingSessionTest, AnswersAsASessionDoes) {
   const auto ring = OpenRing(server.address());
   ASSERT_NE(ring, nullptr);
   EXPECT_EQ(ring->via(), "ring");
-  const auto session = *(*Client::Create({.server = server.address()}))->OpenSession();
+  const auto session = *(*Client::Create({.server = server.address()}))->OpenSession({.via = "session"});
   EXPECT_EQ(session->via(), "session");
   const std::vector<std::string> ops = {"sum", "mean", "std", "argmax", "min", "any", "nan_count"};
   for (const int count : {1, 2, 1000, 100'000}) {
@@ -214,10 +215,28 @@ TEST(RingSessionTest, WithoutARingItSaysWhy) {
   EXPECT_FALSE(client->OpenSession({.via = "ring", .ring_bytes = 0}).ok());
 
   TestServer with;
-  const auto ring = (*Client::Create({.server = with.address()}))->OpenSession({.via = "auto"});
+  const auto ring = (*Client::Create({.server = with.address()}))->OpenSession();
   ASSERT_TRUE(ring.ok());
   EXPECT_EQ((*ring)->via(), "ring");
   EXPECT_EQ((*ring)->why_not_ring(), "");
+  const std::string regions = (*Client::Create({.server = with.address()}))->GetServerInfo()->region_socket;
+  std::filesystem::rename(regions, regions + ".elsewhere");
+  const auto far = (*Client::Create({.server = with.address()}))->OpenSession();
+  ASSERT_TRUE(far.ok());
+  EXPECT_EQ((*far)->via(), "session");
+  EXPECT_THAT((*far)->why_not_ring(), HasSubstr("this machine has no socket " + regions));
+  std::filesystem::rename(regions + ".elsewhere", regions);
+
+  // A server with less room than the default is no reason to have none.
+  options.limits.max_ring_bytes = 64 << 10;
+  TestServer small(options);
+  const auto small_ring = (*Client::Create({.server = small.address()}))->OpenSession();
+  ASSERT_TRUE(small_ring.ok());
+  EXPECT_EQ((*small_ring)->via(), "ring");
+  EXPECT_EQ(SumOf((*small_ring)->Reduce(ArrayView::Of(Ten()), {"sum"})), 55);
+  const auto info = (*Client::Create({.server = small.address()}))->GetServerInfo();
+  EXPECT_EQ(info->max_ring_bytes, 64 << 10);
+  EXPECT_EQ(info->usage.rings, 1);
 }
 
 TEST(RingSessionTest, OpensAnotherOneAfterALongPause) {

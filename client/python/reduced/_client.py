@@ -177,7 +177,17 @@ class _Reducer(Ops):
 
 
 class Session(_Reducer):
-    """Many small reductions over one call: each takes less time than a call. Any number of threads can share it."""
+    """Many small reductions over one call: each takes less time than a call. Any number of threads can share it.
+
+    `via` says how its requests reach the server: "ring", through shared memory; "session", in messages; "local", not at all.
+    `why_not_ring`: why a session of `via="auto"` is no ring; empty if it is one, or none was wanted.
+    """
+
+    def __init__(self, core: _core.Reducer, timeout: float | None) -> None:
+        super().__init__(core, timeout)
+        self.via, self.why_not_ring = "local", ""
+        if isinstance(core, _core.RemoteSession):
+            self.via, self.why_not_ring = core.via, core.why_not_ring
 
 
 class Client(_Reducer):
@@ -201,10 +211,19 @@ class Client(_Reducer):
         """
         return self._put(array, device, owner, ttl, timeout, None)
 
-    def session(self) -> Session:
-        """Opens a session. Arrays are sent inline in it."""
+    def session(self, *, via: str = "auto") -> Session:
+        """Opens a session. Arrays are sent in it, whatever their size.
+
+        `via`: "ring" sends requests through memory that a server on this machine shares with this process, in a fraction of
+        the time of a message; "session" sends messages; "auto" is "ring" where that works.
+
+        >>> import numpy as np, reduced
+        >>> with reduced.connect("local:").session() as s:
+        ...     print(s.sum(np.arange(4)))
+        6
+        """
         if isinstance(self._core, _core.Remote):
-            return Session(self._core.session(), self._timeout)
+            return Session(self._core.session(via), self._timeout)
         return Session(self._core, self._timeout)
 
     def info(self) -> dict[str, Any]:

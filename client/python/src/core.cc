@@ -193,9 +193,9 @@ std::unique_ptr<Resident> Put(Remote& remote, nb::handle buffer, const std::stri
   }));
 }
 
-std::unique_ptr<RemoteSession> OpenSession(Remote& remote) {
+std::unique_ptr<RemoteSession> OpenSession(Remote& remote, const std::string& via) {
   return std::make_unique<RemoteSession>(
-      Run(nullptr, [&](const client::Interrupted&) { return remote.OpenSession(); }));
+      Run(nullptr, [&](const client::Interrupted&) { return remote.OpenSession(via); }));
 }
 
 nb::dict Info(Remote& remote) {
@@ -215,6 +215,7 @@ nb::dict Info(Remote& remote) {
   usage["sessions"] = info.usage.sessions;
   usage["arrays"] = info.usage.arrays;
   usage["regions"] = info.usage.regions;
+  usage["rings"] = info.usage.rings;
   nb::dict all;
   all["version"] = info.version;
   all["uptime"] = absl::ToDoubleSeconds(info.uptime);
@@ -307,9 +308,11 @@ NB_MODULE(_core, module) {
   nb::class_<Remote, Reducer>(module, "Remote")
       .def("put", &Put, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::kw_only(), nb::arg("device"),
            nb::arg("owner"), nb::arg("ttl"), nb::arg("timeout").none(), nb::arg("interrupt").none())
-      .def("session", &OpenSession)
+      .def("session", &OpenSession, nb::arg("via"))
       .def("info", &Info);
-  const nb::class_<RemoteSession, Reducer> session(module, "RemoteSession");
+  nb::class_<RemoteSession, Reducer>(module, "RemoteSession")
+      .def_prop_ro("via", &RemoteSession::via)
+      .def_prop_ro("why_not_ring", &RemoteSession::why_not_ring);
   nb::class_<Local, Reducer>(module, "Local").def(nb::init<>());
   module.def("connect", &Connect, nb::arg("server"), nb::kw_only(), nb::arg("timeout"), nb::arg("connections"),
              nb::arg("max_attempts"), nb::arg("tls_ca"), nb::arg("tls_cert"), nb::arg("tls_key"),

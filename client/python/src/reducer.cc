@@ -151,13 +151,14 @@ absl::StatusOr<client::ServerInfo> Remote::Info() {
   return (*client)->GetServerInfo();
 }
 
-absl::StatusOr<std::unique_ptr<client::Session>> Remote::OpenSession() {
+absl::StatusOr<std::unique_ptr<client::Session>> Remote::OpenSession(const std::string& via) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  return (*client)->OpenSession();
+  return (*client)->OpenSession({.via = via});
 }
 
-RemoteSession::RemoteSession(std::unique_ptr<client::Session> session) : session_(std::move(session)) {}
+RemoteSession::RemoteSession(std::unique_ptr<client::Session> session)
+    : via_(session->via()), why_not_ring_(session->why_not_ring()), session_(std::move(session)) {}
 
 RemoteSession::~RemoteSession() {
   const nanobind::gil_scoped_release release;

@@ -63,7 +63,7 @@ class Remote final : public Reducer {
 
   absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
   absl::StatusOr<client::ServerInfo> Info();
-  absl::StatusOr<std::unique_ptr<client::Session>> OpenSession();
+  absl::StatusOr<std::unique_ptr<client::Session>> OpenSession(const std::string& via);
 
  private:
   explicit Remote(std::unique_ptr<client::Client> client);
@@ -82,6 +82,9 @@ class Remote final : public Reducer {
 class RemoteSession final : public Reducer {
  public:
   explicit RemoteSession(std::unique_ptr<client::Session> session);
+  // As those of client::Session.
+  const std::string& via() const { return via_; }
+  const std::string& why_not_ring() const { return why_not_ring_; }
   ~RemoteSession() override;
 
   absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
@@ -93,6 +96,8 @@ class RemoteSession final : public Reducer {
  private:
   absl::StatusOr<std::shared_ptr<client::Session>> Use();
 
+  const std::string via_;
+  const std::string why_not_ring_;
   const int generation_ = ForkGeneration();
   absl::Mutex mutex_;
   std::shared_ptr<client::Session> session_ ABSL_GUARDED_BY(mutex_);  // null: closed

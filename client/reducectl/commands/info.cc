@@ -61,10 +61,13 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
                               " elements per array, ", info.max_ops, " ops per request, ",
                               FormatBytes(info.max_ladder_bytes), " per ladder, ", info.max_streams, " streams, ",
                               info.max_sessions, " sessions of ", info.max_session_requests, " requests")},
+      {"", info.max_ring_bytes == 0
+               ? "no rings"
+               : absl::StrCat("a ring for each session, with an arena of at most ", FormatBytes(info.max_ring_bytes))},
       {"", absl::StrCat("resident arrays expire after ", absl::FormatDuration(info.default_array_ttl),
                         " idle, at most ", absl::FormatDuration(info.max_array_ttl), " with --ttl")},
       {"in use", absl::StrCat(info.usage.streams, " streams, ", info.usage.sessions, " sessions, ", info.usage.arrays,
-                              " arrays, ", info.usage.regions, " regions")},
+                              " arrays, ", info.usage.regions, " regions, ", info.usage.rings, " rings")},
       {"regions", info.region_socket.empty() ? "none: memory can't be shared with this server" : info.region_socket}};
   for (const DeviceInfo& device : info.devices) {
     rows.push_back({device.name, ModelOf(device)});

@@ -3,7 +3,6 @@
 #include "client/reducectl/loadtest/loadtest.h"
 
 #include <cmath>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -132,7 +131,7 @@ void AddLoad(CommandLine& line, CLI::App* command, LoadtestArguments* arguments)
 
 void AddWork(CommandLine& line, CLI::App* command, LoadtestArguments* arguments) {
   Kind& kind = arguments->kind;
-  const std::vector<std::string> vias = {std::begin(kVias), std::end(kVias)};
+  const std::vector<std::string> vias = LoadtestVias();
   line.choices["loadtest --via"] = vias;  // not those of `reduce`
   const auto add_ops = [arguments](const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
@@ -173,7 +172,8 @@ void AddWork(CommandLine& line, CLI::App* command, LoadtestArguments* arguments)
   command
       ->add_option("--via", kind.via,
                    absl::StrCat("how the elements reach the server; resident: they are put before the test; "
-                                "device_region: they are in memory of a GPU of this process: ",
+                                "device_region: they are in memory of a GPU of this process; ring_...: the same, with "
+                                "requests through a ring: ",
                                 absl::StrJoin(vias, ", ")))
       ->check(OneOf(vias))
       ->type_name("NAME")

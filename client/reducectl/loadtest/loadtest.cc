@@ -114,18 +114,18 @@ class Loadtest {
 
   // An error message if options contradict each other; else empty.
   std::string Contradiction() {
-    const bool puts =
-        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "resident"; });
+    const bool puts = std::any_of(run_.kinds.begin(), run_.kinds.end(),
+                                  [](const Kind& kind) { return ViaOf(kind.via).elements == "resident"; });
     const int threads = arguments().threads > 0 ? arguments().threads : 64;
     if (puts && arguments().include_fill && threads < MaxConcurrency()) {
       return absl::StrCat("--threads: got ", threads,
                           " with --via resident and --include-fill; allowed: ", MaxConcurrency(),
                           " or more, one for each request in flight");
     }
-    const bool shares_device =
-        std::any_of(run_.kinds.begin(), run_.kinds.end(), [](const Kind& kind) { return kind.via == "device_region"; });
-    const absl::Status available = shares_device ? DeviceBuffer::Available() : absl::OkStatus();
-    if (!available.ok()) return absl::StrCat("--via device_region: ", available.message());
+    const auto on_device = std::find_if(run_.kinds.begin(), run_.kinds.end(),
+                                        [](const Kind& kind) { return ViaOf(kind.via).elements == "device_region"; });
+    const absl::Status available = on_device != run_.kinds.end() ? DeviceBuffer::Available() : absl::OkStatus();
+    if (!available.ok()) return absl::StrCat("--via ", on_device->via, ": ", available.message());
     if (common_.server_given && !arguments().server_flags.empty()) {
       return "--server-flag: got it with --server or REDUCED_SERVER; allowed: for a server that loadtest starts";
     }

@@ -64,7 +64,7 @@ absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
     } else if (key == "precision") {
       status.Update(CheckOneOf("precision", value.get_to(kind.precision), PrecisionNames()));
     } else if (key == "via") {
-      status.Update(CheckOneOf("via", value.get_to(kind.via), {std::begin(kVias), std::end(kVias)}));
+      status.Update(CheckOneOf("via", value.get_to(kind.via), LoadtestVias()));
     } else {
       status.Update(
           CheckOneOf("key", key, {"weight", "op", "dtype", "size", "engine", "pipeline", "precision", "via"}));
@@ -75,6 +75,16 @@ absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
 }
 
 }  // namespace
+
+std::vector<std::string> LoadtestVias() {
+  std::vector<std::string> names;
+  for (const ViaRow& row : kVias) names.emplace_back(row.name);
+  return names;
+}
+
+const ViaRow& ViaOf(absl::string_view via) {
+  return *std::find_if(std::begin(kVias), std::end(kVias), [via](const ViaRow& row) { return row.name == via; });
+}
 
 absl::StatusOr<Sizes> ParseSizes(const std::string& text) {
   const absl::Status error = absl::InvalidArgumentError(

@@ -34,10 +34,32 @@ struct Kind {
   std::string precision{};   // empty: the pipeline's default
   std::string via = "auto";  // one of kVias
 };
-// Region: host memory that is shared with the server; device_region: memory of a GPU of this process.
-// A session in messages, or through a ring.
-inline constexpr absl::string_view kVias[] = {"auto", "inline",   "stream", "session",
-                                              "ring", "resident", "region", "device_region"};
+
+// How a request and its elements reach the server.
+struct ViaRow {
+  absl::string_view name;
+  // "sent" with the request; "resident"; "region": host memory that is shared with the server; "device_region": memory
+  // of a GPU of this process, likewise.
+  absl::string_view elements;
+  // SessionOptions.via of the session that the request goes through; empty: a call of its own.
+  absl::string_view session;
+};
+inline constexpr ViaRow kVias[] = {
+    {"auto", "sent", ""},
+    {"inline", "sent", ""},
+    {"stream", "sent", ""},
+    {"session", "sent", "session"},
+    {"ring", "sent", "ring"},
+    {"resident", "resident", ""},
+    {"region", "region", ""},
+    {"device_region", "device_region", ""},
+    {"ring_resident", "resident", "ring"},
+    {"ring_region", "region", "ring"},
+    {"ring_device_region", "device_region", "ring"},
+};
+std::vector<std::string> LoadtestVias();
+// `via`: the name of one.
+const ViaRow& ViaOf(absl::string_view via);
 
 // The kinds of a file like
 //   {"mix": [{"weight": 9, "op": ["sum", "mean"], "dtype": "f32", "size": "4Ki", "via": "session"},

@@ -34,13 +34,16 @@ std::vector<std::int64_t> DrawSizes(const Sizes& sizes, std::int64_t width, std:
   return drawn;
 }
 
-bool Any(const std::vector<Kind>& kinds, absl::string_view via) {
-  return std::any_of(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.via == via; });
+bool Any(const std::vector<Kind>& kinds, absl::string_view session) {
+  return std::any_of(kinds.begin(), kinds.end(), [&](const Kind& kind) { return ViaOf(kind.via).session == session; });
 }
+
+// How the elements of the item reach the server: ViaRow.elements.
+bool Goes(const Item& item, absl::string_view elements) { return item.via->elements == elements; }
 
 std::string NameOf(const Item& item) {
   return absl::StrCat(absl::StrJoin(item.ops, ","), " of ", item.view.shape.front(), " ", item.view.dtype, " via ",
-                      item.via);
+                      item.via->name);
 }
 
 absl::Status WithPlace(const absl::Status& status, absl::string_view place) {
@@ -107,7 +110,7 @@ absl::Status Work::AddItems(const Kind& kind, std::uint64_t* random) {
     item.options.precision = kind.precision;
     if (has_prod) item.options.overflow_policy = "wrap";  // the product of random integers doesn't fit
     item.options.via = kind.via == "stream" || kind.via == "inline" ? kind.via : "auto";
-    item.via = kind.via;
+    item.via = &ViaOf(kind.via);
     item.bytes = bytes;
     max_bytes_ = std::max(max_bytes_, bytes);
   }
@@ -130,9 +133,9 @@ absl::Status Work::MakeArrays() {
     absl::Status status = buffer.status();
     if (status.ok()) status = FillRandom(dtype, options_.seed, buffer->data(), bytes);
     if (!status.ok()) return status;
-    const auto goes_by = [&, of = dtype](absl::string_view via) {
+    const auto goes_by = [&, of = dtype](absl::string_view elements) {
       return std::any_of(items_.begin(), items_.end(),
-                         [&](const Item& item) { return item.view.dtype == of && item.via == via; });
+                         [&](const Item& item) { return item.view.dtype == of && Goes(item, elements); });
     };
     if (goes_by("device_region")) {
       absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
@@ -158,9 +161,9 @@ absl::Status Work::MakeArrays() {
       if (!expected.ok()) return expected.status();
       item.expected = *std::move(expected);
     }
-    if (item.via == "region") item.remote = regions_[region_of[dtype]].Array(dtype, item.view.shape, offset);
-    if (item.via == "device_region") item.remote = device_elements_[dtype]->Array(dtype, item.view.shape, offset);
-    if (item.via == "resident" && !options_.include_fill) {
+    if (Goes(item, "region")) item.remote = regions_[region_of[dtype]].Array(dtype, item.view.shape, offset);
+    if (Goes(item, "device_region")) item.remote = device_elements_[dtype]->Array(dtype, item.view.shape, offset);
+    if (Goes(item, "resident") && !options_.include_fill) {
       absl::StatusOr<ResidentArray> array = connections_.front().client->Put(item.view, PutOptionsOf(item));
       if (!array.ok()) return array.status();
       item.remote = *array;
@@ -207,12 +210,12 @@ absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slo
   if (!buffer.ok()) return buffer.status();
   std::memset(buffer->data(), 1, static_cast<std::size_t>(buffer->bytes()));  // so that page faults aren't measured
   const std::vector<Item>& items = work.items();
-  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "region"; })) {
+  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return Goes(item, "region"); })) {
     absl::StatusOr<Region> region = caller->connection_.client->Share(*buffer);
     if (!region.ok()) return region.status();
     caller->region_ = *std::move(region);
   }
-  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.via == "device_region"; })) {
+  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return Goes(item, "device_region"); })) {
     absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
         DeviceBuffer::Share(*caller->connection_.client, buffer->data(), buffer->bytes());
     if (!copy.ok()) return copy.status();
@@ -222,8 +225,8 @@ absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slo
   for (const Item& item : items) {
     caller->views_.push_back(item.view);
     caller->views_.back().data = caller->buffer_->data();
-    caller->remotes_.push_back(item.via == "region" ? caller->region_->Array(item.view.dtype, item.view.shape)
-                               : item.via == "device_region"
+    caller->remotes_.push_back(Goes(item, "region") ? caller->region_->Array(item.view.dtype, item.view.shape)
+                               : Goes(item, "device_region")
                                    ? caller->device_buffer_->Array(item.view.dtype, item.view.shape, 0)
                                    : RemoteArray::Resident(""));
   }
@@ -233,7 +236,7 @@ absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slo
 void Caller::Fill(std::size_t index) {
   if (!buffer_.has_value()) return;
   const Item& item = work_.items()[index];
-  if (item.via == "device_region") {
+  if (Goes(item, "device_region")) {
     filled_ = device_buffer_->Write(item.view.data, item.bytes);
     return;
   }
@@ -242,24 +245,36 @@ void Caller::Fill(std::size_t index) {
 
 // Null: it goes without one.
 Session* Caller::SessionOf(const Item& item) const {
-  const auto found = connection_.sessions.find(item.via);
+  const auto found = connection_.sessions.find(item.via->session);
   return found == connection_.sessions.end() ? nullptr : found->second.get();
+}
+
+template <class Array>
+absl::StatusOr<Reply> Caller::Send(const Item& item, const Array& array) {
+  if (Session* const session = SessionOf(item)) return session->Reduce(array, item.ops, item.options);
+  return connection_.client->Reduce(array, item.ops, item.options);
+}
+
+template <class Array>
+void Caller::SendAsync(const Item& item, const Array& array, Client::Done done) {
+  if (Session* const session = SessionOf(item)) {
+    session->ReduceAsync(array, item.ops, item.options, std::move(done));
+  } else {
+    connection_.client->ReduceAsync(array, item.ops, item.options, std::move(done));
+  }
 }
 
 absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
   const Item& item = work_.items()[index];
   const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
-  if (item.via == "resident" && buffer_.has_value()) {
+  if (Goes(item, "resident") && buffer_.has_value()) {
     const absl::StatusOr<ResidentArray> array = connection_.client->Put(view, PutOptionsOf(item));
     if (!array.ok()) return array.status();
-    return connection_.client->Reduce(*array, item.ops, item.options);
+    return Send(item, RemoteArray(*array));
   }
   if (!filled_.ok()) return filled_;
-  if (item.remote.has_value()) {
-    return connection_.client->Reduce(buffer_.has_value() ? remotes_[index] : *item.remote, item.ops, item.options);
-  }
-  if (Session* const session = SessionOf(item)) return session->Reduce(view, item.ops, item.options);
-  return connection_.client->Reduce(view, item.ops, item.options);
+  if (item.remote.has_value()) return Send(item, buffer_.has_value() ? remotes_[index] : *item.remote);
+  return Send(item, view);
 }
 
 void Caller::ReduceAsync(std::size_t index, Client::Done done) {
@@ -267,12 +282,9 @@ void Caller::ReduceAsync(std::size_t index, Client::Done done) {
   const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
   if (!filled_.ok()) return std::move(done)(filled_);
   if (item.remote.has_value()) {
-    const RemoteArray& remote = buffer_.has_value() ? remotes_[index] : *item.remote;
-    connection_.client->ReduceAsync(remote, item.ops, item.options, std::move(done));
-  } else if (Session* const session = SessionOf(item)) {
-    session->ReduceAsync(view, item.ops, item.options, std::move(done));
+    SendAsync(item, buffer_.has_value() ? remotes_[index] : *item.remote, std::move(done));
   } else {
-    connection_.client->ReduceAsync(view, item.ops, item.options, std::move(done));
+    SendAsync(item, view, std::move(done));
   }
 }
 

@@ -22,7 +22,7 @@ namespace reduced::client {
 
 struct LoadConnection {
   std::unique_ptr<Client> client{};
-  // By `via`, those that some kind of request uses: session, ring.
+  // By ViaRow.session, those that some kind of request uses.
   std::map<std::string, std::unique_ptr<Session>, std::less<>> sessions{};
 };
 
@@ -31,7 +31,7 @@ struct Item {
   ArrayView view{};
   std::vector<std::string> ops{};
   ReduceOptions options{};
-  std::string via{};                    // one of kVias
+  const ViaRow* via = &kVias[0];
   std::optional<RemoteArray> remote{};  // if the server reads the array where it is
   std::int64_t bytes = 0;
   std::vector<Answer> expected{};  // empty if results aren't verified
@@ -96,6 +96,10 @@ class Caller {
   Caller(Work& work, std::size_t slot) : work_(work), connection_(work.connection(slot)) {}
 
   Session* SessionOf(const Item& item) const;
+  template <class Array>
+  absl::StatusOr<Reply> Send(const Item& item, const Array& array);
+  template <class Array>
+  void SendAsync(const Item& item, const Array& array, Client::Done done);
 
   Work& work_;
   LoadConnection& connection_;

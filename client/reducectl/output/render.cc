@@ -188,6 +188,7 @@ Json ToJson(const std::string& server, const ServerInfo& info) {
                  {"max_result_bytes", info.max_result_bytes},
                  {"max_streams", info.max_streams},
                  {"max_sessions", info.max_sessions},
+                 {"max_ring_bytes", info.max_ring_bytes},
                  {"max_session_requests", info.max_session_requests},
                  {"session_idle_timeout_s", absl::ToDoubleSeconds(info.session_idle_timeout)},
                  {"default_array_ttl_s", absl::ToDoubleSeconds(info.default_array_ttl)},
@@ -197,7 +198,8 @@ Json ToJson(const std::string& server, const ServerInfo& info) {
                 {{"streams", info.usage.streams},
                  {"sessions", info.usage.sessions},
                  {"arrays", info.usage.arrays},
-                 {"regions", info.usage.regions}}},
+                 {"regions", info.usage.regions},
+                 {"rings", info.usage.rings}}},
                {"devices", std::move(devices)},
                {"dtypes", info.dtypes}};
   Json& flags = json["flags"] = Json::object();
