@@ -1,8 +1,8 @@
 // Reductions along axes on a CUDA device, of any accumulators and any layout: a block folds one part of one output,
 // element by element, to a state that the host finalizes.
 //
-// Exact sums are added to digits in shared memory one element at a time. That is slow beside the kernels of
-// quick_slices.cuh, which answer what is asked for most; this is for what they leave.
+// Exact sums are added to digits in shared memory one element at a time, which is slow beside a reduction of a whole
+// array.
 #include <algorithm>
 #include <type_traits>
 
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) SliceStatesKernel(SliceStatesLaunch 
     __syncthreads();
   }
   const SliceArray& array = launch.array;
-  const std::int64_t output = launch.list != nullptr ? launch.list[blockIdx.x] : launch.first + blockIdx.x;
+  const std::int64_t output = launch.first + blockIdx.x;
   const auto* const data = static_cast<const T*>(array.data) + OffsetOf(array.kept, output);
   const PartOfSlice part(array.elements, static_cast<int>(blockIdx.y), launch.parts);
 

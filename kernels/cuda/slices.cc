@@ -1,9 +1,8 @@
 // CudaLane::ReduceSlices: what the host does for reductions along axes.
 //
 // Long contiguous outputs are reduced one after the other, as arrays. Of all others the whole array is in device
-// memory: it is copied there if it is elsewhere. One launch answers what has a bundle (slices.h), and lists the outputs
-// that it can't; states of these, and of everything else, come back in batches of the lane's own memory and are
-// finalized here, by several threads.
+// memory: it is copied there if it is elsewhere. The states of its outputs come back in batches of the lane's own
+// memory and are finalized here, by several threads.
 #include "kernels/cuda/slices.h"
 
 #include <algorithm>
@@ -48,15 +47,13 @@ ArrayRef From(ArrayRef array, std::int64_t begin) {
   return array;
 }
 
-std::size_t RoundedUp(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 }  // namespace
 
 // One job, whose array is in device memory.
 class CudaLane::Slices {
  public:
-  Slices(CudaLane& lane, const SlicesJob& slices, CudaArrays& arrays, const std::byte* data, Timing* timing)
-      : lane_(lane), slices_(slices), layout_(slices.layout), arrays_(arrays), one_(slices.job.spec), timing_(timing) {
+  Slices(CudaLane& lane, const SlicesJob& slices, const std::byte* data, Timing* timing)
+      : lane_(lane), slices_(slices), layout_(slices.layout), one_(slices.job.spec), timing_(timing) {
     one_.count = layout_.elements;
     array_ = {.data = data,
               .outputs = layout_.outputs,
@@ -81,73 +78,12 @@ class CudaLane::Slices {
   }
 
  private:
-  // Where states of a batch, and answers, come back through. The array may be in slot 0.
-  Slot& answer_slot() const { return lane_.slots_[1]; }
+  // Where states of a batch come back through. The array may be in slot 0.
   Slot& state_slot() const { return lane_.slots_[2]; }
 
   absl::Status AnswerEmpty() {
     for (std::int64_t output = 0; output < layout_.outputs && error_.ok(); ++output) Store(output, State());
     return absl::OkStatus();
-  }
-
-  absl::Status AnswerAll() {
-    QuickSlices quick{.dtype = one_.dtype,
-                      .omit_nan = one_.nan_policy == NanPolicy::kOmit,
-                      .ddof = one_.ddof,
-                      .array = array_,
-                      .multiprocessors = lane_.multiprocessors_,
-                      .stream = lane_.kernel_stream_};
-    quick.bundle = SliceBundleFor(one_.dtype, one_.ops.data(), one_.ops.size(), quick.omit_nan);
-    if (quick.bundle == SliceBundle::kNone || layout_.elements > std::numeric_limits<std::int32_t>::max()) {
-      return AnswerByStates(nullptr, layout_.outputs);
-    }
-    return AnswerQuickly(std::move(quick));
-  }
-
-  absl::Status AnswerQuickly(QuickSlices quick) {
-    std::vector<std::size_t> begins;
-    std::size_t bytes = 256;  // of the count
-    for (const Op op : one_.ops) {
-      begins.push_back(bytes);
-      bytes += RoundedUp(static_cast<std::size_t>(layout_.outputs * RowOf(ResultDType(op, one_.dtype)).bytes));
-      quick.op[quick.ops++] = op;
-    }
-    const std::size_t redo = bytes;
-    bytes += RoundedUp(static_cast<std::size_t>(layout_.outputs) * sizeof(std::int64_t));
-    const std::size_t states = bytes;
-    bytes += PlanOf(quick).states_bytes;
-
-    std::unique_ptr<ArrayMemory> memory;
-    std::byte* base = answer_slot().device;
-    if (static_cast<std::int64_t>(bytes) > lane_.chunk_bytes_) {
-      absl::StatusOr<std::unique_ptr<ArrayMemory>> allocated = arrays_.Allocate(static_cast<std::int64_t>(bytes));
-      if (!allocated.ok()) {
-        return absl::Status(allocated.status().code(),
-                            absl::StrCat("the answers along axes: ", std::string(allocated.status().message())));
-      }
-      memory = *std::move(allocated);
-      base = static_cast<std::byte*>(const_cast<void*>(memory->array().data));
-    }
-    quick.redo_count = reinterpret_cast<unsigned long long*>(base);
-    for (int i = 0; i < quick.ops; ++i) quick.answers[i] = base + begins[static_cast<std::size_t>(i)];
-    quick.redo = reinterpret_cast<std::int64_t*>(base + redo);
-    quick.states = base + states;
-    if (RowOf(one_.dtype).is_float) {
-      StoreValue({one_.dtype, std::numeric_limits<double>::quiet_NaN()},
-                 reinterpret_cast<std::byte*>(&quick.element_nan));
-    }
-
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(quick.redo_count, 0, sizeof *quick.redo_count, lane_.kernel_stream_));
-    absl::Status status = Timed([&] { return LaunchQuickSlices(quick); });
-    if (!status.ok()) return status;
-    std::uint64_t redo_count = 0;
-    status = CopyOut(base, reinterpret_cast<std::byte*>(&redo_count), sizeof redo_count);
-    for (std::size_t i = 0; i < begins.size() && status.ok(); ++i) {
-      status = CopyOut(base + begins[i], slices_.answers[i],
-                       layout_.outputs * RowOf(ResultDType(one_.ops[i], one_.dtype)).bytes);
-    }
-    if (!status.ok() || redo_count == 0) return status;
-    return AnswerByStates(quick.redo, static_cast<std::int64_t>(redo_count));
   }
 
   // Runs launches on the kernel stream, and adds the time that they take. Blocks until they are done.
@@ -168,30 +104,9 @@ class CudaLane::Slices {
     return absl::OkStatus();
   }
 
-  // From device memory to any host memory, through the pinned memory of two slots: one is copied from while the device
-  // writes the other.
-  absl::Status CopyOut(const std::byte* from, std::byte* to, std::int64_t bytes) {
-    const std::int64_t chunk = lane_.chunk_bytes_;
-    Slot* const turns[] = {&answer_slot(), &state_slot()};
-    for (std::int64_t begin = 0; begin < bytes + chunk; begin += chunk) {
-      if (begin < bytes) {
-        if (absl::Status why = WhyStop(slices_.job); !why.ok()) return why;
-        Slot& slot = *turns[begin / chunk % 2];
-        REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.pinned, from + begin, std::min(chunk, bytes - begin),
-                                                     cudaMemcpyDeviceToHost, lane_.kernel_stream_));
-        REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
-      }
-      if (begin == 0) continue;
-      const Slot& before = *turns[(begin / chunk - 1) % 2];
-      REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(before.copy_end));
-      std::memcpy(to + begin - chunk, before.pinned,
-                  static_cast<std::size_t>(std::min(chunk, bytes - (begin - chunk))));
-    }
-    return absl::OkStatus();
-  }
-
-  // Answers `count` outputs, those of a list in device memory or, without one, all, from their states.
-  absl::Status AnswerByStates(const std::int64_t* list, std::int64_t count) {
+  // Answers all outputs from their states.
+  absl::Status AnswerAll() {
+    const std::int64_t count = layout_.outputs;
     constexpr std::int64_t kBlocks = 8;              // of each multiprocessor, that there should be
     constexpr std::int64_t kPartElements = 1 << 10;  // at least
     constexpr std::int64_t kMostParts = 64;
@@ -209,16 +124,9 @@ class CudaLane::Slices {
                                  1, std::min(kMostParts, room));
     launch.parts = static_cast<int>(parts);
     const std::int64_t batch = room / parts;
-    for (std::int64_t first = 0; first < count && error_.ok(); first += list != nullptr ? 0 : batch) {
-      const std::int64_t outputs = std::min(batch, count - first);
-      launch.list = list;
-      launch.first = first;
-      launch.count = static_cast<int>(outputs);
+    for (launch.first = 0; launch.first < count && error_.ok(); launch.first += batch) {
+      launch.count = static_cast<int>(std::min(batch, count - launch.first));
       if (absl::Status status = FoldBatch(launch); !status.ok()) return status;
-      if (list == nullptr) continue;
-      list += outputs;
-      count -= outputs;
-      if (count == 0) break;
     }
     return absl::OkStatus();
   }
@@ -234,12 +142,6 @@ class CudaLane::Slices {
     const std::int64_t bytes = partial_bytes + (exact ? states * static_cast<std::int64_t>(sizeof(ExactDigits)) : 0);
     REDUCED_RETURN_IF_CUDA_ERROR(
         cudaMemcpyAsync(slot.pinned, slot.device, bytes, cudaMemcpyDeviceToHost, lane_.kernel_stream_));
-    std::vector<std::int64_t> outputs;
-    if (launch.list != nullptr) {
-      outputs.resize(static_cast<std::size_t>(launch.count));
-      REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(outputs.data(), launch.list, outputs.size() * sizeof(std::int64_t),
-                                                   cudaMemcpyDeviceToHost, lane_.kernel_stream_));
-    }
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
     REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.copy_end));
     const auto* const partials = reinterpret_cast<const Partial*>(slot.pinned);
@@ -253,7 +155,7 @@ class CudaLane::Slices {
           if (exact) Merge(digits[at], state.exact.get());
         }
         state.partial.count = layout_.elements;
-        Store(launch.list != nullptr ? outputs[static_cast<std::size_t>(i)] : launch.first + i, state);
+        Store(launch.first + i, state);
       });
     });
     return absl::OkStatus();
@@ -271,7 +173,6 @@ class CudaLane::Slices {
   CudaLane& lane_;
   const SlicesJob& slices_;
   const Layout& layout_;
-  CudaArrays& arrays_;
   ReduceSpec one_;  // the question about one output
   SliceArray array_;
   Timing* const timing_;
@@ -305,7 +206,7 @@ absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays,
     if (!held.ok()) return held.status();
     data = *held;
   }
-  const absl::Status status = Slices(*this, slices, arrays, data, &result->timing).Run();
+  const absl::Status status = Slices(*this, slices, data, &result->timing).Run();
   // What is in flight reads the array, whose memory goes.
   if (!status.ok()) Abandon();
   return status;

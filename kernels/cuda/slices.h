@@ -1,9 +1,5 @@
-// Reductions along axes on a CUDA device: the launches that CudaLane::ReduceSlices is made of.
-//
-// Requests whose ops are answered from a few accumulators (QuickSlices) have kernels that write the answers on the
-// device, in registers until then. Sums are kept as two doubles with a test of whether anything was lost; the outputs
-// that this is not enough for are put on a list. LaunchSliceStates folds those, and everything else, to the states
-// that the host finalizes.
+// Reductions along axes on a CUDA device: the launch that CudaLane::ReduceSlices is made of. It folds outputs to
+// states, which the host finalizes.
 #ifndef REDUCED_KERNELS_CUDA_SLICES_H_
 #define REDUCED_KERNELS_CUDA_SLICES_H_
 
@@ -44,8 +40,7 @@ struct SliceStatesLaunch {
   AccumulatorSet exact_accumulators = 0;  // of ExactDigits, of floats
   bool omit_nan = false;
   SliceArray array;
-  const std::int64_t* list = nullptr;  // device memory: the outputs; null: from `first` on
-  std::int64_t first = 0;
+  std::int64_t first = 0;         // output
   int count = 0;                  // outputs, > 0
   int parts = 1;                  // that each output is cut into, at most 65535
   Partial* partials = nullptr;    // device memory, `parts` of each output; their `count` is not set
@@ -53,45 +48,6 @@ struct SliceStatesLaunch {
   cudaStream_t stream = nullptr;
 };
 cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch);
-
-// Which accumulators the kernels that answer on the device have.
-enum class SliceBundle : std::uint8_t {
-  kNone,         // those of no bundle: LaunchSliceStates
-  kSums,         // sum, mean
-  kExtrema,      // min, max, argmin, argmax, range
-  kPowers,       // floats: those of kSums, and var, std, sum_squares, l2
-  kDescription,  // floats: those of kPowers and kExtrema, the counts; leaves out NaNs
-};
-inline constexpr int kMaxSliceOps = 16;
-
-// Answers outputs on the device. Sums of floats are exact.
-struct QuickSlices {
-  DType dtype = DType::kF32;
-  SliceBundle bundle = SliceBundle::kSums;
-  bool omit_nan = false;
-  std::int64_t ddof = 0;
-  int ops = 0;
-  Op op[kMaxSliceOps] = {};
-  void* answers[kMaxSliceOps] = {};  // device memory: of each op, an element of ResultDType() for each output
-  std::uint64_t element_nan = 0;     // the bits of the NaN that is an extremum
-  SliceArray array;                  // at most 2^31 elements an output
-  // Device memory: the outputs that must be folded otherwise, in any order, and how many; the latter 0 before.
-  std::int64_t* redo = nullptr;
-  unsigned long long* redo_count = nullptr;
-  void* states = nullptr;  // QuickSlicesPlan::states_bytes of device memory
-  int multiprocessors = 0;
-  cudaStream_t stream = nullptr;
-};
-
-// The bundle for these ops, kNone if there is none for them or for the dtype.
-SliceBundle SliceBundleFor(DType dtype, const Op* ops, std::size_t count, bool omit_nan);
-
-// How the launch cuts outputs into parts, whose states it merges with another kernel.
-struct QuickSlicesPlan {
-  std::size_t states_bytes = 0;
-};
-QuickSlicesPlan PlanOf(const QuickSlices& slices);
-cudaError_t LaunchQuickSlices(const QuickSlices& slices);
 
 }  // namespace reduced
 

@@ -206,8 +206,12 @@ TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
       const Bytes array = MakeData(row.kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(++turn));
       ReduceSpec spec = SpecFor(which);
       spec.nan_policy = turn % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
-      for (const std::vector<Op>& ops :
-           {std::vector<Op>{Op::kMean, Op::kSum}, std::vector<Op>{Op::kArgmax, Op::kMin}, std::vector<Op>{Op::kSum}}) {
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean, Op::kSum},
+                                         {Op::kArgmax, Op::kMin},
+                                         {Op::kSum},
+                                         {Op::kMax, Op::kArgmax},
+                                         {Op::kArgmin},
+                                         {Op::kVar, Op::kL2}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;

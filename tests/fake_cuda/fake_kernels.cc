@@ -111,7 +111,7 @@ cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch) {
     const std::int64_t size = (array.elements + launch.parts - 1) / launch.parts;
     for (int i = 0; i < launch.count * launch.parts; ++i) {
       const int which = i / launch.parts;
-      const std::int64_t output = launch.list != nullptr ? launch.list[which] : launch.first + which;
+      const std::int64_t output = launch.first + which;
       const std::int64_t begin = std::min(array.elements, i % launch.parts * size);
       const std::int64_t end = std::min(array.elements, begin + size);
       std::vector<std::byte> part(static_cast<std::size_t>(end - begin) * width);
@@ -127,19 +127,6 @@ cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch) {
       launch.digits[i] = ExactDigits{};
       Split(folder.sums(), launch.digits + i);
     }
-  });
-}
-
-// The fake device answers no output itself: it lists all of them.
-SliceBundle SliceBundleFor(DType /*dtype*/, const Op* ops, std::size_t count, bool /*omit_nan*/) {
-  return count <= kMaxSliceOps && RowOf(ops[0]).accumulator == Accumulator::kSum ? SliceBundle::kSums
-                                                                                 : SliceBundle::kNone;
-}
-QuickSlicesPlan PlanOf(const QuickSlices& /*slices*/) { return {}; }
-cudaError_t LaunchQuickSlices(const QuickSlices& slices) {
-  return LaunchOnHost(nullptr, [&] {
-    for (std::int64_t output = 0; output < slices.array.outputs; ++output) slices.redo[output] = output;
-    *slices.redo_count = static_cast<unsigned long long>(slices.array.outputs);
   });
 }
 
