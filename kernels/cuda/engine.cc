@@ -98,10 +98,7 @@ class CudaEngine : public Engine {
 
   void Reduce(Job job, Done done) override {
     if (absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(std::move(why));
-    if (job.array.space == MemorySpace::kDevice && job.array.device != device_) {
-      return std::move(done)(absl::FailedPreconditionError(absl::StrFormat(
-          "the memory of cuda:%d holds the array, which the engine of %s can't reduce", job.array.device, info_.name)));
-    }
+    if (absl::Status home = CheckHome(job.array); !home.ok()) return std::move(done)(std::move(home));
     // What the calling thread waits for must not queue behind a large job's kernel on the device.
     const bool small = IsSmall(job);
     if (small && large_jobs_.load() == 0) {
@@ -121,6 +118,25 @@ class CudaEngine : public Engine {
           absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
           large.End();
           if (result.ok()) result->timing.queue_us = queue_us;
+          std::move(done)(std::move(result));
+        },
+        std::move(ticket));
+  }
+
+  void ReduceSlices(SlicesJob slices, SlicesDone done) override {
+    if (absl::Status why = WhyStop(slices.job); !why.ok()) return std::move(done)(std::move(why));
+    if (absl::Status home = CheckHome(slices.job.array); !home.ok()) return std::move(done)(std::move(home));
+    Lanes::Ticket ticket = TicketOf(slices.job, calibration_);
+    lanes_.Submit(
+        [this, slices = std::move(slices), done = std::move(done), large = LargeJob(&large_jobs_),
+         queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          SlicesResult result{.ran = RanBy(DefaultPipeline(EngineKind::kCuda))};
+          result.timing.queue_us = queued.micros();
+          const double expected_us = ExpectedUs(calibration_, slices.job.spec, slices.job.array);
+          const absl::Status status = cuda_lanes_[*lane]->ReduceSlices(slices, *arrays_, expected_us, &result);
+          large.End();
+          if (!status.ok()) return std::move(done)(status);
           std::move(done)(std::move(result));
         },
         std::move(ticket));
@@ -212,6 +228,12 @@ class CudaEngine : public Engine {
   static const PipelineRow& PipelineOf(const ReduceSpec& spec) {
     return spec.pipeline.empty() ? DefaultPipeline(EngineKind::kCuda) : *FindPipeline(spec.pipeline);
   }
+  absl::Status CheckHome(const ArrayRef& array) const {
+    if (array.space != MemorySpace::kDevice || array.device == device_) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the memory of cuda:%d holds the array, which the engine of %s can't reduce", array.device, info_.name));
+  }
+
   // What takes less than a hand-off to a lane's thread, some 50 us, on a device that does nothing else: then the
   // caller, often a thread that has events to serve, waits for it. By the default pipeline.
   static bool IsSmall(const Job& job) {

@@ -164,7 +164,7 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
       data = static_cast<const std::byte*>(job.array.data) + first * element_bytes;
     } else {
       const absl::Status status =
-          CopyIn(job.array, first * element_bytes, slot.count * element_bytes, slot, &result->timing);
+          CopyIn(job.array, first * element_bytes, slot.count * element_bytes, slot.device, slot, &result->timing);
       if (!status.ok()) return status;
     }
     const Launch launch = LaunchOf(job.spec, data, slot.count, first, slot);
@@ -232,7 +232,7 @@ absl::Status CudaLane::CopyPiece(const ArrayRef& array, std::int64_t begin, std:
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot,
+absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to, Slot& slot,
                               Timing* timing) {
   const StageRange range("copy");
   const void* from = slot.pinned;
@@ -245,9 +245,8 @@ absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::in
     from = static_cast<const std::byte*>(array.data) + begin;
   }
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, copy_stream_));
-  const cudaError_t error = FAILPOINT("cuda/copy")
-                                ? cudaErrorUnknown
-                                : cudaMemcpyAsync(slot.device, from, bytes, cudaMemcpyDefault, copy_stream_);
+  const cudaError_t error =
+      FAILPOINT("cuda/copy") ? cudaErrorUnknown : cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copy_stream_);
   if (error != cudaSuccess) return DeviceError(error, "copying a chunk to the device");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, copy_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(kernel_stream_, slot.copy_end));

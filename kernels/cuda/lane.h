@@ -13,8 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/cuda/arrays.h"
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/pipeline.h"
+#include "kernels/cuda/slices.h"
 #include "kernels/cuda/waits.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/pipelines.h"
@@ -39,6 +41,10 @@ class CudaLane {
   // Fills the result's state and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
   // flight and the job's memory is no longer read. expected_us: what the device is expected to take.
   absl::Status Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, EngineResult* result);
+
+  // Engine::ReduceSlices; blocks as Reduce does. Fills the result's timing. `arrays`: where device memory comes from,
+  // beyond what the lane has. In slices.cc.
+  absl::Status ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, double expected_us, SlicesResult* result);
 
   // Engine::Measure; blocks as Reduce does. At most kMaxLaunchElements.
   absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, double expected_us,
@@ -86,7 +92,9 @@ class CudaLane {
   void StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot);
   absl::Status AwaitFilled(Slot& slot);
   static absl::Status CopyPiece(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to);
-  absl::Status CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot, Timing* timing);
+  // To `to` in device memory; through the slot's pinned memory, if the device can't read it where it is.
+  absl::Status CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to, Slot& slot,
+                      Timing* timing);
   Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
                   const Slot& slot) const;
   absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, bool alone,
@@ -94,6 +102,11 @@ class CudaLane {
   cudaError_t AwaitEvent(cudaEvent_t event);
   absl::Status AwaitKernel(Slot& slot);
   absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result);
+  class Slices;
+  absl::Status AnswerSlices(const SlicesJob& slices, CudaArrays& arrays, SlicesResult* result);
+  absl::Status AnswerOneByOne(const SlicesJob& slices, Timing* timing);
+  absl::StatusOr<const std::byte*> HoldArray(const Job& job, CudaArrays& arrays, std::unique_ptr<ArrayMemory>* memory,
+                                             Timing* timing);
   // Of a job that failed: what is in flight is waited for and forgotten.
   void Abandon();
 

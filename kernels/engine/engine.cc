@@ -19,10 +19,8 @@ void Combine(const EngineResult& later, EngineResult* into) {
 }
 
 void Engine::ReduceSlices(SlicesJob /*job*/, SlicesDone done) {
-  std::move(done)(absl::UnimplementedError(absl::StrCat(
-      "axes: got a request for ", info().name,
-      "; allowed: the CPU engine, with arrays that are sent, shared by a process of this machine, or resident "
-      "on device cpu")));
+  std::move(done)(absl::UnimplementedError(
+      absl::StrCat("axes: got a request for ", info().name, "; allowed: the engines of the CPU and of GPUs")));
 }
 
 void Append(Measurement later, Measurement* into) {

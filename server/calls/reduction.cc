@@ -91,13 +91,14 @@ absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time
   absl::StatusOr<SlicesQuestion> question = ParseSlices(request, operand_.shape, operand_.dimensions, backend_.limits);
   if (!question.ok()) return question.status();
   spec_ = question->spec;
-  // The only engine that reduces along axes, unless the request wants another or the array is elsewhere.
+  // A GPU would need room for the whole array: those in host memory go to the CPU, unless the request wants another
+  // engine.
   const bool chosen = spec_.engine == EngineKind::kAuto && spec_.device.empty() && spec_.pipeline.empty() &&
                       operand_.elements.array.space != MemorySpace::kDevice;
   if (chosen) spec_.engine = EngineKind::kCpu;
   absl::Status status = Place();
   if (!status.ok()) return status;
-  if (chosen) response_->mutable_execution()->set_reason("the engine that reduces along axes");
+  if (chosen) response_->mutable_execution()->set_reason("the array is in host memory, and reduced along axes");
   results_.emplace(backend_);
   status = results_->Prepare(request, *question, admission_, response_);
   if (!status.ok()) return status;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "kernels/algebra/spec.h"
 #include "kernels/cpu/exact_tiles.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/pipeline.h"
+#include "kernels/cuda/slices.h"
 #include "kernels/engine/pipelines.h"
 #include "tests/fake_cuda/fake_cuda.h"
 
@@ -68,6 +70,25 @@ void Split(const Number& number, unsigned long long (&digits)[kDigits]) {
   top = static_cast<unsigned long long>(static_cast<std::int64_t>(static_cast<std::int32_t>(top)));
 }
 
+void Split(const ExactSums& sums, ExactDigits* out) {
+  Split(sums.sum, out->sum);
+  Split(sums.abs_sum, out->abs_sum);
+  Split(sums.sum_squares, out->sum_squares);
+  out->nans = static_cast<unsigned long long>(sums.nans);
+  out->positive_infinities = static_cast<unsigned long long>(sums.positive_infinities);
+  out->negative_infinities = static_cast<unsigned long long>(sums.negative_infinities);
+  out->not_only_negative_zeros = sums.not_only_negative_zeros ? 1 : 0;
+}
+
+std::int64_t OffsetOf(const SliceDimensions& dimensions, std::int64_t index) {
+  std::int64_t offset = 0;
+  for (int i = dimensions.count; i-- > 0;) {
+    offset += index % dimensions.size[i] * dimensions.stride[i];
+    index /= dimensions.size[i];
+  }
+  return offset;
+}
+
 constexpr CudaPipeline kInPlaceRung = {&BytesOf, &CopyToScratch, &FoldScratch, &Describe};
 
 }  // namespace
@@ -76,14 +97,7 @@ cudaError_t LaunchExactSums(const ExactLaunch& launch) {
   return LaunchOnHost(launch.times, [&] {
     ExactFolder folder(launch.dtype, launch.accumulators);
     folder.Fold(launch.data, launch.count);
-    const ExactSums& sums = folder.sums();
-    Split(sums.sum, launch.out->sum);
-    Split(sums.abs_sum, launch.out->abs_sum);
-    Split(sums.sum_squares, launch.out->sum_squares);
-    launch.out->nans = static_cast<unsigned long long>(sums.nans);
-    launch.out->positive_infinities = static_cast<unsigned long long>(sums.positive_infinities);
-    launch.out->negative_infinities = static_cast<unsigned long long>(sums.negative_infinities);
-    launch.out->not_only_negative_zeros = sums.not_only_negative_zeros ? 1 : 0;
+    Split(folder.sums(), launch.out);
     if (launch.others == 0) return;
     TilePlan(launch.dtype, launch.others, launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate)
         .Fold(launch.data, launch.base_index, launch.count, launch.partial);
@@ -91,6 +105,33 @@ cudaError_t LaunchExactSums(const ExactLaunch& launch) {
 }
 
 bool ExactSumsKeepTime(const ExactLaunch& launch) { return launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes; }
+
+cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    const SliceArray& array = launch.array;
+    const auto width = static_cast<std::size_t>(RowOf(launch.dtype).bytes);
+    const TilePlan plan(launch.dtype, launch.accumulators, launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate);
+    const std::int64_t size = (array.elements + launch.parts - 1) / launch.parts;
+    for (int i = 0; i < launch.count * launch.parts; ++i) {
+      const int which = i / launch.parts;
+      const std::int64_t output = launch.first + which;
+      const std::int64_t begin = std::min(array.elements, i % launch.parts * size);
+      const std::int64_t end = std::min(array.elements, begin + size);
+      std::vector<std::byte> part(static_cast<std::size_t>(end - begin) * width);
+      const auto* const start = static_cast<const std::byte*>(array.data) + OffsetOf(array.kept, output) * width;
+      for (std::int64_t at = begin; at < end; ++at) {
+        std::memcpy(part.data() + (at - begin) * width, start + OffsetOf(array.reduced, at) * width, width);
+      }
+      launch.partials[i] = Partial{};
+      plan.Fold(part.data(), begin, end - begin, launch.partials + i);
+      if (launch.digits == nullptr) continue;
+      ExactFolder folder(launch.dtype, launch.exact_accumulators);
+      folder.Fold(part.data(), end - begin);
+      launch.digits[i] = ExactDigits{};
+      Split(folder.sums(), launch.digits + i);
+    }
+  });
+}
 
 cudaError_t LaunchReadAll(const void*, std::int64_t, int, cudaStream_t) {
   return LaunchOnHost(nullptr, [] {});

@@ -82,7 +82,7 @@ TEST_F(AxesTest, OneArrayAnOp) {
   EXPECT_EQ(response.results_size(), 0);
   EXPECT_EQ(response.count(), 6);
   EXPECT_EQ(response.execution().device(), "cpu");
-  EXPECT_EQ(response.execution().reason(), "the engine that reduces along axes");
+  EXPECT_EQ(response.execution().reason(), "the array is in host memory, and reduced along axes");
   EXPECT_EQ(response.timing().bytes(), 24);
   EXPECT_EQ(response.arrays(0).op(), v1::OP_SUM);
   EXPECT_EQ(response.arrays(0).array().dtype(), v1::DTYPE_I64);

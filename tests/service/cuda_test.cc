@@ -125,5 +125,73 @@ TEST_F(CudaServiceTest, KeepsArraysInItsMemory) {
   EXPECT_EQ(Info().devices(1).array_bytes(), 0);
 }
 
+// Arrays that are sent and resident ones, answered on the device and from states; and what has no room there.
+TEST_F(CudaServiceTest, AlongAxes) {
+  constexpr std::int64_t kRows = 3000, kColumns = 700;
+  std::vector<float> elements(kRows * kColumns);
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<float>(i * 7919 % 1009) - 300.25F;
+  v1::PutArrayHeader header;
+  header.mutable_array()->set_dtype(v1::DTYPE_F32);
+  for (const std::int64_t size : {kRows, kColumns}) header.mutable_array()->add_shape(size);
+  PutArrayCall put(client());
+  ASSERT_TRUE(put.Header(header));
+  const std::string bytes(reinterpret_cast<const char*>(elements.data()), 4 * elements.size());
+  for (std::size_t i = 0; i < bytes.size(); i += 1'000'001) ASSERT_TRUE(put.Chunk(bytes.substr(i, 1'000'001)));
+  ASSERT_TRUE(put.End().ok());
+
+  v1::ReduceRequest resident;
+  resident.set_array_id(put.response().array().id());
+  v1::ReduceRequest sent = RequestOf(v1::DTYPE_F32, elements, {});
+  *sent.mutable_array() = header.array();
+  const std::vector<std::vector<v1::Op>> questions = {{v1::OP_SUM, v1::OP_MEAN},
+                                                      {v1::OP_ARGMAX, v1::OP_MIN},
+                                                      {v1::OP_STD, v1::OP_L2},
+                                                      {v1::OP_L1, v1::OP_COUNT_NONZERO}};
+  for (const std::vector<v1::Op>& ops : questions) {
+    for (const int axis : {0, 1}) {
+      sent.clear_ops();
+      for (const v1::Op op : ops) sent.add_ops(op);
+      sent.mutable_axes()->Clear();
+      sent.mutable_axes()->add_axis(axis);
+      sent.mutable_options()->set_engine(v1::ENGINE_CPU);
+      v1::ReduceResponse expected;
+      ASSERT_TRUE(client().Reduce(sent, &expected).ok());
+      sent.mutable_options()->set_engine(v1::ENGINE_CUDA);
+      *resident.mutable_ops() = sent.ops();
+      *resident.mutable_axes() = sent.axes();
+      for (const v1::ReduceRequest* const request : {&sent, &resident}) {
+        v1::ReduceResponse response;
+        const grpc::Status status = client().Reduce(*request, &response);
+        ASSERT_TRUE(status.ok()) << status.error_message();
+        EXPECT_EQ(response.execution().device(), "cuda:0");
+        EXPECT_GT(response.timing().kernel_us(), 0);
+        ASSERT_EQ(response.arrays_size(), expected.arrays_size());
+        for (int i = 0; i < expected.arrays_size(); ++i) {
+          EXPECT_EQ(response.arrays(i).data(), expected.arrays(i).data())
+              << v1::Op_Name(ops[static_cast<std::size_t>(i)]);
+        }
+      }
+    }
+  }
+
+  v1::PutArrayHeader most;
+  most.mutable_array()->set_dtype(v1::DTYPE_U8);
+  most.mutable_array()->add_shape(kArrayBytes - static_cast<std::int64_t>(bytes.size()) - 1000);
+  PutArrayCall rest(client());
+  ASSERT_TRUE(rest.Header(most));
+  while (Info().devices(1).array_bytes() < most.array().shape(0)) absl::SleepFor(absl::Milliseconds(1));
+  // 16 MB in host memory, more than a chunk.
+  v1::ReduceRequest large = RequestOf(v1::DTYPE_F32, std::vector<float>(4'000'000), {v1::OP_SUM});
+  large.mutable_array()->clear_shape();
+  for (const std::int64_t size : {2000, 2000}) large.mutable_array()->add_shape(size);
+  large.mutable_axes()->add_axis(0);
+  large.mutable_options()->set_engine(v1::ENGINE_CUDA);
+  v1::ReduceResponse response;
+  const grpc::Status refused = client().Reduce(large, &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << refused.error_message();
+  EXPECT_THAT(refused.error_message(),
+              ::testing::HasSubstr("along axes the whole array must be in the device's memory: cuda:0 has no room"));
+}
+
 }  // namespace
 }  // namespace reduced::server
