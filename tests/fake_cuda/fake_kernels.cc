@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "kernels/algebra/spec.h"
 #include "kernels/cpu/exact_tiles.h"
@@ -10,6 +11,8 @@
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/matmul/host.h"
+#include "kernels/matmul/launch.h"
 #include "tests/fake_cuda/fake_cuda.h"
 
 namespace reduced {
@@ -68,6 +71,20 @@ void Split(const Number& number, unsigned long long (&digits)[kDigits]) {
   top = static_cast<unsigned long long>(static_cast<std::int64_t>(static_cast<std::int32_t>(top)));
 }
 
+cudaError_t Multiply(const MatmulLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    const MatmulSpec spec{.dtype = launch.dtype, .m = launch.m, .n = launch.n, .k = launch.k};
+    std::vector<std::byte> transposed(static_cast<std::size_t>(spec.bytes_b()));
+    MultiplyOnHost(spec, launch.a, launch.b, transposed.data(), launch.c, [] { return false; });
+  });
+}
+cudaError_t DescribeMultiply(const MatmulLaunch&, Occupancy* occupancy) {
+  *occupancy = {
+      .block_size = 256, .registers = 32, .blocks_per_multiprocessor = 2, .max_threads_per_multiprocessor = 2048};
+  return cudaSuccess;
+}
+constexpr MatmulKernel kProduct = {&Multiply, &DescribeMultiply};
+
 constexpr CudaPipeline kInPlaceRung = {&BytesOf, &CopyToScratch, &FoldScratch, &Describe};
 
 }  // namespace
@@ -92,6 +109,15 @@ bool ExactSumsKeepTime(const ExactLaunch& launch) { return launch.count * RowOf(
 cudaError_t LaunchReadAll(const void*, std::int64_t, int, cudaStream_t) {
   return LaunchOnHost(nullptr, [] {});
 }
+
+cudaError_t LaunchMatmulPeak(DType, int, int, void*, cudaStream_t, double* operations) {
+  *operations = 1;
+  return LaunchOnHost(nullptr, [] {});
+}
+
+const MatmulKernel kMatmulGlobal = kProduct, kMatmulShared1 = kProduct, kMatmulShared2 = kProduct;
+const MatmulKernel kMatmulShared3 = kProduct, kMatmulShared4 = kProduct, kMatmulShared5 = kProduct;
+const MatmulKernel kMatmulRegisterTile = kProduct, kMatmulTensorF64 = kProduct;
 
 const CudaPipeline kSinglePass = {nullptr, nullptr, &FoldArray, nullptr, &KeepsTime};
 const CudaPipeline kCub = {&BytesOf, nullptr, &FoldArray, nullptr};
