@@ -113,7 +113,7 @@ class ProductTest(LadderTest):
 
     def test_table(self):
         lines = self.ladder(*self.product).splitlines()
-        self.assertEqual(lines[0], "product of 30 x 7 and 7 x 40 f32 (6.64 KiB, random, seed 0); medians of 3")
+        self.assertEqual(lines[0], "product of 30 x 7 and 7 x 40 f32 (6.60 KiB, random, seed 0); medians of 3")
         self.assertRegex(lines[2], r"\A  PIPELINE +TIME +SPREAD +STEP +TOTAL +GFLOP/s +PEAK +CONFLICTS ")
         self.assertRegex(lines[3], r"\A  matmul_host .* always +ok\Z")
 

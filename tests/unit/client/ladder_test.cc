@@ -62,16 +62,16 @@ TEST(Lines, CompareWithinAnEngine) {
   const std::vector<LadderLine> lines = LinesOf(run);
   ASSERT_EQ(lines.size(), 4);
   std::vector<std::optional<double>> step_up, roofline;
-  std::vector<double> total_up, gb_per_s;
+  std::vector<double> total_up, rate;
   for (const LadderLine& line : lines) {
     step_up.push_back(line.step_up);
     total_up.push_back(line.total_up);
-    gb_per_s.push_back(line.gb_per_s);
+    rate.push_back(line.rate);
     roofline.push_back(line.roofline);
   }
   EXPECT_THAT(step_up, ElementsAre(std::nullopt, 2, std::nullopt, 2));
   EXPECT_THAT(total_up, ElementsAre(1, 2, 1, 2));
-  EXPECT_THAT(gb_per_s, ElementsAre(10, 20, 1000, 2000));
+  EXPECT_THAT(rate, ElementsAre(10, 20, 1000, 2000));
   EXPECT_THAT(roofline, ElementsAre(std::nullopt, std::nullopt, 0.25, 0.5));
 }
 
