@@ -11,6 +11,7 @@
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/matmul/cublas.h"
 #include "kernels/matmul/host.h"
 #include "kernels/matmul/launch.h"
 #include "tests/fake_cuda/fake_cuda.h"
@@ -118,6 +119,8 @@ cudaError_t LaunchMatmulPeak(DType, int, int, void*, cudaStream_t, double* opera
 const MatmulKernel kMatmulGlobal = kProduct, kMatmulShared1 = kProduct, kMatmulShared2 = kProduct;
 const MatmulKernel kMatmulShared3 = kProduct, kMatmulShared4 = kProduct, kMatmulShared5 = kProduct;
 const MatmulKernel kMatmulRegisterTile = kProduct, kMatmulTensorF64 = kProduct;
+const MatmulKernel kMatmulCublas = {&Multiply, nullptr};
+absl::Status CublasStatus() { return absl::OkStatus(); }
 
 const CudaPipeline kSinglePass = {nullptr, nullptr, &FoldArray, nullptr, &KeepsTime};
 const CudaPipeline kCub = {&BytesOf, nullptr, &FoldArray, nullptr};
