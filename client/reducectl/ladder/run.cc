@@ -94,8 +94,6 @@ Json ToJson(const MatmulOptions& product) {
 
 LadderRun RunFromJson(const Json& json) {
   LadderRun run;
-  json.at("dtype").get_to(run.options.dtype);
-  json.at("bytes").get_to(run.start.bytes);
   if (json.contains("matmul")) {
     run.options.matmul = ProductFromJson(json.at("matmul"));
     json.at("seed").get_to(run.options.seed);
@@ -108,6 +106,8 @@ LadderRun RunFromJson(const Json& json) {
     if (json.contains("block_sizes")) json.at("block_sizes").get_to(run.options.block_sizes);
     run.start.expected = ValueFromJson(json.at("expected"));
   }
+  json.at("dtype").get_to(run.options.dtype);
+  json.at("bytes").get_to(run.start.bytes);
   json.at("version").get_to(run.version);
   json.at("devices").get_to(run.devices);
   for (const Json& row : json.at("steps")) run.rows.push_back(RowFromJson(row, run.options.matmul.has_value()));

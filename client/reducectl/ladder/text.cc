@@ -237,9 +237,9 @@ std::string ToText(const LadderRun& run) {
     }
   }
   const std::string expected = product ? "" : absl::StrCat(" = ", run.start.expected.Text());
-  const std::string head =
-      absl::StrCat(NameOf(run), " (", ArrayOf(run), ")", expected, "; medians of ", lines.back().step->kernel_us.size(),
-                   sweep ? "; " + lines.front().step->pipeline : "");
+  const std::string head = absl::StrCat(NameOf(run), " (", ArrayOf(run), ")", expected, "; medians of ",
+                                        (product ? lines.back() : lines.front()).step->kernel_us.size(),
+                                        sweep ? "; " + lines.front().step->pipeline : "");
   const std::string table = product ? (sweep ? Table(kProductSweep, lines) : Table(kProducts, lines))
                                     : (sweep ? Table(kSweep, lines) : Table(kLadder, lines));
   return absl::StrCat(Printable(head), "\n", FormatTable(devices), table);
