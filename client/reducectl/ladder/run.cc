@@ -95,18 +95,19 @@ Json ToJson(const MatmulOptions& product) {
 LadderRun RunFromJson(const Json& json) {
   LadderRun run;
   if (json.contains("matmul")) {
+    json.at("dtype").get_to(run.options.dtype);
     run.options.matmul = ProductFromJson(json.at("matmul"));
     json.at("seed").get_to(run.options.seed);
     json.at("operations").get_to(run.start.operations);
   } else {
     json.at("op").get_to(run.options.op);
+    json.at("dtype").get_to(run.options.dtype);
     json.at("count").get_to(run.options.count);
     run.options.fill = OptionalDouble(json, "fill");
     if (!run.options.fill.has_value()) json.at("seed").get_to(run.options.seed);
     if (json.contains("block_sizes")) json.at("block_sizes").get_to(run.options.block_sizes);
     run.start.expected = ValueFromJson(json.at("expected"));
   }
-  json.at("dtype").get_to(run.options.dtype);
   json.at("bytes").get_to(run.start.bytes);
   json.at("version").get_to(run.version);
   json.at("devices").get_to(run.devices);
