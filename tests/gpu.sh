@@ -97,6 +97,20 @@ serve_arrays() {
     "$tree/bin/reducectl" info
 }
 
+# The ladder of matrix products, kept as LOGS/matmul.json and .svg, large products, and what blocks do.
+products() {
+  local dtype status=0
+  for dtype in f32 f64; do
+    "$@" --matmul --dtype "$dtype" --json >"$logs/matmul.$dtype.json" || status=1
+    "$@" --matmul --dtype "$dtype" --n 4096 --pipeline matmul_register_tile || status=1
+  done
+  "$@" --matmul --dtype i32 --n 1000 --tile 16 || status=1
+  "$@" --matmul --sweep-block --pipeline matmul_global || status=1
+  cat "$logs"/matmul.f??.json >"$logs/matmul.json"
+  "$@" --from "$logs/matmul.json" --svg "$logs/matmul.svg" || status=1
+  return "$status"
+}
+
 # Every pipeline, op and dtype that a ladder can have, then the ladders of the sources and what block sizes do, kept as
 # LOGS/ladder.json and .svg. A wrong answer is a failure.
 ladders() {
@@ -116,6 +130,7 @@ ladders() {
   "${ladder[@]}" --from "$logs/ladder.json" &&
     "${ladder[@]}" --dtype i32 --n 16Mi --sweep-block --pipeline template_unroll8 &&
     "${ladder[@]}" --dtype i32 --n 16Mi --sweep-block --pipeline shared_interleaved || status=1
+  products "${ladder[@]}" || status=1
   stop_server || status=1
   return "$status"
 }

@@ -64,6 +64,7 @@ class LadderCheck {
 
  private:
   absl::Status CheckStart(const v1::LadderStart& start) const;
+  absl::Status CheckProduct(const v1::LadderStart& start, std::int64_t element_bytes) const;
   absl::Status CheckStep(const v1::LadderStep& step) const;
 
   const v1::LadderRequest& asked_;

@@ -15,11 +15,29 @@
 namespace reduced::client {
 namespace {
 
+void ToProto(const MatmulOptions& options, v1::Matmul* matmul) {
+  matmul->set_m(options.m);
+  matmul->set_n(options.n);
+  matmul->set_k(options.k);
+  matmul->set_tile(options.tile);
+  for (const BlockShape& block : options.blocks) {
+    v1::BlockShape* const to = matmul->add_blocks();
+    to->set_x(block.x);
+    to->set_y(block.y);
+  }
+  matmul->set_sweep_blocks(options.sweep_blocks);
+  matmul->set_source_fill(options.source_fill);
+}
+
 absl::Status ToProto(const LadderOptions& options, v1::LadderRequest* request) {
   v1::DType dtype = v1::DTYPE_UNSPECIFIED;
   v1::Op op = v1::OP_UNSPECIFIED;
   absl::Status status = Parse("dtype", options.dtype, &dtype);
-  status.Update(Parse("op", options.op, &op));
+  if (options.matmul.has_value()) {
+    ToProto(*options.matmul, request->mutable_matmul());
+  } else {
+    status.Update(Parse("op", options.op, &op));
+  }
   if (!status.ok()) return status;
 
   request->set_dtype(dtype);
@@ -34,7 +52,9 @@ absl::Status ToProto(const LadderOptions& options, v1::LadderRequest* request) {
 }
 
 LadderStart FromProto(const v1::LadderStart& from) {
-  return {.bytes = from.bytes(), .steps = from.steps(), .expected = client::FromProto(from.expected())};
+  LadderStart to{.bytes = from.bytes(), .steps = from.steps(), .operations = from.operations()};
+  if (from.has_expected()) to.expected = client::FromProto(from.expected());
+  return to;
 }
 
 LadderStep FromProto(const v1::LadderStep& from) {
@@ -42,9 +62,12 @@ LadderStep FromProto(const v1::LadderStep& from) {
                 .engine = NameOf(from.engine()),
                 .device = from.device(),
                 .kernel_us = {from.kernel_us().begin(), from.kernel_us().end()},
-                .value = client::FromProto(from.value()),
                 .correct = from.correct(),
                 .same_bits = from.same_bits()};
+  if (from.has_value()) to.value = client::FromProto(from.value());
+  if (from.has_peak_gflops()) to.peak_gflops = from.peak_gflops();
+  if (from.has_bank_conflicts()) to.bank_conflicts = from.bank_conflicts();
+  if (from.has_block()) to.block = {from.block().x(), from.block().y()};
   if (from.has_scratch_copy_us()) to.scratch_copy_us = from.scratch_copy_us();
   if (from.has_read_gb_per_s()) to.read_gb_per_s = from.read_gb_per_s();
   if (from.has_occupancy()) {

@@ -12,6 +12,23 @@
 
 namespace reduced::client {
 
+// Threads of a block along the columns and the rows of a product.
+struct BlockShape {
+  int x = 0;
+  int y = 0;
+};
+
+// The product of an m x k and a k x n matrix: Matmul in reduced.proto.
+struct MatmulOptions {
+  std::int64_t m = 0;  // at least 1, as n
+  std::int64_t n = 0;
+  std::int64_t k = 0;                // at least 0
+  int tile = 0;                      // 16 or 32; 0: 32
+  std::vector<BlockShape> blocks{};  // that pipelines with a choice run with; none: 32 x 32
+  bool sweep_blocks = false;         // instead of `blocks`: all that there are
+  bool source_fill = false;          // a[i][k] = 2 k + i and b[k][j] = j - k instead of random elements
+};
+
 // An array for the server to generate, and the pipelines to time on it.
 struct LadderOptions {
   std::string dtype{};
@@ -22,15 +39,18 @@ struct LadderOptions {
   std::vector<std::string> pipelines{};  // names of ServerInfo.pipelines; none: all that support the op and dtype
   // Threads per block. Each pipeline runs with each of them that it has. None: each pipeline runs with its default.
   std::vector<int> block_sizes{};
-  int repeats = 0;                          // timed runs, 1 to 1000; 0: 20
+  int repeats = 0;  // timed runs, 1 to 1000; 0: 20
+  // Times matrix products instead of reductions: without `count`, `op`, `fill` and `block_sizes`; of i32, f32 or f64.
+  std::optional<MatmulOptions> matmul{};
   std::optional<absl::Duration> timeout{};  // of the whole ladder; overrides ClientOptions.timeout
 };
 
 // What all steps of a ladder have in common.
 struct LadderStart {
-  std::int64_t bytes = 0;  // of the array
-  int steps = 0;           // that follow
-  Value expected{};        // the result of the CPU engine's default pipeline
+  std::int64_t bytes = 0;       // of the array, or of three matrices
+  int steps = 0;                // that follow
+  Value expected{};             // the result of the CPU engine's default pipeline; none of a matrix product
+  std::int64_t operations = 0;  // additions and multiplications of one matrix product
 };
 
 // How many blocks of a kernel fit on one multiprocessor, and what they use.
@@ -54,7 +74,12 @@ struct LadderStep {
   // What can be read at best, measured between the repeats: on a GPU by a kernel that only reads device memory; on the
   // CPU by as many threads as reduce the array, which only read it.
   std::optional<double> read_gb_per_s{};
-  Value value{};           // of the last repeat
+  // Of matrix products: what the device adds and multiplies at best (not on the CPU), by how much bank conflicts slow
+  // down reads of shared memory (from the layout), and the block, of pipelines that have a choice.
+  std::optional<double> peak_gflops{};
+  std::optional<int> bank_conflicts{};
+  std::optional<BlockShape> block{};
+  Value value{};           // of the last repeat; none of a matrix product
   bool correct = false;    // every repeat was; LadderStep in reduced.proto says what counts as correct
   bool same_bits = false;  // every repeat gave the same bits
   // Absent on the CPU, and if the pipeline chooses its launch itself.

@@ -31,6 +31,7 @@
 #include "kernels/engine/stopwatch.h"
 #include "kernels/exact/answers.h"
 #include "kernels/ladder/host_rungs.h"
+#include "kernels/matmul/host.h"
 #include "kernels/system/failpoint.h"
 #include "kernels/system/read_file.h"
 #include "oneapi/tbb/blocked_range.h"
@@ -257,6 +258,25 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
   return measurement;
 }
 
+absl::StatusOr<MatmulMeasurement> MeasureMatmulOnLane(MatmulJob job, int repeats, ArrayBudget& budget) {
+  constexpr double kMostUs = 5e6;  // of all repeats together
+  const std::string_view name = job.spec.row->name;
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> transposed = MemoryFor(name, job.spec.bytes_b(), budget);
+  if (!transposed.ok()) return transposed.status();
+  MatmulMeasurement measurement{.ran = {EngineKind::kCpu, "cpu", std::string(name)}};
+  MatmulVerdict verdict;
+  const Stopwatch since_start;
+  for (int i = 0; i < repeats && (i == 0 || since_start.micros() < kMostUs); ++i) {
+    const Stopwatch since_repeat;
+    MultiplyOnHost(job.spec, job.a, job.b, const_cast<void*>((*transposed)->array().data), job.c,
+                   [&job] { return !WhyStop(job).ok(); });
+    measurement.kernel_us.push_back(since_repeat.micros());
+    if (const absl::Status why = WhyStop(job); !why.ok()) return why;
+    verdict.Look(job, &measurement);
+  }
+  return measurement;
+}
+
 // On a lane. A file that isn't mapped is read into memory of the budget first.
 absl::StatusOr<SlicesResult> ReduceSlicesOnLane(const SlicesJob& slices, tbb::task_arena& arena, ArrayBudget& budget) {
   const Job& job = slices.job;
@@ -383,6 +403,16 @@ class CpuEngine final : public Engine {
         [this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
           std::move(done)(MeasureOnLane(job, repeats, *arenas_[*lane], scratch_));
+        },
+        std::move(ticket));
+  }
+
+  void MeasureMatmul(MatmulJob job, int repeats, MatmulMeasured done) override {
+    Lanes::Ticket ticket = TicketOf(job);
+    lanes_.Submit(
+        [this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          std::move(done)(MeasureMatmulOnLane(std::move(job), repeats, scratch_));
         },
         std::move(ticket));
   }

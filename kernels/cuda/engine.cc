@@ -21,6 +21,7 @@
 #include "kernels/engine/lanes.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
+#include "kernels/matmul/cublas.h"
 #include "kernels/system/failpoint.h"
 #include "oneapi/tbb/info.h"
 #include "oneapi/tbb/task_arena.h"
@@ -157,6 +158,29 @@ class CudaEngine : public Engine {
           measurement.ran = RanBy(pipeline);
           const double expected_us = (repeats + 1) * ExpectedUs(calibration_, job.spec, job.array);
           const absl::Status status = cuda_lanes_[*lane]->Measure(job, pipeline, repeats, expected_us, &measurement);
+          if (!status.ok()) return std::move(done)(status);
+          std::move(done)(std::move(measurement));
+        },
+        std::move(ticket));
+  }
+
+  absl::Status CheckMatmul(const MatmulRow& row) const override {
+    if (cuda_lanes_.front()->compute_major() < row.compute_major) {
+      return absl::FailedPreconditionError(absl::StrFormat("%s needs a GPU of compute capability %d.0; %s is %s",
+                                                           row.name, row.compute_major, info_.name, info_.model));
+    }
+    return row.cublas ? CublasStatus() : absl::OkStatus();
+  }
+
+  void MeasureMatmul(MatmulJob job, int repeats, MatmulMeasured done) override {
+    Lanes::Ticket ticket = TicketOf(job);
+    lanes_.Submit(
+        [this, job = std::move(job), repeats, done = std::move(done),
+         large = LargeJob(&large_jobs_)](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          MatmulMeasurement measurement;
+          measurement.ran = {EngineKind::kCuda, info_.name, std::string(job.spec.row->name)};
+          const absl::Status status = cuda_lanes_[*lane]->MeasureMatmul(job, repeats, &measurement);
           if (!status.ok()) return std::move(done)(status);
           std::move(done)(std::move(measurement));
         },

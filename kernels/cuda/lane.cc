@@ -13,6 +13,7 @@
 #include "kernels/cuda/status.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/exact/answers.h"
+#include "kernels/matmul/launch.h"
 #include "kernels/system/failpoint.h"
 #include "kernels/system/read_file.h"
 
@@ -60,6 +61,7 @@ CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& p
     : device_(device),
       chunk_bytes_(chunk_bytes),
       multiprocessors_(properties.multiProcessorCount),
+      compute_major_(properties.major),
       copiers_(copiers),
       waits_(waits) {}
 
@@ -439,6 +441,90 @@ absl::Status CudaLane::MeasureOnDevice(const Job& job, const CudaPipeline& pipel
   }
   if (pipeline.prepare != nullptr) measurement->scratch_copy_us = scratch_copy_us / repeats;
   measurement->read_gb_per_s = static_cast<double>(kBallastBytes) / (read_us * 1e3);
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::MeasureMatmul(MatmulJob& job, int repeats, MatmulMeasurement* measurement) {
+  expected_us_ = 0;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  const absl::Status status = MultiplyOnDevice(job, repeats, measurement);
+  if (!status.ok()) Abandon();
+  return status;
+}
+
+// Each repeat: multiply into memory of NaNs, or of -1, and fetch the product.
+absl::Status CudaLane::MultiplyOnDevice(MatmulJob& job, int repeats, MatmulMeasurement* measurement) {
+  const MatmulSpec& spec = job.spec;
+  const auto bytes_a = static_cast<std::size_t>(spec.bytes_a());
+  const auto bytes_b = static_cast<std::size_t>(spec.bytes_b());
+  const auto bytes_c = static_cast<std::size_t>(spec.bytes_c());
+  Slot& slot = slots_[0];
+  // Declared before what can fail below, freed after it has ended.
+  DeviceMemory a;
+  DeviceMemory b;
+  DeviceMemory c;
+  absl::Status status = a.Allocate(bytes_a);
+  if (status.ok()) status = b.Allocate(bytes_b);
+  if (status.ok()) status = c.Allocate(bytes_c);
+  if (!status.ok()) return status;
+  // On this stream: what cudaMemcpy copies from pageable memory may arrive after it has returned.
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(a.get(), job.a, bytes_a, cudaMemcpyHostToDevice, kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(b.get(), job.b, bytes_b, cudaMemcpyHostToDevice, kernel_stream_));
+  const MatmulLaunch launch{.dtype = spec.dtype,
+                            .m = spec.m,
+                            .n = spec.n,
+                            .k = spec.k,
+                            .a = a.get(),
+                            .b = b.get(),
+                            .c = c.get(),
+                            .tile = spec.tile,
+                            .block_x = spec.block.x,
+                            .block_y = spec.block.y,
+                            .stream = kernel_stream_};
+  const MatmulKernel& kernel = *spec.row->cuda;
+  if (kernel.occupancy != nullptr) {
+    REDUCED_RETURN_IF_CUDA_ERROR(kernel.occupancy(launch, &measurement->occupancy.emplace()));
+  }
+  status = MeasurePeak(spec.dtype, c.get(), &measurement->peak_gflops.emplace());
+  if (!status.ok()) return status;
+  MatmulVerdict verdict;
+  for (int i = -1; i < repeats; ++i) {  // the first is not counted
+    if (status = WhyStop(job); !status.ok()) return status;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(c.get(), 0xff, bytes_c, kernel_stream_));
+    cudaGetLastError();  // as in StartKernel
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, kernel_stream_));
+    const cudaError_t error = FAILPOINT("cuda/launch") ? cudaErrorLaunchOutOfResources : kernel.launch(launch);
+    if (error != cudaSuccess) return DeviceError(error, "launching a matrix product");
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(AwaitEvent(slot.kernel_end));
+    if (i < 0) continue;
+    float millis = 0;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
+    measurement->kernel_us.push_back(1e3 * millis);
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(job.c, c.get(), bytes_c, cudaMemcpyDeviceToHost, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(AwaitEvent(slot.copy_end));
+    verdict.Look(job, measurement);
+  }
+  return absl::OkStatus();
+}
+
+// The best of a few runs: the first ones find the clocks low.
+absl::Status CudaLane::MeasurePeak(DType dtype, void* sink, double* gflops) {
+  constexpr int kRuns = 10;
+  Slot& slot = slots_[0];
+  *gflops = 0;
+  for (int i = 0; i < kRuns; ++i) {
+    double operations = 0;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        LaunchMatmulPeak(dtype, multiprocessors_, compute_major_, sink, kernel_stream_, &operations));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(AwaitEvent(slot.kernel_end));
+    float millis = 0;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
+    if (millis > 0) *gflops = std::max(*gflops, operations / (1e6 * millis));
+  }
   return absl::OkStatus();
 }
 

@@ -50,6 +50,11 @@ class CudaLane {
   absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, double expected_us,
                        Measurement* measurement);
 
+  // Engine::MeasureMatmul; blocks as Reduce does.
+  absl::Status MeasureMatmul(MatmulJob& job, int repeats, MatmulMeasurement* measurement);
+
+  int compute_major() const { return compute_major_; }  // of the device's compute capability
+
  private:
   // What says when a kernel is done, and when it ran.
   enum class Flight : std::uint8_t {
@@ -88,6 +93,8 @@ class CudaLane {
   absl::Status Allocate();
   absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result);
   absl::Status MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats, Measurement* measurement);
+  absl::Status MultiplyOnDevice(MatmulJob& job, int repeats, MatmulMeasurement* measurement);
+  absl::Status MeasurePeak(DType dtype, void* sink, double* gflops);
   static absl::Status AwaitReady(const Job& job);
   void StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot);
   absl::Status AwaitFilled(Slot& slot);
@@ -113,6 +120,7 @@ class CudaLane {
   const int device_;
   const std::int64_t chunk_bytes_;
   const int multiprocessors_;
+  const int compute_major_;
   tbb::task_arena& copiers_;
   DeviceWaits& waits_;
   double expected_us_ = 0;  // of the job

@@ -23,6 +23,10 @@ void Engine::ReduceSlices(SlicesJob /*job*/, SlicesDone done) {
       absl::StrCat("axes: got a request for ", info().name, "; allowed: the engines of the CPU and of GPUs")));
 }
 
+void Engine::MeasureMatmul(MatmulJob /*job*/, int /*repeats*/, MatmulMeasured done) {
+  std::move(done)(absl::UnimplementedError(absl::StrCat("matmul: ", info().name, " has no matrix products")));
+}
+
 void Append(Measurement later, Measurement* into) {
   const auto before = static_cast<double>(into->kernel_us.size());
   const auto added = static_cast<double>(later.kernel_us.size());

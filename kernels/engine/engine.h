@@ -25,6 +25,7 @@
 #include "kernels/engine/occupancy.h"
 #include "kernels/engine/staging.h"
 #include "kernels/engine/why_stop.h"
+#include "kernels/matmul/matmul.h"
 
 namespace reduced {
 
@@ -167,6 +168,16 @@ class Engine {
   // RESOURCE_EXHAUSTED besides: there is no room for the array and what the pipeline needs.
   using Measured = absl::AnyInvocable<void(absl::StatusOr<Measurement>) &&>;
   virtual void Measure(Job job, int repeats, Measured done) = 0;
+
+  // Whether this engine can run the rung. FAILED_PRECONDITION: what it needs that the device or machine lacks.
+  virtual absl::Status CheckMatmul(const MatmulRow& /*row*/) const { return absl::OkStatus(); }
+
+  // Multiplies matrices in host memory `repeats` >= 1 times and once before; a CUDA device each time from its own
+  // memory. The CPU engine, which takes a thousand times as long, repeats only while all repeats together take less
+  // than some seconds, and does not multiply once before. As Measure otherwise; UNIMPLEMENTED: this engine can't. The
+  // spec has been validated (ValidateMatmul), and its rung is one of this engine's that passes CheckMatmul().
+  using MatmulMeasured = absl::AnyInvocable<void(absl::StatusOr<MatmulMeasurement>) &&>;
+  virtual void MeasureMatmul(MatmulJob job, int repeats, MatmulMeasured done);
 
   // Memory for an array of `bytes` >= 0, which jobs of this engine reduce where it lies. RESOURCE_EXHAUSTED:
   // DeviceInfo.array_bytes_limit would be exceeded, with the figures, or the device has no memory left. Nothing that is

@@ -233,4 +233,8 @@ Lanes::Ticket TicketOf(const Job& job, const Calibration& calibration, int runs)
           .caller = job.caller};
 }
 
+Lanes::Ticket TicketOf(const MatmulJob& job) {
+  return {.cancelled = job.cancelled, .deadline = job.deadline, .caller = job.caller};
+}
+
 }  // namespace reduced

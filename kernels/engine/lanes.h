@@ -132,6 +132,8 @@ class Lanes {
 
 // The ticket of a job that is done `runs` times.
 Lanes::Ticket TicketOf(const Job& job, const Calibration& calibration, int runs = 1);
+// The ticket of a matrix product, which is not predicted.
+Lanes::Ticket TicketOf(const MatmulJob& job);
 
 }  // namespace reduced
 

@@ -12,6 +12,7 @@
 //      is written. The next rung begins when gRPC has taken the message, so that writing does not disturb its times,
 //      and nothing is measured for a client that does not read. Rungs of the CPU take turns instead: some repeats of
 //      each, then of each again. Whatever else runs on the host slows them all down alike.
+//      Of matrix products (matmul_ladder.h) the matrices are generated, and every element is compared.
 //   5. The array is freed, then the call is finished: exactly once, and as the lane's last action, since from then on
 //      it belongs to gRPC.
 //   6. OnDone, after every other callback, deletes the call, which leaves the gate.
@@ -35,7 +36,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/algebra/finalize.h"
@@ -44,6 +44,8 @@
 #include "kernels/engine/why_stop.h"
 #include "proto/codec/values.h"
 #include "server/calls/admission.h"
+#include "server/calls/await.h"
+#include "server/calls/matmul_ladder.h"
 #include "server/calls/watchdog.h"
 #include "server/sources/generated_array.h"
 #include "server/wire/encode.h"
@@ -56,19 +58,6 @@ namespace {
 // In so many turns the rungs of the CPU are measured: enough that a burst of other work, often a second long, is not
 // one rung's alone, and few enough that the repeats before each turn, which are not timed, add little.
 constexpr int kTurns = 4;
-
-// Calls start(callback) and waits until the callback is called, once, with a T.
-template <class T, class Start>
-T Await(Start start) {
-  T result{};
-  absl::Notification done;
-  start([&](T value) {
-    result = std::move(value);
-    done.Notify();
-  });
-  done.WaitForNotification();
-  return result;
-}
 
 // Unlike ==, distinguishes -0 from +0, and finds a NaN equal to itself.
 bool SameBits(const Value& a, const Value& b) {
@@ -123,14 +112,6 @@ Expected ExpectedOf(const ReduceSpec& spec, const std::vector<Value>& values) {
   return {values.front(), n * 0x1p-53 * magnitude + std::numeric_limits<double>::denorm_min()};
 }
 
-void FillOccupancy(const Occupancy& occupancy, v1::Occupancy* out) {
-  out->set_block_size(occupancy.block_size);
-  out->set_registers(occupancy.registers);
-  out->set_shared_bytes(occupancy.shared_bytes);
-  out->set_blocks_per_multiprocessor(occupancy.blocks_per_multiprocessor);
-  out->set_max_threads_per_multiprocessor(occupancy.max_threads_per_multiprocessor);
-}
-
 // Fills an empty `step`.
 absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const Expected& expected,
                       v1::LadderStep* step) {
@@ -140,7 +121,7 @@ absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const
   step->mutable_kernel_us()->Add(measured.kernel_us.begin(), measured.kernel_us.end());
   if (measured.scratch_copy_us) step->set_scratch_copy_us(*measured.scratch_copy_us);
   if (measured.read_gb_per_s) step->set_read_gb_per_s(*measured.read_gb_per_s);
-  if (measured.occupancy) FillOccupancy(*measured.occupancy, step->mutable_occupancy());
+  if (measured.occupancy) ToProto(*measured.occupancy, step->mutable_occupancy());
 
   bool correct = true;
   bool same_bits = true;
@@ -212,6 +193,11 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   // Steps 3 and 4.
   absl::Status Climb() {
+    if (ladder_.matmul.has_value()) {
+      return ClimbMatmul(ladder_, *cpu_, *ladders_.backend_.memory,
+                         {.deadline = deadline_, .cancelled = cancelled_, .caller = admission_.key()},
+                         [this](const v1::LadderReply& reply) { return Write(reply); });
+    }
     const std::int64_t bytes = ladder_.spec.count * RowOf(ladder_.spec.dtype).bytes;
     const absl::StatusOr<MemoryLease> memory =
         MemoryLease::Take(*ladders_.backend_.memory, bytes, "the array of a ladder");

@@ -94,6 +94,11 @@ void GenerateWords(const Contents& contents, std::int64_t begin, std::int64_t en
     std::fill(words + begin, words + end, *contents.fill);
     return;
   }
+  if (contents.elements != nullptr) {
+    const std::int64_t elements = kWordBytes / RowOf(contents.dtype).bytes;  // of a word
+    contents.elements(begin * elements, end * elements, words);
+    return;
+  }
   constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;      // splitmix64's increment
   const std::uint64_t start = Mix(contents.seed + kGolden);  // mixed, so that two seeds do not give shifted copies
   VisitDType(contents.dtype, [&]<class T>(std::type_identity<T>) {

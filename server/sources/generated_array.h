@@ -1,4 +1,4 @@
-// Generated arrays, for ladders: one element repeated, or random elements.
+// Generated arrays, for ladders: one element repeated, random elements, or those of a function of their index.
 //
 // Every dtype's size divides 8, so an array is a sequence of 8-byte words, each a function of its index: threads
 // generate stretches in any order, and equal contents are equal bytes on every machine.
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct Contents {
   DType dtype = DType::kF32;
   std::optional<std::uint64_t> fill{};  // every word; absent: random elements
   std::uint64_t seed = 0;               // of random elements
+  // If set, writes elements [begin, end) of the array that starts at `array`; called by several threads.
+  std::function<void(std::int64_t begin, std::int64_t end, void* array)> elements{};
 };
 
 // `value` as an element of dtype, repeated to 8 bytes. Float dtypes round to nearest, ties to even. INVALID_ARGUMENT:
@@ -39,6 +42,7 @@ class GeneratedArray {
                                                  absl::FunctionRef<absl::Status()> why_stop);
 
   const void* data() const { return memory_.get(); }
+  void* data() { return memory_.get(); }
 
  private:
   struct Unmap {

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "kernels/engine/pipelines.h"
 #include "server/wire/enums.h"
 
@@ -85,18 +88,169 @@ absl::StatusOr<std::vector<LadderRung>> ParseRungs(const v1::LadderRequest& requ
   return rungs;
 }
 
+// OK, or why a pipeline of matrix products can't be measured here.
+absl::StatusOr<Engine*> EngineFor(const MatmulRow& row, const Engines& engines) {
+  const absl::StatusOr<Engine*> engine = engines.Get(row.engine);
+  if (!engine.ok()) {
+    return absl::Status(engine.status().code(),
+                        absl::StrCat("pipeline ", std::string(row.name), ": ", std::string(engine.status().message())));
+  }
+  if (const absl::Status can = (*engine)->CheckMatmul(row); !can.ok()) return can;
+  return *engine;
+}
+
+// The rungs of matrix products. Without any in the request: those that this server can measure.
+absl::StatusOr<std::vector<const MatmulRow*>> ParseMatmulRows(const v1::LadderRequest& request, const Engines& engines,
+                                                              DType dtype) {
+  std::vector<const MatmulRow*> rows;
+  if (request.pipelines().empty()) {
+    for (const MatmulRow& row : MatmulRows()) {
+      if (Supports(row, dtype) && EngineFor(row, engines).ok()) rows.push_back(&row);
+    }
+    return rows;
+  }
+  for (const std::string& name : request.pipelines()) {
+    const MatmulRow* const row = FindMatmulRow(name);
+    if (row == nullptr) {
+      const auto name_of = [](std::string* out, const MatmulRow& each) { out->append(each.name); };
+      return absl::InvalidArgumentError(absl::StrFormat("pipelines: got '%s'; allowed for matrix products: %s",
+                                                        absl::Utf8SafeCEscape(name.substr(0, 64)),
+                                                        absl::StrJoin(MatmulRows(), ", ", name_of)));
+    }
+    if (!Supports(*row, dtype)) {
+      return absl::UnimplementedError(absl::StrFormat("pipeline %s doesn't support %s", name, RowOf(dtype).name));
+    }
+    if (std::find(rows.begin(), rows.end(), row) != rows.end()) {
+      return absl::InvalidArgumentError(absl::StrFormat("pipelines: got %s twice; allowed: each pipeline once", name));
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<BlockShape>> ParseBlocks(const v1::Matmul& request, MatmulSpec spec) {
+  if (request.sweep_blocks()) {
+    if (request.blocks().empty()) return std::vector<BlockShape>(std::begin(kMatmulBlocks), std::end(kMatmulBlocks));
+    return absl::InvalidArgumentError("matmul.blocks: got some with sweep_blocks; allowed: none");
+  }
+  if (request.blocks().empty()) return std::vector<BlockShape>{kDefaultMatmulBlock};
+  std::vector<BlockShape> blocks;
+  for (const v1::BlockShape& shape : request.blocks()) {
+    spec.block = {shape.x(), shape.y()};
+    if (const absl::Status status = ValidateMatmul(spec); !status.ok()) return status;
+    if (std::find(blocks.begin(), blocks.end(), spec.block) != blocks.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("matmul.blocks: got %dx%d twice; allowed: each shape once", shape.x(), shape.y()));
+    }
+    blocks.push_back(spec.block);
+  }
+  return blocks;
+}
+
+// What only reductions have.
+absl::Status CheckUnset(const v1::LadderRequest& request) {
+  const std::pair<const char*, bool> fields[] = {{"count", request.count() != 0},
+                                                 {"op", request.op() != v1::OP_UNSPECIFIED},
+                                                 {"fill", request.has_fill()},
+                                                 {"block_sizes", !request.block_sizes().empty()}};
+  for (const auto& [name, is_set] : fields) {
+    if (is_set) return absl::InvalidArgumentError(absl::StrCat(name, ": got some with matmul; allowed: none"));
+  }
+  return absl::OkStatus();
+}
+
+// What a rung may take at most: the slowest kernel and the host's one thread, with something to spare.
+absl::Duration LongestTime(const MatmulRung& rung, int repeats) {
+  const auto operations = static_cast<double>(rung.spec.operations());
+  return rung.engine->kind() == EngineKind::kCpu ? absl::Seconds(5 + operations / 1e9)
+                                                 : absl::Seconds((repeats + 1) * operations / 5e11);
+}
+
+absl::Status CheckRunTime(const ParsedMatmul& matmul, int repeats, absl::Duration most) {
+  for (const MatmulRung& rung : matmul.rungs) {
+    const absl::Duration longest = LongestTime(rung, repeats);
+    if (longest <= most) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "matmul: got m = %d, n = %d, k = %d, for which %s may take %s; allowed: %s (--max_run_time) for each pipeline",
+        matmul.spec.m, matmul.spec.n, matmul.spec.k, rung.spec.row->name,
+        absl::FormatDuration(absl::Trunc(longest, absl::Seconds(1))), absl::FormatDuration(most)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ParsedMatmul> ParseMatmul(const v1::LadderRequest& request, DType dtype, const Engines& engines,
+                                         const RequestLimits& limits) {
+  if (const absl::Status status = CheckUnset(request); !status.ok()) return status;
+  const v1::Matmul& from = request.matmul();
+  ParsedMatmul matmul{.spec = {.dtype = dtype, .m = from.m(), .n = from.n(), .k = from.k()},
+                      .source_fill = from.source_fill()};
+  if (from.tile() != 0) matmul.spec.tile = from.tile();
+  if (const absl::Status status = ValidateMatmul(matmul.spec); !status.ok()) return status;
+  if (matmul.bytes() > limits.max_ladder_bytes) {
+    return absl::InvalidArgumentError(absl::StrFormat("matmul: got matrices of %d bytes together; allowed: %d",
+                                                      matmul.bytes(), limits.max_ladder_bytes));
+  }
+  const absl::StatusOr<std::vector<BlockShape>> blocks = ParseBlocks(from, matmul.spec);
+  if (!blocks.ok()) return blocks.status();
+  const absl::StatusOr<std::vector<const MatmulRow*>> rows = ParseMatmulRows(request, engines, dtype);
+  if (!rows.ok()) return rows.status();
+  const auto has = [&rows](bool MatmulRow::*choice) {
+    return std::any_of(rows->begin(), rows->end(), [choice](const MatmulRow* row) { return row->*choice; });
+  };
+  if (!request.pipelines().empty() && from.tile() != 0 && !has(&MatmulRow::tiles)) {
+    return absl::InvalidArgumentError(
+        "matmul.tile: got one; allowed: none, since none of these pipelines has a choice");
+  }
+  if (!request.pipelines().empty() && (!from.blocks().empty() || from.sweep_blocks()) && !has(&MatmulRow::blocks)) {
+    return absl::InvalidArgumentError(
+        "matmul.blocks: got some; allowed: none, since none of these pipelines has a choice");
+  }
+  for (const MatmulRow* const row : *rows) {
+    const absl::StatusOr<Engine*> engine = EngineFor(*row, engines);
+    if (!engine.ok()) return engine.status();
+    matmul.spec.row = row;
+    for (const BlockShape& block : row->blocks ? *blocks : std::vector<BlockShape>{kDefaultMatmulBlock}) {
+      matmul.spec.block = block;
+      matmul.rungs.push_back({*engine, matmul.spec});
+    }
+  }
+  return matmul;
+}
+
+absl::StatusOr<int> ParseRepeats(int repeats) {
+  constexpr int kDefaultRepeats = 20;
+  constexpr int kMaxRepeats = 1000;
+  if (repeats < 0 || repeats > kMaxRepeats) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("repeats: got %d; allowed: 0 (the default, %d) to %d", repeats, kDefaultRepeats, kMaxRepeats));
+  }
+  return repeats == 0 ? kDefaultRepeats : repeats;
+}
+
 }  // namespace
 
 absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const Engines& engines,
                                          const RequestLimits& limits) {
-  constexpr int kDefaultRepeats = 20;
-  constexpr int kMaxRepeats = 1000;
   ParsedLadder ladder;
   ReduceSpec& spec = ladder.spec;
 
   const absl::StatusOr<DType> dtype = ParseDType("dtype", request.dtype());
   if (!dtype.ok()) return dtype.status();
   spec.dtype = *dtype;
+  const absl::StatusOr<int> repeats = ParseRepeats(request.repeats());
+  if (request.has_matmul()) {
+    absl::StatusOr<ParsedMatmul> matmul = ParseMatmul(request, *dtype, engines, limits);
+    if (!matmul.ok()) return matmul.status();
+    if (!repeats.ok()) return repeats.status();
+    const absl::Status short_enough = CheckRunTime(*matmul, *repeats, limits.max_run_time);
+    if (!short_enough.ok()) return short_enough;
+    spec.ops = {Op::kSum};
+    spec.count = matmul->bytes() / RowOf(*dtype).bytes;
+    ladder.contents = {.dtype = *dtype, .seed = request.seed()};
+    ladder.repeats = *repeats;
+    ladder.matmul = *std::move(matmul);
+    return ladder;
+  }
   const absl::StatusOr<Op> op = ParseOp("op", request.op());
   if (!op.ok()) return op.status();
   spec.ops = {*op};
@@ -117,16 +271,21 @@ absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const
     if (!fill.ok()) return absl::InvalidArgumentError(absl::StrCat("fill: ", fill.status().message()));
     ladder.contents.fill = *fill;
   }
-  if (request.repeats() < 0 || request.repeats() > kMaxRepeats) {
-    return absl::InvalidArgumentError(absl::StrFormat("repeats: got %d; allowed: 0 (the default, %d) to %d",
-                                                      request.repeats(), kDefaultRepeats, kMaxRepeats));
-  }
-  ladder.repeats = request.repeats() == 0 ? kDefaultRepeats : request.repeats();
+  if (!repeats.ok()) return repeats.status();
+  ladder.repeats = *repeats;
 
   absl::StatusOr<std::vector<LadderRung>> rungs = ParseRungs(request, engines, spec);
   if (!rungs.ok()) return rungs.status();
   ladder.rungs = *std::move(rungs);
   return ladder;
+}
+
+void ToProto(const Occupancy& occupancy, v1::Occupancy* out) {
+  out->set_block_size(occupancy.block_size);
+  out->set_registers(occupancy.registers);
+  out->set_shared_bytes(occupancy.shared_bytes);
+  out->set_blocks_per_multiprocessor(occupancy.blocks_per_multiprocessor);
+  out->set_max_threads_per_multiprocessor(occupancy.max_threads_per_multiprocessor);
 }
 
 }  // namespace reduced::server

@@ -108,6 +108,45 @@ class MeasuringTest(LadderTest):
         self.assertNotEqual(expected("--seed", "1"), expected("--seed", "2"))
 
 
+class ProductTest(LadderTest):
+    product = ("--matmul", "--n", "40", "--m", "30", "--k", "7", "--repeats", "3", "--pipeline", "matmul_host")
+
+    def test_table(self):
+        lines = self.ladder(*self.product).splitlines()
+        self.assertEqual(lines[0], "product of 30 x 7 and 7 x 40 f32 (6.60 KiB, random, seed 0); medians of 3")
+        self.assertRegex(lines[2], r"\A  PIPELINE +TIME +SPREAD +STEP +TOTAL +GFLOP/s +PEAK +CONFLICTS ")
+        self.assertRegex(lines[3], r"\A  matmul_host .* always +ok\Z")
+
+    def test_json_csv_and_svg(self):
+        for arguments in (("--dtype", "i32"), ("--dtype", "f64", "--source-fill"), ("--k", "0")):
+            with self.subTest(arguments=arguments):
+                options = [each for each in self.product if "--k" not in arguments or each not in ("--k", "7")]
+                stored = self.store(self.ladder(*options, *arguments, "--json"))
+                (run,) = [json.loads(line) for line in stored.read_text().splitlines()]
+                self.assertEqual((run["matmul"]["m"], run["matmul"]["n"]), (30, 40))
+                self.assertEqual(run["operations"], 2 * 30 * 40 * run["matmul"]["k"])
+                self.assertTrue(run["steps"][0]["correct"] and run["steps"][0]["same_bits"])
+                self.assertEqual(self.ladder("--from", stored, "--json"), stored.read_text())
+                (row,) = csv.DictReader(io.StringIO(self.ladder("--from", stored, "--csv")))
+                self.assertEqual((row["op"], row["m"], row["n"], row["count"]), ("matmul", "30", "40", ""))
+                self.ladder("--from", stored, "--svg", self.folder / "product.svg")
+                xml.etree.ElementTree.parse(self.folder / "product.svg")
+
+    def test_what_is_refused(self):
+        for arguments, code, said in (
+            (("--matmul", "--dtype", "u8"), USAGE, b"i32, f32, f64"),
+            (("--matmul", "--n", "2Mi"), USAGE, b"matmul.m: got 2097152"),
+            (("--matmul", "--pipeline", "cub"), USAGE, b"allowed for matrix products: matmul_host, matmul_global"),
+            (("--matmul", "--tile", "5"), USAGE, b"--tile"),
+            (("--matmul", "--op", "max"), USAGE, b"--op"),
+            (("--m", "5"), USAGE, b"--matmul"),
+        ):
+            with self.subTest(arguments=arguments):
+                run = self.run_reducectl("ladder", *arguments)
+                self.assertIn(said, run.stderr)
+                self.assertNotEqual(run.returncode, 0)
+
+
 class VerdictTest(LadderTest):
     def test_exit_code_of_wrong_results(self):
         good = json.loads(self.ladder(*self.small, "--json"))

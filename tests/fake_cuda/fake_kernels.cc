@@ -12,6 +12,9 @@
 #include "kernels/cuda/pipeline.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/matmul/cublas.h"
+#include "kernels/matmul/host.h"
+#include "kernels/matmul/launch.h"
 #include "tests/fake_cuda/fake_cuda.h"
 
 namespace reduced {
@@ -89,6 +92,20 @@ std::int64_t OffsetOf(const SliceDimensions& dimensions, std::int64_t index) {
   return offset;
 }
 
+cudaError_t Multiply(const MatmulLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    const MatmulSpec spec{.dtype = launch.dtype, .m = launch.m, .n = launch.n, .k = launch.k};
+    std::vector<std::byte> transposed(static_cast<std::size_t>(spec.bytes_b()));
+    MultiplyOnHost(spec, launch.a, launch.b, transposed.data(), launch.c, [] { return false; });
+  });
+}
+cudaError_t DescribeMultiply(const MatmulLaunch&, Occupancy* occupancy) {
+  *occupancy = {
+      .block_size = 256, .registers = 32, .blocks_per_multiprocessor = 2, .max_threads_per_multiprocessor = 2048};
+  return cudaSuccess;
+}
+constexpr MatmulKernel kProduct = {&Multiply, &DescribeMultiply};
+
 constexpr CudaPipeline kInPlaceRung = {&BytesOf, &CopyToScratch, &FoldScratch, &Describe};
 
 }  // namespace
@@ -136,6 +153,17 @@ cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch) {
 cudaError_t LaunchReadAll(const void*, std::int64_t, int, cudaStream_t) {
   return LaunchOnHost(nullptr, [] {});
 }
+
+cudaError_t LaunchMatmulPeak(DType, int, int, void*, cudaStream_t, double* operations) {
+  *operations = 1;
+  return LaunchOnHost(nullptr, [] {});
+}
+
+const MatmulKernel kMatmulGlobal = kProduct, kMatmulShared1 = kProduct, kMatmulShared2 = kProduct;
+const MatmulKernel kMatmulShared3 = kProduct, kMatmulShared4 = kProduct, kMatmulShared5 = kProduct;
+const MatmulKernel kMatmulRegisterTile = kProduct, kMatmulTensorF64 = kProduct;
+const MatmulKernel kMatmulCublas = {&Multiply, nullptr};
+absl::Status CublasStatus() { return absl::OkStatus(); }
 
 const CudaPipeline kSinglePass = {nullptr, nullptr, &FoldArray, nullptr, &KeepsTime};
 const CudaPipeline kCub = {&BytesOf, nullptr, &FoldArray, nullptr};

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/matmul/matmul.h"
 #include "tests/service/ladder_calls.h"
 #include "tests/service/test_server.h"
 
@@ -112,12 +113,93 @@ std::vector<BadLadder> BadLadders() {
   return bad;
 }
 
-TEST(BadLadderTest, IsAnsweredClearly) {
-  ServerOptions options;
-  options.limits.max_ladder_bytes = 1'000'000;
-  TestServer server(options, SharedEngines());
-  const v1::LadderRequest good = LadderOf(v1::DTYPE_I32, 250'000, v1::OP_SUM, 1);
-  for (const BadLadder& bad : BadLadders()) {
+// Of matrix products.
+std::vector<BadLadder> BadProducts() {
+  constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+  using Request = v1::LadderRequest;
+  std::vector<BadLadder> bad = {
+      {"NoDtype", [](Request* r) { r->clear_dtype(); }, kInvalid, {"dtype: got 0"}},
+      {"OtherDtype", [](Request* r) { r->set_dtype(v1::DTYPE_U8); }, kInvalid, {"dtype: got u8", "i32, f32, f64"}},
+      {"NoRows", [](Request* r) { r->mutable_matmul()->clear_m(); }, kInvalid, {"matmul.m: got 0"}},
+      {"NegativeAxis",
+       [](Request* r) { r->mutable_matmul()->set_k(-1); },
+       kInvalid,
+       {"matmul.k: got -1; allowed: 0 to"}},
+      {"HugeSide",
+       [](Request* r) { r->mutable_matmul()->set_n(std::numeric_limits<std::int64_t>::max()); },
+       kInvalid,
+       {"matmul.n: got 9223372036854775807"}},
+      {"TooManyBytes",
+       [](Request* r) { r->mutable_matmul()->set_m(10'000); },
+       kInvalid,
+       {"bytes together; allowed: 1000000"}},
+      {"TooMuchWork",
+       [](Request* r) {
+         for (auto set : {&v1::Matmul::set_m, &v1::Matmul::set_n, &v1::Matmul::set_k}) {
+           (r->mutable_matmul()->*set)(1 << 20);
+         }
+       },
+       kInvalid,
+       {"allowed: products of at most"}},
+      {"OddTile", [](Request* r) { r->mutable_matmul()->set_tile(17); }, kInvalid, {"matmul.tile: got 17", "16, 32"}},
+      {"OddBlock",
+       [](Request* r) { r->mutable_matmul()->add_blocks()->set_x(3); },
+       kInvalid,
+       {"matmul.blocks: got 3x0", "32x32"}},
+      {"Count", [](Request* r) { r->set_count(1); }, kInvalid, {"count: got some with matmul"}},
+      {"Op", [](Request* r) { r->set_op(v1::OP_MAX); }, kInvalid, {"op: got some with matmul"}},
+      {"Fill", [](Request* r) { r->set_fill(1); }, kInvalid, {"fill: got some with matmul"}},
+      {"BlockSizes", [](Request* r) { r->add_block_sizes(64); }, kInvalid, {"block_sizes: got some with matmul"}},
+      {"Repeats", [](Request* r) { r->set_repeats(1001); }, kInvalid, {"repeats: got 1001"}},
+      {"UnknownPipeline",
+       [](Request* r) { r->add_pipelines("x\ny"); },
+       kInvalid,
+       {"x\\ny", "matmul_host, matmul_global"}},
+      {"PipelineTwice",
+       [](Request* r) {
+         r->add_pipelines("matmul_host");
+         r->add_pipelines("matmul_host");
+       },
+       kInvalid,
+       {"matmul_host twice"}},
+      {"TileWithoutChoice",
+       [](Request* r) {
+         r->add_pipelines("matmul_host");
+         r->mutable_matmul()->set_tile(16);
+       },
+       kInvalid,
+       {"matmul.tile: got one; allowed: none"}},
+      {"SweepWithoutChoice",
+       [](Request* r) {
+         r->add_pipelines("matmul_host");
+         r->mutable_matmul()->set_sweep_blocks(true);
+       },
+       kInvalid,
+       {"matmul.blocks: got some; allowed: none"}},
+      {"PipelineThatLacksTheDtype",
+       [](Request* r) {
+         r->set_dtype(v1::DTYPE_I32);
+         r->add_pipelines("cublas");
+       },
+       grpc::StatusCode::UNIMPLEMENTED,
+       {"cublas doesn't support i32"}},
+  };
+  for (const MatmulRow& row : MatmulRows()) {
+    if (row.engine != EngineKind::kCuda) continue;
+    bad.push_back({absl::StrCat("NoEngineFor_", std::string(row.name)),
+                   [&row](Request* r) {
+                     r->set_dtype(v1::DTYPE_F64);
+                     r->add_pipelines(std::string(row.name));
+                   },
+                   grpc::StatusCode::FAILED_PRECONDITION,
+                   {std::string(row.name), "cuda", "a test"}});
+  }
+  return bad;
+}
+
+// Refuses each of the requests that `bad` makes of a good one.
+void ExpectRefused(TestServer& server, const v1::LadderRequest& good, const std::vector<BadLadder>& bad_ladders) {
+  for (const BadLadder& bad : bad_ladders) {
     SCOPED_TRACE(bad.name);
     v1::LadderRequest request = good;
     bad.spoil(&request);
@@ -128,6 +210,30 @@ TEST(BadLadderTest, IsAnsweredClearly) {
     EXPECT_TRUE(climbed.steps.empty());
   }
   EXPECT_TRUE(Climb(server, good).status.ok());
+}
+
+TEST(BadLadderTest, OfProductsIsAnsweredClearly) {
+  ServerOptions options;
+  options.limits.max_ladder_bytes = 1'000'000;
+  TestServer server(options, SharedEngines());
+  ExpectRefused(server, ProductOf(v1::DTYPE_F32, 100, 200, 50, 1), BadProducts());
+}
+
+TEST(BadLadderTest, OfAProductThatTakesTooLong) {
+  ServerOptions options;
+  options.limits.max_run_time = absl::Seconds(4);
+  TestServer server(options, SharedEngines());
+  const Climbed climbed = Climb(server, ProductOf(v1::DTYPE_F32, 10, 10, 10, 1));
+  EXPECT_EQ(climbed.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(climbed.status.error_message(), HasSubstr("matmul_host may take 5s; allowed: 4s (--max_run_time)"));
+}
+
+TEST(BadLadderTest, IsAnsweredClearly) {
+  ServerOptions options;
+  options.limits.max_ladder_bytes = 1'000'000;
+  TestServer server(options, SharedEngines());
+  const v1::LadderRequest good = LadderOf(v1::DTYPE_I32, 250'000, v1::OP_SUM, 1);
+  ExpectRefused(server, good, BadLadders());
 }
 
 TEST(BadLadderTest, AnArrayWithoutMemory) {

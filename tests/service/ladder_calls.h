@@ -22,6 +22,16 @@ inline v1::LadderRequest LadderOf(v1::DType dtype, std::int64_t count, v1::Op op
   return request;
 }
 
+inline v1::LadderRequest ProductOf(v1::DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, int repeats = 2) {
+  v1::LadderRequest request;
+  request.set_dtype(dtype);
+  request.set_repeats(repeats);
+  request.mutable_matmul()->set_m(m);
+  request.mutable_matmul()->set_n(n);
+  request.mutable_matmul()->set_k(k);
+  return request;
+}
+
 // One Ladder, read message by message; ended, if it isn't yet, when it goes out of scope.
 class LadderStream {
  public:

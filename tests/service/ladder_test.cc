@@ -128,6 +128,34 @@ TEST_F(LadderTest, EveryOpOfEveryDtypeIsRight) {
   }
 }
 
+TEST_F(LadderTest, MeasuresProducts) {
+  for (const v1::DType dtype : {v1::DTYPE_I32, v1::DTYPE_F32, v1::DTYPE_F64}) {
+    for (const std::int64_t k : {0, 1, 37}) {
+      for (const bool source_fill : {false, true}) {
+        v1::LadderRequest request = ProductOf(dtype, 21, 33, k);
+        request.mutable_matmul()->set_source_fill(source_fill);
+        const Climbed climbed = Climb(request);
+        EXPECT_EQ(climbed.start.operations(), 2 * 21 * 33 * k);
+        EXPECT_EQ(climbed.start.bytes(), (21 * k + k * 33 + 21 * 33) * (dtype == v1::DTYPE_F64 ? 8 : 4));
+        ASSERT_EQ(climbed.steps.size(), 1u);
+        EXPECT_EQ(climbed.steps[0].pipeline(), "matmul_host");
+        EXPECT_TRUE(climbed.steps[0].correct());
+        EXPECT_TRUE(climbed.steps[0].same_bits());
+        EXPECT_EQ(climbed.steps[0].kernel_us_size(), 2);
+        EXPECT_FALSE(climbed.steps[0].has_value());
+      }
+    }
+  }
+}
+
+TEST_F(LadderTest, ALongProductStopsForTheDeadline) {
+  LadderStream stream(server_->client(), ProductOf(v1::DTYPE_F64, 4000, 4000, 1000), absl::Milliseconds(200));
+  const absl::Time start = absl::Now();
+  stream.ReadAll();
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
 TEST_F(LadderTest, TheSameSeedIsTheSameArray) {
   const auto expected = [](std::uint64_t seed) {
     v1::LadderRequest request = LadderOf(v1::DTYPE_I32, 10'001, v1::OP_BIT_XOR, 1);

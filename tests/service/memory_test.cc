@@ -129,6 +129,24 @@ TEST(MemoryTest, ArraysOfLaddersAreWithinIt) {
   EXPECT_THAT(status.error_message(), HasSubstr("the array of a ladder, 4194304 bytes"));
 }
 
+TEST(MemoryTest, MatricesOfLaddersAreWithinIt) {
+  const ServerOptions options = WithMemory(3 * kMiB);
+  const TestServer server(options);
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  v1::LadderRequest request;
+  request.set_dtype(v1::DTYPE_F64);
+  for (const auto set : {&v1::Matmul::set_m, &v1::Matmul::set_n}) (request.mutable_matmul()->*set)(1000);
+  const auto call = stub->Ladder(&context, request);
+  v1::LadderReply reply;
+  EXPECT_FALSE(call->Read(&reply));
+  const grpc::Status status = call->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("the matrices of a ladder, 16016000 bytes"));
+  EXPECT_TRUE(AwaitNoneTaken(*options.engines.memory));
+}
+
 // An engine whose queue is full.
 class FullEngine final : public SharedEngine {
  public:

@@ -94,6 +94,9 @@ class SharedEngine : public Engine {
   void Measure(Job job, int repeats, Measured done) override {
     CpuEngine().Measure(std::move(job), repeats, std::move(done));
   }
+  void MeasureMatmul(MatmulJob job, int repeats, MatmulMeasured done) override {
+    CpuEngine().MeasureMatmul(std::move(job), repeats, std::move(done));
+  }
   absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
     return CpuEngine().Allocate(bytes);
   }

@@ -35,7 +35,9 @@ struct LadderArguments {
   LadderOptions options;     // without a dtype and a count: the two workloads of the pipelines' sources, in turn
   bool sweep_block = false;  // run the one pipeline with each block size that it has
   bool csv = false;
-  std::string svg;   // the file for the plot; empty: none
+  std::string svg;      // the file for the plot; empty: none
+  bool matmul = false;  // matrix products; `product` says which, options.count is n
+  MatmulOptions product;
   std::string from;  // show the runs in this file instead of measuring; empty: measure
 };
 
@@ -60,6 +62,20 @@ std::vector<LadderOptions> Workloads(const LadderOptions& asked) {
   return {first, second};
 }
 
+// A product of square matrices unless m and k are given.
+LadderOptions ProductWorkload(const LadderArguments& arguments) {
+  constexpr std::int64_t kSide = 2048;  // of the source
+  LadderOptions workload = arguments.options;
+  MatmulOptions& product = workload.matmul.emplace(arguments.product);
+  product.n = workload.count == 0 ? kSide : workload.count;
+  if (product.m == 0) product.m = product.n;
+  if (product.k < 0) product.k = product.n;
+  product.sweep_blocks = arguments.sweep_block;
+  workload.count = 0;
+  if (workload.dtype.empty()) workload.dtype = "f32";
+  return workload;
+}
+
 // Overwrites the last line of standard error, if that is a terminal.
 void ShowProgress(absl::string_view text) {
   static const bool terminal = isatty(STDERR_FILENO) == 1;
@@ -71,12 +87,15 @@ absl::StatusOr<LadderRun> Measure(Client& client, const ServerInfo& info, const 
   run.options = workload;
   run.version = info.version;
   for (const DeviceInfo& device : info.devices) run.devices[device.name] = device.model;
-  const bool exact = !DependsOnOrder(workload.op, workload.dtype);
+  const bool product = workload.matmul.has_value();
+  const bool exact = !product && !DependsOnOrder(workload.op, workload.dtype);
   ShowProgress(NameOf(run));
   const absl::StatusOr<LadderStart> start =
       client.Ladder(workload, [&](const LadderStart& start, const LadderStep& step) {
         const PipelineInfo* const pipeline = FindPipeline(info, step.pipeline);
-        run.rows.push_back({step, exact || (pipeline != nullptr && pipeline->fixed_order)});
+        // Every rung of products has one order of its own; the library may choose.
+        const bool fixed = product ? step.pipeline != "cublas" : pipeline != nullptr && pipeline->fixed_order;
+        run.rows.push_back({step, exact || fixed});
         ShowProgress(absl::StrCat(NameOf(run), ": ", run.rows.size(), " of ", start.steps, ", ", step.pipeline));
       });
   ShowProgress("");
@@ -131,8 +150,10 @@ ExitCode MeasureAll(const CommonOptions& common, const LadderArguments& argument
   if (!info.ok()) return ReportCallError("ladder", info.status());
   ExitCode code = kOk;
   std::vector<LadderRun> runs;
-  for (LadderOptions& workload : Workloads(arguments.options)) {
-    if (arguments.sweep_block) {
+  std::vector<LadderOptions> workloads =
+      arguments.matmul ? std::vector{ProductWorkload(arguments)} : Workloads(arguments.options);
+  for (LadderOptions& workload : workloads) {
+    if (arguments.sweep_block && !arguments.matmul) {
       if (const ExitCode swept = Sweep(*info, &workload); swept != kOk) return swept;
     }
     absl::StatusOr<LadderRun> run = Measure(*client, *info, workload);
@@ -156,6 +177,12 @@ std::string ParseCount(const std::string& text, std::int64_t* count) {
   *count = ParseSize(text).value_or(0);
   if (*count > 0) return "";
   return absl::StrCat("got \"", text, "\"; allowed: numbers of elements like 1000, 512Ki, 16Mi, 1Gi");
+}
+
+std::string ParseSide(const std::string& text, std::int64_t* side) {
+  *side = text == "0" ? 0 : ParseSize(text).value_or(-1);
+  if (*side >= 0) return "";
+  return absl::StrCat("got \"", text, "\"; allowed: numbers of elements like 1000, 2Ki");
 }
 
 std::string ParseFill(const std::string& text, std::optional<double>* fill) {
@@ -194,6 +221,25 @@ void AddMeasuring(CommandLine& line, CLI::App* command, LadderArguments* argumen
       ->type_name("N");
 }
 
+// The options of matrix products.
+void AddProducts(CLI::App* command, LadderArguments* arguments) {
+  MatmulOptions& product = arguments->product;
+  product.k = -1;
+  CLI::Option* matmul = command->add_flag("--matmul", arguments->matmul,
+                                          "time matrix products, m x k by k x n elements; default: --n 2048 of f32");
+  AddParsed(command, "--m", ParseSide, &product.m, "rows of the product; default: --n")->type_name("N")->needs(matmul);
+  AddParsed(command, "--k", ParseSide, &product.k, "the shared axis; default: --n")->type_name("N")->needs(matmul);
+  command->add_option("--tile", product.tile, "the side of tiles in shared memory, 16 or 32; default: 32")
+      ->check(CLI::IsMember({16, 32}))
+      ->type_name("N")
+      ->needs(matmul);
+  command
+      ->add_flag("--source-fill", product.source_fill,
+                 "multiply a[i][k] = 2 k + i by b[k][j] = j - k, whose product has a closed form")
+      ->needs(matmul);
+  for (const char* const other : {"--op", "--fill", "--block"}) matmul->excludes(command->get_option(other));
+}
+
 }  // namespace
 
 void AddLadder(CommandLine& line) {
@@ -206,6 +252,7 @@ void AddLadder(CommandLine& line) {
         return arguments->from.empty() ? MeasureAll(common, *arguments) : ShowStored(common, *arguments);
       });
   AddMeasuring(line, command, arguments.get());
+  AddProducts(command, arguments.get());
   const std::vector<CLI::Option*> measuring = command->get_options([](const CLI::Option*) { return true; });
   CLI::Option* from = command
                           ->add_option("--from", arguments->from,

@@ -42,26 +42,30 @@ struct LadderLine {
   const LadderRun* run = nullptr;
   const LadderStep* step = nullptr;
   bool promised_bits = false;
-  std::string label{};  // the pipeline and, if block sizes were given, the block size
+  std::string label{};  // the pipeline and, if blocks were given, the block
   Summary us{};
-  double gb_per_s = 0;                // bytes of the array per median time
+  double rate = 0;                    // in RateUnit(): bytes of the array, or operations of a product, per median time
   std::optional<double> step_up{};    // the speed-up over the previous row, if that has the same engine
   double total_up = 1;                // the speed-up over the first row of the same engine
-  std::optional<double> roofline{};   // gb_per_s as a fraction of the fastest plain read of the device's memory
+  std::optional<double> roofline{};   // the rate as a fraction of the device's best
   std::optional<double> occupancy{};  // resident threads as a fraction of those that a multiprocessor can hold
 
   bool Good() const { return step->correct && (step->same_bits || !promised_bits); }
 };
 std::vector<LadderLine> LinesOf(const LadderRun& run);
 
-// The fastest plain read of a device's memory of any row; 0 if there is none.
-double BestRead(const LadderRun& run, absl::string_view device);
+// "GB/s", or of matrix products "GFLOP/s".
+std::string RateUnit(const LadderRun& run);
+// The fastest plain read of a device's memory of any row, or what it multiplies and adds at best, in RateUnit(); 0 if
+// there is none. And what that is: "plain read" or "peak".
+double BestRate(const LadderRun& run, absl::string_view device);
+std::string BestName(const LadderRun& run);
 
-// "sum of 16777216 i32"; "64.0 MiB, random, seed 1".
+// "sum of 16777216 i32", "product of 2048 x 2048 and 2048 x 2048 f32"; "64.0 MiB, random, seed 1".
 std::string NameOf(const LadderRun& run);
 std::string ArrayOf(const LadderRun& run);
 
-// A table. For a run of one pipeline with several block sizes: how they fill the device.
+// A table. For a run of one pipeline with several blocks: how they fill the device.
 std::string ToText(const LadderRun& run);
 
 // One object on one line, with every sample; and the inverse, for any number of lines. INVALID_ARGUMENT: `text` isn't
@@ -73,7 +77,7 @@ absl::StatusOr<std::vector<LadderRun>> ParseLadderRuns(absl::string_view text);
 std::string CsvHeader();
 std::string ToCsv(const LadderRun& run);
 
-// A bar for each row, whose length is the logarithm of its GB/s; the runs are below one another. A self-contained
+// A bar for each row, whose length is the logarithm of its rate; the runs are below one another. A self-contained
 // document for light and dark pages.
 std::string ToSvg(const std::vector<LadderRun>& runs);
 

@@ -73,22 +73,26 @@ std::vector<double> Ticks(double low, double high) {
 }
 
 // Draws one run with its upper edge at *y, and moves *y to its lower edge.
+// Of what takes part in a logarithmic scale: a product whose shared axis is empty has no operations.
+double Shown(double rate) { return std::max(rate, 1e-3); }
+
 std::string Panel(const LadderRun& run, double* y) {
   const std::vector<LadderLine> lines = LinesOf(run);
-  double low = lines.front().gb_per_s, high = low;
+  const std::string unit = RateUnit(run);
+  double low = Shown(lines.front().rate), high = low;
   std::size_t longest = 0;
   std::map<absl::string_view, absl::string_view> devices;  // and their engines
   for (const LadderLine& line : lines) {
-    low = std::min(low, line.gb_per_s);
-    high = std::max({high, line.gb_per_s, BestRead(run, line.step->device)});
+    low = std::min(low, Shown(line.rate));
+    high = std::max({high, line.rate, BestRate(run, line.step->device)});
     longest = std::max(longest, line.label.size());
     devices.emplace(line.step->device, line.step->engine);
   }
   const double left = kMargin + kCharacter * static_cast<double>(longest) + kGap;
   const double right = kWidth - kMargin - kFigures;
   const std::vector<double> ticks = Ticks(low / 2, high);  // half: the shortest bar is one
-  const auto x_of = [&](double gb_per_s) {
-    return left + (right - left) * std::log(gb_per_s / ticks.front()) / std::log(ticks.back() / ticks.front());
+  const auto x_of = [&](double rate) {
+    return left + (right - left) * std::log(rate / ticks.front()) / std::log(ticks.back() / ticks.front());
   };
 
   std::string svg = SvgText(kMargin, *y += kRow, "title", NameOf(run));
@@ -99,8 +103,8 @@ std::string Panel(const LadderRun& run, double* y) {
     const auto model = run.devices.find(std::string(name));
     svg += SvgText(kMargin + kBar + kGap, *y, "dim",
                    model == run.devices.end() ? std::string(name) : absl::StrCat(name, ", ", model->second));
-    if (const double read = BestRead(run, name); read > 0) {
-      svg += SvgText(kWidth - kMargin, *y, "roof end", absl::StrCat("plain read ", FormatScaled(read), " GB/s"));
+    if (const double read = BestRate(run, name); read > 0) {
+      svg += SvgText(kWidth - kMargin, *y, "roof end", absl::StrCat(BestName(run), " ", FormatScaled(read), " ", unit));
     }
   }
 
@@ -113,15 +117,15 @@ std::string Panel(const LadderRun& run, double* y) {
     svg += SvgVerticalLine(x_of(tick), top, bottom, "grid");
     svg += SvgText(x_of(tick), bottom + kRow - 4, "dim middle", absl::StrFormat("%g", tick));
   }
-  svg += SvgText(kWidth - kMargin, bottom + kRow - 4, "dim end", "GB/s, on a logarithmic scale");
+  svg += SvgText(kWidth - kMargin, bottom + kRow - 4, "dim end", unit + ", on a logarithmic scale");
 
   *y = top;
   for (const LadderLine& line : lines) {
     *y += kRow;
     svg += SvgText(left - kGap, *y - 4, "end", line.label);
-    svg += Bar(left, *y - kBar - 2, x_of(line.gb_per_s) - left, line.Good() ? StyleOf(line.step->engine) : "wrong");
+    svg += Bar(left, *y - kBar - 2, x_of(Shown(line.rate)) - left, line.Good() ? StyleOf(line.step->engine) : "wrong");
     svg += SvgText(right + kFigures / 3, *y - 4, "end", FormatMicros(line.us.median));
-    svg += SvgText(right + 2 * kFigures / 3 + kGap, *y - 4, "end", FormatScaled(line.gb_per_s) + " GB/s");
+    svg += SvgText(right + 2 * kFigures / 3 + kGap, *y - 4, "end", absl::StrCat(FormatScaled(line.rate), " ", unit));
     if (!line.Good()) {
       svg += SvgText(right + kFigures, *y - 4, "end", line.step->correct ? "BROKEN" : "WRONG");
     } else if (line.roofline.has_value()) {
@@ -129,7 +133,7 @@ std::string Panel(const LadderRun& run, double* y) {
     }
   }
   for (const auto& [name, engine] : devices) {
-    if (const double read = BestRead(run, name); read > 0) svg += SvgVerticalLine(x_of(read), top, bottom, "roofline");
+    if (const double read = BestRate(run, name); read > 0) svg += SvgVerticalLine(x_of(read), top, bottom, "roofline");
   }
   *y = bottom + 2 * kRow;
   return svg;

@@ -36,8 +36,10 @@ struct Column {
 
 constexpr Column kTime = {"TIME", [](const LadderLine& line) { return FormatMicros(line.us.median); }};
 constexpr Column kSpread = {"SPREAD", [](const LadderLine& line) { return "+-" + FormatPercent(line.us.Spread()); }};
-constexpr Column kBandwidth = {"GB/s", [](const LadderLine& line) { return FormatScaled(line.gb_per_s); }};
+constexpr Column kBandwidth = {"GB/s", [](const LadderLine& line) { return FormatScaled(line.rate); }};
+constexpr Column kOperations = {"GFLOP/s", [](const LadderLine& line) { return FormatScaled(line.rate); }};
 constexpr Column kRoofline = {"ROOFLINE", [](const LadderLine& line) { return OrDash(line.roofline, FormatPercent); }};
+constexpr Column kPeak = {"PEAK", [](const LadderLine& line) { return OrDash(line.roofline, FormatPercent); }};
 constexpr Column kScratchCopy = {
     "SCRATCH COPY", [](const LadderLine& line) { return OrDash(line.step->scratch_copy_us, FormatMicros); }};
 constexpr Column kSameBits = {"SAME BITS", SameBits};
@@ -57,21 +59,49 @@ constexpr Column kLadder[] = {
     kResult,
 };
 
-// For rows with an occupancy.
+constexpr Column kProductResult = {
+    "RESULT", [](const LadderLine& line) -> std::string { return line.step->correct ? "ok" : "WRONG"; }};
+
+// Of matrix products.
+constexpr Column kProducts[] = {
+    {"PIPELINE", [](const LadderLine& line) { return line.label; }},
+    kTime,
+    kSpread,
+    {"STEP", [](const LadderLine& line) { return OrDash(line.step_up, Times); }},
+    {"TOTAL", [](const LadderLine& line) { return Times(line.total_up); }},
+    kOperations,
+    kPeak,
+    {"CONFLICTS",
+     [](const LadderLine& line) {
+       const std::optional<int>& ways = line.step->bank_conflicts;
+       return !ways.has_value() ? "-" : *ways == 1 ? "none" : absl::StrCat(*ways, "-way");
+     }},
+    kSameBits,
+    kProductResult,
+};
+
+// Of rows with an occupancy.
+constexpr Column kBlocks = {
+    "BLOCKS/SM", [](const LadderLine& line) { return absl::StrCat(line.step->occupancy->blocks_per_multiprocessor); }};
+constexpr Column kWarps = {"WARPS/SM", [](const LadderLine& line) {
+                             const Occupancy& fit = *line.step->occupancy;
+                             return absl::StrCat(fit.blocks_per_multiprocessor * fit.block_size / kWarp);
+                           }};
+constexpr Column kOccupancy = {"OCCUPANCY",
+                               [](const LadderLine& line) { return OrDash(line.occupancy, FormatPercent); }};
+constexpr Column kRegisters = {"REGISTERS",
+                               [](const LadderLine& line) { return absl::StrCat(line.step->occupancy->registers); }};
+
 constexpr Column kSweep[] = {
     {"BLOCK", [](const LadderLine& line) { return absl::StrCat(line.step->occupancy->block_size); }},
     kTime,
     kSpread,
     kBandwidth,
     kRoofline,
-    {"BLOCKS/SM", [](const LadderLine& line) { return absl::StrCat(line.step->occupancy->blocks_per_multiprocessor); }},
-    {"WARPS/SM",
-     [](const LadderLine& line) {
-       const Occupancy& fit = *line.step->occupancy;
-       return absl::StrCat(fit.blocks_per_multiprocessor * fit.block_size / kWarp);
-     }},
-    {"OCCUPANCY", [](const LadderLine& line) { return OrDash(line.occupancy, FormatPercent); }},
-    {"REGISTERS", [](const LadderLine& line) { return absl::StrCat(line.step->occupancy->registers); }},
+    kBlocks,
+    kWarps,
+    kOccupancy,
+    kRegisters,
     {"SHARED", [](const LadderLine& line) { return FormatBytes(line.step->occupancy->shared_bytes); }},
     {"SHARED/SM",
      [](const LadderLine& line) {
@@ -80,6 +110,25 @@ constexpr Column kSweep[] = {
      }},
     kSameBits,
     kResult,
+};
+
+// Of a product's pipeline with several blocks.
+constexpr Column kProductSweep[] = {
+    {"BLOCK",
+     [](const LadderLine& line) {
+       const std::optional<BlockShape>& block = line.step->block;
+       return block.has_value() ? absl::StrCat(block->x, "x", block->y) : "-";
+     }},
+    kTime,
+    kSpread,
+    kOperations,
+    kPeak,
+    kBlocks,
+    kWarps,
+    kOccupancy,
+    kRegisters,
+    kSameBits,
+    kProductResult,
 };
 
 template <class Columns>
@@ -109,13 +158,19 @@ Json OrNull(const LadderLine& line, int Occupancy::*field) {
   return line.step->occupancy.has_value() ? Json(*line.step->occupancy.*field) : Json();
 }
 
+bool Product(const LadderLine& line) { return line.run->options.matmul.has_value(); }
+
+Json OrNull(const LadderLine& line, std::int64_t MatmulOptions::*side) {
+  return Product(line) ? Json((*line.run->options.matmul).*side) : Json();
+}
+
 constexpr struct {
   absl::string_view name;
   Json (*value)(const LadderLine&);  // null: an empty field
 } kCsv[] = {
-    {"op", [](const LadderLine& line) -> Json { return line.run->options.op; }},
+    {"op", [](const LadderLine& line) -> Json { return Product(line) ? "matmul" : line.run->options.op; }},
     {"dtype", [](const LadderLine& line) -> Json { return line.run->options.dtype; }},
-    {"count", [](const LadderLine& line) -> Json { return line.run->options.count; }},
+    {"count", [](const LadderLine& line) { return Product(line) ? Json() : Json(line.run->options.count); }},
     {"bytes", [](const LadderLine& line) -> Json { return line.run->start.bytes; }},
     {"fill", [](const LadderLine& line) { return OrNull(line.run->options.fill); }},
     {"seed",
@@ -132,19 +187,28 @@ constexpr struct {
     {"scratch_copy_us", [](const LadderLine& line) { return OrNull(line.step->scratch_copy_us); }},
     {"step_up", [](const LadderLine& line) { return OrNull(line.step_up); }},
     {"total_up", [](const LadderLine& line) -> Json { return line.total_up; }},
-    {"gb_per_s", [](const LadderLine& line) -> Json { return line.gb_per_s; }},
+    {"gb_per_s", [](const LadderLine& line) { return Product(line) ? Json() : Json(line.rate); }},
     {"read_gb_per_s", [](const LadderLine& line) { return OrNull(line.step->read_gb_per_s); }},
     {"roofline", [](const LadderLine& line) { return OrNull(line.roofline); }},
     {"same_bits", [](const LadderLine& line) -> Json { return line.step->same_bits; }},
     {"promised_bits", [](const LadderLine& line) -> Json { return line.promised_bits; }},
     {"correct", [](const LadderLine& line) -> Json { return line.step->correct; }},
-    {"value", [](const LadderLine& line) { return ToJson(line.step->value); }},
+    {"value", [](const LadderLine& line) { return Product(line) ? Json() : ToJson(line.step->value); }},
     {"block_size", [](const LadderLine& line) { return OrNull(line, &Occupancy::block_size); }},
     {"registers", [](const LadderLine& line) { return OrNull(line, &Occupancy::registers); }},
     {"shared_bytes", [](const LadderLine& line) { return OrNull(line, &Occupancy::shared_bytes); }},
     {"blocks_per_multiprocessor",
      [](const LadderLine& line) { return OrNull(line, &Occupancy::blocks_per_multiprocessor); }},
     {"occupancy", [](const LadderLine& line) { return OrNull(line.occupancy); }},
+    {"m", [](const LadderLine& line) { return OrNull(line, &MatmulOptions::m); }},
+    {"n", [](const LadderLine& line) { return OrNull(line, &MatmulOptions::n); }},
+    {"k", [](const LadderLine& line) { return OrNull(line, &MatmulOptions::k); }},
+    {"tile", [](const LadderLine& line) { return Product(line) ? Json(line.run->options.matmul->tile) : Json(); }},
+    {"gflops", [](const LadderLine& line) { return Product(line) ? Json(line.rate) : Json(); }},
+    {"peak_gflops", [](const LadderLine& line) { return OrNull(line.step->peak_gflops); }},
+    {"bank_conflicts", [](const LadderLine& line) { return OrNull(line.step->bank_conflicts); }},
+    {"block_x", [](const LadderLine& line) { return line.step->block ? Json(line.step->block->x) : Json(); }},
+    {"block_y", [](const LadderLine& line) { return line.step->block ? Json(line.step->block->y) : Json(); }},
 };
 
 std::string CsvField(const Json& value) {
@@ -159,6 +223,7 @@ std::string CsvField(const Json& value) {
 
 std::string ToText(const LadderRun& run) {
   const std::vector<LadderLine> lines = LinesOf(run);
+  const bool product = run.options.matmul.has_value();
   const bool sweep = IsSweep(lines);
   std::set<std::string> used;
   for (const LadderLine& line : lines) used.insert(line.step->device);
@@ -166,15 +231,18 @@ std::string ToText(const LadderRun& run) {
   for (const std::string& name : used) {
     const auto model = run.devices.find(name);
     devices.push_back({"", name, model == run.devices.end() ? "" : model->second});
-    if (const double read = BestRead(run, name); read > 0) {
-      absl::StrAppend(&devices.back().back(), "; fastest plain read: ", FormatScaled(read), " GB/s");
+    if (const double best = BestRate(run, name); best > 0) {
+      absl::StrAppend(&devices.back().back(), product ? "; peak: " : "; fastest plain read: ", FormatScaled(best), " ",
+                      RateUnit(run));
     }
   }
-  const std::string head =
-      absl::StrCat(NameOf(run), " (", ArrayOf(run), ") = ", run.start.expected.Text(), "; medians of ",
-                   lines.front().step->kernel_us.size(), sweep ? "; " + lines.front().step->pipeline : "");
-  return absl::StrCat(Printable(head), "\n", FormatTable(devices),
-                      sweep ? Table(kSweep, lines) : Table(kLadder, lines));
+  const std::string expected = product ? "" : absl::StrCat(" = ", run.start.expected.Text());
+  const std::string head = absl::StrCat(NameOf(run), " (", ArrayOf(run), ")", expected, "; medians of ",
+                                        (product ? lines.back() : lines.front()).step->kernel_us.size(),
+                                        sweep ? "; " + lines.front().step->pipeline : "");
+  const std::string table = product ? (sweep ? Table(kProductSweep, lines) : Table(kProducts, lines))
+                                    : (sweep ? Table(kSweep, lines) : Table(kLadder, lines));
+  return absl::StrCat(Printable(head), "\n", FormatTable(devices), table);
 }
 
 std::string CsvHeader() {

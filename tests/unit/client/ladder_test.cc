@@ -62,16 +62,16 @@ TEST(Lines, CompareWithinAnEngine) {
   const std::vector<LadderLine> lines = LinesOf(run);
   ASSERT_EQ(lines.size(), 4);
   std::vector<std::optional<double>> step_up, roofline;
-  std::vector<double> total_up, gb_per_s;
+  std::vector<double> total_up, rate;
   for (const LadderLine& line : lines) {
     step_up.push_back(line.step_up);
     total_up.push_back(line.total_up);
-    gb_per_s.push_back(line.gb_per_s);
+    rate.push_back(line.rate);
     roofline.push_back(line.roofline);
   }
   EXPECT_THAT(step_up, ElementsAre(std::nullopt, 2, std::nullopt, 2));
   EXPECT_THAT(total_up, ElementsAre(1, 2, 1, 2));
-  EXPECT_THAT(gb_per_s, ElementsAre(10, 20, 1000, 2000));
+  EXPECT_THAT(rate, ElementsAre(10, 20, 1000, 2000));
   EXPECT_THAT(roofline, ElementsAre(std::nullopt, std::nullopt, 0.25, 0.5));
 }
 
@@ -181,6 +181,61 @@ TEST(LadderCsv, HasAsManyFieldsAsTheHeader) {
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(std::vector<std::string>(absl::StrSplit(lines[i], ',')).size(), header.size()) << lines[i];
   }
+}
+
+// A product by two rungs of a GPU.
+LadderRun Product() {
+  LadderRun run;
+  run.options = {.dtype = "f32", .seed = 9};
+  run.options.matmul = MatmulOptions{.m = 100, .n = 50, .k = 200, .tile = 16};
+  run.start = {.bytes = 140000, .steps = 2, .operations = 2000000};
+  run.version = "1.2.3";
+  run.devices = {{"cuda:0", "A GPU"}};
+  run.rows = {Row("slow", "cuda", {4}), Row("fast", "cuda", {1})};
+  for (LadderRow& row : run.rows) {
+    row.step.value = {};
+    row.step.peak_gflops = 4000;
+  }
+  run.rows[0].step.bank_conflicts = 32;
+  run.rows[0].step.block = {32, 8};
+  return run;
+}
+
+TEST(LadderText, OfAProductIsAboutOperations) {
+  LadderRun run = Product();
+  run.rows[1].step.correct = false;
+  EXPECT_EQ(ToText(run),
+            "product of 100 x 200 and 200 x 50 f32 (137 KiB, random, seed 9); medians of 1\n"
+            "  cuda:0  A GPU; peak: 4000 GFLOP/s\n"
+            "  PIPELINE      TIME  SPREAD   STEP  TOTAL  GFLOP/s   PEAK  CONFLICTS  SAME BITS  RESULT\n"
+            "  slow/32x8  4.00 us  +-0.0%      -  1.00x      500  12.5%     32-way     always      ok\n"
+            "  fast       1.00 us  +-0.0%  4.00x  4.00x     2000  50.0%          -     always   WRONG\n");
+}
+
+TEST(LadderJson, OfAProductReadsBackTheSame) {
+  const std::string json = Dump(ToJson(Product()));
+  EXPECT_THAT(json, HasSubstr(R"("matmul": {"m": 100, "n": 50, "k": 200, "tile": 16, "source_fill": false})"));
+  const absl::StatusOr<std::vector<LadderRun>> read = ParseLadderRuns(json);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(Dump(ToJson(read->front())), json);
+  EXPECT_EQ(ToText(read->front()), ToText(Product()));
+}
+
+TEST(LadderCsv, OfAProductHasItsFields) {
+  const std::vector<std::string> header = absl::StrSplit(CsvHeader(), ',');
+  const std::vector<std::string> lines = absl::StrSplit(ToCsv(Product()), '\n');
+  EXPECT_THAT(lines[0], StartsWith("matmul,f32,,140000,,9,slow,cuda,cuda:0,1,"));
+  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(lines[0], ',')).size(), header.size());
+  EXPECT_THAT(lines[0], HasSubstr(",100,50,200,16,500.0,4000.0,32,32,8"));
+}
+
+TEST(LadderSvg, OfAnEmptyProductHasNoInfinities) {
+  LadderRun run = Product();
+  run.start.operations = 0;
+  const std::string svg = ToSvg({run, Product()});
+  EXPECT_THAT(svg, HasSubstr(">peak 4000 GFLOP/s<"));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  EXPECT_THAT(svg, Not(HasSubstr("inf")));
 }
 
 TEST(LadderCsv, QuotesWhatNeedsIt) {
