@@ -32,7 +32,7 @@ struct MatmulRung {
 struct ParsedMatmul {
   MatmulSpec spec;  // common to all rungs
   bool source_fill = false;
-  std::vector<MatmulRung> rungs;  // at least one
+  std::vector<MatmulRung> rungs = {};  // at least one
 
   std::int64_t bytes() const { return spec.bytes_a() + spec.bytes_b() + spec.bytes_c(); }
 };
