@@ -37,9 +37,12 @@ cudaError_t LaunchOnHost(KernelTimes* times, Kernel kernel) {
 cudaError_t Fold(const Launch& launch, const void* data) {
   return LaunchOnHost(launch.times, [&] {
     Partial partial;
-    TilePlan(launch.dtype, launch.accumulators, launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate)
+    const AccumulatorSet counts = SetOf(Accumulator::kCounts);
+    TilePlan(launch.dtype, launch.accumulators | (launch.omit_nan ? counts : 0),  // whoever drops NaNs counts them
+             launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate)
         .Fold(data, launch.base_index, launch.count, &partial);
     partial.count = launch.count;
+    if ((launch.accumulators & counts) == 0) partial.nonzero = partial.nan = 0;  // the exact sums' kernel adds them
     *launch.out = partial;
   });
 }

@@ -54,12 +54,16 @@ class OneLaneEngine final : public SharedEngine {
   void OpenLane() {
     if (!open_.HasBeenNotified()) open_.Notify();
   }
-  // False after kPatience.
+  // Until one runs and so many wait. False after kPatience.
   bool AwaitWaiting(int count) const {
     const absl::Time end = absl::Now() + kPatience;
-    while (lanes_.queue_length() != count && absl::Now() < end) std::this_thread::yield();
-    return lanes_.queue_length() == count;
+    while (absl::Now() < end) {
+      if (lanes_.busy() == 1 && lanes_.queue_length() == count) return true;
+      std::this_thread::yield();
+    }
+    return false;
   }
+  int waiting() const { return lanes_.queue_length(); }
   std::vector<std::uint64_t> turns() {
     const absl::MutexLock lock(&mutex_);
     return turns_;
@@ -87,7 +91,7 @@ TEST(FairnessTest, WhoFloodsWaitsForItself) {
   std::vector<std::unique_ptr<PendingReduce>> flood;
   for (int i = 0; i < 21; ++i) {
     flood.push_back(std::make_unique<PendingReduce>(flooder));
-    ASSERT_TRUE(engine.AwaitWaiting(i)) << "one runs";
+    ASSERT_TRUE(engine.AwaitWaiting(i)) << "one runs, " << engine.waiting() << " wait, not " << i;
   }
   PendingReduce beyond(flooder);  // the queue is full
   EXPECT_EQ(beyond.Join().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
