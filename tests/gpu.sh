@@ -41,6 +41,7 @@ exact='Cuda/EngineExactTest.LosesNothing/*:Cuda/EngineExactTest.GivesTheSameBits
 exact+=':Cuda/EngineExactTest.TakesOneSumAlone/*'
 exact+=':Cuda/EngineExactTest.AnswersAsTheSchoolbookDoesBesideOtherOps/*'
 rungs=Cuda/EngineRungs
+others='Cuda/EngineMatmul.RepeatsHaveTheSameBits/*:Cuda/EngineSlices.AnyByteAddress/f32:Cuda/EngineSlices.AnyByteAddress/i16'
 
 # The real server and the real command line: data to a value, on the GPU.
 serve() {
@@ -128,6 +129,7 @@ ladders() {
   done
   "${ladder[@]}" --json --svg "$logs/ladder.svg" >"$logs/ladder.json" || status=1
   "${ladder[@]}" --from "$logs/ladder.json" &&
+    "${ladder[@]}" --dtype i32 --n 16Mi --pipeline divergent_map,uniform_map &&
     "${ladder[@]}" --dtype i32 --n 16Mi --sweep-block --pipeline template_unroll8 &&
     "${ladder[@]}" --dtype i32 --n 16Mi --sweep-block --pipeline shared_interleaved || status=1
   products "${ladder[@]}" || status=1
@@ -146,10 +148,10 @@ step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
 step bench_local "$programs/bench_local"
 step tests ctest --test-dir "$programs" -L gpu --output-on-failure -j 2
-step memcheck sanitize memcheck "$exact:$production/*:$rungs.SmallSizes/*" &
-step racecheck sanitize racecheck "$exact:$production/f32:$production/bool:$rungs.ThreeBlocks/*" &
-step synccheck sanitize synccheck "$exact:$production/*:$rungs.EveryOpOnce/*" &
-step initcheck sanitize initcheck "$exact:$production/*:$rungs.EveryOpOnce/*" &
+step memcheck sanitize memcheck "$exact:$production/*:$rungs.SmallSizes/*:$others" &
+step racecheck sanitize racecheck "$exact:$production/f32:$production/bool:$rungs.ThreeBlocks/*:$others" &
+step synccheck sanitize synccheck "$exact:$production/*:$rungs.EveryOpOnce/*:$others" &
+step initcheck sanitize initcheck "$exact:$production/*:$rungs.EveryOpOnce/*:$others" &
 wait
 if [[ " ${wanted[*]} " == *" soak "* ]]; then
   step soak python3 -B "$root/tests/e2e/soak.py" --tree "$tree" --minutes "${SOAK_MINUTES:-10}"

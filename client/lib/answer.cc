@@ -517,6 +517,8 @@ absl::Status LadderCheck::CheckStep(const v1::LadderStep& step) const {
   status.Update(
       CheckAmounts({{"scratch_copy_us", step.scratch_copy_us()},
                     {"read_gb_per_s", step.read_gb_per_s()},
+                    {"read_bytes", static_cast<double>(step.read_bytes())},
+                    {"active_threads", step.active_threads()},
                     {"peak_gflops", step.peak_gflops()},
                     {"bank_conflicts", step.bank_conflicts()},
                     {"block.x", step.block().x()},

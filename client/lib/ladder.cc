@@ -62,12 +62,14 @@ LadderStep FromProto(const v1::LadderStep& from) {
                 .engine = NameOf(from.engine()),
                 .device = from.device(),
                 .kernel_us = {from.kernel_us().begin(), from.kernel_us().end()},
+                .read_bytes = from.read_bytes(),
                 .correct = from.correct(),
                 .same_bits = from.same_bits()};
   if (from.has_value()) to.value = client::FromProto(from.value());
   if (from.has_peak_gflops()) to.peak_gflops = from.peak_gflops();
   if (from.has_bank_conflicts()) to.bank_conflicts = from.bank_conflicts();
   if (from.has_block()) to.block = {from.block().x(), from.block().y()};
+  if (from.has_active_threads()) to.active_threads = from.active_threads();
   if (from.has_scratch_copy_us()) to.scratch_copy_us = from.scratch_copy_us();
   if (from.has_read_gb_per_s()) to.read_gb_per_s = from.read_gb_per_s();
   if (from.has_occupancy()) {

@@ -69,6 +69,9 @@ struct LadderStep {
   std::string device{};
   // The time of each repeat, by the clock of the GPU; wall time on the CPU.
   std::vector<double> kernel_us{};
+  // What each repeat reads at least: the array, or the copy of it that a pipeline reduces in place, whose values have 8
+  // bytes even if the elements have 4. 0: of a matrix product.
+  std::int64_t read_bytes = 0;
   // The mean time that copying to scratch memory took before each repeat. Absent if the pipeline doesn't need that.
   std::optional<double> scratch_copy_us{};
   // What can be read at best, measured between the repeats: on a GPU by a kernel that only reads device memory; on the
@@ -79,6 +82,8 @@ struct LadderStep {
   std::optional<double> peak_gflops{};
   std::optional<int> bank_conflicts{};
   std::optional<BlockShape> block{};
+  // Of pipelines that show what a branch costs: the share of a warp's threads that are active in it, by its arithmetic.
+  std::optional<double> active_threads{};
   Value value{};           // of the last repeat; none of a matrix product
   bool correct = false;    // every repeat was; LadderStep in reduced.proto says what counts as correct
   bool same_bits = false;  // every repeat gave the same bits

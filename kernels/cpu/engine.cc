@@ -252,9 +252,11 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
       measurement.scratch_copy_us = scratch_copy_us / (i + 1);
     }
   }
-  if (!MayBlock(job.array)) {
-    measurement.read_gb_per_s = static_cast<double>(job.spec.count * RowOf(job.spec.dtype).bytes) / (read_us * 1e3);
-  }
+  const std::int64_t bytes = job.spec.count * RowOf(job.spec.dtype).bytes;
+  const PipelineRow* const row = FindPipeline(measurement.ran.pipeline);
+  const bool copies = row != nullptr && row->rung && row->host->scratch_bytes != nullptr;
+  measurement.read_bytes = copies ? static_cast<std::int64_t>(row->host->scratch_bytes(job.spec)) : bytes;
+  if (!MayBlock(job.array)) measurement.read_gb_per_s = static_cast<double>(bytes) / (read_us * 1e3);
   return measurement;
 }
 

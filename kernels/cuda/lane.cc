@@ -372,7 +372,7 @@ absl::Status CudaLane::Collect(const Job& job, const CudaPipeline& pipeline, Slo
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.copy_begin, slot.copy_end));
     timing.host_to_device_us = timing.host_to_device_us.value_or(0) + 1e3 * millis;
   }
-  if (pipeline.prepare != nullptr) {
+  if (pipeline.copy_bytes != nullptr) {
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.prepare_begin, slot.kernel_begin));
     timing.scratch_copy_us = timing.scratch_copy_us.value_or(0) + 1e3 * millis;
   }
@@ -439,7 +439,11 @@ absl::Status CudaLane::MeasureOnDevice(const Job& job, const CudaPipeline& pipel
     measurement->kernel_us.push_back(1e3 * millis);
     measurement->states.emplace_back(*slot.partial);
   }
-  if (pipeline.prepare != nullptr) measurement->scratch_copy_us = scratch_copy_us / repeats;
+  measurement->read_bytes = static_cast<std::int64_t>(bytes);
+  if (pipeline.copy_bytes != nullptr) {
+    measurement->read_bytes = static_cast<std::int64_t>(pipeline.copy_bytes(launch));
+    measurement->scratch_copy_us = scratch_copy_us / repeats;
+  }
   measurement->read_gb_per_s = static_cast<double>(kBallastBytes) / (read_us * 1e3);
   return absl::OkStatus();
 }

@@ -56,15 +56,18 @@ struct CudaPipeline {
   cudaError_t (*prepare)(const Launch& launch);  // before each launch: fills the scratch memory
   cudaError_t (*launch)(const Launch& launch);
   cudaError_t (*occupancy)(const Launch& launch, Occupancy* occupancy);  // of the first kernel; synchronous
+  // Of the copy of the array that `prepare` makes, which the launch reads in the array's place; null: it makes none.
+  std::size_t (*copy_bytes)(const Launch& launch) = nullptr;
   bool (*keeps_time)(const Launch& launch) = nullptr;  // whether it writes Launch::times; not with `prepare`
 };
 
 extern const CudaPipeline kNeighbored, kNeighboredLess, kInterleaved;
 extern const CudaPipeline kUnroll2, kUnroll4, kUnroll8, kUnrollWarps2, kUnrollWarps8, kCompleteUnroll8,
     kTemplateUnroll8;
-extern const CudaPipeline kSharedNeighbored, kSharedNeighboredLess, kSharedInterleaved, kSharedUnrollWarp;
-extern const CudaPipeline kSharedAtomic, kWarpSync, kWarpShuffle, kCooperativeGroups;
-extern const CudaPipeline kTwoLevelShuffle, kGridStrideTwoPass, kCub, kSinglePass;
+extern const CudaPipeline kSharedNeighbored, kSharedNeighboredLess, kSharedInterleaved, kSharedFirstAdd,
+    kSharedUnrollWarp;
+extern const CudaPipeline kSharedAtomic, kWarpSync, kWarpShuffle, kCooperativeGroupsTree, kCooperativeGroups;
+extern const CudaPipeline kTwoLevelShuffle, kGridStrideTwoPass, kDivergentMap, kUniformMap, kCub, kSinglePass;
 
 // Reads `bytes` of device memory, a multiple of 16, and keeps nothing: the yardstick. In cuda/read_all.cu.
 cudaError_t LaunchReadAll(const void* data, std::int64_t bytes, int multiprocessors, cudaStream_t stream);

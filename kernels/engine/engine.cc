@@ -33,6 +33,7 @@ void Append(Measurement later, Measurement* into) {
   into->ran = std::move(later.ran);
   into->kernel_us.insert(into->kernel_us.end(), later.kernel_us.begin(), later.kernel_us.end());
   std::move(later.states.begin(), later.states.end(), std::back_inserter(into->states));
+  into->read_bytes = later.read_bytes;
   if (later.scratch_copy_us) {
     into->scratch_copy_us =
         (into->scratch_copy_us.value_or(0) * before + *later.scratch_copy_us * added) / (before + added);

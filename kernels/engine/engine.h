@@ -67,6 +67,7 @@ struct Measurement {
   Execution ran;
   std::vector<double> kernel_us;          // of each repeat
   std::vector<State> states;              // of each repeat
+  std::int64_t read_bytes = 0;            // by each repeat, at least: the array, or the copy that it is reduced in
   std::optional<double> scratch_copy_us;  // before each repeat, on average
   // What memory is only read at, at best between the repeats: a CUDA device's, or the array itself by as many threads
   // as reduce it. Absent: the array is in a file.

@@ -21,6 +21,7 @@ namespace {
 constexpr std::string_view kBook = "Professional CUDA C Programming, chapter 3";
 #ifdef REDUCED_HAVE_CUDA
 constexpr std::string_view kHarris = "M. Harris, Optimizing Parallel Reduction in CUDA";
+constexpr std::string_view kGroups = "CUDA C++ Programming Guide, Cooperative Groups";
 constexpr std::string_view kWarpGuide = "NVIDIA, Using CUDA Warp-Level Primitives";
 #endif
 
@@ -157,9 +158,14 @@ const std::vector<PipelineRow>& Pipelines() {
        .summary = "halves of the block's elements: no bank conflicts",
        .origin = kHarris,
        .cuda = &kSharedInterleaved},
+      {.name = "shared_first_add",
+       .engine = EngineKind::kCuda,
+       .summary = "each thread adds 2 elements as it loads: half the blocks, no thread idle at the start",
+       .origin = kHarris,
+       .cuda = &kSharedFirstAdd},
       {.name = "shared_unroll_warp",
        .engine = EngineKind::kCuda,
-       .summary = "each thread adds 2 elements as it loads; the last warp goes on without block-wide barriers",
+       .summary = "the same, and the last warp goes on without block-wide barriers",
        .origin = kHarris,
        .cuda = &kSharedUnrollWarp},
       {.name = "shared_atomic",
@@ -180,10 +186,18 @@ const std::vector<PipelineRow>& Pipelines() {
        .origin = kWarpGuide,
        .fixed_order = false,
        .cuda = &kWarpShuffle},
+      {.name = "cooperative_groups_tree",
+       .engine = EngineKind::kCuda,
+       .summary =
+           "halves in shared memory with the group's sync() after each step, the last warp by shuffles of a tile; one "
+           "atomic a block",
+       .origin = kGroups,
+       .fixed_order = false,
+       .cuda = &kCooperativeGroupsTree},
       {.name = "cooperative_groups",
        .engine = EngineKind::kCuda,
        .summary = "each warp by the library's reduce over a tile of 32, one atomic a block",
-       .origin = "CUDA C++ Programming Guide, Cooperative Groups",
+       .origin = kGroups,
        .fixed_order = false,
        .cuda = &kCooperativeGroups},
       {.name = "two_level_shuffle",
@@ -196,6 +210,20 @@ const std::vector<PipelineRow>& Pipelines() {
        .summary = "at most 10240 blocks, each thread adds elements a grid apart in a register; then one block",
        .origin = kHarris,
        .cuda = &kGridStrideTwoPass},
+      {.name = "divergent_map",
+       .engine = EngineKind::kCuda,
+       .summary = "elements go through a branch that every second thread takes: both ways, one after the other",
+       .origin = kBook,
+       .on_the_way_up = false,
+       .active_threads = 0.5,
+       .cuda = &kDivergentMap},
+      {.name = "uniform_map",
+       .engine = EngineKind::kCuda,
+       .summary = "the same branch, which every second warp takes: one way each",
+       .origin = kBook,
+       .on_the_way_up = false,
+       .active_threads = 1,
+       .cuda = &kUniformMap},
       {.name = "cub",
        .engine = EngineKind::kCuda,
        .summary = "DeviceReduce::TransformReduce of the CUDA Core Compute Libraries",

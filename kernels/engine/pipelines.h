@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,10 @@ struct PipelineRow {
   // A production pipeline takes any ops together, of any dtype, and either NaN policy. A rung of the ladder takes one
   // op at a time, if RungSupports() it, and NaNs propagate.
   bool rung = true;
+  // Whether a ladder has the rung if the request names none; others show something beside the way up.
+  bool on_the_way_up = true;
+  // Of rungs that show what a branch costs: the share of a warp's threads that are active in it, by its arithmetic.
+  std::optional<double> active_threads{};
   // The same bits run after run: float sums in Precision::kF64 are added in an order that depends only on the length
   // and, of single_pass, on the address modulo 128 bytes and on how the array is cut into chunks.
   bool fixed_order = true;

@@ -16,7 +16,7 @@ namespace reduced {
 using Stop = absl::FunctionRef<bool()>;
 
 struct HostRung {
-  // Bytes of scratch memory, and what fills it before the clock starts; null: needs none.
+  // Bytes of the copy of the array that is reduced in its place, and what makes it before the clock starts; null: none.
   std::size_t (*scratch_bytes)(const ReduceSpec& spec);
   void (*prepare)(const ReduceSpec& spec, const void* data, void* scratch, Stop stop);
   // Reduces an array of any length at any address. RungSupports() the spec's only op. Values of the ladder's monoids

@@ -210,8 +210,11 @@ cudaError_t OccupancyOf(Kernel kernel, int block_size, std::size_t shared_bytes,
 // In place in global memory, on a copy. Kernel: (values, count, results), one result a block.
 template <class Rung>
 struct InPlace {
+  static std::size_t CopyBytes(const Launch& launch) {
+    return static_cast<std::size_t>(launch.count) * ValueBytes(launch);
+  }
   static std::size_t ScratchBytes(const Launch& launch) {
-    return static_cast<std::size_t>(launch.count + BlocksFor(launch, Rung::kDataBlocks)) * ValueBytes(launch);
+    return CopyBytes(launch) + static_cast<std::size_t>(BlocksFor(launch, Rung::kDataBlocks)) * ValueBytes(launch);
   }
   static cudaError_t Prepare(const Launch& launch) { return LiftArray(launch, launch.scratch); }
   static cudaError_t Run(const Launch& launch) {
@@ -232,7 +235,7 @@ struct InPlace {
       return OccupancyOf(Rung::template Kernel<typename M::V>(block_size), block_size, 0, occupancy);
     });
   }
-  static constexpr CudaPipeline kPipeline = {&ScratchBytes, &Prepare, &Run, &Describe};
+  static constexpr CudaPipeline kPipeline = {&ScratchBytes, &Prepare, &Run, &Describe, &CopyBytes};
 };
 
 // Through shared memory or registers, from the array itself. Kernel: (data, count, results), with shared memory for one
@@ -248,9 +251,7 @@ struct Direct {
   static std::size_t ScratchBytes(const Launch& launch) {
     return (Rung::kAtomic ? 2 : static_cast<std::size_t>(Blocks(launch))) * ValueBytes(launch);
   }
-  static cudaError_t Prepare(const Launch& launch) {
-    return Rung::kAtomic ? ResetAtomic(launch, launch.scratch) : cudaSuccess;
-  }
+  static cudaError_t Prepare(const Launch& launch) { return ResetAtomic(launch, launch.scratch); }
   static cudaError_t Run(const Launch& launch) {
     const std::int64_t blocks = Blocks(launch);
     return VisitMonoidOf(launch, [&]<class M>(std::type_identity<M>) {
@@ -267,7 +268,7 @@ struct Direct {
       return OccupancyOf(Rung::template Kernel<M>(), BlockSizeOf(launch), SharedBytes(launch), occupancy);
     });
   }
-  static constexpr CudaPipeline kPipeline = {&ScratchBytes, &Prepare, &Run, &Describe};
+  static constexpr CudaPipeline kPipeline = {&ScratchBytes, Rung::kAtomic ? &Prepare : nullptr, &Run, &Describe};
 };
 
 // What most rungs of Direct are; theirs override it.

@@ -1,10 +1,9 @@
-// shared_unroll_warp: `shared_interleaved` with two improvements.
+// shared_unroll_warp: `shared_first_add` whose last 6 steps are one warp's.
 //
-// Why it is faster: each thread combines two elements while it loads them, so that none is idle in the first step and
-// there are half the blocks; and the last 6 steps are one warp's, without barriers of the whole block. (In the source
-// they have no barrier at all, which is wrong since Volta.)
+// Why it is faster: these steps have no barriers of the whole block. (In the source they have no barrier at all, which
+// is wrong since Volta.)
 //
-// Source: M. Harris, "Optimizing Parallel Reduction in CUDA", versions 4 and 5.
+// Source: M. Harris, "Optimizing Parallel Reduction in CUDA", version 5.
 #include "kernels/ladder/rung.cuh"
 
 namespace reduced {

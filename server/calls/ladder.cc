@@ -119,8 +119,11 @@ absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const
   step->set_engine(ToProto(measured.ran.engine));
   step->set_device(measured.ran.device);
   step->mutable_kernel_us()->Add(measured.kernel_us.begin(), measured.kernel_us.end());
+  step->set_read_bytes(measured.read_bytes);
   if (measured.scratch_copy_us) step->set_scratch_copy_us(*measured.scratch_copy_us);
   if (measured.read_gb_per_s) step->set_read_gb_per_s(*measured.read_gb_per_s);
+  const PipelineRow* const row = FindPipeline(measured.ran.pipeline);
+  if (row != nullptr && row->active_threads) step->set_active_threads(*row->active_threads);
   if (measured.occupancy) ToProto(*measured.occupancy, step->mutable_occupancy());
 
   bool correct = true;

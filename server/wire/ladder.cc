@@ -35,13 +35,15 @@ absl::StatusOr<std::vector<int>> ParseBlockSizes(const v1::LadderRequest& reques
   return sizes;
 }
 
-// The pipelines of a ladder. Without any in the request: those of this server's engines that support `spec`.
+// The pipelines of a ladder. Without any in the request: the way up of this server's engines, as far as it
+// supports `spec`.
 absl::StatusOr<std::vector<const PipelineRow*>> ParsePipelines(const v1::LadderRequest& request, const Engines& engines,
                                                                const ReduceSpec& spec) {
   std::vector<const PipelineRow*> rows;
   if (request.pipelines().empty()) {
     for (const PipelineRow& row : Pipelines()) {
-      if (Supports(row, spec.ops.front(), spec.dtype) && engines.Get(row.engine).ok()) rows.push_back(&row);
+      if (row.on_the_way_up && Supports(row, spec.ops.front(), spec.dtype) && engines.Get(row.engine).ok())
+        rows.push_back(&row);
     }
     return rows;
   }

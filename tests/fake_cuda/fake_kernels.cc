@@ -109,7 +109,7 @@ cudaError_t DescribeMultiply(const MatmulLaunch&, Occupancy* occupancy) {
 }
 constexpr MatmulKernel kProduct = {&Multiply, &DescribeMultiply};
 
-constexpr CudaPipeline kInPlaceRung = {&BytesOf, &CopyToScratch, &FoldScratch, &Describe};
+constexpr CudaPipeline kInPlaceRung = {&BytesOf, &CopyToScratch, &FoldScratch, &Describe, &BytesOf};
 
 }  // namespace
 
@@ -168,7 +168,7 @@ const MatmulKernel kMatmulRegisterTile = kProduct, kMatmulTensorF64 = kProduct;
 const MatmulKernel kMatmulCublas = {&Multiply, nullptr};
 absl::Status CublasStatus() { return absl::OkStatus(); }
 
-const CudaPipeline kSinglePass = {nullptr, nullptr, &FoldArray, nullptr, &KeepsTime};
+const CudaPipeline kSinglePass = {nullptr, nullptr, &FoldArray, nullptr, nullptr, &KeepsTime};
 const CudaPipeline kCub = {&BytesOf, nullptr, &FoldArray, nullptr};
 const CudaPipeline kNeighbored = kInPlaceRung, kNeighboredLess = kInPlaceRung, kInterleaved = kInPlaceRung;
 const CudaPipeline kUnroll2 = kInPlaceRung, kUnroll4 = kInPlaceRung, kUnroll8 = kInPlaceRung;
@@ -178,5 +178,7 @@ const CudaPipeline kSharedNeighbored = kInPlaceRung, kSharedNeighboredLess = kIn
 const CudaPipeline kSharedInterleaved = kInPlaceRung, kSharedUnrollWarp = kInPlaceRung, kSharedAtomic = kInPlaceRung;
 const CudaPipeline kWarpSync = kInPlaceRung, kWarpShuffle = kInPlaceRung, kCooperativeGroups = kInPlaceRung;
 const CudaPipeline kTwoLevelShuffle = kInPlaceRung, kGridStrideTwoPass = kInPlaceRung;
+const CudaPipeline kSharedFirstAdd = kInPlaceRung, kCooperativeGroupsTree = kInPlaceRung;
+const CudaPipeline kDivergentMap = kInPlaceRung, kUniformMap = kInPlaceRung;
 
 }  // namespace reduced

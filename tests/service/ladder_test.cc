@@ -55,6 +55,8 @@ TEST_F(LadderTest, MeasuresEveryPipelineOfTheCpu) {
     EXPECT_EQ(step.device(), "cpu");
     EXPECT_THAT(step.kernel_us(), AllOf(::testing::SizeIs(3), ::testing::Each(::testing::Gt(0))));
     EXPECT_EQ(step.has_scratch_copy_us(), step.pipeline() == "recursive_pairs");
+    EXPECT_EQ(step.read_bytes(), step.pipeline() == "recursive_pairs" ? 800'000 : 400'000);  // sums have 8 bytes
+    EXPECT_FALSE(step.has_active_threads());
     EXPECT_GT(step.read_gb_per_s(), 0);
     EXPECT_FALSE(step.has_occupancy());
     EXPECT_TRUE(step.correct());

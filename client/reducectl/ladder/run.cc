@@ -21,10 +21,12 @@ Json ToJson(const LadderRow& row, bool of_product) {
   const LadderStep& step = row.step;
   Json json = {{"pipeline", step.pipeline}, {"engine", step.engine}, {"device", step.device}};
   json["kernel_us"] = step.kernel_us;
+  if (step.read_bytes != 0) json["read_bytes"] = step.read_bytes;
   if (step.scratch_copy_us.has_value()) json["scratch_copy_us"] = *step.scratch_copy_us;
   if (step.read_gb_per_s.has_value()) json["read_gb_per_s"] = *step.read_gb_per_s;
   if (step.peak_gflops.has_value()) json["peak_gflops"] = *step.peak_gflops;
   if (step.bank_conflicts.has_value()) json["bank_conflicts"] = *step.bank_conflicts;
+  if (step.active_threads.has_value()) json["active_threads"] = *step.active_threads;
   if (step.block.has_value()) json["block"] = {step.block->x, step.block->y};
   if (!of_product) json["value"] = ToJson(step.value);
   json["correct"] = step.correct;
@@ -53,9 +55,11 @@ LadderRow RowFromJson(const Json& json, bool of_product) {
   json.at("engine").get_to(step.engine);
   json.at("device").get_to(step.device);
   json.at("kernel_us").get_to(step.kernel_us);
+  if (json.contains("read_bytes")) json.at("read_bytes").get_to(step.read_bytes);
   step.scratch_copy_us = OptionalDouble(json, "scratch_copy_us");
   step.read_gb_per_s = OptionalDouble(json, "read_gb_per_s");
   step.peak_gflops = OptionalDouble(json, "peak_gflops");
+  step.active_threads = OptionalDouble(json, "active_threads");
   if (json.contains("bank_conflicts")) json.at("bank_conflicts").get_to(step.bank_conflicts.emplace());
   if (json.contains("block")) step.block = {json.at("block").at(0).get<int>(), json.at("block").at(1).get<int>()};
   if (!of_product) step.value = ValueFromJson(json.at("value"));
@@ -135,19 +139,20 @@ bool DependsOnOrder(absl::string_view op, absl::string_view dtype) {
   return is_float && std::find(std::begin(kRounding), std::end(kRounding), op) != std::end(kRounding);
 }
 
+std::int64_t ReadBytes(const LadderLine& line) {
+  return line.step->read_bytes != 0 ? line.step->read_bytes : line.run->start.bytes;
+}
+
 std::vector<LadderLine> LinesOf(const LadderRun& run) {
   std::vector<LadderLine> lines;
-  const double work = static_cast<double>(run.options.matmul.has_value() ? run.start.operations : run.start.bytes);
   std::map<absl::string_view, double> first_us;  // by engine
   for (const LadderRow& row : run.rows) {
     const LadderStep& step = row.step;
     const Summary us = Summarize(step.kernel_us);
-    LadderLine line = {.run = &run,
-                       .step = &step,
-                       .promised_bits = row.promised_bits,
-                       .label = step.pipeline,
-                       .us = us,
-                       .rate = work / us.median / 1e3};
+    LadderLine line = {
+        .run = &run, .step = &step, .promised_bits = row.promised_bits, .label = step.pipeline, .us = us};
+    const std::int64_t work = run.options.matmul.has_value() ? run.start.operations : ReadBytes(line);
+    line.rate = static_cast<double>(work) / us.median / 1e3;
     line.total_up = first_us.emplace(step.engine, us.median).first->second / us.median;
     if (!lines.empty() && lines.back().step->engine == step.engine) line.step_up = lines.back().us.median / us.median;
     if (const double best = BestRate(run, step.device); best > 0) line.roofline = line.rate / best;

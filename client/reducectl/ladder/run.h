@@ -44,7 +44,7 @@ struct LadderLine {
   bool promised_bits = false;
   std::string label{};  // the pipeline and, if blocks were given, the block
   Summary us{};
-  double rate = 0;                    // in RateUnit(): bytes of the array, or operations of a product, per median time
+  double rate = 0;                    // in RateUnit(): ReadBytes(), or operations of a product, per median time
   std::optional<double> step_up{};    // the speed-up over the previous row, if that has the same engine
   double total_up = 1;                // the speed-up over the first row of the same engine
   std::optional<double> roofline{};   // the rate as a fraction of the device's best
@@ -53,6 +53,8 @@ struct LadderLine {
   bool Good() const { return step->correct && (step->same_bits || !promised_bits); }
 };
 std::vector<LadderLine> LinesOf(const LadderRun& run);
+// LadderStep::read_bytes; those of the array if they were not stored.
+std::int64_t ReadBytes(const LadderLine& line);
 
 // "GB/s", or of matrix products "GFLOP/s".
 std::string RateUnit(const LadderRun& run);

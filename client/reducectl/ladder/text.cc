@@ -1,4 +1,6 @@
 // The tables of a ladder, and its CSV.
+#include <algorithm>
+#include <cstddef>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,6 +34,7 @@ std::string SameBits(const LadderLine& line) {
 struct Column {
   absl::string_view title;
   std::string (*cell)(const LadderLine&);
+  bool rare = false;  // shown if a line has it
 };
 
 constexpr Column kTime = {"TIME", [](const LadderLine& line) { return FormatMicros(line.us.median); }};
@@ -52,8 +55,10 @@ constexpr Column kLadder[] = {
     kSpread,
     {"STEP", [](const LadderLine& line) { return OrDash(line.step_up, Times); }},
     {"TOTAL", [](const LadderLine& line) { return Times(line.total_up); }},
+    {"READS", [](const LadderLine& line) { return FormatBytes(ReadBytes(line)); }},
     kBandwidth,
     kRoofline,
+    {"ACTIVE", [](const LadderLine& line) { return OrDash(line.step->active_threads, FormatPercent); }, true},
     kScratchCopy,
     kSameBits,
     kResult,
@@ -133,11 +138,12 @@ constexpr Column kProductSweep[] = {
 
 template <class Columns>
 std::string Table(const Columns& columns, const std::vector<LadderLine>& lines) {
-  std::vector<std::vector<std::string>> rows = {{""}};
-  for (const Column& column : columns) rows.front().emplace_back(column.title);
-  for (const LadderLine& line : lines) {
-    rows.push_back({""});
-    for (const Column& column : columns) rows.back().push_back(column.cell(line));
+  std::vector<std::vector<std::string>> rows(lines.size() + 1, {""});
+  for (const Column& column : columns) {
+    const auto has = [&column](const LadderLine& line) { return column.cell(line) != "-"; };
+    if (column.rare && std::none_of(lines.begin(), lines.end(), has)) continue;
+    rows.front().emplace_back(column.title);
+    for (std::size_t i = 0; i < lines.size(); ++i) rows[i + 1].push_back(column.cell(lines[i]));
   }
   return FormatTable(rows, 2);
 }
@@ -209,6 +215,8 @@ constexpr struct {
     {"bank_conflicts", [](const LadderLine& line) { return OrNull(line.step->bank_conflicts); }},
     {"block_x", [](const LadderLine& line) { return line.step->block ? Json(line.step->block->x) : Json(); }},
     {"block_y", [](const LadderLine& line) { return line.step->block ? Json(line.step->block->y) : Json(); }},
+    {"read_bytes", [](const LadderLine& line) { return Product(line) ? Json() : Json(ReadBytes(line)); }},
+    {"active_threads", [](const LadderLine& line) { return OrNull(line.step->active_threads); }},
 };
 
 std::string CsvField(const Json& value) {

@@ -64,6 +64,8 @@ void AddTwoSteps(std::vector<v1::LadderReply>* replies) {
   first->set_device("cuda:0");
   first->add_kernel_us(2);
   first->add_kernel_us(1);
+  first->set_read_bytes(16);
+  first->set_active_threads(0.5);
   first->set_scratch_copy_us(0.5);
   first->set_read_gb_per_s(4000);
   first->mutable_value()->set_dtype(v1::DTYPE_I64);
@@ -103,6 +105,8 @@ TEST_F(CallTest, GivesALadderStepByStep) {
   EXPECT_EQ(steps[0].engine, "cuda");
   EXPECT_EQ(steps[0].device, "cuda:0");
   EXPECT_THAT(steps[0].kernel_us, ElementsAre(2, 1));
+  EXPECT_EQ(steps[0].read_bytes, 16);
+  EXPECT_EQ(steps[0].active_threads, 0.5);
   EXPECT_EQ(steps[0].scratch_copy_us, 0.5);
   EXPECT_EQ(steps[0].read_gb_per_s, 4000);
   EXPECT_EQ(std::get<std::int64_t>(steps[0].value.value), -4);
@@ -116,6 +120,8 @@ TEST_F(CallTest, GivesALadderStepByStep) {
   EXPECT_EQ(steps[0].occupancy->max_threads_per_multiprocessor, 2048);
   EXPECT_EQ(steps[1].engine, "cpu");
   EXPECT_TRUE(steps[1].correct);
+  EXPECT_EQ(steps[1].read_bytes, 0);
+  EXPECT_EQ(steps[1].active_threads, std::nullopt);
   EXPECT_EQ(steps[1].scratch_copy_us, std::nullopt);
   EXPECT_EQ(steps[1].read_gb_per_s, std::nullopt);
   EXPECT_FALSE(steps[1].occupancy.has_value());

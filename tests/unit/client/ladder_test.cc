@@ -43,6 +43,7 @@ LadderRun TwoEngines() {
               Row("four", "cuda", {5, 3, 4})};
   run.rows[2].step.read_gb_per_s = 3900;
   run.rows[2].step.scratch_copy_us = 1.25;
+  run.rows[2].step.read_bytes = 16000000;
   run.rows[3].step.read_gb_per_s = 4000;
   return run;
 }
@@ -71,8 +72,8 @@ TEST(Lines, CompareWithinAnEngine) {
   }
   EXPECT_THAT(step_up, ElementsAre(std::nullopt, 2, std::nullopt, 2));
   EXPECT_THAT(total_up, ElementsAre(1, 2, 1, 2));
-  EXPECT_THAT(rate, ElementsAre(10, 20, 1000, 2000));
-  EXPECT_THAT(roofline, ElementsAre(std::nullopt, std::nullopt, 0.25, 0.5));
+  EXPECT_THAT(rate, ElementsAre(10, 20, 2000, 2000));
+  EXPECT_THAT(roofline, ElementsAre(std::nullopt, std::nullopt, 0.5, 0.5));
 }
 
 TEST(Lines, SayHowAMultiprocessorIsFilled) {
@@ -145,15 +146,36 @@ TEST(LadderText, HasARowForEachStep) {
   run.rows[0].promised_bits = false;
   run.rows[1].step.correct = false;
   run.rows[2].step.same_bits = false;
-  EXPECT_EQ(ToText(run),
-            "sum of 2000000 i32 (7.63 MiB, random, seed 9) = -6; medians of 1\n"
-            "  cpu     A CPU\n"
-            "  cuda:0  A <GPU> & \"more\"; fastest plain read: 4000 GB/s\n"
-            "  PIPELINE     TIME   SPREAD   STEP  TOTAL  GB/s  ROOFLINE  SCRATCH COPY  SAME BITS     RESULT\n"
-            "  one        800 us   +-0.0%      -  1.00x  10.0         -             -  this time         ok\n"
-            "  two        400 us   +-1.0%  2.00x  2.00x  20.0         -             -     always  WRONG: -6\n"
-            "  three     8.00 us   +-0.0%      -  1.00x  1000     25.0%       1.25 us     BROKEN         ok\n"
-            "  four      4.00 us  +-12.5%  2.00x  2.00x  2000     50.0%             -     always         ok\n");
+  EXPECT_EQ(
+      ToText(run),
+      "sum of 2000000 i32 (7.63 MiB, random, seed 9) = -6; medians of 1\n"
+      "  cpu     A CPU\n"
+      "  cuda:0  A <GPU> & \"more\"; fastest plain read: 4000 GB/s\n"
+      "  PIPELINE     TIME   SPREAD   STEP  TOTAL     READS  GB/s  ROOFLINE  SCRATCH COPY  SAME BITS     RESULT\n"
+      "  one        800 us   +-0.0%      -  1.00x  7.63 MiB  10.0         -             -  this time         ok\n"
+      "  two        400 us   +-1.0%  2.00x  2.00x  7.63 MiB  20.0         -             -     always  WRONG: -6\n"
+      "  three     8.00 us   +-0.0%      -  1.00x  15.3 MiB  2000     50.0%       1.25 us     BROKEN         ok\n"
+      "  four      4.00 us  +-12.5%  2.00x  2.00x  7.63 MiB  2000     50.0%             -     always         ok\n");
+}
+
+TEST(LadderText, SaysWhichThreadsABranchLeavesActive) {
+  LadderRun run = TwoEngines();
+  run.rows.erase(run.rows.begin(), run.rows.begin() + 2);
+  run.rows[0].step.active_threads = 0.5;
+  run.rows[1].step.active_threads = 1;
+  EXPECT_EQ(
+      ToText(run),
+      "sum of 2000000 i32 (7.63 MiB, random, seed 9) = -6; medians of 1\n"
+      "  cuda:0  A <GPU> & \"more\"; fastest plain read: 4000 GB/s\n"
+      "  PIPELINE     TIME   SPREAD   STEP  TOTAL     READS  GB/s  ROOFLINE  ACTIVE  SCRATCH COPY  SAME BITS  RESULT\n"
+      "  three     8.00 us   +-0.0%      -  1.00x  15.3 MiB  2000     50.0%   50.0%       1.25 us     always      ok\n"
+      "  four      4.00 us  +-12.5%  2.00x  2.00x  7.63 MiB  2000     50.0%  100.0%             -     always      "
+      "ok\n");
+  const absl::StatusOr<std::vector<LadderRun>> read = ParseLadderRuns(Dump(ToJson(run)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ToText(read->front()), ToText(run));
+  EXPECT_THAT(ToCsv(run), HasSubstr(",16000000,0.5\n"));
+  EXPECT_THAT(ToCsv(run), HasSubstr(",8000000,1.0\n"));
 }
 
 TEST(LadderText, OfASweepIsAboutOccupancy) {
@@ -226,7 +248,7 @@ TEST(LadderCsv, OfAProductHasItsFields) {
   const std::vector<std::string> lines = absl::StrSplit(ToCsv(Product()), '\n');
   EXPECT_THAT(lines[0], StartsWith("matmul,f32,,140000,,9,slow,cuda,cuda:0,1,"));
   EXPECT_EQ(std::vector<std::string>(absl::StrSplit(lines[0], ',')).size(), header.size());
-  EXPECT_THAT(lines[0], HasSubstr(",100,50,200,16,500.0,4000.0,32,32,8"));
+  EXPECT_THAT(lines[0], HasSubstr(",100,50,200,16,500.0,4000.0,32,32,8,,"));
 }
 
 TEST(LadderSvg, OfAnEmptyProductHasNoInfinities) {

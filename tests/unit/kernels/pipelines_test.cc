@@ -40,9 +40,16 @@ TEST(PipelineTableTest, NamesAreUniqueAndEveryEngineHasOneDefault) {
   EXPECT_EQ(DefaultPipeline(EngineKind::kCpu).name, "tiled_simd");
 #ifdef REDUCED_HAVE_CUDA
   EXPECT_EQ(DefaultPipeline(EngineKind::kCuda).name, "single_pass");
-  EXPECT_EQ(Pipelines().size(), 25U);
+  EXPECT_EQ(Pipelines().size(), 29U);
 #endif
   EXPECT_EQ(FindPipeline("sum"), nullptr);
+}
+
+TEST(PipelineTableTest, RungsBesideTheWayUpSayWhatTheyShow) {
+  for (const PipelineRow& row : Pipelines()) {
+    EXPECT_TRUE(row.rung || row.on_the_way_up) << row.name;
+    EXPECT_EQ(row.active_threads.has_value(), !row.on_the_way_up) << row.name;
+  }
 }
 
 TEST(PipelineTableTest, RungsSupportWhatTheyShould) {
