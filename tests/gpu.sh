@@ -147,7 +147,7 @@ step bench_matrix "$programs/bench_matrix" --json="$logs/matrix.json" --svg="$lo
 step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
 step bench_local "$programs/bench_local"
-step tests ctest --test-dir "$programs" -L gpu --output-on-failure -j 2
+step tests ctest --test-dir "$programs" -L gpu --output-on-failure -j 8
 step memcheck sanitize memcheck "$exact:$production/*:$rungs.SmallSizes/*:$others" &
 step racecheck sanitize racecheck "$exact:$production/f32:$production/bool:$rungs.ThreeBlocks/*:$others" &
 step synccheck sanitize synccheck "$exact:$production/*:$rungs.EveryOpOnce/*:$others" &
