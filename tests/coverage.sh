@@ -22,8 +22,11 @@ ctest --preset coverage || status=1
 say "Lines that ran, in percent"
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
-# A header of templates is compiled into many objects: what ran in one of them ran.
-gcovr --root "$root" --object-directory "$build" -j "$(nproc)" --merge-mode-functions=merge-use-line-min \
+# A header of templates is compiled into many objects: what ran in one of them ran. From version 6 on gcovr wants to be
+# told.
+merge=()
+if gcovr --help | grep -q merge-mode-functions; then merge=(--merge-mode-functions=merge-use-line-min); fi
+gcovr --root "$root" --object-directory "$build" -j "$(nproc)" "${merge[@]}" \
   --filter '(server|client|kernels|proto/codec)/' --exclude-unreachable-branches --csv "$report" \
   ${pages:+--html-details "$pages"} "$build"
 # Columns of the report: file, lines, lines that ran, ...

@@ -68,7 +68,10 @@ absl::StatusOr<std::shared_ptr<Ring>> Ring::Open(Backend& backend, const v1::Ope
   if (!token.ok()) return token.status();
   const std::shared_ptr<Ring> ring(new Ring(backend, std::move(session), *std::move(memory), *std::move(lease)));
   ring->token_ = *token;
-  if (const absl::Status status = ring->poller_.Add(ring); !status.ok()) return status;
+  if (const absl::Status status = ring->poller_.Add(ring); !status.ok()) {
+    backend.regions.WithdrawRing(*token);
+    return status;
+  }
   reply->set_token(*token);
   reply->set_bytes(static_cast<std::int64_t>(geometry.bytes()));
   return ring;
@@ -88,7 +91,7 @@ Ring::Ring(Backend& backend, Session session, std::shared_ptr<const RingMemory> 
   }
 }
 
-Ring::~Ring() { backend_.regions.WithdrawRing(token_); }
+Ring::~Ring() = default;
 
 int Ring::Serve(int most) {
   const std::uint64_t slots = mapping_.geometry.slots;
@@ -284,6 +287,7 @@ void Ring::Leave() {
   ring::Shared(mapping_.header().ended).store(1, std::memory_order_seq_cst);
   for (std::uint32_t i = 0; i < mapping_.geometry.slots; ++i) ring::FutexWake(mapping_.completion(i).state);
   ring::FutexWake(mapping_.header().bell);
+  lease_ = {};  // the server may be gone once the session has ended
   auto closed = std::move(closed_);
   std::move(closed)();
 }

@@ -42,7 +42,8 @@ namespace reduced::server {
 
 class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> {
  public:
-  // What the ring needs of its session, which outlives the ring's last use of it: `closed`.
+  // What the ring needs of its session, which outlives the ring's last use of it: `closed`. So does the server, of
+  // which the ring uses nothing afterwards.
   struct Session {
     const grpc::CallbackServerContext* context = nullptr;
     const CallTag* tag = nullptr;
@@ -90,7 +91,7 @@ class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> 
   Backend& backend_;
   Session session_;
   const std::shared_ptr<const RingMemory> memory_;
-  const MemoryLease lease_;
+  MemoryLease lease_;  // until the last use
   const ring::Mapping mapping_;
   Poller& poller_;
   std::string token_;

@@ -86,8 +86,10 @@ absl::Status ReadFile(const std::string& path, const Flags& flags, std::map<std:
   for (int number = 1; std::getline(file, line); ++number) {
     const std::string where = absl::StrCat(absl::CHexEscape(path), ":", number);
     absl::string_view text = line;
+    // A comment begins where a word or the value would: "a#b" is a value.
+    const std::size_t value_at = text.find('=') + 1;  // 0: there is none
     for (std::size_t at = text.find('#'); at != absl::string_view::npos; at = text.find('#', at + 1)) {
-      if (at > 0 && !absl::ascii_isspace(static_cast<unsigned char>(text[at - 1]))) continue;
+      if (at > 0 && at != value_at && !absl::ascii_isspace(static_cast<unsigned char>(text[at - 1]))) continue;
       text = text.substr(0, at);
       break;
     }

@@ -16,6 +16,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/system/failpoint.h"
@@ -29,17 +30,24 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(1);
 
 void Interrupt(int /*signal*/) {}
 
+// SIGALRM interrupts what a process that is forked from now on waits for. Set once, before the first is forked, since
+// those of several servers in one process would get in each other's way.
+void LetAlarmsInterrupt() {
+  static const bool done = [] {
+    struct sigaction action {};
+    action.sa_handler = Interrupt;  // without SA_RESTART
+    return sigaction(SIGALRM, &action, nullptr) == 0;
+  }();
+  static_cast<void>(done);
+}
+
 // The process, which ends by SIGKILL, or with the thread that started it. Any lock may have been held when it was
-// forked, by other threads of the server, so that it makes plain system calls only: a sanitizer's wrappers take locks.
-[[noreturn]] void CloseForever(int socket) {
+// forked, by other threads of the server, so that it makes plain system calls only: most functions that a sanitizer
+// wraps, such as sigaction(), take locks, and so may what it adds to every access.
+[[noreturn]] ABSL_ATTRIBUTE_NO_SANITIZE_THREAD void CloseForever(int socket) {
   syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
-  struct sigaction action {};
-  action.sa_handler = Interrupt;  // without SA_RESTART
-  sigaction(SIGALRM, &action, nullptr);
-  sigset_t alarm;
-  sigemptyset(&alarm);
-  sigaddset(&alarm, SIGALRM);
-  sigprocmask(SIG_UNBLOCK, &alarm, nullptr);
+  constexpr std::uint64_t kAlarm = std::uint64_t{1} << (SIGALRM - 1);  // the kernel's set of signals
+  syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &kAlarm, nullptr, sizeof(kAlarm));
   constexpr itimerval kOff{};
   constexpr itimerval kEvery10Ms{.it_interval = {0, 10'000}, .it_value = {0, 10'000}};
   for (;;) {
@@ -131,6 +139,7 @@ Closer::Process* Closer::IdleProcess() {
   if (FAILPOINT_ERRNO("regions/socketpair", EMFILE, socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) != 0) {
     return nullptr;
   }
+  LetAlarmsInterrupt();
   // As fork() but for the table of descriptors; its end raises no SIGCHLD, which is not ours to handle.
   const pid_t id =
       FAILPOINT_ERRNO("regions/helper", EAGAIN,

@@ -4,7 +4,8 @@
 //
 // Hence processes of their own close them: forks of this one that share its table of descriptors and nothing else. None
 // is started before there is something to close, which honest clients never send. A close that can be interrupted is
-// interrupted after 10 ms; the rest goes on in the background, as without SO_LINGER.
+// interrupted after 10 ms; the rest goes on in the background, as without SO_LINGER. For that, SIGALRM has a handler
+// from then on, in the server, too, where it does nothing.
 #ifndef REDUCED_SERVER_SOURCES_CLOSER_H_
 #define REDUCED_SERVER_SOURCES_CLOSER_H_
 

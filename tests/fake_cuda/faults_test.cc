@@ -346,6 +346,7 @@ TEST(HangTest, IsAFailureAfterTheTimeout) {
 TEST(SmallTest, DoesNotKeepItsCallerWhileALargeJobRuns) {
   fake_cuda::Heal();
   const std::unique_ptr<Engine> engine = *MakeCudaEngine(Small(), 0);
+  ASSERT_TRUE(Becomes(kPatience, [&] { return engine->info().lanes_busy == 0; }));  // that of its last measurement
   fake_cuda::Hang();
   std::thread large([&] { Sum(*engine, {.data = Numbers().data()}, kMany).IgnoreError(); });
   EXPECT_TRUE(Becomes(kPatience, [&] { return engine->info().lanes_busy == 1; }));

@@ -77,11 +77,12 @@ TEST_F(ConfigurationTest, CommandLineThenEnvironmentThenFileThenDefault) {
 }
 
 TEST_F(ConfigurationTest, TheFileCanBeNamedByTheEnvironment) {
-  const std::string file = File("cuda = false\nready_file =\nlisten = 127.0.0.1:0,unix:/tmp/x#y\n");
+  const std::string file = File("cuda = false\nready_file =\nlisten = 127.0.0.1:0,unix:/tmp/x#y\ntoken_file =#none\n");
   const auto flags = Run({}, {absl::StrCat("REDUCED_FLAG_CONFIG_FILE=", file)});
   EXPECT_EQ(Of(flags, "cuda"), absl::StrCat("false from ", file, ":1"));
   EXPECT_EQ(Of(flags, "ready_file"), absl::StrCat(" from ", file, ":2"));
   EXPECT_EQ(Of(flags, "listen"), absl::StrCat("127.0.0.1:0,unix:/tmp/x#y from ", file, ":3"));
+  EXPECT_EQ(Of(flags, "token_file"), absl::StrCat(" from ", file, ":4"));
 }
 
 TEST_F(ConfigurationTest, EveryFlagIsListedAndTheListIsAFile) {

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "reduced/v1/regions.pb.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 
@@ -55,6 +56,11 @@ inline std::string SumTo(std::int64_t count) { return absl::StrFormat("i64:%d", 
 
 inline int DescriptorsInUse() {
   return static_cast<int>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+// Whether no more are open than so many, now or soon: the server's threads open some for a moment, as to read /proc.
+inline bool DescriptorsReturnTo(int files) {
+  return Becomes(kPatience, [files] { return DescriptorsInUse() <= files; });
 }
 
 // One client of the region socket.
