@@ -21,7 +21,10 @@
 //
 // Sources: S. Collange, D. Defour, S. Graillat, R. Iakymchuk, "Numerical reproducibility for the parallel reduction on
 // multi- and many-core architectures" (2015, ExBLAS); those of cpu/exact_tiles.h and cuda/single_pass.cu.
+#include <cuda_pipeline_primitives.h>
+
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "kernels/cuda/block_states.cuh"
@@ -40,13 +43,14 @@ constexpr std::size_t kTicketBytes = 256;
 constexpr std::size_t kDigitsBytes = (sizeof(ExactDigits) + 15) / 16 * 16;
 constexpr int kMaxBlocks = 1024;
 
-// How the work is laid out: threads of a block, blocks of a multiprocessor, vectors of 16 bytes that a thread has in
-// flight, as many as leave it registers for all else.
-template <int kThreadsOfBlock, int kBlocksPerMultiprocessor, int kVectorsInFlight>
+// How the work is laid out: threads of a block, blocks of a multiprocessor, vectors of 16 bytes in a thread's tile, as
+// many as leave it registers for all else, and tiles in flight while it is at one.
+template <int kThreadsOfBlock, int kBlocksPerMultiprocessor, int kVectorsOfTile, int kTilesAhead>
 struct Shape {
   static constexpr int kThreads = kThreadsOfBlock;
   static constexpr int kBlocks = kBlocksPerMultiprocessor;
-  static constexpr int kVectors = kVectorsInFlight;
+  static constexpr int kVectors = kVectorsOfTile;
+  static constexpr int kAhead = kTilesAhead;
 };
 
 // As in single_pass.cu.
@@ -69,6 +73,88 @@ struct Arguments {
 
 template <class T, class S>
 using Tile = Vector16<T>[S::kVectors];
+
+// A thread's tiles, one after the other: vectors from its own on, `threads` apart. Beyond the array there is -0. They
+// come straight to its registers, or, where what is done with them takes long, through shared memory of its own: then
+// they are on their way meanwhile.
+template <class T, class S>
+class TileLoads {
+  using Slot = uint4[S::kVectors][S::kThreads];
+
+ public:
+  static constexpr int kSharedBytes = S::kAhead * static_cast<int>(sizeof(Slot));
+
+  // memory: kSharedBytes, shared by the block.
+  __device__ __forceinline__ TileLoads(const Walk<T>& walk, void* memory)
+      : vectors_(walk.vectors),
+        count_(walk.count),
+        next_(walk.thread),
+        threads_(walk.threads),
+        slots_(static_cast<Slot*>(memory)) {}
+
+  // Before all else. `tile` may not be used until it has arrived.
+  __device__ __forceinline__ void Start(Tile<T, S>& tile) {
+    if constexpr (S::kAhead == 0) Load(tile);
+#pragma unroll
+    for (int slot = 0; slot < S::kAhead; ++slot) LetCome(slot);
+  }
+  __device__ __forceinline__ void Arrive(Tile<T, S>& tile) {
+    if constexpr (S::kAhead > 0) {
+      __pipeline_wait_prior(S::kAhead - 1);
+#pragma unroll
+      for (int v = 0; v < S::kVectors; ++v) memcpy(tile[v].element, &slots_[slot_][v][threadIdx.x], sizeof(uint4));
+      __syncwarp();  // read before it is written
+      LetCome(slot_);
+      slot_ = slot_ + 1 < S::kAhead ? slot_ + 1 : 0;
+    }
+  }
+  // The tile is done with: it may be the next.
+  __device__ __forceinline__ void Leave(Tile<T, S>& tile) {
+    if constexpr (S::kAhead == 0) Load(tile);
+  }
+
+ private:
+  __device__ static Vector16<T> Zeros() {
+    Vector16<T> zeros;
+#pragma unroll
+    for (T& x : zeros.element) x = ExactElement<T>::NegativeZero();
+    return zeros;
+  }
+  // Whether all of the next tile is within the array.
+  __device__ __forceinline__ bool IsWhole() const { return next_ + (S::kVectors - 1) * threads_ < count_; }
+  __device__ __forceinline__ void Load(Tile<T, S>& tile) {
+#pragma unroll
+    for (int v = 0; v < S::kVectors; ++v) {
+      tile[v] = next_ < count_ ? LoadOnce<T>(vectors_ + next_) : Zeros();
+      next_ += threads_;
+    }
+  }
+  __device__ __forceinline__ void LetCome(int slot) {
+    uint4* const to = &slots_[slot][0][threadIdx.x];
+    if (IsWhole()) {
+#pragma unroll
+      for (int v = 0; v < S::kVectors; ++v) {
+        __pipeline_memcpy_async(to + v * S::kThreads, vectors_ + (next_ + v * threads_), sizeof(uint4));
+      }
+    } else {
+#pragma unroll 1
+      for (int v = 0; v < S::kVectors; ++v) {
+        const unsigned at = next_ + v * threads_;
+        const Vector16<T> vector = at < count_ ? LoadOnce<T>(vectors_ + at) : Zeros();
+        memcpy(to + v * S::kThreads, &vector, sizeof(vector));
+      }
+    }
+    next_ += S::kVectors * threads_;
+    __pipeline_commit();
+  }
+
+  const uint4* vectors_;
+  unsigned count_;
+  unsigned next_;  // vector to load
+  unsigned threads_;
+  Slot* slots_;
+  int slot_ = 0;  // that arrives next
+};
 
 // Calls visit(x) for each element x of a tile.
 template <class SomeTile, class Visitor>
@@ -101,6 +187,8 @@ class WarpSums {
   static constexpr int kInF32 = Levels::kSquares || sizeof(T) != 2 ? 1 : Levels::kBF16 ? 4 : 2;
   static constexpr int kF32Spread = 24 - Element::kDigits - std::countr_zero(static_cast<unsigned>(kInF32));
   static constexpr unsigned kF32End = static_cast<unsigned>(126 + Element::kBias) << Element::kFieldAt;  // or too large
+  // Whether there is a register for it to remember that it met NaNs.
+  static constexpr bool kExpectsNans = sizeof(T) != 2 || (!Levels::kBF16 && S::kAhead > 0);
   static constexpr int kWidest = Levels::kWidest;
   static constexpr Level kMost = Levels::At(kWidest);
   static constexpr bool kFixed = kMost.fixed_top != kNoTop;
@@ -122,10 +210,14 @@ class WarpSums {
       if (kMoving > 0 && level_ >= kMoving) window_ = {};  // perhaps fewer bins would do by now
     }
     if constexpr (Levels::Has(Accumulator::kSum)) LookAtZeros(tile);
+    const bool looked_for_nans = kExpectsNans && expects_nans_;
+    if (looked_for_nans) TakeOutNans(tile);
     PatternRange range = RangeOf(tile);
     if (!__all_sync(kFullWarp, window_.Takes(range))) {
-      TakeOutNans(tile);
-      range = RangeOf(tile);
+      if (!looked_for_nans) {
+        TakeOutNans(tile);
+        range = RangeOf(tile);
+      }
       if (!__any_sync(kFullWarp, range.largest != 0)) return;
       if (window_.span == 0) Begin(tile[0]);
       if (!__all_sync(kFullWarp, window_.Takes(range))) {
@@ -363,7 +455,8 @@ class WarpSums {
       is_settled_ = few;
       Forget(tile);
       Place place;
-      if (level_ < kMoving && Find(tile, outside < kMany ? level_ : -1, &place)) {
+      // One more bin of a sum costs less than to come here often; one more of squares doesn't.
+      if (level_ < kMoving && Find(tile, Levels::kSquares && outside < kMany ? level_ : -1, &place)) {
         Forget(tile);
         const int outside_there = place.window.CountOutside(tile);
         if (2 * outside_there < outside) {
@@ -385,8 +478,13 @@ class WarpSums {
     });
   }
 
-  // Leaves -0 instead. There may be many.
+  // Leaves -0 instead. There may be many; where there were some, more are expected.
   __device__ __forceinline__ void TakeOutNans(Tile& tile) {
+    const unsigned before = nans_;
+    CountAndClearNans(tile);
+    if constexpr (kExpectsNans) expects_nans_ = __any_sync(kFullWarp, nans_ != before);
+  }
+  __device__ __forceinline__ void CountAndClearNans(Tile& tile) {
     if constexpr (sizeof(T) == 2) {
       using Pair = PairOf<T>;
 #pragma unroll
@@ -425,6 +523,7 @@ class WarpSums {
   int top_ = 0;
   int deposits_ = 0;  // since the bins were empty
   unsigned nans_ = 0;
+  bool expects_nans_ = false;
   bool is_settled_ = false;  // there was no better place when few elements didn't fit
   Window window_;
   bool not_only_negative_zeros_ = false;
@@ -456,6 +555,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) ExactSumsKernel(Argum
   using Sums = WarpSums<T, S, kCounts, kSums...>;
   constexpr int kVectors = S::kVectors;
   constexpr bool kOthers = Others<T, List>::kAny;
+  extern __shared__ uint4 loads_memory[];
   __shared__ unsigned long long words[kExactDigitWords];
   __shared__ typename Sums::FarBins far;
   __shared__ alignas(16) unsigned char shared_states[S::kThreads / kWarpSize * Others<T, List>::kStateBytes + 16];
@@ -469,21 +569,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) ExactSumsKernel(Argum
                      .base_index = args.base_index + args.edges.head,
                      .omit_nan = args.omit_nan};
   const unsigned lane = threadIdx.x % kWarpSize;
-  Tile<T, S> tile;
-  const auto load = [&](unsigned begin) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const unsigned at = begin + lane + static_cast<unsigned>(v) * walk.threads;
-      if (at < walk.count) {
-        tile[v] = LoadOnce<T>(walk.vectors + at);
-      } else {
-#pragma unroll
-        for (T& x : tile[v].element) x = ExactElement<T>::NegativeZero();
-      }
-    }
-  };
   unsigned begin = walk.thread - lane;  // as all that follows from it, the same for a warp
-  load(begin);                          // takes longer than the zeros do
+  Tile<T, S> tile;
+  TileLoads<T, S> loads(walk, loads_memory);
+  loads.Start(tile);  // takes longer than the zeros do
 
   for (int i = static_cast<int>(threadIdx.x); i < kExactDigitWords; i += S::kThreads) words[i] = 0;
   __syncthreads();
@@ -505,10 +594,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) ExactSumsKernel(Argum
     slot += kVectors;
   };
   while (begin < walk.count) {
+    loads.Arrive(tile);
     if constexpr (kOthers) fold_others();
     sums.Add(tile);
+    loads.Leave(tile);
     begin += kVectors * walk.threads;
-    load(begin);
   }
   if (blockIdx.x == 0) {
     for (unsigned at = threadIdx.x; at < args.edges.head; at += S::kThreads) sums.AddOne(data[at]);
@@ -561,6 +651,20 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) ExactSumsKernel(Argum
   hand_out([&](int i) { return atomicExch(global + i, 0ull); });
 }
 
+// Lets blocks of a kernel take so many bytes of shared memory beside its own on the current device: more than 48 KiB in
+// all have to be asked for, once.
+template <auto kKernel>
+cudaError_t AllowSharedMemory(int bytes) {
+  static std::atomic<std::uint64_t> allowed = 0;  // devices, by bit
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const std::uint64_t bit = std::uint64_t{1} << (device % 64);
+  if ((allowed.load(std::memory_order_relaxed) & bit) != 0 && device < 64) return cudaSuccess;
+  const cudaError_t error = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess) allowed.fetch_or(bit, std::memory_order_relaxed);
+  return error;
+}
+
 template <class T, class S, bool kCounts, class List, Accumulator... kSums>
 cudaError_t LaunchKernel(const ExactLaunch& launch) {
   static_assert(kTicketBytes + kDigitsBytes + Others<T, List>::kStatesBytes <= kExactScratchBytes);
@@ -590,7 +694,12 @@ cudaError_t LaunchKernel(const ExactLaunch& launch) {
   const std::int64_t most = std::min(launch.multiprocessors * S::kBlocks, kMaxBlocks);
   const std::int64_t passes = (wanted + most - 1) / most;
   const auto blocks = static_cast<unsigned>((wanted + passes - 1) / passes);
-  ExactSumsKernel<T, S, kCounts, List, kSums...><<<blocks, S::kThreads, 0, launch.stream>>>(args);
+  constexpr auto kKernel = ExactSumsKernel<T, S, kCounts, List, kSums...>;
+  constexpr int kSharedBytes = TileLoads<T, S>::kSharedBytes;
+  if constexpr (kSharedBytes > 0) {
+    if (const cudaError_t error = AllowSharedMemory<kKernel>(kSharedBytes); error != cudaSuccess) return error;
+  }
+  kKernel<<<blocks, S::kThreads, kSharedBytes, launch.stream>>>(args);
   return cudaGetLastError();
 }
 
@@ -601,16 +710,20 @@ cudaError_t LaunchFor(const ExactLaunch& launch) {
   constexpr Accumulator kSum = Accumulator::kSum, kAbsSum = Accumulator::kAbsSum, kSquares = Accumulator::kSumSquares;
   using Alone = AccumulatorList<>;
   using Order = AccumulatorList<ExtremaOf<T>, CountsOf<T>>;
-  using SumShape = Shape<512, 2, sizeof(T) == 2 ? 3 : 4>;  // measured on an H200: tests/bench/bench_exact_cuda
-  using WithOrder = Shape<384, 2, 4>;
+  constexpr bool kIsBFloat16 = std::is_same_v<T, BFloat16>;
+  // The fastest of those measured on an H200 (tests/bench/bench_matrix). What squares have to do beside extrema takes
+  // long enough for one large block, whose threads have the registers of two.
+  using SumShape = Shape<512, 2, sizeof(T) == 2 ? 3 : 4, 0>;
+  using BesideOrder = std::conditional_t<kIsBFloat16, Shape<512, 1, 4, 2>, Shape<384, 2, 4, 1>>;
+  using SquaresBesideOrder = std::conditional_t<kIsBFloat16, Shape<512, 1, 4, 2>, Shape<768, 1, 4, 1>>;
   const auto has = [&launch](Accumulator a) { return (launch.accumulators & SetOf(a)) != 0; };
   if (launch.accumulators == SetOf(kAbsSum) && launch.others == 0) {
     return LaunchKernel<T, SumShape, true, Alone, kAbsSum>(launch);
   }
   cudaError_t error = cudaSuccess;
   if (launch.others != 0) {
-    error = has(kSquares) ? LaunchKernel<T, WithOrder, true, Order, kSum, kSquares>(launch)
-                          : LaunchKernel<T, WithOrder, true, Order, kSum>(launch);
+    error = has(kSquares) ? LaunchKernel<T, SquaresBesideOrder, true, Order, kSum, kSquares>(launch)
+                          : LaunchKernel<T, BesideOrder, true, Order, kSum>(launch);
   } else if (has(kSum) && has(kSquares)) {
     error = LaunchKernel<T, SumShape, true, Alone, kSum, kSquares>(launch);
   } else if (has(kSum)) {

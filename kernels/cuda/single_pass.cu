@@ -249,6 +249,7 @@ template <class T>
 cudaError_t LaunchFor(const Launch& launch) {
   const AccumulatorSet set = launch.accumulators;
   constexpr AccumulatorSet kCounts = SetOf(Accumulator::kCounts);
+  constexpr AccumulatorSet kSum = SetOf(Accumulator::kSum);
   constexpr AccumulatorSet kOrder = SetOf(Accumulator::kExtrema) | kCounts;
   const bool omits = launch.omit_nan && set != kCounts;
   if (std::has_single_bit(set) && !omits) {
@@ -265,12 +266,21 @@ cudaError_t LaunchFor(const Launch& launch) {
     if (omits && (set & ~(kPowerSums<T> | kOrder)) == 0) {
       if ((set & ~kOrder) == 0)
         return LaunchKernel<T, true, Nans::kOmitted, ExtremaAlone, ExtremaOf<T>, CountsOf<T>>(launch);
+      if constexpr (sizeof(T) > 2) {  // halves as doubles, and counts: too many registers
+        if ((set & ~(kSum | kCounts)) == 0)
+          return LaunchKernel<T, true, Nans::kOmitted, MomentsAlone, SumOf<T>, CountsOf<T>>(launch);
+      }
+      if ((set & ~(kPowerSums<T> | kCounts)) == 0)
+        return LaunchKernel<T, true, Nans::kOmitted, Statistics<T>, PowerSumsOf<T>, CountsOf<T>>(launch);
       return LaunchKernel<T, true, Nans::kOmitted, Statistics<T>, PowerSumsOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
     }
   } else {
     if (set == kPowerSums<T>) return LaunchKernel<T, true, Nans::kKept, MomentsAlone, PowerSumsOf<T>>(launch);
   }
   if (set == kOrder) return LaunchKernel<T, true, Nans::kKept, ExtremaAlone, ExtremaOf<T>, CountsOf<T>>(launch);
+  if ((set & ~(kSum | kOrder)) == 0) {
+    return LaunchKernel<T, true, Nans::kKept, Statistics<T>, SumOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
+  }
   if ((set & ~(kPowerSums<T> | kOrder)) == 0) {
     return LaunchKernel<T, true, Nans::kKept, Statistics<T>, PowerSumsOf<T>, ExtremaOf<T>, CountsOf<T>>(launch);
   }
