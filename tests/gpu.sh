@@ -137,6 +137,18 @@ ladders() {
   return "$status"
 }
 
+# The Python package with arrays of this GPU: of PyTorch, and of CuPy, JAX and Numba where they are installed.
+python_arrays() {
+  if [ -z "${REDUCED_WHEEL:-}" ]; then
+    echo "left out: REDUCED_WHEEL names no wheel of the package"
+    return
+  fi
+  rm -rf "$logs/site"
+  python3 -m pip install --quiet --no-deps --no-index --target "$logs/site" "$REDUCED_WHEEL" &&
+    REDUCED=$tree/bin/reduced PYTHONPATH=$logs/site XLA_PYTHON_CLIENT_PREALLOCATE=false \
+      python3 -B -m pytest -q -p no:cacheprovider "$root/tests/python/test_gpu.py"
+}
+
 # What is timed runs alone, and so do the tests, which wait for the GPU: processes get it in turns, milliseconds each. The
 # checks, which are slow on the host, run side by side.
 step server serve
@@ -147,6 +159,7 @@ step bench_matrix "$programs/bench_matrix" --json="$logs/matrix.json" --svg="$lo
 step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
 step bench_local "$programs/bench_local"
+step python python_arrays
 step tests ctest --test-dir "$programs" -L gpu --output-on-failure -j 8
 step memcheck sanitize memcheck "$exact:$production/*:$rungs.SmallSizes/*:$others" &
 step racecheck sanitize racecheck "$exact:$production/f32:$production/bool:$rungs.ThreeBlocks/*:$others" &

@@ -1,7 +1,8 @@
 // The C++ library's calls of one kind after the other: the median of each, in microseconds, as one line of JSON.
 // bench_python.py compares the Python package with it.
 //
-// usage: bench_client SERVER SECONDS SOURCE BYTES    SOURCE: inline, session, stream or region
+// usage: bench_client SERVER SECONDS SOURCE BYTES    SOURCE: inline, session, ring, stream, region, or gpu: memory of
+// this process's GPU, by CUDA IPC with an event, through a ring
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +13,9 @@
 #include <vector>
 
 #include "reduced/client.h"
+#ifdef REDUCED_HAVE_CUDA
+#include "reduced/cuda.h"
+#endif
 
 namespace {
 
@@ -41,6 +45,28 @@ double MedianUs(double seconds, const std::function<absl::StatusOr<Reply>()>& ca
   return times[times.size() / 2];
 }
 
+#ifdef REDUCED_HAVE_CUDA
+// The event is recorded before each call, as by a program whose stream writes the elements.
+double GpuMedianUs(Client& client, double seconds, std::int64_t bytes) {
+  void* memory = nullptr;
+  cudaEvent_t event = nullptr;
+  if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess ||
+      cudaMemset(memory, 0, static_cast<std::size_t>(bytes)) != cudaSuccess ||
+      cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming) != cudaSuccess) {
+    std::cerr << "bench_client: no GPU\n";
+    std::exit(1);
+  }
+  const auto session = Must(client.OpenSession({.via = "ring"}));
+  const auto region = Must(reduced::client::ShareDevice(client, memory, bytes, event));
+  return MedianUs(seconds, [&] {
+    cudaEventRecord(event);
+    return session->Reduce(region.Array("f32", {bytes / 4}), {"sum"});
+  });
+}
+#else
+double GpuMedianUs(Client&, double, std::int64_t) { return 0; }
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -59,8 +85,10 @@ int main(int argc, char** argv) {
   if (source == "region") {
     const auto region = Must(client->Share(buffer));
     median_us = MedianUs(seconds, [&] { return client->Reduce(region.Array("f32", {count}), ops); });
-  } else if (source == "session") {
-    const auto session = Must(client->OpenSession({.via = "session"}));
+  } else if (source == "gpu") {
+    median_us = GpuMedianUs(*client, seconds, count * 4);
+  } else if (source == "session" || source == "ring") {
+    const auto session = Must(client->OpenSession({.via = source}));
     median_us = MedianUs(seconds, [&] { return session->Reduce(ArrayView::Of(buffer.As<float>()), ops); });
   } else {
     median_us =

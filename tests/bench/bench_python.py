@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The Python package beside the C++ library on one server, and `local:` beside NumPy and math.fsum, in one run.
+"""The Python package beside the C++ library on one server, also with tensors of a GPU where there are PyTorch and one, and
+`local:` beside NumPy and math.fsum, in one run.
 
-usage: bench_python.py BUILD [TIMES]    BUILD: a build whose test python_wheel has run; TIMES: rounds, of which the best
-count (3)
+usage: bench_python.py BUILD [TIMES [SECONDS]]    BUILD: a build whose test python_wheel has run; TIMES: rounds, of which the
+best count (3); SECONDS: of calls for each figure (1)
 """
 
 import json
@@ -17,6 +18,7 @@ import time
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 1.0
 SITE = BUILD / "tests/python/site"
 sys.path.insert(0, str(SITE))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
@@ -30,7 +32,7 @@ import reduced  # noqa: E402
 assert pathlib.Path(reduced.__file__).parent.parent == SITE, reduced.__file__
 
 
-def median_us(call, seconds=1.0):
+def median_us(call, seconds=SECONDS):
     call()
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(times) < 3:
@@ -42,7 +44,7 @@ def median_us(call, seconds=1.0):
 
 def library_us(server, source, size):
     """The same for the C++ library."""
-    run = subprocess.run([BUILD / "tests/bench/bench_client", server, "1", source, str(size)], check=True, capture_output=True, timeout=300)
+    run = subprocess.run([BUILD / "tests/bench/bench_client", server, str(SECONDS), source, str(size)], check=True, capture_output=True, timeout=300)
     return json.loads(run.stdout)["median_us"]
 
 
@@ -50,7 +52,24 @@ def row(name, mine, other_name, other):
     """The best of rounds that take turns."""
     times = [(mine(), other()) for _ in range(ROUNDS)]
     here, there = (min(of_one) for of_one in zip(*times))
-    print(f"{name:34} {here:10.1f} us   {other_name:9} {there:10.1f} us   ratio {here / there:.3g}", flush=True)
+    print(f"{name:34} {here:10.1f} us   {other_name:9} {there:10.1f} us   ratio {here / there:.3g}   {here - there:+.1f} us", flush=True)
+
+
+def gpu(server, client):
+    """Tensors that the server reads where they are, and what PyTorch's own sum takes."""
+    try:
+        import torch
+    except ImportError:
+        return
+    if not torch.cuda.is_available():
+        return
+    with client.session(via="ring") as session:
+        for size in (4 << 10, 1 << 20):
+            tensor = torch.zeros(size // 4, device="cuda")
+            row(f"CUDA tensor by IPC, ring, {size >> 10} KiB", lambda: median_us(lambda: session.sum(tensor)), "C++",
+                lambda: library_us(server.unix, "gpu", size))
+            row(f"CUDA tensor by IPC, ring, {size >> 10} KiB", lambda: median_us(lambda: session.sum(tensor)), "torch",
+                lambda: median_us(lambda: tensor.sum().item()))
 
 
 def threads_ratio(threads):
@@ -59,7 +78,7 @@ def threads_ratio(threads):
 
     def rate(count):
         done = [0] * count
-        end = time.perf_counter() + 1
+        end = time.perf_counter() + SECONDS
 
         def work(i):
             while time.perf_counter() < end:
@@ -91,12 +110,13 @@ def main():
     try:
         client = reduced.connect(server.unix, timeout=60)
         for name, source, size in (("call, 1 KiB inline", "inline", 1 << 10), ("call in a session, 1 KiB", "session", 1 << 10),
-                                   ("stream, 1 GiB", "stream", 1 << 30), ("shared memory, 1 GiB", "region", 1 << 30)):
-            reducer = client.session(via="session") if source == "session" else client
+                                   ("call in a ring, 1 KiB", "ring", 1 << 10), ("stream, 1 GiB", "stream", 1 << 30), ("shared memory, 1 GiB", "region", 1 << 30)):
+            reducer = client.session(via=source) if source in ("session", "ring") else client
             array = reduced.empty(size // 4, "f4") if source == "region" else np.empty(size // 4, "f4")
             array[:] = 1
             row(name, lambda: median_us(lambda: reducer.sum(array)), "C++", lambda: library_us(server.unix, source, size))
             del array
+        gpu(server, client)
         client.close()
     finally:
         server.stop()
@@ -106,7 +126,8 @@ def main():
         lambda: median_us(lambda: math.fsum(large), 0))
     row("local: call, 1 KiB", lambda: median_us(lambda: local.sum(small)), "numpy.sum", lambda: median_us(small.sum))
     cores = len(os.sched_getaffinity(0))
-    print(f"{cores} threads over one, local: sums of 240 KiB  {threads_ratio(cores):.2f}")
+    for threads in sorted({min(cores, 4), cores}):
+        print(f"{threads} threads over one, local: sums of 240 KiB  {threads_ratio(threads):.2f}", flush=True)
     print(f"import, in addition to NumPy's        {import_ms():.0f} ms")
     for wheel in (BUILD / "tests/python/wheels").glob("*.whl"):
         print(f"wheel                              {wheel.stat().st_size / 1e6:.1f} MB  {wheel.name}")

@@ -1,9 +1,12 @@
-// Small requests through a ring: how long one takes, by where its array is and what it asks for; after a pause; and how
-// many a second there are from several callers, and from one that doesn't wait. What needs a GPU is left out where
-// there is none.
+// Small requests through a ring: how long one takes, by where its array is and what it asks for; after a pause, beside
+// what two processes need for that by a futex alone; how many a second there are from several callers, and from one
+// that doesn't wait; and calls and rings beside one another. What needs a GPU is left out where there is none.
 //
 //   bench_ring [CALLERS]   at once, default 16
 #include <malloc.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,6 +25,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "proto/ring/wait.h"
 #include "reduced/client.h"
 #include "server/server.h"
 #include "spdlog/spdlog.h"
@@ -44,6 +48,7 @@ constexpr int kCalls = 3000;
 constexpr int kWarmup = 300;
 constexpr int kInFlight = 64;
 constexpr std::chrono::seconds kLoad(1);
+constexpr absl::Duration kSilence = absl::Milliseconds(2);
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "bench_ring: %s\n", why.c_str());
@@ -80,6 +85,53 @@ const std::vector<Question>& Questions() {
                                  {"count", "nan_count", "mean", "std", "min", "max", "argmin", "argmax", "sum"},
                                  {.nan_policy = "omit", .ddof = 1}}};
   return *all;
+}
+
+// What waking up costs by itself: another process sleeps on a futex, is woken after some silence and answers at once,
+// to a caller who spins, or sleeps, too.
+void MeasureWakes() {
+  struct Words {
+    std::uint32_t question = 0;
+    std::uint32_t answer = 0;
+  };
+  constexpr std::uint32_t kEnd = ~std::uint32_t{0};
+  constexpr std::chrono::seconds kForLong(10);
+  void* const shared = mmap(nullptr, sizeof(Words), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) Fail("mmap");
+  auto& words = *new (shared) Words;
+  const std::atomic_ref<std::uint32_t> question(words.question), answer(words.answer);
+  const pid_t other = fork();
+  if (other == 0) {
+    for (std::uint32_t last = 0;;) {
+      ring::FutexWait(words.question, last, kForLong);
+      const std::uint32_t now = question.load();
+      if (now == kEnd) _exit(0);
+      if (now == last) continue;
+      answer.store(last = now);
+      ring::FutexWake(words.answer);
+    }
+  }
+  std::uint32_t asked = 0;
+  for (const bool spins : {true, false}) {
+    std::vector<double> call_us;
+    for (int call = 0; call < kCalls / 10; ++call) {
+      absl::SleepFor(kSilence);
+      const Clock::time_point begin = Clock::now();
+      question.store(++asked);
+      ring::FutexWake(words.question);
+      while (answer.load() != asked) {
+        if (!spins) ring::FutexWait(words.answer, asked - 1, kForLong);
+      }
+      call_us.push_back(MicrosSince(begin));
+    }
+    std::printf("%-52s p50 %7.1f us  p99 %7.1f us\n",
+                spins ? "futex alone, after 2 ms of silence" : "the same, and the caller sleeps, too",
+                PercentileOf(call_us, 50), PercentileOf(call_us, 99));
+  }
+  question.store(kEnd);
+  ring::FutexWake(words.question);
+  waitpid(other, nullptr, 0);
+  munmap(shared, sizeof(Words));
 }
 
 // The answers of `reduce`, one at a time; each has to be `expected`.
@@ -141,6 +193,53 @@ struct Bench {
   }
 };
 
+// Runs `load` on a thread of its own, over and over, while `measure` runs.
+void Beside(const std::function<void(const std::atomic<bool>&)>& load, int threads,
+            const std::function<void()>& measure) {
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> loading;
+  for (int i = 0; i < threads; ++i) loading.emplace_back([&] { load(stop); });
+  std::this_thread::sleep_for(kLoad / 10);
+  measure();
+  stop = true;
+  for (std::thread& each : loading) each.join();
+}
+
+// A ring and unary calls beside one another: one saturates, and the other is measured.
+void MeasureTogether(int callers, const Bench& bench, Session& other) {
+  const ArrayView array = bench.First(4 << 10);
+  const Reply expected = Must(bench.client.Reduce(array, {"sum"}), "a call");
+  const client::ReduceOptions on_cpu{.engine = "cpu"};
+  const auto call = [&](const std::string& name) {
+    MeasureOne(name, expected, absl::ZeroDuration(), [&] { return bench.client.Reduce(array, {"sum"}, on_cpu); });
+  };
+  const auto through_ring = [&](const std::string& name) {
+    MeasureOne(name, expected, absl::ZeroDuration(), [&] { return bench.session.Reduce(array, {"sum"}, on_cpu); });
+  };
+  const auto pipelined = [&](const std::atomic<bool>& stop) {
+    std::atomic<int> in_flight = 0;
+    while (!stop.load(std::memory_order_relaxed)) {
+      while (in_flight.load(std::memory_order_acquire) >= kInFlight) std::this_thread::yield();
+      in_flight.fetch_add(1, std::memory_order_relaxed);
+      other.ReduceAsync(array, {"sum"}, on_cpu, [&in_flight](const absl::StatusOr<Reply>& reply) {
+        if (!reply.ok()) Fail("a callback: " + reply.status().ToString());
+        in_flight.fetch_sub(1, std::memory_order_release);
+      });
+    }
+    while (in_flight.load(std::memory_order_acquire) > 0) std::this_thread::yield();
+  };
+  const auto calling = [&](const std::atomic<bool>& stop) {
+    while (!stop.load(std::memory_order_relaxed)) Must(bench.client.Reduce(array, {"sum"}, on_cpu), "a caller");
+  };
+  call("4 KiB, a unary call, alone");
+  Beside(pipelined, 1, [&] { call("  beside a ring with " + std::to_string(kInFlight) + " in flight"); });
+  through_ring("4 KiB, a ring, alone");
+  for (const int threads : {callers / 4, callers / 2, callers}) {
+    if (threads < 1) continue;
+    Beside(calling, threads, [&] { through_ring("  beside " + std::to_string(threads) + " callers of unary calls"); });
+  }
+}
+
 void PrintRate(const std::string& name, std::int64_t requests, double us) {
   std::printf("%-52s %9.0f requests/s\n", name.c_str(), static_cast<double>(requests) * 1e6 / us);
 }
@@ -190,6 +289,7 @@ int Main(int callers) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   spdlog::set_level(spdlog::level::warn);
+  MeasureWakes();
   const ServerProcess server([](const std::string& address) {
     ServerOptions options;
     options.listen = {address};
@@ -204,7 +304,9 @@ int Main(int callers) {
   const Bench bench{*client, *session, numbers};
 
   bench.MeasureInline(absl::ZeroDuration(), "4 KiB inline: sum");
-  bench.MeasureInline(absl::Milliseconds(2), "4 KiB inline: sum, after 2 ms of silence");
+  bench.MeasureInline(kSilence, "4 KiB inline: sum, after 2 ms of silence");
+  const auto other = open();
+  MeasureTogether(callers, bench, *other);
   const client::ServerInfo info = Must(client->GetServerInfo(), "info");
   if (info.no_cuda_reason.empty()) {
     bench.MeasureResident("cuda:0");

@@ -1,7 +1,10 @@
 #include "tests/fake_cuda/fake_cuda.h"
 
 #include <cuda.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -25,7 +28,6 @@ struct CUmemPoolHandle_st {};
 namespace reduced::fake_cuda {
 namespace {
 
-constexpr char kUuid[] = "a fake device 01";
 constexpr std::size_t kMemory = std::size_t{16} << 30;
 
 bool IsSticky(cudaError_t error) {
@@ -159,6 +161,26 @@ CUresult AddressRange(CUdeviceptr* start, std::size_t* bytes, CUdeviceptr addres
   *start = address;
   *bytes = found->second;
   return CUDA_SUCCESS;
+}
+
+// Maps the memory of a fake_driver.cc that a handle names, once. Null: the handle names something else.
+void* MapExported(const cudaIpcMemHandle_t& handle) {
+  static auto* const mapped = new std::map<std::string, void*>;  // it stays, for the next time
+  const std::string name(handle.reserved, strnlen(handle.reserved, sizeof(handle.reserved)));
+  if (!name.starts_with(kFakeMemory)) return nullptr;
+  Device& device = The();
+  const absl::MutexLock lock(&device.mutex);
+  if (const auto found = mapped->find(name); found != mapped->end()) return found->second;
+  const int file = shm_open(name.c_str(), O_RDONLY, 0);
+  if (file < 0) return nullptr;
+  struct stat status {};
+  fstat(file, &status);
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  void* const memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) return nullptr;
+  device.exported[memory] = bytes;
+  return (*mapped)[name] = memory;
 }
 
 }  // namespace
@@ -446,6 +468,9 @@ cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
 
 cudaError_t cudaIpcOpenMemHandle(void** out, cudaIpcMemHandle_t handle, unsigned) {
   ENTER();
+  if (void* const mapped = MapExported(handle); mapped != nullptr) {
+    std::memcpy(&handle, &mapped, sizeof(mapped));
+  }
   Device& device = The();
   const absl::MutexLock lock(&device.mutex);
   std::memcpy(out, &handle, sizeof(*out));

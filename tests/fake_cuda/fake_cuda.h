@@ -46,7 +46,10 @@ void Heal();
 // Device memory, in bytes, beyond which allocations fail; by default 16 GiB.
 void SetMemory(std::size_t bytes);
 
-// Device memory of another process, and an event of it: their IPC handles.
+// Device memory of another process, and an event of it: their IPC handles. Handles of fake_driver.cc, which begin with
+// kFakeMemory and are the names of shared memory, are memory of a process that there is.
+inline constexpr char kFakeMemory[] = "/reduced_fake_";
+inline constexpr char kUuid[] = "a fake device 01";
 std::string MemoryHandle(void* memory, std::size_t bytes);
 std::string EventHandle();
 // Whether that event has passed.

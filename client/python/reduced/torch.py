@@ -9,7 +9,8 @@ places, and changes whose sums and sums of squares cancel, are not seen. It is n
     after = reduced.torch.Fingerprint.merge(reduced.torch.fingerprint(shard) for shard in shards)   # parts of each tensor
     print(before == after, before.differences(after))
 
-Tensors on a GPU are copied to the host, one at a time. torch itself is not imported: what has `state_dict`, and mappings of names to
+Tensors on a GPU are reduced where they are, if `server` is one that sees the GPU; else they are copied to the host, one at a
+time. The fingerprint is the same. torch itself is not imported: what has `state_dict`, and mappings of names to
 tensors or arrays, will do.
 
 >>> import numpy as np, reduced.torch
@@ -35,8 +36,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from reduced import _client
-from reduced._arrays import elements
-from reduced._errors import Error, InvalidArgumentError
+from reduced._arrays import elements, located, on_gpu
+from reduced._errors import Error, FailedPreconditionError, InvalidArgumentError
 from reduced._ops import Options
 from reduced._state import State
 
@@ -133,19 +134,27 @@ def fingerprint(module: Any, *, server: str = _client.LOCAL) -> Fingerprint:
         if name.rpartition(".")[2] == _EXTRA_STATE:
             continue
         try:
-            here = _on_host(tensor)
-            states[name] = elements(here, ordered=False).dtype, client._state(here, _OPS, _OPTIONS)
+            states[name] = _state(client, tensor)
         except (Error, TypeError, ValueError) as error:
             error.add_note(f"of {name}")
             raise
     return Fingerprint(states)
 
 
-def _on_host(tensor: Any) -> Any:
-    for method in ("to_local", "detach", "cpu"):  # of a DTensor; of a parameter, which has a gradient; of one on a GPU
+def _state(client: _client.Client, tensor: Any) -> tuple[str, State]:
+    for method in ("to_local", "detach"):  # of a DTensor; of a parameter, which has a gradient
         if hasattr(tensor, method):
             tensor = getattr(tensor, method)()
-    return tensor
+    if client.server != _client.LOCAL and on_gpu(tensor):
+        try:
+            there = located(tensor, ordered=False)
+            return there.dtype, client._state(there, _OPS, _OPTIONS)
+        except (FailedPreconditionError, InvalidArgumentError):
+            pass  # the server can't read it there
+    if hasattr(tensor, "cpu"):
+        tensor = tensor.cpu()
+    here = elements(tensor, ordered=False)
+    return here.dtype, client._state(tensor, _OPS, _OPTIONS)
 
 
 @functools.lru_cache(maxsize=8)
