@@ -19,6 +19,9 @@ namespace reduced {
 // alone, so that the answer doesn't depend on how many threads there are.
 inline constexpr std::int64_t kBlockBytes = 256 << 10;
 
+// What an answer of many costs besides its elements, as so many bytes of elements.
+inline constexpr std::int64_t kAnswerBytes = 4096;
+
 // What a reduction folds its array by: immutable, so shared by its threads.
 struct Plan {
   explicit Plan(const ReduceSpec& spec)

@@ -1,16 +1,19 @@
 // Exact sums of many short outputs: in registers, side by side, without a state for each.
 //
-// A sum is kept as two doubles: s, rounded at each addition, and e, the sum of what rounding took from s, which
-// "two-sum" gives exactly. What is then lost from e tells whether s + e is the sum: nearly always nothing is. Then the
-// sum is fl(s + e), rounded once, as ExactSums would round it; else, also for NaNs, infinities and overflow, the output
-// is to be reduced in the other way. Sixteen outputs are added side by side: neighbouring columns as they lie, short
-// rows transposed, and long rows as sixteen interleaved parts.
+// Integers of up to 32 bits are added in 64. A sum of floats is kept as two doubles: s, rounded at each addition, and
+// e, the sum of what rounding took from s, which "two-sum" gives exactly. What is then lost from e tells whether s + e
+// is the sum: nearly always nothing is. Then the sum is fl(s + e), rounded once, as ExactSums would round it; else,
+// also for NaNs, infinities and overflow, the output is to be reduced in the other way. Sixteen outputs are added side
+// by side: neighbouring columns as they lie, short rows transposed, and long rows as sixteen interleaved parts.
+// Segments are summed one by one; few elements that are close to each other need no two-sum.
 //
 // Sources: T. J. Dekker (1971) and D. E. Knuth (TAOCP 2, 4.2.2) for two-sum; T. Ogita, S. M. Rump, S. Oishi, "Accurate
 // sum and dot product" (2005) for the cascade; A. Ziv (1991) for the test of rounding in means.
 #ifndef REDUCED_KERNELS_CPU_QUICK_SUMS_H_
 #define REDUCED_KERNELS_CPU_QUICK_SUMS_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,7 +24,7 @@
 namespace reduced {
 
 // Outputs that are summed together: a few cache lines of each row of the array.
-inline constexpr std::int64_t kQuickOutputs = 128;
+inline constexpr std::int64_t kQuickOutputs = 512;
 
 // The sum of one output is sum + rest; not known if `lost` is not 0.
 struct QuickSums {
@@ -30,20 +33,60 @@ struct QuickSums {
   double lost[kQuickOutputs];
 };
 
+// Adds x to sum + rest; what can't be added exactly goes to `lost`, as any other value than 0.
+inline void AddExactly(double x, double* sum, double* rest, double* lost) {
+  const double s = *sum + x;
+  const double b = s - *sum;
+  const double error = (*sum - (s - b)) + (x - b);
+  const double e = *rest + error;
+  const double c = e - *rest;
+  *lost += std::fabs((*rest - (e - c)) + (error - c));
+  *sum = s;
+  *rest = e;
+}
+
+// Sums of outputs without elements; and adds those of `from` from `at` on to them.
+inline void ClearSums(std::int64_t count, QuickSums* sums) {
+  std::fill_n(sums->sum, count, -0.0);  // to which -0 adds -0, and +0 adds +0
+  std::fill_n(sums->rest, count, 0.0);
+  std::fill_n(sums->lost, count, 0.0);
+}
+inline void MergeSums(const QuickSums& from, std::int64_t at, std::int64_t count, QuickSums* into) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double more = from.rest[at + i];
+    AddExactly(from.sum[at + i], into->sum + i, into->rest + i, into->lost + i);
+    AddExactly(more == 0 ? -0.0 : more, into->sum + i, into->rest + i, into->lost + i);  // -0 changes nothing
+    into->lost[i] += from.lost[at + i];
+  }
+}
+
 // Sums `count` outputs, at most kQuickOutputs, of at least one element. Columns: neighbours, the first of which starts
-// at `start`. Rows: of layout.elements neighbouring elements each, one row after the other.
+// at `start`. Rows: of layout.elements neighbouring elements each, one row after the other. Segments: output i has
+// elements bounds[i] to bounds[i + 1] - 1 from `start` on, or none.
 using SumColumns = void (*)(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into);
 using SumRows = void (*)(const std::byte* start, std::int64_t elements, std::int64_t count, QuickSums* into);
+using SumSegments = void (*)(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickSums* into);
+// Writes the sums of the first `count` outputs, as f64 or, of integers, as 64-bit integers, or their means; false if
+// one of them is not known so.
+using StoreQuickSums = bool (*)(const QuickSums& sums, std::int64_t count, std::byte* out);
+using StoreQuickMeans = bool (*)(const QuickSums& sums, std::int64_t count, std::int64_t elements, std::byte* out);
 struct QuickSumsOf {
   SumColumns columns = nullptr;
   SumRows rows = nullptr;
+  SumSegments segments = nullptr;
+  StoreQuickSums store = nullptr;
+  StoreQuickMeans store_means = nullptr;
 };
 
-// The best of those that were built and this machine can run; null where there is none. `dtype`: a float.
+// Outputs of integers may have so many bytes: then a double holds their sums.
+inline constexpr std::int64_t kQuickIntegerBytes = std::int64_t{1} << 22;
+
+// The best of those that were built and this machine can run; null where there is none, as for integers of 64 bits.
 QuickSumsOf QuickSumsFor(DType dtype);
 
-// The sum and the mean of output `i`, rounded once; absent if that is not known.
+// The sum of output `i`, rounded once; absent if that is not known.
 std::optional<double> QuickSum(const QuickSums& sums, std::int64_t i);
+// The mean, likewise.
 std::optional<double> QuickMean(const QuickSums& sums, std::int64_t i, std::int64_t elements);
 
 }  // namespace reduced

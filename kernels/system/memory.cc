@@ -1,5 +1,6 @@
 #include "kernels/system/memory.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +55,16 @@ std::optional<std::int64_t> ControlGroupMemory(const std::string& root) {
 std::int64_t UsableMemory() {
   const std::int64_t machine = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   return std::min(machine, ControlGroupMemory().value_or(machine));
+}
+
+void FillWithZeros(std::size_t size, std::string* bytes) {
+  constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
+  bytes->reserve(size);
+  // What is the string's alone: whole huge pages between its ends.
+  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes->data()) + kHugePage - 1) & ~(kHugePage - 1);
+  const auto end = (reinterpret_cast<std::uintptr_t>(bytes->data()) + size) & ~(kHugePage - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  bytes->resize(size);
 }
 
 }  // namespace reduced

@@ -1,6 +1,7 @@
 // The memory of control groups, and the budget of requests.
 #include "kernels/system/memory.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -43,6 +44,14 @@ class FakeRoot {
  private:
   std::string path_;
 };
+
+TEST(FillWithZerosTest, MakesZeroBytesOfAnySize) {
+  for (const std::size_t size : {0, 1, 15, 16, 4096, (2 << 20) - 1, 2 << 20, (6 << 20) + 5}) {
+    std::string bytes;
+    FillWithZeros(size, &bytes);
+    EXPECT_TRUE(bytes == std::string(size, '\0')) << size;
+  }
+}
 
 TEST(ControlGroupMemoryTest, IsTheSmallestLimitOfTheGroupAndThoseAboveIt) {
   const struct {
