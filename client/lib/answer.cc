@@ -264,7 +264,20 @@ absl::Status CheckArray(const v1::ArrayInfo& array) {
   return status;
 }
 
-// The arrays of an answer along axes: one for each op, of its dtype, and with all of its elements.
+// An array of results: kept or here, with all of its elements.
+absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result) {
+  if (result.has_kept() != asked.keep) {
+    return Wrong("where", asked.keep ? "data" : "kept", asked.keep ? "kept" : "data");
+  }
+  if (asked.keep) return CheckArray(result.kept());
+  const std::vector<std::int64_t> shape(result.array().shape().begin(), result.array().shape().end());
+  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(NameOf(result.array().dtype()), shape);
+  if (!bytes.ok()) return bytes.status();
+  if (static_cast<std::int64_t>(result.data().size()) == *bytes) return absl::OkStatus();
+  return Wrong("data", absl::StrCat(result.data().size(), " bytes"), *bytes);
+}
+
+// Of an answer with arrays: one for each op, of its dtype, and the keys, of which each has an output.
 absl::Status CheckArrays(const Asked& asked, const v1::ReduceResponse& answer) {
   const auto count = static_cast<std::size_t>(answer.arrays_size());
   if (count != asked.ops.size() || answer.results_size() > 0) {
@@ -279,22 +292,18 @@ absl::Status CheckArrays(const Asked& asked, const v1::ReduceResponse& answer) {
       status = Wrong("op", NameOf(result.op()), NameOf(static_cast<v1::Op>(asked.ops[static_cast<std::size_t>(i)])));
     } else if (dtype.has_value() && result.array().dtype() != static_cast<int>(ResultDType(*op, *dtype))) {
       status = Wrong("array.dtype", NameOf(result.array().dtype()), DTypeName(ResultDType(*op, *dtype)));
-    } else if (result.has_kept() != asked.keep) {
-      status = Wrong("where", asked.keep ? "data" : "kept", asked.keep ? "kept" : "data");
-    } else if (asked.keep) {
-      status = CheckArray(result.kept());
+    } else if (asked.keys && (result.array().shape().empty() || answer.keys().array().shape_size() != 1 ||
+                              result.array().shape(0) != answer.keys().array().shape(0))) {
+      status = Wrong("array.shape", "another number of outputs", "that of the keys");
     } else {
-      const std::vector<std::int64_t> shape(result.array().shape().begin(), result.array().shape().end());
-      const absl::StatusOr<std::int64_t> bytes = ArrayBytes(NameOf(result.array().dtype()), shape);
-      if (!bytes.ok()) {
-        status = bytes.status();
-      } else if (static_cast<std::int64_t>(result.data().size()) != *bytes) {
-        status = Wrong("data", absl::StrCat(result.data().size(), " bytes"), *bytes);
-      }
+      status = CheckResultArray(asked, result);
     }
     if (!status.ok()) return Within(Element("arrays", i), status);
   }
-  return absl::OkStatus();
+  if (answer.has_keys() != asked.keys) {
+    return Wrong("keys", asked.keys ? "none" : "some", asked.keys ? "those of the outputs" : "none");
+  }
+  return asked.keys ? Within("keys", CheckResultArray(asked, answer.keys())) : absl::OkStatus();
 }
 
 absl::Status CheckDevice(const v1::DeviceInfo& device) {
@@ -340,8 +349,9 @@ Asked::Asked(const v1::ReduceRequest& request)
       options(request.options()),
       return_state(request.return_state()),
       results(!request.omit_results()),
-      axes(request.has_axes()),
-      keep(request.has_keep()) {
+      arrays(request.has_axes() || request.has_segments() || request.has_keys() || request.has_where()),
+      keep(request.has_keep()),
+      keys(request.has_keys() && request.keys().groups() == 0) {
   if (!request.has_array()) return;
   dtype = request.array().dtype();
   const auto& shape = request.array().shape();
@@ -380,7 +390,7 @@ bool IsId(absl::string_view text) {
 absl::Status CheckAnswer(const Asked& asked, const v1::ReduceResponse& answer) {
   absl::Status status = CheckElements(asked, answer.count());
   if (status.ok()) {
-    status = asked.axes ? CheckArrays(asked, answer) : CheckResults(asked, answer.results(), answer.count());
+    status = asked.arrays ? CheckArrays(asked, answer) : CheckResults(asked, answer.results(), answer.count());
   }
   if (status.ok()) status = Within("execution", CheckExecution(asked.options, answer.execution()));
   if (status.ok()) status = Within("timing", CheckTiming(asked, answer.timing()));

@@ -32,8 +32,9 @@ struct Asked {
   v1::ReduceOptions options{};
   bool return_state = false;
   bool results = true;
-  bool axes = false;  // the answer has arrays,
-  bool keep = false;  // which the server keeps
+  bool arrays = false;  // the answer has arrays,
+  bool keep = false;    // which the server keeps,
+  bool keys = false;    // and the keys of its outputs
 };
 
 // The same error with the server that sent the answer; OK stays OK.

@@ -60,16 +60,6 @@ absl::Status CheckElements(const ArrayView& array, bool may_have_reader) {
       absl::StrCat("data: got null for an array of ", *bytes, " bytes; allowed: its elements"));
 }
 
-absl::Status ToProto(const RemoteArray& array, v1::ReduceRequest* request) {
-  if (!array.id().empty()) {
-    request->set_array_id(array.id());
-    return absl::OkStatus();
-  }
-  request->mutable_region()->set_token(array.token());
-  request->mutable_region()->set_offset(array.offset());
-  return ToProto(array.elements(), request->mutable_array());
-}
-
 absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request) {
   if (ops.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("ops: got none; allowed: ", absl::StrJoin(OpNames(), ", ")));

@@ -21,8 +21,18 @@ absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec);
 // use one.
 absl::Status CheckElements(const ArrayView& array, bool may_have_reader = false);
 
-// The source of the elements; of an array in a region also its dtype and shape.
-absl::Status ToProto(const RemoteArray& array, v1::ReduceRequest* request);
+// The source of the elements; of an array in a region also its dtype and shape. To: a message that has a source,
+// v1::ReduceRequest or v1::SideArray.
+template <class To>
+absl::Status ToProto(const RemoteArray& array, To* to) {
+  if (!array.id().empty()) {
+    to->set_array_id(array.id());
+    return absl::OkStatus();
+  }
+  to->mutable_region()->set_token(array.token());
+  to->mutable_region()->set_offset(array.offset());
+  return ToProto(array.elements(), to->mutable_array());
+}
 
 // The ops and the options. INVALID_ARGUMENT: there is no op, or a name is unknown.
 absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,22 +26,86 @@ namespace {
 // Larger arrays are stored on the server for the time of the request.
 constexpr std::int64_t kMaxSentBytes = std::int64_t{32} << 20;
 
-absl::Status ToProto(const AxesOptions& axes, v1::ReduceRequest* request) {
+// Arrays that were stored on the server for the time of a request.
+using Stored = std::vector<ResidentArray>;
+
+// An array beside the one that is reduced. A large one is stored on the server first.
+absl::Status ToProto(Client& client, const char* field, const SideArray& side, const PutOptions& put, v1::SideArray* to,
+                     Stored* stored) {
+  constexpr std::int64_t kMaxSideBytes = std::int64_t{8} << 20;  // in a message with others
+  const auto within = [field](const absl::Status& status) {
+    return status.ok() ? status : absl::Status(status.code(), absl::StrCat(field, ": ", std::string(status.message())));
+  };
+  if (const auto* const remote = std::get_if<RemoteArray>(&side)) return within(client::ToProto(*remote, to));
+  const ArrayView& view = std::get<ArrayView>(side);
+  absl::Status status = client::ToProto(view, to->mutable_array());
+  status.Update(CheckElements(view));
+  if (!status.ok()) return within(status);
+  const std::int64_t bytes = *ArrayBytes(view.dtype, view.shape);
+  if (bytes <= kMaxSideBytes) {
+    to->set_inline_data(view.data, static_cast<std::size_t>(bytes));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<ResidentArray> array = client.Put(view, put);
+  if (!array.ok()) return within(array.status());
+  to->clear_array();
+  to->set_array_id(array->id());
+  stored->push_back(*std::move(array));
+  return absl::OkStatus();
+}
+
+absl::Status ToProto(Client& client, const PartitionOptions& options, const PutOptions& put, v1::ReduceRequest* request,
+                     Stored* stored) {
   v1::EmptyPolicy empty = v1::EMPTY_POLICY_DEFAULT;
-  const absl::Status status = Parse("empty", axes.empty, &empty);
+  absl::Status status = Parse("empty", options.empty, &empty);
   if (!status.ok()) return status;
   request->set_empty(empty);
-  request->mutable_axes()->mutable_axis()->Add(axes.axis.begin(), axes.axis.end());
-  request->mutable_axes()->set_keepdims(axes.keepdims);
-  if (axes.keep.has_value()) {
-    request->mutable_keep()->set_owner(axes.keep->owner);
-    request->mutable_keep()->set_ttl_ms(absl::ToInt64Milliseconds(absl::Ceil(axes.keep->ttl, absl::Milliseconds(1))));
+  const bool others = options.segments.has_value() || options.keys.has_value() || options.where.has_value();
+  if (!options.axis.empty() || !others) {
+    request->mutable_axes()->mutable_axis()->Add(options.axis.begin(), options.axis.end());
+    request->mutable_axes()->set_keepdims(options.keepdims);
   }
-  return absl::OkStatus();
+  if (options.keep.has_value()) {
+    request->mutable_keep()->set_owner(options.keep->owner);
+    request->mutable_keep()->set_ttl_ms(
+        absl::ToInt64Milliseconds(absl::Ceil(options.keep->ttl, absl::Milliseconds(1))));
+  }
+  if (options.segments.has_value()) {
+    v1::Segments& to = *request->mutable_segments();
+    status = ToProto(client, "segments", options.segments->offsets, put,
+                     options.segments->lengths ? to.mutable_lengths() : to.mutable_offsets(), stored);
+  }
+  if (status.ok() && options.keys.has_value()) {
+    v1::Keys& to = *request->mutable_keys();
+    to.set_groups(options.keys->groups);
+    if (options.keys->drop_outside) to.set_outside(v1::OUTSIDE_KEYS_DROP);
+    status = ToProto(client, "keys", options.keys->keys, put, to.mutable_keys(), stored);
+  }
+  if (status.ok() && options.where.has_value()) {
+    v1::Mask& to = *request->mutable_where();
+    to.set_first_bit(options.where->first_bit);
+    status = ToProto(client, "where", options.where->mask, put,
+                     options.where->bits ? to.mutable_bits() : to.mutable_elements(), stored);
+  }
+  return status;
+}
+
+// How arrays are stored for the time of a request.
+PutOptions PutFor(const PartitionOptions& partition, const ReduceOptions& options) {
+  PutOptions put{.device = "cpu", .timeout = options.timeout, .interrupted = options.interrupted};
+  if (partition.keep.has_value()) put.owner = partition.keep->owner;
+  return put;
 }
 
 HostArray FromProto(const v1::ArraySpec& from) {
   return {.dtype = NameOf(from.dtype()), .shape = {from.shape().begin(), from.shape().end()}};
+}
+
+// But for the op. Takes the elements.
+ResultArray FromProto(v1::ArrayResult& from) {
+  ResultArray to{.array = FromProto(from.array()), .id = from.kept().id()};
+  if (from.has_data()) to.array.data = std::move(*from.mutable_data());
+  return to;
 }
 
 absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const ReduceOptions& options,
@@ -54,10 +119,10 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
   absl::StatusOr<Reply> rest = ToReply(connection.options.server, Asked(request), response, via);
   if (!rest.ok()) return rest.status();
   for (v1::ArrayResult& result : *response.mutable_arrays()) {
-    ResultArray to{.op = NameOf(result.op()), .array = FromProto(result.array()), .id = result.kept().id()};
-    if (result.has_data()) to.array.data = std::move(*result.mutable_data());
-    reply.results.push_back(std::move(to));
+    reply.results.push_back(FromProto(result));
+    reply.results.back().op = NameOf(result.op());
   }
+  if (response.has_keys()) reply.keys = FromProto(*response.mutable_keys());
   reply.count = rest->count;
   reply.execution = std::move(rest->execution);
   reply.timing = rest->timing;
@@ -69,28 +134,28 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
 std::vector<std::string> EmptyPolicyNames() { return NamesOf(v1::EmptyPolicy_descriptor()); }
 
 absl::StatusOr<ArrayReply> Client::ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
-                                               const AxesOptions& axes, const ReduceOptions& options) {
+                                               const PartitionOptions& partition, const ReduceOptions& options) {
   v1::ReduceRequest request;
+  Stored stored;
   absl::Status status = CheckTimeout(options.timeout.value_or(connection_->options.timeout));
   status.Update(client::ToProto(array, request.mutable_array()));
   status.Update(client::ToProto(ops, options, &request));
-  status.Update(ToProto(axes, &request));
   status.Update(CheckElements(array, /*may_have_reader=*/true));
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
   if (options.via != "auto" && options.via != kInline) {
-    return absl::InvalidArgumentError(absl::StrCat("via: got ", options.via, " with axes; allowed: auto, inline"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("via: got ", options.via, " for arrays of results; allowed: auto, inline"));
   }
   if (bytes > kMaxSentBytes && options.via == "auto") {
-    PutOptions put{.device = "cpu",
-                   .timeout = options.timeout,
-                   .on_progress = options.on_progress,
-                   .interrupted = options.interrupted};
-    if (axes.keep.has_value()) put.owner = axes.keep->owner;
-    const absl::StatusOr<ResidentArray> stored = Put(array, put);
-    if (!stored.ok()) return stored.status();
-    return ReduceArray(*stored, ops, axes, options);
+    PutOptions put = PutFor(partition, options);
+    put.on_progress = options.on_progress;
+    const absl::StatusOr<ResidentArray> whole = Put(array, put);
+    if (!whole.ok()) return whole.status();
+    return ReduceArray(*whole, ops, partition, options);
   }
+  status = ToProto(*this, partition, PutFor(partition, options), &request, &stored);
+  if (!status.ok()) return status;
   request.mutable_inline_data()->resize(static_cast<std::size_t>(bytes));
   if (array.reader.read != nullptr) {
     status = array.reader.read(0, request.mutable_inline_data()->data(), bytes);
@@ -102,12 +167,13 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const ArrayView& array, const std
 }
 
 absl::StatusOr<ArrayReply> Client::ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,
-                                               const AxesOptions& axes, const ReduceOptions& options) {
+                                               const PartitionOptions& partition, const ReduceOptions& options) {
   v1::ReduceRequest request;
+  Stored stored;
   absl::Status status = CheckTimeout(options.timeout.value_or(connection_->options.timeout));
   status.Update(client::ToProto(array, &request));
   status.Update(client::ToProto(ops, options, &request));
-  status.Update(ToProto(axes, &request));
+  if (status.ok()) status = ToProto(*this, partition, PutFor(partition, options), &request, &stored);
   if (!status.ok()) return status;
   return CallReduce(*connection_, options, request, array.id().empty() ? kRegion : kResident);
 }

@@ -21,6 +21,7 @@
 #include "kernels/cpu/engine.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
+#include "kernels/system/memory.h"
 #include "proto/codec/state_codec.h"
 #include "reduced/v1/reduced.pb.h"
 #include "reduced/version.h"
@@ -64,6 +65,92 @@ absl::Status CheckHere(const ReduceSpec& spec) {
     return not_here("pipeline", spec.pipeline, "pipelines of the CPU engine");
   }
   return absl::OkStatus();
+}
+
+bool HasGroups(const PartitionOptions& partition) {
+  return partition.segments.has_value() || partition.keys.has_value() || partition.where.has_value();
+}
+
+// Which dimensions are reduced.
+absl::StatusOr<std::vector<bool>> ReducedBy(const PartitionOptions& partition, std::size_t dimensions) {
+  const bool grouped = partition.segments.has_value() || partition.keys.has_value();
+  if (partition.segments.has_value() + partition.keys.has_value() + !partition.axis.empty() > 1) {
+    return absl::InvalidArgumentError("partition: got several; allowed: one of axis, segments, keys");
+  }
+  if (!grouped && (!partition.axis.empty() || !HasGroups(partition))) {
+    return ReducedDimensions(partition.axis, dimensions);
+  }
+  if (grouped && dimensions == 0) {
+    return absl::InvalidArgumentError("array.shape: got a scalar; allowed: 1 dimension or more with segments and keys");
+  }
+  std::vector<bool> reduced(dimensions, !grouped);
+  if (grouped) reduced.front() = true;
+  return reduced;
+}
+
+// An array beside the one that is reduced; its shape.
+absl::StatusOr<std::vector<std::int64_t>> Side(const char* field, const SideArray& side, reduced::SideArray* into) {
+  const auto within = [field](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(field, ": ", std::string(status.message())));
+  };
+  const auto* const view = std::get_if<ArrayView>(&side);
+  if (view == nullptr) return within(absl::InvalidArgumentError("got an array of a server; allowed: in memory"));
+  v1::ArraySpec spec;
+  absl::Status status = ToProto(*view, &spec);
+  status.Update(CheckElements(*view));
+  if (!status.ok()) return within(status);
+  *into = {
+      static_cast<DType>(spec.dtype()), *ArrayBytes(view->dtype, view->shape) / *DTypeBytes(view->dtype), {view->data}};
+  return view->shape;
+}
+
+// But for the layout.
+absl::StatusOr<Groups> GroupsOf(const PartitionOptions& partition, const std::vector<std::int64_t>& shape) {
+  Groups groups{.rows = shape.empty() ? 1 : shape.front()};
+  absl::StatusOr<std::vector<std::int64_t>> side;
+  absl::Status status;
+  if (partition.segments.has_value()) {
+    reduced::Segments& to = groups.segments.emplace();
+    to.lengths = partition.segments->lengths;
+    side = Side("segments", partition.segments->offsets, &to.bounds);
+    status = side.ok() ? Validate(to, *side) : side.status();
+  }
+  if (status.ok() && partition.keys.has_value()) {
+    reduced::Keys& to = groups.keys.emplace();
+    to.groups = partition.keys->groups;
+    to.drop = partition.keys->drop_outside;
+    side = Side("keys", partition.keys->keys, &to.keys);
+    status = side.ok() ? Validate(to, *side, shape) : side.status();
+  }
+  if (status.ok() && partition.where.has_value()) {
+    reduced::Mask& to = groups.mask.emplace();
+    to.bits = partition.where->bits;
+    to.first_bit = partition.where->first_bit;
+    side = Side("where", partition.where->mask, &to.array);
+    status = side.ok() ? Validate(to, *side, shape) : side.status();
+  }
+  if (!status.ok()) return status;
+  return groups;
+}
+
+// Adds memory for results of each op to the reply.
+absl::StatusOr<std::vector<std::byte*>> PlaceIn(const ReduceSpec& spec, std::int64_t outputs,
+                                                const std::vector<std::int64_t>& shape, ArrayReply* reply) {
+  for (const Op op : spec.ops) {
+    const DTypeRow& dtype = RowOf(ResultDType(op, spec.dtype));
+    std::int64_t size = 0;
+    if (__builtin_mul_overflow(outputs, std::int64_t{dtype.bytes}, &size) || size > kMaxLocalResultBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("axes: got ", outputs, " outputs; allowed: results of ", kMaxLocalResultBytes, " bytes"));
+    }
+    ResultArray result{.op = std::string(RowOf(op).name)};
+    result.array = {.dtype = std::string(dtype.name), .shape = shape};
+    FillWithZeros(static_cast<std::size_t>(size), &result.array.data);
+    reply->results.push_back(std::move(result));
+  }
+  std::vector<std::byte*> answers;
+  for (ResultArray& result : reply->results) answers.push_back(reinterpret_cast<std::byte*>(result.array.data.data()));
+  return answers;
 }
 
 // The bytes that are read of an array with a reader before they are reduced, while those before them are.
@@ -260,7 +347,8 @@ ServerInfo LocalEngine::Info() const {
 }
 
 absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
-                                                    const AxesOptions& axes, const ReduceOptions& options) const {
+                                                    const PartitionOptions& partition,
+                                                    const ReduceOptions& options) const {
   const Stopwatch since_call;
   v1::ReduceRequest request;
   v1::EmptyPolicy empty = v1::EMPTY_POLICY_DEFAULT;
@@ -268,45 +356,57 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, request.mutable_array()));
   status.Update(ToProto(ops, options, &request));
-  status.Update(Parse("empty", axes.empty, &empty));
+  status.Update(Parse("empty", partition.empty, &empty));
   status.Update(CheckElements(array));
-  if (axes.keep.has_value()) status.Update(absl::InvalidArgumentError("keep: got it at local:; allowed: at a server"));
+  if (partition.keep.has_value()) {
+    status.Update(absl::InvalidArgumentError("keep: got it at local:; allowed: at a server"));
+  }
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
   ReduceSpec spec = SpecOf(request, bytes / *DTypeBytes(array.dtype));
   spec.empty_policy = static_cast<EmptyPolicy>(empty);
-  const absl::StatusOr<std::vector<bool>> reduced = ReducedDimensions(axes.axis, array.shape.size());
+  const absl::StatusOr<std::vector<bool>> reduced = ReducedBy(partition, array.shape.size());
   if (!reduced.ok()) return reduced.status();
   const Layout layout = LayoutOf(array.shape, *reduced);
-  status = ValidateSlices(spec, layout);
+  const bool groups = HasGroups(partition);
+  Layout one = layout;
+  if (groups) one.elements = 1;  // whether an output has none is found out later
+  status = ValidateSlices(spec, one);
   if (status.ok()) status = CheckHere(spec);
   if (!status.ok()) return status;
 
   ArrayReply reply{.via = "local", .count = spec.count};
-  SlicesJob job;
-  job.layout = layout;
   const auto cancelled = std::make_shared<std::atomic<bool>>(false);
-  job.job = {.spec = spec, .array = {array.data}, .deadline = absl::Now() + timeout, .cancelled = cancelled};
-  for (const Op op : spec.ops) {
-    const DTypeRow& dtype = RowOf(ResultDType(op, spec.dtype));
-    ResultArray result{.op = std::string(RowOf(op).name)};
-    result.array = {.dtype = std::string(dtype.name), .shape = ResultShape(array.shape, *reduced, axes.keepdims)};
-    std::int64_t size = 0;
-    if (__builtin_mul_overflow(layout.outputs, std::int64_t{dtype.bytes}, &size) || size > kMaxLocalResultBytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("axes: got ", layout.outputs, " outputs; allowed: results of ", kMaxLocalResultBytes, " bytes"));
-    }
-    result.array.data.resize(static_cast<std::size_t>(size));
-    reply.results.push_back(std::move(result));
-  }
-  for (ResultArray& result : reply.results)
-    job.answers.push_back(reinterpret_cast<std::byte*>(result.array.data.data()));
+  Job job{.spec = spec, .array = {array.data}, .deadline = absl::Now() + timeout, .cancelled = cancelled};
   absl::StatusOr<SlicesResult> result = absl::UnknownError("");
   absl::Notification done;
-  engine_->ReduceSlices(std::move(job), [&](absl::StatusOr<SlicesResult> answer) {
+  auto ended = [&](absl::StatusOr<SlicesResult> answer) {
     result = std::move(answer);
     done.Notify();
-  });
+  };
+  const std::vector<std::int64_t> shape = ResultShape(array.shape, *reduced, partition.keepdims);
+  if (groups) {
+    absl::StatusOr<Groups> parsed = GroupsOf(partition, array.shape);
+    if (!parsed.ok()) return parsed.status();
+    parsed->layout = layout;
+    const DType key_dtype = parsed->keys.has_value() ? parsed->keys->keys.dtype : DType::kI64;
+    auto place = [&, key_dtype](std::int64_t outputs, std::int64_t number, const std::byte* keys) {
+      std::vector<std::int64_t> of = shape;
+      if (partition.segments.has_value() || partition.keys.has_value()) of.insert(of.begin(), number);
+      if (keys != nullptr) {
+        const DTypeRow& dtype = RowOf(key_dtype);
+        reply.keys.array = {.dtype = std::string(dtype.name), .shape = {number}};
+        reply.keys.array.data.assign(reinterpret_cast<const char*>(keys),
+                                     static_cast<std::size_t>(number * dtype.bytes));
+      }
+      return PlaceIn(spec, outputs, of, &reply);
+    };
+    engine_->ReduceGroups({std::move(job), *std::move(parsed), place}, ended);
+  } else {
+    absl::StatusOr<std::vector<std::byte*>> answers = PlaceIn(spec, layout.outputs, shape, &reply);
+    if (!answers.ok()) return answers.status();
+    engine_->ReduceSlices({std::move(job), layout, *std::move(answers)}, ended);
+  }
   InterruptClock clock(options.interrupted);
   while (!done.WaitForNotificationWithDeadline(clock.due())) {
     if (clock.Ask()) cancelled->store(true, std::memory_order_relaxed);

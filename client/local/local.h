@@ -30,9 +30,9 @@ class LocalEngine {
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {}) const;
 
-  // As Client::ReduceArray of an array in memory. AxesOptions.keep must be absent: there is no server.
+  // As Client::ReduceArray of an array in memory. PartitionOptions.keep must be absent: there is no server.
   absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
-                                         const AxesOptions& axes, const ReduceOptions& options = {}) const;
+                                         const PartitionOptions& partition, const ReduceOptions& options = {}) const;
 
   // What a server says of the same engine: its version, the device, ops, dtypes and pipelines. The rest is absent.
   ServerInfo Info() const;

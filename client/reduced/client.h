@@ -132,13 +132,14 @@ class REDUCED_EXPORT Client {
   Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 
-  // Reduces an array along axes: the results of each op are an array. Sent in a message or, if it has more than 32 MiB,
-  // stored in the memory of the server's CPU until the call ends; ReduceOptions.via is "auto" or "inline".
-  // UNIMPLEMENTED: the array is in the memory of a GPU, or the server has no such requests.
+  // Reduces an array along axes, of segments, by keys or under a mask: the results of each op are an array. Sent in a
+  // message or, if it has more than 32 MiB (an array beside it: 8 MiB), stored in the memory of the server's CPU until
+  // the call ends; ReduceOptions.via is "auto" or "inline". UNIMPLEMENTED: segments, keys or where of an array in the
+  // memory of a GPU, or the server has no such requests.
   absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
-                                         const AxesOptions& axes, const ReduceOptions& options = {});
+                                         const PartitionOptions& partition, const ReduceOptions& options = {});
   absl::StatusOr<ArrayReply> ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,
-                                         const AxesOptions& axes, const ReduceOptions& options = {});
+                                         const PartitionOptions& partition, const ReduceOptions& options = {});
 
   // Combines the states of consecutive parts of an array (Reply.state of each, in order) into the results for the whole
   // array. Any server can do that, whichever servers reduced the parts. INVALID_ARGUMENT: there is no state, one can't

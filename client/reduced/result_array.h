@@ -1,7 +1,10 @@
-// Reductions along axes: what is asked, and arrays as answers.
+// Reductions to arrays, along axes, of segments, by keys and under masks: what is asked, and arrays as answers.
 //
 //   auto reply = client->ReduceArray(ArrayView::Of(samples, {{1000, 3}}), {"mean", "argmax"}, {.axis = {0}});
 //   if (reply.ok()) for (double mean : reply->Find("mean")->As<double>()) ...;
+//
+//   auto totals = client->ReduceArray(ArrayView::Of(prices), {"sum"}, {.keys = {{ArrayView::Of(shops)}}});
+//   if (totals.ok()) Print(totals->keys.As<std::int32_t>(), totals->Find("sum")->As<double>());
 #ifndef REDUCED_RESULT_ARRAY_H_
 #define REDUCED_RESULT_ARRAY_H_
 
@@ -12,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -26,10 +30,42 @@ struct KeepOptions {
   absl::Duration ttl{};
 };
 
-struct AxesOptions {
+// An array beside the one that is reduced: in the caller's memory, which a view must not need a reader for, or where
+// the server can read it.
+using SideArray = std::variant<ArrayView, RemoteArray>;
+
+// Consecutive stretches of dimension 0, of i32 or i64 bounds.
+struct Segments {
+  // One more than segments, ascending, within dimension 0: segment i goes from offsets[i] to offsets[i + 1] - 1.
+  SideArray offsets{};
+  // They are lengths instead, one for each segment, which add up to the size of dimension 0.
+  bool lengths = false;
+};
+
+// GROUP BY: what has the same key along dimension 0 is an output.
+struct Keys {
+  SideArray keys{};         // integers, as many as the size of dimension 0
+  std::int64_t groups = 0;  // of keys 0 to groups - 1. 0: of those that there are, ascending: ArrayReply.keys
+  // What has other keys is in no output. Else such a key is an error, OUT_OF_RANGE. With `groups` only.
+  bool drop_outside = false;
+};
+
+// Which elements are there; for what is left out, indexes count on.
+struct Mask {
+  SideArray mask{};  // bool, of the shape of the array: true keeps an element
+  // It is u8 of one dimension instead: a bit for each element, the least significant one of a byte first.
+  bool bits = false;
+  std::int64_t first_bit = 0;  // of `bits`: that of the first element
+};
+
+struct PartitionOptions {
   // The dimensions that are reduced, in any order, none twice: from 0, or negative from the last one, which is -1. None
-  // at all: every element is a result of its own.
+  // at all: every element is a result of its own; with `where`, all dimensions are reduced.
   std::vector<int> axis{};
+  // At most one of these, and then no axis: dimension 0 falls apart into outputs.
+  std::optional<Segments> segments{};
+  std::optional<Keys> keys{};
+  std::optional<Mask> where{};
   // The results have dimensions of 1 in place of those that were reduced.
   bool keepdims = false;
   // What min, max, argmin, argmax and range of no element are: one of EmptyPolicyNames(). "error": the call fails.
@@ -66,6 +102,7 @@ struct ResultArray {
 struct ArrayReply {
   std::string via{};                   // as Reply.via
   std::vector<ResultArray> results{};  // one for each op, in the order of the request
+  ResultArray keys{};                  // of the outputs, without an op; no dtype: there were none to be found
   std::int64_t count = 0;              // elements in the array
   Execution execution{};
   Timing timing{};
@@ -80,7 +117,7 @@ struct ArrayReply {
   }
 };
 
-// The names that AxesOptions.empty can have.
+// The names that PartitionOptions.empty can have.
 REDUCED_EXPORT std::vector<std::string> EmptyPolicyNames();
 
 }  // namespace reduced::client

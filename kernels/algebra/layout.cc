@@ -92,6 +92,12 @@ Layout LayoutOf(std::span<const std::int64_t> shape, const std::vector<bool>& ax
   return layout;
 }
 
+std::string ShapeText(std::span<const std::int64_t> shape) {
+  constexpr std::size_t kShown = 8;
+  return absl::StrCat("[", absl::StrJoin(shape.subspan(0, std::min(shape.size(), kShown)), ", "),
+                      shape.size() > kShown ? absl::StrCat(", ... ", shape.size(), " dimensions") : "", "]");
+}
+
 std::string OutputName(const Layout& layout, std::int64_t output) {
   std::vector<std::int64_t> position(layout.shape.size());
   for (std::size_t i = layout.shape.size(); i-- > 0;) {

@@ -58,6 +58,9 @@ Layout LayoutOf(std::span<const std::int64_t> shape, const std::vector<bool>& ax
 std::vector<std::int64_t> ResultShape(std::span<const std::int64_t> shape, const std::vector<bool>& axes,
                                       bool keepdims);
 
+// "[2, 3]": the shape, or its first dimensions and how many there are, if they are many.
+std::string ShapeText(std::span<const std::int64_t> shape);
+
 // "[1, 0, 7]": the position of an output among the kept dimensions; "[]" if there is one output.
 std::string OutputName(const Layout& layout, std::int64_t output);
 

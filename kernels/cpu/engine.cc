@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/cpu/arrays.h"
 #include "kernels/cpu/folding.h"
+#include "kernels/cpu/groups.h"
 #include "kernels/cpu/read_all.h"
 #include "kernels/cpu/slices.h"
 #include "kernels/cpu/tiles.h"
@@ -279,9 +280,10 @@ absl::StatusOr<MatmulMeasurement> MeasureMatmulOnLane(MatmulJob job, int repeats
   return measurement;
 }
 
-// On a lane. A file that isn't mapped is read into memory of the budget first.
-absl::StatusOr<SlicesResult> ReduceSlicesOnLane(const SlicesJob& slices, tbb::task_arena& arena, ArrayBudget& budget) {
-  const Job& job = slices.job;
+// On a lane: `reduce(data)`, whose status is its error. A file that isn't mapped is read into memory of the budget
+// first.
+template <class Reduce>
+absl::StatusOr<SlicesResult> ReduceSlicesOnLane(const Job& job, ArrayBudget& budget, const Reduce& reduce) {
   const auto* data = static_cast<const std::byte*>(job.array.data);
   std::unique_ptr<ArrayMemory> read;
   if (MayBlock(job.array)) {
@@ -294,9 +296,17 @@ absl::StatusOr<SlicesResult> ReduceSlicesOnLane(const SlicesJob& slices, tbb::ta
     if (!status.ok()) return status;
   }
   const Stopwatch since_start;
-  const absl::Status status = ReduceSlices(slices, data, &arena);
+  const absl::Status status = reduce(data);
   if (!status.ok()) return status;
   return SlicesResultOf(since_start.micros());
+}
+
+// As many outputs as are known of beforehand.
+std::int64_t OutputsOf(const Groups& groups) {
+  const std::int64_t number = groups.segments.has_value() ? groups.segments->count()
+                              : groups.keys.has_value()   ? groups.keys->groups
+                                                          : 1;
+  return number * groups.layout.outputs;
 }
 
 std::string ModelName() {
@@ -392,7 +402,29 @@ class CpuEngine final : public Engine {
         [this, since_call, slices = std::move(slices), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
           const double queue_us = since_call.micros();
-          absl::StatusOr<SlicesResult> result = ReduceSlicesOnLane(slices, *arenas_[*lane], scratch_);
+          absl::StatusOr<SlicesResult> result = ReduceSlicesOnLane(slices.job, scratch_, [&](const std::byte* data) {
+            return reduced::ReduceSlices(slices, data, arenas_[*lane].get());
+          });
+          if (result.ok()) result->timing.queue_us = queue_us;
+          std::move(done)(std::move(result));
+        },
+        std::move(ticket));
+  }
+
+  void ReduceGroups(GroupsJob groups, SlicesDone done) override {
+    const Stopwatch since_call;
+    const Job& job = groups.job;
+    if (job.array.space == MemorySpace::kDevice) return std::move(done)(NotHostMemory());
+    if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
+    Lanes::Ticket ticket = TicketOf(job, calibration_);
+    ticket.expected_us += kOutputUs * static_cast<double>(OutputsOf(groups.groups));
+    lanes_.Submit(
+        [this, since_call, groups = std::move(groups), done = std::move(done)](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          const double queue_us = since_call.micros();
+          absl::StatusOr<SlicesResult> result = ReduceSlicesOnLane(groups.job, scratch_, [&](const std::byte* data) {
+            return reduced::ReduceGroups(groups, data, scratch_, *arenas_[*lane]);
+          });
           if (result.ok()) result->timing.queue_us = queue_us;
           std::move(done)(std::move(result));
         },

@@ -15,7 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/algebra/finalize.h"
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/folding.h"
+#include "kernels/cpu/quick_extrema.h"
 #include "kernels/cpu/quick_sums.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
@@ -30,8 +32,8 @@ constexpr std::int64_t kGroup = 32;
 // Between the gathered tiles of two outputs: not a power of two, so that they don't compete for the same cache lines.
 constexpr std::int64_t kTileStride = kTileBytes + 64;
 
-// What an answer costs besides its elements, as so many bytes of elements.
-constexpr std::int64_t kAnswerBytes = 4096;
+// Of rows whose extrema are found in one go, between two looks at the deadline.
+constexpr std::int64_t kQuickBytes = std::int64_t{4} << 20;
 
 // Copies elements [first, first + count) of `group` neighbouring outputs, the first of which starts at `start`; those
 // of output g to `out` + g x kTileStride. Word: of an element's size.
@@ -72,6 +74,37 @@ GatherTile GatherOf(int element_bytes) {
   }
 }
 
+// Ways of finding what columns are answered from, as in columns.h.
+struct FindSums {
+  using Found = QuickSums;
+  static constexpr std::int64_t kMost = kQuickOutputs;
+  SumColumns sums;
+
+  void Find(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* found) const {
+    sums(layout, start, count, found);
+  }
+  void Clear(std::int64_t count, QuickSums* found) const { ClearSums(count, found); }
+  void Merge(const QuickSums& from, std::int64_t at, std::int64_t count, std::int64_t /*offset*/, std::int64_t /*step*/,
+             QuickSums* found) const {
+    MergeSums(from, at, count, found);
+  }
+};
+struct FindExtrema {
+  using Found = QuickExtrema;
+  static constexpr std::int64_t kMost = QuickExtrema::kMost;
+  const QuickExtremaOf& extrema;
+  Positions positions;
+
+  void Find(const Layout& layout, const std::byte* start, std::int64_t count, QuickExtrema* found) const {
+    extrema.columns(layout, start, count, positions, found);
+  }
+  void Clear(std::int64_t count, QuickExtrema* found) const { extrema.clear(count, found); }
+  void Merge(const QuickExtrema& from, std::int64_t at, std::int64_t count, std::int64_t offset, std::int64_t step,
+             QuickExtrema* found) const {
+    extrema.merge(from, at, count, offset, step, positions, found);
+  }
+};
+
 class SliceReduction {
  public:
   SliceReduction(const SlicesJob& job, const std::byte* data, bool alone)
@@ -85,11 +118,11 @@ class SliceReduction {
         gather_(GatherOf(static_cast<int>(width_))),
         short_(layout_.elements * width_ <= kBlockBytes),
         quick_(QuickOf(one_, layout_)),
-        // Rows of the array are neighbours, too, where they are summed quickly.
-        row_(quick_.rows != nullptr ? layout_.outputs
-             : layout_.outputs > 0  ? layout_.adjacent()
-                                    : 1),
-        group_(quick_.rows != nullptr || quick_.columns != nullptr ? kQuickOutputs : kGroup),
+        // Rows of the array are neighbours, too, where they are answered quickly.
+        row_(quick_.order == Order::kRows ? layout_.outputs
+             : layout_.outputs > 0        ? layout_.adjacent()
+                                          : 1),
+        group_(quick_.group),
         groups_((row_ + group_ - 1) / group_) {}
 
   // Groups of outputs, in their order; and how many make a task.
@@ -107,7 +140,7 @@ class SliceReduction {
       const std::int64_t output = unit / groups_ * row_ + in_row;
       if (output > failed_.load(std::memory_order_relaxed)) return;
       const std::int64_t count = std::min(group_, row_ - in_row);
-      if (quick_.rows == nullptr && quick_.columns == nullptr) {
+      if (quick_.order == Order::kAny) {
         Answer(output, count);
       } else {
         AnswerQuickly(output, count);
@@ -127,19 +160,52 @@ class SliceReduction {
     return one;
   }
 
-  // How all ops are answered from quick sums; null where they are not, or where outputs are long enough for tasks of
-  // their own.
-  static QuickSumsOf QuickOf(const ReduceSpec& one, const Layout& layout) {
+  // How all ops are answered without a state for each output: from sums or from extrema. kAny: they are not, because of
+  // the ops, or because outputs are neither columns nor rows, or long enough for tasks of their own.
+  enum class Order { kAny, kColumns, kRows };
+  struct Quick {
+    Order order = Order::kAny;
+    QuickSumsOf sums{};        // of sums and means
+    QuickExtremaOf extrema{};  // of extrema, and their positions
+    Positions positions{};
+    std::int64_t group = kGroup;  // outputs in one go
+  };
+  static Quick QuickOf(const ReduceSpec& one, const Layout& layout) {
     constexpr std::int64_t kFewColumns = 8;
-    const auto is_sum = [](Op op) { return op == Op::kSum || op == Op::kMean; };
-    if (!RowOf(one.dtype).is_float || one.precision != Precision::kExact || one.count == 0 || layout.outputs == 0 ||
-        one.count * RowOf(one.dtype).bytes > 4 * kBlockBytes || !std::all_of(one.ops.begin(), one.ops.end(), is_sum)) {
+    constexpr std::int64_t kLong = 4 * kBlockBytes;
+    const std::int64_t width = RowOf(one.dtype).bytes;
+    const std::int64_t bytes = one.count * width;
+    if (bytes == 0 || layout.outputs == 0) return {};
+    Quick quick;
+    if (layout.adjacent() >= kFewColumns || AreFewAndDense(layout)) {
+      quick.order = Order::kColumns;
+    } else if (layout.run() >= layout.elements && layout.kept.size() <= 1 && bytes <= kLong) {
+      quick.order = Order::kRows;
+    } else {
       return {};
     }
-    QuickSumsOf quick = QuickSumsFor(one.dtype);
-    if (layout.adjacent() < kFewColumns) quick.columns = nullptr;
-    if (layout.run() < layout.elements || layout.kept.size() > 1 || quick.columns != nullptr) quick.rows = nullptr;
-    return quick;
+    const auto is_sum = [](Op op) { return op == Op::kSum || op == Op::kMean; };
+    if (std::all_of(one.ops.begin(), one.ops.end(), IsQuickExtremum)) {
+      quick.extrema = QuickExtremaFor(one.dtype);
+      if (quick.extrema.store == nullptr) return {};
+      for (const Op op : one.ops) quick.positions = With(op, quick.positions);
+      // Many columns are cut into parts.
+      const std::int64_t most = QuickExtrema::kMost;
+      quick.group = quick.order == Order::kColumns ? most : std::clamp<std::int64_t>(kQuickBytes / bytes, 1, most);
+    } else if ((!RowOf(one.dtype).is_float || one.precision == Precision::kExact) &&
+               std::all_of(one.ops.begin(), one.ops.end(), is_sum)) {
+      static_assert(kLong <= kQuickIntegerBytes && kColumnBytes <= kQuickIntegerBytes);
+      constexpr std::int64_t kMostIntegers = std::int64_t{1} << 31;  // whose sums fit in 64 bits
+      quick.sums = QuickSumsFor(one.dtype);
+      if (quick.sums.rows == nullptr || (!RowOf(one.dtype).is_float && one.count > kMostIntegers)) return {};
+      quick.group = kQuickOutputs;
+    } else {
+      return {};
+    }
+    // Parts are rows of the outermost dimension, which must not be much.
+    const std::int64_t outer = layout.reduced.empty() ? 1 : layout.reduced.front().size;
+    const bool fits = bytes <= kLong || bytes / outer <= kColumnBytes / std::min(quick.group, layout.adjacent());
+    return fits ? quick : Quick{};
   }
 
   bool Stopped() {
@@ -252,26 +318,74 @@ class SliceReduction {
     return true;
   }
 
-  // Sums `count` outputs side by side, and answers those whose sums are not known in the other way.
+  // Answers `count` outputs side by side, and those that can't be answered so from their states.
   void AnswerQuickly(std::int64_t output, std::int64_t count) {
-    if (Stopped()) return;
+    if (quick_.order == Order::kRows && Stopped()) return;
     const std::byte* const start = data_ + layout_.Start(output) * width_;
-    QuickSums sums;
-    if (quick_.rows != nullptr) {
-      quick_.rows(start, layout_.elements, count, &sums);
+    if (quick_.extrema.store != nullptr) {
+      AnswerExtrema(start, output, count);
     } else {
-      quick_.columns(layout_, start, count, &sums);
+      AnswerSums(start, output, count);
     }
-    for (std::int64_t g = 0; g < count; ++g) {
-      if (AnswerFrom(sums, g, output + g)) continue;
-      if (quick_.rows != nullptr) {
-        Answer(output + g, 1);
-        continue;
+  }
+
+  template <class Way>
+  bool FindColumns(const Way& way, const std::byte* start, std::int64_t count, typename Way::Found* found) {
+    return FindInParts(
+        way, {layout_, start, count, width_}, alone_, [this] { return Stopped(); }, found);
+  }
+
+  void AnswerSums(const std::byte* start, std::int64_t output, std::int64_t count) {
+    QuickSums sums;
+    if (quick_.order == Order::kRows) {
+      quick_.sums.rows(start, layout_.elements, count, &sums);
+    } else if (!FindColumns(FindSums{quick_.sums.columns}, start, count, &sums)) {
+      return;
+    }
+    if (StoreSums(sums, output, count)) return;
+    for (std::int64_t g = 0; g < count;) {
+      g += AnswerFrom(sums, g, output + g) ? 1 : AnswerSome(output + g, count - g);
+    }
+  }
+
+  void AnswerExtrema(const std::byte* start, std::int64_t output, std::int64_t count) {
+    QuickExtrema extrema;
+    if (quick_.order == Order::kRows) {
+      quick_.extrema.rows(start, layout_.elements, count, quick_.positions, &extrema);
+    } else if (!FindColumns(FindExtrema{quick_.extrema, quick_.positions}, start, count, &extrema)) {
+      return;
+    }
+    const auto store = [&](std::int64_t g, std::int64_t outputs) {
+      for (std::size_t i = 0; i < one_.ops.size(); ++i) {
+        const Op op = one_.ops[i];
+        const std::int64_t bytes = HasPosition(op) ? sizeof(std::int64_t) : width_;
+        quick_.extrema.store(extrema, op, g, outputs, job_.answers[i] + (output + g) * bytes);
       }
-      const std::int64_t group = std::min(kGroup, count - g);  // columns: with their neighbours, in one go
-      Answer(output + g, group);
-      g += group - 1;
+      return outputs;
+    };
+    if (!extrema.any_nan) {
+      store(0, count);
+      return;
     }
+    for (std::int64_t g = 0; g < count;) g += extrema.has_nan[g] ? AnswerSome(output + g, count - g) : store(g, 1);
+  }
+
+  // Answers an output from its state, columns together with up to `most` - 1 of their neighbours; returns how many.
+  std::int64_t AnswerSome(std::int64_t output, std::int64_t most) {
+    const std::int64_t group = quick_.order == Order::kRows ? 1 : std::min(kGroup, most);
+    Answer(output, group);
+    return group;
+  }
+
+  // All of them at once, if they are known.
+  bool StoreSums(const QuickSums& sums, std::int64_t output, std::int64_t count) {
+    for (std::size_t i = 0; i < one_.ops.size(); ++i) {
+      std::byte* const answers = job_.answers[i] + output * static_cast<std::int64_t>(sizeof(double));
+      const bool stored = one_.ops[i] == Op::kSum ? quick_.sums.store(sums, count, answers)
+                                                  : quick_.sums.store_means(sums, count, layout_.elements, answers);
+      if (!stored) return false;
+    }
+    return true;
   }
 
   // False if a sum or mean of the output is not known.
@@ -280,7 +394,13 @@ class SliceReduction {
       const std::optional<double> value =
           one_.ops[op] == Op::kSum ? QuickSum(sums, i) : QuickMean(sums, i, layout_.elements);
       if (!value.has_value()) return false;
-      std::memcpy(job_.answers[op] + output * static_cast<std::int64_t>(sizeof(double)), &*value, sizeof(double));
+      std::byte* const answer = job_.answers[op] + output * static_cast<std::int64_t>(sizeof(double));
+      if (one_.ops[op] == Op::kSum && !RowOf(one_.dtype).is_float) {
+        const std::int64_t sum = static_cast<std::int64_t>(sums.sum[i]) + static_cast<std::int64_t>(sums.rest[i]);
+        std::memcpy(answer, &sum, sizeof(sum));
+      } else {
+        std::memcpy(answer, &*value, sizeof(*value));
+      }
     }
     return true;
   }
@@ -303,7 +423,7 @@ class SliceReduction {
   const std::int64_t width_;  // bytes of an element
   const GatherTile gather_;
   const bool short_;  // an output is one block
-  const QuickSumsOf quick_;
+  const Quick quick_;
   const std::int64_t row_;     // outputs whose elements are neighbours
   const std::int64_t group_;   // outputs that are reduced together
   const std::int64_t groups_;  // of a row

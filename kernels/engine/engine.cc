@@ -23,6 +23,11 @@ void Engine::ReduceSlices(SlicesJob /*job*/, SlicesDone done) {
       absl::StrCat("axes: got a request for ", info().name, "; allowed: the engines of the CPU and of GPUs")));
 }
 
+void Engine::ReduceGroups(GroupsJob /*job*/, SlicesDone done) {
+  std::move(done)(absl::UnimplementedError(
+      absl::StrCat("segments, keys, where: got a request for ", info().name, "; allowed: the engine of the CPU")));
+}
+
 void Engine::MeasureMatmul(MatmulJob /*job*/, int /*repeats*/, MatmulMeasured done) {
   std::move(done)(absl::UnimplementedError(absl::StrCat("matmul: ", info().name, " has no matrix products")));
 }

@@ -22,6 +22,7 @@
 #include "kernels/algebra/spec.h"
 #include "kernels/algebra/state.h"
 #include "kernels/engine/array.h"
+#include "kernels/engine/groups.h"
 #include "kernels/engine/occupancy.h"
 #include "kernels/engine/staging.h"
 #include "kernels/engine/why_stop.h"
@@ -56,6 +57,13 @@ struct SlicesJob {
 struct SlicesResult {
   Execution ran{};
   Timing timing{};
+};
+
+// A job whose outputs are groups of elements, and that finds out on its way how many outputs there are.
+struct GroupsJob {
+  Job job;  // spec.count: of the whole array
+  Groups groups{};
+  PlaceResults place{};  // called once by a lane or before ReduceGroups returns, unless there was an error before
 };
 
 // Adds the result of the elements that follow: the states are combined, the times of each stage summed. `ran` becomes
@@ -143,6 +151,10 @@ class Engine {
   // has no room for the array. UNIMPLEMENTED: this engine can't.
   using SlicesDone = absl::AnyInvocable<void(absl::StatusOr<SlicesResult>) &&>;
   virtual void ReduceSlices(SlicesJob job, SlicesDone done);
+
+  // As ReduceSlices, of groups. INVALID_ARGUMENT: segments that descend or leave the array. OUT_OF_RANGE: keys outside
+  // of their groups. RESOURCE_EXHAUSTED, besides: there is no memory for what is made of the keys; what `place` says.
+  virtual void ReduceGroups(GroupsJob job, SlicesDone done);
 
   // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
   virtual std::int64_t staging_bytes() const { return std::int64_t{256} << 10; }

@@ -306,8 +306,8 @@ absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout) {
   const absl::Status status = ValidateSpec(one);
   if (!status.ok()) return status;
   if (one.pipeline.empty() || !FindPipeline(one.pipeline)->rung) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrFormat("pipeline: got %s with axes; allowed: %s", one.pipeline, DefaultPipeline(EngineKind::kCpu).name));
+  return absl::UnimplementedError(absl::StrFormat("pipeline: got %s for arrays of results; allowed: %s", one.pipeline,
+                                                  DefaultPipeline(EngineKind::kCpu).name));
 }
 
 }  // namespace reduced

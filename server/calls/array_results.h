@@ -1,13 +1,15 @@
-// The results of a reduction along axes: where the engine writes them, and how they are answered: in the response, or
+// The results of a reduction to arrays: where the engine writes them, and how they are answered: in the response, or
 // as resident arrays in the memory of the CPU.
 #ifndef REDUCED_SERVER_CALLS_ARRAY_RESULTS_H_
 #define REDUCED_SERVER_CALLS_ARRAY_RESULTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/engine/memory_budget.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/admission.h"
@@ -24,28 +26,44 @@ class ArrayResults {
   ArrayResults(const ArrayResults&) = delete;
   ArrayResults& operator=(const ArrayResults&) = delete;
 
-  // Sets memory aside, within the budgets and the caller's quotas. The pointers must stay valid until Answer.
-  // RESOURCE_EXHAUSTED: there is none. INVALID_ARGUMENT, PERMISSION_DENIED: of `keep`, as those of a PutArrayHeader.
-  absl::Status Prepare(const v1::ReduceRequest& request, const SlicesQuestion& question, const Admission& admission,
-                       v1::ReduceResponse* response);
+  // What the results are.
+  struct Form {
+    std::int64_t outputs = 0;
+    std::vector<std::int64_t> shape{};
+    // Of groups whose keys are answered with: how many, the keys' dtype, and them; null: none are.
+    std::int64_t groups = 0;
+    DType key_dtype = DType::kI64;
+    const std::byte* keys = nullptr;
+  };
+
+  // Sets memory aside, within the budgets and the caller's quotas, and stores the keys. The pointers must stay valid
+  // until Answer. RESOURCE_EXHAUSTED: there is none. INVALID_ARGUMENT, PERMISSION_DENIED: of `keep`, as those of a
+  // PutArrayHeader; INVALID_ARGUMENT: as CheckResultBytes.
+  absl::Status Prepare(const v1::ReduceRequest& request, const ReduceSpec& spec, const Form& form,
+                       const Admission& admission, v1::ReduceResponse* response);
 
   // Where the engine writes the results of each op.
   const std::vector<std::byte*>& data() const { return data_; }
 
   // Once they are written: makes them resident, if they are to be kept. The response then has all of them.
   // RESOURCE_EXHAUSTED: the server has too many arrays; then none is kept.
-  absl::Status Answer(v1::ReduceResponse* response);
+  absl::Status Answer();
 
   // Deletes what was kept, because its client did not learn of it.
   void Forget();
 
  private:
+  // Adds `outputs` results of `dtype`; where to write them.
+  absl::StatusOr<std::byte*> Add(const v1::ReduceRequest& request, const v1::PutArrayHeader& header,
+                                 const Admission& admission, v1::ArrayResult* result);
+
   Backend& backend_;
   MemoryLease memory_;  // of results in the response: as long as it exists
   std::vector<std::byte*> data_;
-  std::vector<ResidentArray> keep_;  // of each op; empty: none is kept
-  std::vector<std::string> kept_;    // ids of resident arrays
-  std::string owner_, caller_;       // of these
+  std::vector<ResidentArray> keep_;        // of each result; empty: none is kept
+  std::vector<v1::ArrayResult*> results_;  // of the response, likewise
+  std::vector<std::string> kept_;          // ids of resident arrays
+  std::string owner_, caller_;             // of these
 };
 
 }  // namespace reduced::server

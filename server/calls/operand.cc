@@ -3,30 +3,37 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 namespace reduced::server {
 namespace {
 
-absl::Span<const std::int64_t> DimensionsOf(const v1::ReduceRequest& request) {
-  return {request.array().shape().data(), static_cast<std::size_t>(request.array().shape_size())};
+// Messages that name an array, ReduceRequest and SideArray, have the same fields for that.
+template <class Message>
+absl::Span<const std::int64_t> DimensionsOf(const Message& message) {
+  return {message.array().shape().data(), static_cast<std::size_t>(message.array().shape_size())};
 }
 
-absl::StatusOr<Operand> Inline(const v1::ReduceRequest& request, Backend& backend, absl::string_view /*caller*/) {
-  const absl::StatusOr<ArrayShape> shape = ParseArray(request.array(), backend.limits);
+template <class Message>
+absl::StatusOr<Operand> Inline(const Message& message, Backend& backend, absl::string_view /*caller*/) {
+  const absl::StatusOr<ArrayShape> shape = ParseArray(message.array(), backend.limits);
   if (!shape.ok()) return shape.status();
-  const absl::Status status = CheckInlineData(request, *shape);
+  const auto bytes = static_cast<std::int64_t>(message.inline_data().size());
+  const absl::Status status = CheckElementBytes("inline_data", bytes, message.array(), *shape);
   if (!status.ok()) return status;
-  return Operand{*shape, DimensionsOf(request), {.array = {request.inline_data().data(), MemorySpace::kHost}}};
+  return Operand{*shape, DimensionsOf(message), {.array = {message.inline_data().data(), MemorySpace::kHost}}};
 }
 
-absl::StatusOr<Operand> Resident(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller) {
-  if (request.has_array()) {
+template <class Message>
+absl::StatusOr<Operand> Resident(const Message& message, Backend& backend, absl::string_view caller) {
+  if (message.has_array()) {
     return absl::InvalidArgumentError("array: got one beside array_id; allowed: none, since the array has its own");
   }
-  absl::StatusOr<std::shared_ptr<const ResidentArray>> array = backend.arrays.Find(request.array_id(), caller);
+  absl::StatusOr<std::shared_ptr<const ResidentArray>> array = backend.arrays.Find(message.array_id(), caller);
   if (!array.ok()) return array.status();
   Operand operand{
       {(*array)->dtype, (*array)->count, (*array)->bytes}, (*array)->shape, {.array = (*array)->memory->array()}};
@@ -34,46 +41,68 @@ absl::StatusOr<Operand> Resident(const v1::ReduceRequest& request, Backend& back
   return operand;
 }
 
-absl::StatusOr<Operand> Region(const v1::ReduceRequest& request, Backend& backend, absl::string_view /*caller*/) {
-  const absl::StatusOr<ArrayShape> shape = ParseArray(request.array(), backend.limits);
+template <class Message>
+absl::StatusOr<Operand> Region(const Message& message, Backend& backend, absl::string_view /*caller*/) {
+  const absl::StatusOr<ArrayShape> shape = ParseArray(message.array(), backend.limits);
   if (!shape.ok()) return shape.status();
-  absl::StatusOr<HeldArray> elements = backend.regions.Find(request.region(), shape->bytes);
+  absl::StatusOr<HeldArray> elements = backend.regions.Find(message.region(), shape->bytes);
   if (!elements.ok()) return elements.status();
-  return Operand{*shape, DimensionsOf(request), *std::move(elements)};
+  return Operand{*shape, DimensionsOf(message), *std::move(elements)};
 }
 
-// A source that a request can name.
+// A source that a message can name.
+template <class Message>
 struct SourceRow {
-  v1::ReduceRequest::SourceCase field;
+  typename Message::SourceCase field;
   Source source;
-  absl::StatusOr<Operand> (*resolve)(const v1::ReduceRequest&, Backend&, absl::string_view caller);
+  absl::StatusOr<Operand> (*resolve)(const Message&, Backend&, absl::string_view caller);
 };
-constexpr SourceRow kSources[] = {
-    {v1::ReduceRequest::kInlineData, Source::kInline, &Inline},
-    {v1::ReduceRequest::kArrayId, Source::kResident, &Resident},
-    {v1::ReduceRequest::kRegion, Source::kRegion, &Region},
+template <class Message>
+constexpr SourceRow<Message> kSources[] = {
+    {Message::kInlineData, Source::kInline, &Inline<Message>},
+    {Message::kArrayId, Source::kResident, &Resident<Message>},
+    {Message::kRegion, Source::kRegion, &Region<Message>},
 };
 
-const SourceRow* FindSource(const v1::ReduceRequest& request) {
-  for (const SourceRow& row : kSources) {
-    if (row.field == request.source_case()) return &row;
+template <class Message>
+const SourceRow<Message>* FindSource(const Message& message) {
+  for (const SourceRow<Message>& row : kSources<Message>) {
+    if (row.field == message.source_case()) return &row;
   }
   return nullptr;
+}
+
+template <class Message>
+absl::StatusOr<Operand> Resolve(const Message& message, Backend& backend, absl::string_view caller) {
+  const SourceRow<Message>* const row = FindSource(message);
+  if (row != nullptr) return row->resolve(message, backend, caller);
+  return absl::InvalidArgumentError("source: got none; allowed: inline_data, array_id, region");
 }
 
 }  // namespace
 
 Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside) {
   if (outside) return Source::kRing;
-  const SourceRow* const row = FindSource(request);
+  const SourceRow<v1::ReduceRequest>* const row = FindSource(request);
   if (row == nullptr) return Source::kNone;
   return row->source == Source::kInline && rpc == Rpc::kSessionReduce ? Source::kSession : row->source;
 }
 
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller) {
-  const SourceRow* const row = FindSource(request);
-  if (row != nullptr) return row->resolve(request, backend, caller);
-  return absl::InvalidArgumentError("source: got none; allowed: inline_data, array_id, region");
+  return Resolve(request, backend, caller);
+}
+
+absl::StatusOr<Operand> ResolveSide(const char* field, const v1::SideArray& side, Backend& backend,
+                                    absl::string_view caller) {
+  absl::StatusOr<Operand> operand = Resolve(side, backend, caller);
+  if (!operand.ok()) {
+    return absl::Status(operand.status().code(), absl::StrCat(field, ": ", std::string(operand.status().message())));
+  }
+  if (operand->elements.array.space == MemorySpace::kDevice) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(field, ": got an array in the memory of a GPU; allowed: in host memory"));
+  }
+  return operand;
 }
 
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, OutsideElements outside,
@@ -83,7 +112,7 @@ absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Outside
   }
   const absl::StatusOr<ArrayShape> shape = ParseArray(request.array(), limits);
   if (!shape.ok()) return shape.status();
-  const absl::Status status = CheckElementBytes("elements", outside.bytes, request, *shape);
+  const absl::Status status = CheckElementBytes("elements", outside.bytes, request.array(), *shape);
   if (!status.ok()) return status;
   return Operand{*shape, request.array().shape(), std::move(outside.elements)};
 }

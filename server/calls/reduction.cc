@@ -1,9 +1,12 @@
 #include "server/calls/reduction.h"
 
+#include <limits>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "server/wire/encode.h"
+#include "server/wire/enums.h"
 #include "server/wire/request.h"
 #include "server/wire/response.h"
 #include "server/wire/status.h"
@@ -77,7 +80,7 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadl
   const absl::StatusOr<Wanted> wanted = ParseWanted(request);
   if (!wanted.ok()) return wanted.status();
   wanted_ = *wanted;
-  if (rpc_ == Rpc::kReduce && request.has_axes()) return BeginSlices(request, deadline);
+  if (rpc_ == Rpc::kReduce && AsksForArrays(request)) return BeginSlices(request, deadline);
   absl::StatusOr<ReduceSpec> spec = ParseQuestion(request, operand_.shape, backend_.limits);
   if (!spec.ok()) return spec.status();
   spec_ = *std::move(spec);
@@ -91,6 +94,7 @@ absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time
   absl::StatusOr<SlicesQuestion> question = ParseSlices(request, operand_.shape, operand_.dimensions, backend_.limits);
   if (!question.ok()) return question.status();
   spec_ = question->spec;
+  const bool groups = request.has_segments() || request.has_keys() || request.has_where();
   // A GPU would need room for the whole array: those in host memory go to the CPU, unless the request wants another
   // engine.
   const bool chosen = spec_.engine == EngineKind::kAuto && spec_.device.empty() && spec_.pipeline.empty() &&
@@ -98,13 +102,99 @@ absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time
   if (chosen) spec_.engine = EngineKind::kCpu;
   absl::Status status = Place();
   if (!status.ok()) return status;
-  if (chosen) response_->mutable_execution()->set_reason("the array is in host memory, and reduced along axes");
+  if (chosen) {
+    response_->mutable_execution()->set_reason(groups ? "segments, keys and masks are for the CPU"
+                                                      : "the array is in host memory, and reduced along axes");
+  }
   results_.emplace(backend_);
-  status = results_->Prepare(request, *question, admission_, response_);
+  if (groups) return BeginGroups(request, *std::move(question), deadline);
+  const std::int64_t outputs = question->layout.outputs;
+  status = results_->Prepare(request, spec_, {outputs, std::move(question->shape)}, admission_, response_);
   if (!status.ok()) return status;
   engine_->ReduceSlices({JobOf(deadline), std::move(question->layout), results_->data()},
                         [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
   return absl::OkStatus();
+}
+
+absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question, absl::Time deadline) {
+  absl::StatusOr<Groups> groups = GroupsOf(request);
+  if (!groups.ok()) return groups.status();
+  groups->layout = std::move(question.layout);
+  // Before anything is made of them; how many keys there are is found out later.
+  std::int64_t outputs = groups->layout.outputs, number = 1;
+  if (groups->segments.has_value()) number = groups->segments->count();
+  if (groups->keys.has_value()) number = groups->keys->groups;
+  if (__builtin_mul_overflow(outputs, number, &outputs)) outputs = std::numeric_limits<std::int64_t>::max();
+  const absl::StatusOr<std::int64_t> bytes = CheckResultBytes(request, spec_, outputs, 0, 0, backend_.limits);
+  if (!bytes.ok()) return bytes.status();
+  const bool grouped = request.has_segments() || request.has_keys();
+  const DType key_dtype = groups->keys.has_value() ? groups->keys->keys.dtype : DType::kI64;
+  // The request stays valid until the job is done.
+  auto place = [this, &request, grouped, key_dtype, shape = std::move(question.shape)](
+                   std::int64_t outputs, std::int64_t number,
+                   const std::byte* keys) mutable -> absl::StatusOr<std::vector<std::byte*>> {
+    if (grouped) shape.insert(shape.begin(), number);
+    const ArrayResults::Form form{outputs, std::move(shape), number, key_dtype, keys};
+    const absl::Status status = results_->Prepare(request, spec_, form, admission_, response_);
+    if (!status.ok()) return status;
+    return results_->data();
+  };
+  engine_->ReduceGroups({JobOf(deadline), *std::move(groups), std::move(place)},
+                        [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
+  return absl::OkStatus();
+}
+
+// But for the layout.
+absl::StatusOr<Groups> Reduction::GroupsOf(const v1::ReduceRequest& request) {
+  const absl::Span<const std::int64_t> shape = operand_.dimensions;
+  const std::span<const std::int64_t> of(shape.data(), shape.size());
+  Groups groups{.rows = shape.empty() ? 1 : shape.front()};
+  if (request.has_segments()) {
+    const v1::Segments& from = request.segments();
+    if (from.bounds_case() == v1::Segments::BOUNDS_NOT_SET) {
+      return absl::InvalidArgumentError("segments: got none; allowed: offsets, lengths");
+    }
+    Segments& segments = groups.segments.emplace(Segments{.lengths = from.has_lengths()});
+    const absl::StatusOr<std::vector<std::int64_t>> side =
+        from.has_lengths() ? Side("segments.lengths", from.lengths(), &segments.bounds)
+                           : Side("segments.offsets", from.offsets(), &segments.bounds);
+    if (!side.ok()) return side.status();
+    if (const absl::Status status = Validate(segments, *side); !status.ok()) return status;
+  }
+  if (request.has_keys()) {
+    const v1::Keys& from = request.keys();
+    if (!v1::OutsideKeys_IsValid(from.outside())) return UnknownValue("keys.outside", from.outside());
+    if (from.outside() != v1::OUTSIDE_KEYS_DEFAULT && from.groups() == 0) {
+      return absl::InvalidArgumentError("keys.outside: got a policy without groups; allowed: none, or with groups");
+    }
+    Keys& keys = groups.keys.emplace(Keys{.groups = from.groups(), .drop = from.outside() == v1::OUTSIDE_KEYS_DROP});
+    const absl::StatusOr<std::vector<std::int64_t>> side = Side("keys.keys", from.keys(), &keys.keys);
+    if (!side.ok()) return side.status();
+    if (const absl::Status status = Validate(keys, *side, of); !status.ok()) return status;
+  }
+  if (request.has_where()) {
+    const v1::Mask& from = request.where();
+    if (from.mask_case() == v1::Mask::MASK_NOT_SET) {
+      return absl::InvalidArgumentError("where: got none; allowed: elements, bits");
+    }
+    Mask& mask = groups.mask.emplace(Mask{.bits = from.has_bits(), .first_bit = from.first_bit()});
+    const absl::StatusOr<std::vector<std::int64_t>> side = from.has_bits()
+                                                               ? Side("where.bits", from.bits(), &mask.array)
+                                                               : Side("where.elements", from.elements(), &mask.array);
+    if (!side.ok()) return side.status();
+    if (const absl::Status status = Validate(mask, *side, of); !status.ok()) return status;
+  }
+  return groups;
+}
+
+// Finds an array beside the one that is reduced; its shape.
+absl::StatusOr<std::vector<std::int64_t>> Reduction::Side(const char* field, const v1::SideArray& side,
+                                                          SideArray* into) {
+  absl::StatusOr<Operand> operand = ResolveSide(field, side, backend_, admission_.caller());
+  if (!operand.ok()) return operand.status();
+  *into = {operand->shape.dtype, operand->shape.count, operand->elements.array};
+  sides_.push_back(std::move(operand->elements));
+  return std::vector<std::int64_t>(operand->dimensions.begin(), operand->dimensions.end());
 }
 
 absl::Status Reduction::Place() {
@@ -144,12 +234,13 @@ void Reduction::EndSlices(absl::StatusOr<SlicesResult> result) {
   FillExecution(spec_, *result, receive_us_, operand_.shape.bytes, response_);
   ran_ = std::move(result->ran);
   timing_ = result->timing;
-  Answer(results_->Answer(response_));
+  Answer(results_->Answer());
 }
 
 void Reduction::Answer(const absl::Status& status) {
   memory_ = {};
   if (!status.ok()) results_.reset();
+  sides_.clear();
   operand_.elements = {};  // before the response: its client sees no user of the array ...
   admission_.Release();    // ... and may send its next request
   const double total_us = micros();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -61,7 +62,11 @@ class Reduction {
 
  private:
   absl::Status Begin(const v1::ReduceRequest& request, absl::Time deadline, std::optional<OutsideElements> outside);
+  // To arrays.
   absl::Status BeginSlices(const v1::ReduceRequest& request, absl::Time deadline);
+  absl::Status BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question, absl::Time deadline);
+  absl::StatusOr<Groups> GroupsOf(const v1::ReduceRequest& request);
+  absl::StatusOr<std::vector<std::int64_t>> Side(const char* field, const v1::SideArray& side, SideArray* into);
   // Chooses the engine.
   absl::Status Place();
   Job JobOf(absl::Time deadline) const;
@@ -85,7 +90,8 @@ class Reduction {
   Wanted wanted_;
   Source source_ = Source::kNone;
   Operand operand_;
-  std::optional<ArrayResults> results_;  // of a reduction along axes
+  std::vector<HeldArray> sides_;         // bounds, keys and masks
+  std::optional<ArrayResults> results_;  // of a reduction to arrays
   Engine* engine_ = nullptr;             // null until it is chosen
   Execution ran_;
   Timing timing_;

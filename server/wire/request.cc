@@ -21,12 +21,8 @@ namespace {
 constexpr std::size_t kMaxPipelineName = 64;
 constexpr std::size_t kMaxDeviceName = 64;
 
-// "[2, 3]", or the first dimensions and their number if there are many.
 std::string ShapeText(const v1::ArraySpec& array) {
-  constexpr int kShown = 8;
-  const int shown = std::min(array.shape_size(), kShown);
-  return absl::StrCat("[", absl::StrJoin(array.shape().begin(), array.shape().begin() + shown, ", "),
-                      shown < array.shape_size() ? absl::StrCat(", ... ", array.shape_size(), " dimensions") : "", "]");
+  return reduced::ShapeText({array.shape().data(), static_cast<std::size_t>(array.shape_size())});
 }
 
 // The number of elements: the product of the dimensions, 1 without any.
@@ -107,21 +103,18 @@ absl::StatusOr<ReduceSpec> ParseSpec(const v1::ReduceRequest& request, const Arr
   return spec;
 }
 
-// The bytes of all results together.
-absl::StatusOr<std::int64_t> ResultBytes(const ReduceSpec& spec, std::int64_t outputs) {
-  std::int64_t bytes = 0;
-  for (const Op op : spec.ops) {
-    std::int64_t more = 0;
-    if (__builtin_mul_overflow(outputs, std::int64_t{RowOf(ResultDType(op, spec.dtype)).bytes}, &more) ||
-        __builtin_add_overflow(bytes, more, &bytes)) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("axes: got %d outputs; allowed: results of less than 2^63 bytes", outputs));
-    }
-  }
-  return bytes;
+// The field by which a request falls apart into outputs.
+const char* PartitionOf(const v1::ReduceRequest& request) {
+  return request.has_axes()       ? "axes"
+         : request.has_segments() ? "segments"
+         : request.has_keys()     ? "keys"
+         : request.has_where()    ? "where"
+                                  : nullptr;
 }
 
 }  // namespace
+
+bool AsksForArrays(const v1::ReduceRequest& request) { return PartitionOf(request) != nullptr; }
 
 absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits) {
   const absl::StatusOr<DType> dtype = ParseDType("array.dtype", array.dtype());
@@ -139,12 +132,16 @@ absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestL
 
 absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const ArrayShape& shape,
                                          const RequestLimits& limits) {
-  if (request.has_axes())
-    return absl::UnimplementedError("axes: got some in a session or a stream; allowed: in Reduce");
-  if (request.empty() != v1::EMPTY_POLICY_DEFAULT) {
-    return absl::InvalidArgumentError("empty: got a policy without axes; allowed: none, or with axes");
+  if (const char* const field = PartitionOf(request)) {
+    return absl::UnimplementedError(absl::StrCat(field, ": got some in a session or a stream; allowed: in Reduce"));
   }
-  if (request.has_keep()) return absl::InvalidArgumentError("keep: got it without axes; allowed: with axes");
+  if (request.empty() != v1::EMPTY_POLICY_DEFAULT) {
+    return absl::InvalidArgumentError(
+        "empty: got a policy without axes; allowed: none, or with axes, segments, keys or where");
+  }
+  if (request.has_keep()) {
+    return absl::InvalidArgumentError("keep: got it without axes; allowed: with axes, segments, keys or where");
+  }
   absl::StatusOr<ReduceSpec> spec = ParseSpec(request, shape, limits);
   if (!spec.ok()) return spec.status();
   const absl::Status status = ValidateSpec(*spec);
@@ -161,41 +158,69 @@ absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request) {
 
 absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, const ArrayShape& shape,
                                            absl::Span<const std::int64_t> dimensions, const RequestLimits& limits) {
+  const char* const field = PartitionOf(request);
+  if (request.has_axes() + request.has_segments() + request.has_keys() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(request.has_keys() ? "keys" : "segments", ": got it beside ", field,
+                                                   "; allowed: one of axes, ", "segments, keys"));
+  }
   if (request.return_state()) {
     return absl::InvalidArgumentError(
-        "return_state: got true with axes; allowed: false, since a state is of one output");
+        absl::StrCat("return_state: got true with ", field, "; allowed: false, since a state is of one output"));
   }
   if (!v1::EmptyPolicy_IsValid(request.empty())) return UnknownValue("empty", request.empty());
   absl::StatusOr<ReduceSpec> spec = ParseSpec(request, shape, limits);
   if (!spec.ok()) return spec.status();
   if (request.empty() != v1::EMPTY_POLICY_DEFAULT) spec->empty_policy = static_cast<EmptyPolicy>(request.empty());
   if (dimensions.size() > kMaxDimensions) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("array.shape: got %d dimensions; allowed: %d along axes", dimensions.size(), kMaxDimensions));
+    return absl::InvalidArgumentError(absl::StrFormat("array.shape: got %d dimensions; allowed: %d with %s",
+                                                      dimensions.size(), kMaxDimensions, field));
   }
   const std::span<const std::int64_t> extents(dimensions.data(), dimensions.size());
-  const auto& axes = request.axes().axis();
-  const absl::StatusOr<std::vector<bool>> reduced =
-      ReducedDimensions({axes.data(), static_cast<std::size_t>(axes.size())}, extents.size());
-  if (!reduced.ok()) return reduced.status();
-  SlicesQuestion question;
-  question.spec = *std::move(spec);
-  question.layout = LayoutOf(extents, *reduced);
-  const Layout& layout = question.layout;
-
-  const absl::Status status = ValidateSlices(question.spec, layout);
-  if (!status.ok()) return status;
-  const absl::StatusOr<std::int64_t> bytes = ResultBytes(question.spec, layout.outputs);
-  if (!bytes.ok()) return bytes.status();
-  if (!request.has_keep() && *bytes > limits.max_result_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("axes: got %d outputs, results of %d bytes; allowed: %d bytes in a response "
-                        "(--max_result_bytes); larger ones can be kept on the server",
-                        layout.outputs, *bytes, limits.max_result_bytes));
+  const bool grouped = request.has_segments() || request.has_keys();
+  absl::StatusOr<std::vector<bool>> reduced = std::vector<bool>(extents.size(), !grouped);  // where alone: all of them
+  if (grouped) {
+    if (extents.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("array.shape: got a scalar; allowed: 1 dimension or more with ", field));
+    }
+    reduced->front() = true;
+  } else if (request.has_axes()) {
+    const auto& axes = request.axes().axis();
+    reduced = ReducedDimensions({axes.data(), static_cast<std::size_t>(axes.size())}, extents.size());
+    if (!reduced.ok()) return reduced.status();
   }
-  question.result_bytes = *bytes;
-  question.shape = ResultShape(extents, *reduced, request.axes().keepdims());
+  SlicesQuestion question{.spec = *std::move(spec),
+                          .layout = LayoutOf(extents, *reduced),
+                          .shape = ResultShape(extents, *reduced, request.axes().keepdims())};
+  Layout one = question.layout;
+  if (grouped || request.has_where()) one.elements = 1;  // whether an output has none is found out later
+  const absl::Status status = ValidateSlices(question.spec, one);
+  if (!status.ok()) return status;
   return question;
+}
+
+absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, const ReduceSpec& spec,
+                                              std::int64_t outputs, std::int64_t groups, std::int64_t key_bytes,
+                                              const RequestLimits& limits) {
+  std::int64_t bytes = 0;
+  bool overflow = __builtin_mul_overflow(groups, key_bytes, &bytes);
+  for (const Op op : spec.ops) {
+    std::int64_t more = 0;
+    overflow = overflow ||
+               __builtin_mul_overflow(outputs, std::int64_t{RowOf(ResultDType(op, spec.dtype)).bytes}, &more) ||
+               __builtin_add_overflow(bytes, more, &bytes);
+  }
+  if (overflow) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: got %d outputs; allowed: results of less than 2^63 bytes", PartitionOf(request), outputs));
+  }
+  if (!request.has_keep() && bytes > limits.max_result_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: got %d outputs, results of %d bytes; allowed: %d bytes in a response "
+                        "(--max_result_bytes); larger ones can be kept on the server",
+                        PartitionOf(request), outputs, bytes, limits.max_result_bytes));
+  }
+  return bytes;
 }
 
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits,
@@ -209,17 +234,13 @@ absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const Re
   return ParseQuestion(header, *shape, limits);
 }
 
-absl::Status CheckInlineData(const v1::ReduceRequest& request, const ArrayShape& shape) {
-  return CheckElementBytes("inline_data", static_cast<std::int64_t>(request.inline_data().size()), request, shape);
-}
-
-absl::Status CheckElementBytes(const char* field, std::int64_t bytes, const v1::ReduceRequest& request,
+absl::Status CheckElementBytes(const char* field, std::int64_t bytes, const v1::ArraySpec& array,
                                const ArrayShape& shape) {
   if (shape.bytes == bytes) return absl::OkStatus();
   const DTypeRow& dtype = RowOf(shape.dtype);
   return absl::InvalidArgumentError(
       absl::StrFormat("%s: got %d bytes; allowed: %d x %d bytes, for array.shape %s of %s", field, bytes, shape.count,
-                      dtype.bytes, ShapeText(request.array()), dtype.name));
+                      dtype.bytes, ShapeText(array), dtype.name));
 }
 
 UploadPart ToPart(const v1::StreamPart& part) {

@@ -33,7 +33,10 @@ inline constexpr int kMaxDimensions = 64;
 
 absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits);
 
-// The ops and options of a request, about an array of that shape. INVALID_ARGUMENT: also a request along axes.
+// Whether a request is answered with arrays: it has axes, segments, keys or where.
+bool AsksForArrays(const v1::ReduceRequest& request);
+
+// The ops and options of a request, about an array of that shape. UNIMPLEMENTED: it asks for arrays.
 absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const ArrayShape& shape,
                                          const RequestLimits& limits);
 
@@ -44,24 +47,29 @@ struct Wanted {
 };
 absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request);
 
-// The same of a request along axes.
+// The same of a request for arrays.
 struct SlicesQuestion {
-  ReduceSpec spec;                  // its count: of the whole array
-  Layout layout;                    // of the array
-  std::vector<std::int64_t> shape;  // of the results
-  std::int64_t result_bytes = 0;    // of all results together
+  ReduceSpec spec;  // its count: of the whole array
+  Layout layout;    // of the array; with segments or keys along dimension 0
+  // Of the results; with segments and keys of each of them, so without the first dimension, which is how many there
+  // are.
+  std::vector<std::int64_t> shape;
 };
-// `dimensions`: of the array.
+// `dimensions`: of the array. INVALID_ARGUMENT: also of fields beside each other that exclude each other.
 absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, const ArrayShape& shape,
                                            absl::Span<const std::int64_t> dimensions, const RequestLimits& limits);
+
+// The bytes of all results of a request together. INVALID_ARGUMENT: they are more than a response may have, and are not
+// to be kept. `key_bytes`: of each key that is answered with `groups` others; 0: none is.
+absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, const ReduceSpec& spec,
+                                              std::int64_t outputs, std::int64_t groups, std::int64_t key_bytes,
+                                              const RequestLimits& limits);
 
 // The header of a stream: a request without a source. `shape`: of the array.
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape);
 
-// Checks that the elements that came with a request are as many bytes as their array needs: inline ones, or `bytes` in
-// `field`.
-absl::Status CheckInlineData(const v1::ReduceRequest& request, const ArrayShape& shape);
-absl::Status CheckElementBytes(const char* field, std::int64_t bytes, const v1::ReduceRequest& request,
+// Checks that the elements that came with a request, `bytes` of them in `field`, are as many as their array needs.
+absl::Status CheckElementBytes(const char* field, std::int64_t bytes, const v1::ArraySpec& array,
                                const ArrayShape& shape);
 
 // The part of an upload that a stream has, as the client sent it: CheckPart of uploads.h has not seen it.

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/exact/answers.h"
+#include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
 #include "tests/support/data.h"
 
@@ -49,29 +50,6 @@ std::string NameOf(const Case& which) {
   for (const int axis : which.axes) name += " " + std::to_string(axis);
   return name;
 }
-
-// The answers of an engine, with bytes around them that nobody may write.
-struct Answers {
-  Answers(const ReduceSpec& spec, std::int64_t outputs) {
-    for (const Op op : spec.ops) {
-      const std::int64_t bytes = outputs * RowOf(ResultDType(op, spec.dtype)).bytes;
-      memory.emplace_back(static_cast<std::size_t>(bytes) + 2 * kGuard, kCanary);
-      data.push_back(memory.back().data() + kGuard);
-    }
-  }
-  bool GuardsStand() const {
-    const auto stands = [](std::byte each) { return each == kCanary; };
-    return std::all_of(memory.begin(), memory.end(), [&](const Bytes& each) {
-      return std::all_of(each.begin(), each.begin() + kGuard, stands) &&
-             std::all_of(each.end() - kGuard, each.end(), stands);
-    });
-  }
-
-  static constexpr std::size_t kGuard = 67;  // so that answers stand at odd addresses
-  static constexpr std::byte kCanary{0xa5};
-  std::vector<Bytes> memory;
-  std::vector<std::byte*> data;
-};
 
 absl::Status ReduceSlices(Engine& engine, SlicesJob job) {
   absl::Status status;
@@ -211,11 +189,12 @@ TEST_P(EngineSlices, AnswerAsAReductionOfEach) {
 
 // Requests for nothing but sums have a way of their own, and ops with a state of an output each.
 TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
-  const Case cases[] = {{{300, 5}, {1}},    {{300, 1}, {1}},      {{150, 31}, {1}},        {{40, 63}, {1}},
-                        {{40, 64}, {1}},    {{33, 1000}, {1}},    {{3, 9000}, {1}},        {{31, 8}, {0}},
-                        {{31, 15}, {0}},    {{7, 16}, {0}},       {{9, 300}, {0}},         {{2000, 17}, {0}},
-                        {{3, 20, 40}, {1}}, {{6, 40, 9}, {0, 1}}, {{4, 5, 6, 20}, {0, 2}}, {{300, 3}, {0}},
-                        {{200}, {}},        {{1, 40}, {0}}};
+  const Case cases[] = {{{300, 5}, {1}},     {{300, 1}, {1}},      {{150, 31}, {1}},        {{40, 63}, {1}},
+                        {{40, 64}, {1}},     {{33, 1000}, {1}},    {{3, 9000}, {1}},        {{31, 8}, {0}},
+                        {{31, 15}, {0}},     {{7, 16}, {0}},       {{9, 300}, {0}},         {{2000, 17}, {0}},
+                        {{3, 20, 40}, {1}},  {{6, 40, 9}, {0, 1}}, {{4, 5, 6, 20}, {0, 2}}, {{300, 3}, {0}},
+                        {{200}, {}},         {{1, 40}, {0}},       {{600, 16}, {1}},        {{70, 128}, {1}},
+                        {{300, 5, 16}, {1}}, {{35, 2500}, {0}}};
   int turn = 0;
   for (const Case& which : cases) {
     for (const DataKindRow& row : kDataKinds) {
@@ -230,11 +209,53 @@ TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
                                          {Op::kSum},
                                          {Op::kMax, Op::kArgmax},
                                          {Op::kArgmin},
+                                         {Op::kArgmax, Op::kMin, Op::kMax},
+                                         {Op::kCountNonzero, Op::kNanCount, Op::kAll, Op::kAny, Op::kCount},
                                          {Op::kVar, Op::kL2}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;
       }
+    }
+  }
+}
+
+// Columns that are so long, or so few, that they are answered in parts; and rows of every length up to some.
+TEST_P(EngineSlices, SumsAndExtremaInParts) {
+  constexpr int kScale = kSlowBuild ? 4 : 1;
+  const Case cases[] = {{{180'000 / kScale, 3}, {0}}, {{9'001, 70}, {0}},         {{40, 15}, {0}},
+                        {{3, 1'300, 2}, {1}},         {{30, 2, 31, 160}, {0, 2}}, {{2'600, 17, 9}, {0, 1}}};
+  const DataKind kinds[] = {DataKind::kUniform, DataKind::kSmall,   DataKind::kEqual,      DataKind::kFull,
+                            DataKind::kSomeNan, DataKind::kOutlier, DataKind::kInfinities, DataKind::kSignedZeros};
+  int turn = 0;
+  for (const Case& which : cases) {
+    for (const DataKind kind : kinds) {
+      const bool applies = RowOf(dtype()).is_float || (kind != DataKind::kSomeNan && kind < DataKind::kInfinities);
+      // Each shape with every other kind, or with few where it takes long.
+      if (++turn % (kSlowBuild ? 7 : 2) != 0 || !applies) continue;
+      SCOPED_TRACE(turn);
+      const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
+      ReduceSpec spec = SpecFor(which);
+      for (const std::vector<Op>& ops :
+           {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kArgmax, Op::kMin}, {Op::kArgmin}}) {
+        spec.ops = ops;
+        Check(which, array.data(), spec);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(EngineSlices, RowsOfEveryLength) {
+  const DataKind kinds[] = {DataKind::kUniform, DataKind::kSmall, DataKind::kFull};
+  for (std::int64_t elements = 1; elements <= 300; elements += elements < 70 ? 1 : 13) {
+    const Case which{{39, elements}, {1}};
+    const Bytes array = MakeData(kinds[elements % 3], dtype(), CountOf(which.shape), 1);
+    ReduceSpec spec = SpecFor(which);
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kArgmax, Op::kArgmin, Op::kMax}}) {
+      spec.ops = ops;
+      Check(which, array.data(), spec);
+      if (HasFailure()) return;
     }
   }
 }

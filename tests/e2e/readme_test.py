@@ -59,6 +59,11 @@ class ReadmeTest(harness.ServedTest):
         for name in ("samples", "first", "rest"):
             self.save(np.arange(1000, dtype="f4"), f"{name}.npy")
         self.save(np.arange(24, dtype="f4").reshape(2, 3, 4), "x.npy")
+        self.save(np.arange(24).reshape(2, 3, 4) % 2 == 0, "mask.npy")
+        self.save(np.arange(100.0), "prices.npy")
+        self.save(np.arange(100) % 7, "shops.npy")
+        self.save(np.arange(100.0), "values.npy")
+        self.save(np.array([0, 30, 100]), "offsets.npy")
         (profile,) = blocks("client/README.md", "json")
         (self.folder / "mix.json").write_text(profile)
         seen = 0
@@ -67,7 +72,7 @@ class ReadmeTest(harness.ServedTest):
                 with self.subTest(document=document, block=block):
                     seen += 1
                     self.shell(re.sub(r"--server \w+:\d+ ", "", block), self.folder, wrapper.parent)
-        self.assertEqual(seen, 4)
+        self.assertEqual(seen, 5)
 
     def test_console(self):
         path = pathlib.Path(os.environ["REDUCECTL"]).parent

@@ -37,7 +37,8 @@ void CheckReduce(const v1::ReduceRequest& request) {
   if (shape.ok()) {
     CheckShape(*shape);
     CheckSpec(server::ParseQuestion(request, *shape, kRequestLimits), request, *shape);
-    const absl::Status data = server::CheckInlineData(request, *shape);
+    const absl::Status data = server::CheckElementBytes(
+        "inline_data", static_cast<std::int64_t>(request.inline_data().size()), request.array(), *shape);
     RequirePrintableError(data);
     Require(data.ok() == (static_cast<std::int64_t>(request.inline_data().size()) == shape->bytes),
             "the elements are as many bytes as their array");

@@ -117,11 +117,13 @@ def test_what_is_refused(client):
         (np.zeros(2, complex), "dtype: got complex128; allowed: bool, int8"), (np.array(["a"]), "dtype: got <U1"),
         (np.array([object()]), "dtype: got object"), ([1, None], "dtype: got object"), (np.zeros(2, "M8[s]"), "dtype: got datetime64"),
         (np.zeros(2, np.longdouble), "dtype: got "), (np.zeros(2, [("a", "i4")]), "dtype: got "),
-        (np.ma.array([1.0, 2], mask=[0, 1]), "array: got a masked array"), (OnDevice(2), "array: got memory of a CUDA device"),
-        (OnDevice(10), "array: got memory of a ROCm device"), (OnDevice(99), "another device"), (Cuda(), "CUDA device"),
+        (OnDevice(13), "array: got CUDA's managed memory"),
+        (OnDevice(10), "array: got memory of a ROCm device"), (OnDevice(99), "another device"),
     ]:
         with pytest.raises(TypeError, match=message):
             client.sum(given)
+    with pytest.raises((TypeError, reduced.Error), match="CUDA"):  # test_cuda.py and test_gpu.py have what is reduced
+        client.sum(Cuda())
     for bad, message in [
         ({"nan": "maybe"}, '^nan: got "maybe"; allowed: propagate, omit'), ({"ddof": -1}, "ddof: got -1"),
         ({"engine": "tpu"}, 'engine: got "tpu"'), ({"pipeline": "none"}, "pipeline"), ({"precision": "f16"}, 'precision: got "f16"'),

@@ -138,10 +138,10 @@ def test_columns_that_are_refused(local):
     for given, message in ((missing, "array: got a column of Int64 with missing values; allowed: without"),
                            (pandas.Series(["a", "b"]), "dtype: got "), (pandas.Series([1, 2], dtype="M8[ns]"), "dtype: got datetime64")):
         with pytest.raises(TypeError, match=message):
-            local.sum(given)
+            local.reduce(given, "sum", state=True)
         with pytest.raises(TypeError, match=message):
             reduced.dask.reduce(frames.from_pandas(pandas.DataFrame({"x": given}), npartitions=1)["x"], "sum").compute()
-    assert local.sum(missing.dropna()) == 1 and local.nan_count(missing.astype("Float64")) == 1
+    assert local.sum(missing.dropna()) == local.sum(missing) == 1 and local.nan_count(missing.astype("Float64")) == 1
     with pytest.raises(TypeError, match="array: got DataFrame; allowed: .* a column of a dask DataFrame"):
         reduced.dask.reduce(frames.from_pandas(pandas.DataFrame({"x": [1.0]}), npartitions=1), "sum")
 

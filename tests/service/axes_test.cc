@@ -156,7 +156,7 @@ TEST_F(AxesTest, WrongRequests) {
       {[](auto* r) { r->set_empty(static_cast<v1::EmptyPolicy>(7)); }, grpc::StatusCode::INVALID_ARGUMENT,
        "empty: got 7; allowed"},
       {[](auto* r) { r->mutable_options()->set_pipeline("recursive_pairs"); }, grpc::StatusCode::UNIMPLEMENTED,
-       "pipeline: got recursive_pairs with axes; allowed: tiled_simd"},
+       "pipeline: got recursive_pairs for arrays of results; allowed: tiled_simd"},
       {[](auto* r) { r->mutable_options()->set_engine(v1::ENGINE_CUDA); }, grpc::StatusCode::FAILED_PRECONDITION,
        "engine: got cuda"},
       {[](auto* r) { r->clear_axes(), r->set_empty(v1::EMPTY_POLICY_FILL); }, grpc::StatusCode::INVALID_ARGUMENT,
@@ -167,7 +167,7 @@ TEST_F(AxesTest, WrongRequests) {
       {[](auto* r) { r->mutable_keep()->set_owner(std::string(65, 'x')); }, grpc::StatusCode::INVALID_ARGUMENT,
        "owner: got 65 bytes"},
       {[](auto* r) { r->mutable_array()->mutable_shape()->Resize(65, 1); }, grpc::StatusCode::INVALID_ARGUMENT,
-       "array.shape: got 65 dimensions; allowed: 64 along axes"},
+       "array.shape: got 65 dimensions; allowed: 64 with axes"},
   };
   for (const auto& each : cases) {
     v1::ReduceRequest request = Along({2, 3}, {0}, {v1::OP_SUM});

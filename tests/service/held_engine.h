@@ -44,6 +44,13 @@ class HeldEngine final : public SharedEngine {
       CpuEngine().ReduceSlices(slices, std::move(answer));
     });
   }
+  void ReduceGroups(GroupsJob groups, SlicesDone done) override {
+    Job job = groups.job;
+    Take(std::move(job), std::move(done),
+         [held = std::make_shared<GroupsJob>(std::move(groups))](const Job& /*given*/, SlicesDone answer) {
+           CpuEngine().ReduceGroups(std::move(*held), std::move(answer));
+         });
+  }
   void Measure(Job job, int repeats, Measured done) override {
     Take(std::move(job), std::move(done),
          [repeats](Job given, Measured answer) { CpuEngine().Measure(std::move(given), repeats, std::move(answer)); });

@@ -91,6 +91,9 @@ class SharedEngine : public Engine {
   void ReduceSlices(SlicesJob job, SlicesDone done) override {
     CpuEngine().ReduceSlices(std::move(job), std::move(done));
   }
+  void ReduceGroups(GroupsJob job, SlicesDone done) override {
+    CpuEngine().ReduceGroups(std::move(job), std::move(done));
+  }
   void Measure(Job job, int repeats, Measured done) override {
     CpuEngine().Measure(std::move(job), repeats, std::move(done));
   }

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _core
+from reduced._cuda import CudaElements, cuda_elements, layout_of
 
 _NUMPY: dict[str, type[np.generic]] = {
     "bool": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
@@ -19,6 +20,7 @@ _NAMES[np.dtype(np.ulonglong)] = "u64"
 
 # Kinds of devices of DLPack whose memory this process reads: the CPU's, and pinned memory of CUDA.
 _HOST = (1, 3)
+_CUDA = 2
 
 
 class Elements(NamedTuple):
@@ -58,16 +60,30 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def elements(array: Any, *, ordered: bool) -> Elements:
     """The elements of an array-like. `ordered`: in C order; else in the order of the memory, if that saves a copy."""
+    here = located(array, ordered=ordered, gpu=False)
+    assert isinstance(here, Elements)
+    return here
+
+
+def located(array: Any, *, ordered: bool, gpu: bool = True) -> Elements | CudaElements:
+    """The same; `gpu`: or those of an array that a GPU has, where they are."""
     if type(array) is np.ndarray:
         name = _NAMES.get(array.dtype)
         if name is not None and array.flags.c_contiguous:
             return Elements(array, name, array.shape)
+    if isinstance(array, Elements | CudaElements):
+        return array
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError("array: got a masked array; allowed: arrays without a mask (see its methods filled and compressed)")
+        raise TypeError("array: got a masked array; allowed: arrays without a mask (see its methods filled and compressed), or in reduce")
     if not isinstance(array, np.ndarray):
         device = _device(array)
+        if device == _CUDA and gpu:
+            layout = layout_of(array)
+            if 0 in layout.shape:
+                return Elements(np.empty(0, np.uint8), layout.dtype, layout.shape)
+            return cuda_elements(array, layout, ordered=ordered)
         if device is not None and device not in _HOST:
-            raise TypeError(f"array: got memory of {_DEVICES.get(device, 'another device')}; allowed: host memory (copy it "
+            raise TypeError(f"array: got {_DEVICES.get(device, 'memory of another device')}; allowed: host memory (copy it "
                             "there, for instance by .cpu() or .get())")
         if device is not None and str(getattr(array, "dtype", "")).endswith("bfloat16"):
             bits = _dense(_core.bits16(array), ordered)
@@ -80,14 +96,32 @@ def elements(array: Any, *, ordered: bool) -> Elements:
     return Elements(array.view(np.uint16) if name == "bf16" else array, name, array.shape)
 
 
-_DEVICES = {2: "a CUDA device", 7: "a Vulkan device", 8: "a Metal device", 10: "a ROCm device", 13: "CUDA's managed memory"}
+def with_mask(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
+    """The elements of an array that lacks some, and where it has them: a masked array, or a pandas column of integers or booleans
+    with missing values. None: it is another one."""
+    if isinstance(array, np.ma.MaskedArray):
+        return np.ma.getdata(array), ~np.ma.getmaskarray(array)
+    dtype = getattr(getattr(array, "dtype", None), "numpy_dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biu" or not hasattr(array, "to_numpy"):
+        return None
+    missing = array.isna().to_numpy()
+    return (array.to_numpy(dtype=dtype, na_value=0), ~missing) if missing.any() else None
+
+
+_DEVICES = {2: "memory of a CUDA device", 7: "memory of a Vulkan device", 8: "memory of a Metal device", 10: "memory of a ROCm device",
+            13: "CUDA's managed memory"}
 
 
 def _device(array: Any) -> int | None:
     """The kind of device that holds the array, as DLPack counts them. None: the array does not say."""
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return int(array.__dlpack_device__()[0])
-    return None if getattr(array, "__cuda_array_interface__", None) is None else 2
+    return None if getattr(array, "__cuda_array_interface__", None) is None else _CUDA
+
+
+def on_gpu(array: Any) -> bool:
+    """Whether a GPU of CUDA has the array."""
+    return type(array) is not np.ndarray and _device(array) == _CUDA
 
 
 def _column(array: Any) -> npt.NDArray[Any]:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from typing import Unpack
 
 from reduced import _core
-from reduced._arrays import Elements, dtype_name, elements, numpy_dtype
+from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype, on_gpu, with_mask
+from reduced._cuda import CudaElements, forget_all
 from reduced._errors import InvalidArgumentError
 from reduced._ops import Ops, Options
 from reduced._result import ArrayResult, Result
@@ -26,7 +27,8 @@ from reduced._state import State
 
 LOCAL = "local:"
 _DEFAULT_SERVER = "127.0.0.1:50051"
-_AXES = frozenset({"axis", "keepdims", "empty"})
+_PARTITION = frozenset({"axis", "keepdims", "where", "segments", "lengths", "keys", "groups", "outside", "empty"})
+_GROUPED = ("segments", "lengths", "keys")
 _POSITIONS = frozenset({"argmin", "argmax"})
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
@@ -75,19 +77,72 @@ class ResidentArray:
         return f"ResidentArray({self.dtype} {self.shape}, {self.device})"
 
 
+def _side(name: str, array: Any) -> tuple[Any, str, tuple[int, ...]]:
+    """An array beside the one that is reduced: what has its elements, dtype and shape."""
+    if isinstance(array, ResidentArray):
+        if array._on_server is not None:
+            return array._on_server, "", ()
+        if array._here is None:
+            raise ValueError(f"{name}: got an array that is closed; allowed: an open one")
+        return array._here.buffer, array._here.dtype, array._here.shape
+    given = elements(array, ordered=True)
+    return given.buffer, given.dtype, given.shape
+
+
+def _partition(shape: tuple[int, ...], given: dict[str, Any]) -> _core.Partition:
+    """What `axis` and the other options ask of an array of that shape."""
+    grouped = [name for name in _GROUPED if given.get(name) is not None]
+    axis, groups, outside = given.get("axis"), given.get("groups"), given.get("outside")
+    if len(grouped) + (axis is not None) > 1:
+        raise ValueError(f"{grouped[-1]}: got it beside {grouped[0] if axis is None else 'axis'}; allowed: one of axis, "
+                         "segments, lengths, keys")
+    if axis is not None:
+        axes = [operator.index(each) for each in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    else:
+        axes = [] if grouped else list(range(len(shape)))
+    if grouped and given.get("keepdims"):
+        raise ValueError(f"keepdims: got True with {grouped[0]}; allowed: with axis, or alone")
+    if "keys" not in grouped and (groups is not None or outside is not None):
+        raise ValueError("groups, outside: got them without keys; allowed: with keys")
+    if outside not in (None, "error", "drop"):
+        raise ValueError(f"outside: got {outside!r}; allowed: 'error', 'drop'")
+    if groups is not None and operator.index(groups) < 1:
+        raise ValueError(f"groups: got {groups}; allowed: 1 or more, or None")
+    if groups is None and outside is not None:
+        raise ValueError("outside: got it without groups; allowed: with groups")
+    partition = _core.Partition(axes, bool(given.get("keepdims", False)), given.get("empty", "error"))
+    if "keys" in grouped:
+        partition.keys(*_side("keys", given["keys"]), groups or 0, outside == "drop")
+    elif grouped:
+        partition.segments(*_side(grouped[0], given[grouped[0]]), grouped[0] == "lengths")
+    where = given.get("where")
+    if isinstance(where, ResidentArray):
+        partition.where(*_side("where", where))
+    elif where is not None:
+        mask = np.asarray(where)
+        if mask.dtype != np.bool_:
+            raise TypeError(f"where: got {mask.dtype}; allowed: bool")
+        mask = np.ascontiguousarray(np.broadcast_to(mask, shape))
+        partition.where(mask, "bool", shape)
+    return partition
+
+
 class _Reducer(Ops):
     """What reduces arrays. Thread-safe."""
 
     def __init__(self, core: _core.Reducer, timeout: float | None) -> None:
         self._core = core
         self._timeout = timeout
+        self._reads_gpus = not isinstance(core, _core.Local)
         _open.add(self)
 
     def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
-        """Reduces an array by one or more ops, in one read. With `axis` the results are ndarrays: see `ArrayResult`.
+        """Reduces an array by one or more ops, in one read. With `axis`, `where`, `segments`, `lengths` or `keys` the
+        results are ndarrays: see `ArrayResult`.
 
         `array`: an ndarray, or what NumPy makes one of without a copy: the buffer protocol, DLPack on the CPU (PyTorch, JAX),
-        sequences of numbers; or a `ResidentArray`. `ops`: names, as a sequence or with commas between. The memory of arrays
+        sequences of numbers; a `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this
+        machine reads where it is, after the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
         in Fortran order and of transposed ones is read as it lies unless an op is argmin or argmax; other arrays with
         strides are copied. See `Options` for the options.
 
@@ -118,14 +173,22 @@ class _Reducer(Ops):
 
     def _reduce(self, array: Any, ops: str | Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
         names = ops.split(",") if isinstance(ops, str) else list(ops)
-        if not _AXES.isdisjoint(options):
+        masked = None if type(array) is np.ndarray or options.get("state") else with_mask(array)
+        if masked is not None:
+            array, there = masked
+            where = options.get("where")
+            options = {**options, "where": there if where is None else there & np.asarray(where)}
+        if not _PARTITION.isdisjoint(options):
             whole: Any = dict(options)
-            axis, keepdims, empty = whole.pop("axis", None), whole.pop("keepdims", False), whole.pop("empty", "error")
-            if axis is not None or keepdims:
-                return self._reduce_axes(array, names, axis, keepdims, empty, whole, interrupt)
-            if empty != "error":
-                raise ValueError(f"empty: got {empty!r} without an axis; allowed: with one")
+            partition = {name: whole.pop(name) for name in _PARTITION if name in whole}
+            if any(partition.get(name) is not None for name in ("axis", "where", *_GROUPED)) or partition.get("keepdims"):
+                return self._reduce_array(array, names, partition, whole, interrupt)
+            for name in ("groups", "outside", "empty"):
+                if name in partition:
+                    raise ValueError(f"{name}: got {partition[name]!r} alone; allowed: with "
+                                     + ("axis, where, segments, lengths or keys" if name == "empty" else "keys"))
             options = whole
+        given: Elements | CudaElements
         if isinstance(array, ResidentArray):
             if array._on_server is not None:
                 return Result(self._core.reduce_resident(array._on_server, names, _options(**options), interrupt))
@@ -133,31 +196,39 @@ class _Reducer(Ops):
                 raise ValueError("array: got one that is closed; allowed: an open one")
             given = array._here
         else:
-            given = elements(array, ordered=not _POSITIONS.isdisjoint(names))
+            given = located(array, ordered=not _POSITIONS.isdisjoint(names), gpu=self._reads_gpus)
+            if isinstance(given, CudaElements):
+                return Result(self._core.reduce_cuda(given.shared, names, self._options_for(given, options), interrupt))
         return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))
 
-    def _reduce_axes(self, array: Any, names: list[str], axis: int | tuple[int, ...] | None, keepdims: bool, empty: str,
-                     options: Options, interrupt: _core.Interrupt | None) -> Result:
+    def _of_gpu(self, array: Any, ops: str | Sequence[str]) -> Any:
+        """The elements of an array of a GPU; another array as it is."""
+        if not self._reads_gpus or not on_gpu(array):
+            return array
+        return located(array, ordered=not _POSITIONS.isdisjoint(ops.split(",") if isinstance(ops, str) else ops))
+
+    def _reduce_array(self, array: Any, names: list[str], partition: dict[str, Any], options: Options,
+                      interrupt: _core.Interrupt | None) -> Result:
         resident: _core.Resident | None = None
+        given: Elements | CudaElements | None
+        shape: tuple[int, ...]
         if isinstance(array, ResidentArray):
-            resident, given, dimensions = array._on_server, array._here, len(array.shape)
+            resident, given, shape = array._on_server, array._here, array.shape
             if resident is None and given is None:
                 raise ValueError("array: got one that is closed; allowed: an open one")
         else:
-            given = elements(array, ordered=True)
-            dimensions = len(given.shape)
-        if axis is None:
-            axes = list(range(dimensions))
-        else:
-            axes = [operator.index(each) for each in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+            given = located(array, ordered=True, gpu=self._reads_gpus)
+            shape = given.shape
+        outputs = _partition(shape, partition)
         if resident is not None:
-            return ArrayResult._of(self._core.reduce_resident_array(resident, names, _options(**options), axes, keepdims,
-                                                                    empty, interrupt))
+            return ArrayResult._of(self._core.reduce_resident_array(resident, names, _options(**options), outputs, interrupt))
         assert given is not None
-        return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names,
-                                                       self._options_for(given, options), axes, keepdims, empty, interrupt))
+        own = self._options_for(given, options)
+        if isinstance(given, CudaElements):
+            return ArrayResult._of(self._core.reduce_cuda_array(given.shared, names, own, outputs, interrupt))
+        return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, outputs, interrupt))
 
-    def _options_for(self, given: Elements, options: Options) -> _core.Options:
+    def _options_for(self, given: Elements | CudaElements, options: Options) -> _core.Options:
         if self._timeout is None or "timeout" in options:
             return _options(**options)
         nbytes = given.nbytes
@@ -303,3 +374,4 @@ _open: weakref.WeakSet[_Reducer] = weakref.WeakSet()
 def _close_all() -> None:
     for reducer in list(_open):
         reducer.close()
+    forget_all()

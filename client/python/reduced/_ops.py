@@ -22,7 +22,14 @@ class Options(TypedDict, total=False):
     timeout: float | None  # seconds (the client's, and a second more for each 64 MiB)
     axis: int | tuple[int, ...] | None  # the dimensions to reduce: results are then ndarrays (all of them: scalars)
     keepdims: bool  # results have dimensions of 1 in place of those that were reduced (False)
-    empty: str  # min, max, argmin, argmax and range of no element, with an axis: "error" or "fill" ("error")
+    where: Any  # bool, of a shape that broadcasts to the array's: only elements where it is True are there (all)
+    # Results are ndarrays with an item for each segment or group; at most one of axis, segments, lengths and keys.
+    segments: Any  # offsets of segments of the first dimension, int32 or int64, one more than segments
+    lengths: Any  # lengths of segments of the first dimension, which add up to its size
+    keys: Any  # integers, one for each item of the first dimension: those with the same key are a group
+    groups: int | None  # of keys: 0 to groups - 1 (those that there are, ascending: ArrayResult.group_keys)
+    outside: str  # other keys, with groups: "error" or "drop" ("error")
+    empty: str  # min, max, argmin, argmax and range of no element, of ndarrays of results: "error" or "fill" ("error")
     state: bool  # fills in Result.state (False)
     results: bool  # False, with state: no results, which a part of an array may not have by itself (True)
 

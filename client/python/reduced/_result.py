@@ -161,31 +161,39 @@ def _time(us: float) -> str:
 
 
 class ArrayResult(Result):
-    """What one `reduce` along axes answers: a `Result` whose results are ndarrays.
+    """What one `reduce` along axes, of segments, by keys or under a mask answers: a `Result` whose results are ndarrays.
 
-    Indexes and counts are int64, and the index of no element (`empty="fill"`) is -1.
+    Indexes and counts are int64, and the index of no element (`empty="fill"`) is -1. `group_keys`: the keys of the
+    groups, ascending, if they were found; else None.
 
     >>> import numpy as np, reduced
     >>> r = reduced.connect("local:").reduce(np.arange(6).reshape(2, 3), "sum,argmax", axis=1)
     >>> print(r.sum, r["argmax"])
     [ 3 12] [2 2]
+    >>> r = reduced.connect("local:").reduce(np.array([1.5, 2.5, 4.0]), "sum,count", keys=np.array([7, 3, 7]))
+    >>> print(r.group_keys, r.sum, r["count"])
+    [3 7] [2.5 5.5] [1 2]
     """
 
-    def __init__(self, reply: _core.Reply | _Reply, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, reply: _core.Reply | _Reply, arrays: dict[str, npt.NDArray[Any]],
+                 group_keys: npt.NDArray[Any] | None = None) -> None:
         super().__init__(reply)
+        self.group_keys = group_keys
         self._results = {op: (array.dtype.name, array) for op, array in arrays.items()}
 
     @staticmethod
     def _of(reply: _core.ArrayReply) -> ArrayResult:
-        return ArrayResult(reply.rest, {op: data.view(np.int64 if op in _INTS else numpy_dtype(dtype)).reshape(shape)
-                                        for op, dtype, shape, data in reply.take()})
+        arrays = {op: data.view(np.int64 if op in _INTS else numpy_dtype(dtype)).reshape(shape)
+                  for op, dtype, shape, data in reply.take()}
+        group_keys = arrays.pop("", None)
+        return ArrayResult(reply.rest, arrays, group_keys)
 
     def __reduce__(self) -> tuple[Any, ...]:
         reply, = super().__reduce__()[1]
-        return ArrayResult, (reply, dict(self))
+        return ArrayResult, (reply, dict(self), self.group_keys)
 
     def __getitem__(self, op: str) -> Any:
-        return self._results[op][1]
+        return self._results[op][1][()]  # a scalar, if it has no dimensions
 
     def __repr__(self) -> str:
         return "\n".join(f"{op}\n{array}" for op, array in self.items())

@@ -18,6 +18,7 @@
 
 #include "absl/time/time.h"
 #include "client/python/src/call.h"
+#include "client/python/src/cuda.h"
 #include "client/python/src/elements.h"
 #include "client/python/src/fork.h"
 #include "client/python/src/memory.h"
@@ -110,7 +111,39 @@ Reply ReduceResident(Reducer& reducer, const Resident& array, const Ops& ops, co
   });
 }
 
-// Along axes: the arrays of results, as bytes in arrays of their own; the size; what else there is of a Reply.
+// How an array falls apart into outputs. It holds the buffers of the arrays beside it.
+class Partition {
+ public:
+  Partition(std::vector<int> axis, bool keepdims, const std::string& empty)
+      : options_({.axis = std::move(axis), .keepdims = keepdims, .empty = empty}) {}
+  Partition(const Partition&) = delete;
+  Partition& operator=(const Partition&) = delete;
+
+  // `array`: an object with a buffer, of that dtype and shape, or a Resident.
+  void Segments(nb::handle array, const std::string& dtype, Shape shape, bool lengths) {
+    options_.segments = {Side(array, dtype, std::move(shape)), lengths};
+  }
+  void Keys(nb::handle array, const std::string& dtype, Shape shape, std::int64_t groups, bool drop_outside) {
+    options_.keys = {Side(array, dtype, std::move(shape)), groups, drop_outside};
+  }
+  void Where(nb::handle array, const std::string& dtype, Shape shape) {
+    options_.where = {Side(array, dtype, std::move(shape)), false, 0};
+  }
+  const client::PartitionOptions& options() const { return options_; }
+
+ private:
+  client::SideArray Side(nb::handle array, const std::string& dtype, Shape shape) {
+    if (nb::isinstance<Resident>(array)) return client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id);
+    held_.push_back(std::make_unique<Elements>(array, dtype, std::move(shape)));
+    if (const absl::Status status = held_.back()->Check(); !status.ok()) Raise(status);
+    return held_.back()->view();
+  }
+
+  client::PartitionOptions options_;
+  std::vector<std::unique_ptr<Elements>> held_;
+};
+
+// Of a partition: the arrays of results, as bytes in arrays of their own; the size; what else there is of a Reply.
 class ArrayReply {
  public:
   explicit ArrayReply(client::ArrayReply reply) : reply_(std::move(reply)) {
@@ -122,9 +155,10 @@ class ArrayReply {
   }
 
   const Reply& rest() const { return rest_; }
-  // Gives the results away: to be called once.
+  // Gives the results away: to be called once. Keys come last, as those of an op without a name.
   nb::list Take() {
     nb::list list;
+    if (!reply_.keys.array.dtype.empty()) reply_.results.push_back(std::move(reply_.keys));
     for (client::ResultArray& result : reply_.results) {
       auto* const data = new std::string(std::move(result.array.data));
       const nb::capsule owner(data, [](void* held) noexcept { delete static_cast<std::string*>(held); });
@@ -141,28 +175,77 @@ class ArrayReply {
 };
 
 ArrayReply ReduceArray(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
-                       const client::ReduceOptions& options, std::vector<int> axis, bool keepdims,
-                       const std::string& empty, const Interrupt* interrupt) {
+                       const client::ReduceOptions& options, const Partition& partition, const Interrupt* interrupt) {
   const Elements elements(buffer, dtype, std::move(shape));
   if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
-  const client::AxesOptions axes{.axis = std::move(axis), .keepdims = keepdims, .empty = empty};
   return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
     client::ReduceOptions own = options;
     own.interrupted = interrupted;
-    return reducer.ReduceArray(elements.view(), ops, axes, own);
+    return reducer.ReduceArray(elements.view(), ops, partition.options(), own);
   }));
 }
 
 ArrayReply ReduceResidentArray(Reducer& reducer, const Resident& array, const Ops& ops,
-                               const client::ReduceOptions& options, std::vector<int> axis, bool keepdims,
-                               const std::string& empty, const Interrupt* interrupt) {
+                               const client::ReduceOptions& options, const Partition& partition,
+                               const Interrupt* interrupt) {
   const auto remote = client::RemoteArray::Resident(array.info().id);
-  const client::AxesOptions axes{.axis = std::move(axis), .keepdims = keepdims, .empty = empty};
   return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
     client::ReduceOptions own = options;
     own.interrupted = interrupted;
-    return reducer.ReduceArray(remote, ops, axes, own);
+    return reducer.ReduceArray(remote, ops, partition.options(), own);
   }));
+}
+
+// Memory of a GPU. What Python holds of it keeps its region at the servers that have reduced it.
+class SharedCuda {
+ public:
+  SharedCuda(std::uint64_t address, std::string dtype, Shape shape, std::uint64_t stream)
+      : array_(Run(nullptr, [&](const client::Interrupted&) {
+          return CudaArray::Find(address, std::move(dtype), std::move(shape), stream);
+        })) {}
+  ~SharedCuda() {
+    const nb::gil_scoped_release release;  // the last one of an allocation waits for the servers
+    array_.reset();
+  }
+  SharedCuda(const SharedCuda&) = delete;
+  SharedCuda& operator=(const SharedCuda&) = delete;
+
+  const CudaArray& array() const { return *array_; }
+
+ private:
+  std::optional<CudaArray> array_;
+};
+
+Reply ReduceCuda(Reducer& reducer, const SharedCuda& array, const Ops& ops, const client::ReduceOptions& options,
+                 const Interrupt* interrupt) {
+  return Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return reducer.Reduce(array.array(), ops, own);
+  });
+}
+
+ArrayReply ReduceCudaArray(Reducer& reducer, const SharedCuda& array, const Ops& ops,
+                           const client::ReduceOptions& options, const Partition& partition,
+                           const Interrupt* interrupt) {
+  return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return reducer.ReduceArray(array.array(), ops, partition.options(), own);
+  }));
+}
+
+// What a DLPack object says of memory of a GPU: address, the kind of its elements and their bits, shape, and strides in
+// elements.
+nb::tuple CudaLayout(const nb::ndarray<nb::ro, nb::device::cuda>& array) {
+  nb::list shape;
+  nb::list strides;
+  for (std::size_t i = 0; i < array.ndim(); ++i) {
+    shape.append(array.shape(i));
+    strides.append(array.stride(i));
+  }
+  return nb::make_tuple(reinterpret_cast<std::uint64_t>(array.data()), static_cast<int>(array.dtype().code),
+                        static_cast<int>(array.dtype().bits), nb::tuple(shape), nb::tuple(strides));
 }
 
 std::unique_ptr<Remote> Connect(const std::string& server, double timeout, int connections, int max_attempts,
@@ -194,8 +277,7 @@ std::unique_ptr<Resident> Put(Remote& remote, nb::handle buffer, const std::stri
 }
 
 std::unique_ptr<RemoteSession> OpenSession(Remote& remote, const std::string& via) {
-  return std::make_unique<RemoteSession>(
-      Run(nullptr, [&](const client::Interrupted&) { return remote.OpenSession(via); }));
+  return Run(nullptr, [&](const client::Interrupted&) { return remote.OpenSession(via); });
 }
 
 nb::dict Info(Remote& remote) {
@@ -295,15 +377,31 @@ NB_MODULE(_core, module) {
       .def_prop_ro("device", [](const Resident& self) { return self.info().device; })
       .def("close", &Resident::Close);
 
+  nb::class_<Partition>(module, "Partition")
+      .def(nb::init<std::vector<int>, bool, std::string>(), nb::arg("axis"), nb::arg("keepdims"), nb::arg("empty"))
+      .def("segments", &Partition::Segments, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("lengths"))
+      .def("keys", &Partition::Keys, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("groups"),
+           nb::arg("drop_outside"))
+      .def("where", &Partition::Where, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"));
+
+  nb::class_<SharedCuda>(module, "SharedCuda")
+      .def(nb::init<std::uint64_t, std::string, Shape, std::uint64_t>(), nb::arg("address"), nb::arg("dtype"),
+           nb::arg("shape"), nb::arg("stream"))
+      .def_prop_ro("allocation", [](const SharedCuda& self) { return self.array().allocation(); });
+
   nb::class_<Reducer>(module, "Reducer")
       .def("reduce", &Reduce, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"), nb::arg("options"),
            nb::arg("interrupt").none())
       .def("reduce_resident", &ReduceResident, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
            nb::arg("interrupt").none())
       .def("reduce_array", &ReduceArray, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"),
-           nb::arg("options"), nb::arg("axis"), nb::arg("keepdims"), nb::arg("empty"), nb::arg("interrupt").none())
+           nb::arg("options"), nb::arg("partition"), nb::arg("interrupt").none())
       .def("reduce_resident_array", &ReduceResidentArray, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
-           nb::arg("axis"), nb::arg("keepdims"), nb::arg("empty"), nb::arg("interrupt").none())
+           nb::arg("partition"), nb::arg("interrupt").none())
+      .def("reduce_cuda", &ReduceCuda, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
+           nb::arg("interrupt").none())
+      .def("reduce_cuda_array", &ReduceCudaArray, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
+           nb::arg("partition"), nb::arg("interrupt").none())
       .def("close", &Reducer::Close, nb::call_guard<nb::gil_scoped_release>());
   nb::class_<Remote, Reducer>(module, "Remote")
       .def("put", &Put, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::kw_only(), nb::arg("device"),
@@ -321,6 +419,7 @@ NB_MODULE(_core, module) {
   module.def("merge", &Merge, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"));
   module.def("empty", &Empty, nb::arg("bytes"));
   module.def("bits16", &Bits16, nb::arg("array"));
+  module.def("cuda_layout", &CudaLayout, nb::arg("array"));
 }
 
 }  // namespace reduced::python

@@ -29,16 +29,47 @@ void Abandon(std::shared_ptr<T>& held) {
   new std::shared_ptr<T>(std::move(held));  // never deleted
 }
 
+// Memory of a GPU, which the client shares, by `reduce`, which takes it as a RemoteArray and options for it.
+template <class Reduce>
+auto ReduceCuda(client::Client& client, const CudaArray& array, const client::ReduceOptions& options, Reduce reduce)
+    -> decltype(reduce(std::declval<client::RemoteArray>(), options)) {
+  if (options.via != "auto" && options.via != kRegion) {
+    return absl::InvalidArgumentError("via: got " + options.via +
+                                      " for an array in memory of a GPU; allowed: auto, region");
+  }
+  client::ReduceOptions own = options;
+  own.via = "auto";
+  for (bool again = true;; again = false) {
+    const absl::StatusOr<client::RemoteArray> shared = array.Share(client);
+    if (!shared.ok()) return shared.status();
+    auto reply = reduce(*shared, own);
+    if (!again || !absl::IsNotFound(reply.status())) return reply;
+    array.Forget(client);  // the server has been restarted since
+  }
+}
+
 }  // namespace
 
+absl::StatusOr<client::Reply> Reducer::Reduce(const CudaArray& /*array*/, const Ops& /*ops*/,
+                                              const client::ReduceOptions& /*options*/) {
+  return absl::InvalidArgumentError("array: got memory of a GPU with local:; allowed: host memory");
+}
+
+absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const CudaArray& /*array*/, const Ops& /*ops*/,
+                                                        const client::PartitionOptions& /*partition*/,
+                                                        const client::ReduceOptions& /*options*/) {
+  return absl::UnimplementedError(
+      "axis: got it with memory of a GPU in a session or with local:; allowed: with a client");
+}
+
 absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const client::ArrayView& /*array*/, const Ops& /*ops*/,
-                                                        const client::AxesOptions& /*axes*/,
+                                                        const client::PartitionOptions& /*partition*/,
                                                         const client::ReduceOptions& /*options*/) {
   return absl::UnimplementedError("axis: got it in a session; allowed: with a client");
 }
 
 absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
-                                                        const client::AxesOptions& /*axes*/,
+                                                        const client::PartitionOptions& /*partition*/,
                                                         const client::ReduceOptions& /*options*/) {
   return absl::UnimplementedError("axis: got it with a resident array in a session; allowed: with a client");
 }
@@ -73,7 +104,9 @@ void Remote::Close() {
     const absl::MutexLock lock(&mutex_);
     client = std::move(client_);
   }
-  if (client != nullptr) ForgetAll(*client);
+  if (client == nullptr) return;
+  ForgetAll(*client);
+  ForgetAllCuda(*client);
 }
 
 absl::StatusOr<client::Reply> Remote::ReduceRegion(client::Client& client, const client::ArrayView& array,
@@ -117,8 +150,27 @@ absl::StatusOr<client::Reply> Remote::Reduce(const client::RemoteArray& array, c
   return (*client)->Reduce(array, ops, options);
 }
 
+absl::StatusOr<client::Reply> Remote::Reduce(const CudaArray& array, const Ops& ops,
+                                             const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return ReduceCuda(**client, array, options, [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
+    return (*client)->Reduce(shared, ops, own);
+  });
+}
+
+absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const CudaArray& array, const Ops& ops,
+                                                       const client::PartitionOptions& partition,
+                                                       const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return ReduceCuda(**client, array, options, [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
+    return (*client)->ReduceArray(shared, ops, partition, own);
+  });
+}
+
 absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                       const client::AxesOptions& axes,
+                                                       const client::PartitionOptions& partition,
                                                        const client::ReduceOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
@@ -126,17 +178,17 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::ArrayView& 
   const std::shared_ptr<Memory> memory = bytes.ok() ? Find(array.data, *bytes) : nullptr;
   if (memory != nullptr && shares_ && options.via == "auto") {
     const absl::StatusOr<client::RemoteArray> shared = memory->Share(**client, array);
-    if (shared.ok()) return (*client)->ReduceArray(*shared, ops, axes, options);
+    if (shared.ok()) return (*client)->ReduceArray(*shared, ops, partition, options);
   }
-  return (*client)->ReduceArray(array, ops, axes, options);
+  return (*client)->ReduceArray(array, ops, partition, options);
 }
 
 absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                       const client::AxesOptions& axes,
+                                                       const client::PartitionOptions& partition,
                                                        const client::ReduceOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  return (*client)->ReduceArray(array, ops, axes, options);
+  return (*client)->ReduceArray(array, ops, partition, options);
 }
 
 absl::StatusOr<client::ResidentArray> Remote::Put(const client::ArrayView& array, const client::PutOptions& options) {
@@ -151,46 +203,63 @@ absl::StatusOr<client::ServerInfo> Remote::Info() {
   return (*client)->GetServerInfo();
 }
 
-absl::StatusOr<std::unique_ptr<client::Session>> Remote::OpenSession(const std::string& via) {
+absl::StatusOr<std::unique_ptr<RemoteSession>> Remote::OpenSession(const std::string& via) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  return (*client)->OpenSession({.via = via});
+  absl::StatusOr<std::unique_ptr<client::Session>> session = (*client)->OpenSession({.via = via});
+  if (!session.ok()) return session.status();
+  return std::make_unique<RemoteSession>(*std::move(session), *client);
 }
 
-RemoteSession::RemoteSession(std::unique_ptr<client::Session> session)
-    : via_(session->via()), why_not_ring_(session->why_not_ring()), session_(std::move(session)) {}
+RemoteSession::RemoteSession(std::unique_ptr<client::Session> session, std::shared_ptr<client::Client> client)
+    : via_(session->via()),
+      why_not_ring_(session->why_not_ring()),
+      open_{.session = std::move(session), .client = std::move(client)} {}
 
 RemoteSession::~RemoteSession() {
   const nanobind::gil_scoped_release release;
   Close();
 }
 
-absl::StatusOr<std::shared_ptr<client::Session>> RemoteSession::Use() {
+absl::StatusOr<RemoteSession::Open> RemoteSession::Use() {
   if (generation_ != ForkGeneration()) return Forked();
   const absl::MutexLock lock(&mutex_);
-  if (session_ == nullptr) return Closed();
-  return session_;
+  if (open_.session == nullptr) return Closed();
+  return open_;
 }
 
 void RemoteSession::Close() {
-  std::shared_ptr<client::Session> session;
-  if (generation_ != ForkGeneration()) return Abandon(session_);
+  if (generation_ != ForkGeneration()) {
+    Abandon(open_.session);
+    return Abandon(open_.client);
+  }
+  Open open;
   const absl::MutexLock lock(&mutex_);
-  session = std::move(session_);
+  open = std::exchange(open_, {});
 }
 
 absl::StatusOr<client::Reply> RemoteSession::Reduce(const client::ArrayView& array, const Ops& ops,
                                                     const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Session>> session = Use();
-  if (!session.ok()) return session.status();
-  return (*session)->Reduce(array, ops, options);
+  const absl::StatusOr<Open> open = Use();
+  if (!open.ok()) return open.status();
+  return open->session->Reduce(array, ops, options);
 }
 
 absl::StatusOr<client::Reply> RemoteSession::Reduce(const client::RemoteArray& array, const Ops& ops,
                                                     const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Session>> session = Use();
-  if (!session.ok()) return session.status();
-  return (*session)->Reduce(array, ops, options);
+  const absl::StatusOr<Open> open = Use();
+  if (!open.ok()) return open.status();
+  return open->session->Reduce(array, ops, options);
+}
+
+absl::StatusOr<client::Reply> RemoteSession::Reduce(const CudaArray& array, const Ops& ops,
+                                                    const client::ReduceOptions& options) {
+  const absl::StatusOr<Open> open = Use();
+  if (!open.ok()) return open.status();
+  const auto reduce = [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
+    return open->session->Reduce(shared, ops, own);
+  };
+  return ReduceCuda(*open->client, array, options, reduce);
 }
 
 const client::LocalEngine& Local::Engine() {
@@ -217,9 +286,9 @@ absl::StatusOr<client::Reply> Local::Reduce(const client::RemoteArray& /*array*/
 }
 
 absl::StatusOr<client::ArrayReply> Local::ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                      const client::AxesOptions& axes,
+                                                      const client::PartitionOptions& partition,
                                                       const client::ReduceOptions& options) {
-  return Engine().ReduceArray(array, ops, axes, options);
+  return Engine().ReduceArray(array, ops, partition, options);
 }
 
 }  // namespace reduced::python

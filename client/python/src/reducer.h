@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "client/local/local.h"
+#include "client/python/src/cuda.h"
 #include "client/python/src/fork.h"
 #include "reduced/client.h"
 
@@ -29,15 +30,53 @@ class Reducer {
   // A resident array.
   virtual absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                                const client::ReduceOptions& options) = 0;
+  // Memory of a GPU of this process. INVALID_ARGUMENT: the engine of this process can't read it.
+  virtual absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
+                                               const client::ReduceOptions& options);
   // Along axes. UNIMPLEMENTED: of a session.
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                         const client::AxesOptions& axes,
+                                                         const client::PartitionOptions& partition,
                                                          const client::ReduceOptions& options);
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                         const client::AxesOptions& axes,
+                                                         const client::PartitionOptions& partition,
+                                                         const client::ReduceOptions& options);
+  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops,
+                                                         const client::PartitionOptions& partition,
                                                          const client::ReduceOptions& options);
   // Ends what it holds at the server. May be called any number of times.
   virtual void Close() = 0;
+};
+
+// A session of a Remote.
+class RemoteSession final : public Reducer {
+ public:
+  // `client`: it is the session's, and shares memory of GPUs for it.
+  RemoteSession(std::unique_ptr<client::Session> session, std::shared_ptr<client::Client> client);
+  // As those of client::Session.
+  const std::string& via() const { return via_; }
+  const std::string& why_not_ring() const { return why_not_ring_; }
+  ~RemoteSession() override;
+
+  absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
+  void Close() override;
+
+ private:
+  struct Open {
+    std::shared_ptr<client::Session> session;  // null: closed
+    std::shared_ptr<client::Client> client;
+  };
+  absl::StatusOr<Open> Use();
+
+  const std::string via_;
+  const std::string why_not_ring_;
+  const int generation_ = ForkGeneration();
+  absl::Mutex mutex_;
+  Open open_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A connection to a server.
@@ -53,17 +92,23 @@ class Remote final : public Reducer {
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
+  // Where it is, by CUDA IPC; `via` is "auto" or "region".
+  absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
+                                       const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                 const client::AxesOptions& axes,
+                                                 const client::PartitionOptions& partition,
                                                  const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                 const client::AxesOptions& axes,
+                                                 const client::PartitionOptions& partition,
+                                                 const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops,
+                                                 const client::PartitionOptions& partition,
                                                  const client::ReduceOptions& options) override;
   void Close() override;
 
   absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
   absl::StatusOr<client::ServerInfo> Info();
-  absl::StatusOr<std::unique_ptr<client::Session>> OpenSession(const std::string& via);
+  absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const std::string& via);
 
  private:
   explicit Remote(std::unique_ptr<client::Client> client);
@@ -78,31 +123,6 @@ class Remote final : public Reducer {
   std::atomic<bool> shares_ = true;  // false: the server can't read this process's memory
 };
 
-// A session of a Remote.
-class RemoteSession final : public Reducer {
- public:
-  explicit RemoteSession(std::unique_ptr<client::Session> session);
-  // As those of client::Session.
-  const std::string& via() const { return via_; }
-  const std::string& why_not_ring() const { return why_not_ring_; }
-  ~RemoteSession() override;
-
-  absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
-                                       const client::ReduceOptions& options) override;
-  absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
-                                       const client::ReduceOptions& options) override;
-  void Close() override;
-
- private:
-  absl::StatusOr<std::shared_ptr<client::Session>> Use();
-
-  const std::string via_;
-  const std::string why_not_ring_;
-  const int generation_ = ForkGeneration();
-  absl::Mutex mutex_;
-  std::shared_ptr<client::Session> session_ ABSL_GUARDED_BY(mutex_);  // null: closed
-};
-
 // The engine of this process, which all Locals share. In a fork of the process it is a new one.
 class Local final : public Reducer {
  public:
@@ -111,7 +131,7 @@ class Local final : public Reducer {
   absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                 const client::AxesOptions& axes,
+                                                 const client::PartitionOptions& partition,
                                                  const client::ReduceOptions& options) override;
   void Close() override {}
 

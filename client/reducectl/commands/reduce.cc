@@ -132,7 +132,7 @@ std::string Table(const Answer& answer, const ReduceArguments& arguments) {
 }
 
 ExitCode Run(const CommonOptions& common, ReduceArguments arguments) {
-  if (arguments.axes.given) {
+  if (arguments.axes.given()) {
     arguments.axes.quiet = arguments.quiet;
     return ReduceAxes(common, arguments.question, arguments.axes);
   }
@@ -177,7 +177,7 @@ void Check(const ReduceArguments& arguments) {
   const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
   if (inputs == 0) throw CLI::RequiredError("FILE or --array");
   CheckAxes(question, arguments.axes);
-  if (arguments.axes.given && !arguments.state.empty()) throw CLI::ExcludesError("--state", "--axis");
+  if (arguments.axes.given() && !arguments.state.empty()) throw CLI::ExcludesError("--state", "--axis");
   if (arguments.state.empty()) return;
   if (inputs > 1) throw CLI::ValidationError("--state", absl::StrCat("got ", inputs, " inputs; allowed: 1"));
   if (question.in_session()) throw CLI::ExcludesError("--state", absl::StrCat("--via ", question.via));

@@ -1,6 +1,7 @@
 #include "client/reducectl/commands/reduce_axes.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -40,6 +41,43 @@ std::string ParseAxes(const std::string& text, std::vector<int>* axes) {
 
 std::string ShapeText(const HostArray& array) {
   return absl::StrCat(array.dtype, " (", absl::StrJoin(array.shape, ", "), ")");
+}
+
+// Arrays beside the one that is reduced, from their files.
+struct Sides {
+  Input bounds{}, keys{}, mask{};
+};
+
+// Reads them, and lets the options refer to them. An error names the option.
+absl::Status ReadSides(const AxesArguments& arguments, InputOptions input, Sides* sides, PartitionOptions* options) {
+  input = {.in_memory = true, .positions = true, .timeout = input.timeout};
+  const auto read = [&input](const char* option, const std::string& file, Input* into) -> absl::Status {
+    absl::StatusOr<Input> array = ReadInput(file, input);
+    if (!array.ok()) {
+      return absl::Status(array.status().code(),
+                          absl::StrCat(option, " ", file, ": ", std::string(array.status().message())));
+    }
+    *into = *std::move(array);
+    return absl::OkStatus();
+  };
+  absl::Status status;
+  if (!arguments.segments.empty()) status = read("--segments", arguments.segments, &sides->bounds);
+  if (!arguments.lengths.empty()) status = read("--lengths", arguments.lengths, &sides->bounds);
+  if (status.ok() && !arguments.keys.empty()) status = read("--keys", arguments.keys, &sides->keys);
+  if (status.ok() && !arguments.where.empty()) status = read("--where", arguments.where, &sides->mask);
+  if (!status.ok()) return status;
+  if (!arguments.segments.empty() || !arguments.lengths.empty()) {
+    options->segments = Segments{sides->bounds.View(), !arguments.lengths.empty()};
+  }
+  if (!arguments.keys.empty()) {
+    std::int64_t groups = 0;
+    if (arguments.groups != "any") static_cast<void>(absl::SimpleAtoi(arguments.groups, &groups));  // was looked at
+    options->keys = Keys{sides->keys.View(), groups, arguments.outside == "drop"};
+  }
+  if (!arguments.where.empty()) {
+    options->where = Mask{sides->mask.View(), sides->mask.layout.dtype == "u8"};
+  }
+  return absl::OkStatus();
 }
 
 class Reducer {
@@ -120,28 +158,40 @@ class Reducer {
         if (code != kOk) return code;
       }
     }
+    if (!arguments_.out_keys.empty()) {
+      const ExitCode code = WriteNpy(arguments_.out_keys, reply->keys.array);
+      if (code != kOk) return code;
+    }
     std::cout << (common_.json ? Line(source, name, *reply) : Text(subject, *reply)) << std::flush;
     return std::cout ? kOk : kOutput;
+  }
+
+  // The file for an array of results; empty: there is none.
+  std::string FileOf(const ResultArray& result) const {
+    return result.op.empty() ? arguments_.out_keys : absl::StrReplaceAll(arguments_.out, {{kOp, result.op}});
+  }
+
+  Json JsonOf(const ResultArray& result) const {
+    Json json = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
+    if (!result.id.empty()) {
+      json["id"] = result.id;
+    } else if (const std::string file = FileOf(result); !file.empty()) {
+      json["file"] = file;
+    } else {
+      json["values"] = ToJson(result.array);
+    }
+    return json;
   }
 
   // One line of JSON.
   std::string Line(const std::string& source, const std::string& name, const ArrayReply& reply) const {
     Json results = Json::object();
-    for (const ResultArray& result : reply.results) {
-      Json& json = results[result.op] = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
-      if (!result.id.empty()) {
-        json["id"] = result.id;
-      } else if (!arguments_.out.empty()) {
-        json["file"] = absl::StrReplaceAll(arguments_.out, {{kOp, result.op}});
-      } else {
-        json["values"] = ToJson(result.array);
-      }
-    }
+    for (const ResultArray& result : reply.results) results[result.op] = JsonOf(result);
     Json json = {{"source", source}};
     if (!name.empty()) json["array"] = name;
-    json.update({{"count", reply.count},
-                 {"via", reply.via},
-                 {"results", std::move(results)},
+    json.update({{"count", reply.count}, {"via", reply.via}});
+    if (!reply.keys.array.dtype.empty()) json["keys"] = JsonOf(reply.keys);
+    json.update({{"results", std::move(results)},
                  {"engine", reply.execution.engine},
                  {"device", reply.execution.device},
                  {"pipeline", reply.execution.pipeline},
@@ -153,6 +203,15 @@ class Reducer {
     return Dump(json) + "\n";
   }
 
+  std::string TextOf(const std::string& name, const ResultArray& result) const {
+    const bool quiet = arguments_.quiet;
+    const std::string title = quiet ? "" : absl::StrCat(name, ": ", ShapeText(result.array), "\n");
+    if (!result.id.empty()) return absl::StrCat(title, quiet ? "" : "kept as ", result.id, "\n");
+    const std::string file = FileOf(result);
+    if (file.empty()) return absl::StrCat(title, ArrayText(result.array));
+    return absl::StrCat(title, quiet ? "" : "written to ", Printable(file), "\n");
+  }
+
   // For people; with --quiet the results, ids or files alone.
   std::string Text(const std::string& subject, const ArrayReply& reply) const {
     std::string text;
@@ -161,17 +220,8 @@ class Reducer {
                           ", ran on ", Printable(reply.execution.device), ", ",
                           FormatMicros(reply.timing.total_us.value_or(0)), "\n");
     }
-    for (const ResultArray& result : reply.results) {
-      if (!arguments_.quiet) absl::StrAppend(&text, result.op, ": ", ShapeText(result.array), "\n");
-      if (!result.id.empty()) {
-        absl::StrAppend(&text, arguments_.quiet ? "" : "kept as ", result.id, "\n");
-      } else if (!arguments_.out.empty()) {
-        absl::StrAppend(&text, arguments_.quiet ? "" : "written to ",
-                        Printable(absl::StrReplaceAll(arguments_.out, {{kOp, result.op}})), "\n");
-      } else {
-        text += ArrayText(result.array);
-      }
-    }
+    if (!reply.keys.array.dtype.empty()) text += TextOf("keys", reply.keys);
+    for (const ResultArray& result : reply.results) text += TextOf(result.op, result);
     return text;
   }
 
@@ -188,35 +238,77 @@ void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
   AddParsed(command, "--axis", ParseAxes, &arguments->options.axis,
             "reduce along these dimensions only, so that each op has an array of results: from 0, or negative from the "
             "last one, which is -1")
-      ->each([arguments](const std::string&) { arguments->given = true; })
+      ->each([arguments](const std::string&) { arguments->axis = true; })
       ->type_name("N,...");
+  const auto add_file = [command](const char* option, std::string* to, const char* help) {
+    command->add_option(option, *to, help)->type_name("FILE");
+  };
+  add_file("--segments", &arguments->segments,
+           "reduce segments of dimension 0, which go from one of the offsets in this file to the next, as those of "
+           "Arrow's lists and CSR do: i32 or i64, ascending");
+  add_file("--lengths", &arguments->lengths, "the same, of these lengths, one after the other");
+  add_file("--keys", &arguments->keys,
+           "group by the integers in this file, one for each item of dimension 0: each group is an output");
+  command
+      ->add_option("--groups", arguments->groups,
+                   "with --keys: the outputs are those of keys 0 to N - 1; any: of each key that there is, ascending")
+      ->type_name("N|any")
+      ->capture_default_str();
+  AddChoice(line, command, "--outside", &arguments->outside,
+            "with --groups N: other keys are an error, or what has them is dropped", {"error", "drop"})
+      ->capture_default_str();
+  add_file("--where", &arguments->where,
+           "leave out elements where this array is false: bool, of the shape of the input; or u8, whose bits are the "
+           "elements in order, the least significant one first, as in Arrow's validity bitmaps");
   command->add_flag("--keepdims", arguments->options.keepdims,
                     "with --axis: results have dimensions of 1 in place of those that were reduced");
   AddChoice(line, command, "--empty", &arguments->options.empty,
-            "with --axis: what min, max, argmin, argmax and range of no element are; fill: NaN for floats, what any "
-            "element replaces for integers",
+            "with arrays of results: what min, max, argmin, argmax and range of no element are; fill: NaN for floats, "
+            "what any element replaces for integers",
             EmptyPolicyNames())
       ->capture_default_str();
   command
       ->add_option("--out", arguments->out,
-                   "with --axis: write the results to .npy files of this name, in which {op} is the op, such as "
+                   "write arrays of results to .npy files of this name, in which {op} is the op, such as "
                    "'r-{op}.npy'; default: print them, abbreviated if they are long")
       ->type_name("FILE");
+  add_file("--out-keys", &arguments->out_keys, "with --keys and --groups any: write the keys to this .npy file");
   command->add_flag("--keep", arguments->keep,
-                    "with --axis: leave the results on the server, as resident arrays whose ids are printed");
+                    "leave arrays of results on the server, as resident arrays whose ids are printed");
 }
 
 void CheckAxes(const Question& question, const AxesArguments& arguments) {
-  if (!arguments.given) {
+  const auto require = [](bool given, const char* option, bool condition, const char* needs) {
+    if (given && !condition) throw CLI::ValidationError(option, absl::StrCat("requires ", needs));
+  };
+  if (!arguments.given()) {
     const bool others = arguments.options.keepdims || arguments.keep || !arguments.out.empty() ||
-                        arguments.options.empty != AxesOptions().empty;
-    if (others) throw CLI::ValidationError("--keepdims, --empty, --out, --keep", "require --axis");
+                        !arguments.out_keys.empty() || arguments.options.empty != PartitionOptions().empty ||
+                        arguments.groups != AxesArguments().groups || arguments.outside != AxesArguments().outside;
+    if (others) {
+      throw CLI::ValidationError("--keepdims, --empty, --out, --keep",
+                                 "require --axis, --segments, --lengths, --keys or --where");
+    }
     return;
   }
+  if (arguments.axis + !arguments.segments.empty() + !arguments.lengths.empty() + !arguments.keys.empty() > 1) {
+    throw CLI::ValidationError("--axis, --segments, --lengths, --keys", "exclude each other");
+  }
+  const bool any = arguments.groups == AxesArguments().groups;
+  std::int64_t groups = 0;
+  if (!any && (!absl::SimpleAtoi(arguments.groups, &groups) || groups < 1)) {
+    throw CLI::ValidationError("--groups",
+                               absl::StrCat("got \"", arguments.groups, "\"; allowed: any, or a number from 1 on"));
+  }
+  require(arguments.options.keepdims, "--keepdims", arguments.axis, "--axis");
+  require(!any, "--groups", !arguments.keys.empty(), "--keys");
+  require(arguments.outside != AxesArguments().outside, "--outside", !any, "--groups N");
+  require(!arguments.out_keys.empty(), "--out-keys", !arguments.keys.empty() && any, "--keys and --groups any");
+  require(!arguments.out_keys.empty(), "--out-keys", !arguments.keep, "no --keep");
   if (arguments.keep && !arguments.out.empty()) throw CLI::ExcludesError("--keep", "--out");
   if (question.via != "auto" && question.via != "inline" && question.via != Question::kRegion) {
-    throw CLI::ValidationError("--via",
-                               absl::StrCat("got ", question.via, "; allowed: auto, inline, region with --axis"));
+    throw CLI::ValidationError(
+        "--via", absl::StrCat("got ", question.via, "; allowed: auto, inline, region for arrays of results"));
   }
   if (arguments.out.empty()) return;
   const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
@@ -236,6 +328,10 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   if (!question.sources.empty()) input.arrays = question.arrays;
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
   AxesArguments own = arguments;
+  Sides sides;
+  if (const absl::Status status = ReadSides(arguments, input, &sides, &own.options); !status.ok()) {
+    return ReportError("", status.message(), kData);
+  }
   if (own.keep) own.options.keep = KeepOptions{.owner = OwnerOf(common, "")};
   return Reducer(*std::move(place), common, std::move(question), own).Run();
 }

@@ -1,4 +1,4 @@
-// reducectl reduce --axis: the options, and what they do.
+// reducectl reduce with --axis, --segments, --lengths, --keys or --where: the options, and what they do.
 #ifndef REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_
 #define REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_
 
@@ -12,11 +12,19 @@
 namespace reduced::client {
 
 struct AxesArguments {
-  bool given = false;  // --axis
-  AxesOptions options{};
+  PartitionOptions options{};
+  bool axis = false;  // --axis
+  // Files with arrays beside the one that is reduced; empty: there is none.
+  std::string segments{}, lengths{}, keys{}, where{};
+  std::string groups = "any";
+  std::string outside = "error";
   bool keep = false;
   bool quiet = false;
-  std::string out{};  // the files for results, with {op} for the op; empty: print them
+  std::string out{};       // the files for results, with {op} for the op; empty: print them
+  std::string out_keys{};  // the file for the keys; empty: print them
+
+  // Whether the results are arrays.
+  bool given() const { return axis || !segments.empty() || !lengths.empty() || !keys.empty() || !where.empty(); }
 };
 
 void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments);

@@ -1,0 +1,56 @@
+// Which rows of an array, its items along dimension 0, belong to which group: from the bounds of segments, and from
+// keys; their rows are sorted by counting sort, which keeps those of a group in order.
+#ifndef REDUCED_KERNELS_CPU_GROUPING_H_
+#define REDUCED_KERNELS_CPU_GROUPING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/engine/array.h"
+#include "kernels/engine/array_budget.h"
+#include "kernels/engine/groups.h"
+#include "oneapi/tbb/task_arena.h"
+
+namespace reduced {
+
+inline constexpr std::uint32_t kNoGroup = std::numeric_limits<std::uint32_t>::max();
+
+struct Grouping {
+  std::int64_t groups = 0;
+  const std::uint32_t* ids = nullptr;    // with keys: the group of each row, or kNoGroup
+  const std::int64_t* bounds = nullptr;  // groups + 1, ascending: group g has items bounds[g] to bounds[g + 1] - 1
+  const std::uint32_t* rows = nullptr;   // of each item; null: item i is row i
+  const std::byte* keys = nullptr;       // of each group, ascending, of the dtype of the keys; null: they were given
+  std::vector<std::unique_ptr<ArrayMemory>> memory{};  // has the above
+};
+
+// What a grouping needs besides the array that tells the groups.
+struct GroupingContext {
+  ArrayBudget& budget;                         // of its memory
+  tbb::task_arena& arena;                      // its threads
+  absl::FunctionRef<absl::Status()> why_stop;  // asked every now and then; an error ends it. Thread-safe
+};
+
+// `bounds`: the elements of segments.bounds. INVALID_ARGUMENT: the first of them that descends or leaves the `rows`.
+// RESOURCE_EXHAUSTED: there is no memory.
+absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::byte* bounds, std::int64_t rows,
+                                         const GroupingContext& context);
+
+// `elements`: those of keys.keys. `kept`: whether a row is there at all, on any thread; others are in no group. Null:
+// all are. The grouping has ids, no bounds. OUT_OF_RANGE: the first key outside of the groups, unless they are to be
+// dropped. RESOURCE_EXHAUSTED: there is no memory.
+absl::StatusOr<Grouping> GroupByKeys(const Keys& keys, const std::byte* elements,
+                                     const absl::FunctionRef<bool(std::int64_t)>* kept, const GroupingContext& context);
+
+// Adds the bounds and rows of a grouping that has ids.
+absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CPU_GROUPING_H_

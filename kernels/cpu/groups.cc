@@ -1,0 +1,705 @@
+#include "kernels/cpu/groups.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/algebra/finalize.h"
+#include "kernels/cpu/arrays.h"
+#include "kernels/cpu/folding.h"
+#include "kernels/cpu/grouping.h"
+#include "kernels/cpu/key_tables.h"
+#include "kernels/cpu/quick_extrema.h"
+#include "kernels/cpu/quick_sums.h"
+#include "kernels/system/read_file.h"
+#include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/parallel_for.h"
+#include "oneapi/tbb/parallel_reduce.h"
+
+namespace reduced {
+namespace {
+
+// Positions that are looked at in one go, and between two ranks that are known.
+constexpr std::int64_t kRun = 4096;
+// Outputs of more bytes are folded by themselves.
+constexpr std::int64_t kShortBytes = 16 << 10;
+
+constexpr std::int64_t kOutputs = 64;  // between two looks at the deadline
+
+// Copies elements at `indices` of the array. Word: of an element's size.
+template <class Word>
+void Pick(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * sizeof(Word), data + indices[i] * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
+  }
+}
+
+// Copies those of neighbouring elements that are kept; returns how many. `out` has room for all.
+template <class Word>
+std::int64_t Keep(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out) {
+  std::int64_t n = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + n * sizeof(Word), data + i * sizeof(Word), sizeof(Word));
+    n += kept[i] != 0;
+  }
+  return n;
+}
+
+// By the size of an element.
+struct Moves {
+  void (*pick)(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out);
+  std::int64_t (*keep)(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out);
+};
+Moves MovesOf(std::int64_t width) {
+  switch (width) {
+    case 1:
+      return {&Pick<std::uint8_t>, &Keep<std::uint8_t>};
+    case 2:
+      return {&Pick<std::uint16_t>, &Keep<std::uint16_t>};
+    case 4:
+      return {&Pick<std::uint32_t>, &Keep<std::uint32_t>};
+    default:
+      return {&Pick<std::uint64_t>, &Keep<std::uint64_t>};
+  }
+}
+
+// A mask in memory. Others may change it meanwhile.
+class MaskView {
+ public:
+  MaskView() = default;
+  MaskView(const Mask& mask, const std::byte* data)
+      : data_(reinterpret_cast<const std::uint8_t*>(data)), bits_(mask.bits), first_bit_(mask.first_bit) {}
+
+  explicit operator bool() const { return data_ != nullptr; }
+
+  bool Keeps(std::int64_t index) const {
+    if (!bits_) return data_[index] != 0;
+    const std::int64_t bit = first_bit_ + index;
+    return (data_[bit / 8] >> (bit % 8) & 1) != 0;
+  }
+
+  // How many of the elements from `index` on are kept.
+  std::int64_t Count(std::int64_t index, std::int64_t count) const {
+    std::int64_t kept = 0;
+    if (!bits_) {
+      for (std::int64_t i = 0; i < count; ++i) kept += data_[index + i] != 0;
+      return kept;
+    }
+    std::int64_t i = 0;
+    for (; i < count && (first_bit_ + index + i) % 8 != 0; ++i) kept += Keeps(index + i);
+    for (; i + 64 <= count; i += 64) {
+      std::uint64_t word;
+      std::memcpy(&word, data_ + (first_bit_ + index + i) / 8, sizeof(word));
+      kept += std::popcount(word);
+    }
+    for (; i < count; ++i) kept += Keeps(index + i);
+    return kept;
+  }
+
+  // The mask of at most kRun neighbouring elements, a byte each; in `room` if it isn't there already.
+  const std::uint8_t* Bytes(std::int64_t index, std::int64_t count, std::uint8_t* room) const {
+    if (!bits_) return data_ + index;
+    std::int64_t i = 0;
+    for (; i < count && (first_bit_ + index + i) % 8 != 0; ++i) room[i] = Keeps(index + i);
+    for (; i + 8 <= count; i += 8) {
+      // Bit j of the byte, in byte j of a word.
+      const std::uint64_t spread =
+          data_[(first_bit_ + index + i) / 8] * std::uint64_t{0x0101010101010101} & 0x8040201008040201;
+      std::memcpy(room + i, &spread, sizeof(spread));
+    }
+    for (; i < count; ++i) room[i] = Keeps(index + i);
+    return room;
+  }
+
+ private:
+  const std::uint8_t* data_ = nullptr;
+  bool bits_ = false;
+  std::int64_t first_bit_ = 0;
+};
+
+// One output. Its positions are those of its elements before the mask, its ranks those of its elements.
+struct Output {
+  std::int64_t number = 0;
+  std::int64_t start = 0;      // index of position 0 in the array; with keys: in the sorted rows
+  std::int64_t column = 0;     // with keys
+  std::int64_t positions = 0;  // how many
+  std::int64_t count = 0;      // of elements
+  // With a mask, and more than kRun positions: the rank of the first element from each kRun-th position on.
+  std::vector<std::int64_t> ranks{};
+};
+
+class GroupReduction {
+ public:
+  // `grouping`: of segments or keys; the bounds and rows of keys may come later, before Run and AnswerOne.
+  GroupReduction(const GroupsJob& job, const std::byte* data, const Grouping& grouping, MaskView mask,
+                 std::vector<std::byte*> answers)
+      : job_(job.job),
+        layout_(job.groups.layout),
+        data_(data),
+        grouping_(grouping),
+        keyed_(job.groups.keys.has_value()),
+        grouped_(keyed_ || job.groups.segments.has_value()),
+        mask_(keyed_ && layout_.outputs == 1 ? MaskView() : mask),  // else it made the groups
+        answers_(std::move(answers)),
+        plan_(job_.spec),
+        width_(RowOf(job_.spec.dtype).bytes),
+        moves_(MovesOf(width_)),
+        adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)),
+        quick_(QuickOf(job_.spec)) {
+    names_.shape = layout_.shape;
+    if (grouped_) names_.shape.insert(names_.shape.begin(), grouping.groups);
+  }
+
+  // The tables that answer all ops of most groups; null: there are none.
+  absl::StatusOr<std::unique_ptr<KeyTables>> Tables(const GroupingContext& context) const {
+    if (!keyed_ || layout_.outputs != 1 || !quick_.any) return nullptr;
+    return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_,
+                         {quick_.sums != nullptr, quick_.extrema.store != nullptr}, context);
+  }
+
+  // Answers groups [begin, end) from their tables, but for some, which are returned.
+  std::vector<std::int64_t> Run(const KeyTables& tables, std::int64_t begin, std::int64_t end) {
+    std::vector<std::int64_t> left;
+    for (std::int64_t first = begin; first < end && !Stopped(); first += kQuickOutputs) {
+      const std::int64_t size = std::min(kQuickOutputs, end - first);
+      QuickSums sums;
+      QuickExtrema extrema;
+      std::int64_t counts[kQuickOutputs];
+      tables.Load(first, size, &sums, &extrema, counts);
+      Store(sums, extrema, counts, first, size, [&](std::int64_t number) {
+        if (counts[number - first] == 0) {
+          Answer({.number = number});
+        } else {
+          left.push_back(number);
+        }
+      });
+    }
+    return left;
+  }
+
+  // Answers outputs [begin, end), unless the reduction has stopped.
+  void Run(std::int64_t begin, std::int64_t end) {
+    if (quick_.any && adjacent_ && grouped_ && !mask_) return RunSegments(begin, end);
+    std::vector<Output> together;
+    std::int64_t bytes = 0;
+    const auto answer = [&] {
+      if (!together.empty()) AnswerTogether(together);
+      together.clear();
+      bytes = 0;
+    };
+    for (std::int64_t number = begin; number < end; ++number) {
+      if (Passed(number, number - begin)) return;
+      Output output = OutputOf(number);
+      const std::int64_t more = output.count * width_;
+      const bool is_short = quick_.any && more <= kShortBytes;
+      if (!is_short || bytes + more > kShortBytes || std::ssize(together) == kQuickOutputs) answer();
+      if (!is_short) {
+        Answer(output);
+        continue;
+      }
+      together.push_back(std::move(output));
+      bytes += more;
+    }
+    answer();
+  }
+
+  void AnswerOne(std::int64_t number) {
+    if (!Passed(number, 0)) Answer(OutputOf(number));
+  }
+
+  absl::Status status() {
+    const absl::MutexLock lock(&mutex_);
+    return why_.ok() ? error_ : why_;
+  }
+
+ private:
+  // How short outputs are answered side by side, if all ops allow it.
+  struct Quick {
+    bool any = false;            // the ops are sums, means, extrema and their positions, and counts of all elements
+    SumSegments sums = nullptr;  // null: no op is a sum or a mean
+    QuickExtremaOf extrema{};    // without `store`: none is an extremum
+    Positions positions{};
+  };
+  static Quick QuickOf(const ReduceSpec& spec) {
+    Quick quick;
+    for (const Op op : spec.ops) {
+      if (op == Op::kSum || op == Op::kMean) {
+        // Those of NaNs are not known, so that it doesn't matter whether they are to be left out.
+        quick.sums = QuickSumsFor(spec.dtype).segments;
+        const bool exact = !RowOf(spec.dtype).is_float || spec.precision == Precision::kExact;
+        if (!exact || quick.sums == nullptr) return {};
+      } else if (IsQuickExtremum(op)) {
+        quick.extrema = QuickExtremaFor(spec.dtype);
+        quick.positions = With(op, quick.positions);
+        if (quick.extrema.store == nullptr) return {};
+      } else if (op != Op::kCount || (RowOf(spec.dtype).is_float && spec.nan_policy == NanPolicy::kOmit)) {
+        return {};
+      }
+    }
+    quick.any = true;
+    return quick;
+  }
+
+  // Whether output `number`, the `since`-th of some, need not be answered any more.
+  bool Passed(std::int64_t number, std::int64_t since) {
+    return number > failed_.load(std::memory_order_relaxed) || (since % kOutputs == 0 && Stopped());
+  }
+
+  // Short segments as they lie.
+  void RunSegments(std::int64_t begin, std::int64_t end) {
+    const std::int64_t* const bounds = grouping_.bounds;
+    const auto is_short = [&](std::int64_t g) { return (bounds[g + 1] - bounds[g]) * width_ <= kShortBytes; };
+    for (std::int64_t first = begin; first < end;) {
+      if (Passed(first, 0)) return;
+      std::int64_t size = 0;
+      while (size < kQuickOutputs && first + size < end && is_short(first + size)) ++size;
+      if (size == 0) {
+        Answer(OutputOf(first++));
+        continue;
+      }
+      AnswerTogether(data_, bounds + first, first, size, nullptr);
+      first += size;
+    }
+  }
+
+  bool Stopped() {
+    if (stop_.load(std::memory_order_relaxed)) return true;
+    absl::Status why = WhyStop(job_);
+    if (why.ok()) return false;
+    stop_.store(true, std::memory_order_relaxed);
+    const absl::MutexLock lock(&mutex_);
+    why_.Update(why);
+    return true;
+  }
+
+  Output OutputOf(std::int64_t number) {
+    Output output{.number = number};
+    if (grouped_) {
+      const std::int64_t group = number / layout_.outputs;
+      output.column = number % layout_.outputs;
+      const std::int64_t begin = grouping_.bounds[group];
+      output.positions = grouping_.bounds[group + 1] - begin;
+      output.start = keyed_ ? begin : begin * layout_.outputs + output.column;
+    } else {
+      output.positions = layout_.elements;
+      output.start = layout_.elements == 0 ? 0 : layout_.Start(number);
+    }
+    output.count = output.positions;
+    if (mask_) CountRanks(&output);
+    return output;
+  }
+
+  // The indexes in the array of some positions.
+  void Indices(const Output& output, std::int64_t first, std::int64_t count, std::int64_t* indices) const {
+    const std::int64_t columns = layout_.outputs;
+    if (keyed_) {
+      const std::uint32_t* const rows = grouping_.rows + output.start + first;
+      for (std::int64_t i = 0; i < count; ++i) indices[i] = std::int64_t{rows[i]} * columns + output.column;
+    } else if (grouped_) {
+      for (std::int64_t i = 0; i < count; ++i) indices[i] = output.start + (first + i) * columns;
+    } else if (!layout_.reduced.empty()) {
+      const Dimension& inner = layout_.reduced.back();
+      for (std::int64_t i = 0; i < count;) {
+        const std::int64_t run = std::min(count - i, inner.size - (first + i) % inner.size);
+        const std::int64_t start = output.start + layout_.At(first + i);
+        for (std::int64_t j = 0; j < run; ++j) indices[i + j] = start + j * inner.stride;
+        i += run;
+      }
+    } else {
+      indices[0] = output.start;  // of the only position
+    }
+  }
+
+  // The number of elements from position `first` on, of at most kRun positions.
+  std::int64_t CountKept(const Output& output, std::int64_t first, std::int64_t positions) const {
+    if (adjacent_) return mask_.Count(output.start + first, positions);
+    std::int64_t indices[kRun];
+    Indices(output, first, positions, indices);
+    std::int64_t kept = 0;
+    for (std::int64_t i = 0; i < positions; ++i) kept += mask_.Keeps(indices[i]);
+    return kept;
+  }
+
+  void CountRanks(Output* output) {
+    if (output->positions <= kRun) {
+      output->count = CountKept(*output, 0, output->positions);
+      return;
+    }
+    const std::int64_t runs = (output->positions + kRun - 1) / kRun;
+    output->ranks.resize(static_cast<std::size_t>(runs));
+    const auto count = [&](const tbb::blocked_range<std::int64_t>& range) {
+      if (Stopped()) return;
+      for (std::int64_t run = range.begin(); run < range.end(); ++run) {
+        output->ranks[run] = CountKept(*output, run * kRun, std::min(kRun, output->positions - run * kRun));
+      }
+    };
+    tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, runs, 64), count, tbb::simple_partitioner());
+    std::int64_t rank = 0;
+    for (std::int64_t& run : output->ranks) rank += std::exchange(run, rank);
+    output->count = rank;
+  }
+
+  // Copies the elements of at most kRun positions to `out`, which has room for as many; returns how many there are.
+  std::int64_t Gather(const Output& output, std::int64_t first, std::int64_t positions, std::byte* out) const {
+    if (adjacent_) {
+      const std::int64_t index = output.start + first;
+      if (!mask_) {
+        std::memcpy(out, data_ + index * width_, static_cast<std::size_t>(positions * width_));
+        return positions;
+      }
+      std::uint8_t room[kRun];
+      return moves_.keep(data_ + index * width_, mask_.Bytes(index, positions, room), positions, out);
+    }
+    std::int64_t indices[kRun];
+    Indices(output, first, positions, indices);
+    std::int64_t kept = positions;
+    if (mask_) {
+      kept = 0;
+      for (std::int64_t i = 0; i < positions; ++i) {
+        const std::int64_t index = indices[i];
+        indices[kept] = index;
+        kept += mask_.Keeps(index);
+      }
+    }
+    moves_.pick(data_, indices, kept, out);
+    return kept;
+  }
+
+  // Calls `fold(data, rank, count)` for elements [first, first + count), in pieces of a tile.
+  template <class Fold>
+  void ForTiles(const Output& output, std::int64_t first, std::int64_t count, const Fold& fold) const {
+    if (count == 0) return;
+    if (adjacent_ && !mask_) return fold(data_ + (output.start + first) * width_, first, count);
+    const std::int64_t tile = kTileBytes / width_;
+    thread_local std::unique_ptr<std::byte[]> buffer;  // a tile, and what comes with the run in which it ends
+    if (buffer == nullptr) buffer = std::make_unique<std::byte[]>(kTileBytes + kRun * sizeof(std::uint64_t));
+    std::int64_t position = first;
+    std::int64_t skip = 0;  // of the first run
+    if (mask_) {
+      const auto after = std::upper_bound(output.ranks.begin(), output.ranks.end(), first);
+      const std::int64_t run = output.ranks.empty() ? 0 : after - output.ranks.begin() - 1;
+      position = run * kRun;
+      skip = first - (output.ranks.empty() ? 0 : output.ranks[run]);
+    }
+    std::int64_t has = 0;  // elements in the buffer
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t wanted = std::min(tile, count - done);
+      while (has < wanted && position < output.positions) {
+        const std::int64_t run = std::min(kRun, output.positions - position);
+        std::byte* const end = buffer.get() + has * width_;
+        std::int64_t came = Gather(output, position, run, end);
+        position += run;
+        const std::int64_t left_out = std::min(std::exchange(skip, 0), came);
+        came -= left_out;
+        if (left_out > 0) std::memmove(end, end + left_out * width_, static_cast<std::size_t>(came * width_));
+        has += came;
+      }
+      // A mask that has changed since its ranks were counted may leave less.
+      if (has < wanted) std::memset(buffer.get() + has * width_, 0, static_cast<std::size_t>((wanted - has) * width_));
+      fold(buffer.get(), first + done, wanted);
+      done += wanted;
+      has = std::max<std::int64_t>(0, has - wanted);
+      std::memmove(buffer.get(), buffer.get() + wanted * width_, static_cast<std::size_t>(has * width_));
+    }
+  }
+
+  // What answers call the index of the element of that rank.
+  std::int64_t IndexOf(const Output& output, std::int64_t rank) const {
+    std::int64_t position = rank;
+    if (mask_) {
+      const auto after = std::upper_bound(output.ranks.begin(), output.ranks.end(), rank);
+      const std::int64_t run = output.ranks.empty() ? 0 : after - output.ranks.begin() - 1;
+      std::int64_t before = output.ranks.empty() ? 0 : output.ranks[run];
+      position = run * kRun;
+      std::int64_t indices[kRun];
+      const std::int64_t positions = std::min(kRun, output.positions - position);
+      Indices(output, position, positions, indices);
+      std::int64_t i = 0;
+      for (; i + 1 < positions; ++i) {
+        if (mask_.Keeps(indices[i]) && before++ == rank) break;
+      }
+      position += i;
+    }
+    return keyed_ ? grouping_.rows[output.start + position] : position;
+  }
+
+  void FoldBlocks(const Output& output, const tbb::blocked_range<std::int64_t>& blocks, Folded* into) {
+    const std::int64_t block = kBlockBytes / width_;
+    for (std::int64_t b = blocks.begin(); b != blocks.end(); ++b) {
+      if (Stopped()) return;
+      ForTiles(output, b * block, std::min(block, output.count - b * block),
+               [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
+                 FoldElements(plan_, elements, first, count, into);
+               });
+    }
+  }
+
+  State StateOf(const Output& output, const ReduceSpec& one) {
+    State state;
+    if (plan_.exact_accumulators != 0) state.exact = std::make_unique<ExactSums>();
+    absl::Mutex mutex;  // of the exact sums
+    const auto fold = [&](const tbb::blocked_range<std::int64_t>& blocks, Partial partial) {
+      Folded into(one, plan_, &partial);
+      FoldBlocks(output, blocks, &into);
+      if (into.exact.has_value()) {
+        const absl::MutexLock lock(&mutex);
+        Merge(into.exact->sums(), state.exact.get());
+      }
+      return partial;
+    };
+    const auto combine = [](Partial earlier, const Partial& later) {
+      Combine(later, &earlier);
+      return earlier;
+    };
+    const tbb::blocked_range<std::int64_t> blocks = BlocksOf(one);
+    state.partial = blocks.is_divisible() ? tbb::parallel_deterministic_reduce(blocks, Partial(), fold, combine)
+                                          : fold(blocks, Partial());
+    state.partial.count = output.count;
+    ExtremaState& extrema = state.partial.extrema;
+    for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
+      if (*index != kNoIndex) *index = IndexOf(output, *index);
+    }
+    return state;
+  }
+
+  // Writes the answers of an output, or keeps its error.
+  void Answer(const Output& output) {
+    ReduceSpec one = job_.spec;
+    one.count = output.count;
+    const State state = StateOf(output, one);
+    if (stop_.load(std::memory_order_relaxed)) return;
+    const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
+    if (!values.ok()) return Fail(output.number, values.status());
+    for (std::size_t i = 0; i < values->size(); ++i) {
+      const Value& value = (*values)[i];
+      StoreValue(value, answers_[i] + output.number * RowOf(value.dtype).bytes);
+    }
+  }
+
+  // Gathers short outputs, which follow each other, and answers them.
+  void AnswerTogether(const std::vector<Output>& outputs) {
+    std::int64_t bounds[kQuickOutputs + 1] = {};
+    thread_local std::unique_ptr<std::byte[]> buffer;
+    if (buffer == nullptr) buffer = std::make_unique<std::byte[]>(kShortBytes);
+    const auto size = static_cast<std::int64_t>(outputs.size());
+    for (std::int64_t i = 0; i < size; ++i) {
+      bounds[i + 1] = bounds[i] + outputs[i].count;
+      ForTiles(outputs[i], 0, outputs[i].count, [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
+        std::memcpy(buffer.get() + (bounds[i] + first) * width_, elements, static_cast<std::size_t>(count * width_));
+      });
+    }
+    AnswerTogether(buffer.get(), bounds, outputs.front().number, size, outputs.data());
+  }
+
+  // Answers short outputs from number `first` on, side by side, and those that can't be answered so from their states.
+  // `outputs`: null: positions are ranks.
+  void AnswerTogether(const std::byte* start, const std::int64_t* bounds, std::int64_t first, std::int64_t size,
+                      const Output* outputs) {
+    QuickSums sums;
+    QuickExtrema extrema;
+    std::int64_t counts[kQuickOutputs];
+    for (std::int64_t i = 0; i < size; ++i) counts[i] = bounds[i + 1] - bounds[i];
+    if (quick_.sums != nullptr) quick_.sums(start, bounds, size, &sums);
+    if (quick_.extrema.store != nullptr) {
+      quick_.extrema.segments(start, bounds, size, quick_.positions, &extrema);
+      for (std::int64_t i = 0; outputs != nullptr && i < size; ++i) {
+        if (extrema.has_nan[i]) continue;
+        if (quick_.positions.lowest) extrema.lowest_at[i] = IndexOf(outputs[i], extrema.lowest_at[i]);
+        if (quick_.positions.highest) extrema.highest_at[i] = IndexOf(outputs[i], extrema.highest_at[i]);
+      }
+    }
+    Store(sums, extrema, counts, first, size, [&](std::int64_t number) { Answer(OutputOf(number)); });
+  }
+
+  // Writes the answers of `size` outputs from number `first` on; calls `other` with those of which one is not known.
+  template <class Other>
+  void Store(const QuickSums& sums, const QuickExtrema& extrema, const std::int64_t* counts, std::int64_t first,
+             std::int64_t size, const Other& other) {
+    const auto known = [&](std::int64_t i) {
+      return (quick_.sums == nullptr || sums.lost[i] == 0) && (quick_.extrema.store == nullptr || !extrema.has_nan[i]);
+    };
+    for (std::int64_t i = 0; i < size;) {
+      std::int64_t run = 0;
+      while (i + run < size && known(i + run)) ++run;
+      for (std::size_t op = 0; op < answers_.size() && run > 0; ++op) {
+        const Op asked = job_.spec.ops[op];
+        const std::int64_t bytes = asked == Op::kCount || HasPosition(asked) ? sizeof(std::int64_t) : width_;
+        std::byte* const answers = answers_[op] + (first + i) * bytes;
+        if (asked == Op::kCount) std::memcpy(answers, counts + i, static_cast<std::size_t>(run * bytes));
+        if (IsQuickExtremum(asked)) quick_.extrema.store(extrema, asked, i, run, answers);
+      }
+      for (const std::int64_t end = i + run; i < end; ++i) {
+        if (quick_.sums != nullptr && !StoreSums(sums, i, first + i, counts[i])) other(first + i);
+      }
+      if (i < size) other(first + i++);
+    }
+  }
+
+  // False if a mean of the output is not known.
+  bool StoreSums(const QuickSums& sums, std::int64_t i, std::int64_t number, std::int64_t count) {
+    for (std::size_t op = 0; op < answers_.size(); ++op) {
+      const bool mean = job_.spec.ops[op] == Op::kMean;
+      if (!mean && job_.spec.ops[op] != Op::kSum) continue;
+      if (mean && count == 0) return false;
+      const std::optional<double> value = mean ? QuickMean(sums, i, count) : QuickSum(sums, i);
+      if (!value.has_value()) return false;
+      std::byte* const answer = answers_[op] + number * static_cast<std::int64_t>(sizeof(double));
+      if (!mean && !RowOf(job_.spec.dtype).is_float) {
+        const auto sum = static_cast<std::int64_t>(*value);
+        std::memcpy(answer, &sum, sizeof(sum));
+      } else {
+        std::memcpy(answer, &*value, sizeof(*value));
+      }
+    }
+    return true;
+  }
+
+  // Keeps the error of the first output that has one.
+  void Fail(std::int64_t output, const absl::Status& status) {
+    const absl::MutexLock lock(&mutex_);
+    if (output >= failed_.load(std::memory_order_relaxed)) return;
+    failed_.store(output, std::memory_order_relaxed);
+    error_ = absl::Status(status.code(),
+                          absl::StrCat("output ", OutputName(names_, output), ": ", std::string(status.message())));
+  }
+
+  const Job& job_;
+  const Layout& layout_;
+  const std::byte* const data_;
+  const Grouping& grouping_;
+  const bool keyed_;
+  const bool grouped_;  // by segments or keys
+  const MaskView mask_;
+  const std::vector<std::byte*> answers_;  // of each op
+  const Plan plan_;
+  const std::int64_t width_;  // bytes of an element
+  const Moves moves_;
+  const bool adjacent_;  // an output's positions are neighbours in the array
+  const Quick quick_;
+  Layout names_;  // of the outputs, for messages
+
+  std::atomic<bool> stop_ = false;
+  std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
+  absl::Mutex mutex_;
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);    // to stop
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // of output failed_
+};
+
+// Where the elements of a side array are, read from their file if they have to be.
+absl::StatusOr<const std::byte*> InMemory(const SideArray& side, const Job& job, ArrayBudget& scratch,
+                                          std::vector<std::unique_ptr<ArrayMemory>>* memory) {
+  if (!MayBlock(side.array)) return static_cast<const std::byte*>(side.array.data);
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> room = AllocateCpuArray(side.bytes(), scratch);
+  if (!room.ok()) return room.status();
+  auto* const to = static_cast<std::byte*>(const_cast<void*>((*room)->array().data));
+  for (std::int64_t done = 0; done < side.bytes(); done += kBlockBytes) {
+    absl::Status status = WhyStop(job);
+    if (status.ok()) {
+      status =
+          ReadFile(side.array.file, side.array.offset + done, std::min(kBlockBytes, side.bytes() - done), to + done);
+    }
+    if (!status.ok()) return status;
+  }
+  memory->push_back(*std::move(room));
+  return to;
+}
+
+// The groups of a job, if it has segments or keys.
+absl::StatusOr<Grouping> GroupingOf(const GroupsJob& job, MaskView mask, const GroupingContext& context,
+                                    std::vector<std::unique_ptr<ArrayMemory>>* memory) {
+  const Groups& groups = job.groups;
+  if (groups.segments.has_value()) {
+    const absl::StatusOr<const std::byte*> bounds = InMemory(groups.segments->bounds, job.job, context.budget, memory);
+    if (!bounds.ok()) return bounds.status();
+    return GroupBySegments(*groups.segments, *bounds, groups.rows, context);
+  }
+  const absl::StatusOr<const std::byte*> keys = InMemory(groups.keys->keys, job.job, context.budget, memory);
+  if (!keys.ok()) return keys.status();
+  const std::int64_t columns = groups.layout.outputs;
+  const auto keeps = [&](std::int64_t row) {
+    bool kept = false;
+    for (std::int64_t i = row * columns; !kept && i < (row + 1) * columns; ++i) kept = mask.Keeps(i);
+    return kept;
+  };
+  const absl::FunctionRef<bool(std::int64_t)> kept = keeps;
+  return GroupByKeys(*groups.keys, *keys, mask ? &kept : nullptr, context);
+}
+
+// Calls `run` with ranges of [0, count), of at least `grain`, on the threads of the arena.
+template <class Run>
+void ForRanges(std::int64_t count, std::int64_t grain, tbb::task_arena& arena, const Run& run) {
+  const tbb::blocked_range<std::int64_t> all(0, count, static_cast<std::size_t>(std::max<std::int64_t>(1, grain)));
+  arena.execute([&] {
+    tbb::parallel_for(
+        all, [&](const tbb::blocked_range<std::int64_t>& some) { run(some.begin(), some.end()); },
+        tbb::simple_partitioner());
+  });
+}
+
+}  // namespace
+
+absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena) {
+  std::vector<std::unique_ptr<ArrayMemory>> memory;
+  MaskView mask;
+  if (job.groups.mask.has_value() && job.job.spec.count > 0) {
+    const absl::StatusOr<const std::byte*> bytes = InMemory(job.groups.mask->array, job.job, scratch, &memory);
+    if (!bytes.ok()) return bytes.status();
+    mask = MaskView(*job.groups.mask, *bytes);
+  }
+  const bool grouped = job.groups.segments.has_value() || job.groups.keys.has_value();
+  const auto why_stop = [&job] { return WhyStop(job.job); };
+  const GroupingContext context{scratch, arena, why_stop};
+  Grouping grouping{.groups = 1};
+  if (grouped) {
+    absl::StatusOr<Grouping> found = GroupingOf(job, mask, context, &memory);
+    if (!found.ok()) return found.status();
+    grouping = *std::move(found);
+  }
+  std::int64_t outputs = 0;
+  if (__builtin_mul_overflow(grouping.groups, job.groups.layout.outputs, &outputs)) {
+    outputs = std::numeric_limits<std::int64_t>::max();  // more than there is memory for
+  }
+  absl::StatusOr<std::vector<std::byte*>> answers = std::move(job.place)(outputs, grouping.groups, grouping.keys);
+  if (!answers.ok()) return answers.status();
+
+  GroupReduction reduction(job, data, grouping, mask, *std::move(answers));
+  const absl::StatusOr<std::unique_ptr<KeyTables>> tables = reduction.Tables(context);
+  if (!tables.ok()) return tables.status();
+  if (*tables != nullptr) {
+    constexpr std::int64_t kGrain = 16 * kQuickOutputs;
+    absl::Mutex mutex;
+    std::vector<std::int64_t> left;
+    ForRanges(outputs, kGrain, arena, [&](std::int64_t begin, std::int64_t end) {
+      const std::vector<std::int64_t> some = reduction.Run(**tables, begin, end);
+      const absl::MutexLock lock(&mutex);
+      left.insert(left.end(), some.begin(), some.end());
+    });
+    if (left.empty()) return reduction.status();
+    if (const absl::Status sorted = SortRows(job.groups.rows, context, &grouping); !sorted.ok()) return sorted;
+    ForRanges(std::ssize(left), 1, arena, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) reduction.AnswerOne(left[static_cast<std::size_t>(i)]);
+    });
+    return reduction.status();
+  }
+  if (job.groups.keys.has_value()) {
+    if (const absl::Status sorted = SortRows(job.groups.rows, context, &grouping); !sorted.ok()) return sorted;
+  }
+  const std::int64_t bytes = job.job.spec.count * RowOf(job.job.spec.dtype).bytes / std::max<std::int64_t>(outputs, 1);
+  ForRanges(outputs, kBlockBytes / (bytes + kAnswerBytes), arena,
+            [&](std::int64_t begin, std::int64_t end) { reduction.Run(begin, end); });
+  return reduction.status();
+}
+
+}  // namespace reduced

@@ -1,0 +1,28 @@
+// Reduces groups of elements, each to an answer for each op: the CPU engine's Engine::ReduceGroups.
+//
+// An output is folded as an array of its elements would be, in the same tiles, blocks and tasks, so that its answers
+// have the same bits, those of sums in f64 too. Elements that are no neighbours, or not all there, are gathered tile by
+// tile: elements that a mask leaves have ranks, their positions among each other, and how many there are up to every
+// few thousandth position is counted beforehand, so that tasks find theirs. Sums and extrema of short outputs are found
+// side by side (quick_sums.h, quick_extrema.h), and those by key without sorting the rows, where that can be
+// (key_tables.h).
+#ifndef REDUCED_KERNELS_CPU_GROUPS_H_
+#define REDUCED_KERNELS_CPU_GROUPS_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "kernels/engine/array_budget.h"
+#include "kernels/engine/engine.h"
+#include "oneapi/tbb/task_arena.h"
+
+namespace reduced {
+
+// Reduces the groups of an array at `data`, on the threads of the arena, and uses up job.place. `scratch`: counts what
+// it needs memory for. Errors: those of Engine::ReduceGroups, and those of Finalize for the first output that has one,
+// whose name the message begins with.
+absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CPU_GROUPS_H_

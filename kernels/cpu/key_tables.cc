@@ -1,0 +1,235 @@
+#include "kernels/cpu/key_tables.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "kernels/algebra/float_format.h"
+#include "kernels/algebra/order_key.h"
+#include "kernels/cpu/arrays.h"
+#include "oneapi/tbb/parallel_for.h"
+
+namespace reduced {
+namespace {
+
+constexpr std::int64_t kRowsBetweenLooks = 1 << 16;  // at whether to stop
+constexpr std::int64_t kFewGroups = 64;  // then a thread has several tables, to wait less for the entry before
+constexpr std::int64_t kWays = 4;
+constexpr std::int64_t kSmallTables = 8 << 20;  // bytes: whatever the array's size
+
+template <class T>
+struct FloatSum {
+  double sum, rest, lost;
+
+  void Begin(T x) {
+    const double value = ToDouble(x);
+    *this = {value, 0, value - value};  // lost: NaN of what isn't finite
+  }
+  void Add(T x) { AddExactly(ToDouble(x), &sum, &rest, &lost); }
+  void Merge(const FloatSum& other) {
+    AddExactly(other.sum, &sum, &rest, &lost);
+    AddExactly(other.rest == 0 ? -0.0 : other.rest, &sum, &rest, &lost);  // -0 changes nothing
+    lost += other.lost;
+  }
+  void Store(std::int64_t i, QuickSums* sums) const {
+    sums->sum[i] = sum;
+    sums->rest[i] = rest;
+    sums->lost[i] = lost;
+  }
+};
+
+// Of up to 32 bits, and fewer than 2^32 of them.
+template <class T>
+struct IntegerSum {
+  std::uint64_t sum;  // modulo 2^64
+
+  void Begin(T x) { sum = static_cast<std::uint64_t>(ToInteger(x)); }
+  void Add(T x) { sum += static_cast<std::uint64_t>(ToInteger(x)); }
+  void Merge(const IntegerSum& other) { sum += other.sum; }
+  void Store(std::int64_t i, QuickSums* sums) const {
+    constexpr double kMost = 0x1p53;  // of what a double holds
+    const double value = kIsSigned<T> ? static_cast<double>(static_cast<std::int64_t>(sum)) : static_cast<double>(sum);
+    sums->sum[i] = value;
+    sums->rest[i] = 0;
+    sums->lost[i] = -kMost < value && value < kMost ? 0 : 1;
+  }
+};
+
+template <class T>
+using SumEntry = std::conditional_t<kIsFloat<T>, FloatSum<T>, IntegerSum<T>>;
+
+template <class T>
+struct ExtremaEntry {
+  using Key = typename OrderKey<T>::Type;
+  Key low, high;
+  std::uint32_t low_at, high_at;
+
+  void Begin(T x, std::uint32_t row) {
+    low = high = OrderKey<T>::Of(x);
+    low_at = high_at = row;
+  }
+  void Add(T x, std::uint32_t row) {
+    const Key key = OrderKey<T>::Of(x);
+    const bool lower = key<low, higher = key> high;  // neither can be foreseen: without branches
+    low_at = lower ? row : low_at;
+    high_at = higher ? row : high_at;
+    low = lower ? key : low;
+    high = higher ? key : high;
+  }
+  // `other` may have rows before these.
+  void Merge(const ExtremaEntry& other) {
+    if (other.low < low || (other.low == low && other.low_at < low_at)) {
+      low = other.low;
+      low_at = other.low_at;
+    }
+    if (other.high > high || (other.high == high && other.high_at < high_at)) {
+      high = other.high;
+      high_at = other.high_at;
+    }
+  }
+  void Store(std::int64_t i, QuickExtrema* extrema) const {
+    std::memcpy(extrema->lowest + i * sizeof(Key), &low, sizeof(Key));
+    std::memcpy(extrema->highest + i * sizeof(Key), &high, sizeof(Key));
+    extrema->lowest_at[i] = low_at;
+    extrema->highest_at[i] = high_at;
+    extrema->has_nan[i] = false;
+    if constexpr (kIsFloat<T>) extrema->has_nan[i] = high > kInfinityKey<T> || low < static_cast<Key>(~kInfinityKey<T>);
+  }
+};
+
+struct Nothing {};
+
+// All of its bytes 0: no element.
+template <class T, bool kSums, bool kExtrema>
+struct Entry {
+  std::uint32_t count;
+  [[no_unique_address]] std::conditional_t<kSums, SumEntry<T>, Nothing> sum;
+  [[no_unique_address]] std::conditional_t<kExtrema, ExtremaEntry<T>, Nothing> extrema;
+
+  void Add(T x, std::uint32_t row) {
+    if (count++ == 0) {
+      if constexpr (kSums) sum.Begin(x);
+      if constexpr (kExtrema) extrema.Begin(x, row);
+    } else {
+      if constexpr (kSums) sum.Add(x);
+      if constexpr (kExtrema) extrema.Add(x, row);
+    }
+  }
+};
+
+template <class T, bool kSums, bool kExtrema>
+class Tables final : public KeyTables {
+ public:
+  // Null: they would be too large.
+  static absl::StatusOr<std::unique_ptr<KeyTables>> Make(const std::byte* data, std::int64_t rows,
+                                                         const Grouping& grouping, const GroupingContext& context) {
+    const std::int64_t groups = grouping.groups;
+    const std::int64_t ways = groups <= kFewGroups ? kWays : 1;
+    const std::int64_t most = std::max<std::int64_t>(kSmallTables, rows * static_cast<std::int64_t>(sizeof(T)));
+    const std::int64_t one = std::max<std::int64_t>(groups * ways, 1) * static_cast<std::int64_t>(sizeof(Each));
+    const std::int64_t threads = context.arena.max_concurrency();
+    const std::int64_t stretches = std::min({threads, rows / kRowsBetweenLooks + 1, most / one});
+    if (stretches == 0) return nullptr;
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(stretches * one, context.budget);
+    if (!memory.ok()) return memory.status();
+    auto tables = std::make_unique<Tables>(groups, stretches * ways, *std::move(memory));
+    const std::int64_t stretch = (rows + stretches - 1) / stretches;
+    absl::Mutex mutex;
+    absl::Status why;
+    context.arena.execute([&] {
+      tbb::parallel_for(std::int64_t{0}, stretches, [&](std::int64_t s) {
+        const std::int64_t end = std::min(rows, (s + 1) * stretch);
+        for (std::int64_t row = s * stretch; row < end; row += kRowsBetweenLooks) {
+          const absl::Status status = context.why_stop();
+          if (!status.ok()) {
+            const absl::MutexLock lock(&mutex);
+            why.Update(status);
+            return;
+          }
+          Each* const table = tables->entries_ + s * ways * groups;
+          const std::int64_t stop = std::min(end, row + kRowsBetweenLooks);
+          if (ways == 1) {
+            Add<1>(data, grouping.ids, row, stop, groups, table);
+          } else {
+            Add<kWays>(data, grouping.ids, row, stop, groups, table);
+          }
+        }
+      });
+    });
+    if (!why.ok()) return why;
+    return tables;
+  }
+
+  Tables(std::int64_t groups, std::int64_t tables, std::unique_ptr<ArrayMemory> memory)
+      : groups_(groups),
+        tables_(tables),
+        memory_(std::move(memory)),
+        entries_(static_cast<Each*>(const_cast<void*>(memory_->array().data))) {}
+
+  void Load(std::int64_t first, std::int64_t count, QuickSums* sums, QuickExtrema* extrema,
+            std::int64_t* counts) const override {
+    extrema->any_nan = false;
+    for (std::int64_t i = 0; i < count; ++i) {
+      Each entry{};
+      std::int64_t elements = 0;
+      for (std::int64_t t = 0; t < tables_; ++t) {
+        const Each& other = entries_[t * groups_ + first + i];
+        if (other.count == 0) continue;
+        if (elements == 0) {
+          entry = other;
+        } else {
+          if constexpr (kSums) entry.sum.Merge(other.sum);
+          if constexpr (kExtrema) entry.extrema.Merge(other.extrema);
+        }
+        elements += other.count;
+      }
+      counts[i] = elements;
+      if constexpr (kSums) entry.sum.Store(i, sums);
+      if constexpr (kExtrema) {
+        entry.extrema.Store(i, extrema);
+        extrema->has_nan[i] = extrema->has_nan[i] || elements == 0;
+        extrema->any_nan = extrema->any_nan || extrema->has_nan[i];
+      }
+    }
+  }
+
+ private:
+  using Each = Entry<T, kSums, kExtrema>;
+
+  template <std::int64_t kTables>
+  static void Add(const std::byte* data, const std::uint32_t* ids, std::int64_t begin, std::int64_t end,
+                  std::int64_t groups, Each* tables) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::uint32_t id = ids[row];
+      if (id == kNoGroup) continue;
+      T x;
+      std::memcpy(&x, data + row * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      tables[row % kTables * groups + id].Add(x, static_cast<std::uint32_t>(row));
+    }
+  }
+
+  const std::int64_t groups_;
+  const std::int64_t tables_;
+  const std::unique_ptr<ArrayMemory> memory_;
+  Each* const entries_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KeyTables>> MakeKeyTables(DType dtype, const std::byte* data, std::int64_t rows,
+                                                         const Grouping& grouping, KeyTablesWanted wanted,
+                                                         const GroupingContext& context) {
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) -> absl::StatusOr<std::unique_ptr<KeyTables>> {
+    if (!wanted.sums) return Tables<T, false, true>::Make(data, rows, grouping, context);
+    if constexpr (kIsFloat<T> || sizeof(T) <= 4) {
+      return wanted.extrema ? Tables<T, true, true>::Make(data, rows, grouping, context)
+                            : Tables<T, true, false>::Make(data, rows, grouping, context);
+    } else {
+      return nullptr;  // sums of 64-bit integers may need more than 64 bits
+    }
+  });
+}
+
+}  // namespace reduced

@@ -1,0 +1,77 @@
+#include "kernels/engine/groups.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace reduced {
+namespace {
+
+absl::Status CheckVector(const char* field, std::span<const std::int64_t> side) {
+  if (side.size() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: got an array of %d dimensions; allowed: 1", field, side.size()));
+}
+
+absl::Status WrongDType(const char* field, DType got, const char* allowed) {
+  return absl::InvalidArgumentError(absl::StrFormat("%s: got %s; allowed: %s", field, RowOf(got).name, allowed));
+}
+
+std::int64_t CountOf(std::span<const std::int64_t> shape) {
+  std::int64_t count = std::find(shape.begin(), shape.end(), 0) == shape.end() ? 1 : 0;
+  for (const std::int64_t size : shape) count = count == 0 ? 0 : count * size;
+  return count;
+}
+
+}  // namespace
+
+absl::Status Validate(const Segments& segments, std::span<const std::int64_t> side) {
+  const char* const field = segments.lengths ? "segments.lengths" : "segments.offsets";
+  if (const absl::Status status = CheckVector(field, side); !status.ok()) return status;
+  const DType dtype = segments.bounds.dtype;
+  if (dtype != DType::kI32 && dtype != DType::kI64) return WrongDType(field, dtype, "i32, i64");
+  if (segments.count() >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("segments.offsets: got none; allowed: 1 or more, one more than segments");
+}
+
+absl::Status Validate(const Keys& keys, std::span<const std::int64_t> side, std::span<const std::int64_t> shape) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 32) - 2;  // rows and groups are counted in 32 bits
+  if (const absl::Status status = CheckVector("keys.keys", side); !status.ok()) return status;
+  const DType dtype = keys.keys.dtype;
+  if (RowOf(dtype).is_float || dtype == DType::kBool) return WrongDType("keys.keys", dtype, "integers");
+  if (keys.keys.count != shape.front() || keys.keys.count > kMost) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("keys.keys: got %d keys; allowed: as many as dimension 0 has items, %d, and at most %d",
+                        keys.keys.count, shape.front(), kMost));
+  }
+  if (keys.groups >= 0 && keys.groups <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("keys.groups: got %d; allowed: 0 to %d", keys.groups, kMost));
+}
+
+absl::Status Validate(const Mask& mask, std::span<const std::int64_t> side, std::span<const std::int64_t> shape) {
+  if (!mask.bits) {
+    if (mask.array.dtype != DType::kBool) return WrongDType("where.elements", mask.array.dtype, "bool");
+    if (mask.first_bit != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("where.first_bit: got %d without bits; allowed: 0", mask.first_bit));
+    }
+    if (std::equal(side.begin(), side.end(), shape.begin(), shape.end())) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("where.elements: got shape %s; allowed: %s, the array's", ShapeText(side), ShapeText(shape)));
+  }
+  if (const absl::Status status = CheckVector("where.bits", side); !status.ok()) return status;
+  if (mask.array.dtype != DType::kU8) return WrongDType("where.bits", mask.array.dtype, "u8");
+  const std::int64_t count = CountOf(shape);
+  std::int64_t bits = 0;
+  if (mask.first_bit < 0 || __builtin_add_overflow(mask.first_bit, count, &bits)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "where.first_bit: got %d; allowed: 0 or more, and with the elements less than 2^63", mask.first_bit));
+  }
+  const std::int64_t bytes = bits / 8 + (bits % 8 != 0 ? 1 : 0);
+  if (mask.array.count >= bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("where.bits: got %d bytes; allowed: %d or more, for %d elements from bit %d on", mask.array.count,
+                      bytes, count, mask.first_bit));
+}
+
+}  // namespace reduced

@@ -1,0 +1,587 @@
+// Reductions of segments, of keys and of what a mask leaves: every output is what a reduction of its elements alone
+// answers, bit for bit, and where they are.
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/algebra/finalize.h"
+#include "tests/contract/answers.h"
+#include "tests/contract/engine_fixture.h"
+#include "tests/support/data.h"
+
+namespace reduced::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using Shape = std::vector<std::int64_t>;
+
+template <class T>
+Bytes BytesOf(const std::vector<T>& values) {
+  Bytes bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+SideArray SideOf(DType dtype, const Bytes& bytes) {
+  return {dtype, std::ssize(bytes) / RowOf(dtype).bytes, {bytes.data()}};
+}
+
+// How an array falls apart, and what its outputs are by the definition: indexes of elements, one by one, with what
+// answers call each.
+struct Question {
+  Shape shape;
+  std::vector<int> axes{};  // without segments and keys
+  std::optional<std::vector<std::int64_t>> offsets{};
+  std::optional<std::vector<std::int64_t>> keys{};
+  std::int64_t groups = 0;  // of keys; 0: those that there are
+  bool drop = false;
+  std::optional<std::vector<bool>> mask{};
+
+  std::int64_t count() const {
+    std::int64_t product = 1;
+    for (const std::int64_t size : shape) product *= size;
+    return product;
+  }
+  bool grouped() const { return offsets.has_value() || keys.has_value(); }
+  Layout layout() const {
+    std::vector<bool> reduced(shape.size());
+    if (grouped()) {
+      reduced[0] = true;
+    } else {
+      for (const int axis : axes) reduced[static_cast<std::size_t>(axis)] = true;
+    }
+    return LayoutOf(shape, reduced);
+  }
+};
+
+struct Element {
+  std::int64_t index;  // in the array
+  std::int64_t name;   // that answers give it
+};
+using Outputs = std::vector<std::vector<Element>>;
+
+bool Kept(const Question& question, std::int64_t index) {
+  return !question.mask.has_value() || (*question.mask)[static_cast<std::size_t>(index)];
+}
+
+Outputs OutputsOf(const Question& question, std::vector<std::int64_t>* found) {
+  Outputs outputs;
+  const Layout layout = question.layout();
+  if (!question.grouped()) {
+    for (std::int64_t o = 0; o < layout.outputs; ++o) {
+      outputs.emplace_back();
+      for (std::int64_t i = 0; i < layout.elements; ++i) {
+        const std::int64_t index = layout.Start(o) + layout.At(i);
+        if (Kept(question, index)) outputs.back().push_back({index, i});
+      }
+    }
+    return outputs;
+  }
+  const std::int64_t rows = question.shape[0], columns = layout.outputs;
+  const auto add = [&](std::int64_t row, std::int64_t name, std::size_t group) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const std::int64_t index = row * columns + c;
+      if (Kept(question, index)) outputs[group * static_cast<std::size_t>(columns) + c].push_back({index, name});
+    }
+  };
+  if (question.offsets.has_value()) {
+    const std::vector<std::int64_t>& offsets = *question.offsets;
+    outputs.resize((offsets.size() - 1) * static_cast<std::size_t>(columns));
+    for (std::size_t g = 0; g + 1 < offsets.size(); ++g) {
+      for (std::int64_t row = offsets[g]; row < offsets[g + 1]; ++row) add(row, row - offsets[g], g);
+    }
+    return outputs;
+  }
+  std::map<std::int64_t, std::size_t> places;
+  if (question.groups > 0) {
+    for (std::int64_t key = 0; key < question.groups; ++key) places[key] = static_cast<std::size_t>(key);
+  } else {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      bool kept = columns == 0;
+      for (std::int64_t c = 0; c < columns; ++c) kept = kept || Kept(question, row * columns + c);
+      if (kept) places[(*question.keys)[static_cast<std::size_t>(row)]] = 0;
+    }
+    for (std::size_t place = 0; auto& [key, number] : places) {
+      found->push_back(key);
+      number = place++;
+    }
+  }
+  outputs.resize(places.size() * static_cast<std::size_t>(columns));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto place = places.find((*question.keys)[static_cast<std::size_t>(row)]);
+    if (place != places.end()) add(row, row, place->second);
+  }
+  return outputs;
+}
+
+struct Reply {
+  absl::Status status;
+  std::vector<std::int64_t> keys;
+  std::unique_ptr<Answers> answers;
+  std::int64_t outputs = -1;
+};
+
+template <class T>
+std::vector<std::int64_t> Widened(const std::byte* keys, std::int64_t count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  if (count > 0) std::memcpy(values.data(), keys, values.size() * sizeof(T));
+  return {values.begin(), values.end()};
+}
+
+Reply ReduceGroups(Engine& engine, const Job& job, const Groups& groups) {
+  Reply reply;
+  absl::Notification done;
+  const auto place = [&](std::int64_t outputs, std::int64_t found,
+                         const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
+    reply.outputs = outputs;
+    if (keys != nullptr) {
+      reply.keys = VisitDType(groups.keys->keys.dtype, [&]<class T>(std::type_identity<T>) {
+        if constexpr (std::is_integral_v<T>) {
+          return Widened<T>(keys, found);
+        } else {
+          return std::vector<std::int64_t>();
+        }
+      });
+    }
+    reply.answers = std::make_unique<Answers>(job.spec, outputs);
+    return reply.answers->data;
+  };
+  engine.ReduceGroups({job, groups, place}, [&](absl::StatusOr<SlicesResult> result) {
+    reply.status = result.status();
+    done.Notify();
+  });
+  if (!done.WaitForNotificationWithTimeout(absl::Minutes(2))) std::abort();  // the array can't be freed
+  EXPECT_TRUE(reply.answers == nullptr || reply.answers->GuardsStand());
+  return reply;
+}
+
+class EngineGroups : public EngineTest<KindAndDType> {
+ protected:
+  DType dtype() const { return std::get<DType>(GetParam()); }
+
+  ReduceSpec SpecFor(const Question& question) const {
+    ReduceSpec spec = Spec(dtype(), question.count());
+    spec.overflow_policy = OverflowPolicy::kWrap;
+    spec.empty_policy = EmptyPolicy::kFill;
+    spec.precision = Precision::kExact;
+    return spec;
+  }
+
+  // The forms that bounds, keys and masks may have, in turn.
+  struct Forms {
+    DType bounds = DType::kI64;
+    bool lengths = false;
+    DType keys = DType::kI32;
+    std::optional<int> first_bit{};  // none: bytes
+  };
+
+  // Compares each output with a reduction of a copy of its elements.
+  void Check(const Question& question, const Bytes& array, const ReduceSpec& spec, const Forms& forms) {
+    Groups groups{.layout = question.layout(), .rows = question.shape.empty() ? 1 : question.shape[0]};
+    Bytes bounds, keys, mask;
+    if (question.offsets.has_value()) {
+      std::vector<std::int64_t> values = *question.offsets;
+      if (forms.lengths) {
+        for (std::size_t i = 0; i + 1 < values.size(); ++i) values[i] = values[i + 1] - values[i];
+        values.pop_back();
+      }
+      bounds = forms.bounds == DType::kI64 ? BytesOf(values)
+                                           : BytesOf(std::vector<std::int32_t>(values.begin(), values.end()));
+      groups.segments = {SideOf(forms.bounds, bounds), forms.lengths};
+    }
+    if (question.keys.has_value()) {
+      keys = VisitDType(forms.keys, [&]<class T>(std::type_identity<T>) -> Bytes {
+        if constexpr (std::is_integral_v<T>) {
+          return BytesOf(std::vector<T>(question.keys->begin(), question.keys->end()));
+        } else {
+          return {};
+        }
+      });
+      groups.keys = {SideOf(forms.keys, keys), question.groups, question.drop};
+    }
+    if (question.mask.has_value()) {
+      const std::vector<bool>& kept = *question.mask;
+      if (forms.first_bit.has_value()) {
+        mask.resize((static_cast<std::size_t>(*forms.first_bit) + kept.size() + 7) / 8, std::byte{0});
+        for (std::size_t i = 0; i < kept.size(); ++i) {
+          const std::size_t bit = static_cast<std::size_t>(*forms.first_bit) + i;
+          if (kept[i]) mask[bit / 8] |= std::byte{1} << (bit % 8);
+        }
+        groups.mask = {SideOf(DType::kU8, mask), true, *forms.first_bit};
+      } else {
+        for (std::size_t i = 0; i < kept.size(); ++i) mask.push_back(kept[i] ? std::byte(1 + i % 255) : std::byte{0});
+        groups.mask = {SideOf(DType::kBool, mask), false, 0};
+      }
+    }
+    const Reply reply = ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups);
+    ASSERT_TRUE(reply.status.ok()) << reply.status.ToString();
+    std::vector<std::int64_t> found;
+    const Outputs outputs = OutputsOf(question, &found);
+    ASSERT_EQ(reply.keys, found);
+    ASSERT_EQ(reply.outputs, std::ssize(outputs));
+    const std::int64_t width = RowOf(dtype()).bytes;
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      ReduceSpec one = spec;
+      one.count = std::ssize(outputs[o]);
+      Bytes elements(static_cast<std::size_t>(one.count * width));
+      for (std::int64_t i = 0; i < one.count; ++i) {
+        std::memcpy(elements.data() + i * width, array.data() + outputs[o][i].index * width, width);
+      }
+      // An array without elements has no extremum by itself, whatever the policy.
+      State state;
+      if (one.count > 0) {
+        absl::StatusOr<EngineResult> alone =
+            ReduceAndWait(engine(), {.spec = one, .array = {elements.data(), MemorySpace::kHost}});
+        ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+        state = std::move(alone->state);
+      } else if (ExactAccumulatorsFor(one) != 0) {
+        state.exact = std::make_unique<ExactSums>();
+      }
+      ExtremaState& extrema = state.partial.extrema;
+      for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
+        if (*index != kNoIndex) *index = outputs[o][static_cast<std::size_t>(*index)].name;
+      }
+      const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
+      ASSERT_TRUE(values.ok()) << values.status().ToString();
+      for (std::size_t i = 0; i < values->size(); ++i) {
+        const Value& value = (*values)[i];
+        const std::int64_t bytes = RowOf(value.dtype).bytes;
+        std::byte expected[8] = {};
+        StoreValue(value, expected);
+        ASSERT_EQ(std::memcmp(expected, reply.answers->data[i] + static_cast<std::int64_t>(o) * bytes, bytes), 0)
+            << RowOf(spec.ops[i]).name << " of output " << o << ", " << one.count << " elements, is not "
+            << ToString(value);
+      }
+    }
+  }
+
+  std::mt19937_64 random_{7};
+
+  std::int64_t Random(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
+  }
+  std::vector<bool> RandomMask(std::int64_t count, int percent) {
+    std::vector<bool> mask;
+    for (std::int64_t i = 0; i < count; ++i) mask.push_back(Random(0, 99) < percent);
+    return mask;
+  }
+  // Of `groups` segments: some without elements, some long, and something left out before and behind.
+  std::vector<std::int64_t> RandomOffsets(std::int64_t rows, int groups) {
+    std::vector<std::int64_t> offsets;
+    for (int i = 0; i <= groups; ++i) offsets.push_back(Random(0, rows));
+    if (groups > 2) offsets[1] = offsets[2];
+    std::sort(offsets.begin(), offsets.end());
+    return offsets;
+  }
+  std::vector<std::int64_t> RandomKeys(std::int64_t rows, std::int64_t least, std::int64_t most) {
+    std::vector<std::int64_t> keys;
+    for (std::int64_t i = 0; i < rows; ++i) keys.push_back(Random(least, most));
+    return keys;
+  }
+
+  std::vector<Question> Questions() {
+    std::vector<Question> questions;
+    for (const Shape& shape : {Shape{1}, {40}, {700}, {5000}, {9, 3}, {300, 5}, {21, 2, 4}, {0}, {0, 2}, {3, 0}}) {
+      const std::int64_t rows = shape[0];
+      Question base{.shape = shape};
+      const std::int64_t count = base.count();
+      for (const int percent : {0, 50, 97, 100, -1}) {
+        Question question = base;
+        if (percent >= 0) question.mask = RandomMask(count, percent);
+        if (percent >= 0) {
+          questions.push_back(question);
+          questions.back().axes = {0};
+          if (shape.size() > 1) {
+            questions.push_back(question);
+            questions.back().axes = {1};
+            questions.push_back(question);
+            questions.back().axes = {};
+          }
+        }
+        questions.push_back(question);
+        questions.back().offsets = RandomOffsets(rows, 6);
+        questions.push_back(question);
+        questions.back().offsets = RandomOffsets(rows, static_cast<int>(rows / 4));
+        questions.push_back(question);
+        questions.back().keys = RandomKeys(rows, 0, 6);
+        questions.back().groups = 9;
+        questions.push_back(question);
+        questions.back().keys = RandomKeys(rows, -3, 100);
+        questions.back().groups = 70;
+        questions.back().drop = true;
+        questions.push_back(question);
+        questions.back().keys = RandomKeys(rows, -5, 20);
+      }
+    }
+    return questions;
+  }
+};
+
+TEST_P(EngineGroups, AnswerAsAReductionOfEach) {
+  const DType key_types[] = {DType::kI8, DType::kI16, DType::kI32, DType::kI64};
+  int turn = 0;
+  for (const Question& question : Questions()) {
+    for (const DataKindRow& row : kDataKinds) {
+      if (!Applies(row, dtype())) continue;
+      // Every kind with one in so many questions, in turn: each takes all ops.
+      if (++turn % (kSlowBuild ? 29 : 7) != 0) continue;
+      SCOPED_TRACE(std::string(row.name) + ", turn " + std::to_string(turn));
+      const Bytes array = MakeData(row.kind, dtype(), question.count(), static_cast<std::uint64_t>(turn));
+      Forms forms{.bounds = turn % 2 == 0 ? DType::kI64 : DType::kI32, .keys = key_types[turn / 2 % 4]};
+      forms.lengths = turn % 3 == 0 && question.offsets.has_value() && question.offsets->front() == 0 &&
+                      question.offsets->back() == question.shape[0];
+      if (turn % 2 == 0) forms.first_bit = turn % 13;
+      ReduceSpec spec = SpecFor(question);
+      spec.nan_policy = turn / 7 % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
+      Check(question, array, spec, forms);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Requests for nothing but sums, extrema and counts have a way of their own.
+TEST_P(EngineGroups, SumsExtremaAndCountsByThemselves) {
+  const std::vector<Op> sets[] = {{Op::kSum, Op::kMean},
+                                  {Op::kArgmax, Op::kMin},
+                                  {Op::kSum},
+                                  {Op::kSum, Op::kCount, Op::kArgmin, Op::kMax, Op::kMean},
+                                  {Op::kCount},
+                                  {Op::kArgmin},
+                                  {Op::kMin, Op::kCount}};
+  int turn = 0;
+  for (Question& question : Questions()) {
+    for (const DataKindRow& row : kDataKinds) {
+      if (!Applies(row, dtype()) || ++turn % (kSlowBuild ? 17 : 3) != 0) continue;
+      SCOPED_TRACE(std::string(row.name) + ", turn " + std::to_string(turn));
+      const Bytes array = MakeData(row.kind, dtype(), question.count(), static_cast<std::uint64_t>(turn));
+      ReduceSpec spec = SpecFor(question);
+      spec.ops = sets[static_cast<std::size_t>(turn / 3) % std::size(sets)];
+      spec.nan_policy = turn / 5 % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
+      Forms forms;
+      if (turn % 2 == 0) forms.first_bit = 3;
+      Check(question, array, spec, forms);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(EngineGroups, LengthsAreArraysEndToEnd) {
+  for (int groups : {1, 2, 30}) {
+    Question question{.shape = {900}};
+    question.offsets = RandomOffsets(900, groups);
+    question.offsets->front() = 0;
+    question.offsets->back() = 900;
+    const Bytes array = MakeData(DataKind::kUniform, dtype(), 900, 1);
+    for (const DType bounds : {DType::kI32, DType::kI64}) {
+      Check(question, array, SpecFor(question), {.bounds = bounds, .lengths = true});
+    }
+  }
+}
+
+// Long outputs are cut into tasks, with the order of a reduction of each alone.
+TEST_P(EngineGroups, SumsInF64AsAReductionOfEach) {
+  if (!RowOf(dtype()).is_float) return;  // integers have no precision
+  const std::int64_t rows = kSlowBuild ? 90'001 : 1'500'003;
+  Question whole{.shape = {rows}, .axes = {0}, .mask = RandomMask(rows, 60)};
+  Question skewed{.shape = {rows}, .offsets = std::vector<std::int64_t>{0, 5, rows / 2, rows - 1, rows}};
+  Question both = skewed;
+  both.mask = whole.mask;
+  Question columns{.shape = {rows / 2, 2}, .axes = {0}, .mask = RandomMask(rows / 2 * 2, 80)};
+  Question keyed{.shape = {rows}, .keys = RandomKeys(rows, 0, 1), .groups = 2, .mask = whole.mask};
+  Question wide{.shape = {rows / 2, 2}, .keys = RandomKeys(rows / 2, 0, 1), .mask = columns.mask};
+  for (const Question& question : {whole, skewed, both, columns, keyed, wide}) {
+    const Bytes array = MakeData(DataKind::kFull, dtype(), question.count(), 5);
+    ReduceSpec spec = SpecFor(question);
+    spec.ops = {Op::kSum, Op::kVar, Op::kArgmax, Op::kMin};
+    spec.precision = Precision::kF64;
+    Check(question, array, spec, {.first_bit = 5});
+    Check(question, array, spec, {});
+    if (HasFailure()) return;
+  }
+}
+
+// Keys that are found, of every dtype: few in a range, and anything.
+TEST_P(EngineGroups, KeysOfEveryDType) {
+  for (const DTypeRow& row : kDTypes) {
+    if (row.is_float || row.dtype == DType::kBool) continue;
+    SCOPED_TRACE(std::string(row.name));
+    const bool is_signed = row.is_signed;
+    const std::int64_t most = row.bytes == 8 ? std::numeric_limits<std::int64_t>::max()
+                                             : (std::int64_t{1} << (8 * row.bytes - (is_signed ? 1 : 0))) - 1;
+    const std::int64_t least = is_signed ? -most - 1 : 0;
+    Question question{.shape = {600}, .keys = RandomKeys(600, least, most)};
+    question.keys->front() = least;
+    question.keys->back() = most;
+    const Bytes array = MakeData(DataKind::kUniform, dtype(), 600, 1);
+    ReduceSpec spec = SpecFor(question);
+    spec.ops = {Op::kSum, Op::kArgmin, Op::kCount};
+    Check(question, array, spec, {.keys = row.dtype});
+    for (std::int64_t& key : *question.keys) key = most - (key & 15);
+    Check(question, array, spec, {.keys = row.dtype});
+  }
+}
+
+// Whoever shares bounds, keys or a mask may change them at any time: answers may then be any, but nothing else is read
+// or written.
+TEST_P(EngineGroups, WhatChangesMeanwhileDoesNoHarm) {
+  if (dtype() != DType::kF32 && dtype() != DType::kI8) return;  // the size of an element is all that matters
+  constexpr std::int64_t kRows = 200'000;
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), kRows, 1);
+  std::vector<std::uint32_t> shared(kRows + 1);
+  const auto restore = [&](std::uint32_t step) {
+    for (std::size_t i = 0; i < shared.size(); ++i) __atomic_store_n(&shared[i], i * step % 977, __ATOMIC_RELAXED);
+  };
+  restore(0);
+  std::atomic<bool> stop = false;
+  std::thread changer([&] {
+    std::mt19937 random(3);
+    for (int turn = 0; !stop; ++turn) {
+      restore(static_cast<std::uint32_t>(turn % 3));
+      for (int i = 0; i < 2000; ++i) __atomic_store_n(&shared[random() % shared.size()], random(), __ATOMIC_RELAXED);
+    }
+  });
+  const auto side = [&](DType type, std::int64_t count) { return SideArray{type, count, {shared.data()}}; };
+  ReduceSpec spec = SpecFor({.shape = {kRows}});
+  int answered = 0;
+  for (int turn = 0; turn < 60; ++turn) {
+    spec.ops = turn % 2 == 0 ? std::vector{Op::kSum, Op::kMean} : std::vector{Op::kArgmax, Op::kMin, Op::kSum};
+    Groups groups{.layout = LayoutOf(Shape{kRows}, {true}), .rows = kRows};
+    if (turn % 4 == 0) groups.segments = Segments{side(DType::kI32, kRows + 1)};
+    if (turn % 4 == 1) groups.keys = Keys{side(DType::kI32, kRows)};
+    if (turn % 4 == 2) groups.keys = Keys{side(DType::kI32, kRows), 977, true};
+    if (turn % 4 == 3 || turn % 8 > 3) {
+      groups.mask = turn % 3 == 0 ? Mask{side(DType::kU8, kRows), true, 5} : Mask{side(DType::kBool, kRows)};
+    }
+    const Reply reply = ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups);
+    answered += reply.status.ok();
+    EXPECT_TRUE(reply.status.ok() || absl::IsInvalidArgument(reply.status)) << reply.status.ToString();
+  }
+  stop = true;
+  changer.join();
+  EXPECT_GT(answered, 0);
+}
+
+class EngineGroupErrors : public EngineTest<EngineKind> {
+ protected:
+  // Of 10 rows of 2 i64.
+  Reply Ask(const Groups& groups, std::vector<Op> ops = {Op::kSum}, EmptyPolicy empty = EmptyPolicy::kError) {
+    ReduceSpec spec = Spec(DType::kI64, 20);
+    spec.ops = std::move(ops);
+    spec.empty_policy = empty;
+    Groups asked = groups;
+    asked.layout = LayoutOf(Shape{10, 2}, {true, false});
+    asked.rows = 10;
+    Job job{.spec = spec, .array = {array_.data()}};
+    job.cancelled = cancelled_;
+    return ReduceGroups(engine(), job, asked);
+  }
+  template <class T>
+  Groups SegmentsOf(const std::vector<T>& values, bool lengths = false) {
+    bounds_ = BytesOf(values);
+    return {.segments = Segments{SideOf(sizeof(T) == 4 ? DType::kI32 : DType::kI64, bounds_), lengths}};
+  }
+  Groups KeysOf(const std::vector<std::int16_t>& values, std::int64_t groups, bool drop = false) {
+    bounds_ = BytesOf(values);
+    return {.keys = Keys{SideOf(DType::kI16, bounds_), groups, drop}};
+  }
+
+  std::vector<std::int64_t> array_ = std::vector<std::int64_t>(20, std::int64_t{1} << 61);
+  Bytes bounds_;
+  CancelFlag cancelled_;
+};
+
+TEST_P(EngineGroupErrors, SegmentsWithinTheArray) {
+  EXPECT_TRUE(Ask(SegmentsOf<std::int32_t>({0, 2, 3})).status.ok());
+  EXPECT_TRUE(Ask(SegmentsOf<std::int64_t>({10})).status.ok());
+  EXPECT_TRUE(Ask(SegmentsOf<std::int64_t>({}, true)).status.code() == absl::StatusCode::kInvalidArgument);
+  const auto message = [&](const Groups& groups) { return std::string(Ask(groups).status.message()); };
+  EXPECT_EQ(message(SegmentsOf<std::int32_t>({0, 3, 2, 10})),
+            "segments.offsets[2]: got 2; allowed: 3 to 10, ascending within dimension 0");
+  EXPECT_EQ(message(SegmentsOf<std::int64_t>({0, 3, 11})),
+            "segments.offsets[2]: got 11; allowed: 3 to 10, ascending within dimension 0");
+  EXPECT_EQ(message(SegmentsOf<std::int64_t>({-1, 3})),
+            "segments.offsets[0]: got -1; allowed: 0 to 10, ascending within dimension 0");
+  EXPECT_EQ(message(SegmentsOf<std::int64_t>({4, 7}, true)),
+            "segments.lengths[1]: got 7; allowed: 0 to 6, what is left of dimension 0");
+  EXPECT_EQ(message(SegmentsOf<std::int64_t>({4, -7}, true)),
+            "segments.lengths[1]: got -7; allowed: 0 to 6, what is left of dimension 0");
+  EXPECT_EQ(message(SegmentsOf<std::int64_t>({std::numeric_limits<std::int64_t>::max(), 1}, true)),
+            "segments.lengths[0]: got 9223372036854775807; allowed: 0 to 10, what is left of dimension 0");
+  EXPECT_EQ(message(SegmentsOf<std::int64_t>({4, 2}, true)),
+            "segments.lengths: got a sum of 6; allowed: 10, the size of dimension 0");
+}
+
+TEST_P(EngineGroupErrors, KeysWithinTheirGroups) {
+  const std::vector<std::int16_t> keys = {0, 1, 2, 0, 1, 3, 0, -1, 2, 1};
+  EXPECT_EQ(Ask(KeysOf(keys, 3)).status.message(), "keys[5]: got 3; allowed: 0 to 2, or outside: DROP");
+  EXPECT_EQ(Ask(KeysOf(keys, 3)).status.code(), absl::StatusCode::kOutOfRange);
+  const Reply dropped = Ask(KeysOf(keys, 3, true), {Op::kCount});
+  ASSERT_TRUE(dropped.status.ok());
+  std::uint64_t counts[6];
+  std::memcpy(counts, dropped.answers->data[0], sizeof counts);
+  EXPECT_THAT(counts, ElementsAre(3, 3, 3, 3, 2, 2));
+  EXPECT_THAT(dropped.keys, IsEmpty());
+  const Reply found = Ask(KeysOf(keys, 0), {Op::kCount});
+  EXPECT_THAT(found.keys, ElementsAre(-1, 0, 1, 2, 3));
+}
+
+TEST_P(EngineGroupErrors, TheFirstOutputIsNamed) {
+  const Reply overflow = Ask(SegmentsOf<std::int32_t>({0, 2, 9, 10}));
+  EXPECT_TRUE(absl::IsOutOfRange(overflow.status));
+  EXPECT_THAT(std::string(overflow.status.message()), StartsWith("output [1, 0]: integer overflow: the sum"));
+  const Reply empty = Ask(SegmentsOf<std::int32_t>({0, 2, 2, 3, 3}), {Op::kArgmin});
+  EXPECT_TRUE(absl::IsInvalidArgument(empty.status));
+  EXPECT_THAT(std::string(empty.status.message()), StartsWith("output [1, 0]: op argmin needs at least 1 element"));
+  EXPECT_TRUE(Ask(SegmentsOf<std::int32_t>({0, 2, 2, 3, 3}), {Op::kArgmin}, EmptyPolicy::kFill).status.ok());
+}
+
+TEST_P(EngineGroupErrors, StopWhenTheAnswerIsNotWanted) {
+  cancelled_ = std::make_shared<std::atomic<bool>>(true);
+  EXPECT_TRUE(absl::IsCancelled(Ask(SegmentsOf<std::int32_t>({0, 2})).status));
+}
+
+TEST_P(EngineGroupErrors, WhatPlaceSaysIsTheAnswer) {
+  bounds_ = BytesOf(std::vector<std::int32_t>{0, 10});
+  ReduceSpec spec = Spec(DType::kI64, 20);
+  absl::Notification done;
+  absl::Status status;
+  Groups groups{
+      .layout = LayoutOf(Shape{10, 2}, {true, false}), .rows = 10, .segments = Segments{SideOf(DType::kI32, bounds_)}};
+  engine().ReduceGroups({{.spec = spec, .array = {array_.data()}},
+                         groups,
+                         [](std::int64_t, std::int64_t, const std::byte*) {
+                           return absl::StatusOr<std::vector<std::byte*>>(absl::ResourceExhaustedError("no room"));
+                         }},
+                        [&](absl::StatusOr<SlicesResult> result) {
+                          status = result.status();
+                          done.Notify();
+                        });
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
+  EXPECT_EQ(status, absl::ResourceExhaustedError("no room"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EngineGroups,
+                         ::testing::Combine(::testing::Values(EngineKind::kCpu), ::testing::ValuesIn(AllDTypes())),
+                         NameOfDType);
+INSTANTIATE_TEST_SUITE_P(Cpu, EngineGroupErrors, ::testing::Values(EngineKind::kCpu), NameOfKind);
+
+}  // namespace
+}  // namespace reduced::test

@@ -1,0 +1,144 @@
+"""Reductions of segments, by keys and under masks, with every kind of client that has them, against NumPy."""
+
+import pickle
+
+import numpy as np
+import pytest
+import reduced
+
+
+@pytest.fixture(scope="module", params=["unix", "local"])
+def client(request, server):
+    with reduced.connect(server.unix if request.param == "unix" else "local:", timeout=60) as connected:
+        yield connected
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("shape", [(1000,), (50, 7), (6, 5, 4)], ids=str)
+def test_where_as_numpy(client, random, shape):
+    array = random.integers(-1000, 1000, shape)
+    mask = random.random(shape) < 0.4
+    for axis in [None, 0, -1, tuple(range(len(shape)))]:
+        assert np.array_equal(client.sum(array, axis=axis, where=mask), array.sum(axis=axis, where=mask))
+        assert np.array_equal(client.count(array, axis=axis, where=mask), mask.sum(axis=axis))
+        right = array.max(axis=axis, where=mask, initial=np.iinfo(np.int64).min)
+        assert np.array_equal(client.max(array, axis=axis, where=mask, empty="fill"), right)
+    kept = client.sum(array, where=mask, keepdims=True)
+    assert kept.shape == (1,) * len(shape)
+
+
+def test_where_broadcasts(client, random):
+    array = random.normal(size=(30, 4))
+    rows = random.random((30, 1)) < 0.5
+    assert client.argmax(array, where=rows) == np.where(np.broadcast_to(rows, array.shape), array, -np.inf).argmax()
+    assert np.array_equal(client.min(array, axis=0, where=rows), array.min(axis=0, where=rows, initial=np.inf))
+    assert np.array_equal(client.sum(array.astype("i4"), axis=1, where=np.array([True, False, False, True])),
+                          array.astype("i4")[:, [0, 3]].sum(axis=1))
+
+
+@pytest.mark.parametrize("index", ["i4", "i8"])
+def test_segments_as_reduceat(client, random, index):
+    array = random.integers(-9, 9, (400, 3)).astype("f4")
+    cuts = np.unique(random.integers(0, 400, 20))
+    offsets = np.append(cuts, 400).astype(index)
+    assert np.array_equal(client.sum(array, segments=offsets), np.add.reduceat(array, cuts, axis=0, dtype="f8"))
+    assert np.array_equal(client.max(array, segments=offsets), np.maximum.reduceat(array, cuts, axis=0))
+    lengths = np.diff(np.append(0, offsets)).astype(index)
+    assert np.array_equal(client.min(array, lengths=lengths, empty="fill"),
+                          np.minimum.reduceat(array, np.unique(np.append(0, cuts)), axis=0)[-len(lengths):]
+                          if cuts[0] else np.vstack([np.full(3, np.nan, "f4"), np.minimum.reduceat(array, cuts, axis=0)]),
+                          equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8"])
+def test_keys_as_unique(client, random, dtype):
+    array = random.normal(size=5000).astype("f4")
+    keys = random.integers(0, 90, 5000).astype(dtype)
+    result = client.reduce(array, "sum,argmax,count,std", keys=keys)
+    groups, counts = np.unique(keys, return_counts=True)
+    assert result.group_keys.dtype == keys.dtype and np.array_equal(result.group_keys, groups)
+    assert np.array_equal(result["count"], counts)
+    for i, key in enumerate(groups):
+        own = client.reduce(array[keys == key], "sum,std")
+        assert (result["sum"][i], result["std"][i]) == (own.sum, own.std)
+        assert result.argmax[i] == np.flatnonzero(keys == key)[array[keys == key].argmax()]
+    given = client.reduce(array, "count", keys=keys, groups=200)
+    assert given.group_keys is None and np.array_equal(given["count"], np.bincount(keys.astype("i8"), minlength=200))
+
+
+def test_keys_and_where(client, random):
+    array = random.integers(0, 100, (60, 2))
+    keys, mask = random.integers(-4, 4, 60), random.random((60, 2)) < 0.5
+    result = client.reduce(array, ["sum"], keys=keys, groups=3, outside="drop", where=mask)
+    for key in range(3):
+        chosen = keys == key
+        assert np.array_equal(result.sum[key], array[chosen].sum(axis=0, where=mask[chosen]))
+
+
+def test_resident_arrays_beside(client, random):
+    array, keys = random.normal(size=100), random.integers(0, 3, 100)
+    with client.put(array) as values, client.put(keys) as labels, client.put(array > 0) as mask:
+        assert np.array_equal(client.sum(values, keys=labels, where=mask), client.sum(array, keys=keys, where=array > 0))
+
+
+def test_results_are_pickled_with_their_keys(client):
+    result = client.reduce(np.arange(4.0), "sum", keys=np.array([5, 1, 5, 1]))
+    again = pickle.loads(pickle.dumps(result))
+    assert np.array_equal(again.group_keys, [1, 5]) and np.array_equal(again.sum, [4, 2])
+
+
+ERRORS = [
+    ({"keys": np.zeros(3, "i4"), "axis": 0}, ValueError, "keys: got it beside axis; allowed: one of axis"),
+    ({"keys": np.zeros(3, "i4"), "segments": np.zeros(3, "i4")}, ValueError, "keys: got it beside segments"),
+    ({"keys": np.zeros(3, "i4"), "keepdims": True}, ValueError, "keepdims: got True with keys"),
+    ({"keys": np.zeros(3, "i4"), "outside": "drop"}, ValueError, "outside: got it without groups"),
+    ({"keys": np.zeros(3, "i4"), "outside": "keep", "groups": 2}, ValueError, "outside: got 'keep'; allowed: 'error', 'drop'"),
+    ({"keys": np.zeros(3, "i4"), "groups": 0}, ValueError, "groups: got 0; allowed: 1 or more"),
+    ({"groups": 2}, ValueError, "groups: got 2 alone; allowed: with keys"),
+    ({"axis": 0, "groups": 2}, ValueError, "groups, outside: got them without keys"),
+    ({"empty": "fill"}, ValueError, "empty: got 'fill' alone; allowed: with axis"),
+    ({"where": np.zeros(3, "i4")}, TypeError, "where: got int32; allowed: bool"),
+    ({"where": np.zeros(2, "?")}, ValueError, "broadcast"),
+    ({"keys": np.zeros(2, "i4")}, reduced.InvalidArgumentError, r"keys.keys: got 2 keys; allowed: as many as dimension 0"),
+    ({"keys": np.zeros(3, "f4")}, reduced.InvalidArgumentError, r"keys.keys: got f32; allowed: integers"),
+    ({"keys": np.array([0, 1, 2]), "groups": 2}, reduced.OutOfRangeError, r"keys\[2\]: got 2; allowed: 0 to 1"),
+    ({"segments": np.array([0, 2, 1])}, reduced.InvalidArgumentError, r"segments.offsets\[2\]: got 1; allowed: 2 to 3"),
+    ({"lengths": np.array([0, 2])}, reduced.InvalidArgumentError, "segments.lengths: got a sum of 2; allowed: 3"),
+    ({"segments": np.array([[0, 3]])}, reduced.InvalidArgumentError, "segments.offsets: got an array of 2 dimensions"),
+    ({"segments": np.zeros(2, "u4")}, reduced.InvalidArgumentError, "segments.offsets: got u32; allowed: i32, i64"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), ERRORS, ids=lambda each: None)
+def test_errors(client, options, error, message):
+    with pytest.raises(error, match=message):
+        client.sum(np.ones(3), **options)
+    with pytest.raises(reduced.InvalidArgumentError, match="output"):
+        client.min(np.ones(3), where=np.zeros(3, "?"))
+
+
+def test_closed_arrays_beside(client):
+    keys = client.put(np.zeros(3, "i4"))
+    keys.close()
+    with pytest.raises(ValueError, match="keys: got an array that is closed|array"):
+        client.sum(np.ones(3), keys=keys)
+
+
+def test_masked_arrays_and_columns_with_missing_values(client, random):
+    array = np.ma.masked_less(random.normal(size=(20, 3)), 0)
+    result = client.reduce(array, "sum,argmin,count")
+    assert (result["count"], result.argmin) == (array.count(), array.argmin())
+    assert result.sum == client.sum(array.compressed()) and isinstance(result.sum, np.float64)
+    assert np.array_equal(client.count(array, axis=0, where=np.array([True, False, True])), array.count(axis=0) * [1, 0, 1])
+    assert client.describe(array)["max"] == array.max()
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series([5, None, 2, 9], dtype="Int64")
+    assert client.sum(column) == 16 and client.argmax(column) == 3 and client.mean(column) == column.mean()
+    flags = pandas.Series([True, None, False], dtype="boolean")
+    assert (client.count(flags), client.all(flags)) == (2, False)
+    with pytest.raises(TypeError, match="array: got a masked array"):
+        client.reduce(array, "sum", state=True)
