@@ -2,9 +2,10 @@
 // reduced by one engine from its own memory. SHARE is of the rate at which the same memory is only read, measured in
 // the same run. The worst come first; whatever is below 1 and has no reason to be is work to do.
 //
-// usage: bench_matrix [--engine=cuda] [--mib=1024] [--runs=5] [--dtype=NAME] [--worst=40] [--json=FILE] [--svg=FILE]
-//                     [--compare=FILE]
+// usage: bench_matrix [--engine=cuda] [--mib=1024] [--runs=5] [--dtype=NAME] [--only=TEXT] [--worst=40] [--json=FILE]
+//                     [--svg=FILE] [--compare=FILE]
 //   --engine   cpu or cuda
+//   --only     measures only the cells whose line contains the text, such as "exact describe of uniform"
 //   --worst    prints so many cells; the JSON file has all
 //   --svg      a heat map: op sets by dtype, NaN policy and precision
 //   --compare  a JSON file of an earlier run: prints the cells whose share is more than 0.03 less; exits 1 if there are
@@ -22,9 +23,11 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -80,22 +83,25 @@ constexpr Data kData[] = {
      [](std::uint64_t a, std::uint64_t b) { return std::ldexp(1 + Unit(a), static_cast<int>(b % 60) - 30); }},
 };
 
-const std::vector<std::vector<Op>>& OpSets() {
-  static const auto* const sets = [] {
-    auto* all = new std::vector<std::vector<Op>>;
-    for (const OpRow& row : kOps) all->push_back({row.op});
-    all->push_back({Op::kSum, Op::kMax});
-    all->push_back({Op::kMean, Op::kStd});
-    all->push_back({Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax});  // describe
-    return all;
-  }();
-  return *sets;
-}
-std::string NameOf(const std::vector<Op>& ops) {
-  if (ops.size() > 2) return "describe";
+struct OpSet {
   std::string name;
-  for (const Op op : ops) absl::StrAppend(&name, name.empty() ? "" : ",", RowOf(op).name.data());
-  return name;
+  std::vector<Op> ops;
+};
+
+// Those that the dtype has.
+std::vector<OpSet> OpSetsOf(DType dtype) {
+  std::vector<OpSet> sets;
+  std::vector<Op> all;
+  for (const OpRow& row : kOps) {
+    if (!Supports(row.op, dtype)) continue;
+    sets.push_back({std::string(row.name), {row.op}});
+    all.push_back(row.op);
+  }
+  sets.push_back({"sum,max", {Op::kSum, Op::kMax}});
+  sets.push_back({"mean,std", {Op::kMean, Op::kStd}});
+  sets.push_back({"describe", {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax}});
+  sets.push_back({"all ops", std::move(all)});
+  return sets;
 }
 
 // A few MiB, again and again: enough that no pattern helps, and soon made. Integers are random bits where the data is
@@ -280,8 +286,9 @@ std::unique_ptr<Engine> MakeEngine(const std::string& name, std::int64_t bytes) 
 }
 
 int Main(int argc, char** argv) {
-  std::map<std::string, std::string> flags = {{"engine", "cuda"}, {"mib", "1024"}, {"runs", "5"}, {"dtype", ""},
-                                              {"worst", "40"},    {"json", ""},    {"svg", ""},   {"compare", ""}};
+  std::map<std::string, std::string> flags = {{"engine", "cuda"}, {"mib", "1024"}, {"runs", "5"},
+                                              {"dtype", ""},      {"only", ""},    {"worst", "40"},
+                                              {"json", ""},       {"svg", ""},     {"compare", ""}};
   for (int i = 1; i < argc; ++i) {
     const std::pair<std::string, std::string> flag = absl::StrSplit(argv[i], absl::MaxSplits('=', 1));
     const auto at = flag.first.rfind("--", 0) == 0 ? flags.find(flag.first.substr(2)) : flags.end();
@@ -308,33 +315,31 @@ int Main(int argc, char** argv) {
     if (!flags["dtype"].empty() && flags["dtype"] != dtype.name) continue;
     for (const Data& data : kData) {
       if ((data.floats_only && !dtype.is_float) || (data.wide && dtype.dtype == DType::kF16)) continue;
-      const std::unique_ptr<ArrayMemory> memory = MakeArray(*engine, dtype.dtype, data, bytes);
-      for (const std::vector<Op>& ops : OpSets()) {
+      std::unique_ptr<ArrayMemory> memory;  // made when it is needed
+      for (const OpSet& set : OpSetsOf(dtype.dtype)) {
         // Of data that is not uniform, what could mind.
+        const std::vector<Op>& ops = set.ops;
         const bool sums = ops.size() > 1 || ops[0] == Op::kSum || ops[0] == Op::kProd || ops[0] == Op::kMax;
         if (&data != &kData[0] && !sums) continue;
-        if (!std::all_of(ops.begin(), ops.end(), [&](Op op) { return Supports(op, dtype.dtype); })) continue;
         for (const NanPolicy nan : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
           for (const Precision precision : {Precision::kExact, Precision::kF64}) {
             if (!dtype.is_float && (nan != NanPolicy::kPropagate || precision != Precision::kExact)) continue;
+            Cell cell{.dtype = std::string(dtype.name), .data = data.name, .ops = set.name};
+            if (dtype.is_float) {
+              cell.nan = nan == NanPolicy::kOmit ? "omit" : "propagate";
+              cell.precision = precision == Precision::kExact ? "exact" : "f64";
+            }
+            if (!absl::StrContains(cell.Key(), flags["only"])) continue;
             const ReduceSpec spec{.dtype = dtype.dtype,
                                   .count = bytes / dtype.bytes,
                                   .ops = ops,
                                   .nan_policy = nan,
                                   .overflow_policy = OverflowPolicy::kWrap,
                                   .precision = precision};
-            const double rate = static_cast<double>(bytes) / Time(*engine, spec, memory->array(), runs) / 1e3;
-            cells.push_back({.dtype = std::string(dtype.name),
-                             .data = data.name,
-                             .nan = !dtype.is_float           ? ""
-                                    : nan == NanPolicy::kOmit ? "omit"
-                                                              : "propagate",
-                             .precision = !dtype.is_float                  ? ""
-                                          : precision == Precision::kExact ? "exact"
-                                                                           : "f64",
-                             .ops = NameOf(ops),
-                             .gb_per_s = rate,
-                             .share = rate / read_rate});
+            if (memory == nullptr) memory = MakeArray(*engine, dtype.dtype, data, bytes);
+            cell.gb_per_s = static_cast<double>(bytes) / Time(*engine, spec, memory->array(), runs) / 1e3;
+            cell.share = cell.gb_per_s / read_rate;
+            cells.push_back(std::move(cell));
           }
         }
       }
