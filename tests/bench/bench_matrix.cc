@@ -212,7 +212,7 @@ double ReadRate(Engine& engine, std::int64_t bytes) {
 }
 
 struct Cell {
-  std::string dtype, data, nan, precision, ops;
+  std::string dtype{}, data{}, nan{}, precision{}, ops{};
   double gb_per_s = 0;
   double share = 0;
 
