@@ -20,6 +20,7 @@ BUILD = pathlib.Path(sys.argv[1]).resolve()
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
 SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 1.0
 SITE = BUILD / "tests/python/site"
+ALL_OPS = ["sum", "var", "argmin", "argmax", "prod", "l1", "l2", "nan_count", "range"]
 sys.path.insert(0, str(SITE))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 os.environ["REDUCED"] = str(BUILD / "server/reduced")
@@ -72,9 +73,9 @@ def gpu(server, client):
                 lambda: median_us(lambda: tensor.sum().item()))
 
 
-def threads_ratio(threads):
-    """Calls a second of so many threads, over those of one: sums of 240 KiB, which the calling thread computes."""
-    local, array = reduced.connect("local:"), np.ones(60_000, "f4")
+def threads_ratio(threads, array, ops):
+    """Calls a second of so many threads, over those of one. The calling thread computes arrays of up to 256 KiB."""
+    local = reduced.connect("local:")
 
     def rate(count):
         done = [0] * count
@@ -82,7 +83,7 @@ def threads_ratio(threads):
 
         def work(i):
             while time.perf_counter() < end:
-                local.sum(array)
+                local.reduce(array, ops)
                 done[i] += 1
 
         workers = [threading.Thread(target=work, args=(i,)) for i in range(count)]
@@ -126,8 +127,11 @@ def main():
         lambda: median_us(lambda: math.fsum(large), 0))
     row("local: call, 1 KiB", lambda: median_us(lambda: local.sum(small)), "numpy.sum", lambda: median_us(small.sum))
     cores = len(os.sched_getaffinity(0))
+    random = np.random.default_rng(2)
+    wide = np.ldexp(random.normal(size=60_000), random.integers(-30, 30, 60_000)).astype("f4")  # a tenth of a millisecond and more for all ops
     for threads in sorted({min(cores, 4), cores}):
-        print(f"{threads} threads over one, local: sums of 240 KiB  {threads_ratio(threads):.2f}", flush=True)
+        print(f"{threads} threads over one, local: all ops, 60 binades {threads_ratio(threads, wide, ALL_OPS):.2f}, sums {threads_ratio(threads, wide, ['sum']):.2f}",
+              flush=True)
     print(f"import, in addition to NumPy's        {import_ms():.0f} ms")
     for wheel in (BUILD / "tests/python/wheels").glob("*.whl"):
         print(f"wheel                              {wheel.stat().st_size / 1e6:.1f} MB  {wheel.name}")
