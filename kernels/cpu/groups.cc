@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -23,7 +22,7 @@
 #include "kernels/cpu/key_tables.h"
 #include "kernels/cpu/quick_extrema.h"
 #include "kernels/cpu/quick_sums.h"
-#include "kernels/system/read_file.h"
+#include "kernels/cpu/side_arrays.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 #include "oneapi/tbb/parallel_reduce.h"
@@ -74,60 +73,6 @@ Moves MovesOf(std::int64_t width) {
       return {&Pick<std::uint64_t>, &Keep<std::uint64_t>};
   }
 }
-
-// A mask in memory. Others may change it meanwhile.
-class MaskView {
- public:
-  MaskView() = default;
-  MaskView(const Mask& mask, const std::byte* data)
-      : data_(reinterpret_cast<const std::uint8_t*>(data)), bits_(mask.bits), first_bit_(mask.first_bit) {}
-
-  explicit operator bool() const { return data_ != nullptr; }
-
-  bool Keeps(std::int64_t index) const {
-    if (!bits_) return data_[index] != 0;
-    const std::int64_t bit = first_bit_ + index;
-    return (data_[bit / 8] >> (bit % 8) & 1) != 0;
-  }
-
-  // How many of the elements from `index` on are kept.
-  std::int64_t Count(std::int64_t index, std::int64_t count) const {
-    std::int64_t kept = 0;
-    if (!bits_) {
-      for (std::int64_t i = 0; i < count; ++i) kept += data_[index + i] != 0;
-      return kept;
-    }
-    std::int64_t i = 0;
-    for (; i < count && (first_bit_ + index + i) % 8 != 0; ++i) kept += Keeps(index + i);
-    for (; i + 64 <= count; i += 64) {
-      std::uint64_t word;
-      std::memcpy(&word, data_ + (first_bit_ + index + i) / 8, sizeof(word));
-      kept += std::popcount(word);
-    }
-    for (; i < count; ++i) kept += Keeps(index + i);
-    return kept;
-  }
-
-  // The mask of at most kRun neighbouring elements, a byte each; in `room` if it isn't there already.
-  const std::uint8_t* Bytes(std::int64_t index, std::int64_t count, std::uint8_t* room) const {
-    if (!bits_) return data_ + index;
-    std::int64_t i = 0;
-    for (; i < count && (first_bit_ + index + i) % 8 != 0; ++i) room[i] = Keeps(index + i);
-    for (; i + 8 <= count; i += 8) {
-      // Bit j of the byte, in byte j of a word.
-      const std::uint64_t spread =
-          data_[(first_bit_ + index + i) / 8] * std::uint64_t{0x0101010101010101} & 0x8040201008040201;
-      std::memcpy(room + i, &spread, sizeof(spread));
-    }
-    for (; i < count; ++i) room[i] = Keeps(index + i);
-    return room;
-  }
-
- private:
-  const std::uint8_t* data_ = nullptr;
-  bool bits_ = false;
-  std::int64_t first_bit_ = 0;
-};
 
 // One output. Its positions are those of its elements before the mask, its ranks those of its elements.
 struct Output {
@@ -597,46 +542,6 @@ class GroupReduction {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);  // of output failed_
 };
 
-// Where the elements of a side array are, read from their file if they have to be.
-absl::StatusOr<const std::byte*> InMemory(const SideArray& side, const Job& job, ArrayBudget& scratch,
-                                          std::vector<std::unique_ptr<ArrayMemory>>* memory) {
-  if (!MayBlock(side.array)) return static_cast<const std::byte*>(side.array.data);
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> room = AllocateCpuArray(side.bytes(), scratch);
-  if (!room.ok()) return room.status();
-  auto* const to = static_cast<std::byte*>(const_cast<void*>((*room)->array().data));
-  for (std::int64_t done = 0; done < side.bytes(); done += kBlockBytes) {
-    absl::Status status = WhyStop(job);
-    if (status.ok()) {
-      status =
-          ReadFile(side.array.file, side.array.offset + done, std::min(kBlockBytes, side.bytes() - done), to + done);
-    }
-    if (!status.ok()) return status;
-  }
-  memory->push_back(*std::move(room));
-  return to;
-}
-
-// The groups of a job, if it has segments or keys.
-absl::StatusOr<Grouping> GroupingOf(const GroupsJob& job, MaskView mask, const GroupingContext& context,
-                                    std::vector<std::unique_ptr<ArrayMemory>>* memory) {
-  const Groups& groups = job.groups;
-  if (groups.segments.has_value()) {
-    const absl::StatusOr<const std::byte*> bounds = InMemory(groups.segments->bounds, job.job, context.budget, memory);
-    if (!bounds.ok()) return bounds.status();
-    return GroupBySegments(*groups.segments, *bounds, groups.rows, context);
-  }
-  const absl::StatusOr<const std::byte*> keys = InMemory(groups.keys->keys, job.job, context.budget, memory);
-  if (!keys.ok()) return keys.status();
-  const std::int64_t columns = groups.layout.outputs;
-  const auto keeps = [&](std::int64_t row) {
-    bool kept = false;
-    for (std::int64_t i = row * columns; !kept && i < (row + 1) * columns; ++i) kept = mask.Keeps(i);
-    return kept;
-  };
-  const absl::FunctionRef<bool(std::int64_t)> kept = keeps;
-  return GroupByKeys(*groups.keys, *keys, mask ? &kept : nullptr, context);
-}
-
 // Calls `run` with ranges of [0, count), of at least `grain`, on the threads of the arena.
 template <class Run>
 void ForRanges(std::int64_t count, std::int64_t grain, tbb::task_arena& arena, const Run& run) {
@@ -654,7 +559,7 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
   std::vector<std::unique_ptr<ArrayMemory>> memory;
   MaskView mask;
   if (job.groups.mask.has_value() && job.job.spec.count > 0) {
-    const absl::StatusOr<const std::byte*> bytes = InMemory(job.groups.mask->array, job.job, scratch, &memory);
+    const absl::StatusOr<const std::byte*> bytes = SideInMemory(job.groups.mask->array, job.job, scratch, &memory);
     if (!bytes.ok()) return bytes.status();
     mask = MaskView(*job.groups.mask, *bytes);
   }
@@ -663,7 +568,9 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
   const GroupingContext context{scratch, arena, why_stop};
   Grouping grouping{.groups = 1};
   if (grouped) {
-    absl::StatusOr<Grouping> found = GroupingOf(job, mask, context, &memory);
+    const absl::StatusOr<const std::byte*> side = SideInMemory(GroupingSide(job.groups), job.job, scratch, &memory);
+    if (!side.ok()) return side.status();
+    absl::StatusOr<Grouping> found = GroupingOf(job.groups, *side, mask, context);
     if (!found.ok()) return found.status();
     grouping = *std::move(found);
   }

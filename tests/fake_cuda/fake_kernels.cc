@@ -9,6 +9,7 @@
 #include "kernels/cpu/exact_tiles.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cuda/exact_sums.h"
+#include "kernels/cuda/groups.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/engine/pipelines.h"
@@ -95,6 +96,33 @@ std::int64_t OffsetOf(const SliceDimensions& dimensions, std::int64_t index) {
   return offset;
 }
 
+// What a mask leaves of a part.
+struct GroupElements {
+  std::vector<std::byte> bytes;
+  std::vector<std::int64_t> indexes;  // as answers call them
+};
+GroupElements ElementsOf(const GroupArray& array, const GroupPart& part, std::size_t width) {
+  GroupElements elements;
+  for (std::int64_t i = part.begin; i < part.end; ++i) {
+    std::int64_t index = i;
+    std::int64_t at = 0;
+    if (array.rows != nullptr) {
+      index = array.rows[part.start + i];
+      at = index * array.columns + part.column;
+    } else {
+      at = part.start + OffsetOf(array.reduced, i);
+    }
+    if (array.mask != nullptr) {
+      const std::int64_t bit = array.mask_bits ? array.first_bit + at : 0;
+      if ((array.mask_bits ? array.mask[bit / 8] >> (bit % 8) & 1 : array.mask[at]) == 0) continue;
+    }
+    const auto* const from = static_cast<const std::byte*>(array.data) + static_cast<std::size_t>(at) * width;
+    elements.bytes.insert(elements.bytes.end(), from, from + width);
+    elements.indexes.push_back(index);
+  }
+  return elements;
+}
+
 cudaError_t Multiply(const MatmulLaunch& launch) {
   return LaunchOnHost(nullptr, [&] {
     const MatmulSpec spec{.dtype = launch.dtype, .m = launch.m, .n = launch.n, .k = launch.k};
@@ -147,6 +175,30 @@ cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch) {
       if (launch.digits == nullptr) continue;
       ExactFolder folder(launch.dtype, launch.exact_accumulators);
       folder.Fold(part.data(), end - begin);
+      launch.digits[i] = ExactDigits{};
+      Split(folder.sums(), launch.digits + i);
+    }
+  });
+}
+
+cudaError_t LaunchGroupStates(const GroupStatesLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    const GroupArray& array = launch.array;
+    const auto width = static_cast<std::size_t>(RowOf(launch.dtype).bytes);
+    const TilePlan plan(launch.dtype, launch.accumulators, launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate);
+    for (int i = 0; i < launch.count; ++i) {
+      const GroupElements elements = ElementsOf(array, launch.parts[i], width);
+      const auto count = static_cast<std::int64_t>(elements.indexes.size());
+      Partial& partial = launch.partials[i] = Partial{};
+      plan.Fold(elements.bytes.data(), 0, count, &partial);
+      partial.count = count;
+      ExtremaState& extrema = partial.extrema;
+      for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
+        if (*index != kNoIndex) *index = elements.indexes[static_cast<std::size_t>(*index)];
+      }
+      if (launch.digits == nullptr) continue;
+      ExactFolder folder(launch.dtype, launch.exact_accumulators);
+      folder.Fold(elements.bytes.data(), count);
       launch.digits[i] = ExactDigits{};
       Split(folder.sums(), launch.digits + i);
     }
