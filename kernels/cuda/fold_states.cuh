@@ -38,14 +38,6 @@ __device__ inline void ForEachLocal(AccumulatorSet set, Locals<A, Rest...>& loca
   if constexpr (sizeof...(Rest) > 0) ForEachLocal(set, locals.rest, f);
 }
 
-// How many elements there are, as an accumulator.
-struct ElementCount {
-  struct State {
-    std::int64_t count = 0;
-  };
-  __device__ static void Merge(State& into, const State& other) { into.count += other.count; }
-};
-
 template <class T>
 __device__ inline void AddToDigits(T x, AccumulatorSet set, ExactDigits* digits) {
   const double value = ToDouble(x);

@@ -6,8 +6,9 @@
 // back in batches of the lane's own memory and are finalized here, by several threads.
 #include "kernels/cuda/groups.h"
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -15,13 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/cpu/arrays.h"
 #include "kernels/cpu/grouping.h"
 #include "kernels/cpu/side_arrays.h"
+#include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/stage_range.h"
 #include "kernels/cuda/status.h"
@@ -30,9 +31,7 @@
 #include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
-namespace {
-
-SliceDimensions DimensionsFrom(const std::vector<Dimension>& dimensions) {
+SliceDimensions CudaLane::GroupReduction::DimensionsFrom(const std::vector<Dimension>& dimensions) {
   SliceDimensions result;
   for (const Dimension& dimension : dimensions) {
     result.size[result.count] = dimension.size;
@@ -41,328 +40,317 @@ SliceDimensions DimensionsFrom(const std::vector<Dimension>& dimensions) {
   return result;
 }
 
-}  // namespace
+CudaLane::GroupReduction::GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch,
+                                         Timing* timing)
+    : lane_(lane),
+      groups_job_(groups),
+      groups_(groups.groups),
+      job_(groups.job),
+      arrays_(arrays),
+      scratch_(scratch),
+      timing_(timing),
+      keyed_(groups_.keys.has_value()),
+      grouped_(keyed_ || groups_.segments.has_value()),
+      columns_(groups_.layout.outputs),
+      width_(RowOf(job_.spec.dtype).bytes),
+      quick_(QuickOf(job_.spec)) {}
 
-// One job.
-class CudaLane::GroupReduction {
- public:
-  GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing)
-      : lane_(lane),
-        groups_job_(groups),
-        groups_(groups.groups),
-        job_(groups.job),
-        arrays_(arrays),
-        scratch_(scratch),
-        timing_(timing),
-        keyed_(groups_.keys.has_value()),
-        grouped_(keyed_ || groups_.segments.has_value()),
-        columns_(groups_.layout.outputs),
-        width_(RowOf(job_.spec.dtype).bytes) {}
-
-  absl::Status Run() {
-    absl::Status status = HoldArray();
-    if (status.ok()) status = FindGroups();
-    if (status.ok()) status = PlaceAnswers();
-    if (status.ok() && outputs_ > 0) status = HoldRows();
-    if (status.ok()) status = AnswerAll();
-    if (!status.ok()) return status;
-    const absl::MutexLock lock(&mutex_);
-    return error_;
-  }
-
- private:
-  // An output whose parts are among those of a batch.
-  struct Pending {
-    std::int64_t output = 0;
-    std::int64_t first = 0;  // part
-    std::int64_t parts = 0;  // 0: it has no positions
-  };
-
-  // Where parts are on their way to the device, and where states come back through.
-  Slot& part_slot() const { return lane_.slots_[1]; }
-  Slot& state_slot() const { return lane_.slots_[2]; }
-
-  // The job, of another array.
-  Job JobOf(const ArrayRef& array, std::int64_t count) const {
-    Job job = job_;
-    job.array = array;
-    job.spec.count = count;
-    return job;
-  }
-
-  absl::StatusOr<std::byte*> Allocate(std::int64_t bytes) {
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = arrays_.Allocate(bytes);
-    if (!memory.ok()) {
-      return absl::Status(memory.status().code(),
-                          absl::StrCat("the array, its mask and its rows by key must be in the device's memory: ",
-                                       std::string(memory.status().message())));
+absl::Status CudaLane::GroupReduction::Run() {
+  absl::Status status = HoldArray();
+  if (status.ok()) status = FindGroups();
+  if (status.ok()) status = PlaceAnswers();
+  if (!status.ok() || outputs_ == 0) return status;
+  status = HoldRows();
+  if (status.ok() && quick_.any) {
+    status = AnswerQuickly();
+    std::vector<std::int64_t> left;
+    {
+      const absl::MutexLock lock(&mutex_);
+      left.swap(left_);
     }
-    device_memory_.push_back(*std::move(memory));
-    return static_cast<std::byte*>(const_cast<void*>(device_memory_.back()->array().data));
+    std::sort(left.begin(), left.end());
+    if (status.ok()) status = AnswerInParts(left, Method::kStates);
+  } else if (status.ok()) {
+    status = AnswerInParts(
+        outputs_, [](std::int64_t i) { return i; }, Method::kStates);
   }
+  if (!status.ok()) return status;
+  const absl::MutexLock lock(&mutex_);
+  return error_;
+}
 
-  // Device memory with `count` elements, at a multiple of their size: where they are, or a copy.
-  absl::StatusOr<const std::byte*> Hold(const ArrayRef& array, std::int64_t count, std::int64_t width) {
-    const Job job = JobOf(array, count);
-    if (absl::Status status = AwaitReady(job); !status.ok()) return status;
-    const auto* const data = static_cast<const std::byte*>(array.data);
-    if (array.space == MemorySpace::kDevice && reinterpret_cast<std::uintptr_t>(data) % width == 0) return data;
-    const absl::StatusOr<std::byte*> to = Allocate(count * width);
-    if (!to.ok()) return to.status();
-    const absl::Status status = lane_.CopyToDevice(job, count * width, *to, timing_);
-    if (!status.ok()) return status;
-    return *to;
+Job CudaLane::GroupReduction::JobOf(const ArrayRef& array, std::int64_t count) const {
+  Job job = job_;
+  job.array = array;
+  job.spec.count = count;
+  return job;
+}
+
+absl::StatusOr<std::byte*> CudaLane::GroupReduction::Allocate(std::int64_t bytes) {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = arrays_.Allocate(bytes);
+  if (!memory.ok()) {
+    return absl::Status(memory.status().code(),
+                        absl::StrCat("the array, its mask and its rows by key must be in the device's memory: ",
+                                     std::string(memory.status().message())));
   }
+  device_memory_.push_back(*std::move(memory));
+  return static_cast<std::byte*>(const_cast<void*>(device_memory_.back()->array().data));
+}
 
-  // Host memory with the elements of a side array: where they are, or a copy.
-  absl::StatusOr<const std::byte*> OnHost(const SideArray& side) {
-    if (side.array.space != MemorySpace::kDevice) return SideInMemory(side, job_, scratch_, &host_memory_);
-    const std::int64_t bytes = side.bytes();
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(bytes, scratch_);
-    if (!memory.ok()) return memory.status();
-    if (absl::Status status = AwaitReady(JobOf(side.array, side.count)); !status.ok()) return status;
-    auto* const to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
-    const Slot& slot = state_slot();
-    for (std::int64_t done = 0; done < bytes; done += lane_.chunk_bytes_) {
-      if (absl::Status why = WhyStop(job_); !why.ok()) return why;
-      const std::int64_t size = std::min(lane_.chunk_bytes_, bytes - done);
-      const auto* const from = static_cast<const std::byte*>(side.array.data) + done;
-      if (absl::Status status = CopyBack(from, size); !status.ok()) return status;
-      std::memcpy(to + done, slot.pinned, static_cast<std::size_t>(size));
-    }
-    host_memory_.push_back(*std::move(memory));
-    return to;
-  }
+absl::StatusOr<const std::byte*> CudaLane::GroupReduction::Hold(const ArrayRef& array, std::int64_t count,
+                                                                std::int64_t width) {
+  const Job job = JobOf(array, count);
+  if (absl::Status status = AwaitReady(job); !status.ok()) return status;
+  const auto* const data = static_cast<const std::byte*>(array.data);
+  if (array.space == MemorySpace::kDevice && reinterpret_cast<std::uintptr_t>(data) % width == 0) return data;
+  const absl::StatusOr<std::byte*> to = Allocate(count * width);
+  if (!to.ok()) return to.status();
+  const absl::Status status = lane_.CopyToDevice(job, count * width, *to, timing_);
+  if (!status.ok()) return status;
+  return *to;
+}
 
-  // Copies device memory to the pinned memory of state_slot(), after what the kernel stream does before. Blocks.
-  absl::Status CopyBack(const std::byte* from, std::int64_t bytes) {
-    const Slot& slot = state_slot();
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.pinned, from, static_cast<std::size_t>(bytes),
-                                                 cudaMemcpyDeviceToHost, lane_.kernel_stream_));
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
-    REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.copy_end));
-    return absl::OkStatus();
-  }
-
-  // The array, and its mask unless that only decides which rows there are.
-  absl::Status HoldArray() {
-    array_.columns = columns_;
-    if (job_.spec.count == 0) return absl::OkStatus();
-    const absl::StatusOr<const std::byte*> data = Hold(job_.array, job_.spec.count, width_);
-    if (!data.ok()) return data.status();
-    array_.data = *data;
-    if (!groups_.mask.has_value() || (keyed_ && columns_ == 1)) return absl::OkStatus();
-    const Mask& mask = *groups_.mask;
-    const absl::StatusOr<const std::byte*> bytes = Hold(mask.array.array, mask.array.count, 1);
-    if (!bytes.ok()) return bytes.status();
-    array_.mask = reinterpret_cast<const std::uint8_t*>(*bytes);
-    array_.mask_bits = mask.bits;
-    array_.first_bit = mask.first_bit;
-    return absl::OkStatus();
-  }
-
-  absl::Status FindGroups() {
-    grouping_.groups = 1;
-    if (!grouped_) return absl::OkStatus();
-    const StageRange range("find groups");
-    MaskView mask;
-    if (keyed_ && groups_.mask.has_value() && job_.spec.count > 0) {
-      const absl::StatusOr<const std::byte*> bytes = OnHost(groups_.mask->array);
-      if (!bytes.ok()) return bytes.status();
-      mask = MaskView(*groups_.mask, *bytes);
-    }
-    const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(groups_));
-    if (!side.ok()) return side.status();
-    const auto why_stop = [this] { return WhyStop(job_); };
-    absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, mask, {scratch_, lane_.copiers_, why_stop});
-    if (!found.ok()) return found.status();
-    grouping_ = *std::move(found);
-    return absl::OkStatus();
-  }
-
-  absl::Status PlaceAnswers() {
-    if (__builtin_mul_overflow(grouping_.groups, columns_, &outputs_)) {
-      outputs_ = std::numeric_limits<std::int64_t>::max();  // more than there is memory for
-    }
-    absl::StatusOr<std::vector<std::byte*>> answers =
-        std::move(groups_job_.place)(outputs_, grouping_.groups, grouping_.keys);
-    if (!answers.ok()) return answers.status();
-    answers_ = *std::move(answers);
-    names_.shape = groups_.layout.shape;
-    if (grouped_) names_.shape.insert(names_.shape.begin(), grouping_.groups);
-    return absl::OkStatus();
-  }
-
-  // How the positions of outputs lie in the array: with keys, the sorted rows.
-  absl::Status HoldRows() {
-    if (!keyed_) {
-      array_.reduced = DimensionsFrom(groups_.layout.reduced);
-      if (grouped_) array_.reduced = {.count = 1, .size = {groups_.rows}, .stride = {columns_}};
-      return absl::OkStatus();
-    }
-    const auto why_stop = [this] { return WhyStop(job_); };
-    absl::Status status = SortRows(groups_.rows, {scratch_, lane_.copiers_, why_stop}, &grouping_);
-    if (!status.ok()) return status;
-    const std::int64_t rows = grouping_.bounds[grouping_.groups];
-    if (rows == 0) return absl::OkStatus();
-    const absl::StatusOr<const std::byte*> held = Hold({.data = grouping_.rows}, rows, sizeof(std::uint32_t));
-    if (!held.ok()) return held.status();
-    array_.rows = reinterpret_cast<const std::uint32_t*>(*held);
-    return absl::OkStatus();
-  }
-
-  std::int64_t PositionsOf(std::int64_t output) const {
-    if (!grouped_) return groups_.layout.elements;
-    const std::int64_t group = output / columns_;
-    return grouping_.bounds[group + 1] - grouping_.bounds[group];
-  }
-
-  // The part with no positions.
-  GroupPart StartOf(std::int64_t output) const {
-    if (!grouped_) return {.start = groups_.layout.Start(output)};
-    const std::int64_t first = grouping_.bounds[output / columns_];
-    const std::int64_t column = output % columns_;
-    return keyed_ ? GroupPart{.start = first, .column = column} : GroupPart{.start = first * columns_ + column};
-  }
-
-  // Answers all outputs from their states.
-  absl::Status AnswerAll() {
-    constexpr std::int64_t kBlocks = 16;              // of each multiprocessor, that there should be
-    constexpr std::int64_t kPartPositions = 1 << 10;  // at least
-    constexpr std::int64_t kMostPending = 1 << 16;
-    const bool exact = ExactAccumulatorsFor(job_.spec) != 0;
-    const auto state_bytes = static_cast<std::int64_t>(sizeof(Partial) + (exact ? sizeof(ExactDigits) : 0));
-    const std::int64_t room = lane_.chunk_bytes_ / state_bytes;  // states of a batch; parts take less
-    const std::int64_t size = std::max(kPartPositions, job_.spec.count / (kBlocks * lane_.multiprocessors_));
-    for (std::int64_t output = 0; output < outputs_; ++output) {
-      const std::int64_t positions = PositionsOf(output);
-      const std::int64_t parts = std::min((positions + size - 1) / size, room);
-      if (std::ssize(parts_) + parts > room || std::ssize(pending_) == kMostPending) {
-        if (absl::Status status = AnswerPending(); !status.ok()) return status;
-        if (failed_.load() < outputs_) return absl::OkStatus();
-      }
-      pending_.push_back({output, std::ssize(parts_), parts});
-      if (parts == 0) continue;
-      GroupPart part = StartOf(output);
-      const std::int64_t step = (positions + parts - 1) / parts;
-      for (std::int64_t i = 0; i < parts; ++i) {
-        part.begin = std::min(positions, i * step);
-        part.end = std::min(positions, part.begin + step);
-        parts_.push_back(part);
-      }
-    }
-    return AnswerPending();
-  }
-
-  absl::Status AnswerPending() {
+absl::StatusOr<const std::byte*> CudaLane::GroupReduction::OnHost(const SideArray& side) {
+  if (side.array.space != MemorySpace::kDevice) return SideInMemory(side, job_, scratch_, &host_memory_);
+  const std::int64_t bytes = side.bytes();
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(bytes, scratch_);
+  if (!memory.ok()) return memory.status();
+  if (absl::Status status = AwaitReady(JobOf(side.array, side.count)); !status.ok()) return status;
+  auto* const to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
+  const Slot& slot = state_slot();
+  for (std::int64_t done = 0; done < bytes; done += lane_.chunk_bytes_) {
     if (absl::Status why = WhyStop(job_); !why.ok()) return why;
-    if (!parts_.empty()) {
-      if (absl::Status status = FoldParts(); !status.ok()) return status;
+    const std::int64_t size = std::min(lane_.chunk_bytes_, bytes - done);
+    const auto* const from = static_cast<const std::byte*>(side.array.data) + done;
+    if (absl::Status status = CopyBack(from, size); !status.ok()) return status;
+    std::memcpy(to + done, slot.pinned, static_cast<std::size_t>(size));
+  }
+  host_memory_.push_back(*std::move(memory));
+  return to;
+}
+
+absl::Status CudaLane::GroupReduction::CopyBack(const std::byte* from, std::int64_t bytes) {
+  const Slot& slot = state_slot();
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.pinned, from, static_cast<std::size_t>(bytes),
+                                               cudaMemcpyDeviceToHost, lane_.kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.copy_end));
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::HoldArray() {
+  array_.columns = columns_;
+  if (job_.spec.count == 0) return absl::OkStatus();
+  const absl::StatusOr<const std::byte*> data = Hold(job_.array, job_.spec.count, width_);
+  if (!data.ok()) return data.status();
+  array_.data = *data;
+  if (!groups_.mask.has_value() || (keyed_ && columns_ == 1)) return absl::OkStatus();
+  const Mask& mask = *groups_.mask;
+  const absl::StatusOr<const std::byte*> bytes = Hold(mask.array.array, mask.array.count, 1);
+  if (!bytes.ok()) return bytes.status();
+  array_.mask = reinterpret_cast<const std::uint8_t*>(*bytes);
+  array_.mask_bits = mask.bits;
+  array_.first_bit = mask.first_bit;
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::FindGroups() {
+  grouping_.groups = 1;
+  if (!grouped_) return absl::OkStatus();
+  const StageRange range("find groups");
+  MaskView mask;
+  if (keyed_ && groups_.mask.has_value() && job_.spec.count > 0) {
+    const absl::StatusOr<const std::byte*> bytes = OnHost(groups_.mask->array);
+    if (!bytes.ok()) return bytes.status();
+    mask = MaskView(*groups_.mask, *bytes);
+  }
+  const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(groups_));
+  if (!side.ok()) return side.status();
+  const auto why_stop = [this] { return WhyStop(job_); };
+  absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, mask, {scratch_, lane_.copiers_, why_stop});
+  if (!found.ok()) return found.status();
+  grouping_ = *std::move(found);
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::PlaceAnswers() {
+  if (__builtin_mul_overflow(grouping_.groups, columns_, &outputs_)) {
+    outputs_ = std::numeric_limits<std::int64_t>::max();  // more than there is memory for
+  }
+  absl::StatusOr<std::vector<std::byte*>> answers =
+      std::move(groups_job_.place)(outputs_, grouping_.groups, grouping_.keys);
+  if (!answers.ok()) return answers.status();
+  answers_ = *std::move(answers);
+  names_.shape = groups_.layout.shape;
+  if (grouped_) names_.shape.insert(names_.shape.begin(), grouping_.groups);
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::HoldRows() {
+  if (!keyed_) {
+    array_.reduced = DimensionsFrom(groups_.layout.reduced);
+    if (grouped_) array_.reduced = {.count = 1, .size = {groups_.rows}, .stride = {columns_}};
+    return absl::OkStatus();
+  }
+  const auto why_stop = [this] { return WhyStop(job_); };
+  absl::Status status = SortRows(groups_.rows, {scratch_, lane_.copiers_, why_stop}, &grouping_);
+  if (!status.ok()) return status;
+  const std::int64_t rows = grouping_.bounds[grouping_.groups];
+  if (rows == 0) return absl::OkStatus();
+  const absl::StatusOr<const std::byte*> held = Hold({.data = grouping_.rows}, rows, sizeof(std::uint32_t));
+  if (!held.ok()) return held.status();
+  array_.rows = reinterpret_cast<const std::uint32_t*>(*held);
+  return absl::OkStatus();
+}
+
+std::int64_t CudaLane::GroupReduction::PositionsOf(std::int64_t output) const {
+  if (!grouped_) return groups_.layout.elements;
+  const std::int64_t group = output / columns_;
+  return grouping_.bounds[group + 1] - grouping_.bounds[group];
+}
+
+GroupPart CudaLane::GroupReduction::StartOf(std::int64_t output) const {
+  if (!grouped_) return {.start = groups_.layout.Start(output)};
+  const std::int64_t first = grouping_.bounds[output / columns_];
+  const std::int64_t column = output % columns_;
+  return keyed_ ? GroupPart{.start = first, .column = column} : GroupPart{.start = first * columns_ + column};
+}
+
+absl::Status CudaLane::GroupReduction::Launch(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes) {
+  if (absl::Status why = WhyStop(job_); !why.ok()) return why;
+  const StageRange range("launch");
+  const Slot& slot = state_slot();
+  cudaGetLastError();  // launches would report what earlier calls of this thread failed with
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, lane_.kernel_stream_));
+  const cudaError_t error = FAILPOINT("cuda/launch") ? cudaErrorLaunchOutOfResources : launches();
+  if (error != cudaSuccess) return DeviceError(error, "launching a reduction of groups");
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, lane_.kernel_stream_));
+  if (absl::Status status = CopyBack(slot.device, bytes); !status.ok()) return status;
+  float millis = 0;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
+  timing_->kernel_us = timing_->kernel_us.value_or(0) + 1e3 * millis;
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::AnswerInParts(const std::vector<std::int64_t>& outputs, Method method) {
+  return AnswerInParts(
+      std::ssize(outputs), [&](std::int64_t i) { return outputs[static_cast<std::size_t>(i)]; }, method);
+}
+
+absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t count,
+                                                     absl::FunctionRef<std::int64_t(std::int64_t)> number,
+                                                     Method method) {
+  constexpr std::int64_t kPartPositions = 1 << 10;   // at least
+  constexpr std::int64_t kQuickPositions = 1 << 13;  // at most: a warp's
+  constexpr std::int64_t kMostPending = 1 << 16;
+  const bool exact = ExactAccumulatorsFor(job_.spec) != 0;
+  const std::int64_t state_bytes =
+      method == Method::kQuick ? sizeof(GroupPartState) : sizeof(Partial) + (exact ? sizeof(ExactDigits) : 0);
+  const std::int64_t room = lane_.chunk_bytes_ / state_bytes;  // states of a batch; parts take less
+  // So many blocks or warps there should be of each multiprocessor.
+  const std::int64_t wanted = (method == Method::kQuick ? 64 : 16) * lane_.multiprocessors_;
+  std::int64_t size = std::max(kPartPositions, job_.spec.count / wanted);
+  if (method == Method::kQuick) size = std::min(size, kQuickPositions);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t output = number(i);
+    const std::int64_t positions = PositionsOf(output);
+    const std::int64_t parts = std::min((positions + size - 1) / size, room);
+    if (std::ssize(parts_) + parts > room || std::ssize(pending_) == kMostPending) {
+      if (absl::Status status = AnswerPending(method); !status.ok()) return status;
+      if (failed_.load() < outputs_) return absl::OkStatus();
     }
-    const Slot& slot = state_slot();
-    const auto* const partials = reinterpret_cast<const Partial*>(slot.pinned);
-    const bool exact = ExactAccumulatorsFor(job_.spec) != 0;
-    const auto* const digits = reinterpret_cast<const ExactDigits*>(slot.pinned + parts_.size() * sizeof(Partial));
-    lane_.copiers_.execute([&] {
-      tbb::parallel_for(std::size_t{0}, pending_.size(), [&](std::size_t i) {
-        const Pending& each = pending_[i];
-        State state;
-        if (exact) state.exact = std::make_unique<ExactSums>();
-        for (std::int64_t part = each.first; part < each.first + each.parts; ++part) {
-          Combine(partials[part], &state.partial);
-          if (exact) Merge(digits[part], state.exact.get());
-        }
-        Store(each.output, state);
-      });
+    pending_.push_back({output, std::ssize(parts_), parts});
+    if (parts == 0) continue;
+    GroupPart part = StartOf(output);
+    const std::int64_t step = (positions + parts - 1) / parts;
+    for (std::int64_t p = 0; p < parts; ++p) {
+      part.begin = std::min(positions, p * step);
+      part.end = std::min(positions, part.begin + step);
+      parts_.push_back(part);
+    }
+  }
+  return AnswerPending(method);
+}
+
+absl::Status CudaLane::GroupReduction::AnswerPending(Method method) {
+  if (absl::Status why = WhyStop(job_); !why.ok()) return why;
+  if (!parts_.empty()) {
+    const Slot& up = part_slot();
+    const std::size_t bytes = parts_.size() * sizeof(GroupPart);
+    std::memcpy(up.pinned, parts_.data(), bytes);
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaMemcpyAsync(up.device, up.pinned, bytes, cudaMemcpyHostToDevice, lane_.kernel_stream_));
+    const absl::Status status = method == Method::kQuick ? FoldQuickly() : FoldToStates();
+    if (!status.ok()) return status;
+  }
+  lane_.copiers_.execute([&] {
+    tbb::parallel_for(std::size_t{0}, pending_.size(), [&](std::size_t i) {
+      const Pending& pending = pending_[i];
+      if (method == Method::kStates) return Store(pending.output, StateOf(pending));
+      State state;
+      if (QuickStateOf(pending, &state)) return Store(pending.output, state);
+      const absl::MutexLock lock(&mutex_);
+      left_.push_back(pending.output);
     });
-    pending_.clear();
-    parts_.clear();
-    return absl::OkStatus();
+  });
+  pending_.clear();
+  parts_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::FoldToStates() {
+  const Slot& slot = state_slot();
+  const auto count = static_cast<std::int64_t>(parts_.size());
+  const std::int64_t partial_bytes = count * static_cast<std::int64_t>(sizeof(Partial));
+  GroupStatesLaunch launch{.dtype = job_.spec.dtype,
+                           .accumulators = AccumulatorsFor(job_.spec),
+                           .exact_accumulators = ExactAccumulatorsFor(job_.spec),
+                           .omit_nan = job_.spec.nan_policy == NanPolicy::kOmit,
+                           .array = array_,
+                           .parts = reinterpret_cast<const GroupPart*>(part_slot().device),
+                           .count = static_cast<int>(count),
+                           .partials = reinterpret_cast<Partial*>(slot.device),
+                           .stream = lane_.kernel_stream_};
+  std::int64_t bytes = partial_bytes;
+  if (launch.exact_accumulators != 0) {
+    launch.digits = reinterpret_cast<ExactDigits*>(slot.device + partial_bytes);
+    bytes += count * static_cast<std::int64_t>(sizeof(ExactDigits));
   }
+  return Launch([&] { return LaunchGroupStates(launch); }, bytes);
+}
 
-  // Leaves the states of all parts in the pinned memory of state_slot(). Blocks until they are there.
-  absl::Status FoldParts() {
-    const StageRange range("launch");
-    Slot& up = part_slot();
-    Slot& slot = state_slot();
-    const auto count = static_cast<std::int64_t>(parts_.size());
-    const std::int64_t partial_bytes = count * static_cast<std::int64_t>(sizeof(Partial));
-    GroupStatesLaunch launch{.dtype = job_.spec.dtype,
-                             .accumulators = AccumulatorsFor(job_.spec),
-                             .exact_accumulators = ExactAccumulatorsFor(job_.spec),
-                             .omit_nan = job_.spec.nan_policy == NanPolicy::kOmit,
-                             .array = array_,
-                             .parts = reinterpret_cast<const GroupPart*>(up.device),
-                             .count = static_cast<int>(count),
-                             .partials = reinterpret_cast<Partial*>(slot.device),
-                             .stream = lane_.kernel_stream_};
-    std::int64_t bytes = partial_bytes;
-    if (launch.exact_accumulators != 0) {
-      launch.digits = reinterpret_cast<ExactDigits*>(slot.device + partial_bytes);
-      bytes += count * static_cast<std::int64_t>(sizeof(ExactDigits));
-    }
-    std::memcpy(up.pinned, parts_.data(), parts_.size() * sizeof(GroupPart));
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(up.device, up.pinned, parts_.size() * sizeof(GroupPart),
-                                                 cudaMemcpyHostToDevice, lane_.kernel_stream_));
-    cudaGetLastError();  // launches would report what earlier calls of this thread failed with
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, lane_.kernel_stream_));
-    const cudaError_t error = FAILPOINT("cuda/launch") ? cudaErrorLaunchOutOfResources : LaunchGroupStates(launch);
-    if (error != cudaSuccess) return DeviceError(error, "launching a reduction of groups");
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, lane_.kernel_stream_));
-    if (absl::Status status = CopyBack(slot.device, bytes); !status.ok()) return status;
-    float millis = 0;
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
-    timing_->kernel_us = timing_->kernel_us.value_or(0) + 1e3 * millis;
-    return absl::OkStatus();
+// From the states of its parts in the pinned memory of state_slot().
+State CudaLane::GroupReduction::StateOf(const Pending& pending) const {
+  const Slot& slot = state_slot();
+  const auto* const partials = reinterpret_cast<const Partial*>(slot.pinned);
+  const auto* const digits = reinterpret_cast<const ExactDigits*>(slot.pinned + parts_.size() * sizeof(Partial));
+  State state;
+  if (ExactAccumulatorsFor(job_.spec) != 0) state.exact = std::make_unique<ExactSums>();
+  for (std::int64_t part = pending.first; part < pending.first + pending.parts; ++part) {
+    Combine(partials[part], &state.partial);
+    if (state.exact != nullptr) Merge(digits[part], state.exact.get());
   }
+  return state;
+}
 
-  // Writes the answers of an output with that state, or keeps its error. Thread-safe.
-  void Store(std::int64_t output, const State& state) {
-    ReduceSpec one = job_.spec;
-    one.count = state.partial.count;
-    const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
-    if (!values.ok()) return Fail(output, values.status());
-    for (std::size_t i = 0; i < values->size(); ++i) {
-      const Value& value = (*values)[i];
-      StoreValue(value, answers_[i] + output * RowOf(value.dtype).bytes);
-    }
+void CudaLane::GroupReduction::Store(std::int64_t output, const State& state) {
+  ReduceSpec one = job_.spec;
+  one.count = state.partial.count;
+  const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
+  if (!values.ok()) return Fail(output, values.status());
+  for (std::size_t i = 0; i < values->size(); ++i) {
+    const Value& value = (*values)[i];
+    StoreValue(value, answers_[i] + output * RowOf(value.dtype).bytes);
   }
+}
 
-  // Keeps the error of the first output that has one.
-  void Fail(std::int64_t output, const absl::Status& status) {
-    const absl::MutexLock lock(&mutex_);
-    if (output >= failed_.load()) return;
-    failed_.store(output);
-    error_ = absl::Status(status.code(),
-                          absl::StrCat("output ", OutputName(names_, output), ": ", std::string(status.message())));
-  }
-
-  CudaLane& lane_;
-  GroupsJob& groups_job_;
-  const Groups& groups_;
-  const Job& job_;
-  CudaArrays& arrays_;
-  ArrayBudget& scratch_;
-  Timing* const timing_;
-  const bool keyed_;
-  const bool grouped_;  // by segments or keys
-  const std::int64_t columns_;
-  const std::int64_t width_;  // bytes of an element
-
-  std::vector<std::unique_ptr<ArrayMemory>> device_memory_;
-  std::vector<std::unique_ptr<ArrayMemory>> host_memory_;
-  GroupArray array_;
-  Grouping grouping_;
-  std::int64_t outputs_ = 0;
-  std::vector<std::byte*> answers_;  // of each op
-  Layout names_;                     // of the outputs, for messages
-  std::vector<Pending> pending_;     // of a batch
-  std::vector<GroupPart> parts_;     // of these
-
-  std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
-  absl::Mutex mutex_;
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // of that one
-};
+void CudaLane::GroupReduction::Fail(std::int64_t output, const absl::Status& status) {
+  const absl::MutexLock lock(&mutex_);
+  if (output >= failed_.load()) return;
+  failed_.store(output);
+  error_ = absl::Status(status.code(),
+                        absl::StrCat("output ", OutputName(names_, output), ": ", std::string(status.message())));
+}
 
 absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
                                     SlicesResult* result) {

@@ -52,6 +52,67 @@ struct GroupStatesLaunch {
 };
 cudaError_t LaunchGroupStates(const GroupStatesLaunch& launch);
 
+// Where the positions of many outputs are.
+struct GroupOutputs {
+  // Device memory: output o, of group o / columns, has positions bounds[o / columns] to bounds[o / columns + 1] - 1 of
+  // dimension 0 or, with keys, of the rows. Null: all have `elements` positions, the first as `kept` says.
+  const std::int64_t* bounds = nullptr;
+  std::int64_t columns = 1;
+  std::int64_t elements = 0;
+  SliceDimensions kept{};
+};
+
+// A sum: sum + rest, unless something was `lost`, which is then not 0 (cpu/quick_sums.h). The default is that of no
+// element, -0.
+struct GroupSum {
+  double sum = -0.0;
+  double rest = 0;
+  double lost = 0;
+};
+
+// What is known of a part: those of `sum` and `extrema` that were asked for.
+struct GroupPartState {
+  GroupSum sum{};
+  ExtremaState extrema{};
+  std::int64_t count = 0;  // elements that are there
+};
+
+// Where the answers of outputs go, in device memory, one after the other; null: not asked for.
+struct GroupAnswers {
+  void* sum = nullptr;  // f64, or of integers 64-bit integers
+  double* mean = nullptr;
+  void* min = nullptr;  // of the array's dtype
+  void* max = nullptr;
+  std::int64_t* argmin = nullptr;
+  std::int64_t* argmax = nullptr;
+  std::int64_t* count = nullptr;
+  std::uint8_t* left = nullptr;  // of each output: kAnswered and so on
+};
+inline constexpr std::uint8_t kAnswered = 0;
+inline constexpr std::uint8_t kNotKnown = 1;  // it has no element or a NaN, or lost something
+inline constexpr std::uint8_t kTooLong = 2;   // it was not looked at
+
+// Sums and extrema in registers, by a few threads an output or part, with two sums for each sum of floats that tell
+// whether something was lost: Dekker's and Knuth's two-sum, in the cascade of Ogita, Rump and Oishi.
+struct QuickGroupsLaunch {
+  DType dtype = DType::kF32;  // with sums: no integers of 64 bits
+  bool sums = false;          // at least one of the two
+  bool extrema = false;
+  GroupArray array;
+  int width = 32;          // threads for each: a power of two, at most 32
+  std::int64_t count = 0;  // of parts or outputs, > 0
+  // Parts to states, both in device memory; or, with `parts` null, outputs from number `first` on to answers, but for
+  // those of more than `longest` positions.
+  const GroupPart* parts = nullptr;
+  GroupPartState* states = nullptr;
+  GroupOutputs outputs{};
+  std::int64_t first = 0;
+  std::int64_t longest = 0;
+  GroupAnswers answers{};
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch);
+
 }  // namespace reduced
 
 #endif  // REDUCED_KERNELS_CUDA_GROUPS_H_

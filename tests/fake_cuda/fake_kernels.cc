@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
+#include <optional>
+#include <type_traits>
 #include <vector>
 
+#include "kernels/algebra/accumulator.h"
+#include "kernels/algebra/order_key.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/cpu/exact_tiles.h"
+#include "kernels/cpu/quick_sums.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/groups.h"
@@ -123,6 +129,73 @@ GroupElements ElementsOf(const GroupArray& array, const GroupPart& part, std::si
   return elements;
 }
 
+GroupPart WholeOutput(const QuickGroupsLaunch& launch, std::int64_t output) {
+  const GroupOutputs& outputs = launch.outputs;
+  if (outputs.bounds == nullptr) return {.start = OffsetOf(outputs.kept, output), .end = outputs.elements};
+  const std::int64_t begin = outputs.bounds[output / outputs.columns];
+  const std::int64_t column = output % outputs.columns;
+  const std::int64_t start = launch.array.rows != nullptr ? begin : begin * outputs.columns + column;
+  return {.start = start, .column = column, .end = outputs.bounds[output / outputs.columns + 1] - begin};
+}
+
+template <class T>
+GroupPartState QuickStateOf(const GroupArray& array, const GroupPart& part) {
+  const GroupElements elements = ElementsOf(array, part, sizeof(T));
+  GroupPartState state{.count = std::ssize(elements.indexes)};
+  typename ExtremaOf<T>::Local extrema;
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < state.count; ++i) {
+    T x;
+    std::memcpy(&x, elements.bytes.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+    ExtremaOf<T>::Add(extrema, x, elements.indexes[static_cast<std::size_t>(i)]);
+    if constexpr (kIsFloat<T>) {
+      AddExactly(ToDouble(x), &state.sum.sum, &state.sum.rest, &state.sum.lost);
+    } else {
+      sum += static_cast<std::int64_t>(ToInteger(x));
+    }
+  }
+  if constexpr (!kIsFloat<T>) {
+    state.sum.sum = static_cast<double>(sum);
+    state.sum.rest = static_cast<double>(sum - static_cast<std::int64_t>(state.sum.sum));
+  }
+  state.extrema = ExtremaOf<T>::Settle(extrema);
+  return state;
+}
+
+// Stores the answers of output `at` of a launch; false if they are not known.
+template <class T>
+bool StoreQuickly(const GroupPartState& state, std::int64_t at, const QuickGroupsLaunch& launch) {
+  const GroupAnswers& answers = launch.answers;
+  if (answers.count != nullptr) answers.count[at] = state.count;
+  if (state.count == 0 || (launch.extrema && state.extrema.nan_index != kNoIndex)) return false;
+  if (launch.sums) {
+    QuickSums sums;
+    sums.sum[0] = state.sum.sum, sums.rest[0] = state.sum.rest, sums.lost[0] = state.sum.lost;
+    const std::optional<double> sum = QuickSum(sums, 0), mean = QuickMean(sums, 0, state.count);
+    if (!sum.has_value() || (answers.mean != nullptr && !mean.has_value())) return false;
+    if (answers.mean != nullptr) answers.mean[at] = *mean;
+    if (answers.sum != nullptr && kIsFloat<T>) static_cast<double*>(answers.sum)[at] = *sum;
+    if (answers.sum != nullptr && !kIsFloat<T>) {
+      static_cast<std::int64_t*>(answers.sum)[at] =
+          static_cast<std::int64_t>(state.sum.sum) + static_cast<std::int64_t>(state.sum.rest);
+    }
+  }
+  if (!launch.extrema) return true;
+  const auto store = [at](std::int64_t widened, void* to) {
+    if (to == nullptr) return;
+    using Key = typename OrderKey<T>::Type;
+    auto key = static_cast<Key>(widened);
+    if constexpr (std::is_same_v<Key, std::uint64_t>) key ^= std::uint64_t{1} << 63;
+    if constexpr (kIsFloat<T>) key = key < 0 ? static_cast<Key>(key ^ std::numeric_limits<Key>::max()) : key;
+    static_cast<Key*>(to)[at] = key;
+  };
+  store(state.extrema.min_key, answers.min);
+  store(state.extrema.max_key, answers.max);
+  if (answers.argmin != nullptr) answers.argmin[at] = state.extrema.min_index;
+  if (answers.argmax != nullptr) answers.argmax[at] = state.extrema.max_index;
+  return true;
+}
+
 cudaError_t Multiply(const MatmulLaunch& launch) {
   return LaunchOnHost(nullptr, [&] {
     const MatmulSpec spec{.dtype = launch.dtype, .m = launch.m, .n = launch.n, .k = launch.k};
@@ -202,6 +275,25 @@ cudaError_t LaunchGroupStates(const GroupStatesLaunch& launch) {
       launch.digits[i] = ExactDigits{};
       Split(folder.sums(), launch.digits + i);
     }
+  });
+}
+
+cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      for (std::int64_t i = 0; i < launch.count; ++i) {
+        if (launch.parts != nullptr) {
+          launch.states[i] = QuickStateOf<T>(launch.array, launch.parts[i]);
+          continue;
+        }
+        const GroupPart output = WholeOutput(launch, launch.first + i);
+        std::uint8_t left = kTooLong;
+        if (output.end <= launch.longest) {
+          left = StoreQuickly<T>(QuickStateOf<T>(launch.array, output), i, launch) ? kAnswered : kNotKnown;
+        }
+        launch.answers.left[i] = left;
+      }
+    });
   });
 }
 

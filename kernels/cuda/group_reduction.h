@@ -1,0 +1,138 @@
+// What CudaLane::ReduceGroups does for one job, on the host: see groups.cc and quick_groups.cc.
+#ifndef REDUCED_KERNELS_CUDA_GROUP_REDUCTION_H_
+#define REDUCED_KERNELS_CUDA_GROUP_REDUCTION_H_
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/algebra/layout.h"
+#include "kernels/algebra/state.h"
+#include "kernels/cpu/grouping.h"
+#include "kernels/cuda/arrays.h"
+#include "kernels/cuda/groups.h"
+#include "kernels/cuda/lane.h"
+#include "kernels/engine/engine.h"
+
+namespace reduced {
+
+// Used by the lane's thread; the lane abandons what is in flight after an error, before the reduction is destroyed.
+class CudaLane::GroupReduction {
+ public:
+  // All of them outlive the reduction. `scratch`: counts the host memory that groups are found with.
+  GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
+
+  // Blocks until all answers are written.
+  absl::Status Run();
+
+ private:
+  // How parts are folded.
+  enum class Method : std::uint8_t {
+    kStates,  // to states of any accumulators
+    kQuick,   // to sums and extrema, some of which may not be known
+  };
+  // An output whose parts are among those of a batch.
+  struct Pending {
+    std::int64_t output = 0;
+    std::int64_t first = 0;  // part
+    std::int64_t parts = 0;  // 0: it has no positions
+  };
+  // Whether all ops can be answered by LaunchQuickGroups, and what they take.
+  struct Quick {
+    bool any = false;
+    bool sums = false;
+    bool extrema = false;
+  };
+
+  // Where parts are on their way to the device, and where answers and states come back through.
+  Slot& part_slot() const { return lane_.slots_[1]; }
+  Slot& state_slot() const { return lane_.slots_[2]; }
+
+  static SliceDimensions DimensionsFrom(const std::vector<Dimension>& dimensions);
+  // The job, of another array.
+  Job JobOf(const ArrayRef& array, std::int64_t count) const;
+  absl::StatusOr<std::byte*> Allocate(std::int64_t bytes);
+  // Device memory with `count` elements, at a multiple of their size: where they are, or a copy.
+  absl::StatusOr<const std::byte*> Hold(const ArrayRef& array, std::int64_t count, std::int64_t width);
+  // Host memory with the elements of a side array: where they are, or a copy.
+  absl::StatusOr<const std::byte*> OnHost(const SideArray& side);
+  // Copies device memory to the pinned memory of state_slot(), after what the kernel stream does before. Blocks.
+  absl::Status CopyBack(const std::byte* from, std::int64_t bytes);
+  // Runs launches on the kernel stream, whose results are the first `bytes` of state_slot()'s device memory, and copies
+  // them back. Blocks.
+  absl::Status Launch(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes);
+
+  // The array, and its mask unless that only decides which rows there are.
+  absl::Status HoldArray();
+  absl::Status FindGroups();
+  absl::Status PlaceAnswers();
+  // How the positions of outputs lie in the array: with keys, the sorted rows.
+  absl::Status HoldRows();
+
+  std::int64_t PositionsOf(std::int64_t output) const;
+  // The part with no positions.
+  GroupPart StartOf(std::int64_t output) const;
+  // Answers `count` outputs, of ascending numbers, in parts. kQuick: those that are not known are added to left_.
+  absl::Status AnswerInParts(std::int64_t count, absl::FunctionRef<std::int64_t(std::int64_t)> number, Method method);
+  absl::Status AnswerInParts(const std::vector<std::int64_t>& outputs, Method method);
+  absl::Status AnswerPending(Method method);
+  absl::Status FoldToStates();
+  State StateOf(const Pending& pending) const;
+
+  // In quick_groups.cc.
+  static Quick QuickOf(const ReduceSpec& spec);
+  // Answers all outputs, but for some that it adds to left_.
+  absl::Status AnswerQuickly();
+  // Outputs [first, first + count), but for those of too many positions.
+  absl::Status AnswerQuickly(std::int64_t first, std::int64_t count, QuickGroupsLaunch launch,
+                             std::vector<std::int64_t>* too_long);
+  absl::Status FoldQuickly();
+  bool QuickStateOf(const Pending& pending, State* state) const;
+
+  // Writes the answers of an output with that state, or keeps its error. Thread-safe.
+  void Store(std::int64_t output, const State& state);
+  // Keeps the error of the first output that has one.
+  void Fail(std::int64_t output, const absl::Status& status);
+
+  CudaLane& lane_;
+  GroupsJob& groups_job_;
+  const Groups& groups_;
+  const Job& job_;
+  CudaArrays& arrays_;
+  ArrayBudget& scratch_;
+  Timing* const timing_;
+  const bool keyed_;
+  const bool grouped_;  // by segments or keys
+  const std::int64_t columns_;
+  const std::int64_t width_;  // bytes of an element
+  const Quick quick_;
+
+  std::vector<std::unique_ptr<ArrayMemory>> device_memory_;
+  std::vector<std::unique_ptr<ArrayMemory>> host_memory_;
+  GroupArray array_;
+  Grouping grouping_;
+  std::int64_t outputs_ = 0;
+  std::vector<std::byte*> answers_;  // of each op
+  Layout names_;                     // of the outputs, for messages
+  std::vector<Pending> pending_;     // of a batch
+  std::vector<GroupPart> parts_;     // of these
+
+  std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
+  absl::Mutex mutex_;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);              // of that one
+  std::vector<std::int64_t> left_ ABSL_GUARDED_BY(mutex_);  // outputs that LaunchQuickGroups can't answer
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_GROUP_REDUCTION_H_

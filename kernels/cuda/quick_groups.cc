@@ -1,0 +1,204 @@
+// Sums, means and extrema of groups on a CUDA device, without a state for each output.
+//
+// Outputs of up to some positions are answered by the device itself: their answers come back in batches of the lane's
+// memory, with a byte for each that says whether it is known. Longer ones are cut into parts, whose sums and extrema
+// the host merges. What is not known either way is left to the states of groups.cc.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/algebra/arithmetic.h"
+#include "kernels/cuda/group_reduction.h"
+#include "kernels/cuda/groups.h"
+#include "kernels/exact/answers.h"
+#include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/parallel_for.h"
+
+namespace reduced {
+namespace {
+
+// Bytes of an answer to the op of an output.
+std::int64_t AnswerBytes(Op op, DType dtype) { return RowOf(ResultDType(op, dtype)).bytes; }
+
+// Where the launch puts the answers to the op.
+void SetAnswers(Op op, std::byte* to, GroupAnswers* answers) {
+  switch (op) {
+    case Op::kSum:
+      answers->sum = to;
+      return;
+    case Op::kMean:
+      answers->mean = reinterpret_cast<double*>(to);
+      return;
+    case Op::kMin:
+      answers->min = to;
+      return;
+    case Op::kMax:
+      answers->max = to;
+      return;
+    case Op::kArgmin:
+      answers->argmin = reinterpret_cast<std::int64_t*>(to);
+      return;
+    case Op::kArgmax:
+      answers->argmax = reinterpret_cast<std::int64_t*>(to);
+      return;
+    default:
+      answers->count = reinterpret_cast<std::int64_t*>(to);
+  }
+}
+
+std::int64_t RoundedUp(std::int64_t count) { return (count + 7) / 8 * 8; }
+
+}  // namespace
+
+CudaLane::GroupReduction::Quick CudaLane::GroupReduction::QuickOf(const ReduceSpec& spec) {
+  constexpr std::int64_t kMostIntegers = std::int64_t{1} << 30;  // whose sum of 64 bits a double can round
+  const DTypeRow& row = RowOf(spec.dtype);
+  Quick quick;
+  for (const Op op : spec.ops) {
+    if (op == Op::kSum || op == Op::kMean) {
+      const bool known =
+          row.is_float ? spec.precision == Precision::kExact : row.bytes < 8 && spec.count <= kMostIntegers;
+      if (!known) return {};
+      quick.sums = true;
+    } else if (op == Op::kMin || op == Op::kMax || op == Op::kArgmin || op == Op::kArgmax) {
+      quick.extrema = true;
+    } else if (op != Op::kCount || (row.is_float && spec.nan_policy == NanPolicy::kOmit)) {
+      return {};
+    }
+  }
+  if (!quick.sums) quick.extrema = true;  // counts elements
+  quick.any = true;
+  return quick;
+}
+
+absl::Status CudaLane::GroupReduction::AnswerQuickly() {
+  const Layout& layout = groups_.layout;
+  QuickGroupsLaunch launch{.dtype = job_.spec.dtype,
+                           .sums = quick_.sums,
+                           .extrema = quick_.extrema,
+                           .array = array_,
+                           .outputs = {.columns = columns_, .elements = layout.elements},
+                           .stream = lane_.kernel_stream_};
+  std::int64_t positions = layout.elements;  // on average
+  if (grouped_) positions = (grouping_.bounds[grouping_.groups] - grouping_.bounds[0]) / grouping_.groups;
+  // Neighbouring outputs that are neighbours in the array are read by neighbouring threads.
+  constexpr std::int64_t kAdjacent = 32;
+  const bool adjacent = (grouped_ ? columns_ : layout.adjacent()) >= kAdjacent;
+  launch.width = adjacent ? 1 : std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(positions / 4, 1, 32)));
+  launch.longest = adjacent ? 1024 : 128 * launch.width;
+
+  std::vector<std::int64_t> too_long;
+  if (!grouped_ && positions > launch.longest) {
+    return AnswerInParts(
+        outputs_, [](std::int64_t i) { return i; }, Method::kQuick);
+  }
+  if (grouped_) {
+    const absl::StatusOr<const std::byte*> bounds =
+        Hold({.data = grouping_.bounds}, grouping_.groups + 1, sizeof(std::int64_t));
+    if (!bounds.ok()) return bounds.status();
+    launch.outputs.bounds = reinterpret_cast<const std::int64_t*>(*bounds);
+  } else {
+    launch.outputs.kept = DimensionsFrom(layout.kept);
+  }
+  std::int64_t bytes = 1;  // of an output
+  for (const Op op : job_.spec.ops) bytes += AnswerBytes(op, job_.spec.dtype);
+  const std::int64_t batch = lane_.chunk_bytes_ / bytes / 8 * 8;
+  for (std::int64_t first = 0; first < outputs_; first += batch) {
+    const absl::Status status = AnswerQuickly(first, std::min(batch, outputs_ - first), launch, &too_long);
+    if (!status.ok()) return status;
+  }
+  return AnswerInParts(too_long, Method::kQuick);
+}
+
+absl::Status CudaLane::GroupReduction::AnswerQuickly(std::int64_t first, std::int64_t count, QuickGroupsLaunch launch,
+                                                     std::vector<std::int64_t>* too_long) {
+  const Slot& slot = state_slot();
+  const DType dtype = job_.spec.dtype;
+  launch.first = first;
+  launch.count = count;
+  // The answers to each op, then what is left. An op that is asked for twice is answered in the last place.
+  std::vector<std::int64_t> places;
+  std::int64_t end = 0;
+  for (const Op op : job_.spec.ops) {
+    SetAnswers(op, slot.device + end, &launch.answers);
+    places.push_back(end);
+    end += RoundedUp(count) * AnswerBytes(op, dtype);
+  }
+  launch.answers.left = reinterpret_cast<std::uint8_t*>(slot.device + end);
+  const absl::Status status = Launch([&] { return LaunchQuickGroups(launch); }, end + count);
+  if (!status.ok()) return status;
+
+  const std::vector<Op>& ops = job_.spec.ops;
+  lane_.copiers_.execute([&] {
+    constexpr std::int64_t kGrain = 1 << 15;
+    tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, count, kGrain), [&](const auto& range) {
+      for (std::size_t i = 0; i < ops.size(); ++i) {
+        const auto last = std::find(ops.rbegin(), ops.rend(), ops[i]);
+        const std::byte* const from = slot.pinned + places[static_cast<std::size_t>(ops.rend() - last - 1)];
+        const std::int64_t width = AnswerBytes(ops[i], dtype);
+        std::memcpy(answers_[i] + (first + range.begin()) * width, from + range.begin() * width,
+                    static_cast<std::size_t>((range.end() - range.begin()) * width));
+      }
+    });
+  });
+  const auto* const left = reinterpret_cast<const std::uint8_t*>(slot.pinned + end);
+  const absl::MutexLock lock(&mutex_);
+  for (std::int64_t i = 0; i < count;) {
+    std::uint64_t eight = 0;
+    if (i + 8 <= count) std::memcpy(&eight, left + i, sizeof(eight));
+    if (i + 8 <= count && eight == 0) {
+      i += 8;
+      continue;
+    }
+    for (const std::int64_t stop = std::min(count, i + 8); i < stop; ++i) {
+      if (left[i] == kTooLong) too_long->push_back(first + i);
+      if (left[i] == kNotKnown) left_.push_back(first + i);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::FoldQuickly() {
+  const auto count = static_cast<std::int64_t>(parts_.size());
+  const QuickGroupsLaunch launch{.dtype = job_.spec.dtype,
+                                 .sums = quick_.sums,
+                                 .extrema = quick_.extrema,
+                                 .array = array_,
+                                 .width = 32,
+                                 .count = count,
+                                 .parts = reinterpret_cast<const GroupPart*>(part_slot().device),
+                                 .states = reinterpret_cast<GroupPartState*>(state_slot().device),
+                                 .stream = lane_.kernel_stream_};
+  return Launch([&] { return LaunchQuickGroups(launch); }, count * static_cast<std::int64_t>(sizeof(GroupPartState)));
+}
+
+// From those of its parts in the pinned memory of state_slot(); false if something of it is not known.
+bool CudaLane::GroupReduction::QuickStateOf(const Pending& pending, State* state) const {
+  const auto* const parts = reinterpret_cast<const GroupPartState*>(state_slot().pinned) + pending.first;
+  const bool floats = RowOf(job_.spec.dtype).is_float;
+  if (quick_.sums && floats) state->exact = std::make_unique<ExactSums>();
+  Partial& partial = state->partial;
+  for (std::int64_t i = 0; i < pending.parts; ++i) {
+    const GroupPartState& part = parts[i];
+    partial.count += part.count;
+    if (quick_.extrema) {
+      if (part.extrema.nan_index != kNoIndex) return false;
+      MergeExtrema(partial.extrema, part.extrema);
+    }
+    if (!quick_.sums) continue;
+    if (!(part.sum.lost == 0)) return false;
+    if (floats) {
+      constexpr AccumulatorSet kSum = SetOf(Accumulator::kSum);
+      Add(part.sum.sum, kSum, /*elsewhere=*/false, state->exact.get());
+      if (part.sum.rest != 0) Add(part.sum.rest, kSum, /*elsewhere=*/false, state->exact.get());
+    } else {
+      partial.int_sum += static_cast<std::int64_t>(part.sum.sum) + static_cast<std::int64_t>(part.sum.rest);
+    }
+  }
+  return partial.count > 0;
+}
+
+}  // namespace reduced

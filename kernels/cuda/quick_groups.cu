@@ -1,0 +1,261 @@
+// Sums, means and extrema of groups in registers: a few threads, up to a warp, walk through an output or a part of one
+// side by side, several elements in flight, and merge what they have by shuffles.
+//
+// The answer of an output is final unless something was lost, or there is a NaN or no element: these are left to
+// others. The sources of the arithmetic are named in groups.h and, for the test of rounding in means, in
+// cpu/quick_sums.h, whose functions these are on a device.
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/algebra/accumulator.h"
+#include "kernels/algebra/order_key.h"
+#include "kernels/cuda/device_reduce.cuh"
+#include "kernels/cuda/group_elements.cuh"
+#include "kernels/cuda/groups.h"
+
+namespace reduced {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kAtOnce = 4;  // loads in flight
+
+// Adds x; every operation rounds by itself.
+__device__ inline void AddExactly(double x, GroupSum& to) {
+  const double s = __dadd_rn(to.sum, x);
+  const double b = __dsub_rn(s, to.sum);
+  const double error = __dadd_rn(__dsub_rn(to.sum, __dsub_rn(s, b)), __dsub_rn(x, b));
+  const double e = __dadd_rn(to.rest, error);
+  const double c = __dsub_rn(e, to.rest);
+  to.lost += fabs(__dadd_rn(__dsub_rn(to.rest, __dsub_rn(e, c)), __dsub_rn(error, c)));
+  to.sum = s;
+  to.rest = e;
+}
+
+// The sums of some elements of T.
+template <class T>
+struct SumFold {
+  struct State {
+    std::conditional_t<kIsFloat<T>, GroupSum, std::int64_t> sum{};
+  };
+  State state;
+
+  __device__ void Add(T x, std::int64_t /*index*/) {
+    if constexpr (kIsFloat<T>) {
+      AddExactly(ToDouble(x), state.sum);
+    } else {
+      state.sum += ToInteger(x);
+    }
+  }
+  __device__ static void Merge(State& into, const State& other) {
+    if constexpr (kIsFloat<T>) {
+      AddExactly(other.sum.sum, into.sum);
+      AddExactly(other.sum.rest == 0 ? -0.0 : other.sum.rest, into.sum);  // -0 changes nothing
+      into.sum.lost += other.sum.lost;
+    } else {
+      into.sum += other.sum;
+    }
+  }
+  __device__ State Settled() const { return state; }
+
+  // As the sum of two doubles.
+  __device__ static GroupSum Split(const State& state) {
+    if constexpr (kIsFloat<T>) {
+      return state.sum;
+    } else {
+      const double sum = __ll2double_rn(state.sum);
+      return {sum, __ll2double_rn(state.sum - static_cast<std::int64_t>(sum)), 0};
+    }
+  }
+};
+
+template <class T>
+struct ExtremaFold {
+  using A = ExtremaOf<T>;
+  using State = typename A::State;
+  typename A::Local local;
+
+  __device__ void Add(T x, std::int64_t index) { A::Add(local, x, index); }
+  __device__ static void Merge(State& into, const State& other) { A::Merge(into, other); }
+  __device__ State Settled() const { return A::Settle(local); }
+};
+
+// The mean of `count` elements, rounded once; false if it is not known.
+__device__ inline bool MeanOf(const GroupSum& sum, std::int64_t count, double* mean) {
+  const double n = __ll2double_rn(count);
+  if (sum.rest == 0) {
+    *mean = __ddiv_rn(sum.sum, n);
+    return true;
+  }
+  const double h = __dadd_rn(sum.sum, sum.rest);
+  if ((count & (count - 1)) == 0 && fabs(h) >= 0x1p-900) {
+    *mean = __ddiv_rn(h, n);
+    return true;
+  }
+  const double b = __dsub_rn(h, sum.sum);
+  const double l = __dadd_rn(__dsub_rn(sum.sum, __dsub_rn(h, b)), __dsub_rn(sum.rest, b));
+  const double q = __ddiv_rn(h, n);
+  if (!(fabs(h) > 1e-250 && fabs(h) < 1e300)) return false;
+  const double c = __ddiv_rn(__dadd_rn(__fma_rn(-q, n, h), l), n);
+  *mean = __dadd_rn(q, __dmul_rn(c, 1 - 0x1p-48));
+  return *mean == __dadd_rn(q, __dmul_rn(c, 1 + 0x1p-48));
+}
+
+// Stores the sum and mean of output i; false if one of them is not known.
+template <class T>
+__device__ inline bool Answer(const typename SumFold<T>::State& state, std::int64_t count, std::int64_t i,
+                              const GroupAnswers& answers) {
+  const GroupSum sum = SumFold<T>::Split(state);
+  if (!(sum.lost == 0) || count == 0) return false;
+  if (answers.sum != nullptr) {
+    if constexpr (kIsFloat<T>) {
+      static_cast<double*>(answers.sum)[i] = sum.rest == 0 ? sum.sum : __dadd_rn(sum.sum, sum.rest);
+    } else {
+      static_cast<std::int64_t*>(answers.sum)[i] = state.sum;
+    }
+  }
+  return answers.mean == nullptr || MeanOf(sum, count, answers.mean + i);
+}
+
+// The bits of the element with that key.
+template <class T, class Key>
+__device__ inline Key ElementBits(Key key) {
+  if constexpr (kIsFloat<T>) {
+    return static_cast<Key>(key ^ ((key >> (8 * sizeof(Key) - 1)) & std::numeric_limits<Key>::max()));
+  } else {
+    return key;
+  }
+}
+
+// The key that was widened.
+template <class Key>
+__device__ inline Key NarrowKey(std::int64_t key) {
+  if constexpr (std::is_same_v<Key, std::uint64_t>) {
+    return static_cast<std::uint64_t>(key) ^ (std::uint64_t{1} << 63);
+  } else {
+    return static_cast<Key>(key);
+  }
+}
+
+template <class T>
+__device__ inline bool Answer(const ExtremaState& state, std::int64_t count, std::int64_t i,
+                              const GroupAnswers& answers) {
+  using Key = typename OrderKey<T>::Type;
+  if (state.nan_index != kNoIndex || count == 0) return false;
+  if (answers.min != nullptr) static_cast<Key*>(answers.min)[i] = ElementBits<T>(NarrowKey<Key>(state.min_key));
+  if (answers.max != nullptr) static_cast<Key*>(answers.max)[i] = ElementBits<T>(NarrowKey<Key>(state.max_key));
+  if (answers.argmin != nullptr) answers.argmin[i] = state.min_index;
+  if (answers.argmax != nullptr) answers.argmax[i] = state.max_index;
+  return true;
+}
+
+__device__ inline GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std::int64_t output) {
+  GroupPart part;
+  if (outputs.bounds == nullptr) {
+    part.start = OffsetOf(outputs.kept, output);
+    part.end = outputs.elements;
+    return part;
+  }
+  const std::int64_t group = outputs.columns == 1 ? output : output / outputs.columns;
+  const std::int64_t begin = outputs.bounds[group];
+  part.column = output - group * outputs.columns;
+  part.start = array.rows != nullptr ? begin : begin * outputs.columns + part.column;
+  part.end = outputs.bounds[group + 1] - begin;
+  return part;
+}
+
+// kPlain: positions of an output are neighbours in the array, and no mask leaves any of them out. kAfter: another
+// launch has set what is left.
+template <class T, template <class> class Fold, bool kPlain>
+__global__ void __launch_bounds__(kThreads) QuickGroupsKernel(QuickGroupsLaunch launch, bool after) {
+  const int width = launch.width;
+  const int lane = static_cast<int>(threadIdx.x) & (width - 1);
+  const std::int64_t item = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / width;
+  const bool there = item < launch.count;
+  GroupPart part;
+  bool too_long = false;
+  if (there && launch.parts != nullptr) part = launch.parts[item];
+  if (there && launch.parts == nullptr) {
+    part = WholeOutput(launch.outputs, launch.array, launch.first + item);
+    too_long = part.end > launch.longest;
+    if (too_long) part.end = 0;
+  }
+  const GroupWalk<T> walk(launch.array, part.start, part.column);
+  const T* const data = static_cast<const T*>(launch.array.data) + part.start;
+  Fold<T> fold;
+  ElementCount::State count;
+  for (std::int64_t i = part.begin + lane; i < part.end; i += kAtOnce * width) {
+    T x[kAtOnce];
+    std::int64_t index[kAtOnce];
+    bool kept[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const std::int64_t position = i + k * width;
+      index[k] = position;
+      kept[k] = position < part.end;
+      if constexpr (kPlain) {
+        if (kept[k]) x[k] = data[position];
+      } else {
+        if (kept[k]) kept[k] = walk.Load(position, &x[k], &index[k]);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (!kept[k]) continue;
+      ++count.count;
+      fold.Add(x[k], index[k]);
+    }
+  }
+  auto state = fold.Settled();
+  for (int offset = width / 2; offset > 0; offset /= 2) {
+    const auto other = ShuffleDown(state, offset);
+    const ElementCount::State others = ShuffleDown(count, offset);
+    Fold<T>::Merge(state, other);
+    ElementCount::Merge(count, others);
+  }
+  if (!there || lane != 0) return;
+  if (launch.parts != nullptr) {
+    GroupPartState& out = launch.states[item];
+    if constexpr (std::is_same_v<Fold<T>, SumFold<T>>) {
+      out.sum = SumFold<T>::Split(state);
+    } else {
+      out.extrema = state;
+    }
+    out.count = count.count;
+    return;
+  }
+  std::uint8_t left = kTooLong;
+  if (!too_long) left = Answer<T>(state, count.count, item, launch.answers) ? kAnswered : kNotKnown;
+  if (launch.answers.count != nullptr) launch.answers.count[item] = count.count;
+  if (!after || left != kAnswered) launch.answers.left[item] = left;
+}
+
+template <class T, template <class> class Fold>
+cudaError_t Launch(const QuickGroupsLaunch& launch, bool after) {
+  const GroupArray& array = launch.array;
+  const bool adjacent = array.reduced.count == 0 || (array.reduced.count == 1 && array.reduced.stride[0] == 1);
+  const auto blocks = static_cast<unsigned>((launch.count * launch.width + kThreads - 1) / kThreads);
+  if (array.rows == nullptr && array.mask == nullptr && adjacent) {
+    QuickGroupsKernel<T, Fold, true><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
+  } else {
+    QuickGroupsKernel<T, Fold, false><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
+  return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+    if (launch.sums) {
+      if constexpr (kIsFloat<T> || sizeof(T) <= 4) {
+        if (const cudaError_t error = Launch<T, SumFold>(launch, false); error != cudaSuccess) return error;
+      } else {
+        return cudaErrorInvalidValue;
+      }
+    }
+    return launch.extrema ? Launch<T, ExtremaFold>(launch, launch.sums) : cudaSuccess;
+  });
+}
+
+}  // namespace reduced
