@@ -61,23 +61,33 @@ class CudaLane::GroupReduction {
   static SliceDimensions DimensionsFrom(const std::vector<Dimension>& dimensions);
   // The job, of another array.
   Job JobOf(const ArrayRef& array, std::int64_t count) const;
-  absl::StatusOr<std::byte*> Allocate(std::int64_t bytes);
+  // Device memory, which is freed with `memory`, once what uses it is done.
+  absl::StatusOr<std::byte*> Allocate(std::int64_t bytes, std::vector<std::unique_ptr<ArrayMemory>>* memory);
   // Device memory with `count` elements, at a multiple of their size: where they are, or a copy.
   absl::StatusOr<const std::byte*> Hold(const ArrayRef& array, std::int64_t count, std::int64_t width);
   // Host memory with the elements of a side array: where they are, or a copy.
   absl::StatusOr<const std::byte*> OnHost(const SideArray& side);
+  // Copies device memory to `to`, chunk by chunk. Blocks.
+  absl::Status Fetch(const std::byte* from, std::int64_t bytes, std::byte* to);
   // Copies device memory to the pinned memory of state_slot(), after what the kernel stream does before. Blocks.
   absl::Status CopyBack(const std::byte* from, std::int64_t bytes);
   // Runs launches on the kernel stream, whose results are the first `bytes` of state_slot()'s device memory, and copies
   // them back. Blocks.
   absl::Status Launch(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes);
 
-  // The array, and its mask unless that only decides which rows there are.
+  // The array and its mask.
   absl::Status HoldArray();
+  // Ends with the number of groups, and their bounds or the group of each row. In find_groups.cc, like the following.
   absl::Status FindGroups();
+  absl::Status CheckOffsets();
+  absl::Status CheckKeys();
+  absl::Status FindGroupsOnHost();
+  absl::Status SortRows();
+  // Sets grouping_.bounds, if there are only those on the device.
+  absl::Status FetchBounds();
   absl::Status PlaceAnswers();
-  // How the positions of outputs lie in the array: with keys, the sorted rows.
-  absl::Status HoldRows();
+  // How the positions of outputs lie in the array.
+  void SetPositions();
 
   std::int64_t PositionsOf(std::int64_t output) const;
   // The part with no positions.
@@ -120,7 +130,10 @@ class CudaLane::GroupReduction {
   std::vector<std::unique_ptr<ArrayMemory>> device_memory_;
   std::vector<std::unique_ptr<ArrayMemory>> host_memory_;
   GroupArray array_;
-  Grouping grouping_;
+  Grouping grouping_{.groups = 1};        // one, unless there are segments or keys
+  const std::int64_t* bounds_ = nullptr;  // of groups, in device memory; null: there are none, or only grouping_.bounds
+  std::uint32_t* ids_ = nullptr;          // with keys: the group of each row, in device memory
+  std::int64_t grouped_positions_ = 0;    // of all groups, about
   std::int64_t outputs_ = 0;
   std::vector<std::byte*> answers_;  // of each op
   Layout names_;                     // of the outputs, for messages

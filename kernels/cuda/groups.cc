@@ -19,9 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/algebra/finalize.h"
-#include "kernels/cpu/arrays.h"
-#include "kernels/cpu/grouping.h"
-#include "kernels/cpu/side_arrays.h"
 #include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/stage_range.h"
@@ -57,10 +54,11 @@ CudaLane::GroupReduction::GroupReduction(CudaLane& lane, GroupsJob& groups, Cuda
 
 absl::Status CudaLane::GroupReduction::Run() {
   absl::Status status = HoldArray();
-  if (status.ok()) status = FindGroups();
+  if (status.ok() && grouped_) status = FindGroups();
   if (status.ok()) status = PlaceAnswers();
   if (!status.ok() || outputs_ == 0) return status;
-  status = HoldRows();
+  if (keyed_ && groups_.rows > 0) status = SortRows();
+  SetPositions();
   if (status.ok() && quick_.any) {
     status = AnswerQuickly();
     std::vector<std::int64_t> left;
@@ -86,15 +84,16 @@ Job CudaLane::GroupReduction::JobOf(const ArrayRef& array, std::int64_t count) c
   return job;
 }
 
-absl::StatusOr<std::byte*> CudaLane::GroupReduction::Allocate(std::int64_t bytes) {
+absl::StatusOr<std::byte*> CudaLane::GroupReduction::Allocate(std::int64_t bytes,
+                                                              std::vector<std::unique_ptr<ArrayMemory>>* held) {
   absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = arrays_.Allocate(bytes);
   if (!memory.ok()) {
     return absl::Status(memory.status().code(),
-                        absl::StrCat("the array, its mask and its rows by key must be in the device's memory: ",
+                        absl::StrCat("the array, its mask, bounds and rows by key must be in the device's memory: ",
                                      std::string(memory.status().message())));
   }
-  device_memory_.push_back(*std::move(memory));
-  return static_cast<std::byte*>(const_cast<void*>(device_memory_.back()->array().data));
+  held->push_back(*std::move(memory));
+  return static_cast<std::byte*>(const_cast<void*>(held->back()->array().data));
 }
 
 absl::StatusOr<const std::byte*> CudaLane::GroupReduction::Hold(const ArrayRef& array, std::int64_t count,
@@ -103,36 +102,19 @@ absl::StatusOr<const std::byte*> CudaLane::GroupReduction::Hold(const ArrayRef& 
   if (absl::Status status = AwaitReady(job); !status.ok()) return status;
   const auto* const data = static_cast<const std::byte*>(array.data);
   if (array.space == MemorySpace::kDevice && reinterpret_cast<std::uintptr_t>(data) % width == 0) return data;
-  const absl::StatusOr<std::byte*> to = Allocate(count * width);
+  const absl::StatusOr<std::byte*> to = Allocate(count * width, &device_memory_);
   if (!to.ok()) return to.status();
   const absl::Status status = lane_.CopyToDevice(job, count * width, *to, timing_);
   if (!status.ok()) return status;
   return *to;
 }
 
-absl::StatusOr<const std::byte*> CudaLane::GroupReduction::OnHost(const SideArray& side) {
-  if (side.array.space != MemorySpace::kDevice) return SideInMemory(side, job_, scratch_, &host_memory_);
-  const std::int64_t bytes = side.bytes();
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(bytes, scratch_);
-  if (!memory.ok()) return memory.status();
-  if (absl::Status status = AwaitReady(JobOf(side.array, side.count)); !status.ok()) return status;
-  auto* const to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
-  const Slot& slot = state_slot();
-  for (std::int64_t done = 0; done < bytes; done += lane_.chunk_bytes_) {
-    if (absl::Status why = WhyStop(job_); !why.ok()) return why;
-    const std::int64_t size = std::min(lane_.chunk_bytes_, bytes - done);
-    const auto* const from = static_cast<const std::byte*>(side.array.data) + done;
-    if (absl::Status status = CopyBack(from, size); !status.ok()) return status;
-    std::memcpy(to + done, slot.pinned, static_cast<std::size_t>(size));
-  }
-  host_memory_.push_back(*std::move(memory));
-  return to;
-}
-
 absl::Status CudaLane::GroupReduction::CopyBack(const std::byte* from, std::int64_t bytes) {
   const Slot& slot = state_slot();
-  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.pinned, from, static_cast<std::size_t>(bytes),
-                                               cudaMemcpyDeviceToHost, lane_.kernel_stream_));
+  if (bytes > 0) {
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.pinned, from, static_cast<std::size_t>(bytes),
+                                                 cudaMemcpyDeviceToHost, lane_.kernel_stream_));
+  }
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.copy_end));
   return absl::OkStatus();
@@ -144,32 +126,13 @@ absl::Status CudaLane::GroupReduction::HoldArray() {
   const absl::StatusOr<const std::byte*> data = Hold(job_.array, job_.spec.count, width_);
   if (!data.ok()) return data.status();
   array_.data = *data;
-  if (!groups_.mask.has_value() || (keyed_ && columns_ == 1)) return absl::OkStatus();
+  if (!groups_.mask.has_value()) return absl::OkStatus();
   const Mask& mask = *groups_.mask;
   const absl::StatusOr<const std::byte*> bytes = Hold(mask.array.array, mask.array.count, 1);
   if (!bytes.ok()) return bytes.status();
   array_.mask = reinterpret_cast<const std::uint8_t*>(*bytes);
   array_.mask_bits = mask.bits;
   array_.first_bit = mask.first_bit;
-  return absl::OkStatus();
-}
-
-absl::Status CudaLane::GroupReduction::FindGroups() {
-  grouping_.groups = 1;
-  if (!grouped_) return absl::OkStatus();
-  const StageRange range("find groups");
-  MaskView mask;
-  if (keyed_ && groups_.mask.has_value() && job_.spec.count > 0) {
-    const absl::StatusOr<const std::byte*> bytes = OnHost(groups_.mask->array);
-    if (!bytes.ok()) return bytes.status();
-    mask = MaskView(*groups_.mask, *bytes);
-  }
-  const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(groups_));
-  if (!side.ok()) return side.status();
-  const auto why_stop = [this] { return WhyStop(job_); };
-  absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, mask, {scratch_, lane_.copiers_, why_stop});
-  if (!found.ok()) return found.status();
-  grouping_ = *std::move(found);
   return absl::OkStatus();
 }
 
@@ -186,21 +149,14 @@ absl::Status CudaLane::GroupReduction::PlaceAnswers() {
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::GroupReduction::HoldRows() {
-  if (!keyed_) {
+void CudaLane::GroupReduction::SetPositions() {
+  if (!grouped_) {
     array_.reduced = DimensionsFrom(groups_.layout.reduced);
-    if (grouped_) array_.reduced = {.count = 1, .size = {groups_.rows}, .stride = {columns_}};
-    return absl::OkStatus();
+  } else if (!keyed_) {
+    array_.reduced = {.count = 1, .size = {groups_.rows}, .stride = {columns_}};
   }
-  const auto why_stop = [this] { return WhyStop(job_); };
-  absl::Status status = SortRows(groups_.rows, {scratch_, lane_.copiers_, why_stop}, &grouping_);
-  if (!status.ok()) return status;
-  const std::int64_t rows = grouping_.bounds[grouping_.groups];
-  if (rows == 0) return absl::OkStatus();
-  const absl::StatusOr<const std::byte*> held = Hold({.data = grouping_.rows}, rows, sizeof(std::uint32_t));
-  if (!held.ok()) return held.status();
-  array_.rows = reinterpret_cast<const std::uint32_t*>(*held);
-  return absl::OkStatus();
+  // The mask of one column has been heeded: what it leaves out is no row of any group.
+  if (keyed_ && columns_ == 1) array_.mask = nullptr;
 }
 
 std::int64_t CudaLane::GroupReduction::PositionsOf(std::int64_t output) const {
@@ -243,6 +199,8 @@ absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t count,
   constexpr std::int64_t kPartPositions = 1 << 10;   // at least
   constexpr std::int64_t kQuickPositions = 1 << 13;  // at most: a warp's
   constexpr std::int64_t kMostPending = 1 << 16;
+  if (count == 0) return absl::OkStatus();
+  if (absl::Status status = FetchBounds(); !status.ok()) return status;
   const bool exact = ExactAccumulatorsFor(job_.spec) != 0;
   const std::int64_t state_bytes =
       method == Method::kQuick ? sizeof(GroupPartState) : sizeof(Partial) + (exact ? sizeof(ExactDigits) : 0);

@@ -83,7 +83,7 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
                            .outputs = {.columns = columns_, .elements = layout.elements},
                            .stream = lane_.kernel_stream_};
   std::int64_t positions = layout.elements;  // on average
-  if (grouped_) positions = (grouping_.bounds[grouping_.groups] - grouping_.bounds[0]) / grouping_.groups;
+  if (grouped_) positions = grouped_positions_ / grouping_.groups;
   // Neighbouring outputs that are neighbours in the array are read by neighbouring threads.
   constexpr std::int64_t kAdjacent = 32;
   const bool adjacent = (grouped_ ? columns_ : layout.adjacent()) >= kAdjacent;
@@ -95,11 +95,15 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
     return AnswerInParts(
         outputs_, [](std::int64_t i) { return i; }, Method::kQuick);
   }
-  if (grouped_) {
+  if (grouped_ && bounds_ == nullptr) {
+    if (absl::Status status = FetchBounds(); !status.ok()) return status;
     const absl::StatusOr<const std::byte*> bounds =
         Hold({.data = grouping_.bounds}, grouping_.groups + 1, sizeof(std::int64_t));
     if (!bounds.ok()) return bounds.status();
-    launch.outputs.bounds = reinterpret_cast<const std::int64_t*>(*bounds);
+    bounds_ = reinterpret_cast<const std::int64_t*>(*bounds);
+  }
+  if (grouped_) {
+    launch.outputs.bounds = bounds_;
   } else {
     launch.outputs.kept = DimensionsFrom(layout.kept);
   }

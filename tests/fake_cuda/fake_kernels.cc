@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <type_traits>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "kernels/cpu/quick_sums.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cuda/exact_sums.h"
+#include "kernels/cuda/find_groups.h"
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/cuda/slices.h"
@@ -102,6 +104,12 @@ std::int64_t OffsetOf(const SliceDimensions& dimensions, std::int64_t index) {
   return offset;
 }
 
+bool IsKept(const GroupArray& array, std::int64_t index) {
+  if (array.mask == nullptr) return true;
+  const std::int64_t bit = array.first_bit + index;
+  return array.mask_bits ? (array.mask[bit / 8] >> (bit % 8) & 1) != 0 : array.mask[index] != 0;
+}
+
 // What a mask leaves of a part.
 struct GroupElements {
   std::vector<std::byte> bytes;
@@ -118,10 +126,7 @@ GroupElements ElementsOf(const GroupArray& array, const GroupPart& part, std::si
     } else {
       at = part.start + OffsetOf(array.reduced, i);
     }
-    if (array.mask != nullptr) {
-      const std::int64_t bit = array.mask_bits ? array.first_bit + at : 0;
-      if ((array.mask_bits ? array.mask[bit / 8] >> (bit % 8) & 1 : array.mask[at]) == 0) continue;
-    }
+    if (!IsKept(array, at)) continue;
     const auto* const from = static_cast<const std::byte*>(array.data) + static_cast<std::size_t>(at) * width;
     elements.bytes.insert(elements.bytes.end(), from, from + width);
     elements.indexes.push_back(index);
@@ -294,6 +299,61 @@ cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
         launch.answers.left[i] = left;
       }
     });
+  });
+}
+
+cudaError_t LaunchCheckOffsets(const CheckOffsetsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    *launch.checks = {.bad = kNoneBad};
+    for (std::int64_t i = launch.count; i-- > 0;) {
+      const auto offset = [&](std::int64_t at) {
+        return launch.dtype == DType::kI32 ? static_cast<const std::int32_t*>(launch.offsets)[at]
+                                           : static_cast<const std::int64_t*>(launch.offsets)[at];
+      };
+      launch.bounds[i] = offset(i);
+      if (offset(i) < (i == 0 ? 0 : offset(i - 1)) || offset(i) > launch.rows) launch.checks->bad = i;
+    }
+    launch.checks->first = launch.bounds[0];
+    launch.checks->last = launch.bounds[launch.count - 1];
+  });
+}
+
+cudaError_t LaunchCheckKeys(const CheckKeysLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    *launch.checks = {.bad = kNoneBad};
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      if constexpr (std::is_integral_v<T>) {
+        for (std::int64_t row = launch.rows; row-- > 0;) {
+          bool there = launch.array.mask == nullptr;
+          for (std::int64_t i = 0; i < launch.array.columns; ++i) {
+            there = there || IsKept(launch.array, row * launch.array.columns + i);
+          }
+          const auto key =
+              static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<const T*>(launch.keys)[row]));
+          const bool within = key < static_cast<std::uint64_t>(launch.groups);
+          if (there && !within && !launch.drop) launch.checks->bad = row;
+          launch.ids[row] = static_cast<std::uint32_t>(there && within ? key : launch.groups);
+        }
+      }
+    });
+  });
+}
+
+cudaError_t SortRowsScratch(const SortRowsLaunch&, std::size_t* bytes) {
+  *bytes = 1;
+  return cudaSuccess;
+}
+
+cudaError_t LaunchSortRows(const SortRowsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    std::iota(launch.sorted, launch.sorted + launch.rows, 0u);
+    std::stable_sort(launch.sorted, launch.sorted + launch.rows,
+                     [&](std::uint32_t a, std::uint32_t b) { return launch.ids[a] < launch.ids[b]; });
+    std::int64_t row = 0;
+    for (std::int64_t group = 0; group <= launch.groups; ++group) {
+      while (row < launch.rows && launch.ids[launch.sorted[row]] < group) ++row;
+      launch.bounds[group] = row;
+    }
   });
 }
 
