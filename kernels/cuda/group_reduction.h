@@ -71,8 +71,11 @@ class CudaLane::GroupReduction {
   absl::Status Fetch(const std::byte* from, std::int64_t bytes, std::byte* to);
   // Copies device memory to the pinned memory of state_slot(), after what the kernel stream does before. Blocks.
   absl::Status CopyBack(const std::byte* from, std::int64_t bytes);
-  // Runs launches on the kernel stream, whose results are the first `bytes` of state_slot()'s device memory, and copies
-  // them back. Blocks.
+  // Runs launches on the kernel stream, whose results are the first `bytes` of the slot's device memory, and copies
+  // them back to its pinned memory; End blocks until they are there.
+  absl::Status Begin(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes, const Slot& slot);
+  absl::Status End(const Slot& slot);
+  // Both, with state_slot().
   absl::Status Launch(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes);
 
   // The array and its mask.
@@ -103,9 +106,16 @@ class CudaLane::GroupReduction {
   static Quick QuickOf(const ReduceSpec& spec);
   // Answers all outputs, but for some that it adds to left_.
   absl::Status AnswerQuickly();
-  // Outputs [first, first + count), but for those of too many positions.
-  absl::Status AnswerQuickly(std::int64_t first, std::int64_t count, QuickGroupsLaunch launch,
-                             std::vector<std::int64_t>* too_long);
+  // Some outputs whose answers are on their way back through a slot.
+  struct QuickBatch {
+    const Slot* slot = nullptr;  // null: none
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    std::vector<std::int64_t> places{};  // of the answers to each op, in the slot's memory
+    std::int64_t left = 0;               // likewise, of which are not answered
+  };
+  absl::Status Begin(QuickBatch& batch, QuickGroupsLaunch launch);
+  absl::Status End(const QuickBatch& batch, std::vector<std::int64_t>* too_long);
   absl::Status FoldQuickly();
   bool QuickStateOf(const Pending& pending, State* state) const;
 

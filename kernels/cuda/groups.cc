@@ -111,10 +111,8 @@ absl::StatusOr<const std::byte*> CudaLane::GroupReduction::Hold(const ArrayRef& 
 
 absl::Status CudaLane::GroupReduction::CopyBack(const std::byte* from, std::int64_t bytes) {
   const Slot& slot = state_slot();
-  if (bytes > 0) {
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.pinned, from, static_cast<std::size_t>(bytes),
-                                                 cudaMemcpyDeviceToHost, lane_.kernel_stream_));
-  }
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.pinned, from, static_cast<std::size_t>(bytes),
+                                               cudaMemcpyDeviceToHost, lane_.kernel_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.copy_end));
   return absl::OkStatus();
@@ -172,20 +170,34 @@ GroupPart CudaLane::GroupReduction::StartOf(std::int64_t output) const {
   return keyed_ ? GroupPart{.start = first, .column = column} : GroupPart{.start = first * columns_ + column};
 }
 
-absl::Status CudaLane::GroupReduction::Launch(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes) {
+absl::Status CudaLane::GroupReduction::Begin(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes,
+                                             const Slot& slot) {
   if (absl::Status why = WhyStop(job_); !why.ok()) return why;
   const StageRange range("launch");
-  const Slot& slot = state_slot();
   cudaGetLastError();  // launches would report what earlier calls of this thread failed with
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, lane_.kernel_stream_));
   const cudaError_t error = FAILPOINT("cuda/launch") ? cudaErrorLaunchOutOfResources : launches();
   if (error != cudaSuccess) return DeviceError(error, "launching a reduction of groups");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, lane_.kernel_stream_));
-  if (absl::Status status = CopyBack(slot.device, bytes); !status.ok()) return status;
+  if (bytes > 0) {
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.pinned, slot.device, static_cast<std::size_t>(bytes),
+                                                 cudaMemcpyDeviceToHost, lane_.kernel_stream_));
+  }
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::End(const Slot& slot) {
+  REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.copy_end));
   float millis = 0;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
   timing_->kernel_us = timing_->kernel_us.value_or(0) + 1e3 * millis;
   return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::Launch(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes) {
+  if (absl::Status status = Begin(launches, bytes, state_slot()); !status.ok()) return status;
+  return End(state_slot());
 }
 
 absl::Status CudaLane::GroupReduction::AnswerInParts(const std::vector<std::int64_t>& outputs, Method method) {

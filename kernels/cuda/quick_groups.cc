@@ -109,58 +109,65 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   }
   std::int64_t bytes = 1;  // of an output
   for (const Op op : job_.spec.ops) bytes += AnswerBytes(op, job_.spec.dtype);
-  const std::int64_t batch = lane_.chunk_bytes_ / bytes / 8 * 8;
-  for (std::int64_t first = 0; first < outputs_; first += batch) {
-    const absl::Status status = AnswerQuickly(first, std::min(batch, outputs_ - first), launch, &too_long);
-    if (!status.ok()) return status;
+  const std::int64_t size = lane_.chunk_bytes_ / bytes / 8 * 8;  // outputs of a batch
+  QuickBatch batches[2];  // the answers of one are copied while the device is at the next
+  absl::Status status;
+  int turn = 0;
+  for (std::int64_t first = 0; first < outputs_ && status.ok(); first += size, ++turn) {
+    QuickBatch& batch = batches[turn % 2];
+    batch = {.slot = turn % 2 == 0 ? &part_slot() : &state_slot(),
+             .first = first,
+             .count = std::min(size, outputs_ - first)};
+    status = Begin(batch, launch);
+    if (status.ok() && turn > 0) status = End(batches[(turn + 1) % 2], &too_long);
   }
+  if (status.ok()) status = End(batches[(turn + 1) % 2], &too_long);
+  if (!status.ok()) return status;
   return AnswerInParts(too_long, Method::kQuick);
 }
 
-absl::Status CudaLane::GroupReduction::AnswerQuickly(std::int64_t first, std::int64_t count, QuickGroupsLaunch launch,
-                                                     std::vector<std::int64_t>* too_long) {
-  const Slot& slot = state_slot();
-  const DType dtype = job_.spec.dtype;
-  launch.first = first;
-  launch.count = count;
+absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch, QuickGroupsLaunch launch) {
+  launch.first = batch.first;
+  launch.count = batch.count;
   // The answers to each op, then what is left. An op that is asked for twice is answered in the last place.
-  std::vector<std::int64_t> places;
   std::int64_t end = 0;
   for (const Op op : job_.spec.ops) {
-    SetAnswers(op, slot.device + end, &launch.answers);
-    places.push_back(end);
-    end += RoundedUp(count) * AnswerBytes(op, dtype);
+    SetAnswers(op, batch.slot->device + end, &launch.answers);
+    batch.places.push_back(end);
+    end += RoundedUp(batch.count) * AnswerBytes(op, job_.spec.dtype);
   }
-  launch.answers.left = reinterpret_cast<std::uint8_t*>(slot.device + end);
-  const absl::Status status = Launch([&] { return LaunchQuickGroups(launch); }, end + count);
-  if (!status.ok()) return status;
+  batch.left = end;
+  launch.answers.left = reinterpret_cast<std::uint8_t*>(batch.slot->device + end);
+  return Begin([&] { return LaunchQuickGroups(launch); }, end + batch.count, *batch.slot);
+}
 
+absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<std::int64_t>* too_long) {
+  if (absl::Status status = End(*batch.slot); !status.ok()) return status;
   const std::vector<Op>& ops = job_.spec.ops;
   lane_.copiers_.execute([&] {
     constexpr std::int64_t kGrain = 1 << 15;
-    tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, count, kGrain), [&](const auto& range) {
+    tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, batch.count, kGrain), [&](const auto& range) {
       for (std::size_t i = 0; i < ops.size(); ++i) {
         const auto last = std::find(ops.rbegin(), ops.rend(), ops[i]);
-        const std::byte* const from = slot.pinned + places[static_cast<std::size_t>(ops.rend() - last - 1)];
-        const std::int64_t width = AnswerBytes(ops[i], dtype);
-        std::memcpy(answers_[i] + (first + range.begin()) * width, from + range.begin() * width,
+        const std::int64_t place = batch.places[static_cast<std::size_t>(ops.rend() - last - 1)];
+        const std::int64_t width = AnswerBytes(ops[i], job_.spec.dtype);
+        std::memcpy(answers_[i] + (batch.first + range.begin()) * width,
+                    batch.slot->pinned + place + range.begin() * width,
                     static_cast<std::size_t>((range.end() - range.begin()) * width));
       }
     });
   });
-  const auto* const left = reinterpret_cast<const std::uint8_t*>(slot.pinned + end);
+  const auto* const left = reinterpret_cast<const std::uint8_t*>(batch.slot->pinned + batch.left);
   const absl::MutexLock lock(&mutex_);
-  for (std::int64_t i = 0; i < count;) {
-    std::uint64_t eight = 0;
-    if (i + 8 <= count) std::memcpy(&eight, left + i, sizeof(eight));
-    if (i + 8 <= count && eight == 0) {
-      i += 8;
-      continue;
+  for (std::int64_t i = 0; i < batch.count;) {
+    std::uint64_t eight = 1;
+    if (i + 8 <= batch.count) std::memcpy(&eight, left + i, sizeof(eight));
+    const std::int64_t stop = std::min(batch.count, i + 8);
+    for (std::int64_t at = i; eight != 0 && at < stop; ++at) {
+      if (left[at] == kTooLong) too_long->push_back(batch.first + at);
+      if (left[at] == kNotKnown) left_.push_back(batch.first + at);
     }
-    for (const std::int64_t stop = std::min(count, i + 8); i < stop; ++i) {
-      if (left[i] == kTooLong) too_long->push_back(first + i);
-      if (left[i] == kNotKnown) left_.push_back(first + i);
-    }
+    i = stop;
   }
   return absl::OkStatus();
 }

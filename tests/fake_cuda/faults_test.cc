@@ -182,12 +182,8 @@ absl::Status Grouped(Engine& engine, By by, Op op) {
   std::vector<double> got;
   absl::Status answer = absl::InternalError("no answer");
   absl::Notification done;
-  const ReduceSpec spec{.dtype = DType::kF32,
-                        .count = kMany,
-                        .ops = {op},
-                        .engine = EngineKind::kCuda,
-                        .pipeline = "",
-                        .precision = Precision::kExact};
+  const ReduceSpec spec{
+      .dtype = DType::kF32, .count = kMany, .ops = {op}, .precision = Precision::kExact, .engine = EngineKind::kCuda};
   engine.ReduceGroups({{.spec = spec, .array = (*memory)->array()},
                        groups,
                        [&](std::int64_t outputs, std::int64_t, const std::byte*) {

@@ -50,7 +50,8 @@ class CudaGroupsTest : public ::testing::Test {
     header.set_device(device);
     PutArrayCall put(client());
     EXPECT_TRUE(put.Header(header));
-    EXPECT_TRUE(put.Chunk(std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))));
+    const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    for (std::size_t i = 0; i < bytes.size(); i += 1'000'000) EXPECT_TRUE(put.Chunk(bytes.substr(i, 1'000'000)));
     EXPECT_TRUE(put.End().ok());
     return put.response().array().id();
   }
