@@ -92,6 +92,8 @@ class CudaLane::GroupReduction {
   // How the positions of outputs lie in the array.
   void SetPositions();
 
+  // Answers all outputs, by sorting the rows if there are keys.
+  absl::Status AnswerAll();
   std::int64_t PositionsOf(std::int64_t output) const;
   // The part with no positions.
   GroupPart StartOf(std::int64_t output) const;
@@ -101,6 +103,11 @@ class CudaLane::GroupReduction {
   absl::Status AnswerPending(Method method);
   absl::Status FoldToStates();
   State StateOf(const Pending& pending) const;
+
+  // Whether LaunchKeyTables may answer all ops; and its answers, unless it leaves too many elements out. In
+  // key_tables.cc.
+  bool HasTables() const;
+  absl::Status AnswerByTables(bool* answered);
 
   // In quick_groups.cc.
   static Quick QuickOf(const ReduceSpec& spec);

@@ -57,6 +57,16 @@ absl::Status CudaLane::GroupReduction::Run() {
   if (status.ok() && grouped_) status = FindGroups();
   if (status.ok()) status = PlaceAnswers();
   if (!status.ok() || outputs_ == 0) return status;
+  bool answered = false;
+  if (HasTables()) status = AnswerByTables(&answered);
+  if (status.ok() && !answered) status = AnswerAll();
+  if (!status.ok()) return status;
+  const absl::MutexLock lock(&mutex_);
+  return error_;
+}
+
+absl::Status CudaLane::GroupReduction::AnswerAll() {
+  absl::Status status;
   if (keyed_ && groups_.rows > 0) status = SortRows();
   SetPositions();
   if (status.ok() && quick_.any) {
@@ -72,9 +82,7 @@ absl::Status CudaLane::GroupReduction::Run() {
     status = AnswerInParts(
         outputs_, [](std::int64_t i) { return i; }, Method::kStates);
   }
-  if (!status.ok()) return status;
-  const absl::MutexLock lock(&mutex_);
-  return error_;
+  return status;
 }
 
 Job CudaLane::GroupReduction::JobOf(const ArrayRef& array, std::int64_t count) const {

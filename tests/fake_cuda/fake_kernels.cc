@@ -2,6 +2,8 @@
 // engine's inner loops.
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -18,6 +20,7 @@
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/find_groups.h"
 #include "kernels/cuda/groups.h"
+#include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/engine/pipelines.h"
@@ -354,6 +357,47 @@ cudaError_t LaunchSortRows(const SortRowsLaunch& launch) {
       while (row < launch.rows && launch.ids[launch.sorted[row]] < group) ++row;
       launch.bounds[group] = row;
     }
+  });
+}
+
+bool HasKeyTables(DType dtype) { return RowOf(dtype).bytes <= 4; }
+
+cudaError_t LaunchKeyTables(const KeyTablesLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    *launch.header = {};
+    std::fill_n(launch.sums, launch.groups, KeySum{});
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      const auto* const data = static_cast<const T*>(launch.data);
+      int& unit = launch.header->unit;
+      if constexpr (kIsFloat<T>) {
+        double largest = 0;
+        for (std::int64_t i = 0; i < launch.rows; ++i) {
+          if (IsFinite(data[i])) largest = std::max(largest, std::abs(ToDouble(data[i])));
+        }
+        const int rows = std::bit_width(static_cast<std::uint64_t>(launch.rows));
+        unit = (largest == 0 ? -149 : std::ilogb(largest) + 1) - 62 + rows;
+      }
+      for (std::int64_t i = 0; i < launch.rows; ++i) {
+        if (launch.ids[i] >= launch.groups) continue;
+        std::int64_t value = 0;
+        if constexpr (kIsFloat<T>) {
+          const double x = ToDouble(data[i]);
+          const double scaled = std::ldexp(x, -unit);
+          if (!std::isfinite(x) || (x == 0 && std::signbit(x)) || std::trunc(scaled) != scaled) {
+            const unsigned at = launch.header->listed++;
+            if (at < KeyTablesLaunch::kMostListed) launch.listed[at] = {x, launch.ids[i]};
+            continue;
+          }
+          value = static_cast<std::int64_t>(scaled);
+        } else {
+          value = static_cast<std::int64_t>(ToInteger(data[i]));
+        }
+        KeySum& sum = launch.sums[launch.ids[i]];
+        sum.low += static_cast<std::uint32_t>(value);
+        sum.high += value >> 32;
+        ++sum.count;
+      }
+    });
   });
 }
 
