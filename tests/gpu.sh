@@ -43,7 +43,8 @@ exact+=':Cuda/EngineExactTest.AnswersAsTheSchoolbookDoesBesideOtherOps/*'
 rungs=Cuda/EngineRungs
 others='Cuda/EngineMatmul.RepeatsHaveTheSameBits/*:Cuda/EngineSlices.AnyByteAddress/f32:Cuda/EngineSlices.AnyByteAddress/i16'
 others+=':Cuda/EngineGroups.LengthsAreArraysEndToEnd/f32:Cuda/EngineGroups.KeysOfEveryDType/i16'
-others+=':Cuda/EngineGroupErrors.KeysWithinTheirGroups/*'
+others+=':Cuda/EngineGroups.ElementsThatDoNotAddUpEasily/f32:Cuda/EngineGroups.NegativeZerosByKey/f32'
+others+=':Cuda/EngineGroupErrors.*'
 
 # The real server and the real command line: data to a value, on the GPU.
 serve() {

@@ -94,12 +94,14 @@ class CudaLane::GroupReduction {
 
   // Answers all outputs, by sorting the rows if there are keys.
   absl::Status AnswerAll();
-  std::int64_t PositionsOf(std::int64_t output) const;
-  // The part with no positions.
-  GroupPart StartOf(std::int64_t output) const;
-  // Answers `count` outputs, of ascending numbers, in parts. kQuick: those that are not known are added to left_.
-  absl::Status AnswerInParts(std::int64_t count, absl::FunctionRef<std::int64_t(std::int64_t)> number, Method method);
+  // An output as one part. Takes bounds on the host, if there are groups.
+  GroupPart WholeOf(std::int64_t output) const;
+  // Answers all outputs, or those of ascending numbers, in parts. kQuick: what is not known is added to left_.
+  absl::Status AnswerAllInParts(Method method);
   absl::Status AnswerInParts(const std::vector<std::int64_t>& outputs, Method method);
+  absl::Status AnswerInParts(std::int64_t output, const GroupPart& whole, Method method);
+  // The outputs of those numbers, as many as there are wholes, each as one part.
+  absl::Status Locate(const std::int64_t* numbers, std::vector<GroupPart>* wholes);
   absl::Status AnswerPending(Method method);
   absl::Status FoldToStates();
   State StateOf(const Pending& pending) const;
@@ -125,6 +127,7 @@ class CudaLane::GroupReduction {
   absl::Status End(const QuickBatch& batch, std::vector<std::int64_t>* too_long);
   absl::Status FoldQuickly();
   bool QuickStateOf(const Pending& pending, State* state) const;
+  bool MergedQuickStateOf(const Pending& pending, State* state) const;
 
   // Writes the answers of an output with that state, or keeps its error. Thread-safe.
   void Store(std::int64_t output, const State& state);

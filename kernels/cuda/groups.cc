@@ -79,8 +79,7 @@ absl::Status CudaLane::GroupReduction::AnswerAll() {
     std::sort(left.begin(), left.end());
     if (status.ok()) status = AnswerInParts(left, Method::kStates);
   } else if (status.ok()) {
-    status = AnswerInParts(
-        outputs_, [](std::int64_t i) { return i; }, Method::kStates);
+    status = AnswerAllInParts(Method::kStates);
   }
   return status;
 }
@@ -165,17 +164,16 @@ void CudaLane::GroupReduction::SetPositions() {
   if (keyed_ && columns_ == 1) array_.mask = nullptr;
 }
 
-std::int64_t CudaLane::GroupReduction::PositionsOf(std::int64_t output) const {
-  if (!grouped_) return groups_.layout.elements;
+GroupPart CudaLane::GroupReduction::WholeOf(std::int64_t output) const {
+  if (!grouped_) {
+    const std::int64_t positions = groups_.layout.elements;
+    return {.start = positions == 0 ? 0 : groups_.layout.Start(output), .end = positions};
+  }
   const std::int64_t group = output / columns_;
-  return grouping_.bounds[group + 1] - grouping_.bounds[group];
-}
-
-GroupPart CudaLane::GroupReduction::StartOf(std::int64_t output) const {
-  if (!grouped_) return {.start = groups_.layout.Start(output)};
-  const std::int64_t first = grouping_.bounds[output / columns_];
   const std::int64_t column = output % columns_;
-  return keyed_ ? GroupPart{.start = first, .column = column} : GroupPart{.start = first * columns_ + column};
+  const std::int64_t first = grouping_.bounds[group];
+  const std::int64_t start = keyed_ ? first : first * columns_ + column;
+  return {.start = start, .column = column, .end = grouping_.bounds[group + 1] - first};
 }
 
 absl::Status CudaLane::GroupReduction::Begin(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes,
@@ -208,49 +206,85 @@ absl::Status CudaLane::GroupReduction::Launch(absl::FunctionRef<cudaError_t()> l
   return End(state_slot());
 }
 
-absl::Status CudaLane::GroupReduction::AnswerInParts(const std::vector<std::int64_t>& outputs, Method method) {
-  return AnswerInParts(
-      std::ssize(outputs), [&](std::int64_t i) { return outputs[static_cast<std::size_t>(i)]; }, method);
+absl::Status CudaLane::GroupReduction::AnswerAllInParts(Method method) {
+  if (absl::Status status = FetchBounds(); !status.ok()) return status;
+  for (std::int64_t output = 0; output < outputs_ && failed_.load() >= outputs_; ++output) {
+    if (absl::Status status = AnswerInParts(output, WholeOf(output), method); !status.ok()) return status;
+  }
+  return AnswerPending(method);
 }
 
-absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t count,
-                                                     absl::FunctionRef<std::int64_t(std::int64_t)> number,
-                                                     Method method) {
-  constexpr std::int64_t kPartPositions = 1 << 10;   // at least
-  constexpr std::int64_t kQuickPositions = 1 << 13;  // at most: a warp's
+absl::Status CudaLane::GroupReduction::AnswerInParts(const std::vector<std::int64_t>& outputs, Method method) {
+  if (outputs.empty()) return absl::OkStatus();
+  // All bounds are fetched if not much fewer are needed.
+  constexpr std::int64_t kRatio = 4;
+  const bool locates =
+      bounds_ != nullptr && grouping_.bounds == nullptr && std::ssize(outputs) * kRatio < grouping_.groups;
+  if (!locates) {
+    if (absl::Status status = FetchBounds(); !status.ok()) return status;
+  }
+  const std::int64_t room = lane_.chunk_bytes_ / static_cast<std::int64_t>(sizeof(GroupPart));
+  std::vector<GroupPart> wholes;
+  for (std::int64_t i = 0; i < std::ssize(outputs) && failed_.load() >= outputs_; ++i) {
+    const std::int64_t output = outputs[static_cast<std::size_t>(i)];
+    if (locates && i % room == 0) {
+      wholes.resize(static_cast<std::size_t>(std::min(room, std::ssize(outputs) - i)));
+      if (absl::Status status = Locate(outputs.data() + i, &wholes); !status.ok()) return status;
+    }
+    const GroupPart whole = locates ? wholes[static_cast<std::size_t>(i % room)] : WholeOf(output);
+    if (absl::Status status = AnswerInParts(output, whole, method); !status.ok()) return status;
+  }
+  return AnswerPending(method);
+}
+
+absl::Status CudaLane::GroupReduction::Locate(const std::int64_t* numbers, std::vector<GroupPart>* wholes) {
+  const Slot& up = part_slot();
+  const std::size_t bytes = wholes->size() * sizeof(std::int64_t);
+  std::memcpy(up.pinned, numbers, bytes);
+  REDUCED_RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(up.device, up.pinned, bytes, cudaMemcpyHostToDevice, lane_.kernel_stream_));
+  LocateLaunch launch{.array = array_,
+                      .numbers = reinterpret_cast<const std::int64_t*>(up.device),
+                      .count = std::ssize(*wholes),
+                      .wholes = reinterpret_cast<GroupPart*>(state_slot().device),
+                      .stream = lane_.kernel_stream_};
+  launch.outputs.bounds = bounds_;
+  launch.outputs.columns = columns_;
+  const std::size_t whole_bytes = wholes->size() * sizeof(GroupPart);
+  const absl::Status status = Launch([&] { return LaunchLocate(launch); }, static_cast<std::int64_t>(whole_bytes));
+  if (status.ok()) std::memcpy(wholes->data(), state_slot().pinned, whole_bytes);
+  return status;
+}
+
+absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t output, const GroupPart& whole, Method method) {
+  constexpr std::int64_t kPartPositions = 1 << 10;  // at least
   constexpr std::int64_t kMostPending = 1 << 16;
-  if (count == 0) return absl::OkStatus();
-  if (absl::Status status = FetchBounds(); !status.ok()) return status;
   const bool exact = ExactAccumulatorsFor(job_.spec) != 0;
   const std::int64_t state_bytes =
       method == Method::kQuick ? sizeof(GroupPartState) : sizeof(Partial) + (exact ? sizeof(ExactDigits) : 0);
   const std::int64_t room = lane_.chunk_bytes_ / state_bytes;  // states of a batch; parts take less
   // So many blocks or warps there should be of each multiprocessor.
   const std::int64_t wanted = (method == Method::kQuick ? 64 : 16) * lane_.multiprocessors_;
-  std::int64_t size = std::max(kPartPositions, job_.spec.count / wanted);
-  if (method == Method::kQuick) size = std::min(size, kQuickPositions);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t output = number(i);
-    const std::int64_t positions = PositionsOf(output);
-    const std::int64_t parts = std::min((positions + size - 1) / size, room);
-    if (std::ssize(parts_) + parts > room || std::ssize(pending_) == kMostPending) {
-      if (absl::Status status = AnswerPending(method); !status.ok()) return status;
-      if (failed_.load() < outputs_) return absl::OkStatus();
-    }
-    pending_.push_back({output, std::ssize(parts_), parts});
-    if (parts == 0) continue;
-    GroupPart part = StartOf(output);
-    const std::int64_t step = (positions + parts - 1) / parts;
-    for (std::int64_t p = 0; p < parts; ++p) {
-      part.begin = std::min(positions, p * step);
-      part.end = std::min(positions, part.begin + step);
-      parts_.push_back(part);
-    }
+  const std::int64_t size = std::max(kPartPositions, job_.spec.count / wanted);
+  const std::int64_t positions = whole.end;
+  const std::int64_t parts = std::min((positions + size - 1) / size, room);
+  if (std::ssize(parts_) + parts > room || std::ssize(pending_) == kMostPending) {
+    if (absl::Status status = AnswerPending(method); !status.ok()) return status;
   }
-  return AnswerPending(method);
+  pending_.push_back({output, std::ssize(parts_), parts});
+  if (parts == 0) return absl::OkStatus();
+  GroupPart part = whole;
+  const std::int64_t step = (positions + parts - 1) / parts;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    part.begin = std::min(positions, i * step);
+    part.end = std::min(positions, part.begin + step);
+    parts_.push_back(part);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CudaLane::GroupReduction::AnswerPending(Method method) {
+  if (pending_.empty()) return absl::OkStatus();
   if (absl::Status why = WhyStop(job_); !why.ok()) return why;
   if (!parts_.empty()) {
     const Slot& up = part_slot();
@@ -266,7 +300,7 @@ absl::Status CudaLane::GroupReduction::AnswerPending(Method method) {
       const Pending& pending = pending_[i];
       if (method == Method::kStates) return Store(pending.output, StateOf(pending));
       State state;
-      if (QuickStateOf(pending, &state)) return Store(pending.output, state);
+      if (MergedQuickStateOf(pending, &state)) return Store(pending.output, state);
       const absl::MutexLock lock(&mutex_);
       left_.push_back(pending.output);
     });

@@ -113,6 +113,17 @@ struct QuickGroupsLaunch {
 };
 cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch);
 
+// Where outputs are, by their numbers.
+struct LocateLaunch {
+  GroupOutputs outputs{};  // with bounds
+  GroupArray array{};
+  const std::int64_t* numbers = nullptr;  // device memory
+  std::int64_t count = 0;                 // of them, > 0
+  GroupPart* wholes = nullptr;            // device memory: each output as one part
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchLocate(const LocateLaunch& launch);
+
 }  // namespace reduced
 
 #endif  // REDUCED_KERNELS_CUDA_GROUPS_H_

@@ -4,6 +4,7 @@
 // memory, with a byte for each that says whether it is known. Longer ones are cut into parts, whose sums and extrema
 // the host merges. What is not known either way is left to the states of groups.cc.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -87,13 +88,12 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   // Neighbouring outputs that are neighbours in the array are read by neighbouring threads.
   constexpr std::int64_t kAdjacent = 32;
   const bool adjacent = (grouped_ ? columns_ : layout.adjacent()) >= kAdjacent;
-  launch.width = adjacent ? 1 : std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(positions / 4, 1, 32)));
+  launch.width = adjacent ? 1 : std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(positions / 8, 1, 32)));
   launch.longest = adjacent ? 1024 : 128 * launch.width;
 
   std::vector<std::int64_t> too_long;
   if (!grouped_ && positions > launch.longest) {
-    return AnswerInParts(
-        outputs_, [](std::int64_t i) { return i; }, Method::kQuick);
+    return AnswerAllInParts(Method::kQuick);
   }
   if (grouped_ && bounds_ == nullptr) {
     if (absl::Status status = FetchBounds(); !status.ok()) return status;
@@ -186,6 +186,26 @@ absl::Status CudaLane::GroupReduction::FoldQuickly() {
   return Launch([&] { return LaunchQuickGroups(launch); }, count * static_cast<std::int64_t>(sizeof(GroupPartState)));
 }
 
+// By several threads, if there are many parts.
+bool CudaLane::GroupReduction::MergedQuickStateOf(const Pending& pending, State* state) const {
+  constexpr std::int64_t kFewParts = 512;
+  if (pending.parts <= kFewParts) return QuickStateOf(pending, state) && state->partial.count > 0;
+  const std::int64_t pieces = (pending.parts + kFewParts - 1) / kFewParts;
+  std::vector<State> states(static_cast<std::size_t>(pieces));
+  std::atomic<bool> known = true;
+  tbb::parallel_for(std::int64_t{0}, pieces, [&](std::int64_t i) {
+    const std::int64_t first = i * kFewParts;
+    const Pending piece{pending.output, pending.first + first, std::min(kFewParts, pending.parts - first)};
+    if (!QuickStateOf(piece, &states[static_cast<std::size_t>(i)])) known = false;
+  });
+  *state = std::move(states.front());
+  for (std::size_t i = 1; i < states.size() && known; ++i) {
+    Combine(states[i].partial, &state->partial);
+    if (state->exact != nullptr) Merge(*states[i].exact, state->exact.get());
+  }
+  return known && state->partial.count > 0;
+}
+
 // From those of its parts in the pinned memory of state_slot(); false if something of it is not known.
 bool CudaLane::GroupReduction::QuickStateOf(const Pending& pending, State* state) const {
   const auto* const parts = reinterpret_cast<const GroupPartState*>(state_slot().pinned) + pending.first;
@@ -209,7 +229,7 @@ bool CudaLane::GroupReduction::QuickStateOf(const Pending& pending, State* state
       partial.int_sum += static_cast<std::int64_t>(part.sum.sum) + static_cast<std::int64_t>(part.sum.rest);
     }
   }
-  return partial.count > 0;
+  return true;
 }
 
 }  // namespace reduced

@@ -164,9 +164,20 @@ __device__ inline GroupPart WholeOutput(const GroupOutputs& outputs, const Group
   return part;
 }
 
-// kPlain: positions of an output are neighbours in the array, and no mask leaves any of them out. kAfter: another
-// launch has set what is left.
-template <class T, template <class> class Fold, bool kPlain>
+__global__ void __launch_bounds__(kThreads) LocateKernel(LocateLaunch launch) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < launch.count) launch.wholes[i] = WholeOutput(launch.outputs, launch.array, launch.numbers[i]);
+}
+
+// How positions lie in the array.
+enum class Lie : std::uint8_t {
+  kNeighbours,        // one after the other, and no mask leaves any of them out
+  kMaskedNeighbours,  // likewise, with a mask of bytes
+  kAny,
+};
+
+// `after`: another launch has set what is left.
+template <class T, template <class> class Fold, Lie kLie>
 __global__ void __launch_bounds__(kThreads) QuickGroupsKernel(QuickGroupsLaunch launch, bool after) {
   const int width = launch.width;
   const int lane = static_cast<int>(threadIdx.x) & (width - 1);
@@ -182,6 +193,7 @@ __global__ void __launch_bounds__(kThreads) QuickGroupsKernel(QuickGroupsLaunch 
   }
   const GroupWalk<T> walk(launch.array, part.start, part.column);
   const T* const data = static_cast<const T*>(launch.array.data) + part.start;
+  const std::uint8_t* const mask = kLie == Lie::kMaskedNeighbours ? launch.array.mask + part.start : nullptr;
   Fold<T> fold;
   ElementCount::State count;
   for (std::int64_t i = part.begin + lane; i < part.end; i += kAtOnce * width) {
@@ -193,26 +205,28 @@ __global__ void __launch_bounds__(kThreads) QuickGroupsKernel(QuickGroupsLaunch 
       const std::int64_t position = i + k * width;
       index[k] = position;
       kept[k] = position < part.end;
-      if constexpr (kPlain) {
-        if (kept[k]) x[k] = data[position];
+      if (!kept[k]) continue;
+      if constexpr (kLie == Lie::kAny) {
+        kept[k] = walk.Load(position, &x[k], &index[k]);
       } else {
-        if (kept[k]) kept[k] = walk.Load(position, &x[k], &index[k]);
+        x[k] = data[position];
+        if constexpr (kLie == Lie::kMaskedNeighbours) kept[k] = mask[position] != 0;
       }
     }
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       if (!kept[k]) continue;
-      ++count.count;
+      if constexpr (kLie != Lie::kNeighbours) ++count.count;
       fold.Add(x[k], index[k]);
     }
   }
   auto state = fold.Settled();
   for (int offset = width / 2; offset > 0; offset /= 2) {
     const auto other = ShuffleDown(state, offset);
-    const ElementCount::State others = ShuffleDown(count, offset);
     Fold<T>::Merge(state, other);
-    ElementCount::Merge(count, others);
+    if constexpr (kLie != Lie::kNeighbours) ElementCount::Merge(count, ShuffleDown(count, offset));
   }
+  if constexpr (kLie == Lie::kNeighbours) count.count = part.end - part.begin;
   if (!there || lane != 0) return;
   if (launch.parts != nullptr) {
     GroupPartState& out = launch.states[item];
@@ -233,17 +247,26 @@ __global__ void __launch_bounds__(kThreads) QuickGroupsKernel(QuickGroupsLaunch 
 template <class T, template <class> class Fold>
 cudaError_t Launch(const QuickGroupsLaunch& launch, bool after) {
   const GroupArray& array = launch.array;
-  const bool adjacent = array.reduced.count == 0 || (array.reduced.count == 1 && array.reduced.stride[0] == 1);
+  const bool neighbours =
+      array.rows == nullptr && (array.reduced.count == 0 || (array.reduced.count == 1 && array.reduced.stride[0] == 1));
   const auto blocks = static_cast<unsigned>((launch.count * launch.width + kThreads - 1) / kThreads);
-  if (array.rows == nullptr && array.mask == nullptr && adjacent) {
-    QuickGroupsKernel<T, Fold, true><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
+  if (neighbours && array.mask == nullptr) {
+    QuickGroupsKernel<T, Fold, Lie::kNeighbours><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
+  } else if (neighbours && !array.mask_bits) {
+    QuickGroupsKernel<T, Fold, Lie::kMaskedNeighbours><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
   } else {
-    QuickGroupsKernel<T, Fold, false><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
+    QuickGroupsKernel<T, Fold, Lie::kAny><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
   }
   return cudaGetLastError();
 }
 
 }  // namespace
+
+cudaError_t LaunchLocate(const LocateLaunch& launch) {
+  const auto blocks = static_cast<unsigned>((launch.count + kThreads - 1) / kThreads);
+  LocateKernel<<<blocks, kThreads, 0, launch.stream>>>(launch);
+  return cudaGetLastError();
+}
 
 cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
   return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {

@@ -137,12 +137,11 @@ GroupElements ElementsOf(const GroupArray& array, const GroupPart& part, std::si
   return elements;
 }
 
-GroupPart WholeOutput(const QuickGroupsLaunch& launch, std::int64_t output) {
-  const GroupOutputs& outputs = launch.outputs;
+GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std::int64_t output) {
   if (outputs.bounds == nullptr) return {.start = OffsetOf(outputs.kept, output), .end = outputs.elements};
   const std::int64_t begin = outputs.bounds[output / outputs.columns];
   const std::int64_t column = output % outputs.columns;
-  const std::int64_t start = launch.array.rows != nullptr ? begin : begin * outputs.columns + column;
+  const std::int64_t start = array.rows != nullptr ? begin : begin * outputs.columns + column;
   return {.start = start, .column = column, .end = outputs.bounds[output / outputs.columns + 1] - begin};
 }
 
@@ -294,7 +293,7 @@ cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
           launch.states[i] = QuickStateOf<T>(launch.array, launch.parts[i]);
           continue;
         }
-        const GroupPart output = WholeOutput(launch, launch.first + i);
+        const GroupPart output = WholeOutput(launch.outputs, launch.array, launch.first + i);
         std::uint8_t left = kTooLong;
         if (output.end <= launch.longest) {
           left = StoreQuickly<T>(QuickStateOf<T>(launch.array, output), i, launch) ? kAnswered : kNotKnown;
@@ -302,6 +301,14 @@ cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
         launch.answers.left[i] = left;
       }
     });
+  });
+}
+
+cudaError_t LaunchLocate(const LocateLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    for (std::int64_t i = 0; i < launch.count; ++i) {
+      launch.wholes[i] = WholeOutput(launch.outputs, launch.array, launch.numbers[i]);
+    }
   });
 }
 
