@@ -95,7 +95,7 @@ inline constexpr std::uint8_t kTooLong = 2;   // it was not looked at
 // Sums and extrema in registers, by a few threads an output or part, with two sums for each sum of floats that tell
 // whether something was lost: Dekker's and Knuth's two-sum, in the cascade of Ogita, Rump and Oishi.
 struct QuickGroupsLaunch {
-  DType dtype = DType::kF32;  // with sums: no integers of 64 bits
+  DType dtype = DType::kF32;
   bool sums = false;          // at least one of the two
   bool extrema = false;
   GroupArray array;

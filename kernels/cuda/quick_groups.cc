@@ -55,13 +55,13 @@ std::int64_t RoundedUp(std::int64_t count) { return (count + 7) / 8 * 8; }
 }  // namespace
 
 CudaLane::GroupReduction::Quick CudaLane::GroupReduction::QuickOf(const ReduceSpec& spec) {
-  constexpr std::int64_t kMostIntegers = std::int64_t{1} << 30;  // whose sum of 64 bits a double can round
+  constexpr std::int64_t kMostIntegers = std::int64_t{1} << 30;  // of up to 32 bits, which are added up in 64
   const DTypeRow& row = RowOf(spec.dtype);
   Quick quick;
   for (const Op op : spec.ops) {
     if (op == Op::kSum || op == Op::kMean) {
       const bool known =
-          row.is_float ? spec.precision == Precision::kExact : row.bytes < 8 && spec.count <= kMostIntegers;
+          row.is_float ? spec.precision == Precision::kExact : row.bytes == 8 || spec.count <= kMostIntegers;
       if (!known) return {};
       quick.sums = true;
     } else if (op == Op::kMin || op == Op::kMax || op == Op::kArgmin || op == Op::kArgmax) {

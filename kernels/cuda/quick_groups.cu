@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/algebra/accumulator.h"
+#include "kernels/algebra/arithmetic.h"
 #include "kernels/algebra/order_key.h"
 #include "kernels/cuda/device_reduce.cuh"
 #include "kernels/cuda/group_elements.cuh"
@@ -36,15 +37,17 @@ __device__ inline void AddExactly(double x, GroupSum& to) {
 template <class T>
 struct SumFold {
   struct State {
-    std::conditional_t<kIsFloat<T>, GroupSum, std::int64_t> sum{};
+    std::conditional_t<kIsFloat<T>, GroupSum, NarrowSum<T>> sum{};
   };
   State state;
 
   __device__ void Add(T x, std::int64_t /*index*/) {
     if constexpr (kIsFloat<T>) {
       AddExactly(ToDouble(x), state.sum);
-    } else {
+    } else if constexpr (sizeof(T) < 8) {
       state.sum += ToInteger(x);
+    } else {
+      state.sum += static_cast<UInt128>(static_cast<Int128>(x));
     }
   }
   __device__ static void Merge(State& into, const State& other) {
@@ -58,13 +61,17 @@ struct SumFold {
   }
   __device__ State Settled() const { return state; }
 
-  // As the sum of two doubles.
+  // As the sum of two doubles, unless it is an integer of more than 62 bits.
   __device__ static GroupSum Split(const State& state) {
     if constexpr (kIsFloat<T>) {
       return state.sum;
     } else {
-      const double sum = __ll2double_rn(state.sum);
-      return {sum, __ll2double_rn(state.sum - static_cast<std::int64_t>(sum)), 0};
+      constexpr Int128 kEnd = static_cast<Int128>(1) << 62;
+      const auto wide = static_cast<Int128>(ValueOf(state.sum));
+      if (wide <= -kEnd || wide >= kEnd) return {0, 0, 1};
+      const auto narrow = static_cast<std::int64_t>(wide);
+      const double sum = __ll2double_rn(narrow);
+      return {sum, __ll2double_rn(narrow - static_cast<std::int64_t>(sum)), 0};
     }
   }
 };
@@ -111,7 +118,7 @@ __device__ inline bool Answer(const typename SumFold<T>::State& state, std::int6
     if constexpr (kIsFloat<T>) {
       static_cast<double*>(answers.sum)[i] = sum.rest == 0 ? sum.sum : __dadd_rn(sum.sum, sum.rest);
     } else {
-      static_cast<std::int64_t*>(answers.sum)[i] = state.sum;
+      static_cast<std::int64_t*>(answers.sum)[i] = static_cast<std::int64_t>(ValueOf(state.sum));
     }
   }
   return answers.mean == nullptr || MeanOf(sum, count, answers.mean + i);
@@ -271,11 +278,7 @@ cudaError_t LaunchLocate(const LocateLaunch& launch) {
 cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
   return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
     if (launch.sums) {
-      if constexpr (kIsFloat<T> || sizeof(T) <= 4) {
-        if (const cudaError_t error = Launch<T, SumFold>(launch, false); error != cudaSuccess) return error;
-      } else {
-        return cudaErrorInvalidValue;
-      }
+      if (const cudaError_t error = Launch<T, SumFold>(launch, false); error != cudaSuccess) return error;
     }
     return launch.extrema ? Launch<T, ExtremaFold>(launch, launch.sums) : cudaSuccess;
   });

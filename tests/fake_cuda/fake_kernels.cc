@@ -150,7 +150,7 @@ GroupPartState QuickStateOf(const GroupArray& array, const GroupPart& part) {
   const GroupElements elements = ElementsOf(array, part, sizeof(T));
   GroupPartState state{.count = std::ssize(elements.indexes)};
   typename ExtremaOf<T>::Local extrema;
-  std::int64_t sum = 0;
+  Int128 sum = 0;
   for (std::int64_t i = 0; i < state.count; ++i) {
     T x;
     std::memcpy(&x, elements.bytes.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
@@ -158,12 +158,13 @@ GroupPartState QuickStateOf(const GroupArray& array, const GroupPart& part) {
     if constexpr (kIsFloat<T>) {
       AddExactly(ToDouble(x), &state.sum.sum, &state.sum.rest, &state.sum.lost);
     } else {
-      sum += static_cast<std::int64_t>(ToInteger(x));
+      sum += static_cast<Int128>(ToInteger(x));
     }
   }
   if constexpr (!kIsFloat<T>) {
     state.sum.sum = static_cast<double>(sum);
-    state.sum.rest = static_cast<double>(sum - static_cast<std::int64_t>(state.sum.sum));
+    state.sum.rest = static_cast<double>(sum - static_cast<Int128>(state.sum.sum));
+    if (std::abs(state.sum.sum) >= 0x1p62) state.sum = {.lost = 1};
   }
   state.extrema = ExtremaOf<T>::Settle(extrema);
   return state;
