@@ -1,9 +1,9 @@
 // CudaLane::ReduceGroups: what the host does for reductions of segments, by keys and under masks.
 //
-// The whole array is in device memory, and so is its mask: they are copied there if they are elsewhere. Which rows
-// belong to which group is found out on the host, by the CPU engine's routines, from bounds and keys that are copied to
-// the host if they are elsewhere; rows that are sorted by key are then copied to the device. The states of outputs come
-// back in batches of the lane's own memory and are finalized here, by several threads.
+// The whole array is in device memory, and so is its mask: they are copied there if they are elsewhere. Groups are
+// found (find_groups.cc), and room for their answers is asked for. Then outputs are answered from sums by key
+// (key_tables.cc), or side by side by the device (quick_groups.cc); all others from states, which come back in batches
+// of the lane's own memory and are finalized here, by several threads.
 #include "kernels/cuda/groups.h"
 
 #include <cuda_runtime.h>
@@ -28,6 +28,7 @@
 #include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
+
 SliceDimensions CudaLane::GroupReduction::DimensionsFrom(const std::vector<Dimension>& dimensions) {
   SliceDimensions result;
   for (const Dimension& dimension : dimensions) {

@@ -96,7 +96,7 @@ inline constexpr std::uint8_t kTooLong = 2;   // it was not looked at
 // whether something was lost: Dekker's and Knuth's two-sum, in the cascade of Ogita, Rump and Oishi.
 struct QuickGroupsLaunch {
   DType dtype = DType::kF32;
-  bool sums = false;          // at least one of the two
+  bool sums = false;  // at least one of the two
   bool extrema = false;
   GroupArray array;
   int width = 32;          // threads for each: a power of two, at most 32
