@@ -43,7 +43,7 @@ struct SliceStatesLaunch {
   std::int64_t first = 0;         // output
   int count = 0;                  // outputs, > 0
   int parts = 1;                  // that each output is cut into, at most 65535
-  Partial* partials = nullptr;    // device memory, `parts` of each output
+  Partial* partials = nullptr;    // device memory, `parts` of each output; their `count` is not set
   ExactDigits* digits = nullptr;  // likewise; null: no exact accumulators
   cudaStream_t stream = nullptr;
 };
