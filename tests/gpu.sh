@@ -42,6 +42,9 @@ exact+=':Cuda/EngineExactTest.TakesOneSumAlone/*'
 exact+=':Cuda/EngineExactTest.AnswersAsTheSchoolbookDoesBesideOtherOps/*'
 rungs=Cuda/EngineRungs
 others='Cuda/EngineMatmul.RepeatsHaveTheSameBits/*:Cuda/EngineSlices.AnyByteAddress/f32:Cuda/EngineSlices.AnyByteAddress/i16'
+others+=':Cuda/EngineGroups.LengthsAreArraysEndToEnd/f32:Cuda/EngineGroups.KeysOfEveryDType/i16'
+others+=':Cuda/EngineGroups.ElementsThatDoNotAddUpEasily/f32:Cuda/EngineGroups.NegativeZerosByKey/f32'
+others+=':Cuda/EngineGroupErrors.*'
 
 # The real server and the real command line: data to a value, on the GPU.
 serve() {
@@ -155,6 +158,7 @@ step server serve
 step ladder ladders
 step bench_cuda "$programs/bench_cuda"
 step bench_exact_cuda "$programs/bench_exact_cuda"
+step bench_groups_cuda "$programs/bench_groups_cuda"
 step bench_matrix "$programs/bench_matrix" --json="$logs/matrix.json" --svg="$logs/matrix.svg"
 step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
@@ -169,7 +173,7 @@ wait
 if [[ " ${wanted[*]} " == *" soak "* ]]; then
   step soak python3 -B "$root/tests/e2e/soak.py" --tree "$tree" --minutes "${SOAK_MINUTES:-10}"
 fi
-for name in server ladder bench_cuda bench_exact_cuda bench_matrix bench_rpc bench_stream bench_local soak; do
+for name in server ladder bench_cuda bench_exact_cuda bench_groups_cuda bench_matrix bench_rpc bench_stream bench_local soak; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'

@@ -415,6 +415,9 @@ class CpuEngine final : public Engine {
     const Stopwatch since_call;
     const Job& job = groups.job;
     if (job.array.space == MemorySpace::kDevice) return std::move(done)(NotHostMemory());
+    if (absl::Status sides = CheckSides(groups.groups, kNoDevice, "cpu"); !sides.ok()) {
+      return std::move(done)(std::move(sides));
+    }
     if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
     Lanes::Ticket ticket = TicketOf(job, calibration_);
     ticket.expected_us += kOutputUs * static_cast<double>(OutputsOf(groups.groups));

@@ -91,8 +91,7 @@ absl::StatusOr<Grouping> SegmentsOf(const Segments& segments, const std::byte* e
   for (std::int64_t i = 0; i <= grouping.groups; ++i) {
     const std::int64_t offset = ElementAt<T>(elements, i);
     if (offset < before || offset > rows) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "segments.offsets[%d]: got %d; allowed: %d to %d, ascending within dimension 0", i, offset, before, rows));
+      return BadOffset(i, offset, before, rows);
     }
     (*bounds)[i] = before = offset;
   }
@@ -148,8 +147,7 @@ class KeyGrouping {
     if (!status.ok()) return status;
     const std::int64_t first = outside.load();
     if (keys_.drop || first == rows_) return absl::OkStatus();
-    return absl::OutOfRangeError(absl::StrCat("keys[", first, "]: got ", ElementAt<T>(elements_, first),
-                                              "; allowed: 0 to ", keys_.groups - 1, ", or outside: DROP"));
+    return BadKey(first, absl::StrCat(ElementAt<T>(elements_, first)), keys_.groups);
   }
 
   // Finds the keys that there are. Those that nearly fill a range are looked up in a table, others by hashing.
@@ -267,6 +265,16 @@ class KeyGrouping {
 };
 
 }  // namespace
+
+absl::Status BadOffset(std::int64_t i, std::int64_t offset, std::int64_t before, std::int64_t rows) {
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "segments.offsets[%d]: got %d; allowed: %d to %d, ascending within dimension 0", i, offset, before, rows));
+}
+
+absl::Status BadKey(std::int64_t row, absl::string_view key, std::int64_t groups) {
+  return absl::OutOfRangeError(
+      absl::StrCat("keys[", row, "]: got ", key, "; allowed: 0 to ", groups - 1, ", or outside: DROP"));
+}
 
 absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::byte* bounds, std::int64_t rows,
                                          const GroupingContext& context) {

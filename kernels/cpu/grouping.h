@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/engine/array.h"
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/groups.h"
@@ -29,6 +30,11 @@ struct Grouping {
   const std::byte* keys = nullptr;       // of each group, ascending, of the dtype of the keys; null: they were given
   std::vector<std::unique_ptr<ArrayMemory>> memory{};  // has the above
 };
+
+// INVALID_ARGUMENT: offset i is `offset`, less than `before`, the one before it, or more than `rows`.
+absl::Status BadOffset(std::int64_t i, std::int64_t offset, std::int64_t before, std::int64_t rows);
+// OUT_OF_RANGE: that of `row` is `key`, in words, which is none of 0 to groups - 1.
+absl::Status BadKey(std::int64_t row, absl::string_view key, std::int64_t groups);
 
 // What a grouping needs besides the array that tells the groups.
 struct GroupingContext {

@@ -20,10 +20,9 @@
 #include "kernels/cpu/folding.h"
 #include "kernels/cpu/grouping.h"
 #include "kernels/cpu/key_tables.h"
-#include "kernels/cpu/masks.h"
 #include "kernels/cpu/quick_extrema.h"
 #include "kernels/cpu/quick_sums.h"
-#include "kernels/system/read_file.h"
+#include "kernels/cpu/side_arrays.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 #include "oneapi/tbb/parallel_reduce.h"
@@ -37,6 +36,43 @@ constexpr std::int64_t kRun = 4096;
 constexpr std::int64_t kShortBytes = 16 << 10;
 
 constexpr std::int64_t kOutputs = 64;  // between two looks at the deadline
+
+// Copies elements at `indices` of the array. Word: of an element's size.
+template <class Word>
+void Pick(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * sizeof(Word), data + indices[i] * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
+  }
+}
+
+// Copies those of neighbouring elements that are kept; returns how many. `out` has room for all.
+template <class Word>
+std::int64_t Keep(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out) {
+  std::int64_t n = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + n * sizeof(Word), data + i * sizeof(Word), sizeof(Word));
+    n += kept[i] != 0;
+  }
+  return n;
+}
+
+// By the size of an element.
+struct Moves {
+  void (*pick)(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out);
+  std::int64_t (*keep)(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out);
+};
+Moves MovesOf(std::int64_t width) {
+  switch (width) {
+    case 1:
+      return {&Pick<std::uint8_t>, &Keep<std::uint8_t>};
+    case 2:
+      return {&Pick<std::uint16_t>, &Keep<std::uint16_t>};
+    case 4:
+      return {&Pick<std::uint32_t>, &Keep<std::uint32_t>};
+    default:
+      return {&Pick<std::uint64_t>, &Keep<std::uint64_t>};
+  }
+}
 
 // One output. Its positions are those of its elements before the mask, its ranks those of its elements.
 struct Output {
@@ -506,46 +542,6 @@ class GroupReduction {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);  // of output failed_
 };
 
-// Where the elements of a side array are, read from their file if they have to be.
-absl::StatusOr<const std::byte*> InMemory(const SideArray& side, const Job& job, ArrayBudget& scratch,
-                                          std::vector<std::unique_ptr<ArrayMemory>>* memory) {
-  if (!MayBlock(side.array)) return static_cast<const std::byte*>(side.array.data);
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> room = AllocateCpuArray(side.bytes(), scratch);
-  if (!room.ok()) return room.status();
-  auto* const to = static_cast<std::byte*>(const_cast<void*>((*room)->array().data));
-  for (std::int64_t done = 0; done < side.bytes(); done += kBlockBytes) {
-    absl::Status status = WhyStop(job);
-    if (status.ok()) {
-      status =
-          ReadFile(side.array.file, side.array.offset + done, std::min(kBlockBytes, side.bytes() - done), to + done);
-    }
-    if (!status.ok()) return status;
-  }
-  memory->push_back(*std::move(room));
-  return to;
-}
-
-// The groups of a job, if it has segments or keys.
-absl::StatusOr<Grouping> GroupingOf(const GroupsJob& job, MaskView mask, const GroupingContext& context,
-                                    std::vector<std::unique_ptr<ArrayMemory>>* memory) {
-  const Groups& groups = job.groups;
-  if (groups.segments.has_value()) {
-    const absl::StatusOr<const std::byte*> bounds = InMemory(groups.segments->bounds, job.job, context.budget, memory);
-    if (!bounds.ok()) return bounds.status();
-    return GroupBySegments(*groups.segments, *bounds, groups.rows, context);
-  }
-  const absl::StatusOr<const std::byte*> keys = InMemory(groups.keys->keys, job.job, context.budget, memory);
-  if (!keys.ok()) return keys.status();
-  const std::int64_t columns = groups.layout.outputs;
-  const auto keeps = [&](std::int64_t row) {
-    bool kept = false;
-    for (std::int64_t i = row * columns; !kept && i < (row + 1) * columns; ++i) kept = mask.Keeps(i);
-    return kept;
-  };
-  const absl::FunctionRef<bool(std::int64_t)> kept = keeps;
-  return GroupByKeys(*groups.keys, *keys, mask ? &kept : nullptr, context);
-}
-
 // Calls `run` with ranges of [0, count), of at least `grain`, on the threads of the arena.
 template <class Run>
 void ForRanges(std::int64_t count, std::int64_t grain, tbb::task_arena& arena, const Run& run) {
@@ -563,7 +559,7 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
   std::vector<std::unique_ptr<ArrayMemory>> memory;
   MaskView mask;
   if (job.groups.mask.has_value() && job.job.spec.count > 0) {
-    const absl::StatusOr<const std::byte*> bytes = InMemory(job.groups.mask->array, job.job, scratch, &memory);
+    const absl::StatusOr<const std::byte*> bytes = SideInMemory(job.groups.mask->array, job.job, scratch, &memory);
     if (!bytes.ok()) return bytes.status();
     mask = MaskView(*job.groups.mask, *bytes);
   }
@@ -572,7 +568,9 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
   const GroupingContext context{scratch, arena, why_stop};
   Grouping grouping{.groups = 1};
   if (grouped) {
-    absl::StatusOr<Grouping> found = GroupingOf(job, mask, context, &memory);
+    const absl::StatusOr<const std::byte*> side = SideInMemory(GroupingSide(job.groups), job.job, scratch, &memory);
+    if (!side.ok()) return side.status();
+    absl::StatusOr<Grouping> found = GroupingOf(job.groups, *side, mask, context);
     if (!found.ok()) return found.status();
     grouping = *std::move(found);
   }

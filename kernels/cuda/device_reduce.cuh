@@ -84,6 +84,14 @@ __device__ inline typename A::State BlockReduce(typename A::State state, void* s
   return state;
 }
 
+// How many elements there are, as an accumulator.
+struct ElementCount {
+  struct State {
+    std::int64_t count = 0;
+  };
+  __device__ static void Merge(State& into, const State& other) { into.count += other.count; }
+};
+
 }  // namespace reduced
 
 #endif  // REDUCED_KERNELS_CUDA_DEVICE_REDUCE_CUH_

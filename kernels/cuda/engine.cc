@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "kernels/cuda/shared_memory.h"
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/waits.h"
+#include "kernels/engine/array_budget.h"
 #include "kernels/engine/hang_watch.h"
 #include "kernels/engine/lanes.h"
 #include "kernels/engine/pipelines.h"
@@ -60,6 +62,7 @@ class CudaEngine : public Engine {
         waits_(std::move(waits)),
         shared_(device, info_.uuid),
         arrays_(std::move(arrays)),
+        scratch_(info_.name, std::numeric_limits<std::int64_t>::max(), options.memory),
         slab_(PinSlab(options.cuda_staging_bytes / kStagingBytes * kStagingBytes)),
         staging_(slab_.get(), kStagingBytes,
                  slab_ == nullptr ? 0 : static_cast<int>(options.cuda_staging_bytes / kStagingBytes)),
@@ -136,6 +139,29 @@ class CudaEngine : public Engine {
           result.timing.queue_us = queued.micros();
           const double expected_us = ExpectedUs(calibration_, slices.job.spec, slices.job.array);
           const absl::Status status = cuda_lanes_[*lane]->ReduceSlices(slices, *arrays_, expected_us, &result);
+          large.End();
+          if (!status.ok()) return std::move(done)(status);
+          std::move(done)(std::move(result));
+        },
+        std::move(ticket));
+  }
+
+  void ReduceGroups(GroupsJob groups, SlicesDone done) override {
+    if (absl::Status why = WhyStop(groups.job); !why.ok()) return std::move(done)(std::move(why));
+    if (absl::Status home = CheckHome(groups.job.array); !home.ok()) return std::move(done)(std::move(home));
+    if (absl::Status sides = CheckSides(groups.groups, device_, info_.name); !sides.ok()) {
+      return std::move(done)(std::move(sides));
+    }
+    Lanes::Ticket ticket = TicketOf(groups.job, calibration_);
+    lanes_.Submit(
+        [this, groups = std::move(groups), done = std::move(done), large = LargeJob(&large_jobs_),
+         queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(lane.status());
+          SlicesResult result{.ran = RanBy(DefaultPipeline(EngineKind::kCuda))};
+          result.timing.queue_us = queued.micros();
+          const double expected_us = ExpectedUs(calibration_, groups.job.spec, groups.job.array);
+          const absl::Status status =
+              cuda_lanes_[*lane]->ReduceGroups(groups, *arrays_, scratch_, expected_us, &result);
           large.End();
           if (!status.ok()) return std::move(done)(status);
           std::move(done)(std::move(result));
@@ -308,6 +334,7 @@ class CudaEngine : public Engine {
   CudaSharedMemory shared_;
   Calibration calibration_;
   const std::unique_ptr<CudaArrays> arrays_;
+  ArrayBudget scratch_;  // of host memory that groups are found with
   const PinnedSlab slab_;
   StagingPool staging_;  // of slab_
   const std::unique_ptr<tbb::task_arena> copiers_;

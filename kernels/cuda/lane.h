@@ -18,6 +18,7 @@
 #include "kernels/cuda/pipeline.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/cuda/waits.h"
+#include "kernels/engine/array_budget.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
@@ -45,6 +46,10 @@ class CudaLane {
   // Engine::ReduceSlices; blocks as Reduce does. Fills the result's timing. `arrays`: where device memory comes from,
   // beyond what the lane has. In slices.cc.
   absl::Status ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, double expected_us, SlicesResult* result);
+
+  // Engine::ReduceGroups; as ReduceSlices. `scratch`: counts the host memory that groups are found with. In groups.cc.
+  absl::Status ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
+                            SlicesResult* result);
 
   // Engine::Measure; blocks as Reduce does. At most kMaxLaunchElements.
   absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, double expected_us,
@@ -114,6 +119,9 @@ class CudaLane {
   absl::Status AnswerOneByOne(const SlicesJob& slices, Timing* timing);
   absl::StatusOr<const std::byte*> HoldArray(const Job& job, CudaArrays& arrays, std::unique_ptr<ArrayMemory>* memory,
                                              Timing* timing);
+  // Copies the first `bytes` of the job's array, which is ready, to `to` in device memory, chunk by chunk. Blocks.
+  absl::Status CopyToDevice(const Job& job, std::int64_t bytes, std::byte* to, Timing* timing);
+  class GroupReduction;
   // Of a job that failed: what is in flight is waited for and forgotten.
   void Abandon();
 

@@ -260,6 +260,12 @@ absl::StatusOr<const std::byte*> CudaLane::HoldArray(const Job& job, CudaArrays&
     *memory = *std::move(allocated);
     to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
   }
+  const absl::Status status = CopyToDevice(job, bytes, to, timing);
+  if (!status.ok()) return status;
+  return to;
+}
+
+absl::Status CudaLane::CopyToDevice(const Job& job, std::int64_t bytes, std::byte* to, Timing* timing) {
   std::vector<Slot*> copying(kSlots);  // null: nothing is copied from it
   const auto await = [&](std::int64_t chunk) -> absl::Status {
     Slot* const slot = std::exchange(copying[static_cast<std::size_t>(chunk % kSlots)], nullptr);
@@ -287,11 +293,8 @@ absl::StatusOr<const std::byte*> CudaLane::HoldArray(const Job& job, CudaArrays&
     if (status.ok()) copying[static_cast<std::size_t>(chunk % kSlots)] = &slot;
   }
   for (std::int64_t i = 0; i < kSlots && status.ok(); ++i) status = await(i);
-  if (!status.ok()) {
-    Abandon();  // copies to memory that goes
-    return status;
-  }
-  return to;
+  if (!status.ok()) Abandon();  // copies to memory that goes
+  return status;
 }
 
 }  // namespace reduced

@@ -74,4 +74,22 @@ absl::Status Validate(const Mask& mask, std::span<const std::int64_t> side, std:
                       bytes, count, mask.first_bit));
 }
 
+absl::Status CheckSides(const Groups& groups, int device, std::string_view engine) {
+  const auto check = [&](const char* field, const SideArray& side) -> absl::Status {
+    if (side.array.space != MemorySpace::kDevice || side.array.device == device) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: got an array in the memory of cuda:%d for the engine of %s; allowed: in host memory%s", field,
+        side.array.device, engine, device == kNoDevice ? "" : ", or in the memory of the same GPU"));
+  };
+  absl::Status status;
+  if (groups.segments.has_value()) {
+    status.Update(check(groups.segments->lengths ? "segments.lengths" : "segments.offsets", groups.segments->bounds));
+  }
+  if (groups.keys.has_value()) status.Update(check("keys.keys", groups.keys->keys));
+  if (groups.mask.has_value()) {
+    status.Update(check(groups.mask->bits ? "where.bits" : "where.elements", groups.mask->array));
+  }
+  return status;
+}
+
 }  // namespace reduced

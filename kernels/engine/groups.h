@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -18,8 +19,8 @@
 
 namespace reduced {
 
-// An array beside the one that is reduced, in host memory or in a file. Others may change it at any time: its elements
-// are checked once they were copied.
+// An array beside the one that is reduced: in host memory, in a file, or in the memory of the CUDA device that reduces.
+// Others may change it at any time: its elements are checked once they were copied.
 struct SideArray {
   DType dtype = DType::kI64;
   std::int64_t count = 0;  // elements
@@ -71,6 +72,10 @@ struct Groups {
 absl::Status Validate(const Segments& segments, std::span<const std::int64_t> side);
 absl::Status Validate(const Keys& keys, std::span<const std::int64_t> side, std::span<const std::int64_t> shape);
 absl::Status Validate(const Mask& mask, std::span<const std::int64_t> side, std::span<const std::int64_t> shape);
+
+// OK, or FAILED_PRECONDITION: a side array is in the memory of another CUDA device than `device`, that of the engine
+// `engine`; kNoDevice: it has none.
+absl::Status CheckSides(const Groups& groups, int device, std::string_view engine);
 
 }  // namespace reduced
 

@@ -95,14 +95,8 @@ absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend
 absl::StatusOr<Operand> ResolveSide(const char* field, const v1::SideArray& side, Backend& backend,
                                     absl::string_view caller) {
   absl::StatusOr<Operand> operand = Resolve(side, backend, caller);
-  if (!operand.ok()) {
-    return absl::Status(operand.status().code(), absl::StrCat(field, ": ", std::string(operand.status().message())));
-  }
-  if (operand->elements.array.space == MemorySpace::kDevice) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(field, ": got an array in the memory of a GPU; allowed: in host memory"));
-  }
-  return operand;
+  if (operand.ok()) return operand;
+  return absl::Status(operand.status().code(), absl::StrCat(field, ": ", std::string(operand.status().message())));
 }
 
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, OutsideElements outside,

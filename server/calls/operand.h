@@ -36,8 +36,7 @@ Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside = false)
 // Finds the array of a request. INVALID_ARGUMENT: as wire/request.h. NOT_FOUND: an unknown array id or region token.
 // PERMISSION_DENIED: an array that is not `caller`'s. OUT_OF_RANGE: beyond the end of a region.
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller);
-// Likewise, of an array beside the one that is reduced. FAILED_PRECONDITION: it is in the memory of a GPU. `field`:
-// what messages begin with.
+// Likewise, of an array beside the one that is reduced. `field`: what messages begin with.
 absl::StatusOr<Operand> ResolveSide(const char* field, const v1::SideArray& side, Backend& backend,
                                     absl::string_view caller);
 // Likewise, of a request without a source, whose elements are `outside`.

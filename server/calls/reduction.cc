@@ -103,7 +103,7 @@ absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time
   absl::Status status = Place();
   if (!status.ok()) return status;
   if (chosen) {
-    response_->mutable_execution()->set_reason(groups ? "segments, keys and masks are for the CPU"
+    response_->mutable_execution()->set_reason(groups ? "the array is in host memory, and reduced by groups or a mask"
                                                       : "the array is in host memory, and reduced along axes");
   }
   results_.emplace(backend_);

@@ -3,11 +3,18 @@
 #define REDUCED_TESTS_CONTRACT_ANSWERS_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/finalize.h"
 #include "kernels/algebra/spec.h"
+#include "kernels/exact/answers.h"
 #include "tests/support/data.h"
 
 namespace reduced::test {
@@ -34,6 +41,49 @@ struct Answers {
   std::vector<Bytes> memory;
   std::vector<std::byte*> data;
 };
+
+// The sum of magnitudes of what isn't NaN.
+struct Magnitudes {
+  double sum = 0;
+  bool all_finite = true;
+};
+inline Magnitudes MagnitudesOf(DType dtype, const Bytes& elements) {
+  Magnitudes magnitudes;
+  VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T>) {
+      for (std::size_t at = 0; at < elements.size(); at += sizeof(T)) {
+        T element;
+        std::memcpy(&element, elements.data() + at, sizeof(T));
+        if (!IsNan(element)) magnitudes.sum += std::abs(ToDouble(element));
+        if (!IsFinite(element)) magnitudes.all_finite = false;
+      }
+    }
+  });
+  return magnitudes;
+}
+
+// What depends on the order of the elements, products of floats and sums in f64, has another one on a GPU where there
+// are several outputs: true if the answer, the f64 at `got`, is as good as `value`, for these elements.
+inline bool MayDiffer(EngineKind kind, const ReduceSpec& spec, Op op, const Value& value, const std::byte* got,
+                      const Bytes& elements) {
+  const bool ordered = op == Op::kProd || (spec.precision == Precision::kF64 && IsExactOp(op, spec.dtype));
+  if (kind != EngineKind::kCuda || !RowOf(spec.dtype).is_float || !ordered) return false;
+  double x;
+  std::memcpy(&x, got, sizeof x);
+  const double expected = std::get<double>(value.value);
+  const auto count = static_cast<double>(elements.size()) / RowOf(spec.dtype).bytes;
+  const Magnitudes magnitudes = MagnitudesOf(spec.dtype, elements);
+  double tolerance = 1e-9 * std::abs(expected);
+  if (op == Op::kSum || op == Op::kMean) {  // they may cancel
+    tolerance = 0x1p-52 * count * magnitudes.sum / (op == Op::kMean ? count : 1);
+  }
+  // Where finite elements overflow, whether the answer is infinite, or a NaN of two infinities, depends on the order,
+  // too.
+  if (!std::isfinite(tolerance)) {
+    return (op != Op::kProd && magnitudes.all_finite) || std::isnan(x) == std::isnan(expected);
+  }
+  return std::abs(x - expected) <= tolerance || (std::isnan(x) && std::isnan(expected));
+}
 
 }  // namespace reduced::test
 

@@ -70,6 +70,8 @@ class EngineTest : public ::testing::TestWithParam<Param> {
   EngineKind kind() const { return KindOf(this->GetParam()); }
   // The suite's engine, with Options().
   Engine& engine() const { return *shared_.engine; }
+  // A CPU engine: the suite's, or one beside it.
+  Engine& cpu_engine() const { return **shared_.owner->Get(EngineKind::kCpu); }
   // One of this test's own. Only called where the suite's engine started.
   Started StartOwn(const EngineOptions& options) const {
     std::string why_not;

@@ -2,13 +2,25 @@
 // engine's inner loops.
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <type_traits>
 #include <vector>
 
+#include "kernels/algebra/accumulator.h"
+#include "kernels/algebra/order_key.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/cpu/exact_tiles.h"
+#include "kernels/cpu/quick_sums.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cuda/exact_sums.h"
+#include "kernels/cuda/find_groups.h"
+#include "kernels/cuda/groups.h"
+#include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/engine/pipelines.h"
@@ -95,6 +107,103 @@ std::int64_t OffsetOf(const SliceDimensions& dimensions, std::int64_t index) {
   return offset;
 }
 
+bool IsKept(const GroupArray& array, std::int64_t index) {
+  if (array.mask == nullptr) return true;
+  const std::int64_t bit = array.first_bit + index;
+  return array.mask_bits ? (array.mask[bit / 8] >> (bit % 8) & 1) != 0 : array.mask[index] != 0;
+}
+
+// What a mask leaves of a part.
+struct GroupElements {
+  std::vector<std::byte> bytes;
+  std::vector<std::int64_t> indexes;  // as answers call them
+};
+GroupElements ElementsOf(const GroupArray& array, const GroupPart& part, std::size_t width) {
+  GroupElements elements;
+  for (std::int64_t i = part.begin; i < part.end; ++i) {
+    std::int64_t index = i;
+    std::int64_t at = 0;
+    if (array.rows != nullptr) {
+      index = array.rows[part.start + i];
+      at = index * array.columns + part.column;
+    } else {
+      at = part.start + OffsetOf(array.reduced, i);
+    }
+    if (!IsKept(array, at)) continue;
+    const auto* const from = static_cast<const std::byte*>(array.data) + static_cast<std::size_t>(at) * width;
+    elements.bytes.insert(elements.bytes.end(), from, from + width);
+    elements.indexes.push_back(index);
+  }
+  return elements;
+}
+
+GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std::int64_t output) {
+  if (outputs.bounds == nullptr) return {.start = OffsetOf(outputs.kept, output), .end = outputs.elements};
+  const std::int64_t begin = outputs.bounds[output / outputs.columns];
+  const std::int64_t column = output % outputs.columns;
+  const std::int64_t start = array.rows != nullptr ? begin : begin * outputs.columns + column;
+  return {.start = start, .column = column, .end = outputs.bounds[output / outputs.columns + 1] - begin};
+}
+
+template <class T>
+GroupPartState QuickStateOf(const GroupArray& array, const GroupPart& part) {
+  const GroupElements elements = ElementsOf(array, part, sizeof(T));
+  GroupPartState state{.count = std::ssize(elements.indexes)};
+  typename ExtremaOf<T>::Local extrema;
+  Int128 sum = 0;
+  for (std::int64_t i = 0; i < state.count; ++i) {
+    T x;
+    std::memcpy(&x, elements.bytes.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+    ExtremaOf<T>::Add(extrema, x, elements.indexes[static_cast<std::size_t>(i)]);
+    if constexpr (kIsFloat<T>) {
+      AddExactly(ToDouble(x), &state.sum.sum, &state.sum.rest, &state.sum.lost);
+    } else {
+      sum += static_cast<Int128>(ToInteger(x));
+    }
+  }
+  if constexpr (!kIsFloat<T>) {
+    state.sum.sum = static_cast<double>(sum);
+    state.sum.rest = static_cast<double>(sum - static_cast<Int128>(state.sum.sum));
+    if (std::abs(state.sum.sum) >= 0x1p62) state.sum = {.lost = 1};
+  }
+  state.extrema = ExtremaOf<T>::Settle(extrema);
+  return state;
+}
+
+// Stores the answers of output `at` of a launch; false if they are not known.
+template <class T>
+bool StoreQuickly(const GroupPartState& state, std::int64_t at, const QuickGroupsLaunch& launch) {
+  const GroupAnswers& answers = launch.answers;
+  if (answers.count != nullptr) answers.count[at] = state.count;
+  if (state.count == 0 || (launch.extrema && state.extrema.nan_index != kNoIndex)) return false;
+  if (launch.sums) {
+    QuickSums sums;
+    sums.sum[0] = state.sum.sum, sums.rest[0] = state.sum.rest, sums.lost[0] = state.sum.lost;
+    const std::optional<double> sum = QuickSum(sums, 0), mean = QuickMean(sums, 0, state.count);
+    if (!sum.has_value() || (answers.mean != nullptr && !mean.has_value())) return false;
+    if (answers.mean != nullptr) answers.mean[at] = *mean;
+    if (answers.sum != nullptr && kIsFloat<T>) static_cast<double*>(answers.sum)[at] = *sum;
+    if (answers.sum != nullptr && !kIsFloat<T>) {
+      static_cast<std::int64_t*>(answers.sum)[at] =
+          static_cast<std::int64_t>(state.sum.sum) + static_cast<std::int64_t>(state.sum.rest);
+    }
+  }
+  if (!launch.extrema) return true;
+  const auto store = [at](std::int64_t widened, void* to) {
+    if (to == nullptr) return;
+    using Key = typename OrderKey<T>::Type;
+    auto key = static_cast<Key>(widened);
+    if constexpr (std::is_same_v<Key, std::uint64_t>) key ^= std::uint64_t{1} << 63;
+    if constexpr (kIsFloat<T>) key = key < 0 ? static_cast<Key>(key ^ std::numeric_limits<Key>::max()) : key;
+    static_cast<Key*>(to)[at] = key;
+  };
+  store(state.extrema.min_key, answers.min);
+  store(state.extrema.max_key, answers.max);
+  if (answers.argmin != nullptr) answers.argmin[at] = state.extrema.min_index;
+  if (answers.argmax != nullptr) answers.argmax[at] = state.extrema.max_index;
+  return true;
+}
+
 cudaError_t Multiply(const MatmulLaunch& launch) {
   return LaunchOnHost(nullptr, [&] {
     const MatmulSpec spec{.dtype = launch.dtype, .m = launch.m, .n = launch.n, .k = launch.k};
@@ -150,6 +259,153 @@ cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch) {
       launch.digits[i] = ExactDigits{};
       Split(folder.sums(), launch.digits + i);
     }
+  });
+}
+
+cudaError_t LaunchGroupStates(const GroupStatesLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    const GroupArray& array = launch.array;
+    const auto width = static_cast<std::size_t>(RowOf(launch.dtype).bytes);
+    const TilePlan plan(launch.dtype, launch.accumulators, launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate);
+    for (int i = 0; i < launch.count; ++i) {
+      const GroupElements elements = ElementsOf(array, launch.parts[i], width);
+      const auto count = static_cast<std::int64_t>(elements.indexes.size());
+      Partial& partial = launch.partials[i] = Partial{};
+      plan.Fold(elements.bytes.data(), 0, count, &partial);
+      partial.count = count;
+      ExtremaState& extrema = partial.extrema;
+      for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
+        if (*index != kNoIndex) *index = elements.indexes[static_cast<std::size_t>(*index)];
+      }
+      if (launch.digits == nullptr) continue;
+      ExactFolder folder(launch.dtype, launch.exact_accumulators);
+      folder.Fold(elements.bytes.data(), count);
+      launch.digits[i] = ExactDigits{};
+      Split(folder.sums(), launch.digits + i);
+    }
+  });
+}
+
+cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      for (std::int64_t i = 0; i < launch.count; ++i) {
+        if (launch.parts != nullptr) {
+          launch.states[i] = QuickStateOf<T>(launch.array, launch.parts[i]);
+          continue;
+        }
+        const GroupPart output = WholeOutput(launch.outputs, launch.array, launch.first + i);
+        std::uint8_t left = kTooLong;
+        if (output.end <= launch.longest) {
+          left = StoreQuickly<T>(QuickStateOf<T>(launch.array, output), i, launch) ? kAnswered : kNotKnown;
+        }
+        launch.answers.left[i] = left;
+      }
+    });
+  });
+}
+
+cudaError_t LaunchLocate(const LocateLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    for (std::int64_t i = 0; i < launch.count; ++i) {
+      launch.wholes[i] = WholeOutput(launch.outputs, launch.array, launch.numbers[i]);
+    }
+  });
+}
+
+cudaError_t LaunchCheckOffsets(const CheckOffsetsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    *launch.checks = {.bad = kNoneBad};
+    for (std::int64_t i = launch.count; i-- > 0;) {
+      const auto offset = [&](std::int64_t at) {
+        return launch.dtype == DType::kI32 ? static_cast<const std::int32_t*>(launch.offsets)[at]
+                                           : static_cast<const std::int64_t*>(launch.offsets)[at];
+      };
+      launch.bounds[i] = offset(i);
+      if (offset(i) < (i == 0 ? 0 : offset(i - 1)) || offset(i) > launch.rows) launch.checks->bad = i;
+    }
+    launch.checks->first = launch.bounds[0];
+    launch.checks->last = launch.bounds[launch.count - 1];
+  });
+}
+
+cudaError_t LaunchCheckKeys(const CheckKeysLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    *launch.checks = {.bad = kNoneBad};
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      if constexpr (std::is_integral_v<T>) {
+        for (std::int64_t row = launch.rows; row-- > 0;) {
+          bool there = launch.array.mask == nullptr;
+          for (std::int64_t i = 0; i < launch.array.columns; ++i) {
+            there = there || IsKept(launch.array, row * launch.array.columns + i);
+          }
+          const auto key =
+              static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<const T*>(launch.keys)[row]));
+          const bool within = key < static_cast<std::uint64_t>(launch.groups);
+          if (there && !within && !launch.drop) launch.checks->bad = row;
+          launch.ids[row] = static_cast<std::uint32_t>(there && within ? key : launch.groups);
+        }
+      }
+    });
+  });
+}
+
+cudaError_t SortRowsScratch(const SortRowsLaunch&, std::size_t* bytes) {
+  *bytes = 1;
+  return cudaSuccess;
+}
+
+cudaError_t LaunchSortRows(const SortRowsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    std::iota(launch.sorted, launch.sorted + launch.rows, 0u);
+    std::stable_sort(launch.sorted, launch.sorted + launch.rows,
+                     [&](std::uint32_t a, std::uint32_t b) { return launch.ids[a] < launch.ids[b]; });
+    std::int64_t row = 0;
+    for (std::int64_t group = 0; group <= launch.groups; ++group) {
+      while (row < launch.rows && launch.ids[launch.sorted[row]] < group) ++row;
+      launch.bounds[group] = row;
+    }
+  });
+}
+
+bool HasKeyTables(DType dtype) { return RowOf(dtype).bytes <= 4; }
+
+cudaError_t LaunchKeyTables(const KeyTablesLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    *launch.header = {};
+    std::fill_n(launch.sums, launch.groups, KeySum{});
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      const auto* const data = static_cast<const T*>(launch.data);
+      int& unit = launch.header->unit;
+      if constexpr (kIsFloat<T>) {
+        double largest = 0;
+        for (std::int64_t i = 0; i < launch.rows; ++i) {
+          if (IsFinite(data[i])) largest = std::max(largest, std::abs(ToDouble(data[i])));
+        }
+        const int rows = std::bit_width(static_cast<std::uint64_t>(launch.rows));
+        unit = (largest == 0 ? -149 : std::ilogb(largest) + 1) - 62 + rows;
+      }
+      for (std::int64_t i = 0; i < launch.rows; ++i) {
+        if (launch.ids[i] >= launch.groups) continue;
+        std::int64_t value = 0;
+        if constexpr (kIsFloat<T>) {
+          const double x = ToDouble(data[i]);
+          const double scaled = std::ldexp(x, -unit);
+          if (!std::isfinite(x) || (x == 0 && std::signbit(x)) || std::trunc(scaled) != scaled) {
+            const unsigned at = launch.header->listed++;
+            if (at < KeyTablesLaunch::kMostListed) launch.listed[at] = {x, launch.ids[i]};
+            continue;
+          }
+          value = static_cast<std::int64_t>(scaled);
+        } else {
+          value = static_cast<std::int64_t>(ToInteger(data[i]));
+        }
+        KeySum& sum = launch.sums[launch.ids[i]];
+        sum.low += static_cast<std::uint32_t>(value);
+        sum.high += value >> 32;
+        ++sum.count;
+      }
+    });
   });
 }
 

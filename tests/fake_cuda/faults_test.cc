@@ -164,6 +164,43 @@ absl::Status Opened(Engine& engine) {
   return Sum(engine, array->array, kMany);
 }
 
+// What op gives for two segments, by two keys, or of all that a mask leaves, beside an array in device memory: of the
+// numbers up to kFew and those that follow.
+enum class By : std::uint8_t { kSegments, kKeys, kMask };
+absl::Status Grouped(Engine& engine, By by, Op op) {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine.Allocate(kBytes);
+  if (!memory.ok()) return memory.status();
+  const absl::Status written = (*memory)->Write(0, Numbers().data(), kBytes);
+  if (!written.ok()) return written;
+  const std::vector<std::int64_t> offsets = {0, kFew, kMany};
+  std::vector<std::uint8_t> second(kMany, 1);  // keys, or a mask
+  std::fill_n(second.begin(), kFew, 0);
+  Groups groups{.layout = LayoutOf(std::vector<std::int64_t>{kMany}, {true}), .rows = kMany};
+  if (by == By::kSegments) groups.segments = Segments{{DType::kI64, 3, {offsets.data()}}};
+  if (by == By::kKeys) groups.keys = Keys{{DType::kU8, kMany, {second.data()}}};
+  if (by == By::kMask) groups.mask = Mask{{DType::kBool, kMany, {second.data()}}};
+  std::vector<double> got;
+  absl::Status answer = absl::InternalError("no answer");
+  absl::Notification done;
+  const ReduceSpec spec{
+      .dtype = DType::kF32, .count = kMany, .ops = {op}, .precision = Precision::kExact, .engine = EngineKind::kCuda};
+  engine.ReduceGroups({{.spec = spec, .array = (*memory)->array()},
+                       groups,
+                       [&](std::int64_t outputs, std::int64_t, const std::byte*) {
+                         got.resize(static_cast<std::size_t>(outputs));
+                         return absl::StatusOr<std::vector<std::byte*>>({reinterpret_cast<std::byte*>(got.data())});
+                       }},
+                      [&](absl::StatusOr<SlicesResult> result) {
+                        answer = result.status();
+                        done.Notify();
+                      });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  if (!answer.ok()) return answer;
+  const auto first = static_cast<double>(SumTo(kFew)), rest = static_cast<double>(SumTo(kMany) - SumTo(kFew));
+  EXPECT_EQ(got, by == By::kMask ? std::vector<double>{rest} : std::vector<double>({first, rest}));
+  return absl::OkStatus();
+}
+
 struct Work {
   const char* name;
   absl::Status (*run)(Engine& engine);
@@ -181,6 +218,11 @@ const Work kWork[] = {
     {"MeasureSinglePass", [](Engine& engine) { return Measure(engine, "single_pass"); }},
     {"Pinned", Pinned},
     {"Opened", Opened},
+    {"Segments", [](Engine& engine) { return Grouped(engine, By::kSegments, Op::kSum); }},
+    {"Keys", [](Engine& engine) { return Grouped(engine, By::kKeys, Op::kSum); }},
+    {"KeysToStates", [](Engine& engine) { return Grouped(engine, By::kKeys, Op::kL1); }},
+    {"Mask", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kSum); }},
+    {"MaskToStates", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kL1); }},
 };
 
 class FaultsTest : public ::testing::TestWithParam<Work> {

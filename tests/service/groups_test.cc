@@ -80,7 +80,7 @@ TEST_F(GroupsTest, Segments) {
   ASSERT_EQ(response.arrays_size(), 2);
   EXPECT_EQ(response.results_size(), 0);
   EXPECT_FALSE(response.has_keys());
-  EXPECT_EQ(response.execution().reason(), "segments, keys and masks are for the CPU");
+  EXPECT_EQ(response.execution().reason(), "the array is in host memory, and reduced by groups or a mask");
   EXPECT_THAT(ShapeOf(response.arrays(0)), ElementsAre(3));
   EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(5, 0, 15));
   EXPECT_THAT(ElementsOf<std::uint64_t>(response.arrays(1)), ElementsAre(1, UINT64_MAX, 2));

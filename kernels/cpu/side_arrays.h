@@ -1,52 +1,23 @@
-// Masks of elements as they lie in memory, and copies of the elements that one keeps.
-#ifndef REDUCED_KERNELS_CPU_MASKS_H_
-#define REDUCED_KERNELS_CPU_MASKS_H_
+// Arrays beside the one that is reduced, in host memory: bounds, keys and masks, and what the CPU and CUDA engines make
+// of them there.
+#ifndef REDUCED_KERNELS_CPU_SIDE_ARRAYS_H_
+#define REDUCED_KERNELS_CPU_SIDE_ARRAYS_H_
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "kernels/cpu/grouping.h"
+#include "kernels/engine/array.h"
+#include "kernels/engine/array_budget.h"
+#include "kernels/engine/engine.h"
 #include "kernels/engine/groups.h"
 
 namespace reduced {
-
-// Copies elements at `indices` of the array. Word: of an element's size.
-template <class Word>
-void Pick(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(out + i * sizeof(Word), data + indices[i] * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
-  }
-}
-
-// Copies those of neighbouring elements that are kept; returns how many. `out` has room for all.
-template <class Word>
-std::int64_t Keep(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out) {
-  std::int64_t n = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(out + n * sizeof(Word), data + i * sizeof(Word), sizeof(Word));
-    n += kept[i] != 0;
-  }
-  return n;
-}
-
-// By the size of an element.
-struct Moves {
-  void (*pick)(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out);
-  std::int64_t (*keep)(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out);
-};
-inline Moves MovesOf(std::int64_t width) {
-  switch (width) {
-    case 1:
-      return {&Pick<std::uint8_t>, &Keep<std::uint8_t>};
-    case 2:
-      return {&Pick<std::uint16_t>, &Keep<std::uint16_t>};
-    case 4:
-      return {&Pick<std::uint32_t>, &Keep<std::uint32_t>};
-    default:
-      return {&Pick<std::uint64_t>, &Keep<std::uint64_t>};
-  }
-}
 
 // A mask in memory. Others may change it meanwhile.
 class MaskView {
@@ -81,7 +52,7 @@ class MaskView {
     return kept;
   }
 
-  // The mask of neighbouring elements, a byte each; in `room`, which has as many bytes, if it isn't there already.
+  // The mask of at most kRun neighbouring elements, a byte each; in `room` if it isn't there already.
   const std::uint8_t* Bytes(std::int64_t index, std::int64_t count, std::uint8_t* room) const {
     if (!bits_) return data_ + index;
     std::int64_t i = 0;
@@ -102,6 +73,20 @@ class MaskView {
   std::int64_t first_bit_ = 0;
 };
 
+// Where the elements of a side array are, which is not in device memory. Those of a file that is not mapped are read
+// into memory of the budget, which is added to `memory`. RESOURCE_EXHAUSTED: there is none. Else as ReadFile, or why
+// the job stops.
+absl::StatusOr<const std::byte*> SideInMemory(const SideArray& side, const Job& job, ArrayBudget& scratch,
+                                              std::vector<std::unique_ptr<ArrayMemory>>* memory);
+
+// The bounds or keys, one of which the groups have.
+const SideArray& GroupingSide(const Groups& groups);
+
+// Which rows belong to which group. `side`: the elements of GroupingSide. `mask`: with keys, rows of which it leaves
+// nothing are in no group; it may be none. Errors: those of GroupBySegments and GroupByKeys.
+absl::StatusOr<Grouping> GroupingOf(const Groups& groups, const std::byte* side, const MaskView& mask,
+                                    const GroupingContext& context);
+
 }  // namespace reduced
 
-#endif  // REDUCED_KERNELS_CPU_MASKS_H_
+#endif  // REDUCED_KERNELS_CPU_SIDE_ARRAYS_H_

@@ -1,0 +1,202 @@
+// How CudaLane::ReduceGroups finds groups: offsets and given keys are checked on the device, where rows are sorted by
+// key. Lengths, and keys that are to be found, go through the CPU engine's routines on the host.
+#include "kernels/cuda/find_groups.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/arrays.h"
+#include "kernels/cpu/grouping.h"
+#include "kernels/cpu/side_arrays.h"
+#include "kernels/cuda/group_reduction.h"
+#include "kernels/cuda/stage_range.h"
+#include "kernels/cuda/status.h"
+#include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/parallel_for.h"
+
+namespace reduced {
+
+absl::Status CudaLane::GroupReduction::FindGroups() {
+  const StageRange range("find groups");
+  if (groups_.segments.has_value() && !groups_.segments->lengths) return CheckOffsets();
+  if (keyed_ && groups_.keys->groups > 0 && groups_.rows > 0) return CheckKeys();
+  return FindGroupsOnHost();
+}
+
+absl::Status CudaLane::GroupReduction::CheckOffsets() {
+  const SideArray& side = groups_.segments->bounds;
+  const absl::StatusOr<const std::byte*> offsets = Hold(side.array, side.count, RowOf(side.dtype).bytes);
+  if (!offsets.ok()) return offsets.status();
+  const absl::StatusOr<std::byte*> bounds =
+      Allocate(side.count * static_cast<std::int64_t>(sizeof(std::int64_t)), &device_memory_);
+  if (!bounds.ok()) return bounds.status();
+  auto* const to = reinterpret_cast<std::int64_t*>(*bounds);
+  const CheckOffsetsLaunch launch{.dtype = side.dtype,
+                                  .offsets = *offsets,
+                                  .count = side.count,
+                                  .rows = groups_.rows,
+                                  .bounds = to,
+                                  .checks = reinterpret_cast<GroupChecks*>(state_slot().device),
+                                  .stream = lane_.kernel_stream_};
+  absl::Status status = Launch([&] { return LaunchCheckOffsets(launch); }, sizeof(GroupChecks));
+  if (!status.ok()) return status;
+  GroupChecks checks;
+  std::memcpy(&checks, state_slot().pinned, sizeof(checks));
+  if (checks.bad != kNoneBad) {
+    std::int64_t offset = 0, before = 0;
+    status =
+        Fetch(reinterpret_cast<std::byte*>(to + checks.bad), sizeof(offset), reinterpret_cast<std::byte*>(&offset));
+    if (status.ok() && checks.bad > 0) {
+      status = Fetch(reinterpret_cast<std::byte*>(to + checks.bad - 1), sizeof(before),
+                     reinterpret_cast<std::byte*>(&before));
+    }
+    return status.ok() ? BadOffset(checks.bad, offset, before, groups_.rows) : status;
+  }
+  bounds_ = to;
+  grouping_.groups = side.count - 1;
+  grouped_positions_ = checks.last - checks.first;
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::CheckKeys() {
+  const SideArray& side = groups_.keys->keys;
+  const std::int64_t width = RowOf(side.dtype).bytes;
+  const absl::StatusOr<const std::byte*> keys = Hold(side.array, side.count, width);
+  if (!keys.ok()) return keys.status();
+  const absl::StatusOr<std::byte*> ids =
+      Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
+  if (!ids.ok()) return ids.status();
+  const CheckKeysLaunch launch{.dtype = side.dtype,
+                               .keys = *keys,
+                               .rows = groups_.rows,
+                               .groups = groups_.keys->groups,
+                               .drop = groups_.keys->drop,
+                               .array = array_,
+                               .ids = reinterpret_cast<std::uint32_t*>(*ids),
+                               .checks = reinterpret_cast<GroupChecks*>(state_slot().device),
+                               .stream = lane_.kernel_stream_};
+  if (absl::Status status = Launch([&] { return LaunchCheckKeys(launch); }, sizeof(GroupChecks)); !status.ok()) {
+    return status;
+  }
+  GroupChecks checks;
+  std::memcpy(&checks, state_slot().pinned, sizeof(checks));
+  if (checks.bad != kNoneBad) {
+    std::byte key[sizeof(std::uint64_t)];
+    if (absl::Status status = Fetch(*keys + checks.bad * width, width, key); !status.ok()) return status;
+    return VisitDType(side.dtype, [&]<class T>(std::type_identity<T>) -> absl::Status {
+      if constexpr (std::is_integral_v<T>) {
+        T value;
+        std::memcpy(&value, key, sizeof(value));
+        return BadKey(checks.bad, absl::StrCat(value), groups_.keys->groups);
+      } else {
+        return absl::InternalError("keys of a dtype that is no integer");
+      }
+    });
+  }
+  ids_ = launch.ids;
+  grouping_.groups = groups_.keys->groups;
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
+  MaskView mask;
+  if (keyed_ && groups_.mask.has_value() && job_.spec.count > 0) {
+    const absl::StatusOr<const std::byte*> bytes = OnHost(groups_.mask->array);
+    if (!bytes.ok()) return bytes.status();
+    mask = MaskView(*groups_.mask, *bytes);
+  }
+  const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(groups_));
+  if (!side.ok()) return side.status();
+  const auto why_stop = [this] { return WhyStop(job_); };
+  absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, mask, {scratch_, lane_.copiers_, why_stop});
+  if (!found.ok()) return found.status();
+  grouping_ = *std::move(found);
+  if (grouping_.bounds != nullptr) {
+    grouped_positions_ = grouping_.bounds[grouping_.groups] - grouping_.bounds[0];
+  }
+  if (grouping_.ids == nullptr || groups_.rows == 0) return absl::OkStatus();
+  const absl::StatusOr<std::byte*> ids =
+      Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
+  if (!ids.ok()) return ids.status();
+  ids_ = reinterpret_cast<std::uint32_t*>(*ids);
+  return lane_.CopyToDevice(JobOf({.data = grouping_.ids}, groups_.rows),
+                            groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), *ids, timing_);
+}
+
+absl::Status CudaLane::GroupReduction::SortRows() {
+  const StageRange range("sort rows");
+  const std::int64_t id_bytes = groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t));
+  std::vector<std::unique_ptr<ArrayMemory>> memory;  // while they are sorted
+  SortRowsLaunch launch{.rows = groups_.rows, .groups = grouping_.groups, .ids = ids_, .stream = lane_.kernel_stream_};
+  REDUCED_RETURN_IF_CUDA_ERROR(SortRowsScratch(launch, &launch.scratch_bytes));
+  std::byte* room[5];
+  const std::int64_t bytes[] = {id_bytes, id_bytes, static_cast<std::int64_t>(launch.scratch_bytes), id_bytes,
+                                (grouping_.groups + 1) * static_cast<std::int64_t>(sizeof(std::int64_t))};
+  for (int i = 0; i < 5; ++i) {
+    const absl::StatusOr<std::byte*> allocated = Allocate(bytes[i], i < 3 ? &memory : &device_memory_);
+    if (!allocated.ok()) return allocated.status();
+    room[i] = *allocated;
+  }
+  launch.sorted_ids = reinterpret_cast<std::uint32_t*>(room[0]);
+  launch.numbers = reinterpret_cast<std::uint32_t*>(room[1]);
+  launch.scratch = room[2];
+  launch.sorted = reinterpret_cast<std::uint32_t*>(room[3]);
+  launch.bounds = reinterpret_cast<std::int64_t*>(room[4]);
+  const absl::Status status = Launch([&] { return LaunchSortRows(launch); }, 0);
+  if (!status.ok()) {
+    lane_.Abandon();  // memory goes that the launch may use
+    return status;
+  }
+  array_.rows = launch.sorted;
+  bounds_ = launch.bounds;
+  grouped_positions_ = groups_.rows;
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::FetchBounds() {
+  if (!grouped_ || grouping_.bounds != nullptr) return absl::OkStatus();
+  const std::int64_t bytes = (grouping_.groups + 1) * static_cast<std::int64_t>(sizeof(std::int64_t));
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(bytes, scratch_);
+  if (!memory.ok()) return memory.status();
+  auto* const to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
+  host_memory_.push_back(*std::move(memory));
+  grouping_.bounds = reinterpret_cast<const std::int64_t*>(to);  // zeros, if there are none
+  return bounds_ == nullptr ? absl::OkStatus() : Fetch(reinterpret_cast<const std::byte*>(bounds_), bytes, to);
+}
+
+absl::StatusOr<const std::byte*> CudaLane::GroupReduction::OnHost(const SideArray& side) {
+  if (side.array.space != MemorySpace::kDevice) return SideInMemory(side, job_, scratch_, &host_memory_);
+  const std::int64_t bytes = side.bytes();
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(bytes, scratch_);
+  if (!memory.ok()) return memory.status();
+  if (absl::Status status = AwaitReady(JobOf(side.array, side.count)); !status.ok()) return status;
+  auto* const to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
+  if (absl::Status status = Fetch(static_cast<const std::byte*>(side.array.data), bytes, to); !status.ok())
+    return status;
+  host_memory_.push_back(*std::move(memory));
+  return to;
+}
+
+absl::Status CudaLane::GroupReduction::Fetch(const std::byte* from, std::int64_t bytes, std::byte* to) {
+  for (std::int64_t done = 0; done < bytes; done += lane_.chunk_bytes_) {
+    if (absl::Status why = WhyStop(job_); !why.ok()) return why;
+    const std::int64_t size = std::min(lane_.chunk_bytes_, bytes - done);
+    if (absl::Status status = CopyBack(from + done, size); !status.ok()) return status;
+    const std::byte* const pinned = state_slot().pinned;
+    lane_.copiers_.execute([&] {
+      tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, size, 1 << 18), [&](const auto& range) {
+        std::memcpy(to + done + range.begin(), pinned + range.begin(),
+                    static_cast<std::size_t>(range.end() - range.begin()));
+      });
+    });
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace reduced

@@ -1,0 +1,66 @@
+// How groups are found on a CUDA device: offsets and keys are checked as they are copied, and rows are sorted by key.
+#ifndef REDUCED_KERNELS_CUDA_FIND_GROUPS_H_
+#define REDUCED_KERNELS_CUDA_FIND_GROUPS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/algebra/dtype.h"
+#include "kernels/cuda/groups.h"
+
+namespace reduced {
+
+// What the checks say, in device memory.
+struct GroupChecks {
+  std::int64_t bad = 0;    // the first offset that descends or leaves the array, or row of a key outside of the groups
+  std::int64_t first = 0;  // of the offsets
+  std::int64_t last = 0;
+};
+inline constexpr std::int64_t kNoneBad = 0x7f7f7f7f7f7f7f7f;
+
+struct CheckOffsetsLaunch {
+  DType dtype = DType::kI64;  // or i32
+  const void* offsets = nullptr;
+  std::int64_t count = 0;          // of offsets, > 0
+  std::int64_t rows = 0;           // what they may not exceed
+  std::int64_t* bounds = nullptr;  // the offsets, in 64 bits
+  GroupChecks* checks = nullptr;
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchCheckOffsets(const CheckOffsetsLaunch& launch);
+
+struct CheckKeysLaunch {
+  DType dtype = DType::kI32;
+  const void* keys = nullptr;
+  std::int64_t rows = 0;         // > 0
+  std::int64_t groups = 0;       // of keys 0 to groups - 1, fewer than 2^32 - 1
+  bool drop = false;             // keys outside are not bad
+  GroupArray array;              // its mask and columns: rows of which nothing is left have no group
+  std::uint32_t* ids = nullptr;  // the group of each row, or `groups`
+  GroupChecks* checks = nullptr;
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchCheckKeys(const CheckKeysLaunch& launch);
+
+// Rows in the order of their groups, and of the rows within each.
+struct SortRowsLaunch {
+  std::int64_t rows = 0;                // > 0, fewer than 2^32
+  std::int64_t groups = 0;              // fewer than 2^32 - 1
+  std::uint32_t* ids = nullptr;         // of each row; `groups` or more: none. Overwritten
+  std::uint32_t* sorted_ids = nullptr;  // memory for as many
+  std::uint32_t* numbers = nullptr;     // likewise
+  std::uint32_t* sorted = nullptr;      // the rows, those without a group last
+  std::int64_t* bounds = nullptr;       // groups + 1: where the rows of each group begin
+  void* scratch = nullptr;
+  std::size_t scratch_bytes = 0;
+  cudaStream_t stream = nullptr;
+};
+// How much scratch memory that takes.
+cudaError_t SortRowsScratch(const SortRowsLaunch& launch, std::size_t* bytes);
+cudaError_t LaunchSortRows(const SortRowsLaunch& launch);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_FIND_GROUPS_H_

@@ -1,0 +1,171 @@
+// What CudaLane::ReduceGroups does for one job, on the host: see groups.cc and quick_groups.cc.
+#ifndef REDUCED_KERNELS_CUDA_GROUP_REDUCTION_H_
+#define REDUCED_KERNELS_CUDA_GROUP_REDUCTION_H_
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/algebra/layout.h"
+#include "kernels/algebra/state.h"
+#include "kernels/cpu/grouping.h"
+#include "kernels/cuda/arrays.h"
+#include "kernels/cuda/groups.h"
+#include "kernels/cuda/lane.h"
+#include "kernels/engine/engine.h"
+
+namespace reduced {
+
+// Used by the lane's thread; the lane abandons what is in flight after an error, before the reduction is destroyed.
+class CudaLane::GroupReduction {
+ public:
+  // All of them outlive the reduction. `scratch`: counts the host memory that groups are found with.
+  GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
+
+  // Blocks until all answers are written.
+  absl::Status Run();
+
+ private:
+  // How parts are folded.
+  enum class Method : std::uint8_t {
+    kStates,  // to states of any accumulators
+    kQuick,   // to sums and extrema, some of which may not be known
+  };
+  // An output whose parts are among those of a batch.
+  struct Pending {
+    std::int64_t output = 0;
+    std::int64_t first = 0;  // part
+    std::int64_t parts = 0;  // 0: it has no positions
+  };
+  // Whether all ops can be answered by LaunchQuickGroups, and what they take.
+  struct Quick {
+    bool any = false;
+    bool sums = false;
+    bool extrema = false;
+  };
+
+  // Where parts are on their way to the device, and where answers and states come back through.
+  Slot& part_slot() const { return lane_.slots_[1]; }
+  Slot& state_slot() const { return lane_.slots_[2]; }
+
+  static SliceDimensions DimensionsFrom(const std::vector<Dimension>& dimensions);
+  // The job, of another array.
+  Job JobOf(const ArrayRef& array, std::int64_t count) const;
+  // Device memory, which is freed with `memory`, once what uses it is done.
+  absl::StatusOr<std::byte*> Allocate(std::int64_t bytes, std::vector<std::unique_ptr<ArrayMemory>>* memory);
+  // Device memory with `count` elements, at a multiple of their size: where they are, or a copy.
+  absl::StatusOr<const std::byte*> Hold(const ArrayRef& array, std::int64_t count, std::int64_t width);
+  // Host memory with the elements of a side array: where they are, or a copy.
+  absl::StatusOr<const std::byte*> OnHost(const SideArray& side);
+  // Copies device memory to `to`, chunk by chunk. Blocks.
+  absl::Status Fetch(const std::byte* from, std::int64_t bytes, std::byte* to);
+  // Copies device memory to the pinned memory of state_slot(), after what the kernel stream does before. Blocks.
+  absl::Status CopyBack(const std::byte* from, std::int64_t bytes);
+  // Runs launches on the kernel stream, whose results are the first `bytes` of the slot's device memory, and copies
+  // them back to its pinned memory; End blocks until they are there.
+  absl::Status Begin(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes, const Slot& slot);
+  absl::Status End(const Slot& slot);
+  // Both, with state_slot().
+  absl::Status Launch(absl::FunctionRef<cudaError_t()> launches, std::int64_t bytes);
+
+  // The array and its mask.
+  absl::Status HoldArray();
+  // Ends with the number of groups, and their bounds or the group of each row. In find_groups.cc, like the following.
+  absl::Status FindGroups();
+  absl::Status CheckOffsets();
+  absl::Status CheckKeys();
+  absl::Status FindGroupsOnHost();
+  absl::Status SortRows();
+  // Sets grouping_.bounds, if there are only those on the device.
+  absl::Status FetchBounds();
+  absl::Status PlaceAnswers();
+  // How the positions of outputs lie in the array.
+  void SetPositions();
+
+  // Answers all outputs, by sorting the rows if there are keys.
+  absl::Status AnswerAll();
+  // An output as one part. Takes bounds on the host, if there are groups.
+  GroupPart WholeOf(std::int64_t output) const;
+  // Answers all outputs, or those of ascending numbers, in parts. kQuick: what is not known is added to left_.
+  absl::Status AnswerAllInParts(Method method);
+  absl::Status AnswerInParts(const std::vector<std::int64_t>& outputs, Method method);
+  absl::Status AnswerInParts(std::int64_t output, const GroupPart& whole, Method method);
+  // The outputs of those numbers, as many as there are wholes, each as one part.
+  absl::Status Locate(const std::int64_t* numbers, std::vector<GroupPart>* wholes);
+  absl::Status AnswerPending(Method method);
+  absl::Status FoldToStates();
+  State StateOf(const Pending& pending) const;
+
+  // Whether LaunchKeyTables may answer all ops; and its answers, unless it leaves too many elements out. In
+  // key_tables.cc.
+  bool HasTables() const;
+  absl::Status AnswerByTables(bool* answered);
+
+  // In quick_groups.cc.
+  static Quick QuickOf(const ReduceSpec& spec);
+  // Answers all outputs, but for some that it adds to left_.
+  absl::Status AnswerQuickly();
+  // Some outputs whose answers are on their way back through a slot.
+  struct QuickBatch {
+    const Slot* slot = nullptr;  // null: none
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    std::vector<std::int64_t> places{};  // of the answers to each op, in the slot's memory
+    std::int64_t left = 0;               // likewise, of which are not answered
+  };
+  absl::Status Begin(QuickBatch& batch, QuickGroupsLaunch launch);
+  absl::Status End(const QuickBatch& batch, std::vector<std::int64_t>* too_long);
+  absl::Status FoldQuickly();
+  bool QuickStateOf(const Pending& pending, State* state) const;
+  bool MergedQuickStateOf(const Pending& pending, State* state) const;
+
+  // Writes the answers of an output with that state, or keeps its error. Thread-safe.
+  void Store(std::int64_t output, const State& state);
+  // Keeps the error of the first output that has one.
+  void Fail(std::int64_t output, const absl::Status& status);
+
+  CudaLane& lane_;
+  GroupsJob& groups_job_;
+  const Groups& groups_;
+  const Job& job_;
+  CudaArrays& arrays_;
+  ArrayBudget& scratch_;
+  Timing* const timing_;
+  const bool keyed_;
+  const bool grouped_;  // by segments or keys
+  const std::int64_t columns_;
+  const std::int64_t width_;  // bytes of an element
+  const Quick quick_;
+
+  std::vector<std::unique_ptr<ArrayMemory>> device_memory_;
+  std::vector<std::unique_ptr<ArrayMemory>> host_memory_;
+  GroupArray array_;
+  Grouping grouping_{.groups = 1};        // one, unless there are segments or keys
+  const std::int64_t* bounds_ = nullptr;  // of groups, in device memory; null: there are none, or only grouping_.bounds
+  std::uint32_t* ids_ = nullptr;          // with keys: the group of each row, in device memory
+  std::int64_t grouped_positions_ = 0;    // of all groups, about
+  std::int64_t outputs_ = 0;
+  std::vector<std::byte*> answers_;  // of each op
+  Layout names_;                     // of the outputs, for messages
+  std::vector<Pending> pending_;     // of a batch
+  std::vector<GroupPart> parts_;     // of these
+
+  std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
+  absl::Mutex mutex_;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);              // of that one
+  std::vector<std::int64_t> left_ ABSL_GUARDED_BY(mutex_);  // outputs that LaunchQuickGroups can't answer
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_GROUP_REDUCTION_H_

@@ -1,0 +1,129 @@
+// Reductions of segments, by keys and under masks on a CUDA device: the launches that CudaLane::ReduceGroups is made
+// of.
+#ifndef REDUCED_KERNELS_CUDA_GROUPS_H_
+#define REDUCED_KERNELS_CUDA_GROUPS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "kernels/algebra/partial.h"
+#include "kernels/cuda/slices.h"
+#include "kernels/exact/digits.h"
+
+namespace reduced {
+
+// An array in device memory, how the positions of an output lie in it, and which of its elements are there.
+struct GroupArray {
+  const void* data = nullptr;  // aligned to the element's size
+  // With keys: position p of an output is row rows[start + p], of `columns` elements. Else null.
+  const std::uint32_t* rows = nullptr;
+  std::int64_t columns = 1;
+  // Else: how far position p lies behind the first one.
+  SliceDimensions reduced;
+  // Null: all elements are there. Bytes, or bits of which `first_bit` is that of element 0.
+  const std::uint8_t* mask = nullptr;
+  bool mask_bits = false;
+  std::int64_t first_bit = 0;
+};
+
+// Positions [begin, end) of one output.
+struct GroupPart {
+  std::int64_t start = 0;   // with keys: of the output's rows; else the index of its position 0 in the array
+  std::int64_t column = 0;  // with keys
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// Folds parts of outputs to states, whatever the accumulators.
+struct GroupStatesLaunch {
+  DType dtype = DType::kF32;
+  AccumulatorSet accumulators = 0;
+  AccumulatorSet exact_accumulators = 0;  // of ExactDigits, of floats
+  bool omit_nan = false;
+  GroupArray array;
+  const GroupPart* parts = nullptr;  // device memory
+  int count = 0;                     // of parts, > 0
+  Partial* partials = nullptr;       // device memory, one of each part; their `count` is of the elements that are there
+  ExactDigits* digits = nullptr;     // likewise; null: no exact accumulators
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchGroupStates(const GroupStatesLaunch& launch);
+
+// Where the positions of many outputs are.
+struct GroupOutputs {
+  // Device memory: output o, of group o / columns, has positions bounds[o / columns] to bounds[o / columns + 1] - 1 of
+  // dimension 0 or, with keys, of the rows. Null: all have `elements` positions, the first as `kept` says.
+  const std::int64_t* bounds = nullptr;
+  std::int64_t columns = 1;
+  std::int64_t elements = 0;
+  SliceDimensions kept{};
+};
+
+// A sum: sum + rest, unless something was `lost`, which is then not 0 (cpu/quick_sums.h). The default is that of no
+// element, -0.
+struct GroupSum {
+  double sum = -0.0;
+  double rest = 0;
+  double lost = 0;
+};
+
+// What is known of a part: those of `sum` and `extrema` that were asked for.
+struct GroupPartState {
+  GroupSum sum{};
+  ExtremaState extrema{};
+  std::int64_t count = 0;  // elements that are there
+};
+
+// Where the answers of outputs go, in device memory, one after the other; null: not asked for.
+struct GroupAnswers {
+  void* sum = nullptr;  // f64, or of integers 64-bit integers
+  double* mean = nullptr;
+  void* min = nullptr;  // of the array's dtype
+  void* max = nullptr;
+  std::int64_t* argmin = nullptr;
+  std::int64_t* argmax = nullptr;
+  std::int64_t* count = nullptr;
+  std::uint8_t* left = nullptr;  // of each output: kAnswered and so on
+};
+inline constexpr std::uint8_t kAnswered = 0;
+inline constexpr std::uint8_t kNotKnown = 1;  // it has no element or a NaN, or lost something
+inline constexpr std::uint8_t kTooLong = 2;   // it was not looked at
+
+// Sums and extrema in registers, by a few threads an output or part, with two sums for each sum of floats that tell
+// whether something was lost: Dekker's and Knuth's two-sum, in the cascade of Ogita, Rump and Oishi.
+struct QuickGroupsLaunch {
+  DType dtype = DType::kF32;
+  bool sums = false;  // at least one of the two
+  bool extrema = false;
+  GroupArray array;
+  int width = 32;          // threads for each: a power of two, at most 32
+  std::int64_t count = 0;  // of parts or outputs, > 0
+  // Parts to states, both in device memory; or, with `parts` null, outputs from number `first` on to answers, but for
+  // those of more than `longest` positions.
+  const GroupPart* parts = nullptr;
+  GroupPartState* states = nullptr;
+  GroupOutputs outputs{};
+  std::int64_t first = 0;
+  std::int64_t longest = 0;
+  GroupAnswers answers{};
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch);
+
+// Where outputs are, by their numbers.
+struct LocateLaunch {
+  GroupOutputs outputs{};  // with bounds
+  GroupArray array{};
+  const std::int64_t* numbers = nullptr;  // device memory
+  std::int64_t count = 0;                 // of them, > 0
+  GroupPart* wholes = nullptr;            // device memory: each output as one part
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchLocate(const LocateLaunch& launch);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_GROUPS_H_
