@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) SliceStatesKernel(SliceStatesLaunch 
     __syncthreads();
   }
   const SliceArray& array = launch.array;
-  const std::int64_t output = launch.first + blockIdx.x;
+  const std::int64_t output = launch.which != nullptr ? launch.which[blockIdx.x] : launch.first + blockIdx.x;
   const auto* const data = static_cast<const T*>(array.data) + OffsetOf(array.kept, output);
   const PartOfSlice part(array.elements, static_cast<int>(blockIdx.y), launch.parts);
 

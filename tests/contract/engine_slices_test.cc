@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -258,6 +259,126 @@ TEST_P(EngineSlices, RowsOfEveryLength) {
       if (HasFailure()) return;
     }
   }
+}
+
+// What a GPU answers in registers: rows and columns at the bounds of how they are given to threads, and an output of
+// many that can't be answered so. The ops of a request may take several kernels.
+TEST_P(EngineSlices, OutputsOfEveryClass) {
+  const Case cases[] = {{{70, 3}, {1}},
+                        {{70, 4}, {1}},
+                        {{33, 5}, {1}},
+                        {{9, 31}, {1}},
+                        {{9, 32}, {1}},
+                        {{9, 33}, {1}},
+                        {{5, 100}, {1}},
+                        {{5, 128}, {1}},
+                        {{3, 1000}, {1}},
+                        {{2, 4096}, {1}},
+                        {{1, 2, 9001}, {2}},
+                        {{900, 1}, {0}},
+                        {{1000, 2}, {0}},
+                        {{999, 3}, {0}},
+                        {{1001, 4}, {0}},
+                        {{1003, 5}, {0}},
+                        {{130, 31}, {0}},
+                        {{130, 64}, {0}},
+                        {{65, 100}, {0}},
+                        {{9, 128}, {0}},
+                        {{3, 50, 31}, {1}},
+                        {{3, 4, 64}, {1}},
+                        {{20, 3, 3}, {1}},
+                        {{5, 30, 8}, {0, 1}},
+                        {{5, 6, 3, 8}, {0, 2}},
+                        {{30, 4, 40}, {0, 2}},
+                        {{6, 3, 100, 33}, {1, 3}},
+                        {{3, 2, 5, 2, 3}, {0, 2, 4}},
+                        {{3, 2, 5, 2, 3}, {1, 3}}};
+  const DataKind kinds[] = {DataKind::kUniform,     DataKind::kFull,       DataKind::kEqual,   DataKind::kLarge,
+                            DataKind::kAscending,   DataKind::kDescending, DataKind::kSomeNan, DataKind::kInfinities,
+                            DataKind::kSignedZeros, DataKind::kDenormals,  DataKind::kAllNan};
+  int turn = 0;
+  for (const Case& which : cases) {
+    for (const DataKind kind : kinds) {
+      const bool applies = RowOf(dtype()).is_float || kind < DataKind::kSomeNan;
+      if (++turn % (kSlowBuild ? 9 : 4) != 0 || !applies) continue;
+      Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
+      if (kind == DataKind::kUniform) SetElement(dtype(), CountOf(which.shape) / 2, 0x1p60, &array);
+      ReduceSpec spec = SpecFor(which);
+      spec.nan_policy = turn % 8 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean, Op::kCount, Op::kSum},
+                                         {Op::kArgmin, Op::kMax, Op::kRange, Op::kCount, Op::kArgmax},
+                                         {Op::kNanCount, Op::kMin, Op::kSum, Op::kAll, Op::kArgmax, Op::kMean},
+                                         {Op::kStd, Op::kMax, Op::kMean, Op::kVar, Op::kL2, Op::kSumSquares},
+                                         {Op::kNanCount, Op::kCount}}) {
+        spec.ops = ops;
+        Check(which, array.data(), spec);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Unlike those of other kinds of data, sums that f64 can't hold: of 60 powers of two, of what cancels, of nothing but
+// -0.
+TEST_P(EngineSlices, HardSumsAmongEasyOnes) {
+  if (!RowOf(dtype()).is_float) return;
+  for (const Case& which : {Case{{40, 24}, {1}}, {{24, 40}, {0}}, {{24, 6}, {0}}, {{3, 24, 16}, {1}}, {{9, 31}, {1}}}) {
+    const Layout layout = LayoutFor(which);
+    Bytes array = MakeData(DataKind::kUniform, dtype(), CountOf(which.shape), 7);
+    const auto set = [&](std::int64_t output, std::int64_t i, double value) {
+      SetElement(dtype(), layout.Start(output) + layout.At(i), value, &array);
+    };
+    const int most = dtype() == DType::kF16 ? 15 : 60;
+    for (std::int64_t i = 0; i < layout.elements; ++i) {
+      set(1, i, std::ldexp(1.5, static_cast<int>(i * 5 % most) - most / 2));
+      set(2, i, -0.0);
+      set(3, i, i % 2 == 0 ? 1.25 : -1.25);
+      set(4, i, i == 3 ? 0x1p15 : i == 7 ? -0x1p15 : std::ldexp(1.25, -10));
+    }
+    if (dtype() == DType::kF64) {  // overflow on the way, but not in the end
+      for (std::int64_t i = 0; i < 4; ++i) set(5, i, i < 2 ? 0x1.8p1023 : -0x1.8p1023);
+    }
+    ReduceSpec spec = SpecFor(which);
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kVar, Op::kSum, Op::kL2}}) {
+      spec.ops = ops;
+      Check(which, array.data(), spec);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// More results than a GPU's lane has memory for.
+TEST_P(EngineSlices, MoreOutputsThanFitInAChunk) {
+  if (dtype() != DType::kF32 && dtype() != DType::kU8) return;
+  const std::int64_t outputs = kSlowBuild ? 20'000 : 600'000;  // of 8 bytes, in each of three ops
+  const Case which{{outputs, 2}, {1}};
+  Bytes array = MakeData(DataKind::kSmall, dtype(), CountOf(which.shape), 1);
+  ReduceSpec spec = SpecFor(which);
+  spec.ops = {Op::kSum, Op::kArgmax, Op::kMin};
+  const Layout layout = LayoutFor(which);
+  Answers answers(spec, layout.outputs);
+  const absl::Status status = ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, layout, answers.data});
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_TRUE(answers.GuardsStand());
+  VisitDType(dtype(), [&]<class T>(std::type_identity<T>) {
+    if constexpr (std::is_arithmetic_v<T>) {
+      using Sum = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
+      for (std::int64_t output = 0; output < outputs; ++output) {
+        T pair[2], min;
+        Sum sum;
+        std::uint64_t argmax;
+        std::memcpy(pair, array.data() + output * sizeof(pair), sizeof(pair));
+        std::memcpy(&sum, answers.data[0] + output * 8, sizeof(sum));
+        std::memcpy(&argmax, answers.data[1] + output * 8, sizeof(argmax));
+        std::memcpy(&min, answers.data[2] + output * sizeof(T), sizeof(min));
+        ASSERT_EQ(sum, Sum(pair[0]) + Sum(pair[1])) << output;
+        ASSERT_EQ(min, std::min(pair[0], pair[1])) << output;
+        const bool second = pair[1] > pair[0] ||
+                            (pair[1] == pair[0] && std::signbit(double(pair[0])) && !std::signbit(double(pair[1])));
+        ASSERT_EQ(argmax, second ? 1U : 0U) << output;
+      }
+    }
+  });
 }
 
 TEST_P(EngineSlices, AnyByteAddress) {
