@@ -1,10 +1,10 @@
 // Outputs along axes in registers: what a thread knows of an output, or of a part of it, and how that becomes an
 // answer. For the device, and for the host where a device is simulated.
 //
-// A fold takes elements as the words of their bits, a few at a time, and their positions in the output; folds of parts
-// are merged in any order. Integers, and the keys of extrema, have one fold for each size of element: what depends on
-// the dtype is data (QuickElements). Finish() writes an output's answers or, if they are not known so, returns false:
-// then the output is to be folded to a state and finalized on the host.
+// A fold takes elements as the words of their bits (PreparedWord), a few at a time, and their positions in the output;
+// folds of parts are merged in any order. Integers, and the keys of extrema, have one fold for each size of element:
+// what depends on the dtype is data (QuickElements). Finish() writes an output's answers or, if they are not known so,
+// returns false: then the output is to be folded to a state and finalized on the host.
 //
 // Sums of floats are two doubles (exact/two_doubles.h). The doubles of a few elements whose exponents are close are
 // first added without rounding. Sources are named there.
@@ -57,6 +57,13 @@ struct QuickAnswer {
 #define REDUCED_UNROLL
 #endif
 
+// What is seldom called and would take registers from what is not.
+#ifdef __CUDACC__
+#define REDUCED_SELDOM __host__ __device__ __noinline__
+#else
+#define REDUCED_SELDOM
+#endif
+
 inline constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
 template <class To, class From>
@@ -65,6 +72,28 @@ REDUCED_HD To BitsAs(const From& from) {
   To to;
   memcpy(&to, &from, sizeof(to));
   return to;
+}
+
+// Where the elements are that a fold takes at once: kRun neighbours, then as many `step` positions further, and so on.
+template <int kRun>
+struct QuickPositions {
+  std::uint32_t first = 0;
+  std::uint32_t step = 1;
+
+  REDUCED_HD std::uint32_t operator()(int i) const { return first + i / kRun * step + i % kRun; }
+};
+
+// Elements of a fold at once.
+template <class Word, int kCount>
+struct QuickTile {
+  Word word[kCount];
+};
+
+// The word that folds take for an element: unsigned integers as the signed ones that are in the same order, and 1 for
+// every byte of bool but 0.
+template <class Word>
+REDUCED_HD Word PreparedWord(Word word, const QuickElements& of) {
+  return static_cast<Word>(of.is_bool ? (word != 0 ? 1 : 0) : word ^ of.flip);
 }
 
 template <class Value>
@@ -120,7 +149,20 @@ struct QuickFloatSum {
       for (int i = 1; i < kCount; ++i) total += Value(x[i]);
       if (AddedWithoutRounding(x, total)) return AddOne(total);
     }
-    for (int i = 0; i < n; ++i) AddAny(Value(x[i]));
+    *this = AddedOneByOne(*this, Copy(x), n);
+  }
+
+  template <int kCount>
+  REDUCED_HD static QuickTile<Word, kCount> Copy(const Word (&x)[kCount]) {
+    QuickTile<Word, kCount> tile;
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; ++i) tile.word[i] = x[i];
+    return tile;
+  }
+  template <int kCount>
+  REDUCED_SELDOM static QuickFloatSum AddedOneByOne(QuickFloatSum fold, QuickTile<Word, kCount> tile, int n) {
+    for (int i = 0; i < n; ++i) fold.AddAny(Value(tile.word[i]));
+    return fold;
   }
 
   REDUCED_HD void Merge(const QuickFloatSum& other) {
@@ -166,32 +208,39 @@ struct QuickFloatSum {
     }
     return true;
   }
-
- private:
   // Whether f64 adds the elements without rounding, in any order: they are finite, and those that aren't zero differ by
   // few powers of two. By their bits, as integers: magnitudes compare as those do. Multiples of 2^-24 below 2^16, as
   // all numbers of f16 are, never round.
   template <int kCount>
   REDUCED_HD static bool AddedWithoutRounding(const Word (&x)[kCount], double total) {
-    using Format = FloatFormat<T>;
     if constexpr (std::is_same_v<T, Half>) {
       return total - total == 0;
     } else {
-      constexpr int kLog = kCount <= 1 ? 0 : kCount <= 2 ? 1 : kCount <= 4 ? 2 : kCount <= 8 ? 3 : 4;
-      static_assert(kCount <= 16);
-      constexpr std::uint32_t kMostApart = 53 - Format::kSignificant - kLog;
-      constexpr std::uint32_t kMagnitude = (std::uint32_t{1} << (8 * sizeof(Word) - 1)) - 1;
-      std::uint32_t largest = 0, least_less_one = ~std::uint32_t{0};
-      REDUCED_UNROLL
-      for (int i = 0; i < kCount; ++i) {
-        const std::uint32_t magnitude = x[i] & kMagnitude;
-        const std::uint32_t less_one = magnitude - 1;  // of 0: the largest, so that it drops out
-        largest = largest > magnitude ? largest : magnitude;
-        least_less_one = least_less_one < less_one ? least_less_one : less_one;
-      }
-      return largest < Format::kInfinity &&
-             largest >> Format::kFraction <= (least_less_one >> Format::kFraction) + kMostApart;
+      return AreClose<53 - FloatFormat<T>::kSignificant - kLog2<kCount>>(x);
     }
+  }
+  template <int kCount>
+  static constexpr int kLog2 = kCount <= 1   ? 0
+                               : kCount <= 2 ? 1
+                               : kCount <= 4 ? 2
+                               : kCount <= 8 ? 3
+                                             : 4;
+  // Whether they are finite, and the exponents of those that aren't zero differ by at most kMostApart.
+  template <std::uint32_t kMostApart, int kCount>
+  REDUCED_HD static bool AreClose(const Word (&x)[kCount]) {
+    using Format = FloatFormat<T>;
+    static_assert(kCount <= 16);
+    constexpr std::uint32_t kMagnitude = (std::uint32_t{1} << (8 * sizeof(Word) - 1)) - 1;
+    std::uint32_t largest = 0, least_less_one = ~std::uint32_t{0};
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const std::uint32_t magnitude = x[i] & kMagnitude;
+      const std::uint32_t less_one = magnitude - 1;  // of 0: the largest, so that it drops out
+      largest = largest > magnitude ? largest : magnitude;
+      least_less_one = least_less_one < less_one ? least_less_one : less_one;
+    }
+    return largest < Format::kInfinity &&
+           largest >> Format::kFraction <= (least_less_one >> Format::kFraction) + kMostApart;
   }
 };
 
@@ -205,7 +254,7 @@ struct QuickIntegerSum {
   std::uint64_t sum = 0;
   std::conditional_t<kBytes == 8, std::int64_t, char> high = 0;  // 64 more bits
 
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) { return 0; }
 
   REDUCED_HD void AddWide(std::uint64_t low, std::int64_t more) {
     sum += low;
@@ -213,16 +262,16 @@ struct QuickIntegerSum {
   }
 
   template <int kCount, class Position>
-  REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements& of) {
+  REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements&) {
     if constexpr (kBytes == 8) {
       REDUCED_UNROLL
       for (int i = 0; i < kCount; ++i) {
-        const auto value = static_cast<std::int64_t>(x[i] ^ of.flip);
+        const auto value = static_cast<std::int64_t>(x[i]);
         AddWide(static_cast<std::uint64_t>(value), value >> 63);
       }
     } else {
       using Few = std::conditional_t<kBytes == 4, std::int64_t, std::int32_t>;  // which a few elements fit in
-      sum += static_cast<std::uint64_t>(std::int64_t{TotalOf<Few>(x, of)});
+      sum += static_cast<std::uint64_t>(std::int64_t{TotalOf<Few>(x)});
     }
   }
 
@@ -263,17 +312,15 @@ struct QuickIntegerSum {
 
  private:
   template <class Few, int kCount>
-  REDUCED_HD static Few TotalOf(const Word (&x)[kCount], const QuickElements& of) {
+  REDUCED_HD static Few TotalOf(const Word (&x)[kCount]) {
     Few total = 0;
 #ifdef __CUDA_ARCH__
     if constexpr (kBytes == 1 && kCount % 4 == 0) {  // four in an instruction
       unsigned words[kCount / 4];
       memcpy(words, x, sizeof(words));
-      const unsigned flip = static_cast<unsigned>(of.flip) * 0x01010101U;
       REDUCED_UNROLL
       for (int i = 0; i < kCount / 4; ++i) {
-        const unsigned word = of.is_bool ? __vminu4(words[i], 0x01010101U) : words[i] ^ flip;
-        total = __dp4a(static_cast<int>(word), 0x01010101, total);
+        total = __dp4a(static_cast<int>(words[i]), 0x01010101, total);
       }
       return total;
     } else
@@ -281,8 +328,7 @@ struct QuickIntegerSum {
     {
       REDUCED_UNROLL
       for (int i = 0; i < kCount; ++i) {
-        const Word word = of.is_bool ? static_cast<Word>(x[i] != 0 ? 1 : 0) : static_cast<Word>(x[i] ^ of.flip);
-        total += static_cast<Signed>(word);
+        total += static_cast<Signed>(x[i]);
       }
       return total;
     }
@@ -307,11 +353,12 @@ struct QuickExtremum {
   REDUCED_HD static Word Absent(Word first, const QuickElements&) { return first; }
 
   REDUCED_HD static Key KeyOf(Word word, const QuickElements& of) {
+    const auto key = static_cast<Key>(static_cast<std::make_signed_t<Word>>(word));
     if constexpr (kBytes == 1) {
-      if (of.is_bool) return word != 0 ? 1 : 0;
+      return key;  // there are no floats of a byte
+    } else {
+      return key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold));
     }
-    const auto key = static_cast<Key>(static_cast<std::make_signed_t<Word>>(static_cast<Word>(word ^ of.flip)));
-    return key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold));
   }
   // The element that has the key.
   REDUCED_HD static Word WordOf(Key key, const QuickElements& of) {
@@ -323,14 +370,12 @@ struct QuickExtremum {
   template <int kCount, class Position>
   REDUCED_HD void Add(const Word (&x)[kCount], int n, Position position, const QuickElements& of) {
     const auto infinity = static_cast<Key>(of.infinity);
-    Key lowest = KeyOf(x[0], of), highest = lowest;
-    REDUCED_UNROLL
-    for (int i = 1; i < kCount; ++i) {
-      const Key key = KeyOf(x[i], of);
-      lowest = key < lowest ? key : lowest;
-      highest = key > highest ? key : highest;
+    Key lowest, highest;
+    Bounds(x, of, &lowest, &highest);
+    if (highest > infinity || lowest < ~infinity) {
+      *this = AddedWithNans(*this, TileOf(x), n, position, of);
+      return;
     }
-    if (highest > infinity || lowest < ~infinity) return AddWithNans(x, n, position, of);
     if (lowest < low || low_at == kNowhere) {
       low = lowest;
       low_at = of.positions_low ? position(Find(x, lowest, of)) : 0;
@@ -385,23 +430,75 @@ struct QuickExtremum {
     return KeyOf(x[0], of) == key ? 0 : found;
   }
 
+  template <int kCount>
+  REDUCED_HD static QuickTile<Word, kCount> TileOf(const Word (&x)[kCount]) {
+    QuickTile<Word, kCount> tile;
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; ++i) tile.word[i] = x[i];
+    return tile;
+  }
   template <int kCount, class Position>
-  REDUCED_HD void AddWithNans(const Word (&x)[kCount], int n, Position position, const QuickElements& of) {
+  REDUCED_SELDOM static QuickExtremum AddedWithNans(QuickExtremum fold, QuickTile<Word, kCount> tile, int n,
+                                                    Position position, const QuickElements& of) {
     const auto infinity = static_cast<Key>(of.infinity);
     for (int i = 0; i < n; ++i) {
-      const Key key = KeyOf(x[i], of);
+      const Key key = KeyOf(tile.word[i], of);
       if (key > infinity || key < ~infinity) {
-        nan_at = nan_at == kNowhere ? position(i) : nan_at;  // positions ascend
-        ++nans;
+        if (fold.nan_at == kNowhere) fold.nan_at = position(i);  // positions ascend
+        ++fold.nans;
         continue;
       }
-      if (key < low || low_at == kNowhere) {
-        low = key;
-        low_at = position(i);
+      if (key < fold.low || fold.low_at == kNowhere) {
+        fold.low = key;
+        fold.low_at = position(i);
       }
-      if (key > high || high_at == kNowhere) {
-        high = key;
-        high_at = position(i);
+      if (key > fold.high || fold.high_at == kNowhere) {
+        fold.high = key;
+        fold.high_at = position(i);
+      }
+    }
+    return fold;
+  }
+
+  // The lowest and the highest key; on the device two keys of 16 bits by one instruction.
+  template <int kCount>
+  REDUCED_HD static void Bounds(const Word (&x)[kCount], const QuickElements& of, Key* lowest, Key* highest) {
+#ifdef __CUDA_ARCH__
+    if constexpr (kBytes <= 2 && kCount % 4 == 0) {
+      constexpr int kWords = kCount * kBytes / 4;
+      unsigned words[kWords];
+      memcpy(words, x, sizeof(words));
+      unsigned low_pair = 0x7fff7fffU, high_pair = 0x80008000U;
+      const auto take = [&](unsigned pair) {
+        low_pair = __vmins2(low_pair, pair);
+        high_pair = __vmaxs2(high_pair, pair);
+      };
+      const unsigned inverted = static_cast<unsigned>(of.fold) * 0x00010001U;
+      REDUCED_UNROLL
+      for (int i = 0; i < kWords; ++i) {
+        if constexpr (kBytes == 2) {
+          take(words[i] ^ (((words[i] >> 15) & 0x00010001U) * 0x7fffU & inverted));
+        } else {  // bytes 0 and 1, then 2 and 3, each with its sign
+          unsigned lower, upper;
+          asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(lower) : "r"(words[i]));
+          asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(upper) : "r"(words[i]));
+          take(lower);
+          take(upper);
+        }
+      }
+      const auto half = [](unsigned pair, int shift) { return static_cast<Key>(static_cast<short>(pair >> shift)); };
+      *lowest = min(half(low_pair, 0), half(low_pair, 16));
+      *highest = max(half(high_pair, 0), half(high_pair, 16));
+      return;
+    } else
+#endif
+    {
+      *lowest = *highest = KeyOf(x[0], of);
+      REDUCED_UNROLL
+      for (int i = 1; i < kCount; ++i) {
+        const Key key = KeyOf(x[i], of);
+        *lowest = key < *lowest ? key : *lowest;
+        *highest = key > *highest ? key : *highest;
       }
     }
   }
@@ -439,16 +536,16 @@ struct QuickCount {
   std::uint32_t nonzero = 0;
   std::uint32_t nans = 0;
 
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) { return 0; }
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
 
   template <int kCount, class Position>
   REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements& of) {
-    const auto mask = static_cast<Word>(of.magnitude);
+    const auto zero = static_cast<Word>(of.flip), mask = static_cast<Word>(of.magnitude);
     const auto infinity = static_cast<Word>(of.infinity);
     REDUCED_UNROLL
     for (int i = 0; i < kCount; ++i) {
       const auto magnitude = static_cast<Word>(x[i] & mask);
-      nonzero += magnitude != 0 ? 1 : 0;
+      nonzero += magnitude != zero ? 1 : 0;
       nans += of.fold != 0 && magnitude > infinity ? 1 : 0;
     }
   }

@@ -46,9 +46,16 @@ struct QuickFloatMoments {
 
   template <int kCount, class Position>
   REDUCED_HD void Add(const Word (&x)[kCount], int n, Position position, const QuickElements& of) {
+    if constexpr (!std::is_same_v<T, double>) {
+      if (AddClose(x)) return;
+    }
     sums.Add(x, n, position, of);
-    REDUCED_UNROLL
-    for (int i = 0; i < kCount; ++i) AddSquare(Sum::Value(x[i]));
+    if constexpr (std::is_same_v<T, double>) {
+      REDUCED_UNROLL
+      for (int i = 0; i < kCount; ++i) AddSquare(Sum::Value(x[i]));
+    } else {
+      *this = SquaredOneByOne(*this, Sum::Copy(x), n);
+    }
   }
 
   REDUCED_HD void Merge(const QuickFloatMoments& other) {
@@ -82,6 +89,39 @@ struct QuickFloatMoments {
   }
 
  private:
+  // Adds elements whose exponents are so close that f64 adds them, and what two-sum takes from the sum of their
+  // squares, without rounding; or, of 16-bit floats, the squares themselves. False: they are not, and nothing is added.
+  template <int kCount>
+  REDUCED_HD bool AddClose(const Word (&x)[kCount]) {
+    constexpr int kSignificant = FloatFormat<T>::kSignificant, kLog = Sum::template kLog2<kCount>;
+    constexpr bool kPlain = kSignificant <= 11;
+    constexpr int kMostApart = kPlain ? (53 - 2 * kSignificant - kLog) / 2 : 53 - kSignificant - kLog;
+    if (!Sum::template AreClose<kMostApart>(x)) return false;
+    double total = -0.0, square_total = 0, square_rest = 0;
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const double value = Sum::Value(x[i]);
+      total += value;
+      const double square = value * value;
+      if constexpr (kPlain) {
+        square_total += square;
+      } else {
+        const double s = square_total + square;
+        const double b = s - square_total;
+        square_rest += (square_total - (s - b)) + (square - b);
+        square_total = s;
+      }
+    }
+    sums.AddOne(total);
+    AddOne(square_total);
+    if constexpr (!kPlain) AddOne(square_rest);
+    return true;
+  }
+  template <int kCount>
+  REDUCED_SELDOM static QuickFloatMoments SquaredOneByOne(QuickFloatMoments fold, QuickTile<Word, kCount> tile, int n) {
+    for (int i = 0; i < n; ++i) fold.AddSquare(Sum::Value(tile.word[i]));
+    return fold;
+  }
   REDUCED_HD void AddOne(double x) { squares_lost += std::fabs(AddToTwo(x, &squares, &squares_rest)); }
   // f64 holds the square of other floats.
   REDUCED_HD void AddSquare(double x) {
@@ -104,14 +144,13 @@ struct QuickIntegerMoments {
   std::uint64_t squares = 0;
   std::conditional_t<kBytes == 4, std::uint64_t, char> high = 0;  // 64 more bits of `squares`
 
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) { return 0; }
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
 
   template <int kCount, class Position>
   REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements& of) {
     REDUCED_UNROLL
     for (int i = 0; i < kCount; ++i) {
-      const auto stored = static_cast<std::make_signed_t<Word>>(static_cast<Word>(x[i] ^ of.flip));
-      const std::int64_t value = of.is_bool ? (x[i] != 0 ? 1 : 0) : stored + static_cast<std::int64_t>(of.flip);
+      const std::int64_t value = static_cast<std::make_signed_t<Word>>(x[i]) + static_cast<std::int64_t>(of.flip);
       sum += value;
       AddSquares(static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(value), 0);
     }

@@ -50,17 +50,20 @@ void PlanRows(const SliceArray& array, int element_bytes, int multiprocessors, s
   constexpr std::int64_t kLeastTiles = 4;  // of a part
   plan->parts = std::clamp<std::int64_t>(
       std::min({DivideUp(kWarps * multiprocessors, warps), tiles / kLeastTiles, most_folds / array.outputs}), 1, 65535);
+  // Not so many that warps of the device have none.
+  const std::int64_t rounds = warps * plan->parts / (2 * kWarps * multiprocessors);
+  plan->together = static_cast<int>(std::bit_floor(
+      static_cast<std::uint64_t>(std::clamp<std::int64_t>(rounds, 1, std::min<std::int64_t>(plan->lanes, 4)))));
 }
 
 void PlanColumns(const SliceArray& array, int element_bytes, int multiprocessors, std::int64_t most_folds,
                  QuickPlan* plan) {
-  constexpr std::int64_t kRowsAtOnce = 8;    // of a thread
-  constexpr std::int64_t kMostElements = 8;  // that a thread loads at once
+  constexpr std::int64_t kRowsAtOnce = 8;  // of a thread
   const SliceDimensions& reduced = array.reduced;
   const std::int64_t rows = array.elements;
   plan->columns = true;
   plan->width = array.kept.size[array.kept.count - 1];
-  const std::int64_t vector = std::min<std::int64_t>(16 / element_bytes, kMostElements);
+  const std::int64_t vector = std::min<std::int64_t>(16 / element_bytes, kMostColumnsAtOnce);
   const std::int64_t outer = array.outputs / plan->width;
   const bool dense = reduced.count == 1 && reduced.stride[0] == plan->width;
   std::int64_t elements = 1;
@@ -93,6 +96,11 @@ void PlanColumns(const SliceArray& array, int element_bytes, int multiprocessors
       std::min({DivideUp(wanted, plan->row_warps), folded_rows / (kRowsAtOnce * plan->row_warps),
                 most_folds / (array.outputs * plan->fold)}),
       1, 65535);
+  // Blocks whose warps all have the same columns, more of them than the array has.
+  const std::int64_t block_columns = kWarp * elements;
+  if (plan->fold > 1 && outer == 1 && plan->row_warps == 8 && plan->width <= block_columns / 2) {
+    plan->block_folds = plan->parts * DivideUp(plan->width * plan->fold, block_columns);
+  }
 }
 
 }  // namespace

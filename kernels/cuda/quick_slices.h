@@ -20,6 +20,9 @@
 
 namespace reduced {
 
+// Neighbouring columns of a thread, each of which has a fold.
+inline constexpr int kMostColumnsAtOnce = 4;
+
 // How outputs are given to threads.
 struct QuickPlan {
   bool columns = false;     // else rows
@@ -29,13 +32,16 @@ struct QuickPlan {
   bool tiny = false;     // a lane has one vector of a row, and several rows at once
   int lanes = 1;         // of a warp, that share a row: a power of 2
   std::int64_t run = 1;  // neighbouring elements of an output
+  int together = 1;      // rows of a lane that are merged together: a power of 2, at most `lanes`
   // Of columns:
   std::int64_t width = 1;  // outputs that are neighbours
   std::int64_t fold = 1;   // rows that are taken as one, of fold * width columns
   int row_warps = 1;       // warps of a block that share columns: a power of 2, at most 8
 
+  std::int64_t block_folds = 0;  // if blocks merge the folds of each output: folds of each in the end
+
   // Folds of an output that are merged. 1: it is answered at once.
-  constexpr std::int64_t folds() const { return parts * fold; }
+  constexpr std::int64_t folds() const { return block_folds > 0 ? block_folds : parts * fold; }
 };
 
 // Absent: the outputs are too long, 2^31 elements or more. `most_folds`: that there is room for.

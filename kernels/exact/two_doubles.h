@@ -121,13 +121,14 @@ REDUCED_HD TwoDoubles RootOf(const TwoDoubles& x) {
 REDUCED_HD bool Variance(const TwoDoubles& sum, const TwoDoubles& squares, std::int64_t count, std::int64_t ddof,
                          TwoDoubles* variance) {
   *variance = TwoDoubles{};
-  const double s = sum.value, rest = sum.rest, q = squares.value;
+  const TwoDoubles known = Normalized(sum);
+  const double s = known.value, rest = known.rest, q = squares.value;
   if (q == 0 && squares.rest == 0 && squares.error == 0) return true;
   // Then no product underflows or overflows.
-  if (!(q > 1e-200 && q < 1e200) || count >= std::int64_t{1} << 31 || (s != 0 && !(std::fabs(s) > 1e-120)))
-    return false;
+  const bool in_range = q > 1e-200 && q < 1e200 && (s == 0 || std::fabs(s) > 1e-120);
+  if (!in_range || count >= std::int64_t{1} << 31) return false;
   const auto n = static_cast<double>(count);
-  // n Q - S^2, whose terms are the products and their rounding errors; that of rest^2, which is small, is left out.
+  // n Q - S^2, whose terms are the products and their rounding errors, but for that of rest^2.
   const double product = n * q, square = s * s, other_product = n * squares.rest, mixed = -2 * s * rest;
   const double terms[] = {-square,
                           std::fma(n, q, -product),
@@ -139,8 +140,8 @@ REDUCED_HD bool Variance(const TwoDoubles& sum, const TwoDoubles& squares, std::
                           -rest * rest};
   double total = product, total_rest = 0, lost = 0;
   for (const double term : terms) lost += std::fabs(AddToTwo(term, &total, &total_rest));
-  double error = (n * squares.error + 3 * std::fabs(s) * sum.error) * (1 + 0x1p-20);
-  if (rest != 0 || lost != 0 || error != 0) error += (product + square) * 0x1p-98;
+  const double error = (n * squares.error + 3 * std::fabs(s) * sum.error + lost) * (1 + 0x1p-20) +
+                       (rest == 0 ? 0 : rest * rest * 0x1p-52 + 0x1p-1000);
   if (total + total_rest == 0 && error == 0) return true;
   const TwoDoubles deviations = DividedBy(Normalized({total, total_rest, error}), count);
   *variance = DividedBy(deviations, count - ddof);

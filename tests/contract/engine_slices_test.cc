@@ -99,13 +99,14 @@ class EngineSlices : public EngineTest<KindAndDType> {
     return sum;
   }
 
-  // Compares each output with a reduction of a copy of its elements.
-  void Check(const Case& which, const void* array, ReduceSpec spec) {
+  // Compares each output, by that engine or the usual one, with a reduction of a copy of its elements.
+  void Check(const Case& which, const void* array, ReduceSpec spec, Engine* by = nullptr) {
     SCOPED_TRACE(NameOf(which));
     const Layout layout = LayoutFor(which);
     const std::int64_t width = RowOf(dtype()).bytes;
     Answers answers(spec, layout.outputs);
-    const absl::Status status = ReduceSlices(engine(), {{.spec = spec, .array = {array}}, layout, answers.data});
+    const absl::Status status =
+        ReduceSlices(by != nullptr ? *by : engine(), {{.spec = spec, .array = {array}}, layout, answers.data});
     ASSERT_TRUE(status.ok()) << status.ToString();
     ASSERT_TRUE(answers.GuardsStand());
     ReduceSpec one = spec;
@@ -347,38 +348,67 @@ TEST_P(EngineSlices, HardSumsAmongEasyOnes) {
   }
 }
 
-// More results than a GPU's lane has memory for.
-TEST_P(EngineSlices, MoreOutputsThanFitInAChunk) {
+// More results than a GPU's lane has memory for, and so many rows that its warps take several at once.
+TEST_P(EngineSlices, ManyOutputs) {
   if (dtype() != DType::kF32 && dtype() != DType::kU8) return;
-  const std::int64_t outputs = kSlowBuild ? 20'000 : 600'000;  // of 8 bytes, in each of three ops
-  const Case which{{outputs, 2}, {1}};
-  Bytes array = MakeData(DataKind::kSmall, dtype(), CountOf(which.shape), 1);
-  ReduceSpec spec = SpecFor(which);
-  spec.ops = {Op::kSum, Op::kArgmax, Op::kMin};
-  const Layout layout = LayoutFor(which);
-  Answers answers(spec, layout.outputs);
-  const absl::Status status = ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, layout, answers.data});
-  ASSERT_TRUE(status.ok()) << status.ToString();
-  ASSERT_TRUE(answers.GuardsStand());
-  VisitDType(dtype(), [&]<class T>(std::type_identity<T>) {
-    if constexpr (std::is_arithmetic_v<T>) {
-      using Sum = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
-      for (std::int64_t output = 0; output < outputs; ++output) {
-        T pair[2], min;
-        Sum sum;
-        std::uint64_t argmax;
-        std::memcpy(pair, array.data() + output * sizeof(pair), sizeof(pair));
-        std::memcpy(&sum, answers.data[0] + output * 8, sizeof(sum));
-        std::memcpy(&argmax, answers.data[1] + output * 8, sizeof(argmax));
-        std::memcpy(&min, answers.data[2] + output * sizeof(T), sizeof(min));
-        ASSERT_EQ(sum, Sum(pair[0]) + Sum(pair[1])) << output;
-        ASSERT_EQ(min, std::min(pair[0], pair[1])) << output;
-        const bool second = pair[1] > pair[0] ||
-                            (pair[1] == pair[0] && std::signbit(double(pair[0])) && !std::signbit(double(pair[1])));
-        ASSERT_EQ(argmax, second ? 1U : 0U) << output;
+  for (const std::int64_t elements : {2, 72}) {
+    const std::int64_t outputs = (kSlowBuild ? 20'000 : 600'000) / (elements == 2 ? 1 : 3);
+    const Case which{{outputs, elements}, {1}};
+    const Bytes array = MakeData(DataKind::kSmall, dtype(), CountOf(which.shape), 1);
+    ReduceSpec spec = SpecFor(which);
+    spec.ops = {Op::kSum, Op::kArgmax, Op::kMin};
+    Answers answers(spec, outputs);
+    const absl::Status status =
+        ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, LayoutFor(which), answers.data});
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_TRUE(answers.GuardsStand());
+    VisitDType(dtype(), [&]<class T>(std::type_identity<T>) {
+      if constexpr (std::is_arithmetic_v<T>) {
+        using Sum = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
+        std::vector<T> row(static_cast<std::size_t>(elements));
+        for (std::int64_t output = 0; output < outputs; ++output) {
+          std::memcpy(row.data(), array.data() + output * elements * static_cast<std::int64_t>(sizeof(T)),
+                      row.size() * sizeof(T));
+          const auto below = [](T a, T b) {
+            return a < b || (a == b && std::signbit(double(a)) > std::signbit(double(b)));
+          };
+          Sum sum = 0, got_sum;
+          for (const T x : row) sum += static_cast<Sum>(x);
+          const auto argmax = static_cast<std::uint64_t>(std::max_element(row.begin(), row.end(), below) - row.begin());
+          std::uint64_t got_argmax;
+          T got_min;
+          std::memcpy(&got_sum, answers.data[0] + output * 8, sizeof(got_sum));
+          std::memcpy(&got_argmax, answers.data[1] + output * 8, sizeof(got_argmax));
+          std::memcpy(&got_min, answers.data[2] + output * static_cast<std::int64_t>(sizeof(T)), sizeof(got_min));
+          ASSERT_EQ(got_sum, sum) << output;
+          ASSERT_EQ(got_argmax, argmax) << output;
+          ASSERT_EQ(got_min, *std::min_element(row.begin(), row.end(), below)) << output;
+        }
       }
+    });
+  }
+}
+
+// An engine with chunks of the usual size has room to cut few outputs into many parts.
+TEST_P(EngineSlices, ManyPartsOfFewOutputs) {
+  if (dtype() != DType::kF32 && dtype() != DType::kI8 && dtype() != DType::kF64) return;
+  const Started own = StartOwn(EngineOptions());
+  ASSERT_NE(own.engine, nullptr);
+  constexpr std::int64_t kScale = kSlowBuild ? 20 : 1;
+  for (const Case& which : {Case{{300'000 / kScale, 3}, {0}},
+                            {{5, 300'001 / kScale}, {1}},
+                            {{4, 200'000 / kScale}, {1}},
+                            {{30'000 / kScale, 40}, {0}},
+                            {{4, 50'000 / kScale, 6}, {1}},
+                            {{700 / kScale, 3, 400}, {0, 2}}}) {
+    for (const DataKind kind : {DataKind::kUniform, DataKind::kSmall}) {
+      const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), 3);
+      ReduceSpec spec = SpecFor(which);
+      spec.ops = {Op::kSum, Op::kArgmax, Op::kVar, Op::kMean, Op::kCountNonzero, Op::kArgmin};
+      Check(which, array.data(), spec, own.engine);
+      if (HasFailure()) return;
     }
-  });
+  }
 }
 
 TEST_P(EngineSlices, AnyByteAddress) {
@@ -401,10 +431,12 @@ TEST_P(EngineSlices, SumsInF64AsAReductionOfEach) {
   for (const Case& which : {Case{{2, large}, {1}}, {{large, 2}, {0}}, {{2, many, 3}, {0, 2}}, {{100, 41}, {0}}}) {
     const Bytes array = MakeData(DataKind::kFull, dtype(), CountOf(which.shape), 5);
     ReduceSpec spec = SpecFor(which);
-    spec.ops = {Op::kSum, Op::kVar, Op::kArgmax};
     spec.precision = Precision::kF64;
-    Check(which, array.data(), spec);
-    if (HasFailure()) return;
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kVar, Op::kArgmax}, {Op::kMean, Op::kSum}}) {
+      spec.ops = ops;
+      Check(which, array.data(), spec);
+      if (HasFailure()) return;
+    }
   }
 }
 

@@ -115,7 +115,8 @@ cudaError_t FoldQuickly(const QuickLaunch& launch) {
           Word x[kAtOnce];
           const int n = static_cast<int>(std::min<std::int64_t>(kAtOnce, array.elements - at));
           for (int i = 0; i < kAtOnce; ++i) {
-            x[i] = i < n ? start[OffsetOf(array.reduced, at + i)] : QuickFold::Absent(x[0], launch.elements);
+            x[i] = i < n ? PreparedWord(start[OffsetOf(array.reduced, at + i)], launch.elements)
+                         : QuickFold::Absent(x[0], launch.elements);
           }
           fold.Add(
               x, n, [&](int i) { return static_cast<std::uint32_t>(at + i); }, launch.elements);
