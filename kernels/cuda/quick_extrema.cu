@@ -1,4 +1,5 @@
 // Extrema along axes, where they are, and counts of elements.
+#include "kernels/cuda/quick_extrema.h"
 #include "kernels/cuda/quick_slices.cuh"
 
 namespace reduced {

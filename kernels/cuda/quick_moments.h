@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/quick_folds.h"
+#include "kernels/cuda/quick_sums.h"
 
 namespace reduced {
 
@@ -54,7 +54,7 @@ struct QuickFloatMoments {
       REDUCED_UNROLL
       for (int i = 0; i < kCount; ++i) AddSquare(Sum::Value(x[i]));
     } else {
-      *this = SquaredOneByOne(*this, Sum::Copy(x), n);
+      *this = SquaredOneByOne(*this, TileOf(x), n);
     }
   }
 

@@ -1,5 +1,6 @@
 // Exact sums and means along axes. Compiled without contraction of operations, as two_doubles.h wants it.
 #include "kernels/cuda/quick_slices.cuh"
+#include "kernels/cuda/quick_sums.h"
 
 namespace reduced {
 
