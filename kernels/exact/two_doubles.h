@@ -68,7 +68,9 @@ struct TwoDoubles {
 
 // Rounds to the nearest double; false if the error leaves a choice.
 REDUCED_HD bool RoundTwo(const TwoDoubles& x, double* rounded) {
-  const double low = x.value + (x.rest - x.error), high = x.value + (x.rest + x.error);
+  // rest + error and rest - error are rounded, too.
+  const double error = x.error == 0 ? 0 : x.error + std::fabs(x.rest) * 0x1p-51;
+  const double low = x.value + (x.rest - error), high = x.value + (x.rest + error);
   *rounded = low;
   return low == high;
 }
@@ -108,10 +110,10 @@ REDUCED_HD bool KnownMean(const TwoDoubles& x, std::int64_t count, double* mean)
   return RoundTwo(DividedBy(y, count), mean);
 }
 
-// The root of a normalized x >= 0; 0 only if x is.
+// The root of a normalized x >= 0.
 REDUCED_HD TwoDoubles RootOf(const TwoDoubles& x) {
   const double root = std::sqrt(x.value);
-  if (root == 0) return {};
+  if (root == 0) return {0, 0, std::sqrt(x.error)};
   const double left = std::fma(-root, root, x.value) + x.rest;
   return Normalized({root, left / (2 * root), x.error / root + root * 0x1p-98});
 }
