@@ -160,6 +160,7 @@ step bench_cuda "$programs/bench_cuda"
 step bench_exact_cuda "$programs/bench_exact_cuda"
 step bench_groups_cuda "$programs/bench_groups_cuda"
 step bench_matrix "$programs/bench_matrix" --json="$logs/matrix.json" --svg="$logs/matrix.svg"
+step bench_layouts "$programs/bench_layouts" --json="$logs/layouts.json"
 step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
 step bench_local "$programs/bench_local"
@@ -173,7 +174,7 @@ wait
 if [[ " ${wanted[*]} " == *" soak "* ]]; then
   step soak python3 -B "$root/tests/e2e/soak.py" --tree "$tree" --minutes "${SOAK_MINUTES:-10}"
 fi
-for name in server ladder bench_cuda bench_exact_cuda bench_groups_cuda bench_matrix bench_rpc bench_stream bench_local soak; do
+for name in server ladder bench_cuda bench_exact_cuda bench_groups_cuda bench_matrix bench_layouts bench_rpc bench_stream bench_local soak; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'

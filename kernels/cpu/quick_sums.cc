@@ -553,28 +553,13 @@ QuickSumsOf QuickSumsFor(DType dtype) { return HWY_DYNAMIC_DISPATCH(Quick)(dtype
 
 std::optional<double> QuickSum(const QuickSums& sums, std::int64_t i) {
   if (!(sums.lost[i] == 0)) return std::nullopt;
-  return sums.rest[i] == 0 ? sums.sum[i] : sums.sum[i] + sums.rest[i];
+  return RoundedSum(sums.sum[i], sums.rest[i]);
 }
 
 std::optional<double> QuickMean(const QuickSums& sums, std::int64_t i, std::int64_t elements) {
-  const std::optional<double> sum = QuickSum(sums, i);
-  if (!sum.has_value() || elements >= std::int64_t{1} << 53) return std::nullopt;
-  const auto n = static_cast<double>(elements);
-  const double s = sums.sum[i], e = sums.rest[i];
-  if (e == 0) return s / n;
-  // Division by a power of two rounds only what becomes subnormal.
-  if (std::has_single_bit(static_cast<std::uint64_t>(elements)) && std::fabs(*sum) >= 0x1p-900) return *sum / n;
-  // The sum is h + l. With q = fl(h / n) the mean is q + (h - q n + l) / n, of which the second part is a rounded c: if
-  // q + c rounds to the same double whatever c's error, that is the mean.
-  const double h = *sum;
-  const double b = h - s;
-  const double l = (s - (h - b)) + (e - b);
-  const double q = h / n;
-  if (!(std::fabs(h) > 1e-250 && std::fabs(h) < 1e300)) return std::nullopt;  // nothing below underflows or overflows
-  const double c = (std::fma(-q, n, h) + l) / n;
-  const double low = q + c * (1 - 0x1p-48), high = q + c * (1 + 0x1p-48);
-  if (low == high) return low;
-  return std::nullopt;
+  double mean;
+  if (!(sums.lost[i] == 0) || !RoundedMean(sums.sum[i], sums.rest[i], elements, &mean)) return std::nullopt;
+  return mean;
 }
 
 }  // namespace reduced

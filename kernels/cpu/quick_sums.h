@@ -20,6 +20,7 @@
 
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/layout.h"
+#include "kernels/exact/two_doubles.h"
 
 namespace reduced {
 
@@ -35,14 +36,7 @@ struct QuickSums {
 
 // Adds x to sum + rest; what can't be added exactly goes to `lost`, as any other value than 0.
 inline void AddExactly(double x, double* sum, double* rest, double* lost) {
-  const double s = *sum + x;
-  const double b = s - *sum;
-  const double error = (*sum - (s - b)) + (x - b);
-  const double e = *rest + error;
-  const double c = e - *rest;
-  *lost += std::fabs((*rest - (e - c)) + (error - c));
-  *sum = s;
-  *rest = e;
+  *lost += std::fabs(AddToTwo(x, sum, rest));
 }
 
 // Sums of outputs without elements; and adds those of `from` from `at` on to them.

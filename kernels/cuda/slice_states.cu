@@ -13,7 +13,7 @@ namespace {
 template <class T>
 __global__ void __launch_bounds__(kStateThreads) SliceStatesKernel(SliceStatesLaunch launch) {
   const SliceArray& array = launch.array;
-  const std::int64_t output = launch.first + blockIdx.x;
+  const std::int64_t output = launch.which != nullptr ? launch.which[blockIdx.x] : launch.first + blockIdx.x;
   const auto* const data = static_cast<const T*>(array.data) + OffsetOf(array.kept, output);
   const PartOfSlice part(array.elements, static_cast<int>(blockIdx.y), launch.parts);
   const std::int64_t at = std::int64_t{blockIdx.x} * launch.parts + blockIdx.y;

@@ -1,12 +1,14 @@
 // CudaLane::ReduceSlices: what the host does for reductions along axes.
 //
 // Long contiguous outputs are reduced one after the other, as arrays. Of all others the whole array is in device
-// memory: it is copied there if it is elsewhere. The states of its outputs come back in batches of the lane's own
-// memory and are finalized here, by several threads.
+// memory: it is copied there if it is elsewhere. Where quick_slices.h has launches for all ops, their results are
+// written there and copied to the answers. The states of other outputs, and of those that are not known so, come back
+// in batches of the lane's own memory and are finalized here, by several threads.
 #include "kernels/cuda/slices.h"
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -18,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/cuda/lane.h"
+#include "kernels/cuda/quick_slices.h"
 #include "kernels/cuda/stage_range.h"
 #include "kernels/cuda/status.h"
 #include "kernels/exact/answers.h"
@@ -52,8 +55,10 @@ ArrayRef From(ArrayRef array, std::int64_t begin) {
 // One job, whose array is in device memory.
 class CudaLane::Slices {
  public:
-  Slices(CudaLane& lane, const SlicesJob& slices, const std::byte* data, Timing* timing)
-      : lane_(lane), slices_(slices), layout_(slices.layout), one_(slices.job.spec), timing_(timing) {
+  // `arrays`: where memory for results comes from, beyond what the lane has. On an error, what is in flight is to be
+  // waited for before this goes.
+  Slices(CudaLane& lane, CudaArrays& arrays, const SlicesJob& slices, const std::byte* data, Timing* timing)
+      : lane_(lane), arrays_(arrays), slices_(slices), layout_(slices.layout), one_(slices.job.spec), timing_(timing) {
     one_.count = layout_.elements;
     array_ = {.data = data,
               .outputs = layout_.outputs,
@@ -86,9 +91,9 @@ class CudaLane::Slices {
     return absl::OkStatus();
   }
 
-  // Runs launches on the kernel stream, and adds the time that they take. Blocks until they are done.
+  // Starts launches on the kernel stream.
   template <class Launches>
-  absl::Status Timed(Launches launches) {
+  absl::Status Start(Launches launches) {
     if (absl::Status why = WhyStop(slices_.job); !why.ok()) return why;
     const StageRange range("launch");
     Slot& slot = state_slot();
@@ -97,16 +102,184 @@ class CudaLane::Slices {
     const cudaError_t error = FAILPOINT("cuda/launch") ? cudaErrorLaunchOutOfResources : launches();
     if (error != cudaSuccess) return DeviceError(error, "launching a reduction along axes");
     REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, lane_.kernel_stream_));
+    return absl::OkStatus();
+  }
+  // Blocks until they are done, and adds the time that they took.
+  absl::Status Finish() {
+    const Slot& slot = state_slot();
     REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.kernel_end));
+    return AddTime(slot.kernel_begin, slot.kernel_end, &Timing::kernel_us);
+  }
+  absl::Status AddTime(cudaEvent_t begin, cudaEvent_t end, std::optional<double> Timing::*stage) {
     float millis = 0;
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, slot.kernel_begin, slot.kernel_end));
-    timing_->kernel_us = timing_->kernel_us.value_or(0) + 1e3 * millis;
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, begin, end));
+    timing_->*stage = (timing_->*stage).value_or(0) + 1e3 * millis;
     return absl::OkStatus();
   }
 
-  // Answers all outputs from their states.
+  // Answers all outputs: quickly, if there are kernels for all ops and room for all results, or else from states.
   absl::Status AnswerAll() {
-    const std::int64_t count = layout_.outputs;
+    bool known = false;
+    std::vector<std::int64_t> others;
+    if (absl::Status status = AnswerQuickly(&known, &others); !status.ok()) return status;
+    if (!known) return AnswerFromStates(nullptr);
+    return others.empty() ? absl::OkStatus() : AnswerFromStates(&others);
+  }
+
+  // Bytes of `memory` that go to `to` on the host.
+  struct Region {
+    std::int64_t begin = 0;
+    std::int64_t bytes = 0;
+    std::byte* to = nullptr;
+  };
+
+  // Which launch answers an op of the job: of several that could, one that there is for other ops.
+  QuickKind KindOf(Op op) const {
+    const auto kind_of = [&](Op each) { return QuickKindOf(each, one_.dtype); };
+    const auto any_kind = [](Op each) { return each == Op::kCount || each == Op::kNanCount; };
+    if (any_kind(op)) {
+      const auto other = std::find_if_not(one_.ops.begin(), one_.ops.end(), any_kind);
+      return other != one_.ops.end() ? KindOf(*other) : kind_of(op);
+    }
+    const auto has_moments = [&](Op each) { return kind_of(each) == QuickKind::kMoments; };
+    if (kind_of(op) == QuickKind::kSums && std::any_of(one_.ops.begin(), one_.ops.end(), has_moments)) {
+      return QuickKind::kMoments;
+    }
+    return kind_of(op);
+  }
+
+  // Of each kind of op that is asked for; none if there is no launch for an op.
+  std::vector<QuickLaunch> QuickLaunches() const {
+    const std::optional<QuickPlan> plan =
+        PlanQuickSlices(array_, RowOf(one_.dtype).bytes, lane_.multiprocessors_, lane_.chunk_bytes_ / kQuickFoldBytes);
+    if (!plan.has_value()) return {};
+    std::vector<QuickLaunch> launches;
+    for (const QuickKind kind : {QuickKind::kSums, QuickKind::kMoments, QuickKind::kExtrema, QuickKind::kCounts}) {
+      QuickLaunch launch{.elements = QuickElementsOf(one_.dtype), .kind = kind, .array = array_, .plan = *plan};
+      launch.elements.count = layout_.elements;
+      launch.elements.ddof = one_.ddof;
+      launch.elements.omit_nan = one_.nan_policy == NanPolicy::kOmit;
+      launch.elements.exact = !RowOf(one_.dtype).is_float || one_.precision == Precision::kExact;
+      for (const Op op : one_.ops) {
+        if (KindOf(op) != kind) continue;
+        if (launch.ops == QuickLaunch::kMostOps) return {};
+        launch.answers[launch.ops++].op = op;
+        launch.elements.positions_low |= op == Op::kArgmin;
+        launch.elements.positions_high |= op == Op::kArgmax;
+      }
+      launch.folds = lane_.slots_[1].device;
+      launch.multiprocessors = lane_.multiprocessors_;
+      launch.stream = lane_.kernel_stream_;
+      if (launch.ops > 0) launches.push_back(launch);
+    }
+    const auto has_kind = [&](Op op) { return KindOf(op) != QuickKind::kNone; };
+    if (!std::all_of(one_.ops.begin(), one_.ops.end(), has_kind)) launches.clear();
+    return launches;
+  }
+
+  // Answers outputs on the device, if it can: then *known, and `others` are those that are to be answered from states.
+  absl::Status AnswerQuickly(bool* known, std::vector<std::int64_t>* others) {
+    std::vector<QuickLaunch> launches = QuickLaunches();
+    if (launches.empty()) return absl::OkStatus();
+    // How many are to be redone, which, a bit each, and the results of each op.
+    constexpr std::int64_t kAlignment = 256;
+    std::int64_t bytes = 0;
+    std::vector<Region> regions;
+    const auto add_region = [&](std::int64_t size, std::byte* to) {
+      regions.push_back({bytes, size, to});
+      bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+    };
+    unsigned long long redone = 0;
+    std::vector<std::uint32_t> redo(static_cast<std::size_t>((layout_.outputs + 31) / 32));
+    add_region(sizeof(redone), reinterpret_cast<std::byte*>(&redone));
+    add_region(static_cast<std::int64_t>(redo.size() * sizeof(redo[0])), reinterpret_cast<std::byte*>(redo.data()));
+    const std::int64_t cleared = bytes;
+    for (std::size_t i = 0; i < one_.ops.size(); ++i) {
+      add_region(layout_.outputs * RowOf(ResultDType(one_.ops[i], one_.dtype)).bytes, slices_.answers[i]);
+    }
+    std::byte* results = state_slot().device;
+    if (bytes > lane_.chunk_bytes_) {
+      absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = arrays_.Allocate(bytes);
+      if (absl::IsResourceExhausted(memory.status())) return absl::OkStatus();  // states take less room
+      if (!memory.ok()) return memory.status();
+      results_ = *std::move(memory);
+      results = static_cast<std::byte*>(const_cast<void*>(results_->array().data));
+    }
+    for (QuickLaunch& launch : launches) {
+      int at = 0;
+      for (std::size_t i = 0; i < one_.ops.size(); ++i) {
+        if (KindOf(one_.ops[i]) == launch.kind) launch.answers[at++].results = results + regions[2 + i].begin;
+      }
+      launch.redone = reinterpret_cast<unsigned long long*>(results);
+      launch.redo = reinterpret_cast<std::uint32_t*>(results + regions[1].begin);
+    }
+    absl::Status status = Start([&] {
+      cudaError_t error = cudaMemsetAsync(results, 0, static_cast<std::size_t>(cleared), lane_.kernel_stream_);
+      for (const QuickLaunch& launch : launches) {
+        if (error == cudaSuccess) error = LaunchQuick(launch);
+      }
+      return error;
+    });
+    if (status.ok()) status = CopyOut(results, bytes, regions);
+    if (status.ok()) status = Finish();
+    if (!status.ok()) return status;
+    *known = true;
+    others->reserve(redone);
+    for (std::size_t i = 0; redone > 0 && i < redo.size(); ++i) {
+      for (std::uint32_t word = redo[i]; word != 0; word &= word - 1) {
+        others->push_back(static_cast<std::int64_t>(32 * i) + std::countr_zero(word));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Copies device memory to the host, after the launches: through pinned memory, while what came before is copied on.
+  absl::Status CopyOut(const std::byte* from, std::int64_t bytes, const std::vector<Region>& regions) {
+    const std::int64_t chunk = lane_.chunk_bytes_;
+    const std::int64_t chunks = (bytes + chunk - 1) / chunk;
+    for (std::int64_t i = 0; i <= chunks; ++i) {
+      if (i < chunks) {
+        if (absl::Status why = WhyStop(slices_.job); !why.ok()) return why;
+        Slot& slot = lane_.slots_[i % kSlots];
+        const auto size = static_cast<std::size_t>(std::min(chunk, bytes - i * chunk));
+        REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, lane_.kernel_stream_));
+        REDUCED_RETURN_IF_CUDA_ERROR(
+            cudaMemcpyAsync(slot.pinned, from + i * chunk, size, cudaMemcpyDeviceToHost, lane_.kernel_stream_));
+        REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
+      }
+      if (i == 0) continue;
+      const Slot& slot = lane_.slots_[(i - 1) % kSlots];
+      REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.copy_end));
+      if (absl::Status status = AddTime(slot.copy_begin, slot.copy_end, &Timing::device_to_host_us); !status.ok()) {
+        return status;
+      }
+      const std::int64_t begin = (i - 1) * chunk, end = std::min(bytes, i * chunk);
+      for (const Region& region : regions) {
+        const std::int64_t first = std::max(begin, region.begin);
+        const std::int64_t last = std::min(end, region.begin + region.bytes);
+        if (first < last) Spread(slot.pinned + (first - begin), last - first, region.to + (first - region.begin));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Copies from pinned memory; much of it by several threads.
+  void Spread(const std::byte* from, std::int64_t bytes, std::byte* to) {
+    constexpr std::int64_t kPiece = std::int64_t{256} << 10;
+    if (bytes <= kPiece) {
+      std::memcpy(to, from, static_cast<std::size_t>(bytes));
+      return;
+    }
+    lane_.copiers_.execute([&] {
+      tbb::parallel_for(std::int64_t{0}, (bytes + kPiece - 1) / kPiece, [&](std::int64_t i) {
+        std::memcpy(to + i * kPiece, from + i * kPiece, static_cast<std::size_t>(std::min(kPiece, bytes - i * kPiece)));
+      });
+    });
+  }
+
+  // Answers all outputs, or those listed, from their states.
+  absl::Status AnswerFromStates(const std::vector<std::int64_t>* which) {
+    const std::int64_t count = which != nullptr ? static_cast<std::int64_t>(which->size()) : layout_.outputs;
     constexpr std::int64_t kBlocks = 8;              // of each multiprocessor, that there should be
     constexpr std::int64_t kPartElements = 1 << 10;  // at least
     constexpr std::int64_t kMostParts = 64;
@@ -124,21 +297,41 @@ class CudaLane::Slices {
                                  1, std::min(kMostParts, room));
     launch.parts = static_cast<int>(parts);
     const std::int64_t batch = room / parts;
-    for (launch.first = 0; launch.first < count && error_.ok(); launch.first += batch) {
-      launch.count = static_cast<int>(std::min(batch, count - launch.first));
-      if (absl::Status status = FoldBatch(launch); !status.ok()) return status;
+    for (std::int64_t first = 0; first < count && error_.ok(); first += batch) {
+      launch.first = first;
+      launch.count = static_cast<int>(std::min(batch, count - first));
+      const std::int64_t* const listed = which != nullptr ? which->data() + first : nullptr;
+      if (absl::Status status = FoldBatch(launch, listed); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
-  absl::Status FoldBatch(SliceStatesLaunch launch) {
+  // Sends a list of outputs to the device.
+  absl::StatusOr<const std::int64_t*> Send(const std::int64_t* listed, int count) {
+    Slot& slot = lane_.slots_[1];
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(*listed);  // less than of their states
+    std::memcpy(slot.pinned, listed, bytes);
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaMemcpyAsync(slot.device, slot.pinned, bytes, cudaMemcpyHostToDevice, lane_.kernel_stream_));
+    return reinterpret_cast<const std::int64_t*>(slot.device);
+  }
+
+  // `listed`: the outputs of the batch, on the host; null: they follow each other.
+  absl::Status FoldBatch(SliceStatesLaunch launch, const std::int64_t* listed) {
+    if (listed != nullptr) {
+      const absl::StatusOr<const std::int64_t*> sent = Send(listed, launch.count);
+      if (!sent.ok()) return sent.status();
+      launch.which = *sent;
+    }
     const std::int64_t states = std::int64_t{launch.count} * launch.parts;
     const std::int64_t partial_bytes = states * static_cast<std::int64_t>(sizeof(Partial));
     const bool exact = launch.exact_accumulators != 0;
     Slot& slot = state_slot();
     launch.partials = reinterpret_cast<Partial*>(slot.device);
     launch.digits = exact ? reinterpret_cast<ExactDigits*>(slot.device + partial_bytes) : nullptr;
-    if (absl::Status status = Timed([&] { return LaunchSliceStates(launch); }); !status.ok()) return status;
+    absl::Status status = Start([&] { return LaunchSliceStates(launch); });
+    if (status.ok()) status = Finish();
+    if (!status.ok()) return status;
     const std::int64_t bytes = partial_bytes + (exact ? states * static_cast<std::int64_t>(sizeof(ExactDigits)) : 0);
     REDUCED_RETURN_IF_CUDA_ERROR(
         cudaMemcpyAsync(slot.pinned, slot.device, bytes, cudaMemcpyDeviceToHost, lane_.kernel_stream_));
@@ -155,7 +348,7 @@ class CudaLane::Slices {
           if (exact) Merge(digits[at], state.exact.get());
         }
         state.partial.count = layout_.elements;
-        Store(launch.first + i, state);
+        Store(listed != nullptr ? listed[i] : launch.first + i, state);
       });
     });
     return absl::OkStatus();
@@ -171,6 +364,8 @@ class CudaLane::Slices {
   }
 
   CudaLane& lane_;
+  CudaArrays& arrays_;
+  std::unique_ptr<ArrayMemory> results_;  // of the device, if the lane's memory is too small for them
   const SlicesJob& slices_;
   const Layout& layout_;
   ReduceSpec one_;  // the question about one output
@@ -206,8 +401,9 @@ absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays,
     if (!held.ok()) return held.status();
     data = *held;
   }
-  const absl::Status status = Slices(*this, slices, data, &result->timing).Run();
-  // What is in flight reads the array, whose memory goes.
+  Slices all(*this, arrays, slices, data, &result->timing);
+  const absl::Status status = all.Run();
+  // What is in flight reads the array and writes results, whose memory goes.
   if (!status.ok()) Abandon();
   return status;
 }

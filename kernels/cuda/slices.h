@@ -40,11 +40,12 @@ struct SliceStatesLaunch {
   AccumulatorSet exact_accumulators = 0;  // of ExactDigits, of floats
   bool omit_nan = false;
   SliceArray array;
-  std::int64_t first = 0;         // output
-  int count = 0;                  // outputs, > 0
-  int parts = 1;                  // that each output is cut into, at most 65535
-  Partial* partials = nullptr;    // device memory, `parts` of each output; their `count` is not set
-  ExactDigits* digits = nullptr;  // likewise; null: no exact accumulators
+  std::int64_t first = 0;               // output
+  const std::int64_t* which = nullptr;  // device memory: the outputs, in place of `count` from `first` on; may be null
+  int count = 0;                        // outputs, > 0
+  int parts = 1;                        // that each output is cut into, at most 65535
+  Partial* partials = nullptr;          // device memory, `parts` of each output; their `count` is not set
+  ExactDigits* digits = nullptr;        // likewise; null: no exact accumulators
   cudaStream_t stream = nullptr;
 };
 cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch);

@@ -38,10 +38,8 @@
 #include "kernels/engine/engines.h"
 #include "nlohmann/json.hpp"
 #ifdef REDUCED_HAVE_CUDA
-#include <cuda_runtime.h>
-
 #include "kernels/cuda/engine.h"
-#include "kernels/cuda/pipeline.h"
+#include "tests/bench/device_read.h"
 #endif
 
 namespace reduced {
@@ -157,35 +155,6 @@ double Time(Engine& engine, const ReduceSpec& spec, const ArrayRef& array, int r
   return best;
 }
 
-#ifdef REDUCED_HAVE_CUDA
-void CheckCuda(cudaError_t error) {
-  if (error != cudaSuccess) Check(absl::StatusOr<int>(absl::UnavailableError(cudaGetErrorString(error))));
-}
-
-// Microseconds of a plain read of device memory, at best.
-double TimeOfRead(const void* data, std::int64_t bytes) {
-  int multiprocessors = 0;
-  CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  CheckCuda(cudaEventCreate(&begin));
-  CheckCuda(cudaEventCreate(&end));
-  float best = std::numeric_limits<float>::max();
-  for (int run = 0; run < 20; ++run) {
-    CheckCuda(cudaEventRecord(begin));
-    CheckCuda(LaunchReadAll(data, bytes, multiprocessors, nullptr));
-    CheckCuda(cudaEventRecord(end));
-    CheckCuda(cudaEventSynchronize(end));
-    float millis = 0;
-    CheckCuda(cudaEventElapsedTime(&millis, begin, end));
-    best = std::min(best, millis);
-  }
-  CheckCuda(cudaEventDestroy(begin));
-  CheckCuda(cudaEventDestroy(end));
-  return 1e3 * best;
-}
-#endif
-
 // GB/s at which that many bytes of the engine's memory are read: of a GPU by a kernel that does nothing else, of a CPU
 // the best that the engine measures beside a few sums.
 double ReadRate(Engine& engine, std::int64_t bytes) {
@@ -196,7 +165,7 @@ double ReadRate(Engine& engine, std::int64_t bytes) {
     if (const absl::Status status = memory->Write(0, array.data(), bytes); !status.ok()) {
       Check(absl::StatusOr<int>(status));
     }
-    return static_cast<double>(bytes) / TimeOfRead(memory->array().data, bytes) / 1e3;
+    return static_cast<double>(bytes) / Check(MicrosOfRead(memory->array().data, bytes)) / 1e3;
   }
 #endif
   const auto count = static_cast<std::int64_t>(array.size());

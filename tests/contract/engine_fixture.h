@@ -70,8 +70,12 @@ class EngineTest : public ::testing::TestWithParam<Param> {
   EngineKind kind() const { return KindOf(this->GetParam()); }
   // The suite's engine, with Options().
   Engine& engine() const { return *shared_.engine; }
-  // A CPU engine: the suite's, or one beside it.
-  Engine& cpu_engine() const { return **shared_.owner->Get(EngineKind::kCpu); }
+  // What answers for so many elements alone, with which arrays of answers are compared: the suite's engine; for few
+  // elements the CPU's, which has the same bits, since many launches for a few elements each would take minutes.
+  Engine& engine_for(std::int64_t elements) const {
+    constexpr std::int64_t kFew = 1000;
+    return elements < kFew ? **shared_.owner->Get(EngineKind::kCpu) : engine();
+  }
   // One of this test's own. Only called where the suite's engine started.
   Started StartOwn(const EngineOptions& options) const {
     std::string why_not;

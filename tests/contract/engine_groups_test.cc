@@ -270,10 +270,8 @@ class EngineGroups : public EngineTest<KindAndDType> {
       // An array without elements has no extremum by itself, whatever the policy.
       State state;
       if (one.count > 0) {
-        // Many launches for a few elements each would take minutes.
-        Engine& by = one.count < kFew ? cpu_engine() : engine();
         absl::StatusOr<EngineResult> alone =
-            ReduceAndWait(by, {.spec = one, .array = {elements.data(), MemorySpace::kHost}});
+            ReduceAndWait(engine_for(one.count), {.spec = one, .array = {elements.data(), MemorySpace::kHost}});
         ASSERT_TRUE(alone.ok()) << alone.status().ToString();
         state = std::move(alone->state);
       } else if (ExactAccumulatorsFor(one) != 0) {
@@ -299,7 +297,6 @@ class EngineGroups : public EngineTest<KindAndDType> {
     }
   }
 
-  static constexpr std::int64_t kFew = 1000;  // elements
   std::mt19937_64 random_{7};
   std::int64_t width_skipped_ = 0;  // bytes before a resident array
   std::vector<std::unique_ptr<ArrayMemory>> resident_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -66,13 +67,14 @@ class EngineSlices : public EngineTest<KindAndDType> {
  protected:
   DType dtype() const { return std::get<DType>(GetParam()); }
 
-  // Compares each output with a reduction of a copy of its elements.
-  void Check(const Case& which, const void* array, ReduceSpec spec) {
+  // Compares each output, by that engine or the usual one, with a reduction of a copy of its elements.
+  void Check(const Case& which, const void* array, ReduceSpec spec, Engine* by = nullptr) {
     SCOPED_TRACE(NameOf(which));
     const Layout layout = LayoutFor(which);
     const std::int64_t width = RowOf(dtype()).bytes;
     Answers answers(spec, layout.outputs);
-    const absl::Status status = ReduceSlices(engine(), {{.spec = spec, .array = {array}}, layout, answers.data});
+    const absl::Status status =
+        ReduceSlices(by != nullptr ? *by : engine(), {{.spec = spec, .array = {array}}, layout, answers.data});
     ASSERT_TRUE(status.ok()) << status.ToString();
     ASSERT_TRUE(answers.GuardsStand());
     ReduceSpec one = spec;
@@ -84,7 +86,7 @@ class EngineSlices : public EngineTest<KindAndDType> {
                     static_cast<const std::byte*>(array) + (layout.Start(output) + layout.At(i)) * width, width);
       }
       const absl::StatusOr<EngineResult> alone =
-          ReduceAndWait(engine(), {.spec = one, .array = {slice.data(), MemorySpace::kHost}});
+          ReduceAndWait(engine_for(one.count), {.spec = one, .array = {slice.data(), MemorySpace::kHost}});
       ASSERT_TRUE(alone.ok()) << alone.status().ToString();
       const absl::StatusOr<std::vector<Value>> values = Finalize(one, alone->state);
       ASSERT_TRUE(values.ok()) << values.status().ToString();
@@ -228,6 +230,155 @@ TEST_P(EngineSlices, RowsOfEveryLength) {
   }
 }
 
+// What a GPU answers in registers: rows and columns at the bounds of how they are given to threads, and an output of
+// many that can't be answered so. The ops of a request may take several kernels.
+TEST_P(EngineSlices, OutputsOfEveryClass) {
+  const Case cases[] = {{{70, 3}, {1}},
+                        {{70, 4}, {1}},
+                        {{33, 5}, {1}},
+                        {{9, 31}, {1}},
+                        {{9, 32}, {1}},
+                        {{9, 33}, {1}},
+                        {{5, 100}, {1}},
+                        {{5, 128}, {1}},
+                        {{3, 1000}, {1}},
+                        {{2, 4096}, {1}},
+                        {{1, 2, 9001}, {2}},
+                        {{900, 1}, {0}},
+                        {{1000, 2}, {0}},
+                        {{999, 3}, {0}},
+                        {{1001, 4}, {0}},
+                        {{1003, 5}, {0}},
+                        {{130, 31}, {0}},
+                        {{130, 64}, {0}},
+                        {{65, 100}, {0}},
+                        {{9, 128}, {0}},
+                        {{3, 50, 31}, {1}},
+                        {{3, 4, 64}, {1}},
+                        {{20, 3, 3}, {1}},
+                        {{5, 30, 8}, {0, 1}},
+                        {{5, 6, 3, 8}, {0, 2}},
+                        {{30, 4, 40}, {0, 2}},
+                        {{6, 3, 100, 33}, {1, 3}},
+                        {{3, 2, 5, 2, 3}, {0, 2, 4}},
+                        {{3, 2, 5, 2, 3}, {1, 3}}};
+  const DataKind kinds[] = {DataKind::kUniform,     DataKind::kFull,       DataKind::kEqual,   DataKind::kLarge,
+                            DataKind::kAscending,   DataKind::kDescending, DataKind::kSomeNan, DataKind::kInfinities,
+                            DataKind::kSignedZeros, DataKind::kDenormals,  DataKind::kAllNan};
+  int turn = 0;
+  for (const Case& which : cases) {
+    for (const DataKind kind : kinds) {
+      const bool applies = RowOf(dtype()).is_float || kind < DataKind::kSomeNan;
+      if (++turn % (kSlowBuild ? 9 : 4) != 0 || !applies) continue;
+      Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
+      if (kind == DataKind::kUniform) SetElement(dtype(), CountOf(which.shape) / 2, 0x1p60, &array);
+      ReduceSpec spec = SpecFor(which);
+      spec.nan_policy = turn % 8 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean, Op::kCount, Op::kSum},
+                                         {Op::kArgmin, Op::kMax, Op::kRange, Op::kCount, Op::kArgmax},
+                                         {Op::kNanCount, Op::kMin, Op::kSum, Op::kAll, Op::kArgmax, Op::kMean},
+                                         {Op::kStd, Op::kMax, Op::kMean, Op::kVar, Op::kL2, Op::kSumSquares},
+                                         {Op::kNanCount, Op::kCount}}) {
+        spec.ops = ops;
+        Check(which, array.data(), spec);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Unlike those of other kinds of data, sums that f64 can't hold: of 60 powers of two, of what cancels, of nothing but
+// -0.
+TEST_P(EngineSlices, HardSumsAmongEasyOnes) {
+  if (!RowOf(dtype()).is_float) return;
+  for (const Case& which : {Case{{40, 24}, {1}}, {{24, 40}, {0}}, {{24, 6}, {0}}, {{3, 24, 16}, {1}}, {{9, 31}, {1}}}) {
+    const Layout layout = LayoutFor(which);
+    Bytes array = MakeData(DataKind::kUniform, dtype(), CountOf(which.shape), 7);
+    const auto set = [&](std::int64_t output, std::int64_t i, double value) {
+      SetElement(dtype(), layout.Start(output) + layout.At(i), value, &array);
+    };
+    const int most = dtype() == DType::kF16 ? 15 : 60;
+    for (std::int64_t i = 0; i < layout.elements; ++i) {
+      set(1, i, std::ldexp(1.5, static_cast<int>(i * 5 % most) - most / 2));
+      set(2, i, -0.0);
+      set(3, i, i % 2 == 0 ? 1.25 : -1.25);
+      set(4, i, i == 3 ? 0x1p15 : i == 7 ? -0x1p15 : std::ldexp(1.25, -10));
+    }
+    if (dtype() == DType::kF64) {  // overflow on the way, but not in the end
+      for (std::int64_t i = 0; i < 4; ++i) set(5, i, i < 2 ? 0x1.8p1023 : -0x1.8p1023);
+    }
+    ReduceSpec spec = SpecFor(which);
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kVar, Op::kSum, Op::kL2}}) {
+      spec.ops = ops;
+      Check(which, array.data(), spec);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// More results than a GPU's lane has memory for, and so many rows that its warps take several at once.
+TEST_P(EngineSlices, ManyOutputs) {
+  if (dtype() != DType::kF32 && dtype() != DType::kU8) return;
+  for (const std::int64_t elements : {2, 72}) {
+    const std::int64_t outputs = (kSlowBuild ? 20'000 : 600'000) / (elements == 2 ? 1 : 3);
+    const Case which{{outputs, elements}, {1}};
+    const Bytes array = MakeData(DataKind::kSmall, dtype(), CountOf(which.shape), 1);
+    ReduceSpec spec = SpecFor(which);
+    spec.ops = {Op::kSum, Op::kArgmax, Op::kMin};
+    Answers answers(spec, outputs);
+    const absl::Status status =
+        ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, LayoutFor(which), answers.data});
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_TRUE(answers.GuardsStand());
+    VisitDType(dtype(), [&]<class T>(std::type_identity<T>) {
+      if constexpr (std::is_arithmetic_v<T>) {
+        using Sum = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
+        std::vector<T> row(static_cast<std::size_t>(elements));
+        for (std::int64_t output = 0; output < outputs; ++output) {
+          std::memcpy(row.data(), array.data() + output * elements * static_cast<std::int64_t>(sizeof(T)),
+                      row.size() * sizeof(T));
+          const auto below = [](T a, T b) {
+            return a < b || (a == b && std::signbit(double(a)) > std::signbit(double(b)));
+          };
+          Sum sum = 0, got_sum;
+          for (const T x : row) sum += static_cast<Sum>(x);
+          const auto argmax = static_cast<std::uint64_t>(std::max_element(row.begin(), row.end(), below) - row.begin());
+          std::uint64_t got_argmax;
+          T got_min;
+          std::memcpy(&got_sum, answers.data[0] + output * 8, sizeof(got_sum));
+          std::memcpy(&got_argmax, answers.data[1] + output * 8, sizeof(got_argmax));
+          std::memcpy(&got_min, answers.data[2] + output * static_cast<std::int64_t>(sizeof(T)), sizeof(got_min));
+          ASSERT_EQ(got_sum, sum) << output;
+          ASSERT_EQ(got_argmax, argmax) << output;
+          ASSERT_EQ(got_min, *std::min_element(row.begin(), row.end(), below)) << output;
+        }
+      }
+    });
+  }
+}
+
+// An engine with chunks of the usual size has room to cut few outputs into many parts.
+TEST_P(EngineSlices, ManyPartsOfFewOutputs) {
+  if (dtype() != DType::kF32 && dtype() != DType::kI8 && dtype() != DType::kF64) return;
+  const Started own = StartOwn(EngineOptions());
+  ASSERT_NE(own.engine, nullptr);
+  constexpr std::int64_t kScale = kSlowBuild ? 20 : 1;
+  for (const Case& which : {Case{{300'000 / kScale, 3}, {0}},
+                            {{5, 300'001 / kScale}, {1}},
+                            {{4, 200'000 / kScale}, {1}},
+                            {{30'000 / kScale, 40}, {0}},
+                            {{4, 50'000 / kScale, 6}, {1}},
+                            {{700 / kScale, 3, 400}, {0, 2}}}) {
+    for (const DataKind kind : {DataKind::kUniform, DataKind::kSmall}) {
+      const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), 3);
+      ReduceSpec spec = SpecFor(which);
+      spec.ops = {Op::kSum, Op::kArgmax, Op::kVar, Op::kMean, Op::kCountNonzero, Op::kArgmin};
+      Check(which, array.data(), spec, own.engine);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 TEST_P(EngineSlices, AnyByteAddress) {
   for (const Case& which : {Case{{9, 70}, {0}}, {{9, 70}, {1}}, {{5, 9, 14}, {1}}}) {
     const Bytes array = MakeData(DataKind::kUniform, dtype(), 630, 3);
@@ -248,10 +399,12 @@ TEST_P(EngineSlices, SumsInF64AsAReductionOfEach) {
   for (const Case& which : {Case{{2, large}, {1}}, {{large, 2}, {0}}, {{2, many, 3}, {0, 2}}, {{100, 41}, {0}}}) {
     const Bytes array = MakeData(DataKind::kFull, dtype(), CountOf(which.shape), 5);
     ReduceSpec spec = SpecFor(which);
-    spec.ops = {Op::kSum, Op::kVar, Op::kArgmax};
     spec.precision = Precision::kF64;
-    Check(which, array.data(), spec);
-    if (HasFailure()) return;
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kVar, Op::kArgmax}, {Op::kMean, Op::kSum}}) {
+      spec.ops = ops;
+      Check(which, array.data(), spec);
+      if (HasFailure()) return;
+    }
   }
 }
 

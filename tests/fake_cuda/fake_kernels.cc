@@ -22,6 +22,10 @@
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/pipeline.h"
+#include "kernels/cuda/quick_extrema.h"
+#include "kernels/cuda/quick_moments.h"
+#include "kernels/cuda/quick_slices.h"
+#include "kernels/cuda/quick_sums.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/matmul/cublas.h"
@@ -204,6 +208,40 @@ bool StoreQuickly(const GroupPartState& state, std::int64_t at, const QuickGroup
   return true;
 }
 
+// Outputs by the folds of quick_slices.h: as many of each as the plan has folds of it and lanes of a row, each of which
+// takes every so-many-th few elements.
+template <class QuickFold>
+cudaError_t FoldQuickly(const QuickLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    using Word = typename QuickFold::Word;
+    constexpr int kAtOnce = 8;
+    const SliceArray& array = launch.array;
+    const std::int64_t shares = std::min<std::int64_t>(launch.plan.folds() * launch.plan.lanes, 64);
+    for (std::int64_t output = 0; output < array.outputs; ++output) {
+      const Word* const start = static_cast<const Word*>(array.data) + OffsetOf(array.kept, output);
+      QuickFold all;
+      for (std::int64_t share = 0; share < shares; ++share) {
+        QuickFold fold;
+        for (std::int64_t at = share * kAtOnce; at < array.elements; at += shares * kAtOnce) {
+          Word x[kAtOnce];
+          const int n = static_cast<int>(std::min<std::int64_t>(kAtOnce, array.elements - at));
+          for (int i = 0; i < kAtOnce; ++i) {
+            x[i] = i < n ? PreparedWord(start[OffsetOf(array.reduced, at + i)], launch.elements)
+                         : QuickFold::Absent(x[0], launch.elements);
+          }
+          fold.Add(
+              x, n, [&](int i) { return static_cast<std::uint32_t>(at + i); }, launch.elements);
+        }
+        all.Merge(fold);
+      }
+      if (all.Finish(launch.answers, launch.ops, output, launch.elements)) continue;
+      const std::uint32_t bit = std::uint32_t{1} << (output % 32);
+      *launch.redone += (launch.redo[output / 32] & bit) == 0 ? 1 : 0;
+      launch.redo[output / 32] |= bit;
+    }
+  });
+}
+
 cudaError_t Multiply(const MatmulLaunch& launch) {
   return LaunchOnHost(nullptr, [&] {
     const MatmulSpec spec{.dtype = launch.dtype, .m = launch.m, .n = launch.n, .k = launch.k};
@@ -243,7 +281,7 @@ cudaError_t LaunchSliceStates(const SliceStatesLaunch& launch) {
     const std::int64_t size = (array.elements + launch.parts - 1) / launch.parts;
     for (int i = 0; i < launch.count * launch.parts; ++i) {
       const int which = i / launch.parts;
-      const std::int64_t output = launch.first + which;
+      const std::int64_t output = launch.which != nullptr ? launch.which[which] : launch.first + which;
       const std::int64_t begin = std::min(array.elements, i % launch.parts * size);
       const std::int64_t end = std::min(array.elements, begin + size);
       std::vector<std::byte> part(static_cast<std::size_t>(end - begin) * width);
@@ -407,6 +445,35 @@ cudaError_t LaunchKeyTables(const KeyTablesLaunch& launch) {
       }
     });
   });
+}
+
+cudaError_t LaunchQuickSums(const QuickLaunch& launch) {
+  return VisitDType(launch.elements.dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T>) {
+      return FoldQuickly<QuickFloatSum<T>>(launch);
+    } else {
+      return FoldQuickly<QuickIntegerSum<sizeof(T)>>(launch);
+    }
+  });
+}
+cudaError_t LaunchQuickMoments(const QuickLaunch& launch) {
+  return VisitDType(launch.elements.dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T>) {
+      return FoldQuickly<QuickFloatMoments<T>>(launch);
+    } else if constexpr (sizeof(T) <= 4) {
+      return FoldQuickly<QuickIntegerMoments<sizeof(T)>>(launch);
+    } else {
+      return cudaErrorNotSupported;
+    }
+  });
+}
+cudaError_t LaunchQuickExtrema(const QuickLaunch& launch) {
+  return VisitDType(launch.elements.dtype,
+                    [&]<class T>(std::type_identity<T>) { return FoldQuickly<QuickExtremum<sizeof(T)>>(launch); });
+}
+cudaError_t LaunchQuickCounts(const QuickLaunch& launch) {
+  return VisitDType(launch.elements.dtype,
+                    [&]<class T>(std::type_identity<T>) { return FoldQuickly<QuickCount<sizeof(T)>>(launch); });
 }
 
 cudaError_t LaunchReadAll(const void*, std::int64_t, int, cudaStream_t) {

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -201,6 +203,37 @@ absl::Status Grouped(Engine& engine, By by, Op op) {
   return absl::OkStatus();
 }
 
+// Rows of numbers, whose results take several chunks; one row is nothing but NaNs, which its state answers.
+absl::Status AlongAxes(Engine& engine) {
+  constexpr std::int64_t kRow = 4, kRows = kMany / kRow;
+  std::vector<float> rows = Numbers();
+  std::fill_n(rows.begin() + kRow, kRow, std::numeric_limits<float>::quiet_NaN());
+  ReduceSpec spec = SpecOf(kMany);
+  spec.nan_policy = NanPolicy::kOmit;
+  spec.empty_policy = EmptyPolicy::kFill;
+  std::vector<double> sums(kRows);
+  std::vector<float> most(kRows);
+  SlicesJob slices{.job = {.spec = spec, .array = {.data = rows.data()}},
+                   .layout = LayoutOf(std::vector<std::int64_t>{kRows, kRow}, {false, true}),
+                   .answers = {reinterpret_cast<std::byte*>(sums.data()), reinterpret_cast<std::byte*>(most.data())}};
+  absl::Status status = absl::InternalError("no answer");
+  absl::Notification done;
+  engine.ReduceSlices(std::move(slices), [&](const absl::StatusOr<SlicesResult>& result) {
+    status = result.status();
+    done.Notify();
+  });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  if (!status.ok()) return status;
+  EXPECT_EQ(sums[1], 0);
+  EXPECT_TRUE(std::isnan(most[1]));
+  for (std::int64_t row = 2; row < kRows; ++row) {
+    const auto first = static_cast<double>(row * kRow + 1);
+    EXPECT_EQ(sums[static_cast<std::size_t>(row)], 4 * first + 6);
+    EXPECT_EQ(most[static_cast<std::size_t>(row)], static_cast<float>(first + 3));
+  }
+  return status;
+}
+
 struct Work {
   const char* name;
   absl::Status (*run)(Engine& engine);
@@ -223,6 +256,7 @@ const Work kWork[] = {
     {"KeysToStates", [](Engine& engine) { return Grouped(engine, By::kKeys, Op::kL1); }},
     {"Mask", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kSum); }},
     {"MaskToStates", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kL1); }},
+    {"AlongAxes", AlongAxes},
 };
 
 class FaultsTest : public ::testing::TestWithParam<Work> {

@@ -1,0 +1,256 @@
+// Folds of quick_folds.h: extrema with their positions, and counts.
+#ifndef REDUCED_KERNELS_CUDA_QUICK_EXTREMA_H_
+#define REDUCED_KERNELS_CUDA_QUICK_EXTREMA_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/cuda/quick_folds.h"
+
+namespace reduced {
+
+// Extrema by their keys (algebra/order_key.h), and where they are first.
+template <int kBytes>
+struct QuickExtremum {
+  using Word = WordOfBytes<kBytes>;
+  using Key = std::conditional_t<kBytes == 8, std::int64_t, std::int32_t>;
+  static constexpr Key kLargest =
+      static_cast<Key>((std::uint64_t{1} << (8 * sizeof(Key) - 1)) - 1);  // what no lower key is above
+
+  Key low = kLargest;
+  Key high = -kLargest - 1;
+  std::uint32_t low_at = kNowhere;  // also: no element. Any other number, if positions aren't asked for
+  std::uint32_t high_at = kNowhere;
+  std::uint32_t nan_at = kNowhere;
+  std::uint32_t nans = 0;
+
+  REDUCED_HD static Word Absent(Word first, const QuickElements&) { return first; }
+
+  REDUCED_HD static Key KeyOf(Word word, const QuickElements& of) {
+    const auto key = static_cast<Key>(static_cast<std::make_signed_t<Word>>(word));
+    if constexpr (kBytes == 1) {
+      return key;  // there are no floats of a byte
+    } else {
+      return key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold));
+    }
+  }
+  // The element that has the key.
+  REDUCED_HD static Word WordOf(Key key, const QuickElements& of) {
+    return static_cast<Word>(static_cast<Word>(key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold))) ^
+                             static_cast<Word>(of.flip));
+  }
+
+  // Adds elements, of which the first `n` >= 1 are there; position(i): of the i-th, ascending.
+  template <int kCount, class Position>
+  REDUCED_HD void Add(const Word (&x)[kCount], int n, Position position, const QuickElements& of) {
+    const auto infinity = static_cast<Key>(of.infinity);
+    Key lowest, highest;
+    Bounds(x, of, &lowest, &highest);
+    if (highest > infinity || lowest < ~infinity) {
+      *this = AddedWithNans(*this, TileOf(x), n, position, of);
+      return;
+    }
+    if (lowest < low || low_at == kNowhere) {
+      low = lowest;
+      low_at = of.positions_low ? position(Find(x, lowest, of)) : 0;
+    }
+    if (highest > high || high_at == kNowhere) {
+      high = highest;
+      high_at = of.positions_high ? position(Find(x, highest, of)) : 0;
+    }
+  }
+
+  REDUCED_HD void Merge(const QuickExtremum& other) {
+    if (other.low < low || (other.low == low && other.low_at < low_at)) {
+      low = other.low;
+      low_at = other.low_at;
+    }
+    if (other.high > high || (other.high == high && other.high_at < high_at)) {
+      high = other.high;
+      high_at = other.high_at;
+    }
+    nan_at = other.nan_at < nan_at ? other.nan_at : nan_at;
+    nans += other.nans;
+  }
+
+  REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    const bool nan = nan_at != kNowhere && !of.omit_nan;
+    if (!nan && low_at == kNowhere) return false;  // nothing but NaNs
+    for (int i = 0; i < ops; ++i) {
+      const QuickAnswer& answer = answers[i];
+      const bool lowest = answer.op == Op::kMin || answer.op == Op::kArgmin;
+      if (answer.op == Op::kCount) {
+        StoreAnswer(answer, output, of.count - (of.omit_nan ? std::int64_t{nans} : 0));
+      } else if (answer.op == Op::kNanCount) {
+        StoreAnswer(answer, output, std::int64_t{nans});
+      } else if (answer.op == Op::kArgmin || answer.op == Op::kArgmax) {
+        StoreAnswer(answer, output, std::uint64_t{nan ? nan_at : lowest ? low_at : high_at});
+      } else if (answer.op == Op::kRange) {
+        if (!StoreRange(answer, output, nan, of)) return false;
+      } else {
+        StoreAnswer(answer, output, nan ? static_cast<Word>(of.quiet_nan) : WordOf(lowest ? low : high, of));
+      }
+    }
+    return true;
+  }
+
+ private:
+  // Which of the elements is the first with that key.
+  template <int kCount>
+  REDUCED_HD static int Find(const Word (&x)[kCount], Key key, const QuickElements& of) {
+    int found = 0;
+    REDUCED_UNROLL
+    for (int i = kCount - 1; i > 0; --i) found = KeyOf(x[i], of) == key ? i : found;
+    return KeyOf(x[0], of) == key ? 0 : found;
+  }
+
+  template <int kCount, class Position>
+  REDUCED_SELDOM static QuickExtremum AddedWithNans(QuickExtremum fold, QuickTile<Word, kCount> tile, int n,
+                                                    Position position, const QuickElements& of) {
+    const auto infinity = static_cast<Key>(of.infinity);
+    for (int i = 0; i < n; ++i) {
+      const Key key = KeyOf(tile.word[i], of);
+      if (key > infinity || key < ~infinity) {
+        if (fold.nan_at == kNowhere) fold.nan_at = position(i);  // positions ascend
+        ++fold.nans;
+        continue;
+      }
+      if (key < fold.low || fold.low_at == kNowhere) {
+        fold.low = key;
+        fold.low_at = position(i);
+      }
+      if (key > fold.high || fold.high_at == kNowhere) {
+        fold.high = key;
+        fold.high_at = position(i);
+      }
+    }
+    return fold;
+  }
+
+  // The lowest and the highest key; on the device two keys of 16 bits by one instruction.
+  template <int kCount>
+  REDUCED_HD static void Bounds(const Word (&x)[kCount], const QuickElements& of, Key* lowest, Key* highest) {
+#ifdef __CUDA_ARCH__
+    if constexpr (kBytes <= 2 && kCount % 4 == 0) {
+      constexpr int kWords = kCount * kBytes / 4;
+      unsigned words[kWords];
+      memcpy(words, x, sizeof(words));
+      unsigned low_pair = 0x7fff7fffU, high_pair = 0x80008000U;
+      const auto take = [&](unsigned pair) {
+        low_pair = __vmins2(low_pair, pair);
+        high_pair = __vmaxs2(high_pair, pair);
+      };
+      const unsigned inverted = static_cast<unsigned>(of.fold) * 0x00010001U;
+      REDUCED_UNROLL
+      for (int i = 0; i < kWords; ++i) {
+        if constexpr (kBytes == 2) {
+          take(words[i] ^ (((words[i] >> 15) & 0x00010001U) * 0x7fffU & inverted));
+        } else {  // bytes 0 and 1, then 2 and 3, each with its sign
+          unsigned lower, upper;
+          asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(lower) : "r"(words[i]));
+          asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(upper) : "r"(words[i]));
+          take(lower);
+          take(upper);
+        }
+      }
+      const auto half = [](unsigned pair, int shift) { return static_cast<Key>(static_cast<short>(pair >> shift)); };
+      *lowest = min(half(low_pair, 0), half(low_pair, 16));
+      *highest = max(half(high_pair, 0), half(high_pair, 16));
+      return;
+    } else
+#endif
+    {
+      *lowest = *highest = KeyOf(x[0], of);
+      REDUCED_UNROLL
+      for (int i = 1; i < kCount; ++i) {
+        const Key key = KeyOf(x[i], of);
+        *lowest = key < *lowest ? key : *lowest;
+        *highest = key > *highest ? key : *highest;
+      }
+    }
+  }
+
+  REDUCED_HD bool StoreRange(const QuickAnswer& answer, std::int64_t output, bool nan, const QuickElements& of) const {
+    if (of.fold == 0) {  // integers, which differ by what their keys do
+      StoreAnswer(answer, output,
+                  static_cast<std::uint64_t>(std::int64_t{high}) - static_cast<std::uint64_t>(std::int64_t{low}));
+      return true;
+    }
+    double range = BitsAs<double>(std::uint64_t{0x7ff8000000000000});
+    if (!nan) range = ValueOf(WordOf(high, of), of) - ValueOf(WordOf(low, of), of);
+    if (!nan && range != range) return false;  // infinities of one sign: the host's NaN
+    StoreAnswer(answer, output, range);
+    return true;
+  }
+  REDUCED_HD static double ValueOf(Word word, const QuickElements& of) {
+    if constexpr (kBytes == 2) {
+      return of.dtype == DType::kF16 ? ToDouble(Half{word}) : ToDouble(BFloat16{word});
+    } else if constexpr (kBytes == 4) {
+      return BitsAs<float>(word);
+    } else if constexpr (kBytes == 8) {
+      return BitsAs<double>(word);
+    } else {
+      return 0;  // there are no floats of a byte
+    }
+  }
+};
+
+// How many elements are not zero, and how many NaN.
+template <int kBytes>
+struct QuickCount {
+  using Word = WordOfBytes<kBytes>;
+
+  std::uint32_t nonzero = 0;
+  std::uint32_t nans = 0;
+
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
+
+  template <int kCount, class Position>
+  REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements& of) {
+    const auto zero = static_cast<Word>(of.flip), mask = static_cast<Word>(of.magnitude);
+    const auto infinity = static_cast<Word>(of.infinity);
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const auto magnitude = static_cast<Word>(x[i] & mask);
+      nonzero += magnitude != zero ? 1 : 0;
+      nans += of.fold != 0 && magnitude > infinity ? 1 : 0;
+    }
+  }
+
+  REDUCED_HD void Merge(const QuickCount& other) {
+    nonzero += other.nonzero;
+    nans += other.nans;
+  }
+
+  REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    const std::int64_t left_out = of.omit_nan ? nans : 0;
+    const std::int64_t counted = of.count - left_out, some = nonzero - left_out;
+    for (int i = 0; i < ops; ++i) {
+      const QuickAnswer& answer = answers[i];
+      switch (answer.op) {
+        case Op::kAny:
+          StoreAnswer(answer, output, static_cast<std::uint8_t>(some > 0 ? 1 : 0));
+          break;
+        case Op::kAll:
+          StoreAnswer(answer, output, static_cast<std::uint8_t>(some == counted ? 1 : 0));
+          break;
+        case Op::kCountNonzero:
+          StoreAnswer(answer, output, some);
+          break;
+        case Op::kNanCount:
+          StoreAnswer(answer, output, std::int64_t{nans});
+          break;
+        default:
+          StoreAnswer(answer, output, counted);
+          break;
+      }
+    }
+    return true;
+  }
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_QUICK_EXTREMA_H_

@@ -1,0 +1,115 @@
+// Outputs along axes in registers: what a thread knows of an output, or of a part of it, and how that becomes an
+// answer. This is what folds have in common; quick_sums.h, quick_moments.h and quick_extrema.h have them. For the
+// device, and for the host where a device is simulated.
+//
+// A fold takes elements as the words of their bits (PreparedWord), a few at a time, and their positions in the output;
+// folds of parts are merged in any order. Integers, and the keys of extrema, have one fold for each size of element:
+// what depends on the dtype is data (QuickElements). Finish() writes an output's answers or, if they are not known so,
+// returns false: then the output is to be folded to a state and finalized on the host.
+#ifndef REDUCED_KERNELS_CUDA_QUICK_FOLDS_H_
+#define REDUCED_KERNELS_CUDA_QUICK_FOLDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+#include "kernels/algebra/portable.h"
+
+namespace reduced {
+
+// What words are elements of.
+struct QuickElements {
+  DType dtype = DType::kF32;
+  bool is_bool = false;         // any byte but 0 is 1
+  bool is_unsigned = false;     // integers; not bool
+  std::uint64_t flip = 0;       // of unsigned integers: the top bit, without which they compare as signed ones
+  std::uint64_t fold = 0;       // of floats: all bits but the sign, which negative ones have inverted in their key
+  std::uint64_t magnitude = 0;  // of floats: all bits but the sign; else all bits
+  std::int64_t infinity = 0;    // the bits, and the key, of infinity; integers: of the largest key
+  std::uint64_t quiet_nan = 0;  // the bits of the NaN that answers are
+  bool omit_nan = false;
+  bool exact = true;           // sums that have lost something are no answers
+  bool positions_low = false;  // where the lowest element is, is asked for
+  bool positions_high = false;
+  std::int64_t count = 0;  // elements of an output, less than 2^31
+  std::int64_t ddof = 0;
+};
+
+QuickElements QuickElementsOf(DType dtype);
+
+// Where the answers to an op go: to an array of results in device memory.
+struct QuickAnswer {
+  Op op = Op::kSum;
+  std::byte* results = nullptr;
+};
+
+// Loops whose elements are to be in registers.
+#ifdef __CUDA_ARCH__
+#define REDUCED_UNROLL _Pragma("unroll")
+#else
+#define REDUCED_UNROLL
+#endif
+
+// What is seldom called and would take registers from what is not.
+#ifdef __CUDACC__
+#define REDUCED_SELDOM __host__ __device__ __noinline__
+#else
+#define REDUCED_SELDOM
+#endif
+
+inline constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+
+template <class To, class From>
+REDUCED_HD To BitsAs(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+// Where the elements are that a fold takes at once: kRun neighbours, then as many `step` positions further, and so on.
+template <int kRun>
+struct QuickPositions {
+  std::uint32_t first = 0;
+  std::uint32_t step = 1;
+
+  REDUCED_HD std::uint32_t operator()(int i) const { return first + i / kRun * step + i % kRun; }
+};
+
+// Elements of a fold at once.
+template <class Word, int kCount>
+struct QuickTile {
+  Word word[kCount];
+};
+
+template <class Word, int kCount>
+REDUCED_HD QuickTile<Word, kCount> TileOf(const Word (&x)[kCount]) {
+  QuickTile<Word, kCount> tile;
+  REDUCED_UNROLL
+  for (int i = 0; i < kCount; ++i) tile.word[i] = x[i];
+  return tile;
+}
+
+// The word that folds take for an element: unsigned integers as the signed ones that are in the same order, and 1 for
+// every byte of bool but 0.
+template <class Word>
+REDUCED_HD Word PreparedWord(Word word, const QuickElements& of) {
+  return static_cast<Word>(of.is_bool ? (word != 0 ? 1 : 0) : word ^ of.flip);
+}
+
+template <class Value>
+REDUCED_HD void StoreAnswer(const QuickAnswer& answer, std::int64_t output, Value value) {
+  reinterpret_cast<Value*>(answer.results)[output] = value;
+}
+
+template <int kBytes>
+using WordOfBytes = std::conditional_t<
+    kBytes == 1, std::uint8_t,
+    std::conditional_t<kBytes == 2, std::uint16_t, std::conditional_t<kBytes == 4, std::uint32_t, std::uint64_t>>>;
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_QUICK_FOLDS_H_

@@ -1,0 +1,214 @@
+// Outputs along axes in registers, as in quick_folds.h: sums with sums of squares, from which come variances, their
+// roots and norms.
+//
+// Both are kept as two doubles, or as integers of up to 32 bits in as many bits as they take, and the answers computed
+// in twice the precision of a double. An answer is only known if its error leaves one double to round to.
+#ifndef REDUCED_KERNELS_CUDA_QUICK_MOMENTS_H_
+#define REDUCED_KERNELS_CUDA_QUICK_MOMENTS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/quick_sums.h"
+
+namespace reduced {
+
+// The answer to an op from the sums of `counted` elements; false: it is not known.
+REDUCED_HD bool MomentsAnswer(Op op, const TwoDoubles& sum, const TwoDoubles& squares, std::int64_t counted,
+                              const QuickElements& of, double* value) {
+  TwoDoubles answer;
+  if (op == Op::kSumSquares) return KnownSum(squares, value) || !of.exact;
+  if (op == Op::kVar || op == Op::kStd) {
+    if (counted <= of.ddof) {
+      *value = BitsAs<double>(std::uint64_t{0x7ff8000000000000});
+      return true;
+    }
+    if (!Variance(sum, squares, counted, of.ddof, &answer)) return false;
+    if (op == Op::kStd) answer = RootOf(answer);
+  } else {
+    answer = RootOf(Normalized({squares.value, squares.rest, squares.error * (1 + 0x1p-20)}));
+  }
+  return RoundTwo(answer, value) || !of.exact;
+}
+
+template <class T>
+struct QuickFloatMoments {
+  using Sum = QuickFloatSum<T>;
+  using Word = typename Sum::Word;
+
+  Sum sums;
+  double squares = 0;
+  double squares_rest = 0;
+  double squares_lost = 0;
+
+  REDUCED_HD static Word Absent(Word first, const QuickElements& of) { return Sum::Absent(first, of); }
+
+  template <int kCount, class Position>
+  REDUCED_HD void Add(const Word (&x)[kCount], int n, Position position, const QuickElements& of) {
+    if constexpr (!std::is_same_v<T, double>) {
+      if (AddClose(x)) return;
+    }
+    sums.Add(x, n, position, of);
+    if constexpr (std::is_same_v<T, double>) {
+      REDUCED_UNROLL
+      for (int i = 0; i < kCount; ++i) AddSquare(Sum::Value(x[i]));
+    } else {
+      *this = SquaredOneByOne(*this, TileOf(x), n);
+    }
+  }
+
+  REDUCED_HD void Merge(const QuickFloatMoments& other) {
+    sums.Merge(other.sums);
+    AddOne(other.squares);
+    AddOne(other.squares_rest);
+    squares_lost += other.squares_lost;
+  }
+
+  REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    const std::int64_t counted = of.count - (of.omit_nan ? sums.nans : 0);
+    const bool infinite = (sums.flags & (Sum::kPositiveInfinity | Sum::kNegativeInfinity)) != 0;
+    const bool nan = sums.nans > 0 && !of.omit_nan;
+    if (!infinite && !nan && !(squares - squares == 0 && sums.sum - sums.sum == 0)) return false;  // overflow
+    for (int i = 0; i < ops; ++i) {
+      const QuickAnswer& answer = answers[i];
+      if (answer.op == Op::kSum || answer.op == Op::kMean || answer.op == Op::kCount || answer.op == Op::kNanCount) {
+        if (!sums.Finish(&answer, 1, output, of)) return false;
+        continue;
+      }
+      const bool deviates = answer.op == Op::kVar || answer.op == Op::kStd;
+      double value =
+          BitsAs<double>(nan || deviates ? std::uint64_t{0x7ff8000000000000} : std::uint64_t{0x7ff0000000000000});
+      if (!infinite && !nan &&
+          !MomentsAnswer(answer.op, sums.two(), {squares, squares_rest, squares_lost}, counted, of, &value)) {
+        return false;
+      }
+      StoreAnswer(answer, output, value);
+    }
+    return true;
+  }
+
+ private:
+  // Adds elements whose exponents are so close that f64 adds them, and what two-sum takes from the sum of their
+  // squares, without rounding; or, of 16-bit floats, the squares themselves. False: they are not, and nothing is added.
+  template <int kCount>
+  REDUCED_HD bool AddClose(const Word (&x)[kCount]) {
+    constexpr int kSignificant = FloatFormat<T>::kSignificant, kLog = Sum::template kLog2<kCount>;
+    constexpr bool kPlain = kSignificant <= 11;
+    constexpr int kMostApart = kPlain ? (53 - 2 * kSignificant - kLog) / 2 : 53 - kSignificant - kLog;
+    if (!Sum::template AreClose<kMostApart>(x)) return false;
+    double total = -0.0, square_total = 0, square_rest = 0;
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const double value = Sum::Value(x[i]);
+      total += value;
+      const double square = value * value;
+      if constexpr (kPlain) {
+        square_total += square;
+      } else {
+        const double s = square_total + square;
+        const double b = s - square_total;
+        square_rest += (square_total - (s - b)) + (square - b);
+        square_total = s;
+      }
+    }
+    sums.AddOne(total);
+    AddOne(square_total);
+    if constexpr (!kPlain) AddOne(square_rest);
+    return true;
+  }
+  template <int kCount>
+  REDUCED_SELDOM static QuickFloatMoments SquaredOneByOne(QuickFloatMoments fold, QuickTile<Word, kCount> tile, int n) {
+    for (int i = 0; i < n; ++i) fold.AddSquare(Sum::Value(tile.word[i]));
+    return fold;
+  }
+  REDUCED_HD void AddOne(double x) { squares_lost += std::fabs(AddToTwo(x, &squares, &squares_rest)); }
+  // f64 holds the square of other floats.
+  REDUCED_HD void AddSquare(double x) {
+    if (!(x - x == 0)) return;  // the sums know
+    const double square = x * x;
+    AddOne(square);
+    if constexpr (std::is_same_v<T, double>) {
+      AddOne(std::fma(x, x, -square));
+      if (std::fabs(x) < 0x1p-480 && x != 0) squares_lost += 0x1p-960;  // its square underflows, or what is left of it
+    }
+  }
+};
+
+template <int kBytes>
+struct QuickIntegerMoments {
+  static_assert(kBytes <= 4);
+  using Word = WordOfBytes<kBytes>;
+
+  std::int64_t sum = 0;
+  std::uint64_t squares = 0;
+  std::conditional_t<kBytes == 4, std::uint64_t, char> high = 0;  // 64 more bits of `squares`
+
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
+
+  template <int kCount, class Position>
+  REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements& of) {
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const std::int64_t value = static_cast<std::make_signed_t<Word>>(x[i]) + static_cast<std::int64_t>(of.flip);
+      sum += value;
+      AddSquares(static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(value), 0);
+    }
+  }
+
+  REDUCED_HD void Merge(const QuickIntegerMoments& other) {
+    sum += other.sum;
+    AddSquares(other.squares, other.high);
+  }
+
+  REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    // Each as two doubles, which hold 106 bits.
+    const auto sum_value = static_cast<double>(sum);
+    if (std::fabs(sum_value) >= 0x1p62) return false;
+    const auto sum_rest = static_cast<double>(sum - static_cast<std::int64_t>(sum_value));
+    auto all = UInt128{squares};
+    if constexpr (kBytes == 4) all |= UInt128{high} << 64;
+    const auto squares_value = static_cast<double>(static_cast<std::uint64_t>(all >> 53)) * 0x1p53;
+    const auto squares_rest = static_cast<double>(static_cast<std::uint64_t>(all) & ((std::uint64_t{1} << 53) - 1));
+    if (all >> 106 != 0) return false;
+    const TwoDoubles two = Normalized({squares_value, squares_rest, 0});
+    for (int i = 0; i < ops; ++i) {
+      const QuickAnswer& answer = answers[i];
+      double value;
+      switch (answer.op) {
+        case Op::kCount:
+          StoreAnswer(answer, output, of.count);
+          break;
+        case Op::kNanCount:
+          StoreAnswer(answer, output, std::int64_t{0});
+          break;
+        case Op::kSum:
+          StoreAnswer(answer, output, sum);
+          break;
+        case Op::kSumSquares:
+          if (all >> 64 != 0) return false;  // or the policy's
+          StoreAnswer(answer, output, static_cast<std::uint64_t>(all));
+          break;
+        case Op::kMean:
+          if (!RoundedMean(sum_value, sum_rest, of.count, &value)) return false;
+          StoreAnswer(answer, output, value);
+          break;
+        default:
+          if (!MomentsAnswer(answer.op, {sum_value, sum_rest, 0}, two, of.count, of, &value)) return false;
+          StoreAnswer(answer, output, value);
+          break;
+      }
+    }
+    return true;
+  }
+
+ private:
+  REDUCED_HD void AddSquares(std::uint64_t low, std::uint64_t more) {
+    squares += low;
+    if constexpr (kBytes == 4) high += more + (squares < low ? 1 : 0);
+  }
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_QUICK_MOMENTS_H_

@@ -1,0 +1,185 @@
+#include "kernels/cuda/quick_slices.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <numeric>
+
+#include "kernels/algebra/float_format.h"
+
+namespace reduced {
+namespace {
+
+constexpr std::int64_t kWarp = 32;
+
+std::int64_t DivideUp(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+int PowerOfTwoFrom(std::int64_t n, std::int64_t most) {
+  return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::clamp<std::int64_t>(n, 1, most))));
+}
+
+// Whether the first elements of all rows of the inner dimension are at a multiple of so many elements.
+bool StartsAreMultiples(const SliceArray& array, int element_bytes, std::int64_t elements) {
+  if (reinterpret_cast<std::uintptr_t>(array.data) % static_cast<std::uintptr_t>(elements * element_bytes) != 0) {
+    return false;
+  }
+  for (const SliceDimensions* dimensions : {&array.kept, &array.reduced}) {
+    for (int i = 0; i < dimensions->count; ++i) {
+      if (dimensions->stride[i] != 1 && dimensions->stride[i] % elements != 0) return false;
+    }
+  }
+  return true;
+}
+
+// Of rows: warps times lanes enough to fill the device, each of which has a few tiles.
+void PlanRows(const SliceArray& array, int element_bytes, int multiprocessors, std::int64_t most_folds,
+              QuickPlan* plan) {
+  constexpr std::int64_t kVectorsAtOnce = 4, kElementsAtOnce = 8;  // of a lane
+  const SliceDimensions& reduced = array.reduced;
+  plan->run = reduced.count > 0 && reduced.stride[reduced.count - 1] == 1 ? reduced.size[reduced.count - 1] : 1;
+  const std::int64_t vector = 16 / element_bytes;
+  const bool vectors = plan->run % vector == 0 && StartsAreMultiples(array, element_bytes, vector);
+  plan->vector_elements = vectors ? static_cast<int>(vector) : 1;
+  const std::int64_t loads = plan->run / plan->vector_elements;
+  plan->tiny = vectors && loads <= 2 && plan->run == array.elements;
+  const std::int64_t at_once = plan->tiny ? 1 : vectors ? kVectorsAtOnce : kElementsAtOnce;
+  plan->lanes = PowerOfTwoFrom(DivideUp(loads, at_once), kWarp);
+  if (plan->tiny) return;
+  const std::int64_t tiles = array.elements / plan->run * DivideUp(loads, at_once * plan->lanes);
+  const std::int64_t warps = DivideUp(array.outputs * plan->lanes, kWarp);
+  constexpr std::int64_t kWarps = 48;      // of each multiprocessor, that there should be
+  constexpr std::int64_t kLeastTiles = 4;  // of a part
+  plan->parts = std::clamp<std::int64_t>(
+      std::min({DivideUp(kWarps * multiprocessors, warps), tiles / kLeastTiles, most_folds / array.outputs}), 1, 65535);
+  // Not so many that warps of the device have none.
+  const std::int64_t rounds = warps * plan->parts / (2 * kWarps * multiprocessors);
+  plan->together = static_cast<int>(std::bit_floor(
+      static_cast<std::uint64_t>(std::clamp<std::int64_t>(rounds, 1, std::min<std::int64_t>(plan->lanes, 4)))));
+}
+
+void PlanColumns(const SliceArray& array, int element_bytes, int multiprocessors, std::int64_t most_folds,
+                 QuickPlan* plan) {
+  constexpr std::int64_t kRowsAtOnce = 8;  // of a thread
+  const SliceDimensions& reduced = array.reduced;
+  const std::int64_t rows = array.elements;
+  plan->columns = true;
+  plan->width = array.kept.size[array.kept.count - 1];
+  const std::int64_t vector = std::min<std::int64_t>(16 / element_bytes, kMostColumnsAtOnce);
+  const std::int64_t outer = array.outputs / plan->width;
+  const bool dense = reduced.count == 1 && reduced.stride[0] == plan->width;
+  std::int64_t elements = 1;
+  if (dense) {
+    // The rows themselves may start anywhere; what they are taken as may not.
+    SliceArray folded = array;
+    folded.reduced.count = 0;
+    const bool multiples = StartsAreMultiples(folded, element_bytes, vector);
+    const std::int64_t least = multiples ? vector / std::gcd(plan->width, vector) : 1;
+    constexpr std::int64_t kThreads = 1024;  // that columns should be for
+    const std::int64_t wanted = DivideUp(kThreads * (multiples ? vector : 1), outer * plan->width * least);
+    const std::int64_t most = std::min(rows / kRowsAtOnce, most_folds / array.outputs);
+    if (least <= most) {
+      plan->fold = least * std::clamp<std::int64_t>(wanted, 1, most / least);
+      elements = multiples ? vector : 1;
+    }
+  }
+  if (plan->fold == 1) {
+    const bool multiples = plan->width % vector == 0 && StartsAreMultiples(array, element_bytes, vector);
+    elements = multiples ? vector : 1;
+  }
+  plan->vector_elements = static_cast<int>(elements);
+  const std::int64_t folded_rows = DivideUp(rows, plan->fold);
+  const std::int64_t warps = DivideUp(outer * (plan->width * plan->fold / elements), kWarp);
+  constexpr std::int64_t kWarps = 48;  // of each multiprocessor, that there should be
+  const std::int64_t wanted = DivideUp(kWarps * multiprocessors, warps);
+  plan->row_warps = static_cast<int>(std::bit_floor(
+      static_cast<std::uint64_t>(std::clamp<std::int64_t>(std::min(wanted, folded_rows / kRowsAtOnce), 1, 8))));
+  plan->parts = std::clamp<std::int64_t>(
+      std::min({DivideUp(wanted, plan->row_warps), folded_rows / (kRowsAtOnce * plan->row_warps),
+                most_folds / (array.outputs * plan->fold)}),
+      1, 65535);
+  // Blocks whose warps all have the same columns, more of them than the array has.
+  const std::int64_t block_columns = kWarp * elements;
+  if (plan->fold > 1 && outer == 1 && plan->row_warps == 8 && plan->width <= block_columns / 2) {
+    plan->block_folds = plan->parts * DivideUp(plan->width * plan->fold, block_columns);
+  }
+}
+
+}  // namespace
+
+QuickElements QuickElementsOf(DType dtype) {
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    constexpr int kBits = 8 * sizeof(T);
+    constexpr std::uint64_t kTop = std::uint64_t{1} << (kBits - 1);
+    QuickElements of{.dtype = dtype};
+    of.magnitude = kTop | (kTop - 1);
+    of.infinity = kBits == 64 ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int32_t>::max();
+    if constexpr (kIsFloat<T>) {
+      using Format = FloatFormat<T>;
+      of.fold = of.magnitude = kTop - 1;
+      of.infinity = Format::kInfinity;
+      of.quiet_nan = Format::kInfinity | std::uint64_t{1} << (Format::kFraction - 1);
+    } else if constexpr (std::is_same_v<T, Bool>) {
+      of.is_bool = true;
+    } else if constexpr (!std::is_signed_v<T>) {
+      of.is_unsigned = true;
+      of.flip = kTop;
+    }
+    return of;
+  });
+}
+
+QuickKind QuickKindOf(Op op, DType dtype) {
+  switch (op) {
+    case Op::kSum:
+    case Op::kMean:
+      return QuickKind::kSums;
+    case Op::kVar:
+    case Op::kStd:
+    case Op::kSumSquares:
+    case Op::kL2:  // squares of 64-bit integers take more than a launch has
+      return RowOf(dtype).is_float || RowOf(dtype).bytes <= 4 ? QuickKind::kMoments : QuickKind::kNone;
+    case Op::kMin:
+    case Op::kMax:
+    case Op::kArgmin:
+    case Op::kArgmax:
+    case Op::kRange:
+      return QuickKind::kExtrema;
+    case Op::kAny:
+    case Op::kAll:
+    case Op::kCountNonzero:
+    case Op::kNanCount:
+    case Op::kCount:
+      return QuickKind::kCounts;
+    default:
+      return QuickKind::kNone;
+  }
+}
+
+cudaError_t LaunchQuick(const QuickLaunch& launch) {
+  switch (launch.kind) {
+    case QuickKind::kSums:
+      return LaunchQuickSums(launch);
+    case QuickKind::kMoments:
+      return LaunchQuickMoments(launch);
+    case QuickKind::kExtrema:
+      return LaunchQuickExtrema(launch);
+    case QuickKind::kCounts:
+      return LaunchQuickCounts(launch);
+    case QuickKind::kNone:
+      break;
+  }
+  return cudaErrorNotSupported;
+}
+
+std::optional<QuickPlan> PlanQuickSlices(const SliceArray& array, int element_bytes, int multiprocessors,
+                                         std::int64_t most_folds) {
+  if (array.elements >= std::int64_t{1} << 31) return std::nullopt;
+  QuickPlan plan;
+  if (array.kept.count > 0 && array.kept.stride[array.kept.count - 1] == 1) {
+    PlanColumns(array, element_bytes, multiprocessors, most_folds, &plan);
+  } else {
+    PlanRows(array, element_bytes, multiprocessors, most_folds, &plan);
+  }
+  return plan;
+}
+
+}  // namespace reduced

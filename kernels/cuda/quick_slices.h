@@ -1,0 +1,83 @@
+// Reductions along axes on a CUDA device at the speed of its memory: launches that answer all outputs of an array where
+// they are, without a state for each. What an output is folded to is in quick_folds.h.
+//
+// A warp's lanes share rows (the innermost dimension is reduced), or have a column or several each (it is kept), with
+// loads of 16 bytes where the array allows them. Outputs that are too few for the device are cut into parts, and few
+// columns are taken as many, each of which has every n-th row: then folds go through device memory, and a second kernel
+// merges them.
+#ifndef REDUCED_KERNELS_CUDA_QUICK_SLICES_H_
+#define REDUCED_KERNELS_CUDA_QUICK_SLICES_H_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/algebra/op.h"
+#include "kernels/cuda/quick_folds.h"
+#include "kernels/cuda/slices.h"
+
+namespace reduced {
+
+// Neighbouring columns of a thread, each of which has a fold.
+inline constexpr int kMostColumnsAtOnce = 4;
+
+// How outputs are given to threads.
+struct QuickPlan {
+  bool columns = false;     // else rows
+  int vector_elements = 1;  // that a thread loads at once
+  std::int64_t parts = 1;   // that an output is cut into
+  // Of rows:
+  bool tiny = false;     // a lane has one vector of a row, and several rows at once
+  int lanes = 1;         // of a warp, that share a row: a power of 2
+  std::int64_t run = 1;  // neighbouring elements of an output
+  int together = 1;      // rows of a lane that are merged together: a power of 2, at most `lanes`
+  // Of columns:
+  std::int64_t width = 1;  // outputs that are neighbours
+  std::int64_t fold = 1;   // rows that are taken as one, of fold * width columns
+  int row_warps = 1;       // warps of a block that share columns: a power of 2, at most 8
+
+  std::int64_t block_folds = 0;  // if blocks merge the folds of each output: folds of each in the end
+
+  // Folds of an output that are merged. 1: it is answered at once.
+  constexpr std::int64_t folds() const { return block_folds > 0 ? block_folds : parts * fold; }
+};
+
+// Absent: the outputs are too long, 2^31 elements or more. `most_folds`: that there is room for.
+std::optional<QuickPlan> PlanQuickSlices(const SliceArray& array, int element_bytes, int multiprocessors,
+                                         std::int64_t most_folds);
+
+// The ops that one launch answers.
+enum class QuickKind : std::uint8_t { kNone, kSums, kMoments, kExtrema, kCounts };
+// That of an op of elements of that dtype; kNone: there is none. Moments answer what sums do, too, and all kinds
+// `count` and `nan_count`.
+QuickKind QuickKindOf(Op op, DType dtype);
+
+inline constexpr std::int64_t kQuickFoldBytes = 56;  // at most
+
+// Answers the ops of one kind.
+struct QuickLaunch {
+  QuickElements elements;
+  QuickKind kind = QuickKind::kSums;
+  SliceArray array;
+  QuickPlan plan;
+  static constexpr int kMostOps = 8;
+  QuickAnswer answers[kMostOps] = {};
+  int ops = 0;
+  std::byte* folds = nullptr;  // device memory for kQuickFoldBytes of each fold, if there is more than one of an output
+  // Outputs that are not known so: a bit each is set, and how many were is added up.
+  std::uint32_t* redo = nullptr;
+  unsigned long long* redone = nullptr;
+  int multiprocessors = 1;
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchQuickSums(const QuickLaunch& launch);
+cudaError_t LaunchQuickMoments(const QuickLaunch& launch);
+cudaError_t LaunchQuickExtrema(const QuickLaunch& launch);
+cudaError_t LaunchQuickCounts(const QuickLaunch& launch);
+cudaError_t LaunchQuick(const QuickLaunch& launch);  // that of its kind
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_QUICK_SLICES_H_

@@ -1,0 +1,244 @@
+// Folds of quick_folds.h: sums and means.
+//
+// Sums of floats are two doubles and a bound on what they lost (exact/two_doubles.h, which names the sources). The
+// doubles of a few elements whose exponents are close are first added without rounding. NaNs and infinities are counted
+// apart.
+#ifndef REDUCED_KERNELS_CUDA_QUICK_SUMS_H_
+#define REDUCED_KERNELS_CUDA_QUICK_SUMS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/algebra/float_format.h"
+#include "kernels/cuda/quick_folds.h"
+#include "kernels/exact/two_doubles.h"
+
+namespace reduced {
+
+// Sums and means of floats.
+template <class T>
+struct QuickFloatSum {
+  using Word = typename FloatFormat<T>::Word;
+  enum : std::uint32_t { kPositiveInfinity = 1, kNegativeInfinity = 2 };
+
+  double sum = -0.0;  // to which -0 adds -0, and +0 adds +0
+  double rest = 0;
+  double lost = 0;  // at most, from sum + rest
+  std::uint32_t flags = 0;
+  std::uint32_t nans = 0;
+
+  REDUCED_HD static double Value(Word word) { return ToDouble(BitsAs<T>(word)); }
+  // What stands for an element that isn't there, beside `first`, which is.
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) {
+    return static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));  // -0
+  }
+
+  REDUCED_HD void AddOne(double x) { lost += std::fabs(AddToTwo(x, &sum, &rest)); }
+  REDUCED_HD void AddAny(double x) {
+    if (x - x == 0) return AddOne(x);
+    if (x != x) {
+      ++nans;
+    } else {
+      flags |= x > 0 ? kPositiveInfinity : kNegativeInfinity;
+    }
+  }
+
+  // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
+  template <int kCount, class Position>
+  REDUCED_HD void Add(const Word (&x)[kCount], int n, Position, const QuickElements&) {
+    if constexpr (std::is_same_v<T, double>) {
+      const QuickFloatSum before = *this;
+      REDUCED_UNROLL
+      for (int i = 0; i < kCount; ++i) AddOne(Value(x[i]));
+      if (sum - sum == 0) return;
+      *this = before;
+    } else {
+      double total = Value(x[0]);
+      REDUCED_UNROLL
+      for (int i = 1; i < kCount; ++i) total += Value(x[i]);
+      if (AddedWithoutRounding(x, total)) return AddOne(total);
+    }
+    *this = AddedOneByOne(*this, TileOf(x), n);
+  }
+
+  template <int kCount>
+  REDUCED_SELDOM static QuickFloatSum AddedOneByOne(QuickFloatSum fold, QuickTile<Word, kCount> tile, int n) {
+    for (int i = 0; i < n; ++i) fold.AddAny(Value(tile.word[i]));
+    return fold;
+  }
+
+  REDUCED_HD void Merge(const QuickFloatSum& other) {
+    AddOne(other.sum);
+    AddOne(other.rest == 0 ? -0.0 : other.rest);  // -0 changes nothing
+    lost += other.lost;
+    flags |= other.flags;
+    nans += other.nans;
+  }
+
+  // Nothing but a sum.
+  REDUCED_HD bool plain() const { return rest == 0 && lost == 0 && (flags | nans) == 0; }
+  REDUCED_HD TwoDoubles two() const { return {sum, rest, lost}; }
+
+  REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    const std::int64_t counted = of.count - (of.omit_nan ? nans : 0);
+    const bool infinite = (flags & (kPositiveInfinity | kNegativeInfinity)) != 0;
+    double special = (flags & kPositiveInfinity) != 0 ? BitsAs<double>(std::uint64_t{0x7ff0000000000000})
+                                                      : BitsAs<double>(std::uint64_t{0xfff0000000000000});
+    const bool both = (flags & kPositiveInfinity) != 0 && (flags & kNegativeInfinity) != 0;
+    const bool nan = both || (nans > 0 && !of.omit_nan);
+    if (nan) special = BitsAs<double>(std::uint64_t{0x7ff8000000000000});
+    if (!infinite && !nan && !(sum - sum == 0)) return false;  // it has overflowed
+    for (int i = 0; i < ops; ++i) {
+      const QuickAnswer& answer = answers[i];
+      if (answer.op == Op::kCount) {
+        StoreAnswer(answer, output, counted);
+        continue;
+      }
+      if (answer.op == Op::kNanCount) {
+        StoreAnswer(answer, output, std::int64_t{nans});
+        continue;
+      }
+      double value = special;
+      if (!infinite && !nan) {
+        if (counted == 0) {
+          value = answer.op == Op::kSum ? 0.0 : BitsAs<double>(std::uint64_t{0x7ff8000000000000});
+        } else if (!(answer.op == Op::kSum ? KnownSum(two(), &value) : KnownMean(two(), counted, &value)) && of.exact) {
+          return false;
+        }
+      }
+      StoreAnswer(answer, output, value);
+    }
+    return true;
+  }
+  // Whether f64 adds the elements without rounding, in any order: they are finite, and those that aren't zero differ by
+  // few powers of two. By their bits, as integers: magnitudes compare as those do. Multiples of 2^-24 below 2^16, as
+  // all numbers of f16 are, never round.
+  template <int kCount>
+  REDUCED_HD static bool AddedWithoutRounding(const Word (&x)[kCount], double total) {
+    if constexpr (std::is_same_v<T, Half>) {
+      return total - total == 0;
+    } else {
+      return AreClose<53 - FloatFormat<T>::kSignificant - kLog2<kCount>>(x);
+    }
+  }
+  template <int kCount>
+  static constexpr int kLog2 = kCount <= 1   ? 0
+                               : kCount <= 2 ? 1
+                               : kCount <= 4 ? 2
+                               : kCount <= 8 ? 3
+                                             : 4;
+  // Whether they are finite, and the exponents of those that aren't zero differ by at most kMostApart.
+  template <std::uint32_t kMostApart, int kCount>
+  REDUCED_HD static bool AreClose(const Word (&x)[kCount]) {
+    using Format = FloatFormat<T>;
+    static_assert(kCount <= 16);
+    constexpr std::uint32_t kMagnitude = (std::uint32_t{1} << (8 * sizeof(Word) - 1)) - 1;
+    std::uint32_t largest = 0, least_less_one = ~std::uint32_t{0};
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const std::uint32_t magnitude = x[i] & kMagnitude;
+      const std::uint32_t less_one = magnitude - 1;  // of 0: the largest, so that it drops out
+      largest = largest > magnitude ? largest : magnitude;
+      least_less_one = least_less_one < less_one ? least_less_one : less_one;
+    }
+    return largest < Format::kInfinity &&
+           largest >> Format::kFraction <= (least_less_one >> Format::kFraction) + kMostApart;
+  }
+};
+
+// Sums and means of integers and bool: in 64 bits, or in 128 those of 64 bits. Unsigned ones are taken as signed, 2^(w
+// - 1) less each.
+template <int kBytes>
+struct QuickIntegerSum {
+  using Word = WordOfBytes<kBytes>;
+  using Signed = std::make_signed_t<Word>;
+
+  std::uint64_t sum = 0;
+  std::conditional_t<kBytes == 8, std::int64_t, char> high = 0;  // 64 more bits
+
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) { return 0; }
+
+  REDUCED_HD void AddWide(std::uint64_t low, std::int64_t more) {
+    sum += low;
+    if constexpr (kBytes == 8) high += more + (sum < low ? 1 : 0);
+  }
+
+  template <int kCount, class Position>
+  REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements&) {
+    if constexpr (kBytes == 8) {
+      REDUCED_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        const auto value = static_cast<std::int64_t>(x[i]);
+        AddWide(static_cast<std::uint64_t>(value), value >> 63);
+      }
+    } else {
+      using Few = std::conditional_t<kBytes == 4, std::int64_t, std::int32_t>;  // which a few elements fit in
+      sum += static_cast<std::uint64_t>(std::int64_t{TotalOf<Few>(x)});
+    }
+  }
+
+  REDUCED_HD void Merge(const QuickIntegerSum& other) { AddWide(other.sum, other.high); }
+
+  REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    Int128 total = static_cast<std::int64_t>(sum);
+    if constexpr (kBytes == 8)
+      total = static_cast<Int128>(static_cast<UInt128>(static_cast<std::uint64_t>(high)) << 64 | sum);
+    if (of.is_unsigned) total += Int128{of.count} << (8 * kBytes - 1);
+    const bool negative = total < 0;
+    const auto magnitude = static_cast<UInt128>(negative ? -total : total);
+    const bool wide = magnitude >> 63 != 0;  // beyond what has its mean here; sums of u64 may still fit
+    const bool fits = !wide || (of.is_unsigned && magnitude >> 64 == 0);
+    for (int i = 0; i < ops; ++i) {
+      const QuickAnswer& answer = answers[i];
+      if (answer.op == Op::kCount) {
+        StoreAnswer(answer, output, of.count);
+      } else if (answer.op == Op::kNanCount) {
+        StoreAnswer(answer, output, std::int64_t{0});
+      } else if (answer.op == Op::kSum) {
+        if (!fits) return false;  // or it is -2^63
+        StoreAnswer(answer, output, static_cast<std::uint64_t>(total));
+      } else {
+        if (wide) return false;
+        const auto whole = static_cast<std::int64_t>(magnitude);
+        double most = static_cast<double>(whole);
+        if (most >= 0x1p63) return false;
+        double mean;
+        if (!RoundedMean(most, static_cast<double>(whole - static_cast<std::int64_t>(most)), of.count, &mean)) {
+          return false;
+        }
+        StoreAnswer(answer, output, negative ? -mean : mean);
+      }
+    }
+    return true;
+  }
+
+ private:
+  template <class Few, int kCount>
+  REDUCED_HD static Few TotalOf(const Word (&x)[kCount]) {
+    Few total = 0;
+#ifdef __CUDA_ARCH__
+    if constexpr (kBytes == 1 && kCount % 4 == 0) {  // four in an instruction
+      unsigned words[kCount / 4];
+      memcpy(words, x, sizeof(words));
+      REDUCED_UNROLL
+      for (int i = 0; i < kCount / 4; ++i) {
+        total = __dp4a(static_cast<int>(words[i]), 0x01010101, total);
+      }
+      return total;
+    } else
+#endif
+    {
+      REDUCED_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        total += static_cast<Signed>(x[i]);
+      }
+      return total;
+    }
+  }
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_QUICK_SUMS_H_

@@ -1,0 +1,155 @@
+// A sum of doubles as two of them, whose sum it is: what both engines answer many short outputs by, without wide
+// integers.
+//
+// `sum` is rounded at each addition, and `rest` is the sum of what rounding took from it, which "two-sum" gives
+// exactly. What is then lost from `rest` tells whether sum + rest is the exact sum: nearly always nothing is.
+//
+// Sources: T. J. Dekker (1971) and D. E. Knuth (TAOCP 2, 4.2.2) for two-sum; T. Ogita, S. M. Rump, S. Oishi, "Accurate
+// sum and dot product" (2005) for the cascade; A. Ziv (1991) for the test of rounding in means. To be compiled without
+// contraction of operations.
+#ifndef REDUCED_KERNELS_EXACT_TWO_DOUBLES_H_
+#define REDUCED_KERNELS_EXACT_TWO_DOUBLES_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/algebra/portable.h"
+
+namespace reduced {
+
+// Adds x to sum + rest, and returns what could not be added: 0, or any other value, NaN if something isn't finite.
+REDUCED_HD double AddToTwo(double x, double* sum, double* rest) {
+  const double s = *sum + x;
+  const double b = s - *sum;
+  const double error = (*sum - (s - b)) + (x - b);
+  const double e = *rest + error;
+  const double c = e - *rest;
+  const double lost = (*rest - (e - c)) + (error - c);
+  *sum = s;
+  *rest = e;
+  return lost;
+}
+
+// sum + rest, rounded once. A sum of nothing but -0 stays that.
+REDUCED_HD double RoundedSum(double sum, double rest) { return rest == 0 ? sum : sum + rest; }
+
+// Stores (sum + rest) / count, rounded once. False: that is not known so. 1 <= count.
+REDUCED_HD bool RoundedMean(double sum, double rest, std::int64_t count, double* mean) {
+  if (count >= std::int64_t{1} << 53) return false;
+  const auto n = static_cast<double>(count);
+  if (rest == 0) {
+    *mean = sum / n;
+    return true;
+  }
+  const double h = sum + rest;
+  // Division by a power of two rounds only what becomes subnormal.
+  if ((count & (count - 1)) == 0 && std::fabs(h) >= 0x1p-900) {
+    *mean = h / n;
+    return true;
+  }
+  if (!(std::fabs(h) > 1e-250 && std::fabs(h) < 1e300)) return false;  // nothing below underflows or overflows
+  // The sum is h + l. With q = fl(h / n) the mean is q + (h - q n + l) / n, of which the second part is a rounded c: if
+  // q + c rounds to the same double whatever c's error, that is the mean.
+  const double b = h - sum;
+  const double l = (sum - (h - b)) + (rest - b);
+  const double q = h / n;
+  const double c = (std::fma(-q, n, h) + l) / n;
+  const double low = q + c * (1 - 0x1p-48), high = q + c * (1 + 0x1p-48);
+  *mean = low;
+  return low == high;
+}
+
+// A number in twice the precision of a double: value + rest, with an error of at most `error`.
+struct TwoDoubles {
+  double value = 0;
+  double rest = 0;
+  double error = 0;
+};
+
+// Rounds to the nearest double; false if the error leaves a choice.
+REDUCED_HD bool RoundTwo(const TwoDoubles& x, double* rounded) {
+  // rest + error and rest - error are rounded, too.
+  const double error = x.error == 0 ? 0 : x.error + std::fabs(x.rest) * 0x1p-51;
+  const double low = x.value + (x.rest - error), high = x.value + (x.rest + error);
+  *rounded = low;
+  return low == high;
+}
+
+// With |rest| at most half a unit in the last place of `value`.
+REDUCED_HD TwoDoubles Normalized(const TwoDoubles& x) {
+  const double value = x.value + x.rest;
+  const double b = value - x.value;
+  return {value, (x.value - (value - b)) + (x.rest - b), x.error};
+}
+
+// A sum that may have lost up to `error`, rounded once as if it had not; false: that is not known.
+REDUCED_HD bool KnownSum(const TwoDoubles& x, double* sum) {
+  *sum = RoundedSum(x.value, x.rest);
+  if (x.error == 0) return true;
+  TwoDoubles y = Normalized(x);
+  y.error = x.error * (1 + 0x1p-20) + std::fabs(y.value) * 0x1p-100;  // how the error was added up, and what follows
+  return RoundTwo(y, sum);
+}
+
+// x / divisor, of a normalized x, 1 <= divisor < 2^53. What is exact stays so if the divisor is a power of two.
+REDUCED_HD TwoDoubles DividedBy(const TwoDoubles& x, std::int64_t divisor) {
+  const auto y = static_cast<double>(divisor);
+  const double quotient = x.value / y;
+  if ((divisor & (divisor - 1)) == 0) return {quotient, x.rest / y, x.error / y};
+  const double left = std::fma(-quotient, y, x.value) + x.rest;
+  return Normalized({quotient, left / y, x.error / y * (1 + 0x1p-50) + std::fabs(quotient) * 0x1p-98});
+}
+
+// The mean of so many that have that sum, likewise.
+REDUCED_HD bool KnownMean(const TwoDoubles& x, std::int64_t count, double* mean) {
+  if (x.error == 0) return RoundedMean(x.value, x.rest, count, mean);
+  TwoDoubles y = Normalized(x);
+  y.error = x.error * (1 + 0x1p-20) + std::fabs(y.value) * 0x1p-100;
+  *mean = y.value / static_cast<double>(count);
+  if (count >= std::int64_t{1} << 53 || !(std::fabs(y.value) > 1e-250 && std::fabs(y.value) < 1e300)) return false;
+  return RoundTwo(DividedBy(y, count), mean);
+}
+
+// The root of a normalized x >= 0.
+REDUCED_HD TwoDoubles RootOf(const TwoDoubles& x) {
+  const double root = std::sqrt(x.value);
+  if (root == 0) return {0, 0, std::sqrt(x.error)};
+  const double left = std::fma(-root, root, x.value) + x.rest;
+  return Normalized({root, left / (2 * root), x.error / root + root * 0x1p-98});
+}
+
+// The variance of `count` elements, divided by count - ddof > 0, from their sum and that of their squares. False: it is
+// beyond what is computed so.
+REDUCED_HD bool Variance(const TwoDoubles& sum, const TwoDoubles& squares, std::int64_t count, std::int64_t ddof,
+                         TwoDoubles* variance) {
+  *variance = TwoDoubles{};
+  const TwoDoubles known = Normalized(sum);
+  const double s = known.value, rest = known.rest, q = squares.value;
+  if (q == 0 && squares.rest == 0 && squares.error == 0) return true;
+  // Then no product underflows or overflows.
+  const bool in_range = q > 1e-200 && q < 1e200 && (s == 0 || std::fabs(s) > 1e-120);
+  if (!in_range || count >= std::int64_t{1} << 31) return false;
+  const auto n = static_cast<double>(count);
+  // n Q - S^2, whose terms are the products and their rounding errors, but for that of rest^2.
+  const double product = n * q, square = s * s, other_product = n * squares.rest, mixed = -2 * s * rest;
+  const double terms[] = {-square,
+                          std::fma(n, q, -product),
+                          -std::fma(s, s, -square),
+                          other_product,
+                          std::fma(n, squares.rest, -other_product),
+                          mixed,
+                          std::fma(-2 * s, rest, -mixed),
+                          -rest * rest};
+  double total = product, total_rest = 0, lost = 0;
+  for (const double term : terms) lost += std::fabs(AddToTwo(term, &total, &total_rest));
+  const double error = (n * squares.error + 3 * std::fabs(s) * sum.error + lost) * (1 + 0x1p-20) +
+                       (rest == 0 ? 0 : rest * rest * 0x1p-52 + 0x1p-1000);
+  if (total + total_rest == 0 && error == 0) return true;
+  const TwoDoubles deviations = DividedBy(Normalized({total, total_rest, error}), count);
+  *variance = DividedBy(deviations, count - ddof);
+  return variance->value > 0;
+}
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_EXACT_TWO_DOUBLES_H_
