@@ -2,8 +2,8 @@
 // side by side, several elements in flight, and merge what they have by shuffles.
 //
 // The answer of an output is final unless something was lost, or there is a NaN or no element: these are left to
-// others. The sources of the arithmetic are named in groups.h and, for the test of rounding in means, in
-// cpu/quick_sums.h, whose functions these are on a device.
+// others. The arithmetic is that of exact/two_doubles.h, which names its sources; compiled without contraction of
+// operations, as it wants.
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -14,6 +14,7 @@
 #include "kernels/cuda/device_reduce.cuh"
 #include "kernels/cuda/group_elements.cuh"
 #include "kernels/cuda/groups.h"
+#include "kernels/exact/two_doubles.h"
 
 namespace reduced {
 namespace {
@@ -21,17 +22,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAtOnce = 4;  // loads in flight
 
-// Adds x; every operation rounds by itself.
-__device__ inline void AddExactly(double x, GroupSum& to) {
-  const double s = __dadd_rn(to.sum, x);
-  const double b = __dsub_rn(s, to.sum);
-  const double error = __dadd_rn(__dsub_rn(to.sum, __dsub_rn(s, b)), __dsub_rn(x, b));
-  const double e = __dadd_rn(to.rest, error);
-  const double c = __dsub_rn(e, to.rest);
-  to.lost += fabs(__dadd_rn(__dsub_rn(to.rest, __dsub_rn(e, c)), __dsub_rn(error, c)));
-  to.sum = s;
-  to.rest = e;
-}
+__device__ inline void AddExactly(double x, GroupSum& to) { to.lost += fabs(AddToTwo(x, &to.sum, &to.rest)); }
 
 // The sums of some elements of T.
 template <class T>
@@ -87,27 +78,6 @@ struct ExtremaFold {
   __device__ State Settled() const { return A::Settle(local); }
 };
 
-// The mean of `count` elements, rounded once; false if it is not known.
-__device__ inline bool MeanOf(const GroupSum& sum, std::int64_t count, double* mean) {
-  const double n = __ll2double_rn(count);
-  if (sum.rest == 0) {
-    *mean = __ddiv_rn(sum.sum, n);
-    return true;
-  }
-  const double h = __dadd_rn(sum.sum, sum.rest);
-  if ((count & (count - 1)) == 0 && fabs(h) >= 0x1p-900) {
-    *mean = __ddiv_rn(h, n);
-    return true;
-  }
-  const double b = __dsub_rn(h, sum.sum);
-  const double l = __dadd_rn(__dsub_rn(sum.sum, __dsub_rn(h, b)), __dsub_rn(sum.rest, b));
-  const double q = __ddiv_rn(h, n);
-  if (!(fabs(h) > 1e-250 && fabs(h) < 1e300)) return false;
-  const double c = __ddiv_rn(__dadd_rn(__fma_rn(-q, n, h), l), n);
-  *mean = __dadd_rn(q, __dmul_rn(c, 1 - 0x1p-48));
-  return *mean == __dadd_rn(q, __dmul_rn(c, 1 + 0x1p-48));
-}
-
 // Stores the sum and mean of output i; false if one of them is not known.
 template <class T>
 __device__ inline bool Answer(const typename SumFold<T>::State& state, std::int64_t count, std::int64_t i,
@@ -116,12 +86,12 @@ __device__ inline bool Answer(const typename SumFold<T>::State& state, std::int6
   if (!(sum.lost == 0) || count == 0) return false;
   if (answers.sum != nullptr) {
     if constexpr (kIsFloat<T>) {
-      static_cast<double*>(answers.sum)[i] = sum.rest == 0 ? sum.sum : __dadd_rn(sum.sum, sum.rest);
+      static_cast<double*>(answers.sum)[i] = RoundedSum(sum.sum, sum.rest);
     } else {
       static_cast<std::int64_t*>(answers.sum)[i] = static_cast<std::int64_t>(ValueOf(state.sum));
     }
   }
-  return answers.mean == nullptr || MeanOf(sum, count, answers.mean + i);
+  return answers.mean == nullptr || RoundedMean(sum.sum, sum.rest, count, answers.mean + i);
 }
 
 // The bits of the element with that key.
