@@ -152,8 +152,8 @@ python_arrays() {
       python3 -B -m pytest -q -p no:cacheprovider "$root/tests/python/test_gpu.py"
 }
 
-# What is timed runs alone, and so do the tests, which wait for the GPU: processes get it in turns, milliseconds each. The
-# checks, which are slow on the host, run side by side.
+# What is timed runs alone, and so do the tests, three at a time: processes get the GPU in turns, milliseconds each, for
+# which many small reductions wait. The checks, which are slow on the host, run side by side.
 step server serve
 step ladder ladders
 step bench_cuda "$programs/bench_cuda"
@@ -165,7 +165,7 @@ step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
 step bench_local "$programs/bench_local"
 step python python_arrays
-step tests ctest --test-dir "$programs" -L gpu --output-on-failure -j 8
+step tests ctest --test-dir "$programs" -L gpu --output-on-failure -j 3
 step memcheck sanitize memcheck "$exact:$production/*:$rungs.SmallSizes/*:$others" &
 step racecheck sanitize racecheck "$exact:$production/f32:$production/bool:$rungs.ThreeBlocks/*:$others" &
 step synccheck sanitize synccheck "$exact:$production/*:$rungs.EveryOpOnce/*:$others" &
