@@ -211,6 +211,7 @@ class BlockingClose(HostileRegionsTest):
         """Sends the packets, (text, sockets), and closes the sockets, so that the last close is the server's."""
         door = self.connect()
         server.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # all its threads have stopped
         try:
             for text, sockets in packets:
                 socket.send_fds(door, [text], [each.fileno() for each in sockets])
