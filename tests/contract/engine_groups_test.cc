@@ -535,7 +535,7 @@ TEST_P(EngineGroups, ElementsThatDoNotAddUpEasily) {
   std::vector<std::int64_t> tenths, keys;
   for (int i = 0; i <= 10; ++i) tenths.push_back(i * kRows / 10);
   for (std::int64_t i = 0; i < kRows; ++i) keys.push_back(i / (kRows / 10));
-  for (Question question :
+  for (const Question& question :
        {Question{.shape = {kRows}, .offsets = tenths}, Question{.shape = {kRows}, .keys = keys, .groups = 10},
         Question{.shape = {10, kRows / 10}, .axes = {1}, .mask = RandomMask(kRows, 90)}}) {
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
