@@ -33,7 +33,7 @@ struct Grouping {
 
 // INVALID_ARGUMENT: offset i is `offset`, less than `before`, the one before it, or more than `rows`.
 absl::Status BadOffset(std::int64_t i, std::int64_t offset, std::int64_t before, std::int64_t rows);
-// OUT_OF_RANGE: that of `row` is `key`, in words, which is none of 0 to groups - 1.
+// OUT_OF_RANGE: the key of `row`, as text in `key`, is not from 0 to groups - 1.
 absl::Status BadKey(std::int64_t row, absl::string_view key, std::int64_t groups);
 
 // What a grouping needs besides the array that tells the groups.

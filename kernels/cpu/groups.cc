@@ -45,7 +45,7 @@ void Pick(const std::byte* data, const std::int64_t* indices, std::int64_t count
   }
 }
 
-// Copies those of neighbouring elements that are kept; returns how many. `out` has room for all.
+// Copies the neighbouring elements that the mask keeps; returns how many. `out` has room for all.
 template <class Word>
 std::int64_t Keep(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out) {
   std::int64_t n = 0;

@@ -153,7 +153,7 @@ class Engine {
   virtual void ReduceSlices(SlicesJob job, SlicesDone done);
 
   // As ReduceSlices, of groups. INVALID_ARGUMENT: segments that descend or leave the array. OUT_OF_RANGE: keys outside
-  // of their groups. RESOURCE_EXHAUSTED, besides: there is no memory for what is made of the keys; what `place` says.
+  // of their groups. RESOURCE_EXHAUSTED: also if memory for the grouping is lacking. Errors of `place` are returned.
   virtual void ReduceGroups(GroupsJob job, SlicesDone done);
 
   // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
