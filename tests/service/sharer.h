@@ -8,7 +8,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -104,7 +106,7 @@ class Sharer {
   // The next packet; empty: the server has closed the connection.
   std::string Receive() {
     std::string text(4096, '\0');
-    const ssize_t bytes = recv(socket_, text.data(), text.size(), 0);
+    const ssize_t bytes = Uninterrupted([&] { return recv(socket_, text.data(), text.size(), 0); });
     EXPECT_GE(bytes, 0) << std::strerror(errno);
     text.resize(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
     return text;
@@ -126,9 +128,10 @@ class Sharer {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    const ssize_t bytes = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+    const ssize_t bytes = Uninterrupted([&] { return recvmsg(socket_, &message, MSG_CMSG_CLOEXEC); });
     EXPECT_GT(bytes, 0) << std::strerror(errno);
-    text.resize(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+    if (bytes <= 0) return {};
+    text.resize(static_cast<std::size_t>(bytes));
     for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr; each = CMSG_NXTHDR(&message, each)) {
       const std::size_t count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
       for (std::size_t i = 0; i < count; ++i) {
@@ -147,6 +150,16 @@ class Sharer {
   }
 
  private:
+  // What `receive` returns, again while a signal interrupts it: libFuzzer's timer is one.
+  template <class Receive>
+  static ssize_t Uninterrupted(Receive receive) {
+    ssize_t bytes;
+    do {
+      bytes = receive();
+    } while (bytes < 0 && errno == EINTR);
+    return bytes;
+  }
+
   int socket_;
 };
 
