@@ -36,20 +36,22 @@ struct QuickExtremum {
       return key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold));
     }
   }
-  // The element that has the key.
+  // The word that has the key, and the element.
+  REDUCED_HD static Word PreparedOf(Key key, const QuickElements& of) {
+    return static_cast<Word>(key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold)));
+  }
   REDUCED_HD static Word WordOf(Key key, const QuickElements& of) {
-    return static_cast<Word>(static_cast<Word>(key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold))) ^
-                             static_cast<Word>(of.flip));
+    return static_cast<Word>(PreparedOf(key, of) ^ static_cast<Word>(of.flip));
   }
 
   // Adds elements, of which the first `n` >= 1 are there; position(i): of the i-th, ascending.
   template <int kCount, class Position>
-  REDUCED_HD void Add(const Word (&x)[kCount], int n, Position position, const QuickElements& of) {
+  REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position position, const QuickElements& of) {
     const auto infinity = static_cast<Key>(of.infinity);
     Key lowest, highest;
     Bounds(x, of, &lowest, &highest);
     if (highest > infinity || lowest < ~infinity) {
-      *this = AddedWithNans(*this, TileOf(x), n, position, of);
+      *this = AddedWithNans(*this, x, n, position, of);
       return;
     }
     if (lowest < low || low_at == kNowhere) {
@@ -97,13 +99,30 @@ struct QuickExtremum {
   }
 
  private:
-  // Which of the elements is the first with that key.
+  // Which of the elements is the first with that key. One has it.
   template <int kCount>
-  REDUCED_HD static int Find(const Word (&x)[kCount], Key key, const QuickElements& of) {
-    int found = 0;
-    REDUCED_UNROLL
-    for (int i = kCount - 1; i > 0; --i) found = KeyOf(x[i], of) == key ? i : found;
-    return KeyOf(x[0], of) == key ? 0 : found;
+  REDUCED_HD static int Find(const QuickTile<Word, kCount>& x, Key key, const QuickElements& of) {
+    const Word word = PreparedOf(key, of);
+#ifdef __CUDA_ARCH__
+    if constexpr (kBytes <= 2 && kCount % x.kPacked == 0) {  // all of a pack by one comparison
+      const unsigned words = word * (kBytes == 1 ? 0x01010101U : 0x00010001U);
+      int found = 0;
+      unsigned equal = 0;
+      REDUCED_UNROLL
+      for (int i = kCount / x.kPacked - 1; i >= 0; --i) {
+        const unsigned these = kBytes == 1 ? __vcmpeq4(x.pack[i], words) : __vcmpeq2(x.pack[i], words);
+        found = these != 0 ? i : found;
+        equal = these != 0 ? these : equal;
+      }
+      return found * x.kPacked + (__ffs(static_cast<int>(equal)) - 1) / (8 * kBytes);
+    } else
+#endif
+    {
+      int found = 0;
+      REDUCED_UNROLL
+      for (int i = kCount - 1; i > 0; --i) found = x[i] == word ? i : found;
+      return x[0] == word ? 0 : found;
+    }
   }
 
   template <int kCount, class Position>
@@ -111,7 +130,7 @@ struct QuickExtremum {
                                                     Position position, const QuickElements& of) {
     const auto infinity = static_cast<Key>(of.infinity);
     for (int i = 0; i < n; ++i) {
-      const Key key = KeyOf(tile.word[i], of);
+      const Key key = KeyOf(tile[i], of);
       if (key > infinity || key < ~infinity) {
         if (fold.nan_at == kNowhere) fold.nan_at = position(i);  // positions ascend
         ++fold.nans;
@@ -131,12 +150,9 @@ struct QuickExtremum {
 
   // The lowest and the highest key; on the device two keys of 16 bits by one instruction.
   template <int kCount>
-  REDUCED_HD static void Bounds(const Word (&x)[kCount], const QuickElements& of, Key* lowest, Key* highest) {
+  REDUCED_HD static void Bounds(const QuickTile<Word, kCount>& x, const QuickElements& of, Key* lowest, Key* highest) {
 #ifdef __CUDA_ARCH__
     if constexpr (kBytes <= 2 && kCount % 4 == 0) {
-      constexpr int kWords = kCount * kBytes / 4;
-      unsigned words[kWords];
-      memcpy(words, x, sizeof(words));
       unsigned low_pair = 0x7fff7fffU, high_pair = 0x80008000U;
       const auto take = [&](unsigned pair) {
         low_pair = __vmins2(low_pair, pair);
@@ -144,13 +160,13 @@ struct QuickExtremum {
       };
       const unsigned inverted = static_cast<unsigned>(of.fold) * 0x00010001U;
       REDUCED_UNROLL
-      for (int i = 0; i < kWords; ++i) {
+      for (const unsigned pack : x.pack) {
         if constexpr (kBytes == 2) {
-          take(words[i] ^ (((words[i] >> 15) & 0x00010001U) * 0x7fffU & inverted));
+          take(pack ^ (((pack >> 15) & 0x00010001U) * 0x7fffU & inverted));
         } else {  // bytes 0 and 1, then 2 and 3, each with its sign
           unsigned lower, upper;
-          asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(lower) : "r"(words[i]));
-          asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(upper) : "r"(words[i]));
+          asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(lower) : "r"(pack));
+          asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(upper) : "r"(pack));
           take(lower);
           take(upper);
         }
@@ -208,7 +224,7 @@ struct QuickCount {
   REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
 
   template <int kCount, class Position>
-  REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements& of) {
+  REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int /*n*/, Position, const QuickElements& of) {
     const auto zero = static_cast<Word>(of.flip), mask = static_cast<Word>(of.magnitude);
     const auto infinity = static_cast<Word>(of.infinity);
     REDUCED_UNROLL

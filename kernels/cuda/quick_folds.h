@@ -2,7 +2,7 @@
 // answer. This is what folds have in common; quick_sums.h, quick_moments.h and quick_extrema.h have them. For the
 // device, and for the host where a device is simulated.
 //
-// A fold takes elements as the words of their bits (PreparedWord), a few at a time, and their positions in the output;
+// A fold takes elements as the words of their bits (PreparedWord), a tile at a time, and their positions in the output;
 // folds of parts are merged in any order. Integers, and the keys of extrema, have one fold for each size of element:
 // what depends on the dtype is data (QuickElements). Finish() writes an output's answers or, if they are not known so,
 // returns false: then the output is to be folded to a state and finalized on the host.
@@ -53,7 +53,8 @@ struct QuickAnswer {
 #define REDUCED_UNROLL
 #endif
 
-// What is seldom called and would take registers from what is not.
+// What is seldom called and would take registers from what is not. Folds go to it by value, so that they need not be in
+// memory.
 #ifdef __CUDACC__
 #define REDUCED_SELDOM __host__ __device__ __noinline__
 #else
@@ -79,19 +80,22 @@ struct QuickPositions {
   REDUCED_HD std::uint32_t operator()(int i) const { return first + i / kRun * step + i % kRun; }
 };
 
-// Elements of a fold at once.
+// Elements that a fold takes at once, as they lie in memory: those of less than 32 bits are packed, the first lowest.
 template <class Word, int kCount>
 struct QuickTile {
-  Word word[kCount];
-};
+  using Pack = std::conditional_t<sizeof(Word) == 8, std::uint64_t, std::uint32_t>;
+  static constexpr int kBits = 8 * sizeof(Word);
+  static constexpr int kPacked = sizeof(Pack) / sizeof(Word);  // elements of a pack
 
-template <class Word, int kCount>
-REDUCED_HD QuickTile<Word, kCount> TileOf(const Word (&x)[kCount]) {
-  QuickTile<Word, kCount> tile;
-  REDUCED_UNROLL
-  for (int i = 0; i < kCount; ++i) tile.word[i] = x[i];
-  return tile;
-}
+  Pack pack[(kCount + kPacked - 1) / kPacked];
+
+  REDUCED_HD Word operator[](int i) const { return static_cast<Word>(pack[i / kPacked] >> (kBits * (i % kPacked))); }
+  REDUCED_HD void Set(int i, Word word) {
+    const int shift = kBits * (i % kPacked);
+    Pack& to = pack[i / kPacked];
+    to = static_cast<Pack>((to & ~(static_cast<Pack>(static_cast<Word>(~Word{0})) << shift)) | Pack{word} << shift);
+  }
+};
 
 // The word that folds take for an element: unsigned integers as the signed ones that are in the same order, and 1 for
 // every byte of bool but 0.

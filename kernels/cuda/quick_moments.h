@@ -34,6 +34,7 @@ REDUCED_HD bool MomentsAnswer(Op op, const TwoDoubles& sum, const TwoDoubles& sq
 
 template <class T>
 struct QuickFloatMoments {
+  using Float = T;
   using Sum = QuickFloatSum<T>;
   using Word = typename Sum::Word;
 
@@ -45,7 +46,7 @@ struct QuickFloatMoments {
   REDUCED_HD static Word Absent(Word first, const QuickElements& of) { return Sum::Absent(first, of); }
 
   template <int kCount, class Position>
-  REDUCED_HD void Add(const Word (&x)[kCount], int n, Position position, const QuickElements& of) {
+  REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position position, const QuickElements& of) {
     if constexpr (!std::is_same_v<T, double>) {
       if (AddClose(x)) return;
     }
@@ -54,7 +55,7 @@ struct QuickFloatMoments {
       REDUCED_UNROLL
       for (int i = 0; i < kCount; ++i) AddSquare(Sum::Value(x[i]));
     } else {
-      *this = SquaredOneByOne(*this, TileOf(x), n);
+      *this = SquaredOneByOne(*this, x, n);
     }
   }
 
@@ -92,7 +93,7 @@ struct QuickFloatMoments {
   // Adds elements whose exponents are so close that f64 adds them, and what two-sum takes from the sum of their
   // squares, without rounding; or, of 16-bit floats, the squares themselves. False: they are not, and nothing is added.
   template <int kCount>
-  REDUCED_HD bool AddClose(const Word (&x)[kCount]) {
+  REDUCED_HD bool AddClose(const QuickTile<Word, kCount>& x) {
     constexpr int kSignificant = FloatFormat<T>::kSignificant, kLog = Sum::template kLog2<kCount>;
     constexpr bool kPlain = kSignificant <= 11;
     constexpr int kMostApart = kPlain ? (53 - 2 * kSignificant - kLog) / 2 : 53 - kSignificant - kLog;
@@ -119,7 +120,7 @@ struct QuickFloatMoments {
   }
   template <int kCount>
   REDUCED_SELDOM static QuickFloatMoments SquaredOneByOne(QuickFloatMoments fold, QuickTile<Word, kCount> tile, int n) {
-    for (int i = 0; i < n; ++i) fold.AddSquare(Sum::Value(tile.word[i]));
+    for (int i = 0; i < n; ++i) fold.AddSquare(Sum::Value(tile[i]));
     return fold;
   }
   REDUCED_HD void AddOne(double x) { squares_lost += std::fabs(AddToTwo(x, &squares, &squares_rest)); }
@@ -147,12 +148,21 @@ struct QuickIntegerMoments {
   REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
 
   template <int kCount, class Position>
-  REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements& of) {
-    REDUCED_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      const std::int64_t value = static_cast<std::make_signed_t<Word>>(x[i]) + static_cast<std::int64_t>(of.flip);
-      sum += value;
-      AddSquares(static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(value), 0);
+  REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int /*n*/, Position, const QuickElements& of) {
+    const auto flip = static_cast<std::int64_t>(of.flip);
+    if constexpr (kBytes == 4) {
+      REDUCED_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        const std::int64_t value = static_cast<std::int32_t>(x[i]) + flip;
+        sum += value;
+        AddSquares(static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(value), 0);
+      }
+    } else {  // of the words first, which are `flip` less
+      std::int32_t total = 0;
+      std::int64_t square_total = 0;
+      TotalsOf(x, &total, &square_total);
+      sum += total + kCount * flip;
+      squares += static_cast<std::uint64_t>(square_total + 2 * flip * total + kCount * flip * flip);
     }
   }
 
@@ -203,6 +213,31 @@ struct QuickIntegerMoments {
   }
 
  private:
+  // Of up to 16 signed words of up to 16 bits, and of their squares.
+  template <int kCount>
+  REDUCED_HD static void TotalsOf(const QuickTile<Word, kCount>& x, std::int32_t* total, std::int64_t* square_total) {
+    static_assert(kCount <= 16);
+#ifdef __CUDA_ARCH__
+    if constexpr (kBytes == 1 && kCount % 4 == 0) {
+      int few = 0, squares_of_few = 0;
+      REDUCED_UNROLL
+      for (const std::uint32_t pack : x.pack) {
+        few = TotalOfPack<1>(pack, few);
+        squares_of_few = __dp4a(static_cast<int>(pack), static_cast<int>(pack), squares_of_few);
+      }
+      *total = few;
+      *square_total = squares_of_few;
+    } else
+#endif
+    {
+      REDUCED_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        const std::int32_t word = static_cast<std::make_signed_t<Word>>(x[i]);
+        *total += word;
+        *square_total += std::int64_t{word} * word;
+      }
+    }
+  }
   REDUCED_HD void AddSquares(std::uint64_t low, std::uint64_t more) {
     squares += low;
     if constexpr (kBytes == 4) high += more + (squares < low ? 1 : 0);

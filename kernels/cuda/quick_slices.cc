@@ -30,20 +30,52 @@ bool StartsAreMultiples(const SliceArray& array, int element_bytes, std::int64_t
   return true;
 }
 
+// Of short rows end to end, in tiles that are multiples of 16 bytes. False: they are not short, or not end to end.
+bool PlanStagedRows(const SliceArray& array, int element_bytes, int multiprocessors, QuickPlan* plan) {
+  constexpr std::int64_t kChunk = 16;                          // bytes of a copy
+  constexpr std::int64_t kLaneChunks = 8, kLaneElements = 40;  // of a row, that a lane has at most if there are others
+  const std::int64_t run_bytes = plan->run * element_bytes;
+  const bool end_to_end = plan->run == array.elements && array.kept.count == 1 && array.kept.stride[0] == plan->run;
+  constexpr std::int64_t kMostBytes = 1024;
+  if (!end_to_end || run_bytes > kMostBytes || reinterpret_cast<std::uintptr_t>(array.data) % kChunk != 0) {
+    return false;
+  }
+  const std::int64_t chunks = run_bytes % kChunk == 0 ? run_bytes / kChunk : 0;  // 0: rows are not whole ones
+  plan->vector_elements = static_cast<int>(chunks > 0 ? kChunk / element_bytes : 1);
+  std::int64_t lanes =
+      PowerOfTwoFrom(chunks > 0 ? DivideUp(chunks, kLaneChunks) : DivideUp(plan->run, kLaneElements), kWarp);
+  for (; lanes <= kWarp; lanes *= 2) {
+    // Rows that lanes read at once begin `lanes` chunks apart, by the banks of shared memory.
+    plan->padding = static_cast<int>(chunks > 0 && lanes < 8 ? (3 * lanes - chunks % (2 * lanes)) % (2 * lanes) : 0);
+    const std::int64_t pitch = run_bytes + plan->padding * kChunk;
+    const std::int64_t unit = std::max(kWarp / lanes, chunks > 0 ? 1 : kChunk / element_bytes);  // rows
+    if (unit * pitch > kStagedRowBytes) continue;
+    constexpr std::int64_t kWarps = 16;  // of each multiprocessor, that there should be
+    const std::int64_t units = std::clamp<std::int64_t>(DivideUp(array.outputs, kWarps * multiprocessors * unit), 1,
+                                                        kStagedRowBytes / (unit * pitch));
+    plan->tile_rows = static_cast<int>(units * unit);
+    plan->lanes = static_cast<int>(lanes);
+    if (plan->padding > 0)
+      plan->row_reciprocal = static_cast<std::uint32_t>(((std::int64_t{1} << 32) - 1) / chunks + 1);
+    return true;
+  }
+  plan->padding = 0;
+  return false;
+}
+
 // Of rows: warps times lanes enough to fill the device, each of which has a few tiles.
 void PlanRows(const SliceArray& array, int element_bytes, int multiprocessors, std::int64_t most_folds,
               QuickPlan* plan) {
   constexpr std::int64_t kVectorsAtOnce = 4, kElementsAtOnce = 8;  // of a lane
   const SliceDimensions& reduced = array.reduced;
   plan->run = reduced.count > 0 && reduced.stride[reduced.count - 1] == 1 ? reduced.size[reduced.count - 1] : 1;
+  if (PlanStagedRows(array, element_bytes, multiprocessors, plan)) return;
   const std::int64_t vector = 16 / element_bytes;
   const bool vectors = plan->run % vector == 0 && StartsAreMultiples(array, element_bytes, vector);
   plan->vector_elements = vectors ? static_cast<int>(vector) : 1;
   const std::int64_t loads = plan->run / plan->vector_elements;
-  plan->tiny = vectors && loads <= 2 && plan->run == array.elements;
-  const std::int64_t at_once = plan->tiny ? 1 : vectors ? kVectorsAtOnce : kElementsAtOnce;
+  const std::int64_t at_once = vectors ? kVectorsAtOnce : kElementsAtOnce;
   plan->lanes = PowerOfTwoFrom(DivideUp(loads, at_once), kWarp);
-  if (plan->tiny) return;
   const std::int64_t tiles = array.elements / plan->run * DivideUp(loads, at_once * plan->lanes);
   const std::int64_t warps = DivideUp(array.outputs * plan->lanes, kWarp);
   constexpr std::int64_t kWarps = 48;      // of each multiprocessor, that there should be
@@ -58,7 +90,7 @@ void PlanRows(const SliceArray& array, int element_bytes, int multiprocessors, s
 
 void PlanColumns(const SliceArray& array, int element_bytes, int multiprocessors, std::int64_t most_folds,
                  QuickPlan* plan) {
-  constexpr std::int64_t kRowsAtOnce = 8;  // of a thread
+  const std::int64_t rows_at_once = QuickRowsAtOnce(element_bytes);  // of a thread
   const SliceDimensions& reduced = array.reduced;
   const std::int64_t rows = array.elements;
   plan->columns = true;
@@ -75,7 +107,7 @@ void PlanColumns(const SliceArray& array, int element_bytes, int multiprocessors
     const std::int64_t least = multiples ? vector / std::gcd(plan->width, vector) : 1;
     constexpr std::int64_t kThreads = 1024;  // that columns should be for
     const std::int64_t wanted = DivideUp(kThreads * (multiples ? vector : 1), outer * plan->width * least);
-    const std::int64_t most = std::min(rows / kRowsAtOnce, most_folds / array.outputs);
+    const std::int64_t most = std::min(rows / rows_at_once, most_folds / array.outputs);
     if (least <= most) {
       plan->fold = least * std::clamp<std::int64_t>(wanted, 1, most / least);
       elements = multiples ? vector : 1;
@@ -88,14 +120,15 @@ void PlanColumns(const SliceArray& array, int element_bytes, int multiprocessors
   plan->vector_elements = static_cast<int>(elements);
   const std::int64_t folded_rows = DivideUp(rows, plan->fold);
   const std::int64_t warps = DivideUp(outer * (plan->width * plan->fold / elements), kWarp);
-  constexpr std::int64_t kWarps = 48;  // of each multiprocessor, that there should be
-  const std::int64_t wanted = DivideUp(kWarps * multiprocessors, warps);
+  // Of each multiprocessor, that there should be at most if columns are cut: so many that all have a turn three times.
+  constexpr std::int64_t kWarps = 48;
+  const std::int64_t wanted = std::max<std::int64_t>(kWarps * multiprocessors / warps, 1);
   plan->row_warps = static_cast<int>(std::bit_floor(
-      static_cast<std::uint64_t>(std::clamp<std::int64_t>(std::min(wanted, folded_rows / kRowsAtOnce), 1, 8))));
-  plan->parts = std::clamp<std::int64_t>(
-      std::min({DivideUp(wanted, plan->row_warps), folded_rows / (kRowsAtOnce * plan->row_warps),
-                most_folds / (array.outputs * plan->fold)}),
-      1, 65535);
+      static_cast<std::uint64_t>(std::clamp<std::int64_t>(std::min(wanted, folded_rows / rows_at_once), 1, 8))));
+  plan->parts =
+      std::clamp<std::int64_t>(std::min({wanted / plan->row_warps, folded_rows / (rows_at_once * plan->row_warps),
+                                         most_folds / (array.outputs * plan->fold)}),
+                               1, 65535);
   // Blocks whose warps all have the same columns, more of them than the array has.
   const std::int64_t block_columns = kWarp * elements;
   if (plan->fold > 1 && outer == 1 && plan->row_warps == 8 && plan->width <= block_columns / 2) {
@@ -131,8 +164,7 @@ QuickKind QuickKindOf(Op op, DType dtype) {
   switch (op) {
     case Op::kSum:
     case Op::kMean:
-      // A sum of u32 was wrong once on an H200, for a reason that is not known: these are answered from states.
-      return dtype == DType::kU32 ? QuickKind::kNone : QuickKind::kSums;
+      return QuickKind::kSums;
     case Op::kVar:
     case Op::kStd:
     case Op::kSumSquares:

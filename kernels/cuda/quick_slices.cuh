@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
+#include "kernels/cuda/copy_to_shared.cuh"
 #include "kernels/cuda/device_reduce.cuh"
 #include "kernels/cuda/quick_slices.h"
 #include "kernels/cuda/slice_layout.cuh"
@@ -18,53 +20,49 @@ inline constexpr unsigned kAllLanes = ~0U;
 // Elements that a fold takes at once.
 inline constexpr int kQuickTile = 16;
 
-// Neighbouring words that are loaded at once.
-template <class Word, int kElements>
-struct alignas(kElements * sizeof(Word)) Words {
-  Word word[kElements];
-};
-
-// As they are in memory.
-template <class Word, int kElements>
-__device__ __forceinline__ Words<Word, kElements> LoadWords(const Word* address) {
-  using Loaded = Words<Word, kElements>;
-  Loaded words;
-  if constexpr (sizeof(Loaded) == 16) {
-    const uint4 raw = __ldg(reinterpret_cast<const uint4*>(address));
-    memcpy(&words, &raw, sizeof(words));
-  } else if constexpr (sizeof(Loaded) == 8) {
-    const uint2 raw = __ldg(reinterpret_cast<const uint2*>(address));
-    memcpy(&words, &raw, sizeof(words));
-  } else if constexpr (sizeof(Loaded) == 4) {
-    const unsigned raw = __ldg(reinterpret_cast<const unsigned*>(address));
-    memcpy(&words, &raw, sizeof(words));
-  } else {
-    static_assert(kElements == 1);
-    words.word[0] = __ldg(address);
+// As they are in memory: kElements neighbours, which are one element or 16 bytes, or 8, or 4.
+struct ReadGlobal {
+  template <class T>
+  __device__ __forceinline__ T operator()(const T* address) const {
+    return __ldg(address);
   }
-  return words;
+};
+struct ReadShared {
+  template <class T>
+  __device__ __forceinline__ T operator()(const T* address) const {
+    return *address;
+  }
+};
+template <int kElements, class Read, class Word>
+__device__ __forceinline__ QuickTile<Word, kElements> LoadTile(const Word* address, Read read) {
+  QuickTile<Word, kElements> tile;
+  if constexpr (kElements == 1) {
+    tile.pack[0] = read(address);
+  } else {
+    constexpr int kBytes = kElements * sizeof(Word);
+    static_assert(kBytes == sizeof(tile) && (kBytes == 4 || kBytes == 8 || kBytes == 16));
+    using Raw = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, unsigned>>;
+    const Raw raw = read(reinterpret_cast<const Raw*>(address));
+    memcpy(&tile, &raw, sizeof(tile));
+  }
+  return tile;
 }
 
-// PreparedWord of each, by words of 32 bits.
-template <class Word, int kElements>
-__device__ __forceinline__ void Prepare(const QuickElements& of, Words<Word, kElements>* words) {
-  constexpr int kBytes = sizeof(*words);
-  if constexpr (kBytes % 4 != 0) {
-    for (Word& word : words->word) word = PreparedWord(word, of);
-  } else {
-    unsigned packed[kBytes / 4];
-    memcpy(packed, words, kBytes);
-    constexpr std::uint64_t kEach = sizeof(Word) == 1   ? 0x0101010101010101
-                                    : sizeof(Word) == 2 ? 0x0001000100010001
-                                    : sizeof(Word) == 4 ? 0x0000000100000001
-                                                        : 1;
-    const std::uint64_t flip = of.flip * kEach;
+// As many times as a pack has elements.
+template <class Word>
+inline constexpr std::uint64_t kEachOfPack = sizeof(Word) == 1   ? 0x01010101
+                                             : sizeof(Word) == 2 ? 0x00010001
+                                                                 : 1;
+
+// PreparedWord of each. Folds of floats take them as they are.
+template <class Fold, class Word, int kElements>
+__device__ __forceinline__ void Prepare(const QuickElements& of, QuickTile<Word, kElements>* tile) {
+  if constexpr (!requires { typename Fold::Float; }) {
 #pragma unroll
-    for (int i = 0; i < kBytes / 4; ++i) {
-      packed[i] ^= static_cast<unsigned>(i % 2 == 0 ? flip : flip >> 32);
-      if (sizeof(Word) == 1 && of.is_bool) packed[i] = __vminu4(packed[i], 0x01010101U);
+    for (auto& pack : tile->pack) {
+      pack ^= static_cast<std::remove_reference_t<decltype(pack)>>(of.flip * kEachOfPack<Word>);
+      if (sizeof(Word) == 1 && of.is_bool) pack = __vminu4(pack, 0x01010101U);
     }
-    memcpy(words, packed, kBytes);
   }
 }
 
@@ -113,72 +111,153 @@ __device__ __forceinline__ void FinishOutput(const QuickLaunch& launch, std::int
   if ((atomicOr(launch.redo + output / 32, bit) & bit) == 0) atomicAdd(launch.redone, 1ULL);
 }
 
-// Adds kLoads loads of kElements each, of which the first `n` elements are there: in tiles.
-template <class Fold, int kElements, int kLoads>
-__device__ __forceinline__ void AddLoads(const Words<typename Fold::Word, kElements> (&loaded)[kLoads], int n,
-                                         QuickPositions<kElements> position, const QuickElements& of, Fold* fold) {
-  constexpr int kAll = kElements * kLoads;
-  constexpr int kTile = kAll < kQuickTile ? kAll : kQuickTile;
-  static_assert(kAll % kTile == 0 && kTile % kElements == 0);
-#pragma unroll
-  for (int tile = 0; tile < kAll; tile += kTile) {
-    if (tile >= n) break;
-    typename Fold::Word x[kTile];
-#pragma unroll
-    for (int i = 0; i < kTile; ++i) x[i] = loaded[(tile + i) / kElements].word[(tile + i) % kElements];
-    fold->Add(x, n - tile < kTile ? n - tile : kTile, position, of);
-    position.first += kTile / kElements * position.step;
+// Element e of as many loads, from load i on, as a pack has elements.
+template <class Word, int kElements, int kLoads>
+__device__ __forceinline__ auto PackAcross(const QuickTile<Word, kElements> (&loaded)[kLoads], int i, int e) {
+  constexpr int kPacked = QuickTile<Word, kElements>::kPacked;
+  const auto pack = [&](int load) { return load < kLoads ? loaded[load].pack[e / kPacked] : 0; };
+  if constexpr (kPacked == 4) {
+    const unsigned pick = static_cast<unsigned>(e % 4 * 0x11 + 0x40);  // of each of two
+    return __byte_perm(__byte_perm(pack(i), pack(i + 1), pick), __byte_perm(pack(i + 2), pack(i + 3), pick), 0x5410);
+  } else if constexpr (kPacked == 2) {
+    return __byte_perm(pack(i), pack(i + 1), e % 2 == 0 ? 0x5410 : 0x7632);
+  } else {
+    return pack(i);
   }
 }
 
-template <class Word, int kElements>
-__device__ __forceinline__ Words<Word, kElements> Repeat(Word word) {
-  Words<Word, kElements> words;
+// Element e of each load.
+template <class Word, int kElements, int kLoads>
+__device__ __forceinline__ QuickTile<Word, kLoads> TileAcross(const QuickTile<Word, kElements> (&loaded)[kLoads],
+                                                              int e) {
+  QuickTile<Word, kLoads> tile;
 #pragma unroll
-  for (Word& each : words.word) each = word;
-  return words;
+  for (int i = 0; i < kLoads; i += tile.kPacked) tile.pack[i / tile.kPacked] = PackAcross(loaded, i, e);
+  return tile;
 }
 
-// Rows of up to 32 loads, each of a lane; a warp has kRows times as many rows as its lanes allow at once.
+// Adds kLoads loads of kElements each, of which the first `n` elements are there: in tiles.
+template <class Fold, int kElements, int kLoads>
+__device__ __forceinline__ void AddLoads(const QuickTile<typename Fold::Word, kElements> (&loaded)[kLoads], int n,
+                                         QuickPositions<kElements> position, const QuickElements& of, Fold* fold) {
+  using Word = typename Fold::Word;
+  if constexpr (kElements == 1) {
+    static_assert(kLoads <= kQuickTile);
+    fold->Add(TileAcross(loaded, 0), n, position, of);
+  } else {
+    constexpr int kAll = kElements * kLoads;
+    constexpr int kTile = kAll < kQuickTile ? kAll : kQuickTile;
+    static_assert(kAll % kTile == 0 && kTile % kElements == 0);
+    constexpr int kPacks = sizeof(loaded[0].pack) / sizeof(loaded[0].pack[0]);
+#pragma unroll
+    for (int tile = 0; tile < kAll; tile += kTile) {
+      if (tile >= n) break;
+      QuickTile<Word, kTile> x;
+#pragma unroll
+      for (int i = 0; i < kTile / kElements * kPacks; ++i) {
+        x.pack[i] = loaded[tile / kElements + i / kPacks].pack[i % kPacks];
+      }
+      fold->Add(x, n - tile < kTile ? n - tile : kTile, position, of);
+      position.first += kTile / kElements * position.step;
+    }
+  }
+}
+
 // Blocks of a multiprocessor that registers are to be enough for.
 template <class Fold>
 inline constexpr int kRowBlocks = sizeof(Fold) > 32 ? 2 : 3;
 
-template <class Fold, int kElements, int kRows>
-__global__ void __launch_bounds__(kQuickThreads, kRowBlocks<Fold>)
-    TinyRowsKernel(const __grid_constant__ QuickLaunch launch) {
+// Adds the loads at, at + step, ... < loads of a run to a fold, kLoads of them at once. All of those are loaded, so
+// that no load waits for another: where there is no more, the first again. load(i): the i-th of the run. first: the
+// position of the run's first element.
+template <int kLoads, class Fold, int kElements, class Load>
+__device__ __forceinline__ void AddTile(unsigned at, unsigned step, unsigned loads, unsigned first, Load load,
+                                        const QuickElements& of, Fold* fold) {
   using Word = typename Fold::Word;
-  const int lanes = launch.plan.lanes, lane = static_cast<int>(threadIdx.x) % lanes;
-  const std::int64_t in_warp = kWarpSize / lanes;
-  const std::int64_t warp = (std::int64_t{blockIdx.x} * kQuickThreads + threadIdx.x) / kWarpSize;
-  const std::int64_t warps = std::int64_t{gridDim.x} * kQuickWarps;
-  const auto* const data = static_cast<const Word*>(launch.array.data);
-  const bool there = lane * kElements < launch.plan.run;
-  for (std::int64_t first = warp * kRows * in_warp; first < launch.array.outputs; first += warps * kRows * in_warp) {
-    Words<Word, kElements> loaded[kRows];
-    const std::int64_t row = first + threadIdx.x % kWarpSize / lanes;
+  QuickTile<Word, kElements> loaded[kLoads];
+  int n = 0;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const std::int64_t output = row + r * in_warp;
-      if (there && output < launch.array.outputs) {
-        const std::int64_t offset = QuickOffsetOf(launch.array.kept, output, launch.array.kept.count);
-        loaded[r] = LoadWords<Word, kElements>(data + offset + lane * kElements);
+  for (int i = 0; i < kLoads; ++i) {
+    const unsigned index = at + i * step;
+    loaded[i] = load(index < loads ? index : at);
+    n += index < loads ? kElements : 0;
+  }
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) Prepare<Fold>(of, &loaded[i]);
+  if (n < kLoads * kElements) {
+    using Tile = QuickTile<Word, kElements>;
+    const auto absent = static_cast<typename Tile::Pack>(Fold::Absent(loaded[0][0], of) * kEachOfPack<Word>);
+#pragma unroll
+    for (int i = 1; i < kLoads; ++i) {
+#pragma unroll
+      for (auto& pack : loaded[i].pack) pack = i * kElements < n ? pack : absent;
+    }
+  }
+  AddLoads(loaded, n, QuickPositions<kElements>{first + at * kElements, step * kElements}, of, fold);
+}
+
+// Short rows that lie end to end: a warp copies tiles of whole rows to shared memory, the next one while it folds one,
+// and its lanes share rows there.
+template <class Fold, int kElements, int kLoads>
+__global__ void __launch_bounds__(kStagedRowThreads, kStagedRowBlocks)
+    StagedRowsKernel(const __grid_constant__ QuickLaunch launch) {
+  using Word = typename Fold::Word;
+  constexpr int kWarps = kStagedRowThreads / kWarpSize, kChunk = 16;  // bytes of a copy
+  __shared__ uint4 staged[kWarps][2][kStagedRowBytes / kChunk];
+  const QuickPlan& plan = launch.plan;
+  const int in_warp_lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int lanes = plan.lanes, lane = in_warp_lane % lanes;
+  const std::int64_t outputs = launch.array.outputs;
+  const auto run_bytes = static_cast<int>(plan.run * sizeof(Word));
+  const int tile_bytes = plan.tile_rows * run_bytes;
+  const int pitch = static_cast<int>(plan.run) + plan.padding * kChunk / static_cast<int>(sizeof(Word));
+  const auto loads = static_cast<unsigned>(plan.run / kElements);
+  const std::int64_t tiles = (outputs + plan.tile_rows - 1) / plan.tile_rows;
+  const std::int64_t warps = std::int64_t{gridDim.x} * kWarps;
+  const auto copy = [&](std::int64_t tile, uint4* to) {
+    if (tile < tiles) {
+      const std::int64_t begin = tile * tile_bytes;
+      const int bytes = static_cast<int>(min(std::int64_t{tile_bytes}, outputs * run_bytes - begin));
+      const auto* const from = static_cast<const unsigned char*>(launch.array.data) + begin;
+      for (int at = in_warp_lane * kChunk; at < bytes; at += kWarpSize * kChunk) {
+        const unsigned chunk = static_cast<unsigned>(at) / kChunk;
+        const unsigned row = __umulhi(chunk, plan.row_reciprocal);
+        uint4* const chunk_to = to + chunk + row * plan.padding;
+        if (at + kChunk <= bytes) {
+          CopyToShared<kChunk>(chunk_to, from + at, kChunk);
+          continue;
+        }
+        const auto* const words = reinterpret_cast<const Word*>(from + at);  // the array's last
+        for (int i = 0; i * static_cast<int>(sizeof(Word)) < bytes - at; ++i) {
+          reinterpret_cast<Word*>(chunk_to)[i] = words[i];
+        }
       }
     }
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const std::int64_t output = row + r * in_warp;
+    EndCopies();
+  };
+  std::int64_t tile = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
+  uint4(&buffers)[2][kStagedRowBytes / kChunk] = staged[threadIdx.x / kWarpSize];
+  copy(tile, buffers[0]);
+  for (int buffer = 0; tile < tiles; tile += warps, buffer ^= 1) {
+    copy(tile + warps, buffers[buffer ^ 1]);
+    AwaitCopies<1>();
+    __syncwarp();
+    const auto* const words = reinterpret_cast<const Word*>(buffers[buffer]);
+    for (int row = in_warp_lane / lanes; row < plan.tile_rows; row += kWarpSize / lanes) {
+      const std::int64_t output = tile * plan.tile_rows + row;
+      const bool mine = output < outputs;
       Fold fold;
-      const bool mine = there && output < launch.array.outputs;
       if (mine) {
-        Words<Word, kElements> one[1] = {loaded[r]};
-        Prepare(launch.elements, one);
-        const QuickPositions<kElements> position{static_cast<std::uint32_t>(lane * kElements)};
-        AddLoads(one, kElements, position, launch.elements, &fold);
+        const Word* const from = words + row * pitch;
+        const auto load = [&](unsigned i) { return LoadTile<kElements>(from + i * kElements, ReadShared()); };
+        for (auto at = static_cast<unsigned>(lane); at < loads; at += kLoads * lanes) {
+          AddTile<kLoads, Fold, kElements>(at, lanes, loads, 0, load, launch.elements, &fold);
+        }
       }
       MergeLanes(lanes, &fold);
       if (mine && lane == 0) FinishOutput(launch, output, fold);
     }
+    __syncwarp();
   }
 }
 
@@ -220,27 +299,13 @@ __global__ void __launch_bounds__(kQuickThreads, kRowBlocks<Fold>)
       const unsigned run = runs == 1 ? 0 : static_cast<unsigned>(tile) / run_tiles;
       const unsigned at = (static_cast<unsigned>(tile) - run * run_tiles) * kLoads * step + lane;
       if (at >= loads) continue;
-      const Word* from = data + std::int64_t{at} * kElements;
+      const Word* from = data;
       if (runs != 1) from += QuickOffsetOf(launch.array.reduced, run, launch.array.reduced.count - 1);
-      Words<Word, kElements> loaded[kLoads];
-      int n = kElements;
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        if (at + i * step < loads) {
-          loaded[i] = LoadWords<Word, kElements>(from + i * step * kElements);
-          n = (i + 1) * kElements;
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        Prepare(launch.elements, &loaded[i]);
-        if (n <= i * kElements) {
-          loaded[i] = Repeat<Word, kElements>(Fold::Absent(loaded[0].word[0], launch.elements));
-        }
-      }
-      const QuickPositions<kElements> position{run * static_cast<unsigned>(plan.run) + at * kElements,
-                                               step * kElements};
-      AddLoads(loaded, n, position, launch.elements, &fold);
+      const auto load = [&](unsigned i) {
+        return LoadTile<kElements>(from + std::int64_t{i} * kElements, ReadGlobal());
+      };
+      AddTile<kLoads, Fold, kElements>(at, step, loads, run * static_cast<unsigned>(plan.run), load, launch.elements,
+                                       &fold);
     }
     return fold;
   };
@@ -308,30 +373,36 @@ __global__ void __launch_bounds__(kQuickThreads, 2) ColumnsKernel(const __grid_c
     const std::int64_t row_step = fold_rows != 1 ? columns : array.reduced.count == 1 ? array.reduced.stride[0] : 0;
     const auto step = static_cast<unsigned>(plan.row_warps);
     for (unsigned row = blockIdx.y * part_rows + share; row < end; row += kLoads * step) {
-      Words<Word, kElements> loaded[kLoads];
-      int n = 1;
+      // All rows are loaded, so that no load waits for another: where there are no more, the first again.
+      const int n = row + (kLoads - 1) * step < end ? kLoads : static_cast<int>((end - row + step - 1) / step);
+      std::int64_t offsets[kLoads];
+      if (simple) {
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const unsigned at = row + i * step;
-        if (at >= end) continue;
-        const std::int64_t offset = simple ? at * row_step : OffsetOfMany(array.reduced, at, array.reduced.count);
-        loaded[i] = LoadWords<Word, kElements>(data + offset);
-        n = i + 1;
+        for (int i = 0; i < kLoads; ++i) offsets[i] = std::int64_t{i < n ? row + i * step : row} * row_step;
+      } else {
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+          offsets[i] = OffsetOfMany(array.reduced, i < n ? row + i * step : row, array.reduced.count);
+        }
       }
+      QuickTile<Word, kElements> loaded[kLoads];
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        Prepare(launch.elements, &loaded[i]);
-        if (i < n) continue;
+      for (int i = 0; i < kLoads; ++i) loaded[i] = LoadTile<kElements>(data + offsets[i], ReadGlobal());
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) loaded[i].word[e] = Fold::Absent(loaded[0].word[e], launch.elements);
+      for (int i = 0; i < kLoads; ++i) Prepare<Fold>(launch.elements, &loaded[i]);
+      if (n < kLoads) {
+        QuickTile<Word, kElements> absent{};
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) absent.Set(e, Fold::Absent(loaded[0][e], launch.elements));
+#pragma unroll
+        for (int i = 1; i < kLoads; ++i) {
+          if (i >= n) loaded[i] = absent;
+        }
       }
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        Word x[kLoads];
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i) x[i] = loaded[i].word[e];
         const QuickPositions<1> position{row * fold_rows + first_row(e), step * fold_rows};
-        folds[e].Add(x, n, position, launch.elements);
+        folds[e].Add(TileAcross(loaded, e), n, position, launch.elements);
       }
     }
     // The rows after the last whole one.
@@ -340,7 +411,7 @@ __global__ void __launch_bounds__(kQuickThreads, 2) ColumnsKernel(const __grid_c
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
         if (column + e >= rest) break;
-        const Word x[1] = {PreparedWord(data[rows * columns + e], launch.elements)};
+        const QuickTile<Word, 1> x = {PreparedWord(data[rows * columns + e], launch.elements)};
         folds[e].Add(x, 1, QuickPositions<1>{rows * fold_rows + first_row(e)}, launch.elements);
       }
     }
@@ -419,26 +490,40 @@ cudaError_t LaunchFold(const QuickLaunch& launch) {
   using Word = typename Fold::Word;
   constexpr int kVector = 16 / sizeof(Word);
   constexpr int kColumns = std::min(kVector, kMostColumnsAtOnce);
-  constexpr std::int64_t kBlocks = 32;  // of each multiprocessor, that take turns with rows
+  constexpr std::int64_t kTurns = 4;  // of blocks that have rows
   const QuickPlan& plan = launch.plan;
   const bool vectors = plan.vector_elements > 1;
   const int together = std::min(plan.together, kMostRowsTogether<Fold>);
   const auto rows = [&](auto kernel, std::int64_t units, int at_once) {
     const std::int64_t in_block = std::int64_t{kQuickThreads} / plan.lanes * at_once;
-    const std::int64_t blocks = std::min((units + in_block - 1) / in_block, kBlocks * launch.multiprocessors);
+    const std::int64_t blocks =
+        std::min((units + in_block - 1) / in_block, kTurns * kRowBlocks<Fold> * launch.multiprocessors);
     kernel<<<static_cast<unsigned>(blocks), kQuickThreads, 0, launch.stream>>>(launch);
   };
   if (plan.columns) {
     const std::int64_t threads = launch.array.outputs * plan.fold / plan.vector_elements;
     const std::int64_t in_block = kQuickThreads / plan.row_warps;
     const dim3 grid(static_cast<unsigned>((threads + in_block - 1) / in_block), static_cast<unsigned>(plan.parts));
+    constexpr int kRows = QuickRowsAtOnce(sizeof(Word));
     if (vectors) {
-      ColumnsKernel<Fold, kColumns, 8><<<grid, kQuickThreads, 0, launch.stream>>>(launch);
+      ColumnsKernel<Fold, kColumns, kRows><<<grid, kQuickThreads, 0, launch.stream>>>(launch);
     } else {
-      ColumnsKernel<Fold, 1, 8><<<grid, kQuickThreads, 0, launch.stream>>>(launch);
+      ColumnsKernel<Fold, 1, kRows><<<grid, kQuickThreads, 0, launch.stream>>>(launch);
     }
-  } else if (plan.tiny) {
-    rows(&TinyRowsKernel<Fold, kVector, 4>, launch.array.outputs, 4);
+  } else if (plan.tile_rows > 0) {
+    const auto staged = [&](auto kernel) {
+      constexpr int kWarps = kStagedRowThreads / kWarpSize;
+      const std::int64_t tiles = (launch.array.outputs + plan.tile_rows - 1) / plan.tile_rows;
+      const std::int64_t blocks = std::min<std::int64_t>((tiles + kWarps - 1) / kWarps,
+                                                         std::int64_t{kStagedRowBlocks} * launch.multiprocessors);
+      kernel<<<static_cast<unsigned>(blocks), kStagedRowThreads, 0, launch.stream>>>(launch);
+    };
+    const std::int64_t lane_loads = plan.run / plan.vector_elements / plan.lanes;
+    if (vectors) {
+      staged(lane_loads < 3 ? &StagedRowsKernel<Fold, kVector, 1> : &StagedRowsKernel<Fold, kVector, 4>);
+    } else {
+      staged(lane_loads < 5 ? &StagedRowsKernel<Fold, 1, 4> : &StagedRowsKernel<Fold, 1, 8>);
+    }
   } else if (vectors) {
     rows(&RowsKernel<Fold, kVector, 4>, launch.array.outputs * plan.parts, together);
   } else {

@@ -2,9 +2,9 @@
 // they are, without a state for each. What an output is folded to is in quick_folds.h.
 //
 // A warp's lanes share rows (the innermost dimension is reduced), or have a column or several each (it is kept), with
-// loads of 16 bytes where the array allows them. Outputs that are too few for the device are cut into parts, and few
-// columns are taken as many, each of which has every n-th row: then folds go through device memory, and a second kernel
-// merges them.
+// loads of 16 bytes where the array allows them. Short rows that lie end to end go through shared memory. Outputs that
+// are too few for the device are cut into parts, and few columns are taken as many, each of which has every n-th row:
+// then folds go through device memory, and a second kernel merges them.
 #ifndef REDUCED_KERNELS_CUDA_QUICK_SLICES_H_
 #define REDUCED_KERNELS_CUDA_QUICK_SLICES_H_
 
@@ -22,6 +22,11 @@ namespace reduced {
 
 // Neighbouring columns of a thread, each of which has a fold.
 inline constexpr int kMostColumnsAtOnce = 4;
+// Rows of such columns that a thread loads at once.
+constexpr int QuickRowsAtOnce(int element_bytes) { return element_bytes <= 2 ? 16 : 8; }
+
+// Threads of a block that stages rows, blocks of a multiprocessor, and the shared memory for a tile of rows of a warp.
+inline constexpr int kStagedRowThreads = 128, kStagedRowBlocks = 5, kStagedRowBytes = 5120;
 
 // How outputs are given to threads.
 struct QuickPlan {
@@ -29,10 +34,13 @@ struct QuickPlan {
   int vector_elements = 1;  // that a thread loads at once
   std::int64_t parts = 1;   // that an output is cut into
   // Of rows:
-  bool tiny = false;     // a lane has one vector of a row, and several rows at once
   int lanes = 1;         // of a warp, that share a row: a power of 2
   std::int64_t run = 1;  // neighbouring elements of an output
   int together = 1;      // rows of a lane that are merged together: a power of 2, at most `lanes`
+  // Of rows that are staged in shared memory:
+  int tile_rows = 0;                 // of a tile, a multiple of 32 / lanes; 0: they are not
+  int padding = 0;                   // after each row in shared memory, in 16 bytes
+  std::uint32_t row_reciprocal = 0;  // if there is padding, 2^32 / (16-byte chunks of a row), rounded up
   // Of columns:
   std::int64_t width = 1;  // outputs that are neighbours
   std::int64_t fold = 1;   // rows that are taken as one, of fold * width columns

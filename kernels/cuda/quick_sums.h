@@ -20,6 +20,7 @@ namespace reduced {
 // Sums and means of floats.
 template <class T>
 struct QuickFloatSum {
+  using Float = T;
   using Word = typename FloatFormat<T>::Word;
   enum : std::uint32_t { kPositiveInfinity = 1, kNegativeInfinity = 2 };
 
@@ -47,7 +48,7 @@ struct QuickFloatSum {
 
   // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
   template <int kCount, class Position>
-  REDUCED_HD void Add(const Word (&x)[kCount], int n, Position, const QuickElements&) {
+  REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position, const QuickElements&) {
     if constexpr (std::is_same_v<T, double>) {
       const QuickFloatSum before = *this;
       REDUCED_UNROLL
@@ -60,12 +61,12 @@ struct QuickFloatSum {
       for (int i = 1; i < kCount; ++i) total += Value(x[i]);
       if (AddedWithoutRounding(x, total)) return AddOne(total);
     }
-    *this = AddedOneByOne(*this, TileOf(x), n);
+    *this = AddedOneByOne(*this, x, n);
   }
 
   template <int kCount>
   REDUCED_SELDOM static QuickFloatSum AddedOneByOne(QuickFloatSum fold, QuickTile<Word, kCount> tile, int n) {
-    for (int i = 0; i < n; ++i) fold.AddAny(Value(tile.word[i]));
+    for (int i = 0; i < n; ++i) fold.AddAny(Value(tile[i]));
     return fold;
   }
 
@@ -82,29 +83,42 @@ struct QuickFloatSum {
   REDUCED_HD TwoDoubles two() const { return {sum, rest, lost}; }
 
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
-    const std::int64_t counted = of.count - (of.omit_nan ? nans : 0);
-    const bool infinite = (flags & (kPositiveInfinity | kNegativeInfinity)) != 0;
-    double special = (flags & kPositiveInfinity) != 0 ? BitsAs<double>(std::uint64_t{0x7ff0000000000000})
-                                                      : BitsAs<double>(std::uint64_t{0xfff0000000000000});
-    const bool both = (flags & kPositiveInfinity) != 0 && (flags & kNegativeInfinity) != 0;
-    const bool nan = both || (nans > 0 && !of.omit_nan);
-    if (nan) special = BitsAs<double>(std::uint64_t{0x7ff8000000000000});
-    if (!infinite && !nan && !(sum - sum == 0)) return false;  // it has overflowed
+    if ((flags | nans) != 0 || lost != 0 || !(sum - sum == 0)) return FinishOther(*this, answers, ops, output, of);
     for (int i = 0; i < ops; ++i) {
       const QuickAnswer& answer = answers[i];
-      if (answer.op == Op::kCount) {
-        StoreAnswer(answer, output, counted);
+      if (answer.op == Op::kCount || answer.op == Op::kNanCount) {
+        StoreAnswer(answer, output, answer.op == Op::kCount ? of.count : 0);
         continue;
       }
-      if (answer.op == Op::kNanCount) {
-        StoreAnswer(answer, output, std::int64_t{nans});
+      double value = RoundedSum(sum, rest);
+      if (answer.op == Op::kMean && !RoundedMean(sum, rest, of.count, &value) && of.exact) return false;
+      StoreAnswer(answer, output, value);
+    }
+    return true;
+  }
+  // Of elements that are not all finite, or a sum that has lost something.
+  REDUCED_SELDOM static bool FinishOther(QuickFloatSum fold, const QuickAnswer* answers, int ops, std::int64_t output,
+                                         const QuickElements& of) {
+    const std::int64_t counted = of.count - (of.omit_nan ? fold.nans : 0);
+    const bool infinite = (fold.flags & (kPositiveInfinity | kNegativeInfinity)) != 0;
+    double special = (fold.flags & kPositiveInfinity) != 0 ? BitsAs<double>(std::uint64_t{0x7ff0000000000000})
+                                                           : BitsAs<double>(std::uint64_t{0xfff0000000000000});
+    const bool both = (fold.flags & kPositiveInfinity) != 0 && (fold.flags & kNegativeInfinity) != 0;
+    const bool nan = both || (fold.nans > 0 && !of.omit_nan);
+    if (nan) special = BitsAs<double>(std::uint64_t{0x7ff8000000000000});
+    if (!infinite && !nan && !(fold.sum - fold.sum == 0)) return false;  // it has overflowed
+    for (int i = 0; i < ops; ++i) {
+      const QuickAnswer& answer = answers[i];
+      if (answer.op == Op::kCount || answer.op == Op::kNanCount) {
+        StoreAnswer(answer, output, answer.op == Op::kCount ? counted : std::int64_t{fold.nans});
         continue;
       }
+      const bool is_sum = answer.op == Op::kSum;
       double value = special;
       if (!infinite && !nan) {
         if (counted == 0) {
-          value = answer.op == Op::kSum ? 0.0 : BitsAs<double>(std::uint64_t{0x7ff8000000000000});
-        } else if (!(answer.op == Op::kSum ? KnownSum(two(), &value) : KnownMean(two(), counted, &value)) && of.exact) {
+          value = is_sum ? 0.0 : BitsAs<double>(std::uint64_t{0x7ff8000000000000});
+        } else if (!(is_sum ? KnownSum(fold.two(), &value) : KnownMean(fold.two(), counted, &value)) && of.exact) {
           return false;
         }
       }
@@ -116,7 +130,7 @@ struct QuickFloatSum {
   // few powers of two. By their bits, as integers: magnitudes compare as those do. Multiples of 2^-24 below 2^16, as
   // all numbers of f16 are, never round.
   template <int kCount>
-  REDUCED_HD static bool AddedWithoutRounding(const Word (&x)[kCount], double total) {
+  REDUCED_HD static bool AddedWithoutRounding(const QuickTile<Word, kCount>& x, double total) {
     if constexpr (std::is_same_v<T, Half>) {
       return total - total == 0;
     } else {
@@ -131,7 +145,7 @@ struct QuickFloatSum {
                                              : 4;
   // Whether they are finite, and the exponents of those that aren't zero differ by at most kMostApart.
   template <std::uint32_t kMostApart, int kCount>
-  REDUCED_HD static bool AreClose(const Word (&x)[kCount]) {
+  REDUCED_HD static bool AreClose(const QuickTile<Word, kCount>& x) {
     using Format = FloatFormat<T>;
     static_assert(kCount <= 16);
     constexpr std::uint32_t kMagnitude = (std::uint32_t{1} << (8 * sizeof(Word) - 1)) - 1;
@@ -147,6 +161,15 @@ struct QuickFloatSum {
            largest >> Format::kFraction <= (least_less_one >> Format::kFraction) + kMostApart;
   }
 };
+
+#ifdef __CUDACC__
+// total and the sum of the signed integers that are packed in 32 bits.
+template <int kBytes>
+__device__ __forceinline__ int TotalOfPack(std::uint32_t pack, int total) {
+  if constexpr (kBytes == 1) return __dp4a(static_cast<int>(pack), 0x01010101, total);
+  return __dp2a_lo(static_cast<int>(pack), 0x0101, total);
+}
+#endif
 
 // Sums and means of integers and bool: in 64 bits, or in 128 those of 64 bits. Unsigned ones are taken as signed, 2^(w
 // - 1) less each.
@@ -166,7 +189,7 @@ struct QuickIntegerSum {
   }
 
   template <int kCount, class Position>
-  REDUCED_HD void Add(const Word (&x)[kCount], int /*n*/, Position, const QuickElements&) {
+  REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int /*n*/, Position, const QuickElements&) {
     if constexpr (kBytes == 8) {
       REDUCED_UNROLL
       for (int i = 0; i < kCount; ++i) {
@@ -182,21 +205,55 @@ struct QuickIntegerSum {
   REDUCED_HD void Merge(const QuickIntegerSum& other) { AddWide(other.sum, other.high); }
 
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
-    Int128 total = static_cast<std::int64_t>(sum);
-    if constexpr (kBytes == 8)
-      total = static_cast<Int128>(static_cast<UInt128>(static_cast<std::uint64_t>(high)) << 64 | sum);
-    if (of.is_unsigned) total += Int128{of.count} << (8 * kBytes - 1);
+    if constexpr (kBytes < 8) {
+      return FinishNarrow(answers, ops, output, of);
+    } else {
+      return FinishWide(answers, ops, output, of);
+    }
+  }
+
+ private:
+  REDUCED_HD static bool StoreCount(const QuickAnswer& answer, std::int64_t output, const QuickElements& of) {
+    if (answer.op != Op::kCount && answer.op != Op::kNanCount) return false;
+    StoreAnswer(answer, output, answer.op == Op::kCount ? of.count : 0);
+    return true;
+  }
+
+  // Fewer than 2^31 elements of less than 2^32 each.
+  REDUCED_HD bool FinishNarrow(const QuickAnswer* answers, int ops, std::int64_t output,
+                               const QuickElements& of) const {
+    // Not a shift by 31 bits: where the count is the same for all threads, the assembler of CUDA 13.0 takes that for a
+    // multiplication by -2^31.
+    const auto total = static_cast<std::int64_t>(sum + static_cast<std::uint64_t>(of.count) * of.flip);
+    for (int i = 0; i < ops; ++i) {
+      const QuickAnswer& answer = answers[i];
+      if (StoreCount(answer, output, of)) continue;
+      if (answer.op == Op::kSum) {
+        StoreAnswer(answer, output, total);
+        continue;
+      }
+      const auto most = static_cast<double>(total);
+      if (!(std::fabs(most) < 0x1p63)) return false;
+      double mean;
+      if (!RoundedMean(most, static_cast<double>(total - static_cast<std::int64_t>(most)), of.count, &mean)) {
+        return false;
+      }
+      StoreAnswer(answer, output, mean);
+    }
+    return true;
+  }
+
+  REDUCED_HD bool FinishWide(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    auto total = static_cast<Int128>(static_cast<UInt128>(static_cast<std::uint64_t>(high)) << 64 | sum);
+    total += static_cast<Int128>(static_cast<UInt128>(static_cast<std::uint64_t>(of.count)) * of.flip);
     const bool negative = total < 0;
     const auto magnitude = static_cast<UInt128>(negative ? -total : total);
     const bool wide = magnitude >> 63 != 0;  // beyond what has its mean here; sums of u64 may still fit
     const bool fits = !wide || (of.is_unsigned && magnitude >> 64 == 0);
     for (int i = 0; i < ops; ++i) {
       const QuickAnswer& answer = answers[i];
-      if (answer.op == Op::kCount) {
-        StoreAnswer(answer, output, of.count);
-      } else if (answer.op == Op::kNanCount) {
-        StoreAnswer(answer, output, std::int64_t{0});
-      } else if (answer.op == Op::kSum) {
+      if (StoreCount(answer, output, of)) continue;
+      if (answer.op == Op::kSum) {
         if (!fits) return false;  // or it is -2^63
         StoreAnswer(answer, output, static_cast<std::uint64_t>(total));
       } else {
@@ -214,28 +271,20 @@ struct QuickIntegerSum {
     return true;
   }
 
- private:
   template <class Few, int kCount>
-  REDUCED_HD static Few TotalOf(const Word (&x)[kCount]) {
+  REDUCED_HD static Few TotalOf(const QuickTile<Word, kCount>& x) {
     Few total = 0;
 #ifdef __CUDA_ARCH__
-    if constexpr (kBytes == 1 && kCount % 4 == 0) {  // four in an instruction
-      unsigned words[kCount / 4];
-      memcpy(words, x, sizeof(words));
+    if constexpr (kBytes <= 2 && kCount % (4 / kBytes) == 0) {  // those of a pack in an instruction
       REDUCED_UNROLL
-      for (int i = 0; i < kCount / 4; ++i) {
-        total = __dp4a(static_cast<int>(words[i]), 0x01010101, total);
-      }
-      return total;
+      for (const std::uint32_t pack : x.pack) total = TotalOfPack<kBytes>(pack, total);
     } else
 #endif
     {
       REDUCED_UNROLL
-      for (int i = 0; i < kCount; ++i) {
-        total += static_cast<Signed>(x[i]);
-      }
-      return total;
+      for (int i = 0; i < kCount; ++i) total += static_cast<Signed>(x[i]);
     }
+    return total;
   }
 };
 

@@ -33,26 +33,25 @@ REDUCED_HD double AddToTwo(double x, double* sum, double* rest) {
 // sum + rest, rounded once. A sum of nothing but -0 stays that.
 REDUCED_HD double RoundedSum(double sum, double rest) { return rest == 0 ? sum : sum + rest; }
 
-// Stores (sum + rest) / count, rounded once. False: that is not known so. 1 <= count.
+// Stores (sum + rest) / count, rounded once. False: that is not known so, and it may be off by a few units in the last
+// place. 1 <= count.
 REDUCED_HD bool RoundedMean(double sum, double rest, std::int64_t count, double* mean) {
-  if (count >= std::int64_t{1} << 53) return false;
   const auto n = static_cast<double>(count);
+  *mean = (sum + rest) / n;
+  if (count >= std::int64_t{1} << 53) return false;
   if (rest == 0) {
-    *mean = sum / n;
+    if (sum == 0) *mean = sum / n;  // -0 stays that
     return true;
   }
   const double h = sum + rest;
   // Division by a power of two rounds only what becomes subnormal.
-  if ((count & (count - 1)) == 0 && std::fabs(h) >= 0x1p-900) {
-    *mean = h / n;
-    return true;
-  }
+  if ((count & (count - 1)) == 0 && std::fabs(h) >= 0x1p-900) return true;
   if (!(std::fabs(h) > 1e-250 && std::fabs(h) < 1e300)) return false;  // nothing below underflows or overflows
   // The sum is h + l. With q = fl(h / n) the mean is q + (h - q n + l) / n, of which the second part is a rounded c: if
   // q + c rounds to the same double whatever c's error, that is the mean.
   const double b = h - sum;
   const double l = (sum - (h - b)) + (rest - b);
-  const double q = h / n;
+  const double q = *mean;
   const double c = (std::fma(-q, n, h) + l) / n;
   const double low = q + c * (1 - 0x1p-48), high = q + c * (1 + 0x1p-48);
   *mean = low;

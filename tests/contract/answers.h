@@ -87,6 +87,21 @@ inline bool MayDiffer(EngineKind kind, const ReduceSpec& spec, Op op, const Valu
   return std::abs(x - expected) <= tolerance || (std::isnan(x) && std::isnan(expected));
 }
 
+// Whether the answer at `got` to an op over those elements is `value`, bit for bit, or may differ from it.
+inline ::testing::AssertionResult IsAnswer(EngineKind kind, const ReduceSpec& spec, Op op, const Value& value,
+                                           const std::byte* got, const Bytes& elements) {
+  std::byte expected[8] = {};
+  StoreValue(value, expected);
+  const auto bytes = static_cast<std::size_t>(RowOf(value.dtype).bytes);
+  if (std::memcmp(expected, got, bytes) == 0 || MayDiffer(kind, spec, op, value, got, elements)) {
+    return ::testing::AssertionSuccess();
+  }
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, got, bytes);
+  return ::testing::AssertionFailure() << RowOf(op).name << " is bits 0x" << std::hex << bits << ", not "
+                                       << ToString(value);
+}
+
 }  // namespace reduced::test
 
 #endif  // REDUCED_TESTS_CONTRACT_ANSWERS_H_

@@ -223,11 +223,11 @@ cudaError_t FoldQuickly(const QuickLaunch& launch) {
       for (std::int64_t share = 0; share < shares; ++share) {
         QuickFold fold;
         for (std::int64_t at = share * kAtOnce; at < array.elements; at += shares * kAtOnce) {
-          Word x[kAtOnce];
+          QuickTile<Word, kAtOnce> x{};
           const int n = static_cast<int>(std::min<std::int64_t>(kAtOnce, array.elements - at));
           for (int i = 0; i < kAtOnce; ++i) {
-            x[i] = i < n ? PreparedWord(start[OffsetOf(array.reduced, at + i)], launch.elements)
-                         : QuickFold::Absent(x[0], launch.elements);
+            x.Set(i, i < n ? PreparedWord(start[OffsetOf(array.reduced, at + i)], launch.elements)
+                           : QuickFold::Absent(x[0], launch.elements));
           }
           fold.Add(
               x, n, [&](int i) { return static_cast<std::uint32_t>(at + i); }, launch.elements);

@@ -25,11 +25,11 @@ Fold FoldOf(const std::vector<T>& elements, const QuickElements& of, std::size_t
   for (std::size_t share = 0; share < shares; ++share) {
     Fold fold;
     for (std::size_t at = share * kAtOnce; at < elements.size(); at += shares * kAtOnce) {
-      Word x[kAtOnce];
+      QuickTile<Word, kAtOnce> x{};
       int n = 0;
       for (int i = 0; i < kAtOnce; ++i) {
         const bool there = at + static_cast<std::size_t>(i) < elements.size();
-        x[i] = there ? BitsAs<Word>(elements[at + static_cast<std::size_t>(i)]) : Fold::Absent(x[0], of);
+        x.Set(i, there ? BitsAs<Word>(elements[at + static_cast<std::size_t>(i)]) : Fold::Absent(x[0], of));
         n += there ? 1 : 0;
       }
       fold.Add(x, n, QuickPositions<kAtOnce>{static_cast<std::uint32_t>(at)}, of);
