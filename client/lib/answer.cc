@@ -264,15 +264,43 @@ absl::Status CheckArray(const v1::ArrayInfo& array) {
   return status;
 }
 
-// An array of results: kept or here, with all of its elements.
-absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result) {
-  if (result.has_kept() != asked.keep) {
-    return Wrong("where", asked.keep ? "data" : "kept", asked.keep ? "kept" : "data");
+const char* PlaceName(v1::ArrayResult::WhereCase place) {
+  switch (place) {
+    case v1::ArrayResult::kData:
+      return "data";
+    case v1::ArrayResult::kKept:
+      return "kept";
+    case v1::ArrayResult::kWrittenAt:
+      return "written_at";
+    case v1::ArrayResult::WHERE_NOT_SET:
+      break;
   }
+  return "none";
+}
+
+// An array of results: kept, written to a region or here, with all of its elements. `end`: the byte of the region where
+// the previous results end; becomes where these do.
+absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result, std::int64_t* end) {
+  constexpr std::int64_t kAlignment = 64;  // as reduced.proto has it
+  const v1::ArrayResult::WhereCase place = asked.keep                   ? v1::ArrayResult::kKept
+                                           : asked.write_to.has_value() ? v1::ArrayResult::kWrittenAt
+                                                                        : v1::ArrayResult::kData;
+  // The bytes of an array without elements need not be there.
+  const bool none = place == v1::ArrayResult::kData && result.where_case() == v1::ArrayResult::WHERE_NOT_SET;
+  if (result.where_case() != place && !none) return Wrong("where", PlaceName(result.where_case()), PlaceName(place));
   if (asked.keep) return CheckArray(result.kept());
   const std::vector<std::int64_t> shape(result.array().shape().begin(), result.array().shape().end());
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(NameOf(result.array().dtype()), shape);
   if (!bytes.ok()) return bytes.status();
+  if (place == v1::ArrayResult::kWrittenAt) {
+    std::int64_t at = 0;
+    if (__builtin_add_overflow(*end, kAlignment - 1, &at) ||
+        __builtin_add_overflow(at / kAlignment * kAlignment, *bytes, end)) {
+      return Wrong("written_at", result.written_at(), "results of less than 2^63 bytes");
+    }
+    at = *end - *bytes;
+    return result.written_at() == at ? absl::OkStatus() : Wrong("written_at", result.written_at(), at);
+  }
   if (static_cast<std::int64_t>(result.data().size()) == *bytes) return absl::OkStatus();
   return Wrong("data", absl::StrCat(result.data().size(), " bytes"), *bytes);
 }
@@ -284,6 +312,7 @@ absl::Status CheckArrays(const Asked& asked, const v1::ReduceResponse& answer) {
     return Wrong("arrays", count, absl::StrCat(asked.ops.size(), ", one for each op, and no results"));
   }
   const std::optional<DType> dtype = DTypeFromNumber(asked.dtype);
+  std::int64_t end = asked.write_to.value_or(0);
   for (int i = 0; i < answer.arrays_size(); ++i) {
     const v1::ArrayResult& result = answer.arrays(i);
     const std::optional<Op> op = OpFromNumber(result.op());
@@ -296,14 +325,14 @@ absl::Status CheckArrays(const Asked& asked, const v1::ReduceResponse& answer) {
                               result.array().shape(0) != answer.keys().array().shape(0))) {
       status = Wrong("array.shape", "another number of outputs", "that of the keys");
     } else {
-      status = CheckResultArray(asked, result);
+      status = CheckResultArray(asked, result, &end);
     }
     if (!status.ok()) return Within(Element("arrays", i), status);
   }
   if (answer.has_keys() != asked.keys) {
     return Wrong("keys", asked.keys ? "none" : "some", asked.keys ? "those of the outputs" : "none");
   }
-  return asked.keys ? Within("keys", CheckResultArray(asked, answer.keys())) : absl::OkStatus();
+  return asked.keys ? Within("keys", CheckResultArray(asked, answer.keys(), &end)) : absl::OkStatus();
 }
 
 absl::Status CheckDevice(const v1::DeviceInfo& device) {
@@ -352,6 +381,7 @@ Asked::Asked(const v1::ReduceRequest& request)
       arrays(request.has_axes() || request.has_segments() || request.has_keys() || request.has_where()),
       keep(request.has_keep()),
       keys(request.has_keys() && request.keys().groups() == 0) {
+  if (request.has_write_to()) write_to = request.write_to().offset();
   if (!request.has_array()) return;
   dtype = request.array().dtype();
   const auto& shape = request.array().shape();

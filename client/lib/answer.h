@@ -32,9 +32,10 @@ struct Asked {
   v1::ReduceOptions options{};
   bool return_state = false;
   bool results = true;
-  bool arrays = false;  // the answer has arrays,
-  bool keep = false;    // which the server keeps,
-  bool keys = false;    // and the keys of its outputs
+  bool arrays = false;                     // the answer has arrays,
+  bool keep = false;                       // which the server keeps,
+  std::optional<std::int64_t> write_to{};  // or writes to a region from this byte on,
+  bool keys = false;                       // and the keys of its outputs
 };
 
 // The same error with the server that sent the answer; OK stays OK.

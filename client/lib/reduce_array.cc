@@ -70,6 +70,10 @@ absl::Status ToProto(Client& client, const PartitionOptions& options, const PutO
     request->mutable_keep()->set_ttl_ms(
         absl::ToInt64Milliseconds(absl::Ceil(options.keep->ttl, absl::Milliseconds(1))));
   }
+  if (options.write_to.has_value()) {
+    request->mutable_write_to()->set_token(options.write_to->token);
+    request->mutable_write_to()->set_offset(options.write_to->offset);
+  }
   if (options.segments.has_value()) {
     v1::Segments& to = *request->mutable_segments();
     status = ToProto(client, "segments", options.segments->offsets, put,
@@ -105,6 +109,7 @@ HostArray FromProto(const v1::ArraySpec& from) {
 ResultArray FromProto(v1::ArrayResult& from) {
   ResultArray to{.array = FromProto(from.array()), .id = from.kept().id()};
   if (from.has_data()) to.array.data = std::move(*from.mutable_data());
+  if (from.where_case() == v1::ArrayResult::kWrittenAt) to.written_at = from.written_at();
   return to;
 }
 

@@ -31,6 +31,7 @@ constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
 absl::StatusOr<Region> Client::Share(int file, const ShareOptions& options) {
   v1::RegionRequest request;
   request.mutable_share_memory()->set_pin(options.pin);
+  request.mutable_share_memory()->set_writable(options.writable);
   return ShareAs(request, file, options);
 }
 

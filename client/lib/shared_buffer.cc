@@ -14,6 +14,14 @@
 namespace reduced::client {
 
 absl::StatusOr<SharedBuffer> SharedBuffer::Allocate(std::int64_t bytes) {
+  return Allocate(bytes, /*for_results=*/false);
+}
+
+absl::StatusOr<SharedBuffer> SharedBuffer::AllocateForResults(std::int64_t bytes) {
+  return Allocate(bytes, /*for_results=*/true);
+}
+
+absl::StatusOr<SharedBuffer> SharedBuffer::Allocate(std::int64_t bytes, bool for_results) {
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("bytes: got ", bytes, "; allowed: 0 and more"));
   SharedBuffer buffer;
   const auto failed = [bytes](const char* what) {
@@ -23,6 +31,13 @@ absl::StatusOr<SharedBuffer> SharedBuffer::Allocate(std::int64_t bytes) {
   buffer.file_ = memfd_create("reduced", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (buffer.file_ < 0) return failed("memfd_create");
   if (ftruncate(buffer.file_, bytes) != 0) return failed("ftruncate");
+  if (for_results && bytes > 0) {
+    // A server takes no memory with holes, which would fill with memory of its own.
+    if (const int error = posix_fallocate(buffer.file_, 0, bytes); error != 0) {
+      errno = error;
+      return failed("posix_fallocate");
+    }
+  }
   if (bytes > 0) {
     void* const data =
         mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, buffer.file_, 0);
@@ -31,8 +46,10 @@ absl::StatusOr<SharedBuffer> SharedBuffer::Allocate(std::int64_t bytes) {
     buffer.bytes_ = bytes;
   }
   // Nobody can take a page out of it any more, so that the server may map it. The mapping above stays writable.
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-  if (fcntl(buffer.file_, F_ADD_SEALS, kSeals) != 0) return failed("F_ADD_SEALS");
+  // Results, which the server writes, can't go to memory that is sealed so.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const int seals = for_results ? kSeals : kSeals | F_SEAL_FUTURE_WRITE;
+  if (fcntl(buffer.file_, F_ADD_SEALS, seals) != 0) return failed("F_ADD_SEALS");
   return buffer;
 }
 

@@ -361,6 +361,9 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
   if (partition.keep.has_value()) {
     status.Update(absl::InvalidArgumentError("keep: got it at local:; allowed: at a server"));
   }
+  if (partition.write_to.has_value()) {
+    status.Update(absl::InvalidArgumentError("write_to: got it at local:; allowed: at a server"));
+  }
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
   ReduceSpec spec = SpecOf(request, bytes / *DTypeBytes(array.dtype));

@@ -5,9 +5,17 @@
 //
 //   auto totals = client->ReduceArray(ArrayView::Of(prices), {"sum"}, {.keys = {{ArrayView::Of(shops)}}});
 //   if (totals.ok()) Print(totals->keys.As<std::int32_t>(), totals->Find("sum")->As<double>());
+//
+// Results in memory that is shared with a server on the same machine, so that none are sent:
+//
+//   auto buffer = SharedBuffer::AllocateForResults(1 << 20);
+//   auto region = client->Share(*buffer, {.writable = true});
+//   auto reply = client->ReduceArray(samples, {"mean"}, {.axis = {0}, .write_to = region->Place()});
+//   if (reply.ok()) for (double mean : reply->results[0].In<double>(*buffer)) ...;
 #ifndef REDUCED_RESULT_ARRAY_H_
 #define REDUCED_RESULT_ARRAY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -18,8 +26,10 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "reduced/array.h"
+#include "reduced/shared.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
@@ -73,6 +83,9 @@ struct PartitionOptions {
   std::string empty = "error";
   // The results become resident arrays in the memory of the server's CPU, and are not sent. Whoever asked deletes them.
   std::optional<KeepOptions> keep{};
+  // The results are written to a region, one after the other, each at the next multiple of 64 bytes, and are not sent.
+  // After an error the region may have some of them. Not with `keep`.
+  std::optional<RegionPlace> write_to{};
 };
 
 // An array that owns its elements: row-major and dense.
@@ -95,8 +108,23 @@ struct HostArray {
 // The results of one op.
 struct ResultArray {
   std::string op{};
-  HostArray array{};  // its data is empty if the results are kept
-  std::string id{};   // of the resident array that has them, for RemoteArray::Resident; empty: they are in `array`
+  HostArray array{};  // its data is empty if the results are elsewhere
+  std::string id{};   // of the resident array that has them, for RemoteArray::Resident; empty: they are not kept
+  std::optional<std::int64_t> written_at{};  // the byte of the region where they begin, for Region::Array
+
+  // The elements in the buffer that was shared as that region. Empty if they are not written to a region, if T is not
+  // the C++ type of the dtype, or if the buffer is another one, in which they have no room.
+  template <class T>
+  std::span<const T> In(const SharedBuffer& buffer) const {
+    const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
+    if (!bytes.ok() || !written_at.has_value() || *written_at < 0 || *written_at > buffer.bytes() ||
+        *bytes > buffer.bytes() - *written_at ||
+        ArrayView::Of(static_cast<const T*>(nullptr), 0).dtype != array.dtype) {
+      return {};
+    }
+    const auto* const first = static_cast<const std::byte*>(buffer.data()) + *written_at;
+    return {reinterpret_cast<const T*>(first), static_cast<std::size_t>(*bytes) / sizeof(T)};
+  }
 };
 
 struct ArrayReply {

@@ -29,6 +29,9 @@ class REDUCED_EXPORT SharedBuffer {
  public:
   // RESOURCE_EXHAUSTED: there isn't enough memory. INVALID_ARGUMENT: the number of bytes is negative.
   static absl::StatusOr<SharedBuffer> Allocate(std::int64_t bytes);
+  // The same for results, to be shared with ShareOptions.writable: only the size is sealed, and all of the memory is
+  // taken at once. RESOURCE_EXHAUSTED, besides: the system has no room for all of it.
+  static absl::StatusOr<SharedBuffer> AllocateForResults(std::int64_t bytes);
 
   SharedBuffer(SharedBuffer&& other) noexcept;
   SharedBuffer& operator=(SharedBuffer&& other) noexcept;
@@ -46,6 +49,7 @@ class REDUCED_EXPORT SharedBuffer {
 
  private:
   SharedBuffer() = default;
+  static absl::StatusOr<SharedBuffer> Allocate(std::int64_t bytes, bool for_results);
 
   int file_ = -1;
   void* data_ = nullptr;
@@ -57,6 +61,10 @@ struct ShareOptions {
   // memory that is reduced repeatedly. It must be sealed against shrinking and writing (F_SEAL_SHRINK and
   // F_SEAL_FUTURE_WRITE), as a SharedBuffer is, and every page of it must have been written.
   bool pin = false;
+  // Lets the server write results to the memory (PartitionOptions.write_to), as to a SharedBuffer::AllocateForResults.
+  // Memory of your own must be open for reading and writing, not sealed against writing, and have all of its pages, as
+  // after posix_fallocate. It can't be pinned.
+  bool writable = false;
   // Overrides ClientOptions.timeout. If the server doesn't answer in time, the client closes its connection to the
   // region socket, which ends all of its regions.
   std::optional<absl::Duration> timeout{};
@@ -69,6 +77,12 @@ struct DeviceMemory {
   std::int64_t offset = 0;    // bytes from the start of the allocation
   std::int64_t bytes = 0;
   std::string event{};  // the bytes of the cudaIpcEventHandle_t that each reduction waits for; empty: none
+};
+
+// A place in a region for results, for PartitionOptions.write_to. Region::Place makes it.
+struct RegionPlace {
+  std::string token{};
+  std::int64_t offset = 0;  // bytes, a multiple of 64
 };
 
 // The handle of memory that the server can read until this is destroyed. Reductions in flight then still finish
@@ -85,6 +99,8 @@ class REDUCED_EXPORT Region {
 
   // The elements that start at byte `offset`, for Client::Reduce.
   RemoteArray Array(std::string dtype, std::vector<std::int64_t> shape, std::int64_t offset = 0) const;
+  // Where results go, in a region that was shared with ShareOptions.writable.
+  RegionPlace Place(std::int64_t offset = 0) const { return {token_, offset}; }
 
   class Connection;  // internal
 

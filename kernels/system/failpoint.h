@@ -64,6 +64,8 @@ inline constexpr std::array kNames = std::to_array<std::string_view>({
     "regions/receive",      // recvmsg: ENOBUFS
     "regions/send",         // a client that does not read its replies: EAGAIN
     "regions/socketpair",   // EMFILE
+    "results/copy",         // the region that results are copied to has shrunk: EFAULT
+    "results/memory",       // memfd_create: EMFILE
     "ring/doorbell",        // eventfd: EMFILE
     "ring/epoll",           // epoll_ctl: ENOSPC
     "ring/map",             // mmap: ENOMEM

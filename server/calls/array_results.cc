@@ -19,7 +19,13 @@ absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const Reduc
   const absl::StatusOr<std::int64_t> bytes =
       CheckResultBytes(request, spec, form.outputs, form.groups, key_bytes, backend_.limits);
   if (!bytes.ok()) return bytes.status();
-  if (!request.has_keep()) {
+  if (request.has_write_to()) {
+    std::vector<std::int64_t> sizes;
+    for (const Op op : spec.ops) sizes.push_back(form.outputs * RowOf(ResultDType(op, spec.dtype)).bytes);
+    if (form.keys != nullptr) sizes.push_back(form.groups * key_bytes);
+    const absl::Status status = PrepareRegion(request.write_to(), sizes);
+    if (!status.ok()) return status;
+  } else if (!request.has_keep()) {
     // As fields of the response, and encoded.
     absl::StatusOr<MemoryLease> memory = MemoryLease::Take(*backend_.memory, 2 * *bytes, "the results of a request");
     if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
@@ -52,6 +58,11 @@ absl::StatusOr<std::byte*> ArrayResults::Add(const v1::ReduceRequest& request, c
   *result->mutable_array() = header.array();
   absl::StatusOr<ResidentArray> array = ParsePut(header, backend_.limits, admission.caller());
   if (!array.ok()) return array.status();
+  if (request.has_write_to()) {
+    const Piece& piece = pieces_[added_++];
+    result->set_written_at(part_.offset + piece.at);
+    return collected_->data() + piece.at;
+  }
   if (!request.has_keep()) {
     FillWithZeros(static_cast<std::size_t>(array->bytes), result->mutable_data());
     return reinterpret_cast<std::byte*>(result->mutable_data()->data());
@@ -76,7 +87,39 @@ absl::StatusOr<std::byte*> ArrayResults::Add(const v1::ReduceRequest& request, c
   return data;
 }
 
+absl::Status ArrayResults::PrepareRegion(const v1::RegionPart& write_to, const std::vector<std::int64_t>& bytes) {
+  std::int64_t end = 0;
+  for (const std::int64_t each : bytes) {
+    // The sum of all bytes is within 63 bits; what rounding adds need not be.
+    std::int64_t at = 0;
+    if (__builtin_add_overflow(end, kResultAlignment - 1, &at) ||
+        __builtin_add_overflow(at / kResultAlignment * kResultAlignment, each, &end)) {
+      return absl::InvalidArgumentError("write_to: got results of 2^63 bytes or more; allowed: fewer");
+    }
+    pieces_.push_back({.at = end - each, .bytes = each});
+  }
+  absl::StatusOr<WritablePart> part = backend_.regions.FindWritable(write_to, end);
+  if (!part.ok()) return part.status();
+  part_ = *std::move(part);
+  absl::StatusOr<MemoryLease> memory = MemoryLease::Take(*backend_.memory, end, "the results of a request");
+  if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
+  memory_ = *std::move(memory);
+  absl::StatusOr<RegionResults> collected = RegionResults::Allocate(end);
+  if (!collected.ok()) return collected.status();
+  collected_ = *std::move(collected);
+  return absl::OkStatus();
+}
+
 absl::Status ArrayResults::Answer() {
+  for (const Piece& piece : pieces_) {
+    const absl::Status status = collected_->CopyTo(part_, piece.at, piece.bytes);
+    if (!status.ok()) return status;
+  }
+  if (collected_.has_value()) {
+    collected_.reset();
+    memory_ = {};
+    part_ = {};
+  }
   for (std::size_t i = 0; i < keep_.size(); ++i) {
     owner_ = keep_[i].owner;
     caller_ = keep_[i].identity;

@@ -1,10 +1,11 @@
-// The results of a reduction to arrays: where the engine writes them, and how they are answered: in the response, or
-// as resident arrays in the memory of the CPU.
+// The results of a reduction to arrays: where the engine writes them, and how they are answered: in the response, as
+// resident arrays in the memory of the CPU, or in a region.
 #ifndef REDUCED_SERVER_CALLS_ARRAY_RESULTS_H_
 #define REDUCED_SERVER_CALLS_ARRAY_RESULTS_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "server/calls/admission.h"
 #include "server/calls/backend.h"
 #include "server/sources/arrays.h"
+#include "server/sources/region_results.h"
 #include "server/wire/request.h"
 
 namespace reduced::server {
@@ -38,32 +40,46 @@ class ArrayResults {
 
   // Sets memory aside, within the budgets and the caller's quotas, and stores the keys. The pointers must stay valid
   // until Answer. RESOURCE_EXHAUSTED: there is none. INVALID_ARGUMENT, PERMISSION_DENIED: of `keep`, as those of a
-  // PutArrayHeader; INVALID_ARGUMENT: as CheckResultBytes.
+  // PutArrayHeader; INVALID_ARGUMENT: as CheckResultBytes. Those of Regions::FindWritable, of `write_to`.
   absl::Status Prepare(const v1::ReduceRequest& request, const ReduceSpec& spec, const Form& form,
                        const Admission& admission, v1::ReduceResponse* response);
 
   // Where the engine writes the results of each op.
   const std::vector<std::byte*>& data() const { return data_; }
 
-  // Once they are written: makes them resident, if they are to be kept. The response then has all of them.
-  // RESOURCE_EXHAUSTED: the server has too many arrays; then none is kept.
+  // Once they are written: makes them resident or copies them to the region, if that is wanted. The response then has
+  // all of them. RESOURCE_EXHAUSTED: the server has too many arrays; then none is kept. FAILED_PRECONDITION: as
+  // RegionResults::CopyTo.
   absl::Status Answer();
 
   // Deletes what was kept, because its client did not learn of it.
   void Forget();
 
  private:
-  // Adds `outputs` results of `dtype`; where to write them.
+  // Results in the region, as bytes of `part_`.
+  struct Piece {
+    std::int64_t at = 0;
+    std::int64_t bytes = 0;
+  };
+
+  // Adds the results that the header describes; where to write them.
   absl::StatusOr<std::byte*> Add(const v1::ReduceRequest& request, const v1::PutArrayHeader& header,
                                  const Admission& admission, v1::ArrayResult* result);
+  // Finds room in the region, and memory to collect the results in: each ResultBytes of one op, then the keys.
+  absl::Status PrepareRegion(const v1::RegionPart& write_to, const std::vector<std::int64_t>& bytes);
 
   Backend& backend_;
-  MemoryLease memory_;  // of results in the response: as long as it exists
+  // Of results in the response, as long as it exists; of those that go to a region, until they are there.
+  MemoryLease memory_;
   std::vector<std::byte*> data_;
-  std::vector<ResidentArray> keep_;        // of each result; empty: none is kept
-  std::vector<v1::ArrayResult*> results_;  // of the response, likewise
-  std::vector<std::string> kept_;          // ids of resident arrays
-  std::string owner_, caller_;             // of these
+  std::vector<ResidentArray> keep_;         // of each result; empty: none is kept
+  std::vector<v1::ArrayResult*> results_;   // of the response, likewise
+  std::vector<std::string> kept_;           // ids of resident arrays
+  std::string owner_, caller_;              // of these
+  WritablePart part_;                       // of the region that they are written to, if that is wanted
+  std::optional<RegionResults> collected_;  // likewise
+  std::vector<Piece> pieces_;               // of each result, and of the keys
+  std::size_t added_ = 0;                   // of the pieces
 };
 
 }  // namespace reduced::server

@@ -127,6 +127,10 @@ absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQues
   if (__builtin_mul_overflow(outputs, number, &outputs)) outputs = std::numeric_limits<std::int64_t>::max();
   const absl::StatusOr<std::int64_t> bytes = CheckResultBytes(request, spec_, outputs, 0, 0, backend_.limits);
   if (!bytes.ok()) return bytes.status();
+  if (request.has_write_to()) {
+    const absl::Status status = backend_.regions.FindWritable(request.write_to(), *bytes).status();
+    if (!status.ok()) return status;
+  }
   const bool grouped = request.has_segments() || request.has_keys();
   const DType key_dtype = groups->keys.has_value() ? groups->keys->keys.dtype : DType::kI64;
   // The request stays valid until the job is done.

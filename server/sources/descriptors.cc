@@ -115,7 +115,10 @@ absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
       0) {
     return absl::InvalidArgumentError(absl::StrCat("descriptor: cannot be examined: ", std::strerror(errno)));
   }
-  Memory memory{.bytes = static_cast<std::int64_t>(known.stx_size), .memory = seals >= 0};
+  Memory memory{.bytes = static_cast<std::int64_t>(known.stx_size),
+                .memory = seals >= 0,
+                .writable = (flags & O_ACCMODE) == O_RDWR,
+                .constant = seals >= 0 && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0};
   if (!memory.memory) {
     const bool disk_file = S_ISREG(known.stx_mode);
     if (disk_file && allow_disk_files) return memory;
@@ -127,7 +130,7 @@ absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
   if (fstatfs(file, &system) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("descriptor: cannot be examined: ", std::strerror(errno)));
   }
-  memory.stays = (seals & F_SEAL_SHRINK) != 0 && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
+  memory.stays = (seals & F_SEAL_SHRINK) != 0 && memory.constant;
   memory.huge_pages = static_cast<std::uint64_t>(system.f_type) == HUGETLBFS_MAGIC;
   memory.holes = static_cast<std::int64_t>(known.stx_blocks) * 512 < memory.bytes ||
                  (memory.stays && !memory.huge_pages && HasHoles(file, memory.bytes));
@@ -136,6 +139,16 @@ absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
 
 const char* WhyNotMapped(const Memory& memory) {
   if (!memory.stays) return "memory that is not sealed";
+  if (memory.bytes == 0) return "empty memory";
+  if (memory.holes) return "memory with holes";
+  return nullptr;
+}
+
+const char* WhyNotWritable(const Memory& memory) {
+  if (!memory.memory) return "a file on disk";
+  if (memory.huge_pages) return "memory of huge pages";
+  if (!memory.writable) return "a descriptor that is not open for writing";
+  if (memory.constant) return "memory that is sealed against writing";
   if (memory.bytes == 0) return "empty memory";
   if (memory.holes) return "memory with holes";
   return nullptr;

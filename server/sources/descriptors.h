@@ -45,6 +45,8 @@ bool IsMemory(int file);
 struct Memory {
   std::int64_t bytes = 0;
   bool memory = false;      // not a file on disk
+  bool writable = false;    // the descriptor is open for writing
+  bool constant = false;    // nothing can be written to it through a descriptor
   bool stays = false;       // it can't shrink, and nobody can punch a hole into it
   bool holes = false;       // some page of it doesn't exist
   bool huge_pages = false;  // whose holes may be faults
@@ -56,6 +58,9 @@ absl::StatusOr<Memory> Examine(int file, bool allow_disk_files);
 // What keeps the memory from being mapped, so that reading it neither faults nor allocates memory, whatever its owner
 // does. Null: nothing.
 const char* WhyNotMapped(const Memory& memory);
+
+// What keeps results from being written to the memory through a mapping. Null: nothing.
+const char* WhyNotWritable(const Memory& memory);
 
 }  // namespace reduced::server
 

@@ -49,7 +49,9 @@ class Regions::Region {
   Region(HeldArray device, std::int64_t bytes) : bytes_(bytes), device_(std::move(device)) {}
   ~Region() {
     pin_.reset();
-    if (mapping_ != nullptr) munmap(mapping_, static_cast<std::size_t>(bytes_));
+    for (void* const mapping : {mapping_, writable_}) {
+      if (mapping != nullptr) munmap(mapping, static_cast<std::size_t>(bytes_));
+    }
     Close(&file_);
   }
   Region(const Region&) = delete;
@@ -68,7 +70,15 @@ class Regions::Region {
     }
     const int error = errno;
     if (mapping != MAP_FAILED) munmap(mapping, bytes);
-    return absl::ResourceExhaustedError(absl::StrCat("cannot map ", bytes_, " bytes: ", std::strerror(error)));
+    return CannotMap(error);
+  }
+
+  // Of memory that nothing keeps from being written to.
+  absl::Status MapForWriting() {
+    void* const mapping = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    if (mapping == MAP_FAILED) return CannotMap(errno);
+    writable_ = mapping;
+    return absl::OkStatus();
   }
 
   // Registers the mapping with the GPUs.
@@ -80,6 +90,10 @@ class Regions::Region {
   }
 
   std::int64_t bytes() const { return bytes_; }
+
+  // To be copied to by the kernel; null: the region is not writable.
+  std::byte* writable() const { return static_cast<std::byte*>(writable_); }
+  int file() const { return file_; }
 
   ArrayRef At(std::int64_t offset) const {
     if (file_ < 0) {
@@ -95,9 +109,14 @@ class Regions::Region {
   }
 
  private:
+  absl::Status CannotMap(int error) const {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot map ", bytes_, " bytes: ", std::strerror(error)));
+  }
+
   const std::int64_t bytes_;
   int file_ = -1;
   void* mapping_ = nullptr;
+  void* writable_ = nullptr;  // the same memory, for writing
   std::shared_ptr<const void> pin_;
   HeldArray device_;
 };
@@ -156,12 +175,15 @@ int Regions::count() const {
   return static_cast<int>(shared_.size());
 }
 
+// Null: there is none.
+std::shared_ptr<const Regions::Region> Regions::FindRegion(const std::string& token) const {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = shared_.find(token);
+  return found == shared_.end() ? nullptr : found->second.region;
+}
+
 absl::StatusOr<HeldArray> Regions::Find(const v1::RegionPart& part, std::int64_t bytes) const {
-  std::shared_ptr<const Region> region;
-  {
-    const absl::MutexLock lock(&mutex_);
-    if (const auto found = shared_.find(part.token()); found != shared_.end()) region = found->second.region;
-  }
+  const std::shared_ptr<const Region> region = FindRegion(part.token());
   if (region == nullptr)
     return absl::NotFoundError(
         "region.token: got one of no shared region; allowed: the token of a region that is shared now");
@@ -171,6 +193,33 @@ absl::StatusOr<HeldArray> Regions::Find(const v1::RegionPart& part, std::int64_t
                         bytes, part.offset(), region->bytes()));
   }
   return HeldArray{region->At(part.offset()), region};
+}
+
+absl::StatusOr<WritablePart> Regions::FindWritable(const v1::RegionPart& part, std::int64_t bytes) const {
+  const std::shared_ptr<const Region> region = FindRegion(part.token());
+  if (region == nullptr) {
+    return absl::NotFoundError(
+        "write_to.token: got one of no shared region; allowed: the token of a region that is shared now");
+  }
+  if (region->writable() == nullptr) {
+    return absl::FailedPreconditionError(
+        "write_to.token: got that of a region that is not writable; allowed: host memory that was shared with "
+        "shareMemory.writable");
+  }
+  if (part.offset() < 0 || part.offset() % kResultAlignment != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("write_to.offset: got %d; allowed: multiples of %d from 0 on",
+                                                      part.offset(), kResultAlignment));
+  }
+  if (part.offset() > region->bytes() || bytes > region->bytes() - part.offset()) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("write_to: got results of %d bytes from byte %d on; allowed: within the %d bytes of the region",
+                        bytes, part.offset(), region->bytes()));
+  }
+  return WritablePart{.data = region->writable() + part.offset(),
+                      .offset = part.offset(),
+                      .bytes = bytes,
+                      .file = region->file(),
+                      .held = region};
 }
 
 absl::StatusOr<std::string> Regions::OfferRing(std::shared_ptr<const RingMemory> ring) {
@@ -408,9 +457,17 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(cons
                      "; allowed: memory that is sealed against shrinking (F_SEAL_SHRINK) and against writing by others "
                      "than present mappings (F_SEAL_FUTURE_WRITE), not empty, without holes"));
   }
+  const char* const why_not_writable = WhyNotWritable(*memory);
+  if (request.writable() && why_not_writable != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "writable: got ", why_not_writable,
+        "; allowed: memory that is open for reading and writing, not sealed against writing (F_SEAL_WRITE, "
+        "F_SEAL_FUTURE_WRITE), not empty, without holes and huge pages"));
+  }
   const auto region = std::make_shared<Region>(std::exchange(*file, -1), memory->bytes);
   absl::Status status;
   if (why_not == nullptr) status = region->Map(*memory);
+  if (status.ok() && request.writable()) status = region->MapForWriting();
   if (status.ok() && request.pin()) status = region->Pin(engines_);
   if (!status.ok()) return status;
   return region;

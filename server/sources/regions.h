@@ -26,6 +26,7 @@
 #include "reduced/v1/regions.pb.h"
 #include "server/config/options.h"
 #include "server/sources/closer.h"
+#include "server/sources/region_results.h"
 #include "server/sources/ring_memory.h"
 
 namespace reduced::server {
@@ -52,6 +53,9 @@ class Regions {
   // An array of `bytes` bytes within a region, which keeps the region alive. NOT_FOUND: no region has the token.
   // OUT_OF_RANGE: the region is shorter.
   absl::StatusOr<HeldArray> Find(const v1::RegionPart& part, std::int64_t bytes) const;
+  // `bytes` bytes of a region to write results to. INVALID_ARGUMENT: the offset is not that of results. As Find
+  // otherwise; FAILED_PRECONDITION: the region is not writable.
+  absl::StatusOr<WritablePart> FindWritable(const v1::RegionPart& part, std::int64_t bytes) const;
 
   // Lets whoever has the token, which is returned, take the descriptors of a ring, once; until WithdrawRing.
   // FAILED_PRECONDITION: there is no region socket.
@@ -62,6 +66,7 @@ class Regions {
   class Region;
   struct Connection;
 
+  std::shared_ptr<const Region> FindRegion(const std::string& token) const;
   void Serve();
   bool Accept();
   absl::Duration EndIdle();

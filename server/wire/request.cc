@@ -142,6 +142,9 @@ absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const
   if (request.has_keep()) {
     return absl::InvalidArgumentError("keep: got it without axes; allowed: with axes, segments, keys or where");
   }
+  if (request.has_write_to()) {
+    return absl::InvalidArgumentError("write_to: got it without axes; allowed: with axes, segments, keys or where");
+  }
   absl::StatusOr<ReduceSpec> spec = ParseSpec(request, shape, limits);
   if (!spec.ok()) return spec.status();
   const absl::Status status = ValidateSpec(*spec);
@@ -166,6 +169,9 @@ absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, con
   if (request.return_state()) {
     return absl::InvalidArgumentError(
         absl::StrCat("return_state: got true with ", field, "; allowed: false, since a state is of one output"));
+  }
+  if (request.has_keep() && request.has_write_to()) {
+    return absl::InvalidArgumentError("write_to: got it beside keep; allowed: one of them");
   }
   if (!v1::EmptyPolicy_IsValid(request.empty())) return UnknownValue("empty", request.empty());
   absl::StatusOr<ReduceSpec> spec = ParseSpec(request, shape, limits);
@@ -214,10 +220,10 @@ absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, 
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: got %d outputs; allowed: results of less than 2^63 bytes", PartitionOf(request), outputs));
   }
-  if (!request.has_keep() && bytes > limits.max_result_bytes) {
+  if (!request.has_keep() && !request.has_write_to() && bytes > limits.max_result_bytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: got %d outputs, results of %d bytes; allowed: %d bytes in a response "
-                        "(--max_result_bytes); larger ones can be kept on the server",
+                        "(--max_result_bytes); larger ones can be kept on the server or written to a region",
                         PartitionOf(request), outputs, bytes, limits.max_result_bytes));
   }
   return bytes;

@@ -59,8 +59,9 @@ struct SlicesQuestion {
 absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, const ArrayShape& shape,
                                            absl::Span<const std::int64_t> dimensions, const RequestLimits& limits);
 
-// The bytes of all results of a request together. INVALID_ARGUMENT: they are more than a response may have, and are not
-// to be kept. `key_bytes`: of each key that is answered with `groups` others; 0: none is.
+// The bytes of all results of a request together. INVALID_ARGUMENT: they are more than a response may have, and are
+// neither to be kept nor written to a region. `key_bytes`: of each key that is answered with `groups` others; 0: none
+// is.
 absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, const ReduceSpec& spec,
                                               std::int64_t outputs, std::int64_t groups, std::int64_t key_bytes,
                                               const RequestLimits& limits);

@@ -1,5 +1,8 @@
 """Reductions along axes by reducectl: against NumPy, to files, kept on the server, and back."""
 
+import math
+import os
+import tempfile
 import unittest
 
 import harness
@@ -77,6 +80,33 @@ class AxesTest(harness.ServedTest):
         for result in kept.values():
             self.text("arrays", "delete", result["id"])
         self.check_failure(SERVER, ["no resident array has the id"], "arrays", "get", kept["sum"]["id"])
+
+    def test_written_to_shared_memory(self):
+        array = self.random.normal(size=(300_000, 3)).astype("f4")  # sums of 2.4 MB, more than fits in an answer
+        path = self.save(array)
+        with tempfile.NamedTemporaryFile(dir="/dev/shm") as memory:
+            os.posix_fallocate(memory.fileno(), 0, 4 << 20)
+            write = ["--axis", "1", "--write-to", memory.name]
+            results = self.reduce(path, "sum,max", *write, "--write-offset", "128")["results"]
+            self.assertEqual([results[op]["written_at"] for op in ("sum", "max")], [128, 128 + 300_000 * 8])
+            self.assertEqual({each["file"] for each in results.values()}, {memory.name})
+            shared = np.memmap(memory.name, "u1", "r")
+            sums = shared[128:].view("f8")[:300_000]
+            self.assertTrue(np.array_equal(sums, [math.fsum(row) for row in array.tolist()]))
+            self.assertTrue(np.array_equal(shared[results["max"]["written_at"]:].view("f4")[:300_000], array.max(axis=1)))
+            self.assertFalse(shared[:128].any())
+            self.assertEqual(self.text("reduce", path, "--op", "max", *write, "--quiet"), "0\n")
+            self.assertIn(f"written to {memory.name} from byte 0\n", self.text("reduce", path, "--op", "max", *write))
+            self.check_failure(SERVER, ["write_to: got results of 2400000 bytes from byte 2097152 on"],
+                               "reduce", path, "--op", "sum", *write, "--write-offset", 2 << 20)
+            self.check_failure(SERVER, ["write_to.offset: got 1; allowed: multiples of 64"], "reduce", path, *write, "--op", "max",
+                               "--write-offset", "1")
+            self.check_failure(SERVER, ["write_to: got it at local:"], "reduce", path, *write, "--server", "local:")
+            self.check_failure(USAGE, ["--write-to", "--keep"], "reduce", path, *write, "--keep")
+            os.truncate(memory.name, 0)
+            self.check_failure(SERVER, ["writable: got empty memory; allowed:"], "reduce", path, *write)
+        self.check_failure(USAGE, ["--write-offset"], "reduce", path, "--axis", "1", "--write-offset", "64")
+        self.check_failure(SERVER, [memory.name, "No such file"], "reduce", path, *write)
 
     def test_printed_as_numpy_does(self):
         path = self.save(np.arange(12, dtype="i4").reshape(2, 2, 3))

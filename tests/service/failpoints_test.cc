@@ -92,6 +92,17 @@ struct Served {
     }
     return region;
   }
+  absl::Status ResultsInRegion() {
+    const SharedBuffer buffer = SharedBuffer::AllocateForResults(64).value();
+    const Region region = client->Share(buffer, {.writable = true}).value();
+    const std::vector<float> samples = {1, 2};
+    const auto reply =
+        client->ReduceArray(client::ArrayView::Of(samples), {"max"}, {.axis = {0}, .write_to = region.Place()});
+    if (reply.ok()) {
+      EXPECT_EQ(buffer.As<float>()[0], 2);
+    }
+    return reply.status();
+  }
   absl::Status Ladder() {
     return client
         ->Ladder({.dtype = "f32", .count = kMany, .pipelines = {"tiled_simd"}, .repeats = 1},
@@ -402,6 +413,28 @@ const Scenario kScenarios[] = {
     {"regions/receive",
      [] { EXPECT_EQ(ShareFails("regions/receive", "region socket"), absl::StatusCode::kUnavailable); }},
     {"regions/send", [] { EXPECT_EQ(ShareFails("regions/send", "region socket"), absl::StatusCode::kUnavailable); }},
+    {"results/copy",
+     [] {
+       Served served;
+       {
+         const Armed fault("results/copy", {.times = 1});
+         EXPECT_EQ(served.ResultsInRegion().code(), absl::StatusCode::kFailedPrecondition);
+       }
+       EXPECT_TRUE(served.ResultsInRegion().ok());
+       served.ExpectIdle();
+     }},
+    {"results/memory",
+     [] {
+       Served served;
+       {
+         const Armed fault("results/memory", {.times = 1});
+         const absl::Status status = served.ResultsInRegion();
+         EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+         EXPECT_THAT(std::string(status.message()), HasSubstr("memfd_create: Too many open files"));
+       }
+       EXPECT_TRUE(served.ResultsInRegion().ok());
+       served.ExpectIdle();
+     }},
     {"ring/doorbell", [] { RingFails("ring/doorbell", "eventfd: Too many open files"); }},
     {"ring/epoll", [] { RingFails("ring/epoll", "epoll_ctl: No space left on device"); }},
     {"ring/map", [] { RingFails("ring/map", "mmap: Cannot allocate memory"); }},

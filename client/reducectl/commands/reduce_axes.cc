@@ -1,13 +1,19 @@
 #include "client/reducectl/commands/reduce_axes.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -80,6 +86,14 @@ absl::Status ReadSides(const AxesArguments& arguments, InputOptions input, Sides
   return absl::OkStatus();
 }
 
+// Shared memory that has a name.
+absl::StatusOr<Region> ShareForResults(Client& server, const std::string& path) {
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return absl::InvalidArgumentError(absl::StrCat("can't be opened for writing: ", std::strerror(errno)));
+  const absl::Cleanup close_file = [file] { close(file); };
+  return server.Share(file, {.writable = true});
+}
+
 class Reducer {
  public:
   Reducer(Place place, const CommonOptions& common, Question question, const AxesArguments& arguments)
@@ -113,8 +127,8 @@ class Reducer {
         return failure == kOk ? code : failure;
       }
       if (!piece->has_value()) break;
-      if (!first && !arguments_.out.empty()) {
-        return ReportError(source, "got several arrays; allowed: one with --out", kData);
+      if (!first && !(arguments_.out.empty() && arguments_.write_to.empty())) {
+        return ReportError(source, "got several arrays; allowed: one with --out or --write-to", kData);
       }
       const Input& input = (*piece)->input;
       const std::string name = input.column.empty() ? input.array : input.column;
@@ -175,6 +189,9 @@ class Reducer {
     Json json = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
     if (!result.id.empty()) {
       json["id"] = result.id;
+    } else if (result.written_at.has_value()) {
+      json["file"] = arguments_.write_to;
+      json["written_at"] = *result.written_at;
     } else if (const std::string file = FileOf(result); !file.empty()) {
       json["file"] = file;
     } else {
@@ -207,6 +224,10 @@ class Reducer {
     const bool quiet = arguments_.quiet;
     const std::string title = quiet ? "" : absl::StrCat(name, ": ", ShapeText(result.array), "\n");
     if (!result.id.empty()) return absl::StrCat(title, quiet ? "" : "kept as ", result.id, "\n");
+    if (result.written_at.has_value()) {
+      const std::string where = absl::StrCat("written to ", Printable(arguments_.write_to), " from byte ");
+      return absl::StrCat(title, quiet ? "" : where, *result.written_at, "\n");
+    }
     const std::string file = FileOf(result);
     if (file.empty()) return absl::StrCat(title, ArrayText(result.array));
     return absl::StrCat(title, quiet ? "" : "written to ", Printable(file), "\n");
@@ -275,6 +296,13 @@ void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
   add_file("--out-keys", &arguments->out_keys, "with --keys and --groups any: write the keys to this .npy file");
   command->add_flag("--keep", arguments->keep,
                     "leave arrays of results on the server, as resident arrays whose ids are printed");
+  add_file("--write-to", &arguments->write_to,
+           "let the server, on this machine, write arrays of results to this shared memory, such as a file in /dev/shm "
+           "of which every page exists: one after the other, at multiples of 64 bytes that are printed");
+  AddParsed(command, "--write-offset", ParseWholeNumber, &arguments->write_offset,
+            "with --write-to: the byte where the first one begins, a multiple of 64")
+      ->type_name("BYTES")
+      ->default_str("0");
 }
 
 void CheckAxes(const Question& question, const AxesArguments& arguments) {
@@ -283,10 +311,11 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
   };
   if (!arguments.given()) {
     const bool others = arguments.options.keepdims || arguments.keep || !arguments.out.empty() ||
-                        !arguments.out_keys.empty() || arguments.options.empty != PartitionOptions().empty ||
+                        !arguments.out_keys.empty() || !arguments.write_to.empty() ||
+                        arguments.options.empty != PartitionOptions().empty ||
                         arguments.groups != AxesArguments().groups || arguments.outside != AxesArguments().outside;
     if (others) {
-      throw CLI::ValidationError("--keepdims, --empty, --out, --keep",
+      throw CLI::ValidationError("--keepdims, --empty, --out, --keep, --write-to",
                                  "require --axis, --segments, --lengths, --keys or --where");
     }
     return;
@@ -306,13 +335,23 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
   require(!arguments.out_keys.empty(), "--out-keys", !arguments.keys.empty() && any, "--keys and --groups any");
   require(!arguments.out_keys.empty(), "--out-keys", !arguments.keep, "no --keep");
   if (arguments.keep && !arguments.out.empty()) throw CLI::ExcludesError("--keep", "--out");
+  require(arguments.write_offset != 0, "--write-offset", !arguments.write_to.empty(), "--write-to");
+  if (!arguments.write_to.empty()) {
+    if (arguments.keep) throw CLI::ExcludesError("--write-to", "--keep");
+    if (!arguments.out.empty()) throw CLI::ExcludesError("--write-to", "--out");
+    if (!arguments.out_keys.empty()) throw CLI::ExcludesError("--write-to", "--out-keys");
+  }
   if (question.via != "auto" && question.via != "inline" && question.via != Question::kRegion) {
     throw CLI::ValidationError(
         "--via", absl::StrCat("got ", question.via, "; allowed: auto, inline, region for arrays of results"));
   }
-  if (arguments.out.empty()) return;
+  if (arguments.out.empty() && arguments.write_to.empty()) return;
   const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
-  if (inputs > 1) throw CLI::ValidationError("--out", absl::StrCat("got ", inputs, " inputs; allowed: 1"));
+  if (inputs > 1) {
+    throw CLI::ValidationError(arguments.out.empty() ? "--write-to" : "--out",
+                               absl::StrCat("got ", inputs, " inputs; allowed: 1"));
+  }
+  if (arguments.out.empty()) return;
   if (question.ops.size() > 1 && !absl::StrContains(arguments.out, kOp)) {
     throw CLI::ValidationError("--out", absl::StrCat("got \"", arguments.out, "\" for ", question.ops.size(),
                                                      " ops; allowed: a name with {op} in it"));
@@ -333,6 +372,16 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
     return ReportError("", status.message(), kData);
   }
   if (own.keep) own.options.keep = KeepOptions{.owner = OwnerOf(common, "")};
+  std::optional<Region> region;  // until the results are there
+  if (!own.write_to.empty()) {
+    own.options.write_to = RegionPlace{"", own.write_offset};
+    if (place->server != nullptr) {
+      absl::StatusOr<Region> shared = ShareForResults(*place->server, own.write_to);
+      if (!shared.ok()) return ReportCallError(own.write_to, shared.status());
+      region = *std::move(shared);
+      own.options.write_to->token = region->token();
+    }
+  }
   return Reducer(*std::move(place), common, std::move(question), own).Run();
 }
 

@@ -3,6 +3,7 @@
 #define REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 
 #include "client/reducectl/command_line/command_line.h"
@@ -22,6 +23,8 @@ struct AxesArguments {
   bool quiet = false;
   std::string out{};       // the files for results, with {op} for the op; empty: print them
   std::string out_keys{};  // the file for the keys; empty: print them
+  std::string write_to{};  // the shared memory that the server writes results to; empty: none
+  std::int64_t write_offset = 0;
 
   // Whether the results are arrays.
   bool given() const { return axis || !segments.empty() || !lengths.empty() || !keys.empty() || !where.empty(); }

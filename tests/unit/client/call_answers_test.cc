@@ -394,5 +394,36 @@ TEST_F(AnswersTest, WrongArraysAlongAxes) {
   }
 }
 
+// The same, written to a region from byte 64 on.
+TEST_F(AnswersTest, WrongPlacesOfResultsInARegion) {
+  const std::vector<float> elements(6);
+  const ArrayView array = ArrayView::Of(elements, {{2, 3}});
+  const PartitionOptions options{.axis = {-1}, .write_to = RegionPlace{"0123456789abcdef", 64}};
+  const auto write = [](v1::ReduceResponse* answer) {
+    CompleteArrays(answer);
+    answer->mutable_arrays(0)->set_written_at(64);
+    answer->mutable_arrays(1)->set_written_at(128);
+  };
+  service_.spoil = write;
+  const absl::StatusOr<ArrayReply> right = client_->ReduceArray(array, {"max", "argmax"}, options);
+  ASSERT_TRUE(right.ok()) << right.status();
+  EXPECT_EQ(right->results[1].written_at, 128);
+  const WrongReduce cases[] = {
+      {"arrays[0].written_at: got 0; allowed: 64", [](auto* answer) { answer->mutable_arrays(0)->set_written_at(0); }},
+      {"arrays[1].written_at: got 72; allowed: 128",
+       [](auto* answer) { answer->mutable_arrays(1)->set_written_at(72); }},
+      {"arrays[1].where: got data; allowed: written_at", [](auto* answer) { answer->mutable_arrays(1)->set_data(""); }},
+      {"arrays[1].written_at: got 128; allowed: results of less than 2^63 bytes",
+       [](auto* answer) { answer->mutable_arrays(1)->mutable_array()->set_shape(0, (INT64_MAX - 7) / 8); }},
+  };
+  for (const WrongReduce& wrong : cases) {
+    service_.spoil = [&](v1::ReduceResponse* answer) {
+      write(answer);
+      wrong.spoil(answer);
+    };
+    ExpectWrong(client_->ReduceArray(array, {"max", "argmax"}, options).status(), wrong.message);
+  }
+}
+
 }  // namespace
 }  // namespace reduced::client
