@@ -64,6 +64,7 @@ class ReadmeTest(harness.ServedTest):
         self.save(np.arange(100) % 7, "shops.npy")
         self.save(np.arange(100.0), "values.npy")
         self.save(np.array([0, 30, 100]), "offsets.npy")
+        self.addCleanup(pathlib.Path("/dev/shm/sums").unlink, missing_ok=True)
         (profile,) = blocks("client/README.md", "json")
         (self.folder / "mix.json").write_text(profile)
         seen = 0
