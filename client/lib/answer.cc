@@ -15,6 +15,7 @@
 #include "client/lib/names.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
+#include "proto/codec/arrays_state.h"
 #include "proto/codec/state_codec.h"
 #include "reduced/array.h"
 
@@ -306,10 +307,12 @@ absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result,
 }
 
 // Of an answer with arrays: one for each op, of its dtype, and the keys, of which each has an output.
-absl::Status CheckArrays(const Asked& asked, const v1::ReduceResponse& answer) {
+template <class Answer>
+absl::Status CheckArrays(const Asked& asked, const Answer& answer) {
   const auto count = static_cast<std::size_t>(answer.arrays_size());
-  if (count != asked.ops.size() || answer.results_size() > 0) {
-    return Wrong("arrays", count, absl::StrCat(asked.ops.size(), ", one for each op, and no results"));
+  const std::size_t wanted = asked.results ? asked.ops.size() : 0;
+  if (count != wanted || answer.results_size() > 0) {
+    return Wrong("arrays", count, absl::StrCat(wanted, asked.results ? ", one for each op, and no results" : ""));
   }
   const std::optional<DType> dtype = DTypeFromNumber(asked.dtype);
   std::int64_t end = asked.write_to.value_or(0);
@@ -333,6 +336,37 @@ absl::Status CheckArrays(const Asked& asked, const v1::ReduceResponse& answer) {
     return Wrong("keys", asked.keys ? "none" : "some", asked.keys ? "those of the outputs" : "none");
   }
   return asked.keys ? Within("keys", CheckResultArray(asked, answer.keys(), &end)) : absl::OkStatus();
+}
+
+// The state of an answer with arrays: one that can be merged, to the question, of the same outputs.
+template <class Answer>
+absl::Status CheckArraysStateOf(const Asked& asked, const Answer& answer) {
+  const bool present = answer.has_arrays_state();
+  if (present != asked.return_state) {
+    return Wrong("arrays_state", present ? "one" : "none", present ? "none, because none was asked for" : "a state");
+  }
+  if (answer.has_state()) return Wrong("state", "one", "none, because the results are arrays");
+  if (!present) return absl::OkStatus();
+  const v1::ArraysState& state = answer.arrays_state();
+  ArraysMerger merger({.max_elements = answer.count(), .max_ops = static_cast<int>(asked.ops.size())});
+  if (const absl::Status status = merger.Append(state, "arrays_state"); !status.ok()) {
+    return absl::InternalError(status.message());
+  }
+  if (state.count() != answer.count()) return Wrong("arrays_state.count", state.count(), answer.count());
+  Asked about = asked;
+  about.return_state = true;
+  const absl::Status question = CheckStateOf(about, true, state.question(), 0);
+  if (!question.ok()) return Within("arrays_state.question", question);
+  if (state.has_keys() != asked.keys) {
+    return Wrong("arrays_state.keys", asked.keys ? "none" : "some", asked.keys ? "those of the outputs" : "none");
+  }
+  for (const v1::ArrayResult& result : answer.arrays()) {
+    const auto& shape = result.array().shape();
+    if (!std::equal(shape.begin(), shape.end(), state.shape().begin(), state.shape().end())) {
+      return Wrong("arrays_state.shape", "another", "that of the results");
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckDevice(const v1::DeviceInfo& device) {
@@ -391,9 +425,11 @@ Asked::Asked(const v1::ReduceRequest& request)
   count = product;
 }
 
-Asked::Asked(const v1::MergeRequest& request) : return_state(request.return_state()) {
-  if (request.states().empty()) return;
-  const v1::State& first = request.states(0);
+Asked::Asked(const v1::MergeRequest& request)
+    : return_state(request.return_state()), arrays(request.arrays_size() > 0) {
+  if (request.states().empty() && !arrays) return;
+  const v1::State& first = arrays ? request.arrays(0).question() : request.states(0);
+  if (arrays) keys = request.arrays(0).has_keys();
   ops.assign(first.ops().begin(), first.ops().end());
   dtype = first.dtype();
   options.set_nan_policy(first.nan_policy());
@@ -401,6 +437,9 @@ Asked::Asked(const v1::MergeRequest& request) : return_state(request.return_stat
   options.set_ddof(first.ddof());
   std::int64_t sum = 0;
   for (const v1::State& state : request.states()) {
+    if (__builtin_add_overflow(sum, state.count(), &sum)) return;
+  }
+  for (const v1::ArraysState& state : request.arrays()) {
     if (__builtin_add_overflow(sum, state.count(), &sum)) return;
   }
   count = sum;
@@ -424,11 +463,17 @@ absl::Status CheckAnswer(const Asked& asked, const v1::ReduceResponse& answer) {
   }
   if (status.ok()) status = Within("execution", CheckExecution(asked.options, answer.execution()));
   if (status.ok()) status = Within("timing", CheckTiming(asked, answer.timing()));
+  if (status.ok() && asked.arrays) return CheckArraysStateOf(asked, answer);
   if (status.ok()) status = CheckStateOf(asked, answer.has_state(), answer.state(), answer.count());
   return status;
 }
 
 absl::Status CheckAnswer(const Asked& asked, const v1::MergeResponse& answer) {
+  if (asked.arrays) {
+    absl::Status status = CheckElements(asked, answer.count());
+    if (status.ok()) status = CheckArrays(asked, answer);
+    return status.ok() ? CheckArraysStateOf(asked, answer) : status;
+  }
   absl::Status status = CheckElements(asked, answer.count());
   if (status.ok()) status = CheckResults(asked, answer.results(), answer.count());
   if (status.ok()) status = CheckStateOf(asked, answer.has_state(), answer.state(), answer.count());

@@ -114,6 +114,17 @@ Value FromProto(const v1::Value& from) {
   return to;
 }
 
+HostArray FromProto(const v1::ArraySpec& from) {
+  return {.dtype = NameOf(from.dtype()), .shape = {from.shape().begin(), from.shape().end()}};
+}
+
+ResultArray FromProto(v1::ArrayResult& from) {
+  ResultArray to{.array = FromProto(from.array()), .id = from.kept().id()};
+  if (from.has_data()) to.array.data = std::move(*from.mutable_data());
+  if (from.where_case() == v1::ArrayResult::kWrittenAt) to.written_at = from.written_at();
+  return to;
+}
+
 std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Result>& from) {
   std::vector<Result> to;
   for (const v1::Result& result : from) to.push_back({.op = NameOf(result.op()), .value = FromProto(result.value())});

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/lib/answer.h"
 #include "client/lib/convert.h"
+#include "client/lib/names.h"
 #include "client/lib/retry.h"
 #include "proto/codec/merge.h"
 #include "reduced/client.h"
@@ -39,7 +40,70 @@ MergeReply FromProto(const v1::MergeResponse& from) {
   return to;
 }
 
+// The same of arrays.
+absl::Status ToArrays(const std::vector<std::string>& states, const std::vector<std::string>& names, bool return_state,
+                      v1::MergeRequest* request) {
+  if (states.empty()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    v1::ArraysState* const state = request->add_arrays();
+    if (state->ParseFromString(states[i]) && state->has_question()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(names.empty() ? absl::StrCat("states[", i, "]") : names[i], ": got ", states[i].size(),
+                     " bytes that aren't a state of arrays of results; allowed: states of such replies"));
+  }
+  request->set_return_state(return_state);
+  return absl::OkStatus();
+}
+
+// Takes the elements.
+MergeArraysReply ArraysFromProto(v1::MergeResponse& from) {
+  MergeArraysReply to{.count = from.count()};
+  for (v1::ArrayResult& result : *from.mutable_arrays()) {
+    to.results.push_back(client::FromProto(result));
+    to.results.back().op = NameOf(result.op());
+  }
+  if (from.has_keys()) to.keys = client::FromProto(*from.mutable_keys());
+  if (from.has_arrays_state()) to.state = from.arrays_state().SerializeAsString();
+  return to;
+}
+
+absl::Status CheckNames(const std::vector<std::string>& states, const std::vector<std::string>& names) {
+  if (names.empty() || names.size() == states.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("names: got ", names.size(), "; allowed: none, or ", states.size(), ", one for each state"));
+}
+
 }  // namespace
+
+absl::StatusOr<MergeArraysReply> Client::MergeArrays(const std::vector<std::string>& states,
+                                                     const MergeOptions& options) {
+  v1::MergeRequest request;
+  absl::Status status = ToArrays(states, /*names=*/{}, options.return_state, &request);
+  if (!status.ok()) return status;
+  v1::MergeResponse response;
+  status = CallAgainAndWait(*connection_, connection_->parts.front(), options.timeout,
+                            &v1::Reduction::Stub::PrepareAsyncMerge, request, &response);
+  if (!status.ok()) return status;
+  status = WrongAnswer(connection_->options.server, CheckAnswer(Asked(request), response));
+  if (!status.ok()) return status;
+  return ArraysFromProto(response);
+}
+
+absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>& states,
+                                                  const MergeStatesOptions& options) {
+  v1::MergeRequest request;
+  absl::Status status = CheckNames(states, options.names);
+  if (status.ok()) status = ToArrays(states, options.names, options.return_state, &request);
+  v1::MergeResponse response;
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.results);
+  if (!status.ok()) return status;
+  return ArraysFromProto(response);
+}
+
+bool IsArrayState(std::string_view state) {
+  v1::ArraysState parsed;
+  return parsed.ParseFromArray(state.data(), static_cast<int>(state.size())) && parsed.has_question();
+}
 
 absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states, const MergeOptions& options) {
   v1::MergeRequest request;
@@ -55,12 +119,9 @@ absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states,
 }
 
 absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, const MergeStatesOptions& options) {
-  if (!options.names.empty() && options.names.size() != states.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("names: got ", options.names.size(), "; allowed: none, or ",
-                                                   states.size(), ", one for each state"));
-  }
   v1::MergeRequest request;
-  absl::Status status = ToProto(states, options.names, options.return_state, &request);
+  absl::Status status = CheckNames(states, options.names);
+  if (status.ok()) status = ToProto(states, options.names, options.return_state, &request);
   v1::MergeResponse response;
   if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.results);
   if (!status.ok()) return status;

@@ -101,18 +101,6 @@ PutOptions PutFor(const PartitionOptions& partition, const ReduceOptions& option
   return put;
 }
 
-HostArray FromProto(const v1::ArraySpec& from) {
-  return {.dtype = NameOf(from.dtype()), .shape = {from.shape().begin(), from.shape().end()}};
-}
-
-// But for the op. Takes the elements.
-ResultArray FromProto(v1::ArrayResult& from) {
-  ResultArray to{.array = FromProto(from.array()), .id = from.kept().id()};
-  if (from.has_data()) to.array.data = std::move(*from.mutable_data());
-  if (from.where_case() == v1::ArrayResult::kWrittenAt) to.written_at = from.written_at();
-  return to;
-}
-
 absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const ReduceOptions& options,
                                       const v1::ReduceRequest& request, absl::string_view via) {
   v1::ReduceResponse response;
@@ -128,6 +116,7 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
     reply.results.back().op = NameOf(result.op());
   }
   if (response.has_keys()) reply.keys = FromProto(*response.mutable_keys());
+  if (response.has_arrays_state()) reply.state = response.arrays_state().SerializeAsString();
   reply.count = rest->count;
   reply.execution = std::move(rest->execution);
   reply.timing = rest->timing;

@@ -361,6 +361,10 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
   if (partition.keep.has_value()) {
     status.Update(absl::InvalidArgumentError("keep: got it at local:; allowed: at a server"));
   }
+  if (options.return_state) {
+    status.Update(
+        absl::InvalidArgumentError("return_state: got true for arrays of results at local:; allowed: at a server"));
+  }
   if (partition.write_to.has_value()) {
     status.Update(absl::InvalidArgumentError("write_to: got it at local:; allowed: at a server"));
   }

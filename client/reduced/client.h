@@ -43,6 +43,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "reduced/errors.h"
+#include "reduced/merge.h"
 #include "reduced/options.h"
 #include "reduced/result_array.h"
 #include "reduced/shared.h"
@@ -145,6 +146,10 @@ class REDUCED_EXPORT Client {
   // array. Any server can do that, whichever servers reduced the parts. INVALID_ARGUMENT: there is no state, one can't
   // be decoded, or they belong to different requests.
   absl::StatusOr<MergeReply> Merge(const std::vector<std::string>& states, const MergeOptions& options = {});
+
+  // The same for states of arrays of results (ArrayReply.state): as MergeArrayStates of merge.h.
+  absl::StatusOr<MergeArraysReply> MergeArrays(const std::vector<std::string>& states,
+                                               const MergeOptions& options = {});
 
   // Stores a copy of an array on the server, to be reduced any number of times. The handle may outlive this Client.
   absl::StatusOr<ResidentArray> Put(const ArrayView& array, const PutOptions& options = {});

@@ -3,10 +3,13 @@
 #ifndef REDUCED_MERGE_H_
 #define REDUCED_MERGE_H_
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "reduced/result_array.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
@@ -29,6 +32,23 @@ struct MergeStatesOptions {
 // argmin or argmax of an empty one, OUT_OF_RANGE for an integer result that overflows.
 REDUCED_EXPORT absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states,
                                                       const MergeStatesOptions& options = {});
+
+// The results of several parts of an array together, as arrays.
+struct MergeArraysReply {
+  std::vector<ResultArray> results{};  // one for each op of the states
+  ResultArray keys{};                  // of the outputs, without an op; no dtype: there were none to be found
+  std::int64_t count = 0;              // elements in all parts
+  std::string state{};                 // of all parts together; empty unless return_state is set
+};
+
+// The same for states of arrays of results (ArrayReply.state), of parts that follow each other along the first of the
+// dimensions that are reduced, or along dimension 0 if they are grouped by keys. A key that a part lacks has no element
+// there. Client::MergeArrays asks a server. Errors as MergeStates; the messages name the output.
+REDUCED_EXPORT absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>& states,
+                                                                 const MergeStatesOptions& options = {});
+
+// Whether a state is one of arrays of results, for MergeArrayStates; else it is one for MergeStates, or none.
+REDUCED_EXPORT bool IsArrayState(std::string_view state);
 
 }  // namespace reduced::client
 

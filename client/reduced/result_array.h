@@ -132,6 +132,9 @@ struct ArrayReply {
   std::vector<ResultArray> results{};  // one for each op, in the order of the request
   ResultArray keys{};                  // of the outputs, without an op; no dtype: there were none to be found
   std::int64_t count = 0;              // elements in the array
+  // With ReduceOptions.return_state: of the array, which may be a part, for MergeArrayStates of merge.h. Not of
+  // segments, and not on a GPU.
+  std::string state{};
   Execution execution{};
   Timing timing{};
   int attempts = 1;  // how often the request was sent

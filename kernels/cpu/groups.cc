@@ -102,7 +102,8 @@ class GroupReduction {
         width_(RowOf(job_.spec.dtype).bytes),
         moves_(MovesOf(width_)),
         adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)),
-        quick_(QuickOf(job_.spec)) {
+        quick_(job.states == nullptr ? QuickOf(job_.spec) : Quick{}),
+        states_(job.states) {
     names_.shape = layout_.shape;
     if (grouped_) names_.shape.insert(names_.shape.begin(), grouping.groups);
   }
@@ -425,6 +426,8 @@ class GroupReduction {
     one.count = output.count;
     const State state = StateOf(output, one);
     if (stop_.load(std::memory_order_relaxed)) return;
+    if (states_ != nullptr) (*states_)[static_cast<std::size_t>(output.number)] = state;
+    if (answers_.empty()) return;
     const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
     if (!values.ok()) return Fail(output.number, values.status());
     for (std::size_t i = 0; i < values->size(); ++i) {
@@ -533,7 +536,8 @@ class GroupReduction {
   const Moves moves_;
   const bool adjacent_;  // an output's positions are neighbours in the array
   const Quick quick_;
-  Layout names_;  // of the outputs, for messages
+  std::vector<State>* const states_;  // null: they are not wanted
+  Layout names_;                      // of the outputs, for messages
 
   std::atomic<bool> stop_ = false;
   std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
@@ -580,6 +584,7 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
   }
   absl::StatusOr<std::vector<std::byte*>> answers = std::move(job.place)(outputs, grouping.groups, grouping.keys);
   if (!answers.ok()) return answers.status();
+  if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(outputs));
 
   GroupReduction reduction(job, data, grouping, mask, *std::move(answers));
   const absl::StatusOr<std::unique_ptr<KeyTables>> tables = reduction.Tables(context);

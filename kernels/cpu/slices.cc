@@ -117,7 +117,7 @@ class SliceReduction {
         width_(RowOf(one_.dtype).bytes),
         gather_(GatherOf(static_cast<int>(width_))),
         short_(layout_.elements * width_ <= kBlockBytes),
-        quick_(QuickOf(one_, layout_)),
+        quick_(job.states == nullptr ? QuickOf(one_, layout_) : Quick{}),
         // Rows of the array are neighbours, too, where they are answered quickly.
         row_(quick_.order == Order::kRows ? layout_.outputs
              : layout_.outputs > 0        ? layout_.adjacent()
@@ -304,8 +304,10 @@ class SliceReduction {
     Store(output, state);
   }
 
-  // Writes the answers of an output. False if it has an error instead.
+  // Writes the answers of an output, and its state if that is wanted. False if it has an error instead.
   bool Store(std::int64_t output, const State& state) {
+    if (job_.states != nullptr) (*job_.states)[static_cast<std::size_t>(output)] = state;
+    if (job_.answers.empty()) return true;
     const absl::StatusOr<std::vector<Value>> values = Finalize(one_, state);
     if (!values.ok()) {
       Fail(output, values.status());
@@ -438,6 +440,7 @@ class SliceReduction {
 }  // namespace
 
 absl::Status ReduceSlices(const SlicesJob& job, const std::byte* data, tbb::task_arena* arena) {
+  if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(job.layout.outputs));
   SliceReduction reduction(job, data, arena == nullptr);
   if (arena == nullptr) {
     reduction.Run(0, reduction.units());

@@ -52,6 +52,9 @@ struct SlicesJob {
   Job job;                            // spec.count: of the whole array
   Layout layout{};                    // of that array
   std::vector<std::byte*> answers{};  // of each op: host memory for layout.outputs results, row-major, at any address
+  // If it is set, gets the state of each output; `answers` may then be empty: none are computed. Stays valid until
+  // `done` runs.
+  std::vector<State>* states = nullptr;
 };
 
 struct SlicesResult {
@@ -64,6 +67,7 @@ struct GroupsJob {
   Job job;  // spec.count: of the whole array
   Groups groups{};
   PlaceResults place{};  // called once by a lane or before ReduceGroups returns, unless there was an error before
+  std::vector<State>* states = nullptr;  // as SlicesJob::states
 };
 
 // Adds the result of the elements that follow: the states are combined, the times of each stage summed. `ran` becomes
@@ -148,7 +152,7 @@ class Engine {
   // memory stays writable until `done` runs; after an error it has anything. As Reduce otherwise; besides the errors of
   // Finalize, for the first output that has one, which the message names. A GPU adds floats up in another order than
   // Reduce does: what is not exact, products and sums in f64, may have other bits. RESOURCE_EXHAUSTED, besides: a GPU
-  // has no room for the array. UNIMPLEMENTED: this engine can't.
+  // has no room for the array. UNIMPLEMENTED: this engine can't, or gives no states.
   using SlicesDone = absl::AnyInvocable<void(absl::StatusOr<SlicesResult>) &&>;
   virtual void ReduceSlices(SlicesJob job, SlicesDone done);
 

@@ -10,24 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/exact/answers.h"
+#include "proto/codec/arrays_state.h"
 #include "proto/codec/values.h"
 
 namespace reduced {
 namespace {
-
-absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) {
-  const auto exact = [](const ReduceSpec& of) { return ExactAccumulatorsFor(of) != 0; };
-  const char* const differs = spec.dtype != first.dtype                       ? "dtype"
-                              : spec.ops != first.ops                         ? "ops"
-                              : exact(spec) != exact(first)                   ? "precision"
-                              : spec.nan_policy != first.nan_policy           ? "nan_policy"
-                              : spec.overflow_policy != first.overflow_policy ? "overflow_policy"
-                              : spec.ddof != first.ddof                       ? "ddof"
-                                                                              : nullptr;
-  if (differs == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(differs, ": differs from that of the first state; allowed: the same in all of them"));
-}
 
 // Appends the part that follows.
 absl::Status AppendPart(StateOfSpec part, const StateLimits& limits, StateOfSpec* whole) {
@@ -46,6 +33,20 @@ absl::Status AppendPart(StateOfSpec part, const StateLimits& limits, StateOfSpec
 }
 
 }  // namespace
+
+absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) {
+  const auto exact = [](const ReduceSpec& of) { return ExactAccumulatorsFor(of) != 0; };
+  const char* const differs = spec.dtype != first.dtype                       ? "dtype"
+                              : spec.ops != first.ops                         ? "ops"
+                              : exact(spec) != exact(first)                   ? "precision"
+                              : spec.nan_policy != first.nan_policy           ? "nan_policy"
+                              : spec.overflow_policy != first.overflow_policy ? "overflow_policy"
+                              : spec.ddof != first.ddof                       ? "ddof"
+                                                                              : nullptr;
+  if (differs == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(differs, ": differs from that of the first state; allowed: the same in all of them"));
+}
 
 absl::Status Merger::Append(const v1::State& part, absl::string_view name) {
   absl::StatusOr<StateOfSpec> parsed = ParseState(part, limits_);
@@ -72,10 +73,21 @@ absl::Status Merger::Finish(bool return_state, v1::MergeResponse* response, bool
 
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
                          const std::vector<std::string>& names, v1::MergeResponse* response, bool results) {
+  const auto name_of = [&names](const char* field, int i) {
+    return names.empty() ? absl::StrFormat("%s[%d]", field, i) : names[static_cast<std::size_t>(i)];
+  };
+  if (request.arrays_size() > 0) {
+    if (request.states_size() > 0) return absl::InvalidArgumentError("arrays: got some beside states; allowed: either");
+    ArraysMerger merger(limits);
+    for (int i = 0; i < request.arrays_size(); ++i) {
+      const absl::Status status = merger.Append(request.arrays(i), name_of("arrays", i));
+      if (!status.ok()) return status;
+    }
+    return merger.Finish(request.return_state(), response, results);
+  }
   Merger merger(limits);
   for (int i = 0; i < request.states_size(); ++i) {
-    absl::Status status = merger.Append(
-        request.states(i), names.empty() ? absl::StrFormat("states[%d]", i) : names[static_cast<std::size_t>(i)]);
+    absl::Status status = merger.Append(request.states(i), name_of("states", i));
     if (!status.ok()) return status;
   }
   return merger.Finish(request.return_state(), response, results);

@@ -13,6 +13,9 @@
 
 namespace reduced {
 
+// INVALID_ARGUMENT: states of these two questions can't be merged; the message names what differs.
+absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec);
+
 // Merges the states of consecutive parts of an array, one after the other. It keeps one state, however many there are.
 // Not thread-safe.
 class Merger {
@@ -31,8 +34,9 @@ class Merger {
   std::optional<StateOfSpec> whole_;
 };
 
-// Answers a Merge: fills an empty `response`. `names`: of the states in error messages, in order; empty: `states[0]`,
-// `states[1]`... `results`: as for Finish. INVALID_ARGUMENT, OUT_OF_RANGE: see reduced.proto.
+// Answers a Merge of states or of arrays: fills an empty `response`. `names`: of the states in error messages, in
+// order; empty: `states[0]`, `states[1]`..., or `arrays[0]`... `results`: as for Finish. INVALID_ARGUMENT,
+// OUT_OF_RANGE: see reduced.proto.
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
                          const std::vector<std::string>& names, v1::MergeResponse* response, bool results = true);
 

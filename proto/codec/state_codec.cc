@@ -175,12 +175,14 @@ void WriteMessage(const MessageRow& row, State& from, v1::State* to) {
   }
 }
 
-absl::Status CheckField(const MessageRow& row, const FieldRow& field, std::int64_t value, std::int64_t count) {
+absl::Status CheckField(const MessageRow& row, const FieldRow& field, std::int64_t value, std::int64_t count,
+                        std::optional<std::int64_t> positions) {
   constexpr std::int64_t kLargestExponent = std::int64_t{1} << 53;
   const std::string name = absl::StrCat(row.name, ".", field.name);
   if (field.is == Is::kCount) return CheckCount(name, value, count);
-  if (field.is == Is::kIndex && (value < 0 || value >= count)) {
-    return Wrong(absl::StrFormat("%s: got %d; allowed: less than count, which is %d", name, value, count));
+  if (field.is == Is::kIndex && (value < 0 || value >= positions.value_or(count))) {
+    return Wrong(absl::StrFormat("%s: got %d; allowed: less than %s, which is %d", name, value,
+                                 positions.has_value() ? "positions" : "count", positions.value_or(count)));
   }
   if (field.is == Is::kExponent && (value < -kLargestExponent || value > kLargestExponent)) {
     return Wrong(absl::StrFormat("%s: got %d; allowed: -2^53 to 2^53", name, value));
@@ -188,7 +190,8 @@ absl::Status CheckField(const MessageRow& row, const FieldRow& field, std::int64
   return absl::OkStatus();
 }
 
-absl::Status ReadMessage(const MessageRow& row, const v1::State& from, const ReduceSpec& spec, State* to) {
+absl::Status ReadMessage(const MessageRow& row, const v1::State& from, const ReduceSpec& spec,
+                         std::optional<std::int64_t> positions, State* to) {
   const Message& message = from.GetReflection()->GetMessage(from, FieldOf(from, row.name));
   const Of dtype_is = RowOf(spec.dtype).is_float ? Of::kFloats : Of::kIntegers;
   absl::Status status;
@@ -199,7 +202,7 @@ absl::Status ReadMessage(const MessageRow& row, const v1::State& from, const Red
     if (field.is == Is::kIndex && !message.GetReflection()->HasField(message, descriptor)) continue;
     std::visit([&](auto place) { Get(message, descriptor, &place(*to)); }, field.place);
     if (const auto* const place = std::get_if<std::int64_t& (*)(State&)>(&field.place)) {
-      status.Update(CheckField(row, field, (*place)(*to), spec.count));
+      status.Update(CheckField(row, field, (*place)(*to), spec.count, positions));
     }
   }
   return status;
@@ -352,7 +355,7 @@ absl::StatusOr<StateOfSpec> ParseState(const v1::State& from, const StateLimits&
   }
   for (const MessageRow& row : kMessages) {
     take(row.name, Has(row.exact ? exact_set : set, row.accumulators),
-         [&] { return ReadMessage(row, from, read.spec, &read.state); });
+         [&] { return ReadMessage(row, from, read.spec, limits.positions, &read.state); });
   }
   if (status.ok()) status = CheckState(read.spec, read.state);
   if (!status.ok()) return status;

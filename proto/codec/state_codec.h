@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +19,7 @@ namespace reduced {
 struct StateLimits {
   std::int64_t max_elements = std::numeric_limits<std::int64_t>::max();
   int max_ops = std::numeric_limits<int>::max();
+  std::optional<std::int64_t> positions{};  // indexes are below this; absent: below the count of the state
 };
 
 // The state of an array, or of a part of one, and what is asked of it.

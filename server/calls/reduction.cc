@@ -1,10 +1,15 @@
 #include "server/calls/reduction.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/exact/answers.h"
+#include "proto/codec/arrays_state.h"
+#include "proto/codec/values.h"
 #include "server/wire/encode.h"
 #include "server/wire/enums.h"
 #include "server/wire/request.h"
@@ -13,6 +18,11 @@
 
 namespace reduced::server {
 namespace {
+
+// What the state of an output takes at most, as a State and as a message with its encoding, without exact sums and what
+// these add.
+constexpr std::int64_t kStateBytes = 2048;
+constexpr std::int64_t kExactStateBytes = 4096;
 
 // The message of a request whose elements are reduced at once, and never wait for a lane.
 constexpr std::size_t kSmallBytes = 256 << 10;
@@ -108,10 +118,10 @@ absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time
   }
   results_.emplace(backend_);
   if (groups) return BeginGroups(request, *std::move(question), deadline);
-  const std::int64_t outputs = question->layout.outputs;
-  status = results_->Prepare(request, spec_, {outputs, std::move(question->shape)}, admission_, response_);
+  positions_ = question->layout.elements;
+  status = PrepareArrays(request, {question->layout.outputs, std::move(question->shape)});
   if (!status.ok()) return status;
-  engine_->ReduceSlices({JobOf(deadline), std::move(question->layout), results_->data()},
+  engine_->ReduceSlices({JobOf(deadline), std::move(question->layout), results_->data(), StatesWanted()},
                         [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
   return absl::OkStatus();
 }
@@ -120,6 +130,7 @@ absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQues
   absl::StatusOr<Groups> groups = GroupsOf(request);
   if (!groups.ok()) return groups.status();
   groups->layout = std::move(question.layout);
+  positions_ = request.has_keys() ? groups->rows : groups->layout.elements;
   // Before anything is made of them; how many keys there are is found out later.
   std::int64_t outputs = groups->layout.outputs, number = 1;
   if (groups->segments.has_value()) number = groups->segments->count();
@@ -138,14 +149,55 @@ absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQues
                    std::int64_t outputs, std::int64_t number,
                    const std::byte* keys) mutable -> absl::StatusOr<std::vector<std::byte*>> {
     if (grouped) shape.insert(shape.begin(), number);
-    const ArrayResults::Form form{outputs, std::move(shape), number, key_dtype, keys};
-    const absl::Status status = results_->Prepare(request, spec_, form, admission_, response_);
+    const absl::Status status = PrepareArrays(request, {outputs, std::move(shape), number, key_dtype, keys});
     if (!status.ok()) return status;
     return results_->data();
   };
-  engine_->ReduceGroups({JobOf(deadline), *std::move(groups), std::move(place)},
+  engine_->ReduceGroups({JobOf(deadline), *std::move(groups), std::move(place), StatesWanted()},
                         [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
   return absl::OkStatus();
+}
+
+absl::Status Reduction::PrepareArrays(const v1::ReduceRequest& request, const ArrayResults::Form& form) {
+  if (wanted_.state) {
+    // What each takes at least, encoded, and what it takes at most until the response has it.
+    v1::ArraysState none;
+    ToProto(spec_, 0, {}, &none);
+    const auto least = static_cast<std::int64_t>(none.question().ByteSizeLong());
+    const std::int64_t most = kStateBytes + (ExactAccumulatorsFor(spec_) == 0 ? 0 : kExactStateBytes);
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(form.outputs, std::max(least, most), &bytes)) {
+      bytes = std::numeric_limits<std::int64_t>::max();
+    } else {
+      const absl::Status status = CheckStateBytes(form.outputs, form.outputs * least, backend_.limits);
+      if (!status.ok()) return status;
+    }
+    absl::StatusOr<MemoryLease> memory = MemoryLease::Take(*backend_.memory, bytes, "the states of a request");
+    if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
+    states_memory_ = *std::move(memory);
+    v1::ArraysState& state = *response_->mutable_arrays_state();
+    state.mutable_shape()->Add(form.shape.begin(), form.shape.end());
+    if (form.keys != nullptr) {
+      v1::ArrayResult& keys = *state.mutable_keys();
+      keys.mutable_array()->set_dtype(ToProto(form.key_dtype));
+      keys.mutable_array()->add_shape(form.groups);
+      keys.set_data(form.keys, static_cast<std::size_t>(form.groups * RowOf(form.key_dtype).bytes));
+    }
+  }
+  ReduceSpec answered = spec_;
+  if (!wanted_.results) answered.ops.clear();
+  return results_->Prepare(request, answered, form, admission_, response_);
+}
+
+// The states are as many as their limit allows; now their size is known.
+absl::Status Reduction::AnswerStates() {
+  v1::ArraysState& state = *response_->mutable_arrays_state();
+  ToProto(spec_, positions_, states_, &state);
+  const auto outputs = static_cast<std::int64_t>(states_.size());
+  states_ = {};
+  auto bytes = static_cast<std::int64_t>(state.ByteSizeLong() + response_->keys().data().size());
+  for (const v1::ArrayResult& result : response_->arrays()) bytes += static_cast<std::int64_t>(result.data().size());
+  return CheckStateBytes(outputs, bytes, backend_.limits);
 }
 
 // But for the layout.
@@ -238,7 +290,9 @@ void Reduction::EndSlices(absl::StatusOr<SlicesResult> result) {
   FillExecution(spec_, *result, receive_us_, operand_.shape.bytes, response_);
   ran_ = std::move(result->ran);
   timing_ = result->timing;
-  Answer(results_->Answer());
+  absl::Status status = wanted_.state ? AnswerStates() : absl::OkStatus();
+  if (status.ok()) status = results_->Answer();
+  Answer(status);
 }
 
 void Reduction::Answer(const absl::Status& status) {

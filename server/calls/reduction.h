@@ -65,6 +65,10 @@ class Reduction {
   // To arrays.
   absl::Status BeginSlices(const v1::ReduceRequest& request, absl::Time deadline);
   absl::Status BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question, absl::Time deadline);
+  // Sets memory aside for the results, and for the states if they are wanted.
+  absl::Status PrepareArrays(const v1::ReduceRequest& request, const ArrayResults::Form& form);
+  std::vector<State>* StatesWanted() { return wanted_.state ? &states_ : nullptr; }
+  absl::Status AnswerStates();
   absl::StatusOr<Groups> GroupsOf(const v1::ReduceRequest& request);
   absl::StatusOr<std::vector<std::int64_t>> Side(const char* field, const v1::SideArray& side, SideArray* into);
   // Chooses the engine.
@@ -92,6 +96,9 @@ class Reduction {
   Operand operand_;
   std::vector<HeldArray> sides_;         // bounds, keys and masks
   std::optional<ArrayResults> results_;  // of a reduction to arrays
+  std::vector<State> states_;            // of its outputs, if they are wanted
+  std::int64_t positions_ = 0;           // of each output: ArraysState.positions
+  MemoryLease states_memory_;            // for them, and for their part of the response
   Engine* engine_ = nullptr;             // null until it is chosen
   Execution ran_;
   Timing timing_;

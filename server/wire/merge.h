@@ -2,6 +2,8 @@
 #ifndef REDUCED_SERVER_WIRE_MERGE_H_
 #define REDUCED_SERVER_WIRE_MERGE_H_
 
+#include <cstdint>
+
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -12,10 +14,12 @@ namespace reduced::server {
 
 // Fills in an empty response from an encoded MergeRequest. The states are decoded and merged one by one, because as
 // objects millions of empty ones, two bytes each, would take a hundred times the memory of their message. `why_stop` is
-// called from time to time; its error ends the merge. INVALID_ARGUMENT: the message is not a MergeRequest. Also the
-// errors of MergeStates (proto/codec/merge.h).
+// called from time to time; its error ends the merge. `take`: sets so many bytes of memory aside until the response is
+// gone, before a state of arrays is decoded, which is as a whole. INVALID_ARGUMENT: the message is not a MergeRequest.
+// Also the errors of `take` and of MergeStates (proto/codec/merge.h).
 absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
-                          absl::FunctionRef<absl::Status()> why_stop, v1::MergeResponse* response);
+                          absl::FunctionRef<absl::Status()> why_stop,
+                          absl::FunctionRef<absl::Status(std::int64_t bytes)> take, v1::MergeResponse* response);
 
 }  // namespace reduced::server
 

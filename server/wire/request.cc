@@ -166,9 +166,12 @@ absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, con
     return absl::InvalidArgumentError(absl::StrCat(request.has_keys() ? "keys" : "segments", ": got it beside ", field,
                                                    "; allowed: one of axes, ", "segments, keys"));
   }
-  if (request.return_state()) {
+  if (request.return_state() && request.has_segments()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("return_state: got true with ", field, "; allowed: false, since a state is of one output"));
+        "return_state: got true with segments; allowed: false, or true with axes, keys or where");
+  }
+  if (request.omit_results() && (request.has_keep() || request.has_write_to())) {
+    return absl::InvalidArgumentError("omit_results: got true beside keep or write_to; allowed: false, or neither");
   }
   if (request.has_keep() && request.has_write_to()) {
     return absl::InvalidArgumentError("write_to: got it beside keep; allowed: one of them");
@@ -227,6 +230,14 @@ absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, 
                         PartitionOf(request), outputs, bytes, limits.max_result_bytes));
   }
   return bytes;
+}
+
+absl::Status CheckStateBytes(std::int64_t states, std::int64_t bytes, const RequestLimits& limits) {
+  if (bytes <= limits.max_result_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("return_state: got states of %d outputs, of %d bytes or more; allowed: %d bytes in a response "
+                      "(--max_result_bytes)",
+                      states, bytes, limits.max_result_bytes));
 }
 
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits,

@@ -66,6 +66,10 @@ absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, 
                                               std::int64_t outputs, std::int64_t groups, std::int64_t key_bytes,
                                               const RequestLimits& limits);
 
+// INVALID_ARGUMENT: the states of so many outputs, of `bytes` bytes with the results, are more than a response may
+// have.
+absl::Status CheckStateBytes(std::int64_t states, std::int64_t bytes, const RequestLimits& limits);
+
 // The header of a stream: a request without a source. `shape`: of the array.
 absl::StatusOr<ReduceSpec> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape);
 

@@ -109,5 +109,30 @@ class GroupsTest(harness.ServedTest):
         self.check_failure(USAGE, ["require --axis, --segments"], "reduce", path, "--groups", "3")
 
 
+    def test_states_of_parts_merge(self):
+        values = (self.random.normal(size=900) * 10.0 ** self.random.integers(-30, 30, 900)).astype("f4")
+        keys = np.sort(self.random.integers(0, 40, 900)).astype("i4")  # so that each part lacks most of them
+        ops = "sum,var,argmax"
+        states = []
+        for i, (begin, end) in enumerate(((0, 100), (100, 101), (101, 900))):
+            states.append(self.folder / f"{i}.state")
+            self.run_reducectl("reduce", self.save(values[begin:end], f"v{i}.npy"), "--op", ops, "--keys",
+                               self.save(keys[begin:end], f"k{i}.npy"), "--state", states[-1])
+        run = self.run_reducectl("merge", *states, "--out", self.folder / "m-{op}.npy", "--out-keys", self.folder / "m-keys.npy",
+                                 "--state", self.folder / "all.state")
+        self.assertEqual((run.returncode, run.stderr), (0, b""))
+        run = self.run_reducectl("reduce", self.save(values, "v.npy"), "--op", ops, "--keys", self.save(keys, "k.npy"), "--out",
+                                 self.folder / "w-{op}.npy", "--out-keys", self.folder / "w-keys.npy")
+        self.assertEqual((run.returncode, run.stderr), (0, b""))
+        for name in [*ops.split(","), "keys"]:
+            merged, whole = (np.load(self.folder / f"{which}-{name}.npy") for which in "mw")
+            self.assertEqual((merged.dtype, merged.tobytes()), (whole.dtype, whole.tobytes()), name)
+        again = self.answers("merge", self.folder / "all.state")[0]
+        self.assertEqual((again["count"], again["keys"]["values"]), (900, np.unique(keys).tolist()))
+        self.assertEqual(again["results"]["argmax"]["values"], np.load(self.folder / "w-argmax.npy").tolist())
+        self.check_failure(2, ["--state"], "reduce", self.folder / "v.npy", "--lengths", self.folder / "k.npy", "--state", "x")
+        self.check_failure(5, ["{op}"], "merge", *states, "--out", "x.npy")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -60,8 +60,9 @@ class ReadmeTest(harness.ServedTest):
             self.save(np.arange(1000, dtype="f4"), f"{name}.npy")
         self.save(np.arange(24, dtype="f4").reshape(2, 3, 4), "x.npy")
         self.save(np.arange(24).reshape(2, 3, 4) % 2 == 0, "mask.npy")
-        self.save(np.arange(100.0), "prices.npy")
-        self.save(np.arange(100) % 7, "shops.npy")
+        for part in ("", "1", "2"):
+            self.save(np.arange(100.0), f"prices{part}.npy")
+            self.save(np.arange(100) % 7, f"shops{part}.npy")
         self.save(np.arange(100.0), "values.npy")
         self.save(np.array([0, 30, 100]), "offsets.npy")
         self.addCleanup(pathlib.Path("/dev/shm/sums").unlink, missing_ok=True)
@@ -73,7 +74,7 @@ class ReadmeTest(harness.ServedTest):
                 with self.subTest(document=document, block=block):
                     seen += 1
                     self.shell(re.sub(r"--server \w+:\d+ ", "", block), self.folder, wrapper.parent)
-        self.assertEqual(seen, 5)
+        self.assertEqual(seen, 6)
 
     def test_console(self):
         path = pathlib.Path(os.environ["REDUCECTL"]).parent

@@ -46,7 +46,8 @@ FUZZ_TARGET(merge) {
   const absl::string_view message = input.rest();
   v1::MergeResponse encoded;
   const absl::Status status = server::MergeEncoded(
-      Sliced(message, cuts), kMergeLimits, [] { return absl::OkStatus(); }, &encoded);
+      Sliced(message, cuts), kMergeLimits, [] { return absl::OkStatus(); },
+      [](std::int64_t /*bytes*/) { return absl::OkStatus(); }, &encoded);
   RequirePrintableError(status);
 
   v1::MergeRequest request;

@@ -151,8 +151,6 @@ TEST_F(AxesTest, WrongRequests) {
        "axes.axis[1]: got -3; allowed: -2 to 1"},
       {[](auto* r) { r->mutable_axes()->add_axis(-2); }, grpc::StatusCode::INVALID_ARGUMENT,
        "axes.axis[1]: got -2, dimension 0 again; allowed: each once"},
-      {[](auto* r) { r->set_return_state(true); }, grpc::StatusCode::INVALID_ARGUMENT,
-       "return_state: got true with axes"},
       {[](auto* r) { r->set_empty(static_cast<v1::EmptyPolicy>(7)); }, grpc::StatusCode::INVALID_ARGUMENT,
        "empty: got 7; allowed"},
       {[](auto* r) { r->mutable_options()->set_pipeline("recursive_pairs"); }, grpc::StatusCode::UNIMPLEMENTED,

@@ -159,7 +159,7 @@ TEST_F(GroupsTest, WrongRequests) {
       {{[](auto* r) { r->mutable_segments(); }}, "segments: got none; allowed: offsets, lengths"},
       {{[](auto* r) { r->mutable_where(); }}, "where: got none; allowed: elements, bits"},
       {{[](auto* r) { r->mutable_keys(); }}, "keys.keys: source: got none; allowed: inline_data, array_id, region"},
-      {{keys, [](auto* r) { r->set_return_state(true); }}, "return_state: got true with keys"},
+      {{[](auto* r) { r->mutable_segments(), r->set_return_state(true); }}, "return_state: got true with segments"},
       {{keys, [](auto* r) { r->mutable_array()->clear_shape(), r->mutable_inline_data()->resize(4); }},
        "array.shape: got a scalar; allowed: 1 dimension or more with keys"},
       {{keys, [](auto* r) { r->mutable_keys()->mutable_keys()->mutable_inline_data()->pop_back(); }},

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/commands.h"
+#include "client/reducectl/commands/reduce_axes.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/render.h"
 
@@ -21,6 +23,7 @@ namespace {
 struct MergeArguments {
   std::vector<std::string> files;  // of states
   std::string state;               // the file for the merged state; empty: none
+  AxesArguments arrays;            // where arrays of results go
 };
 
 std::string Line(const MergeReply& reply) {
@@ -35,12 +38,46 @@ std::string Table(const MergeReply& reply) {
   return absl::StrCat(reply.count, " elements\n", FormatTable(rows));
 }
 
+// Of states of arrays of results.
+ExitCode MergeArrays(const CommonOptions& common, const MergeArguments& arguments,
+                     const std::vector<std::string>& states) {
+  const AxesArguments& arrays = arguments.arrays;
+  const absl::StatusOr<MergeArraysReply> reply =
+      MergeArrayStates(states, {.return_state = !arguments.state.empty(), .names = arguments.files});
+  if (!reply.ok()) return ReportError("merge", reply.status().message(), kData);
+  if (reply->results.size() > 1 && !arrays.out.empty() && !absl::StrContains(arrays.out, "{op}")) {
+    return ReportError("--out", "got one name for several ops; allowed: a name with {op} in it", kData);
+  }
+  const ExitCode code = WriteArrays(arrays, reply->results, reply->keys);
+  if (code != kOk) return code;
+  const bool keys = !reply->keys.array.dtype.empty();
+  if (common.json) {
+    Json results = Json::object();
+    for (const ResultArray& result : reply->results) results[result.op] = ArrayJson(arrays, result);
+    Json json = {{"count", reply->count}};
+    if (keys) json["keys"] = ArrayJson(arrays, reply->keys);
+    json["results"] = std::move(results);
+    std::cout << Dump(json) << std::endl;
+  } else {
+    std::cout << reply->count << " elements\n";
+    if (keys) std::cout << ArrayLines(arrays, "keys", reply->keys);
+    for (const ResultArray& result : reply->results) std::cout << ArrayLines(arrays, result.op, result);
+    std::cout << std::flush;
+  }
+  if (!std::cout) return kOutput;
+  return arguments.state.empty() ? kOk : WriteFile(arguments.state, reply->state);
+}
+
 ExitCode Run(const CommonOptions& common, const MergeArguments& arguments) {
   std::vector<std::string> states;
   for (const std::string& file : arguments.files) {
     const absl::StatusOr<Memory> state = ReadSource(file, common.timeout.value_or(absl::InfiniteDuration()));
     if (!state.ok()) return ReportError(file, state.status().message(), kData);
     states.emplace_back(state->bytes());
+  }
+  if (IsArrayState(states.front())) return MergeArrays(common, arguments, states);
+  if (!arguments.arrays.out.empty() || !arguments.arrays.out_keys.empty()) {
+    return ReportError("merge", "--out, --out-keys: got states of one result for each op; allowed: of arrays", kData);
   }
   const absl::StatusOr<MergeReply> reply =
       MergeStates(states, {.return_state = !arguments.state.empty(), .names = arguments.files});
@@ -60,6 +97,12 @@ void AddMerge(CommandLine& line) {
       [arguments](const CommonOptions& common) { return Run(common, *arguments); });
   command->add_option("FILE", arguments->files, "the states of the parts, in order")->required()->type_name("");
   command->add_option("--state", arguments->state, "also write the merged state to this file")->type_name("FILE");
+  command
+      ->add_option("--out", arguments->arrays.out,
+                   "write arrays of results to .npy files of this name, in which {op} is the op; default: print them")
+      ->type_name("FILE");
+  command->add_option("--out-keys", arguments->arrays.out_keys, "write the keys of the outputs to this .npy file")
+      ->type_name("FILE");
 }
 
 }  // namespace reduced::client

@@ -134,6 +134,8 @@ std::string Table(const Answer& answer, const ReduceArguments& arguments) {
 ExitCode Run(const CommonOptions& common, ReduceArguments arguments) {
   if (arguments.axes.given()) {
     arguments.axes.quiet = arguments.quiet;
+    arguments.axes.state = arguments.state;
+    arguments.question.options.return_state = arguments.question.one = !arguments.state.empty();
     return ReduceAxes(common, arguments.question, arguments.axes);
   }
   arguments.question.options.return_state = arguments.question.one = !arguments.state.empty();
@@ -176,8 +178,9 @@ void Check(const ReduceArguments& arguments) {
   CheckInput(question.input);
   const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
   if (inputs == 0) throw CLI::RequiredError("FILE or --array");
-  CheckAxes(question, arguments.axes);
-  if (arguments.axes.given() && !arguments.state.empty()) throw CLI::ExcludesError("--state", "--axis");
+  AxesArguments axes = arguments.axes;
+  axes.state = arguments.state;
+  CheckAxes(question, axes);
   if (arguments.state.empty()) return;
   if (inputs > 1) throw CLI::ValidationError("--state", absl::StrCat("got ", inputs, " inputs; allowed: 1"));
   if (question.in_session()) throw CLI::ExcludesError("--state", absl::StrCat("--via ", question.via));

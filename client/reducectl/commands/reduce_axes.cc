@@ -49,6 +49,11 @@ std::string ShapeText(const HostArray& array) {
   return absl::StrCat(array.dtype, " (", absl::StrJoin(array.shape, ", "), ")");
 }
 
+// The file for an array of results; empty: there is none.
+std::string FileOf(const AxesArguments& arguments, const ResultArray& result) {
+  return result.op.empty() ? arguments.out_keys : absl::StrReplaceAll(arguments.out, {{kOp, result.op}});
+}
+
 // Arrays beside the one that is reduced, from their files.
 struct Sides {
   Input bounds{}, keys{}, mask{};
@@ -127,8 +132,8 @@ class Reducer {
         return failure == kOk ? code : failure;
       }
       if (!piece->has_value()) break;
-      if (!first && !(arguments_.out.empty() && arguments_.write_to.empty())) {
-        return ReportError(source, "got several arrays; allowed: one with --out or --write-to", kData);
+      if (!first && !(arguments_.out.empty() && arguments_.write_to.empty() && arguments_.state.empty())) {
+        return ReportError(source, "got several arrays; allowed: one with --out, --write-to or --state", kData);
       }
       const Input& input = (*piece)->input;
       const std::string name = input.column.empty() ? input.array : input.column;
@@ -166,48 +171,21 @@ class Reducer {
   ExitCode Answer(const std::string& source, const std::string& name, const absl::StatusOr<ArrayReply>& reply) {
     const std::string subject = name.empty() ? source : absl::StrCat(source, ": array ", name);
     if (!reply.ok()) return ReportCallError(subject, reply.status());
-    if (!arguments_.out.empty()) {
-      for (const ResultArray& result : reply->results) {
-        const ExitCode code = WriteNpy(absl::StrReplaceAll(arguments_.out, {{kOp, result.op}}), result.array);
-        if (code != kOk) return code;
-      }
-    }
-    if (!arguments_.out_keys.empty()) {
-      const ExitCode code = WriteNpy(arguments_.out_keys, reply->keys.array);
-      if (code != kOk) return code;
-    }
+    ExitCode code = WriteArrays(arguments_, reply->results, reply->keys);
+    if (code == kOk && !arguments_.state.empty()) code = WriteFile(arguments_.state, reply->state);
+    if (code != kOk) return code;
     std::cout << (common_.json ? Line(source, name, *reply) : Text(subject, *reply)) << std::flush;
     return std::cout ? kOk : kOutput;
-  }
-
-  // The file for an array of results; empty: there is none.
-  std::string FileOf(const ResultArray& result) const {
-    return result.op.empty() ? arguments_.out_keys : absl::StrReplaceAll(arguments_.out, {{kOp, result.op}});
-  }
-
-  Json JsonOf(const ResultArray& result) const {
-    Json json = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
-    if (!result.id.empty()) {
-      json["id"] = result.id;
-    } else if (result.written_at.has_value()) {
-      json["file"] = arguments_.write_to;
-      json["written_at"] = *result.written_at;
-    } else if (const std::string file = FileOf(result); !file.empty()) {
-      json["file"] = file;
-    } else {
-      json["values"] = ToJson(result.array);
-    }
-    return json;
   }
 
   // One line of JSON.
   std::string Line(const std::string& source, const std::string& name, const ArrayReply& reply) const {
     Json results = Json::object();
-    for (const ResultArray& result : reply.results) results[result.op] = JsonOf(result);
+    for (const ResultArray& result : reply.results) results[result.op] = ArrayJson(arguments_, result);
     Json json = {{"source", source}};
     if (!name.empty()) json["array"] = name;
     json.update({{"count", reply.count}, {"via", reply.via}});
-    if (!reply.keys.array.dtype.empty()) json["keys"] = JsonOf(reply.keys);
+    if (!reply.keys.array.dtype.empty()) json["keys"] = ArrayJson(arguments_, reply.keys);
     json.update({{"results", std::move(results)},
                  {"engine", reply.execution.engine},
                  {"device", reply.execution.device},
@@ -220,19 +198,6 @@ class Reducer {
     return Dump(json) + "\n";
   }
 
-  std::string TextOf(const std::string& name, const ResultArray& result) const {
-    const bool quiet = arguments_.quiet;
-    const std::string title = quiet ? "" : absl::StrCat(name, ": ", ShapeText(result.array), "\n");
-    if (!result.id.empty()) return absl::StrCat(title, quiet ? "" : "kept as ", result.id, "\n");
-    if (result.written_at.has_value()) {
-      const std::string where = absl::StrCat("written to ", Printable(arguments_.write_to), " from byte ");
-      return absl::StrCat(title, quiet ? "" : where, *result.written_at, "\n");
-    }
-    const std::string file = FileOf(result);
-    if (file.empty()) return absl::StrCat(title, ArrayText(result.array));
-    return absl::StrCat(title, quiet ? "" : "written to ", Printable(file), "\n");
-  }
-
   // For people; with --quiet the results, ids or files alone.
   std::string Text(const std::string& subject, const ArrayReply& reply) const {
     std::string text;
@@ -241,8 +206,8 @@ class Reducer {
                           ", ran on ", Printable(reply.execution.device), ", ",
                           FormatMicros(reply.timing.total_us.value_or(0)), "\n");
     }
-    if (!reply.keys.array.dtype.empty()) text += TextOf("keys", reply.keys);
-    for (const ResultArray& result : reply.results) text += TextOf(result.op, result);
+    if (!reply.keys.array.dtype.empty()) text += ArrayLines(arguments_, "keys", reply.keys);
+    for (const ResultArray& result : reply.results) text += ArrayLines(arguments_, result.op, result);
     return text;
   }
 
@@ -309,6 +274,9 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
   const auto require = [](bool given, const char* option, bool condition, const char* needs) {
     if (given && !condition) throw CLI::ValidationError(option, absl::StrCat("requires ", needs));
   };
+  if (!arguments.state.empty() && !(arguments.segments.empty() && arguments.lengths.empty())) {
+    throw CLI::ExcludesError("--state", arguments.segments.empty() ? "--lengths" : "--segments");
+  }
   if (!arguments.given()) {
     const bool others = arguments.options.keepdims || arguments.keep || !arguments.out.empty() ||
                         !arguments.out_keys.empty() || !arguments.write_to.empty() ||
@@ -383,6 +351,44 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
     }
   }
   return Reducer(*std::move(place), common, std::move(question), own).Run();
+}
+
+ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArray>& results, const ResultArray& keys) {
+  if (!arguments.out.empty()) {
+    for (const ResultArray& result : results) {
+      const ExitCode code = WriteNpy(FileOf(arguments, result), result.array);
+      if (code != kOk) return code;
+    }
+  }
+  return arguments.out_keys.empty() ? kOk : WriteNpy(arguments.out_keys, keys.array);
+}
+
+Json ArrayJson(const AxesArguments& arguments, const ResultArray& result) {
+  Json json = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
+  if (!result.id.empty()) {
+    json["id"] = result.id;
+  } else if (result.written_at.has_value()) {
+    json["file"] = arguments.write_to;
+    json["written_at"] = *result.written_at;
+  } else if (const std::string file = FileOf(arguments, result); !file.empty()) {
+    json["file"] = file;
+  } else {
+    json["values"] = ToJson(result.array);
+  }
+  return json;
+}
+
+std::string ArrayLines(const AxesArguments& arguments, const std::string& name, const ResultArray& result) {
+  const bool quiet = arguments.quiet;
+  const std::string title = quiet ? "" : absl::StrCat(name, ": ", ShapeText(result.array), "\n");
+  if (!result.id.empty()) return absl::StrCat(title, quiet ? "" : "kept as ", result.id, "\n");
+  if (result.written_at.has_value()) {
+    const std::string where = absl::StrCat("written to ", Printable(arguments.write_to), " from byte ");
+    return absl::StrCat(title, quiet ? "" : where, *result.written_at, "\n");
+  }
+  const std::string file = FileOf(arguments, result);
+  if (file.empty()) return absl::StrCat(title, ArrayText(result.array));
+  return absl::StrCat(title, quiet ? "" : "written to ", Printable(file), "\n");
 }
 
 ExitCode WriteNpy(const std::string& path, const HostArray& array) {

@@ -5,9 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/answers.h"
+#include "client/reducectl/output/render.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -25,6 +27,7 @@ struct AxesArguments {
   std::string out_keys{};  // the file for the keys; empty: print them
   std::string write_to{};  // the shared memory that the server writes results to; empty: none
   std::int64_t write_offset = 0;
+  std::string state{};  // the file for the state; empty: none
 
   // Whether the results are arrays.
   bool given() const { return axis || !segments.empty() || !lengths.empty() || !keys.empty() || !where.empty(); }
@@ -38,6 +41,13 @@ void CheckAxes(const Question& question, const AxesArguments& arguments);
 // Reduces all arrays of the question, in order, and prints or writes the results. Returns the code of the first
 // failure.
 ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesArguments& arguments);
+
+// Writes arrays of results, and keys if there are any, to the files of the arguments.
+ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArray>& results, const ResultArray& keys);
+
+// An array of results, or where it is, as JSON and as text under the title `name`.
+Json ArrayJson(const AxesArguments& arguments, const ResultArray& result);
+std::string ArrayLines(const AxesArguments& arguments, const std::string& name, const ResultArray& result);
 
 // The bytes of an array as a .npy file, to a file of that name.
 ExitCode WriteNpy(const std::string& path, const HostArray& array);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "proto/codec/arrays_state.h"
 #include "reduced/client.h"
 #include "tests/unit/client/fake_server.h"
 
@@ -391,6 +392,59 @@ TEST_F(AnswersTest, WrongArraysAlongAxes) {
       wrong.spoil(answer);
     };
     ExpectWrong(client_->ReduceArray(array, {"max", "argmax"}, {.axis = {-1}}).status(), wrong.message);
+  }
+}
+
+// The same with the state of each output.
+TEST_F(AnswersTest, WrongStatesOfArrays) {
+  const std::vector<float> elements(6);
+  const ArrayView array = ArrayView::Of(elements, {{2, 3}});
+  const auto complete = [](v1::ReduceResponse* answer) {
+    CompleteArrays(answer);
+    answer->clear_state();
+    const ReduceSpec spec{.dtype = DType::kF32, .count = 6, .ops = {Op::kMax, Op::kArgmax}};
+    State state;
+    state.partial.count = 3;
+    state.partial.extrema.min_index = state.partial.extrema.max_index = 0;
+    state.partial.extrema.min_key = state.partial.extrema.max_key = 0;
+    ToProto(spec, 3, {state, state}, answer->mutable_arrays_state());
+    answer->mutable_arrays_state()->add_shape(2);
+  };
+  service_.spoil = complete;
+  const absl::StatusOr<ArrayReply> right =
+      client_->ReduceArray(array, {"max", "argmax"}, {.axis = {-1}}, {.return_state = true});
+  ASSERT_TRUE(right.ok()) << right.status();
+  EXPECT_TRUE(IsArrayState(right->state));
+  const WrongReduce cases[] = {
+      {"arrays_state: got none; allowed: a state", [](auto* answer) { answer->clear_arrays_state(); }},
+      {"arrays_state: outputs: got 1 states; allowed: 2, as shape says",
+       [](auto* answer) { answer->mutable_arrays_state()->mutable_outputs()->RemoveLast(); }},
+      {"arrays_state.count: got 5; allowed: 6", [](auto* answer) { answer->mutable_arrays_state()->set_count(5); }},
+      {"arrays_state.question.state.ops: got others; allowed: the ops of the request",
+       [](auto* answer) {
+         v1::ArraysState& state = *answer->mutable_arrays_state();
+         state.mutable_question()->mutable_ops()->SwapElements(0, 1);
+         for (v1::State& output : *state.mutable_outputs()) output.mutable_ops()->SwapElements(0, 1);
+       }},
+      {"arrays_state.keys: got some; allowed: none",
+       [](auto* answer) {
+         v1::ArrayResult& keys = *answer->mutable_arrays_state()->mutable_keys();
+         keys.mutable_array()->set_dtype(v1::DTYPE_U8);
+         keys.mutable_array()->add_shape(2);
+         keys.set_data("ab");
+       }},
+      {"arrays_state.shape: got another; allowed: that of the results",
+       [](auto* answer) { answer->mutable_arrays_state()->add_shape(1); }},
+      {"state: got one; allowed: none, because the results are arrays",
+       [](auto* answer) { *answer->mutable_state() = answer->arrays_state().question(); }},
+  };
+  for (const WrongReduce& wrong : cases) {
+    service_.spoil = [&](v1::ReduceResponse* answer) {
+      complete(answer);
+      wrong.spoil(answer);
+    };
+    ExpectWrong(client_->ReduceArray(array, {"max", "argmax"}, {.axis = {-1}}, {.return_state = true}).status(),
+                wrong.message);
   }
 }
 

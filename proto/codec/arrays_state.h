@@ -1,0 +1,61 @@
+// States of reductions to arrays as messages (ArraysState of reduced.proto), and merging them: the server writes them,
+// and clients merge them without a server.
+#ifndef REDUCED_PROTO_CODEC_ARRAYS_STATE_H_
+#define REDUCED_PROTO_CODEC_ARRAYS_STATE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "kernels/algebra/spec.h"
+#include "kernels/algebra/state.h"
+#include "proto/codec/state_codec.h"
+#include "reduced/v1/reduced.pb.h"
+
+namespace reduced {
+
+// Writes the state of a reduction by `spec`, whose count is that of the whole array, to a message without one: all but
+// the shape and the keys. `outputs`: the state of each output. `positions`: as ArraysState.positions.
+void ToProto(const ReduceSpec& spec, std::int64_t positions, const std::vector<State>& outputs, v1::ArraysState* to);
+
+// Merges the states of consecutive parts, one after the other. It keeps one state, however many there are. Not
+// thread-safe.
+class ArraysMerger {
+ public:
+  explicit ArraysMerger(const StateLimits& limits) : limits_(limits) {}
+
+  // Appends the part that follows. `name`: the state's in error messages. INVALID_ARGUMENT: it is not a state, or does
+  // not go with those before.
+  absl::Status Append(const v1::ArraysState& part, absl::string_view name);
+
+  // Fills in the arrays, the keys and the count of an empty response, and its state if `return_state`; without arrays
+  // unless `results`. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole array answers,
+  // if `results`, with the first output that has an error.
+  absl::Status Finish(bool return_state, v1::MergeResponse* response, bool results = true) const;
+
+ private:
+  // The state of a part, or of all parts together.
+  struct Whole {
+    ReduceSpec question;  // its count: elements of the part
+    std::int64_t positions = 0;
+    std::vector<std::int64_t> shape;  // of the results
+    // Of outputs by keys that were found: ascending, and their dtype; absent: they are by something else.
+    std::optional<DType> key_dtype;
+    std::vector<__int128> keys;
+    std::vector<State> outputs;
+
+    std::int64_t columns() const;  // outputs of each key
+  };
+
+  absl::Status Parse(const v1::ArraysState& part, Whole* to) const;
+  absl::Status AppendPart(Whole part);
+
+  const StateLimits limits_;
+  std::optional<Whole> whole_;
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_PROTO_CODEC_ARRAYS_STATE_H_
