@@ -134,6 +134,10 @@ ABSL_FLAG(std::int32_t, max_region_connections, Defaults().regions.max_connectio
 ABSL_FLAG(std::int32_t, max_regions, Defaults().regions.max_regions, "regions that one connection shares at once");
 ABSL_FLAG(bool, allow_disk_files, Defaults().regions.allow_disk_files,
           "accept descriptors of files on disk as regions; reading and closing them may take any time");
+ABSL_FLAG(
+    bool, allow_writable_regions, Defaults().regions.allow_writable_regions,
+    "write results to regions of every user, not only of the server's own and root; a process can make the server "
+    "use as much memory as such a region has");
 ABSL_FLAG(TimeSpan, region_idle_timeout, TimeSpan{Defaults().regions.idle_timeout},
           "time without a request after which a connection to the region socket that shares nothing is closed");
 ABSL_FLAG(std::int32_t, max_sessions, Defaults().limits.max_sessions,
@@ -302,6 +306,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.regions.max_connections = absl::GetFlag(FLAGS_max_region_connections);
   options.regions.max_regions = absl::GetFlag(FLAGS_max_regions);
   options.regions.allow_disk_files = absl::GetFlag(FLAGS_allow_disk_files);
+  options.regions.allow_writable_regions = absl::GetFlag(FLAGS_allow_writable_regions);
   options.regions.idle_timeout = absl::GetFlag(FLAGS_region_idle_timeout).duration;
   options.drain_delay = absl::GetFlag(FLAGS_drain_delay).duration;
   options.security.tls_cert = absl::GetFlag(FLAGS_tls_cert);

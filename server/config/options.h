@@ -45,6 +45,8 @@ struct RegionOptions {
   // Of one connection. All connections have at most half of the process's descriptors, one user half of these.
   int max_regions = 1024;
   bool allow_disk_files = false;  // accept descriptors of files on disk, whose reading may take any time
+  // Write results to memory of users other than the server's and root, who can so make the server use memory.
+  bool allow_writable_regions = false;
   // After so long without a request, a connection that shares nothing is closed.
   absl::Duration idle_timeout = absl::Minutes(1);
 };

@@ -435,7 +435,8 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const st
         absl::StrFormat("regions: got one more; allowed: %d for %s", limit.allowed, limit.of));
   }
   absl::StatusOr<std::shared_ptr<const Region>> region =
-      request.has_share_memory() ? ShareMemory(request.share_memory(), file) : ShareDevice(request.share_device());
+      request.has_share_memory() ? ShareMemory(request.share_memory(), connection.peer.uid, file)
+                                 : ShareDevice(request.share_device());
   if (!region.ok()) return region.status();
   reply.set_token(RandomId());
   reply.set_bytes((*region)->bytes());
@@ -446,8 +447,14 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const st
   return reply;
 }
 
-absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(const v1::ShareMemory& request,
+absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(const v1::ShareMemory& request, uid_t user,
                                                                             int* file) const {
+  if (request.writable() && user != 0 && user != geteuid() && !options_.allow_writable_regions) {
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "writable: got memory of uid %d; allowed: of uid %d, the server's, and of root, or of all users "
+        "if the server runs with --allow_writable_regions",
+        user, geteuid()));
+  }
   const absl::StatusOr<Memory> memory = Examine(*file, options_.allow_disk_files);
   if (!memory.ok()) return memory.status();
   const char* const why_not = WhyNotMapped(*memory);

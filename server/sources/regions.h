@@ -76,7 +76,8 @@ class Regions {
   absl::StatusOr<v1::RegionReply> Handle(Connection& connection, const std::string& packet, int* file,
                                          std::shared_ptr<const RingMemory>* ring);
   std::shared_ptr<const RingMemory> TakeOffer(const std::string& token);
-  absl::StatusOr<std::shared_ptr<const Region>> ShareMemory(const v1::ShareMemory& request, int* file) const;
+  absl::StatusOr<std::shared_ptr<const Region>> ShareMemory(const v1::ShareMemory& request, uid_t user,
+                                                            int* file) const;
   absl::StatusOr<std::shared_ptr<const Region>> ShareDevice(const v1::ShareDevice& request) const;
   absl::Status Release(const Connection& connection, const std::string& token);
   void Forget(const Connection& connection);

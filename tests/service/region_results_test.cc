@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,8 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Matcher;
 using Code = grpc::StatusCode;
 
 constexpr std::int64_t kBytes = 4096;
@@ -351,6 +354,28 @@ TEST_F(RegionResultsTest, TheClientLibrary) {
   const auto small = connection->ReduceArray(client::ArrayView::Of(samples, {{2, 3}}), {"sum"},
                                              {.axis = {0}, .write_to = region.Place(kBytes)});
   EXPECT_TRUE(absl::IsOutOfRange(small.status())) << small.status();
+}
+
+// A stranger could make the server use memory.
+TEST(RegionOwnersTest, OnlyMemoryOfTheServersUserAndOfRootUnlessAllowed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr uid_t kStranger = 12345;
+  for (const bool allowed : {false, true}) {
+    ServerOptions options;
+    options.unix_socket_mode = "0666";
+    options.regions.allow_writable_regions = allowed;
+    TestServer server(options);
+    const std::string path = InfoOf(server).region_socket();
+    ASSERT_EQ(chmod(std::filesystem::path(path).parent_path().c_str(), 0755), 0);
+    ASSERT_EQ(seteuid(kStranger), 0);
+    Sharer stranger(path);
+    ASSERT_EQ(seteuid(0), 0);
+    const Descriptor memory(MemoryForResults(kBytes));
+    const v1::RegionReply reply = stranger.Ask(kShare, {memory});
+    EXPECT_EQ(reply.code(), allowed ? 0 : static_cast<int>(Code::PERMISSION_DENIED));
+    const Matcher<std::string> refusal = HasSubstr("writable: got memory of uid 12345; allowed: of uid 0");
+    EXPECT_THAT(reply.message(), allowed ? Matcher<std::string>(IsEmpty()) : refusal);
+  }
 }
 
 }  // namespace
