@@ -141,8 +141,10 @@ int ServeUntilStopped(Server& server, const sigset_t& stop, absl::Duration drain
     server.Shutdown(std::min(drain_timeout, kFailureDrain));
     EndFailed();
   }
-  spdlog::info("{}: serving for {} more, then draining for up to {}", strsignal(signal),
-               absl::FormatDuration(drain_delay), absl::FormatDuration(drain_timeout));
+  const std::string delay = drain_delay > absl::ZeroDuration()
+                                ? absl::StrCat("serving for ", absl::FormatDuration(drain_delay), " more, then ")
+                                : "";
+  spdlog::info("{}: {}draining for up to {}", strsignal(signal), delay, absl::FormatDuration(drain_timeout));
   server.Withdraw();
   StopWatch watch(server.engines(), stop);
   const bool failed = watch.failed().WaitForNotificationWithTimeout(drain_delay);

@@ -55,8 +55,9 @@ bool PlanStagedRows(const SliceArray& array, int element_bytes, int multiprocess
                                                         kStagedRowBytes / (unit * pitch));
     plan->tile_rows = static_cast<int>(units * unit);
     plan->lanes = static_cast<int>(lanes);
-    if (plan->padding > 0)
+    if (plan->padding > 0) {
       plan->row_reciprocal = static_cast<std::uint32_t>(((std::int64_t{1} << 32) - 1) / chunks + 1);
+    }
     return true;
   }
   plan->padding = 0;

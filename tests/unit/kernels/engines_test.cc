@@ -214,6 +214,13 @@ TEST(Engines, AutoTakesTheOnePredictedToBeDoneFirst) {
   EXPECT_THAT(only->reason, AllOf(HasSubstr("only engine"), HasSubstr("no driver")));
 }
 
+TEST(Engines, AnArrayOfADeviceCostsNoTransfer) {
+  const Calibration calibration{.fixed_us = 2, .host_gb_per_s = 10, .held_gb_per_s = 1000};
+  const ArrayRef held{.space = MemorySpace::kDevice, .device = 0};
+  EXPECT_DOUBLE_EQ(ExpectedUs(calibration, SpecOf(2'500'000), {}), 1002);
+  EXPECT_DOUBLE_EQ(ExpectedUs(calibration, SpecOf(2'500'000), held), 12);
+}
+
 TEST(Engines, SeveralGpusAreRankedByPredictedTimeAndWhatWaitsThere) {
   Fake busy = Gpu(0);
   busy.waiting_us = 5;

@@ -134,6 +134,15 @@ TEST(FairQueue, DisplacesWithinAClass) {
   EXPECT_FALSE(queue.Displace(2, JobClass::kLong).has_value());
 }
 
+TEST(FairQueue, DisplacesTheNewestOfAnyClass) {
+  for (const bool long_first : {false, true}) {
+    FairQueue<FakeJob> queue;
+    const FakeJob long_one{.caller = 1, .name = "L", .job_class = JobClass::kLong}, short_one{.caller = 1, .name = "s"};
+    for (const bool of_first : {true, true, false, false}) queue.Push(of_first == long_first ? long_one : short_one);
+    EXPECT_EQ(queue.Displace(2)->name, long_first ? "s" : "L");
+  }
+}
+
 TEST(FairQueue, RemovesWhatIsNotWanted) {
   FairQueue<FakeJob> queue;
   for (const char* name : {"a", "b", "c"}) queue.Push({.caller = 1, .name = name});

@@ -89,6 +89,35 @@ TEST(Lanes, LearnHowMuchLongerThanExpectedJobsTake) {
   EXPECT_GT(lanes.waiting_us(), 4 * kExpectedUs);
 }
 
+// They end early, or late because they were to stop at the next opportunity.
+TEST(Lanes, LearnNothingFromJobsThatWereCancelled) {
+  constexpr double kExpectedUs = 1000;
+  Lanes lanes(1, 8);
+  for (int i = 0; i < 8; ++i) {
+    const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+    absl::Notification done;
+    lanes.Submit(
+        [&, cancelled](absl::StatusOr<int>) {
+          absl::SleepFor(absl::Microseconds(5 * kExpectedUs));
+          cancelled->store(true);
+          done.Notify();
+        },
+        {.expected_us = kExpectedUs, .cancelled = cancelled});
+    done.WaitForNotification();
+  }
+  Held held(lanes, {.expected_us = kExpectedUs});
+  EXPECT_LE(lanes.waiting_us(), kExpectedUs);
+}
+
+TEST(Lanes, NobodyWaitsForWhatIsCancelled) {
+  Lanes lanes(1, 8);
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  Held held(lanes, {.expected_us = 1e9, .cancelled = cancelled});
+  EXPECT_GT(lanes.waiting_us(), 0);
+  cancelled->store(true);
+  EXPECT_EQ(lanes.waiting_us(), 0);
+}
+
 // What nobody waits for leaves the queue, though no lane gets free.
 TEST(Lanes, WhatIsCancelledLeavesTheQueueAtOnce) {
   Lanes lanes(1, 2);
@@ -131,6 +160,7 @@ TEST(Lanes, LongJobsLeaveALaneToOthers) {
   absl::Status refused;
   lanes.Submit([&](absl::StatusOr<int> lane) { refused = lane.status(); }, {.expected_us = kLongUs});
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_FALSE(lanes.TryBorrow().has_value()) << "a lane is free, but others wait";
   for (int i = 0; i < 3; ++i) {
     absl::Notification ran;
     lanes.Submit([&](absl::StatusOr<int> lane) { EXPECT_TRUE((ran.Notify(), lane.ok())); }, {.expected_us = 10});

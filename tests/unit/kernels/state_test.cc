@@ -63,6 +63,9 @@ TEST(StateTest, ShiftMovesOnlyIndexesThatThereAre) {
   EXPECT_EQ(state.partial.extrema.min_index, 1'000'000'000'000);
   EXPECT_EQ(state.partial.extrema.max_index, 1'000'000'000'005);
   EXPECT_EQ(state.partial.extrema.nan_index, kNoIndex);
+  state.partial.extrema.nan_index = 3;
+  Shift(4, &state);
+  EXPECT_EQ(state.partial.extrema.nan_index, 7);
 }
 
 TEST(StateTest, CopiesAreIndependent) {
