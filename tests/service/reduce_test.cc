@@ -157,8 +157,10 @@ TEST_F(ReduceTest, ShapesAreMultiplied) {
 TEST_F(ReduceTest, EmptyArraysHaveTheirAnswers) {
   v1::ReduceRequest request =
       RequestOf<float>(v1::DTYPE_F32, {}, {v1::OP_SUM, v1::OP_PROD, v1::OP_MEAN, v1::OP_VAR, v1::OP_ANY, v1::OP_ALL});
-  // A zero makes it empty, whatever the other dimensions.
+  // A zero makes it empty, whatever the other dimensions, and wherever it is.
+  request.mutable_array()->clear_shape();
   for (int i = 0; i < 4; ++i) request.mutable_array()->add_shape(std::numeric_limits<std::int64_t>::max());
+  request.mutable_array()->add_shape(0);
   const v1::ReduceResponse response = Reduce(request);
   EXPECT_THAT(Texts(response), ElementsAre("f64:0", "f64:1", "f64:nan", "f64:nan", "bool:false", "bool:true"));
   EXPECT_EQ(response.count(), 0);
