@@ -85,7 +85,7 @@ template <class Word, int kCount>
 struct QuickTile {
   using Pack = std::conditional_t<sizeof(Word) == 8, std::uint64_t, std::uint32_t>;
   static constexpr int kBits = 8 * sizeof(Word);
-  static constexpr int kPacked = sizeof(Pack) / sizeof(Word);  // elements of a pack
+  static constexpr int kPacked = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;  // elements of a pack
 
   Pack pack[(kCount + kPacked - 1) / kPacked];
 

@@ -127,6 +127,7 @@ TEST(CountsTest, ASessionAndItsRequests) {
   EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session_reduce\"", "status=\"INVALID_ARGUMENT\""}), 1);
   EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session\"", "status=\"OK\""}), 1);
   EXPECT_EQ(Total(text, "reduced_requests_total"), 3);
+  EXPECT_EQ(Total(text, "reduced_requests_total", {"source=\"session\""}), 3) << "none is counted as inline";
 }
 
 TEST(CountsTest, TheStagesOfAnUploadInPartsAreCountedOnce) {

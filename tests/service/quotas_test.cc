@@ -1,17 +1,24 @@
 // What each identity may have at once.
 #include "server/security/quotas.h"
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "grpcpp/support/server_interceptor.h"
 #include "gtest/gtest.h"
 #include "reduced/v1/reduced.grpc.pb.h"
+#include "server/calls/backend.h"
+#include "server/calls/service.h"
 #include "server/security/security.h"
+#include "tests/service/array_calls.h"
 #include "tests/service/identities.h"
 #include "tests/service/test_server.h"
 
@@ -106,6 +113,13 @@ TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {
   options.security.max_identity_requests = 1;
   TestServer server(options);
   const auto stub = v1::Reduction::NewStub(server.client().channel());
+  const auto reduce = [&](const Headers& headers) {
+    grpc::ClientContext own;
+    Fill(&own, headers);
+    v1::ReduceResponse answer;
+    return server.client().Reduce(&own, RequestOf<std::uint8_t>(v1::DTYPE_U8, {1}, {v1::OP_SUM}), &answer);
+  };
+  ASSERT_TRUE(reduce(kAsAlice).ok());  // one is allowed
   grpc::ClientContext context;
   Fill(&context, kAsAlice);
   v1::PutArrayResponse response;
@@ -114,12 +128,6 @@ TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {
   header.mutable_header()->mutable_array()->set_dtype(v1::DTYPE_U8);
   header.mutable_header()->mutable_array()->add_shape(1);
   put->Write(header);
-  const auto reduce = [&](const Headers& headers) {
-    grpc::ClientContext own;
-    Fill(&own, headers);
-    v1::ReduceResponse answer;
-    return server.client().Reduce(&own, RequestOf<std::uint8_t>(v1::DTYPE_U8, {1}, {v1::OP_SUM}), &answer);
-  };
   ASSERT_TRUE(AwaitStreams(server, kAsAlice, 1));  // the server has the header
   const grpc::Status status = reduce(kAsAlice);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -145,6 +153,8 @@ TEST_F(SecurityTest, AnUploadIsOneRequestHoweverManyPartsItHas) {
   ServerOptions options = Options();
   options.security.max_identity_requests = 1;
   TestServer server(options);
+  std::string array;
+  ASSERT_TRUE(Put(server, kAsAlice, "", &array).ok());  // one request is allowed
   constexpr int kParts = 4;
   for (int round = 0; round < 5; ++round) {
     Part good[kParts], another, failing[2], bobs;
@@ -175,6 +185,81 @@ TEST_F(SecurityTest, AnUploadIsOneRequestHoweverManyPartsItHas) {
     EXPECT_EQ(failing[1].writer->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     EXPECT_EQ(failing[0].writer->Finish().error_code(), grpc::StatusCode::ABORTED);
   }
+}
+
+// Holds the first status that is an error back from gRPC until Release.
+class HeldStatus final : public grpc::experimental::Interceptor {
+ public:
+  class Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+   public:
+    explicit Factory(HeldStatus& held) : held_(held) {}
+    grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* /*info*/) override {
+      return new Forwarding(held_);  // gRPC deletes it
+    }
+
+   private:
+    class Forwarding final : public grpc::experimental::Interceptor {
+     public:
+      explicit Forwarding(HeldStatus& held) : held_(held) {}
+      void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override { held_.Intercept(methods); }
+
+     private:
+      HeldStatus& held_;
+    };
+
+    HeldStatus& held_;
+  };
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    const bool ends = methods->QueryInterceptionHookPoint(grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS);
+    if (!ends || methods->GetSendStatus().ok() || taken_.exchange(true)) return methods->Proceed();
+    methods_ = methods;
+    there_.Notify();
+  }
+  bool Await() const { return there_.WaitForNotificationWithTimeout(kPatience); }
+  void Release() { methods_->Proceed(); }
+
+ private:
+  std::atomic<bool> taken_ = false;
+  grpc::experimental::InterceptorBatchMethods* methods_ = nullptr;
+  absl::Notification there_;
+};
+
+// gRPC may take its time to send the status of a call, and the call is there until then.
+TEST(QuotasTest, APutThatFailsGivesBackWhatItTookBeforeItsStatusIsSent) {
+  constexpr int kBytes = 8;
+  SecurityOptions options;
+  options.max_identity_array_bytes = kBytes;
+  const auto security = Security::Load(options);
+  ASSERT_TRUE(security.ok()) << security.status();
+  const std::unique_ptr<Engines> engines = SharedEngines();
+  Backend backend(*engines, {}, {}, security->get());
+  const std::unique_ptr<grpc::Service> service = MakeService(backend);
+  HeldStatus held;
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
+  factories.push_back(std::make_unique<HeldStatus::Factory>(held));
+  grpc::ServerBuilder builder;
+  builder.experimental().SetInterceptorCreators(std::move(factories));
+  builder.RegisterService(service.get());
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const TestClient client(absl::StrCat("127.0.0.1:", port));
+
+  PutArrayCall failing(client);
+  ASSERT_TRUE(failing.Header(PutHeaderOf(v1::DTYPE_U8, kBytes)));
+  ASSERT_TRUE(failing.Chunk(std::string(kBytes + 1, '\1')));
+  ASSERT_TRUE(held.Await());
+  v1::ArrayInfo array;
+  const grpc::Status another =
+      PutElements(client, PutHeaderOf(v1::DTYPE_U8, kBytes), std::string(kBytes, '\1'), kBytes, &array);
+  EXPECT_TRUE(another.ok()) << another.error_message();
+  held.Release();
+  EXPECT_EQ(failing.Await().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const grpc::Status full = PutElements(client, PutHeaderOf(v1::DTYPE_U8, 1), std::string(1, '\1'), 1, &array);
+  EXPECT_EQ(full.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << "the quota is that of the other array";
+  server->Shutdown();
 }
 
 TEST(QuotasTest, LeasesAreGivenBackOnce) {

@@ -254,5 +254,16 @@ TEST(TokensTest, IdentityOf) {
   EXPECT_EQ(tokens->IdentityOf(absl::StrCat("Bearer ", std::string(100'000, 'x'))), nullptr);
 }
 
+TEST(TokensTest, ATokenHasOneIdentity) {
+  std::string bobs = kAlice;
+  bobs.replace(0, std::string("alice").size(), "bob");
+  const absl::Status two = Tokens::Parse(absl::StrCat(kAlice, kBob, bobs), "file").status();
+  EXPECT_EQ(two.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(two.message()), HasSubstr("file:3: another identity has the same token"));
+  const auto twice = Tokens::Parse(absl::StrCat(kAlice, kBob, kAlice), "file");  // says the same again
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ(twice->size(), 2U);
+}
+
 }  // namespace
 }  // namespace reduced::server

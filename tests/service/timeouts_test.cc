@@ -117,6 +117,41 @@ TEST(TimeoutsTest, APartWhoseOthersNeverCome) {
   EXPECT_TRUE(AwaitIdle(server.client()));
 }
 
+// A part that is done waits for as long as the engine has another part.
+TEST(TimeoutsTest, APartWaitsForTheOthersOnceTheyHaveBegun) {
+  HeldServer server(8, With(&Timeouts::progress));
+  constexpr int kParts = 2;
+  constexpr std::int64_t kElements = 1024;  // of each
+  ReduceStreamCall parts[kParts] = {ReduceStreamCall(server->client()), ReduceStreamCall(server->client())};
+  for (int i = 0; i < kParts; ++i) {
+    v1::ReduceStreamRequest first;
+    *first.mutable_header() = HeaderOf(v1::DTYPE_U8, kParts * kElements, {v1::OP_SUM});
+    v1::StreamPart& part = *first.mutable_stream_part();
+    part.set_upload("u");
+    part.set_parts(kParts);
+    part.set_index(i);
+    part.set_first(i * kElements);
+    part.set_count(kElements);
+    ASSERT_TRUE(parts[i].Write(first));
+    ASSERT_TRUE(parts[i].Chunk(std::string(kElements, '\1')));
+    parts[i].HalfClose();
+    ASSERT_TRUE(server.engine().AwaitHeld(i + 1, kPatience));
+  }
+  server.engine().ReleaseFirst();
+  for (int i = 0; i < 3; ++i) {  // each takes as long as a part may wait for others that have not begun
+    ReduceStreamCall stalled(server->client());
+    ASSERT_TRUE(stalled.Header(StreamHeader()));
+    EXPECT_EQ(stalled.Await().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+  server.engine().Release();
+  for (ReduceStreamCall& part : parts) {
+    const grpc::Status status = part.Await();
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(Text(part.response().results(0).value()), "u64:2048");
+  }
+  EXPECT_TRUE(AwaitIdle(server->client()));
+}
+
 // While the engine has as much as the stream may have, its next message is not read: that is not the client's fault.
 TEST(TimeoutsTest, AStreamThatWaitsForTheEngineGoesOn) {
   HeldServer server(8, With(&Timeouts::progress));
