@@ -57,7 +57,7 @@ Whole PartOf(const Whole& whole, std::size_t axis, std::int64_t begin, std::int6
   };
   part.bytes = cut(whole.bytes, whole.width);
   part.mask = cut(whole.mask, 1);
-  if (!whole.keys.empty()) part.keys.assign(whole.keys.begin() + begin, whole.keys.begin() + end);
+  if (axis == 0 && !whole.keys.empty()) part.keys.assign(whole.keys.begin() + begin, whole.keys.begin() + end);
   return part;
 }
 
