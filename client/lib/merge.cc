@@ -2,6 +2,7 @@
 #include "reduced/merge.h"
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,15 @@ MergeArraysReply ArraysFromProto(v1::MergeResponse& from) {
   return to;
 }
 
+// Has the server merge, and checks what it answers.
+absl::Status AskServer(Connection& connection, const v1::MergeRequest& request, std::optional<absl::Duration> timeout,
+                       v1::MergeResponse* response) {
+  const absl::Status status = CallAgainAndWait(connection, connection.parts.front(), timeout,
+                                               &v1::Reduction::Stub::PrepareAsyncMerge, request, response);
+  if (!status.ok()) return status;
+  return WrongAnswer(connection.options.server, CheckAnswer(Asked(request), *response));
+}
+
 absl::Status CheckNames(const std::vector<std::string>& states, const std::vector<std::string>& names) {
   if (names.empty() || names.size() == states.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -78,13 +88,9 @@ absl::Status CheckNames(const std::vector<std::string>& states, const std::vecto
 absl::StatusOr<MergeArraysReply> Client::MergeArrays(const std::vector<std::string>& states,
                                                      const MergeOptions& options) {
   v1::MergeRequest request;
-  absl::Status status = ToArrays(states, /*names=*/{}, options.return_state, &request);
-  if (!status.ok()) return status;
   v1::MergeResponse response;
-  status = CallAgainAndWait(*connection_, connection_->parts.front(), options.timeout,
-                            &v1::Reduction::Stub::PrepareAsyncMerge, request, &response);
-  if (!status.ok()) return status;
-  status = WrongAnswer(connection_->options.server, CheckAnswer(Asked(request), response));
+  absl::Status status = ToArrays(states, /*names=*/{}, options.return_state, &request);
+  if (status.ok()) status = AskServer(*connection_, request, options.timeout, &response);
   if (!status.ok()) return status;
   return ArraysFromProto(response);
 }
@@ -107,13 +113,9 @@ bool IsArrayState(std::string_view state) {
 
 absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states, const MergeOptions& options) {
   v1::MergeRequest request;
-  absl::Status status = ToProto(states, /*names=*/{}, options.return_state, &request);
-  if (!status.ok()) return status;
   v1::MergeResponse response;
-  status = CallAgainAndWait(*connection_, connection_->parts.front(), options.timeout,
-                            &v1::Reduction::Stub::PrepareAsyncMerge, request, &response);
-  if (!status.ok()) return status;
-  status = WrongAnswer(connection_->options.server, CheckAnswer(Asked(request), response));
+  absl::Status status = ToProto(states, /*names=*/{}, options.return_state, &request);
+  if (status.ok()) status = AskServer(*connection_, request, options.timeout, &response);
   if (!status.ok()) return status;
   return FromProto(response);
 }

@@ -29,8 +29,9 @@ class REDUCED_EXPORT SharedBuffer {
  public:
   // RESOURCE_EXHAUSTED: there isn't enough memory. INVALID_ARGUMENT: the number of bytes is negative.
   static absl::StatusOr<SharedBuffer> Allocate(std::int64_t bytes);
-  // The same for results, to be shared with ShareOptions.writable: only the size is sealed, and all of the memory is
-  // taken at once. RESOURCE_EXHAUSTED, besides: the system has no room for all of it.
+  // The same for results, to be shared with ShareOptions.writable: only the size is sealed, and the system provides all
+  // of the memory now, not page by page as it is written. RESOURCE_EXHAUSTED also if the system does not have that
+  // much.
   static absl::StatusOr<SharedBuffer> AllocateForResults(std::int64_t bytes);
 
   SharedBuffer(SharedBuffer&& other) noexcept;

@@ -20,7 +20,7 @@ inline constexpr unsigned kAllLanes = ~0U;
 // Elements that a fold takes at once.
 inline constexpr int kQuickTile = 16;
 
-// As they are in memory: kElements neighbours, which are one element or 16 bytes, or 8, or 4.
+// How words are read from device memory, through the read-only path, and from shared memory.
 struct ReadGlobal {
   template <class T>
   __device__ __forceinline__ T operator()(const T* address) const {
@@ -33,6 +33,7 @@ struct ReadShared {
     return *address;
   }
 };
+// Elements as they are in memory: kElements neighbours, which are one element or 16 bytes, or 8, or 4.
 template <int kElements, class Read, class Word>
 __device__ __forceinline__ QuickTile<Word, kElements> LoadTile(const Word* address, Read read) {
   QuickTile<Word, kElements> tile;

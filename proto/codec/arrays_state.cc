@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -60,26 +61,10 @@ absl::StatusOr<std::int64_t> OutputsOf(const google::protobuf::RepeatedField<std
 // Calls `visit` with a value of the C++ type of a dtype of integers; false: it is another dtype.
 template <class Visit>
 bool VisitKey(DType dtype, const Visit& visit) {
-  switch (dtype) {
-    case DType::kI8:
-      return visit(std::int8_t{}), true;
-    case DType::kI16:
-      return visit(std::int16_t{}), true;
-    case DType::kI32:
-      return visit(std::int32_t{}), true;
-    case DType::kI64:
-      return visit(std::int64_t{}), true;
-    case DType::kU8:
-      return visit(std::uint8_t{}), true;
-    case DType::kU16:
-      return visit(std::uint16_t{}), true;
-    case DType::kU32:
-      return visit(std::uint32_t{}), true;
-    case DType::kU64:
-      return visit(std::uint64_t{}), true;
-    default:
-      return false;
-  }
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (std::is_integral_v<T>) visit(T{});
+    return std::is_integral_v<T>;
+  });
 }
 
 // Keys that ascend. INVALID_ARGUMENT: others.

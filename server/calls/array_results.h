@@ -65,7 +65,8 @@ class ArrayResults {
   // Adds the results that the header describes; where to write them.
   absl::StatusOr<std::byte*> Add(const v1::ReduceRequest& request, const v1::PutArrayHeader& header,
                                  const Admission& admission, v1::ArrayResult* result);
-  // Finds room in the region, and memory to collect the results in: each ResultBytes of one op, then the keys.
+  // Finds room in the region, and memory to collect the results in. `bytes`: of the results of each op, then of the
+  // keys.
   absl::Status PrepareRegion(const v1::RegionPart& write_to, const std::vector<std::int64_t>& bytes);
 
   Backend& backend_;
