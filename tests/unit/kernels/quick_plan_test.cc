@@ -1,6 +1,5 @@
 // How outputs along axes are given to the threads of a GPU: whatever the shape, no element is left out and no memory is
 // overrun.
-#ifdef REDUCED_HAVE_CUDA
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -88,4 +87,3 @@ TEST(QuickPlanTest, PartsOfColumnsFillTheDeviceEvenly) {
 
 }  // namespace
 }  // namespace reduced
-#endif
