@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "kernels/algebra/float_format.h"
@@ -503,6 +505,34 @@ Nearness FoldTileIfNear(const ExactTile& tile, ExactSums* into) {
   return Nearness::kNear;
 }
 
+// SetSpecialsAside of the elements that fill whole vectors; returns how many these are.
+template <class T>
+HWY_INLINE std::int64_t SetSpecialsOfVectorsAside(const ExactTile& tile, std::byte* finite, ExactSums* into) {
+  const KeyTag<T> d;
+  constexpr std::int64_t kLanes = hn::MaxLanes(KeyTag<T>());
+  constexpr KeyLane<T> kSign = std::numeric_limits<KeyLane<T> >::min();  // and -0
+  constexpr KeyLane<T> kRest = std::numeric_limits<KeyLane<T> >::max();
+  std::size_t specials = 0;
+  std::size_t nans = 0;
+  std::size_t negative_infinities = 0;
+  std::int64_t i = 0;
+  for (; i + kLanes <= tile.count; i += kLanes) {
+    const std::int64_t at = i * static_cast<std::int64_t>(sizeof(T));
+    FetchAhead(tile.data + at + kExactTileBytes, kLanes * sizeof(T));
+    const auto v = LoadKeyLanes<T>(tile.data + at);
+    const auto magnitude = hn::And(v, hn::Set(d, kRest));
+    const auto special = hn::Gt(magnitude, hn::Set(d, static_cast<KeyLane<T> >(kInfinityKey<T> - 1)));
+    specials += hn::CountTrue(d, special);
+    nans += hn::CountTrue(d, hn::Gt(magnitude, hn::Set(d, kInfinityKey<T>)));
+    negative_infinities += hn::CountTrue(d, hn::Eq(v, hn::Set(d, static_cast<KeyLane<T> >(kInfinityKey<T> | kSign))));
+    hn::StoreU(hn::IfThenElse(special, hn::Set(d, kSign), v), d, reinterpret_cast<KeyLane<T>*>(finite + at));
+  }
+  into->nans += static_cast<std::int64_t>(nans);
+  into->negative_infinities += static_cast<std::int64_t>(negative_infinities);
+  into->positive_infinities += static_cast<std::int64_t>(specials - nans - negative_infinities);
+  return i;
+}
+
 #endif  // HWY_TARGET == HWY_SCALAR
 
 template <class T, AccumulatorSet kSet>
@@ -516,12 +546,33 @@ constexpr FoldIfNear NearFoldFor() {
 }
 
 template <class T>
+bool SetSpecialsAsideOf(const ExactTile& tile, AccumulatorSet accumulators, std::byte* finite, ExactSums* into) {
+  const std::int64_t before = into->specials();
+  std::int64_t done = 0;
+#if HWY_TARGET != HWY_SCALAR
+  done = SetSpecialsOfVectorsAside<T>(tile, finite, into);
+#endif
+  for (std::int64_t i = done; i < tile.count; ++i) {
+    T x = ElementAt<T>(tile.data, i);
+    if (!std::isfinite(ToDouble(x))) {
+      Add(ToDouble(x), /*set=*/0, /*elsewhere=*/false, into);
+      x = FromDouble<T>(-0.0);
+    }
+    std::memcpy(finite + i * static_cast<std::int64_t>(sizeof(T)), &x, sizeof(T));
+  }
+  const std::int64_t infinities = into->positive_infinities + into->negative_infinities;
+  if (infinities > 0 && (accumulators & SetOf(Accumulator::kSum)) != 0) into->not_only_negative_zeros = true;
+  return into->specials() != before;
+}
+
+template <class T>
 constexpr ExactTileFolds ExactFoldsFor() {
   static_assert(kExactAccumulators == 7);
   return {.of = {&FoldTileExactly<T, Accumulator::kSum>, &FoldTileExactly<T, Accumulator::kAbsSum>,
                  &FoldTileExactly<T, Accumulator::kSumSquares>},
           .if_near = {nullptr, NearFoldFor<T, 1>(), NearFoldFor<T, 2>(), NearFoldFor<T, 3>(), NearFoldFor<T, 4>(),
-                      NearFoldFor<T, 5>(), NearFoldFor<T, 6>(), NearFoldFor<T, 7>()}};
+                      NearFoldFor<T, 5>(), NearFoldFor<T, 6>(), NearFoldFor<T, 7>()},
+          .set_specials_aside = &SetSpecialsAsideOf<T>};
 }
 
 const ExactTileFolds* ExactFolds(DType dtype) {
@@ -546,9 +597,11 @@ HWY_EXPORT(ExactFolds);
 const ExactTileFolds& ExactTileFoldsOf(DType dtype) { return *HWY_DYNAMIC_DISPATCH(ExactFolds)(dtype); }
 
 ExactFolder::ExactFolder(DType dtype, AccumulatorSet accumulators)
-    : element_bytes_(RowOf(dtype).bytes),
+    : accumulators_(accumulators),
+      element_bytes_(RowOf(dtype).bytes),
       tile_elements_(std::min(kExactTileElements, kExactTileBytes / element_bytes_)),
-      fold_if_near_(ExactTileFoldsOf(dtype).if_near[accumulators]) {
+      fold_if_near_(ExactTileFoldsOf(dtype).if_near[accumulators]),
+      set_specials_aside_(ExactTileFoldsOf(dtype).set_specials_aside) {
   const ExactTileFolds& folds = ExactTileFoldsOf(dtype);
   for (std::size_t a = 0; a < folds.of.size(); ++a) {
     if ((accumulators & SetOf(static_cast<Accumulator>(a))) != 0) folds_[fold_count_++] = folds.of[a];
@@ -564,17 +617,29 @@ void ExactFolder::Fold(const void* elements, std::int64_t count) {
 
 void ExactFolder::FoldTile(ExactTile tile) {
   constexpr int kPatience = 16;  // so many tiles are not even tried
+  alignas(64) std::byte finite[kExactTileBytes];
+  const auto set_specials_aside = [&] {
+    specials_ = set_specials_aside_(tile, accumulators_, finite, &sums_);
+    if (specials_) tile = {.data = finite, .count = tile.count, .specials_counted = true};
+  };
+  if (specials_) set_specials_aside();
   if (far_ > 0) {
     --far_;
   } else if (fold_if_near_ != nullptr) {
-    const Nearness nearness = fold_if_near_(tile, &sums_);
+    Nearness nearness = fold_if_near_(tile, &sums_);
+    if (nearness == Nearness::kOther && !tile.specials_counted) {
+      set_specials_aside();
+      if (specials_) nearness = fold_if_near_(tile, &sums_);
+    }
     if (nearness == Nearness::kNear) return;
     if (nearness == Nearness::kTooFar) far_ = kPatience;
   }
+  const std::int64_t before = sums_.specials();
   for (std::size_t i = 0; i < fold_count_; ++i) {
     folds_[i](tile, &outlooks_[i], &sums_);
     tile.specials_counted = true;
   }
+  specials_ = specials_ || sums_.specials() != before;
 }
 
 }  // namespace reduced

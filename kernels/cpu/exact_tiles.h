@@ -60,10 +60,16 @@ using FoldExactTile = void (*)(const ExactTile& tile, ExactOutlook* outlook, Exa
 enum class Nearness { kNear, kTooFar, kOther };
 using FoldIfNear = Nearness (*)(const ExactTile& tile, ExactSums* into);
 
+// Counts a tile's NaNs and infinities in `into`, of which `accumulators` are used, and copies the tile to `finite` with
+// -0 in their place; false if it has none.
+using SetSpecialsAside = bool (*)(const ExactTile& tile, AccumulatorSet accumulators, std::byte* finite,
+                                  ExactSums* into);
+
 // The functions of one float dtype.
 struct ExactTileFolds {
   std::array<FoldExactTile, 3> of;                         // by Accumulator
   std::array<FoldIfNear, kExactAccumulators + 1> if_near;  // by AccumulatorSet; null where there is none
+  SetSpecialsAside set_specials_aside;
 };
 
 // The best of those that were built and this machine can run.
@@ -84,10 +90,13 @@ class ExactFolder {
  private:
   void FoldTile(ExactTile tile);
 
-  std::int64_t element_bytes_;
-  std::int64_t tile_elements_;
-  FoldIfNear fold_if_near_;  // may be null
-  int far_ = 0;              // so many tiles are expected not to be near
+  const AccumulatorSet accumulators_;
+  const std::int64_t element_bytes_;
+  const std::int64_t tile_elements_;
+  const FoldIfNear fold_if_near_;  // may be null
+  const SetSpecialsAside set_specials_aside_;
+  bool specials_ = false;  // the tile before had NaNs or infinities
+  int far_ = 0;            // so many tiles are expected not to be near
   std::array<FoldExactTile, 3> folds_{};
   std::array<ExactOutlook, 3> outlooks_{};  // of each fold
   std::size_t fold_count_ = 0;

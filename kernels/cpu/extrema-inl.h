@@ -33,8 +33,8 @@ void FoldCountsAndExtrema(const Tile& tile, Partial* into) {
 // The range of some elements. Integers: as they are. Floats, by their bits: positive ones compare as signed integers
 // do; of negative ones the lowest is the largest as an unsigned integer (`farthest`), the highest the lowest as a
 // signed one. So three comparisons do for both ends, and for telling whether there was a NaN (which kSkipNans leaves
-// out).
-template <class T, bool kSkipNans, bool kCountZeros>
+// out). With kCount zeros are counted and, if they are left out, NaNs.
+template <class T, bool kSkipNans, bool kCount>
 struct RangeAcc {
   using Element = T;
   using Lane = KeyLane<T>;
@@ -47,16 +47,18 @@ struct RangeAcc {
   hn::Vec<D> high;
   hn::Vec<DU> farthest;
   std::int64_t zeros = 0;
+  std::int64_t nans = 0;
 
   HWY_INLINE RangeAcc() : low(hn::Set(D(), kTop)), high(hn::Set(D(), kBottom)), farthest(hn::Zero(DU())) {}
   HWY_INLINE void Add(const std::byte* p) {
     const D d;
     const DU du;
     const auto v = LoadKeyLanes<T>(p);
-    if constexpr (kCountZeros) zeros += CountZeros<T>(v);
+    if constexpr (kCount) zeros += CountZeros<T>(v);
     if constexpr (kSkipNans) {
       const auto magnitude = hn::And(v, hn::Set(d, kTop));
       const auto nan = hn::Gt(magnitude, hn::Set(d, kInfinityKey<T>));
+      if constexpr (kCount) nans += static_cast<std::int64_t>(hn::CountTrue(d, nan));
       low = hn::Min(low, hn::IfThenElse(nan, hn::Set(d, kTop), v));
       high = hn::Max(high, hn::IfThenElse(nan, hn::Set(d, kBottom), v));
       farthest = hn::Max(farthest, hn::BitCast(du, hn::IfThenZeroElse(nan, v)));
@@ -71,6 +73,7 @@ struct RangeAcc {
     high = hn::Max(high, other.high);
     farthest = hn::Max(farthest, other.farthest);
     zeros += other.zeros;
+    nans += other.nans;
   }
 };
 
@@ -80,13 +83,14 @@ struct Range {
   KeyLane<T> lowest = 0;
   KeyLane<T> highest = 0;
   bool has_nan = false;
-  bool empty = false;      // nothing but NaNs
-  std::int64_t zeros = 0;  // if asked for
+  bool empty = false;  // nothing but NaNs
+  std::int64_t zeros = 0;
+  std::int64_t nans = 0;
 };
 
 // The range of a tile, of at least a vector, whose first `done` elements `acc` has.
-template <class T, bool kSkipNans, bool kCountZeros>
-HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSkipNans, kCountZeros> acc) {
+template <class T, bool kSkipNans, bool kCount>
+HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSkipNans, kCount> acc) {
   using Acc = decltype(acc);
   const KeyTag<T> d;
   for (; done + Acc::kElements <= tile.count; done += Acc::kElements) {
@@ -94,10 +98,15 @@ HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSk
   }
   Range<T> range;
   range.zeros = acc.zeros;
+  range.nans = acc.nans;
   if (done < tile.count) {
-    // The last vector overlaps the one before: an extremum may be seen twice, zeros may not.
+    // The last vector overlaps the one before: an extremum may be seen twice, what is counted may not.
     acc.Add(tile.data + (tile.count - Acc::kElements) * static_cast<std::int64_t>(sizeof(T)));
-    for (std::int64_t i = done; i < tile.count; ++i) range.zeros += IsNonzero(ElementAt<T>(tile.data, i)) ? 0 : 1;
+    for (std::int64_t i = done; i < tile.count; ++i) {
+      const T x = ElementAt<T>(tile.data, i);
+      range.zeros += IsNonzero(x) ? 0 : 1;
+      range.nans += IsNan(x) ? 1 : 0;
+    }
   }
   range.lowest = ReduceLanes(d, acc.low, Lesser());
   range.highest = ReduceLanes(d, acc.high, Greater());
@@ -114,9 +123,9 @@ HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSk
   return range;
 }
 
-template <class T, bool kSkipNans, bool kCountZeros>
+template <class T, bool kSkipNans, bool kCount>
 HWY_INLINE Range<T> RangeOf(const Tile& tile) {
-  RangeAcc<T, kSkipNans, kCountZeros> acc;
+  RangeAcc<T, kSkipNans, kCount> acc;
   const std::int64_t done = FoldVectors(tile, acc);
   return RangeOf(tile, done, acc);
 }
@@ -151,20 +160,17 @@ std::int64_t FindFirst(const Tile& tile, KeyLane<T> lane) {
 template <class T, bool kWithCounts>
 HWY_INLINE void TakeRange(const Tile& tile, Range<T> range, Partial* into) {
   ExtremaState& extrema = into->extrema;
-  if constexpr (kWithCounts) {
-    if (range.has_nan) {
-      Fold<CountsOf<T>, T>(tile, into);
-    } else {
-      into->nonzero += tile.count - range.zeros;
-    }
-  }
   if constexpr (kIsFloat<T>) {
     if (range.has_nan) {
       if (extrema.nan_index == kNoIndex) extrema.nan_index = FindFirst<T, true>(tile, kInfinityKey<T>);
-      range = RangeOf<T, true, false>(tile);
-      if (range.empty) return;
+      range = RangeOf<T, true, kWithCounts>(tile);
     }
   }
+  if constexpr (kWithCounts) {
+    into->nonzero += tile.count - range.zeros;
+    into->nan += range.nans;
+  }
+  if (range.empty) return;
   // Earlier elements win ties, so where the extremum stands is looked for in a tile that improves on them only.
   const std::int64_t min_key = WidenKey(KeyOfLane<T>(range.lowest));
   if (min_key < extrema.min_key || extrema.min_index == kNoIndex) {

@@ -1,26 +1,10 @@
 #include "kernels/cpu/tiles.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/cpu/targets.h"
 
 namespace reduced {
-namespace {
-
-template <class T>
-std::int64_t DropNansOf(const Tile& tile, std::byte* kept) {
-  std::byte* out = kept;
-  for (std::int64_t i = 0; i < tile.count; ++i) {  // no branch: NaNs come in no pattern that could be predicted
-    T x;
-    std::memcpy(&x, tile.data + i * sizeof(T), sizeof(T));
-    std::memcpy(out, &x, sizeof(T));
-    out += IsNan(x) ? 0 : sizeof(T);
-  }
-  return (out - kept) / static_cast<std::int64_t>(sizeof(T));
-}
-
-}  // namespace
 
 const TileFolds& TileFoldsOf(DType dtype) {
   return RowOf(dtype).is_float ? FloatTileFolds(dtype) : IntegerTileFolds(dtype);
@@ -49,12 +33,7 @@ TilePlan::TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_polic
   add(folds.sum_and_moments, kSumAndMoments);
   for (int a = 0; a < kAccumulatorCount; ++a) add_one(static_cast<Accumulator>(a));
   nan_blind_folds_ = fold_count_ - nan_aware_folds;
-  if (nan_policy == NanPolicy::kOmit) {
-    drop_nans_ = VisitDType(dtype, []<class T>(std::type_identity<T>) -> DropNans {
-      if constexpr (kIsFloat<T>) return &DropNansOf<T>;
-      return nullptr;
-    });
-  }
+  if (nan_policy == NanPolicy::kOmit) drop_nans_ = folds.drop_nans;
 }
 
 void TilePlan::Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into) const {

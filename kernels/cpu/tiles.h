@@ -39,14 +39,19 @@ struct Tile {
 // Folds a tile into `into`, which has the elements before it. NaNs are taken like any other element.
 using FoldTile = void (*)(const Tile& tile, Partial* into);
 
+// Copies the elements of a tile that aren't NaN to `kept`, which is as large as the tile, in their order, and returns
+// how many these are. The rest of `kept` is undefined then.
+using DropNans = std::int64_t (*)(const Tile& tile, std::byte* kept);
+
 // The functions of one dtype.
 struct TileFolds {
   std::array<FoldTile, kAccumulatorCount> of{};  // by Accumulator; null where the dtype doesn't have it
   // What several of them do, for less, to the same bits; may be null.
   FoldTile counts_and_extrema = nullptr;
   FoldTile sum_and_moments = nullptr;
-  FoldTile all_four = nullptr;  // both of the above
-  FoldTile all_five = nullptr;  // and kSumSquares
+  FoldTile all_four = nullptr;   // both of the above
+  FoldTile all_five = nullptr;   // and kSumSquares
+  DropNans drop_nans = nullptr;  // floats
 };
 
 // The best of those that were built and this machine can run.
@@ -69,16 +74,13 @@ class TilePlan {
   void Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into) const;
 
  private:
-  // Copies the elements of a tile that aren't NaN to `kept`, returns how many.
-  using DropNans = std::int64_t (*)(const Tile& tile, std::byte* kept);
-
   void FoldOne(Tile tile, Partial* into) const;
 
   std::int64_t element_bytes_;
   std::array<FoldTile, kAccumulatorCount> folds_;  // kCounts, then kExtrema, then the rest
   int fold_count_ = 0;
   int nan_blind_folds_ = 0;       // the last so many don't know NaNs apart
-  DropNans drop_nans_ = nullptr;  // kOmit, floats
+  DropNans drop_nans_ = nullptr;  // kOmit and floats
 };
 
 }  // namespace reduced

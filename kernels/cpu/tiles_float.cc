@@ -34,7 +34,6 @@ void FoldCountsExtremaAndSums(const Tile& tile, Partial* into) {
 // Sums are kept in vectors of four doubles. AVX-512 adds to two of them by one instruction: see Pair<SumsAcc>.
 using DF64 = hn::CappedTag<double, 4>;
 using DI64 = hn::RebindToSigned<DF64>;
-using DU64 = hn::RebindToUnsigned<DF64>;
 using VF64 = hn::Vec<DF64>;
 constexpr std::int64_t kDoubles = hn::MaxLanes(DF64());
 
@@ -197,25 +196,26 @@ void FoldCountsExtremaAndSums(const Tile& tile, Partial* into) {
 
 // ---- kProduct: mantissas in [1, 2) are multiplied, exponents added
 
-template <class T>
+template <class T, class D = DF64>
 struct ProductAcc {
   using Element = T;
-  static constexpr std::int64_t kElements = kDoubles;
+  using V = hn::Vec<D>;
+  using DI = hn::RebindToSigned<D>;
+  using DU = hn::RebindToUnsigned<D>;
+  // So many elements, unless they are zero, infinite or NaN, have a product that is a normal number of f64: it is taken
+  // apart once for all of them. One of f64 need not be normal itself.
+  static constexpr int kFactors = std::is_same_v<T, double> ? 1 : std::is_same_v<T, Half> ? 16 : 4;
+  static constexpr std::int64_t kElements = kFactors * hn::MaxLanes(D());
+  static constexpr std::int64_t kVectorBytes = hn::MaxLanes(D()) * sizeof(T);
   // The product of a lane's mantissas must not overflow before the tile is done.
-  static_assert(kTileBytes / static_cast<std::int64_t>(sizeof(T)) / (4 * kDoubles) < 1000);
-  VF64 mantissa;
-  hn::Vec<DI64> exponent;
+  static_assert(kTileBytes / static_cast<std::int64_t>(sizeof(T)) / kElements < 1000);
+  V mantissa;
+  hn::Vec<DI> exponent;
 
-  HWY_INLINE ProductAcc() : mantissa(hn::Set(DF64(), 1.0)), exponent(hn::Zero(DI64())) {}
-  HWY_INLINE void Add(const std::byte* p) {
-    VF64 x = LoadDoubles<T>(DF64(), p);
-    if constexpr (std::is_same_v<T, double>) {  // subnormal: the others' are normal in f64
-      const DF64 d;
-      const auto tiny = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p-1022));
-      x = hn::IfThenElse(tiny, hn::Mul(x, hn::Set(d, 0x1p54)), x);
-      const auto by = hn::IfThenElseZero(tiny, hn::BitCast(d, hn::Set(DI64(), 54)));
-      exponent = hn::Sub(exponent, hn::BitCast(DI64(), by));
-    }
+  HWY_INLINE ProductAcc() : mantissa(hn::Set(D(), 1.0)), exponent(hn::Zero(DI())) {}
+  HWY_INLINE void Add(const std::byte* p, std::int64_t stride = kVectorBytes) {
+    V x = LoadDoubles<T>(D(), p);
+    for (int i = 1; i < kFactors; ++i) x = hn::Mul(x, LoadDoubles<T>(D(), p + i * stride));
     Multiply(x);
   }
   HWY_INLINE void Merge(const ProductAcc& other) {
@@ -224,20 +224,76 @@ struct ProductAcc {
   }
 
  private:
-  // By zero, a normal number, an infinity or NaN. Only a normal number is split; the others decide the product as they
-  // are.
-  HWY_INLINE void Multiply(VF64 x) {
-    const DF64 d;
-    const DI64 di;
-    const DU64 du;
-    const auto bits = hn::BitCast(du, x);
-    const auto field = hn::BitCast(di, hn::And(hn::ShiftRight<52>(bits), hn::Set(du, 0x7ff)));
+  static HWY_INLINE hn::Vec<DI> ExponentField(V x) {
+    const auto field = hn::ShiftRight<52>(hn::BitCast(DU(), x));
+    return hn::BitCast(DI(), hn::And(field, hn::Set(DU(), 0x7ff)));
+  }
+  HWY_INLINE void Multiply(V x) {
+    const D d;
+    const DI di;
+    const hn::Vec<DI> field = ExponentField(x);
+    const auto normal = hn::Lt(hn::BitCast(DU(), hn::Sub(field, hn::Set(di, 1))), hn::Set(DU(), 0x7fe));
+    if (!hn::AllTrue(DU(), normal)) return MultiplyAny(x);
+    mantissa = hn::Mul(mantissa, Significand(x));
+    exponent = hn::Add(exponent, hn::Sub(field, hn::Set(di, 1023)));
+  }
+  // Zeros, infinities and NaNs, too, which decide the product as they are.
+  HWY_INLINE void MultiplyAny(V x) {
+    const D d;
+    const DI di;
+    if constexpr (std::is_same_v<T, double>) {  // subnormal
+      const auto tiny = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p-1022));
+      x = hn::IfThenElse(tiny, hn::Mul(x, hn::Set(d, 0x1p54)), x);
+      const auto by = hn::IfThenElseZero(tiny, hn::BitCast(d, hn::Set(di, 54)));
+      exponent = hn::Sub(exponent, hn::BitCast(di, by));
+    }
+    const hn::Vec<DI> field = ExponentField(x);
     const auto normal = hn::And(hn::Gt(field, hn::Zero(di)), hn::Lt(field, hn::Set(di, 0x7ff)));
-    const auto significand =
-        hn::Or(hn::And(bits, hn::Set(du, ~(std::uint64_t{0x7ff} << 52))), hn::Set(du, std::uint64_t{1023} << 52));
-    mantissa = hn::Mul(mantissa, hn::IfThenElse(hn::RebindMask(d, normal), hn::BitCast(d, significand), x));
+    mantissa = hn::Mul(mantissa, hn::IfThenElse(hn::RebindMask(d, normal), Significand(x), x));
     exponent = hn::Add(exponent, hn::IfThenElseZero(normal, hn::Sub(field, hn::Set(di, 1023))));
   }
+  // Of a normal number: x scaled to [1, 2), with its sign.
+  static HWY_INLINE V Significand(V x) {
+    const DU du;
+    const auto fraction_and_sign = hn::Set(du, ~(std::uint64_t{0x7ff} << 52));
+    const auto one = hn::Set(du, std::uint64_t{1023} << 52);
+    return hn::BitCast(D(), hn::Or(hn::And(hn::BitCast(du, x), fraction_and_sign), one));
+  }
+};
+
+// The two take vectors in turns, as the halves of one that is twice as wide do: AVX-512 gives the same bits as AVX2.
+template <class T>
+struct Pair<ProductAcc<T>> {
+  using Each = ProductAcc<T>;
+#if HWY_TARGET == HWY_AVX3
+  ProductAcc<T, DWide> both;
+
+  HWY_INLINE explicit Pair(const Each&) {}
+  HWY_INLINE void Add(const std::byte* p) { both.Add(p); }
+  HWY_INLINE Each First() const {
+    Each half;
+    half.mantissa = hn::LowerHalf(DF64(), both.mantissa);
+    half.exponent = hn::LowerHalf(DI64(), both.exponent);
+    return half;
+  }
+  HWY_INLINE Each Second() const {
+    Each half;
+    half.mantissa = hn::UpperHalf(DF64(), both.mantissa);
+    half.exponent = hn::UpperHalf(DI64(), both.exponent);
+    return half;
+  }
+#else
+  Each first;
+  Each second;
+
+  HWY_INLINE explicit Pair(const Each& each) : first(each), second(each) {}
+  HWY_INLINE void Add(const std::byte* p) {
+    first.Add(p, 2 * Each::kVectorBytes);
+    second.Add(p + Each::kVectorBytes, 2 * Each::kVectorBytes);
+  }
+  HWY_INLINE Each First() const { return first; }
+  HWY_INLINE Each Second() const { return second; }
+#endif
 };
 
 template <class T>
@@ -247,8 +303,8 @@ struct Vectors<ProductOf<T>> {
     const std::int64_t done = FoldVectors(tile, acc);
     alignas(64) double mantissas[kDoubles];
     alignas(64) std::int64_t exponents[kDoubles];
-    hn::StoreU(acc.mantissa, DF64(), mantissas);
-    hn::StoreU(acc.exponent, DI64(), exponents);
+    hn::Store(acc.mantissa, DF64(), mantissas);
+    hn::Store(acc.exponent, DI64(), exponents);
     for (std::int64_t i = 0; i < kDoubles; ++i) {
       FloatProduct lane{mantissas[i], exponents[i]};
       Normalize(lane);
@@ -258,7 +314,41 @@ struct Vectors<ProductOf<T>> {
   }
 };
 
+// ---- what NanPolicy::kOmit leaves out
+
+// Of the elements of a tile that fill whole vectors, copies those that aren't NaN to `kept`, and adds how many these
+// are to `out`; returns how many elements it looked at.
+template <class T>
+HWY_INLINE std::int64_t DropNansFromVectors(const Tile& tile, std::byte* kept, std::int64_t* out) {
+  const KeyTag<T> d;
+  constexpr std::int64_t kLanes = hn::MaxLanes(KeyTag<T>());
+  auto* const to = reinterpret_cast<KeyLane<T>*>(kept);
+  std::int64_t i = 0;
+  for (; i + kLanes <= tile.count; i += kLanes) {
+    const auto v = LoadKeyLanes<T>(tile.data + i * static_cast<std::int64_t>(sizeof(T)));
+    const auto magnitude = hn::And(v, hn::Set(d, std::numeric_limits<KeyLane<T>>::max()));
+    const auto number = hn::Not(hn::Gt(magnitude, hn::Set(d, kInfinityKey<T>)));
+    *out += static_cast<std::int64_t>(hn::CompressStore(v, number, d, to + *out));
+  }
+  return i;
+}
+
 #endif  // HWY_TARGET != HWY_SCALAR
+
+template <class T>
+std::int64_t DropNansOf(const Tile& tile, std::byte* kept) {
+  std::int64_t done = 0;
+  std::int64_t out = 0;
+#if HWY_TARGET != HWY_SCALAR
+  done = DropNansFromVectors<T>(tile, kept, &out);
+#endif
+  for (std::int64_t i = done; i < tile.count; ++i) {
+    const T x = ElementAt<T>(tile.data, i);
+    std::memcpy(kept + out * static_cast<std::int64_t>(sizeof(T)), &x, sizeof(T));
+    out += IsNan(x) ? 0 : 1;
+  }
+  return out;
+}
 
 template <class T>
 constexpr TileFolds FoldsOf() {
@@ -279,6 +369,7 @@ constexpr TileFolds FoldsOf() {
   folds.sum_and_moments = &FoldSums<T, SumOf<T>, MomentsOf<T>>;
   folds.all_four = &FoldCountsExtremaAndSums<T, SumOf<T>, MomentsOf<T>>;
   folds.all_five = &FoldCountsExtremaAndSums<T, SumOf<T>, MomentsOf<T>, SumSquaresOf<T>>;
+  folds.drop_nans = &DropNansOf<T>;
   return folds;
 }
 

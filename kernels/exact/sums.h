@@ -40,6 +40,8 @@ struct ExactSums {
   // kSum: there is a number other than -0. The sum of nothing but -0 is -0, as IEEE 754 adds.
   bool not_only_negative_zeros = false;
 
+  std::int64_t specials() const { return nans + positive_infinities + negative_infinities; }
+
   friend bool operator==(const ExactSums&, const ExactSums&) = default;
 };
 

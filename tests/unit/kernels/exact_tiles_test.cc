@@ -79,6 +79,26 @@ TEST(ExactTiles, DontDependOnTheCuts) {
   }
 }
 
+// NaNs and infinities come in some tiles and not in others, and at every place of a tile.
+TEST(ExactTiles, CountSpecialsAndSumTheRest) {
+  constexpr std::int64_t kCount = 40'003;
+  for (const DType dtype : kFloats) {
+    const Bytes numbers = test::MakeData(test::DataKind::kUniform, dtype, kCount, 11);
+    const Bytes specials[] = {test::MakeData(test::DataKind::kAllNan, dtype, kCount, 12),
+                              test::MakeData(test::DataKind::kInfinities, dtype, kCount, 12)};
+    for (const std::int64_t every : {1, 3, 97, 5003}) {
+      Bytes array = numbers;
+      const auto bytes = static_cast<std::size_t>(RowOf(dtype).bytes);
+      for (std::int64_t i = every - 1; i < kCount; i += every) {
+        if (i / 9000 % 2 == 1) continue;  // stretches without
+        const std::size_t at = static_cast<std::size_t>(i) * bytes;
+        std::memcpy(array.data() + at, specials[i / every % 2].data() + at, bytes);
+      }
+      ExpectSameSums(dtype, array.data(), kCount, 1 << 20, "a special every " + std::to_string(every));
+    }
+  }
+}
+
 // Tiles of numbers from 2^low to 2^high, some of them zero: what the bins hold, what they don't, and what f64 can't
 // anchor; in turns, so that the next tile is never as expected.
 TEST(ExactTiles, SumNumbersOfAnyRange) {
