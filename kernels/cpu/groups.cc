@@ -20,8 +20,7 @@
 #include "kernels/cpu/folding.h"
 #include "kernels/cpu/grouping.h"
 #include "kernels/cpu/key_tables.h"
-#include "kernels/cpu/quick_extrema.h"
-#include "kernels/cpu/quick_sums.h"
+#include "kernels/cpu/quick_answers.h"
 #include "kernels/cpu/side_arrays.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
@@ -102,7 +101,7 @@ class GroupReduction {
         width_(RowOf(job_.spec.dtype).bytes),
         moves_(MovesOf(width_)),
         adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)),
-        quick_(job.states == nullptr ? QuickOf(job_.spec) : Quick{}),
+        quick_(job.states == nullptr ? QuickAnswers::For(job_.spec) : std::nullopt),
         states_(job.states) {
     names_.shape = layout_.shape;
     if (grouped_) names_.shape.insert(names_.shape.begin(), grouping.groups);
@@ -110,9 +109,11 @@ class GroupReduction {
 
   // The tables that answer all ops of most groups; null: there are none.
   absl::StatusOr<std::unique_ptr<KeyTables>> Tables(const GroupingContext& context) const {
-    if (!keyed_ || layout_.outputs != 1 || !quick_.any) return nullptr;
-    return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_,
-                         {quick_.sums != nullptr, quick_.extrema.store != nullptr}, context);
+    if (!keyed_ || layout_.outputs != 1 || !quick_.has_value() || quick_->magnitudes() || quick_->squares()) {
+      return nullptr;
+    }
+    return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_, {quick_->sums(), quick_->extrema()},
+                         context);
   }
 
   // Answers groups [begin, end) from their tables, but for some, which are returned.
@@ -120,11 +121,10 @@ class GroupReduction {
     std::vector<std::int64_t> left;
     for (std::int64_t first = begin; first < end && !Stopped(); first += kQuickOutputs) {
       const std::int64_t size = std::min(kQuickOutputs, end - first);
-      QuickSums sums;
-      QuickExtrema extrema;
+      QuickFound found;
       std::int64_t counts[kQuickOutputs];
-      tables.Load(first, size, &sums, &extrema, counts);
-      Store(sums, extrema, counts, first, size, [&](std::int64_t number) {
+      tables.Load(first, size, &found.sums, &found.extrema, counts);
+      Store(found, counts, first, size, [&](std::int64_t /*i*/, std::int64_t number) {
         if (counts[number - first] == 0) {
           Answer({.number = number});
         } else {
@@ -137,7 +137,7 @@ class GroupReduction {
 
   // Answers outputs [begin, end), unless the reduction has stopped.
   void Run(std::int64_t begin, std::int64_t end) {
-    if (quick_.any && adjacent_ && grouped_ && !mask_) return RunSegments(begin, end);
+    if (quick_.has_value() && adjacent_ && grouped_ && !mask_) return RunSegments(begin, end);
     std::vector<Output> together;
     std::int64_t bytes = 0;
     const auto answer = [&] {
@@ -149,7 +149,7 @@ class GroupReduction {
       if (Passed(number, number - begin)) return;
       Output output = OutputOf(number);
       const std::int64_t more = output.count * width_;
-      const bool is_short = quick_.any && more <= kShortBytes;
+      const bool is_short = quick_.has_value() && more <= kShortBytes;
       if (!is_short || bytes + more > kShortBytes || std::ssize(together) == kQuickOutputs) answer();
       if (!is_short) {
         Answer(output);
@@ -171,33 +171,6 @@ class GroupReduction {
   }
 
  private:
-  // How short outputs are answered side by side, if all ops allow it.
-  struct Quick {
-    bool any = false;            // the ops are sums, means, extrema and their positions, and counts of all elements
-    SumSegments sums = nullptr;  // null: no op is a sum or a mean
-    QuickExtremaOf extrema{};    // without `store`: none is an extremum
-    Positions positions{};
-  };
-  static Quick QuickOf(const ReduceSpec& spec) {
-    Quick quick;
-    for (const Op op : spec.ops) {
-      if (op == Op::kSum || op == Op::kMean) {
-        // Those of NaNs are not known, so that it doesn't matter whether they are to be left out.
-        quick.sums = QuickSumsFor(spec.dtype).segments;
-        const bool exact = !RowOf(spec.dtype).is_float || spec.precision == Precision::kExact;
-        if (!exact || quick.sums == nullptr) return {};
-      } else if (IsQuickExtremum(op)) {
-        quick.extrema = QuickExtremaFor(spec.dtype);
-        quick.positions = With(op, quick.positions);
-        if (quick.extrema.store == nullptr) return {};
-      } else if (op != Op::kCount || (RowOf(spec.dtype).is_float && spec.nan_policy == NanPolicy::kOmit)) {
-        return {};
-      }
-    }
-    quick.any = true;
-    return quick;
-  }
-
   // Whether output `number`, the `since`-th of some, need not be answered any more.
   bool Passed(std::int64_t number, std::int64_t since) {
     return number > failed_.load(std::memory_order_relaxed) || (since % kOutputs == 0 && Stopped());
@@ -455,63 +428,35 @@ class GroupReduction {
   // `outputs`: null: positions are ranks.
   void AnswerTogether(const std::byte* start, const std::int64_t* bounds, std::int64_t first, std::int64_t size,
                       const Output* outputs) {
-    QuickSums sums;
-    QuickExtrema extrema;
+    QuickFound found;
     std::int64_t counts[kQuickOutputs];
     for (std::int64_t i = 0; i < size; ++i) counts[i] = bounds[i + 1] - bounds[i];
-    if (quick_.sums != nullptr) quick_.sums(start, bounds, size, &sums);
-    if (quick_.extrema.store != nullptr) {
-      quick_.extrema.segments(start, bounds, size, quick_.positions, &extrema);
-      for (std::int64_t i = 0; outputs != nullptr && i < size; ++i) {
-        if (extrema.has_nan[i]) continue;
-        if (quick_.positions.lowest) extrema.lowest_at[i] = IndexOf(outputs[i], extrema.lowest_at[i]);
-        if (quick_.positions.highest) extrema.highest_at[i] = IndexOf(outputs[i], extrema.highest_at[i]);
-      }
+    quick_->FindSegments(start, bounds, size, &found);
+    for (std::int64_t i = 0; outputs != nullptr && quick_->extrema() && i < size; ++i) {
+      QuickExtrema& extrema = found.extrema;
+      if (extrema.has_nan[i]) continue;
+      if (quick_->positions().lowest) extrema.lowest_at[i] = IndexOf(outputs[i], extrema.lowest_at[i]);
+      if (quick_->positions().highest) extrema.highest_at[i] = IndexOf(outputs[i], extrema.highest_at[i]);
     }
-    Store(sums, extrema, counts, first, size, [&](std::int64_t number) { Answer(OutputOf(number)); });
+    Store(found, counts, first, size, [&](std::int64_t i, std::int64_t number) {
+      Specials specials;
+      if (quick_->MayBeSpecial()) quick_->Look(start + bounds[i] * width_, counts[i], width_, 0, &specials);
+      if (outputs != nullptr && specials.nans > 0) specials.first_nan = IndexOf(outputs[i], specials.first_nan);
+      if (!quick_->StoreSpecial(found, i, specials, counts[i], answers_, number)) Answer(OutputOf(number));
+    });
   }
 
-  // Writes the answers of `size` outputs from number `first` on; calls `other` with those of which one is not known.
+  // Writes the answers of `size` outputs from number `first` on; calls other(i, number) with those of which one is not
+  // known.
   template <class Other>
-  void Store(const QuickSums& sums, const QuickExtrema& extrema, const std::int64_t* counts, std::int64_t first,
-             std::int64_t size, const Other& other) {
-    const auto known = [&](std::int64_t i) {
-      return (quick_.sums == nullptr || sums.lost[i] == 0) && (quick_.extrema.store == nullptr || !extrema.has_nan[i]);
-    };
-    for (std::int64_t i = 0; i < size;) {
-      std::int64_t run = 0;
-      while (i + run < size && known(i + run)) ++run;
-      for (std::size_t op = 0; op < answers_.size() && run > 0; ++op) {
-        const Op asked = job_.spec.ops[op];
-        const std::int64_t bytes = asked == Op::kCount || HasPosition(asked) ? sizeof(std::int64_t) : width_;
-        std::byte* const answers = answers_[op] + (first + i) * bytes;
-        if (asked == Op::kCount) std::memcpy(answers, counts + i, static_cast<std::size_t>(run * bytes));
-        if (IsQuickExtremum(asked)) quick_.extrema.store(extrema, asked, i, run, answers);
-      }
-      for (const std::int64_t end = i + run; i < end; ++i) {
-        if (quick_.sums != nullptr && !StoreSums(sums, i, first + i, counts[i])) other(first + i);
-      }
-      if (i < size) other(first + i++);
+  void Store(const QuickFound& found, const std::int64_t* counts, std::int64_t first, std::int64_t size,
+             const Other& other) {
+    bool known[kQuickOutputs];
+    std::fill_n(known, size, true);
+    quick_->Store(found, counts, size, answers_, first, known);
+    for (std::int64_t i = 0; i < size; ++i) {
+      if (!known[i]) other(i, first + i);
     }
-  }
-
-  // False if a mean of the output is not known.
-  bool StoreSums(const QuickSums& sums, std::int64_t i, std::int64_t number, std::int64_t count) {
-    for (std::size_t op = 0; op < answers_.size(); ++op) {
-      const bool mean = job_.spec.ops[op] == Op::kMean;
-      if (!mean && job_.spec.ops[op] != Op::kSum) continue;
-      if (mean && count == 0) return false;
-      const std::optional<double> value = mean ? QuickMean(sums, i, count) : QuickSum(sums, i);
-      if (!value.has_value()) return false;
-      std::byte* const answer = answers_[op] + number * static_cast<std::int64_t>(sizeof(double));
-      if (!mean && !RowOf(job_.spec.dtype).is_float) {
-        const auto sum = static_cast<std::int64_t>(*value);
-        std::memcpy(answer, &sum, sizeof(sum));
-      } else {
-        std::memcpy(answer, &*value, sizeof(*value));
-      }
-    }
-    return true;
   }
 
   // Keeps the error of the first output that has one.
@@ -534,10 +479,10 @@ class GroupReduction {
   const Plan plan_;
   const std::int64_t width_;  // bytes of an element
   const Moves moves_;
-  const bool adjacent_;  // an output's positions are neighbours in the array
-  const Quick quick_;
-  std::vector<State>* const states_;  // null: they are not wanted
-  Layout names_;                      // of the outputs, for messages
+  const bool adjacent_;                      // an output's positions are neighbours in the array
+  const std::optional<QuickAnswers> quick_;  // of all ops
+  std::vector<State>* const states_;         // null: they are not wanted
+  Layout names_;                             // of the outputs, for messages
 
   std::atomic<bool> stop_ = false;
   std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error

@@ -1,6 +1,7 @@
 #include "kernels/cpu/quick_extrema.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -359,6 +360,23 @@ HWY_INLINE KeyLane<T> BitsOf(KeyLane<T> key) {
   }
 }
 
+// max - min: of floats in f64, of integers exactly, as their keys differ by what they do.
+template <class T>
+HWY_INLINE void StoreRanges(const QuickExtrema& extrema, std::int64_t first, std::int64_t count, std::byte* out) {
+  const auto* const lowest = reinterpret_cast<const KeyLane<T>*>(extrema.lowest) + first;
+  const auto* const highest = reinterpret_cast<const KeyLane<T>*>(extrema.highest) + first;
+  for (std::int64_t g = 0; g < count; ++g) {
+    const auto range = [&] {
+      if constexpr (kIsFloat<T>) {
+        return ToDouble(std::bit_cast<T>(BitsOf<T>(highest[g]))) - ToDouble(std::bit_cast<T>(BitsOf<T>(lowest[g])));
+      } else {
+        return static_cast<std::uint64_t>(highest[g]) - static_cast<std::uint64_t>(lowest[g]);
+      }
+    }();
+    std::memcpy(out + g * static_cast<std::int64_t>(sizeof(range)), &range, sizeof(range));
+  }
+}
+
 template <class T>
 void StoreExtrema(const QuickExtrema& extrema, Op op, std::int64_t first, std::int64_t count, std::byte* out) {
   const bool lowest = op == Op::kMin || op == Op::kArgmin;
@@ -367,6 +385,7 @@ void StoreExtrema(const QuickExtrema& extrema, Op op, std::int64_t first, std::i
                 static_cast<std::size_t>(count) * sizeof(std::int64_t));
     return;
   }
+  if (op == Op::kRange) return StoreRanges<T>(extrema, first, count, out);
   const auto* const keys = reinterpret_cast<const KeyLane<T>*>(lowest ? extrema.lowest : extrema.highest) + first;
   for (std::int64_t g = 0; g < count; ++g) {
     const KeyLane<T> bits = BitsOf<T>(keys[g]);

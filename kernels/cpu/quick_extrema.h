@@ -24,7 +24,7 @@ struct Positions {
 
 // Of some outputs.
 struct QuickExtrema {
-  static constexpr std::int64_t kMost = 1024;
+  static constexpr std::int64_t kMost = 512;
 
   // Keys, of an element's size each.
   alignas(64) std::byte lowest[8 * kMost];
@@ -38,8 +38,8 @@ struct QuickExtrema {
 // Finds those of `count` outputs, at most kMost, of at least one element. Columns: neighbours, the first of which
 // starts at `start`. Rows: of `elements` neighbouring elements each, one row after the other. Segments: output i has
 // elements bounds[i] to bounds[i + 1] - 1 from `start` on; one that has none is said to have a NaN. Clear and merge: as
-// in columns.h. Store: writes the answers of
-// `count` outputs, from output `first` on, to `op`, one of those that IsQuickExtremum, as bytes of its result's dtype.
+// in columns.h. Store: writes the answers of `count` outputs, from output `first` on, to `op`, one of the accumulator
+// kExtrema, as bytes of its result's dtype.
 struct QuickExtremaOf {
   void (*columns)(const Layout& layout, const std::byte* start, std::int64_t count, Positions positions,
                   QuickExtrema* into) = nullptr;
@@ -57,7 +57,6 @@ struct QuickExtremaOf {
 QuickExtremaOf QuickExtremaFor(DType dtype);
 
 inline bool HasPosition(Op op) { return op == Op::kArgmin || op == Op::kArgmax; }
-inline bool IsQuickExtremum(Op op) { return op == Op::kMin || op == Op::kMax || HasPosition(op); }
 // Those that the op asks for, too.
 inline Positions With(Op op, Positions positions) {
   return {positions.lowest || op == Op::kArgmin, positions.highest || op == Op::kArgmax};

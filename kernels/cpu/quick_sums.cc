@@ -33,7 +33,8 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
-QuickSumsOf Quick(DType /*dtype*/) { return {}; }
+QuickSumsOf QuickOf(DType /*dtype*/, Term /*term*/) { return {}; }
+QuickStores Stores() { return {}; }
 
 #else
 
@@ -41,25 +42,41 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(kLanes == kAcross);
 
-// Rows of which f64 adds the elements of a lane before they are added exactly, if it does not round their sum. Those
-// of f16 are multiples of 2^-24 and less than 2^16: it never does, but for infinities and NaNs, which lose the sum.
-template <class T>
-constexpr std::int64_t kTogether = std::is_same_v<T, double> ? 1
-                                   : std::is_same_v<T, Half> ? 4096
-                                                             : 16;
+// Whether the term of an element takes two doubles: a product of two of them.
+template <class T, Term kTerm>
+constexpr bool kTwo = std::is_same_v<T, double>&& kTerm == Term::kSquare;
 
-// Whether f64 adds `count` rows of kLanes elements, at most kTogether, lane by lane, without rounding: they are finite,
-// and those of a lane that aren't zero differ by few powers of two. By their bits, as integers: magnitudes compare as
-// those do.
-template <class T>
+// The term that is added for an element x, or the first of two.
+template <Term kTerm, class V>
+HWY_INLINE V TermOf(V x) {
+  if constexpr (kTerm == Term::kMagnitude) return hn::Abs(x);
+  if constexpr (kTerm == Term::kSquare) return hn::Mul(x, x);
+  return x;
+}
+
+// Rows of which f64 adds the terms of a lane before they are added exactly, if it does not round their sum. Elements of
+// f16 are multiples of 2^-24 and less than 2^16: it never does, but for infinities and NaNs, which lose the sum.
+template <class T, Term kTerm>
+constexpr std::int64_t kTogether = std::is_same_v<T, double>                           ? 1
+                                   : kTerm == Term::kSquare&& std::is_same_v<T, float> ? 1
+                                   : kTerm != Term::kSquare&& std::is_same_v<T, Half>  ? 4096
+                                                                                       : 16;
+
+// Whether f64 adds the terms of `count` rows of kLanes elements, at most kTogether, lane by lane, without rounding:
+// elements are finite, and those of a lane that aren't zero differ by few powers of two. By their bits, as integers:
+// magnitudes compare as those do.
+template <class T, Term kTerm>
 HWY_INLINE bool AddsWithoutRounding(const std::byte* rows, std::int64_t count, std::int64_t stride) {
-  if constexpr (std::is_same_v<T, Half>) return true;
+  constexpr bool kSquare = kTerm == Term::kSquare;
+  if constexpr (std::is_same_v<T, Half> && !kSquare) return true;
   using Format = FloatFormat<T>;
   using Word = typename Format::Word;
   using D = hn::CappedTag<Word, kLanes>;
   constexpr D kTag;
   constexpr int kWidth = hn::MaxLanes(D());
-  constexpr int kMostApart = 53 - Format::kSignificant - std::bit_width(static_cast<std::uint64_t>(kTogether<T> - 1));
+  constexpr int kCarries = std::bit_width(static_cast<std::uint64_t>(kTogether<T, kTerm> - 1));
+  constexpr int kMostApart =
+      kSquare ? (53 - 2 * Format::kSignificant - kCarries) / 2 : 53 - Format::kSignificant - kCarries;
   for (int lane = 0; lane < kLanes; lane += kWidth) {
     auto largest = hn::Zero(kTag);
     auto least_less_one = hn::Set(kTag, std::numeric_limits<Word>::max());
@@ -79,8 +96,12 @@ HWY_INLINE bool AddsWithoutRounding(const std::byte* rows, std::int64_t count, s
   return true;
 }
 
-// Adds `count` rows of kLanes elements, `stride` bytes apart, to kLanes sums.
-template <class T>
+// Squares of smaller doubles, or what rounding takes from them, underflow: the error is less than kSquareError.
+constexpr double kExactSquare = 0x1p-480;
+constexpr double kSquareError = 0x1p-960;
+
+// Adds the terms of `count` rows of kLanes elements, `stride` bytes apart, to kLanes sums.
+template <class T, Term kTerm>
 HWY_INLINE void AddRows(const std::byte* rows, std::int64_t count, std::int64_t stride, double* sum, double* rest,
                         double* lost) {
   using D = hn::CappedTag<double, kLanes>;
@@ -107,25 +128,33 @@ HWY_INLINE void AddRows(const std::byte* rows, std::int64_t count, std::int64_t 
     s[v] = next;
     e[v] = more;
   };
-  const auto add_some = [&](std::int64_t n) {
-    const bool together = n > 1 && AddsWithoutRounding<T>(rows, n, stride);
-    for (int v = 0; v < kVectors; ++v) {
-      if (together) {
-        V x = load(rows, v);
-        for (std::int64_t r = 1; r < n; ++r) x = hn::Add(x, load(rows + r * stride, v));
-        add(x, v);
-      } else {
-        for (std::int64_t r = 0; r < n; ++r) add(load(rows + r * stride, v), v);
-      }
+  const auto add_term = [&](V x, int v) {
+    const V term = TermOf<kTerm>(x);
+    add(term, v);
+    if constexpr (kTwo<T, kTerm>) {
+      add(hn::MulSub(x, x, term), v);
+      const auto inexact = hn::And(hn::Lt(hn::Abs(x), hn::Set(kTag, kExactSquare)), hn::Ne(x, hn::Zero(kTag)));
+      l[v] = hn::Add(l[v], hn::IfThenElseZero(inexact, hn::Set(kTag, kSquareError)));
     }
   };
-  if constexpr (kTogether<T> == 1) {
+  if constexpr (kTogether<T, kTerm> == 1) {
     for (; count > 0; --count, rows += stride) {
-      for (int v = 0; v < kVectors; ++v) add(load(rows, v), v);
+      for (int v = 0; v < kVectors; ++v) add_term(load(rows, v), v);
     }
   } else {
-    for (; count >= kTogether<T>; count -= kTogether<T>, rows += kTogether<T> * stride) add_some(kTogether<T>);
-    if (count > 0) add_some(count);
+    for (; count > 0; count -= kTogether<T, kTerm>, rows += kTogether<T, kTerm> * stride) {
+      const std::int64_t n = std::min(count, kTogether<T, kTerm>);
+      const bool together = n > 1 && AddsWithoutRounding<T, kTerm>(rows, n, stride);
+      for (int v = 0; v < kVectors; ++v) {
+        if (together) {
+          V x = TermOf<kTerm>(load(rows, v));
+          for (std::int64_t r = 1; r < n; ++r) x = hn::Add(x, TermOf<kTerm>(load(rows + r * stride, v)));
+          add(x, v);
+        } else {
+          for (std::int64_t r = 0; r < n; ++r) add_term(load(rows + r * stride, v), v);
+        }
+      }
+    }
   }
   for (int v = 0; v < kVectors; ++v) {
     hn::StoreU(s[v], kTag, sum + v * kWidth);
@@ -141,6 +170,19 @@ HWY_INLINE double ElementAt(const std::byte* at) {
   return ToDouble(x);
 }
 
+// Adds the term of one element.
+template <class T, Term kTerm>
+HWY_INLINE void AddElement(const std::byte* at, double* sum, double* rest, double* lost) {
+  const double x = ElementAt<T>(at);
+  if constexpr (kTerm == Term::kElement) AddExactly(x, sum, rest, lost);
+  if constexpr (kTerm == Term::kMagnitude) AddExactly(std::fabs(x), sum, rest, lost);
+  if constexpr (kTerm == Term::kSquare) AddExactly(x * x, sum, rest, lost);
+  if constexpr (kTwo<T, kTerm>) {
+    AddExactly(std::fma(x, x, -(x * x)), sum, rest, lost);
+    if (std::fabs(x) < kExactSquare && x != 0) *lost += kSquareError;
+  }
+}
+
 // Whether so many are all 0, or -0.
 HWY_INLINE bool AllZero(const double* x, std::int64_t count) {
   std::uint64_t bits = 0;
@@ -148,7 +190,7 @@ HWY_INLINE bool AllZero(const double* x, std::int64_t count) {
   return bits == 0;
 }
 
-template <class T>
+template <class T, Term kTerm>
 void Columns(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into) {
   constexpr std::int64_t kBytes = sizeof(T);
   ClearSums(count, into);
@@ -161,11 +203,11 @@ void Columns(const Layout& layout, const std::byte* start, std::int64_t count, Q
       const std::int64_t n = std::min(kRowsAtOnce, size - i);
       std::int64_t g = 0;
       for (; g + kLanes <= count; g += kLanes) {
-        AddRows<T>(rows + g * kBytes, n, stride, into->sum + g, into->rest + g, into->lost + g);
+        AddRows<T, kTerm>(rows + g * kBytes, n, stride, into->sum + g, into->rest + g, into->lost + g);
       }
       for (; g < count; ++g) {
         for (std::int64_t r = 0; r < n; ++r) {
-          AddExactly(ElementAt<T>(rows + r * stride + g * kBytes), into->sum + g, into->rest + g, into->lost + g);
+          AddElement<T, kTerm>(rows + r * stride + g * kBytes, into->sum + g, into->rest + g, into->lost + g);
         }
       }
     }
@@ -188,25 +230,25 @@ HWY_INLINE void Pad(const std::byte* from, std::int64_t elements, std::byte* pad
 HWY_INLINE bool MayReadOn(std::int64_t g, std::int64_t count) { return g + 2 * kAcross <= count; }
 
 // Adds a long row to the sums of kLanes interleaved parts of it.
-template <class T>
+template <class T, Term kTerm>
 HWY_INLINE void AddParts(const std::byte* from, std::int64_t elements, double* sum, double* rest, double* lost) {
   constexpr std::int64_t kBytes = sizeof(T);
   const std::int64_t whole = elements / kLanes;
-  AddRows<T>(from, whole, kLanes * kBytes, sum, rest, lost);
+  AddRows<T, kTerm>(from, whole, kLanes * kBytes, sum, rest, lost);
   if (const std::int64_t tail = elements - whole * kLanes; tail > 0) {
     std::byte padded[kLanes * kBytes];
     Pad<T>(from + whole * kLanes * kBytes, tail, padded);
-    AddRows<T>(padded, 1, kLanes * kBytes, sum, rest, lost);
+    AddRows<T, kTerm>(padded, 1, kLanes * kBytes, sum, rest, lost);
   }
 }
 
 // Adds a long row.
-template <class T>
+template <class T, Term kTerm>
 HWY_INLINE void AddLongRow(const std::byte* from, std::int64_t elements, double* into_sum, double* into_rest,
                            double* into_lost) {
   double sum[kLanes], rest[kLanes] = {}, lost[kLanes] = {};
   std::fill_n(sum, kLanes, -0.0);
-  AddParts<T>(from, elements, sum, rest, lost);
+  AddParts<T, kTerm>(from, elements, sum, rest, lost);
   for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
     for (std::int64_t lane = 0; lane < half; ++lane) {
       const double more = rest[lane + half];
@@ -221,20 +263,20 @@ HWY_INLINE void AddLongRow(const std::byte* from, std::int64_t elements, double*
 }
 
 // Adds kLanes long rows: the parts of all of them side by side in the end, as rows of kLanes sums.
-template <class T>
+template <class T, Term kTerm>
 HWY_INLINE void AddLongRows(const std::byte* rows, std::int64_t elements, double* into_sum, double* into_rest,
                             double* into_lost) {
   double sum[kLanes * kLanes], rest[kLanes * kLanes] = {}, lost[kLanes * kLanes] = {};
   std::fill_n(sum, kLanes * kLanes, -0.0);
   for (std::int64_t r = 0; r < kLanes; ++r) {
     const std::byte* const from = rows + r * elements * static_cast<std::int64_t>(sizeof(T));
-    AddParts<T>(from, elements, sum + r * kLanes, rest + r * kLanes, lost + r * kLanes);
+    AddParts<T, kTerm>(from, elements, sum + r * kLanes, rest + r * kLanes, lost + r * kLanes);
   }
   const auto add = [&](const double* parts) {
     std::uint64_t across[kLanes * kLanes];
     TransposeRows(reinterpret_cast<const std::byte*>(parts), kLanes, /*more=*/false, across);
-    AddRows<double>(reinterpret_cast<const std::byte*>(across), kLanes, kLanes * sizeof(double), into_sum, into_rest,
-                    into_lost);
+    AddRows<double, Term::kElement>(reinterpret_cast<const std::byte*>(across), kLanes, kLanes * sizeof(double),
+                                    into_sum, into_rest, into_lost);
   };
   add(sum);
   if (!AllZero(rest, kLanes * kLanes)) {
@@ -252,7 +294,7 @@ constexpr std::int64_t kFew = 256;
 // The sum of a few elements, at least one, if f64 adds them without rounding, whatever the order: as in
 // AddsWithoutRounding, but for all lanes together. `more`: as many elements as that may be read, if not used, after
 // them.
-template <class T>
+template <class T, Term kTerm>
 HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t elements, std::int64_t more) {
   using D = hn::CappedTag<double, kLanes>;
   constexpr D kTag;
@@ -284,7 +326,7 @@ HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t el
   const auto add = [&](const std::byte* at) {
     for (int lane = 0; lane < kLanes; lane += kWidth) {
       auto& sum = sums[lane / kWidth % 2];
-      sum = hn::Add(sum, LoadDoubles<T>(kTag, at + lane * kBytes));
+      sum = hn::Add(sum, TermOf<kTerm>(LoadDoubles<T>(kTag, at + lane * kBytes)));
     }
     for (int lane = 0; kLooks && lane < kLanes; lane += kWordWidth) look(magnitudes_at(at + lane * kBytes));
   };
@@ -298,7 +340,8 @@ HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t el
     };
     for (int lane = 0; lane < kLanes; lane += kWidth) {
       auto& sum = sums[lane / kWidth % 2];
-      sum = hn::Add(sum, hn::IfThenElse(there(kTag, lane), LoadDoubles<T>(kTag, at + lane * kBytes), nothing));
+      const auto x = TermOf<kTerm>(LoadDoubles<T>(kTag, at + lane * kBytes));
+      sum = hn::Add(sum, hn::IfThenElse(there(kTag, lane), x, nothing));
     }
     for (int lane = 0; kLooks && lane < kLanes; lane += kWordWidth) {
       look(hn::IfThenElseZero(there(kWords, lane), magnitudes_at(at + lane * kBytes)));
@@ -328,21 +371,21 @@ HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t el
   return sum;
 }
 
-// Absent also if there are more than a few, and of f64.
-template <class T>
+// Absent also if there are more than a few, and of f64 and squares.
+template <class T, Term kTerm>
 HWY_INLINE std::optional<double> PlainSumOf(const std::byte* from, std::int64_t elements, std::int64_t more) {
-  if constexpr (!std::is_same_v<T, double>) {
-    if (elements <= kFew) return PlainSum<T>(from, elements, more);
+  if constexpr (!std::is_same_v<T, double> && kTerm != Term::kSquare) {
+    if (elements <= kFew) return PlainSum<T, kTerm>(from, elements, more);
   }
   return std::nullopt;
 }
 
 // The sums of kLanes rows, if each is known so; false if not, and all sums are as before.
-template <class T>
+template <class T, Term kTerm>
 HWY_INLINE bool PlainSums(const std::byte* rows, std::int64_t elements, double* sums) {
   for (std::int64_t r = 0; r < kLanes; ++r) {
     const std::optional<double> sum =
-        PlainSumOf<T>(rows + r * elements * static_cast<std::int64_t>(sizeof(T)), elements, 0);
+        PlainSumOf<T, kTerm>(rows + r * elements * static_cast<std::int64_t>(sizeof(T)), elements, 0);
     if (!sum.has_value()) {
       std::fill_n(sums, r, -0.0);
       return false;
@@ -352,7 +395,7 @@ HWY_INLINE bool PlainSums(const std::byte* rows, std::int64_t elements, double* 
   return true;
 }
 
-template <class T>
+template <class T, Term kTerm>
 void Rows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickSums* into) {
   constexpr std::int64_t kBytes = sizeof(T);
   ClearSums(count, into);
@@ -360,27 +403,27 @@ void Rows(const std::byte* start, std::int64_t elements, std::int64_t count, Qui
   std::int64_t g = 0;
   for (; g + kLanes <= count; g += kLanes) {
     const std::byte* const rows = start + g * row;
-    if (elements >= kLanes && PlainSums<T>(rows, elements, into->sum + g)) continue;
+    if (elements >= kLanes && PlainSums<T, kTerm>(rows, elements, into->sum + g)) continue;
     if (elements < kLongRow) {
       WordOf<T> across[kLongRow * kLanes];
       TransposeRows(rows, elements, MayReadOn(g, count), across);
-      AddRows<T>(reinterpret_cast<const std::byte*>(across), elements, kLanes * kBytes, into->sum + g, into->rest + g,
-                 into->lost + g);
+      AddRows<T, kTerm>(reinterpret_cast<const std::byte*>(across), elements, kLanes * kBytes, into->sum + g,
+                        into->rest + g, into->lost + g);
     } else {
-      AddLongRows<T>(rows, elements, into->sum + g, into->rest + g, into->lost + g);
+      AddLongRows<T, kTerm>(rows, elements, into->sum + g, into->rest + g, into->lost + g);
     }
   }
   for (; g < count; ++g) {
-    const std::optional<double> sum = PlainSumOf<T>(start + g * row, elements, (count - 1 - g) * elements);
+    const std::optional<double> sum = PlainSumOf<T, kTerm>(start + g * row, elements, (count - 1 - g) * elements);
     if (sum.has_value()) {
       into->sum[g] = *sum;
     } else {
-      AddLongRow<T>(start + g * row, elements, into->sum + g, into->rest + g, into->lost + g);
+      AddLongRow<T, kTerm>(start + g * row, elements, into->sum + g, into->rest + g, into->lost + g);
     }
   }
 }
 
-template <class T>
+template <class T, Term kTerm>
 void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickSums* into) {
   ClearSums(count, into);
   for (std::int64_t g = 0; g < count; ++g) {
@@ -390,17 +433,17 @@ void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t c
       into->sum[g] = 0;
       continue;
     }
-    if (const std::optional<double> sum = PlainSumOf<T>(from, elements, bounds[count] - bounds[g + 1]);
+    if (const std::optional<double> sum = PlainSumOf<T, kTerm>(from, elements, bounds[count] - bounds[g + 1]);
         sum.has_value()) {
       into->sum[g] = *sum;
       continue;
     }
     if (elements >= kLongRow) {
-      AddLongRow<T>(from, elements, into->sum + g, into->rest + g, into->lost + g);
+      AddLongRow<T, kTerm>(from, elements, into->sum + g, into->rest + g, into->lost + g);
     } else {
       double sum = -0.0, rest = 0, lost = 0;
       for (std::int64_t i = 0; i < elements; ++i) {
-        AddExactly(ElementAt<T>(from + i * static_cast<std::int64_t>(sizeof(T))), &sum, &rest, &lost);
+        AddElement<T, kTerm>(from + i * static_cast<std::int64_t>(sizeof(T)), &sum, &rest, &lost);
       }
       into->sum[g] = sum;
       into->rest[g] = rest;
@@ -409,47 +452,149 @@ void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t c
   }
 }
 
-// Integers of up to 32 bits, by loops that the compiler makes vectors of: their sums fit in 64 bits.
+// Integers, by loops that the compiler makes vectors of. The terms of those of up to 32 bits are added in 64, in which
+// they fit: of squares of 32 bits the low half and the high one apart. Of 64 bits nothing is known about sums that may
+// not fit, and there are no squares.
 template <class T>
-HWY_INLINE std::int64_t IntegerAt(const std::byte* at) {
+using StoredAs = std::conditional_t<std::is_same_v<T, Bool>, std::uint8_t, T>;
+
+template <class T, Term kTerm>
+constexpr bool kHalves = sizeof(T) == 4 && kTerm == Term::kSquare;
+// What terms are added in, where it is not in halves: as many rows as IntegerColumns adds in one go fit.
+template <class T, Term kTerm>
+using IntegerTerm = std::conditional_t<sizeof(T) == 1 || (sizeof(T) == 2 && kTerm != Term::kSquare), std::int32_t,
+                                       std::conditional_t<sizeof(T) == 8, std::uint64_t, std::int64_t> >;
+
+template <class T>
+HWY_INLINE StoredAs<T> IntegerAt(const std::byte* at) {
   T x;
   std::memcpy(&x, at, sizeof(T));
-  return static_cast<std::int64_t>(ToInteger(x));
+  return ToInteger(x);
 }
 
-// As doubles, which hold them: kQuickIntegerBytes.
-HWY_INLINE void TakeIntegers(const std::int64_t* sums, std::int64_t count, QuickSums* into) {
-  for (std::int64_t g = 0; g < count; ++g) into->sum[g] = static_cast<double>(sums[g]);
-  std::fill_n(into->rest, count, 0.0);
-  std::fill_n(into->lost, count, 0.0);
-}
-
+// |x|, without overflow.
 template <class T>
+HWY_INLINE std::make_unsigned_t<T> MagnitudeOf(T x) {
+  using Unsigned = std::make_unsigned_t<T>;
+  return static_cast<Unsigned>(x < 0 ? Unsigned{0} - static_cast<Unsigned>(x) : static_cast<Unsigned>(x));
+}
+
+template <class T, Term kTerm>
+HWY_INLINE IntegerTerm<T, kTerm> TermOfInteger(StoredAs<T> x) {
+  using To = IntegerTerm<T, kTerm>;
+  if constexpr (kTerm == Term::kElement) return static_cast<To>(x);
+  if constexpr (kTerm == Term::kMagnitude) return static_cast<To>(MagnitudeOf(x));
+  if constexpr (kTerm == Term::kSquare) return static_cast<To>(static_cast<To>(x) * static_cast<To>(x));
+}
+
+HWY_INLINE std::uint64_t WideSquare(auto x) {
+  const std::uint64_t magnitude = MagnitudeOf(x);
+  return magnitude * magnitude;
+}
+
+// Bits of which the highest tells how large x is.
+template <class T>
+HWY_INLINE std::uint64_t SizeOf(T x) {
+  if constexpr (std::is_signed_v<T>) {
+    return static_cast<std::uint64_t>(x ^ (x >> 63));
+  } else {
+    return x;
+  }
+}
+
+// Writes the sum of output g: of at most kQuickIntegerBytes, so that a double holds that of up to 32 bits.
+HWY_INLINE void TakeInteger(std::int64_t sum, std::int64_t g, QuickSums* into) {
+  into->sum[g] = static_cast<double>(sum);
+  into->rest[g] = into->lost[g] = 0;
+}
+HWY_INLINE void TakeHalves(std::uint64_t low, std::uint64_t high, std::int64_t g, QuickSums* into) {
+  into->sum[g] = static_cast<double>(high) * 0x1p32;
+  into->rest[g] = static_cast<double>(low);
+  into->lost[g] = 0;
+}
+// `sizes`: of all elements, by SizeOf, or of as many.
+HWY_INLINE void TakeWide(std::uint64_t sum, bool is_signed, std::uint64_t sizes, std::int64_t elements, std::int64_t g,
+                         QuickSums* into) {
+  const int bits = std::bit_width(sizes) + std::bit_width(static_cast<std::uint64_t>(elements));
+  const auto value = is_signed ? static_cast<double>(static_cast<std::int64_t>(sum)) : static_cast<double>(sum);
+  into->lost[g] = bits > 62 ? std::numeric_limits<double>::infinity() : 0;
+  into->sum[g] = into->lost[g] == 0 ? value : 0;
+  into->rest[g] =
+      into->lost[g] == 0 ? static_cast<double>(static_cast<std::int64_t>(sum) - static_cast<std::int64_t>(value)) : 0;
+}
+
+// Adds `elements` integers, one output's.
+template <class T, Term kTerm>
+HWY_INLINE void AddIntegers(const std::byte* from, std::int64_t elements, std::int64_t g, QuickSums* into) {
+  constexpr std::int64_t kBytes = sizeof(T);
+  if constexpr (kHalves<T, kTerm>) {
+    std::uint64_t low = 0, high = 0;
+    for (std::int64_t i = 0; i < elements; ++i) {
+      const std::uint64_t square = WideSquare(IntegerAt<T>(from + i * kBytes));
+      low += square & 0xffffffff;
+      high += square >> 32;
+    }
+    TakeHalves(low, high, g, into);
+  } else if constexpr (sizeof(T) == 8) {
+    std::uint64_t sum = 0, sizes = 0;
+    for (std::int64_t i = 0; i < elements; ++i) {
+      const T x = IntegerAt<T>(from + i * kBytes);
+      sum += TermOfInteger<T, kTerm>(x);
+      sizes |= SizeOf(x);
+    }
+    TakeWide(sum, std::is_signed_v<T>, sizes, elements, g, into);
+  } else {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < elements; ++i) sum += TermOfInteger<T, kTerm>(IntegerAt<T>(from + i * kBytes));
+    TakeInteger(sum, g, into);
+  }
+}
+
+template <class T, Term kTerm>
 void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into) {
   constexpr std::int64_t kBytes = sizeof(T);
-  // In 32 bits, where as many rows as that fit.
-  using Narrow = std::conditional_t<sizeof(T) < 4, std::int32_t, std::int64_t>;
+  constexpr bool kWide = sizeof(T) == 8;
   constexpr std::int64_t kMostRows = 32768;
-  std::int64_t sums[kQuickOutputs] = {};
+  // The sums; of halves the low and the high ones; of 64 bits the sums and the sizes.
+  std::uint64_t sums[kQuickOutputs] = {};
+  [[maybe_unused]] std::uint64_t more[kHalves<T, kTerm> || kWide ? kQuickOutputs : 1] = {};
   const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
   const std::int64_t stride = layout.reduced.empty() ? 0 : layout.reduced.back().stride * kBytes;
   for (std::int64_t run = 0; run < layout.elements; run += size) {
     const std::byte* row = start + layout.At(run) * kBytes;
     for (std::int64_t left = size; left > 0; left -= kMostRows) {
-      Narrow narrow[kQuickOutputs] = {};
+      [[maybe_unused]] IntegerTerm<T, kTerm> some[kQuickOutputs] = {};
       for (std::int64_t i = std::min(left, kMostRows); i > 0; --i, row += stride) {
-        for (std::int64_t g = 0; g < count; ++g) narrow[g] += static_cast<Narrow>(IntegerAt<T>(row + g * kBytes));
+        for (std::int64_t g = 0; g < count; ++g) {
+          const StoredAs<T> x = IntegerAt<T>(row + g * kBytes);
+          if constexpr (kHalves<T, kTerm>) {
+            const std::uint64_t square = WideSquare(x);
+            sums[g] += square & 0xffffffff;
+            more[g] += square >> 32;
+          } else {
+            some[g] += TermOfInteger<T, kTerm>(x);
+            if constexpr (kWide) more[g] |= SizeOf(x);
+          }
+        }
       }
-      for (std::int64_t g = 0; g < count; ++g) sums[g] += narrow[g];
+      for (std::int64_t g = 0; !kHalves<T, kTerm> && g < count; ++g) sums[g] += static_cast<std::uint64_t>(some[g]);
     }
   }
-  TakeIntegers(sums, count, into);
+  for (std::int64_t g = 0; g < count; ++g) {
+    if constexpr (kHalves<T, kTerm>) {
+      TakeHalves(sums[g], more[g], g, into);
+    } else if constexpr (kWide) {
+      TakeWide(sums[g], std::is_signed_v<T>, more[g], layout.elements, g, into);
+    } else {
+      TakeInteger(static_cast<std::int64_t>(sums[g]), g, into);
+    }
+  }
 }
 
 // Adds a few transposed rows: in 32 bits, where they fit, or in 64.
 template <class T>
-HWY_INLINE void AddAcross(const WordOf<T>* across, std::int64_t elements, std::int64_t* sums) {
-  using Stored = std::conditional_t<std::is_same_v<T, Bool>, std::uint8_t, T>;
+HWY_INLINE void AddAcross(const WordOf<T>* across, std::int64_t elements, std::int64_t g, QuickSums* into) {
+  using Stored = StoredAs<T>;
   using Sum = std::conditional_t<sizeof(T) < 4, std::int32_t,
                                  std::conditional_t<std::is_signed_v<Stored>, std::int64_t, std::uint64_t> >;
   using D = hn::CappedTag<Sum, kLanes>;
@@ -464,79 +609,120 @@ HWY_INLINE void AddAcross(const WordOf<T>* across, std::int64_t elements, std::i
     }
     Sum each[hn::MaxLanes(D())];
     hn::StoreU(sum, kTag, each);
-    for (int i = 0; i < static_cast<int>(hn::MaxLanes(D())); ++i) sums[lane + i] = static_cast<std::int64_t>(each[i]);
-  }
-}
-
-template <class T>
-void IntegerRows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickSums* into) {
-  constexpr std::int64_t kBytes = sizeof(T);
-  constexpr std::int64_t kShortRow = sizeof(T) < 4 ? 64 : 24;
-  std::int64_t sums[kQuickOutputs] = {};
-  std::int64_t g = 0;
-  for (; elements < kShortRow && g + kLanes <= count; g += kLanes) {
-    WordOf<T> across[kShortRow * kLanes];
-    TransposeRows(start + g * elements * kBytes, elements, MayReadOn(g, count), across);
-    AddAcross<T>(across, elements, sums + g);
-  }
-  for (; g < count; ++g) {
-    const std::byte* const row = start + g * elements * kBytes;
-    std::int64_t sum = 0;
-    for (std::int64_t i = 0; i < elements; ++i) sum += IntegerAt<T>(row + i * kBytes);
-    sums[g] = sum;
-  }
-  TakeIntegers(sums, count, into);
-}
-
-template <class T>
-void IntegerSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickSums* into) {
-  std::int64_t sums[kQuickOutputs];
-  for (std::int64_t g = 0; g < count; ++g) {
-    std::int64_t sum = 0;
-    for (std::int64_t i = bounds[g]; i < bounds[g + 1]; ++i) {
-      sum += IntegerAt<T>(start + i * static_cast<std::int64_t>(sizeof(T)));
+    for (int i = 0; i < static_cast<int>(hn::MaxLanes(D())); ++i) {
+      TakeInteger(static_cast<std::int64_t>(each[i]), g + lane + i, into);
     }
-    sums[g] = sum;
   }
-  TakeIntegers(sums, count, into);
+}
+
+template <class T, Term kTerm>
+void IntegerRows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickSums* into) {
+  const std::int64_t row = elements * static_cast<std::int64_t>(sizeof(T));
+  std::int64_t g = 0;
+  if constexpr (kTerm == Term::kElement && sizeof(T) < 8) {
+    constexpr std::int64_t kShortRow = sizeof(T) < 4 ? 64 : 24;
+    for (; elements < kShortRow && g + kLanes <= count; g += kLanes) {
+      WordOf<T> across[kShortRow * kLanes];
+      TransposeRows(start + g * row, elements, MayReadOn(g, count), across);
+      AddAcross<T>(across, elements, g, into);
+    }
+  }
+  for (; g < count; ++g) AddIntegers<T, kTerm>(start + g * row, elements, g, into);
+}
+
+template <class T, Term kTerm>
+void IntegerSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickSums* into) {
+  for (std::int64_t g = 0; g < count; ++g) {
+    const std::byte* const from = start + bounds[g] * static_cast<std::int64_t>(sizeof(T));
+    AddIntegers<T, kTerm>(from, bounds[g + 1] - bounds[g], g, into);
+  }
+}
+
+// ---- what sums answer
+
+HWY_INLINE TwoDoubles At(const QuickSums& sums, std::int64_t i) { return {sums.sum[i], sums.rest[i], sums.lost[i]}; }
+
+void StoreFloatSums(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known) {
+  double value[kQuickOutputs];
+  for (std::int64_t i = 0; i < count; ++i) value[i] = RoundedSum(sums.sum[i], sums.rest[i]);
+  if (!AllZero(sums.lost, count)) {
+    for (std::int64_t i = 0; i < count; ++i) known[i] = KnownSum(At(sums, i), value + i) && known[i];
+  }
+  std::memcpy(out, value, static_cast<std::size_t>(count) * sizeof(double));
 }
 
 template <class Result>
-bool StoreSums(const QuickSums& sums, std::int64_t count, std::byte* out) {
-  if (!AllZero(sums.lost, count)) return false;
+void StoreIntegerSums(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known) {
+  constexpr double kMost = std::is_signed_v<Result> ? 0x1p63 - 0x1p54 : 0x1p64 - 0x1p54;
   for (std::int64_t i = 0; i < count; ++i) {
-    Result sum;
-    if constexpr (std::is_same_v<Result, double>) {
-      const double rounded = sums.sum[i] + sums.rest[i];
-      sum = sums.rest[i] == 0 ? sums.sum[i] : rounded;  // -0 + 0 is not -0
-    } else {
-      sum = static_cast<std::int64_t>(sums.sum[i]) + static_cast<std::int64_t>(sums.rest[i]);
-    }
+    known[i] = known[i] && sums.lost[i] == 0 && std::fabs(sums.sum[i]) < kMost && std::fabs(sums.rest[i]) < 0x1p53;
+    if (!known[i]) continue;
+    const Result sum = static_cast<Result>(sums.sum[i]) + static_cast<Result>(static_cast<std::int64_t>(sums.rest[i]));
     std::memcpy(out + i * static_cast<std::int64_t>(sizeof(sum)), &sum, sizeof(sum));
   }
-  return true;
 }
 
-bool StoreMeans(const QuickSums& sums, std::int64_t count, std::int64_t elements, std::byte* out) {
-  if (elements >= std::int64_t{1} << 53 || !AllZero(sums.lost, count) || !AllZero(sums.rest, count)) return false;
+void StoreMeans(const QuickSums& sums, std::int64_t count, const std::int64_t* elements, std::byte* out, bool* known) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  double value[kQuickOutputs];
+  bool easy = AllZero(sums.lost, count) && AllZero(sums.rest, count);
   for (std::int64_t i = 0; i < count; ++i) {
-    const double mean = sums.sum[i] / static_cast<double>(elements);
-    std::memcpy(out + i * static_cast<std::int64_t>(sizeof(mean)), &mean, sizeof(mean));
+    easy = easy && elements[i] > 0 && elements[i] < kMost;
+    value[i] = sums.sum[i] / static_cast<double>(elements[i]);
   }
-  return true;
+  for (std::int64_t i = 0; !easy && i < count; ++i) {
+    known[i] = known[i] && elements[i] > 0 && KnownMean(At(sums, i), elements[i], value + i);
+  }
+  std::memcpy(out, value, static_cast<std::size_t>(count) * sizeof(double));
 }
 
+void StoreMoments(Op op, const QuickSums& sums, const QuickSums& squares, std::int64_t count,
+                  const std::int64_t* elements, std::int64_t ddof, std::byte* out, bool* known) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    double value = std::numeric_limits<double>::quiet_NaN();
+    TwoDoubles answer;
+    bool in_range = true;
+    if (op == Op::kL2) {
+      answer = RootOf(Normalized({squares.sum[i], squares.rest[i], squares.lost[i] * (1 + 0x1p-20)}));
+    } else if (elements[i] > ddof) {
+      in_range = Variance(At(sums, i), At(squares, i), elements[i], ddof, &answer);
+      if (op == Op::kStd) answer = RootOf(answer);
+    }
+    if (op == Op::kL2 || elements[i] > ddof) known[i] = known[i] && in_range && RoundTwo(answer, &value);
+    std::memcpy(out + i * static_cast<std::int64_t>(sizeof(value)), &value, sizeof(value));
+  }
+}
+
+template <Term kTerm>
 QuickSumsOf Quick(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> QuickSumsOf {
     if constexpr (kIsFloat<T>) {
-      return {&Columns<T>, &Rows<T>, &Segments<T>, &StoreSums<double>, &StoreMeans};
-    } else if constexpr (sizeof(T) <= 4) {
-      return {&IntegerColumns<T>, &IntegerRows<T>, &IntegerSegments<T>, &StoreSums<std::int64_t>, &StoreMeans};
-    } else {
-      return {};
+      // Products before they are rounded take an instruction of their own.
+      if constexpr (HWY_NATIVE_FMA || !kTwo<T, kTerm>) {
+        return {&Columns<T, kTerm>, &Rows<T, kTerm>, &Segments<T, kTerm>, &StoreFloatSums};
+      }
+    } else if constexpr (sizeof(T) <= 4 || kTerm != Term::kSquare) {
+      constexpr bool kSigned = std::is_signed_v<StoredAs<T> > && kTerm == Term::kElement;
+      using Result = std::conditional_t<kSigned, std::int64_t, std::uint64_t>;
+      return {&IntegerColumns<T, kTerm>, &IntegerRows<T, kTerm>, &IntegerSegments<T, kTerm>, &StoreIntegerSums<Result>};
     }
+    return {};
   });
 }
+
+QuickSumsOf QuickOf(DType dtype, Term term) {
+  switch (term) {
+    case Term::kElement:
+      return Quick<Term::kElement>(dtype);
+    case Term::kMagnitude:
+      return Quick<Term::kMagnitude>(dtype);
+    case Term::kSquare:
+      return Quick<Term::kSquare>(dtype);
+  }
+  __builtin_unreachable();
+}
+
+QuickStores Stores() { return {&StoreMeans, &StoreMoments}; }
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
@@ -547,20 +733,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace reduced {
 
-HWY_EXPORT(Quick);
+HWY_EXPORT(QuickOf);
+HWY_EXPORT(Stores);
 
-QuickSumsOf QuickSumsFor(DType dtype) { return HWY_DYNAMIC_DISPATCH(Quick)(dtype); }
+QuickSumsOf QuickSumsFor(DType dtype, Term term) { return HWY_DYNAMIC_DISPATCH(QuickOf)(dtype, term); }
 
-std::optional<double> QuickSum(const QuickSums& sums, std::int64_t i) {
-  if (!(sums.lost[i] == 0)) return std::nullopt;
-  return RoundedSum(sums.sum[i], sums.rest[i]);
-}
-
-std::optional<double> QuickMean(const QuickSums& sums, std::int64_t i, std::int64_t elements) {
-  double mean;
-  if (!(sums.lost[i] == 0) || !RoundedMean(sums.sum[i], sums.rest[i], elements, &mean)) return std::nullopt;
-  return mean;
-}
+QuickStores QuickStoresFor() { return HWY_DYNAMIC_DISPATCH(Stores)(); }
 
 }  // namespace reduced
 #endif

@@ -1,14 +1,15 @@
-// Exact sums of many short outputs: in registers, side by side, without a state for each.
+// Exact sums of many short outputs: in registers, side by side, without a state for each. Of elements, of their
+// magnitudes or of their squares.
 //
-// Integers of up to 32 bits are added in 64. A sum of floats is kept as two doubles: s, rounded at each addition, and
-// e, the sum of what rounding took from s, which "two-sum" gives exactly. What is then lost from e tells whether s + e
-// is the sum: nearly always nothing is. Then the sum is fl(s + e), rounded once, as ExactSums would round it; else,
-// also for NaNs, infinities and overflow, the output is to be reduced in the other way. Sixteen outputs are added side
-// by side: neighbouring columns as they lie, short rows transposed, and long rows as sixteen interleaved parts.
-// Segments are summed one by one; few elements that are close to each other need no two-sum.
+// Integers are added in 64 bits. A sum of floats is kept as two doubles: s, rounded at each addition, and e, the sum of
+// what rounding took from s, which "two-sum" gives exactly. What is then lost from e bounds the error of s + e: nearly
+// always nothing is. Then the sum is fl(s + e), rounded once, as ExactSums would round it, unless the error leaves a
+// choice; then, and for NaNs, infinities and overflow, the output is to be reduced in the other way. Sixteen outputs
+// are added side by side: neighbouring columns as they lie, short rows transposed, and long rows as sixteen interleaved
+// parts. Segments are summed one by one; few elements that are close to each other need no two-sum.
 //
 // Sources: T. J. Dekker (1971) and D. E. Knuth (TAOCP 2, 4.2.2) for two-sum; T. Ogita, S. M. Rump, S. Oishi, "Accurate
-// sum and dot product" (2005) for the cascade; A. Ziv (1991) for the test of rounding in means.
+// sum and dot product" (2005) for the cascade; A. Ziv (1991) for the test of rounding.
 #ifndef REDUCED_KERNELS_CPU_QUICK_SUMS_H_
 #define REDUCED_KERNELS_CPU_QUICK_SUMS_H_
 
@@ -16,10 +17,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/layout.h"
+#include "kernels/algebra/op.h"
 #include "kernels/exact/two_doubles.h"
 
 namespace reduced {
@@ -27,14 +28,17 @@ namespace reduced {
 // Outputs that are summed together: a few cache lines of each row of the array.
 inline constexpr std::int64_t kQuickOutputs = 512;
 
-// The sum of one output is sum + rest; not known if `lost` is not 0.
+// What is added up of each element.
+enum class Term : std::uint8_t { kElement, kMagnitude, kSquare };
+
+// The sum of one output is sum + rest, with an error of at most `lost`.
 struct QuickSums {
   double sum[kQuickOutputs];
   double rest[kQuickOutputs];
   double lost[kQuickOutputs];
 };
 
-// Adds x to sum + rest; what can't be added exactly goes to `lost`, as any other value than 0.
+// Adds x to sum + rest; what can't be added exactly goes to `lost`.
 inline void AddExactly(double x, double* sum, double* rest, double* lost) {
   *lost += std::fabs(AddToTwo(x, sum, rest));
 }
@@ -56,32 +60,37 @@ inline void MergeSums(const QuickSums& from, std::int64_t at, std::int64_t count
 
 // Sums `count` outputs, at most kQuickOutputs, of at least one element. Columns: neighbours, the first of which starts
 // at `start`. Rows: of layout.elements neighbouring elements each, one row after the other. Segments: output i has
-// elements bounds[i] to bounds[i + 1] - 1 from `start` on, or none.
+// elements bounds[i] to bounds[i + 1] - 1 from `start` on, or none. Outputs of integers have at most
+// kQuickIntegerBytes.
 using SumColumns = void (*)(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into);
 using SumRows = void (*)(const std::byte* start, std::int64_t elements, std::int64_t count, QuickSums* into);
 using SumSegments = void (*)(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickSums* into);
-// Writes the sums of the first `count` outputs, as f64 or, of integers, as 64-bit integers, or their means; false if
-// one of them is not known so.
-using StoreQuickSums = bool (*)(const QuickSums& sums, std::int64_t count, std::byte* out);
-using StoreQuickMeans = bool (*)(const QuickSums& sums, std::int64_t count, std::int64_t elements, std::byte* out);
+inline constexpr std::int64_t kQuickIntegerBytes = std::int64_t{1} << 22;
+
+// Writes the sums of the first `count` outputs to `out`, of any address, as 64-bit numbers of the type that sums of the
+// dtype have; those that are not known so make known[i] false, and what is written for them is undefined.
+using StoreQuickSums = void (*)(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known);
+
 struct QuickSumsOf {
   SumColumns columns = nullptr;
   SumRows rows = nullptr;
   SumSegments segments = nullptr;
   StoreQuickSums store = nullptr;
-  StoreQuickMeans store_means = nullptr;
 };
 
-// Outputs of integers may have so many bytes: then a double holds their sums.
-inline constexpr std::int64_t kQuickIntegerBytes = std::int64_t{1} << 22;
+// The best of those that were built and this machine can run; null where there is none, as for squares of integers of
+// 64 bits.
+QuickSumsOf QuickSumsFor(DType dtype, Term term);
 
-// The best of those that were built and this machine can run; null where there is none, as for integers of 64 bits.
-QuickSumsOf QuickSumsFor(DType dtype);
-
-// The sum of output `i`, rounded once; absent if that is not known.
-std::optional<double> QuickSum(const QuickSums& sums, std::int64_t i);
-// The mean, likewise.
-std::optional<double> QuickMean(const QuickSums& sums, std::int64_t i, std::int64_t elements);
+// Writes doubles likewise: means, and by kVar, kStd and kL2 what comes from the sums of squares. `elements`: of each
+// output. The sums are not looked at for kL2.
+struct QuickStores {
+  void (*means)(const QuickSums& sums, std::int64_t count, const std::int64_t* elements, std::byte* out,
+                bool* known) = nullptr;
+  void (*moments)(Op op, const QuickSums& sums, const QuickSums& squares, std::int64_t count,
+                  const std::int64_t* elements, std::int64_t ddof, std::byte* out, bool* known) = nullptr;
+};
+QuickStores QuickStoresFor();
 
 }  // namespace reduced
 

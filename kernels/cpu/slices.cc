@@ -17,8 +17,7 @@
 #include "kernels/algebra/finalize.h"
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/folding.h"
-#include "kernels/cpu/quick_extrema.h"
-#include "kernels/cpu/quick_sums.h"
+#include "kernels/cpu/quick_answers.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 #include "oneapi/tbb/parallel_reduce.h"
@@ -32,8 +31,9 @@ constexpr std::int64_t kGroup = 32;
 // Between the gathered tiles of two outputs: not a power of two, so that they don't compete for the same cache lines.
 constexpr std::int64_t kTileStride = kTileBytes + 64;
 
-// Of rows whose extrema are found in one go, between two looks at the deadline.
-constexpr std::int64_t kQuickBytes = std::int64_t{4} << 20;
+// Of rows that are answered quickly in one go, between two looks at the deadline: small enough to stay in the cache.
+constexpr std::int64_t kQuickBytes = std::int64_t{256} << 10;
+constexpr std::int64_t kFewRows = 16;  // or so many
 
 // Copies elements [first, first + count) of `group` neighbouring outputs, the first of which starts at `start`; those
 // of output g to `out` + g x kTileStride. Word: of an element's size.
@@ -74,34 +74,19 @@ GatherTile GatherOf(int element_bytes) {
   }
 }
 
-// Ways of finding what columns are answered from, as in columns.h.
-struct FindSums {
-  using Found = QuickSums;
+// Finds what columns are answered from, as in columns.h.
+struct FindQuickly {
+  using Found = QuickFound;
   static constexpr std::int64_t kMost = kQuickOutputs;
-  SumColumns sums;
+  const QuickAnswers& quick;
 
-  void Find(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* found) const {
-    sums(layout, start, count, found);
+  void Find(const Layout& layout, const std::byte* start, std::int64_t count, QuickFound* found) const {
+    quick.FindColumns(layout, start, count, found);
   }
-  void Clear(std::int64_t count, QuickSums* found) const { ClearSums(count, found); }
-  void Merge(const QuickSums& from, std::int64_t at, std::int64_t count, std::int64_t /*offset*/, std::int64_t /*step*/,
-             QuickSums* found) const {
-    MergeSums(from, at, count, found);
-  }
-};
-struct FindExtrema {
-  using Found = QuickExtrema;
-  static constexpr std::int64_t kMost = QuickExtrema::kMost;
-  const QuickExtremaOf& extrema;
-  Positions positions;
-
-  void Find(const Layout& layout, const std::byte* start, std::int64_t count, QuickExtrema* found) const {
-    extrema.columns(layout, start, count, positions, found);
-  }
-  void Clear(std::int64_t count, QuickExtrema* found) const { extrema.clear(count, found); }
-  void Merge(const QuickExtrema& from, std::int64_t at, std::int64_t count, std::int64_t offset, std::int64_t step,
-             QuickExtrema* found) const {
-    extrema.merge(from, at, count, offset, step, positions, found);
+  void Clear(std::int64_t count, QuickFound* found) const { quick.Clear(count, found); }
+  void Merge(const QuickFound& from, std::int64_t at, std::int64_t count, std::int64_t offset, std::int64_t step,
+             QuickFound* found) const {
+    quick.Merge(from, at, count, offset, step, found);
   }
 };
 
@@ -117,12 +102,16 @@ class SliceReduction {
         width_(RowOf(one_.dtype).bytes),
         gather_(GatherOf(static_cast<int>(width_))),
         short_(layout_.elements * width_ <= kBlockBytes),
-        quick_(job.states == nullptr ? QuickOf(one_, layout_) : Quick{}),
+        order_(job.states == nullptr ? OrderOf(one_, layout_) : Order::kAny),
+        quick_(order_ == Order::kAny ? std::nullopt : QuickAnswers::For(one_)),
         // Rows of the array are neighbours, too, where they are answered quickly.
-        row_(quick_.order == Order::kRows ? layout_.outputs
-             : layout_.outputs > 0        ? layout_.adjacent()
-                                          : 1),
-        group_(quick_.group),
+        row_(quick_.has_value() && order_ == Order::kRows ? layout_.outputs
+             : layout_.outputs > 0                        ? layout_.adjacent()
+                                                          : 1),
+        group_(!quick_.has_value() ? kGroup
+               : order_ == Order::kColumns
+                   ? kQuickOutputs
+                   : std::clamp<std::int64_t>(kQuickBytes / (layout_.elements * width_), kFewRows, kQuickOutputs)),
         groups_((row_ + group_ - 1) / group_) {}
 
   // Groups of outputs, in their order; and how many make a task.
@@ -140,10 +129,10 @@ class SliceReduction {
       const std::int64_t output = unit / groups_ * row_ + in_row;
       if (output > failed_.load(std::memory_order_relaxed)) return;
       const std::int64_t count = std::min(group_, row_ - in_row);
-      if (quick_.order == Order::kAny) {
-        Answer(output, count);
-      } else {
+      if (quick_.has_value()) {
         AnswerQuickly(output, count);
+      } else {
+        Answer(output, count);
       }
     }
   }
@@ -160,52 +149,23 @@ class SliceReduction {
     return one;
   }
 
-  // How all ops are answered without a state for each output: from sums or from extrema. kAny: they are not, because of
-  // the ops, or because outputs are neither columns nor rows, or long enough for tasks of their own.
+  // How outputs may be answered without a state for each: as neighbouring columns or as rows. kAny: they are neither,
+  // or long enough for tasks of their own.
   enum class Order { kAny, kColumns, kRows };
-  struct Quick {
-    Order order = Order::kAny;
-    QuickSumsOf sums{};        // of sums and means
-    QuickExtremaOf extrema{};  // of extrema, and their positions
-    Positions positions{};
-    std::int64_t group = kGroup;  // outputs in one go
-  };
-  static Quick QuickOf(const ReduceSpec& one, const Layout& layout) {
+  static Order OrderOf(const ReduceSpec& one, const Layout& layout) {
     constexpr std::int64_t kFewColumns = 8;
     constexpr std::int64_t kLong = 4 * kBlockBytes;
-    const std::int64_t width = RowOf(one.dtype).bytes;
-    const std::int64_t bytes = one.count * width;
-    if (bytes == 0 || layout.outputs == 0) return {};
-    Quick quick;
+    static_assert(kLong <= kQuickIntegerBytes && kColumnBytes <= kQuickIntegerBytes);
+    const std::int64_t bytes = one.count * RowOf(one.dtype).bytes;
+    if (bytes == 0 || layout.outputs == 0) return Order::kAny;
     if (layout.adjacent() >= kFewColumns || AreFewAndDense(layout)) {
-      quick.order = Order::kColumns;
-    } else if (layout.run() >= layout.elements && layout.kept.size() <= 1 && bytes <= kLong) {
-      quick.order = Order::kRows;
-    } else {
-      return {};
+      // Parts are rows of the outermost dimension, which must not be much.
+      const std::int64_t outer = layout.reduced.empty() ? 1 : layout.reduced.front().size;
+      const std::int64_t columns = std::min(kQuickOutputs, layout.adjacent());
+      return bytes <= kLong || bytes / outer <= kColumnBytes / columns ? Order::kColumns : Order::kAny;
     }
-    const auto is_sum = [](Op op) { return op == Op::kSum || op == Op::kMean; };
-    if (std::all_of(one.ops.begin(), one.ops.end(), IsQuickExtremum)) {
-      quick.extrema = QuickExtremaFor(one.dtype);
-      if (quick.extrema.store == nullptr) return {};
-      for (const Op op : one.ops) quick.positions = With(op, quick.positions);
-      // Many columns are cut into parts.
-      const std::int64_t most = QuickExtrema::kMost;
-      quick.group = quick.order == Order::kColumns ? most : std::clamp<std::int64_t>(kQuickBytes / bytes, 1, most);
-    } else if ((!RowOf(one.dtype).is_float || one.precision == Precision::kExact) &&
-               std::all_of(one.ops.begin(), one.ops.end(), is_sum)) {
-      static_assert(kLong <= kQuickIntegerBytes && kColumnBytes <= kQuickIntegerBytes);
-      constexpr std::int64_t kMostIntegers = std::int64_t{1} << 31;  // whose sums fit in 64 bits
-      quick.sums = QuickSumsFor(one.dtype);
-      if (quick.sums.rows == nullptr || (!RowOf(one.dtype).is_float && one.count > kMostIntegers)) return {};
-      quick.group = kQuickOutputs;
-    } else {
-      return {};
-    }
-    // Parts are rows of the outermost dimension, which must not be much.
-    const std::int64_t outer = layout.reduced.empty() ? 1 : layout.reduced.front().size;
-    const bool fits = bytes <= kLong || bytes / outer <= kColumnBytes / std::min(quick.group, layout.adjacent());
-    return fits ? quick : Quick{};
+    const bool rows = layout.run() >= layout.elements && layout.kept.size() <= 1 && bytes <= kLong;
+    return rows ? Order::kRows : Order::kAny;
   }
 
   bool Stopped() {
@@ -320,91 +280,44 @@ class SliceReduction {
     return true;
   }
 
-  // Answers `count` outputs side by side, and those that can't be answered so from their states.
+  // Answers `count` outputs side by side, and those that can't be answered so by themselves.
   void AnswerQuickly(std::int64_t output, std::int64_t count) {
-    if (quick_.order == Order::kRows && Stopped()) return;
     const std::byte* const start = data_ + layout_.Start(output) * width_;
-    if (quick_.extrema.store != nullptr) {
-      AnswerExtrema(start, output, count);
+    QuickFound found;
+    if (order_ == Order::kColumns) {
+      const auto stopped = [this] { return Stopped(); };
+      if (!FindInParts(FindQuickly{*quick_}, {layout_, start, count, width_}, alone_, stopped, &found)) return;
     } else {
-      AnswerSums(start, output, count);
+      if (Stopped()) return;
+      quick_->FindRows(start, layout_.elements, count, &found);
     }
-  }
-
-  template <class Way>
-  bool FindColumns(const Way& way, const std::byte* start, std::int64_t count, typename Way::Found* found) {
-    return FindInParts(
-        way, {layout_, start, count, width_}, alone_, [this] { return Stopped(); }, found);
-  }
-
-  void AnswerSums(const std::byte* start, std::int64_t output, std::int64_t count) {
-    QuickSums sums;
-    if (quick_.order == Order::kRows) {
-      quick_.sums.rows(start, layout_.elements, count, &sums);
-    } else if (!FindColumns(FindSums{quick_.sums.columns}, start, count, &sums)) {
-      return;
-    }
-    if (StoreSums(sums, output, count)) return;
+    std::int64_t elements[kQuickOutputs];
+    bool known[kQuickOutputs];
+    std::fill_n(elements, count, layout_.elements);
+    std::fill_n(known, count, true);
+    quick_->Store(found, elements, count, job_.answers, output, known);
     for (std::int64_t g = 0; g < count;) {
-      g += AnswerFrom(sums, g, output + g) ? 1 : AnswerSome(output + g, count - g);
-    }
-  }
-
-  void AnswerExtrema(const std::byte* start, std::int64_t output, std::int64_t count) {
-    QuickExtrema extrema;
-    if (quick_.order == Order::kRows) {
-      quick_.extrema.rows(start, layout_.elements, count, quick_.positions, &extrema);
-    } else if (!FindColumns(FindExtrema{quick_.extrema, quick_.positions}, start, count, &extrema)) {
-      return;
-    }
-    const auto store = [&](std::int64_t g, std::int64_t outputs) {
-      for (std::size_t i = 0; i < one_.ops.size(); ++i) {
-        const Op op = one_.ops[i];
-        const std::int64_t bytes = HasPosition(op) ? sizeof(std::int64_t) : width_;
-        quick_.extrema.store(extrema, op, g, outputs, job_.answers[i] + (output + g) * bytes);
-      }
-      return outputs;
-    };
-    if (!extrema.any_nan) {
-      store(0, count);
-      return;
-    }
-    for (std::int64_t g = 0; g < count;) g += extrema.has_nan[g] ? AnswerSome(output + g, count - g) : store(g, 1);
-  }
-
-  // Answers an output from its state, columns together with up to `most` - 1 of their neighbours; returns how many.
-  std::int64_t AnswerSome(std::int64_t output, std::int64_t most) {
-    const std::int64_t group = quick_.order == Order::kRows ? 1 : std::min(kGroup, most);
-    Answer(output, group);
-    return group;
-  }
-
-  // All of them at once, if they are known.
-  bool StoreSums(const QuickSums& sums, std::int64_t output, std::int64_t count) {
-    for (std::size_t i = 0; i < one_.ops.size(); ++i) {
-      std::byte* const answers = job_.answers[i] + output * static_cast<std::int64_t>(sizeof(double));
-      const bool stored = one_.ops[i] == Op::kSum ? quick_.sums.store(sums, count, answers)
-                                                  : quick_.sums.store_means(sums, count, layout_.elements, answers);
-      if (!stored) return false;
-    }
-    return true;
-  }
-
-  // False if a sum or mean of the output is not known.
-  bool AnswerFrom(const QuickSums& sums, std::int64_t i, std::int64_t output) {
-    for (std::size_t op = 0; op < one_.ops.size(); ++op) {
-      const std::optional<double> value =
-          one_.ops[op] == Op::kSum ? QuickSum(sums, i) : QuickMean(sums, i, layout_.elements);
-      if (!value.has_value()) return false;
-      std::byte* const answer = job_.answers[op] + output * static_cast<std::int64_t>(sizeof(double));
-      if (one_.ops[op] == Op::kSum && !RowOf(one_.dtype).is_float) {
-        const std::int64_t sum = static_cast<std::int64_t>(sums.sum[i]) + static_cast<std::int64_t>(sums.rest[i]);
-        std::memcpy(answer, &sum, sizeof(sum));
-      } else {
-        std::memcpy(answer, &*value, sizeof(*value));
+      if (known[g] || AnswerSpecial(found, g, output + g)) {
+        ++g;
+      } else {  // columns together with some of their neighbours
+        const std::int64_t some = order_ == Order::kRows ? 1 : std::min(kGroup, count - g);
+        Answer(output + g, some);
+        g += some;
       }
     }
-    return true;
+  }
+
+  // Answers an output, of which `found` has what was found at g, that has NaNs or infinities. False: it is not known
+  // so.
+  bool AnswerSpecial(const QuickFound& found, std::int64_t g, std::int64_t output) const {
+    if (!quick_->MayBeSpecial()) return false;
+    const std::byte* const start = data_ + layout_.Start(output) * width_;
+    const Dimension inner = layout_.reduced.empty() ? Dimension{.size = 1} : layout_.reduced.back();
+    Specials specials;
+    for (std::int64_t run = 0; run < layout_.elements; run += inner.size) {
+      quick_->Look(start + layout_.At(run) * width_, inner.size, inner.stride * width_, run, &specials);
+    }
+    return quick_->StoreSpecial(found, g, specials, layout_.elements, job_.answers, output);
   }
 
   // Keeps the error of the first output that has one.
@@ -425,10 +338,11 @@ class SliceReduction {
   const std::int64_t width_;  // bytes of an element
   const GatherTile gather_;
   const bool short_;  // an output is one block
-  const Quick quick_;
-  const std::int64_t row_;     // outputs whose elements are neighbours
-  const std::int64_t group_;   // outputs that are reduced together
-  const std::int64_t groups_;  // of a row
+  const Order order_;
+  const std::optional<QuickAnswers> quick_;  // of all ops
+  const std::int64_t row_;                   // outputs whose elements are neighbours
+  const std::int64_t group_;                 // outputs that are reduced together
+  const std::int64_t groups_;                // of a row
 
   std::atomic<bool> stop_ = false;
   std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error

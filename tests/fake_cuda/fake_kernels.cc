@@ -181,12 +181,12 @@ bool StoreQuickly(const GroupPartState& state, std::int64_t at, const QuickGroup
   if (answers.count != nullptr) answers.count[at] = state.count;
   if (state.count == 0 || (launch.extrema && state.extrema.nan_index != kNoIndex)) return false;
   if (launch.sums) {
-    QuickSums sums;
-    sums.sum[0] = state.sum.sum, sums.rest[0] = state.sum.rest, sums.lost[0] = state.sum.lost;
-    const std::optional<double> sum = QuickSum(sums, 0), mean = QuickMean(sums, 0, state.count);
-    if (!sum.has_value() || (answers.mean != nullptr && !mean.has_value())) return false;
-    if (answers.mean != nullptr) answers.mean[at] = *mean;
-    if (answers.sum != nullptr && kIsFloat<T>) static_cast<double*>(answers.sum)[at] = *sum;
+    const TwoDoubles two{state.sum.sum, state.sum.rest, state.sum.lost};
+    double sum = 0, mean = 0;
+    if (!(two.error == 0) || !KnownSum(two, &sum)) return false;
+    if (answers.mean != nullptr && !KnownMean(two, state.count, &mean)) return false;
+    if (answers.mean != nullptr) answers.mean[at] = mean;
+    if (answers.sum != nullptr && kIsFloat<T>) static_cast<double*>(answers.sum)[at] = sum;
     if (answers.sum != nullptr && !kIsFloat<T>) {
       static_cast<std::int64_t*>(answers.sum)[at] =
           static_cast<std::int64_t>(state.sum.sum) + static_cast<std::int64_t>(state.sum.rest);

@@ -1,0 +1,92 @@
+// The answers of many outputs from quick sums and extrema (quick_sums.h, quick_extrema.h): which ops are answered so,
+// what they take, and what NaNs and infinities make of them. Outputs whose answers are not known so are left to the
+// caller, who reduces them one by one.
+#ifndef REDUCED_KERNELS_CPU_QUICK_ANSWERS_H_
+#define REDUCED_KERNELS_CPU_QUICK_ANSWERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernels/algebra/spec.h"
+#include "kernels/cpu/quick_extrema.h"
+#include "kernels/cpu/quick_sums.h"
+
+namespace reduced {
+
+// Of at most kQuickOutputs outputs; only what a request takes is set.
+struct QuickFound {
+  QuickSums sums;
+  QuickSums magnitudes;
+  QuickSums squares;
+  QuickExtrema extrema;
+};
+
+// The NaNs and infinities among the elements of an output.
+struct Specials {
+  std::int64_t nans = 0;
+  std::int64_t first_nan = 0;  // its position, if there is one
+  bool positive_infinity = false;
+  bool negative_infinity = false;
+
+  bool any() const { return nans > 0 || positive_infinity || negative_infinity; }
+};
+
+// How the ops of a request are answered. Immutable, so thread-safe.
+class QuickAnswers {
+ public:
+  // Absent if one of spec's ops is not answered so.
+  static std::optional<QuickAnswers> For(const ReduceSpec& spec);
+
+  // What has to be found.
+  bool sums() const { return sums_.store != nullptr; }
+  bool magnitudes() const { return magnitudes_.store != nullptr; }
+  bool squares() const { return squares_.store != nullptr; }
+  bool extrema() const { return extrema_.store != nullptr; }
+  // Of so many kinds, each of which reads the elements.
+  int kinds() const { return sums() + magnitudes() + squares() + extrema(); }
+  Positions positions() const { return positions_; }
+
+  // Find it, of columns, rows or segments: see quick_sums.h. Clear and Merge: a Way of columns.h.
+  void FindColumns(const Layout& layout, const std::byte* start, std::int64_t count, QuickFound* found) const;
+  void FindRows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickFound* found) const;
+  void FindSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickFound* found) const;
+  void Clear(std::int64_t count, QuickFound* found) const;
+  void Merge(const QuickFound& from, std::int64_t at, std::int64_t count, std::int64_t offset, std::int64_t step,
+             QuickFound* found) const;
+
+  // Writes the answers of `count` outputs, of which output i has elements[i], to the ops' `answers` from output `first`
+  // on. Where one of them is not known, known[i] becomes false, and its answers are undefined.
+  void Store(const QuickFound& found, const std::int64_t* elements, std::int64_t count,
+             const std::vector<std::byte*>& answers, std::int64_t first, bool* known) const;
+
+  // Whether StoreSpecial may know what Store doesn't.
+  bool MayBeSpecial() const;
+  // Counts the NaNs and infinities among `count` elements that are `stride` bytes apart, the first of which has that
+  // position in its output. Stops at the first NaN if no op asks for more.
+  void Look(const std::byte* elements, std::int64_t count, std::int64_t stride, std::int64_t position,
+            Specials* specials) const;
+  // Writes the answers of output `output`, of so many elements, with those specials: what was found of it is at `i`.
+  // False: they are not known, and what is written is undefined.
+  bool StoreSpecial(const QuickFound& found, std::int64_t i, const Specials& specials, std::int64_t elements,
+                    const std::vector<std::byte*>& answers, std::int64_t output) const;
+
+ private:
+  explicit QuickAnswers(const ReduceSpec& spec) : spec_(spec) {}
+  bool omits_nans() const;
+  std::int64_t BytesOf(Op op) const;
+
+  ReduceSpec spec_;
+  QuickSumsOf sums_{};
+  QuickSumsOf magnitudes_{};
+  QuickSumsOf squares_{};
+  QuickExtremaOf extrema_{};
+  Positions positions_{};
+  QuickStores stores_{};
+  bool counts_nans_ = false;
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CPU_QUICK_ANSWERS_H_
