@@ -55,14 +55,16 @@ HWY_INLINE V TermOf(V x) {
 }
 
 // Rows of which f64 adds the terms of a lane before they are added exactly, if it does not round their sum. Elements of
-// f16 are multiples of 2^-24 and less than 2^16: it never does, but for infinities and NaNs, which lose the sum.
+// f16 are multiples of 2^-24 and less than 2^16: it never does, but for infinities and NaNs, which lose the sum. Sums
+// of squares of f32 are always rounded; then it is what two-sum takes from them that f64 adds without rounding.
 template <class T, Term kTerm>
-constexpr std::int64_t kTogether = std::is_same_v<T, double>                           ? 1
-                                   : kTerm == Term::kSquare&& std::is_same_v<T, float> ? 1
-                                   : kTerm != Term::kSquare&& std::is_same_v<T, Half>  ? 4096
-                                                                                       : 16;
+constexpr std::int64_t kTogether = std::is_same_v<T, double>                          ? 1
+                                   : kTerm != Term::kSquare&& std::is_same_v<T, Half> ? 4096
+                                                                                      : 16;
+template <class T, Term kTerm>
+constexpr bool kRounds = kTerm == Term::kSquare&& std::is_same_v<T, float>;
 
-// Whether f64 adds the terms of `count` rows of kLanes elements, at most kTogether, lane by lane, without rounding:
+// Whether f64 adds `count` rows of kLanes elements, at most kTogether, as said there, lane by lane, without rounding:
 // elements are finite, and those of a lane that aren't zero differ by few powers of two. By their bits, as integers:
 // magnitudes compare as those do.
 template <class T, Term kTerm>
@@ -75,8 +77,8 @@ HWY_INLINE bool AddsWithoutRounding(const std::byte* rows, std::int64_t count, s
   constexpr D kTag;
   constexpr int kWidth = hn::MaxLanes(D());
   constexpr int kCarries = std::bit_width(static_cast<std::uint64_t>(kTogether<T, kTerm> - 1));
-  constexpr int kMostApart =
-      kSquare ? (53 - 2 * Format::kSignificant - kCarries) / 2 : 53 - Format::kSignificant - kCarries;
+  constexpr int kMostApart = kSquare && !kRounds<T, kTerm> ? (53 - 2 * Format::kSignificant - kCarries) / 2
+                                                           : 53 - Format::kSignificant - kCarries;
   for (int lane = 0; lane < kLanes; lane += kWidth) {
     auto largest = hn::Zero(kTag);
     auto least_less_one = hn::Set(kTag, std::numeric_limits<Word>::max());
@@ -147,9 +149,19 @@ HWY_INLINE void AddRows(const std::byte* rows, std::int64_t count, std::int64_t 
       const bool together = n > 1 && AddsWithoutRounding<T, kTerm>(rows, n, stride);
       for (int v = 0; v < kVectors; ++v) {
         if (together) {
-          V x = TermOf<kTerm>(load(rows, v));
-          for (std::int64_t r = 1; r < n; ++r) x = hn::Add(x, TermOf<kTerm>(load(rows + r * stride, v)));
-          add(x, v);
+          V total = TermOf<kTerm>(load(rows, v));
+          [[maybe_unused]] V taken = hn::Zero(kTag);
+          for (std::int64_t r = 1; r < n; ++r) {
+            const V x = TermOf<kTerm>(load(rows + r * stride, v));
+            const V next = hn::Add(total, x);
+            if constexpr (kRounds<T, kTerm>) {
+              const V b = hn::Sub(next, total);
+              taken = hn::Add(taken, hn::Add(hn::Sub(total, hn::Sub(next, b)), hn::Sub(x, b)));
+            }
+            total = next;
+          }
+          add(total, v);
+          if constexpr (kRounds<T, kTerm>) add(taken, v);
         } else {
           for (std::int64_t r = 0; r < n; ++r) add_term(load(rows + r * stride, v), v);
         }
@@ -454,12 +466,12 @@ void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t c
 
 // Integers, by loops that the compiler makes vectors of. The terms of those of up to 32 bits are added in 64, in which
 // they fit: of squares of 32 bits the low half and the high one apart. Of 64 bits nothing is known about sums that may
-// not fit, and there are no squares.
+// not fit, nor about squares of what needs more than 32.
 template <class T>
 using StoredAs = std::conditional_t<std::is_same_v<T, Bool>, std::uint8_t, T>;
 
 template <class T, Term kTerm>
-constexpr bool kHalves = sizeof(T) == 4 && kTerm == Term::kSquare;
+constexpr bool kHalves = sizeof(T) >= 4 && kTerm == Term::kSquare;
 // What terms are added in, where it is not in halves: as many rows as IntegerColumns adds in one go fit.
 template <class T, Term kTerm>
 using IntegerTerm = std::conditional_t<sizeof(T) == 1 || (sizeof(T) == 2 && kTerm != Term::kSquare), std::int32_t,
@@ -487,11 +499,6 @@ HWY_INLINE IntegerTerm<T, kTerm> TermOfInteger(StoredAs<T> x) {
   if constexpr (kTerm == Term::kSquare) return static_cast<To>(static_cast<To>(x) * static_cast<To>(x));
 }
 
-HWY_INLINE std::uint64_t WideSquare(auto x) {
-  const std::uint64_t magnitude = MagnitudeOf(x);
-  return magnitude * magnitude;
-}
-
 // Bits of which the highest tells how large x is.
 template <class T>
 HWY_INLINE std::uint64_t SizeOf(T x) {
@@ -507,10 +514,13 @@ HWY_INLINE void TakeInteger(std::int64_t sum, std::int64_t g, QuickSums* into) {
   into->sum[g] = static_cast<double>(sum);
   into->rest[g] = into->lost[g] = 0;
 }
-HWY_INLINE void TakeHalves(std::uint64_t low, std::uint64_t high, std::int64_t g, QuickSums* into) {
-  into->sum[g] = static_cast<double>(high) * 0x1p32;
-  into->rest[g] = static_cast<double>(low);
-  into->lost[g] = 0;
+// `sizes`: of all magnitudes.
+HWY_INLINE void TakeHalves(std::uint64_t low, std::uint64_t high, std::uint64_t sizes, std::int64_t g,
+                           QuickSums* into) {
+  const TwoDoubles all = Normalized({static_cast<double>(high) * 0x1p32, static_cast<double>(low), 0});
+  into->sum[g] = all.value;
+  into->rest[g] = all.rest;
+  into->lost[g] = sizes >> 32 == 0 ? 0 : std::numeric_limits<double>::infinity();
 }
 // `sizes`: of all elements, by SizeOf, or of as many.
 HWY_INLINE void TakeWide(std::uint64_t sum, bool is_signed, std::uint64_t sizes, std::int64_t elements, std::int64_t g,
@@ -528,13 +538,15 @@ template <class T, Term kTerm>
 HWY_INLINE void AddIntegers(const std::byte* from, std::int64_t elements, std::int64_t g, QuickSums* into) {
   constexpr std::int64_t kBytes = sizeof(T);
   if constexpr (kHalves<T, kTerm>) {
-    std::uint64_t low = 0, high = 0;
+    std::uint64_t low = 0, high = 0, sizes = 0;
     for (std::int64_t i = 0; i < elements; ++i) {
-      const std::uint64_t square = WideSquare(IntegerAt<T>(from + i * kBytes));
+      const std::uint64_t magnitude = MagnitudeOf(IntegerAt<T>(from + i * kBytes));
+      const std::uint64_t square = magnitude * magnitude;
       low += square & 0xffffffff;
       high += square >> 32;
+      if constexpr (sizeof(T) == 8) sizes |= magnitude;
     }
-    TakeHalves(low, high, g, into);
+    TakeHalves(low, high, sizes, g, into);
   } else if constexpr (sizeof(T) == 8) {
     std::uint64_t sum = 0, sizes = 0;
     for (std::int64_t i = 0; i < elements; ++i) {
@@ -554,37 +566,42 @@ template <class T, Term kTerm>
 void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into) {
   constexpr std::int64_t kBytes = sizeof(T);
   constexpr bool kWide = sizeof(T) == 8;
+  constexpr bool kInHalves = kHalves<T, kTerm>;
   constexpr std::int64_t kMostRows = 32768;
-  // The sums; of halves the low and the high ones; of 64 bits the sums and the sizes.
-  std::uint64_t sums[kQuickOutputs] = {};
-  [[maybe_unused]] std::uint64_t more[kHalves<T, kTerm> || kWide ? kQuickOutputs : 1] = {};
+  std::uint64_t sums[kQuickOutputs] = {};                                   // or their low halves
+  [[maybe_unused]] std::uint64_t high[kInHalves ? kQuickOutputs : 1] = {};  // the high ones
+  [[maybe_unused]] std::uint64_t sizes[kWide ? kQuickOutputs : 1] = {};
   const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
   const std::int64_t stride = layout.reduced.empty() ? 0 : layout.reduced.back().stride * kBytes;
   for (std::int64_t run = 0; run < layout.elements; run += size) {
     const std::byte* row = start + layout.At(run) * kBytes;
     for (std::int64_t left = size; left > 0; left -= kMostRows) {
-      [[maybe_unused]] IntegerTerm<T, kTerm> some[kQuickOutputs] = {};
+      [[maybe_unused]] IntegerTerm<T, kTerm> some[kInHalves ? 1 : kQuickOutputs] = {};
       for (std::int64_t i = std::min(left, kMostRows); i > 0; --i, row += stride) {
         for (std::int64_t g = 0; g < count; ++g) {
           const StoredAs<T> x = IntegerAt<T>(row + g * kBytes);
-          if constexpr (kHalves<T, kTerm>) {
-            const std::uint64_t square = WideSquare(x);
+          if constexpr (kInHalves) {
+            const std::uint64_t magnitude = MagnitudeOf(x);
+            const std::uint64_t square = magnitude * magnitude;
             sums[g] += square & 0xffffffff;
-            more[g] += square >> 32;
+            high[g] += square >> 32;
+            if constexpr (kWide) sizes[g] |= magnitude;
           } else {
             some[g] += TermOfInteger<T, kTerm>(x);
-            if constexpr (kWide) more[g] |= SizeOf(x);
+            if constexpr (kWide) sizes[g] |= SizeOf(x);
           }
         }
       }
-      for (std::int64_t g = 0; !kHalves<T, kTerm> && g < count; ++g) sums[g] += static_cast<std::uint64_t>(some[g]);
+      if constexpr (!kInHalves) {
+        for (std::int64_t g = 0; g < count; ++g) sums[g] += static_cast<std::uint64_t>(some[g]);
+      }
     }
   }
   for (std::int64_t g = 0; g < count; ++g) {
-    if constexpr (kHalves<T, kTerm>) {
-      TakeHalves(sums[g], more[g], g, into);
+    if constexpr (kInHalves) {
+      TakeHalves(sums[g], high[g], kWide ? sizes[g] : 0, g, into);
     } else if constexpr (kWide) {
-      TakeWide(sums[g], std::is_signed_v<T>, more[g], layout.elements, g, into);
+      TakeWide(sums[g], std::is_signed_v<T>, sizes[g], layout.elements, g, into);
     } else {
       TakeInteger(static_cast<std::int64_t>(sums[g]), g, into);
     }
@@ -701,7 +718,7 @@ QuickSumsOf Quick(DType dtype) {
       if constexpr (HWY_NATIVE_FMA || !kTwo<T, kTerm>) {
         return {&Columns<T, kTerm>, &Rows<T, kTerm>, &Segments<T, kTerm>, &StoreFloatSums};
       }
-    } else if constexpr (sizeof(T) <= 4 || kTerm != Term::kSquare) {
+    } else {
       constexpr bool kSigned = std::is_signed_v<StoredAs<T> > && kTerm == Term::kElement;
       using Result = std::conditional_t<kSigned, std::int64_t, std::uint64_t>;
       return {&IntegerColumns<T, kTerm>, &IntegerRows<T, kTerm>, &IntegerSegments<T, kTerm>, &StoreIntegerSums<Result>};

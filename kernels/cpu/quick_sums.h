@@ -78,8 +78,7 @@ struct QuickSumsOf {
   StoreQuickSums store = nullptr;
 };
 
-// The best of those that were built and this machine can run; null where there is none, as for squares of integers of
-// 64 bits.
+// The best of those that were built and this machine can run; null where there is none.
 QuickSumsOf QuickSumsFor(DType dtype, Term term);
 
 // Writes doubles likewise: means, and by kVar, kStd and kL2 what comes from the sums of squares. `elements`: of each

@@ -154,6 +154,7 @@ class SliceReduction {
   enum class Order { kAny, kColumns, kRows };
   static Order OrderOf(const ReduceSpec& one, const Layout& layout) {
     constexpr std::int64_t kFewColumns = 8;
+    constexpr std::int64_t kShortestPiece = 8;
     constexpr std::int64_t kLong = 4 * kBlockBytes;
     static_assert(kLong <= kQuickIntegerBytes && kColumnBytes <= kQuickIntegerBytes);
     const std::int64_t bytes = one.count * RowOf(one.dtype).bytes;
@@ -164,8 +165,10 @@ class SliceReduction {
       const std::int64_t columns = std::min(kQuickOutputs, layout.adjacent());
       return bytes <= kLong || bytes / outer <= kColumnBytes / columns ? Order::kColumns : Order::kAny;
     }
-    const bool rows = layout.run() >= layout.elements && layout.kept.size() <= 1 && bytes <= kLong;
-    return rows ? Order::kRows : Order::kAny;
+    const std::int64_t run = layout.run();
+    const bool whole = run >= layout.elements && layout.kept.size() <= 1;
+    const bool in_pieces = run >= kShortestPiece && layout.kept.size() == 1 && layout.kept.back().stride == run;
+    return (whole || in_pieces) && bytes <= kLong ? Order::kRows : Order::kAny;
   }
 
   bool Stopped() {
@@ -289,7 +292,7 @@ class SliceReduction {
       if (!FindInParts(FindQuickly{*quick_}, {layout_, start, count, width_}, alone_, stopped, &found)) return;
     } else {
       if (Stopped()) return;
-      quick_->FindRows(start, layout_.elements, count, &found);
+      FindRows(start, count, &found);
     }
     std::int64_t elements[kQuickOutputs];
     bool known[kQuickOutputs];
@@ -304,6 +307,17 @@ class SliceReduction {
         Answer(output + g, some);
         g += some;
       }
+    }
+  }
+
+  void FindRows(const std::byte* start, std::int64_t count, QuickFound* found) const {
+    const std::int64_t piece = std::min(layout_.run(), layout_.elements);
+    if (piece == layout_.elements) return quick_->FindRows(start, piece, count, found);
+    quick_->Clear(count, found);
+    for (std::int64_t first = 0; first < layout_.elements; first += piece) {
+      QuickFound some;
+      quick_->FindRows(start + layout_.At(first) * width_, piece, count, &some);
+      quick_->Merge(some, 0, count, first, /*step=*/1, found);
     }
   }
 

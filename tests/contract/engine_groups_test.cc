@@ -386,7 +386,10 @@ TEST_P(EngineGroups, SumsExtremaAndCountsByThemselves) {
                                   {Op::kSum, Op::kCount, Op::kArgmin, Op::kMax, Op::kMean},
                                   {Op::kCount},
                                   {Op::kArgmin},
-                                  {Op::kMin, Op::kCount}};
+                                  {Op::kMin, Op::kCount},
+                                  {Op::kVar, Op::kSum},
+                                  {Op::kL1, Op::kRange, Op::kSumSquares},
+                                  {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax}};
   int turn = 0;
   for (Question& question : Questions()) {
     for (const DataKindRow& row : kDataKinds) {
@@ -498,8 +501,10 @@ TEST_P(EngineGroups, SizesOfEveryMagnitude) {
       if (percent < 100) question.mask = RandomMask(question.count(), percent);
       const Bytes array = MakeData(turn % 2 == 0 ? DataKind::kUniform : DataKind::kSmall, dtype(), question.count(), 1);
       ReduceSpec spec = SpecFor(question);
-      for (const std::vector<Op>& ops :
-           {std::vector<Op>{Op::kSum, Op::kMean, Op::kCount}, {Op::kArgmin, Op::kMax}, {Op::kL2, Op::kAny}}) {
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean, Op::kCount},
+                                         {Op::kArgmin, Op::kMax},
+                                         {Op::kL2, Op::kAny},
+                                         {Op::kVar}}) {
         spec.ops = ops;
         Check(question, array, spec, {});
         if (HasFailure()) return;
@@ -536,8 +541,11 @@ TEST_P(EngineGroups, ElementsThatDoNotAddUpEasily) {
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
       ReduceSpec spec = SpecFor(question);
       spec.nan_policy = policy;
-      for (const std::vector<Op>& ops :
-           {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kMin, Op::kArgmax}, {Op::kSum, Op::kArgmin}, {Op::kStd}}) {
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
+                                         {Op::kMin, Op::kArgmax},
+                                         {Op::kSum, Op::kArgmin},
+                                         {Op::kStd},
+                                         {Op::kL1, Op::kL2}}) {
         spec.ops = ops;
         Check(question, array, spec, {});
         if (HasFailure()) return;

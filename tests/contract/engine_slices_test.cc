@@ -155,12 +155,12 @@ TEST_P(EngineSlices, AnswerAsAReductionOfEach) {
 
 // Requests for nothing but sums have a way of their own, and ops with a state of an output each.
 TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
-  const Case cases[] = {{{300, 5}, {1}},     {{300, 1}, {1}},      {{150, 31}, {1}},        {{40, 63}, {1}},
-                        {{40, 64}, {1}},     {{33, 1000}, {1}},    {{3, 9000}, {1}},        {{31, 8}, {0}},
-                        {{31, 15}, {0}},     {{7, 16}, {0}},       {{9, 300}, {0}},         {{2000, 17}, {0}},
-                        {{3, 20, 40}, {1}},  {{6, 40, 9}, {0, 1}}, {{4, 5, 6, 20}, {0, 2}}, {{300, 3}, {0}},
-                        {{200}, {}},         {{1, 40}, {0}},       {{600, 16}, {1}},        {{70, 128}, {1}},
-                        {{300, 5, 16}, {1}}, {{35, 2500}, {0}}};
+  const Case cases[] = {
+      {{300, 5}, {1}},   {{300, 1}, {1}},   {{150, 31}, {1}},      {{40, 63}, {1}},      {{40, 64}, {1}},
+      {{33, 1000}, {1}}, {{3, 9000}, {1}},  {{31, 8}, {0}},        {{31, 15}, {0}},      {{7, 16}, {0}},
+      {{9, 300}, {0}},   {{2000, 17}, {0}}, {{3, 20, 40}, {1}},    {{6, 40, 9}, {0, 1}}, {{4, 5, 6, 20}, {0, 2}},
+      {{300, 3}, {0}},   {{200}, {}},       {{5, 30, 40}, {0, 2}}, {{3, 20, 9}, {0, 2}}, {{2, 3, 700}, {0, 2}},
+      {{1, 40}, {0}},    {{600, 16}, {1}},  {{70, 128}, {1}},      {{300, 5, 16}, {1}},  {{35, 2500}, {0}}};
   int turn = 0;
   for (const Case& which : cases) {
     for (const DataKindRow& row : kDataKinds) {
@@ -177,7 +177,9 @@ TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
                                          {Op::kArgmin},
                                          {Op::kArgmax, Op::kMin, Op::kMax},
                                          {Op::kCountNonzero, Op::kNanCount, Op::kAll, Op::kAny, Op::kCount},
-                                         {Op::kVar, Op::kL2}}) {
+                                         {Op::kVar, Op::kL2},
+                                         {Op::kL1, Op::kRange, Op::kSumSquares},
+                                         {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;
@@ -202,8 +204,10 @@ TEST_P(EngineSlices, SumsAndExtremaInParts) {
       SCOPED_TRACE(turn);
       const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
       ReduceSpec spec = SpecFor(which);
-      for (const std::vector<Op>& ops :
-           {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kArgmax, Op::kMin}, {Op::kArgmin}}) {
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
+                                         {Op::kArgmax, Op::kMin},
+                                         {Op::kArgmin},
+                                         {Op::kL1, Op::kMax, Op::kVar}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;
@@ -218,7 +222,9 @@ TEST_P(EngineSlices, RowsOfEveryLength) {
     const Case which{{39, elements}, {1}};
     const Bytes array = MakeData(kinds[elements % 3], dtype(), CountOf(which.shape), 1);
     ReduceSpec spec = SpecFor(which);
-    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kArgmax, Op::kArgmin, Op::kMax}}) {
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
+                                       {Op::kArgmax, Op::kArgmin, Op::kMax},
+                                       {Op::kVar, Op::kL1, Op::kRange}}) {
       spec.ops = ops;
       Check(which, array.data(), spec);
       if (HasFailure()) return;
@@ -308,6 +314,37 @@ TEST_P(EngineSlices, HardSumsAmongEasyOnes) {
       spec.ops = ops;
       Check(which, array.data(), spec);
       if (HasFailure()) return;
+    }
+  }
+}
+
+// NaNs and infinities in some outputs, at any place.
+TEST_P(EngineSlices, SpecialsAmongNumbers) {
+  if (!RowOf(dtype()).is_float) return;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double specials[] = {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity};
+  int turn = 0;
+  for (const Case& which :
+       {Case{{60, 37}, {1}}, {{37, 60}, {0}}, {{37, 5}, {0}}, {{9, 30, 20}, {1}}, {{8, 700}, {1}}}) {
+    const Layout layout = LayoutFor(which);
+    Bytes array = MakeData(DataKind::kUniform, dtype(), CountOf(which.shape), 9);
+    for (std::int64_t output = 0; output < layout.outputs; output += 2) {
+      for (std::int64_t n = 0; n <= output % 3; ++n) {
+        const std::int64_t position = (output * 7 + n * 11) % layout.elements;
+        SetElement(dtype(), layout.Start(output) + layout.At(position), specials[++turn / 2 % 3], &array);
+      }
+    }
+    for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+      ReduceSpec spec = SpecFor(which);
+      spec.nan_policy = policy;
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean, Op::kCount},
+                                         {Op::kStd, Op::kSumSquares, Op::kL2, Op::kL1, Op::kVar},
+                                         {Op::kArgmin, Op::kArgmax, Op::kMin, Op::kMax, Op::kRange},
+                                         {Op::kNanCount, Op::kArgmax, Op::kMean, Op::kCount}}) {
+        spec.ops = ops;
+        Check(which, array.data(), spec);
+        if (HasFailure()) return;
+      }
     }
   }
 }
