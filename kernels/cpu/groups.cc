@@ -109,11 +109,12 @@ class GroupReduction {
 
   // The tables that answer all ops of most groups; null: there are none.
   absl::StatusOr<std::unique_ptr<KeyTables>> Tables(const GroupingContext& context) const {
-    if (!keyed_ || layout_.outputs != 1 || !quick_.has_value() || quick_->magnitudes() || quick_->squares()) {
-      return nullptr;
+    if (!keyed_ || layout_.outputs != 1 || !quick_.has_value()) return nullptr;
+    for (const Term term : {Term::kMagnitude, Term::kSquare, Term::kNonzero, Term::kNan}) {
+      if (quick_->takes(term)) return nullptr;
     }
-    return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_, {quick_->sums(), quick_->extrema()},
-                         context);
+    return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_,
+                         {quick_->takes(Term::kElement), quick_->takes_extrema()}, context);
   }
 
   // Answers groups [begin, end) from their tables, but for some, which are returned.
@@ -123,7 +124,7 @@ class GroupReduction {
       const std::int64_t size = std::min(kQuickOutputs, end - first);
       QuickFound found;
       std::int64_t counts[kQuickOutputs];
-      tables.Load(first, size, &found.sums, &found.extrema, counts);
+      tables.Load(first, size, &found.of(Term::kElement), &found.extrema, counts);
       Store(found, counts, first, size, [&](std::int64_t /*i*/, std::int64_t number) {
         if (counts[number - first] == 0) {
           Answer({.number = number});
@@ -432,7 +433,7 @@ class GroupReduction {
     std::int64_t counts[kQuickOutputs];
     for (std::int64_t i = 0; i < size; ++i) counts[i] = bounds[i + 1] - bounds[i];
     quick_->FindSegments(start, bounds, size, &found);
-    for (std::int64_t i = 0; outputs != nullptr && quick_->extrema() && i < size; ++i) {
+    for (std::int64_t i = 0; outputs != nullptr && quick_->takes_extrema() && i < size; ++i) {
       QuickExtrema& extrema = found.extrema;
       if (extrema.has_nan[i]) continue;
       if (quick_->positions().lowest) extrema.lowest_at[i] = IndexOf(outputs[i], extrema.lowest_at[i]);
@@ -441,7 +442,9 @@ class GroupReduction {
     Store(found, counts, first, size, [&](std::int64_t i, std::int64_t number) {
       Specials specials;
       if (quick_->MayBeSpecial()) quick_->Look(start + bounds[i] * width_, counts[i], width_, 0, &specials);
-      if (outputs != nullptr && specials.nans > 0) specials.first_nan = IndexOf(outputs[i], specials.first_nan);
+      if (outputs != nullptr && specials.first_nan.has_value()) {
+        specials.first_nan = IndexOf(outputs[i], *specials.first_nan);
+      }
       if (!quick_->StoreSpecial(found, i, specials, counts[i], answers_, number)) Answer(OutputOf(number));
     });
   }

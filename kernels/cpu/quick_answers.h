@@ -4,6 +4,7 @@
 #ifndef REDUCED_KERNELS_CPU_QUICK_ANSWERS_H_
 #define REDUCED_KERNELS_CPU_QUICK_ANSWERS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,20 +18,20 @@ namespace reduced {
 
 // Of at most kQuickOutputs outputs; only what a request takes is set.
 struct QuickFound {
-  QuickSums sums;
-  QuickSums magnitudes;
-  QuickSums squares;
+  QuickSums sums[kTerms];  // by Term
   QuickExtrema extrema;
+
+  QuickSums& of(Term term) { return sums[static_cast<int>(term)]; }
+  const QuickSums& of(Term term) const { return sums[static_cast<int>(term)]; }
 };
 
 // The NaNs and infinities among the elements of an output.
 struct Specials {
-  std::int64_t nans = 0;
-  std::int64_t first_nan = 0;  // its position, if there is one
+  std::optional<std::int64_t> first_nan;  // its position
   bool positive_infinity = false;
   bool negative_infinity = false;
 
-  bool any() const { return nans > 0 || positive_infinity || negative_infinity; }
+  bool any() const { return first_nan.has_value() || positive_infinity || negative_infinity; }
 };
 
 // How the ops of a request are answered. Immutable, so thread-safe.
@@ -40,12 +41,8 @@ class QuickAnswers {
   static std::optional<QuickAnswers> For(const ReduceSpec& spec);
 
   // What has to be found.
-  bool sums() const { return sums_.store != nullptr; }
-  bool magnitudes() const { return magnitudes_.store != nullptr; }
-  bool squares() const { return squares_.store != nullptr; }
-  bool extrema() const { return extrema_.store != nullptr; }
-  // Of so many kinds, each of which reads the elements.
-  int kinds() const { return sums() + magnitudes() + squares() + extrema(); }
+  bool takes(Term term) const { return sums_[static_cast<std::size_t>(term)].store != nullptr; }
+  bool takes_extrema() const { return extrema_.store != nullptr; }
   Positions positions() const { return positions_; }
 
   // Find it, of columns, rows or segments: see quick_sums.h. Clear and Merge: a Way of columns.h.
@@ -63,8 +60,8 @@ class QuickAnswers {
 
   // Whether StoreSpecial may know what Store doesn't.
   bool MayBeSpecial() const;
-  // Counts the NaNs and infinities among `count` elements that are `stride` bytes apart, the first of which has that
-  // position in its output. Stops at the first NaN if no op asks for more.
+  // Looks for NaNs and infinities among `count` elements that are `stride` bytes apart, the first of which has that
+  // position in its output, up to the first NaN.
   void Look(const std::byte* elements, std::int64_t count, std::int64_t stride, std::int64_t position,
             Specials* specials) const;
   // Writes the answers of output `output`, of so many elements, with those specials: what was found of it is at `i`.
@@ -76,15 +73,18 @@ class QuickAnswers {
   explicit QuickAnswers(const ReduceSpec& spec) : spec_(spec) {}
   bool omits_nans() const;
   std::int64_t BytesOf(Op op) const;
+  template <class Function>
+  void ForTerms(const Function& function) const;
+  std::int64_t Counted(const QuickFound& found, Term term, std::int64_t i) const;
+  // Of outputs from `first` on, of which output first + g has elements[g].
+  void StoreCounts(Op op, const QuickFound& found, std::int64_t first, std::int64_t count, const std::int64_t* elements,
+                   std::byte* out) const;
 
   ReduceSpec spec_;
-  QuickSumsOf sums_{};
-  QuickSumsOf magnitudes_{};
-  QuickSumsOf squares_{};
+  std::array<QuickSumsOf, kTerms> sums_{};
   QuickExtremaOf extrema_{};
   Positions positions_{};
   QuickStores stores_{};
-  bool counts_nans_ = false;
 };
 
 }  // namespace reduced

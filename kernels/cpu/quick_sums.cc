@@ -467,21 +467,30 @@ void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t c
 // Integers, by loops that the compiler makes vectors of. The terms of those of up to 32 bits are added in 64, in which
 // they fit: of squares of 32 bits the low half and the high one apart. Of 64 bits nothing is known about sums that may
 // not fit, nor about squares of what needs more than 32.
+// Of floats there are only the numbers of those that aren't zero, or are NaN, which their bits tell.
 template <class T>
-using StoredAs = std::conditional_t<std::is_same_v<T, Bool>, std::uint8_t, T>;
+using StoredAs = std::conditional_t<std::is_same_v<T, Bool> || kIsFloat<T>, WordOf<T>, T>;
 
 template <class T, Term kTerm>
 constexpr bool kHalves = sizeof(T) >= 4 && kTerm == Term::kSquare;
+template <Term kTerm>
+constexpr bool kCounts = kTerm == Term::kNonzero || kTerm == Term::kNan;
 // What terms are added in, where it is not in halves: as many rows as IntegerColumns adds in one go fit.
 template <class T, Term kTerm>
-using IntegerTerm = std::conditional_t<sizeof(T) == 1 || (sizeof(T) == 2 && kTerm != Term::kSquare), std::int32_t,
-                                       std::conditional_t<sizeof(T) == 8, std::uint64_t, std::int64_t> >;
+using IntegerTerm = std::conditional_t<sizeof(T) == 1 || (sizeof(T) == 2 && kTerm != Term::kSquare) ||
+                                           (sizeof(T) == 4 && kCounts<kTerm>),
+                                       std::int32_t, std::conditional_t<sizeof(T) == 8, std::uint64_t, std::int64_t> >;
+
+// Whether sums may not fit.
+template <class T, Term kTerm>
+constexpr bool kWide = sizeof(T) == 8 && !kCounts<kTerm>;
 
 template <class T>
 HWY_INLINE StoredAs<T> IntegerAt(const std::byte* at) {
-  T x;
+  StoredAs<T> x;
   std::memcpy(&x, at, sizeof(T));
-  return ToInteger(x);
+  if constexpr (std::is_same_v<T, Bool>) return x != 0 ? 1 : 0;
+  return x;
 }
 
 // |x|, without overflow.
@@ -491,12 +500,19 @@ HWY_INLINE std::make_unsigned_t<T> MagnitudeOf(T x) {
   return static_cast<Unsigned>(x < 0 ? Unsigned{0} - static_cast<Unsigned>(x) : static_cast<Unsigned>(x));
 }
 
+// Of floats, twice the bits of the largest magnitude that is not counted.
+template <class T, Term kTerm>
+constexpr WordOf<T> kNotCounted = kTerm == Term::kNan ? static_cast<WordOf<T> >(2 * FloatFormat<T>::kInfinity) : 0;
+
 template <class T, Term kTerm>
 HWY_INLINE IntegerTerm<T, kTerm> TermOfInteger(StoredAs<T> x) {
   using To = IntegerTerm<T, kTerm>;
   if constexpr (kTerm == Term::kElement) return static_cast<To>(x);
   if constexpr (kTerm == Term::kMagnitude) return static_cast<To>(MagnitudeOf(x));
   if constexpr (kTerm == Term::kSquare) return static_cast<To>(static_cast<To>(x) * static_cast<To>(x));
+  if constexpr (kTerm == Term::kNonzero && !kIsFloat<T>) return x != 0 ? 1 : 0;
+  if constexpr (kIsFloat<T>)
+    return static_cast<StoredAs<T> >(x + x) > kNotCounted<T, kTerm> ? 1 : 0;  // without the sign
 }
 
 // Bits of which the highest tells how large x is.
@@ -547,7 +563,7 @@ HWY_INLINE void AddIntegers(const std::byte* from, std::int64_t elements, std::i
       if constexpr (sizeof(T) == 8) sizes |= magnitude;
     }
     TakeHalves(low, high, sizes, g, into);
-  } else if constexpr (sizeof(T) == 8) {
+  } else if constexpr (kWide<T, kTerm>) {
     std::uint64_t sum = 0, sizes = 0;
     for (std::int64_t i = 0; i < elements; ++i) {
       const T x = IntegerAt<T>(from + i * kBytes);
@@ -557,7 +573,9 @@ HWY_INLINE void AddIntegers(const std::byte* from, std::int64_t elements, std::i
     TakeWide(sum, std::is_signed_v<T>, sizes, elements, g, into);
   } else {
     std::int64_t sum = 0;
-    for (std::int64_t i = 0; i < elements; ++i) sum += TermOfInteger<T, kTerm>(IntegerAt<T>(from + i * kBytes));
+    for (std::int64_t i = 0; i < elements; ++i) {
+      sum += static_cast<std::int64_t>(TermOfInteger<T, kTerm>(IntegerAt<T>(from + i * kBytes)));
+    }
     TakeInteger(sum, g, into);
   }
 }
@@ -565,12 +583,11 @@ HWY_INLINE void AddIntegers(const std::byte* from, std::int64_t elements, std::i
 template <class T, Term kTerm>
 void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into) {
   constexpr std::int64_t kBytes = sizeof(T);
-  constexpr bool kWide = sizeof(T) == 8;
   constexpr bool kInHalves = kHalves<T, kTerm>;
   constexpr std::int64_t kMostRows = 32768;
   std::uint64_t sums[kQuickOutputs] = {};                                   // or their low halves
   [[maybe_unused]] std::uint64_t high[kInHalves ? kQuickOutputs : 1] = {};  // the high ones
-  [[maybe_unused]] std::uint64_t sizes[kWide ? kQuickOutputs : 1] = {};
+  [[maybe_unused]] std::uint64_t sizes[kWide<T, kTerm> ? kQuickOutputs : 1] = {};
   const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
   const std::int64_t stride = layout.reduced.empty() ? 0 : layout.reduced.back().stride * kBytes;
   for (std::int64_t run = 0; run < layout.elements; run += size) {
@@ -585,10 +602,10 @@ void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t c
             const std::uint64_t square = magnitude * magnitude;
             sums[g] += square & 0xffffffff;
             high[g] += square >> 32;
-            if constexpr (kWide) sizes[g] |= magnitude;
+            if constexpr (kWide<T, kTerm>) sizes[g] |= magnitude;
           } else {
             some[g] += TermOfInteger<T, kTerm>(x);
-            if constexpr (kWide) sizes[g] |= SizeOf(x);
+            if constexpr (kWide<T, kTerm>) sizes[g] |= SizeOf(x);
           }
         }
       }
@@ -599,8 +616,8 @@ void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t c
   }
   for (std::int64_t g = 0; g < count; ++g) {
     if constexpr (kInHalves) {
-      TakeHalves(sums[g], high[g], kWide ? sizes[g] : 0, g, into);
-    } else if constexpr (kWide) {
+      TakeHalves(sums[g], high[g], kWide<T, kTerm> ? sizes[g] : 0, g, into);
+    } else if constexpr (kWide<T, kTerm>) {
       TakeWide(sums[g], std::is_signed_v<T>, sizes[g], layout.elements, g, into);
     } else {
       TakeInteger(static_cast<std::int64_t>(sums[g]), g, into);
@@ -608,10 +625,11 @@ void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t c
   }
 }
 
-// Adds a few transposed rows: in 32 bits, where they fit, or in 64.
-template <class T>
+// Adds a few transposed rows, of elements or of what is counted: in 32 bits, where they fit, or in 64.
+template <class T, Term kTerm>
 HWY_INLINE void AddAcross(const WordOf<T>* across, std::int64_t elements, std::int64_t g, QuickSums* into) {
-  using Stored = StoredAs<T>;
+  constexpr bool kBits = kCounts<kTerm> || std::is_same_v<T, Bool>;
+  using Stored = std::conditional_t<kBits, WordOf<T>, StoredAs<T> >;
   using Sum = std::conditional_t<sizeof(T) < 4, std::int32_t,
                                  std::conditional_t<std::is_signed_v<Stored>, std::int64_t, std::uint64_t> >;
   using D = hn::CappedTag<Sum, kLanes>;
@@ -621,8 +639,17 @@ HWY_INLINE void AddAcross(const WordOf<T>* across, std::int64_t elements, std::i
     auto sum = hn::Zero(kTag);
     for (std::int64_t i = 0; i < elements; ++i) {
       auto v = hn::LoadU(stored, reinterpret_cast<const Stored*>(across + i * kLanes + lane));
-      if constexpr (std::is_same_v<T, Bool>) v = hn::Min(v, hn::Set(stored, Stored{1}));
-      sum = hn::Add(sum, hn::PromoteTo(kTag, v));
+      if constexpr (kIsFloat<T>) {
+        const auto counted = hn::Gt(hn::Add(v, v), hn::Set(stored, kNotCounted<T, kTerm>));
+        v = hn::IfThenElseZero(counted, hn::Set(stored, Stored{1}));
+      } else if constexpr (kBits) {
+        v = hn::Min(v, hn::Set(stored, Stored{1}));
+      }
+      if constexpr (sizeof(T) < 8) {
+        sum = hn::Add(sum, hn::PromoteTo(kTag, v));
+      } else {
+        sum = hn::Add(sum, v);
+      }
     }
     Sum each[hn::MaxLanes(D())];
     hn::StoreU(sum, kTag, each);
@@ -636,12 +663,12 @@ template <class T, Term kTerm>
 void IntegerRows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickSums* into) {
   const std::int64_t row = elements * static_cast<std::int64_t>(sizeof(T));
   std::int64_t g = 0;
-  if constexpr (kTerm == Term::kElement && sizeof(T) < 8) {
+  if constexpr (kCounts<kTerm> || (kTerm == Term::kElement && sizeof(T) < 8)) {
     constexpr std::int64_t kShortRow = sizeof(T) < 4 ? 64 : 24;
     for (; elements < kShortRow && g + kLanes <= count; g += kLanes) {
       WordOf<T> across[kShortRow * kLanes];
       TransposeRows(start + g * row, elements, MayReadOn(g, count), across);
-      AddAcross<T>(across, elements, g, into);
+      AddAcross<T, kTerm>(across, elements, g, into);
     }
   }
   for (; g < count; ++g) AddIntegers<T, kTerm>(start + g * row, elements, g, into);
@@ -713,12 +740,12 @@ void StoreMoments(Op op, const QuickSums& sums, const QuickSums& squares, std::i
 template <Term kTerm>
 QuickSumsOf Quick(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> QuickSumsOf {
-    if constexpr (kIsFloat<T>) {
+    if constexpr (kIsFloat<T> && !kCounts<kTerm>) {
       // Products before they are rounded take an instruction of their own.
       if constexpr (HWY_NATIVE_FMA || !kTwo<T, kTerm>) {
         return {&Columns<T, kTerm>, &Rows<T, kTerm>, &Segments<T, kTerm>, &StoreFloatSums};
       }
-    } else {
+    } else if constexpr (kIsFloat<T> || kTerm != Term::kNan) {
       constexpr bool kSigned = std::is_signed_v<StoredAs<T> > && kTerm == Term::kElement;
       using Result = std::conditional_t<kSigned, std::int64_t, std::uint64_t>;
       return {&IntegerColumns<T, kTerm>, &IntegerRows<T, kTerm>, &IntegerSegments<T, kTerm>, &StoreIntegerSums<Result>};
@@ -735,6 +762,10 @@ QuickSumsOf QuickOf(DType dtype, Term term) {
       return Quick<Term::kMagnitude>(dtype);
     case Term::kSquare:
       return Quick<Term::kSquare>(dtype);
+    case Term::kNonzero:
+      return Quick<Term::kNonzero>(dtype);
+    case Term::kNan:
+      return Quick<Term::kNan>(dtype);
   }
   __builtin_unreachable();
 }

@@ -1,5 +1,5 @@
 // Exact sums of many short outputs: in registers, side by side, without a state for each. Of elements, of their
-// magnitudes or of their squares.
+// magnitudes or squares, or the numbers of those that aren't zero or are NaN.
 //
 // Integers are added in 64 bits. A sum of floats is kept as two doubles: s, rounded at each addition, and e, the sum of
 // what rounding took from s, which "two-sum" gives exactly. What is then lost from e bounds the error of s + e: nearly
@@ -28,8 +28,9 @@ namespace reduced {
 // Outputs that are summed together: a few cache lines of each row of the array.
 inline constexpr std::int64_t kQuickOutputs = 512;
 
-// What is added up of each element.
-enum class Term : std::uint8_t { kElement, kMagnitude, kSquare };
+// What is added up of each element: itself, its magnitude, its square, or 1 if it is not zero, or if it is NaN.
+enum class Term : std::uint8_t { kElement, kMagnitude, kSquare, kNonzero, kNan };
+inline constexpr int kTerms = 5;
 
 // The sum of one output is sum + rest, with an error of at most `lost`.
 struct QuickSums {
@@ -78,7 +79,7 @@ struct QuickSumsOf {
   StoreQuickSums store = nullptr;
 };
 
-// The best of those that were built and this machine can run; null where there is none.
+// The best of those that were built and this machine can run; null where there is none. kNan: of floats.
 QuickSumsOf QuickSumsFor(DType dtype, Term term);
 
 // Writes doubles likewise: means, and by kVar, kStd and kL2 what comes from the sums of squares. `elements`: of each
