@@ -458,6 +458,62 @@ HWY_INLINE void AddNear(const ExactTile& tile, std::int64_t count, int unit, Exa
   a.Flush(unit, into);
 }
 
+// Of floats of 16 bits, the sums of two each: of kPairs elements at p.
+constexpr std::int64_t kPairs = 4 * kExactLanes;
+template <class T>
+HWY_INLINE void LoadPairs(const std::byte* p, VExact* low, VExact* high) {
+  const DExact d;
+  const hn::Repartition<float, DExact> df;
+  const hn::Half<decltype(df)> half;
+  auto sums = hn::Zero(df);
+  if constexpr (std::is_same_v<T, BFloat16>) {  // the upper half of a float
+    const hn::RebindToUnsigned<decltype(df)> du;
+    const auto both = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(p));
+    sums = hn::Add(hn::BitCast(df, hn::ShiftLeft<16>(both)), hn::BitCast(df, hn::And(both, hn::Set(du, 0xffff0000U))));
+  } else {
+    const hn::Rebind<hwy::float16_t, decltype(df)> dh;
+    const auto* const elements = reinterpret_cast<const hwy::float16_t*>(p);
+    sums = hn::Add(hn::PromoteTo(df, hn::LoadU(dh, elements)), hn::PromoteTo(df, hn::LoadU(dh, elements + kPairs / 2)));
+  }
+  *low = hn::PromoteTo(d, hn::LowerHalf(half, sums));
+  *high = hn::PromoteTo(d, hn::UpperHalf(half, sums));
+}
+
+// As AddNear by one bin, for elements of 16 bits of which f32 holds the sum of any two: `bits` from the first of the
+// largest to the last of the smallest.
+template <class T>
+constexpr bool MayAddPairs(AccumulatorSet set) {
+  return sizeof(T) == 2 && set == SetOf(Accumulator::kSum);
+}
+HWY_INLINE bool HoldsPairs(int bits, int top) { return bits + 1 <= 24 && top + 1 <= 127; }
+template <class T>
+HWY_INLINE void AddNearPairs(const ExactTile& tile, std::int64_t count, int unit, ExactSums* into) {
+  constexpr std::int64_t kVectorBytes = kExactLanes * sizeof(T);
+  constexpr std::int64_t kPairBytes = kPairs * sizeof(T);
+  NearBins<T, SetOf(Accumulator::kSum), 1> a;
+  a.Anchor(unit);
+  auto b = a;
+  auto c = a;
+  auto e = a;
+  const std::byte* p = tile.data;
+  std::int64_t left = count;
+  for (; left >= 2 * kPairs; left -= 2 * kPairs, p += 2 * kPairBytes) {
+    FetchAhead(p + kExactTileBytes, 2 * kPairBytes);
+    VExact low, high;
+    LoadPairs<T>(p, &low, &high);
+    a.Deposit(low);
+    b.Deposit(high);
+    LoadPairs<T>(p + kPairBytes, &low, &high);
+    c.Deposit(low);
+    e.Deposit(high);
+  }
+  for (; left > 0; left -= kExactLanes, p += kVectorBytes) a.Deposit(LoadDoubles<T>(DExact(), p));
+  a.Join(b);
+  a.Join(c);
+  a.Join(e);
+  a.Flush(unit, into);
+}
+
 // The numbers of bins that tiles of T are near by, ascending. One is enough for all f16, seven for all f32 and bf16.
 template <class T>
 struct NearBinsOf {
@@ -499,7 +555,15 @@ Nearness FoldTileIfNear(const ExactTile& tile, ExactSums* into) {
     constexpr int kHighest = 1023 - 52 - (kTimes * Near::kMost - 1) * kBits;
     if (kTimes * extent.unit < -1074 || kTimes * extent.unit > kHighest) return Nearness::kTooFar;
   }
-  if (extent.any) AddNear<T, kSet>(typename Near::Counts(), tile, count, bits, extent.unit, into);
+  bool added = !extent.any;
+  if (added) FetchAhead(tile.data + kExactTileBytes, count * static_cast<std::int64_t>(sizeof(T)));  // as AddNear does
+  if constexpr (MayAddPairs<T>(kSet)) {
+    if (!added && HoldsPairs(bits, extent.top)) {
+      AddNearPairs<T>(tile, count, extent.unit, into);
+      added = true;
+    }
+  }
+  if (!added) AddNear<T, kSet>(typename Near::Counts(), tile, count, bits, extent.unit, into);
   if ((kSet & SetOf(Accumulator::kSum)) != 0) LookAtZeros<T>(tile, count, extent.any, into);
   AddElements<T>(tile, count, kSet, into);
   return Nearness::kNear;

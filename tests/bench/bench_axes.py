@@ -16,7 +16,7 @@ MIB = int(sys.argv[1]) if len(sys.argv) > 1 else 256
 LAYOUTS = [("rows of 4", (-1, 4), 1), ("rows of 31", (-1, 31), 1), ("rows of 128", (-1, 128), 1), ("rows of 4096", (-1, 4096), 1),
            ("4 rows", (4, -1), 1), ("columns, 3", (-1, 3), 0), ("columns, 64", (-1, 64), 0), ("columns, 4096", (-1, 4096), 0),
            ("middle", (-1, 64, 256), 1), ("two outer", (-1, 64, 256), (0, 1))]
-OPS = ["sum", "mean", "max", "argmax"]
+OPS = ["sum", "var", "max", "argmax", "count_nonzero"]
 
 
 def best_us(compute):
@@ -32,7 +32,7 @@ def best_us(compute):
 def main():
     client = reduced.connect("local:")
     print(f"{MIB} MiB; GB/s, share of the whole array's sum, times NumPy {np.__version__}'s rate")
-    for dtype in ("f4", "f8", "i4"):
+    for dtype in ("f4", "f8", "i4", "i8"):
         elements = (MIB << 20) // np.dtype(dtype).itemsize
         data = (np.random.default_rng(1).random(elements) * 1000).astype(dtype)
         whole = best_us(lambda data=data: client.sum(data, precision="f64"))
@@ -45,8 +45,9 @@ def main():
                 if op == "argmax" and isinstance(axis, tuple):
                     continue  # NumPy has one axis
                 ours = best_us(lambda array=array, op=op: client.reduce(array, op, axis=axis))
-                keywords = {"dtype": "f8" if dtype != "i4" or op == "mean" else "i8"} if op in ("sum", "mean") else {}
-                theirs = best_us(lambda array=array, op=op, keywords=keywords: getattr(array, op)(axis=axis, **keywords))
+                wide = {"sum": "i8" if dtype[0] == "i" else "f8", "var": "f8"}
+                keywords = {"dtype": wide[op]} if op in wide else {}
+                theirs = best_us(lambda array=array, op=op, keywords=keywords: getattr(np, op)(array, axis=axis, **keywords))
                 cells.append(f"{op} {array.nbytes / ours / 1e3:6.2f} {whole / ours * array.nbytes / data.nbytes:5.2f} {theirs / ours:6.2f}x")
             print(f"{dtype} {name:14} " + "   ".join(cells), flush=True)
 
