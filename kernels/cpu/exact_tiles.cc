@@ -479,13 +479,7 @@ HWY_INLINE void LoadPairs(const std::byte* p, VExact* low, VExact* high) {
   *high = hn::PromoteTo(d, hn::UpperHalf(half, sums));
 }
 
-// As AddNear by one bin, for elements of 16 bits of which f32 holds the sum of any two: `bits` from the first of the
-// largest to the last of the smallest.
-template <class T>
-constexpr bool MayAddPairs(AccumulatorSet set) {
-  return sizeof(T) == 2 && set == SetOf(Accumulator::kSum);
-}
-HWY_INLINE bool HoldsPairs(int bits, int top) { return bits + 1 <= 24 && top + 1 <= 127; }
+// As AddNear by one bin, two elements at a time, whose sum f32 holds.
 template <class T>
 HWY_INLINE void AddNearPairs(const ExactTile& tile, std::int64_t count, int unit, ExactSums* into) {
   constexpr std::int64_t kVectorBytes = kExactLanes * sizeof(T);
@@ -512,6 +506,19 @@ HWY_INLINE void AddNearPairs(const ExactTile& tile, std::int64_t count, int unit
   a.Join(c);
   a.Join(e);
   a.Flush(unit, into);
+}
+
+// Does so if f32 holds the sum of any two elements: `bits` from the first of the largest to the last of the smallest.
+template <class T, AccumulatorSet kSet>
+HWY_INLINE bool AddedInPairs(const ExactTile& tile, std::int64_t count, const Extent& extent, int bits,
+                             ExactSums* into) {
+  if constexpr (sizeof(T) == 2 && kSet == SetOf(Accumulator::kSum)) {
+    if (bits + 1 <= 24 && extent.top + 1 <= 127) {
+      AddNearPairs<T>(tile, count, extent.unit, into);
+      return true;
+    }
+  }
+  return false;
 }
 
 // The numbers of bins that tiles of T are near by, ascending. One is enough for all f16, seven for all f32 and bf16.
@@ -555,15 +562,11 @@ Nearness FoldTileIfNear(const ExactTile& tile, ExactSums* into) {
     constexpr int kHighest = 1023 - 52 - (kTimes * Near::kMost - 1) * kBits;
     if (kTimes * extent.unit < -1074 || kTimes * extent.unit > kHighest) return Nearness::kTooFar;
   }
-  bool added = !extent.any;
-  if (added) FetchAhead(tile.data + kExactTileBytes, count * static_cast<std::int64_t>(sizeof(T)));  // as AddNear does
-  if constexpr (MayAddPairs<T>(kSet)) {
-    if (!added && HoldsPairs(bits, extent.top)) {
-      AddNearPairs<T>(tile, count, extent.unit, into);
-      added = true;
-    }
+  if (!extent.any) {
+    FetchAhead(tile.data + kExactTileBytes, count * static_cast<std::int64_t>(sizeof(T)));  // as AddNear does
+  } else if (!AddedInPairs<T, kSet>(tile, count, extent, bits, into)) {
+    AddNear<T, kSet>(typename Near::Counts(), tile, count, bits, extent.unit, into);
   }
-  if (!added) AddNear<T, kSet>(typename Near::Counts(), tile, count, bits, extent.unit, into);
   if ((kSet & SetOf(Accumulator::kSum)) != 0) LookAtZeros<T>(tile, count, extent.any, into);
   AddElements<T>(tile, count, kSet, into);
   return Nearness::kNear;

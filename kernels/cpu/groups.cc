@@ -441,7 +441,7 @@ class GroupReduction {
     }
     Store(found, counts, first, size, [&](std::int64_t i, std::int64_t number) {
       Specials specials;
-      if (quick_->MayBeSpecial()) quick_->Look(start + bounds[i] * width_, counts[i], width_, 0, &specials);
+      if (quick_->MayBeSpecial(found, i)) quick_->Look(start + bounds[i] * width_, counts[i], width_, 0, &specials);
       if (outputs != nullptr && specials.first_nan.has_value()) {
         specials.first_nan = IndexOf(outputs[i], *specials.first_nan);
       }

@@ -1,5 +1,6 @@
 #include "kernels/cpu/quick_answers.h"
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -11,44 +12,33 @@ namespace {
 
 static_assert(kQuickOutputs <= QuickExtrema::kMost);
 
-// What answers an op: sums of terms, as a set of bits, and extrema.
+// What is found: sums of terms and extrema, as a set of bits.
 constexpr unsigned Bit(Term term) { return 1U << static_cast<int>(term); }
 constexpr unsigned kExtrema = 1U << kTerms;
 
-// The same for one of `dtype`; absent: the op is not answered quickly.
-std::optional<unsigned> TakesOf(Op op, DType dtype, NanPolicy policy) {
-  const bool is_float = RowOf(dtype).is_float;
-  const unsigned nans = is_float ? Bit(Term::kNan) : 0;
-  const unsigned omitted = policy == NanPolicy::kOmit ? nans : 0;
-  switch (op) {
-    case Op::kSum:
-    case Op::kMean:
+// What answers one of spec's ops; absent: it is not answered quickly.
+std::optional<unsigned> TakesOf(Op op, const ReduceSpec& spec) {
+  const unsigned nans = RowOf(spec.dtype).is_float ? Bit(Term::kNan) : 0;
+  const unsigned omitted = spec.nan_policy == NanPolicy::kOmit ? nans : 0;
+  switch (RowOf(op).accumulator) {
+    case Accumulator::kSum:
       return Bit(Term::kElement);
-    case Op::kVar:
-    case Op::kStd:
-      return Bit(Term::kElement) | Bit(Term::kSquare);
-    case Op::kSumSquares:
-    case Op::kL2:
-      return Bit(Term::kSquare);
-    case Op::kL1:
+    case Accumulator::kAbsSum:
       return Bit(Term::kMagnitude);
-    case Op::kMin:
-    case Op::kMax:
-    case Op::kArgmin:
-    case Op::kArgmax:
-    case Op::kRange:
+    case Accumulator::kSumSquares:
+      return Bit(Term::kSquare);
+    case Accumulator::kMoments:
+      return Bit(Term::kElement) | Bit(Term::kSquare);
+    case Accumulator::kExtrema:
       return kExtrema;
-    case Op::kAny:
-    case Op::kAll:
-    case Op::kCountNonzero:
-      return Bit(Term::kNonzero) | omitted;
-    case Op::kCount:
-      return omitted;
-    case Op::kNanCount:
-      return nans;
-    default:
+    case Accumulator::kCounts:
+      if (op == Op::kCount) return omitted;
+      return op == Op::kNanCount ? nans : Bit(Term::kNonzero) | omitted;
+    case Accumulator::kProduct:
+    case Accumulator::kBits:
       return std::nullopt;
   }
+  __builtin_unreachable();
 }
 
 }  // namespace
@@ -58,7 +48,7 @@ std::optional<QuickAnswers> QuickAnswers::For(const ReduceSpec& spec) {
   QuickAnswers quick(spec);
   unsigned takes = 0;
   for (const Op op : spec.ops) {
-    const std::optional<unsigned> more = TakesOf(op, spec.dtype, spec.nan_policy);
+    const std::optional<unsigned> more = TakesOf(op, spec);
     if (!more.has_value()) return std::nullopt;
     takes |= *more;
     quick.positions_ = With(op, quick.positions_);
@@ -68,7 +58,7 @@ std::optional<QuickAnswers> QuickAnswers::For(const ReduceSpec& spec) {
     if ((takes & (1U << term)) == 0) continue;
     QuickSumsOf& of = quick.sums_[static_cast<std::size_t>(term)];
     of = QuickSumsFor(spec.dtype, static_cast<Term>(term));
-    if (of.store == nullptr) return std::nullopt;
+    if (of.rows == nullptr) return std::nullopt;
   }
   if ((takes & kExtrema) != 0) {
     quick.extrema_ = QuickExtremaFor(spec.dtype);
@@ -85,7 +75,7 @@ std::int64_t QuickAnswers::BytesOf(Op op) const { return RowOf(ResultDType(op, s
 template <class Function>
 void QuickAnswers::ForTerms(const Function& function) const {
   for (std::size_t term = 0; term < sums_.size(); ++term) {
-    if (sums_[term].store != nullptr) function(sums_[term], term);
+    if (sums_[term].rows != nullptr) function(sums_[term], term);
   }
 }
 
@@ -143,46 +133,54 @@ void QuickAnswers::Store(const QuickFound& found, const std::int64_t* elements, 
   if (takes_extrema() && found.extrema.any_nan) {
     for (std::int64_t i = 0; i < count; ++i) known[i] = known[i] && !found.extrema.has_nan[i];
   }
-  const auto store = [&](Term term, std::byte* out) {
-    sums_[static_cast<std::size_t>(term)].store(found.of(term), count, out, known);
-  };
-  for (std::size_t op = 0; op < answers.size(); ++op) {
-    const Op asked = spec_.ops[op];
-    std::byte* const out = answers[op] + first * BytesOf(asked);
-    switch (asked) {
-      case Op::kSum:
-        store(Term::kElement, out);
+  const QuickSums& elements_sums = found.of(Term::kElement);
+  const QuickSums& squares = found.of(Term::kSquare);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const Op op = spec_.ops[i];
+    std::byte* const out = answers[i] + first * BytesOf(op);
+    switch (RowOf(op).accumulator) {
+      case Accumulator::kSum:
+        if (op == Op::kMean) {
+          stores_.means(elements_sums, count, elements, out, known);
+        } else {
+          StoreSums(op, elements_sums, count, out, known);
+        }
         break;
-      case Op::kL1:
-        store(Term::kMagnitude, out);
+      case Accumulator::kAbsSum:
+        StoreSums(op, found.of(Term::kMagnitude), count, out, known);
         break;
-      case Op::kSumSquares:
-        store(Term::kSquare, out);
+      case Accumulator::kSumSquares:
+      case Accumulator::kMoments:
+        if (op == Op::kSumSquares) {
+          StoreSums(op, squares, count, out, known);
+        } else {
+          stores_.moments(op, elements_sums, squares, count, elements, spec_.ddof, out, known);
+        }
         break;
-      case Op::kMean:
-        stores_.means(found.of(Term::kElement), count, elements, out, known);
-        break;
-      case Op::kVar:
-      case Op::kStd:
-      case Op::kL2:
-        stores_.moments(asked, found.of(Term::kElement), found.of(Term::kSquare), count, elements, spec_.ddof, out,
-                        known);
-        break;
-      case Op::kAny:
-      case Op::kAll:
-      case Op::kCountNonzero:
-      case Op::kCount:
-      case Op::kNanCount:
-        StoreCounts(asked, found, 0, count, elements, out);
+      case Accumulator::kCounts:
+        StoreCounts(op, found, 0, count, elements, out);
         break;
       default:
-        extrema_.store(found.extrema, asked, 0, count, out);
+        extrema_.store(found.extrema, op, 0, count, out);
         break;
     }
   }
 }
 
-bool QuickAnswers::MayBeSpecial() const { return RowOf(spec_.dtype).is_float; }
+void QuickAnswers::StoreSums(Op op, const QuickSums& sums, std::int64_t count, std::byte* out, bool* known) const {
+  const DType result = ResultDType(op, spec_.dtype);
+  const auto store = result == DType::kF64   ? stores_.f64_sums
+                     : result == DType::kI64 ? stores_.i64_sums
+                                             : stores_.u64_sums;
+  store(sums, count, out, known);
+}
+
+bool QuickAnswers::MayBeSpecial(const QuickFound& found, std::int64_t i) const {
+  if (!RowOf(spec_.dtype).is_float) return false;
+  bool special = takes_extrema() && found.extrema.has_nan[i];
+  ForTerms([&](const QuickSumsOf&, std::size_t term) { special = special || !std::isfinite(found.sums[term].sum[i]); });
+  return special;
+}
 
 void QuickAnswers::Look(const std::byte* elements, std::int64_t count, std::int64_t stride, std::int64_t position,
                         Specials* specials) const {
@@ -216,35 +214,28 @@ bool QuickAnswers::StoreSpecial(const QuickFound& found, std::int64_t i, const S
   if (!specials.any() || (nan && omits_nans())) return false;
   const bool both = specials.positive_infinity && specials.negative_infinity;
   const double sum = nan || both ? kNan : specials.positive_infinity ? kInfinity : -kInfinity;
-  for (std::size_t op = 0; op < answers.size(); ++op) {
-    const Op asked = spec_.ops[op];
-    std::byte* const out = answers[op] + output * BytesOf(asked);
-    const auto store = [&](auto value) { StoreValue({ResultDType(asked, spec_.dtype), value}, out); };
-    switch (asked) {
-      case Op::kSum:
-      case Op::kMean:
+  for (std::size_t k = 0; k < answers.size(); ++k) {
+    const Op op = spec_.ops[k];
+    std::byte* const out = answers[k] + output * BytesOf(op);
+    const auto store = [&](auto value) { StoreValue({ResultDType(op, spec_.dtype), value}, out); };
+    switch (RowOf(op).accumulator) {
+      case Accumulator::kSum:
         store(sum);
         break;
-      case Op::kVar:
-      case Op::kStd:
+      case Accumulator::kMoments:
         store(kNan);
         break;
-      case Op::kL1:
-      case Op::kSumSquares:
-      case Op::kL2:
+      case Accumulator::kAbsSum:
+      case Accumulator::kSumSquares:
         store(nan ? kNan : kInfinity);
         break;
-      case Op::kAny:
-      case Op::kAll:
-      case Op::kCountNonzero:
-      case Op::kCount:
-      case Op::kNanCount:
-        StoreCounts(asked, found, i, 1, &elements, out);
+      case Accumulator::kCounts:
+        StoreCounts(op, found, i, 1, &elements, out);
         break;
       default:
         if (!nan) {
-          extrema_.store(found.extrema, asked, i, 1, out);
-        } else if (HasPosition(asked)) {
+          extrema_.store(found.extrema, op, i, 1, out);
+        } else if (HasPosition(op)) {
           store(static_cast<std::uint64_t>(*specials.first_nan));
         } else {
           store(kNan);

@@ -41,7 +41,7 @@ class QuickAnswers {
   static std::optional<QuickAnswers> For(const ReduceSpec& spec);
 
   // What has to be found.
-  bool takes(Term term) const { return sums_[static_cast<std::size_t>(term)].store != nullptr; }
+  bool takes(Term term) const { return sums_[static_cast<std::size_t>(term)].rows != nullptr; }
   bool takes_extrema() const { return extrema_.store != nullptr; }
   Positions positions() const { return positions_; }
 
@@ -58,8 +58,8 @@ class QuickAnswers {
   void Store(const QuickFound& found, const std::int64_t* elements, std::int64_t count,
              const std::vector<std::byte*>& answers, std::int64_t first, bool* known) const;
 
-  // Whether StoreSpecial may know what Store doesn't.
-  bool MayBeSpecial() const;
+  // Whether the output of which `found` has what was found at i may have NaNs or infinities.
+  bool MayBeSpecial(const QuickFound& found, std::int64_t i) const;
   // Looks for NaNs and infinities among `count` elements that are `stride` bytes apart, the first of which has that
   // position in its output, up to the first NaN.
   void Look(const std::byte* elements, std::int64_t count, std::int64_t stride, std::int64_t position,
@@ -75,6 +75,7 @@ class QuickAnswers {
   std::int64_t BytesOf(Op op) const;
   template <class Function>
   void ForTerms(const Function& function) const;
+  void StoreSums(Op op, const QuickSums& sums, std::int64_t count, std::byte* out, bool* known) const;
   std::int64_t Counted(const QuickFound& found, Term term, std::int64_t i) const;
   // Of outputs from `first` on, of which output first + g has elements[g].
   void StoreCounts(Op op, const QuickFound& found, std::int64_t first, std::int64_t count, const std::int64_t* elements,

@@ -33,8 +33,7 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
-QuickSumsOf QuickOf(DType /*dtype*/, Term /*term*/) { return {}; }
-QuickStores Stores() { return {}; }
+QuickSumsOf FloatSums(DType /*dtype*/, Term /*term*/) { return {}; }
 
 #else
 
@@ -44,7 +43,7 @@ static_assert(kLanes == kAcross);
 
 // Whether the term of an element takes two doubles: a product of two of them.
 template <class T, Term kTerm>
-constexpr bool kTwo = std::is_same_v<T, double>&& kTerm == Term::kSquare;
+constexpr bool kTwo = kTerm == Term::kSquare && sizeof(T) == 8;
 
 // The term that is added for an element x, or the first of two.
 template <Term kTerm, class V>
@@ -58,11 +57,11 @@ HWY_INLINE V TermOf(V x) {
 // f16 are multiples of 2^-24 and less than 2^16: it never does, but for infinities and NaNs, which lose the sum. Sums
 // of squares of f32 are always rounded; then it is what two-sum takes from them that f64 adds without rounding.
 template <class T, Term kTerm>
-constexpr std::int64_t kTogether = std::is_same_v<T, double>                          ? 1
-                                   : kTerm != Term::kSquare&& std::is_same_v<T, Half> ? 4096
+constexpr std::int64_t kTogether = sizeof(T) == 8                                     ? 1
+                                   : std::is_same_v<T, Half>&& kTerm != Term::kSquare ? 4096
                                                                                       : 16;
 template <class T, Term kTerm>
-constexpr bool kRounds = kTerm == Term::kSquare&& std::is_same_v<T, float>;
+constexpr bool kRounds = kTerm == Term::kSquare && sizeof(T) == 4;
 
 // Whether f64 adds `count` rows of kLanes elements, at most kTogether, as said there, lane by lane, without rounding:
 // elements are finite, and those of a lane that aren't zero differ by few powers of two. By their bits, as integers:
@@ -195,13 +194,6 @@ HWY_INLINE void AddElement(const std::byte* at, double* sum, double* rest, doubl
   }
 }
 
-// Whether so many are all 0, or -0.
-HWY_INLINE bool AllZero(const double* x, std::int64_t count) {
-  std::uint64_t bits = 0;
-  for (std::int64_t i = 0; i < count; ++i) bits |= std::bit_cast<std::uint64_t>(x[i]) << 1;
-  return bits == 0;
-}
-
 template <class T, Term kTerm>
 void Columns(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into) {
   constexpr std::int64_t kBytes = sizeof(T);
@@ -237,9 +229,6 @@ HWY_INLINE void Pad(const std::byte* from, std::int64_t elements, std::byte* pad
   for (std::int64_t i = 0; i < kLanes; ++i) std::memcpy(padded + i * kBytes, &kNothing, kBytes);
   for (std::int64_t i = 0; i < elements; ++i) std::memcpy(padded + i * kBytes, from + i * kBytes, kBytes);
 }
-
-// Whether as many rows as are transposed together, of at least a byte each, follow those from row g on.
-HWY_INLINE bool MayReadOn(std::int64_t g, std::int64_t count) { return g + 2 * kAcross <= count; }
 
 // Adds a long row to the sums of kLanes interleaved parts of it.
 template <class T, Term kTerm>
@@ -464,313 +453,29 @@ void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t c
   }
 }
 
-// Integers, by loops that the compiler makes vectors of. The terms of those of up to 32 bits are added in 64, in which
-// they fit: of squares of 32 bits the low half and the high one apart. Of 64 bits nothing is known about sums that may
-// not fit, nor about squares of what needs more than 32.
-// Of floats there are only the numbers of those that aren't zero, or are NaN, which their bits tell.
-template <class T>
-using StoredAs = std::conditional_t<std::is_same_v<T, Bool> || kIsFloat<T>, WordOf<T>, T>;
-
-template <class T, Term kTerm>
-constexpr bool kHalves = sizeof(T) >= 4 && kTerm == Term::kSquare;
 template <Term kTerm>
-constexpr bool kCounts = kTerm == Term::kNonzero || kTerm == Term::kNan;
-// What terms are added in, where it is not in halves: as many rows as IntegerColumns adds in one go fit.
-template <class T, Term kTerm>
-using IntegerTerm = std::conditional_t<sizeof(T) == 1 || (sizeof(T) == 2 && kTerm != Term::kSquare) ||
-                                           (sizeof(T) == 4 && kCounts<kTerm>),
-                                       std::int32_t, std::conditional_t<sizeof(T) == 8, std::uint64_t, std::int64_t> >;
-
-// Whether sums may not fit.
-template <class T, Term kTerm>
-constexpr bool kWide = sizeof(T) == 8 && !kCounts<kTerm>;
-
-template <class T>
-HWY_INLINE StoredAs<T> IntegerAt(const std::byte* at) {
-  StoredAs<T> x;
-  std::memcpy(&x, at, sizeof(T));
-  if constexpr (std::is_same_v<T, Bool>) return x != 0 ? 1 : 0;
-  return x;
-}
-
-// |x|, without overflow.
-template <class T>
-HWY_INLINE std::make_unsigned_t<T> MagnitudeOf(T x) {
-  using Unsigned = std::make_unsigned_t<T>;
-  return static_cast<Unsigned>(x < 0 ? Unsigned{0} - static_cast<Unsigned>(x) : static_cast<Unsigned>(x));
-}
-
-// Of floats, twice the bits of the largest magnitude that is not counted.
-template <class T, Term kTerm>
-constexpr WordOf<T> kNotCounted = kTerm == Term::kNan ? static_cast<WordOf<T> >(2 * FloatFormat<T>::kInfinity) : 0;
-
-template <class T, Term kTerm>
-HWY_INLINE IntegerTerm<T, kTerm> TermOfInteger(StoredAs<T> x) {
-  using To = IntegerTerm<T, kTerm>;
-  if constexpr (kTerm == Term::kElement) return static_cast<To>(x);
-  if constexpr (kTerm == Term::kMagnitude) return static_cast<To>(MagnitudeOf(x));
-  if constexpr (kTerm == Term::kSquare) return static_cast<To>(static_cast<To>(x) * static_cast<To>(x));
-  if constexpr (kTerm == Term::kNonzero && !kIsFloat<T>) return x != 0 ? 1 : 0;
-  if constexpr (kIsFloat<T>)
-    return static_cast<StoredAs<T> >(x + x) > kNotCounted<T, kTerm> ? 1 : 0;  // without the sign
-}
-
-// Bits of which the highest tells how large x is.
-template <class T>
-HWY_INLINE std::uint64_t SizeOf(T x) {
-  if constexpr (std::is_signed_v<T>) {
-    return static_cast<std::uint64_t>(x ^ (x >> 63));
-  } else {
-    return x;
-  }
-}
-
-// Writes the sum of output g: of at most kQuickIntegerBytes, so that a double holds that of up to 32 bits.
-HWY_INLINE void TakeInteger(std::int64_t sum, std::int64_t g, QuickSums* into) {
-  into->sum[g] = static_cast<double>(sum);
-  into->rest[g] = into->lost[g] = 0;
-}
-// `sizes`: of all magnitudes.
-HWY_INLINE void TakeHalves(std::uint64_t low, std::uint64_t high, std::uint64_t sizes, std::int64_t g,
-                           QuickSums* into) {
-  const TwoDoubles all = Normalized({static_cast<double>(high) * 0x1p32, static_cast<double>(low), 0});
-  into->sum[g] = all.value;
-  into->rest[g] = all.rest;
-  into->lost[g] = sizes >> 32 == 0 ? 0 : std::numeric_limits<double>::infinity();
-}
-// `sizes`: of all elements, by SizeOf, or of as many.
-HWY_INLINE void TakeWide(std::uint64_t sum, bool is_signed, std::uint64_t sizes, std::int64_t elements, std::int64_t g,
-                         QuickSums* into) {
-  const int bits = std::bit_width(sizes) + std::bit_width(static_cast<std::uint64_t>(elements));
-  const auto value = is_signed ? static_cast<double>(static_cast<std::int64_t>(sum)) : static_cast<double>(sum);
-  into->lost[g] = bits > 62 ? std::numeric_limits<double>::infinity() : 0;
-  into->sum[g] = into->lost[g] == 0 ? value : 0;
-  into->rest[g] =
-      into->lost[g] == 0 ? static_cast<double>(static_cast<std::int64_t>(sum) - static_cast<std::int64_t>(value)) : 0;
-}
-
-// Adds `elements` integers, one output's.
-template <class T, Term kTerm>
-HWY_INLINE void AddIntegers(const std::byte* from, std::int64_t elements, std::int64_t g, QuickSums* into) {
-  constexpr std::int64_t kBytes = sizeof(T);
-  if constexpr (kHalves<T, kTerm>) {
-    std::uint64_t low = 0, high = 0, sizes = 0;
-    for (std::int64_t i = 0; i < elements; ++i) {
-      const std::uint64_t magnitude = MagnitudeOf(IntegerAt<T>(from + i * kBytes));
-      const std::uint64_t square = magnitude * magnitude;
-      low += square & 0xffffffff;
-      high += square >> 32;
-      if constexpr (sizeof(T) == 8) sizes |= magnitude;
-    }
-    TakeHalves(low, high, sizes, g, into);
-  } else if constexpr (kWide<T, kTerm>) {
-    std::uint64_t sum = 0, sizes = 0;
-    for (std::int64_t i = 0; i < elements; ++i) {
-      const T x = IntegerAt<T>(from + i * kBytes);
-      sum += TermOfInteger<T, kTerm>(x);
-      sizes |= SizeOf(x);
-    }
-    TakeWide(sum, std::is_signed_v<T>, sizes, elements, g, into);
-  } else {
-    std::int64_t sum = 0;
-    for (std::int64_t i = 0; i < elements; ++i) {
-      sum += static_cast<std::int64_t>(TermOfInteger<T, kTerm>(IntegerAt<T>(from + i * kBytes)));
-    }
-    TakeInteger(sum, g, into);
-  }
-}
-
-template <class T, Term kTerm>
-void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into) {
-  constexpr std::int64_t kBytes = sizeof(T);
-  constexpr bool kInHalves = kHalves<T, kTerm>;
-  constexpr std::int64_t kMostRows = 32768;
-  std::uint64_t sums[kQuickOutputs] = {};                                   // or their low halves
-  [[maybe_unused]] std::uint64_t high[kInHalves ? kQuickOutputs : 1] = {};  // the high ones
-  [[maybe_unused]] std::uint64_t sizes[kWide<T, kTerm> ? kQuickOutputs : 1] = {};
-  const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
-  const std::int64_t stride = layout.reduced.empty() ? 0 : layout.reduced.back().stride * kBytes;
-  for (std::int64_t run = 0; run < layout.elements; run += size) {
-    const std::byte* row = start + layout.At(run) * kBytes;
-    for (std::int64_t left = size; left > 0; left -= kMostRows) {
-      [[maybe_unused]] IntegerTerm<T, kTerm> some[kInHalves ? 1 : kQuickOutputs] = {};
-      for (std::int64_t i = std::min(left, kMostRows); i > 0; --i, row += stride) {
-        for (std::int64_t g = 0; g < count; ++g) {
-          const StoredAs<T> x = IntegerAt<T>(row + g * kBytes);
-          if constexpr (kInHalves) {
-            const std::uint64_t magnitude = MagnitudeOf(x);
-            const std::uint64_t square = magnitude * magnitude;
-            sums[g] += square & 0xffffffff;
-            high[g] += square >> 32;
-            if constexpr (kWide<T, kTerm>) sizes[g] |= magnitude;
-          } else {
-            some[g] += TermOfInteger<T, kTerm>(x);
-            if constexpr (kWide<T, kTerm>) sizes[g] |= SizeOf(x);
-          }
-        }
-      }
-      if constexpr (!kInHalves) {
-        for (std::int64_t g = 0; g < count; ++g) sums[g] += static_cast<std::uint64_t>(some[g]);
-      }
-    }
-  }
-  for (std::int64_t g = 0; g < count; ++g) {
-    if constexpr (kInHalves) {
-      TakeHalves(sums[g], high[g], kWide<T, kTerm> ? sizes[g] : 0, g, into);
-    } else if constexpr (kWide<T, kTerm>) {
-      TakeWide(sums[g], std::is_signed_v<T>, sizes[g], layout.elements, g, into);
-    } else {
-      TakeInteger(static_cast<std::int64_t>(sums[g]), g, into);
-    }
-  }
-}
-
-// Adds a few transposed rows, of elements or of what is counted: in 32 bits, where they fit, or in 64.
-template <class T, Term kTerm>
-HWY_INLINE void AddAcross(const WordOf<T>* across, std::int64_t elements, std::int64_t g, QuickSums* into) {
-  constexpr bool kBits = kCounts<kTerm> || std::is_same_v<T, Bool>;
-  using Stored = std::conditional_t<kBits, WordOf<T>, StoredAs<T> >;
-  using Sum = std::conditional_t<sizeof(T) < 4, std::int32_t,
-                                 std::conditional_t<std::is_signed_v<Stored>, std::int64_t, std::uint64_t> >;
-  using D = hn::CappedTag<Sum, kLanes>;
-  constexpr D kTag;
-  const hn::Rebind<Stored, D> stored;
-  for (int lane = 0; lane < kLanes; lane += hn::MaxLanes(D())) {
-    auto sum = hn::Zero(kTag);
-    for (std::int64_t i = 0; i < elements; ++i) {
-      auto v = hn::LoadU(stored, reinterpret_cast<const Stored*>(across + i * kLanes + lane));
-      if constexpr (kIsFloat<T>) {
-        const auto counted = hn::Gt(hn::Add(v, v), hn::Set(stored, kNotCounted<T, kTerm>));
-        v = hn::IfThenElseZero(counted, hn::Set(stored, Stored{1}));
-      } else if constexpr (kBits) {
-        v = hn::Min(v, hn::Set(stored, Stored{1}));
-      }
-      if constexpr (sizeof(T) < 8) {
-        sum = hn::Add(sum, hn::PromoteTo(kTag, v));
-      } else {
-        sum = hn::Add(sum, v);
-      }
-    }
-    Sum each[hn::MaxLanes(D())];
-    hn::StoreU(sum, kTag, each);
-    for (int i = 0; i < static_cast<int>(hn::MaxLanes(D())); ++i) {
-      TakeInteger(static_cast<std::int64_t>(each[i]), g + lane + i, into);
-    }
-  }
-}
-
-template <class T, Term kTerm>
-void IntegerRows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickSums* into) {
-  const std::int64_t row = elements * static_cast<std::int64_t>(sizeof(T));
-  std::int64_t g = 0;
-  if constexpr (kCounts<kTerm> || (kTerm == Term::kElement && sizeof(T) < 8)) {
-    constexpr std::int64_t kShortRow = sizeof(T) < 4 ? 64 : 24;
-    for (; elements < kShortRow && g + kLanes <= count; g += kLanes) {
-      WordOf<T> across[kShortRow * kLanes];
-      TransposeRows(start + g * row, elements, MayReadOn(g, count), across);
-      AddAcross<T, kTerm>(across, elements, g, into);
-    }
-  }
-  for (; g < count; ++g) AddIntegers<T, kTerm>(start + g * row, elements, g, into);
-}
-
-template <class T, Term kTerm>
-void IntegerSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickSums* into) {
-  for (std::int64_t g = 0; g < count; ++g) {
-    const std::byte* const from = start + bounds[g] * static_cast<std::int64_t>(sizeof(T));
-    AddIntegers<T, kTerm>(from, bounds[g + 1] - bounds[g], g, into);
-  }
-}
-
-// ---- what sums answer
-
-HWY_INLINE TwoDoubles At(const QuickSums& sums, std::int64_t i) { return {sums.sum[i], sums.rest[i], sums.lost[i]}; }
-
-void StoreFloatSums(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known) {
-  double value[kQuickOutputs];
-  for (std::int64_t i = 0; i < count; ++i) value[i] = RoundedSum(sums.sum[i], sums.rest[i]);
-  if (!AllZero(sums.lost, count)) {
-    for (std::int64_t i = 0; i < count; ++i) known[i] = KnownSum(At(sums, i), value + i) && known[i];
-  }
-  std::memcpy(out, value, static_cast<std::size_t>(count) * sizeof(double));
-}
-
-template <class Result>
-void StoreIntegerSums(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known) {
-  constexpr double kMost = std::is_signed_v<Result> ? 0x1p63 - 0x1p54 : 0x1p64 - 0x1p54;
-  for (std::int64_t i = 0; i < count; ++i) {
-    known[i] = known[i] && sums.lost[i] == 0 && std::fabs(sums.sum[i]) < kMost && std::fabs(sums.rest[i]) < 0x1p53;
-    if (!known[i]) continue;
-    const Result sum = static_cast<Result>(sums.sum[i]) + static_cast<Result>(static_cast<std::int64_t>(sums.rest[i]));
-    std::memcpy(out + i * static_cast<std::int64_t>(sizeof(sum)), &sum, sizeof(sum));
-  }
-}
-
-void StoreMeans(const QuickSums& sums, std::int64_t count, const std::int64_t* elements, std::byte* out, bool* known) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 53;
-  double value[kQuickOutputs];
-  bool easy = AllZero(sums.lost, count) && AllZero(sums.rest, count);
-  for (std::int64_t i = 0; i < count; ++i) {
-    easy = easy && elements[i] > 0 && elements[i] < kMost;
-    value[i] = sums.sum[i] / static_cast<double>(elements[i]);
-  }
-  for (std::int64_t i = 0; !easy && i < count; ++i) {
-    known[i] = known[i] && elements[i] > 0 && KnownMean(At(sums, i), elements[i], value + i);
-  }
-  std::memcpy(out, value, static_cast<std::size_t>(count) * sizeof(double));
-}
-
-void StoreMoments(Op op, const QuickSums& sums, const QuickSums& squares, std::int64_t count,
-                  const std::int64_t* elements, std::int64_t ddof, std::byte* out, bool* known) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    double value = std::numeric_limits<double>::quiet_NaN();
-    TwoDoubles answer;
-    bool in_range = true;
-    if (op == Op::kL2) {
-      answer = RootOf(Normalized({squares.sum[i], squares.rest[i], squares.lost[i] * (1 + 0x1p-20)}));
-    } else if (elements[i] > ddof) {
-      in_range = Variance(At(sums, i), At(squares, i), elements[i], ddof, &answer);
-      if (op == Op::kStd) answer = RootOf(answer);
-    }
-    if (op == Op::kL2 || elements[i] > ddof) known[i] = known[i] && in_range && RoundTwo(answer, &value);
-    std::memcpy(out + i * static_cast<std::int64_t>(sizeof(value)), &value, sizeof(value));
-  }
-}
-
-template <Term kTerm>
-QuickSumsOf Quick(DType dtype) {
+QuickSumsOf SumsOf(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> QuickSumsOf {
-    if constexpr (kIsFloat<T> && !kCounts<kTerm>) {
-      // Products before they are rounded take an instruction of their own.
-      if constexpr (HWY_NATIVE_FMA || !kTwo<T, kTerm>) {
-        return {&Columns<T, kTerm>, &Rows<T, kTerm>, &Segments<T, kTerm>, &StoreFloatSums};
-      }
-    } else if constexpr (kIsFloat<T> || kTerm != Term::kNan) {
-      constexpr bool kSigned = std::is_signed_v<StoredAs<T> > && kTerm == Term::kElement;
-      using Result = std::conditional_t<kSigned, std::int64_t, std::uint64_t>;
-      return {&IntegerColumns<T, kTerm>, &IntegerRows<T, kTerm>, &IntegerSegments<T, kTerm>, &StoreIntegerSums<Result>};
+    // Products before they are rounded take an instruction of their own.
+    if constexpr (kIsFloat<T> && (HWY_NATIVE_FMA || !kTwo<T, kTerm>)) {
+      return {&Columns<T, kTerm>, &Rows<T, kTerm>, &Segments<T, kTerm>};
     }
     return {};
   });
 }
 
-QuickSumsOf QuickOf(DType dtype, Term term) {
+QuickSumsOf FloatSums(DType dtype, Term term) {
   switch (term) {
     case Term::kElement:
-      return Quick<Term::kElement>(dtype);
+      return SumsOf<Term::kElement>(dtype);
     case Term::kMagnitude:
-      return Quick<Term::kMagnitude>(dtype);
+      return SumsOf<Term::kMagnitude>(dtype);
     case Term::kSquare:
-      return Quick<Term::kSquare>(dtype);
-    case Term::kNonzero:
-      return Quick<Term::kNonzero>(dtype);
-    case Term::kNan:
-      return Quick<Term::kNan>(dtype);
+      return SumsOf<Term::kSquare>(dtype);
+    default:
+      return {};
   }
-  __builtin_unreachable();
 }
-
-QuickStores Stores() { return {&StoreMeans, &StoreMoments}; }
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
@@ -781,12 +486,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace reduced {
 
-HWY_EXPORT(QuickOf);
-HWY_EXPORT(Stores);
+HWY_EXPORT(FloatSums);
 
-QuickSumsOf QuickSumsFor(DType dtype, Term term) { return HWY_DYNAMIC_DISPATCH(QuickOf)(dtype, term); }
+QuickSumsOf FloatQuickSums(DType dtype, Term term) { return HWY_DYNAMIC_DISPATCH(FloatSums)(dtype, term); }
 
-QuickStores QuickStoresFor() { return HWY_DYNAMIC_DISPATCH(Stores)(); }
+QuickSumsOf QuickSumsFor(DType dtype, Term term) {
+  const bool counts = term == Term::kNonzero || term == Term::kNan;
+  return RowOf(dtype).is_float && !counts ? FloatQuickSums(dtype, term) : IntegerQuickSums(dtype, term);
+}
 
 }  // namespace reduced
 #endif

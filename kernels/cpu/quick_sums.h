@@ -14,6 +14,7 @@
 #define REDUCED_KERNELS_CPU_QUICK_SUMS_H_
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +45,13 @@ inline void AddExactly(double x, double* sum, double* rest, double* lost) {
   *lost += std::fabs(AddToTwo(x, sum, rest));
 }
 
+// Whether so many are all 0, or -0.
+inline bool AllZero(const double* x, std::int64_t count) {
+  std::uint64_t bits = 0;
+  for (std::int64_t i = 0; i < count; ++i) bits |= std::bit_cast<std::uint64_t>(x[i]) << 1;
+  return bits == 0;
+}
+
 // Sums of outputs without elements; and adds those of `from` from `at` on to them.
 inline void ClearSums(std::int64_t count, QuickSums* sums) {
   std::fill_n(sums->sum, count, -0.0);  // to which -0 adds -0, and +0 adds +0
@@ -68,27 +76,29 @@ using SumRows = void (*)(const std::byte* start, std::int64_t elements, std::int
 using SumSegments = void (*)(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickSums* into);
 inline constexpr std::int64_t kQuickIntegerBytes = std::int64_t{1} << 22;
 
-// Writes the sums of the first `count` outputs to `out`, of any address, as 64-bit numbers of the type that sums of the
-// dtype have; those that are not known so make known[i] false, and what is written for them is undefined.
-using StoreQuickSums = void (*)(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known);
-
 struct QuickSumsOf {
   SumColumns columns = nullptr;
   SumRows rows = nullptr;
   SumSegments segments = nullptr;
-  StoreQuickSums store = nullptr;
 };
 
 // The best of those that were built and this machine can run; null where there is none. kNan: of floats.
 QuickSumsOf QuickSumsFor(DType dtype, Term term);
+// Its two halves, apart because they take long to compile.
+QuickSumsOf FloatQuickSums(DType dtype, Term term);
+QuickSumsOf IntegerQuickSums(DType dtype, Term term);
 
-// Writes doubles likewise: means, and by kVar, kStd and kL2 what comes from the sums of squares. `elements`: of each
-// output. The sums are not looked at for kL2.
+// Write the answers of the first `count` outputs to `out`, at any address; where one is not known, known[i] becomes
+// false, and what is written for it is undefined. `elements`: of each output.
 struct QuickStores {
-  void (*means)(const QuickSums& sums, std::int64_t count, const std::int64_t* elements, std::byte* out,
-                bool* known) = nullptr;
+  // Sums, as f64, i64 or u64.
+  void (*f64_sums)(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known);
+  void (*i64_sums)(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known);
+  void (*u64_sums)(const QuickSums& sums, std::int64_t count, std::byte* out, bool* known);
+  void (*means)(const QuickSums& sums, std::int64_t count, const std::int64_t* elements, std::byte* out, bool* known);
+  // kVar, kStd or kL2, for which `sums` is not looked at.
   void (*moments)(Op op, const QuickSums& sums, const QuickSums& squares, std::int64_t count,
-                  const std::int64_t* elements, std::int64_t ddof, std::byte* out, bool* known) = nullptr;
+                  const std::int64_t* elements, std::int64_t ddof, std::byte* out, bool* known);
 };
 QuickStores QuickStoresFor();
 

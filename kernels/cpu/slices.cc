@@ -321,15 +321,21 @@ class SliceReduction {
     }
   }
 
-  // Answers an output, of which `found` has what was found at g, that has NaNs or infinities. False: it is not known
-  // so.
-  bool AnswerSpecial(const QuickFound& found, std::int64_t g, std::int64_t output) const {
-    if (!quick_->MayBeSpecial()) return false;
+  // Answers an output, of which `found` has what was found at g, if it has NaNs or infinities. False: it is not known
+  // so, or the reduction has stopped.
+  bool AnswerSpecial(const QuickFound& found, std::int64_t g, std::int64_t output) {
+    constexpr std::int64_t kLook = 1 << 16;  // elements, between two looks at the deadline
+    if (!quick_->MayBeSpecial(found, g)) return false;
     const std::byte* const start = data_ + layout_.Start(output) * width_;
     const Dimension inner = layout_.reduced.empty() ? Dimension{.size = 1} : layout_.reduced.back();
     Specials specials;
-    for (std::int64_t run = 0; run < layout_.elements; run += inner.size) {
-      quick_->Look(start + layout_.At(run) * width_, inner.size, inner.stride * width_, run, &specials);
+    for (std::int64_t run = 0; run < layout_.elements && !specials.first_nan.has_value(); run += inner.size) {
+      const std::byte* const first = start + layout_.At(run) * width_;
+      for (std::int64_t i = 0; i < inner.size; i += kLook) {
+        if (layout_.elements > kLook && Stopped()) return false;
+        const std::int64_t step = inner.stride * width_;
+        quick_->Look(first + i * step, std::min(kLook, inner.size - i), step, run + i, &specials);
+      }
     }
     return quick_->StoreSpecial(found, g, specials, layout_.elements, job_.answers, output);
   }

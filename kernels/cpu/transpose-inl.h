@@ -43,6 +43,9 @@ HWY_INLINE hn::Vec<D> LoadBlocks(D d, const std::byte* p, std::int64_t stride) {
   }
 }
 
+// Whether as many rows as are transposed together, of at least a byte each, follow those from row g on.
+HWY_INLINE bool MayReadOn(std::int64_t g, std::int64_t count) { return g + 2 * kAcross <= count; }
+
 // Writes element i of row r, of kAcross rows of at least one element each that lie one after the other, to
 // out[i * kAcross + r]. `more`: the 16 bytes after the last row may be read.
 template <class Word>
