@@ -6,8 +6,8 @@
     tests/mutation/run.py --check          # builds nothing: each fault's text is in its file, and once
 
 Works on a copy of this tree in build/mutation, which is built without CUDA. Prints a line for each fault, caught or
-survived, and closes with the rate. Exits with 1 if it is below 95%, if a fault could not be tried, or if a test fails
-without any.
+survived, and closes with the rate. Don't pause it: a test that does not end in time counts as one that fails. Exits
+with 1 if the rate is below 95%, if a fault could not be tried, or if a test fails without any.
 """
 
 import argparse
@@ -84,14 +84,15 @@ def build(targets):
 
 
 def failures(tests):
-    """The tests that fail, as ctest names them; the first only if there are several."""
+    """The tests that fail, as ctest names them; the first only if there are several. Says if one did not end in time."""
     run = subprocess.run(
         ["ctest", "--test-dir", BUILD, "--tests-regex", f"^({'|'.join(tests)})$", "--timeout", str(TEST_TIMEOUT_S),
          "--stop-on-failure", "--no-tests=error", "--output-on-failure"], capture_output=True, text=True, check=False)
     (WORK / "last.log").write_text(run.stdout + run.stderr)
     if run.returncode == 0:
         return []
-    failed = re.findall(r"Test +#\d+: (\S+) .*\*\*\*(?!Skipped)", run.stdout)
+    failed = [name + (", which did not end in time" if how == "Timeout" else "")
+              for name, how in re.findall(r"Test +#\d+: (\S+) .*\*\*\*(?!Skipped)(\w*)", run.stdout)]
     return failed or ["ctest: see " + str(WORK / "last.log")]
 
 

@@ -1,6 +1,7 @@
 // The tile functions of every vector target that this machine can run, against adding element after element and against
 // the definitions of the ops.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -189,6 +190,23 @@ INSTANTIATE_TEST_SUITE_P(, Tiles, testing::ValuesIn([] {
                            return dtypes;
                          }()),
                          [](const auto& info) { return std::string(RowOf(info.param).name); });
+
+// 16 times 3 x 2^-1074, nearly the smallest number, and 2^1014, among ones: a product that f64 holds.
+TEST(Products, OfSubnormalFactors) {
+  std::vector<double> factors(1000, 1.0);
+  for (std::size_t i = 0; i < 16; ++i) {
+    factors[31 * i + i % 7] = 3 * 0x1p-1074;
+    factors[31 * i + 8 + i % 7] = 0x1p1014;
+  }
+  const auto size = static_cast<std::int64_t>(factors.size());
+  const ReduceSpec spec = SpecOf(DType::kF64, size, {Op::kProd}, NanPolicy::kPropagate);
+  for (const std::int64_t target : VectorTargets()) {
+    const OnlyTarget only(target);
+    const FloatProduct product = FoldByTiles(spec, factors.data(), 0, size).float_product;
+    EXPECT_EQ(std::ldexp(product.mantissa, static_cast<int>(product.exponent)), 0x1p-960 * 43046721)  // 3^16
+        << hwy::TargetName(target);
+  }
+}
 
 TEST(VectorTargets, AreBestFirst) {
   const std::vector<std::int64_t> targets = VectorTargets();
