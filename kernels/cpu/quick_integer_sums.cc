@@ -252,7 +252,7 @@ void IntegerSegments(const std::byte* start, const std::int64_t* bounds, std::in
 }
 
 template <Term kTerm>
-QuickSumsOf SumsOf(DType dtype) {
+QuickSumsOf IntegerSumsOf(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> QuickSumsOf {
     if constexpr (kIsFloat<T> ? kCounts<kTerm> : kTerm != Term::kNan) {
       return {&IntegerColumns<T, kTerm>, &IntegerRows<T, kTerm>, &IntegerSegments<T, kTerm>};
@@ -264,15 +264,15 @@ QuickSumsOf SumsOf(DType dtype) {
 QuickSumsOf IntegerSums(DType dtype, Term term) {
   switch (term) {
     case Term::kElement:
-      return SumsOf<Term::kElement>(dtype);
+      return IntegerSumsOf<Term::kElement>(dtype);
     case Term::kMagnitude:
-      return SumsOf<Term::kMagnitude>(dtype);
+      return IntegerSumsOf<Term::kMagnitude>(dtype);
     case Term::kSquare:
-      return SumsOf<Term::kSquare>(dtype);
+      return IntegerSumsOf<Term::kSquare>(dtype);
     case Term::kNonzero:
-      return SumsOf<Term::kNonzero>(dtype);
+      return IntegerSumsOf<Term::kNonzero>(dtype);
     case Term::kNan:
-      return SumsOf<Term::kNan>(dtype);
+      return IntegerSumsOf<Term::kNan>(dtype);
   }
   __builtin_unreachable();
 }

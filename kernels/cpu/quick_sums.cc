@@ -454,7 +454,7 @@ void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t c
 }
 
 template <Term kTerm>
-QuickSumsOf SumsOf(DType dtype) {
+QuickSumsOf FloatSumsOf(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> QuickSumsOf {
     // Products before they are rounded take an instruction of their own.
     if constexpr (kIsFloat<T> && (HWY_NATIVE_FMA || !kTwo<T, kTerm>)) {
@@ -467,11 +467,11 @@ QuickSumsOf SumsOf(DType dtype) {
 QuickSumsOf FloatSums(DType dtype, Term term) {
   switch (term) {
     case Term::kElement:
-      return SumsOf<Term::kElement>(dtype);
+      return FloatSumsOf<Term::kElement>(dtype);
     case Term::kMagnitude:
-      return SumsOf<Term::kMagnitude>(dtype);
+      return FloatSumsOf<Term::kMagnitude>(dtype);
     case Term::kSquare:
-      return SumsOf<Term::kSquare>(dtype);
+      return FloatSumsOf<Term::kSquare>(dtype);
     default:
       return {};
   }
