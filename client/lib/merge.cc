@@ -99,9 +99,11 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
                                                   const MergeStatesOptions& options) {
   v1::MergeRequest request;
   absl::Status status = CheckNames(states, options.names);
-  if (status.ok()) status = ToArrays(states, options.names, options.return_state, &request);
+  std::vector<std::string> names = options.names;  // not those of the request's field
+  for (std::size_t i = names.size(); i < states.size(); ++i) names.push_back(absl::StrCat("states[", i, "]"));
+  if (status.ok()) status = ToArrays(states, names, options.return_state, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.results);
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), names, &response, options.results);
   if (!status.ok()) return status;
   return ArraysFromProto(response);
 }

@@ -4,9 +4,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +25,7 @@
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/system/memory.h"
+#include "proto/codec/arrays_state.h"
 #include "proto/codec/state_codec.h"
 #include "reduced/v1/reduced.pb.h"
 #include "reduced/version.h"
@@ -241,6 +245,26 @@ std::string Encoded(const ReduceSpec& spec, const reduced::State& state) {
   return encoded.SerializeAsString();
 }
 
+// The state of arrays of results, which the reply has without it.
+absl::Status AddState(const ReduceSpec& spec, std::int64_t positions, const std::vector<std::int64_t>& shape,
+                      const std::vector<reduced::State>& outputs, ArrayReply* reply) {
+  v1::ArraysState state;
+  ToProto(spec, positions, outputs, &state);
+  state.mutable_shape()->Add(shape.begin(), shape.end());
+  if (const HostArray& found = reply->keys.array; !found.dtype.empty()) {
+    v1::ArrayResult& keys = *state.mutable_keys();
+    if (const absl::Status status = ToProto(found.View(), keys.mutable_array()); !status.ok()) return status;
+    keys.set_data(found.data);
+  }
+  constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<int>::max());  // of a message
+  if (state.ByteSizeLong() > kMost) {
+    return absl::ResourceExhaustedError(absl::StrCat("return_state: got states of ", outputs.size(), " outputs, of ",
+                                                     state.ByteSizeLong(), " bytes; allowed: ", kMost));
+  }
+  reply->state = state.SerializeAsString();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 // The engine's answer, and what it answers.
@@ -361,9 +385,9 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
   if (partition.keep.has_value()) {
     status.Update(absl::InvalidArgumentError("keep: got it at local:; allowed: at a server"));
   }
-  if (options.return_state) {
-    status.Update(
-        absl::InvalidArgumentError("return_state: got true for arrays of results at local:; allowed: at a server"));
+  if (options.return_state && partition.segments.has_value()) {
+    status.Update(absl::InvalidArgumentError(
+        "return_state: got true with segments; allowed: false, or true with axes, keys or where"));
   }
   if (partition.write_to.has_value()) {
     status.Update(absl::InvalidArgumentError("write_to: got it at local:; allowed: at a server"));
@@ -391,28 +415,33 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
     result = std::move(answer);
     done.Notify();
   };
-  const std::vector<std::int64_t> shape = ResultShape(array.shape, *reduced, partition.keepdims);
+  ReduceSpec answered = spec;
+  if (!options.results) answered.ops.clear();
+  std::vector<reduced::State> states;
+  std::vector<reduced::State>* const states_wanted = options.return_state ? &states : nullptr;
+  std::int64_t positions = layout.elements;  // as in ArraysState
+  std::vector<std::int64_t> shape = ResultShape(array.shape, *reduced, partition.keepdims);
   if (groups) {
     absl::StatusOr<Groups> parsed = GroupsOf(partition, array.shape);
     if (!parsed.ok()) return parsed.status();
     parsed->layout = layout;
+    if (parsed->keys.has_value()) positions = parsed->rows;
     const DType key_dtype = parsed->keys.has_value() ? parsed->keys->keys.dtype : DType::kI64;
     auto place = [&, key_dtype](std::int64_t outputs, std::int64_t number, const std::byte* keys) {
-      std::vector<std::int64_t> of = shape;
-      if (partition.segments.has_value() || partition.keys.has_value()) of.insert(of.begin(), number);
+      if (partition.segments.has_value() || partition.keys.has_value()) shape.insert(shape.begin(), number);
       if (keys != nullptr) {
         const DTypeRow& dtype = RowOf(key_dtype);
         reply.keys.array = {.dtype = std::string(dtype.name), .shape = {number}};
         reply.keys.array.data.assign(reinterpret_cast<const char*>(keys),
                                      static_cast<std::size_t>(number * dtype.bytes));
       }
-      return PlaceIn(spec, outputs, of, &reply);
+      return PlaceIn(answered, outputs, shape, &reply);
     };
-    engine_->ReduceGroups({std::move(job), *std::move(parsed), place}, ended);
+    engine_->ReduceGroups({std::move(job), *std::move(parsed), place, states_wanted}, ended);
   } else {
-    absl::StatusOr<std::vector<std::byte*>> answers = PlaceIn(spec, layout.outputs, shape, &reply);
+    absl::StatusOr<std::vector<std::byte*>> answers = PlaceIn(answered, layout.outputs, shape, &reply);
     if (!answers.ok()) return answers.status();
-    engine_->ReduceSlices({std::move(job), layout, *std::move(answers)}, ended);
+    engine_->ReduceSlices({std::move(job), layout, *std::move(answers), states_wanted}, ended);
   }
   InterruptClock clock(options.interrupted);
   while (!done.WaitForNotificationWithDeadline(clock.due())) {
@@ -425,6 +454,10 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
                      .precision = WantsExactSums(spec) ? "exact" : "f64",
                      .reason = "local: has no other"};
   reply.timing = {.queue_us = result->timing.queue_us, .kernel_us = result->timing.kernel_us, .bytes = bytes};
+  if (options.return_state) {
+    status = AddState(spec, positions, shape, states, &reply);
+    if (!status.ok()) return status;
+  }
   reply.timing.total_us = since_call.micros();
   return reply;
 }

@@ -30,7 +30,8 @@ class LocalEngine {
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {}) const;
 
-  // As Client::ReduceArray of an array in memory. PartitionOptions.keep must be absent: there is no server.
+  // As Client::ReduceArray of an array in memory. Of PartitionOptions, `keep` and `write_to` must
+  // be absent: there is no server.
   absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
                                          const PartitionOptions& partition, const ReduceOptions& options = {}) const;
 

@@ -72,8 +72,8 @@ def test_wrong_axes(client):
         client.sum(np.ones((2, 2)), axis=2)
     with pytest.raises(TypeError):
         client.sum(np.ones((2, 2)), axis="x")
-    with pytest.raises(ValueError, match="state: got True for arrays of results"):
-        client.reduce(np.ones((2, 3)), "sum", axis=0, state=True)
+    with pytest.raises(reduced.InvalidArgumentError, match="state: got true with segments"):
+        client.reduce(np.ones(3), "sum", segments=np.array([0, 2]), state=True)
     with pytest.raises(ValueError, match="empty: got 'fill' alone; allowed: with axis"):
         client.sum(np.ones((2, 2)), empty="fill")
 

@@ -78,9 +78,49 @@ def test_states_that_do_not_go_together(local):
 
 
 @PROPERTY
+@given(array=hnp.arrays(st.sampled_from(["f4", "f8", "i2"]), hnp.array_shapes(min_dims=2, max_dims=3, min_side=2, max_side=9)),
+       data=st.data())
+def test_parts_of_arrays_of_results(local, remote, array, data):
+    axis = data.draw(st.integers(0, array.ndim - 1))
+    where = data.draw(st.none() | hnp.arrays("?", array.shape))
+    cut = data.draw(st.integers(1, array.shape[axis] - 1))
+    options = {"axis": axis, "nan": "omit", "empty": "fill"}
+    masks = [None, None] if where is None else np.split(where, [cut], axis)
+    states = [client.reduce(part, EXACT, state=True, results=False, **options, **({} if mask is None else {"where": mask})).state
+              for client, part, mask in zip((local, remote), np.split(array, [cut], axis), masks)]
+    whole = remote.reduce(array, EXACT, **options, **({} if where is None else {"where": where}), state=True)
+    merged = State.merge(states)
+    assert merged == whole.state == State(bytes(merged)) and merged.size == array.size
+    results = merged.results
+    assert isinstance(results, reduced.ArrayResults) and results.group_keys is None and list(results) == EXACT
+    for op in EXACT:
+        assert results[op].dtype == whole[op].dtype and results[op].tobytes() == whole[op].tobytes(), op
+
+
+def test_parts_by_keys(local, remote):
+    random = np.random.default_rng(5)
+    array, keys = random.normal(size=(1000, 2)) * 10.0 ** random.integers(-30, 30, (1000, 2)), random.integers(-9, 9, 1000)
+    found = [client.reduce(array[rows], "sum,argmax", keys=keys[rows], state=True)
+             for client, rows in ((local, slice(0, 3)), (remote, slice(3, 1000)))]
+    assert all(np.array_equal(part.state.results.sum, part.sum) for part in found)
+    whole = remote.reduce(array, "sum,argmax", keys=keys)
+    merged = State.merge(part.state for part in found).results
+    assert np.array_equal(merged.group_keys, whole.group_keys) and np.array_equal(merged.group_keys, np.unique(keys))
+    assert merged.sum.tobytes() == whole.sum.tobytes() and np.array_equal(merged.argmax, whole.argmax)
+    state = pickle.loads(pickle.dumps(found[0].state))
+    assert state == found[0].state and repr(state).startswith("State(6 elements, ")
+    with pytest.raises(reduced.InvalidArgumentError, match=r"states\[1\]: got \d+ bytes that aren't a state of arrays"):
+        State.merge([state, state_of(local, [1.0])])
+    with pytest.raises(reduced.InvalidArgumentError, match=r"states\[1\]"):
+        State.merge([state, remote.reduce(array[:3], "sum,argmax", axis=0, state=True).state])
+    copied = pickle.loads(pickle.dumps(whole))
+    assert np.array_equal(copied.group_keys, whole.group_keys) and np.array_equal(copied.sum, whole.sum) and copied.state is None
+
+
+@PROPERTY
 @given(data=st.data())
 def test_hostile_bytes(local, data):
-    good = bytearray(bytes(state_of(local, np.arange(10.0))))
+    good = bytearray(bytes(state_of(local, np.arange(10.0), **data.draw(st.sampled_from([{}, {"axis": ()}])))))
     damaged = bytearray(good)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))

@@ -60,6 +60,42 @@ class LocalTest : public ::testing::Test {
   const LocalEngine local_;
 };
 
+TEST_F(LocalTest, StatesOfArraysOfResults) {
+  const std::vector<double> values = {1, 2.5, -3, 1e300, 0, 1e-300, 7, -8};
+  const std::vector<std::int32_t> keys = {3, 1, 1, 7};
+  const bool there[] = {true, false, true, true, true, true, false, true};
+  const ArrayView array = ArrayView::Of(values, {{4, 2}});
+  const client::PartitionOptions partitions[] = {{.axis = {0}},
+                                                 {.axis = {-1}, .keepdims = true},
+                                                 {.where = client::Mask{.mask = ArrayView::Of(there, {{4, 2}})}},
+                                                 {.keys = client::Keys{.keys = ArrayView::Of(keys)}},
+                                                 {.keys = client::Keys{.keys = ArrayView::Of(keys), .groups = 8},
+                                                  .where = client::Mask{.mask = ArrayView::Of(there, {{4, 2}})},
+                                                  .empty = "fill"}};
+  for (const client::PartitionOptions& partition : partitions) {
+    for (const bool results : {true, false}) {
+      const ReduceOptions options{.return_state = true, .results = results};
+      const auto from_there = client_->ReduceArray(array, {"sum", "argmin"}, partition, options);
+      const auto here = local_.ReduceArray(array, {"sum", "argmin"}, partition, options);
+      ASSERT_TRUE(from_there.ok() && here.ok()) << from_there.status() << here.status();
+      EXPECT_FALSE(here->state.empty());
+      EXPECT_EQ(here->state, from_there->state);
+      ASSERT_EQ(here->results.size(), results ? 2U : 0U);
+      ASSERT_EQ(from_there->results.size(), here->results.size());
+      for (std::size_t i = 0; i < here->results.size(); ++i) {
+        EXPECT_EQ(here->results[i].array.shape, from_there->results[i].array.shape);
+        EXPECT_EQ(here->results[i].array.data, from_there->results[i].array.data);
+      }
+      EXPECT_EQ(here->keys.array.data, from_there->keys.array.data);
+    }
+  }
+  const std::vector<std::int64_t> offsets = {0, 1, 4};
+  const auto segments = local_.ReduceArray(
+      array, {"sum"}, {.segments = client::Segments{.offsets = ArrayView::Of(offsets)}}, {.return_state = true});
+  EXPECT_THAT(std::string(segments.status().message()),
+              HasSubstr("return_state: got true with segments; allowed: false, or true with axes, keys or where"));
+}
+
 TEST_F(LocalTest, AnswersAsAServer) {
   std::vector<double> many(300'000);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = std::sin(static_cast<double>(i)) * std::pow(10, i % 50);

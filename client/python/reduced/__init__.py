@@ -30,14 +30,13 @@ from reduced._errors import (
     UnknownError,
 )
 from reduced._ops import Options
-from reduced._result import ArrayResult, Execution, Result, Results
+from reduced._result import ArrayResult, ArrayResults, Execution, Result, Results
 from reduced._state import State
 
 __all__ = [
-    "AbortedError", "AlreadyExistsError", "ArrayResult", "CancelledError", "Client", "DataLossError", "DeadlineExceededError",
-    "Error", "Execution",
-    "FailedPreconditionError", "InternalError", "InvalidArgumentError", "NotFoundError", "Options", "OutOfRangeError",
-    "PermissionDeniedError", "ResidentArray", "ResourceExhaustedError", "Result", "Results", "Session", "State",
-    "UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError", "__version__", "connect", "dtypes", "empty",
-    "ops",
+    "AbortedError", "AlreadyExistsError", "ArrayResult", "ArrayResults", "CancelledError", "Client", "DataLossError",
+    "DeadlineExceededError", "Error", "Execution", "FailedPreconditionError", "InternalError", "InvalidArgumentError",
+    "NotFoundError", "Options", "OutOfRangeError", "PermissionDeniedError", "ResidentArray", "ResourceExhaustedError", "Result",
+    "Results", "Session", "State", "UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError",
+    "__version__", "connect", "dtypes", "empty", "ops",
 ]

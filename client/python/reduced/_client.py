@@ -209,8 +209,6 @@ class _Reducer(Ops):
 
     def _reduce_array(self, array: Any, names: list[str], partition: dict[str, Any], options: Options,
                       interrupt: _core.Interrupt | None) -> Result:
-        if options.get("state"):
-            raise ValueError("state: got True for arrays of results; allowed: False")
         resident: _core.Resident | None = None
         given: Elements | CudaElements | None
         shape: tuple[int, ...]

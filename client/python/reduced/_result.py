@@ -160,11 +160,35 @@ def _time(us: float) -> str:
     return f"{us / 1e6:.3g} s"
 
 
-class ArrayResult(Result):
-    """What one `reduce` along axes, of segments, by keys or under a mask answers: a `Result` whose results are ndarrays.
+class ArrayResults(Results):
+    """Results that are ndarrays: `Results` of reductions along axes, by keys or under a mask.
 
     Indexes and counts are int64, and the index of no element (`empty="fill"`) is -1. `group_keys`: the keys of the
     groups, ascending, if they were found; else None.
+    """
+
+    group_keys: npt.NDArray[Any] | None = None
+
+    def _take(self, arrays: Sequence[_core.Array]) -> None:
+        found = {op: data.view(np.int64 if op in _INTS else numpy_dtype(dtype)).reshape(shape) for op, dtype, shape, data in arrays}
+        self.group_keys = found.pop("", None)
+        self._results = {op: (array.dtype.name, array) for op, array in found.items()}
+
+    @classmethod
+    def _of_arrays(cls, arrays: Sequence[_core.Array], size: int) -> ArrayResults:
+        results = ArrayResults([], size)
+        results._take(arrays)
+        return results
+
+    def __getitem__(self, op: str) -> Any:
+        return self._results[op][1][()]  # a scalar, if it has no dimensions
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{op}\n{array}" for op, array in self.items())
+
+
+class ArrayResult(ArrayResults, Result):
+    """What one `reduce` along axes, of segments, by keys or under a mask answers: a `Result` and `ArrayResults`.
 
     >>> import numpy as np, reduced
     >>> r = reduced.connect("local:").reduce(np.arange(6).reshape(2, 3), "sum,argmax", axis=1)
@@ -175,25 +199,18 @@ class ArrayResult(Result):
     [3 7] [2.5 5.5] [1 2]
     """
 
-    def __init__(self, reply: _core.Reply | _Reply, arrays: dict[str, npt.NDArray[Any]],
-                 group_keys: npt.NDArray[Any] | None = None) -> None:
-        super().__init__(reply)
-        self.group_keys = group_keys
-        self._results = {op: (array.dtype.name, array) for op, array in arrays.items()}
-
     @staticmethod
     def _of(reply: _core.ArrayReply) -> ArrayResult:
-        arrays = {op: data.view(np.int64 if op in _INTS else numpy_dtype(dtype)).reshape(shape)
-                  for op, dtype, shape, data in reply.take()}
-        group_keys = arrays.pop("", None)
-        return ArrayResult(reply.rest, arrays, group_keys)
+        result = ArrayResult(reply.rest)
+        result._take(reply.take())
+        return result
+
+    @classmethod
+    def _restored(cls, reply: _Reply, results: dict[str, tuple[str, Any]], group_keys: npt.NDArray[Any] | None) -> ArrayResult:
+        result = cls(reply)
+        result._results, result.group_keys = results, group_keys
+        return result
 
     def __reduce__(self) -> tuple[Any, ...]:
         reply, = super().__reduce__()[1]
-        return ArrayResult, (reply, dict(self), self.group_keys)
-
-    def __getitem__(self, op: str) -> Any:
-        return self._results[op][1][()]  # a scalar, if it has no dimensions
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{op}\n{array}" for op, array in self.items())
+        return ArrayResult._restored, (reply, self._results, self.group_keys)

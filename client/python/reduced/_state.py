@@ -6,11 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from reduced import _core
-from reduced._result import Results
+from reduced._result import ArrayResults, Results
+
+
+def _merge(states: list[bytes], state: bool = False) -> tuple[Any, int, bytes]:
+    merge = _core.merge_arrays if states and _core.of_arrays(states[0]) else _core.merge
+    return merge(states, results=False, state=state)
 
 
 class State:
-    """All that is known of a part of an array: about a kilobyte, however large the part.
+    """All that is known of a part of an array: about a kilobyte for each output, however large the part.
 
     `Client.reduce(..., state=True).state` is one, and so is what `reducectl reduce --state FILE` writes: `bytes(state)` and
     `State(data)` convert. States of consecutive parts merge into that of the whole array, in any process, on any machine;
@@ -25,13 +30,22 @@ class State:
     sum  0.6
     max  0.3
 
+    Those of reductions along axes, by keys and under a mask have the state of every output. Parts follow each other along
+    the first of the dimensions that are reduced, or along dimension 0 by keys, and a key that a part lacks has no element
+    there. `results` are then `ArrayResults`.
+
+    >>> a, b = (c.reduce(x, "sum", keys=k, state=True).state for x, k in (([1.5, 2.0], [7, 3]), ([4.0], [7])))
+    >>> r = reduced.State.merge([a, b]).results
+    >>> print(r.group_keys, r.sum)
+    [3 7] [2.  5.5]
+
     Bytes that are no state are an InvalidArgumentError.
     """
 
     __slots__ = ("_bytes",)
 
     def __init__(self, data: bytes) -> None:
-        self._bytes = _core.merge([bytes(data)], results=False, state=True)[2]
+        self._bytes = _merge([bytes(data)], state=True)[2]
 
     @classmethod
     def merge(cls, states: Iterable[State]) -> State:
@@ -39,7 +53,7 @@ class State:
 
         InvalidArgumentError: there is no state, or they are of different questions.
         """
-        return cls._of(_core.merge([state._bytes for state in states], results=False, state=True)[2])
+        return cls._of(_merge([state._bytes for state in states], state=True)[2])
 
     @classmethod
     def _of(cls, data: bytes) -> State:
@@ -54,13 +68,16 @@ class State:
         InvalidArgumentError: an op has none, such as `min` if there are only NaNs and they are omitted. OutOfRangeError: an
         integer sum or product overflows.
         """
+        if _core.of_arrays(self._bytes):
+            arrays, size, _ = _core.merge_arrays([self._bytes], results=True, state=False)
+            return ArrayResults._of_arrays(arrays, size)
         results, size, _ = _core.merge([self._bytes], results=True, state=False)
         return Results(results, size)
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return _core.merge([self._bytes], results=False, state=False)[1]
+        return _merge([self._bytes])[1]
 
     def __bytes__(self) -> bytes:
         return self._bytes

@@ -143,7 +143,22 @@ class Partition {
   std::vector<std::unique_ptr<Elements>> held_;
 };
 
-// Of a partition: the arrays of results, as bytes in arrays of their own; the size; what else there is of a Reply.
+// Arrays of results, which this takes, as bytes in arrays of their own; the keys last, as those of an op without a
+// name.
+nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys) {
+  nb::list list;
+  if (!keys.array.dtype.empty()) results.push_back(std::move(keys));
+  for (client::ResultArray& result : results) {
+    auto* const data = new std::string(std::move(result.array.data));
+    const nb::capsule owner(data, [](void* held) noexcept { delete static_cast<std::string*>(held); });
+    const std::size_t size[] = {data->size()};
+    const nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> bytes(data->data(), 1, size, owner);
+    list.append(nb::make_tuple(result.op, result.array.dtype, nb::tuple(nb::cast(result.array.shape)), bytes));
+  }
+  return list;
+}
+
+// Of a partition: the arrays of results; what else there is of a Reply.
 class ArrayReply {
  public:
   explicit ArrayReply(client::ArrayReply reply) : reply_(std::move(reply)) {
@@ -151,23 +166,13 @@ class ArrayReply {
              .count = reply_.count,
              .execution = reply_.execution,
              .timing = reply_.timing,
+             .state = std::move(reply_.state),
              .attempts = reply_.attempts};
   }
 
   const Reply& rest() const { return rest_; }
-  // Gives the results away: to be called once. Keys come last, as those of an op without a name.
-  nb::list Take() {
-    nb::list list;
-    if (!reply_.keys.array.dtype.empty()) reply_.results.push_back(std::move(reply_.keys));
-    for (client::ResultArray& result : reply_.results) {
-      auto* const data = new std::string(std::move(result.array.data));
-      const nb::capsule owner(data, [](void* held) noexcept { delete static_cast<std::string*>(held); });
-      const std::size_t size[] = {data->size()};
-      const nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> bytes(data->data(), 1, size, owner);
-      list.append(nb::make_tuple(result.op, result.array.dtype, nb::tuple(nb::cast(result.array.shape)), bytes));
-    }
-    return list;
-  }
+  // Gives the results away: to be called once.
+  nb::list Take() { return Arrays(reply_.results, reply_.keys); }
 
  private:
   client::ArrayReply reply_;
@@ -308,16 +313,30 @@ nb::dict Info(Remote& remote) {
   return all;
 }
 
-// Results and, if `state`, the bytes of the merged state.
-nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state) {
+std::vector<std::string> States(const std::vector<nb::bytes>& parts) {
   std::vector<std::string> states;
   states.reserve(parts.size());
   for (const nb::bytes& part : parts) states.emplace_back(part.c_str(), part.size());
-  const client::MergeReply reply = Run(nullptr, [&](const client::Interrupted&) {
+  return states;
+}
+
+// Results, how many elements there are and, if `state`, the bytes of the merged state.
+nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state) {
+  const client::MergeReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
     return client::MergeStates(states, {.return_state = state, .results = results, .names = {}});
   });
   return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state));
 }
+
+// The same of arrays of results.
+nb::tuple MergeArrays(const std::vector<nb::bytes>& parts, bool results, bool state) {
+  client::MergeArraysReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
+    return client::MergeArrayStates(states, {.return_state = state, .results = results, .names = {}});
+  });
+  return nb::make_tuple(Arrays(reply.results, reply.keys), reply.count, Bytes(reply.state));
+}
+
+bool OfArrays(const nb::bytes& state) { return client::IsArrayState({state.c_str(), state.size()}); }
 
 // Bytes of shared memory as an array, which keeps them.
 nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> Empty(std::int64_t bytes) {
@@ -417,6 +436,8 @@ NB_MODULE(_core, module) {
              nb::arg("tls_server_name"), nb::arg("token_file"));
 
   module.def("merge", &Merge, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"));
+  module.def("merge_arrays", &MergeArrays, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"));
+  module.def("of_arrays", &OfArrays, nb::arg("state"));
   module.def("empty", &Empty, nb::arg("bytes"));
   module.def("bits16", &Bits16, nb::arg("array"));
   module.def("cuda_layout", &CudaLayout, nb::arg("array"));
