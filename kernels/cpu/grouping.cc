@@ -284,8 +284,14 @@ absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::by
 
 // Counting sort of the rows by their ids. Each stretch of rows has counts of its own, which then become the places of
 // its rows: in the order of the groups, and among those of one group in the order of the stretches.
-absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping) {
+absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping,
+                      const std::vector<std::int64_t>* only) {
   const std::int64_t groups = grouping->groups;
+  std::vector<std::uint8_t> wanted;  // of each group; empty: all are
+  if (only != nullptr) {
+    wanted.resize(static_cast<std::size_t>(groups));
+    for (const std::int64_t group : *only) wanted[static_cast<std::size_t>(group)] = 1;
+  }
   const absl::StatusOr<std::int64_t*> bounds = Allocate<std::int64_t>(groups + 1, context.budget, &grouping->memory);
   if (!bounds.ok()) return bounds.status();
   const absl::StatusOr<std::uint32_t*> sorted =
@@ -318,7 +324,8 @@ absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Groupin
               return;
             }
           }
-          if (grouping->ids[row] != kNoGroup) each(own + grouping->ids[row], row);
+          const std::uint32_t id = grouping->ids[row];
+          if (id != kNoGroup && (wanted.empty() || wanted[id] != 0)) each(own + id, row);
         }
       });
     });

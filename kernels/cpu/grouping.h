@@ -54,8 +54,10 @@ absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::by
 absl::StatusOr<Grouping> GroupByKeys(const Keys& keys, const std::byte* elements,
                                      const absl::FunctionRef<bool(std::int64_t)>* kept, const GroupingContext& context);
 
-// Adds the bounds and rows of a grouping that has ids.
-absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping);
+// Adds the bounds and rows of a grouping that has ids. `only`: not null: those of groups that are not among them are
+// left out, as if they had no rows.
+absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping,
+                      const std::vector<std::int64_t>* only = nullptr);
 
 }  // namespace reduced
 

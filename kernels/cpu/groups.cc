@@ -86,7 +86,7 @@ struct Output {
 
 class GroupReduction {
  public:
-  // `grouping`: of segments or keys; the bounds and rows of keys may come later, before Run and AnswerOne.
+  // `grouping`: of segments or keys; the bounds and rows of keys may come later, before Run.
   GroupReduction(const GroupsJob& job, const std::byte* data, const Grouping& grouping, MaskView mask,
                  std::vector<std::byte*> answers)
       : job_(job.job),
@@ -110,11 +110,14 @@ class GroupReduction {
   // The tables that answer all ops of most groups; null: there are none.
   absl::StatusOr<std::unique_ptr<KeyTables>> Tables(const GroupingContext& context) const {
     if (!keyed_ || layout_.outputs != 1 || !quick_.has_value()) return nullptr;
-    for (const Term term : {Term::kMagnitude, Term::kSquare, Term::kNonzero, Term::kNan}) {
-      if (quick_->takes(term)) return nullptr;
-    }
+    if (quick_->takes(Term::kMagnitude) || quick_->takes(Term::kNonzero)) return nullptr;
+    if (quick_->takes(Term::kNan) && !LeavesOutNans()) return nullptr;
     return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_,
-                         {quick_->takes(Term::kElement), quick_->takes_extrema()}, context);
+                         {.sums = quick_->takes(Term::kElement),
+                          .squares = quick_->takes(Term::kSquare),
+                          .extrema = quick_->takes_extrema(),
+                          .omit_nans = LeavesOutNans()},
+                         context);
   }
 
   // Answers groups [begin, end) from their tables, but for some, which are returned.
@@ -124,9 +127,10 @@ class GroupReduction {
       const std::int64_t size = std::min(kQuickOutputs, end - first);
       QuickFound found;
       std::int64_t counts[kQuickOutputs];
-      tables.Load(first, size, &found.of(Term::kElement), &found.extrema, counts);
+      tables.Load(first, size, &found, counts);
+      ClearSums(size, &found.of(Term::kNan));  // they are left out
       Store(found, counts, first, size, [&](std::int64_t /*i*/, std::int64_t number) {
-        if (counts[number - first] == 0) {
+        if (counts[number - first] == 0 && !LeavesOutNans()) {
           Answer({.number = number});
         } else {
           left.push_back(number);
@@ -162,10 +166,6 @@ class GroupReduction {
     answer();
   }
 
-  void AnswerOne(std::int64_t number) {
-    if (!Passed(number, 0)) Answer(OutputOf(number));
-  }
-
   absl::Status status() {
     const absl::MutexLock lock(&mutex_);
     return why_.ok() ? error_ : why_;
@@ -177,14 +177,23 @@ class GroupReduction {
     return number > failed_.load(std::memory_order_relaxed) || (since % kOutputs == 0 && Stopped());
   }
 
+  // Whether NaNs are omitted, and how many there are does not matter.
+  bool LeavesOutNans() const {
+    const std::vector<Op>& ops = job_.spec.ops;
+    return quick_->omits_nans() && std::find(ops.begin(), ops.end(), Op::kNanCount) == ops.end();
+  }
+
   // Short segments as they lie.
   void RunSegments(std::int64_t begin, std::int64_t end) {
     const std::int64_t* const bounds = grouping_.bounds;
-    const auto is_short = [&](std::int64_t g) { return (bounds[g + 1] - bounds[g]) * width_ <= kShortBytes; };
+    const auto bytes = [&](std::int64_t g, std::int64_t size) { return (bounds[g + size] - bounds[g]) * width_; };
+    const auto is_short = [&](std::int64_t g) { return bytes(g, 1) <= kShortBytes; };
     for (std::int64_t first = begin; first < end;) {
       if (Passed(first, 0)) return;
       std::int64_t size = 0;
-      while (size < kQuickOutputs && first + size < end && is_short(first + size)) ++size;
+      while (size < kQuickOutputs && first + size < end && is_short(first + size) && bytes(first, size) < kQuickBytes) {
+        ++size;
+      }
       if (size == 0) {
         Answer(OutputOf(first++));
         continue;
@@ -547,9 +556,13 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
       left.insert(left.end(), some.begin(), some.end());
     });
     if (left.empty()) return reduction.status();
-    if (const absl::Status sorted = SortRows(job.groups.rows, context, &grouping); !sorted.ok()) return sorted;
+    const absl::Status sorted = SortRows(job.groups.rows, context, &grouping, &left);
+    if (!sorted.ok()) return sorted;
     ForRanges(std::ssize(left), 1, arena, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) reduction.AnswerOne(left[static_cast<std::size_t>(i)]);
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t number = left[static_cast<std::size_t>(i)];
+        reduction.Run(number, number + 1);
+      }
     });
     return reduction.status();
   }

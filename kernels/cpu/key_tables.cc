@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -17,7 +18,7 @@ namespace {
 constexpr std::int64_t kRowsBetweenLooks = 1 << 16;  // at whether to stop
 constexpr std::int64_t kFewGroups = 64;  // then a thread has several tables, to wait less for the entry before
 constexpr std::int64_t kWays = 4;
-constexpr std::int64_t kSmallTables = 8 << 20;  // bytes: whatever the array's size
+constexpr std::int64_t kSmallTables = 8 << 20;  // bytes: however few rows there are
 
 template <class T>
 struct FloatSum {
@@ -56,6 +57,54 @@ struct IntegerSum {
     sums->lost[i] = -kMost < value && value < kMost ? 0 : 1;
   }
 };
+
+// Of floats: up to 32 bits have squares that a double holds.
+template <class T>
+struct FloatSquares : FloatSum<T> {
+  void Begin(T x) {
+    this->sum = this->rest = this->lost = 0;
+    Add(x);
+  }
+  void Add(T x) {
+    const double value = ToDouble(x);
+    if constexpr (sizeof(T) == 8) {
+      AddSquareExactly(value, &this->sum, &this->rest, &this->lost);
+    } else {
+      AddExactly(value * value, &this->sum, &this->rest, &this->lost);
+    }
+  }
+};
+
+// Of integers of up to 32 bits: halves of their squares, which fit.
+template <class T>
+struct IntegerSquares {
+  std::uint64_t low, high;
+
+  void Begin(T x) {
+    low = high = 0;
+    Add(x);
+  }
+  void Add(T x) {
+    const auto value = static_cast<std::int64_t>(ToInteger(x));
+    const auto square = static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(value);
+    low += square & 0xffffffff;
+    high += square >> 32;
+  }
+  void Merge(const IntegerSquares& other) {
+    low += other.low;
+    high += other.high;
+  }
+  void Store(std::int64_t i, QuickSums* sums) const {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 53;  // of what a double holds
+    const TwoDoubles all = Normalized({static_cast<double>(high) * 0x1p32, static_cast<double>(low), 0});
+    sums->sum[i] = all.value;
+    sums->rest[i] = all.rest;
+    sums->lost[i] = low <= kMost && high <= kMost ? 0 : std::numeric_limits<double>::infinity();
+  }
+};
+
+template <class T>
+using SquaresEntry = std::conditional_t<kIsFloat<T>, FloatSquares<T>, IntegerSquares<T>>;
 
 template <class T>
 using SumEntry = std::conditional_t<kIsFloat<T>, FloatSum<T>, IntegerSum<T>>;
@@ -99,39 +148,46 @@ struct ExtremaEntry {
   }
 };
 
+// In place of what is not wanted: types of their own, so that they share an address.
+template <int kOf>
 struct Nothing {};
 
 // All of its bytes 0: no element.
-template <class T, bool kSums, bool kExtrema>
+template <class T, bool kSums, bool kSquares, bool kExtrema>
 struct Entry {
   std::uint32_t count;
-  [[no_unique_address]] std::conditional_t<kSums, SumEntry<T>, Nothing> sum;
-  [[no_unique_address]] std::conditional_t<kExtrema, ExtremaEntry<T>, Nothing> extrema;
+  [[no_unique_address]] std::conditional_t<kSums, SumEntry<T>, Nothing<0>> sum;
+  [[no_unique_address]] std::conditional_t<kSquares, SquaresEntry<T>, Nothing<1>> squares;
+  [[no_unique_address]] std::conditional_t<kExtrema, ExtremaEntry<T>, Nothing<2>> extrema;
 
   void Add(T x, std::uint32_t row) {
     if (count++ == 0) {
       if constexpr (kSums) sum.Begin(x);
+      if constexpr (kSquares) squares.Begin(x);
       if constexpr (kExtrema) extrema.Begin(x, row);
     } else {
       if constexpr (kSums) sum.Add(x);
+      if constexpr (kSquares) squares.Add(x);
       if constexpr (kExtrema) extrema.Add(x, row);
     }
   }
 };
 
-template <class T, bool kSums, bool kExtrema>
+template <class T, bool kSums, bool kSquares, bool kExtrema>
 class Tables final : public KeyTables {
  public:
-  // Null: they would be too large.
+  // Null: they would be too large for most threads to have one.
   static absl::StatusOr<std::unique_ptr<KeyTables>> Make(const std::byte* data, std::int64_t rows,
-                                                         const Grouping& grouping, const GroupingContext& context) {
+                                                         const Grouping& grouping, bool omit_nans,
+                                                         const GroupingContext& context) {
     const std::int64_t groups = grouping.groups;
     const std::int64_t ways = groups <= kFewGroups ? kWays : 1;
-    const std::int64_t most = std::max<std::int64_t>(kSmallTables, rows * static_cast<std::int64_t>(sizeof(T)));
+    const std::int64_t most =
+        std::max<std::int64_t>(kSmallTables, rows * static_cast<std::int64_t>(sizeof(std::uint32_t)));
     const std::int64_t one = std::max<std::int64_t>(groups * ways, 1) * static_cast<std::int64_t>(sizeof(Each));
-    const std::int64_t threads = context.arena.max_concurrency();
-    const std::int64_t stretches = std::min({threads, rows / kRowsBetweenLooks + 1, most / one});
-    if (stretches == 0) return nullptr;
+    const std::int64_t wanted = std::min<std::int64_t>(context.arena.max_concurrency(), rows / kRowsBetweenLooks + 1);
+    const std::int64_t stretches = std::min(wanted, most / one);
+    if (2 * stretches <= wanted && stretches < wanted) return nullptr;  // all threads fold sorted rows
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(stretches * one, context.budget);
     if (!memory.ok()) return memory.status();
     auto tables = std::make_unique<Tables>(groups, stretches * ways, *std::move(memory));
@@ -151,9 +207,9 @@ class Tables final : public KeyTables {
           Each* const table = tables->entries_ + s * ways * groups;
           const std::int64_t stop = std::min(end, row + kRowsBetweenLooks);
           if (ways == 1) {
-            Add<1>(data, grouping.ids, row, stop, groups, table);
+            Add<1>(data, grouping.ids, row, stop, groups, omit_nans, table);
           } else {
-            Add<kWays>(data, grouping.ids, row, stop, groups, table);
+            Add<kWays>(data, grouping.ids, row, stop, groups, omit_nans, table);
           }
         }
       });
@@ -168,8 +224,8 @@ class Tables final : public KeyTables {
         memory_(std::move(memory)),
         entries_(static_cast<Each*>(const_cast<void*>(memory_->array().data))) {}
 
-  void Load(std::int64_t first, std::int64_t count, QuickSums* sums, QuickExtrema* extrema,
-            std::int64_t* counts) const override {
+  void Load(std::int64_t first, std::int64_t count, QuickFound* found, std::int64_t* counts) const override {
+    QuickExtrema* const extrema = &found->extrema;
     extrema->any_nan = false;
     for (std::int64_t i = 0; i < count; ++i) {
       Each entry{};
@@ -181,12 +237,14 @@ class Tables final : public KeyTables {
           entry = other;
         } else {
           if constexpr (kSums) entry.sum.Merge(other.sum);
+          if constexpr (kSquares) entry.squares.Merge(other.squares);
           if constexpr (kExtrema) entry.extrema.Merge(other.extrema);
         }
         elements += other.count;
       }
       counts[i] = elements;
-      if constexpr (kSums) entry.sum.Store(i, sums);
+      if constexpr (kSums) entry.sum.Store(i, &found->of(Term::kElement));
+      if constexpr (kSquares) entry.squares.Store(i, &found->of(Term::kSquare));
       if constexpr (kExtrema) {
         entry.extrema.Store(i, extrema);
         extrema->has_nan[i] = extrema->has_nan[i] || elements == 0;
@@ -196,16 +254,17 @@ class Tables final : public KeyTables {
   }
 
  private:
-  using Each = Entry<T, kSums, kExtrema>;
+  using Each = Entry<T, kSums, kSquares, kExtrema>;
 
   template <std::int64_t kTables>
   static void Add(const std::byte* data, const std::uint32_t* ids, std::int64_t begin, std::int64_t end,
-                  std::int64_t groups, Each* tables) {
+                  std::int64_t groups, bool omit_nans, Each* tables) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::uint32_t id = ids[row];
       if (id == kNoGroup) continue;
       T x;
       std::memcpy(&x, data + row * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      if (omit_nans && IsNan(x)) continue;
       tables[row % kTables * groups + id].Add(x, static_cast<std::uint32_t>(row));
     }
   }
@@ -222,10 +281,17 @@ absl::StatusOr<std::unique_ptr<KeyTables>> MakeKeyTables(DType dtype, const std:
                                                          const Grouping& grouping, KeyTablesWanted wanted,
                                                          const GroupingContext& context) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) -> absl::StatusOr<std::unique_ptr<KeyTables>> {
-    if (!wanted.sums) return Tables<T, false, true>::Make(data, rows, grouping, context);
+    const auto make = [&]<bool... kWanted>(std::integer_sequence<bool, kWanted...>) {
+      return Tables<T, kWanted...>::Make(data, rows, grouping, wanted.omit_nans, context);
+    };
+    if (!wanted.sums && !wanted.squares) return make(std::integer_sequence<bool, false, false, true>());
     if constexpr (kIsFloat<T> || sizeof(T) <= 4) {
-      return wanted.extrema ? Tables<T, true, true>::Make(data, rows, grouping, context)
-                            : Tables<T, true, false>::Make(data, rows, grouping, context);
+      if (wanted.squares) {
+        return wanted.extrema ? make(std::integer_sequence<bool, true, true, true>())
+                              : make(std::integer_sequence<bool, true, true, false>());
+      }
+      return wanted.extrema ? make(std::integer_sequence<bool, true, false, true>())
+                            : make(std::integer_sequence<bool, true, false, false>());
     } else {
       return nullptr;  // sums of 64-bit integers may need more than 64 bits
     }

@@ -1,5 +1,5 @@
-// Sums and extrema by key without sorting the rows: each thread adds its stretch of rows to a table with an entry for
-// each group, and the tables are merged group by group.
+// Sums, sums of squares and extrema by key without sorting the rows: each thread adds its stretch of rows to a table
+// with an entry for each group, and the tables are merged group by group.
 //
 // An entry's sum is kept as in quick_sums.h, so that whatever adds up exactly has the same bits in any order; extrema
 // compare by their keys, as in quick_extrema.h, and a tie is the first row's. What is not known so is to be reduced in
@@ -15,8 +15,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/cpu/grouping.h"
-#include "kernels/cpu/quick_extrema.h"
-#include "kernels/cpu/quick_sums.h"
+#include "kernels/cpu/quick_answers.h"
 
 namespace reduced {
 
@@ -24,20 +23,20 @@ class KeyTables {
  public:
   virtual ~KeyTables() = default;
 
-  // Writes the sums, extrema (those that were asked for) and the numbers of elements of groups [first, first + count),
-  // at most kQuickOutputs. Positions are rows. A group without elements has the sum 0, and is said to have a NaN. On
-  // any thread.
-  virtual void Load(std::int64_t first, std::int64_t count, QuickSums* sums, QuickExtrema* extrema,
-                    std::int64_t* counts) const = 0;
+  // Writes what was wanted and the numbers of elements of groups [first, first + count), at most kQuickOutputs.
+  // Positions are rows. A group without elements has the sum 0, and is said to have a NaN. On any thread.
+  virtual void Load(std::int64_t first, std::int64_t count, QuickFound* found, std::int64_t* counts) const = 0;
 };
 
 struct KeyTablesWanted {
   bool sums = false;
+  bool squares = false;
   bool extrema = false;
+  bool omit_nans = false;  // as if there were no row where there is a NaN
 };
 
-// Of the `rows` elements at `data`, by grouping.ids. Null: there are none for this dtype, or the tables would be larger
-// than the array. An error of context.why_stop; RESOURCE_EXHAUSTED: there is no memory.
+// Of the `rows` elements at `data`, by grouping.ids. Null: there are none for this dtype, or those of most threads
+// would be larger than the sorted rows. An error of context.why_stop; RESOURCE_EXHAUSTED: there is no memory.
 absl::StatusOr<std::unique_ptr<KeyTables>> MakeKeyTables(DType dtype, const std::byte* data, std::int64_t rows,
                                                          const Grouping& grouping, KeyTablesWanted wanted,
                                                          const GroupingContext& context);

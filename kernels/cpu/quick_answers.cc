@@ -1,8 +1,11 @@
 #include "kernels/cpu/quick_answers.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "kernels/algebra/finalize.h"
 #include "kernels/algebra/float_format.h"
@@ -22,13 +25,13 @@ std::optional<unsigned> TakesOf(Op op, const ReduceSpec& spec) {
   const unsigned omitted = spec.nan_policy == NanPolicy::kOmit ? nans : 0;
   switch (RowOf(op).accumulator) {
     case Accumulator::kSum:
-      return Bit(Term::kElement);
+      return Bit(Term::kElement) | (op == Op::kMean ? omitted : 0);
     case Accumulator::kAbsSum:
       return Bit(Term::kMagnitude);
     case Accumulator::kSumSquares:
       return Bit(Term::kSquare);
     case Accumulator::kMoments:
-      return Bit(Term::kElement) | Bit(Term::kSquare);
+      return Bit(Term::kElement) | Bit(Term::kSquare) | omitted;
     case Accumulator::kExtrema:
       return kExtrema;
     case Accumulator::kCounts:
@@ -41,10 +44,62 @@ std::optional<unsigned> TakesOf(Op op, const ReduceSpec& spec) {
   __builtin_unreachable();
 }
 
+constexpr unsigned kRounded = Bit(Term::kElement) | Bit(Term::kMagnitude) | Bit(Term::kSquare);
+
+// Whether the bits of a T, one of the floats, are a NaN's.
+template <class T, class Word>
+bool IsNanBits(Word bits) {
+  if constexpr (sizeof(T) == 2) {
+    return (bits & std::numeric_limits<std::int16_t>::max()) > FloatFormat<T>::kInfinity;
+  } else {
+    const T x = std::bit_cast<T>(bits);
+    return x != x;  // which takes one instruction for a vector
+  }
+}
+
+// Of `count` neighbouring elements of a dtype of floats: whether one is NaN.
+bool HasNan(DType dtype, const std::byte* from, std::int64_t count) {
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T>) {
+      using Word = typename FloatFormat<T>::Word;
+      Word found = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        Word bits;
+        std::memcpy(&bits, from + i * static_cast<std::int64_t>(sizeof(bits)), sizeof(bits));
+        found |= IsNanBits<T>(bits) ? Word{1} : Word{0};
+      }
+      return found != 0;
+    }
+    return false;
+  });
+}
+
+// Copies them; -0, which changes no sum, in place of NaNs.
+void CopyWithoutNans(DType dtype, const std::byte* from, std::int64_t count, std::byte* to) {
+  VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T>) {
+      using Word = typename FloatFormat<T>::Word;
+      constexpr auto kNothing = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
+      for (std::int64_t i = 0; i < count; ++i) {
+        Word bits;
+        std::memcpy(&bits, from + i * static_cast<std::int64_t>(sizeof(bits)), sizeof(bits));
+        bits = IsNanBits<T>(bits) ? kNothing : bits;
+        std::memcpy(to + i * static_cast<std::int64_t>(sizeof(bits)), &bits, sizeof(bits));
+      }
+    }
+  });
+}
+
+// Room of this thread for at least so many bytes.
+std::byte* Room(std::int64_t bytes) {
+  thread_local std::vector<std::byte> room;
+  if (std::ssize(room) < bytes) room.resize(static_cast<std::size_t>(bytes));
+  return room.data();
+}
+
 }  // namespace
 
 std::optional<QuickAnswers> QuickAnswers::For(const ReduceSpec& spec) {
-  constexpr unsigned kRounded = Bit(Term::kElement) | Bit(Term::kMagnitude) | Bit(Term::kSquare);
   QuickAnswers quick(spec);
   unsigned takes = 0;
   for (const Op op : spec.ops) {
@@ -61,10 +116,11 @@ std::optional<QuickAnswers> QuickAnswers::For(const ReduceSpec& spec) {
     if (of.rows == nullptr) return std::nullopt;
   }
   if ((takes & kExtrema) != 0) {
-    quick.extrema_ = QuickExtremaFor(spec.dtype);
+    quick.extrema_ = QuickExtremaFor(spec.dtype, spec.nan_policy);
     if (!quick.takes_extrema()) return std::nullopt;
   }
   quick.stores_ = QuickStoresFor();
+  quick.copies_ = quick.omits_nans() && (takes & (kRounded | Bit(Term::kNan))) != 0;
   return quick;
 }
 
@@ -79,22 +135,88 @@ void QuickAnswers::ForTerms(const Function& function) const {
   }
 }
 
+template <class Find>
+void QuickAnswers::FindSums(std::int64_t count, bool omits, const Find& find, QuickFound* found) const {
+  ForTerms([&](const QuickSumsOf& of, std::size_t term) {
+    const bool rounded = (kRounded & (1U << term)) != 0;
+    if (static_cast<Term>(term) == Term::kNan && omits_nans() && !omits) {
+      ClearSums(count, &found->sums[term]);  // it is known already
+    } else if (!rounded || !omits) {
+      find(of, &found->sums[term]);
+    }
+  });
+}
+
+template <class Find>
+void QuickAnswers::FindSumsOfCopy(const Find& find, QuickFound* found) const {
+  ForTerms([&](const QuickSumsOf& of, std::size_t term) {
+    if ((kRounded & (1U << term)) != 0) find(of, &found->sums[term]);
+  });
+}
+
 void QuickAnswers::FindColumns(const Layout& layout, const std::byte* start, std::int64_t count,
                                QuickFound* found) const {
-  ForTerms([&](const QuickSumsOf& of, std::size_t term) { of.columns(layout, start, count, &found->sums[term]); });
+  const std::int64_t width = RowOf(spec_.dtype).bytes;
+  const Dimension inner = layout.reduced.empty() ? Dimension{.size = 1} : layout.reduced.back();
+  bool omits = false;
+  for (std::int64_t run = 0; copies_ && !omits && run < layout.elements; run += inner.size) {
+    const std::byte* const rows = start + layout.At(run) * width;
+    for (std::int64_t i = 0; i < inner.size && !omits; ++i) {
+      omits = HasNan(spec_.dtype, rows + i * inner.stride * width, count);
+    }
+  }
+  FindSums(
+      count, omits, [&](const QuickSumsOf& of, QuickSums* sums) { of.columns(layout, start, count, sums); }, found);
   if (takes_extrema()) extrema_.columns(layout, start, count, positions_, &found->extrema);
+  if (!omits) return;
+  const std::int64_t row = count * width;
+  const std::int64_t most = std::clamp<std::int64_t>(kQuickBytes / row, 1, inner.size);
+  std::byte* const copy = Room(most * row);
+  FindSumsOfCopy([&](const QuickSumsOf&, QuickSums* sums) { ClearSums(count, sums); }, found);
+  for (std::int64_t run = 0; run < layout.elements; run += inner.size) {
+    const std::byte* const rows = start + layout.At(run) * width;
+    for (std::int64_t i = 0; i < inner.size; i += most) {
+      const std::int64_t n = std::min(most, inner.size - i);
+      for (std::int64_t r = 0; r < n; ++r) {
+        CopyWithoutNans(spec_.dtype, rows + (i + r) * inner.stride * width, count, copy + r * row);
+      }
+      const Layout some{.outputs = count, .elements = n, .reduced = {{.size = n, .stride = count}}};
+      const auto add = [&](const QuickSumsOf& of, QuickSums* sums) {
+        QuickSums more;
+        of.columns(some, copy, count, &more);
+        MergeSums(more, 0, count, sums);
+      };
+      FindSumsOfCopy(add, found);
+    }
+  }
 }
 
 void QuickAnswers::FindRows(const std::byte* start, std::int64_t elements, std::int64_t count,
                             QuickFound* found) const {
-  ForTerms([&](const QuickSumsOf& of, std::size_t term) { of.rows(start, elements, count, &found->sums[term]); });
+  const bool omits = copies_ && HasNan(spec_.dtype, start, count * elements);
+  FindSums(
+      count, omits, [&](const QuickSumsOf& of, QuickSums* sums) { of.rows(start, elements, count, sums); }, found);
   if (takes_extrema()) extrema_.rows(start, elements, count, positions_, &found->extrema);
+  if (!omits) return;
+  std::byte* const copy = Room(count * elements * RowOf(spec_.dtype).bytes);
+  CopyWithoutNans(spec_.dtype, start, count * elements, copy);
+  FindSumsOfCopy([&](const QuickSumsOf& of, QuickSums* sums) { of.rows(copy, elements, count, sums); }, found);
 }
 
 void QuickAnswers::FindSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count,
                                 QuickFound* found) const {
-  ForTerms([&](const QuickSumsOf& of, std::size_t term) { of.segments(start, bounds, count, &found->sums[term]); });
+  const std::int64_t elements = bounds[count] - bounds[0];
+  const std::byte* const from = start + bounds[0] * RowOf(spec_.dtype).bytes;
+  const bool omits = copies_ && HasNan(spec_.dtype, from, elements);
+  FindSums(
+      count, omits, [&](const QuickSumsOf& of, QuickSums* sums) { of.segments(start, bounds, count, sums); }, found);
   if (takes_extrema()) extrema_.segments(start, bounds, count, positions_, &found->extrema);
+  if (!omits) return;
+  std::byte* const copy = Room(elements * RowOf(spec_.dtype).bytes);
+  CopyWithoutNans(spec_.dtype, from, elements, copy);
+  std::int64_t of_copy[kQuickOutputs + 1];
+  for (std::int64_t i = 0; i <= count; ++i) of_copy[i] = bounds[i] - bounds[0];
+  FindSumsOfCopy([&](const QuickSumsOf& of, QuickSums* sums) { of.segments(copy, of_copy, count, sums); }, found);
 }
 
 void QuickAnswers::Clear(std::int64_t count, QuickFound* found) const {
@@ -135,13 +257,21 @@ void QuickAnswers::Store(const QuickFound& found, const std::int64_t* elements, 
   }
   const QuickSums& elements_sums = found.of(Term::kElement);
   const QuickSums& squares = found.of(Term::kSquare);
+  std::int64_t counted[kQuickOutputs];
+  std::copy_n(elements, count, counted);
+  for (std::int64_t i = 0; omits_nans() && i < count; ++i) {
+    counted[i] -= Counted(found, Term::kNan, i);
+    // The sum of nothing is 0, and only that of nothing but -0 is -0: there may be NaNs besides it.
+    const double sum = elements_sums.sum[i];
+    if (takes(Term::kElement) && sum == 0 && std::signbit(sum)) known[i] = false;
+  }
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const Op op = spec_.ops[i];
     std::byte* const out = answers[i] + first * BytesOf(op);
     switch (RowOf(op).accumulator) {
       case Accumulator::kSum:
         if (op == Op::kMean) {
-          stores_.means(elements_sums, count, elements, out, known);
+          stores_.means(elements_sums, count, counted, out, known);
         } else {
           StoreSums(op, elements_sums, count, out, known);
         }
@@ -154,7 +284,7 @@ void QuickAnswers::Store(const QuickFound& found, const std::int64_t* elements, 
         if (op == Op::kSumSquares) {
           StoreSums(op, squares, count, out, known);
         } else {
-          stores_.moments(op, elements_sums, squares, count, elements, spec_.ddof, out, known);
+          stores_.moments(op, elements_sums, squares, count, counted, spec_.ddof, out, known);
         }
         break;
       case Accumulator::kCounts:
@@ -196,6 +326,7 @@ void QuickAnswers::Look(const std::byte* elements, std::int64_t count, std::int6
         const Word magnitude = bits & kMagnitude;
         if (magnitude < Format::kInfinity) continue;
         if (magnitude > Format::kInfinity) {
+          if (omits_nans()) continue;
           specials->first_nan = position + i;
           return;
         }
@@ -211,7 +342,7 @@ bool QuickAnswers::StoreSpecial(const QuickFound& found, std::int64_t i, const S
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const bool nan = specials.first_nan.has_value();
-  if (!specials.any() || (nan && omits_nans())) return false;
+  if (!specials.any()) return false;
   const bool both = specials.positive_infinity && specials.negative_infinity;
   const double sum = nan || both ? kNan : specials.positive_infinity ? kInfinity : -kInfinity;
   for (std::size_t k = 0; k < answers.size(); ++k) {

@@ -16,6 +16,9 @@
 
 namespace reduced {
 
+// Of rows or segments that are answered in one go, about as many bytes, which stay in the cache.
+inline constexpr std::int64_t kQuickBytes = std::int64_t{256} << 10;
+
 // Of at most kQuickOutputs outputs; only what a request takes is set.
 struct QuickFound {
   QuickSums sums[kTerms];  // by Term
@@ -43,9 +46,12 @@ class QuickAnswers {
   // What has to be found.
   bool takes(Term term) const { return sums_[static_cast<std::size_t>(term)].rows != nullptr; }
   bool takes_extrema() const { return extrema_.store != nullptr; }
+  bool omits_nans() const;
   Positions positions() const { return positions_; }
 
-  // Find it, of columns, rows or segments: see quick_sums.h. Clear and Merge: a Way of columns.h.
+  // Find it, of columns, rows or segments: see quick_sums.h. Clear and Merge: a Way of columns.h. Where NaNs are
+  // omitted, they are left out of everything but kNonzero and kNan. Then rows and segments should lie within few
+  // kQuickBytes.
   void FindColumns(const Layout& layout, const std::byte* start, std::int64_t count, QuickFound* found) const;
   void FindRows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickFound* found) const;
   void FindSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickFound* found) const;
@@ -60,8 +66,8 @@ class QuickAnswers {
 
   // Whether the output of which `found` has what was found at i may have NaNs or infinities.
   bool MayBeSpecial(const QuickFound& found, std::int64_t i) const;
-  // Looks for NaNs and infinities among `count` elements that are `stride` bytes apart, the first of which has that
-  // position in its output, up to the first NaN.
+  // Looks for NaNs, unless they are omitted, and infinities among `count` elements that are `stride` bytes apart, the
+  // first of which has that position in its output, up to the first NaN.
   void Look(const std::byte* elements, std::int64_t count, std::int64_t stride, std::int64_t position,
             Specials* specials) const;
   // Writes the answers of output `output`, of so many elements, with those specials: what was found of it is at `i`.
@@ -71,7 +77,12 @@ class QuickAnswers {
 
  private:
   explicit QuickAnswers(const ReduceSpec& spec) : spec_(spec) {}
-  bool omits_nans() const;
+  // Where `omits` says that there are NaNs which are omitted, the first finds what counts elements, and the second sums
+  // of elements, magnitudes and squares, of a copy without; otherwise the first finds all sums.
+  template <class Find>
+  void FindSums(std::int64_t count, bool omits, const Find& find, QuickFound* found) const;
+  template <class Find>
+  void FindSumsOfCopy(const Find& find, QuickFound* found) const;
   std::int64_t BytesOf(Op op) const;
   template <class Function>
   void ForTerms(const Function& function) const;
@@ -86,6 +97,7 @@ class QuickAnswers {
   QuickExtremaOf extrema_{};
   Positions positions_{};
   QuickStores stores_{};
+  bool copies_ = false;  // sums are found in a copy if there are NaNs
 };
 
 }  // namespace reduced

@@ -21,7 +21,7 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
-QuickExtremaOf ChooseExtrema(DType /*dtype*/) { return {}; }
+QuickExtremaOf ChooseExtrema(DType /*dtype*/, NanPolicy /*nans*/) { return {}; }
 
 #else
 
@@ -43,6 +43,43 @@ HWY_INLINE KeyLane<T> KeyAt(const std::byte* p) {
   return OrderKey<T>::Of(ElementAt<T>(p, 0));
 }
 
+// -infinity's is the bitwise complement of infinity's.
+template <class T>
+constexpr KeyLane<T> kLeastKey = static_cast<KeyLane<T> >(~kInfinityKey<T>);
+
+// What the lowest key is found among: where NaNs are omitted (kOmit), none lies below -infinity; those that lie above
+// infinity don't matter. `D`: of lanes of KeyLane<T>.
+template <class T, bool kOmit, class D>
+HWY_INLINE hn::Vec<D> LowKeys(D d, hn::Vec<D> keys) {
+  if constexpr (kOmit) {
+    const auto above_all = hn::Set(d, std::numeric_limits<KeyLane<T> >::max());
+    return hn::IfThenElse(hn::Lt(keys, hn::Set(d, kLeastKey<T>)), above_all, keys);
+  } else {
+    return keys;
+  }
+}
+// And the highest.
+template <class T, bool kOmit, class D>
+HWY_INLINE hn::Vec<D> HighKeys(D d, hn::Vec<D> keys) {
+  if constexpr (kOmit) {
+    const auto below_all = hn::Set(d, std::numeric_limits<KeyLane<T> >::lowest());
+    return hn::IfThenElse(hn::Gt(keys, hn::Set(d, kInfinityKey<T>)), below_all, keys);
+  } else {
+    return keys;
+  }
+}
+// The same of one key.
+template <class T, bool kOmit>
+HWY_INLINE KeyLane<T> LowKeyOf(KeyLane<T> key) {
+  if constexpr (kOmit) return key < kLeastKey<T> ? std::numeric_limits<KeyLane<T> >::max() : key;
+  return key;
+}
+template <class T, bool kOmit>
+HWY_INLINE KeyLane<T> HighKeyOf(KeyLane<T> key) {
+  if constexpr (kOmit) return key > kInfinityKey<T> ? std::numeric_limits<KeyLane<T> >::lowest() : key;
+  return key;
+}
+
 template <class T>
 KeyLane<T>* Lowest(QuickExtrema* of) {
   return reinterpret_cast<KeyLane<T>*>(of->lowest);
@@ -53,15 +90,14 @@ KeyLane<T>* Highest(QuickExtrema* of) {
 }
 
 // Once their keys are there.
-template <class T>
+template <class T, bool kOmit>
 void LookForNans(std::int64_t count, QuickExtrema* of) {
   of->any_nan = false;
   if constexpr (kIsFloat<T>) {
     const auto* const low = Lowest<T>(of);
     const auto* const high = Highest<T>(of);
     for (std::int64_t g = 0; g < count; ++g) {
-      // -infinity's is the bitwise complement of infinity's.
-      of->has_nan[g] = high[g] > kInfinityKey<T> || low[g] < static_cast<KeyLane<T> >(~kInfinityKey<T>);
+      of->has_nan[g] = kOmit ? low[g] > kInfinityKey<T> : high[g] > kInfinityKey<T> || low[g] < kLeastKey<T>;
       of->any_nan |= of->has_nan[g];
     }
   }
@@ -82,7 +118,7 @@ HWY_INLINE void Note(D d, hn::Mask<D> better, std::int64_t first, hn::Vec<D> row
   }
 }
 
-template <class T>
+template <class T, bool kOmit>
 void ExtremaOfColumns(const Layout& layout, const std::byte* start, std::int64_t count, Positions positions,
                       QuickExtrema* into) {
   constexpr std::int64_t kBytes = sizeof(T);
@@ -93,7 +129,7 @@ void ExtremaOfColumns(const Layout& layout, const std::byte* start, std::int64_t
   const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
   const std::int64_t stride = layout.reduced.empty() ? 0 : layout.reduced.back().stride * kBytes;
 
-  // The first of n rows that have the keys, lane by lane.
+  // The first of n rows that have the keys, lane by lane; those of NaNs that are omitted are not looked for.
   const auto rows_of = [&](hn::Vec<KeyTag<T> > wanted, const std::byte* rows, std::int64_t n) {
     auto found = hn::Zero(d);
     for (std::int64_t r = n - 1; r > 0; --r) {
@@ -104,12 +140,13 @@ void ExtremaOfColumns(const Layout& layout, const std::byte* start, std::int64_t
   };
   // Of n rows in the columns from g on, which have all lanes.
   const auto compare = [&](const std::byte* rows, std::int64_t n, std::int64_t g, std::int64_t position) {
-    auto lowest = KeysOf<T>(LoadKeyLanes<T>(rows));
-    auto highest = lowest;
+    const auto keys_of_first = KeysOf<T>(LoadKeyLanes<T>(rows));
+    auto lowest = LowKeys<T, kOmit>(d, keys_of_first);
+    auto highest = HighKeys<T, kOmit>(d, keys_of_first);
     for (std::int64_t r = 1; r < n; ++r) {
       const auto keys = KeysOf<T>(LoadKeyLanes<T>(rows + r * stride));
-      lowest = hn::Min(lowest, keys);
-      highest = hn::Max(highest, keys);
+      lowest = hn::Min(lowest, LowKeys<T, kOmit>(d, keys));
+      highest = hn::Max(highest, HighKeys<T, kOmit>(d, keys));
     }
     const auto low_before = hn::LoadU(d, low + g);
     const auto high_before = hn::LoadU(d, high + g);
@@ -125,16 +162,17 @@ void ExtremaOfColumns(const Layout& layout, const std::byte* start, std::int64_t
   };
   const auto compare_one = [&](const std::byte* rows, std::int64_t n, std::int64_t g, std::int64_t position) {
     if (position == 0) {
-      low[g] = high[g] = KeyAt<T>(rows);
+      low[g] = LowKeyOf<T, kOmit>(KeyAt<T>(rows));
+      high[g] = HighKeyOf<T, kOmit>(KeyAt<T>(rows));
       into->lowest_at[g] = into->highest_at[g] = 0;
     }
     for (std::int64_t r = 0; r < n; ++r) {
       const KeyLane<T> key = KeyAt<T>(rows + r * stride);
-      if (key < low[g]) {
+      if (LowKeyOf<T, kOmit>(key) < low[g]) {
         low[g] = key;
         into->lowest_at[g] = position + r;
       }
-      if (key > high[g]) {
+      if (HighKeyOf<T, kOmit>(key) > high[g]) {
         high[g] = key;
         into->highest_at[g] = position + r;
       }
@@ -150,7 +188,7 @@ void ExtremaOfColumns(const Layout& layout, const std::byte* start, std::int64_t
       for (; g < count; ++g) compare_one(rows + g * kBytes, n, g, run + i);
     }
   }
-  LookForNans<T>(count, into);
+  LookForNans<T, kOmit>(count, into);
 }
 
 template <class T>
@@ -163,7 +201,7 @@ void ClearExtrema(std::int64_t count, QuickExtrema* into) {
   into->any_nan = false;
 }
 
-template <class T>
+template <class T, bool kOmit>
 void MergeExtrema(const QuickExtrema& from, std::int64_t at, std::int64_t count, std::int64_t offset, std::int64_t step,
                   Positions positions, QuickExtrema* into) {
   const auto* const from_low = reinterpret_cast<const KeyLane<T>*>(from.lowest) + at;
@@ -184,33 +222,32 @@ void MergeExtrema(const QuickExtrema& from, std::int64_t at, std::int64_t count,
       into->highest_at[g] = high_at;
     }
   }
-  if (!from.any_nan) return;
-  for (std::int64_t g = 0; g < count; ++g) into->has_nan[g] |= from.has_nan[at + g];
-  into->any_nan = true;
+  LookForNans<T, kOmit>(count, into);
 }
 
 // The extrema of a row that fills vectors.
-template <class T>
+template <class T, bool kOmit>
 void Row(const std::byte* row, std::int64_t elements, KeyLane<T>* low, KeyLane<T>* high) {
   constexpr std::int64_t kBytes = sizeof(T);
   constexpr std::int64_t kLanes = hn::MaxLanes(KeyTag<T>());
   constexpr int kTurns = 4;  // so that no comparison waits for the one before
   const KeyTag<T> d;
   const auto last = KeysOf<T>(LoadKeyLanes<T>(row + (elements - kLanes) * kBytes));
-  hn::Vec<KeyTag<T> > lowest[kTurns] = {last, last, last, last};
-  hn::Vec<KeyTag<T> > highest[kTurns] = {last, last, last, last};
+  const auto low_last = LowKeys<T, kOmit>(d, last), high_last = HighKeys<T, kOmit>(d, last);
+  hn::Vec<KeyTag<T> > lowest[kTurns] = {low_last, low_last, low_last, low_last};
+  hn::Vec<KeyTag<T> > highest[kTurns] = {high_last, high_last, high_last, high_last};
   std::int64_t i = 0;
   for (; i + kTurns * kLanes <= elements; i += kTurns * kLanes) {
     for (int turn = 0; turn < kTurns; ++turn) {
       const auto keys = KeysOf<T>(LoadKeyLanes<T>(row + (i + turn * kLanes) * kBytes));
-      lowest[turn] = hn::Min(lowest[turn], keys);
-      highest[turn] = hn::Max(highest[turn], keys);
+      lowest[turn] = hn::Min(lowest[turn], LowKeys<T, kOmit>(d, keys));
+      highest[turn] = hn::Max(highest[turn], HighKeys<T, kOmit>(d, keys));
     }
   }
   for (; i + kLanes <= elements; i += kLanes) {
     const auto keys = KeysOf<T>(LoadKeyLanes<T>(row + i * kBytes));
-    lowest[0] = hn::Min(lowest[0], keys);
-    highest[0] = hn::Max(highest[0], keys);
+    lowest[0] = hn::Min(lowest[0], LowKeys<T, kOmit>(d, keys));
+    highest[0] = hn::Max(highest[0], HighKeys<T, kOmit>(d, keys));
   }
   for (int turn = 1; turn < kTurns; ++turn) {
     lowest[0] = hn::Min(lowest[0], lowest[turn]);
@@ -220,7 +257,7 @@ void Row(const std::byte* row, std::int64_t elements, KeyLane<T>* low, KeyLane<T
   *high = ReduceLanes(d, highest[0], Greater());
 }
 
-// Where the key is first, in a row that fills vectors and has it.
+// Where the key is first, in a row that fills vectors.
 template <class T>
 std::int64_t Find(KeyLane<T> key, const std::byte* row, std::int64_t elements) {
   constexpr std::int64_t kBytes = sizeof(T);
@@ -230,6 +267,8 @@ std::int64_t Find(KeyLane<T> key, const std::byte* row, std::int64_t elements) {
   for (std::int64_t i = 0;; i = std::min(i + kLanes, elements - kLanes)) {
     const auto found = hn::FindFirstTrue(d, hn::Eq(KeysOf<T>(LoadKeyLanes<T>(row + i * kBytes)), wanted));
     if (found >= 0) return i + found;
+    // Not found: nothing but NaNs, which are omitted, or someone wrote to the array meanwhile.
+    if (i == elements - kLanes) return elements - 1;
   }
 }
 
@@ -237,7 +276,7 @@ std::int64_t Find(KeyLane<T> key, const std::byte* row, std::int64_t elements) {
 template <class T>
 constexpr std::int64_t kShortRow = std::min<std::int64_t>(hn::MaxLanes(KeyTag<T>()), 64);
 
-template <class T>
+template <class T, bool kOmit>
 HWY_INLINE void ShortRows(const std::byte* start, std::int64_t elements, bool more, QuickExtrema* into,
                           std::int64_t g) {
   using D = hn::CappedTag<KeyLane<T>, kAcross>;
@@ -256,17 +295,19 @@ HWY_INLINE void ShortRows(const std::byte* start, std::int64_t elements, bool mo
         return v;
       }
     };
-    auto lowest = keys_at(0);
-    auto highest = lowest;
+    const auto keys_of_first = keys_at(0);
+    auto lowest = LowKeys<T, kOmit>(kTag, keys_of_first);
+    auto highest = HighKeys<T, kOmit>(kTag, keys_of_first);
     auto lowest_at = hn::Zero(kTag);
     auto highest_at = hn::Zero(kTag);
     for (std::int64_t i = 1; i < elements; ++i) {
       const auto keys = keys_at(i);
+      const auto low = LowKeys<T, kOmit>(kTag, keys), high = HighKeys<T, kOmit>(kTag, keys);
       const auto position = hn::Set(kTag, static_cast<KeyLane<T> >(i));
-      lowest_at = hn::IfThenElse(hn::Lt(keys, lowest), position, lowest_at);
-      highest_at = hn::IfThenElse(hn::Gt(keys, highest), position, highest_at);
-      lowest = hn::Min(lowest, keys);
-      highest = hn::Max(highest, keys);
+      lowest_at = hn::IfThenElse(hn::Lt(low, lowest), position, lowest_at);
+      highest_at = hn::IfThenElse(hn::Gt(high, highest), position, highest_at);
+      lowest = hn::Min(lowest, low);
+      highest = hn::Max(highest, high);
     }
     hn::StoreU(lowest, kTag, Lowest<T>(into) + g + r);
     hn::StoreU(highest, kTag, Highest<T>(into) + g + r);
@@ -281,17 +322,19 @@ HWY_INLINE void ShortRows(const std::byte* start, std::int64_t elements, bool mo
 }
 
 // Of a few elements, one by one.
-template <class T>
+template <class T, bool kOmit>
 HWY_INLINE void FewExtrema(const std::byte* from, std::int64_t elements, std::int64_t g, QuickExtrema* into) {
   constexpr std::int64_t kBytes = sizeof(T);
-  KeyLane<T> low = KeyAt<T>(from), high = low;
+  KeyLane<T> low = LowKeyOf<T, kOmit>(KeyAt<T>(from));
+  KeyLane<T> high = HighKeyOf<T, kOmit>(KeyAt<T>(from));
   std::int64_t low_at = 0, high_at = 0;
   for (std::int64_t i = 1; i < elements; ++i) {
     const KeyLane<T> key = KeyAt<T>(from + i * kBytes);
-    low_at = key < low ? i : low_at;
-    high_at = key > high ? i : high_at;
-    low = std::min(low, key);
-    high = std::max(high, key);
+    const KeyLane<T> low_key = LowKeyOf<T, kOmit>(key), high_key = HighKeyOf<T, kOmit>(key);
+    low_at = low_key < low ? i : low_at;
+    high_at = high_key > high ? i : high_at;
+    low = std::min(low, low_key);
+    high = std::max(high, high_key);
   }
   Lowest<T>(into)[g] = low;
   Highest<T>(into)[g] = high;
@@ -299,30 +342,30 @@ HWY_INLINE void FewExtrema(const std::byte* from, std::int64_t elements, std::in
   into->highest_at[g] = high_at;
 }
 
-template <class T>
+template <class T, bool kOmit>
 void ExtremaOfRows(const std::byte* start, std::int64_t elements, std::int64_t count, Positions positions,
                    QuickExtrema* into) {
   const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(T));
   std::int64_t g = 0;
   for (; elements < kShortRow<T> && g + kAcross <= count; g += kAcross) {
-    ShortRows<T>(start + g * bytes, elements, /*more=*/g + 2 * kAcross <= count, into, g);
+    ShortRows<T, kOmit>(start + g * bytes, elements, /*more=*/g + 2 * kAcross <= count, into, g);
   }
   for (; g < count; ++g) {
     const std::byte* const row = start + g * bytes;
     if (elements < hn::MaxLanes(KeyTag<T>())) {
-      FewExtrema<T>(row, elements, g, into);
+      FewExtrema<T, kOmit>(row, elements, g, into);
       continue;
     }
     KeyLane<T>* const low = Lowest<T>(into) + g;
     KeyLane<T>* const high = Highest<T>(into) + g;
-    Row<T>(row, elements, low, high);
+    Row<T, kOmit>(row, elements, low, high);
     if (positions.lowest) into->lowest_at[g] = Find<T>(*low, row, elements);
     if (positions.highest) into->highest_at[g] = Find<T>(*high, row, elements);
   }
-  LookForNans<T>(count, into);
+  LookForNans<T, kOmit>(count, into);
 }
 
-template <class T>
+template <class T, bool kOmit>
 void ExtremaOfSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, Positions positions,
                        QuickExtrema* into) {
   constexpr std::int64_t kLanes = hn::MaxLanes(KeyTag<T>());
@@ -335,15 +378,15 @@ void ExtremaOfSegments(const std::byte* start, const std::int64_t* bounds, std::
     if (elements == 0) {
       *low = *high = 0;
     } else if (elements < kFew) {
-      FewExtrema<T>(from, elements, g, into);
+      FewExtrema<T, kOmit>(from, elements, g, into);
     } else {
-      Row<T>(from, elements, low, high);
+      Row<T, kOmit>(from, elements, low, high);
       if (positions.lowest) into->lowest_at[g] = Find<T>(*low, from, elements);
       if (positions.highest) into->highest_at[g] = Find<T>(*high, from, elements);
     }
   }
   if constexpr (!kIsFloat<T>) std::fill_n(into->has_nan, count, false);
-  LookForNans<T>(count, into);
+  LookForNans<T, kOmit>(count, into);
   for (std::int64_t g = 0; g < count; ++g) {
     if (bounds[g] == bounds[g + 1]) into->has_nan[g] = into->any_nan = true;
   }
@@ -393,10 +436,18 @@ void StoreExtrema(const QuickExtrema& extrema, Op op, std::int64_t first, std::i
   }
 }
 
-QuickExtremaOf ChooseExtrema(DType dtype) {
-  return VisitDType(dtype, []<class T>(std::type_identity<T>) {
-    return QuickExtremaOf{&ExtremaOfColumns<T>, &ExtremaOfRows<T>, &ExtremaOfSegments<T>,
-                          &ClearExtrema<T>,     &MergeExtrema<T>,  &StoreExtrema<T>};
+template <class T, bool kOmit>
+QuickExtremaOf ExtremaOf() {
+  return {&ExtremaOfColumns<T, kOmit>, &ExtremaOfRows<T, kOmit>, &ExtremaOfSegments<T, kOmit>, &ClearExtrema<T>,
+          &MergeExtrema<T, kOmit>,     &StoreExtrema<T>};
+}
+
+QuickExtremaOf ChooseExtrema(DType dtype, NanPolicy nans) {
+  return VisitDType(dtype, [nans]<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T>) {
+      if (nans == NanPolicy::kOmit) return ExtremaOf<T, true>();
+    }
+    return ExtremaOf<T, false>();
   });
 }
 
@@ -411,7 +462,7 @@ namespace reduced {
 
 HWY_EXPORT(ChooseExtrema);
 
-QuickExtremaOf QuickExtremaFor(DType dtype) { return HWY_DYNAMIC_DISPATCH(ChooseExtrema)(dtype); }
+QuickExtremaOf QuickExtremaFor(DType dtype, NanPolicy nans) { return HWY_DYNAMIC_DISPATCH(ChooseExtrema)(dtype, nans); }
 
 }  // namespace reduced
 #endif

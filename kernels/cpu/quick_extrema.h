@@ -3,7 +3,7 @@
 // Elements compare by their keys (algebra/order_key.h). Columns: the extrema of a few rows, lane by lane, then of those
 // so far. What a few rows improve is noted with the first of them, so that positions cost little; at the end they are
 // looked up among the few. Rows: each by itself, its positions by a second look. A NaN's key lies beyond those of the
-// infinities: an output that has one is to be reduced in the other way.
+// infinities: an output that has one is to be reduced in the other way, unless NaNs are omitted.
 #ifndef REDUCED_KERNELS_CPU_QUICK_EXTREMA_H_
 #define REDUCED_KERNELS_CPU_QUICK_EXTREMA_H_
 
@@ -13,6 +13,7 @@
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/layout.h"
 #include "kernels/algebra/op.h"
+#include "kernels/algebra/spec.h"
 
 namespace reduced {
 
@@ -31,7 +32,7 @@ struct QuickExtrema {
   alignas(64) std::byte highest[8 * kMost];
   std::int64_t lowest_at[kMost];  // the first position in the output, if positions were asked for
   std::int64_t highest_at[kMost];
-  bool has_nan[kMost];
+  bool has_nan[kMost];  // where NaNs are omitted: there is nothing else
   bool any_nan = false;
 };
 
@@ -54,7 +55,7 @@ struct QuickExtremaOf {
 };
 
 // The best of those that were built and this machine can run; null where there is none.
-QuickExtremaOf QuickExtremaFor(DType dtype);
+QuickExtremaOf QuickExtremaFor(DType dtype, NanPolicy nans);
 
 inline bool HasPosition(Op op) { return op == Op::kArgmin || op == Op::kArgmax; }
 // Those that the op asks for, too.

@@ -97,10 +97,6 @@ HWY_INLINE bool AddsWithoutRounding(const std::byte* rows, std::int64_t count, s
   return true;
 }
 
-// Squares of smaller doubles, or what rounding takes from them, underflow: the error is less than kSquareError.
-constexpr double kExactSquare = 0x1p-480;
-constexpr double kSquareError = 0x1p-960;
-
 // Adds the terms of `count` rows of kLanes elements, `stride` bytes apart, to kLanes sums.
 template <class T, Term kTerm>
 HWY_INLINE void AddRows(const std::byte* rows, std::int64_t count, std::int64_t stride, double* sum, double* rest,
@@ -187,10 +183,10 @@ HWY_INLINE void AddElement(const std::byte* at, double* sum, double* rest, doubl
   const double x = ElementAt<T>(at);
   if constexpr (kTerm == Term::kElement) AddExactly(x, sum, rest, lost);
   if constexpr (kTerm == Term::kMagnitude) AddExactly(std::fabs(x), sum, rest, lost);
-  if constexpr (kTerm == Term::kSquare) AddExactly(x * x, sum, rest, lost);
   if constexpr (kTwo<T, kTerm>) {
-    AddExactly(std::fma(x, x, -(x * x)), sum, rest, lost);
-    if (std::fabs(x) < kExactSquare && x != 0) *lost += kSquareError;
+    AddSquareExactly(x, sum, rest, lost);
+  } else if constexpr (kTerm == Term::kSquare) {
+    AddExactly(x * x, sum, rest, lost);
   }
 }
 

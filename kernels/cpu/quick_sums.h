@@ -45,6 +45,17 @@ inline void AddExactly(double x, double* sum, double* rest, double* lost) {
   *lost += std::fabs(AddToTwo(x, sum, rest));
 }
 
+// Squares of smaller doubles, or what rounding takes from them, underflow: the error is less than kSquareError.
+inline constexpr double kExactSquare = 0x1p-480;
+inline constexpr double kSquareError = 0x1p-960;
+// Adds the square of x, likewise.
+inline void AddSquareExactly(double x, double* sum, double* rest, double* lost) {
+  const double square = x * x;
+  AddExactly(square, sum, rest, lost);
+  AddExactly(std::fma(x, x, -square), sum, rest, lost);
+  if (std::fabs(x) < kExactSquare && x != 0) *lost += kSquareError;
+}
+
 // Whether so many are all 0, or -0.
 inline bool AllZero(const double* x, std::int64_t count) {
   std::uint64_t bits = 0;

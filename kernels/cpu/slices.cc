@@ -31,9 +31,9 @@ constexpr std::int64_t kGroup = 32;
 // Between the gathered tiles of two outputs: not a power of two, so that they don't compete for the same cache lines.
 constexpr std::int64_t kTileStride = kTileBytes + 64;
 
-// Of rows that are answered quickly in one go, between two looks at the deadline: small enough to stay in the cache.
-constexpr std::int64_t kQuickBytes = std::int64_t{256} << 10;
-constexpr std::int64_t kFewRows = 16;  // or so many
+// Rows that are answered quickly in one go, between two looks at the deadline, however long they are: not where NaNs
+// are omitted, of which a copy is made.
+constexpr std::int64_t kFewRows = 16;
 
 // Copies elements [first, first + count) of `group` neighbouring outputs, the first of which starts at `start`; those
 // of output g to `out` + g x kTileStride. Word: of an element's size.
@@ -111,7 +111,8 @@ class SliceReduction {
         group_(!quick_.has_value() ? kGroup
                : order_ == Order::kColumns
                    ? kQuickOutputs
-                   : std::clamp<std::int64_t>(kQuickBytes / (layout_.elements * width_), kFewRows, kQuickOutputs)),
+                   : std::clamp<std::int64_t>(kQuickBytes / (layout_.elements * width_),
+                                              one_.nan_policy == NanPolicy::kOmit ? 1 : kFewRows, kQuickOutputs)),
         groups_((row_ + group_ - 1) / group_) {}
 
   // Groups of outputs, in their order; and how many make a task.

@@ -388,6 +388,8 @@ TEST_P(EngineGroups, SumsExtremaAndCountsByThemselves) {
                                   {Op::kArgmin},
                                   {Op::kMin, Op::kCount},
                                   {Op::kVar, Op::kSum},
+                                  {Op::kStd, Op::kMean, Op::kArgmax, Op::kCount},
+                                  {Op::kL2},
                                   {Op::kL1, Op::kRange, Op::kSumSquares},
                                   {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax}};
   int turn = 0;
@@ -545,6 +547,7 @@ TEST_P(EngineGroups, ElementsThatDoNotAddUpEasily) {
                                          {Op::kMin, Op::kArgmax},
                                          {Op::kSum, Op::kArgmin},
                                          {Op::kStd},
+                                         {Op::kVar, Op::kMax, Op::kCount},
                                          {Op::kL1, Op::kL2}}) {
         spec.ops = ops;
         Check(question, array, spec, {});

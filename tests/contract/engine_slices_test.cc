@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -347,6 +349,76 @@ TEST_P(EngineSlices, SpecialsAmongNumbers) {
       }
     }
   }
+}
+
+// Outputs of nothing but NaNs, or of those and -0, beside others; and stretches of them in outputs that are taken in
+// parts.
+TEST_P(EngineSlices, OutputsWithoutTheirNans) {
+  if (!RowOf(dtype()).is_float) return;
+  constexpr std::int64_t kScale = kSlowBuild ? 20 : 1;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Case& which : {Case{{60, 4}, {1}},
+                            {{60, 37}, {1}},
+                            {{37, 60}, {0}},
+                            {{9, 30, 20}, {1}},
+                            {{6, 700}, {1}},
+                            {{3, 40'000 / kScale}, {1}},
+                            {{90'000 / kScale, 3}, {0}},
+                            {{3'000 / kScale, 80}, {0}},
+                            {{90 / kScale + 1, 4, 800}, {0, 2}}}) {
+    const Layout layout = LayoutFor(which);
+    Bytes array = MakeData(DataKind::kUniform, dtype(), CountOf(which.shape), 9);
+    for (std::int64_t output = 0; output < layout.outputs; ++output) {
+      for (std::int64_t i = 0; i < layout.elements; ++i) {
+        const std::int64_t element = layout.Start(output) + layout.At(i);
+        const bool some = i * 3 > layout.elements || i % 5 == 0;
+        if (output % 5 == 1 || (output % 5 == 2 && some)) SetElement(dtype(), element, i % 2 == 0 ? nan : -nan, &array);
+        if (output % 5 == 3) SetElement(dtype(), element, i % 2 == 0 ? nan : -0.0, &array);
+      }
+    }
+    ReduceSpec spec = SpecFor(which);
+    spec.nan_policy = NanPolicy::kOmit;
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum},
+                                       {Op::kArgmin, Op::kArgmax, Op::kSum},
+                                       {Op::kMean, Op::kNanCount, Op::kCountNonzero, Op::kAll},
+                                       {Op::kVar, Op::kL1, Op::kMax, Op::kCount},
+                                       {Op::kL2, Op::kRange}}) {
+      spec.ops = ops;
+      Check(which, array.data(), spec);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Whoever shares an array may change it at any time: answers may then be any, but there are answers.
+TEST_P(EngineSlices, ElementsThatChangeMeanwhile) {
+  if (dtype() != DType::kF32 && dtype() != DType::kI8) return;
+  constexpr std::int64_t kElements = 100'000;
+  std::vector<std::uint32_t> shared(kElements);
+  std::atomic<bool> stop = false;
+  std::thread changer([&] {
+    for (std::uint32_t turn = 0; !stop; ++turn) {
+      for (std::uint32_t& word : shared) __atomic_store_n(&word, turn * 0x9e3779b9U, __ATOMIC_RELAXED);
+    }
+  });
+  const std::int64_t count = kElements * 4 / RowOf(dtype()).bytes;
+  for (int turn = 0; turn < 90; ++turn) {
+    const std::int64_t some = turn % 2 == 0 ? 40 : 1000;
+    const Case which = turn % 3 == 0   ? Case{{count / some, some}, {1}}
+                       : turn % 3 == 1 ? Case{{some, count / some}, {0}}
+                                       : Case{{count / some / 4, 4, some}, {0, 2}};
+    ReduceSpec spec = SpecFor(which);
+    spec.ops = turn % 4 < 2 ? std::vector{Op::kArgmax, Op::kArgmin} : std::vector{Op::kVar, Op::kArgmin, Op::kSum};
+    spec.nan_policy = turn % 5 < 3 ? NanPolicy::kPropagate : NanPolicy::kOmit;
+    const Layout layout = LayoutFor(which);
+    Answers answers(spec, layout.outputs);
+    const absl::Status status =
+        ReduceSlices(engine(), {{.spec = spec, .array = {shared.data()}}, layout, answers.data});
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_TRUE(answers.GuardsStand());
+  }
+  stop = true;
+  changer.join();
 }
 
 // More results than a GPU's lane has memory for, and so many rows that its warps take several at once.
