@@ -2,6 +2,7 @@
 #include "reduced/merge.h"
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -99,7 +100,7 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
                                                   const MergeStatesOptions& options) {
   v1::MergeRequest request;
   absl::Status status = CheckNames(states, options.names);
-  std::vector<std::string> names = options.names;  // not those of the request's field
+  std::vector<std::string> names = options.names;  // or states[i], as of the parameter
   for (std::size_t i = names.size(); i < states.size(); ++i) names.push_back(absl::StrCat("states[", i, "]"));
   if (status.ok()) status = ToArrays(states, names, options.return_state, &request);
   v1::MergeResponse response;
@@ -109,6 +110,7 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
 }
 
 bool IsArrayState(std::string_view state) {
+  if (state.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) return false;
   v1::ArraysState parsed;
   return parsed.ParseFromArray(state.data(), static_cast<int>(state.size())) && parsed.has_question();
 }

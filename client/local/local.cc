@@ -245,6 +245,17 @@ std::string Encoded(const ReduceSpec& spec, const reduced::State& state) {
   return encoded.SerializeAsString();
 }
 
+// Before anything is made of them: whether the states of so many outputs fit in a message.
+absl::Status CheckStates(const ReduceSpec& spec, std::int64_t outputs) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  v1::ArraysState none;
+  ToProto(spec, 0, {}, &none);
+  const auto least = static_cast<std::int64_t>(none.question().ByteSizeLong());
+  if (outputs <= kMost / least) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("return_state: got states of ", outputs, " outputs, of ", least,
+                                                   " bytes or more each; allowed: ", kMost, " bytes"));
+}
+
 // The state of arrays of results, which the reply has without it.
 absl::Status AddState(const ReduceSpec& spec, std::int64_t positions, const std::vector<std::int64_t>& shape,
                       const std::vector<reduced::State>& outputs, ArrayReply* reply) {
@@ -389,6 +400,10 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
     status.Update(absl::InvalidArgumentError(
         "return_state: got true with segments; allowed: false, or true with axes, keys or where"));
   }
+  if (!options.results && !options.return_state) {
+    status.Update(
+        absl::InvalidArgumentError("results: got false without return_state; allowed: true, or false with it"));
+  }
   if (partition.write_to.has_value()) {
     status.Update(absl::InvalidArgumentError("write_to: got it at local:; allowed: at a server"));
   }
@@ -435,10 +450,17 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
         reply.keys.array.data.assign(reinterpret_cast<const char*>(keys),
                                      static_cast<std::size_t>(number * dtype.bytes));
       }
+      if (options.return_state) {
+        if (absl::Status fits = CheckStates(spec, outputs); !fits.ok()) {
+          return absl::StatusOr<std::vector<std::byte*>>(std::move(fits));
+        }
+      }
       return PlaceIn(answered, outputs, shape, &reply);
     };
     engine_->ReduceGroups({std::move(job), *std::move(parsed), place, states_wanted}, ended);
   } else {
+    if (options.return_state) status = CheckStates(spec, layout.outputs);
+    if (!status.ok()) return status;
     absl::StatusOr<std::vector<std::byte*>> answers = PlaceIn(answered, layout.outputs, shape, &reply);
     if (!answers.ok()) return answers.status();
     engine_->ReduceSlices({std::move(job), layout, *std::move(answers), states_wanted}, ended);

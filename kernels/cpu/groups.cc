@@ -110,7 +110,7 @@ class GroupReduction {
   // The tables that answer all ops of most groups; null: there are none.
   absl::StatusOr<std::unique_ptr<KeyTables>> Tables(const GroupingContext& context) const {
     if (!keyed_ || layout_.outputs != 1 || !quick_.has_value()) return nullptr;
-    if (quick_->takes(Term::kMagnitude) || quick_->takes(Term::kNonzero)) return nullptr;
+    if (quick_->takes(Term::kMagnitude) || quick_->takes(Term::kNonzero) || quick_->takes_bits()) return nullptr;
     if (quick_->takes(Term::kNan) && !LeavesOutNans()) return nullptr;
     return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_,
                          {.sums = quick_->takes(Term::kElement),

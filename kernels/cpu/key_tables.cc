@@ -96,10 +96,12 @@ struct IntegerSquares {
   }
   void Store(std::int64_t i, QuickSums* sums) const {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 53;  // of what a double holds
-    const TwoDoubles all = Normalized({static_cast<double>(high) * 0x1p32, static_cast<double>(low), 0});
+    const std::uint64_t above = high + (low >> 32);
+    const auto below = static_cast<double>(low & 0xffffffff);
+    const TwoDoubles all = Normalized({static_cast<double>(above) * 0x1p32, below, 0});
     sums->sum[i] = all.value;
     sums->rest[i] = all.rest;
-    sums->lost[i] = low <= kMost && high <= kMost ? 0 : std::numeric_limits<double>::infinity();
+    sums->lost[i] = above <= kMost ? 0 : std::numeric_limits<double>::infinity();
   }
 };
 

@@ -15,9 +15,13 @@ namespace {
 
 static_assert(kQuickOutputs <= QuickExtrema::kMost);
 
-// What is found: sums of terms and extrema, as a set of bits.
+// What is found: sums of terms, extrema and bits, as a set of bits.
 constexpr unsigned Bit(Term term) { return 1U << static_cast<int>(term); }
 constexpr unsigned kExtrema = 1U << kTerms;
+constexpr unsigned kFirstBits = kExtrema << 1;
+
+constexpr std::size_t BitsIndex(Op op) { return static_cast<std::size_t>(op) - static_cast<std::size_t>(Op::kBitAnd); }
+static_assert(BitsIndex(Op::kBitXor) == 2);
 
 // What answers one of spec's ops; absent: it is not answered quickly.
 std::optional<unsigned> TakesOf(Op op, const ReduceSpec& spec) {
@@ -37,8 +41,9 @@ std::optional<unsigned> TakesOf(Op op, const ReduceSpec& spec) {
     case Accumulator::kCounts:
       if (op == Op::kCount) return omitted;
       return op == Op::kNanCount ? nans : Bit(Term::kNonzero) | omitted;
-    case Accumulator::kProduct:
     case Accumulator::kBits:
+      return kFirstBits << BitsIndex(op);
+    case Accumulator::kProduct:
       return std::nullopt;
   }
   __builtin_unreachable();
@@ -119,6 +124,12 @@ std::optional<QuickAnswers> QuickAnswers::For(const ReduceSpec& spec) {
     quick.extrema_ = QuickExtremaFor(spec.dtype, spec.nan_policy);
     if (!quick.takes_extrema()) return std::nullopt;
   }
+  for (const Op op : {Op::kBitAnd, Op::kBitOr, Op::kBitXor}) {
+    if ((takes & (kFirstBits << BitsIndex(op))) == 0) continue;
+    QuickBitsOf& of = quick.bits_[BitsIndex(op)];
+    of = QuickBitsFor(spec.dtype, op);
+    if (of.rows == nullptr) return std::nullopt;
+  }
   quick.stores_ = QuickStoresFor();
   quick.copies_ = quick.omits_nans() && (takes & (kRounded | Bit(Term::kNan))) != 0;
   return quick;
@@ -132,6 +143,17 @@ template <class Function>
 void QuickAnswers::ForTerms(const Function& function) const {
   for (std::size_t term = 0; term < sums_.size(); ++term) {
     if (sums_[term].rows != nullptr) function(sums_[term], term);
+  }
+}
+
+bool QuickAnswers::takes_bits() const {
+  return std::any_of(bits_.begin(), bits_.end(), [](const QuickBitsOf& of) { return of.rows != nullptr; });
+}
+
+template <class Function>
+void QuickAnswers::ForBits(const Function& function) const {
+  for (std::size_t i = 0; i < bits_.size(); ++i) {
+    if (bits_[i].rows != nullptr) function(bits_[i], i);
   }
 }
 
@@ -168,6 +190,7 @@ void QuickAnswers::FindColumns(const Layout& layout, const std::byte* start, std
   FindSums(
       count, omits, [&](const QuickSumsOf& of, QuickSums* sums) { of.columns(layout, start, count, sums); }, found);
   if (takes_extrema()) extrema_.columns(layout, start, count, positions_, &found->extrema);
+  ForBits([&](const QuickBitsOf& of, std::size_t i) { of.columns(layout, start, count, &found->bits[i]); });
   if (!omits) return;
   const std::int64_t row = count * width;
   const std::int64_t most = std::clamp<std::int64_t>(kQuickBytes / row, 1, inner.size);
@@ -197,6 +220,7 @@ void QuickAnswers::FindRows(const std::byte* start, std::int64_t elements, std::
   FindSums(
       count, omits, [&](const QuickSumsOf& of, QuickSums* sums) { of.rows(start, elements, count, sums); }, found);
   if (takes_extrema()) extrema_.rows(start, elements, count, positions_, &found->extrema);
+  ForBits([&](const QuickBitsOf& of, std::size_t i) { of.rows(start, elements, count, &found->bits[i]); });
   if (!omits) return;
   std::byte* const copy = Room(count * elements * RowOf(spec_.dtype).bytes);
   CopyWithoutNans(spec_.dtype, start, count * elements, copy);
@@ -211,6 +235,7 @@ void QuickAnswers::FindSegments(const std::byte* start, const std::int64_t* boun
   FindSums(
       count, omits, [&](const QuickSumsOf& of, QuickSums* sums) { of.segments(start, bounds, count, sums); }, found);
   if (takes_extrema()) extrema_.segments(start, bounds, count, positions_, &found->extrema);
+  ForBits([&](const QuickBitsOf& of, std::size_t i) { of.segments(start, bounds, count, &found->bits[i]); });
   if (!omits) return;
   std::byte* const copy = Room(elements * RowOf(spec_.dtype).bytes);
   CopyWithoutNans(spec_.dtype, from, elements, copy);
@@ -222,12 +247,14 @@ void QuickAnswers::FindSegments(const std::byte* start, const std::int64_t* boun
 void QuickAnswers::Clear(std::int64_t count, QuickFound* found) const {
   ForTerms([&](const QuickSumsOf&, std::size_t term) { ClearSums(count, &found->sums[term]); });
   if (takes_extrema()) extrema_.clear(count, &found->extrema);
+  ForBits([&](const QuickBitsOf& of, std::size_t i) { of.clear(count, &found->bits[i]); });
 }
 
 void QuickAnswers::Merge(const QuickFound& from, std::int64_t at, std::int64_t count, std::int64_t offset,
                          std::int64_t step, QuickFound* found) const {
   ForTerms([&](const QuickSumsOf&, std::size_t term) { MergeSums(from.sums[term], at, count, &found->sums[term]); });
   if (takes_extrema()) extrema_.merge(from.extrema, at, count, offset, step, positions_, &found->extrema);
+  ForBits([&](const QuickBitsOf& of, std::size_t i) { of.merge(from.bits[i], at, count, &found->bits[i]); });
 }
 
 std::int64_t QuickAnswers::Counted(const QuickFound& found, Term term, std::int64_t i) const {
@@ -289,6 +316,9 @@ void QuickAnswers::Store(const QuickFound& found, const std::int64_t* elements, 
         break;
       case Accumulator::kCounts:
         StoreCounts(op, found, 0, count, elements, out);
+        break;
+      case Accumulator::kBits:
+        bits_[BitsIndex(op)].store(found.bits[BitsIndex(op)], count, out);
         break;
       default:
         extrema_.store(found.extrema, op, 0, count, out);

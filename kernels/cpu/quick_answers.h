@@ -1,6 +1,6 @@
-// The answers of many outputs from quick sums and extrema (quick_sums.h, quick_extrema.h): which ops are answered so,
-// what they take, and what NaNs and infinities make of them. Outputs whose answers are not known so are left to the
-// caller, who reduces them one by one.
+// The answers of many outputs from quick sums, extrema and bits (quick_sums.h, quick_extrema.h, quick_bits.h): which
+// ops are answered so, what they take, and what NaNs and infinities make of them. Outputs whose answers are not known
+// so are left to the caller, who reduces them one by one.
 #ifndef REDUCED_KERNELS_CPU_QUICK_ANSWERS_H_
 #define REDUCED_KERNELS_CPU_QUICK_ANSWERS_H_
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/algebra/spec.h"
+#include "kernels/cpu/quick_bits.h"
 #include "kernels/cpu/quick_extrema.h"
 #include "kernels/cpu/quick_sums.h"
 
@@ -23,6 +24,7 @@ inline constexpr std::int64_t kQuickBytes = std::int64_t{256} << 10;
 struct QuickFound {
   QuickSums sums[kTerms];  // by Term
   QuickExtrema extrema;
+  QuickBits bits[3];  // by op, from kBitAnd on
 
   QuickSums& of(Term term) { return sums[static_cast<int>(term)]; }
   const QuickSums& of(Term term) const { return sums[static_cast<int>(term)]; }
@@ -46,6 +48,7 @@ class QuickAnswers {
   // What has to be found.
   bool takes(Term term) const { return sums_[static_cast<std::size_t>(term)].rows != nullptr; }
   bool takes_extrema() const { return extrema_.store != nullptr; }
+  bool takes_bits() const;
   bool omits_nans() const;
   Positions positions() const { return positions_; }
 
@@ -86,6 +89,8 @@ class QuickAnswers {
   std::int64_t BytesOf(Op op) const;
   template <class Function>
   void ForTerms(const Function& function) const;
+  template <class Function>
+  void ForBits(const Function& function) const;
   void StoreSums(Op op, const QuickSums& sums, std::int64_t count, std::byte* out, bool* known) const;
   std::int64_t Counted(const QuickFound& found, Term term, std::int64_t i) const;
   // Of outputs from `first` on, of which output first + g has elements[g].
@@ -95,6 +100,7 @@ class QuickAnswers {
   ReduceSpec spec_;
   std::array<QuickSumsOf, kTerms> sums_{};
   QuickExtremaOf extrema_{};
+  std::array<QuickBitsOf, 3> bits_{};
   Positions positions_{};
   QuickStores stores_{};
   bool copies_ = false;  // sums are found in a copy if there are NaNs

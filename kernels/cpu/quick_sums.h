@@ -48,7 +48,7 @@ inline void AddExactly(double x, double* sum, double* rest, double* lost) {
 // Squares of smaller doubles, or what rounding takes from them, underflow: the error is less than kSquareError.
 inline constexpr double kExactSquare = 0x1p-480;
 inline constexpr double kSquareError = 0x1p-960;
-// Adds the square of x, likewise.
+// Adds the square of x, likewise; to be compiled without contraction of operations.
 inline void AddSquareExactly(double x, double* sum, double* rest, double* lost) {
   const double square = x * x;
   AddExactly(square, sum, rest, lost);

@@ -31,8 +31,8 @@ constexpr std::int64_t kGroup = 32;
 // Between the gathered tiles of two outputs: not a power of two, so that they don't compete for the same cache lines.
 constexpr std::int64_t kTileStride = kTileBytes + 64;
 
-// Rows that are answered quickly in one go, between two looks at the deadline, however long they are: not where NaNs
-// are omitted, of which a copy is made.
+// Rows that are answered quickly in one go, between two looks at the deadline, however long they are, unless they may
+// have to be copied.
 constexpr std::int64_t kFewRows = 16;
 
 // Copies elements [first, first + count) of `group` neighbouring outputs, the first of which starts at `start`; those
@@ -112,7 +112,7 @@ class SliceReduction {
                : order_ == Order::kColumns
                    ? kQuickOutputs
                    : std::clamp<std::int64_t>(kQuickBytes / (layout_.elements * width_),
-                                              one_.nan_policy == NanPolicy::kOmit ? 1 : kFewRows, kQuickOutputs)),
+                                              quick_->omits_nans() ? 1 : kFewRows, kQuickOutputs)),
         groups_((row_ + group_ - 1) / group_) {}
 
   // Groups of outputs, in their order; and how many make a task.

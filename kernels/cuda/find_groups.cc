@@ -125,8 +125,9 @@ absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
       Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
   if (!ids.ok()) return ids.status();
   ids_ = reinterpret_cast<std::uint32_t*>(*ids);
-  return lane_.CopyToDevice(JobOf({.data = grouping_.ids}, groups_.rows),
-                            groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), *ids, timing_);
+  const Job job = JobOf({.data = grouping_.ids}, groups_.rows);
+  return lane_.CopyToDevice(job, {job.array}, groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), *ids,
+                            timing_);
 }
 
 absl::Status CudaLane::GroupReduction::SortRows() {

@@ -112,7 +112,7 @@ absl::StatusOr<const std::byte*> CudaLane::GroupReduction::Hold(const ArrayRef& 
   if (array.space == MemorySpace::kDevice && reinterpret_cast<std::uintptr_t>(data) % width == 0) return data;
   const absl::StatusOr<std::byte*> to = Allocate(count * width, &device_memory_);
   if (!to.ok()) return to.status();
-  const absl::Status status = lane_.CopyToDevice(job, count * width, *to, timing_);
+  const absl::Status status = lane_.CopyToDevice(job, {job.array}, count * width, *to, timing_);
   if (!status.ok()) return status;
   return *to;
 }

@@ -52,8 +52,6 @@ class DeviceMemory {
 constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 constexpr std::int64_t kMaxPieces = 16;
 
-bool IsCopiedByHost(MemorySpace space) { return space == MemorySpace::kHost || space == MemorySpace::kFile; }
-
 }  // namespace
 
 CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& properties, tbb::task_arena& copiers,
@@ -158,7 +156,7 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
       Slot& next = slots_[filled / chunk % kSlots];
       if (const absl::Status status = Collect(job, pipeline, next, result); !status.ok()) return status;
       next.count = std::min(chunk, count - filled);
-      if (!in_place) StartFilling(job.array, filled * element_bytes, next.count * element_bytes, next);
+      if (!in_place) StartFilling({job.array}, filled * element_bytes, next.count * element_bytes, next);
     }
     Slot& slot = slots_[first / chunk % kSlots];
     const void* data = slot.device;
@@ -166,7 +164,7 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
       data = static_cast<const std::byte*>(job.array.data) + first * element_bytes;
     } else {
       const absl::Status status =
-          CopyIn(job.array, first * element_bytes, slot.count * element_bytes, slot.device, slot, &result->timing);
+          CopyIn({job.array}, first * element_bytes, slot.count * element_bytes, slot.device, slot, &result->timing);
       if (!status.ok()) return status;
     }
     const Launch launch = LaunchOf(job.spec, data, slot.count, first, slot);
@@ -204,15 +202,15 @@ absl::Status CudaLane::AwaitReady(const Job& job) {
 
 // Has the chunk copied to the slot's pinned memory, if the device can't read it where it is: in pieces, by several
 // threads, since one alone is slower than the transfer to the device. A chunk of one piece is left to CopyIn.
-void CudaLane::StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot) {
-  if (!IsCopiedByHost(array.space) || bytes <= kPieceBytes) return;
+void CudaLane::StartFilling(const Source& from, std::int64_t begin, std::int64_t bytes, Slot& slot) {
+  if (!IsCopiedByHost(from) || bytes <= kPieceBytes) return;
   slot.filling_since = Stopwatch();
   const std::int64_t piece_bytes = std::max(kPieceBytes, (bytes + kMaxPieces - 1) / kMaxPieces);
   copiers_.execute([&] {
     for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
       const std::int64_t piece = std::min(piece_bytes, bytes - first);
-      slot.filling.run([&slot, array, begin, first, piece] {
-        const absl::Status status = CopyPiece(array, begin + first, piece, slot.pinned + first);
+      slot.filling.run([&slot, from, begin, first, piece] {
+        const absl::Status status = CopyPiece(from, begin + first, piece, slot.pinned + first);
         if (status.ok()) return;
         const absl::MutexLock lock(&slot.mutex);
         slot.fill_status.Update(status);
@@ -228,27 +226,45 @@ absl::Status CudaLane::AwaitFilled(Slot& slot) {
   return std::exchange(slot.fill_status, absl::OkStatus());
 }
 
-absl::Status CudaLane::CopyPiece(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to) {
-  if (array.space == MemorySpace::kFile) return ReadFile(array.file, array.offset + begin, bytes, to);
-  std::memcpy(to, static_cast<const std::byte*>(array.data) + begin, static_cast<std::size_t>(bytes));
+bool CudaLane::IsCopiedByHost(const Source& from) {
+  return from.array.space == MemorySpace::kHost || from.array.space == MemorySpace::kFile || from.stretch != 0;
+}
+
+absl::Status CudaLane::CopyPiece(const Source& from, std::int64_t begin, std::int64_t bytes, std::byte* to) {
+  const auto copy = [&](std::int64_t first, std::int64_t size) -> absl::Status {
+    const ArrayRef& array = from.array;
+    if (array.space == MemorySpace::kFile) return ReadFile(array.file, array.offset + first, size, to);
+    std::memcpy(to, static_cast<const std::byte*>(array.data) + first, static_cast<std::size_t>(size));
+    return absl::OkStatus();
+  };
+  if (from.stretch == 0) return copy(from.first + begin, bytes);
+  while (bytes > 0) {
+    const std::int64_t in_stretch = begin % from.stretch;
+    const std::int64_t size = std::min(bytes, from.stretch - in_stretch);
+    const absl::Status status = copy(from.first + begin / from.stretch * from.stride + in_stretch, size);
+    if (!status.ok()) return status;
+    begin += size;
+    bytes -= size;
+    to += size;
+  }
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to, Slot& slot,
+absl::Status CudaLane::CopyIn(const Source& from, std::int64_t begin, std::int64_t bytes, std::byte* to, Slot& slot,
                               Timing* timing) {
   const StageRange range("copy");
-  const void* from = slot.pinned;
-  if (IsCopiedByHost(array.space)) {
+  const void* readable = slot.pinned;
+  if (IsCopiedByHost(from)) {
     if (bytes <= kPieceBytes) slot.filling_since = Stopwatch();
-    const absl::Status status = bytes <= kPieceBytes ? CopyPiece(array, begin, bytes, slot.pinned) : AwaitFilled(slot);
+    const absl::Status status = bytes <= kPieceBytes ? CopyPiece(from, begin, bytes, slot.pinned) : AwaitFilled(slot);
     if (!status.ok()) return status;
     timing->host_copy_us = timing->host_copy_us.value_or(0) + slot.filling_since.micros();
   } else {
-    from = static_cast<const std::byte*>(array.data) + begin;
+    readable = static_cast<const std::byte*>(from.array.data) + from.first + begin;
   }
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, copy_stream_));
   const cudaError_t error =
-      FAILPOINT("cuda/copy") ? cudaErrorUnknown : cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copy_stream_);
+      FAILPOINT("cuda/copy") ? cudaErrorUnknown : cudaMemcpyAsync(to, readable, bytes, cudaMemcpyDefault, copy_stream_);
   if (error != cudaSuccess) return DeviceError(error, "copying a chunk to the device");
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, copy_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(kernel_stream_, slot.copy_end));

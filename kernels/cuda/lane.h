@@ -101,11 +101,19 @@ class CudaLane {
   absl::Status MultiplyOnDevice(MatmulJob& job, int repeats, MatmulMeasurement* measurement);
   absl::Status MeasurePeak(DType dtype, void* sink, double* gflops);
   static absl::Status AwaitReady(const Job& job);
-  void StartFilling(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, Slot& slot);
+  // What is copied to the device: the array's bytes as they lie, or, of memory of the host, stretches of them.
+  struct Source {
+    ArrayRef array{};
+    std::int64_t first = 0;    // byte of the array
+    std::int64_t stretch = 0;  // bytes of each; 0: there is one
+    std::int64_t stride = 0;   // bytes between their beginnings
+  };
+  static bool IsCopiedByHost(const Source& from);
+  void StartFilling(const Source& from, std::int64_t begin, std::int64_t bytes, Slot& slot);
   absl::Status AwaitFilled(Slot& slot);
-  static absl::Status CopyPiece(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to);
+  static absl::Status CopyPiece(const Source& from, std::int64_t begin, std::int64_t bytes, std::byte* to);
   // To `to` in device memory; through the slot's pinned memory, if the device can't read it where it is.
-  absl::Status CopyIn(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to, Slot& slot,
+  absl::Status CopyIn(const Source& from, std::int64_t begin, std::int64_t bytes, std::byte* to, Slot& slot,
                       Timing* timing);
   Launch LaunchOf(const ReduceSpec& spec, const void* data, std::int64_t count, std::int64_t base_index,
                   const Slot& slot) const;
@@ -117,10 +125,12 @@ class CudaLane {
   class Slices;
   absl::Status AnswerSlices(const SlicesJob& slices, CudaArrays& arrays, SlicesResult* result);
   absl::Status AnswerOneByOne(const SlicesJob& slices, Timing* timing);
+  // `why`: why the device can't have the whole array; what it answers if it has no room for a piece either.
+  absl::Status AnswerInPieces(const SlicesJob& slices, CudaArrays& arrays, const absl::Status& why, Timing* timing);
   absl::StatusOr<const std::byte*> HoldArray(const Job& job, CudaArrays& arrays, std::unique_ptr<ArrayMemory>* memory,
                                              Timing* timing);
-  // Copies the first `bytes` of the job's array, which is ready, to `to` in device memory, chunk by chunk. Blocks.
-  absl::Status CopyToDevice(const Job& job, std::int64_t bytes, std::byte* to, Timing* timing);
+  // Copies the first `bytes` of what is ready to `to` in device memory, chunk by chunk. Blocks. `job`: for whom.
+  absl::Status CopyToDevice(const Job& job, const Source& from, std::int64_t bytes, std::byte* to, Timing* timing);
   class GroupReduction;
   // Of a job that failed: what is in flight is waited for and forgotten.
   void Abandon();

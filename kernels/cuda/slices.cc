@@ -1,9 +1,10 @@
 // CudaLane::ReduceSlices: what the host does for reductions along axes.
 //
 // Long contiguous outputs are reduced one after the other, as arrays. Of all others the whole array is in device
-// memory: it is copied there if it is elsewhere. Where quick_slices.h has launches for all ops, their results are
-// written there and copied to the answers. The states of other outputs, and of those that are not known so, come back
-// in batches of the lane's own memory and are finalized here, by several threads.
+// memory: it is copied there if it is elsewhere, in pieces of whole outputs if there is no room for all. Where
+// quick_slices.h has launches for all ops, their results are written there and copied to the answers. The states of
+// other outputs, and of those that are not known so, come back in batches of the lane's own memory and are finalized
+// here, by several threads.
 #include "kernels/cuda/slices.h"
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "kernels/algebra/finalize.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/quick_slices.h"
+#include "kernels/cuda/slice_pieces.h"
 #include "kernels/cuda/stage_range.h"
 #include "kernels/cuda/status.h"
 #include "kernels/exact/answers.h"
@@ -33,6 +35,9 @@ namespace {
 // Of contiguous outputs: what is worth launches of its own, in device memory, and elsewhere, from where it is copied.
 constexpr std::int64_t kLongDeviceBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kLongHostBytes = std::int64_t{4} << 20;
+
+// Of an array that is too large: as much as makes little of what a piece costs besides its bytes.
+constexpr std::int64_t kSlicePieceBytes = std::int64_t{64} << 20;
 
 SliceDimensions DimensionsOf(const std::vector<Dimension>& dimensions) {
   SliceDimensions result;
@@ -55,10 +60,19 @@ ArrayRef From(ArrayRef array, std::int64_t begin) {
 // One job, whose array is in device memory.
 class CudaLane::Slices {
  public:
-  // `arrays`: where memory for results comes from, beyond what the lane has. On an error, what is in flight is to be
-  // waited for before this goes.
-  Slices(CudaLane& lane, CudaArrays& arrays, const SlicesJob& slices, const std::byte* data, Timing* timing)
-      : lane_(lane), arrays_(arrays), slices_(slices), layout_(slices.layout), one_(slices.job.spec), timing_(timing) {
+  // `arrays`: where memory for results comes from, beyond what the lane has. `names`: errors name outputs as of that
+  // layout, whose output `first` is the job's first. On an error, what is in flight is to be waited for before this
+  // goes.
+  Slices(CudaLane& lane, CudaArrays& arrays, const SlicesJob& slices, const std::byte* data, const Layout& names,
+         std::int64_t first, Timing* timing)
+      : lane_(lane),
+        arrays_(arrays),
+        slices_(slices),
+        layout_(slices.layout),
+        names_(names),
+        first_(first),
+        one_(slices.job.spec),
+        timing_(timing) {
     one_.count = layout_.elements;
     array_ = {.data = data,
               .outputs = layout_.outputs,
@@ -359,8 +373,8 @@ class CudaLane::Slices {
     const absl::MutexLock lock(&mutex_);
     if (output >= failed_) return;
     failed_ = output;
-    error_ = absl::Status(status.code(),
-                          absl::StrCat("output ", OutputName(layout_, output), ": ", std::string(status.message())));
+    error_ = absl::Status(status.code(), absl::StrCat("output ", OutputName(names_, first_ + output), ": ",
+                                                      std::string(status.message())));
   }
 
   CudaLane& lane_;
@@ -368,6 +382,8 @@ class CudaLane::Slices {
   std::unique_ptr<ArrayMemory> results_;  // of the device, if the lane's memory is too small for them
   const SlicesJob& slices_;
   const Layout& layout_;
+  const Layout& names_;
+  const std::int64_t first_;
   ReduceSpec one_;  // the question about one output
   SliceArray array_;
   Timing* const timing_;
@@ -398,14 +414,65 @@ absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays,
   const std::byte* data = nullptr;
   if (layout.elements > 0 && layout.outputs > 0) {
     const absl::StatusOr<const std::byte*> held = HoldArray(job, arrays, &memory, &result->timing);
+    if (absl::IsResourceExhausted(held.status()) && job.array.space != MemorySpace::kDevice) {
+      return AnswerInPieces(slices, arrays, held.status(), &result->timing);
+    }
     if (!held.ok()) return held.status();
     data = *held;
   }
-  Slices all(*this, arrays, slices, data, &result->timing);
+  Slices all(*this, arrays, slices, data, layout, 0, &result->timing);
   const absl::Status status = all.Run();
   // What is in flight reads the array and writes results, whose memory goes.
   if (!status.ok()) Abandon();
   return status;
+}
+
+// As many outputs at a time as there is room for, with their results in the lane's memory.
+absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& arrays, const absl::Status& why,
+                                      Timing* timing) {
+  const SliceCut cut = CutOf(slices.layout);
+  const std::int64_t width = RowOf(slices.job.spec.dtype).bytes;
+  const std::int64_t item_bytes = cut.elements * cut.stretches * width;
+  std::unique_ptr<ArrayMemory> memory;
+  std::byte* to = slots_[0].device;
+  std::int64_t room = chunk_bytes_;
+  for (const std::int64_t wanted : {std::max(kSlicePieceBytes, item_bytes), item_bytes}) {
+    if (memory != nullptr || wanted <= chunk_bytes_) continue;
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> allocated = arrays.Allocate(wanted);
+    if (absl::IsResourceExhausted(allocated.status())) continue;
+    if (!allocated.ok()) return allocated.status();
+    memory = *std::move(allocated);
+    to = static_cast<std::byte*>(const_cast<void*>(memory->array().data));
+    room = wanted;
+  }
+  if (item_bytes > room) return slices.layout.run() >= slices.layout.elements ? AnswerOneByOne(slices, timing) : why;
+  std::int64_t result_bytes = 1;  // of each output, with what tells whether it is to be redone
+  for (const Op op : slices.job.spec.ops) result_bytes += RowOf(ResultDType(op, slices.job.spec.dtype)).bytes;
+  const std::int64_t results = chunk_bytes_ / 2 / result_bytes;  // that fit in half of it, wherever they begin
+  const std::int64_t most = std::max<std::int64_t>(1, std::min(room / item_bytes, results / cut.outputs));
+  for (std::int64_t item = 0; item < cut.items; item += most) {
+    const std::int64_t items = std::min(most, cut.items - item);
+    SlicesJob piece = slices;
+    piece.job.spec.count = items * cut.elements * cut.stretches;
+    piece.layout = PieceOf(slices.layout, items);
+    const std::int64_t first = item * cut.outputs;
+    for (std::size_t i = 0; i < piece.answers.size(); ++i) {
+      piece.answers[i] += first * RowOf(ResultDType(slices.job.spec.ops[i], slices.job.spec.dtype)).bytes;
+    }
+    const Source source{.array = slices.job.array,
+                        .first = item * cut.elements * width,
+                        .stretch = cut.stretches == 1 ? 0 : items * cut.elements * width,
+                        .stride = cut.stride * width};
+    absl::Status status = CopyToDevice(piece.job, source, items * item_bytes, to, timing);
+    if (!status.ok()) return status;
+    Slices some(*this, arrays, piece, to, slices.layout, first, timing);
+    status = some.Run();
+    if (!status.ok()) {
+      Abandon();  // what is in flight reads the piece, whose memory goes
+      return status;
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Each output as an array of its own: they are contiguous.
@@ -449,19 +516,21 @@ absl::StatusOr<const std::byte*> CudaLane::HoldArray(const Job& job, CudaArrays&
   if (bytes > chunk_bytes_) {
     absl::StatusOr<std::unique_ptr<ArrayMemory>> allocated = arrays.Allocate(bytes);
     if (!allocated.ok()) {
-      return absl::Status(allocated.status().code(),
-                          absl::StrCat("along axes the whole array must be in the device's memory: ",
-                                       std::string(allocated.status().message())));
+      return absl::Status(
+          allocated.status().code(),
+          absl::StrCat("along axes an array, or a piece of its outputs, must be in the device's memory: ",
+                       std::string(allocated.status().message())));
     }
     *memory = *std::move(allocated);
     to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
   }
-  const absl::Status status = CopyToDevice(job, bytes, to, timing);
+  const absl::Status status = CopyToDevice(job, {job.array}, bytes, to, timing);
   if (!status.ok()) return status;
   return to;
 }
 
-absl::Status CudaLane::CopyToDevice(const Job& job, std::int64_t bytes, std::byte* to, Timing* timing) {
+absl::Status CudaLane::CopyToDevice(const Job& job, const Source& from, std::int64_t bytes, std::byte* to,
+                                    Timing* timing) {
   std::vector<Slot*> copying(kSlots);  // null: nothing is copied from it
   const auto await = [&](std::int64_t chunk) -> absl::Status {
     Slot* const slot = std::exchange(copying[static_cast<std::size_t>(chunk % kSlots)], nullptr);
@@ -480,11 +549,11 @@ absl::Status CudaLane::CopyToDevice(const Job& job, std::int64_t bytes, std::byt
     status = WhyStop(job);
     for (; filled < chunks && filled <= chunk + 1 && status.ok(); ++filled) {  // one ahead
       status = await(filled);
-      if (status.ok()) StartFilling(job.array, filled * chunk_bytes_, bytes_of(filled), slots_[filled % kSlots]);
+      if (status.ok()) StartFilling(from, filled * chunk_bytes_, bytes_of(filled), slots_[filled % kSlots]);
     }
     Slot& slot = slots_[chunk % kSlots];
     if (status.ok()) {
-      status = CopyIn(job.array, chunk * chunk_bytes_, bytes_of(chunk), to + chunk * chunk_bytes_, slot, timing);
+      status = CopyIn(from, chunk * chunk_bytes_, bytes_of(chunk), to + chunk * chunk_bytes_, slot, timing);
     }
     if (status.ok()) copying[static_cast<std::size_t>(chunk % kSlots)] = &slot;
   }

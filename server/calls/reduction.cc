@@ -105,7 +105,7 @@ absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time
   if (!question.ok()) return question.status();
   spec_ = question->spec;
   const bool groups = request.has_segments() || request.has_keys() || request.has_where();
-  // A GPU would need room for the whole array: those in host memory go to the CPU, unless the request wants another
+  // The way to a GPU takes longer than the CPU's: arrays in host memory go to the CPU, unless the request wants another
   // engine.
   const bool chosen = spec_.engine == EngineKind::kAuto && spec_.device.empty() && spec_.pipeline.empty() &&
                       operand_.elements.array.space != MemorySpace::kDevice;

@@ -409,6 +409,20 @@ TEST_P(EngineGroups, SumsExtremaAndCountsByThemselves) {
   }
 }
 
+TEST_P(EngineGroups, BitsByThemselves) {
+  if (RowOf(dtype()).is_float) return;
+  const std::vector<Op> sets[] = {{Op::kBitXor, Op::kBitAnd, Op::kBitOr}, {Op::kBitAnd}, {Op::kBitOr, Op::kSum}};
+  int turn = 0;
+  for (const Question& question : Questions()) {
+    if (++turn % (kSlowBuild ? 5 : 1) != 0) continue;
+    const Bytes array = MakeData(turn % 2 == 0 ? DataKind::kFull : DataKind::kSmall, dtype(), question.count(), 1);
+    ReduceSpec spec = SpecFor(question);
+    spec.ops = sets[static_cast<std::size_t>(turn) % std::size(sets)];
+    Check(question, array, spec, {});
+    if (HasFailure()) return;
+  }
+}
+
 TEST_P(EngineGroups, LengthsAreArraysEndToEnd) {
   for (int groups : {1, 2, 30}) {
     Question question{.shape = {900}};
@@ -548,6 +562,7 @@ TEST_P(EngineGroups, ElementsThatDoNotAddUpEasily) {
                                          {Op::kSum, Op::kArgmin},
                                          {Op::kStd},
                                          {Op::kVar, Op::kMax, Op::kCount},
+                                         {Op::kCount},
                                          {Op::kL1, Op::kL2}}) {
         spec.ops = ops;
         Check(question, array, spec, {});

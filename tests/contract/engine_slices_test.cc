@@ -190,6 +190,26 @@ TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
   }
 }
 
+TEST_P(EngineSlices, BitsByThemselves) {
+  if (RowOf(dtype()).is_float) return;
+  const Case cases[] = {{{90, 1}, {1}},  {{90, 7}, {1}},  {{20, 70}, {1}}, {{3, 5000}, {1}},      {{31, 9}, {0}},
+                        {{7, 600}, {0}}, {{900, 3}, {0}}, {{50, 2}, {}},   {{5, 30, 40}, {0, 2}}, {{3, 20, 9}, {1}}};
+  int turn = 0;
+  for (const Case& which : cases) {
+    for (const DataKind kind : {DataKind::kFull, DataKind::kSmall, DataKind::kEqual}) {
+      const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(++turn));
+      ReduceSpec spec = SpecFor(which);
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kBitXor, Op::kBitAnd, Op::kBitOr},
+                                         {Op::kBitOr},
+                                         {Op::kSum, Op::kBitAnd, Op::kArgmax}}) {
+        spec.ops = ops;
+        Check(which, array.data(), spec);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // Columns that are so long, or so few, that they are answered in parts; and rows of every length up to some.
 TEST_P(EngineSlices, SumsAndExtremaInParts) {
   constexpr int kScale = kSlowBuild ? 4 : 1;
@@ -396,13 +416,16 @@ TEST_P(EngineSlices, ElementsThatChangeMeanwhile) {
   constexpr std::int64_t kElements = 100'000;
   std::vector<std::uint32_t> shared(kElements);
   std::atomic<bool> stop = false;
+  absl::Notification begun;
   std::thread changer([&] {
     for (std::uint32_t turn = 0; !stop; ++turn) {
       for (std::uint32_t& word : shared) __atomic_store_n(&word, turn * 0x9e3779b9U, __ATOMIC_RELAXED);
+      if (turn == 0) begun.Notify();
     }
   });
+  begun.WaitForNotification();
   const std::int64_t count = kElements * 4 / RowOf(dtype()).bytes;
-  for (int turn = 0; turn < 90; ++turn) {
+  for (int turn = 0; turn < (kSlowBuild ? 60 : 2000); ++turn) {
     const std::int64_t some = turn % 2 == 0 ? 40 : 1000;
     const Case which = turn % 3 == 0   ? Case{{count / some, some}, {1}}
                        : turn % 3 == 1 ? Case{{some, count / some}, {0}}
@@ -481,6 +504,60 @@ TEST_P(EngineSlices, ManyPartsOfFewOutputs) {
       Check(which, array.data(), spec, own.engine);
       if (HasFailure()) return;
     }
+  }
+}
+
+// A GPU that has no room for the array takes it in pieces of whole outputs.
+TEST_P(EngineSlices, ArraysLargerThanTheBudget) {
+  if (dtype() != DType::kF32 && dtype() != DType::kI8 && dtype() != DType::kF64) return;
+  EngineOptions options;
+  options.chunk_bytes = 64 << 10;
+  options.cuda_array_bytes = 16 << 10;
+  const Started own = StartOwn(options);
+  ASSERT_NE(own.engine, nullptr);
+  const Case cases[] = {{{9000, 40}, {1}},   {{40, 9000}, {0}},         {{300, 700}, {}},          {{70, 50, 60}, {1}},
+                        {{6, 50, 900}, {0}}, {{12, 14, 9, 60}, {0, 2}}, {{70, 12, 20, 9}, {1, 3}}, {{3, 60'000}, {1}}};
+  int turn = 0;
+  for (const Case& which : cases) {
+    ASSERT_GT(CountOf(which.shape), 64 << 10);
+    const DataKind kind = ++turn % 2 == 0 && RowOf(dtype()).is_float ? DataKind::kSomeNan : DataKind::kUniform;
+    const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
+    ReduceSpec spec = SpecFor(which);
+    spec.nan_policy = turn % 4 == 0 ? NanPolicy::kOmit : NanPolicy::kPropagate;
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kArgmax, Op::kMean}, {Op::kVar, Op::kL1}}) {
+      spec.ops = ops;
+      Check(which, array.data(), spec, own.engine);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// The first output with an error is named as one of the whole array, also where it is not in the first piece.
+TEST_P(EngineSlices, ErrorsOfArraysLargerThanTheBudget) {
+  if (dtype() != DType::kI64) return;
+  EngineOptions options;
+  options.chunk_bytes = 64 << 10;
+  options.cuda_array_bytes = 16 << 10;
+  const Started own = StartOwn(options);
+  ASSERT_NE(own.engine, nullptr);
+  for (const Case& which : {Case{{3000, 40}, {1}}, Case{{40, 3000}, {0}}, Case{{30, 40, 100}, {1}}}) {
+    const Layout layout = LayoutFor(which);
+    Bytes array = MakeData(DataKind::kSmall, dtype(), CountOf(which.shape), 1);
+    for (const std::int64_t output : {layout.outputs - 1, layout.outputs * 3 / 4}) {
+      for (std::int64_t i = 0; i < 2; ++i) {
+        SetElement(dtype(), layout.Start(output) + layout.At(i), 0x1.8p62, &array);
+      }
+    }
+    ReduceSpec spec = SpecFor(which);
+    spec.overflow_policy = OverflowPolicy::kError;
+    spec.ops = {Op::kSum};
+    Answers answers(spec, layout.outputs);
+    const absl::Status status =
+        ReduceSlices(*own.engine, {{.spec = spec, .array = {array.data()}}, layout, answers.data});
+    EXPECT_TRUE(absl::IsOutOfRange(status)) << status.ToString();
+    EXPECT_THAT(std::string(status.message()),
+                StartsWith("output " + OutputName(layout, layout.outputs * 3 / 4) + ": integer overflow"));
+    EXPECT_TRUE(answers.GuardsStand());
   }
 }
 

@@ -39,11 +39,16 @@ class GpuAxesTest(harness.ServedTest):
                         for op, values in expected.items():
                             self.assertEqual(values.tobytes(), got[op].tobytes(), (shape, axis, dtype, op, nan))
 
-    def test_no_room(self):
-        path = self.save(np.ones((3000, 3000), "f8"))
+    def test_more_than_there_is_room_for(self):
+        path = self.save(self.random.normal(size=(3000, 3000)))
+        expected, got = (self.results(engine, path, "sum,argmax", "--axis=0") for engine in ("cpu", "cuda"))
+        for op, values in expected.items():
+            self.assertEqual(values.tobytes(), got[op].tobytes(), op)
+        path = self.save(np.ones((6_000_000, 3), "f8"))
         run = self.run_reducectl("reduce", path, "--engine", "cuda", "--op", "sum", "--axis", "0")
         self.assertEqual(run.returncode, SERVER)
-        self.assertIn("along axes the whole array must be in the device's memory: cuda:0 has no room", run.stderr.decode())
+        self.assertIn("along axes an array, or a piece of its outputs, must be in the device's memory: cuda:0 has no room",
+                      run.stderr.decode())
 
 
 if __name__ == "__main__":

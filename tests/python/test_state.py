@@ -113,6 +113,10 @@ def test_parts_by_keys(local, remote):
         State.merge([state, state_of(local, [1.0])])
     with pytest.raises(reduced.InvalidArgumentError, match=r"states\[1\]"):
         State.merge([state, remote.reduce(array[:3], "sum,argmax", axis=0, state=True).state])
+    with pytest.raises(reduced.ResourceExhaustedError, match="states of 1000000000 outputs"):
+        local.reduce(array[:3, 0], "sum", keys=keys[:3] * 0, groups=10**9, state=True, results=False)
+    with pytest.raises(reduced.InvalidArgumentError, match="results: got false without"):
+        local.reduce(array, "sum", axis=0, results=False)
     copied = pickle.loads(pickle.dumps(whole))
     assert np.array_equal(copied.group_keys, whole.group_keys) and np.array_equal(copied.sum, whole.sum) and copied.state is None
 

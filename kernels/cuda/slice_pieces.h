@@ -1,0 +1,27 @@
+// Cutting an array that the device has no room for into pieces of whole outputs: ranges of the outermost of the
+// dimensions that are kept. In memory a piece is one stretch, or as many as the dimension before that one is long.
+#ifndef REDUCED_KERNELS_CUDA_SLICE_PIECES_H_
+#define REDUCED_KERNELS_CUDA_SLICE_PIECES_H_
+
+#include <cstdint>
+
+#include "kernels/algebra/layout.h"
+
+namespace reduced {
+
+// Of a layout with elements, that keeps a dimension: its outermost one.
+struct SliceCut {
+  std::int64_t items = 0;     // its size
+  std::int64_t outputs = 0;   // of each item
+  std::int64_t elements = 0;  // of each item, in each stretch
+  std::int64_t stretches = 1;
+  std::int64_t stride = 0;  // between stretches, in elements
+};
+SliceCut CutOf(const Layout& layout);
+
+// The layout of `count` items, dense; without the shape that it is named by.
+Layout PieceOf(const Layout& layout, std::int64_t count);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_SLICE_PIECES_H_
