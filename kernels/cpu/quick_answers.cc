@@ -58,7 +58,7 @@ bool IsNanBits(Word bits) {
     return (bits & std::numeric_limits<std::int16_t>::max()) > FloatFormat<T>::kInfinity;
   } else {
     const T x = std::bit_cast<T>(bits);
-    return x != x;  // which takes one instruction for a vector
+    return std::isnan(x);  // which takes one instruction for a vector
   }
 }
 
