@@ -111,12 +111,11 @@ class GroupReduction {
   absl::StatusOr<std::unique_ptr<KeyTables>> Tables(const GroupingContext& context) const {
     if (!keyed_ || layout_.outputs != 1 || !quick_.has_value()) return nullptr;
     if (quick_->takes(Term::kMagnitude) || quick_->takes(Term::kNonzero) || quick_->takes_bits()) return nullptr;
-    if (quick_->takes(Term::kNan) && !LeavesOutNans()) return nullptr;
     return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_,
                          {.sums = quick_->takes(Term::kElement),
                           .squares = quick_->takes(Term::kSquare),
                           .extrema = quick_->takes_extrema(),
-                          .omit_nans = LeavesOutNans()},
+                          .omit_nans = quick_->omits_nans()},
                          context);
   }
 
@@ -128,9 +127,8 @@ class GroupReduction {
       QuickFound found;
       std::int64_t counts[kQuickOutputs];
       tables.Load(first, size, &found, counts);
-      ClearSums(size, &found.of(Term::kNan));  // they are left out
       Store(found, counts, first, size, [&](std::int64_t /*i*/, std::int64_t number) {
-        if (counts[number - first] == 0 && !LeavesOutNans()) {
+        if (counts[number - first] == 0) {
           Answer({.number = number});
         } else {
           left.push_back(number);
@@ -175,12 +173,6 @@ class GroupReduction {
   // Whether output `number`, the `since`-th of some, need not be answered any more.
   bool Passed(std::int64_t number, std::int64_t since) {
     return number > failed_.load(std::memory_order_relaxed) || (since % kOutputs == 0 && Stopped());
-  }
-
-  // Whether NaNs are omitted, and how many there are does not matter.
-  bool LeavesOutNans() const {
-    const std::vector<Op>& ops = job_.spec.ops;
-    return quick_->omits_nans() && std::find(ops.begin(), ops.end(), Op::kNanCount) == ops.end();
   }
 
   // Short segments as they lie.

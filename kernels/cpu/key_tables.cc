@@ -158,6 +158,8 @@ struct Nothing {};
 template <class T, bool kSums, bool kSquares, bool kExtrema>
 struct Entry {
   std::uint32_t count;
+  [[no_unique_address]] std::conditional_t<kIsFloat<T>, std::uint32_t, Nothing<3>>
+      nans;  // omitted ones are not in count
   [[no_unique_address]] std::conditional_t<kSums, SumEntry<T>, Nothing<0>> sum;
   [[no_unique_address]] std::conditional_t<kSquares, SquaresEntry<T>, Nothing<1>> squares;
   [[no_unique_address]] std::conditional_t<kExtrema, ExtremaEntry<T>, Nothing<2>> extrema;
@@ -192,7 +194,7 @@ class Tables final : public KeyTables {
     if (2 * stretches <= wanted && stretches < wanted) return nullptr;  // all threads fold sorted rows
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(stretches * one, context.budget);
     if (!memory.ok()) return memory.status();
-    auto tables = std::make_unique<Tables>(groups, stretches * ways, *std::move(memory));
+    auto tables = std::make_unique<Tables>(groups, stretches * ways, omit_nans, *std::move(memory));
     const std::int64_t stretch = (rows + stretches - 1) / stretches;
     absl::Mutex mutex;
     absl::Status why;
@@ -220,9 +222,10 @@ class Tables final : public KeyTables {
     return tables;
   }
 
-  Tables(std::int64_t groups, std::int64_t tables, std::unique_ptr<ArrayMemory> memory)
+  Tables(std::int64_t groups, std::int64_t tables, bool omit_nans, std::unique_ptr<ArrayMemory> memory)
       : groups_(groups),
         tables_(tables),
+        omit_nans_(omit_nans),
         memory_(std::move(memory)),
         entries_(static_cast<Each*>(const_cast<void*>(memory_->array().data))) {}
 
@@ -231,9 +234,10 @@ class Tables final : public KeyTables {
     extrema->any_nan = false;
     for (std::int64_t i = 0; i < count; ++i) {
       Each entry{};
-      std::int64_t elements = 0;
+      std::int64_t elements = 0, nans = 0;
       for (std::int64_t t = 0; t < tables_; ++t) {
         const Each& other = entries_[t * groups_ + first + i];
+        if constexpr (kIsFloat<T>) nans += other.nans;
         if (other.count == 0) continue;
         if (elements == 0) {
           entry = other;
@@ -244,7 +248,8 @@ class Tables final : public KeyTables {
         }
         elements += other.count;
       }
-      counts[i] = elements;
+      counts[i] = elements + (omit_nans_ ? nans : 0);
+      if constexpr (kIsFloat<T>) found->of(Term::kNan).sum[i] = static_cast<double>(nans);
       if constexpr (kSums) entry.sum.Store(i, &found->of(Term::kElement));
       if constexpr (kSquares) entry.squares.Store(i, &found->of(Term::kSquare));
       if constexpr (kExtrema) {
@@ -266,13 +271,19 @@ class Tables final : public KeyTables {
       if (id == kNoGroup) continue;
       T x;
       std::memcpy(&x, data + row * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-      if (omit_nans && IsNan(x)) continue;
-      tables[row % kTables * groups + id].Add(x, static_cast<std::uint32_t>(row));
+      Each& entry = tables[row % kTables * groups + id];
+      if constexpr (kIsFloat<T>) {
+        const bool nan = IsNan(x);
+        entry.nans += nan ? 1 : 0;
+        if (nan && omit_nans) continue;
+      }
+      entry.Add(x, static_cast<std::uint32_t>(row));
     }
   }
 
   const std::int64_t groups_;
   const std::int64_t tables_;
+  const bool omit_nans_;
   const std::unique_ptr<ArrayMemory> memory_;
   Each* const entries_;
 };

@@ -23,8 +23,9 @@ class KeyTables {
  public:
   virtual ~KeyTables() = default;
 
-  // Writes what was wanted and the numbers of elements of groups [first, first + count), at most kQuickOutputs.
-  // Positions are rows. A group without elements has the sum 0, and is said to have a NaN. On any thread.
+  // Writes what was wanted, the numbers of elements and, of floats, of NaNs of groups [first, first + count), at most
+  // kQuickOutputs. Positions are rows. A group without elements that count has the sum 0, and is said to have a NaN. On
+  // any thread.
   virtual void Load(std::int64_t first, std::int64_t count, QuickFound* found, std::int64_t* counts) const = 0;
 };
 
@@ -32,7 +33,7 @@ struct KeyTablesWanted {
   bool sums = false;
   bool squares = false;
   bool extrema = false;
-  bool omit_nans = false;  // as if there were no row where there is a NaN
+  bool omit_nans = false;  // they are elements, but in no sum and no extremum
 };
 
 // Of the `rows` elements at `data`, by grouping.ids. Null: there are none for this dtype, or those of most threads

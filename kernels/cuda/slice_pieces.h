@@ -1,5 +1,6 @@
-// Cutting an array that the device has no room for into pieces of whole outputs: ranges of the outermost of the
-// dimensions that are kept. In memory a piece is one stretch, or as many as the dimension before that one is long.
+// Cutting an array that the device has no room for into pieces of whole outputs: ranges of the outermost dimension that
+// is kept. If no dimension lies outside that one, a piece is contiguous. Else it has a stretch for each index of the
+// dimension outside.
 #ifndef REDUCED_KERNELS_CUDA_SLICE_PIECES_H_
 #define REDUCED_KERNELS_CUDA_SLICE_PIECES_H_
 

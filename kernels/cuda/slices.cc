@@ -36,8 +36,8 @@ namespace {
 constexpr std::int64_t kLongDeviceBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kLongHostBytes = std::int64_t{4} << 20;
 
-// Of an array that is too large: as much as makes little of what a piece costs besides its bytes.
-constexpr std::int64_t kSlicePieceBytes = std::int64_t{64} << 20;
+// Of an array that is too large: as many chunks as make little of what a piece costs besides its bytes.
+constexpr std::int64_t kPieceChunks = 8;
 
 SliceDimensions DimensionsOf(const std::vector<Dimension>& dimensions) {
   SliceDimensions result;
@@ -436,7 +436,7 @@ absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& array
   std::unique_ptr<ArrayMemory> memory;
   std::byte* to = slots_[0].device;
   std::int64_t room = chunk_bytes_;
-  for (const std::int64_t wanted : {std::max(kSlicePieceBytes, item_bytes), item_bytes}) {
+  for (const std::int64_t wanted : {std::max(kPieceChunks * chunk_bytes_, item_bytes), item_bytes}) {
     if (memory != nullptr || wanted <= chunk_bytes_) continue;
     absl::StatusOr<std::unique_ptr<ArrayMemory>> allocated = arrays.Allocate(wanted);
     if (absl::IsResourceExhausted(allocated.status())) continue;

@@ -513,8 +513,10 @@ TEST_P(EngineSlices, ArraysLargerThanTheBudget) {
   EngineOptions options;
   options.chunk_bytes = 64 << 10;
   options.cuda_array_bytes = 16 << 10;
-  const Started own = StartOwn(options);
-  ASSERT_NE(own.engine, nullptr);
+  const Started small = StartOwn(options);
+  options.cuda_array_bytes = 200 << 10;  // pieces of several chunks, which end within stretches
+  const Started larger = StartOwn(options);
+  ASSERT_TRUE(small.engine != nullptr && larger.engine != nullptr);
   const Case cases[] = {{{9000, 40}, {1}},   {{40, 9000}, {0}},         {{300, 700}, {}},          {{70, 50, 60}, {1}},
                         {{6, 50, 900}, {0}}, {{12, 14, 9, 60}, {0, 2}}, {{70, 12, 20, 9}, {1, 3}}, {{3, 60'000}, {1}}};
   int turn = 0;
@@ -526,9 +528,17 @@ TEST_P(EngineSlices, ArraysLargerThanTheBudget) {
     spec.nan_policy = turn % 4 == 0 ? NanPolicy::kOmit : NanPolicy::kPropagate;
     for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kArgmax, Op::kMean}, {Op::kVar, Op::kL1}}) {
       spec.ops = ops;
-      Check(which, array.data(), spec, own.engine);
+      Check(which, array.data(), spec, turn % 3 == 0 ? larger.engine : small.engine);
       if (HasFailure()) return;
     }
+  }
+  if (RowOf(dtype()).bytes != 4) return;
+  // An output is more than a chunk.
+  for (const Case& which : {Case{{30'000, 7}, {0}}, Case{{40, 5, 900}, {0, 2}}, Case{{7, 200, 150}, {1}}}) {
+    const Bytes array = MakeData(DataKind::kUniform, dtype(), CountOf(which.shape), 1);
+    ReduceSpec spec = SpecFor(which);
+    spec.ops = {Op::kSum, Op::kArgmax};
+    Check(which, array.data(), spec, larger.engine);
   }
 }
 
