@@ -16,6 +16,7 @@
 #include "kernels/algebra/spec.h"
 #include "kernels/exact/answers.h"
 #include "tests/support/data.h"
+#include "tests/support/oracle.h"
 
 namespace reduced::test {
 

@@ -28,7 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 WORK = ROOT / "build" / "mutation"
 SOURCE, BUILD = WORK / "source", WORK / "build"
 LEAST = 0.95
-TEST_TIMEOUT_S = 90  # a fault may make a test wait
+# A fault may make a test wait: at least so long, and so many times as long as it takes without a fault.
+TEST_TIMEOUT_S, TEST_SLOWDOWN = 90, 5
 CONFIGURE = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", "-DCMAKE_UNITY_BUILD=ON",
              "-DCMAKE_UNITY_BUILD_BATCH_SIZE=16", "-DREDUCED_CUDA=OFF", "-DREDUCED_TESTS=ON", "-DREDUCED_FAILPOINTS=ON"]
 # What a test of ctest, named by its prefix, is built from.
@@ -83,20 +84,24 @@ def build(targets):
     return None if run.returncode == 0 else run.stdout + run.stderr
 
 
-def failures(tests):
-    """The tests that fail, as ctest names them; the first only if there are several. Says if one did not end in time."""
+def failures(tests, seconds):
+    """The tests that fail, as ctest names them; the first only if there are several. Says if one did not end in time, of
+    those that should take `seconds`, a table which this fills in if none fails."""
+    timeout = max(TEST_TIMEOUT_S, *(TEST_SLOWDOWN * seconds.get(test, 60) for test in tests))
     run = subprocess.run(
-        ["ctest", "--test-dir", BUILD, "--tests-regex", f"^({'|'.join(tests)})$", "--timeout", str(TEST_TIMEOUT_S),
+        ["ctest", "--test-dir", BUILD, "--tests-regex", f"^({'|'.join(tests)})$", "--timeout", str(round(timeout)),
          "--stop-on-failure", "--no-tests=error", "--output-on-failure"], capture_output=True, text=True, check=False)
     (WORK / "last.log").write_text(run.stdout + run.stderr)
     if run.returncode == 0:
+        for name, passed in re.findall(r"Test +#\d+: (\S+) .*Passed +([\d.]+) sec", run.stdout):
+            seconds.setdefault(name, float(passed))
         return []
     failed = [name + (", which did not end in time" if how == "Timeout" else "")
               for name, how in re.findall(r"Test +#\d+: (\S+) .*\*\*\*(?!Skipped)(\w*)", run.stdout)]
     return failed or ["ctest: see " + str(WORK / "last.log")]
 
 
-def try_fault(fault):
+def try_fault(fault, seconds):
     """"caught", "survived" or "error", and why."""
     path = SOURCE / fault["file"]
     text = path.read_text()
@@ -104,7 +109,7 @@ def try_fault(fault):
     try:
         if (output := build(targets_of(fault["tests"]))) is not None:
             return "error", "it does not compile:\n" + output[-3000:]
-        failed = failures(fault["tests"])
+        failed = failures(fault["tests"], seconds)
         return ("caught", failed[0]) if failed else ("survived", " ".join(fault["tests"]))
     finally:
         path.write_text(text)
@@ -130,12 +135,13 @@ def main():
     tests = sorted({test for fault in faults for test in fault["tests"]})
     if (output := build(targets_of(tests))) is not None:
         return "without a fault it does not compile:\n" + output[-3000:]
-    if failed := failures(tests):
+    seconds = {}
+    if failed := failures(tests, seconds):
         return f"without a fault this test fails: {failed[0]}"
     counts = {"caught": 0, "survived": 0, "error": 0}
     for fault in faults:
         began = time.monotonic()
-        result, why = try_fault(fault)
+        result, why = try_fault(fault, seconds)
         counts[result] += 1
         print(f"{result:8}  {fault['file']}: {fault['name']}  [{why}]  {time.monotonic() - began:.0f} s", flush=True)
     rate = counts["caught"] / len(faults)
