@@ -2,6 +2,7 @@
 #include "reduced/merge.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -14,6 +15,8 @@
 #include "client/lib/convert.h"
 #include "client/lib/names.h"
 #include "client/lib/retry.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
 #include "proto/codec/merge.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -110,9 +113,17 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
 }
 
 bool IsArrayState(std::string_view state) {
+  using google::protobuf::internal::WireFormatLite;
   if (state.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) return false;
-  v1::ArraysState parsed;
-  return parsed.ParseFromArray(state.data(), static_cast<int>(state.size())) && parsed.has_question();
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(state.data()),
+                                            static_cast<int>(state.size()));
+  for (std::uint32_t tag = in.ReadTag(); tag != 0; tag = in.ReadTag()) {
+    if (WireFormatLite::GetTagFieldNumber(tag) == v1::ArraysState::kQuestionFieldNumber) {  // a number in a State
+      return WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    }
+    if (!WireFormatLite::SkipField(&in, tag)) return false;
+  }
+  return false;
 }
 
 absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states, const MergeOptions& options) {

@@ -47,7 +47,8 @@ struct MergeArraysReply {
 REDUCED_EXPORT absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>& states,
                                                                  const MergeStatesOptions& options = {});
 
-// Whether a state is one of arrays of results, for MergeArrayStates; else it is one for MergeStates, or none.
+// Whether a state is one of arrays of results, for MergeArrayStates; else it is one for MergeStates, or none. Looks at
+// its first bytes only: it may be malformed after them.
 REDUCED_EXPORT bool IsArrayState(std::string_view state);
 
 }  // namespace reduced::client

@@ -368,6 +368,12 @@ TEST_F(ArraysStateTest, TheClientLibrary) {
   check(client::MergeArrayStates(states, {.return_state = true}));
   check(connection->MergeArrays(states, {.return_state = true}));
   EXPECT_FALSE(client::IsArrayState(""));
+  EXPECT_FALSE(client::IsArrayState("\x08"));  // ends within its first field
+  // Its beginning tells, so that whoever merges it is told what is wrong with the rest.
+  const std::string cut = states[0].substr(0, states[0].size() / 2);
+  EXPECT_TRUE(client::IsArrayState(cut));
+  EXPECT_THAT(std::string(client::MergeArrayStates({cut}, {.names = {"cut"}}).status().message()),
+              HasSubstr("cut: got"));
   states.emplace_back("x");
   const absl::Status wrong = client::MergeArrayStates(states, {.names = {"a", "b", "c"}}).status();
   EXPECT_THAT(std::string(wrong.message()), HasSubstr("c: got 1 bytes that aren't a state of arrays of results"));
