@@ -28,7 +28,7 @@ enum class OverflowPolicy : std::uint8_t {
 
 // Of float sums, and of what is computed from them: see IsExactOp in exact/answers.h.
 enum class Precision : std::uint8_t {
-  kF64 = 1,    // each addition rounded, in a fixed order
+  kF64 = 1,    // each addition rounded, in a fixed order; of arrays of results they may be exact
   kExact = 2,  // the exact sums, rounded once: the same bits on every engine, in any order
 };
 

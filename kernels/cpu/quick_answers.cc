@@ -113,7 +113,6 @@ std::optional<QuickAnswers> QuickAnswers::For(const ReduceSpec& spec) {
     takes |= *more;
     quick.positions_ = With(op, quick.positions_);
   }
-  if ((takes & kRounded) != 0 && RowOf(spec.dtype).is_float && spec.precision != Precision::kExact) return std::nullopt;
   for (int term = 0; term < kTerms; ++term) {
     if ((takes & (1U << term)) == 0) continue;
     QuickSumsOf& of = quick.sums_[static_cast<std::size_t>(term)];

@@ -144,9 +144,16 @@ class SliceReduction {
   }
 
  private:
+  static constexpr std::int64_t kLong = 4 * kBlockBytes;  // longer outputs have tasks of their own
+
   static ReduceSpec SpecOfOne(const SlicesJob& job) {
     ReduceSpec one = job.job.spec;
     one.count = job.layout.elements;
+    // What is answered side by side is exact, and so are those of its outputs that are folded after all, so that no
+    // output's bits depend on others.
+    const bool is_short = one.count * RowOf(one.dtype).bytes <= kLong;
+    const bool side_by_side = is_short || OrderOf(one, job.layout) != Order::kAny;
+    if (job.states == nullptr && side_by_side) one.precision = Precision::kExact;
     return one;
   }
 
@@ -156,7 +163,6 @@ class SliceReduction {
   static Order OrderOf(const ReduceSpec& one, const Layout& layout) {
     constexpr std::int64_t kFewColumns = 8;
     constexpr std::int64_t kShortestPiece = 8;
-    constexpr std::int64_t kLong = 4 * kBlockBytes;
     static_assert(kLong <= kQuickIntegerBytes && kColumnBytes <= kQuickIntegerBytes);
     const std::int64_t bytes = one.count * RowOf(one.dtype).bytes;
     if (bytes == 0 || layout.outputs == 0) return Order::kAny;

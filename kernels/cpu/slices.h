@@ -1,9 +1,10 @@
 // Reduces the slices of an array, each to an answer for each op: the CPU engine's Engine::ReduceSlices.
 //
 // An output is folded as an array of its elements would be: in the same tiles, blocks and tasks. So its answers have
-// the same bits, those of sums in f64 too. Elements that are no neighbours are gathered tile by tile. Where
-// neighbouring outputs have neighbouring elements (columns), a group of them is gathered in one go, which transposes
-// it.
+// the same bits, those of sums in f64 too; but of outputs of up to 1 MiB, and of columns, sums of floats are exact in
+// either precision, unless states are wanted: they are answered side by side (quick_answers.h). Elements that are no
+// neighbours are gathered tile by tile. Where neighbouring outputs have neighbouring elements (columns), a group of
+// them is gathered in one go, which transposes it.
 #ifndef REDUCED_KERNELS_CPU_SLICES_H_
 #define REDUCED_KERNELS_CPU_SLICES_H_
 

@@ -31,7 +31,6 @@ struct QuickElements {
   std::int64_t infinity = 0;    // the bits, and the key, of infinity; integers: of the largest key
   std::uint64_t quiet_nan = 0;  // the bits of the NaN that answers are
   bool omit_nan = false;
-  bool exact = true;           // sums that have lost something are no answers
   bool positions_low = false;  // where the lowest element is, is asked for
   bool positions_high = false;
   std::int64_t count = 0;  // elements of an output, less than 2^31

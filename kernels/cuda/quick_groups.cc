@@ -60,9 +60,7 @@ CudaLane::GroupReduction::Quick CudaLane::GroupReduction::QuickOf(const ReduceSp
   Quick quick;
   for (const Op op : spec.ops) {
     if (op == Op::kSum || op == Op::kMean) {
-      const bool known =
-          row.is_float ? spec.precision == Precision::kExact : row.bytes == 8 || spec.count <= kMostIntegers;
-      if (!known) return {};
+      if (!row.is_float && row.bytes < 8 && spec.count > kMostIntegers) return {};
       quick.sums = true;
     } else if (op == Op::kMin || op == Op::kMax || op == Op::kArgmin || op == Op::kArgmax) {
       quick.extrema = true;

@@ -15,26 +15,32 @@
 namespace reduced {
 
 // The answer to an op from the sums of `counted` elements; false: it is not known.
-REDUCED_HD bool MomentsAnswer(Op op, const TwoDoubles& sum, const TwoDoubles& squares, std::int64_t counted,
+REDUCED_HD bool MomentsAnswer(Op op, const TwoDoubles& sum, TwoDoubles squares, std::int64_t counted,
                               const QuickElements& of, double* value) {
   TwoDoubles answer;
-  if (op == Op::kSumSquares) return KnownSum(squares, value) || !of.exact;
+  if (op == Op::kSumSquares) return KnownSum(squares, value);
   if (op == Op::kVar || op == Op::kStd) {
     if (counted <= of.ddof) {
       *value = BitsAs<double>(std::uint64_t{0x7ff8000000000000});
       return true;
     }
+    squares.value = NotHoisted(squares.value);
     if (!Variance(sum, squares, counted, of.ddof, &answer)) return false;
-    if (op == Op::kStd) answer = RootOf(answer);
+    if (op == Op::kStd) {
+      answer.value = NotHoisted(answer.value);
+      answer = RootOf(answer);
+    }
   } else {
+    squares.value = NotHoisted(squares.value);
     answer = RootOf(Normalized({squares.value, squares.rest, squares.error * (1 + 0x1p-20)}));
   }
-  return RoundTwo(answer, value) || !of.exact;
+  return RoundTwo(answer, value);
 }
 
 template <class T>
 struct QuickFloatMoments {
   using Float = T;
+  static constexpr bool kTakesManyRegisters = true;
   using Sum = QuickFloatSum<T>;
   using Word = typename Sum::Word;
 
@@ -47,9 +53,7 @@ struct QuickFloatMoments {
 
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position position, const QuickElements& of) {
-    if constexpr (!std::is_same_v<T, double>) {
-      if (AddClose(x)) return;
-    }
+    if (AddClose(x)) return;
     sums.Add(x, n, position, of);
     if constexpr (std::is_same_v<T, double>) {
       REDUCED_UNROLL
@@ -57,6 +61,16 @@ struct QuickFloatMoments {
     } else {
       *this = SquaredOneByOne(*this, x, n);
     }
+  }
+
+  // As those of the sums; here there may be a rest of the squares.
+  REDUCED_HD bool plain() const { return sums.plain() && squares_lost == 0; }
+  template <class Across>
+  REDUCED_HD void MergePlain(Across across) {
+    sums.MergePlain(across);
+    const double rest = across(squares_rest);
+    AddOne(across(squares));
+    AddRest(rest);
   }
 
   REDUCED_HD void Merge(const QuickFloatMoments& other) {
@@ -91,31 +105,46 @@ struct QuickFloatMoments {
 
  private:
   // Adds elements whose exponents are so close that f64 adds them, and what two-sum takes from the sum of their
-  // squares, without rounding; or, of 16-bit floats, the squares themselves. False: they are not, and nothing is added.
+  // squares, without rounding; or, of 16-bit floats, the squares themselves. Of f64 that is what two-sum takes from
+  // either sum; what squares lose when they are rounded is added up with a bound on what is lost of that. False: they
+  // are not close, and nothing is added.
   template <int kCount>
   REDUCED_HD bool AddClose(const QuickTile<Word, kCount>& x) {
     constexpr int kSignificant = FloatFormat<T>::kSignificant, kLog = Sum::template kLog2<kCount>;
-    constexpr bool kPlain = kSignificant <= 11;
-    constexpr int kMostApart = kPlain ? (53 - 2 * kSignificant - kLog) / 2 : 53 - kSignificant - kLog;
-    if (!Sum::template AreClose<kMostApart>(x)) return false;
-    double total = -0.0, square_total = 0, square_rest = 0;
+    constexpr bool kPlain = kSignificant <= 11, kDouble = std::is_same_v<T, double>;
+    constexpr int kMostApart = kPlain    ? (53 - 2 * kSignificant - kLog) / 2
+                               : kDouble ? (52 - 2 * kLog) / 2
+                                         : 53 - kSignificant - kLog;
+    constexpr int kLeast = kDouble ? 1023 - 480 : 0;  // whose squares, and what they lose, do not underflow
+    if (!Sum::template AreClose<kMostApart, kLeast>(x)) return false;
+    double total = -0.0, taken = 0, square_total = 0, square_taken = 0, left = 0, lefts = 0;
     REDUCED_UNROLL
     for (int i = 0; i < kCount; ++i) {
       const double value = Sum::Value(x[i]);
-      total += value;
       const double square = value * value;
+      if constexpr (kDouble) {
+        AddToSum(value, &total, &taken);
+        const double more = std::fma(value, value, -square);
+        left += more;
+        lefts += std::fabs(more);
+      } else {
+        total += value;
+      }
       if constexpr (kPlain) {
         square_total += square;
       } else {
-        const double s = square_total + square;
-        const double b = s - square_total;
-        square_rest += (square_total - (s - b)) + (square - b);
-        square_total = s;
+        AddToSum(square, &square_total, &square_taken);
       }
     }
+    if (kDouble && !(square_total - square_total == 0)) return false;  // it has overflowed
     sums.AddOne(total);
     AddOne(square_total);
-    if constexpr (!kPlain) AddOne(square_rest);
+    if constexpr (!kPlain) AddRest(square_taken);
+    if constexpr (kDouble) {
+      sums.AddRest(taken);
+      AddRest(left);
+      squares_lost += (kCount - 1) * 0x1p-53 * (1 + 0x1p-40) * lefts;  // by as many additions
+    }
     return true;
   }
   template <int kCount>
@@ -124,6 +153,11 @@ struct QuickFloatMoments {
     return fold;
   }
   REDUCED_HD void AddOne(double x) { squares_lost += std::fabs(AddToTwo(x, &squares, &squares_rest)); }
+  REDUCED_HD void AddRest(double x) {
+    double more = 0;
+    AddToSum(x, &squares_rest, &more);
+    squares_lost += std::fabs(more);
+  }
   // f64 holds the square of other floats.
   REDUCED_HD void AddSquare(double x) {
     if (!(x - x == 0)) return;  // the sums know
@@ -139,6 +173,7 @@ struct QuickFloatMoments {
 template <int kBytes>
 struct QuickIntegerMoments {
   static_assert(kBytes <= 4);
+  static constexpr bool kTakesManyRegisters = true;
   using Word = WordOfBytes<kBytes>;
 
   std::int64_t sum = 0;
@@ -200,7 +235,7 @@ struct QuickIntegerMoments {
           StoreAnswer(answer, output, static_cast<std::uint64_t>(all));
           break;
         case Op::kMean:
-          if (!RoundedMean(sum_value, sum_rest, of.count, &value)) return false;
+          if (!RoundedMean(NotHoisted(sum_value), sum_rest, of.count, &value)) return false;
           StoreAnswer(answer, output, value);
           break;
         default:

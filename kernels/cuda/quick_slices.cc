@@ -30,33 +30,37 @@ bool StartsAreMultiples(const SliceArray& array, int element_bytes, std::int64_t
   return true;
 }
 
-// Of short rows end to end, in tiles that are multiples of 16 bytes. False: they are not short, or not end to end.
+// Of short rows end to end, in tiles of whole rows. False: they are not short, or not end to end.
 bool PlanStagedRows(const SliceArray& array, int element_bytes, int multiprocessors, QuickPlan* plan) {
-  constexpr std::int64_t kChunk = 16;                          // bytes of a copy
-  constexpr std::int64_t kLaneChunks = 8, kLaneElements = 40;  // of a row, that a lane has at most if there are others
+  constexpr std::int64_t kChunk = 16, kPack = 4;  // bytes of a copy, and of a load where rows are no multiple of that
+  constexpr std::int64_t kLaneChunks = 8, kLaneLoads = 40;  // of a row, that a lane has at most if there are others
   const std::int64_t run_bytes = plan->run * element_bytes;
   const bool end_to_end = plan->run == array.elements && array.kept.count == 1 && array.kept.stride[0] == plan->run;
-  constexpr std::int64_t kMostBytes = 1024;
-  if (!end_to_end || run_bytes > kMostBytes || reinterpret_cast<std::uintptr_t>(array.data) % kChunk != 0) {
+  const bool chunks = run_bytes % kChunk == 0;
+  // Room for what lies before a tile in its first chunk, and for what is read after its last elements.
+  const std::int64_t around = chunks ? 0 : kChunk - 1 + 2 * kPack - 1;
+  // Rows of small elements as long as fit: elsewhere they would be read element by element.
+  const std::int64_t most_run_bytes = chunks || element_bytes >= kPack ? 1024 : kStagedRowBytes - around;
+  if (!end_to_end || run_bytes > most_run_bytes || reinterpret_cast<std::uintptr_t>(array.data) % kChunk != 0) {
     return false;
   }
-  const std::int64_t chunks = run_bytes % kChunk == 0 ? run_bytes / kChunk : 0;  // 0: rows are not whole ones
-  plan->vector_elements = static_cast<int>(chunks > 0 ? kChunk / element_bytes : 1);
-  std::int64_t lanes =
-      PowerOfTwoFrom(chunks > 0 ? DivideUp(chunks, kLaneChunks) : DivideUp(plan->run, kLaneElements), kWarp);
+  plan->vector_elements = static_cast<int>(std::max<std::int64_t>((chunks ? kChunk : kPack) / element_bytes, 1));
+  const std::int64_t loads = DivideUp(plan->run, plan->vector_elements);
+  std::int64_t lanes = PowerOfTwoFrom(DivideUp(loads, chunks ? kLaneChunks : kLaneLoads), kWarp);
   for (; lanes <= kWarp; lanes *= 2) {
     // Rows that lanes read at once begin `lanes` chunks apart, by the banks of shared memory.
-    plan->padding = static_cast<int>(chunks > 0 && lanes < 8 ? (3 * lanes - chunks % (2 * lanes)) % (2 * lanes) : 0);
+    plan->padding = static_cast<int>(chunks && lanes < 8 ? (3 * lanes - loads % (2 * lanes)) % (2 * lanes) : 0);
     const std::int64_t pitch = run_bytes + plan->padding * kChunk;
-    const std::int64_t unit = std::max(kWarp / lanes, chunks > 0 ? 1 : kChunk / element_bytes);  // rows
-    if (unit * pitch > kStagedRowBytes) continue;
+    const std::int64_t unit = kWarp / lanes;  // rows
+    if (unit * pitch + around > kStagedRowBytes) continue;
     constexpr std::int64_t kWarps = 16;  // of each multiprocessor, that there should be
     const std::int64_t units = std::clamp<std::int64_t>(DivideUp(array.outputs, kWarps * multiprocessors * unit), 1,
-                                                        kStagedRowBytes / (unit * pitch));
+                                                        (kStagedRowBytes - around) / (unit * pitch));
     plan->tile_rows = static_cast<int>(units * unit);
+    plan->tile_bytes = static_cast<int>(DivideUp(units * unit * pitch + around, kChunk) * kChunk);
     plan->lanes = static_cast<int>(lanes);
     if (plan->padding > 0) {
-      plan->row_reciprocal = static_cast<std::uint32_t>(((std::int64_t{1} << 32) - 1) / chunks + 1);
+      plan->row_reciprocal = static_cast<std::uint32_t>(((std::int64_t{1} << 32) - 1) / loads + 1);
     }
     return true;
   }

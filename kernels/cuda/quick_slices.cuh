@@ -19,6 +19,15 @@ inline constexpr int kQuickWarps = kQuickThreads / kWarpSize;
 inline constexpr unsigned kAllLanes = ~0U;
 // Elements that a fold takes at once.
 inline constexpr int kQuickTile = 16;
+// What folds take of registers decides how many blocks a multiprocessor has.
+template <class Fold>
+inline constexpr bool kTakesManyRegisters = requires {
+  Fold::kTakesManyRegisters;
+};
+template <class Fold>
+inline constexpr bool kOfFloats = requires {
+  typename Fold::Float;
+};
 
 // How words are read from device memory, through the read-only path, and from shared memory.
 struct ReadGlobal {
@@ -58,7 +67,7 @@ inline constexpr std::uint64_t kEachOfPack = sizeof(Word) == 1   ? 0x01010101
 // PreparedWord of each. Folds of floats take them as they are.
 template <class Fold, class Word, int kElements>
 __device__ __forceinline__ void Prepare(const QuickElements& of, QuickTile<Word, kElements>* tile) {
-  if constexpr (!requires { typename Fold::Float; }) {
+  if constexpr (!kOfFloats<Fold>) {
 #pragma unroll
     for (auto& pack : tile->pack) {
       pack ^= static_cast<std::remove_reference_t<decltype(pack)>>(of.flip * kEachOfPack<Word>);
@@ -93,10 +102,10 @@ __device__ __forceinline__ Fold FoldOfLane(const Fold& fold, int distance) {
 // Merges the folds of `lanes` neighbouring lanes, a power of 2, by whole warps.
 template <class Fold>
 __device__ __forceinline__ void MergeLanes(int lanes, Fold* fold) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+  for (int distance = lanes >> 1; distance > 0; distance >>= 1) {
     if constexpr (requires { fold->plain(); }) {  // nearly all sums are
       if (__all_sync(kAllLanes, fold->plain())) {
-        fold->AddOne(__shfl_xor_sync(kAllLanes, fold->sum, distance));
+        fold->MergePlain([&](double member) { return __shfl_xor_sync(kAllLanes, member, distance); });
         continue;
       }
     }
@@ -168,12 +177,21 @@ __device__ __forceinline__ void AddLoads(const QuickTile<typename Fold::Word, kE
 template <class Fold>
 inline constexpr int kRowBlocks = sizeof(Fold) > 32 ? 2 : 3;
 
+// The pack, of whose elements the first `n` are there; those after them are as in `absent`.
+template <class Tile>
+__device__ __forceinline__ typename Tile::Pack FirstOfPack(typename Tile::Pack pack, int n,
+                                                           typename Tile::Pack absent) {
+  if (n >= Tile::kPacked) return pack;
+  const auto there = n <= 0 ? 0 : (typename Tile::Pack{1} << (n * Tile::kBits)) - 1;
+  return (pack & there) | (absent & ~there);
+}
+
 // Adds the loads at, at + step, ... < loads of a run to a fold, kLoads of them at once. All of those are loaded, so
-// that no load waits for another: where there is no more, the first again. load(i): the i-th of the run. first: the
-// position of the run's first element.
+// that no load waits for another: where there is no more, the first again. load(i): the i-th of the run, of whose last
+// one `missing` elements are not there. first: the position of the run's first element.
 template <int kLoads, class Fold, int kElements, class Load>
-__device__ __forceinline__ void AddTile(unsigned at, unsigned step, unsigned loads, unsigned first, Load load,
-                                        const QuickElements& of, Fold* fold) {
+__device__ __forceinline__ void AddTile(unsigned at, unsigned step, unsigned loads, int missing, unsigned first,
+                                        Load load, const QuickElements& of, Fold* fold) {
   using Word = typename Fold::Word;
   QuickTile<Word, kElements> loaded[kLoads];
   int n = 0;
@@ -182,83 +200,129 @@ __device__ __forceinline__ void AddTile(unsigned at, unsigned step, unsigned loa
     const unsigned index = at + i * step;
     loaded[i] = load(index < loads ? index : at);
     n += index < loads ? kElements : 0;
+    n -= index == loads - 1 ? missing : 0;
   }
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) Prepare<Fold>(of, &loaded[i]);
   if (n < kLoads * kElements) {
     using Tile = QuickTile<Word, kElements>;
     const auto absent = static_cast<typename Tile::Pack>(Fold::Absent(loaded[0][0], of) * kEachOfPack<Word>);
+    // Loads of a pack may be there in part.
+    constexpr bool kOnePack = kElements > 1 && kElements == Tile::kPacked;
 #pragma unroll
-    for (int i = 1; i < kLoads; ++i) {
+    for (int i = kOnePack ? 0 : 1; i < kLoads; ++i) {
 #pragma unroll
-      for (auto& pack : loaded[i].pack) pack = i * kElements < n ? pack : absent;
+      for (auto& pack : loaded[i].pack) {
+        if constexpr (kOnePack) {
+          pack = FirstOfPack<Tile>(pack, n - i * kElements, absent);
+        } else {
+          pack = i * kElements < n ? pack : absent;
+        }
+      }
     }
   }
   AddLoads(loaded, n, QuickPositions<kElements>{first + at * kElements, step * kElements}, of, fold);
 }
 
+// Blocks of a multiprocessor that stage rows, which registers are to be enough for.
+template <class Fold>
+inline constexpr int kStagedRowBlocks = kTakesManyRegisters<Fold> ? 5 : 6;
+
+// The elements that begin at a byte of shared memory, which is a multiple of their size: as many as 4 bytes have. Up to
+// 4 bytes after them are read, too.
+template <class Word>
+__device__ __forceinline__ auto LoadPack(const unsigned* shared, unsigned byte) {
+  QuickTile<Word, 4 / sizeof(Word)> tile;
+  const unsigned at = byte / 4;
+  tile.pack[0] = __funnelshift_r(shared[at], shared[at + 1], byte % 4 * 8);
+  return tile;
+}
+
 // Short rows that lie end to end: a warp copies tiles of whole rows to shared memory, the next one while it folds one,
-// and its lanes share rows there.
+// and its lanes share rows there. kElements: of a load, which are 16 bytes if rows are multiples of that; or one, or as
+// many as 4 bytes have.
 template <class Fold, int kElements, int kLoads>
-__global__ void __launch_bounds__(kStagedRowThreads, kStagedRowBlocks)
+__global__ void __launch_bounds__(kStagedRowThreads, kStagedRowBlocks<Fold>)
     StagedRowsKernel(const __grid_constant__ QuickLaunch launch) {
   using Word = typename Fold::Word;
-  constexpr int kWarps = kStagedRowThreads / kWarpSize, kChunk = 16;  // bytes of a copy
-  __shared__ uint4 staged[kWarps][2][kStagedRowBytes / kChunk];
+  constexpr int kWarps = kStagedRowThreads / kWarpSize;
+  constexpr unsigned kChunk = 16;    // bytes of a copy
+  extern __shared__ uint4 staged[];  // two tiles of each warp
   const QuickPlan& plan = launch.plan;
+  const int tile_chunks = plan.tile_bytes / static_cast<int>(kChunk);
   const int in_warp_lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int lanes = plan.lanes, lane = in_warp_lane % lanes;
+  const int lanes = plan.lanes, lane = in_warp_lane & (lanes - 1);  // a power of 2, so that nothing is divided
+  const int lanes_log = __ffs(lanes) - 1, rows_at_once = kWarpSize >> lanes_log;
   const std::int64_t outputs = launch.array.outputs;
   const auto run_bytes = static_cast<int>(plan.run * sizeof(Word));
-  const int tile_bytes = plan.tile_rows * run_bytes;
-  const int pitch = static_cast<int>(plan.run) + plan.padding * kChunk / static_cast<int>(sizeof(Word));
-  const auto loads = static_cast<unsigned>(plan.run / kElements);
-  const std::int64_t tiles = (outputs + plan.tile_rows - 1) / plan.tile_rows;
-  const std::int64_t warps = std::int64_t{gridDim.x} * kWarps;
-  const auto copy = [&](std::int64_t tile, uint4* to) {
-    if (tile < tiles) {
-      const std::int64_t begin = tile * tile_bytes;
-      const int bytes = static_cast<int>(min(std::int64_t{tile_bytes}, outputs * run_bytes - begin));
-      const auto* const from = static_cast<const unsigned char*>(launch.array.data) + begin;
-      for (int at = in_warp_lane * kChunk; at < bytes; at += kWarpSize * kChunk) {
-        const unsigned chunk = static_cast<unsigned>(at) / kChunk;
-        const unsigned row = __umulhi(chunk, plan.row_reciprocal);
-        uint4* const chunk_to = to + chunk + row * plan.padding;
-        if (at + kChunk <= bytes) {
-          CopyToShared<kChunk>(chunk_to, from + at, kChunk);
-          continue;
-        }
-        const auto* const words = reinterpret_cast<const Word*>(from + at);  // the array's last
-        for (int i = 0; i * static_cast<int>(sizeof(Word)) < bytes - at; ++i) {
-          reinterpret_cast<Word*>(chunk_to)[i] = words[i];
-        }
+  const int rows_bytes = plan.tile_rows * run_bytes;
+  const int pitch = static_cast<int>(plan.run) + plan.padding * static_cast<int>(kChunk / sizeof(Word));
+  constexpr bool kPacks = sizeof(Word) < 4 && kElements * sizeof(Word) == 4;
+  const auto loads = static_cast<unsigned>((plan.run + kElements - 1) / kElements);
+  const int missing = kPacks ? static_cast<int>(loads * kElements - plan.run) : 0;
+  const std::int64_t all_bytes = outputs * run_bytes;
+  // Of a tile that begins at that byte, those before it in its first chunk: tiles are copied in whole ones.
+  const auto skipped = [](std::int64_t begin) { return static_cast<unsigned>(begin) % kChunk; };
+  const auto copy = [&](std::int64_t begin, uint4* to) {
+    if (begin < all_bytes) {
+      const unsigned skip = skipped(begin);
+      const std::int64_t left = all_bytes - begin + skip;
+      const unsigned wanted = (rows_bytes + skip + kChunk - 1) / kChunk * kChunk;
+      const unsigned bytes = left < wanted ? static_cast<unsigned>(left) : wanted, whole = bytes / kChunk * kChunk;
+      const auto* const from = static_cast<const unsigned char*>(launch.array.data) + (begin - skip);
+      const auto place = [&](unsigned at) {  // where a chunk of the tile goes
+        const unsigned chunk = at / kChunk;
+        return to + chunk + __umulhi(chunk, plan.row_reciprocal) * plan.padding;
+      };
+#pragma unroll 2
+      for (unsigned at = in_warp_lane * kChunk; at < whole; at += kWarpSize * kChunk) {
+        CopyToShared<kChunk>(place(at), from + at, kChunk);
+      }
+      // The array's last elements, if they are no whole chunk.
+      const unsigned last = whole + in_warp_lane * static_cast<unsigned>(sizeof(Word));
+      if (last < bytes) {
+        reinterpret_cast<Word*>(place(whole))[in_warp_lane] = *reinterpret_cast<const Word*>(from + last);
       }
     }
     EndCopies();
   };
-  std::int64_t tile = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
-  uint4(&buffers)[2][kStagedRowBytes / kChunk] = staged[threadIdx.x / kWarpSize];
-  copy(tile, buffers[0]);
-  for (int buffer = 0; tile < tiles; tile += warps, buffer ^= 1) {
-    copy(tile + warps, buffers[buffer ^ 1]);
+  const std::int64_t warp = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
+  const std::int64_t warps = std::int64_t{gridDim.x} * kWarps;
+  std::int64_t begin = warp * rows_bytes;
+  uint4* buffer = staged + threadIdx.x / kWarpSize * 2 * tile_chunks;
+  uint4* next = buffer + tile_chunks;
+  copy(begin, buffer);
+  for (std::int64_t first_output = warp * plan.tile_rows; first_output < outputs;
+       first_output += warps * plan.tile_rows) {
+    const unsigned first_byte = skipped(begin);
+    begin += warps * rows_bytes;
+    copy(begin, next);
     AwaitCopies<1>();
     __syncwarp();
-    const auto* const words = reinterpret_cast<const Word*>(buffers[buffer]);
-    for (int row = in_warp_lane / lanes; row < plan.tile_rows; row += kWarpSize / lanes) {
-      const std::int64_t output = tile * plan.tile_rows + row;
-      const bool mine = output < outputs;
+    const auto rows_left = static_cast<int>(min(std::int64_t{plan.tile_rows}, outputs - first_output));
+    const auto* const words = reinterpret_cast<const Word*>(buffer) + first_byte / sizeof(Word);
+    for (int row = in_warp_lane >> lanes_log; row < plan.tile_rows; row += rows_at_once) {
+      const bool mine = row < rows_left;
       Fold fold;
       if (mine) {
-        const Word* const from = words + row * pitch;
-        const auto load = [&](unsigned i) { return LoadTile<kElements>(from + i * kElements, ReadShared()); };
+        const auto load = [&](unsigned i) {
+          if constexpr (kPacks) {
+            return LoadPack<Word>(reinterpret_cast<const unsigned*>(buffer), first_byte + row * run_bytes + i * 4);
+          } else {
+            return LoadTile<kElements>(words + row * pitch + i * kElements, ReadShared());
+          }
+        };
         for (auto at = static_cast<unsigned>(lane); at < loads; at += kLoads * lanes) {
-          AddTile<kLoads, Fold, kElements>(at, lanes, loads, 0, load, launch.elements, &fold);
+          AddTile<kLoads, Fold, kElements>(at, lanes, loads, missing, 0, load, launch.elements, &fold);
         }
       }
       MergeLanes(lanes, &fold);
-      if (mine && lane == 0) FinishOutput(launch, output, fold);
+      if (mine && lane == 0) FinishOutput(launch, first_output + row, fold);
     }
     __syncwarp();
+    uint4* const folded = buffer;
+    buffer = next;
+    next = folded;
   }
 }
 
@@ -277,7 +341,8 @@ __global__ void __launch_bounds__(kQuickThreads, kRowBlocks<Fold>)
   const QuickPlan& plan = launch.plan;
   const int lanes = plan.lanes, together = min(plan.together, kTogether);
   const int in_warp_lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int lane = in_warp_lane % lanes, group = in_warp_lane / lanes, in_warp = kWarpSize / lanes;
+  const int lanes_log = __ffs(lanes) - 1, in_warp = kWarpSize >> lanes_log;
+  const int lane = in_warp_lane & (lanes - 1), group = in_warp_lane >> lanes_log;
   auto* const left = reinterpret_cast<Fold*>(shared) + threadIdx.x / kWarpSize * kTogether * kWarpSize;
   const std::int64_t warp = (std::int64_t{blockIdx.x} * kQuickThreads + threadIdx.x) / kWarpSize;
   const std::int64_t warps = std::int64_t{gridDim.x} * kQuickWarps;
@@ -305,7 +370,7 @@ __global__ void __launch_bounds__(kQuickThreads, kRowBlocks<Fold>)
       const auto load = [&](unsigned i) {
         return LoadTile<kElements>(from + std::int64_t{i} * kElements, ReadGlobal());
       };
-      AddTile<kLoads, Fold, kElements>(at, step, loads, run * static_cast<unsigned>(plan.run), load, launch.elements,
+      AddTile<kLoads, Fold, kElements>(at, step, loads, 0, run * static_cast<unsigned>(plan.run), load, launch.elements,
                                        &fold);
     }
     return fold;
@@ -339,11 +404,19 @@ __global__ void __launch_bounds__(kQuickThreads, kRowBlocks<Fold>)
   }
 }
 
+// Blocks of a multiprocessor that have columns, which registers are to be enough for.
+template <class Fold, int kLoads>
+inline constexpr int kColumnBlocks = kLoads < QuickRowsAtOnce(sizeof(typename Fold::Word)) &&
+                                             !kTakesManyRegisters<Fold> && !kOfFloats<Fold>
+                                         ? 3
+                                         : 2;
+
 // Columns: kElements neighbouring ones of a thread, which walks down kLoads rows at once, as do the other row_warps - 1
 // warps of the block that have the same columns. Threads have all columns of all positions of the outer kept
 // dimensions, one after the other.
 template <class Fold, int kElements, int kLoads>
-__global__ void __launch_bounds__(kQuickThreads, 2) ColumnsKernel(const __grid_constant__ QuickLaunch launch) {
+__global__ void __launch_bounds__(kQuickThreads, kColumnBlocks<Fold, kLoads>)
+    ColumnsKernel(const __grid_constant__ QuickLaunch launch) {
   using Word = typename Fold::Word;
   __shared__ alignas(16) unsigned char shared[kQuickThreads * sizeof(Fold)];
   auto* const left = reinterpret_cast<Fold*>(shared);
@@ -381,9 +454,18 @@ __global__ void __launch_bounds__(kQuickThreads, 2) ColumnsKernel(const __grid_c
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) offsets[i] = std::int64_t{i < n ? row + i * step : row} * row_step;
       } else {
+        const SliceDimensions& reduced = array.reduced;
+        const int inner = reduced.count - 1;
+        const std::int64_t first = OffsetOfMany(reduced, row, reduced.count);
+        const auto in_run = row % static_cast<unsigned>(reduced.size[inner]);
+        if (in_run + (kLoads - 1) * step < static_cast<unsigned>(reduced.size[inner])) {  // all are in one run
 #pragma unroll
-        for (int i = 0; i < kLoads; ++i) {
-          offsets[i] = OffsetOfMany(array.reduced, i < n ? row + i * step : row, array.reduced.count);
+          for (int i = 0; i < kLoads; ++i) offsets[i] = first + (i < n ? i * step : 0) * reduced.stride[inner];
+        } else {
+#pragma unroll
+          for (int i = 0; i < kLoads; ++i) {
+            offsets[i] = i > 0 && i < n ? OffsetOfMany(reduced, row + i * step, reduced.count) : first;
+          }
         }
       }
       QuickTile<Word, kElements> loaded[kLoads];
@@ -506,7 +588,10 @@ cudaError_t LaunchFold(const QuickLaunch& launch) {
     const std::int64_t in_block = kQuickThreads / plan.row_warps;
     const dim3 grid(static_cast<unsigned>((threads + in_block - 1) / in_block), static_cast<unsigned>(plan.parts));
     constexpr int kRows = QuickRowsAtOnce(sizeof(Word));
-    if (vectors) {
+    const bool few_rows = launch.array.elements / plan.fold <= kRows / 2;
+    if (vectors && few_rows) {
+      ColumnsKernel<Fold, kColumns, kRows / 2><<<grid, kQuickThreads, 0, launch.stream>>>(launch);
+    } else if (vectors) {
       ColumnsKernel<Fold, kColumns, kRows><<<grid, kQuickThreads, 0, launch.stream>>>(launch);
     } else {
       ColumnsKernel<Fold, 1, kRows><<<grid, kQuickThreads, 0, launch.stream>>>(launch);
@@ -515,15 +600,22 @@ cudaError_t LaunchFold(const QuickLaunch& launch) {
     const auto staged = [&](auto kernel) {
       constexpr int kWarps = kStagedRowThreads / kWarpSize;
       const std::int64_t tiles = (launch.array.outputs + plan.tile_rows - 1) / plan.tile_rows;
+      const std::size_t shared_bytes = std::size_t{2} * kWarps * plan.tile_bytes;
+      int resident = 1;  // blocks of a multiprocessor
+      if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kStagedRowThreads, shared_bytes) !=
+          cudaSuccess) {
+        return;  // the error stays
+      }
       const std::int64_t blocks = std::min<std::int64_t>((tiles + kWarps - 1) / kWarps,
-                                                         std::int64_t{kStagedRowBlocks} * launch.multiprocessors);
-      kernel<<<static_cast<unsigned>(blocks), kStagedRowThreads, 0, launch.stream>>>(launch);
+                                                         std::int64_t{std::max(resident, 1)} * launch.multiprocessors);
+      kernel<<<static_cast<unsigned>(blocks), kStagedRowThreads, shared_bytes, launch.stream>>>(launch);
     };
+    constexpr int kPack = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
     const std::int64_t lane_loads = plan.run / plan.vector_elements / plan.lanes;
-    if (vectors) {
-      staged(lane_loads < 3 ? &StagedRowsKernel<Fold, kVector, 1> : &StagedRowsKernel<Fold, kVector, 4>);
+    if (plan.vector_elements == kPack) {
+      staged(lane_loads < 5 ? &StagedRowsKernel<Fold, kPack, 4> : &StagedRowsKernel<Fold, kPack, 8>);
     } else {
-      staged(lane_loads < 5 ? &StagedRowsKernel<Fold, 1, 4> : &StagedRowsKernel<Fold, 1, 8>);
+      staged(lane_loads < 3 ? &StagedRowsKernel<Fold, kVector, 1> : &StagedRowsKernel<Fold, kVector, 4>);
     }
   } else if (vectors) {
     rows(&RowsKernel<Fold, kVector, 4>, launch.array.outputs * plan.parts, together);

@@ -25,13 +25,13 @@ inline constexpr int kMostColumnsAtOnce = 4;
 // Rows of such columns that a thread loads at once.
 constexpr int QuickRowsAtOnce(int element_bytes) { return element_bytes <= 2 ? 16 : 8; }
 
-// Threads of a block that stages rows, blocks of a multiprocessor, and the shared memory for a tile of rows of a warp.
-inline constexpr int kStagedRowThreads = 128, kStagedRowBlocks = 5, kStagedRowBytes = 5120;
+// Threads of a block that stages rows, and the most shared memory for a tile of rows of a warp.
+inline constexpr int kStagedRowThreads = 128, kStagedRowBytes = 4608;
 
 // How outputs are given to threads.
 struct QuickPlan {
   bool columns = false;     // else rows
-  int vector_elements = 1;  // that a thread loads at once
+  int vector_elements = 1;  // that a thread loads at once: one, as many as 16 bytes have or, of staged rows, as 4 bytes
   std::int64_t parts = 1;   // that an output is cut into
   // Of rows:
   int lanes = 1;         // of a warp, that share a row: a power of 2
@@ -39,6 +39,7 @@ struct QuickPlan {
   int together = 1;      // rows of a lane that are merged together: a power of 2, at most `lanes`
   // Of rows that are staged in shared memory:
   int tile_rows = 0;                 // of a tile, a multiple of 32 / lanes; 0: they are not
+  int tile_bytes = 0;                // of a tile in shared memory, with the padding, a multiple of 16
   int padding = 0;                   // after each row in shared memory, in 16 bytes
   std::uint32_t row_reciprocal = 0;  // if there is padding, 2^32 / (16-byte chunks of a row), rounded up
   // Of columns:

@@ -1,8 +1,8 @@
 // Folds of quick_folds.h: sums and means.
 //
-// Sums of floats are two doubles and a bound on what they lost (exact/two_doubles.h, which names the sources). The
-// doubles of a few elements whose exponents are close are first added without rounding. NaNs and infinities are counted
-// apart.
+// Sums of floats are two doubles and a bound on what they lost (exact/two_doubles.h, which names the sources). A few
+// elements whose exponents are close are first added to each other: f64 does not round that, or, of elements of f64,
+// what rounding takes is added up, which is not rounded. NaNs and infinities are counted apart.
 #ifndef REDUCED_KERNELS_CUDA_QUICK_SUMS_H_
 #define REDUCED_KERNELS_CUDA_QUICK_SUMS_H_
 
@@ -37,6 +37,12 @@ struct QuickFloatSum {
   }
 
   REDUCED_HD void AddOne(double x) { lost += std::fabs(AddToTwo(x, &sum, &rest)); }
+  // Adds to the rest, which takes fewer operations: what should be much smaller than the sum.
+  REDUCED_HD void AddRest(double x) {
+    double more = 0;
+    AddToSum(x, &rest, &more);
+    lost += std::fabs(more);
+  }
   REDUCED_HD void AddAny(double x) {
     if (x - x == 0) return AddOne(x);
     if (x != x) {
@@ -50,11 +56,14 @@ struct QuickFloatSum {
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position, const QuickElements&) {
     if constexpr (std::is_same_v<T, double>) {
-      const QuickFloatSum before = *this;
+      // If the exponents of the elements are close, what rounding takes from their sum adds up without rounding.
+      double total = -0.0, taken = 0;
       REDUCED_UNROLL
-      for (int i = 0; i < kCount; ++i) AddOne(Value(x[i]));
-      if (sum - sum == 0) return;
-      *this = before;
+      for (int i = 0; i < kCount; ++i) AddToSum(Value(x[i]), &total, &taken);
+      if (AreClose<53 - 2 * kLog2<kCount>>(x) && total - total == 0) {
+        AddOne(total);
+        return AddRest(taken);
+      }
     } else {
       double total = Value(x[0]);
       REDUCED_UNROLL
@@ -78,8 +87,13 @@ struct QuickFloatSum {
     nans += other.nans;
   }
 
-  // Nothing but a sum.
+  // Whether there is nothing but a sum.
   REDUCED_HD bool plain() const { return rest == 0 && lost == 0 && (flags | nans) == 0; }
+  // Merges another plain fold into a plain one: across(member) is that member of the other.
+  template <class Across>
+  REDUCED_HD void MergePlain(Across across) {
+    AddOne(across(sum));
+  }
   REDUCED_HD TwoDoubles two() const { return {sum, rest, lost}; }
 
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
@@ -91,7 +105,7 @@ struct QuickFloatSum {
         continue;
       }
       double value = RoundedSum(sum, rest);
-      if (answer.op == Op::kMean && !RoundedMean(sum, rest, of.count, &value) && of.exact) return false;
+      if (answer.op == Op::kMean && !RoundedMean(NotHoisted(sum), rest, of.count, &value)) return false;
       StoreAnswer(answer, output, value);
     }
     return true;
@@ -118,7 +132,7 @@ struct QuickFloatSum {
       if (!infinite && !nan) {
         if (counted == 0) {
           value = is_sum ? 0.0 : BitsAs<double>(std::uint64_t{0x7ff8000000000000});
-        } else if (!(is_sum ? KnownSum(fold.two(), &value) : KnownMean(fold.two(), counted, &value)) && of.exact) {
+        } else if (!(is_sum ? KnownSum(fold.two(), &value) : KnownMean(fold.two(), counted, &value))) {
           return false;
         }
       }
@@ -143,22 +157,26 @@ struct QuickFloatSum {
                                : kCount <= 4 ? 2
                                : kCount <= 8 ? 3
                                              : 4;
-  // Whether they are finite, and the exponents of those that aren't zero differ by at most kMostApart.
-  template <std::uint32_t kMostApart, int kCount>
+  // Whether they are finite, and the exponents of those that aren't zero differ by at most kMostApart and are kLeast or
+  // more, as the format has them.
+  template <std::uint32_t kMostApart, std::uint32_t kLeast = 0, int kCount>
   REDUCED_HD static bool AreClose(const QuickTile<Word, kCount>& x) {
     using Format = FloatFormat<T>;
     static_assert(kCount <= 16);
-    constexpr std::uint32_t kMagnitude = (std::uint32_t{1} << (8 * sizeof(Word) - 1)) - 1;
+    constexpr int kBelow = sizeof(Word) == 8 ? 32 : 0;  // bits that only tell zero from others
+    constexpr int kFraction = Format::kFraction - kBelow;
+    constexpr std::uint32_t kMagnitude = (std::uint32_t{1} << (8 * sizeof(Word) - kBelow - 1)) - 1;
     std::uint32_t largest = 0, least_less_one = ~std::uint32_t{0};
     REDUCED_UNROLL
     for (int i = 0; i < kCount; ++i) {
-      const std::uint32_t magnitude = x[i] & kMagnitude;
+      std::uint32_t magnitude = static_cast<std::uint32_t>(x[i] >> kBelow) & kMagnitude;
+      if constexpr (kBelow > 0) magnitude |= static_cast<std::uint32_t>(x[i]) != 0 ? 1 : 0;
       const std::uint32_t less_one = magnitude - 1;  // of 0: the largest, so that it drops out
       largest = largest > magnitude ? largest : magnitude;
       least_less_one = least_less_one < less_one ? least_less_one : less_one;
     }
-    return largest < Format::kInfinity &&
-           largest >> Format::kFraction <= (least_less_one >> Format::kFraction) + kMostApart;
+    const std::uint32_t least = least_less_one >> kFraction;
+    return largest < Format::kInfinity >> kBelow && largest >> kFraction <= least + kMostApart && least + 1 > kLeast;
   }
 };
 
@@ -235,7 +253,8 @@ struct QuickIntegerSum {
       const auto most = static_cast<double>(total);
       if (!(std::fabs(most) < 0x1p63)) return false;
       double mean;
-      if (!RoundedMean(most, static_cast<double>(total - static_cast<std::int64_t>(most)), of.count, &mean)) {
+      if (!RoundedMean(NotHoisted(most), static_cast<double>(total - static_cast<std::int64_t>(most)), of.count,
+                       &mean)) {
         return false;
       }
       StoreAnswer(answer, output, mean);
@@ -262,7 +281,8 @@ struct QuickIntegerSum {
         double most = static_cast<double>(whole);
         if (most >= 0x1p63) return false;
         double mean;
-        if (!RoundedMean(most, static_cast<double>(whole - static_cast<std::int64_t>(most)), of.count, &mean)) {
+        if (!RoundedMean(NotHoisted(most), static_cast<double>(whole - static_cast<std::int64_t>(most)), of.count,
+                         &mean)) {
           return false;
         }
         StoreAnswer(answer, output, negative ? -mean : mean);

@@ -74,6 +74,7 @@ class CudaLane::Slices {
         one_(slices.job.spec),
         timing_(timing) {
     one_.count = layout_.elements;
+    one_.precision = Precision::kExact;  // takes no longer
     array_ = {.data = data,
               .outputs = layout_.outputs,
               .elements = layout_.elements,
@@ -173,7 +174,6 @@ class CudaLane::Slices {
       launch.elements.count = layout_.elements;
       launch.elements.ddof = one_.ddof;
       launch.elements.omit_nan = one_.nan_policy == NanPolicy::kOmit;
-      launch.elements.exact = !RowOf(one_.dtype).is_float || one_.precision == Precision::kExact;
       for (const Op op : one_.ops) {
         if (KindOf(op) != kind) continue;
         if (launch.ops == QuickLaunch::kMostOps) return {};

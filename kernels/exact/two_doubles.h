@@ -17,6 +17,15 @@
 
 namespace reduced {
 
+// Returns x. On the device the compiler would move divisions that a few ops need out of the loop over an output's ops,
+// so that all outputs pay for them: what is computed from NotHoisted(x) stays where it is.
+REDUCED_HD double NotHoisted(double x) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+d"(x));
+#endif
+  return x;
+}
+
 // Adds x to sum + rest, and returns what could not be added: 0, or any other value, NaN if something isn't finite.
 REDUCED_HD double AddToTwo(double x, double* sum, double* rest) {
   const double s = *sum + x;
@@ -28,6 +37,14 @@ REDUCED_HD double AddToTwo(double x, double* sum, double* rest) {
   *sum = s;
   *rest = e;
   return lost;
+}
+
+// Adds x to s, and to `error` what rounding took from that.
+REDUCED_HD void AddToSum(double x, double* s, double* error) {
+  const double sum = *s + x;
+  const double b = sum - *s;
+  *error += (*s - (sum - b)) + (x - b);
+  *s = sum;
 }
 
 // sum + rest, rounded once. A sum of nothing but -0 stays that.
@@ -90,13 +107,13 @@ REDUCED_HD bool KnownSum(const TwoDoubles& x, double* sum) {
   return RoundTwo(y, sum);
 }
 
-// x / divisor, of a normalized x, 1 <= divisor < 2^53. What is exact stays so if the divisor is a power of two.
+// x / divisor, of a normalized x, 1 <= divisor < 2^52. What is exact stays so if the divisor is a power of two.
 REDUCED_HD TwoDoubles DividedBy(const TwoDoubles& x, std::int64_t divisor) {
-  const auto y = static_cast<double>(divisor);
-  const double quotient = x.value / y;
-  if ((divisor & (divisor - 1)) == 0) return {quotient, x.rest / y, x.error / y};
-  const double left = std::fma(-quotient, y, x.value) + x.rest;
-  return Normalized({quotient, left / y, x.error / y * (1 + 0x1p-50) + std::fabs(quotient) * 0x1p-98});
+  const double y = NotHoisted(static_cast<double>(divisor));
+  const double inverse = 1 / y, quotient = x.value * inverse;    // off by up to two units in the last place
+  const double left = std::fma(-quotient, y, x.value) + x.rest;  // no more than 53 bits, so fma is exact
+  const double rounded = (divisor & (divisor - 1)) == 0 ? 0 : 0x1p-98;
+  return Normalized({quotient, left * inverse, x.error * inverse * (1 + 0x1p-50) + std::fabs(quotient) * rounded});
 }
 
 // The mean of so many that have that sum, likewise.
@@ -105,7 +122,7 @@ REDUCED_HD bool KnownMean(const TwoDoubles& x, std::int64_t count, double* mean)
   TwoDoubles y = Normalized(x);
   y.error = x.error * (1 + 0x1p-20) + std::fabs(y.value) * 0x1p-100;
   *mean = y.value / static_cast<double>(count);
-  if (count >= std::int64_t{1} << 53 || !(std::fabs(y.value) > 1e-250 && std::fabs(y.value) < 1e300)) return false;
+  if (count >= std::int64_t{1} << 52 || !(std::fabs(y.value) > 1e-250 && std::fabs(y.value) < 1e300)) return false;
   return RoundTwo(DividedBy(y, count), mean);
 }
 
@@ -113,8 +130,8 @@ REDUCED_HD bool KnownMean(const TwoDoubles& x, std::int64_t count, double* mean)
 REDUCED_HD TwoDoubles RootOf(const TwoDoubles& x) {
   const double root = std::sqrt(x.value);
   if (root == 0) return {0, 0, std::sqrt(x.error)};
-  const double left = std::fma(-root, root, x.value) + x.rest;
-  return Normalized({root, left / (2 * root), x.error / root + root * 0x1p-98});
+  const double left = std::fma(-root, root, x.value) + x.rest, inverse = 1 / root;
+  return Normalized({root, left * (inverse / 2), x.error * inverse * (1 + 0x1p-50) + root * 0x1p-98});
 }
 
 // The variance of `count` elements, divided by count - ddof > 0, from their sum and that of their squares. False: it is
@@ -129,23 +146,31 @@ REDUCED_HD bool Variance(const TwoDoubles& sum, const TwoDoubles& squares, std::
   const bool in_range = q > 1e-200 && q < 1e200 && (s == 0 || std::fabs(s) > 1e-120);
   if (!in_range || count >= std::int64_t{1} << 31) return false;
   const auto n = static_cast<double>(count);
-  // n Q - S^2, whose terms are the products and their rounding errors, but for that of rest^2.
-  const double product = n * q, square = s * s, other_product = n * squares.rest, mixed = -2 * s * rest;
-  const double terms[] = {-square,
-                          std::fma(n, q, -product),
-                          -std::fma(s, s, -square),
-                          other_product,
-                          std::fma(n, squares.rest, -other_product),
-                          mixed,
-                          std::fma(-2 * s, rest, -mixed),
-                          -rest * rest};
+  // n Q - S^2, whose terms are the products and their rounding errors.
+  const double product = n * q, square = s * s;
   double total = product, total_rest = 0, lost = 0;
-  for (const double term : terms) lost += std::fabs(AddToTwo(term, &total, &total_rest));
-  const double error = (n * squares.error + 3 * std::fabs(s) * sum.error + lost) * (1 + 0x1p-20) +
-                       (rest == 0 ? 0 : rest * rest * 0x1p-52 + 0x1p-1000);
+  const auto add = [&](double term) { lost += std::fabs(AddToTwo(term, &total, &total_rest)); };
+  add(-square);
+  add(std::fma(n, q, -product));
+  add(-std::fma(s, s, -square));
+  double error = 0;
+  if (rest != 0 || squares.rest != 0) {
+    const double other = n * squares.rest, mixed = -2 * s * rest;
+    add(other);
+    add(mixed);
+    // So small that their sum may be rounded.
+    const double other_left = std::fma(n, squares.rest, -other), mixed_left = std::fma(-2 * s, rest, -mixed);
+    add(other_left + mixed_left - rest * rest);
+    error = (std::fabs(other_left) + std::fabs(mixed_left) + rest * rest) * 0x1p-50 + (rest == 0 ? 0 : 0x1p-1000);
+  }
+  error += (n * squares.error + 3 * std::fabs(s) * sum.error + lost) * (1 + 0x1p-20);
   if (total + total_rest == 0 && error == 0) return true;
-  const TwoDoubles deviations = DividedBy(Normalized({total, total_rest, error}), count);
-  *variance = DividedBy(deviations, count - ddof);
+  const TwoDoubles deviations = Normalized({total, total_rest, error});
+  if (count < std::int64_t{1} << 26) {  // a double holds the product of what it is to be divided by
+    *variance = DividedBy(deviations, count * (count - ddof));
+  } else {
+    *variance = DividedBy(DividedBy(deviations, count), count - ddof);
+  }
   return variance->value > 0;
 }
 
