@@ -1,5 +1,8 @@
 """Servers that come and go, and clients that do."""
 
+import os
+import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -42,6 +45,25 @@ class StopTest(unittest.TestCase):
         )
         self.assertEqual(run.returncode, 3)
         self.assertIn(f"no reduced server answers at {address}".encode(), run.stderr)
+
+
+class HeapsTest(unittest.TestCase):
+    def test_many_threads_share_few_heaps(self):
+        """Each heap of glibc keeps up to 32 MiB; by default there are eight for each core, if there are as many threads."""
+        server = harness.Server("--cpu_threads=32", before=("/usr/bin/env", "GLIBC_TUNABLES=glibc.malloc.arena_max=256"))
+        run = subprocess.run(
+            harness.command("loadtest", "--via", "inline", "--size", "4Ki", "--concurrency", "64", "--count", "4000", "--stability", "100%"),
+            capture_output=True, timeout=harness.DEADLINE_S, env=harness.environment(server.unix), check=False,
+        )
+        maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+        threads = len(os.listdir(f"/proc/{server.process.pid}/task"))
+        self.assertEqual(server.stop(), 0)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        # Heaps but the first one begin at multiples of 64 MiB, whose first pages are readable.
+        begins = re.findall(r"^([0-9a-f]+)-\S+ rw-p 00000000 00:00 0\s*$", maps, re.MULTILINE)
+        heaps = [begin for begin in begins if int(begin, 16) % (64 << 20) == 0]
+        self.assertGreater(threads, 32)
+        self.assertLessEqual(len(heaps), 16, f"{threads} threads")
 
 
 class KilledClientTest(harness.ServedTest):

@@ -34,7 +34,7 @@ GAUGES = ("streams", "sessions", "arrays", "regions", "memory_bytes", "lanes_bus
 RSS_GROWTH_BYTES = 24 << 20
 GPU_GROWTH_BYTES = 16 << 20
 DESCRIPTOR_GROWTH = 4
-THREAD_GROWTH = 4
+THREAD_GROWTH = max(4, 2 * (os.cpu_count() or 1))  # gRPC's executor has up to two for each core, once it needs them
 LATENCY_GROWTH = 1.25
 UNSTABLE = 8  # how a load test ends whose windows differ
 
