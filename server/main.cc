@@ -75,8 +75,8 @@ int main(int argc, char** argv) {
   // keeping up to 32 MiB doubles the throughput of large messages.
   mallopt(M_TRIM_THRESHOLD, 32 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  // So may each heap, even when it is trimmed. By default there are up to eight for each core.
-  mallopt(M_ARENA_MAX, 16);
+  // Each heap keeps as much, even when it is trimmed, and by default there are up to eight for each core.
+  mallopt(M_ARENA_MAX, 8);
 
 #ifdef NDEBUG
   // Debian's Abseil, which gRPC uses, too, checks for deadlocks at every lock, which costs small requests 10 to 20%.

@@ -1,5 +1,6 @@
 #include "server/observe/process.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -58,6 +59,11 @@ std::optional<double> MaxDescriptors() {
   return double(limit.rlim_cur);
 }
 
+std::optional<double> HeapUsed() {
+  const struct mallinfo2 heap = mallinfo2();
+  return double(heap.uordblks) + double(heap.hblkhd);
+}
+
 struct Row {
   std::string_view name;
   std::string_view help;
@@ -65,6 +71,8 @@ struct Row {
   std::optional<double> (*read)();
 };
 constexpr Row kRows[] = {
+    {"reduced_heap_used_bytes", "Memory in use that came from the heaps of the process, in bytes.", MetricType::Gauge,
+     HeapUsed},
     {"process_resident_memory_bytes", "Memory of the process that is in RAM, in bytes.", MetricType::Gauge,
      [] { return PagesOf(1); }},
     {"process_virtual_memory_bytes", "Addresses that the process has mapped, in bytes.", MetricType::Gauge,

@@ -63,7 +63,7 @@ class HeapsTest(unittest.TestCase):
         begins = re.findall(r"^([0-9a-f]+)-\S+ rw-p 00000000 00:00 0\s*$", maps, re.MULTILINE)
         heaps = [begin for begin in begins if int(begin, 16) % (64 << 20) == 0]
         self.assertGreater(threads, 32)
-        self.assertLessEqual(len(heaps), 16, f"{threads} threads")
+        self.assertLessEqual(len(heaps), 8, f"{threads} threads")
 
 
 class KilledClientTest(harness.ServedTest):

@@ -89,6 +89,7 @@ class MetricsTest(harness.ServedTest):
         kib = int(re.search(r"VmRSS:\s+(\d+)", (process / "status").read_text())[1])
         self.assertAlmostEqual(total(after, "process_resident_memory_bytes") / (kib << 10), 1, delta=0.3)
         self.assertGreater(total(after, "process_virtual_memory_bytes"), total(after, "process_resident_memory_bytes"))
+        self.assertLess(total(after, "reduced_heap_used_bytes"), total(after, "process_resident_memory_bytes"))
         self.assertAlmostEqual(total(after, "process_threads"), len(list((process / "task").iterdir())), delta=4)
         self.assertEqual(total(after, "reduced_draining"), 0)
 
