@@ -143,6 +143,13 @@ void AskAll() {
 TEST(QuickFoldsTest, KnowSumsOfF32) { AskAll<float>(); }
 TEST(QuickFoldsTest, KnowSumsOfF64) { AskAll<double>(); }
 
+// 2^53 + 1 is a tie. What rounding takes from the sum, 1 and 2^-60, would be rounded to 1.
+TEST(QuickFoldsTest, RoundUpSumsThatAreJustAboveATie) {
+  Known known;
+  Ask<QuickFloatSum<double>>(Op::kSum, std::vector<double>{0x1p53, 1, 0x1p-60}, 0, &known);
+  Ask<QuickFloatMoments<double>>(Op::kSum, std::vector<double>{0x1p53, 1, 0x1p-60}, 0, &known);
+}
+
 // (2^57 + 2^3)^2 / 4 is half a unit in the last place and very little more above 2^112.
 TEST(QuickFoldsTest, RoundUpWhatIsJustAboveATie) {
   Known known;
