@@ -75,7 +75,8 @@ int main(int argc, char** argv) {
   // keeping up to 32 MiB doubles the throughput of large messages.
   mallopt(M_TRIM_THRESHOLD, 32 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  // Each heap keeps as much, even when it is trimmed, and by default there are up to eight for each core.
+  // Each heap of glibc keeps up to M_TRIM_THRESHOLD of freed memory, which malloc_trim returns of the first heap only.
+  // By default there are up to eight heaps for each core.
   mallopt(M_ARENA_MAX, 8);
 
 #ifdef NDEBUG

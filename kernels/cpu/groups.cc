@@ -509,7 +509,8 @@ void ForRanges(std::int64_t count, std::int64_t grain, tbb::task_arena& arena, c
 }  // namespace
 
 absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena) {
-  // Which way an output is answered depends on the threads and on other outputs, which its bits should not.
+  // How an output is answered depends on the number of threads and on other outputs. Exact sums have the same bits each
+  // way.
   if (job.states == nullptr) job.job.spec.precision = Precision::kExact;
   std::vector<std::unique_ptr<ArrayMemory>> memory;
   MaskView mask;

@@ -370,7 +370,7 @@ absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, Array
   const StageRange range("reduce groups");
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
-  groups.job.spec.precision = Precision::kExact;  // as the CPU engine: the way of an output must not show in its bits
+  groups.job.spec.precision = Precision::kExact;  // the same bits, however an output is answered
   GroupReduction reduction(*this, groups, arrays, scratch, &result->timing);
   const absl::Status status = reduction.Run();
   // What is in flight uses memory of the reduction.

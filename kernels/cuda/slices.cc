@@ -74,7 +74,7 @@ class CudaLane::Slices {
         one_(slices.job.spec),
         timing_(timing) {
     one_.count = layout_.elements;
-    one_.precision = Precision::kExact;  // takes no longer
+    one_.precision = Precision::kExact;  // sums take no longer than in f64
     array_ = {.data = data,
               .outputs = layout_.outputs,
               .elements = layout_.elements,

@@ -150,10 +150,11 @@ class Engine {
 
   // Reduces the slices of an array, as Reduce would reduce each of them alone, and writes their answers. The answers'
   // memory stays writable until `done` runs; after an error it has anything. As Reduce otherwise; besides the errors of
-  // Finalize, for the first output that has one, which the message names. Sums of floats in Precision::kF64 may be
-  // exact, unless states are wanted, and products of floats on a GPU have another order than Reduce's: both may have
-  // other bits than those of a Reduce, the same each time. RESOURCE_EXHAUSTED, besides: a GPU has no room for the
-  // array. UNIMPLEMENTED: this engine can't, or gives no states.
+  // Finalize, for the first output that has one, which the message names. Two kinds of answers may
+  // differ from those of Reduce in their last bits: sums of floats in Precision::kF64, which are exact here unless the
+  // outputs are long or states are wanted, and products of floats on a GPU, which multiplies in another order. The same
+  // job always has the same answers. RESOURCE_EXHAUSTED also if a GPU has no room for the array. UNIMPLEMENTED: this
+  // engine can't, or gives no states.
   using SlicesDone = absl::AnyInvocable<void(absl::StatusOr<SlicesResult>) &&>;
   virtual void ReduceSlices(SlicesJob job, SlicesDone done);
 

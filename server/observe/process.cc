@@ -71,7 +71,7 @@ struct Row {
   std::optional<double> (*read)();
 };
 constexpr Row kRows[] = {
-    {"reduced_heap_used_bytes", "Memory in use that came from the heaps of the process, in bytes.", MetricType::Gauge,
+    {"reduced_heap_used_bytes", "Memory that the process has allocated and not freed, in bytes.", MetricType::Gauge,
      HeapUsed},
     {"process_resident_memory_bytes", "Memory of the process that is in RAM, in bytes.", MetricType::Gauge,
      [] { return PagesOf(1); }},

@@ -31,11 +31,13 @@ IDLE_S = 45  # a cancelled call may need --progress_timeout to be noticed
 # Expected to be 0 when nothing happens.
 GAUGES = ("streams", "sessions", "arrays", "regions", "memory_bytes", "lanes_busy", "queue_length", "array_bytes")
 # How much more than in the first quarter of the cycles.
-HEAP_GROWTH_BYTES = 8 << 20
-RSS_GROWTH_BYTES = (24 << 20) + 8 * (32 << 20)  # each of 8 heaps keeps up to 32 MiB, which it may come to late
+HEAP_GROWTH_BYTES = 8 << 20  # allocated and not freed
+OTHER_GROWTH_BYTES = 24 << 20  # resident, without the heaps: each of 8 keeps up to 32 MiB, which it may come to late
 GPU_GROWTH_BYTES = 16 << 20
 DESCRIPTOR_GROWTH = 4
-THREAD_GROWTH = max(4, 3 * (os.cpu_count() or 1))  # for each core gRPC's executor has up to two when it needs them, TBB one
+THREAD_GROWTH = max(4, os.cpu_count() or 1)  # TBB has one for each core, once it needs them
+EXECUTORS = ("default-executo", "resolver-execut")  # gRPC's: likewise up to two each for each core, which are not counted
+HEAP_ALIGNMENT = 64 << 20  # of all heaps of glibc but the first
 LATENCY_GROWTH = 1.25
 UNSTABLE = 8  # how a load test ends whose windows differ
 
@@ -181,14 +183,29 @@ class Soak:
             time.sleep(0.2)
 
     def process(self):
-        """Bytes of memory, descriptors, threads: memory as the least of some seconds, since it is trimmed when idle."""
+        """Bytes of memory, also without the heaps, descriptors, threads: memory as the least of some seconds, since it is
+        trimmed when idle."""
         folder = pathlib.Path(f"/proc/{self.server.process.pid}")
-        rss = []
+        rss, other = [], []
         deadline = time.monotonic() + min(8, self.options.cycle / 4)
         while time.monotonic() < deadline:
             rss.append(int(re.search(r"VmRSS:\s+(\d+)", (folder / "status").read_text())[1]) << 10)
+            other.append(rss[-1] - self.heaps())
             time.sleep(0.5)
-        return min(rss), len(os.listdir(folder / "fd")), len(os.listdir(folder / "task"))
+        names = [(folder / "task" / task / "comm").read_text().strip() for task in os.listdir(folder / "task")]
+        return min(rss), min(other), len(os.listdir(folder / "fd")), sum(name not in EXECUTORS for name in names)
+
+    def heaps(self):
+        """Bytes of the heaps that are resident."""
+        total, heap = 0, False
+        for line in pathlib.Path(f"/proc/{self.server.process.pid}/smaps").read_text().splitlines():
+            if mapping := re.match(r"([0-9a-f]+)-\S+ rw-p \S+ 00:00 0\s*(.*)$", line):
+                heap = mapping[2] == "[heap]" or (not mapping[2] and int(mapping[1], 16) % HEAP_ALIGNMENT == 0)
+            elif re.match(r"[0-9a-f]+-", line):
+                heap = False
+            elif heap and (size := re.match(r"Rss:\s+(\d+)", line)):
+                total += int(size[1]) << 10
+        return total
 
     def latency_us(self):
         """The median of small requests: of this server and of one that has just started, in turns."""
@@ -210,7 +227,7 @@ class Soak:
             for done in [pool.submit(self.repeat, client) for client in clients]:
                 done.result()
         metrics = self.await_idle()
-        rss, descriptors, threads = self.process()
+        rss, other, descriptors, threads = self.process()
         heap = self.metrics()["reduced_heap_used_bytes"]
         aged, fresh = self.latency_us()
         return {
@@ -218,6 +235,7 @@ class Soak:
             "refused": metrics.get("reduced_rejects_total", 0),
             "rss": rss,
             "heap": heap,
+            "other": other,
             "descriptors": descriptors,
             "threads": threads,
             "gpu": metrics.get("reduced_gpu_memory_used_bytes", 0),
@@ -238,7 +256,7 @@ class Soak:
 
         # The least: what leaks is never given back.
         grown("heap", HEAP_GROWTH_BYTES, 1 << 20, " MiB", min)
-        grown("rss", RSS_GROWTH_BYTES, 1 << 20, " MiB", min)
+        grown("other", OTHER_GROWTH_BYTES, 1 << 20, " MiB", min)
         grown("descriptors", DESCRIPTOR_GROWTH)
         grown("threads", THREAD_GROWTH)
         if self.gpu:
