@@ -170,7 +170,7 @@ class REDUCED_EXPORT Client {
   absl::StatusOr<std::vector<ArrayInfo>> ListArrays(const std::string& owner = {},
                                                     std::optional<absl::Duration> timeout = std::nullopt);
 
-  // A copy of a resident array, such as results that were kept. UNIMPLEMENTED: it is in the memory of a GPU.
+  // A copy of a resident array, wherever it is, such as results that were kept.
   absl::StatusOr<HostArray> GetArray(const std::string& id, std::optional<absl::Duration> timeout = std::nullopt);
 
   // Deletes a resident array, and waits until nobody uses it any more and its memory is free. `owner` is that of

@@ -39,6 +39,10 @@ class CpuArray final : public ArrayMemory {
     if (bytes > 0) std::memcpy(static_cast<char*>(data_) + offset, data, static_cast<std::size_t>(bytes));
     return absl::OkStatus();
   }
+  absl::Status Read(std::int64_t offset, std::int64_t bytes, void* to) const override {
+    if (bytes > 0) std::memcpy(to, static_cast<const char*>(data_) + offset, static_cast<std::size_t>(bytes));
+    return absl::OkStatus();
+  }
 
  private:
   CpuArray(void* data, std::int64_t bytes, ArrayBudget& budget) : data_(data), bytes_(bytes), budget_(budget) {}

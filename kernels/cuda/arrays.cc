@@ -38,17 +38,22 @@ class CudaArrays::Memory final : public ArrayMemory {
 
   ArrayRef array() const override { return {.data = data_, .space = MemorySpace::kDevice, .device = arrays_.device_}; }
   absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) override {
+    return Copy(static_cast<std::byte*>(data_) + offset, data, bytes, cudaMemcpyHostToDevice);
+  }
+  absl::Status Read(std::int64_t offset, std::int64_t bytes, void* to) const override {
+    return Copy(to, static_cast<const std::byte*>(data_) + offset, bytes, cudaMemcpyDeviceToHost);
+  }
+
+ private:
+  absl::Status Copy(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind kind) const {
     if (bytes == 0) return absl::OkStatus();
     REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(arrays_.device_));
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(static_cast<std::byte*>(data_) + offset, data,
-                                                 static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
-                                                 arrays_.stream_));
+    REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, arrays_.stream_));
     const DeviceWaits::Wait wait(arrays_.waits_);
     REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(arrays_.stream_));
     return absl::OkStatus();
   }
 
- private:
   CudaArrays& arrays_;
   const std::int64_t bytes_;
   void* data_ = nullptr;

@@ -64,6 +64,10 @@ class ArrayMemory {
   // Copies `bytes` from host memory to `offset`, both within what was allocated. Blocks until they are there. Used by
   // one thread at a time, and not beside a job that reads the array. UNAVAILABLE: the device failed.
   virtual absl::Status Write(std::int64_t offset, const void* data, std::int64_t bytes) = 0;
+
+  // Copies `bytes` at `offset` to host memory. Blocks until they are there. By any number of threads, also beside jobs
+  // that read the array; not beside Write. UNAVAILABLE: the device failed.
+  virtual absl::Status Read(std::int64_t offset, std::int64_t bytes, void* to) const = 0;
 };
 
 }  // namespace reduced

@@ -3,19 +3,19 @@
 //   1. gRPC has the bytes of the message and calls RunGetArray, which makes a GetCall. Admission: identity, deadline,
 //      gate, quota, a stream slot. The message is parsed, and the array found: it gets one more user.
 //   2. Messages are written one by one: what the array is, then its elements in chunks, each copied from the array's
-//      memory when the one before was taken. A client that does not read holds one chunk and the array; the watchdog
-//      ends its call.
+//      memory, a GPU's or the host's, when the one before was taken. A client that does not read holds one chunk and
+//      the array; the watchdog ends its call.
 //   3. After the last chunk the array loses its user, and the call is finished: exactly once.
 //   4. OnDone, after every other callback, leaves the gate and deletes the call.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
@@ -47,9 +47,8 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void Start(grpc::ByteBuffer* request) {
     const absl::Status status = Begin(request);
     if (!status.ok()) return End(status);
-    v1::GetArrayResponse first;
-    ToProto(description_, first.mutable_array());
-    Write(first);
+    ToProto(description_, message_.mutable_array());
+    Write();
   }
 
   void OnWriteDone(bool ok) override {
@@ -61,10 +60,11 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const absl::Status why = WhyStop(nullptr, deadline_);
     if (!why.ok() || sent_ == array_->bytes) return End(why);
     const std::int64_t bytes = std::min(kChunkBytes, array_->bytes - sent_);
-    v1::GetArrayResponse next;
-    next.set_chunk(static_cast<const char*>(array_->memory->array().data) + sent_, static_cast<std::size_t>(bytes));
+    std::string& chunk = *message_.mutable_chunk();
+    chunk.resize(static_cast<std::size_t>(bytes));
+    if (absl::Status read = array_->memory->Read(sent_, bytes, chunk.data()); !read.ok()) return End(read);
     sent_ += bytes;
-    Write(next);
+    Write();
   }
   void OnDone() override { delete this; }
 
@@ -78,10 +78,6 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     absl::StatusOr<std::shared_ptr<const ResidentArray>> array =
         backend_.arrays.Find(request.id(), admission_.caller(), &description_);
     if (!array.ok()) return array.status();
-    if ((*array)->memory->array().space == MemorySpace::kDevice) {
-      return absl::UnimplementedError(
-          absl::StrFormat("id: got an array in the memory of %s; allowed: arrays on device cpu", (*array)->device));
-    }
     // A message and its encoding.
     absl::StatusOr<MemoryLease> memory =
         MemoryLease::Take(*backend_.memory, 2 * std::min(kChunkBytes, (*array)->bytes), "the chunks of an array");
@@ -91,9 +87,9 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     return absl::OkStatus();
   }
 
-  void Write(const v1::GetArrayResponse& message) {
+  void Write() {
     encoded_.Clear();
-    const absl::Status status = Encode(message, &encoded_);
+    const absl::Status status = Encode(message_, &encoded_);
     if (!status.ok()) return End(status);
     watch_.Await(Wait::kResponse);
     StartWrite(&encoded_);
@@ -121,9 +117,10 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   MemoryLease memory_;
   std::shared_ptr<const ResidentArray> array_;
   ArrayDescription description_;
-  std::int64_t sent_ = 0;     // bytes
-  grpc::ByteBuffer encoded_;  // of the message that is written
-  Watch watch_;               // last: OnDone ends it first
+  std::int64_t sent_ = 0;         // bytes
+  v1::GetArrayResponse message_;  // that is written
+  grpc::ByteBuffer encoded_;
+  Watch watch_;  // last: OnDone ends it first
 };
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* RunGetArray(Backend& backend, grpc::CallbackServerContext* context,

@@ -49,6 +49,13 @@ class EngineArrays : public EngineTest<EngineKind> {
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(memory->array().space, kind() == EngineKind::kCpu ? MemorySpace::kHost : MemorySpace::kDevice);
     EXPECT_EQ(memory->array().device, engine().info().ordinal);
+    Bytes copy(array.size() + 1, std::byte{0xa5});  // one more, which stays
+    for (std::int64_t i = 0; i < std::ssize(array); i += piece) {
+      ASSERT_TRUE(memory->Read(i, std::min(piece, std::ssize(array) - i), copy.data() + i).ok());
+    }
+    EXPECT_EQ(std::exchange(copy.back(), std::byte{}), std::byte{0xa5});
+    copy.pop_back();
+    EXPECT_TRUE(copy == array);
     const ReduceSpec spec = Spec(dtype, count);
     for (int run = 0; run < 2; ++run) {
       const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = memory->array()});

@@ -1,4 +1,4 @@
-// PutArray, ListArrays and DeleteArray, as a client calls them.
+// PutArray, GetArray, ListArrays and DeleteArray, as a client calls them.
 #ifndef REDUCED_TESTS_SERVICE_ARRAY_CALLS_H_
 #define REDUCED_TESTS_SERVICE_ARRAY_CALLS_H_
 
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "tests/service/chunk_stream.h"
@@ -34,6 +35,31 @@ inline grpc::Status PutElements(const TestClient& client, const v1::PutArrayHead
   const grpc::Status status = call.End();
   *array = call.response().array();
   return status;
+}
+
+// What GetArray sends of an array; its chunks are added to `chunks`.
+inline grpc::Status GetArray(const TestClient& client, const std::string& id, v1::ArrayInfo* array,
+                             std::vector<std::string>* chunks) {
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  v1::GetArrayRequest request;
+  request.set_id(id);
+  const auto stub = v1::Reduction::NewStub(client.channel());
+  const auto reader = stub->GetArray(&context, request);
+  v1::GetArrayResponse part;
+  while (reader->Read(&part)) {
+    if (part.has_array()) *array = part.array();
+    if (part.has_chunk()) chunks->push_back(part.chunk());
+  }
+  return reader->Finish();
+}
+inline std::string GetElements(const TestClient& client, const std::string& id) {
+  v1::ArrayInfo array;
+  std::vector<std::string> chunks;
+  const grpc::Status status = GetArray(client, id, &array, &chunks);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(array.id(), id);
+  return absl::StrJoin(chunks, "");
 }
 
 inline v1::ArrayInfo PutBytes(const TestClient& client, std::int64_t bytes, std::int64_t ttl_ms = 0) {

@@ -177,6 +177,9 @@ class FakeGpu final : public SharedEngine {
       *largest_write_ = std::max(*largest_write_, bytes);
       return memory_->Write(offset, data, bytes);
     }
+    absl::Status Read(std::int64_t offset, std::int64_t bytes, void* to) const override {
+      return memory_->Read(offset, bytes, to);
+    }
 
    private:
     const std::unique_ptr<ArrayMemory> memory_;
@@ -206,6 +209,7 @@ TEST(ArraysOnAGpu, AreItsByDefaultAndReducedThere) {
       ASSERT_TRUE(PutElements(server.client(), header, elements, chunk, &array).ok());
       const bool on_gpu = device != "cpu";
       EXPECT_EQ(array.device(), on_gpu ? "cuda:0" : "cpu");
+      EXPECT_TRUE(GetElements(server.client(), array.id()) == elements);
       v1::ReduceResponse response;
       v1::ReduceRequest request = RequestForArray(array.id(), {v1::OP_SUM, v1::OP_ARGMAX, v1::OP_BIT_XOR});
       ASSERT_TRUE(server.client().Reduce(request, &response).ok());

@@ -47,23 +47,6 @@ v1::ReduceResponse Reduce(const TestServer& server, const v1::ReduceRequest& req
   return response;
 }
 
-// What GetArray sends of an array; the chunks in `chunks`.
-grpc::Status Get(const TestServer& server, const std::string& id, v1::ArrayInfo* array,
-                 std::vector<std::string>* chunks) {
-  grpc::ClientContext context;
-  SetContextDeadline(&context);
-  v1::GetArrayRequest request;
-  request.set_id(id);
-  const auto stub = v1::Reduction::NewStub(server.client().channel());
-  const auto reader = stub->GetArray(&context, request);
-  v1::GetArrayResponse part;
-  while (reader->Read(&part)) {
-    if (part.has_array()) *array = part.array();
-    if (part.has_chunk()) chunks->push_back(part.chunk());
-  }
-  return reader->Finish();
-}
-
 class AxesTest : public ::testing::Test {
  protected:
   static ServerOptions Options() {
@@ -196,7 +179,7 @@ TEST_F(AxesTest, ResultsLargerThanTheLimitAreKeptInstead) {
   EXPECT_EQ(InfoOf(server_).devices(0).array_bytes(), 2 << 20);
   v1::ArrayInfo got;
   std::vector<std::string> chunks;
-  EXPECT_TRUE(Get(server_, kept.id(), &got, &chunks).ok());
+  EXPECT_TRUE(GetArray(server_.client(), kept.id(), &got, &chunks).ok());
   EXPECT_THAT(ShapeOf(got.array()), ElementsAre(1 << 18));
   EXPECT_EQ(chunks.size(), 2U);
   EXPECT_TRUE(DeleteArray(server_.client(), kept.id()).ok());
@@ -215,10 +198,10 @@ TEST_F(AxesTest, KeptResultsFeedTheNextRequest) {
   EXPECT_THAT(ElementsIn<std::int64_t>(second.arrays(0).data()), ElementsAre(21, 57));
   v1::ArrayInfo got;
   std::vector<std::string> chunks;
-  EXPECT_TRUE(Get(server_, first.arrays(0).kept().id(), &got, &chunks).ok());
+  EXPECT_TRUE(GetArray(server_.client(), first.arrays(0).kept().id(), &got, &chunks).ok());
   ASSERT_EQ(chunks.size(), 1U);
   EXPECT_THAT(ElementsIn<std::int64_t>(chunks[0]), ElementsAre(12, 15, 18, 21, 48, 51, 54, 57));
-  EXPECT_EQ(Get(server_, "nobody", &got, &chunks).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(GetArray(server_.client(), "nobody", &got, &chunks).error_code(), grpc::StatusCode::NOT_FOUND);
   for (const v1::ArrayResult& each : first.arrays()) {
     EXPECT_TRUE(DeleteArray(server_.client(), each.kept().id()).ok());
   }

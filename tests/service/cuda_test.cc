@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/service/array_calls.h"
 #include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
 
@@ -141,6 +142,7 @@ TEST_F(CudaServiceTest, AlongAxes) {
 
   v1::ReduceRequest resident;
   resident.set_array_id(put.response().array().id());
+  EXPECT_TRUE(GetElements(client(), resident.array_id()) == bytes);
   v1::ReduceRequest sent = RequestOf(v1::DTYPE_F32, elements, {});
   *sent.mutable_array() = header.array();
   const std::vector<std::vector<v1::Op>> questions = {{v1::OP_SUM, v1::OP_MEAN},

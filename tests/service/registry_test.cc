@@ -30,6 +30,7 @@ class FakeMemory final : public ArrayMemory {
   ~FakeMemory() override { freed_->Notify(); }
   ArrayRef array() const override { return {this, MemorySpace::kHost}; }
   absl::Status Write(std::int64_t, const void*, std::int64_t) override { return absl::OkStatus(); }
+  absl::Status Read(std::int64_t, std::int64_t, void*) const override { return absl::OkStatus(); }
 
  private:
   const std::shared_ptr<absl::Notification> freed_;

@@ -100,6 +100,9 @@ TEST(SelfCheckTest, ArraysThatAreKeptAreCheckedToo) {
         absl::Status Write(std::int64_t offset, const void* data, std::int64_t size) override {
           return memory_->Write(offset, data, size - 4);
         }
+        absl::Status Read(std::int64_t offset, std::int64_t size, void* to) const override {
+          return memory_->Read(offset, size, to);
+        }
 
        private:
         const std::unique_ptr<ArrayMemory> memory_;
