@@ -233,4 +233,10 @@ void StoreValue(const Value& value, std::byte* to) {
   });
 }
 
+void StoreAnswers(std::span<const Value> answers, std::span<std::byte* const> arrays, std::int64_t output) {
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    StoreValue(answers[i], arrays[i] + output * RowOf(answers[i].dtype).bytes);
+  }
+}
+
 }  // namespace reduced

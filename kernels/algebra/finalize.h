@@ -4,6 +4,8 @@
 #define REDUCED_KERNELS_ALGEBRA_FINALIZE_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,6 +29,8 @@ Value EmptyValue(Op op, DType dtype);
 
 // Writes an answer as an element of its dtype, of RowOf(value.dtype).bytes, to any address.
 void StoreValue(const Value& value, std::byte* to);
+// Writes all answers of output number `output` so, each to its place in the array of them that begins at `arrays`.
+void StoreAnswers(std::span<const Value> answers, std::span<std::byte* const> arrays, std::int64_t output);
 
 }  // namespace reduced
 

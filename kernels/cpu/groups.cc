@@ -405,10 +405,7 @@ class GroupReduction {
     if (answers_.empty()) return;
     const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
     if (!values.ok()) return Fail(output.number, values.status());
-    for (std::size_t i = 0; i < values->size(); ++i) {
-      const Value& value = (*values)[i];
-      StoreValue(value, answers_[i] + output.number * RowOf(value.dtype).bytes);
-    }
+    StoreAnswers(*values, answers_, output.number);
   }
 
   // Gathers short outputs, which follow each other, and answers them.

@@ -283,10 +283,7 @@ class SliceReduction {
       Fail(output, values.status());
       return false;
     }
-    for (std::size_t i = 0; i < values->size(); ++i) {
-      const Value& value = (*values)[i];
-      StoreValue(value, job_.answers[i] + output * RowOf(value.dtype).bytes);
-    }
+    StoreAnswers(*values, job_.answers, output);
     return true;
   }
 

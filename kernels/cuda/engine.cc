@@ -52,11 +52,6 @@ PinnedSlab PinSlab(std::int64_t bytes) {
   return PinnedSlab(static_cast<std::byte*>(error == cudaSuccess ? slab : nullptr));
 }
 
-absl::Status NoStates() {
-  return absl::UnimplementedError(
-      "return_state: got true for arrays of results on a GPU; allowed: for arrays in host memory, on the CPU engine");
-}
-
 class CudaEngine : public Engine {
  public:
   CudaEngine(int device, DeviceInfo info, std::shared_ptr<DeviceWaits> waits, std::unique_ptr<CudaArrays> arrays,
@@ -134,7 +129,6 @@ class CudaEngine : public Engine {
 
   void ReduceSlices(SlicesJob slices, SlicesDone done) override {
     if (absl::Status why = WhyStop(slices.job); !why.ok()) return std::move(done)(std::move(why));
-    if (slices.states != nullptr) return std::move(done)(NoStates());
     if (absl::Status home = CheckHome(slices.job.array); !home.ok()) return std::move(done)(std::move(home));
     Lanes::Ticket ticket = TicketOf(slices.job, calibration_);
     lanes_.Submit(
@@ -154,7 +148,6 @@ class CudaEngine : public Engine {
 
   void ReduceGroups(GroupsJob groups, SlicesDone done) override {
     if (absl::Status why = WhyStop(groups.job); !why.ok()) return std::move(done)(std::move(why));
-    if (groups.states != nullptr) return std::move(done)(NoStates());
     if (absl::Status home = CheckHome(groups.job.array); !home.ok()) return std::move(done)(std::move(home));
     if (absl::Status sides = CheckSides(groups.groups, device_, info_.name); !sides.ok()) {
       return std::move(done)(std::move(sides));

@@ -129,8 +129,9 @@ class CudaLane::GroupReduction {
   bool QuickStateOf(const Pending& pending, State* state) const;
   bool MergedQuickStateOf(const Pending& pending, State* state) const;
 
-  // Writes the answers of an output with that state, or keeps its error. Thread-safe.
-  void Store(std::int64_t output, const State& state);
+  // Writes the answers of an output with that state, and the state, as far as they are wanted; or keeps its error.
+  // Thread-safe.
+  void Store(std::int64_t output, State state);
   // Keeps the error of the first output that has one.
   void Fail(std::int64_t output, const absl::Status& status);
 

@@ -51,7 +51,7 @@ CudaLane::GroupReduction::GroupReduction(CudaLane& lane, GroupsJob& groups, Cuda
       grouped_(keyed_ || groups_.segments.has_value()),
       columns_(groups_.layout.outputs),
       width_(RowOf(job_.spec.dtype).bytes),
-      quick_(QuickOf(job_.spec)) {}
+      quick_(groups.states == nullptr ? QuickOf(job_.spec) : Quick()) {}
 
 absl::Status CudaLane::GroupReduction::Run() {
   absl::Status status = HoldArray();
@@ -59,7 +59,7 @@ absl::Status CudaLane::GroupReduction::Run() {
   if (status.ok()) status = PlaceAnswers();
   if (!status.ok() || outputs_ == 0) return status;
   bool answered = false;
-  if (HasTables()) status = AnswerByTables(&answered);
+  if (groups_job_.states == nullptr && HasTables()) status = AnswerByTables(&answered);
   if (status.ok() && !answered) status = AnswerAll();
   if (!status.ok()) return status;
   const absl::MutexLock lock(&mutex_);
@@ -150,6 +150,7 @@ absl::Status CudaLane::GroupReduction::PlaceAnswers() {
       std::move(groups_job_.place)(outputs_, grouping_.groups, grouping_.keys);
   if (!answers.ok()) return answers.status();
   answers_ = *std::move(answers);
+  if (groups_job_.states != nullptr) groups_job_.states->resize(static_cast<std::size_t>(outputs_));
   names_.shape = groups_.layout.shape;
   if (grouped_) names_.shape.insert(names_.shape.begin(), grouping_.groups);
   return absl::OkStatus();
@@ -301,7 +302,7 @@ absl::Status CudaLane::GroupReduction::AnswerPending(Method method) {
       const Pending& pending = pending_[i];
       if (method == Method::kStates) return Store(pending.output, StateOf(pending));
       State state;
-      if (MergedQuickStateOf(pending, &state)) return Store(pending.output, state);
+      if (MergedQuickStateOf(pending, &state)) return Store(pending.output, std::move(state));
       const absl::MutexLock lock(&mutex_);
       left_.push_back(pending.output);
     });
@@ -346,15 +347,16 @@ State CudaLane::GroupReduction::StateOf(const Pending& pending) const {
   return state;
 }
 
-void CudaLane::GroupReduction::Store(std::int64_t output, const State& state) {
-  ReduceSpec one = job_.spec;
-  one.count = state.partial.count;
-  const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
-  if (!values.ok()) return Fail(output, values.status());
-  for (std::size_t i = 0; i < values->size(); ++i) {
-    const Value& value = (*values)[i];
-    StoreValue(value, answers_[i] + output * RowOf(value.dtype).bytes);
+void CudaLane::GroupReduction::Store(std::int64_t output, State state) {
+  if (!answers_.empty()) {
+    ReduceSpec one = job_.spec;
+    one.count = state.partial.count;
+    const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
+    if (!values.ok()) return Fail(output, values.status());
+    StoreAnswers(*values, answers_, output);
   }
+  std::vector<State>* const states = groups_job_.states;
+  if (states != nullptr) (*states)[static_cast<std::size_t>(output)] = std::move(state);
 }
 
 void CudaLane::GroupReduction::Fail(std::int64_t output, const absl::Status& status) {
@@ -370,7 +372,8 @@ absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, Array
   const StageRange range("reduce groups");
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
-  groups.job.spec.precision = Precision::kExact;  // the same bits, however an output is answered
+  // The same bits, however an output is answered.
+  if (groups.states == nullptr) groups.job.spec.precision = Precision::kExact;
   GroupReduction reduction(*this, groups, arrays, scratch, &result->timing);
   const absl::Status status = reduction.Run();
   // What is in flight uses memory of the reduction.

@@ -74,7 +74,7 @@ class CudaLane::Slices {
         one_(slices.job.spec),
         timing_(timing) {
     one_.count = layout_.elements;
-    one_.precision = Precision::kExact;  // sums take no longer than in f64
+    if (slices.states == nullptr) one_.precision = Precision::kExact;  // sums take no longer than in f64
     array_ = {.data = data,
               .outputs = layout_.outputs,
               .elements = layout_.elements,
@@ -87,14 +87,15 @@ class CudaLane::Slices {
     return status.ok() ? error_ : status;
   }
 
-  // Stores the answers of an output with that state, or keeps its error. Thread-safe.
-  void Store(std::int64_t output, const State& state) {
-    const absl::StatusOr<std::vector<Value>> values = Finalize(one_, state);
-    if (!values.ok()) return Fail(output, values.status());
-    for (std::size_t i = 0; i < values->size(); ++i) {
-      const Value& value = (*values)[i];
-      StoreValue(value, slices_.answers[i] + output * RowOf(value.dtype).bytes);
+  // Stores the answers of an output with that state, and the state, as far as they are wanted; or keeps its error.
+  // Thread-safe.
+  void Store(std::int64_t output, State state) {
+    if (!slices_.answers.empty()) {
+      const absl::StatusOr<std::vector<Value>> values = Finalize(one_, state);
+      if (!values.ok()) return Fail(output, values.status());
+      StoreAnswers(*values, slices_.answers, output);
     }
+    if (slices_.states != nullptr) (*slices_.states)[static_cast<std::size_t>(first_ + output)] = std::move(state);
   }
 
  private:
@@ -102,7 +103,11 @@ class CudaLane::Slices {
   Slot& state_slot() const { return lane_.slots_[2]; }
 
   absl::Status AnswerEmpty() {
-    for (std::int64_t output = 0; output < layout_.outputs && error_.ok(); ++output) Store(output, State());
+    for (std::int64_t output = 0; output < layout_.outputs && error_.ok(); ++output) {
+      State state;
+      if (ExactAccumulatorsFor(one_) != 0) state.exact = std::make_unique<ExactSums>();
+      Store(output, std::move(state));
+    }
     return absl::OkStatus();
   }
 
@@ -134,6 +139,7 @@ class CudaLane::Slices {
 
   // Answers all outputs: quickly, if there are kernels for all ops and room for all results, or else from states.
   absl::Status AnswerAll() {
+    if (slices_.states != nullptr) return AnswerFromStates(nullptr);
     bool known = false;
     std::vector<std::int64_t> others;
     if (absl::Status status = AnswerQuickly(&known, &others); !status.ok()) return status;
@@ -362,7 +368,7 @@ class CudaLane::Slices {
           if (exact) Merge(digits[at], state.exact.get());
         }
         state.partial.count = layout_.elements;
-        Store(listed != nullptr ? listed[i] : launch.first + i, state);
+        Store(listed != nullptr ? listed[i] : launch.first + i, std::move(state));
       });
     });
     return absl::OkStatus();
@@ -406,6 +412,7 @@ absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays,
   const Layout& layout = slices.layout;
   const Job& job = slices.job;
   const std::int64_t bytes = layout.elements * RowOf(job.spec.dtype).bytes;
+  if (slices.states != nullptr) slices.states->resize(static_cast<std::size_t>(layout.outputs));
   const std::int64_t long_bytes = job.array.space == MemorySpace::kDevice ? kLongDeviceBytes : kLongHostBytes;
   if (layout.elements > 0 && layout.run() >= layout.elements && (layout.outputs == 1 || bytes >= long_bytes)) {
     return AnswerOneByOne(slices, &result->timing);
@@ -488,14 +495,15 @@ absl::Status CudaLane::AnswerOneByOne(const SlicesJob& slices, Timing* timing) {
     result.timing = sum.timing;
     if (absl::Status status = FoldChunks(one, *pipeline.cuda, &result); !status.ok()) return status;
     sum.timing = result.timing;
-    const absl::StatusOr<std::vector<Value>> values = Finalize(one.spec, result.state);
-    if (!values.ok()) {
-      return absl::Status(values.status().code(), absl::StrCat("output ", OutputName(slices.layout, output), ": ",
-                                                               std::string(values.status().message())));
+    if (!slices.answers.empty()) {
+      const absl::StatusOr<std::vector<Value>> values = Finalize(one.spec, result.state);
+      if (!values.ok()) {
+        return absl::Status(values.status().code(), absl::StrCat("output ", OutputName(slices.layout, output), ": ",
+                                                                 std::string(values.status().message())));
+      }
+      StoreAnswers(*values, slices.answers, output);
     }
-    for (std::size_t i = 0; i < values->size(); ++i) {
-      StoreValue((*values)[i], slices.answers[i] + output * RowOf((*values)[i].dtype).bytes);
-    }
+    if (slices.states != nullptr) (*slices.states)[static_cast<std::size_t>(output)] = std::move(result.state);
   }
   const std::optional<double> queue_us = timing->queue_us;
   *timing = sum.timing;

@@ -24,6 +24,7 @@
 #include "kernels/algebra/finalize.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
+#include "tests/contract/shapes.h"
 #include "tests/support/data.h"
 
 namespace reduced::test {
@@ -33,7 +34,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using Shape = std::vector<std::int64_t>;
 
 template <class T>
 Bytes BytesOf(const std::vector<T>& values) {
@@ -57,21 +57,9 @@ struct Question {
   bool drop = false;
   std::optional<std::vector<bool>> mask{};
 
-  std::int64_t count() const {
-    std::int64_t product = 1;
-    for (const std::int64_t size : shape) product *= size;
-    return product;
-  }
+  std::int64_t count() const { return CountOf(shape); }
   bool grouped() const { return offsets.has_value() || keys.has_value(); }
-  Layout layout() const {
-    std::vector<bool> reduced(shape.size());
-    if (grouped()) {
-      reduced[0] = true;
-    } else {
-      for (const int axis : axes) reduced[static_cast<std::size_t>(axis)] = true;
-    }
-    return LayoutOf(shape, reduced);
-  }
+  Layout layout() const { return LayoutAlong(shape, grouped() ? std::vector<int>{0} : axes); }
 };
 
 struct Element {

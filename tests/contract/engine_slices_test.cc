@@ -20,6 +20,7 @@
 #include "kernels/exact/answers.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
+#include "tests/contract/shapes.h"
 #include "tests/support/data.h"
 
 namespace reduced::test {
@@ -27,7 +28,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using Shape = std::vector<std::int64_t>;
 
 // A shape and the dimensions that are reduced.
 struct Case {
@@ -35,17 +35,7 @@ struct Case {
   std::vector<int> axes;
 };
 
-std::int64_t CountOf(const Shape& shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
-}
-
-Layout LayoutFor(const Case& which) {
-  std::vector<bool> reduced(which.shape.size());
-  for (const int axis : which.axes) reduced[static_cast<std::size_t>(axis)] = true;
-  return LayoutOf(which.shape, reduced);
-}
+Layout LayoutFor(const Case& which) { return LayoutAlong(which.shape, which.axes); }
 
 std::string NameOf(const Case& which) {
   std::string name = "shape";

@@ -134,6 +134,52 @@ TEST_F(CudaGroupsTest, WhereTheArrayIs) {
   }
 }
 
+// What two engines know of the parts of an array merges into the answers for the whole of it.
+TEST_F(CudaGroupsTest, StatesMergeWithThoseOfTheCpu) {
+  const auto stub = v1::Reduction::NewStub(client().channel());
+  constexpr std::int64_t kCut = kRows / 3;
+  for (const bool keyed : {true, false}) {
+    SCOPED_TRACE(keyed);
+    // Rows [begin, end).
+    const auto ask = [&](std::int64_t begin, std::int64_t end) {
+      const std::vector<float> part(elements_.begin() + begin, elements_.begin() + end);
+      v1::ReduceRequest request = RequestOf(v1::DTYPE_F32, part, {v1::OP_SUM, v1::OP_VAR, v1::OP_ARGMIN, v1::OP_COUNT});
+      if (keyed) {
+        *request.mutable_keys()->mutable_keys() =
+            Inline(v1::DTYPE_I32, std::vector<std::int32_t>(keys_.begin() + begin, keys_.begin() + end));
+        *request.mutable_where()->mutable_elements() =
+            Inline(v1::DTYPE_BOOL, std::vector<std::uint8_t>(mask_.begin() + begin, mask_.begin() + end));
+      } else {
+        request.mutable_axes()->add_axis(0);
+      }
+      return request;
+    };
+    v1::ReduceRequest first = ask(0, kCut);
+    first.mutable_options()->set_engine(v1::ENGINE_CUDA);
+    v1::ReduceRequest second = ask(kCut, kRows);
+    second.mutable_options()->set_engine(v1::ENGINE_CPU);
+    v1::MergeRequest request;
+    for (v1::ReduceRequest* const part : {&first, &second}) {
+      part->set_return_state(true);
+      v1::ReduceResponse response;
+      const grpc::Status status = client().Reduce(*part, &response);
+      ASSERT_TRUE(status.ok()) << status.error_message();
+      EXPECT_EQ(response.execution().device(), part == &first ? "cuda:0" : "cpu");
+      *request.add_arrays() = response.arrays_state();
+    }
+    v1::MergeResponse merged;
+    grpc::ClientContext context;
+    SetContextDeadline(&context);
+    const grpc::Status status = stub->Merge(&context, request, &merged);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    v1::ReduceResponse right;
+    ASSERT_TRUE(client().Reduce(ask(0, kRows), &right).ok());
+    ASSERT_EQ(merged.arrays_size(), 4);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(merged.arrays(i).data(), right.arrays(i).data()) << i;
+    EXPECT_EQ(merged.keys().data(), right.keys().data());
+  }
+}
+
 TEST_F(CudaGroupsTest, WhereItMayNotBe) {
   const std::string mask = Put(v1::DTYPE_BOOL, mask_);
   v1::ReduceRequest request = RequestOf(v1::DTYPE_F32, elements_, {v1::OP_SUM});
