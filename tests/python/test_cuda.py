@@ -78,6 +78,50 @@ def test_reduced_where_it_is(gpu, kind):
         gpu.sum(array, engine="cpu")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_beside(gpu, kind):
+    x = np.arange(24, dtype="f4").reshape(6, 4)
+    mask = x % 5 != 0
+    keys, offsets, lengths = np.array([3, 1, 3, 3, 1, 7], "i4"), np.array([0, 2, 6]), np.array([2, 4])
+    array = Segment(4096).array(x, kind)
+
+    def there(side):
+        return Segment(4096).array(side, kind, offset=512)
+
+    result = gpu.reduce(array, "sum,argmax", axis=0, where=there(mask))
+    assert result.ran_on.engine == "cuda" and result.sum.tolist() == x.sum(axis=0, where=mask).tolist()
+    assert gpu.sum(array, where=there(mask)) == x.sum(where=mask)
+    expected = [x[keys == key].sum(axis=0).tolist() for key in (1, 3, 7)]
+    result = gpu.reduce(array, "sum", keys=there(keys))
+    assert result.group_keys.tolist() == [1, 3, 7] and result.sum.tolist() == expected
+    assert gpu.reduce(array, "sum", keys=there(keys), groups=8).sum.tolist()[1::2] == [expected[0], expected[1], [0] * 4, expected[2]]
+    for segments in ({"segments": there(offsets)}, {"lengths": there(lengths)}):
+        assert gpu.max(array, **segments).tolist() == [x[:2].max(axis=0).tolist(), x[2:].max(axis=0).tolist()]
+    # Whatever holds the array, if the GPU reduces it.
+    with gpu.put(x, device="cuda:0") as resident:
+        assert gpu.reduce(resident, "sum", keys=there(keys)).sum.tolist() == expected
+    assert gpu.reduce(x, "sum", keys=there(keys), engine="cuda").sum.tolist() == expected
+    with pytest.raises(reduced.FailedPreconditionError, match="keys.keys: got an array in the memory of cuda:0 for the engine of cpu"):
+        gpu.sum(x, keys=there(keys))
+    with pytest.raises(reduced.InvalidArgumentError, match="where.elements"):
+        gpu.sum(array, where=there(mask[0]))
+    with pytest.raises(reduced.InvalidArgumentError, match="keys"):
+        gpu.sum(array, keys=there(x[0]))
+
+
+def test_sides_with_strides_are_copied(gpu):
+    x = np.arange(12.0).reshape(4, 3)
+    mask = x.T % 2 == 0
+    assert gpu.sum(Segment(256).array(x, WithDlpack), where=Segment(64).array(mask, WithDlpack).T) == 30
+
+
+def test_arrays_beside_are_not_for_the_engine_of_this_process(local):
+    for side in ({"where": np.ones(4, "?")}, {"keys": np.zeros(4, "i4")}):
+        there = {name: Segment(64).array(elements, Tensor) for name, elements in side.items()}
+        with pytest.raises(TypeError, match="a CUDA device; allowed: host memory"):
+            local.sum(np.ones(4), **there)
+
+
 @pytest.mark.parametrize("dtype", ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])
 def test_dtypes(gpu, dtype):
     x = np.array([1, 0, 3, 2]).astype(dtype)
@@ -238,6 +282,20 @@ def test_asyncio(gpu_server):
     assert asyncio.run(run()) == (15, 5, 0)
 
 
+def test_asyncio_along_axes(gpu_server):
+    x = np.arange(6.0).reshape(2, 3)
+    array = Segment(4096).array(x, WithDlpack)
+    keys, mask = Segment(64).array(np.array([4, 2], "i8"), Tensor), Segment(64).array(x > 1, WithInterface)
+
+    async def run():
+        async with reduced.aio.connect(gpu_server.unix) as client:
+            flipped = await client.sum(array.T, axis=0)
+            grouped = await client.reduce(array, "sum", keys=keys, where=mask)
+            return flipped.tolist(), grouped.sum.tolist(), grouped.group_keys.tolist()
+
+    assert asyncio.run(run()) == (x.T.sum(axis=0).tolist(), [[3, 4, 5], [0, 0, 2]], [2, 4])
+
+
 def test_memory_without_a_handle(gpu):
     """As PyTorch's expandable segments."""
     for kind in KINDS:
@@ -265,7 +323,7 @@ def test_a_server_that_does_not_see_the_gpu(gpu, remote):
 
 
 def test_a_server_that_is_started_again(tmp_path):
-    tensor = Segment(4096).array(np.ones(4), Tensor)
+    tensor, mask = Segment(4096).array(np.ones(4), Tensor), Segment(64).array(np.array([1, 1, 0, 1], "?"), Tensor)
     with reduced.connect(f"unix:{tmp_path}/socket", timeout=60) as client:
         for _ in range(3):
             ready = tmp_path / "ready"
@@ -276,6 +334,8 @@ def test_a_server_that_is_started_again(tmp_path):
                 while not ready.exists():
                     assert server.poll() is None
                 for _ in range(2):
+                    assert client.sum(tensor, where=mask) == 3
+                    assert client.sum(np.ones(4), where=mask, engine="cuda") == 3
                     assert client.sum(tensor) == 4
             finally:
                 server.kill()

@@ -77,20 +77,26 @@ class ResidentArray:
         return f"ResidentArray({self.dtype} {self.shape}, {self.device})"
 
 
-def _side(name: str, array: Any) -> tuple[Any, str, tuple[int, ...]]:
-    """An array beside the one that is reduced: what has its elements, dtype and shape."""
+def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tuple[int, ...]]:
+    """An array beside the one that is reduced: what has its elements, dtype and shape. `held`: gets what keeps the memory of one of
+    a GPU; None: there may be none.
+    """
     if isinstance(array, ResidentArray):
         if array._on_server is not None:
             return array._on_server, "", ()
         if array._here is None:
             raise ValueError(f"{name}: got an array that is closed; allowed: an open one")
         return array._here.buffer, array._here.dtype, array._here.shape
-    given = elements(array, ordered=True)
+    given = located(array, ordered=True, gpu=held is not None)
+    if isinstance(given, CudaElements):
+        assert held is not None
+        held.append(given)
+        return given.shared, given.dtype, given.shape
     return given.buffer, given.dtype, given.shape
 
 
-def _partition(shape: tuple[int, ...], given: dict[str, Any]) -> _core.Partition:
-    """What `axis` and the other options ask of an array of that shape."""
+def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | None) -> _core.Partition:
+    """What `axis` and the other options ask of an array of that shape. `held`: as of _side."""
     grouped = [name for name in _GROUPED if given.get(name) is not None]
     axis, groups, outside = given.get("axis"), given.get("groups"), given.get("outside")
     if len(grouped) + (axis is not None) > 1:
@@ -112,12 +118,12 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any]) -> _core.Partition
         raise ValueError("outside: got it without groups; allowed: with groups")
     partition = _core.Partition(axes, bool(given.get("keepdims", False)), given.get("empty", "error"))
     if "keys" in grouped:
-        partition.keys(*_side("keys", given["keys"]), groups or 0, outside == "drop")
+        partition.keys(*_side("keys", given["keys"], held), groups or 0, outside == "drop")
     elif grouped:
-        partition.segments(*_side(grouped[0], given[grouped[0]]), grouped[0] == "lengths")
+        partition.segments(*_side(grouped[0], given[grouped[0]], held), grouped[0] == "lengths")
     where = given.get("where")
-    if isinstance(where, ResidentArray):
-        partition.where(*_side("where", where))
+    if isinstance(where, (ResidentArray, CudaElements)) or on_gpu(where):
+        partition.where(*_side("where", where, held))
     elif where is not None:
         mask = np.asarray(where)
         if mask.dtype != np.bool_:
@@ -201,11 +207,18 @@ class _Reducer(Ops):
                 return Result(self._core.reduce_cuda(given.shared, names, self._options_for(given, options), interrupt))
         return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))
 
-    def _of_gpu(self, array: Any, ops: str | Sequence[str]) -> Any:
-        """The elements of an array of a GPU; another array as it is."""
-        if not self._reads_gpus or not on_gpu(array):
-            return array
-        return located(array, ordered=not _POSITIONS.isdisjoint(ops.split(",") if isinstance(ops, str) else ops))
+    def _located(self, array: Any, ops: str | Sequence[str], options: Options) -> tuple[Any, Options]:
+        """The array and the options with what this thread knows of arrays of a GPU, which is their streams."""
+        if not self._reads_gpus:
+            return array, options
+        if on_gpu(array):
+            ordered = not _POSITIONS.isdisjoint(ops.split(",") if isinstance(ops, str) else ops)
+            array = located(array, ordered=ordered or not _PARTITION.isdisjoint(options))
+        there: Any = dict(options)
+        for name in ("where", *_GROUPED):
+            if on_gpu(there.get(name)):
+                there[name] = located(there[name], ordered=True)
+        return array, there
 
     def _reduce_array(self, array: Any, names: list[str], partition: dict[str, Any], options: Options,
                       interrupt: _core.Interrupt | None) -> Result:
@@ -219,7 +232,8 @@ class _Reducer(Ops):
         else:
             given = located(array, ordered=True, gpu=self._reads_gpus)
             shape = given.shape
-        outputs = _partition(shape, partition)
+        held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
+        outputs = _partition(shape, partition, held)
         if resident is not None:
             return ArrayResult._of(self._core.reduce_resident_array(resident, names, _options(**options), outputs, interrupt))
         assert given is not None

@@ -40,11 +40,13 @@ class Client(Ops):
 
     async def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
         """As `reduced.Client.reduce`."""
-        return await self._run(self.client._reduce, self._located(array, ops), ops, options)
+        array, options = self.client._located(array, ops, options)
+        return await self._run(self.client._reduce, array, ops, options)
 
     async def describe(self, array: Any, **options: Unpack[Options]) -> Result:
         """As `reduced.Client.describe`."""
-        return await self._run(self.client._describe, self._located(array, "argmin"), options)
+        array, options = self.client._located(array, "argmin", options)
+        return await self._run(self.client._describe, array, options)
 
     async def put(self, array: Any, *, device: str = "", owner: str = "", ttl: float = 0,
                   timeout: float | None = None) -> ResidentArray:
@@ -67,11 +69,8 @@ class Client(Ops):
         self.client.close()
 
     async def _one(self, op: str, array: Any, options: Options) -> Any:
-        return (await self._run(self.client._reduce, self._located(array, op), (op,), options))[op]
-
-    def _located(self, array: Any, ops: str | Sequence[str]) -> Any:
-        """An array of a GPU by what this thread knows of it, which is its stream; other arrays as they are."""
-        return self.client._of_gpu(array, ops)
+        array, options = self.client._located(array, op, options)
+        return (await self._run(self.client._reduce, array, (op,), options))[op]
 
     async def _run(self, call: Callable[..., _T], *arguments: Any) -> _T:
         interrupt = _core.Interrupt()

@@ -111,35 +111,67 @@ Reply ReduceResident(Reducer& reducer, const Resident& array, const Ops& ops, co
   });
 }
 
-// How an array falls apart into outputs. It holds the buffers of the arrays beside it.
+// Memory of a GPU. What Python holds of it keeps its region at the servers that have reduced it.
+class SharedCuda {
+ public:
+  SharedCuda(std::uint64_t address, std::string dtype, Shape shape, std::uint64_t stream)
+      : array_(Run(nullptr, [&](const client::Interrupted&) {
+          return CudaArray::Find(address, std::move(dtype), std::move(shape), stream);
+        })) {}
+  ~SharedCuda() {
+    const nb::gil_scoped_release release;  // the last one of an allocation waits for the servers
+    array_.reset();
+  }
+  SharedCuda(const SharedCuda&) = delete;
+  SharedCuda& operator=(const SharedCuda&) = delete;
+
+  const CudaArray& array() const { return *array_; }
+
+ private:
+  std::optional<CudaArray> array_;
+};
+
+// How an array falls apart into outputs. It holds the buffers of the arrays beside it; whoever makes it holds those of
+// a GPU.
 class Partition {
  public:
   Partition(std::vector<int> axis, bool keepdims, const std::string& empty)
-      : options_({.axis = std::move(axis), .keepdims = keepdims, .empty = empty}) {}
+      : outputs_({.options = {.axis = std::move(axis), .keepdims = keepdims, .empty = empty}}) {}
   Partition(const Partition&) = delete;
   Partition& operator=(const Partition&) = delete;
 
-  // `array`: an object with a buffer, of that dtype and shape, or a Resident.
+  // `array`: an object with a buffer, of that dtype and shape, or a Resident, or a SharedCuda.
   void Segments(nb::handle array, const std::string& dtype, Shape shape, bool lengths) {
-    options_.segments = {Side(array, dtype, std::move(shape)), lengths};
+    outputs_.options.segments = {.lengths = lengths};
+    Beside(array, dtype, std::move(shape),
+           [](auto& options) -> client::SideArray& { return options.segments->offsets; });
   }
   void Keys(nb::handle array, const std::string& dtype, Shape shape, std::int64_t groups, bool drop_outside) {
-    options_.keys = {Side(array, dtype, std::move(shape)), groups, drop_outside};
+    outputs_.options.keys = {.groups = groups, .drop_outside = drop_outside};
+    Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return options.keys->keys; });
   }
   void Where(nb::handle array, const std::string& dtype, Shape shape) {
-    options_.where = {Side(array, dtype, std::move(shape)), false, 0};
+    outputs_.options.where.emplace();
+    Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return options.where->mask; });
   }
-  const client::PartitionOptions& options() const { return options_; }
+  const Outputs& outputs() const { return outputs_; }
 
  private:
-  client::SideArray Side(nb::handle array, const std::string& dtype, Shape shape) {
-    if (nb::isinstance<Resident>(array)) return client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id);
+  using Place = decltype(Outputs::CudaSide::place);
+  void Beside(nb::handle array, const std::string& dtype, Shape shape, Place place) {
+    if (nb::isinstance<SharedCuda>(array)) {
+      return outputs_.cuda.push_back({nb::cast<SharedCuda&>(array).array(), place});
+    }
+    if (nb::isinstance<Resident>(array)) {
+      place(outputs_.options) = client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id);
+      return;
+    }
     held_.push_back(std::make_unique<Elements>(array, dtype, std::move(shape)));
     if (const absl::Status status = held_.back()->Check(); !status.ok()) Raise(status);
-    return held_.back()->view();
+    place(outputs_.options) = held_.back()->view();
   }
 
-  client::PartitionOptions options_;
+  Outputs outputs_;
   std::vector<std::unique_ptr<Elements>> held_;
 };
 
@@ -186,7 +218,7 @@ ArrayReply ReduceArray(Reducer& reducer, nb::handle buffer, const std::string& d
   return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
     client::ReduceOptions own = options;
     own.interrupted = interrupted;
-    return reducer.ReduceArray(elements.view(), ops, partition.options(), own);
+    return reducer.ReduceArray(elements.view(), ops, partition.outputs(), own);
   }));
 }
 
@@ -197,29 +229,9 @@ ArrayReply ReduceResidentArray(Reducer& reducer, const Resident& array, const Op
   return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
     client::ReduceOptions own = options;
     own.interrupted = interrupted;
-    return reducer.ReduceArray(remote, ops, partition.options(), own);
+    return reducer.ReduceArray(remote, ops, partition.outputs(), own);
   }));
 }
-
-// Memory of a GPU. What Python holds of it keeps its region at the servers that have reduced it.
-class SharedCuda {
- public:
-  SharedCuda(std::uint64_t address, std::string dtype, Shape shape, std::uint64_t stream)
-      : array_(Run(nullptr, [&](const client::Interrupted&) {
-          return CudaArray::Find(address, std::move(dtype), std::move(shape), stream);
-        })) {}
-  ~SharedCuda() {
-    const nb::gil_scoped_release release;  // the last one of an allocation waits for the servers
-    array_.reset();
-  }
-  SharedCuda(const SharedCuda&) = delete;
-  SharedCuda& operator=(const SharedCuda&) = delete;
-
-  const CudaArray& array() const { return *array_; }
-
- private:
-  std::optional<CudaArray> array_;
-};
 
 Reply ReduceCuda(Reducer& reducer, const SharedCuda& array, const Ops& ops, const client::ReduceOptions& options,
                  const Interrupt* interrupt) {
@@ -236,7 +248,7 @@ ArrayReply ReduceCudaArray(Reducer& reducer, const SharedCuda& array, const Ops&
   return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
     client::ReduceOptions own = options;
     own.interrupted = interrupted;
-    return reducer.ReduceArray(array.array(), ops, partition.options(), own);
+    return reducer.ReduceArray(array.array(), ops, partition.outputs(), own);
   }));
 }
 

@@ -19,6 +19,17 @@ namespace reduced::python {
 
 using Ops = std::vector<std::string>;
 
+// How an array falls apart into outputs.
+struct Outputs {
+  // An array beside it that is in memory of a GPU of this process, and the one of the options that it stands for.
+  struct CudaSide {
+    CudaArray array;
+    client::SideArray& (*place)(client::PartitionOptions& options);
+  };
+  client::PartitionOptions options{};
+  std::vector<CudaSide> cuda{};
+};
+
 // Thread-safe. Every call is FAILED_PRECONDITION after Close, and in a fork of the process. Python destroys them, with
 // the GIL, which the destructors release while they wait for the server.
 class Reducer {
@@ -35,13 +46,10 @@ class Reducer {
                                                const client::ReduceOptions& options);
   // Along axes. UNIMPLEMENTED: of a session.
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                         const client::PartitionOptions& partition,
-                                                         const client::ReduceOptions& options);
+                                                         const Outputs& outputs, const client::ReduceOptions& options);
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                         const client::PartitionOptions& partition,
-                                                         const client::ReduceOptions& options);
-  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops,
-                                                         const client::PartitionOptions& partition,
+                                                         const Outputs& outputs, const client::ReduceOptions& options);
+  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Outputs& outputs,
                                                          const client::ReduceOptions& options);
   // Ends what it holds at the server. May be called any number of times.
   virtual void Close() = 0;
@@ -95,14 +103,11 @@ class Remote final : public Reducer {
   // Where it is, by CUDA IPC; `via` is "auto" or "region".
   absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                 const client::PartitionOptions& partition,
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops, const Outputs& outputs,
                                                  const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                 const client::PartitionOptions& partition,
-                                                 const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops,
-                                                 const client::PartitionOptions& partition,
+                                                 const Outputs& outputs, const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Outputs& outputs,
                                                  const client::ReduceOptions& options) override;
   void Close() override;
 
@@ -130,8 +135,7 @@ class Local final : public Reducer {
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                 const client::PartitionOptions& partition,
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops, const Outputs& outputs,
                                                  const client::ReduceOptions& options) override;
   void Close() override {}
 
