@@ -1,5 +1,5 @@
-// How CudaLane::ReduceGroups finds groups: offsets and given keys are checked on the device, where rows are sorted by
-// key. Lengths, and keys that are to be found, go through the CPU engine's routines on the host.
+// How CudaLane::ReduceGroups finds groups: offsets and given keys are checked on the device, where other keys are
+// looked up and rows are sorted by key. Lengths go through the CPU engine's routines on the host.
 #include "kernels/cuda/find_groups.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace reduced {
 absl::Status CudaLane::GroupReduction::FindGroups() {
   const StageRange range("find groups");
   if (groups_.segments.has_value() && !groups_.segments->lengths) return CheckOffsets();
-  if (keyed_ && groups_.keys->groups > 0 && groups_.rows > 0) return CheckKeys();
+  if (keyed_ && groups_.rows > 0) return groups_.keys->groups > 0 ? CheckKeys() : FindKeys();
   return FindGroupsOnHost();
 }
 
@@ -104,30 +104,78 @@ absl::Status CudaLane::GroupReduction::CheckKeys() {
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
-  MaskView mask;
-  if (keyed_ && groups_.mask.has_value() && job_.spec.count > 0) {
-    const absl::StatusOr<const std::byte*> bytes = OnHost(groups_.mask->array);
-    if (!bytes.ok()) return bytes.status();
-    mask = MaskView(*groups_.mask, *bytes);
+// The keys that there are, and the group of each row.
+absl::Status CudaLane::GroupReduction::FindKeys() {
+  const SideArray& side = groups_.keys->keys;
+  const std::int64_t width = RowOf(side.dtype).bytes;
+  const absl::StatusOr<const std::byte*> held = Hold(side.array, side.count, width);
+  if (!held.ok()) return held.status();
+  const KeysToFind keys{.dtype = side.dtype, .keys = *held, .rows = groups_.rows, .array = array_};
+  const KeyRangeLaunch range{
+      .keys = keys, .range = reinterpret_cast<KeyRange*>(state_slot().device), .stream = lane_.kernel_stream_};
+  absl::Status status = Launch([&] { return LaunchKeyRange(range); }, sizeof(KeyRange));
+  if (!status.ok()) return status;
+  FindKeysLaunch launch{
+      .keys = keys, .groups = reinterpret_cast<std::int64_t*>(state_slot().device), .stream = lane_.kernel_stream_};
+  std::memcpy(&launch.range, state_slot().pinned, sizeof(launch.range));
+  if (launch.range.least > launch.range.greatest) return FetchKeys(nullptr, 0);
+  if (!CanFindKeys(launch)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "keys: got ", groups_.rows, " that are to be found; allowed: 2147483647 on this GPU, or given groups"));
   }
+
+  std::vector<std::unique_ptr<ArrayMemory>> memory;  // while they are looked for
+  const absl::StatusOr<std::byte*> ids =
+      Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
+  if (!ids.ok()) return ids.status();
+  const absl::StatusOr<std::byte*> found = Allocate(launch.most_groups() * width, &memory);
+  if (!found.ok()) return found.status();
+  REDUCED_RETURN_IF_CUDA_ERROR(FindKeysScratch(launch, &launch.scratch_bytes));
+  const absl::StatusOr<std::byte*> scratch = Allocate(static_cast<std::int64_t>(launch.scratch_bytes), &memory);
+  if (!scratch.ok()) return scratch.status();
+  launch.ids = reinterpret_cast<std::uint32_t*>(*ids);
+  launch.found = *found;
+  launch.scratch = *scratch;
+  status = Launch([&] { return LaunchFindKeys(launch); }, sizeof(*launch.groups));
+  std::int64_t groups = 0;
+  if (status.ok()) {
+    std::memcpy(&groups, state_slot().pinned, sizeof(groups));
+    status = groups >= 0 && groups <= launch.most_groups()
+                 ? FetchKeys(*found, groups)
+                 : absl::InternalError(absl::StrCat("the device found ", groups, " keys"));
+  }
+  if (!status.ok()) {
+    lane_.Abandon();  // memory goes that the launch may use
+    return status;
+  }
+  ids_ = launch.ids;
+  return absl::OkStatus();
+}
+
+// `found`: device memory.
+absl::Status CudaLane::GroupReduction::FetchKeys(const std::byte* found, std::int64_t groups) {
+  const std::int64_t bytes = groups * RowOf(groups_.keys->keys.dtype).bytes;
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(std::max<std::int64_t>(bytes, 1), scratch_);
+  if (!memory.ok()) return memory.status();
+  auto* const to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
+  host_memory_.push_back(*std::move(memory));
+  grouping_.groups = groups;
+  grouping_.keys = to;
+  return Fetch(found, bytes, to);
+}
+
+// Of lengths, and of keys of no rows.
+absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
   const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(groups_));
   if (!side.ok()) return side.status();
   const auto why_stop = [this] { return WhyStop(job_); };
-  absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, mask, {scratch_, lane_.copiers_, why_stop});
+  absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, MaskView(), {scratch_, lane_.copiers_, why_stop});
   if (!found.ok()) return found.status();
   grouping_ = *std::move(found);
   if (grouping_.bounds != nullptr) {
     grouped_positions_ = grouping_.bounds[grouping_.groups] - grouping_.bounds[0];
   }
-  if (grouping_.ids == nullptr || groups_.rows == 0) return absl::OkStatus();
-  const absl::StatusOr<std::byte*> ids =
-      Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
-  if (!ids.ok()) return ids.status();
-  ids_ = reinterpret_cast<std::uint32_t*>(*ids);
-  const Job job = JobOf({.data = grouping_.ids}, groups_.rows);
-  return lane_.CopyToDevice(job, {job.array}, groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), *ids,
-                            timing_);
+  return absl::OkStatus();
 }
 
 absl::Status CudaLane::GroupReduction::SortRows() {

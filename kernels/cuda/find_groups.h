@@ -1,4 +1,5 @@
-// How groups are found on a CUDA device: offsets and keys are checked as they are copied, and rows are sorted by key.
+// How groups are found on a CUDA device: offsets and keys are checked as they are copied, keys that are not given are
+// looked up, and rows are sorted by key.
 #ifndef REDUCED_KERNELS_CUDA_FIND_GROUPS_H_
 #define REDUCED_KERNELS_CUDA_FIND_GROUPS_H_
 
@@ -43,6 +44,56 @@ struct CheckKeysLaunch {
   cudaStream_t stream = nullptr;
 };
 cudaError_t LaunchCheckKeys(const CheckKeysLaunch& launch);
+
+// The least and the greatest key of the rows that are there, as unsigned numbers in the order of the keys. least >
+// greatest: no row is there.
+struct KeyRange {
+  std::uint64_t least = 0;
+  std::uint64_t greatest = 0;
+
+  constexpr std::uint64_t span() const { return greatest - least; }
+};
+
+// In place of the group of a row that is not there.
+inline constexpr std::uint32_t kNoKey = ~0U;
+
+// Keys, which others may change meanwhile, so that each pass may see others.
+struct KeysToFind {
+  DType dtype = DType::kI32;
+  const void* keys = nullptr;
+  std::int64_t rows = 0;  // > 0
+  GroupArray array;       // as of CheckKeysLaunch
+};
+
+struct KeyRangeLaunch {
+  KeysToFind keys;
+  KeyRange* range = nullptr;  // device memory
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchKeyRange(const KeyRangeLaunch& launch);
+
+// Which keys there are. Of a range that is not much larger than there are rows, each key has a place in a table; others
+// are sorted, by CUB's radix sort.
+struct FindKeysLaunch {
+  KeysToFind keys;
+  KeyRange range{};                // least <= greatest
+  void* found = nullptr;           // device memory for most_groups() keys: those that there are, ascending
+  std::int64_t* groups = nullptr;  // device memory: how many
+  std::uint32_t* ids = nullptr;    // the group of each row, or kNoKey
+  void* scratch = nullptr;
+  std::size_t scratch_bytes = 0;
+  cudaStream_t stream = nullptr;
+
+  std::int64_t most_groups() const {
+    const auto rows = static_cast<std::uint64_t>(keys.rows);
+    return static_cast<std::int64_t>(range.span() < rows ? range.span() + 1 : rows);
+  }
+};
+// False: there are more rows than the toolkit's CUB can sort.
+bool CanFindKeys(const FindKeysLaunch& launch);
+// How much scratch memory that takes.
+cudaError_t FindKeysScratch(const FindKeysLaunch& launch, std::size_t* bytes);
+cudaError_t LaunchFindKeys(const FindKeysLaunch& launch);
 
 // Rows in the order of their groups, and of the rows within each.
 struct SortRowsLaunch {

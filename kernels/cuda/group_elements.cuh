@@ -16,6 +16,14 @@ __device__ inline bool Keeps(const GroupArray& array, std::int64_t index) {
   return (array.mask[bit >> 3] >> (bit & 7) & 1) != 0;
 }
 
+// Whether a row, of an array with keys, is there at all.
+__device__ inline bool KeepsAny(const GroupArray& array, std::int64_t row) {
+  bool there = array.mask == nullptr;
+  const std::int64_t begin = row * array.columns;
+  for (std::int64_t i = begin; !there && i < begin + array.columns; ++i) there = Keeps(array, i);
+  return there;
+}
+
 // The positions of one output.
 template <class T>
 class GroupWalk {

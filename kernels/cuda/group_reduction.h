@@ -84,6 +84,8 @@ class CudaLane::GroupReduction {
   absl::Status FindGroups();
   absl::Status CheckOffsets();
   absl::Status CheckKeys();
+  absl::Status FindKeys();
+  absl::Status FetchKeys(const std::byte* found, std::int64_t groups);
   absl::Status FindGroupsOnHost();
   absl::Status SortRows();
   // Sets grouping_.bounds, if there are only those on the device.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/group_reduction.h"
@@ -58,7 +59,7 @@ absl::Status CudaLane::GroupReduction::AnswerByTables(bool* answered) {
       state.partial.count = static_cast<std::int64_t>(sum.count);
       if (!floats) {
         state.partial.int_sum = static_cast<Int128>(sum.high) * (std::int64_t{1} << 32) + static_cast<Int128>(sum.low);
-        return Store(static_cast<std::int64_t>(group), state);
+        return Store(static_cast<std::int64_t>(group), std::move(state));
       }
       state.exact = std::make_unique<ExactSums>();
       state.exact->sum.Add(static_cast<std::int64_t>(sum.low), header.unit);
@@ -70,7 +71,7 @@ absl::Status CudaLane::GroupReduction::AnswerByTables(bool* answered) {
         Add(element->value, SetOf(Accumulator::kSum), /*elsewhere=*/false, state.exact.get());
         ++state.partial.count;
       }
-      Store(static_cast<std::int64_t>(group), state);
+      Store(static_cast<std::int64_t>(group), std::move(state));
     });
   });
   *answered = true;

@@ -58,6 +58,13 @@ std::vector<Case> Cases(std::int64_t elements) {
     cases.push_back({.name = absl::StrFormat("keys < %d", groups), .groups = groups});
     for (std::int64_t i = 0; i < elements; ++i) cases.back().keys.push_back(static_cast<std::int32_t>(below(groups)));
   }
+  // Keys that are to be found: neighbours, and all over the range of i32.
+  cases.push_back({.name = "keys < 4096, found"});
+  for (std::int64_t i = 0; i < elements; ++i) cases.back().keys.push_back(static_cast<std::int32_t>(below(4096)));
+  cases.push_back({.name = "1 Mi keys, found"});
+  for (std::int64_t i = 0; i < elements; ++i) {
+    cases.back().keys.push_back(static_cast<std::int32_t>(below(1 << 20) * 4093 + INT32_MIN));
+  }
   for (const int percent : {50, 99}) {
     cases.push_back({.name = absl::StrFormat("where, %d%%", percent)});
     for (std::int64_t i = 0; i < elements; ++i) cases.back().mask.push_back(below(100) < percent ? 1 : 0);

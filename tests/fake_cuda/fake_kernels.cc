@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/algebra/accumulator.h"
@@ -367,16 +369,19 @@ cudaError_t LaunchCheckOffsets(const CheckOffsetsLaunch& launch) {
   });
 }
 
+bool IsThere(const GroupArray& array, std::int64_t row) {
+  bool there = array.mask == nullptr;
+  for (std::int64_t i = 0; i < array.columns; ++i) there = there || IsKept(array, row * array.columns + i);
+  return there;
+}
+
 cudaError_t LaunchCheckKeys(const CheckKeysLaunch& launch) {
   return LaunchOnHost(nullptr, [&] {
     *launch.checks = {.bad = kNoneBad};
     VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
       if constexpr (std::is_integral_v<T>) {
         for (std::int64_t row = launch.rows; row-- > 0;) {
-          bool there = launch.array.mask == nullptr;
-          for (std::int64_t i = 0; i < launch.array.columns; ++i) {
-            there = there || IsKept(launch.array, row * launch.array.columns + i);
-          }
+          const bool there = IsThere(launch.array, row);
           const auto key =
               static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<const T*>(launch.keys)[row]));
           const bool within = key < static_cast<std::uint64_t>(launch.groups);
@@ -385,6 +390,54 @@ cudaError_t LaunchCheckKeys(const CheckKeysLaunch& launch) {
         }
       }
     });
+  });
+}
+
+// Calls f with each row that is there, and its key as KeyRange has it.
+template <class Function>
+void ForEachKey(const KeysToFind& keys, Function f) {
+  VisitDType(keys.dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (std::is_integral_v<T>) {
+      using Word = std::make_unsigned_t<T>;
+      constexpr Word kFlip = std::is_signed_v<T> ? Word(Word{1} << (8 * sizeof(Word) - 1)) : Word{0};
+      for (std::int64_t row = 0; row < keys.rows; ++row) {
+        if (IsThere(keys.array, row)) f(row, std::uint64_t{Word(static_cast<const Word*>(keys.keys)[row] ^ kFlip)});
+      }
+    }
+  });
+}
+
+cudaError_t LaunchKeyRange(const KeyRangeLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    *launch.range = {.least = UINT64_MAX, .greatest = 0};
+    ForEachKey(launch.keys, [&](std::int64_t, std::uint64_t key) {
+      launch.range->least = std::min(launch.range->least, key);
+      launch.range->greatest = std::max(launch.range->greatest, key);
+    });
+  });
+}
+
+bool CanFindKeys(const FindKeysLaunch&) { return true; }
+
+cudaError_t FindKeysScratch(const FindKeysLaunch&, std::size_t* bytes) {
+  *bytes = 1;
+  return cudaSuccess;
+}
+
+cudaError_t LaunchFindKeys(const FindKeysLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    std::map<std::uint64_t, std::pair<std::int64_t, std::uint32_t>> found;  // a row of each key, and its group
+    ForEachKey(launch.keys, [&](std::int64_t row, std::uint64_t key) { found[key] = {row, 0}; });
+    const auto width = static_cast<std::size_t>(RowOf(launch.keys.dtype).bytes);
+    std::uint32_t group = 0;
+    for (auto& [key, of] : found) {
+      std::memcpy(static_cast<std::byte*>(launch.found) + group * width,
+                  static_cast<const std::byte*>(launch.keys.keys) + static_cast<std::size_t>(of.first) * width, width);
+      of.second = group++;
+    }
+    *launch.groups = group;
+    std::fill_n(launch.ids, launch.keys.rows, kNoKey);
+    ForEachKey(launch.keys, [&](std::int64_t row, std::uint64_t key) { launch.ids[row] = found[key].second; });
   });
 }
 
