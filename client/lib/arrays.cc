@@ -96,6 +96,18 @@ absl::StatusOr<std::vector<ArrayInfo>> Client::ListArrays(const std::string& own
   return arrays;
 }
 
+absl::StatusOr<ResidentArray> Client::Own(const ResultArray& kept, const std::string& owner) const {
+  if (kept.id.empty()) return absl::InvalidArgumentError("kept: got results without an id; allowed: those of keep");
+  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(kept.array.dtype, kept.array.shape);
+  if (!bytes.ok()) return bytes.status();
+  return ResidentArray(connection_, {.id = kept.id,
+                                     .dtype = kept.array.dtype,
+                                     .shape = kept.array.shape,
+                                     .bytes = *bytes,
+                                     .device = "cpu",
+                                     .owner = owner});
+}
+
 absl::Status Client::DeleteArray(const std::string& id, const std::string& owner,
                                  std::optional<absl::Duration> timeout) {
   return CallDelete(*connection_, id, owner, timeout);

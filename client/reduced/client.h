@@ -85,7 +85,7 @@ class REDUCED_EXPORT ResidentArray {
   // Deletes the array and waits for that, at most 5 seconds or ClientOptions.timeout. If that fails, the array expires.
   ~ResidentArray();
 
-  const ArrayInfo& info() const { return info_; }  // as of Client::Put
+  const ArrayInfo& info() const { return info_; }  // as of Client::Put or Client::Own
   const std::string& id() const { return info_.id; }
   const std::string& device() const { return info_.device; }
   // NOLINTNEXTLINE(google-explicit-constructor): a resident array is a remote array
@@ -135,8 +135,7 @@ class REDUCED_EXPORT Client {
 
   // Reduces an array along axes, of segments, by keys or under a mask: the results of each op are an array. Sent in a
   // message or, if it has more than 32 MiB (an array beside it: 8 MiB), stored in the memory of the server's CPU until
-  // the call ends; ReduceOptions.via is "auto" or "inline". UNIMPLEMENTED: segments, keys or where of an array in the
-  // memory of a GPU, or the server has no such requests.
+  // the call ends; ReduceOptions.via is "auto" or "inline". UNIMPLEMENTED: the server has no such requests.
   absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
                                          const PartitionOptions& partition, const ReduceOptions& options = {});
   absl::StatusOr<ArrayReply> ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,
@@ -172,6 +171,10 @@ class REDUCED_EXPORT Client {
 
   // A copy of a resident array, wherever it is, such as results that were kept.
   absl::StatusOr<HostArray> GetArray(const std::string& id, std::optional<absl::Duration> timeout = std::nullopt);
+
+  // The ownership of results that were kept on this client's server: they are deleted with what is returned. No call is
+  // made. `owner`: that of KeepOptions. INVALID_ARGUMENT: the results were not kept.
+  absl::StatusOr<ResidentArray> Own(const ResultArray& kept, const std::string& owner = {}) const;
 
   // Deletes a resident array, and waits until nobody uses it any more and its memory is free. `owner` is that of
   // PutOptions.

@@ -81,7 +81,8 @@ struct PartitionOptions {
   // What min, max, argmin, argmax and range of no element are: one of EmptyPolicyNames(). "error": the call fails.
   // "fill": NaN for floats, what any element replaces for integers, 2^64 - 1 for an index.
   std::string empty = "error";
-  // The results become resident arrays in the memory of the server's CPU, and are not sent. Whoever asked deletes them.
+  // The results become resident arrays in the memory of the server's CPU, and are not sent. Whoever asked deletes them,
+  // by Client::DeleteArray or Client::Own.
   std::optional<KeepOptions> keep{};
   // The results are written to a region, one after the other, each at the next multiple of 64 bytes, and are not sent.
   // After an error the region may have some of them. Not with `keep`.
@@ -133,7 +134,7 @@ struct ArrayReply {
   ResultArray keys{};                  // of the outputs, without an op; no dtype: there were none to be found
   std::int64_t count = 0;              // elements in the array
   // With ReduceOptions.return_state: of the array, which may be a part, for MergeArrayStates of merge.h. Not of
-  // segments, and not on a GPU.
+  // segments.
   std::string state{};
   Execution execution{};
   Timing timing{};

@@ -90,3 +90,46 @@ def test_results_are_arrays_of_their_own(client):
 def test_sessions_refuse_them(remote):
     with remote.session() as session, pytest.raises(reduced.UnimplementedError, match="axis: got it in a session"):
         session.sum(np.ones((2, 2)), axis=0)
+
+
+def test_results_that_are_kept_feed_the_next_reduction(client):
+    array = np.arange(24, dtype="f4").reshape(2, 3, 4)
+    before = len(client.info()["devices"]) and client.info()["devices"][0].get("array_bytes", 0)
+    result = client.reduce(array, "sum,argmax", axis=1, keep=True)
+    assert isinstance(result.sum, reduced.ResidentArray) and (result.sum.dtype, result.sum.shape) == (np.float64, (2, 4))
+    assert result.argmax.dtype == np.uint64 and "ResidentArray(float64 (2, 4), cpu)" in repr(result)
+    assert np.array_equal(result.sum.get(), array.sum(axis=1)) and result.argmax.get(timeout=50).tolist() == [[2] * 4] * 2
+    assert np.array_equal(client.max(result.sum, axis=-1), array.sum(axis=1).max(axis=-1))
+    with client.sum(array, where=array > 3, keep=True) as total:
+        assert total.shape == () and total.get() == array[array > 3].sum()
+    with pytest.raises(ValueError, match="array: got one that is closed; allowed: an open one"):
+        total.get()
+    if client.server != "local:":
+        assert client.info()["devices"][0]["array_bytes"] - before == 2 * 8 * 8
+    del result
+    if client.server != "local:":
+        assert client.info()["devices"][0]["array_bytes"] == before
+    with pytest.raises(ValueError, match="keep: got True alone; allowed: with axis, where, segments, lengths or keys"):
+        client.sum(array, keep=True)
+    assert client.sum(array, keep=False) == array.sum()
+
+
+def test_results_that_are_kept_by_a_session_of_this_process(local):
+    with local.session() as session:
+        assert session.sum(np.ones((2, 3)), axis=0, keep=True).get().tolist() == [2, 2, 2]
+
+
+def test_keys_beside_results_that_are_kept(client):
+    result = client.reduce(np.array([1, 2, 4]), "sum", keys=np.array([7, -3, 7], "i2"), keep=True)
+    assert result.group_keys.tolist() == [-3, 7] and result.group_keys.dtype == np.int16 and result.sum.get().tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "f2", "f4", "f8"])
+def test_what_is_put_comes_back(client, dtype):
+    for shape in ((3, 5), (0, 4), (), (300_000,)):
+        x = np.random.default_rng(5).integers(0, 2, shape).astype(dtype)
+        with client.put(x) as there:
+            back = there.get()
+            assert back.dtype == x.dtype and back.shape == x.shape and np.array_equal(back, x)
+            back[...] = 0
+            assert np.array_equal(there.get(), x)

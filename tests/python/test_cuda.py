@@ -99,6 +99,7 @@ def test_arrays_beside(gpu, kind):
         assert gpu.max(array, **segments).tolist() == [x[:2].max(axis=0).tolist(), x[2:].max(axis=0).tolist()]
     # Whatever holds the array, if the GPU reduces it.
     with gpu.put(x, device="cuda:0") as resident:
+        assert np.array_equal(resident.get(), x)
         assert gpu.reduce(resident, "sum", keys=there(keys)).sum.tolist() == expected
     assert gpu.reduce(x, "sum", keys=there(keys), engine="cuda").sum.tolist() == expected
     with pytest.raises(reduced.FailedPreconditionError, match="keys.keys: got an array in the memory of cuda:0 for the engine of cpu"):
@@ -291,6 +292,8 @@ def test_asyncio_along_axes(gpu_server):
         async with reduced.aio.connect(gpu_server.unix) as client:
             flipped = await client.sum(array.T, axis=0)
             grouped = await client.reduce(array, "sum", keys=keys, where=mask)
+            none = await client.sum(np.ones((0, 3)), where=Segment(64).array(np.ones((0, 3), "?"), WithDlpack), axis=0)
+            assert none.tolist() == [0, 0, 0]
             return flipped.tolist(), grouped.sum.tolist(), grouped.group_keys.tolist()
 
     assert asyncio.run(run()) == (x.T.sum(axis=0).tolist(), [[3, 4, 5], [0, 0, 2]], [2, 4])

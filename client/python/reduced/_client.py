@@ -27,7 +27,8 @@ from reduced._state import State
 
 LOCAL = "local:"
 _DEFAULT_SERVER = "127.0.0.1:50051"
-_PARTITION = frozenset({"axis", "keepdims", "where", "segments", "lengths", "keys", "groups", "outside", "empty"})
+_PARTITION = frozenset({"axis", "keepdims", "where", "segments", "lengths", "keys", "groups", "outside", "empty",
+                        "keep"})
 _GROUPED = ("segments", "lengths", "keys")
 _POSITIONS = frozenset({"argmin", "argmax"})
 # A call of a large array has a second more for each of these.
@@ -47,19 +48,32 @@ def _options(engine: str = "auto", device: str = "", pipeline: str = "", precisi
 
 
 class ResidentArray:
-    """An array that a server stores, to be reduced any number of times; `Client.put` makes it.
+    """An array that a server stores, to be reduced any number of times; `Client.put` and the option `keep` make it.
 
     Leaving its `with` block, `close` or the end of its life deletes it.
     """
 
-    def __init__(self, array: Elements, on_server: _core.Resident | None) -> None:
-        self.dtype: np.dtype[Any] = numpy_dtype(array.dtype)
-        self.shape = array.shape
-        self.nbytes = array.nbytes
-        self._on_server = on_server
-        self._here = None if on_server is not None else array
-        self.id = on_server.id if on_server is not None else ""
-        self.device = on_server.device if on_server is not None else "cpu"
+    def __init__(self, dtype: str, shape: tuple[int, ...], client: _Reducer, held: _core.Resident | Elements) -> None:
+        self.dtype: np.dtype[Any] = numpy_dtype(dtype)
+        self.shape = shape
+        self.nbytes = math.prod(shape) * self.dtype.itemsize
+        self._client = client
+        self._on_server: _core.Resident | None = None if isinstance(held, Elements) else held
+        self._here: Elements | None = held if isinstance(held, Elements) else None
+        self.id = self._on_server.id if self._on_server is not None else ""
+        self.device = self._on_server.device if self._on_server is not None else "cpu"
+
+    def get(self, *, timeout: float | None = None) -> npt.NDArray[Any]:
+        """A copy of its elements, also of an array in the memory of a GPU.
+
+        `timeout`: in seconds, by default the client's and a second more for each 64 MiB.
+
+        >>> import numpy as np, reduced
+        >>> with reduced.connect("local:").put(np.arange(3)) as a:
+        ...     print(a.get())
+        [0 1 2]
+        """
+        return self._client._get(self, timeout)
 
     def close(self) -> None:
         """Deletes the array. May be called any number of times."""
@@ -96,7 +110,7 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
 
 
 def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | None) -> _core.Partition:
-    """What `axis` and the other options ask of an array of that shape. `held`: as of _side."""
+    """What `axis` and the other options ask of an array of that shape. `held`: as of _side, of a server's."""
     grouped = [name for name in _GROUPED if given.get(name) is not None]
     axis, groups, outside = given.get("axis"), given.get("groups"), given.get("outside")
     if len(grouped) + (axis is not None) > 1:
@@ -122,7 +136,7 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
     elif grouped:
         partition.segments(*_side(grouped[0], given[grouped[0]], held), grouped[0] == "lengths")
     where = given.get("where")
-    if isinstance(where, (ResidentArray, CudaElements)) or on_gpu(where):
+    if isinstance(where, (ResidentArray, Elements, CudaElements)) or on_gpu(where):
         partition.where(*_side("where", where, held))
     elif where is not None:
         mask = np.asarray(where)
@@ -130,6 +144,8 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
             raise TypeError(f"where: got {mask.dtype}; allowed: bool")
         mask = np.ascontiguousarray(np.broadcast_to(mask, shape))
         partition.where(mask, "bool", shape)
+    if given.get("keep") and held is not None:
+        partition.keep()
     return partition
 
 
@@ -189,10 +205,10 @@ class _Reducer(Ops):
             partition = {name: whole.pop(name) for name in _PARTITION if name in whole}
             if any(partition.get(name) is not None for name in ("axis", "where", *_GROUPED)) or partition.get("keepdims"):
                 return self._reduce_array(array, names, partition, whole, interrupt)
-            for name in ("groups", "outside", "empty"):
-                if name in partition:
+            for name in ("groups", "outside", "empty", "keep"):
+                if partition.get(name):
                     raise ValueError(f"{name}: got {partition[name]!r} alone; allowed: with "
-                                     + ("axis, where, segments, lengths or keys" if name == "empty" else "keys"))
+                                     + ("keys" if name in ("groups", "outside") else "axis, where, segments, lengths or keys"))
             options = whole
         given: Elements | CudaElements
         if isinstance(array, ResidentArray):
@@ -234,13 +250,29 @@ class _Reducer(Ops):
             shape = given.shape
         held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
         outputs = _partition(shape, partition, held)
+        kept = self._kept if partition.get("keep") else None
         if resident is not None:
-            return ArrayResult._of(self._core.reduce_resident_array(resident, names, _options(**options), outputs, interrupt))
+            return ArrayResult._of(self._core.reduce_resident_array(resident, names, _options(**options), outputs, interrupt), kept)
         assert given is not None
         own = self._options_for(given, options)
         if isinstance(given, CudaElements):
-            return ArrayResult._of(self._core.reduce_cuda_array(given.shared, names, own, outputs, interrupt))
-        return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, outputs, interrupt))
+            return ArrayResult._of(self._core.reduce_cuda_array(given.shared, names, own, outputs, interrupt), kept)
+        return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, outputs, interrupt), kept)
+
+    def _get(self, array: ResidentArray, timeout: float | None) -> npt.NDArray[Any]:
+        if array._here is not None:
+            return np.array(array._here.buffer).view(array.dtype)
+        if array._on_server is None:
+            raise ValueError("array: got one that is closed; allowed: an open one")
+        assert isinstance(self._core, _core.Remote) and self._timeout is not None
+        _, shape, elements = self._core.get(array.id, timeout or self._timeout + array.nbytes // _BYTES_PER_SECOND)
+        return elements.view(array.dtype).reshape(shape)
+
+    def _kept(self, dtype: str, shape: tuple[int, ...], array: _core.Bytes | _core.Resident) -> ResidentArray:
+        if isinstance(array, _core.Resident):
+            return ResidentArray(dtype, shape, self, array)
+        elements = array.view(np.uint16 if dtype == "bf16" else numpy_dtype(dtype)).reshape(shape)
+        return ResidentArray(dtype, shape, self, Elements(elements, dtype, shape))
 
     def _options_for(self, given: Elements | CudaElements, options: Options) -> _core.Options:
         if self._timeout is None or "timeout" in options:
@@ -324,11 +356,12 @@ class Client(_Reducer):
              interrupt: _core.Interrupt | None) -> ResidentArray:
         given = elements(array, ordered=True)
         if not isinstance(self._core, _core.Remote):
-            return ResidentArray(given._replace(buffer=np.array(given.buffer)), None)
+            return ResidentArray(given.dtype, given.shape, self, given._replace(buffer=np.array(given.buffer)))
         if timeout is None and self._timeout is not None:
             timeout = self._timeout + given.nbytes // _BYTES_PER_SECOND
-        return ResidentArray(given, self._core.put(given.buffer, given.dtype, given.shape, device=device, owner=owner, ttl=ttl,
-                                                   timeout=timeout, interrupt=interrupt))
+        return ResidentArray(given.dtype, given.shape, self,
+                             self._core.put(given.buffer, given.dtype, given.shape, device=device, owner=owner, ttl=ttl,
+                                            timeout=timeout, interrupt=interrupt))
 
     def _state(self, array: Any, ops: Sequence[str], options: Options) -> State:
         """The state of a part of an array, also of one that has no results by itself."""

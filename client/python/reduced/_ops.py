@@ -29,6 +29,7 @@ class Options(TypedDict, total=False):
     keys: Any  # integers, one for each item of the first dimension: those with the same key are a group
     groups: int | None  # of keys: 0 to groups - 1 (those that there are, ascending: ArrayResult.group_keys)
     outside: str  # other keys, with groups: "error" or "drop" ("error")
+    keep: bool  # with axis, where, segments, lengths or keys: the results are `ResidentArray`s on the server (False)
     empty: str  # min, max, argmin, argmax and range of no element, of ndarrays of results: "error" or "fill" ("error")
     state: bool  # fills in Result.state (False)
     results: bool  # False, with state: no results, which a part of an array may not have by itself (True)

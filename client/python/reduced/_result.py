@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from reduced import _core
 from reduced._arrays import numpy_dtype
 
 if TYPE_CHECKING:
+    from reduced._client import ResidentArray
     from reduced._state import State
 
 # Ops whose results are Python's int, as NumPy's count_nonzero gives one: indexes and counts.
@@ -164,14 +165,26 @@ class ArrayResults(Results):
     """Results that are ndarrays: `Results` of reductions along axes, by keys or under a mask.
 
     Indexes and counts are int64, and the index of no element (`empty="fill"`) is -1. `group_keys`: the keys of the
-    groups, ascending, if they were found; else None.
+    groups, ascending, if they were found; else None. With the option `keep` results are `ResidentArray`s, in which indexes and
+    counts are uint64.
     """
 
     group_keys: npt.NDArray[Any] | None = None
 
-    def _take(self, arrays: Sequence[_core.Array]) -> None:
-        found = {op: data.view(np.int64 if op in _INTS else numpy_dtype(dtype)).reshape(shape) for op, dtype, shape, data in arrays}
-        self.group_keys = found.pop("", None)
+    def _take(self, arrays: Sequence[_core.Array], kept: Callable[..., ResidentArray] | None = None) -> None:
+        """`kept`: makes a resident array of each."""
+        found: dict[str, Any] = {}
+        for op, dtype, shape, elements in arrays:
+            if kept is not None:
+                found[op] = kept(dtype, shape, elements)
+            else:
+                assert isinstance(elements, np.ndarray)
+                found[op] = elements.view(np.int64 if op in _INTS else numpy_dtype(dtype)).reshape(shape)
+        keys = found.pop("", None)
+        if keys is not None and kept is not None:
+            with keys:
+                keys = keys.get()
+        self.group_keys = keys
         self._results = {op: (array.dtype.name, array) for op, array in found.items()}
 
     @classmethod
@@ -181,7 +194,8 @@ class ArrayResults(Results):
         return results
 
     def __getitem__(self, op: str) -> Any:
-        return self._results[op][1][()]  # a scalar, if it has no dimensions
+        array = self._results[op][1]
+        return array[()] if isinstance(array, np.ndarray) else array  # a scalar, if it has no dimensions
 
     def __repr__(self) -> str:
         return "\n".join(f"{op}\n{array}" for op, array in self.items())
@@ -200,9 +214,9 @@ class ArrayResult(ArrayResults, Result):
     """
 
     @staticmethod
-    def _of(reply: _core.ArrayReply) -> ArrayResult:
+    def _of(reply: _core.ArrayReply, kept: Callable[..., ResidentArray] | None) -> ArrayResult:
         result = ArrayResult(reply.rest)
-        result._take(reply.take())
+        result._take(reply.take(), kept)
         return result
 
     @classmethod

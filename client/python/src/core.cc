@@ -137,6 +137,10 @@ class Partition {
  public:
   Partition(std::vector<int> axis, bool keepdims, const std::string& empty)
       : outputs_({.options = {.axis = std::move(axis), .keepdims = keepdims, .empty = empty}}) {}
+  ~Partition() {
+    const nb::gil_scoped_release release;  // as SharedCuda's
+    outputs_.cuda.clear();
+  }
   Partition(const Partition&) = delete;
   Partition& operator=(const Partition&) = delete;
 
@@ -154,6 +158,7 @@ class Partition {
     outputs_.options.where.emplace();
     Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return options.where->mask; });
   }
+  void Keep() { outputs_.options.keep.emplace(); }
   const Outputs& outputs() const { return outputs_; }
 
  private:
@@ -175,17 +180,29 @@ class Partition {
   std::vector<std::unique_ptr<Elements>> held_;
 };
 
-// Arrays of results, which this takes, as bytes in arrays of their own; the keys last, as those of an op without a
-// name.
-nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys) {
+using ByteArray = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+
+// An array of its own, which has the bytes.
+ByteArray ArrayOf(std::string bytes) {
+  auto* const data = new std::string(std::move(bytes));
+  const nb::capsule owner(data, [](void* held) noexcept { delete static_cast<std::string*>(held); });
+  const std::size_t size[] = {data->size()};
+  return ByteArray(data->data(), 1, size, owner);
+}
+
+// Arrays of results, which this takes; the keys last, as those of an op without a name. `remote`: keeps what is kept.
+nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys, Remote* remote = nullptr) {
   nb::list list;
   if (!keys.array.dtype.empty()) results.push_back(std::move(keys));
   for (client::ResultArray& result : results) {
-    auto* const data = new std::string(std::move(result.array.data));
-    const nb::capsule owner(data, [](void* held) noexcept { delete static_cast<std::string*>(held); });
-    const std::size_t size[] = {data->size()};
-    const nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> bytes(data->data(), 1, size, owner);
-    list.append(nb::make_tuple(result.op, result.array.dtype, nb::tuple(nb::cast(result.array.shape)), bytes));
+    nb::object elements;
+    if (remote != nullptr && !result.id.empty()) {
+      elements = nb::cast(
+          std::make_unique<Resident>(Run(nullptr, [&](const client::Interrupted&) { return remote->Own(result); })));
+    } else {
+      elements = nb::cast(ArrayOf(std::move(result.array.data)));
+    }
+    list.append(nb::make_tuple(result.op, result.array.dtype, nb::tuple(nb::cast(result.array.shape)), elements));
   }
   return list;
 }
@@ -193,7 +210,8 @@ nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& 
 // Of a partition: the arrays of results; what else there is of a Reply.
 class ArrayReply {
  public:
-  explicit ArrayReply(client::ArrayReply reply) : reply_(std::move(reply)) {
+  ArrayReply(Reducer& reducer, client::ArrayReply reply)
+      : remote_(dynamic_cast<Remote*>(&reducer)), reply_(std::move(reply)) {
     rest_ = {.via = reply_.via,
              .count = reply_.count,
              .execution = reply_.execution,
@@ -203,10 +221,11 @@ class ArrayReply {
   }
 
   const Reply& rest() const { return rest_; }
-  // Gives the results away: to be called once.
-  nb::list Take() { return Arrays(reply_.results, reply_.keys); }
+  // Gives the results away: to be called once, while there is the reducer.
+  nb::list Take() { return Arrays(reply_.results, reply_.keys, remote_); }
 
  private:
+  Remote* const remote_;
   client::ArrayReply reply_;
   Reply rest_;
 };
@@ -215,22 +234,22 @@ ArrayReply ReduceArray(Reducer& reducer, nb::handle buffer, const std::string& d
                        const client::ReduceOptions& options, const Partition& partition, const Interrupt* interrupt) {
   const Elements elements(buffer, dtype, std::move(shape));
   if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
-  return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    return reducer.ReduceArray(elements.view(), ops, partition.outputs(), own);
-  }));
+  return ArrayReply(reducer, Run(interrupt, [&](const client::Interrupted& interrupted) {
+                      client::ReduceOptions own = options;
+                      own.interrupted = interrupted;
+                      return reducer.ReduceArray(elements.view(), ops, partition.outputs(), own);
+                    }));
 }
 
 ArrayReply ReduceResidentArray(Reducer& reducer, const Resident& array, const Ops& ops,
                                const client::ReduceOptions& options, const Partition& partition,
                                const Interrupt* interrupt) {
   const auto remote = client::RemoteArray::Resident(array.info().id);
-  return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    return reducer.ReduceArray(remote, ops, partition.outputs(), own);
-  }));
+  return ArrayReply(reducer, Run(interrupt, [&](const client::Interrupted& interrupted) {
+                      client::ReduceOptions own = options;
+                      own.interrupted = interrupted;
+                      return reducer.ReduceArray(remote, ops, partition.outputs(), own);
+                    }));
 }
 
 Reply ReduceCuda(Reducer& reducer, const SharedCuda& array, const Ops& ops, const client::ReduceOptions& options,
@@ -245,11 +264,11 @@ Reply ReduceCuda(Reducer& reducer, const SharedCuda& array, const Ops& ops, cons
 ArrayReply ReduceCudaArray(Reducer& reducer, const SharedCuda& array, const Ops& ops,
                            const client::ReduceOptions& options, const Partition& partition,
                            const Interrupt* interrupt) {
-  return ArrayReply(Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    return reducer.ReduceArray(array.array(), ops, partition.outputs(), own);
-  }));
+  return ArrayReply(reducer, Run(interrupt, [&](const client::Interrupted& interrupted) {
+                      client::ReduceOptions own = options;
+                      own.interrupted = interrupted;
+                      return reducer.ReduceArray(array.array(), ops, partition.outputs(), own);
+                    }));
 }
 
 // What a DLPack object says of memory of a GPU: address, the kind of its elements and their bits, shape, and strides in
@@ -291,6 +310,13 @@ std::unique_ptr<Resident> Put(Remote& remote, nb::handle buffer, const std::stri
     options.interrupted = interrupted;
     return remote.Put(elements.view(), options);
   }));
+}
+
+// Its dtype, shape and bytes.
+nb::tuple Get(Remote& remote, const std::string& id, double timeout) {
+  client::HostArray array =
+      Run(nullptr, [&](const client::Interrupted&) { return remote.Get(id, absl::Seconds(timeout)); });
+  return nb::make_tuple(array.dtype, nb::tuple(nb::cast(array.shape)), ArrayOf(std::move(array.data)));
 }
 
 std::unique_ptr<RemoteSession> OpenSession(Remote& remote, const std::string& via) {
@@ -413,7 +439,8 @@ NB_MODULE(_core, module) {
       .def("segments", &Partition::Segments, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("lengths"))
       .def("keys", &Partition::Keys, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("groups"),
            nb::arg("drop_outside"))
-      .def("where", &Partition::Where, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"));
+      .def("where", &Partition::Where, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"))
+      .def("keep", &Partition::Keep);
 
   nb::class_<SharedCuda>(module, "SharedCuda")
       .def(nb::init<std::uint64_t, std::string, Shape, std::uint64_t>(), nb::arg("address"), nb::arg("dtype"),
@@ -437,6 +464,7 @@ NB_MODULE(_core, module) {
   nb::class_<Remote, Reducer>(module, "Remote")
       .def("put", &Put, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::kw_only(), nb::arg("device"),
            nb::arg("owner"), nb::arg("ttl"), nb::arg("timeout").none(), nb::arg("interrupt").none())
+      .def("get", &Get, nb::arg("id"), nb::arg("timeout"))
       .def("session", &OpenSession, nb::arg("via"))
       .def("info", &Info);
   nb::class_<RemoteSession, Reducer>(module, "RemoteSession")

@@ -220,6 +220,18 @@ absl::StatusOr<client::ResidentArray> Remote::Put(const client::ArrayView& array
   return (*client)->Put(array, options);
 }
 
+absl::StatusOr<client::HostArray> Remote::Get(const std::string& id, absl::Duration timeout) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return (*client)->GetArray(id, timeout);
+}
+
+absl::StatusOr<client::ResidentArray> Remote::Own(const client::ResultArray& kept) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return (*client)->Own(kept);
+}
+
 absl::StatusOr<client::ServerInfo> Remote::Info() {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();

@@ -141,6 +141,22 @@ TEST_F(ArrayTest, StaysIfItIsReleased) {
   EXPECT_THAT(deleted_, ElementsAre("me/0123456789abcdef"));
 }
 
+TEST_F(ArrayTest, ResultsThatAreKeptCanBeOwned) {
+  ResultArray kept{.op = "sum", .array = {.dtype = "f64", .shape = {2, 3}}, .id = "an id"};
+  {
+    const absl::StatusOr<ResidentArray> array = client_->Own(kept, "me");
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_EQ(array->id(), "an id");
+    EXPECT_EQ(array->info().dtype, "f64");
+    EXPECT_THAT(array->info().shape, ElementsAre(2, 3));
+    EXPECT_EQ(array->info().bytes, 48);
+    EXPECT_THAT(deleted_, IsEmpty());
+  }
+  EXPECT_THAT(deleted_, ElementsAre("me/an id"));
+  kept.id.clear();
+  EXPECT_THAT(std::string(client_->Own(kept).status().message()), HasSubstr("kept: got results without an id"));
+}
+
 TEST_F(ArrayTest, ListsAllPages) {
   std::vector<std::string> tokens;
   service_.on_list = [&](const v1::ListArraysRequest& request, v1::ListArraysResponse* response) {
