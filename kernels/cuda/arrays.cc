@@ -48,8 +48,8 @@ class CudaArrays::Memory final : public ArrayMemory {
   absl::Status Copy(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind kind) const {
     if (bytes == 0) return absl::OkStatus();
     REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(arrays_.device_));
+    const DeviceWaits::Wait wait(arrays_.waits_);  // copying memory that is not pinned waits, too
     REDUCED_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, arrays_.stream_));
-    const DeviceWaits::Wait wait(arrays_.waits_);
     REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(arrays_.stream_));
     return absl::OkStatus();
   }

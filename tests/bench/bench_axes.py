@@ -3,9 +3,9 @@
 at which the whole array is summed in f64, which is nearly that of reading it.
 
 With NANS, a share such as 0.01, floats alone are measured, of which so many are NaN and omitted, beside NumPy's nansum and the
-like.
+like; 0: none. PRECISION is exact, as by default, or f64.
 
-usage: PYTHONPATH=... bench_axes.py [MIB [NANS]]
+usage: PYTHONPATH=... bench_axes.py [MIB [NANS [PRECISION]]]
 """
 
 import sys
@@ -16,13 +16,14 @@ import numpy as np
 import reduced
 
 MIB = int(sys.argv[1]) if len(sys.argv) > 1 else 256
-NANS = float(sys.argv[2]) if len(sys.argv) > 2 else None
+NANS = (float(sys.argv[2]) if len(sys.argv) > 2 else 0) or None
+PRECISION = sys.argv[3] if len(sys.argv) > 3 else "exact"
 # Rows of the array, and the axis: of 4 to 64 Ki elements a row, few and many columns, a middle axis, two outer axes.
 LAYOUTS = [("rows of 4", (-1, 4), 1), ("rows of 31", (-1, 31), 1), ("rows of 128", (-1, 128), 1), ("rows of 4096", (-1, 4096), 1),
            ("4 rows", (4, -1), 1), ("columns, 3", (-1, 3), 0), ("columns, 64", (-1, 64), 0), ("columns, 4096", (-1, 4096), 0),
            ("middle", (-1, 64, 256), 1), ("two outer", (-1, 64, 256), (0, 1))]
 OPS = ["sum", "var", "max", "argmax", "count_nonzero"] if NANS is None else ["sum", "var", "max", "argmax"]
-OPTIONS = {} if NANS is None else {"nan": "omit", "empty": "fill"}
+OPTIONS = {"precision": PRECISION} | ({} if NANS is None else {"nan": "omit", "empty": "fill"})
 
 
 def best_us(compute):

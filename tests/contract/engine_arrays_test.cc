@@ -77,6 +77,24 @@ TEST_P(EngineArrays, AreReducedWhereTheyLie) {
   Check(DType::kF32, kSlowBuild ? 300'000 : 3'000'000, 1 << 20);
 }
 
+TEST_P(EngineArrays, AreReadBySeveralThreads) {
+  const Bytes array = MakeData(DataKind::kUniform, DType::kF64, 40'000, 12);
+  const std::unique_ptr<ArrayMemory> memory = Store(engine(), array, 100'000);
+  ASSERT_NE(memory, nullptr);
+  std::vector<std::thread> threads;
+  for (std::int64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      Bytes part(array.size() / 4);
+      for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(memory->Read(t * std::ssize(part), std::ssize(part), part.data()).ok());
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), array.begin() + t * std::ssize(part)));
+        std::fill(part.begin(), part.end(), std::byte{});
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+}
+
 TEST_P(EngineArrays, KeepToTheBudget) {
   const Started own = StartOwn(WithBudget(1'000'000));
   ASSERT_NE(own.engine, nullptr);

@@ -1,5 +1,6 @@
 // Limits of resident arrays, arrays that are in use, and those of a GPU.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -160,16 +161,19 @@ class FakeGpu final : public SharedEngine {
   absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = CpuEngine().Allocate(bytes);
     if (!memory.ok()) return memory.status();
-    return std::make_unique<Memory>(*std::move(memory), largest_write);
+    return std::make_unique<Memory>(*std::move(memory), largest_write, reads);
   }
 
   std::shared_ptr<std::int64_t> largest_write = std::make_shared<std::int64_t>(0);
+  // After so many the device fails.
+  std::shared_ptr<std::atomic<int>> reads = std::make_shared<std::atomic<int>>(1'000'000);
 
  private:
   class Memory final : public ArrayMemory {
    public:
-    Memory(std::unique_ptr<ArrayMemory> memory, std::shared_ptr<std::int64_t> largest_write)
-        : memory_(std::move(memory)), largest_write_(std::move(largest_write)) {}
+    Memory(std::unique_ptr<ArrayMemory> memory, std::shared_ptr<std::int64_t> largest_write,
+           std::shared_ptr<std::atomic<int>> reads)
+        : memory_(std::move(memory)), largest_write_(std::move(largest_write)), reads_(std::move(reads)) {}
     ArrayRef array() const override {
       return {.data = memory_->array().data, .space = MemorySpace::kDevice, .device = 0};
     }
@@ -178,14 +182,38 @@ class FakeGpu final : public SharedEngine {
       return memory_->Write(offset, data, bytes);
     }
     absl::Status Read(std::int64_t offset, std::int64_t bytes, void* to) const override {
+      if ((*reads_)-- <= 0) return absl::UnavailableError("the device failed");
       return memory_->Read(offset, bytes, to);
     }
 
    private:
     const std::unique_ptr<ArrayMemory> memory_;
     const std::shared_ptr<std::int64_t> largest_write_;
+    const std::shared_ptr<std::atomic<int>> reads_;
   };
 };
+
+TEST(ArraysOnAGpu, AreNotHeldByACallWhoseDeviceFails) {
+  auto gpu = std::make_unique<FakeGpu>();
+  const std::shared_ptr<std::atomic<int>> reads = gpu->reads;
+  std::vector<std::unique_ptr<Engine>> engines;
+  engines.push_back(std::make_unique<SharedEngine>());
+  engines.push_back(std::move(gpu));
+  TestServer server({}, Engines::Of(std::move(engines), ""));
+  const std::int64_t count = 1'000'003;  // four chunks
+  v1::ArrayInfo array;
+  ASSERT_TRUE(
+      PutElements(server.client(), PutHeaderOf(v1::DTYPE_I32, count), ElementsOf(DType::kI32, count), 1 << 20, &array)
+          .ok());
+  *reads = 2;
+  v1::ArrayInfo sent;
+  std::vector<std::string> chunks;
+  const grpc::Status status = GetArray(server.client(), array.id(), &sent, &chunks);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(), "the device failed");
+  EXPECT_EQ(chunks.size(), 2U);
+  EXPECT_TRUE(DeleteArray(server.client(), array.id()).ok());  // when nobody uses it any more
+}
 
 TEST(ArraysOnAGpu, AreItsByDefaultAndReducedThere) {
   auto gpu = std::make_unique<FakeGpu>();
