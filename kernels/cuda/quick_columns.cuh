@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kQuickThreads, kColumnBlocks<Fold, kLoads>)
   const std::int64_t thread =
       (std::int64_t{blockIdx.x} * (kQuickWarps / plan.row_warps) + warp / plan.row_warps) * kWarpSize + lane;
   const bool mine = thread < loads * outer_count;
-  const std::int64_t outer = outer_count == 1 ? 0 : Quotient(thread, loads);
+  const std::int64_t outer = outer_count == 1 ? 0 : thread / loads;
   const std::int64_t column = (thread - outer * loads) * kElements;
   const auto fold_rows = static_cast<unsigned>(plan.fold);
   const auto rows = static_cast<unsigned>(array.elements / plan.fold);  // whole ones

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kQuickThreads, kRowBlocks<Fold>)
   const auto fold_unit = [&](std::int64_t unit) {
     Fold fold;
     if (unit >= units) return fold;
-    const std::int64_t output = plan.parts == 1 ? unit : Quotient(unit, plan.parts);
+    const std::int64_t output = plan.parts == 1 ? unit : unit / plan.parts;
     const std::int64_t part = unit - output * plan.parts;
     const auto* const data =
         static_cast<const Word*>(launch.array.data) + QuickOffsetOf(launch.array.kept, output, launch.array.kept.count);

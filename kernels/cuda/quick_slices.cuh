@@ -21,13 +21,13 @@ __global__ void __launch_bounds__(kQuickThreads) MergeKernel(const __grid_consta
   const auto* const folds = reinterpret_cast<const Fold*>(launch.folds);
   Fold fold;
   if (output < launch.array.outputs) {
-    const std::int64_t outer = Quotient(output, plan.width), column = output - outer * plan.width;
+    const std::int64_t outer = output / plan.width, column = output % plan.width;
     for (std::int64_t i = lane; i < plan.folds(); i += lanes) {
       std::int64_t at = output * plan.parts + i;
       if (plan.block_folds > 0) {
         at = i * plan.width + column;
       } else if (plan.columns) {
-        const std::int64_t part = Quotient(i, plan.fold);
+        const std::int64_t part = i / plan.fold;
         at = (part * launch.array.outputs + outer * plan.width) * plan.fold + (i - part * plan.fold) * plan.width +
              column;
       }

@@ -8,17 +8,16 @@
 
 namespace reduced {
 
-// Of numbers that are not negative. Dividing 32 bits takes a quarter of the time.
-__device__ __forceinline__ std::int64_t Quotient(std::int64_t number, std::int64_t divisor) {
-  if ((number | divisor) >> 32 == 0) return static_cast<unsigned>(number) / static_cast<unsigned>(divisor);
-  return number / divisor;
-}
-
 // The offset of item `index` of a row-major walk through the first `count` dimensions.
 __device__ inline std::int64_t OffsetOf(const SliceDimensions& dimensions, std::int64_t index, int count) {
   std::int64_t offset = 0;
   for (int i = count - 1; i > 0; --i) {
-    const std::int64_t whole = Quotient(index, dimensions.size[i]);
+    std::int64_t whole;
+    if ((index | dimensions.size[i]) >> 32 == 0) {  // dividing 32 bits takes a quarter of the time
+      whole = static_cast<unsigned>(index) / static_cast<unsigned>(dimensions.size[i]);
+    } else {
+      whole = index / dimensions.size[i];
+    }
     offset += (index - whole * dimensions.size[i]) * dimensions.stride[i];
     index = whole;
   }
