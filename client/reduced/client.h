@@ -172,8 +172,8 @@ class REDUCED_EXPORT Client {
   // A copy of a resident array, wherever it is, such as results that were kept.
   absl::StatusOr<HostArray> GetArray(const std::string& id, std::optional<absl::Duration> timeout = std::nullopt);
 
-  // The ownership of results that were kept on this client's server: they are deleted with what is returned. No call is
-  // made. `owner`: that of KeepOptions. INVALID_ARGUMENT: the results were not kept.
+  // Takes ownership of results that were kept on this client's server: the handle deletes them when it is destroyed.
+  // Makes no call. `owner`: that of KeepOptions. INVALID_ARGUMENT: the results were not kept.
   absl::StatusOr<ResidentArray> Own(const ResultArray& kept, const std::string& owner = {}) const;
 
   // Deletes a resident array, and waits until nobody uses it any more and its memory is free. `owner` is that of

@@ -120,11 +120,12 @@ absl::Status CudaLane::GroupReduction::FindKeys() {
   std::memcpy(&launch.range, state_slot().pinned, sizeof(launch.range));
   if (launch.range.least > launch.range.greatest) return FetchKeys(nullptr, 0);
   if (!CanFindKeys(launch)) {
-    return absl::UnimplementedError(absl::StrCat(
-        "keys: got ", groups_.rows, " that are to be found; allowed: 2147483647 on this GPU, or given groups"));
+    return absl::UnimplementedError(absl::StrCat("keys: got ", groups_.rows,
+                                                 " keys without groups; allowed: 2147483647 where the server was built "
+                                                 "with this version of CUDA, or any number with groups"));
   }
 
-  std::vector<std::unique_ptr<ArrayMemory>> memory;  // while they are looked for
+  std::vector<std::unique_ptr<ArrayMemory>> memory;  // until the launch is done
   const absl::StatusOr<std::byte*> ids =
       Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
   if (!ids.ok()) return ids.status();
@@ -152,7 +153,7 @@ absl::Status CudaLane::GroupReduction::FindKeys() {
   return absl::OkStatus();
 }
 
-// `found`: device memory.
+// Copies the keys to the host, for the answer. `found`: device memory.
 absl::Status CudaLane::GroupReduction::FetchKeys(const std::byte* found, std::int64_t groups) {
   const std::int64_t bytes = groups * RowOf(groups_.keys->keys.dtype).bytes;
   absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(std::max<std::int64_t>(bytes, 1), scratch_);
@@ -164,7 +165,7 @@ absl::Status CudaLane::GroupReduction::FetchKeys(const std::byte* found, std::in
   return Fetch(found, bytes, to);
 }
 
-// Of lengths, and of keys of no rows.
+// Finds the groups of lengths, and of keys where there are no rows.
 absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
   const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(groups_));
   if (!side.ok()) return side.status();

@@ -54,10 +54,10 @@ struct KeyRange {
   constexpr std::uint64_t span() const { return greatest - least; }
 };
 
-// In place of the group of a row that is not there.
+// Stands for the group of a row that has none.
 inline constexpr std::uint32_t kNoKey = ~0U;
 
-// Keys, which others may change meanwhile, so that each pass may see others.
+// The keys of rows. Another process may change them, so that each pass may see other ones.
 struct KeysToFind {
   DType dtype = DType::kI32;
   const void* keys = nullptr;
@@ -72,8 +72,8 @@ struct KeyRangeLaunch {
 };
 cudaError_t LaunchKeyRange(const KeyRangeLaunch& launch);
 
-// Which keys there are. Of a range that is not much larger than there are rows, each key has a place in a table; others
-// are sorted, by CUB's radix sort.
+// Finds which keys there are. If the range has not many more numbers than there are rows, each of them has a place in a
+// table; else the keys are sorted, by CUB's radix sort.
 struct FindKeysLaunch {
   KeysToFind keys;
   KeyRange range{};                // least <= greatest

@@ -1,5 +1,6 @@
-// Which keys there are, on a CUDA device: by a table that has a place for each key of the range or, where that would be
-// too large, by sorting them. Whatever a pass sees of keys that change, it stays within its memory.
+// Finds which keys there are, on a CUDA device: by a table that has a place for each key of the range or, where that
+// would be too large, by sorting them. Keys may change between two passes: each pass checks that the place of a key is
+// in the range before it uses it.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -19,7 +20,7 @@
 namespace reduced {
 namespace {
 
-// Keys by the size of their dtype. `flip`: what makes unsigned numbers of them, in the same order.
+// Keys as unsigned words of their size. XOR with `flip` makes numbers of them that have the order of the keys.
 template <class Word>
 struct KeysOf {
   const Word* words;
@@ -100,7 +101,8 @@ __global__ void __launch_bounds__(kItemThreads)
   });
 }
 
-// How far each key is beyond the least one; as far as the greatest where there is no row, or another key by now.
+// Stores how far each key is beyond the least one. Rows that are not there, and keys that have left the range, get the
+// distance of the greatest key, which is among the keys anyway.
 template <class Word>
 __global__ void __launch_bounds__(kItemThreads)
     SpreadKeysKernel(KeysOf<Word> keys, KeyRange range, std::uint64_t* spread) {
@@ -130,7 +132,7 @@ __global__ void __launch_bounds__(kItemThreads)
   });
 }
 
-// Older ones count 32 bits.
+// CUB before 2.8 counts items in an int.
 constexpr std::int64_t kMostItemsOfCub =
     CUB_VERSION < 200800 ? std::numeric_limits<int>::max() : std::numeric_limits<std::int64_t>::max();
 
@@ -179,7 +181,7 @@ cudaError_t KeepOneOfEach(const FindKeysLaunch& launch, const std::uint64_t* sor
   return cub::DeviceSelect::Unique(cub, *bytes, sorted, unique, launch.groups, launch.keys.rows, launch.stream);
 }
 
-// `memory`: null: only how much there must be.
+// Divides the scratch memory up; if `memory` is null, only its size is set.
 cudaError_t ScratchOf(const FindKeysLaunch& launch, void* memory, Scratch* scratch) {
   std::size_t bytes = 0, more = 0;
   if (HasTable(launch)) {
@@ -239,7 +241,7 @@ cudaError_t LaunchKeyRange(const KeyRangeLaunch& launch) {
     error = cudaMemsetAsync(&launch.range->greatest, 0, sizeof(launch.range->greatest), launch.stream);
   }
   if (error != cudaSuccess) return error;
-  constexpr unsigned kMostBlocks = 2048;  // each of whose warps has the range for itself for a while
+  constexpr unsigned kMostBlocks = 2048;  // few, since every warp of theirs updates the range
   return VisitKeys(launch.keys, [&](const auto& keys) {
     const unsigned blocks = std::min(kMostBlocks, BlocksForItems(keys.rows));
     KeyRangeKernel<<<blocks, kItemThreads, 0, launch.stream>>>(keys, launch.range);

@@ -111,8 +111,8 @@ class Http2Test(unittest.TestCase):
 
     @staticmethod
     def attack(connection, pieces):
-        """Sends the pieces, and reads meanwhile; gives whether the server ends the connection, which it may do meanwhile. By one thread,
-        since Python's TLS sockets are not for two."""
+        """Sends the pieces and reads meanwhile; returns whether the server ends the connection, before or after the last of them. One
+        thread does both, since Python's TLS sockets are not for two."""
         later = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
         with connection:
             connection.setblocking(False)

@@ -94,7 +94,11 @@ def test_sessions_refuse_them(remote):
 
 def test_results_that_are_kept_feed_the_next_reduction(client):
     array = np.arange(24, dtype="f4").reshape(2, 3, 4)
-    before = len(client.info()["devices"]) and client.info()["devices"][0].get("array_bytes", 0)
+
+    def stored():
+        return client.info()["devices"][0].get("array_bytes", 0)
+
+    before = stored()
     result = client.reduce(array, "sum,argmax", axis=1, keep=True)
     assert isinstance(result.sum, reduced.ResidentArray) and (result.sum.dtype, result.sum.shape) == (np.float64, (2, 4))
     assert result.argmax.dtype == np.uint64 and "ResidentArray(float64 (2, 4), cpu)" in repr(result)
@@ -104,11 +108,11 @@ def test_results_that_are_kept_feed_the_next_reduction(client):
         assert total.shape == () and total.get() == array[array > 3].sum()
     with pytest.raises(ValueError, match="array: got one that is closed; allowed: an open one"):
         total.get()
-    if client.server != "local:":
-        assert client.info()["devices"][0]["array_bytes"] - before == 2 * 8 * 8
+    assert stored() - before == (0 if client.server == "local:" else 2 * 8 * 8)
     del result
-    if client.server != "local:":
-        assert client.info()["devices"][0]["array_bytes"] == before
+    assert stored() == before
+    with client.put(array) as there, pytest.raises(ValueError, match="groups: got 0 alone"):
+        client.sum(there, groups=0)
     with pytest.raises(ValueError, match="keep: got True alone; allowed: with axis, where, segments, lengths or keys"):
         client.sum(array, keep=True)
     assert client.sum(array, keep=False) == array.sum()
@@ -117,6 +121,11 @@ def test_results_that_are_kept_feed_the_next_reduction(client):
 def test_results_that_are_kept_by_a_session_of_this_process(local):
     with local.session() as session:
         assert session.sum(np.ones((2, 3)), axis=0, keep=True).get().tolist() == [2, 2, 2]
+
+
+def test_the_timeout_of_a_copy(remote):
+    with remote.put(np.ones(3)) as there, pytest.raises(reduced.InvalidArgumentError, match="timeout: got 0"):
+        there.get(timeout=0)
 
 
 def test_keys_beside_results_that_are_kept(client):

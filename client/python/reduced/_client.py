@@ -27,8 +27,7 @@ from reduced._state import State
 
 LOCAL = "local:"
 _DEFAULT_SERVER = "127.0.0.1:50051"
-_PARTITION = frozenset({"axis", "keepdims", "where", "segments", "lengths", "keys", "groups", "outside", "empty",
-                        "keep"})
+_PARTITION = frozenset({"axis", "keepdims", "where", "segments", "lengths", "keys", "groups", "outside", "empty", "keep"})
 _GROUPED = ("segments", "lengths", "keys")
 _POSITIONS = frozenset({"argmin", "argmax"})
 # A call of a large array has a second more for each of these.
@@ -110,7 +109,9 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
 
 
 def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | None) -> _core.Partition:
-    """What `axis` and the other options ask of an array of that shape. `held`: as of _side, of a server's."""
+    """What `axis` and the other options ask of an array of that shape. `held`: as of _side; None, too, in this
+    process, where nothing is kept on a server.
+    """
     grouped = [name for name in _GROUPED if given.get(name) is not None]
     axis, groups, outside = given.get("axis"), given.get("groups"), given.get("outside")
     if len(grouped) + (axis is not None) > 1:
@@ -206,7 +207,7 @@ class _Reducer(Ops):
             if any(partition.get(name) is not None for name in ("axis", "where", *_GROUPED)) or partition.get("keepdims"):
                 return self._reduce_array(array, names, partition, whole, interrupt)
             for name in ("groups", "outside", "empty", "keep"):
-                if partition.get(name):
+                if partition.get(name) is not None and partition[name] is not False:
                     raise ValueError(f"{name}: got {partition[name]!r} alone; allowed: with "
                                      + ("keys" if name in ("groups", "outside") else "axis, where, segments, lengths or keys"))
             options = whole
@@ -265,10 +266,13 @@ class _Reducer(Ops):
         if array._on_server is None:
             raise ValueError("array: got one that is closed; allowed: an open one")
         assert isinstance(self._core, _core.Remote) and self._timeout is not None
-        _, shape, elements = self._core.get(array.id, timeout or self._timeout + array.nbytes // _BYTES_PER_SECOND)
+        if timeout is None:
+            timeout = self._timeout + array.nbytes // _BYTES_PER_SECOND
+        _, shape, elements = self._core.get(array.id, timeout)
         return elements.view(array.dtype).reshape(shape)
 
     def _kept(self, dtype: str, shape: tuple[int, ...], array: _core.Bytes | _core.Resident) -> ResidentArray:
+        """A result that the server has kept or, in this process, that has come as its bytes."""
         if isinstance(array, _core.Resident):
             return ResidentArray(dtype, shape, self, array)
         elements = array.view(np.uint16 if dtype == "bf16" else numpy_dtype(dtype)).reshape(shape)

@@ -172,7 +172,7 @@ class ArrayResults(Results):
     group_keys: npt.NDArray[Any] | None = None
 
     def _take(self, arrays: Sequence[_core.Array], kept: Callable[..., ResidentArray] | None = None) -> None:
-        """`kept`: makes a resident array of each."""
+        """Takes the results. `kept`: makes a `ResidentArray` of each, of its dtype, shape and elements; None: they are ndarrays."""
         found: dict[str, Any] = {}
         for op, dtype, shape, elements in arrays:
             if kept is not None:

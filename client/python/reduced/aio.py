@@ -50,7 +50,7 @@ class Client(Ops):
 
     async def put(self, array: Any, *, device: str = "", owner: str = "", ttl: float = 0,
                   timeout: float | None = None) -> ResidentArray:
-        """As `reduced.Client.put`. The array is a plain `ResidentArray`, whose `close` blocks."""
+        """As `reduced.Client.put`. The array is a plain `ResidentArray`, whose `get` and `close` block."""
         return await self._run(self.client._put, array, device, owner, ttl, timeout)
 
     async def close(self) -> None:

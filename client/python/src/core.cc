@@ -190,7 +190,8 @@ ByteArray ArrayOf(std::string bytes) {
   return ByteArray(data->data(), 1, size, owner);
 }
 
-// Arrays of results, which this takes; the keys last, as those of an op without a name. `remote`: keeps what is kept.
+// Arrays of results, which this takes; the keys last, as those of an op without a name. Those that the server has kept
+// become Residents of `remote`.
 nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys, Remote* remote = nullptr) {
   nb::list list;
   if (!keys.array.dtype.empty()) results.push_back(std::move(keys));
@@ -221,7 +222,7 @@ class ArrayReply {
   }
 
   const Reply& rest() const { return rest_; }
-  // Gives the results away: to be called once, while there is the reducer.
+  // Gives the results away. To be called once, while the reducer lives.
   nb::list Take() { return Arrays(reply_.results, reply_.keys, remote_); }
 
  private:
@@ -230,26 +231,29 @@ class ArrayReply {
   Reply rest_;
 };
 
+// Of an array as reducers take it.
+template <class Array>
+ArrayReply ReduceToArrays(Reducer& reducer, const Array& array, const Ops& ops, const client::ReduceOptions& options,
+                          const Partition& partition, const Interrupt* interrupt) {
+  client::ArrayReply reply = Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return reducer.ReduceArray(array, ops, partition.outputs(), own);
+  });
+  return ArrayReply(reducer, std::move(reply));
+}
+
 ArrayReply ReduceArray(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
                        const client::ReduceOptions& options, const Partition& partition, const Interrupt* interrupt) {
   const Elements elements(buffer, dtype, std::move(shape));
   if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
-  return ArrayReply(reducer, Run(interrupt, [&](const client::Interrupted& interrupted) {
-                      client::ReduceOptions own = options;
-                      own.interrupted = interrupted;
-                      return reducer.ReduceArray(elements.view(), ops, partition.outputs(), own);
-                    }));
+  return ReduceToArrays(reducer, elements.view(), ops, options, partition, interrupt);
 }
 
 ArrayReply ReduceResidentArray(Reducer& reducer, const Resident& array, const Ops& ops,
                                const client::ReduceOptions& options, const Partition& partition,
                                const Interrupt* interrupt) {
-  const auto remote = client::RemoteArray::Resident(array.info().id);
-  return ArrayReply(reducer, Run(interrupt, [&](const client::Interrupted& interrupted) {
-                      client::ReduceOptions own = options;
-                      own.interrupted = interrupted;
-                      return reducer.ReduceArray(remote, ops, partition.outputs(), own);
-                    }));
+  return ReduceToArrays(reducer, client::RemoteArray::Resident(array.info().id), ops, options, partition, interrupt);
 }
 
 Reply ReduceCuda(Reducer& reducer, const SharedCuda& array, const Ops& ops, const client::ReduceOptions& options,
@@ -264,11 +268,7 @@ Reply ReduceCuda(Reducer& reducer, const SharedCuda& array, const Ops& ops, cons
 ArrayReply ReduceCudaArray(Reducer& reducer, const SharedCuda& array, const Ops& ops,
                            const client::ReduceOptions& options, const Partition& partition,
                            const Interrupt* interrupt) {
-  return ArrayReply(reducer, Run(interrupt, [&](const client::Interrupted& interrupted) {
-                      client::ReduceOptions own = options;
-                      own.interrupted = interrupted;
-                      return reducer.ReduceArray(array.array(), ops, partition.outputs(), own);
-                    }));
+  return ReduceToArrays(reducer, array.array(), ops, options, partition, interrupt);
 }
 
 // What a DLPack object says of memory of a GPU: address, the kind of its elements and their bits, shape, and strides in
@@ -312,7 +312,7 @@ std::unique_ptr<Resident> Put(Remote& remote, nb::handle buffer, const std::stri
   }));
 }
 
-// Its dtype, shape and bytes.
+// The dtype, shape and bytes of a resident array.
 nb::tuple Get(Remote& remote, const std::string& id, double timeout) {
   client::HostArray array =
       Run(nullptr, [&](const client::Interrupted&) { return remote.Get(id, absl::Seconds(timeout)); });

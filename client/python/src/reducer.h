@@ -112,8 +112,8 @@ class Remote final : public Reducer {
   void Close() override;
 
   absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
+  // As client::Client::GetArray and client::Client::Own.
   absl::StatusOr<client::HostArray> Get(const std::string& id, absl::Duration timeout);
-  // See client::Client::Own.
   absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept);
   absl::StatusOr<client::ServerInfo> Info();
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const std::string& via);
