@@ -18,6 +18,7 @@ class CudaArrays::Memory final : public ArrayMemory {
     if (data_ != nullptr) {
       cudaSetDevice(arrays_.device_);
       cudaFreeAsync(data_, arrays_.stream_);
+      arrays_.NoteFreed();
     }
     arrays_.budget_.Give(bytes_);
   }
@@ -60,9 +61,11 @@ class CudaArrays::Memory final : public ArrayMemory {
 };
 
 absl::StatusOr<std::unique_ptr<CudaArrays>> CudaArrays::Make(int device, std::string_view name, std::int64_t limit,
-                                                             const cudaDeviceProp& properties, DeviceWaits& waits) {
-  auto arrays = std::unique_ptr<CudaArrays>(new CudaArrays(device, name, limit, waits));
+                                                             absl::Duration keeps, const cudaDeviceProp& properties,
+                                                             DeviceWaits& waits) {
+  auto arrays = std::unique_ptr<CudaArrays>(new CudaArrays(device, name, limit, keeps, waits));
   if (const absl::Status status = arrays->MakePool(properties); !status.ok()) return status;
+  arrays->giver_ = std::thread([&arrays = *arrays] { arrays.GiveBack(); });
   return arrays;
 }
 
@@ -91,10 +94,61 @@ absl::Status CudaArrays::MakePool([[maybe_unused]] const cudaDeviceProp& propert
 
 // Errors are ignored: there is nothing left to do about them.
 CudaArrays::~CudaArrays() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    ends_ = true;
+  }
+  if (giver_.joinable()) giver_.join();
   cudaSetDevice(device_);
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+void CudaArrays::NoteFreed() {
+  const absl::MutexLock lock(&mutex_);
+  freed_ = true;
+}
+
+bool CudaArrays::AwaitFreed() {
+  const absl::MutexLock lock(&mutex_);
+  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return freed_ || ends_; };
+  mutex_.Await(absl::Condition(&has_work));
+  freed_ = false;
+  return !ends_;
+}
+
+bool CudaArrays::Pause() {
+  const absl::MutexLock lock(&mutex_);
+  return !mutex_.AwaitWithTimeout(absl::Condition(&ends_), keeps_);
+}
+
+// Errors are for others to find, who need the device.
+bool CudaArrays::GiveBackWhatWasFree() {
+  cudaError_t error = cudaSetDevice(device_);
+  if (error == cudaSuccess) {
+    const DeviceWaits::Wait wait(waits_);
+    error = cudaStreamSynchronize(stream_);  // the pool has what was freed before
+  }
+  if (error != cudaSuccess) return false;
+  const std::int64_t most = AttributeOf(cudaMemPoolAttrUsedMemHigh);
+  std::uint64_t none = 0;
+  cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, &none);  // what is in use now, that is
+  cudaMemPoolTrimTo(pool_, static_cast<std::size_t>(most + kKept));
+  return most > AttributeOf(cudaMemPoolAttrUsedMemCurrent);
+}
+
+void CudaArrays::GiveBack() {
+  while (AwaitFreed()) {
+    while (Pause() && GiveBackWhatWasFree()) {
+    }
+  }
+}
+
+std::int64_t CudaArrays::AttributeOf(cudaMemPoolAttr attribute) const {
+  std::uint64_t value = 0;
+  cudaMemPoolGetAttribute(pool_, attribute, &value);
+  return static_cast<std::int64_t>(value);
 }
 
 absl::StatusOr<std::unique_ptr<ArrayMemory>> CudaArrays::Allocate(std::int64_t bytes) {

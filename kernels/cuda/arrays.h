@@ -1,7 +1,8 @@
 // Device memory for arrays that stay: Engine::Allocate of the CUDA engine.
 //
-// It comes from a memory pool of its own, which gives nothing back to the driver: an array that follows another takes
-// microseconds, and neither waits for the kernels that run.
+// It comes from a memory pool of its own, which keeps what is freed: an array that follows another takes microseconds,
+// and neither waits for the kernels that run. What was not in use for some time goes back to the driver, for other
+// processes.
 #ifndef REDUCED_KERNELS_CUDA_ARRAYS_H_
 #define REDUCED_KERNELS_CUDA_ARRAYS_H_
 
@@ -10,8 +11,12 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "kernels/cuda/waits.h"
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/engine.h"
@@ -21,10 +26,13 @@ namespace reduced {
 // Thread-safe. Outlives what it allocates.
 class CudaArrays {
  public:
-  // `limit`: bytes of all arrays together. `waits` outlives it. FAILED_PRECONDITION: the device has no memory pools.
-  // Else as DeviceError.
+  static constexpr std::int64_t kKept = std::int64_t{64} << 20;  // of what is not in use, for the next small arrays
+  // `limit`: bytes of all arrays together. `keeps`: how long memory that is not in use is kept; up to twice as long.
+  // `waits` outlives it.
+  // FAILED_PRECONDITION: the device has no memory pools. Else as DeviceError.
   static absl::StatusOr<std::unique_ptr<CudaArrays>> Make(int device, std::string_view name, std::int64_t limit,
-                                                          const cudaDeviceProp& properties, DeviceWaits& waits);
+                                                          absl::Duration keeps, const cudaDeviceProp& properties,
+                                                          DeviceWaits& waits);
   ~CudaArrays();
   CudaArrays(const CudaArrays&) = delete;
   CudaArrays& operator=(const CudaArrays&) = delete;
@@ -33,20 +41,36 @@ class CudaArrays {
   absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes);
 
   const ArrayBudget& budget() const { return budget_; }
+  // What the pool has of the device's memory, free or not.
+  std::int64_t reserved_bytes() const { return AttributeOf(cudaMemPoolAttrReservedMemCurrent); }
 
  private:
   class Memory;
 
-  CudaArrays(int device, std::string_view name, std::int64_t limit, DeviceWaits& waits)
-      : device_(device), waits_(waits), budget_(name, limit) {}
+  CudaArrays(int device, std::string_view name, std::int64_t limit, absl::Duration keeps, DeviceWaits& waits)
+      : device_(device), keeps_(keeps), waits_(waits), budget_(name, limit) {}
 
   absl::Status MakePool(const cudaDeviceProp& properties);
+  // What the giver thread does until the end: once something was freed, it looks every keeps_ for what has not been in
+  // use since it last did.
+  void GiveBack();
+  void NoteFreed();
+  bool AwaitFreed();  // false: it is the end, as of Pause
+  bool Pause();       // for keeps_
+  // True: more was in use since the last time than is now.
+  bool GiveBackWhatWasFree();
+  std::int64_t AttributeOf(cudaMemPoolAttr attribute) const;
 
   const int device_;
+  const absl::Duration keeps_;
   DeviceWaits& waits_;
   ArrayBudget budget_;
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t stream_ = nullptr;  // that arrays are allocated, written and freed on, one after the other
+  absl::Mutex mutex_;
+  bool freed_ ABSL_GUARDED_BY(mutex_) = false;  // something was, since AwaitFreed returned
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread giver_;  // last: uses the rest
 };
 
 }  // namespace reduced

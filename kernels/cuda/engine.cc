@@ -375,7 +375,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
     lanes.push_back(*std::move(lane));
   }
   const std::string name = absl::StrFormat("cuda:%d", device);
-  auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, properties, *waits);
+  auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, options.cuda_keeps, properties, *waits);
   if (!arrays.ok()) return arrays.status();
   DeviceInfo info{.name = name,
                   .ordinal = device,

@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/arrays.h"
+#include "kernels/cuda/waits.h"
 #include "tests/contract/device_array.h"
 #include "tests/contract/engine_fixture.h"
 #include "tests/support/data.h"
@@ -144,6 +147,28 @@ TEST_P(EngineThreads, AFullDeviceHasNotFailed) {
   ASSERT_EQ(cudaFree(filling), cudaSuccess);
   const absl::Status after = own.engine->Allocate(kBytes).status();
   EXPECT_TRUE(after.ok()) << after;
+}
+
+// Memory of arrays that are gone is other processes' again.
+TEST_P(EngineThreads, FreedMemoryGoesBackToTheDevice) {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 30;
+  constexpr std::int64_t kMost = CudaArrays::kKept + (std::int64_t{32} << 20);  // pools take memory in pieces
+  cudaDeviceProp properties{};
+  ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+  DeviceWaits waits(kPatience);
+  const auto arrays = CudaArrays::Make(0, "cuda:0", 2 * kBytes, absl::Milliseconds(20), properties, waits);
+  ASSERT_TRUE(arrays.ok()) << arrays.status();
+  const auto kept = (*arrays)->Allocate(1000);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  for (int turn = 0; turn < 3; ++turn) {
+    auto array = (*arrays)->Allocate(kBytes);
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_GE((*arrays)->reserved_bytes(), kBytes);
+    array->reset();
+    const absl::Time end = absl::Now() + kPatience;
+    while ((*arrays)->reserved_bytes() > kMost && absl::Now() < end) std::this_thread::yield();
+    EXPECT_LE((*arrays)->reserved_bytes(), kMost);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, EngineThreads, ::testing::Values(EngineKind::kCuda), NameOfKind);

@@ -183,17 +183,20 @@ class Soak:
             time.sleep(0.2)
 
     def process(self):
-        """Bytes of memory, also without the heaps, descriptors, threads: memory as the least of some seconds, since it is
-        trimmed when idle."""
+        """Bytes of memory, also without the heaps and of the GPU, descriptors, threads: memory as the least of some seconds,
+        since it is trimmed when idle, a GPU's within 10 s."""
         folder = pathlib.Path(f"/proc/{self.server.process.pid}")
-        rss, other = [], []
-        deadline = time.monotonic() + min(8, self.options.cycle / 4)
+        rss, other, gpu = [], [], []
+        deadline = time.monotonic() + (12 if self.gpu else min(8, self.options.cycle / 4))
         while time.monotonic() < deadline:
             rss.append(int(re.search(r"VmRSS:\s+(\d+)", (folder / "status").read_text())[1]) << 10)
             other.append(rss[-1] - self.heaps())
+            if self.gpu:
+                gpu.append(self.metrics()["reduced_gpu_memory_used_bytes"])
             time.sleep(0.5)
         names = [(folder / "task" / task / "comm").read_text().strip() for task in os.listdir(folder / "task")]
-        return min(rss), min(other), len(os.listdir(folder / "fd")), sum(name not in EXECUTORS for name in names)
+        threads = sum(name not in EXECUTORS for name in names)
+        return min(rss), min(other), min(gpu, default=0), len(os.listdir(folder / "fd")), threads
 
     def heaps(self):
         """Bytes of the heaps that are resident."""
@@ -227,7 +230,7 @@ class Soak:
             for done in [pool.submit(self.repeat, client) for client in clients]:
                 done.result()
         metrics = self.await_idle()
-        rss, other, descriptors, threads = self.process()
+        rss, other, gpu, descriptors, threads = self.process()
         heap = self.metrics()["reduced_heap_used_bytes"]
         aged, fresh = self.latency_us()
         return {
@@ -238,7 +241,7 @@ class Soak:
             "other": other,
             "descriptors": descriptors,
             "threads": threads,
-            "gpu": metrics.get("reduced_gpu_memory_used_bytes", 0),
+            "gpu": gpu,
             "aged": aged,
             "fresh": fresh,
         }

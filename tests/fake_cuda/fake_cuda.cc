@@ -390,6 +390,15 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   ENTER();
   return cudaSuccess;
 }
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value) {
+  ENTER();
+  *static_cast<std::uint64_t*>(value) = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
+  ENTER();
+  return cudaSuccess;
+}
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) { return Destroy(&Device::pools, pool, Enter(__func__)); }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

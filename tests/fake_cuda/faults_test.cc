@@ -68,6 +68,7 @@ EngineOptions Small() {
   options.cuda_lanes = 2;
   options.chunk_bytes = 16 << 10;
   options.cuda_staging_bytes = 8 << 20;
+  options.cuda_keeps = absl::InfiniteDuration();  // what would call the device at any time
   return options;
 }
 
@@ -394,6 +395,24 @@ TEST(EventTest, IsWaitedForUntilTheCallerHasGone) {
   caller.join();
   fake_cuda::SetEventPassed(true);
   EXPECT_TRUE(Sum(*engine, array.array, kMany).ok());
+}
+
+// A while after something was freed, and then no more.
+TEST(ArraysTest, FreedMemoryGoesBack) {
+  fake_cuda::Heal();
+  EngineOptions options = Small();
+  options.cuda_keeps = absl::Milliseconds(20);
+  const std::unique_ptr<Engine> engine = *MakeCudaEngine(options, 0);
+  const auto trims = [] { return fake_cuda::Calls()["cudaMemPoolTrimTo"]; };
+  EXPECT_TRUE(Becomes(kPatience, [&] { return trims() == 1; })) << "its calibration had an array";
+  for (int i = 2; i <= 4; ++i) {
+    std::unique_ptr<ArrayMemory> array = *engine->Allocate(kBytes);
+    EXPECT_EQ(trims(), i - 1);
+    const absl::Time begin = absl::Now();
+    array.reset();
+    EXPECT_TRUE(Becomes(kPatience, [&] { return trims() == i; }));
+    EXPECT_GE(absl::Now() - begin, options.cuda_keeps);
+  }
 }
 
 TEST(HangTest, IsAFailureAfterTheTimeout) {
