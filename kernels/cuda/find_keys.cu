@@ -103,31 +103,32 @@ __global__ void __launch_bounds__(kItemThreads)
 
 // Stores how far each key is beyond the least one. Rows that are not there, and keys that have left the range, get the
 // distance of the greatest key, which is among the keys anyway.
-template <class Word>
+template <class Distance, class Word>
 __global__ void __launch_bounds__(kItemThreads)
-    SpreadKeysKernel(KeysOf<Word> keys, KeyRange range, std::uint64_t* spread) {
+    StoreDistancesKernel(KeysOf<Word> keys, KeyRange range, Distance* distances) {
   ForEachItem(keys.rows, [&](std::int64_t row) {
-    const std::uint64_t place = keys.Load(row) - range.least;
-    spread[row] = place <= range.span() && KeepsAny(keys.array, row) ? place : range.span();
+    const std::uint64_t distance = keys.Load(row) - range.least;
+    const bool there = distance <= range.span() && KeepsAny(keys.array, row);
+    distances[row] = static_cast<Distance>(there ? distance : range.span());
   });
 }
 
-template <class Word>
+template <class Distance, class Word>
 __global__ void __launch_bounds__(kItemThreads)
-    StoreSortedKeysKernel(const std::uint64_t* sorted, const std::int64_t* groups, std::uint64_t least, Word flip,
+    StoreSortedKeysKernel(const Distance* sorted, const std::int64_t* groups, std::uint64_t least, Word flip,
                           Word* found) {
   ForEachItem(*groups, [&](std::int64_t i) { found[i] = static_cast<Word>(least + sorted[i]) ^ flip; });
 }
 
-template <class Word>
+template <class Distance, class Word>
 __global__ void __launch_bounds__(kItemThreads)
-    NumberSortedKeysKernel(KeysOf<Word> keys, const std::uint64_t* sorted, const std::int64_t* groups,
-                           std::uint64_t least, std::uint32_t* ids) {
+    NumberSortedKeysKernel(KeysOf<Word> keys, const Distance* sorted, const std::int64_t* groups, KeyRange range,
+                           std::uint32_t* ids) {
   const std::int64_t count = *groups;
   ForEachItem(keys.rows, [&](std::int64_t row) {
-    const std::uint64_t place = keys.Load(row) - least;
-    const std::int64_t at = LowerBound(sorted, count, place);
-    const bool there = at < count && sorted[at] == place && KeepsAny(keys.array, row);
+    const std::uint64_t distance = keys.Load(row) - range.least;
+    const std::int64_t at = LowerBound(sorted, count, distance);
+    const bool there = at < count && sorted[at] == distance && KeepsAny(keys.array, row);
     ids[row] = there ? static_cast<std::uint32_t>(at) : kNoKey;
   });
 }
@@ -170,31 +171,44 @@ cudaError_t Count(const FindKeysLaunch& launch, std::uint32_t* places, void* cub
   return cub::DeviceScan::ExclusiveSum(cub, *bytes, places, places, PlacesOf(launch), launch.stream);
 }
 
-// keys.Current() gets the sorted ones, by way of keys.Alternate().
-cudaError_t Sort(const FindKeysLaunch& launch, cub::DoubleBuffer<std::uint64_t>& keys, void* cub, std::size_t* bytes) {
-  return cub::DeviceRadixSort::SortKeys(cub, *bytes, keys, launch.keys.rows, 0,
+// Whether 32 bits hold the distance of every key from the least one.
+bool IsNear(const FindKeysLaunch& launch) { return launch.range.span() <= std::numeric_limits<std::uint32_t>::max(); }
+
+// distances.Current() gets the sorted ones, by way of distances.Alternate().
+template <class Distance>
+cudaError_t Sort(const FindKeysLaunch& launch, cub::DoubleBuffer<Distance>& distances, void* cub, std::size_t* bytes) {
+  return cub::DeviceRadixSort::SortKeys(cub, *bytes, distances, launch.keys.rows, 0,
                                         static_cast<int>(std::bit_width(launch.range.span())), launch.stream);
 }
 
-cudaError_t KeepOneOfEach(const FindKeysLaunch& launch, const std::uint64_t* sorted, std::uint64_t* unique, void* cub,
+template <class Distance>
+cudaError_t KeepOneOfEach(const FindKeysLaunch& launch, const Distance* sorted, Distance* unique, void* cub,
                           std::size_t* bytes) {
   return cub::DeviceSelect::Unique(cub, *bytes, sorted, unique, launch.groups, launch.keys.rows, launch.stream);
 }
 
+template <class Distance>
+cudaError_t SortingScratchOf(const FindKeysLaunch& launch, void* memory, Scratch* scratch) {
+  std::size_t bytes = 0, more = 0;
+  cub::DoubleBuffer<Distance> distances;
+  cudaError_t error = Sort(launch, distances, nullptr, &bytes);
+  const Distance* const none = nullptr;
+  if (error == cudaSuccess) error = KeepOneOfEach<Distance>(launch, none, nullptr, nullptr, &more);
+  const std::size_t distance_bytes = static_cast<std::size_t>(launch.keys.rows) * sizeof(Distance);
+  *scratch = Scratch(memory, distance_bytes, distance_bytes, std::max(bytes, more));
+  return error;
+}
+
 // Divides the scratch memory up; if `memory` is null, only its size is set.
 cudaError_t ScratchOf(const FindKeysLaunch& launch, void* memory, Scratch* scratch) {
-  std::size_t bytes = 0, more = 0;
   if (HasTable(launch)) {
+    std::size_t bytes = 0;
     const cudaError_t error = Count(launch, nullptr, nullptr, &bytes);
     *scratch = Scratch(memory, static_cast<std::size_t>(PlacesOf(launch)) * sizeof(std::uint32_t), 0, bytes);
     return error;
   }
-  cub::DoubleBuffer<std::uint64_t> keys;
-  cudaError_t error = Sort(launch, keys, nullptr, &bytes);
-  if (error == cudaSuccess) error = KeepOneOfEach(launch, nullptr, nullptr, nullptr, &more);
-  const std::size_t key_bytes = static_cast<std::size_t>(launch.keys.rows) * sizeof(std::uint64_t);
-  *scratch = Scratch(memory, key_bytes, key_bytes, std::max(bytes, more));
-  return error;
+  return IsNear(launch) ? SortingScratchOf<std::uint32_t>(launch, memory, scratch)
+                        : SortingScratchOf<std::uint64_t>(launch, memory, scratch);
 }
 
 template <class Word>
@@ -214,21 +228,21 @@ cudaError_t FindByTable(const FindKeysLaunch& launch, const KeysOf<Word>& keys, 
   return cudaGetLastError();
 }
 
-template <class Word>
+template <class Distance, class Word>
 cudaError_t FindBySorting(const FindKeysLaunch& launch, const KeysOf<Word>& keys, Scratch& scratch) {
-  cub::DoubleBuffer<std::uint64_t> all(reinterpret_cast<std::uint64_t*>(scratch.first),
-                                       reinterpret_cast<std::uint64_t*>(scratch.second));
+  cub::DoubleBuffer<Distance> all(reinterpret_cast<Distance*>(scratch.first),
+                                  reinterpret_cast<Distance*>(scratch.second));
   const unsigned blocks = BlocksForItems(keys.rows);
-  SpreadKeysKernel<<<blocks, kItemThreads, 0, launch.stream>>>(keys, launch.range, all.Current());
+  StoreDistancesKernel<<<blocks, kItemThreads, 0, launch.stream>>>(keys, launch.range, all.Current());
   cudaError_t error = Sort(launch, all, scratch.cub, &scratch.cub_bytes);
   if (error == cudaSuccess) {
-    error = KeepOneOfEach(launch, all.Current(), all.Alternate(), scratch.cub, &scratch.cub_bytes);
+    error = KeepOneOfEach<Distance>(launch, all.Current(), all.Alternate(), scratch.cub, &scratch.cub_bytes);
   }
   if (error != cudaSuccess) return error;
-  const std::uint64_t* const found = all.Alternate();
+  const Distance* const found = all.Alternate();
   StoreSortedKeysKernel<<<blocks, kItemThreads, 0, launch.stream>>>(found, launch.groups, launch.range.least, keys.flip,
                                                                     static_cast<Word*>(launch.found));
-  NumberSortedKeysKernel<<<blocks, kItemThreads, 0, launch.stream>>>(keys, found, launch.groups, launch.range.least,
+  NumberSortedKeysKernel<<<blocks, kItemThreads, 0, launch.stream>>>(keys, found, launch.groups, launch.range,
                                                                      launch.ids);
   return cudaGetLastError();
 }
@@ -261,8 +275,12 @@ cudaError_t FindKeysScratch(const FindKeysLaunch& launch, std::size_t* bytes) {
 cudaError_t LaunchFindKeys(const FindKeysLaunch& launch) {
   Scratch scratch(nullptr, 0, 0, 0);
   if (const cudaError_t error = ScratchOf(launch, launch.scratch, &scratch); error != cudaSuccess) return error;
-  return VisitKeys(launch.keys, [&](const auto& keys) {
-    return HasTable(launch) ? FindByTable(launch, keys, scratch) : FindBySorting(launch, keys, scratch);
+  return VisitKeys(launch.keys, [&]<class Word>(const KeysOf<Word>& keys) {
+    if (HasTable(launch)) return FindByTable(launch, keys, scratch);
+    if constexpr (sizeof(Word) == 8) {
+      if (!IsNear(launch)) return FindBySorting<std::uint64_t>(launch, keys, scratch);
+    }
+    return FindBySorting<std::uint32_t>(launch, keys, scratch);
   });
 }
 

@@ -130,6 +130,17 @@ TEST_P(EngineKeys, AroundTheSizeOfATable) {
   }
 }
 
+TEST_P(EngineKeys, AroundTheSpanOf32Bits) {
+  constexpr std::int64_t kSpan = std::int64_t{1} << 32;
+  for (std::int64_t span = kSpan - 2; span <= kSpan + 1; ++span) {
+    std::vector<std::int64_t> keys;
+    for (std::int64_t row = 0; row < 1000; ++row) keys.push_back(row * row * 4093 % span - 77);
+    keys[500] = -77;
+    keys[501] = span - 77;
+    Check(DType::kI64, keys);
+  }
+}
+
 TEST_P(EngineKeys, AsManyAsRows) {
   const std::int64_t rows = kSlowBuild ? 20'000 : 300'000;
   std::vector<std::int64_t> keys;
