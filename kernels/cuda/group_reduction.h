@@ -39,7 +39,7 @@ class CudaLane::GroupReduction {
   // How parts are folded.
   enum class Method : std::uint8_t {
     kStates,  // to states of any accumulators
-    kQuick,   // to sums and extrema, some of which may not be known
+    kQuick,   // to folds of the kinds of ops, which may not know an answer
   };
   // An output whose parts are among those of a batch.
   struct Pending {
@@ -47,11 +47,10 @@ class CudaLane::GroupReduction {
     std::int64_t first = 0;  // part
     std::int64_t parts = 0;  // 0: it has no positions
   };
-  // Whether all ops can be answered by LaunchQuickGroups, and what they take.
+  // The ops of one kind.
   struct Quick {
-    bool any = false;
-    bool sums = false;
-    bool extrema = false;
+    QuickGroupsLaunch launch;
+    std::vector<std::size_t> ops{};  // of the job, which the launch's answers are to
   };
 
   // Where parts are on their way to the device, and where answers and states come back through.
@@ -114,7 +113,8 @@ class CudaLane::GroupReduction {
   absl::Status AnswerByTables(bool* answered);
 
   // In quick_groups.cc.
-  static Quick QuickOf(const ReduceSpec& spec);
+  // The kinds that answer all ops; none if an op has no kind, or a kind has more ops than kMostQuickOps.
+  static std::vector<Quick> QuickOf(const ReduceSpec& spec);
   // Answers all outputs, but for some that it adds to left_.
   absl::Status AnswerQuickly();
   // Some outputs whose answers are on their way back through a slot.
@@ -125,11 +125,11 @@ class CudaLane::GroupReduction {
     std::vector<std::int64_t> places{};  // of the answers to each op, in the slot's memory
     std::int64_t left = 0;               // likewise, of which are not answered
   };
-  absl::Status Begin(QuickBatch& batch, QuickGroupsLaunch launch);
+  absl::Status Begin(QuickBatch& batch);
   absl::Status End(const QuickBatch& batch, std::vector<std::int64_t>* too_long);
   absl::Status FoldQuickly();
-  bool QuickStateOf(const Pending& pending, State* state) const;
-  bool MergedQuickStateOf(const Pending& pending, State* state) const;
+  // From the folds of its parts in the pinned memory of state_slot(). False: an answer is not known.
+  bool AnswerFromFolds(const Pending& pending) const;
 
   // Writes the answers of an output with that state, and the state, as far as they are wanted; or keeps its error.
   // Thread-safe.
@@ -148,7 +148,7 @@ class CudaLane::GroupReduction {
   const bool grouped_;  // by segments or keys
   const std::int64_t columns_;
   const std::int64_t width_;  // bytes of an element
-  const Quick quick_;
+  std::vector<Quick> quick_;  // none: outputs are answered from states
 
   std::vector<std::unique_ptr<ArrayMemory>> device_memory_;
   std::vector<std::unique_ptr<ArrayMemory>> host_memory_;

@@ -51,7 +51,7 @@ CudaLane::GroupReduction::GroupReduction(CudaLane& lane, GroupsJob& groups, Cuda
       grouped_(keyed_ || groups_.segments.has_value()),
       columns_(groups_.layout.outputs),
       width_(RowOf(job_.spec.dtype).bytes),
-      quick_(groups.states == nullptr ? QuickOf(job_.spec) : Quick()) {}
+      quick_(groups.states == nullptr ? QuickOf(job_.spec) : std::vector<Quick>()) {}
 
 absl::Status CudaLane::GroupReduction::Run() {
   absl::Status status = HoldArray();
@@ -70,7 +70,7 @@ absl::Status CudaLane::GroupReduction::AnswerAll() {
   absl::Status status;
   if (keyed_ && groups_.rows > 0) status = SortRows();
   SetPositions();
-  if (status.ok() && quick_.any) {
+  if (status.ok() && !quick_.empty()) {
     status = AnswerQuickly();
     std::vector<std::int64_t> left;
     {
@@ -261,9 +261,17 @@ absl::Status CudaLane::GroupReduction::Locate(const std::int64_t* numbers, std::
 absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t output, const GroupPart& whole, Method method) {
   constexpr std::int64_t kPartPositions = 1 << 10;  // at least
   constexpr std::int64_t kMostPending = 1 << 16;
+  const auto takes = [&](const Quick& quick) {
+    return whole.end < EndOfQuickElements(quick.launch.kind, job_.spec.dtype);
+  };
+  if (method == Method::kQuick && !std::all_of(quick_.begin(), quick_.end(), takes)) {
+    const absl::MutexLock lock(&mutex_);
+    left_.push_back(output);
+    return absl::OkStatus();
+  }
   const bool exact = ExactAccumulatorsFor(job_.spec) != 0;
-  const std::int64_t state_bytes =
-      method == Method::kQuick ? sizeof(GroupPartState) : sizeof(Partial) + (exact ? sizeof(ExactDigits) : 0);
+  const std::int64_t state_bytes = method == Method::kQuick ? quick_.size() * sizeof(GroupPartFold)
+                                                            : sizeof(Partial) + (exact ? sizeof(ExactDigits) : 0);
   const std::int64_t room = lane_.chunk_bytes_ / state_bytes;  // states of a batch; parts take less
   // So many blocks or warps there should be of each multiprocessor.
   const std::int64_t wanted = (method == Method::kQuick ? 64 : 16) * lane_.multiprocessors_;
@@ -301,8 +309,7 @@ absl::Status CudaLane::GroupReduction::AnswerPending(Method method) {
     tbb::parallel_for(std::size_t{0}, pending_.size(), [&](std::size_t i) {
       const Pending& pending = pending_[i];
       if (method == Method::kStates) return Store(pending.output, StateOf(pending));
-      State state;
-      if (MergedQuickStateOf(pending, &state)) return Store(pending.output, std::move(state));
+      if (AnswerFromFolds(pending)) return;
       const absl::MutexLock lock(&mutex_);
       left_.push_back(pending.output);
     });

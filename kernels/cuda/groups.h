@@ -5,11 +5,14 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
 #include "kernels/algebra/partial.h"
+#include "kernels/cuda/quick_folds.h"
+#include "kernels/cuda/quick_kinds.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/exact/digits.h"
 
@@ -62,55 +65,36 @@ struct GroupOutputs {
   SliceDimensions kept{};
 };
 
-// A sum: sum + rest, unless something was `lost`, which is then not 0 (cpu/quick_sums.h). The default is that of no
-// element, -0.
-struct GroupSum {
-  double sum = -0.0;
-  double rest = 0;
-  double lost = 0;
-};
-
-// What is known of a part: those of `sum` and `extrema` that were asked for.
-struct GroupPartState {
-  GroupSum sum{};
-  ExtremaState extrema{};
+// What a part is folded to.
+struct GroupPartFold {
+  alignas(8) std::byte fold[kQuickFoldBytes];
   std::int64_t count = 0;  // elements that are there
 };
 
-// Where the answers of outputs go, in device memory, one after the other; null: not asked for.
-struct GroupAnswers {
-  void* sum = nullptr;  // f64, or of integers 64-bit integers
-  double* mean = nullptr;
-  void* min = nullptr;  // of the array's dtype
-  void* max = nullptr;
-  std::int64_t* argmin = nullptr;
-  std::int64_t* argmax = nullptr;
-  std::int64_t* count = nullptr;
-  std::uint8_t* left = nullptr;  // of each output: kAnswered and so on
-};
-inline constexpr std::uint8_t kAnswered = 0;
-inline constexpr std::uint8_t kNotKnown = 1;  // it has no element or a NaN, or lost something
-inline constexpr std::uint8_t kTooLong = 2;   // it was not looked at
-
-// Sums and extrema in registers, by a few threads an output or part, with two sums for each sum of floats that tell
-// whether something was lost: Dekker's and Knuth's two-sum, in the cascade of Ogita, Rump and Oishi.
+// Answers the ops of one kind, by a few threads for each output or part: folds of quick_folds.h, in registers.
 struct QuickGroupsLaunch {
-  DType dtype = DType::kF32;
-  bool sums = false;  // at least one of the two
-  bool extrema = false;
+  QuickElements elements;  // without their count, which each output has its own of
+  QuickKind kind = QuickKind::kNone;
   GroupArray array;
   int width = 32;          // threads for each: a power of two, at most 32
   std::int64_t count = 0;  // of parts or outputs, > 0
-  // Parts to states, both in device memory; or, with `parts` null, outputs from number `first` on to answers, but for
-  // those of more than `longest` positions.
+  // Parts to folds, both in device memory, of outputs with fewer positions than EndOfQuickElements().
   const GroupPart* parts = nullptr;
-  GroupPartState* states = nullptr;
+  GroupPartFold* folds = nullptr;
+  // With `parts` null: outputs from number `first` on to answers, which begin with that output's, but for those of more
+  // than `longest` positions, which is less than EndOfQuickElements().
   GroupOutputs outputs{};
   std::int64_t first = 0;
   std::int64_t longest = 0;
-  GroupAnswers answers{};
+  QuickAnswer answers[kMostQuickOps] = {};
+  int ops = 0;
+  std::uint8_t* left = nullptr;  // of each output: kAnswered and so on
+  bool after = false;            // another launch for the same outputs has set `left`
   cudaStream_t stream = nullptr;
 };
+inline constexpr std::uint8_t kAnswered = 0;
+inline constexpr std::uint8_t kNotKnown = 1;  // it has no element, or the fold does not know its answer
+inline constexpr std::uint8_t kTooLong = 2;   // it was not looked at
 cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch);
 
 // Where outputs are, by their numbers.

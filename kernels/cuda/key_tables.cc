@@ -14,7 +14,13 @@
 namespace reduced {
 
 bool CudaLane::GroupReduction::HasTables() const {
-  return ids_ != nullptr && columns_ == 1 && quick_.sums && !quick_.extrema && HasKeyTables(job_.spec.dtype) &&
+  const ReduceSpec& spec = job_.spec;
+  // A KeySum counts elements, of which the op leaves NaNs out if they are omitted.
+  const bool counts = !RowOf(spec.dtype).is_float || spec.nan_policy == NanPolicy::kPropagate;
+  const bool answers_all = std::all_of(spec.ops.begin(), spec.ops.end(), [&](Op op) {
+    return op == Op::kSum || op == Op::kMean || (op == Op::kCount && counts);
+  });
+  return answers_all && ids_ != nullptr && columns_ == 1 && HasKeyTables(spec.dtype) &&
          grouping_.groups <= KeyTablesLaunch::kMostGroups;
 }
 

@@ -16,6 +16,7 @@ template <int kBytes>
 struct QuickExtremum {
   using Word = WordOfBytes<kBytes>;
   using Key = std::conditional_t<kBytes == 8, std::int64_t, std::int32_t>;
+  static constexpr bool kCountsAbsent = true;
   static constexpr Key kLargest =
       static_cast<Key>((std::uint64_t{1} << (8 * sizeof(Key) - 1)) - 1);  // what no lower key is above
 
@@ -27,6 +28,12 @@ struct QuickExtremum {
   std::uint32_t nans = 0;
 
   REDUCED_HD static Word Absent(Word first, const QuickElements&) { return first; }
+  // Takes back n elements that weren't there, for which `absent` stood.
+  REDUCED_HD void Forget(int n, Word absent, const QuickElements& of) {
+    const Key key = KeyOf(absent, of);
+    const auto infinity = static_cast<Key>(of.infinity);
+    if (key > infinity || key < ~infinity) nans -= static_cast<std::uint32_t>(n);
+  }
 
   REDUCED_HD static Key KeyOf(Word word, const QuickElements& of) {
     const auto key = static_cast<Key>(static_cast<std::make_signed_t<Word>>(word));

@@ -1,6 +1,6 @@
-// Outputs along axes in registers: what a thread knows of an output, or of a part of it, and how that becomes an
-// answer. This is what folds have in common; quick_sums.h, quick_moments.h and quick_extrema.h have them. For the
-// device, and for the host where a device is simulated.
+// Outputs in registers, along axes and of groups: what a thread knows of an output, or of a part of it, and how that
+// becomes an answer. This is what folds have in common; quick_sums.h, quick_moments.h and quick_extrema.h have them.
+// For the device, and for the host where a device is simulated.
 //
 // A fold takes elements as the words of their bits (PreparedWord), a tile at a time, and their positions in the output;
 // folds of parts are merged in any order. Integers, and the keys of extrema, have one fold for each size of element:
@@ -33,17 +33,19 @@ struct QuickElements {
   bool omit_nan = false;
   bool positions_low = false;  // where the lowest element is, is asked for
   bool positions_high = false;
-  std::int64_t count = 0;  // elements of an output, less than 2^31
+  std::int64_t count = 0;  // elements of an output, fewer than EndOfQuickElements()
   std::int64_t ddof = 0;
 };
 
-QuickElements QuickElementsOf(DType dtype);
-
-// Where the answers to an op go: to an array of results in device memory.
+// Where the answers to an op go: to an array of results. On the device at a multiple of their size, on the host
+// anywhere.
 struct QuickAnswer {
   Op op = Op::kSum;
   std::byte* results = nullptr;
 };
+inline constexpr int kMostQuickOps = 8;  // that a fold answers
+
+inline constexpr int kQuickFoldBytes = 56;  // of a fold, at most
 
 // Loops whose elements are to be in registers.
 #ifdef __CUDA_ARCH__
@@ -105,7 +107,11 @@ REDUCED_HD Word PreparedWord(Word word, const QuickElements& of) {
 
 template <class Value>
 REDUCED_HD void StoreAnswer(const QuickAnswer& answer, std::int64_t output, Value value) {
+#ifdef __CUDA_ARCH__
   reinterpret_cast<Value*>(answer.results)[output] = value;
+#else
+  memcpy(answer.results + output * static_cast<std::int64_t>(sizeof(value)), &value, sizeof(value));
+#endif
 }
 
 template <int kBytes>

@@ -1,20 +1,18 @@
-// Sums, means and extrema of groups on a CUDA device, without a state for each output.
+// Groups on a CUDA device by the folds of quick_folds.h, without a state for each output.
 //
 // Outputs of up to some positions are answered by the device itself: their answers come back in batches of the lane's
-// memory, with a byte for each that says whether it is known. Longer ones are cut into parts, whose sums and extrema
-// the host merges. What is not known either way is left to the states of groups.cc.
+// memory, with a byte for each that says whether it is known. Longer ones are cut into parts, whose folds the host
+// merges. What is not known either way is left to the states of groups.cc.
 #include <algorithm>
-#include <atomic>
 #include <bit>
+#include <cstddef>
 #include <cstring>
-#include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "kernels/algebra/arithmetic.h"
 #include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/groups.h"
-#include "kernels/exact/answers.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 
@@ -24,75 +22,92 @@ namespace {
 // Bytes of an answer to the op of an output.
 std::int64_t AnswerBytes(Op op, DType dtype) { return RowOf(ResultDType(op, dtype)).bytes; }
 
-// Where the launch puts the answers to the op.
-void SetAnswers(Op op, std::byte* to, GroupAnswers* answers) {
-  switch (op) {
-    case Op::kSum:
-      answers->sum = to;
-      return;
-    case Op::kMean:
-      answers->mean = reinterpret_cast<double*>(to);
-      return;
-    case Op::kMin:
-      answers->min = to;
-      return;
-    case Op::kMax:
-      answers->max = to;
-      return;
-    case Op::kArgmin:
-      answers->argmin = reinterpret_cast<std::int64_t*>(to);
-      return;
-    case Op::kArgmax:
-      answers->argmax = reinterpret_cast<std::int64_t*>(to);
-      return;
-    default:
-      answers->count = reinterpret_cast<std::int64_t*>(to);
+std::int64_t RoundedUp(std::int64_t count) { return (count + 7) / 8 * 8; }
+
+constexpr int kWarpThreads = 32;
+
+template <class Fold>
+Fold MergedInTurn(const GroupPartFold* parts, std::int64_t count, std::int64_t* elements) {
+  Fold all;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Fold fold;
+    std::memcpy(static_cast<void*>(&fold), parts[i].fold, sizeof(fold));
+    all.Merge(fold);
+    *elements += parts[i].count;
   }
+  return all;
 }
 
-std::int64_t RoundedUp(std::int64_t count) { return (count + 7) / 8 * 8; }
+// The fold of some parts together, and how many elements they have. By several threads, if there are many.
+template <class Fold>
+Fold MergedFold(const GroupPartFold* parts, std::int64_t count, std::int64_t* elements) {
+  constexpr std::int64_t kFewParts = 512;
+  if (count <= kFewParts) return MergedInTurn<Fold>(parts, count, elements);
+  struct Piece {
+    Fold fold;
+    std::int64_t elements = 0;
+  };
+  std::vector<Piece> pieces(static_cast<std::size_t>((count + kFewParts - 1) / kFewParts));
+  tbb::parallel_for(std::size_t{0}, pieces.size(), [&](std::size_t i) {
+    const std::int64_t first = static_cast<std::int64_t>(i) * kFewParts;
+    pieces[i].fold = MergedInTurn<Fold>(parts + first, std::min(kFewParts, count - first), &pieces[i].elements);
+  });
+  Fold all;
+  for (const Piece& piece : pieces) {
+    all.Merge(piece.fold);
+    *elements += piece.elements;
+  }
+  return all;
+}
 
 }  // namespace
 
-CudaLane::GroupReduction::Quick CudaLane::GroupReduction::QuickOf(const ReduceSpec& spec) {
-  constexpr std::int64_t kMostIntegers = std::int64_t{1} << 30;  // of up to 32 bits, which are added up in 64
-  const DTypeRow& row = RowOf(spec.dtype);
-  Quick quick;
-  for (const Op op : spec.ops) {
-    if (op == Op::kSum || op == Op::kMean) {
-      if (!row.is_float && row.bytes < 8 && spec.count > kMostIntegers) return {};
-      quick.sums = true;
-    } else if (op == Op::kMin || op == Op::kMax || op == Op::kArgmin || op == Op::kArgmax) {
-      quick.extrema = true;
-    } else if (op != Op::kCount || (row.is_float && spec.nan_policy == NanPolicy::kOmit)) {
-      return {};
+std::vector<CudaLane::GroupReduction::Quick> CudaLane::GroupReduction::QuickOf(const ReduceSpec& spec) {
+  std::vector<Quick> quick;
+  std::size_t answered = 0;
+  for (const QuickKind kind : kQuickKinds) {
+    Quick of;
+    of.launch.kind = kind;
+    QuickElements& elements = of.launch.elements = QuickElementsOf(spec.dtype);
+    elements.ddof = spec.ddof;
+    elements.omit_nan = spec.nan_policy == NanPolicy::kOmit;
+    for (std::size_t i = 0; i < spec.ops.size(); ++i) {
+      const Op op = spec.ops[i];
+      if (QuickKindAmong(op, spec.ops, spec.dtype) != kind) continue;
+      if (of.launch.ops == kMostQuickOps) return {};
+      of.launch.answers[of.launch.ops++].op = op;
+      of.ops.push_back(i);
+      elements.positions_low |= op == Op::kArgmin;
+      elements.positions_high |= op == Op::kArgmax;
     }
+    answered += of.ops.size();
+    of.launch.after = !quick.empty();
+    if (!of.ops.empty()) quick.push_back(std::move(of));
   }
-  if (!quick.sums) quick.extrema = true;  // counts elements
-  quick.any = true;
+  if (answered != spec.ops.size()) quick.clear();
   return quick;
 }
 
 absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   const Layout& layout = groups_.layout;
-  QuickGroupsLaunch launch{.dtype = job_.spec.dtype,
-                           .sums = quick_.sums,
-                           .extrema = quick_.extrema,
-                           .array = array_,
-                           .outputs = {.columns = columns_, .elements = layout.elements},
-                           .stream = lane_.kernel_stream_};
   std::int64_t positions = layout.elements;  // on average
   if (grouped_) positions = grouped_positions_ / grouping_.groups;
   // Neighbouring outputs that are neighbours in the array are read by neighbouring threads.
   constexpr std::int64_t kAdjacent = 32;
   const bool adjacent = (grouped_ ? columns_ : layout.adjacent()) >= kAdjacent;
-  launch.width = adjacent ? 1 : std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(positions / 8, 1, 32)));
-  launch.longest = adjacent ? 1024 : 128 * launch.width;
+  const int width =
+      adjacent ? 1 : std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(positions / 8, 1, kWarpThreads)));
+  const std::int64_t longest = adjacent ? 1024 : 128 * width;
+  for (Quick& quick : quick_) {
+    quick.launch.array = array_;
+    quick.launch.outputs = {.columns = columns_, .elements = layout.elements};
+    quick.launch.width = width;
+    quick.launch.longest = longest;
+    quick.launch.stream = lane_.kernel_stream_;
+  }
 
   std::vector<std::int64_t> too_long;
-  if (!grouped_ && positions > launch.longest) {
-    return AnswerAllInParts(Method::kQuick);
-  }
+  if (!grouped_ && positions > longest) return AnswerAllInParts(Method::kQuick);
   if (grouped_ && bounds_ == nullptr) {
     if (absl::Status status = FetchBounds(); !status.ok()) return status;
     const absl::StatusOr<const std::byte*> bounds =
@@ -100,10 +115,12 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
     if (!bounds.ok()) return bounds.status();
     bounds_ = reinterpret_cast<const std::int64_t*>(*bounds);
   }
-  if (grouped_) {
-    launch.outputs.bounds = bounds_;
-  } else {
-    launch.outputs.kept = DimensionsFrom(layout.kept);
+  for (Quick& quick : quick_) {
+    if (grouped_) {
+      quick.launch.outputs.bounds = bounds_;
+    } else {
+      quick.launch.outputs.kept = DimensionsFrom(layout.kept);
+    }
   }
   std::int64_t bytes = 1;  // of an output
   for (const Op op : job_.spec.ops) bytes += AnswerBytes(op, job_.spec.dtype);
@@ -116,7 +133,7 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
     batch = {.slot = turn % 2 == 0 ? &part_slot() : &state_slot(),
              .first = first,
              .count = std::min(size, outputs_ - first)};
-    status = Begin(batch, launch);
+    status = Begin(batch);
     if (status.ok() && turn > 0) status = End(batches[(turn + 1) % 2], &too_long);
   }
   if (status.ok()) status = End(batches[(turn + 1) % 2], &too_long);
@@ -124,19 +141,26 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   return AnswerInParts(too_long, Method::kQuick);
 }
 
-absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch, QuickGroupsLaunch launch) {
-  launch.first = batch.first;
-  launch.count = batch.count;
-  // The answers to each op, then what is left. An op that is asked for twice is answered in the last place.
+absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch) {
+  // The answers to each op, then what is left.
   std::int64_t end = 0;
   for (const Op op : job_.spec.ops) {
-    SetAnswers(op, batch.slot->device + end, &launch.answers);
     batch.places.push_back(end);
     end += RoundedUp(batch.count) * AnswerBytes(op, job_.spec.dtype);
   }
   batch.left = end;
-  launch.answers.left = reinterpret_cast<std::uint8_t*>(batch.slot->device + end);
-  return Begin([&] { return LaunchQuickGroups(launch); }, end + batch.count, *batch.slot);
+  const auto launch_all = [&] {
+    for (const Quick& quick : quick_) {
+      QuickGroupsLaunch launch = quick.launch;
+      launch.first = batch.first;
+      launch.count = batch.count;
+      for (int i = 0; i < launch.ops; ++i) launch.answers[i].results = batch.slot->device + batch.places[quick.ops[i]];
+      launch.left = reinterpret_cast<std::uint8_t*>(batch.slot->device + batch.left);
+      if (const cudaError_t error = LaunchQuickGroups(launch); error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  };
+  return Begin(launch_all, end + batch.count, *batch.slot);
 }
 
 absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<std::int64_t>* too_long) {
@@ -146,11 +170,9 @@ absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<
     constexpr std::int64_t kGrain = 1 << 15;
     tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, batch.count, kGrain), [&](const auto& range) {
       for (std::size_t i = 0; i < ops.size(); ++i) {
-        const auto last = std::find(ops.rbegin(), ops.rend(), ops[i]);
-        const std::int64_t place = batch.places[static_cast<std::size_t>(ops.rend() - last - 1)];
         const std::int64_t width = AnswerBytes(ops[i], job_.spec.dtype);
         std::memcpy(answers_[i] + (batch.first + range.begin()) * width,
-                    batch.slot->pinned + place + range.begin() * width,
+                    batch.slot->pinned + batch.places[i] + range.begin() * width,
                     static_cast<std::size_t>((range.end() - range.begin()) * width));
       }
     });
@@ -171,61 +193,34 @@ absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<
 }
 
 absl::Status CudaLane::GroupReduction::FoldQuickly() {
-  const auto count = static_cast<std::int64_t>(parts_.size());
-  const QuickGroupsLaunch launch{.dtype = job_.spec.dtype,
-                                 .sums = quick_.sums,
-                                 .extrema = quick_.extrema,
-                                 .array = array_,
-                                 .width = 32,
-                                 .count = count,
-                                 .parts = reinterpret_cast<const GroupPart*>(part_slot().device),
-                                 .states = reinterpret_cast<GroupPartState*>(state_slot().device),
-                                 .stream = lane_.kernel_stream_};
-  return Launch([&] { return LaunchQuickGroups(launch); }, count * static_cast<std::int64_t>(sizeof(GroupPartState)));
+  const auto count = std::ssize(parts_);
+  auto* const folds = reinterpret_cast<GroupPartFold*>(state_slot().device);
+  const auto launch_all = [&] {
+    for (std::size_t i = 0; i < quick_.size(); ++i) {
+      QuickGroupsLaunch launch = quick_[i].launch;
+      launch.width = kWarpThreads;
+      launch.count = count;
+      launch.parts = reinterpret_cast<const GroupPart*>(part_slot().device);
+      launch.folds = folds + static_cast<std::int64_t>(i) * count;
+      if (const cudaError_t error = LaunchQuickGroups(launch); error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  };
+  return Launch(launch_all, std::ssize(quick_) * count * static_cast<std::int64_t>(sizeof(GroupPartFold)));
 }
 
-// By several threads, if there are many parts.
-bool CudaLane::GroupReduction::MergedQuickStateOf(const Pending& pending, State* state) const {
-  constexpr std::int64_t kFewParts = 512;
-  if (pending.parts <= kFewParts) return QuickStateOf(pending, state) && state->partial.count > 0;
-  const std::int64_t pieces = (pending.parts + kFewParts - 1) / kFewParts;
-  std::vector<State> states(static_cast<std::size_t>(pieces));
-  std::atomic<bool> known = true;
-  tbb::parallel_for(std::int64_t{0}, pieces, [&](std::int64_t i) {
-    const std::int64_t first = i * kFewParts;
-    const Pending piece{pending.output, pending.first + first, std::min(kFewParts, pending.parts - first)};
-    if (!QuickStateOf(piece, &states[static_cast<std::size_t>(i)])) known = false;
-  });
-  *state = std::move(states.front());
-  for (std::size_t i = 1; i < states.size() && known; ++i) {
-    Combine(states[i].partial, &state->partial);
-    if (state->exact != nullptr) Merge(*states[i].exact, state->exact.get());
-  }
-  return known && state->partial.count > 0;
-}
-
-// From those of its parts in the pinned memory of state_slot(); false if something of it is not known.
-bool CudaLane::GroupReduction::QuickStateOf(const Pending& pending, State* state) const {
-  const auto* const parts = reinterpret_cast<const GroupPartState*>(state_slot().pinned) + pending.first;
-  const bool floats = RowOf(job_.spec.dtype).is_float;
-  if (quick_.sums && floats) state->exact = std::make_unique<ExactSums>();
-  Partial& partial = state->partial;
-  for (std::int64_t i = 0; i < pending.parts; ++i) {
-    const GroupPartState& part = parts[i];
-    partial.count += part.count;
-    if (quick_.extrema) {
-      if (part.extrema.nan_index != kNoIndex) return false;
-      MergeExtrema(partial.extrema, part.extrema);
-    }
-    if (!quick_.sums) continue;
-    if (!(part.sum.lost == 0)) return false;
-    if (floats) {
-      constexpr AccumulatorSet kSum = SetOf(Accumulator::kSum);
-      Add(part.sum.sum, kSum, /*elsewhere=*/false, state->exact.get());
-      if (part.sum.rest != 0) Add(part.sum.rest, kSum, /*elsewhere=*/false, state->exact.get());
-    } else {
-      partial.int_sum += static_cast<std::int64_t>(part.sum.sum) + static_cast<std::int64_t>(part.sum.rest);
-    }
+bool CudaLane::GroupReduction::AnswerFromFolds(const Pending& pending) const {
+  const auto* folds = reinterpret_cast<const GroupPartFold*>(state_slot().pinned) + pending.first;
+  for (const Quick& quick : quick_) {
+    QuickElements of = quick.launch.elements;
+    const bool known = VisitQuickFold(quick.launch.kind, of.dtype, false, [&]<class Fold>(std::type_identity<Fold>) {
+      const Fold fold = MergedFold<Fold>(folds, pending.parts, &of.count);
+      QuickAnswer answers[kMostQuickOps];
+      for (int i = 0; i < quick.launch.ops; ++i) answers[i] = {quick.launch.answers[i].op, answers_[quick.ops[i]]};
+      return of.count > 0 && fold.Finish(answers, quick.launch.ops, pending.output, of);
+    });
+    if (!known) return false;
+    folds += std::ssize(parts_);
   }
   return true;
 }

@@ -1,130 +1,18 @@
-// Sums, means and extrema of groups in registers: a few threads, up to a warp, walk through an output or a part of one
-// side by side, several elements in flight, and merge what they have by shuffles.
-//
-// The answer of an output is final unless something was lost, or there is a NaN or no element: these are left to
-// others. The arithmetic is that of exact/two_doubles.h, which names its sources; compiled without contraction of
-// operations, as it wants.
+// Groups in registers: a few threads, up to a warp, walk through an output or a part of one side by side, several
+// elements in flight, and merge what they have by shuffles. Compiled without contraction of operations, as
+// exact/two_doubles.h wants it, whose arithmetic the folds have.
 #include <cstdint>
-#include <limits>
+#include <cstring>
 #include <type_traits>
 
-#include "kernels/algebra/accumulator.h"
-#include "kernels/algebra/arithmetic.h"
-#include "kernels/algebra/order_key.h"
-#include "kernels/cuda/device_reduce.cuh"
 #include "kernels/cuda/group_elements.cuh"
 #include "kernels/cuda/groups.h"
-#include "kernels/exact/two_doubles.h"
+#include "kernels/cuda/quick_tiles.cuh"
 
 namespace reduced {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kAtOnce = 4;  // loads in flight
-
-__device__ inline void AddExactly(double x, GroupSum& to) { to.lost += fabs(AddToTwo(x, &to.sum, &to.rest)); }
-
-// The sums of some elements of T.
-template <class T>
-struct SumFold {
-  struct State {
-    std::conditional_t<kIsFloat<T>, GroupSum, NarrowSum<T>> sum{};
-  };
-  State state;
-
-  __device__ void Add(T x, std::int64_t /*index*/) {
-    if constexpr (kIsFloat<T>) {
-      AddExactly(ToDouble(x), state.sum);
-    } else if constexpr (sizeof(T) < 8) {
-      state.sum += ToInteger(x);
-    } else {
-      state.sum += static_cast<UInt128>(static_cast<Int128>(x));
-    }
-  }
-  __device__ static void Merge(State& into, const State& other) {
-    if constexpr (kIsFloat<T>) {
-      AddExactly(other.sum.sum, into.sum);
-      AddExactly(other.sum.rest == 0 ? -0.0 : other.sum.rest, into.sum);  // -0 changes nothing
-      into.sum.lost += other.sum.lost;
-    } else {
-      into.sum += other.sum;
-    }
-  }
-  __device__ State Settled() const { return state; }
-
-  // As the sum of two doubles, unless it is an integer of more than 62 bits.
-  __device__ static GroupSum Split(const State& state) {
-    if constexpr (kIsFloat<T>) {
-      return state.sum;
-    } else {
-      constexpr Int128 kEnd = static_cast<Int128>(1) << 62;
-      const auto wide = static_cast<Int128>(ValueOf(state.sum));
-      if (wide <= -kEnd || wide >= kEnd) return {0, 0, 1};
-      const auto narrow = static_cast<std::int64_t>(wide);
-      const double sum = __ll2double_rn(narrow);
-      return {sum, __ll2double_rn(narrow - static_cast<std::int64_t>(sum)), 0};
-    }
-  }
-};
-
-template <class T>
-struct ExtremaFold {
-  using A = ExtremaOf<T>;
-  using State = typename A::State;
-  typename A::Local local;
-
-  __device__ void Add(T x, std::int64_t index) { A::Add(local, x, index); }
-  __device__ static void Merge(State& into, const State& other) { A::Merge(into, other); }
-  __device__ State Settled() const { return A::Settle(local); }
-};
-
-// Stores the sum and mean of output i; false if one of them is not known.
-template <class T>
-__device__ inline bool Answer(const typename SumFold<T>::State& state, std::int64_t count, std::int64_t i,
-                              const GroupAnswers& answers) {
-  const GroupSum sum = SumFold<T>::Split(state);
-  if (!(sum.lost == 0) || count == 0) return false;
-  if (answers.sum != nullptr) {
-    if constexpr (kIsFloat<T>) {
-      static_cast<double*>(answers.sum)[i] = RoundedSum(sum.sum, sum.rest);
-    } else {
-      static_cast<std::int64_t*>(answers.sum)[i] = static_cast<std::int64_t>(ValueOf(state.sum));
-    }
-  }
-  return answers.mean == nullptr || RoundedMean(sum.sum, sum.rest, count, answers.mean + i);
-}
-
-// The bits of the element with that key.
-template <class T, class Key>
-__device__ inline Key ElementBits(Key key) {
-  if constexpr (kIsFloat<T>) {
-    return static_cast<Key>(key ^ ((key >> (8 * sizeof(Key) - 1)) & std::numeric_limits<Key>::max()));
-  } else {
-    return key;
-  }
-}
-
-// The key that was widened.
-template <class Key>
-__device__ inline Key NarrowKey(std::int64_t key) {
-  if constexpr (std::is_same_v<Key, std::uint64_t>) {
-    return static_cast<std::uint64_t>(key) ^ (std::uint64_t{1} << 63);
-  } else {
-    return static_cast<Key>(key);
-  }
-}
-
-template <class T>
-__device__ inline bool Answer(const ExtremaState& state, std::int64_t count, std::int64_t i,
-                              const GroupAnswers& answers) {
-  using Key = typename OrderKey<T>::Type;
-  if (state.nan_index != kNoIndex || count == 0) return false;
-  if (answers.min != nullptr) static_cast<Key*>(answers.min)[i] = ElementBits<T>(NarrowKey<Key>(state.min_key));
-  if (answers.max != nullptr) static_cast<Key*>(answers.max)[i] = ElementBits<T>(NarrowKey<Key>(state.max_key));
-  if (answers.argmin != nullptr) answers.argmin[i] = state.min_index;
-  if (answers.argmax != nullptr) answers.argmax[i] = state.max_index;
-  return true;
-}
 
 __device__ inline GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std::int64_t output) {
   GroupPart part;
@@ -141,8 +29,8 @@ __device__ inline GroupPart WholeOutput(const GroupOutputs& outputs, const Group
   return part;
 }
 
-__global__ void __launch_bounds__(kThreads) LocateKernel(LocateLaunch launch) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kQuickThreads) LocateKernel(LocateLaunch launch) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kQuickThreads + threadIdx.x;
   if (i < launch.count) launch.wholes[i] = WholeOutput(launch.outputs, launch.array, launch.numbers[i]);
 }
 
@@ -153,12 +41,67 @@ enum class Lie : std::uint8_t {
   kAny,
 };
 
-// `after`: another launch has set what is left.
-template <class T, template <class> class Fold, Lie kLie>
-__global__ void __launch_bounds__(kThreads) QuickGroupsKernel(QuickGroupsLaunch launch, bool after) {
+struct FewPositions {
+  std::uint32_t of[kAtOnce];
+
+  __device__ std::uint32_t operator()(int which) const {  // by no address, so that they stay in registers
+    std::uint32_t found = of[0];
+#pragma unroll
+    for (int i = 1; i < kAtOnce; ++i) found = which == i ? of[i] : found;
+    return found;
+  }
+};
+
+// Elements of an output, of which some may not be there.
+template <class Fold>
+struct FewElements {
+  using Word = typename Fold::Word;
+  Word word[kAtOnce];
+  std::uint32_t position[kAtOnce];  // as answers call it
+  bool there[kAtOnce];
+
+  __device__ int count() const {
+    int count = 0;
+#pragma unroll
+    for (const bool each : there) count += each ? 1 : 0;
+    return count;
+  }
+  // Adds them to the fold; n = count() >= 1.
+  __device__ void AddTo(int n, const QuickElements& of, Fold* fold) const {
+    QuickTile<Word, kAtOnce> tile{};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) tile.Set(i, word[i]);
+    Prepare<Fold>(of, &tile);
+    // The first that is there stands for those that aren't, where they need a position.
+    Word first = tile[0];
+    std::uint32_t first_at = position[0];
+    if constexpr (kCountsAbsent<Fold>) {
+#pragma unroll
+      for (int i = kAtOnce - 1; i >= 0; --i) {
+        first = there[i] ? tile[i] : first;
+        first_at = there[i] ? position[i] : first_at;
+      }
+    }
+    const Word absent = Fold::Absent(first, of);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) tile.Set(i, there[i] ? tile[i] : absent);
+    FewPositions at;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) at.of[i] = there[i] ? position[i] : first_at;
+    fold->Add(tile, kAtOnce, at, of);
+    if constexpr (kCountsAbsent<Fold>) {
+      if (n < kAtOnce) fold->Forget(kAtOnce - n, absent, of);
+    }
+  }
+};
+
+template <class Fold, Lie kLie>
+__global__ void __launch_bounds__(kQuickThreads, 3)
+    QuickGroupsKernel(const __grid_constant__ QuickGroupsLaunch launch) {
+  using Word = typename Fold::Word;
   const int width = launch.width;
   const int lane = static_cast<int>(threadIdx.x) & (width - 1);
-  const std::int64_t item = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / width;
+  const std::int64_t item = (std::int64_t{blockIdx.x} * kQuickThreads + threadIdx.x) / width;
   const bool there = item < launch.count;
   GroupPart part;
   bool too_long = false;
@@ -168,71 +111,70 @@ __global__ void __launch_bounds__(kThreads) QuickGroupsKernel(QuickGroupsLaunch 
     too_long = part.end > launch.longest;
     if (too_long) part.end = 0;
   }
-  const GroupWalk<T> walk(launch.array, part.start, part.column);
-  const T* const data = static_cast<const T*>(launch.array.data) + part.start;
+  const GroupWalk<Word> walk(launch.array, part.start, part.column);
+  const Word* const data = static_cast<const Word*>(launch.array.data) + part.start;
   const std::uint8_t* const mask = kLie == Lie::kMaskedNeighbours ? launch.array.mask + part.start : nullptr;
-  Fold<T> fold;
-  ElementCount::State count;
+  Fold fold;
+  std::int64_t counted = 0;
   for (std::int64_t i = part.begin + lane; i < part.end; i += kAtOnce * width) {
-    T x[kAtOnce];
-    std::int64_t index[kAtOnce];
-    bool kept[kAtOnce];
+    FewElements<Fold> few;
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const std::int64_t position = i + k * width;
-      index[k] = position;
-      kept[k] = position < part.end;
-      if (!kept[k]) continue;
+      few.position[k] = static_cast<std::uint32_t>(position);
+      few.there[k] = position < part.end;
+      few.word[k] = 0;
+      if (!few.there[k]) continue;
       if constexpr (kLie == Lie::kAny) {
-        kept[k] = walk.Load(position, &x[k], &index[k]);
+        std::int64_t index;
+        few.there[k] = walk.Load(position, &few.word[k], &index);
+        few.position[k] = static_cast<std::uint32_t>(index);
       } else {
-        x[k] = data[position];
-        if constexpr (kLie == Lie::kMaskedNeighbours) kept[k] = mask[position] != 0;
+        few.word[k] = data[position];
+        if constexpr (kLie == Lie::kMaskedNeighbours) few.there[k] = mask[position] != 0;
       }
     }
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      if (!kept[k]) continue;
-      if constexpr (kLie != Lie::kNeighbours) ++count.count;
-      fold.Add(x[k], index[k]);
+    const int n = few.count();
+    if (n == 0) continue;
+    counted += n;
+    few.AddTo(n, launch.elements, &fold);
+  }
+  MergeLanes(width, &fold);
+  if constexpr (kLie == Lie::kNeighbours) {
+    counted = part.end - part.begin;
+  } else {
+    for (int distance = width / 2; distance > 0; distance /= 2) {
+      counted += __shfl_xor_sync(kFullWarp, counted, distance);
     }
   }
-  auto state = fold.Settled();
-  for (int offset = width / 2; offset > 0; offset /= 2) {
-    const auto other = ShuffleDown(state, offset);
-    Fold<T>::Merge(state, other);
-    if constexpr (kLie != Lie::kNeighbours) ElementCount::Merge(count, ShuffleDown(count, offset));
-  }
-  if constexpr (kLie == Lie::kNeighbours) count.count = part.end - part.begin;
   if (!there || lane != 0) return;
   if (launch.parts != nullptr) {
-    GroupPartState& out = launch.states[item];
-    if constexpr (std::is_same_v<Fold<T>, SumFold<T>>) {
-      out.sum = SumFold<T>::Split(state);
-    } else {
-      out.extrema = state;
-    }
-    out.count = count.count;
+    GroupPartFold& out = launch.folds[item];
+    memcpy(out.fold, &fold, sizeof(fold));
+    out.count = counted;
     return;
   }
   std::uint8_t left = kTooLong;
-  if (!too_long) left = Answer<T>(state, count.count, item, launch.answers) ? kAnswered : kNotKnown;
-  if (launch.answers.count != nullptr) launch.answers.count[item] = count.count;
-  if (!after || left != kAnswered) launch.answers.left[item] = left;
+  if (!too_long) {
+    QuickElements of = launch.elements;
+    of.count = counted;
+    left = counted > 0 && fold.Finish(launch.answers, launch.ops, item, of) ? kAnswered : kNotKnown;
+  }
+  if (!launch.after || left != kAnswered) launch.left[item] = left;
 }
 
-template <class T, template <class> class Fold>
-cudaError_t Launch(const QuickGroupsLaunch& launch, bool after) {
+template <class Fold>
+cudaError_t Launch(const QuickGroupsLaunch& launch) {
   const GroupArray& array = launch.array;
   const bool neighbours =
       array.rows == nullptr && (array.reduced.count == 0 || (array.reduced.count == 1 && array.reduced.stride[0] == 1));
-  const auto blocks = static_cast<unsigned>((launch.count * launch.width + kThreads - 1) / kThreads);
+  const auto blocks = static_cast<unsigned>((launch.count * launch.width + kQuickThreads - 1) / kQuickThreads);
   if (neighbours && array.mask == nullptr) {
-    QuickGroupsKernel<T, Fold, Lie::kNeighbours><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
+    QuickGroupsKernel<Fold, Lie::kNeighbours><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
   } else if (neighbours && !array.mask_bits) {
-    QuickGroupsKernel<T, Fold, Lie::kMaskedNeighbours><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
+    QuickGroupsKernel<Fold, Lie::kMaskedNeighbours><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
   } else {
-    QuickGroupsKernel<T, Fold, Lie::kAny><<<blocks, kThreads, 0, launch.stream>>>(launch, after);
+    QuickGroupsKernel<Fold, Lie::kAny><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
   }
   return cudaGetLastError();
 }
@@ -240,18 +182,14 @@ cudaError_t Launch(const QuickGroupsLaunch& launch, bool after) {
 }  // namespace
 
 cudaError_t LaunchLocate(const LocateLaunch& launch) {
-  const auto blocks = static_cast<unsigned>((launch.count + kThreads - 1) / kThreads);
-  LocateKernel<<<blocks, kThreads, 0, launch.stream>>>(launch);
+  const auto blocks = static_cast<unsigned>((launch.count + kQuickThreads - 1) / kQuickThreads);
+  LocateKernel<<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
   return cudaGetLastError();
 }
 
 cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
-  return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-    if (launch.sums) {
-      if (const cudaError_t error = Launch<T, SumFold>(launch, false); error != cudaSuccess) return error;
-    }
-    return launch.extrema ? Launch<T, ExtremaFold>(launch, launch.sums) : cudaSuccess;
-  });
+  return VisitQuickFold(launch.kind, launch.elements.dtype, cudaErrorNotSupported,
+                        [&]<class Fold>(std::type_identity<Fold>) { return Launch<Fold>(launch); });
 }
 
 }  // namespace reduced

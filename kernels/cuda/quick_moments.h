@@ -1,4 +1,4 @@
-// Outputs along axes in registers, as in quick_folds.h: sums with sums of squares, from which come variances, their
+// Folds of quick_folds.h: sums with sums of squares, from which come variances, their
 // roots and norms.
 //
 // Both are kept as two doubles, or as integers of up to 32 bits in as many bits as they take, and the answers computed

@@ -16,6 +16,7 @@
 
 #include "kernels/algebra/op.h"
 #include "kernels/cuda/quick_folds.h"
+#include "kernels/cuda/quick_kinds.h"
 #include "kernels/cuda/slices.h"
 
 namespace reduced {
@@ -57,22 +58,13 @@ struct QuickPlan {
 std::optional<QuickPlan> PlanQuickSlices(const SliceArray& array, int element_bytes, int multiprocessors,
                                          std::int64_t most_folds);
 
-// The ops that one launch answers.
-enum class QuickKind : std::uint8_t { kNone, kSums, kMoments, kExtrema, kCounts };
-// That of an op of elements of that dtype; kNone: there is none. Moments answer what sums do, too, and all kinds
-// `count` and `nan_count`.
-QuickKind QuickKindOf(Op op, DType dtype);
-
-inline constexpr std::int64_t kQuickFoldBytes = 56;  // at most
-
 // Answers the ops of one kind.
 struct QuickLaunch {
   QuickElements elements;
   QuickKind kind = QuickKind::kSums;
   SliceArray array;
   QuickPlan plan;
-  static constexpr int kMostOps = 8;
-  QuickAnswer answers[kMostOps] = {};
+  QuickAnswer answers[kMostQuickOps] = {};
   int ops = 0;
   std::byte* folds = nullptr;  // device memory for kQuickFoldBytes of each fold, if there is more than one of an output
   // Outputs that are not known so: a bit each is set, and how many were is added up.

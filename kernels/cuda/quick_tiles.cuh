@@ -1,5 +1,5 @@
-// What the kernels of quick_slices.h share: how elements are read, added to folds in tiles, and how folds are merged
-// and answered.
+// What the kernels of quick_slices.h and quick_groups.cu share: how elements are read, added to folds in tiles, and how
+// folds are merged and answered.
 #ifndef REDUCED_KERNELS_CUDA_QUICK_TILES_CUH_
 #define REDUCED_KERNELS_CUDA_QUICK_TILES_CUH_
 
@@ -22,6 +22,11 @@ inline constexpr int kQuickTile = 16;
 template <class Fold>
 inline constexpr bool kTakesManyRegisters = requires {
   Fold::kTakesManyRegisters;
+};
+// Whether Add counts what stands for elements that aren't there, so that Forget is to take it back.
+template <class Fold>
+inline constexpr bool kCountsAbsent = requires {
+  Fold::kCountsAbsent;
 };
 template <class Fold>
 inline constexpr bool kOfFloats = requires {

@@ -154,20 +154,8 @@ class CudaLane::Slices {
     std::byte* to = nullptr;
   };
 
-  // Which launch answers an op of the job: of several that could, one that there is for other ops.
-  QuickKind KindOf(Op op) const {
-    const auto kind_of = [&](Op each) { return QuickKindOf(each, one_.dtype); };
-    const auto any_kind = [](Op each) { return each == Op::kCount || each == Op::kNanCount; };
-    if (any_kind(op)) {
-      const auto other = std::find_if_not(one_.ops.begin(), one_.ops.end(), any_kind);
-      return other != one_.ops.end() ? KindOf(*other) : kind_of(op);
-    }
-    const auto has_moments = [&](Op each) { return kind_of(each) == QuickKind::kMoments; };
-    if (kind_of(op) == QuickKind::kSums && std::any_of(one_.ops.begin(), one_.ops.end(), has_moments)) {
-      return QuickKind::kMoments;
-    }
-    return kind_of(op);
-  }
+  // Which launch answers an op of the job.
+  QuickKind KindOf(Op op) const { return QuickKindAmong(op, one_.ops, one_.dtype); }
 
   // Of each kind of op that is asked for; none if there is no launch for an op.
   std::vector<QuickLaunch> QuickLaunches() const {
@@ -175,14 +163,14 @@ class CudaLane::Slices {
         PlanQuickSlices(array_, RowOf(one_.dtype).bytes, lane_.multiprocessors_, lane_.chunk_bytes_ / kQuickFoldBytes);
     if (!plan.has_value()) return {};
     std::vector<QuickLaunch> launches;
-    for (const QuickKind kind : {QuickKind::kSums, QuickKind::kMoments, QuickKind::kExtrema, QuickKind::kCounts}) {
+    for (const QuickKind kind : kQuickKinds) {
       QuickLaunch launch{.elements = QuickElementsOf(one_.dtype), .kind = kind, .array = array_, .plan = *plan};
       launch.elements.count = layout_.elements;
       launch.elements.ddof = one_.ddof;
       launch.elements.omit_nan = one_.nan_policy == NanPolicy::kOmit;
       for (const Op op : one_.ops) {
         if (KindOf(op) != kind) continue;
-        if (launch.ops == QuickLaunch::kMostOps) return {};
+        if (launch.ops == kMostQuickOps) return {};
         launch.answers[launch.ops++].op = op;
         launch.elements.positions_low |= op == Op::kArgmin;
         launch.elements.positions_high |= op == Op::kArgmax;

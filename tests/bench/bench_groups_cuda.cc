@@ -156,8 +156,8 @@ int Main(int argc, char** argv) {
   Bench bench(**engine, bytes, repeats);
   const std::unique_ptr<ArrayMemory> f32 = bench.Put(floats.data(), bytes);
   const std::unique_ptr<ArrayMemory> i32 = bench.Put(integers.data(), bytes);
-  std::printf("%-20s %-6s| %-27s | %-27s | %-27s | %-27s |\n", "", "beside", "f32 sum", "f32 argmax", "f32 mean, max",
-              "i32 sum");
+  std::printf("%-20s %-6s| %-27s | %-27s | %-27s | %-27s | %-27s | %-27s |\n", "", "beside", "f32 sum", "f32 argmax",
+              "f32 mean, max", "i32 sum", "f32 var", "i32 var");
   for (const Case& each : Cases(elements)) {
     Groups groups{.layout = LayoutOf(std::vector<std::int64_t>{elements}, {true}), .rows = elements};
     if (!each.offsets.empty()) groups.segments = Segments{SideOf(DType::kI64, each.offsets)};
@@ -183,6 +183,8 @@ int Main(int argc, char** argv) {
       run(*f32, DType::kF32, {Op::kArgmax});
       run(*f32, DType::kF32, {Op::kMean, Op::kMax});
       run(*i32, DType::kI32, {Op::kSum});
+      run(*f32, DType::kF32, {Op::kVar});
+      run(*i32, DType::kI32, {Op::kVar});
       std::printf("\n");
     }
   }

@@ -367,20 +367,25 @@ TEST_P(EngineGroups, AnswerAsAReductionOfEach) {
   }
 }
 
-// Requests for nothing but sums, extrema and counts have a way of their own.
-TEST_P(EngineGroups, SumsExtremaAndCountsByThemselves) {
-  const std::vector<Op> sets[] = {{Op::kSum, Op::kMean},
-                                  {Op::kArgmax, Op::kMin},
-                                  {Op::kSum},
-                                  {Op::kSum, Op::kCount, Op::kArgmin, Op::kMax, Op::kMean},
-                                  {Op::kCount},
-                                  {Op::kArgmin},
-                                  {Op::kMin, Op::kCount},
-                                  {Op::kVar, Op::kSum},
-                                  {Op::kStd, Op::kMean, Op::kArgmax, Op::kCount},
-                                  {Op::kL2},
-                                  {Op::kL1, Op::kRange, Op::kSumSquares},
-                                  {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax}};
+// Requests for nothing but ops that have folds on a GPU, of one kind or several, or too many of one.
+TEST_P(EngineGroups, OpsWithFolds) {
+  const std::vector<Op> sets[] = {
+      {Op::kSum, Op::kMean},
+      {Op::kArgmax, Op::kMin},
+      {Op::kSum},
+      {Op::kSum, Op::kCount, Op::kArgmin, Op::kMax, Op::kMean},
+      {Op::kCount},
+      {Op::kArgmin},
+      {Op::kMin, Op::kCount},
+      {Op::kVar, Op::kSum},
+      {Op::kStd, Op::kMean, Op::kArgmax, Op::kCount},
+      {Op::kL2},
+      {Op::kL1, Op::kRange, Op::kSumSquares},
+      {Op::kSumSquares, Op::kRange, Op::kAny},
+      {Op::kAll, Op::kCountNonzero, Op::kVar, Op::kMean, Op::kL2, Op::kMax},
+      {Op::kVar, Op::kSum, Op::kVar},
+      {Op::kMax, Op::kMin, Op::kMax, Op::kRange, Op::kArgmax, Op::kMin, Op::kMax, Op::kArgmin, Op::kMax},
+      {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax}};
   int turn = 0;
   for (Question& question : Questions()) {
     for (const DataKindRow& row : kDataKinds) {
@@ -390,6 +395,7 @@ TEST_P(EngineGroups, SumsExtremaAndCountsByThemselves) {
       ReduceSpec spec = SpecFor(question);
       spec.ops = sets[static_cast<std::size_t>(turn / 3) % std::size(sets)];
       spec.nan_policy = turn / 5 % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
+      spec.ddof = turn / 7 % 4;
       Forms forms;
       if (turn % 2 == 0) forms.first_bit = 3;
       Check(question, array, spec, forms);
@@ -562,6 +568,39 @@ TEST_P(EngineGroups, ElementsThatDoNotAddUpEasily) {
 }
 
 // Far more of what an integer of some unit can't hold than elements that it can.
+// NaNs and infinities here and there in outputs that a GPU answers in parts, beside short ones.
+TEST_P(EngineGroups, NansInLongOutputs) {
+  if (!RowOf(dtype()).is_float) return;
+  constexpr std::int64_t kRows = 24'000;
+  Bytes array = MakeData(DataKind::kUniform, dtype(), kRows, 1);
+  for (std::int64_t i = 0; i < kRows; i += Random(1, 900)) {
+    SetElement(dtype(), i, std::numeric_limits<double>::quiet_NaN(), &array);
+  }
+  SetElement(dtype(), 20'001, std::numeric_limits<double>::infinity(), &array);
+  const std::vector<std::int64_t> offsets = {0, 7, 9000, 18'000, 23'990, kRows};
+  std::vector<std::int64_t> keys;
+  for (std::int64_t i = 0; i < kRows; ++i) keys.push_back(i % 50 == 0 ? 1 : i % 3);
+  for (Question question :
+       {Question{.shape = {kRows}, .offsets = offsets}, Question{.shape = {kRows}, .keys = keys, .groups = 3},
+        Question{.shape = {kRows}, .axes = {0}}}) {
+    for (const int percent : {100, 80}) {
+      if (percent < 100 || !question.grouped()) question.mask = RandomMask(kRows, percent);
+      for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+        ReduceSpec spec = SpecFor(question);
+        spec.nan_policy = policy;
+        for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
+                                           {Op::kMin, Op::kArgmax, Op::kNanCount, Op::kCount},
+                                           {Op::kVar, Op::kRange},
+                                           {Op::kCount, Op::kNanCount, Op::kAll}}) {
+          spec.ops = ops;
+          Check(question, array, spec, {});
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(EngineGroups, NegativeZerosByKey) {
   if (!RowOf(dtype()).is_float) return;
   const std::int64_t rows = 40'000;

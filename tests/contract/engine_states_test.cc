@@ -120,9 +120,14 @@ class EngineStates : public EngineTest<KindAndDType> {
   }
 
   // The states of groups, against the answers beside them and, in exact precision, those without states.
-  void Check(Groups groups, const Bytes& array, Precision precision = Precision::kExact) {
+  void Check(const Groups& groups, const Bytes& array, Precision precision = Precision::kExact) {
     ReduceSpec spec = ExactSpec(std::ssize(array) / RowOf(dtype()).bytes);
     spec.precision = precision;
+    Check(groups, array, spec);
+    spec.ops = {Op::kSum, Op::kMean};
+    Check(groups, array, spec);
+  }
+  void Check(const Groups& groups, const Bytes& array, const ReduceSpec& spec) {
     const auto reduce = [&](States* states) {
       auto answers = std::make_unique<Answers>(spec, 0);
       GroupsJob job{.job = {.spec = spec, .array = {array.data()}}, .groups = groups, .states = states};
@@ -139,7 +144,7 @@ class EngineStates : public EngineTest<KindAndDType> {
     States states;
     const std::unique_ptr<Answers> without = reduce(nullptr);
     const std::unique_ptr<Answers> with = reduce(&states);
-    if (precision == Precision::kExact) {
+    if (spec.precision == Precision::kExact) {
       EXPECT_EQ(with->memory, without->memory);
     } else {
       for (const State& state : states) EXPECT_EQ(state.exact, nullptr);
@@ -231,7 +236,9 @@ TEST_P(EngineStates, OfGroups) {
   groups.mask = where;
   Check(groups, array);
   Groups flat{.layout = LayoutAlong({kRows}, {0}), .rows = kRows, .keys = given};
-  Check(flat, Bytes(array.begin(), array.begin() + kRows * RowOf(dtype()).bytes));
+  const Bytes rows_only(array.begin(), array.begin() + kRows * RowOf(dtype()).bytes);
+  Check(flat, rows_only);
+  Check(flat, rows_only, Precision::kF64);
 }
 
 // An overflow is an error of the answers, not of the states: parts without answers may merge into what has one.

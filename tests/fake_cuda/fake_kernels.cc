@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -14,7 +13,6 @@
 #include <vector>
 
 #include "kernels/algebra/accumulator.h"
-#include "kernels/algebra/order_key.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/cpu/exact_tiles.h"
 #include "kernels/cpu/quick_sums.h"
@@ -24,10 +22,8 @@
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/pipeline.h"
-#include "kernels/cuda/quick_extrema.h"
-#include "kernels/cuda/quick_moments.h"
+#include "kernels/cuda/quick_kinds.h"
 #include "kernels/cuda/quick_slices.h"
-#include "kernels/cuda/quick_sums.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/matmul/cublas.h"
@@ -151,96 +147,87 @@ GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std:
   return {.start = start, .column = column, .end = outputs.bounds[output / outputs.columns + 1] - begin};
 }
 
-template <class T>
-GroupPartState QuickStateOf(const GroupArray& array, const GroupPart& part) {
-  const GroupElements elements = ElementsOf(array, part, sizeof(T));
-  GroupPartState state{.count = std::ssize(elements.indexes)};
-  typename ExtremaOf<T>::Local extrema;
-  Int128 sum = 0;
-  for (std::int64_t i = 0; i < state.count; ++i) {
-    T x;
-    std::memcpy(&x, elements.bytes.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-    ExtremaOf<T>::Add(extrema, x, elements.indexes[static_cast<std::size_t>(i)]);
-    if constexpr (kIsFloat<T>) {
-      AddExactly(ToDouble(x), &state.sum.sum, &state.sum.rest, &state.sum.lost);
-    } else {
-      sum += static_cast<Int128>(ToInteger(x));
-    }
-  }
-  if constexpr (!kIsFloat<T>) {
-    state.sum.sum = static_cast<double>(sum);
-    state.sum.rest = static_cast<double>(sum - static_cast<Int128>(state.sum.sum));
-    if (std::abs(state.sum.sum) >= 0x1p62) state.sum = {.lost = 1};
-  }
-  state.extrema = ExtremaOf<T>::Settle(extrema);
-  return state;
+// The first of n elements, word(i), and what stands for those that aren't there.
+template <int kCount, class Fold, class WordAt>
+QuickTile<typename Fold::Word, kCount> TileOf(std::int64_t n, WordAt word, const QuickElements& of) {
+  QuickTile<typename Fold::Word, kCount> x{};
+  for (int i = 0; i < kCount; ++i) x.Set(i, i < n ? PreparedWord(word(i), of) : Fold::Absent(x[0], of));
+  return x;
 }
 
-// Stores the answers of output `at` of a launch; false if they are not known.
-template <class T>
-bool StoreQuickly(const GroupPartState& state, std::int64_t at, const QuickGroupsLaunch& launch) {
-  const GroupAnswers& answers = launch.answers;
-  if (answers.count != nullptr) answers.count[at] = state.count;
-  if (state.count == 0 || (launch.extrema && state.extrema.nan_index != kNoIndex)) return false;
-  if (launch.sums) {
-    const TwoDoubles two{state.sum.sum, state.sum.rest, state.sum.lost};
-    double sum = 0, mean = 0;
-    if (!(two.error == 0) || !KnownSum(two, &sum)) return false;
-    if (answers.mean != nullptr && !KnownMean(two, state.count, &mean)) return false;
-    if (answers.mean != nullptr) answers.mean[at] = mean;
-    if (answers.sum != nullptr && kIsFloat<T>) static_cast<double*>(answers.sum)[at] = sum;
-    if (answers.sum != nullptr && !kIsFloat<T>) {
-      static_cast<std::int64_t*>(answers.sum)[at] =
-          static_cast<std::int64_t>(state.sum.sum) + static_cast<std::int64_t>(state.sum.rest);
+// Groups by the folds of quick_folds.h.
+template <class Fold>
+void FoldGroupsQuickly(const QuickGroupsLaunch& launch) {
+  using Word = typename Fold::Word;
+  constexpr int kAtOnce = 4;
+  for (std::int64_t i = 0; i < launch.count; ++i) {
+    const bool whole = launch.parts == nullptr;
+    const GroupPart part = whole ? WholeOutput(launch.outputs, launch.array, launch.first + i) : launch.parts[i];
+    std::uint8_t left = kTooLong;
+    if (!whole || part.end <= launch.longest) {
+      const GroupElements elements = ElementsOf(launch.array, part, sizeof(Word));
+      QuickElements of = launch.elements;
+      of.count = std::ssize(elements.indexes);
+      Fold fold;
+      for (std::int64_t at = 0; at < of.count; at += kAtOnce) {
+        const auto word = [&](int k) {
+          Word of_element;
+          std::memcpy(&of_element, elements.bytes.data() + static_cast<std::size_t>(at + k) * sizeof(Word),
+                      sizeof(Word));
+          return of_element;
+        };
+        const std::int64_t n = of.count - at;
+        const auto position = [&](int k) {
+          return static_cast<std::uint32_t>(elements.indexes[static_cast<std::size_t>(k < n ? at + k : at)]);
+        };
+        const auto tile = TileOf<kAtOnce, Fold>(n, word, of);
+        fold.Add(tile, kAtOnce, position, of);
+        if constexpr (requires { Fold::kCountsAbsent; }) {
+          if (n < kAtOnce) fold.Forget(static_cast<int>(kAtOnce - n), tile[0], of);
+        }
+      }
+      if (!whole) {
+        std::memcpy(launch.folds[i].fold, static_cast<const void*>(&fold), sizeof(fold));
+        launch.folds[i].count = of.count;
+        continue;
+      }
+      left = of.count > 0 && fold.Finish(launch.answers, launch.ops, i, of) ? kAnswered : kNotKnown;
     }
+    if (!launch.after || left != kAnswered) launch.left[i] = left;
   }
-  if (!launch.extrema) return true;
-  const auto store = [at](std::int64_t widened, void* to) {
-    if (to == nullptr) return;
-    using Key = typename OrderKey<T>::Type;
-    auto key = static_cast<Key>(widened);
-    if constexpr (std::is_same_v<Key, std::uint64_t>) key ^= std::uint64_t{1} << 63;
-    if constexpr (kIsFloat<T>) key = key < 0 ? static_cast<Key>(key ^ std::numeric_limits<Key>::max()) : key;
-    static_cast<Key*>(to)[at] = key;
-  };
-  store(state.extrema.min_key, answers.min);
-  store(state.extrema.max_key, answers.max);
-  if (answers.argmin != nullptr) answers.argmin[at] = state.extrema.min_index;
-  if (answers.argmax != nullptr) answers.argmax[at] = state.extrema.max_index;
-  return true;
 }
 
 // Outputs by the folds of quick_slices.h: as many of each as the plan has folds of it and lanes of a row, each of which
 // takes every so-many-th few elements.
-template <class QuickFold>
-cudaError_t FoldQuickly(const QuickLaunch& launch) {
-  return LaunchOnHost(nullptr, [&] {
-    using Word = typename QuickFold::Word;
-    constexpr int kAtOnce = 8;
-    const SliceArray& array = launch.array;
-    const std::int64_t shares = std::min<std::int64_t>(launch.plan.folds() * launch.plan.lanes, 64);
-    for (std::int64_t output = 0; output < array.outputs; ++output) {
-      const Word* const start = static_cast<const Word*>(array.data) + OffsetOf(array.kept, output);
-      QuickFold all;
-      for (std::int64_t share = 0; share < shares; ++share) {
-        QuickFold fold;
-        for (std::int64_t at = share * kAtOnce; at < array.elements; at += shares * kAtOnce) {
-          QuickTile<Word, kAtOnce> x{};
-          const int n = static_cast<int>(std::min<std::int64_t>(kAtOnce, array.elements - at));
-          for (int i = 0; i < kAtOnce; ++i) {
-            x.Set(i, i < n ? PreparedWord(start[OffsetOf(array.reduced, at + i)], launch.elements)
-                           : QuickFold::Absent(x[0], launch.elements));
-          }
-          fold.Add(
-              x, n, [&](int i) { return static_cast<std::uint32_t>(at + i); }, launch.elements);
-        }
-        all.Merge(fold);
+template <class Fold>
+void FoldSlicesQuickly(const QuickLaunch& launch) {
+  constexpr int kAtOnce = 8;
+  const SliceArray& array = launch.array;
+  const std::int64_t shares = std::min<std::int64_t>(launch.plan.folds() * launch.plan.lanes, 64);
+  for (std::int64_t output = 0; output < array.outputs; ++output) {
+    const auto* const start = static_cast<const typename Fold::Word*>(array.data) + OffsetOf(array.kept, output);
+    Fold all;
+    for (std::int64_t share = 0; share < shares; ++share) {
+      Fold fold;
+      for (std::int64_t at = share * kAtOnce; at < array.elements; at += shares * kAtOnce) {
+        const auto word = [&](int i) { return start[OffsetOf(array.reduced, at + i)]; };
+        const auto position = [&](int i) { return static_cast<std::uint32_t>(at + i); };
+        const std::int64_t n = array.elements - at;
+        fold.Add(TileOf<kAtOnce, Fold>(n, word, launch.elements), static_cast<int>(std::min<std::int64_t>(kAtOnce, n)),
+                 position, launch.elements);
       }
-      if (all.Finish(launch.answers, launch.ops, output, launch.elements)) continue;
-      const std::uint32_t bit = std::uint32_t{1} << (output % 32);
-      *launch.redone += (launch.redo[output / 32] & bit) == 0 ? 1 : 0;
-      launch.redo[output / 32] |= bit;
+      all.Merge(fold);
     }
+    if (all.Finish(launch.answers, launch.ops, output, launch.elements)) continue;
+    const std::uint32_t bit = std::uint32_t{1} << (output % 32);
+    *launch.redone += (launch.redo[output / 32] & bit) == 0 ? 1 : 0;
+    launch.redo[output / 32] |= bit;
+  }
+}
+template <QuickKind kKind>
+cudaError_t FoldSlicesQuickly(const QuickLaunch& launch) {
+  return VisitQuickFold<kKind>(launch.elements.dtype, cudaErrorNotSupported, [&]<class Fold>(std::type_identity<Fold>) {
+    return LaunchOnHost(nullptr, [&] { FoldSlicesQuickly<Fold>(launch); });
   });
 }
 
@@ -327,22 +314,10 @@ cudaError_t LaunchGroupStates(const GroupStatesLaunch& launch) {
 }
 
 cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
-  return LaunchOnHost(nullptr, [&] {
-    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-      for (std::int64_t i = 0; i < launch.count; ++i) {
-        if (launch.parts != nullptr) {
-          launch.states[i] = QuickStateOf<T>(launch.array, launch.parts[i]);
-          continue;
-        }
-        const GroupPart output = WholeOutput(launch.outputs, launch.array, launch.first + i);
-        std::uint8_t left = kTooLong;
-        if (output.end <= launch.longest) {
-          left = StoreQuickly<T>(QuickStateOf<T>(launch.array, output), i, launch) ? kAnswered : kNotKnown;
-        }
-        launch.answers.left[i] = left;
-      }
-    });
-  });
+  return VisitQuickFold(launch.kind, launch.elements.dtype, cudaErrorNotSupported,
+                        [&]<class Fold>(std::type_identity<Fold>) {
+                          return LaunchOnHost(nullptr, [&] { FoldGroupsQuickly<Fold>(launch); });
+                        });
 }
 
 cudaError_t LaunchLocate(const LocateLaunch& launch) {
@@ -500,34 +475,10 @@ cudaError_t LaunchKeyTables(const KeyTablesLaunch& launch) {
   });
 }
 
-cudaError_t LaunchQuickSums(const QuickLaunch& launch) {
-  return VisitDType(launch.elements.dtype, [&]<class T>(std::type_identity<T>) {
-    if constexpr (kIsFloat<T>) {
-      return FoldQuickly<QuickFloatSum<T>>(launch);
-    } else {
-      return FoldQuickly<QuickIntegerSum<sizeof(T)>>(launch);
-    }
-  });
-}
-cudaError_t LaunchQuickMoments(const QuickLaunch& launch) {
-  return VisitDType(launch.elements.dtype, [&]<class T>(std::type_identity<T>) {
-    if constexpr (kIsFloat<T>) {
-      return FoldQuickly<QuickFloatMoments<T>>(launch);
-    } else if constexpr (sizeof(T) <= 4) {
-      return FoldQuickly<QuickIntegerMoments<sizeof(T)>>(launch);
-    } else {
-      return cudaErrorNotSupported;
-    }
-  });
-}
-cudaError_t LaunchQuickExtrema(const QuickLaunch& launch) {
-  return VisitDType(launch.elements.dtype,
-                    [&]<class T>(std::type_identity<T>) { return FoldQuickly<QuickExtremum<sizeof(T)>>(launch); });
-}
-cudaError_t LaunchQuickCounts(const QuickLaunch& launch) {
-  return VisitDType(launch.elements.dtype,
-                    [&]<class T>(std::type_identity<T>) { return FoldQuickly<QuickCount<sizeof(T)>>(launch); });
-}
+cudaError_t LaunchQuickSums(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kSums>(launch); }
+cudaError_t LaunchQuickMoments(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kMoments>(launch); }
+cudaError_t LaunchQuickExtrema(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kExtrema>(launch); }
+cudaError_t LaunchQuickCounts(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kCounts>(launch); }
 
 cudaError_t LaunchReadAll(const void*, std::int64_t, int, cudaStream_t) {
   return LaunchOnHost(nullptr, [] {});

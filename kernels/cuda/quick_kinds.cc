@@ -1,0 +1,74 @@
+#include "kernels/cuda/quick_kinds.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/algebra/float_format.h"
+
+namespace reduced {
+
+QuickElements QuickElementsOf(DType dtype) {
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    constexpr int kBits = 8 * sizeof(T);
+    constexpr std::uint64_t kTop = std::uint64_t{1} << (kBits - 1);
+    QuickElements of{.dtype = dtype};
+    of.magnitude = kTop | (kTop - 1);
+    of.infinity = kBits == 64 ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int32_t>::max();
+    if constexpr (kIsFloat<T>) {
+      using Format = FloatFormat<T>;
+      of.fold = of.magnitude = kTop - 1;
+      of.infinity = Format::kInfinity;
+      of.quiet_nan = Format::kInfinity | std::uint64_t{1} << (Format::kFraction - 1);
+    } else if constexpr (std::is_same_v<T, Bool>) {
+      of.is_bool = true;
+    } else if constexpr (!std::is_signed_v<T>) {
+      of.is_unsigned = true;
+      of.flip = kTop;
+    }
+    return of;
+  });
+}
+
+QuickKind QuickKindOf(Op op, DType dtype) {
+  switch (op) {
+    case Op::kSum:
+    case Op::kMean:
+      return QuickKind::kSums;
+    case Op::kVar:
+    case Op::kStd:
+    case Op::kSumSquares:
+    case Op::kL2:  // squares of 64-bit integers take more than a launch has
+      return RowOf(dtype).is_float || RowOf(dtype).bytes <= 4 ? QuickKind::kMoments : QuickKind::kNone;
+    case Op::kMin:
+    case Op::kMax:
+    case Op::kArgmin:
+    case Op::kArgmax:
+    case Op::kRange:
+      return QuickKind::kExtrema;
+    case Op::kAny:
+    case Op::kAll:
+    case Op::kCountNonzero:
+    case Op::kNanCount:
+    case Op::kCount:
+      return QuickKind::kCounts;
+    default:
+      return QuickKind::kNone;
+  }
+}
+
+QuickKind QuickKindAmong(Op op, const std::vector<Op>& ops, DType dtype) {
+  const auto any_kind = [](Op each) { return each == Op::kCount || each == Op::kNanCount; };
+  if (any_kind(op)) {
+    const auto other = std::find_if_not(ops.begin(), ops.end(), any_kind);
+    if (other != ops.end()) return QuickKindAmong(*other, ops, dtype);
+  }
+  const QuickKind kind = QuickKindOf(op, dtype);
+  const auto has_moments = [&](Op each) { return QuickKindOf(each, dtype) == QuickKind::kMoments; };
+  const bool moments = kind == QuickKind::kSums && std::any_of(ops.begin(), ops.end(), has_moments);
+  return moments ? QuickKind::kMoments : kind;
+}
+
+}  // namespace reduced
