@@ -6,45 +6,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
-#include "gmock/gmock.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "kernels/algebra/finalize.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
+#include "tests/contract/groups.h"
 #include "tests/contract/shapes.h"
 #include "tests/support/data.h"
 
 namespace reduced::test {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::StartsWith;
-
-template <class T>
-Bytes BytesOf(const std::vector<T>& values) {
-  Bytes bytes(values.size() * sizeof(T));
-  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-SideArray SideOf(DType dtype, const Bytes& bytes) {
-  return {dtype, std::ssize(bytes) / RowOf(dtype).bytes, {bytes.data()}};
-}
 
 // How an array falls apart, and what its outputs are by the definition: indexes of elements, one by one, with what
 // answers call each.
@@ -120,47 +103,6 @@ Outputs OutputsOf(const Question& question, std::vector<std::int64_t>* found) {
     if (place != places.end()) add(row, row, place->second);
   }
   return outputs;
-}
-
-struct Reply {
-  absl::Status status;
-  std::vector<std::int64_t> keys;
-  std::unique_ptr<Answers> answers;
-  std::int64_t outputs = -1;
-};
-
-template <class T>
-std::vector<std::int64_t> Widened(const std::byte* keys, std::int64_t count) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  if (count > 0) std::memcpy(values.data(), keys, values.size() * sizeof(T));
-  return {values.begin(), values.end()};
-}
-
-Reply ReduceGroups(Engine& engine, const Job& job, const Groups& groups) {
-  Reply reply;
-  absl::Notification done;
-  const auto place = [&](std::int64_t outputs, std::int64_t found,
-                         const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
-    reply.outputs = outputs;
-    if (keys != nullptr) {
-      reply.keys = VisitDType(groups.keys->keys.dtype, [&]<class T>(std::type_identity<T>) {
-        if constexpr (std::is_integral_v<T>) {
-          return Widened<T>(keys, found);
-        } else {
-          return std::vector<std::int64_t>();
-        }
-      });
-    }
-    reply.answers = std::make_unique<Answers>(job.spec, outputs);
-    return reply.answers->data;
-  };
-  engine.ReduceGroups({job, groups, place}, [&](absl::StatusOr<SlicesResult> result) {
-    reply.status = result.status();
-    done.Notify();
-  });
-  if (!done.WaitForNotificationWithTimeout(absl::Minutes(2))) std::abort();  // the array can't be freed
-  EXPECT_TRUE(reply.answers == nullptr || reply.answers->GuardsStand());
-  return reply;
 }
 
 class EngineGroups : public EngineTest<KindAndDType> {
@@ -652,185 +594,7 @@ TEST_P(EngineGroups, WhatChangesMeanwhileDoesNoHarm) {
   EXPECT_GT(answered, 0);
 }
 
-class EngineGroupErrors : public EngineTest<EngineKind> {
- protected:
-  // Of 10 rows of 2 i64.
-  Reply Ask(const Groups& groups, std::vector<Op> ops = {Op::kSum}, EmptyPolicy empty = EmptyPolicy::kError) {
-    ReduceSpec spec = Spec(DType::kI64, 20);
-    spec.ops = std::move(ops);
-    spec.empty_policy = empty;
-    Groups asked = groups;
-    asked.layout = LayoutOf(Shape{10, 2}, {true, false});
-    asked.rows = 10;
-    Job job{.spec = spec, .array = {array_.data()}};
-    job.cancelled = cancelled_;
-    return ReduceGroups(engine(), job, asked);
-  }
-  template <class T>
-  Groups SegmentsOf(const std::vector<T>& values, bool lengths = false) {
-    bounds_ = BytesOf(values);
-    return {.segments = Segments{SideOf(sizeof(T) == 4 ? DType::kI32 : DType::kI64, bounds_), lengths}};
-  }
-  Groups KeysOf(const std::vector<std::int16_t>& values, std::int64_t groups, bool drop = false) {
-    bounds_ = BytesOf(values);
-    return {.keys = Keys{SideOf(DType::kI16, bounds_), groups, drop}};
-  }
-
-  std::vector<std::int64_t> array_ = std::vector<std::int64_t>(20, std::int64_t{1} << 61);
-  Bytes bounds_;
-  CancelFlag cancelled_;
-};
-
-TEST_P(EngineGroupErrors, SegmentsWithinTheArray) {
-  EXPECT_TRUE(Ask(SegmentsOf<std::int32_t>({0, 2, 3})).status.ok());
-  EXPECT_TRUE(Ask(SegmentsOf<std::int64_t>({10})).status.ok());
-  EXPECT_TRUE(Ask(SegmentsOf<std::int64_t>({}, true)).status.code() == absl::StatusCode::kInvalidArgument);
-  const auto message = [&](const Groups& groups) { return std::string(Ask(groups).status.message()); };
-  EXPECT_EQ(message(SegmentsOf<std::int32_t>({0, 3, 2, 10})),
-            "segments.offsets[2]: got 2; allowed: 3 to 10, ascending within dimension 0");
-  EXPECT_EQ(message(SegmentsOf<std::int64_t>({0, 3, 11})),
-            "segments.offsets[2]: got 11; allowed: 3 to 10, ascending within dimension 0");
-  EXPECT_EQ(message(SegmentsOf<std::int64_t>({-1, 3})),
-            "segments.offsets[0]: got -1; allowed: 0 to 10, ascending within dimension 0");
-  EXPECT_EQ(message(SegmentsOf<std::int64_t>({4, 7}, true)),
-            "segments.lengths[1]: got 7; allowed: 0 to 6, what is left of dimension 0");
-  EXPECT_EQ(message(SegmentsOf<std::int64_t>({4, -7}, true)),
-            "segments.lengths[1]: got -7; allowed: 0 to 6, what is left of dimension 0");
-  EXPECT_EQ(message(SegmentsOf<std::int64_t>({std::numeric_limits<std::int64_t>::max(), 1}, true)),
-            "segments.lengths[0]: got 9223372036854775807; allowed: 0 to 10, what is left of dimension 0");
-  EXPECT_EQ(message(SegmentsOf<std::int64_t>({4, 2}, true)),
-            "segments.lengths: got a sum of 6; allowed: 10, the size of dimension 0");
-}
-
-TEST_P(EngineGroupErrors, KeysWithinTheirGroups) {
-  const std::vector<std::int16_t> keys = {0, 1, 2, 0, 1, 3, 0, -1, 2, 1};
-  EXPECT_EQ(Ask(KeysOf(keys, 3)).status.message(), "keys[5]: got 3; allowed: 0 to 2, or outside: DROP");
-  EXPECT_EQ(Ask(KeysOf(keys, 3)).status.code(), absl::StatusCode::kOutOfRange);
-  const Reply dropped = Ask(KeysOf(keys, 3, true), {Op::kCount});
-  ASSERT_TRUE(dropped.status.ok());
-  std::uint64_t counts[6];
-  std::memcpy(counts, dropped.answers->data[0], sizeof counts);
-  EXPECT_THAT(counts, ElementsAre(3, 3, 3, 3, 2, 2));
-  EXPECT_THAT(dropped.keys, IsEmpty());
-  const Reply found = Ask(KeysOf(keys, 0), {Op::kCount});
-  EXPECT_THAT(found.keys, ElementsAre(-1, 0, 1, 2, 3));
-}
-
-TEST_P(EngineGroupErrors, TheFirstOutputIsNamed) {
-  const Reply overflow = Ask(SegmentsOf<std::int32_t>({0, 2, 9, 10}));
-  EXPECT_TRUE(absl::IsOutOfRange(overflow.status));
-  EXPECT_THAT(std::string(overflow.status.message()), StartsWith("output [1, 0]: integer overflow: the sum"));
-  const Reply empty = Ask(SegmentsOf<std::int32_t>({0, 2, 2, 3, 3}), {Op::kArgmin});
-  EXPECT_TRUE(absl::IsInvalidArgument(empty.status));
-  EXPECT_THAT(std::string(empty.status.message()), StartsWith("output [1, 0]: op argmin needs at least 1 element"));
-  EXPECT_TRUE(Ask(SegmentsOf<std::int32_t>({0, 2, 2, 3, 3}), {Op::kArgmin}, EmptyPolicy::kFill).status.ok());
-}
-
-TEST_P(EngineGroupErrors, StopWhenTheAnswerIsNotWanted) {
-  cancelled_ = std::make_shared<std::atomic<bool>>(true);
-  EXPECT_TRUE(absl::IsCancelled(Ask(SegmentsOf<std::int32_t>({0, 2})).status));
-}
-
-// Of many outputs one alone has an error.
-TEST_P(EngineGroupErrors, OverflowInOneOutput) {
-  std::vector<std::int64_t> array(6000, 5);
-  array[3001] = array[3002] = std::numeric_limits<std::int64_t>::max();
-  std::vector<std::int32_t> bounds;
-  for (int i = 0; i <= 1500; ++i) bounds.push_back(4 * i);
-  const Bytes side = BytesOf(bounds);
-  ReduceSpec spec = Spec(DType::kI64, 6000);
-  for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum}, {Op::kSum, Op::kMax}, {Op::kMax, Op::kSumSquares}}) {
-    spec.ops = ops;
-    const Groups groups{
-        .layout = LayoutOf(Shape{6000}, {true}), .rows = 6000, .segments = Segments{SideOf(DType::kI32, side)}};
-    const Reply reply = ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups);
-    EXPECT_TRUE(absl::IsOutOfRange(reply.status)) << reply.status;
-    EXPECT_THAT(std::string(reply.status.message()), StartsWith("output [750]: integer overflow"));
-  }
-}
-
-// Between finding groups and answering for them.
-TEST_P(EngineGroupErrors, CancelledMidway) {
-  const std::vector<float> array(500'000, 1);
-  std::vector<std::int32_t> keys(array.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<std::int32_t>(i % 5000);
-  const Bytes side = BytesOf(keys);
-  for (const Op op : {Op::kSum, Op::kStd}) {
-    ReduceSpec spec = Spec(DType::kF32, std::ssize(array));
-    spec.ops = {op};
-    const auto cancelled = std::make_shared<std::atomic<bool>>(false);
-    Job job{.spec = spec, .array = {array.data()}, .cancelled = cancelled};
-    const Groups groups{.layout = LayoutOf(Shape{std::ssize(array)}, {true}),
-                        .rows = std::ssize(array),
-                        .keys = Keys{SideOf(DType::kI32, side)}};
-    Answers answers(spec, 5000);
-    absl::Notification done;
-    absl::Status status;
-    const auto place = [&](std::int64_t, std::int64_t, const std::byte*) {
-      *cancelled = true;
-      return absl::StatusOr<std::vector<std::byte*>>(answers.data);
-    };
-    engine().ReduceGroups({job, groups, place}, [&](absl::StatusOr<SlicesResult> result) {
-      status = result.status();
-      done.Notify();
-    });
-    ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
-    EXPECT_TRUE(absl::IsCancelled(status)) << status;
-    EXPECT_TRUE(answers.GuardsStand());
-  }
-}
-
-// A GPU has the whole array in its own memory.
-TEST_P(EngineGroupErrors, NoRoomForTheArray) {
-  if (kind() == EngineKind::kCpu) return;
-  EngineOptions options = Options();
-  options.cuda_array_bytes = 100'000;
-  const Started own = StartOwn(options);
-  const std::vector<float> array(100'000, 1);
-  const Bytes mask(array.size(), std::byte{1});
-  ReduceSpec spec = Spec(DType::kF32, std::ssize(array));
-  spec.ops = {Op::kSum};
-  const Groups groups{.layout = LayoutOf(Shape{std::ssize(array)}, {true}),
-                      .rows = std::ssize(array),
-                      .mask = Mask{SideOf(DType::kBool, mask)}};
-  const Reply reply = ReduceGroups(*own.engine, {.spec = spec, .array = {array.data()}}, groups);
-  EXPECT_TRUE(absl::IsResourceExhausted(reply.status)) << reply.status;
-  EXPECT_THAT(std::string(reply.status.message()), HasSubstr("must be in the device's memory"));
-  EXPECT_EQ(own.engine->info().array_bytes, 0);
-}
-
-TEST_P(EngineGroupErrors, SidesOfAnotherDevice) {
-  Groups groups = SegmentsOf<std::int32_t>({0, 10});
-  groups.segments->bounds.array.space = MemorySpace::kDevice;
-  groups.segments->bounds.array.device = 77;
-  const Reply reply = Ask(groups);
-  EXPECT_TRUE(absl::IsFailedPrecondition(reply.status)) << reply.status;
-  EXPECT_THAT(std::string(reply.status.message()),
-              StartsWith("segments.offsets: got an array in the memory of cuda:77 for the engine of"));
-}
-
-TEST_P(EngineGroupErrors, WhatPlaceSaysIsTheAnswer) {
-  bounds_ = BytesOf(std::vector<std::int32_t>{0, 10});
-  ReduceSpec spec = Spec(DType::kI64, 20);
-  absl::Notification done;
-  absl::Status status;
-  Groups groups{
-      .layout = LayoutOf(Shape{10, 2}, {true, false}), .rows = 10, .segments = Segments{SideOf(DType::kI32, bounds_)}};
-  engine().ReduceGroups({{.spec = spec, .array = {array_.data()}},
-                         groups,
-                         [](std::int64_t, std::int64_t, const std::byte*) {
-                           return absl::StatusOr<std::vector<std::byte*>>(absl::ResourceExhaustedError("no room"));
-                         }},
-                        [&](absl::StatusOr<SlicesResult> result) {
-                          status = result.status();
-                          done.Notify();
-                        });
-  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
-  EXPECT_EQ(status, absl::ResourceExhaustedError("no room"));
-}
-
 REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(EngineGroups);
-REDUCED_INSTANTIATE_BY_KIND(EngineGroupErrors);
 
 }  // namespace
 }  // namespace reduced::test
