@@ -47,11 +47,6 @@ class CudaLane::GroupReduction {
     std::int64_t first = 0;  // part
     std::int64_t parts = 0;  // 0: it has no positions
   };
-  // The ops of one kind.
-  struct Quick {
-    QuickGroupsLaunch launch;
-    std::vector<std::size_t> ops{};  // of the job, which the launch's answers are to
-  };
 
   // Where parts are on their way to the device, and where answers and states come back through.
   Slot& part_slot() const { return lane_.slots_[1]; }
@@ -113,8 +108,6 @@ class CudaLane::GroupReduction {
   absl::Status AnswerByTables(bool* answered);
 
   // In quick_groups.cc.
-  // The kinds that answer all ops; none if an op has no kind, or a kind has more ops than kMostQuickOps.
-  static std::vector<Quick> QuickOf(const ReduceSpec& spec);
   // Answers all outputs, but for some that it adds to left_.
   absl::Status AnswerQuickly();
   // Some outputs whose answers are on their way back through a slot.
@@ -125,7 +118,7 @@ class CudaLane::GroupReduction {
     std::vector<std::int64_t> places{};  // of the answers to each op, in the slot's memory
     std::int64_t left = 0;               // likewise, of which are not answered
   };
-  absl::Status Begin(QuickBatch& batch);
+  absl::Status Begin(QuickBatch& batch, const QuickGroupsLaunch& any);
   absl::Status End(const QuickBatch& batch, std::vector<std::int64_t>* too_long);
   absl::Status FoldQuickly();
   // From the folds of its parts in the pinned memory of state_slot(). False: an answer is not known.
@@ -147,8 +140,8 @@ class CudaLane::GroupReduction {
   const bool keyed_;
   const bool grouped_;  // by segments or keys
   const std::int64_t columns_;
-  const std::int64_t width_;  // bytes of an element
-  std::vector<Quick> quick_;  // none: outputs are answered from states
+  const std::int64_t width_;           // bytes of an element
+  const std::vector<QuickOps> quick_;  // none: outputs are answered from states
 
   std::vector<std::unique_ptr<ArrayMemory>> device_memory_;
   std::vector<std::unique_ptr<ArrayMemory>> host_memory_;

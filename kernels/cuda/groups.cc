@@ -51,7 +51,7 @@ CudaLane::GroupReduction::GroupReduction(CudaLane& lane, GroupsJob& groups, Cuda
       grouped_(keyed_ || groups_.segments.has_value()),
       columns_(groups_.layout.outputs),
       width_(RowOf(job_.spec.dtype).bytes),
-      quick_(groups.states == nullptr ? QuickOf(job_.spec) : std::vector<Quick>()) {}
+      quick_(groups.states == nullptr ? QuickOpsOf(job_.spec) : std::vector<QuickOps>()) {}
 
 absl::Status CudaLane::GroupReduction::Run() {
   absl::Status status = HoldArray();
@@ -261,9 +261,7 @@ absl::Status CudaLane::GroupReduction::Locate(const std::int64_t* numbers, std::
 absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t output, const GroupPart& whole, Method method) {
   constexpr std::int64_t kPartPositions = 1 << 10;  // at least
   constexpr std::int64_t kMostPending = 1 << 16;
-  const auto takes = [&](const Quick& quick) {
-    return whole.end < EndOfQuickElements(quick.launch.kind, job_.spec.dtype);
-  };
+  const auto takes = [&](const QuickOps& ops) { return whole.end < EndOfQuickElements(ops.kind, job_.spec.dtype); };
   if (method == Method::kQuick && !std::all_of(quick_.begin(), quick_.end(), takes)) {
     const absl::MutexLock lock(&mutex_);
     left_.push_back(output);

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -25,6 +26,16 @@ std::int64_t AnswerBytes(Op op, DType dtype) { return RowOf(ResultDType(op, dtyp
 std::int64_t RoundedUp(std::int64_t count) { return (count + 7) / 8 * 8; }
 
 constexpr int kWarpThreads = 32;
+
+// A launch for the ops of one kind, else as `any`.
+QuickGroupsLaunch LaunchFor(const QuickOps& ops, const QuickGroupsLaunch& any) {
+  QuickGroupsLaunch launch = any;
+  launch.elements = ops.elements;
+  launch.kind = ops.kind;
+  launch.ops = static_cast<int>(ops.positions.size());
+  std::copy(std::begin(ops.answers), std::end(ops.answers), launch.answers);
+  return launch;
+}
 
 template <class Fold>
 Fold MergedInTurn(const GroupPartFold* parts, std::int64_t count, std::int64_t* elements) {
@@ -62,32 +73,6 @@ Fold MergedFold(const GroupPartFold* parts, std::int64_t count, std::int64_t* el
 
 }  // namespace
 
-std::vector<CudaLane::GroupReduction::Quick> CudaLane::GroupReduction::QuickOf(const ReduceSpec& spec) {
-  std::vector<Quick> quick;
-  std::size_t answered = 0;
-  for (const QuickKind kind : kQuickKinds) {
-    Quick of;
-    of.launch.kind = kind;
-    QuickElements& elements = of.launch.elements = QuickElementsOf(spec.dtype);
-    elements.ddof = spec.ddof;
-    elements.omit_nan = spec.nan_policy == NanPolicy::kOmit;
-    for (std::size_t i = 0; i < spec.ops.size(); ++i) {
-      const Op op = spec.ops[i];
-      if (QuickKindAmong(op, spec.ops, spec.dtype) != kind) continue;
-      if (of.launch.ops == kMostQuickOps) return {};
-      of.launch.answers[of.launch.ops++].op = op;
-      of.ops.push_back(i);
-      elements.positions_low |= op == Op::kArgmin;
-      elements.positions_high |= op == Op::kArgmax;
-    }
-    answered += of.ops.size();
-    of.launch.after = !quick.empty();
-    if (!of.ops.empty()) quick.push_back(std::move(of));
-  }
-  if (answered != spec.ops.size()) quick.clear();
-  return quick;
-}
-
 absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   const Layout& layout = groups_.layout;
   std::int64_t positions = layout.elements;  // on average
@@ -98,13 +83,6 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   const int width =
       adjacent ? 1 : std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(positions / 8, 1, kWarpThreads)));
   const std::int64_t longest = adjacent ? 1024 : 128 * width;
-  for (Quick& quick : quick_) {
-    quick.launch.array = array_;
-    quick.launch.outputs = {.columns = columns_, .elements = layout.elements};
-    quick.launch.width = width;
-    quick.launch.longest = longest;
-    quick.launch.stream = lane_.kernel_stream_;
-  }
 
   std::vector<std::int64_t> too_long;
   if (!grouped_ && positions > longest) return AnswerAllInParts(Method::kQuick);
@@ -115,13 +93,13 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
     if (!bounds.ok()) return bounds.status();
     bounds_ = reinterpret_cast<const std::int64_t*>(*bounds);
   }
-  for (Quick& quick : quick_) {
-    if (grouped_) {
-      quick.launch.outputs.bounds = bounds_;
-    } else {
-      quick.launch.outputs.kept = DimensionsFrom(layout.kept);
-    }
-  }
+  QuickGroupsLaunch any;  // what all launches have
+  any.array = array_;
+  any.outputs = {.bounds = bounds_, .columns = columns_, .elements = layout.elements};
+  if (!grouped_) any.outputs.kept = DimensionsFrom(layout.kept);
+  any.width = width;
+  any.longest = longest;
+  any.stream = lane_.kernel_stream_;
   std::int64_t bytes = 1;  // of an output
   for (const Op op : job_.spec.ops) bytes += AnswerBytes(op, job_.spec.dtype);
   const std::int64_t size = lane_.chunk_bytes_ / bytes / 8 * 8;  // outputs of a batch
@@ -133,7 +111,7 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
     batch = {.slot = turn % 2 == 0 ? &part_slot() : &state_slot(),
              .first = first,
              .count = std::min(size, outputs_ - first)};
-    status = Begin(batch);
+    status = Begin(batch, any);
     if (status.ok() && turn > 0) status = End(batches[(turn + 1) % 2], &too_long);
   }
   if (status.ok()) status = End(batches[(turn + 1) % 2], &too_long);
@@ -141,7 +119,7 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   return AnswerInParts(too_long, Method::kQuick);
 }
 
-absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch) {
+absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch, const QuickGroupsLaunch& any) {
   // The answers to each op, then what is left.
   std::int64_t end = 0;
   for (const Op op : job_.spec.ops) {
@@ -150,11 +128,14 @@ absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch) {
   }
   batch.left = end;
   const auto launch_all = [&] {
-    for (const Quick& quick : quick_) {
-      QuickGroupsLaunch launch = quick.launch;
+    for (const QuickOps& ops : quick_) {
+      QuickGroupsLaunch launch = LaunchFor(ops, any);
       launch.first = batch.first;
       launch.count = batch.count;
-      for (int i = 0; i < launch.ops; ++i) launch.answers[i].results = batch.slot->device + batch.places[quick.ops[i]];
+      for (int i = 0; i < launch.ops; ++i) {
+        launch.answers[i].results = batch.slot->device + batch.places[ops.positions[i]];
+      }
+      launch.after = &ops != quick_.data();
       launch.left = reinterpret_cast<std::uint8_t*>(batch.slot->device + batch.left);
       if (const cudaError_t error = LaunchQuickGroups(launch); error != cudaSuccess) return error;
     }
@@ -195,12 +176,15 @@ absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<
 absl::Status CudaLane::GroupReduction::FoldQuickly() {
   const auto count = std::ssize(parts_);
   auto* const folds = reinterpret_cast<GroupPartFold*>(state_slot().device);
+  QuickGroupsLaunch any;  // what all launches have
+  any.array = array_;
+  any.width = kWarpThreads;
+  any.count = count;
+  any.parts = reinterpret_cast<const GroupPart*>(part_slot().device);
+  any.stream = lane_.kernel_stream_;
   const auto launch_all = [&] {
     for (std::size_t i = 0; i < quick_.size(); ++i) {
-      QuickGroupsLaunch launch = quick_[i].launch;
-      launch.width = kWarpThreads;
-      launch.count = count;
-      launch.parts = reinterpret_cast<const GroupPart*>(part_slot().device);
+      QuickGroupsLaunch launch = LaunchFor(quick_[i], any);
       launch.folds = folds + static_cast<std::int64_t>(i) * count;
       if (const cudaError_t error = LaunchQuickGroups(launch); error != cudaSuccess) return error;
     }
@@ -211,13 +195,14 @@ absl::Status CudaLane::GroupReduction::FoldQuickly() {
 
 bool CudaLane::GroupReduction::AnswerFromFolds(const Pending& pending) const {
   const auto* folds = reinterpret_cast<const GroupPartFold*>(state_slot().pinned) + pending.first;
-  for (const Quick& quick : quick_) {
-    QuickElements of = quick.launch.elements;
-    const bool known = VisitQuickFold(quick.launch.kind, of.dtype, false, [&]<class Fold>(std::type_identity<Fold>) {
+  for (const QuickOps& ops : quick_) {
+    const bool known = VisitQuickFold(ops.kind, ops.elements.dtype, false, [&]<class Fold>(std::type_identity<Fold>) {
+      QuickElements of = ops.elements;
       const Fold fold = MergedFold<Fold>(folds, pending.parts, &of.count);
       QuickAnswer answers[kMostQuickOps];
-      for (int i = 0; i < quick.launch.ops; ++i) answers[i] = {quick.launch.answers[i].op, answers_[quick.ops[i]]};
-      return of.count > 0 && fold.Finish(answers, quick.launch.ops, pending.output, of);
+      const int count = static_cast<int>(ops.positions.size());
+      for (int i = 0; i < count; ++i) answers[i] = {ops.answers[i].op, answers_[ops.positions[i]]};
+      return of.count > 0 && fold.Finish(answers, count, pending.output, of);
     });
     if (!known) return false;
     folds += std::ssize(parts_);

@@ -4,13 +4,18 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/algebra/float_format.h"
+#include "kernels/algebra/spec.h"
 
 namespace reduced {
 
-QuickElements QuickElementsOf(DType dtype) {
+namespace {
+
+// What the words of elements of that dtype are.
+QuickElements ElementsOf(DType dtype) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
     constexpr int kBits = 8 * sizeof(T);
     constexpr std::uint64_t kTop = std::uint64_t{1} << (kBits - 1);
@@ -32,7 +37,8 @@ QuickElements QuickElementsOf(DType dtype) {
   });
 }
 
-QuickKind QuickKindOf(Op op, DType dtype) {
+// That of an op by itself.
+QuickKind KindOf(Op op, DType dtype) {
   switch (op) {
     case Op::kSum:
     case Op::kMean:
@@ -59,16 +65,42 @@ QuickKind QuickKindOf(Op op, DType dtype) {
   }
 }
 
-QuickKind QuickKindAmong(Op op, const std::vector<Op>& ops, DType dtype) {
+// That of an op which is asked for with others: of several that could answer it, one that there is for another op.
+QuickKind KindAmong(Op op, const std::vector<Op>& ops, DType dtype) {
   const auto any_kind = [](Op each) { return each == Op::kCount || each == Op::kNanCount; };
   if (any_kind(op)) {
     const auto other = std::find_if_not(ops.begin(), ops.end(), any_kind);
-    if (other != ops.end()) return QuickKindAmong(*other, ops, dtype);
+    if (other != ops.end()) return KindAmong(*other, ops, dtype);
   }
-  const QuickKind kind = QuickKindOf(op, dtype);
-  const auto has_moments = [&](Op each) { return QuickKindOf(each, dtype) == QuickKind::kMoments; };
+  const QuickKind kind = KindOf(op, dtype);
+  const auto has_moments = [&](Op each) { return KindOf(each, dtype) == QuickKind::kMoments; };
   const bool moments = kind == QuickKind::kSums && std::any_of(ops.begin(), ops.end(), has_moments);
   return moments ? QuickKind::kMoments : kind;
+}
+
+}  // namespace
+
+std::vector<QuickOps> QuickOpsOf(const ReduceSpec& spec) {
+  std::vector<QuickOps> kinds;
+  std::size_t answered = 0;
+  for (const QuickKind kind : {QuickKind::kSums, QuickKind::kMoments, QuickKind::kExtrema, QuickKind::kCounts}) {
+    QuickOps of{.kind = kind, .elements = ElementsOf(spec.dtype)};
+    of.elements.ddof = spec.ddof;
+    of.elements.omit_nan = spec.nan_policy == NanPolicy::kOmit;
+    for (std::size_t i = 0; i < spec.ops.size(); ++i) {
+      const Op op = spec.ops[i];
+      if (KindAmong(op, spec.ops, spec.dtype) != kind) continue;
+      if (of.positions.size() == kMostQuickOps) return {};
+      of.answers[of.positions.size()].op = op;
+      of.positions.push_back(i);
+      of.elements.positions_low |= op == Op::kArgmin;
+      of.elements.positions_high |= op == Op::kArgmax;
+    }
+    answered += of.positions.size();
+    if (!of.positions.empty()) kinds.push_back(std::move(of));
+  }
+  if (answered != spec.ops.size()) kinds.clear();
+  return kinds;
 }
 
 }  // namespace reduced

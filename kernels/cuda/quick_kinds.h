@@ -2,6 +2,7 @@
 #ifndef REDUCED_KERNELS_CUDA_QUICK_KINDS_H_
 #define REDUCED_KERNELS_CUDA_QUICK_KINDS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -14,16 +15,29 @@
 
 namespace reduced {
 
-// The ops that one launch answers.
-enum class QuickKind : std::uint8_t { kNone, kSums, kMoments, kExtrema, kCounts };
-inline constexpr QuickKind kQuickKinds[] = {QuickKind::kSums, QuickKind::kMoments, QuickKind::kExtrema,
-                                            QuickKind::kCounts};
+struct ReduceSpec;
 
-// That of an op of elements of that dtype; kNone: there is none. Moments answer what sums do, too, and all kinds
-// `count` and `nan_count`.
-QuickKind QuickKindOf(Op op, DType dtype);
-// That of an op which is asked for with others: of several that could answer it, one that there is for another op.
-QuickKind QuickKindAmong(Op op, const std::vector<Op>& ops, DType dtype);
+// The ops that one launch answers. Moments answer what sums do, too, and all kinds `count` and `nan_count`.
+enum class QuickKind : std::uint8_t { kNone, kSums, kMoments, kExtrema, kCounts };
+
+// Ops of a request that have one kind.
+struct QuickOps {
+  QuickKind kind = QuickKind::kNone;
+  QuickElements elements{};                 // without their count
+  std::vector<std::size_t> positions{};     // of these ops among all
+  QuickAnswer answers[kMostQuickOps] = {};  // to these ops, with no place to go to yet
+};
+// All ops, each by one of the kinds that could answer it; none if an op has no kind, or a kind more ops than
+// kMostQuickOps.
+std::vector<QuickOps> QuickOpsOf(const ReduceSpec& spec);
+
+// An output has fewer elements than that: their positions, and how many are NaN, have 32 bits; sums of integers of up
+// to 32 bits have 64, and variances a bound for 2^31.
+constexpr std::int64_t EndOfQuickElements(QuickKind kind, DType dtype) {
+  const bool narrow =
+      kind == QuickKind::kMoments || (kind == QuickKind::kSums && !RowOf(dtype).is_float && RowOf(dtype).bytes <= 4);
+  return narrow ? std::int64_t{1} << 31 : (std::int64_t{1} << 32) - 1;
+}
 
 template <QuickKind kKind, class T>
 consteval auto QuickFoldType() {
@@ -44,17 +58,6 @@ consteval auto QuickFoldType() {
     return std::type_identity<void>();
   }
 }
-// What the words of elements of that dtype are.
-QuickElements QuickElementsOf(DType dtype);
-
-// An output has fewer elements than that: their positions, and how many are NaN, have 32 bits; sums of integers of up
-// to 32 bits have 64, and variances a bound for 2^31.
-constexpr std::int64_t EndOfQuickElements(QuickKind kind, DType dtype) {
-  const bool narrow =
-      kind == QuickKind::kMoments || (kind == QuickKind::kSums && !RowOf(dtype).is_float && RowOf(dtype).bytes <= 4);
-  return narrow ? std::int64_t{1} << 31 : (std::int64_t{1} << 32) - 1;
-}
-
 // What elements of T are folded to; void, where the kind has no fold for them.
 template <QuickKind kKind, class T>
 using QuickFold = typename decltype(QuickFoldType<kKind, T>())::type;

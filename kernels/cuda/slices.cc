@@ -11,6 +11,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -154,40 +155,29 @@ class CudaLane::Slices {
     std::byte* to = nullptr;
   };
 
-  // Which launch answers an op of the job.
-  QuickKind KindOf(Op op) const { return QuickKindAmong(op, one_.ops, one_.dtype); }
-
-  // Of each kind of op that is asked for; none if there is no launch for an op.
-  std::vector<QuickLaunch> QuickLaunches() const {
+  // Of each kind of op; none if there is no kind for an op, or no plan.
+  std::vector<QuickLaunch> LaunchesOf(const std::vector<QuickOps>& kinds) const {
     const std::optional<QuickPlan> plan =
         PlanQuickSlices(array_, RowOf(one_.dtype).bytes, lane_.multiprocessors_, lane_.chunk_bytes_ / kQuickFoldBytes);
     if (!plan.has_value()) return {};
     std::vector<QuickLaunch> launches;
-    for (const QuickKind kind : kQuickKinds) {
-      QuickLaunch launch{.elements = QuickElementsOf(one_.dtype), .kind = kind, .array = array_, .plan = *plan};
+    for (const QuickOps& ops : kinds) {
+      QuickLaunch launch{.elements = ops.elements, .kind = ops.kind, .array = array_, .plan = *plan};
       launch.elements.count = layout_.elements;
-      launch.elements.ddof = one_.ddof;
-      launch.elements.omit_nan = one_.nan_policy == NanPolicy::kOmit;
-      for (const Op op : one_.ops) {
-        if (KindOf(op) != kind) continue;
-        if (launch.ops == kMostQuickOps) return {};
-        launch.answers[launch.ops++].op = op;
-        launch.elements.positions_low |= op == Op::kArgmin;
-        launch.elements.positions_high |= op == Op::kArgmax;
-      }
+      launch.ops = static_cast<int>(ops.positions.size());
+      std::copy(std::begin(ops.answers), std::end(ops.answers), launch.answers);
       launch.folds = lane_.slots_[1].device;
       launch.multiprocessors = lane_.multiprocessors_;
       launch.stream = lane_.kernel_stream_;
-      if (launch.ops > 0) launches.push_back(launch);
+      launches.push_back(launch);
     }
-    const auto has_kind = [&](Op op) { return KindOf(op) != QuickKind::kNone; };
-    if (!std::all_of(one_.ops.begin(), one_.ops.end(), has_kind)) launches.clear();
     return launches;
   }
 
   // Answers outputs on the device, if it can: then *known, and `others` are those that are to be answered from states.
   absl::Status AnswerQuickly(bool* known, std::vector<std::int64_t>* others) {
-    std::vector<QuickLaunch> launches = QuickLaunches();
+    const std::vector<QuickOps> kinds = QuickOpsOf(one_);
+    std::vector<QuickLaunch> launches = LaunchesOf(kinds);
     if (launches.empty()) return absl::OkStatus();
     // How many are to be redone, which, a bit each, and the results of each op.
     constexpr std::int64_t kAlignment = 256;
@@ -213,10 +203,10 @@ class CudaLane::Slices {
       results_ = *std::move(memory);
       results = static_cast<std::byte*>(const_cast<void*>(results_->array().data));
     }
-    for (QuickLaunch& launch : launches) {
-      int at = 0;
-      for (std::size_t i = 0; i < one_.ops.size(); ++i) {
-        if (KindOf(one_.ops[i]) == launch.kind) launch.answers[at++].results = results + regions[2 + i].begin;
+    for (std::size_t k = 0; k < launches.size(); ++k) {
+      QuickLaunch& launch = launches[k];
+      for (int i = 0; i < launch.ops; ++i) {
+        launch.answers[i].results = results + regions[2 + kinds[k].positions[i]].begin;
       }
       launch.redone = reinterpret_cast<unsigned long long*>(results);
       launch.redo = reinterpret_cast<std::uint32_t*>(results + regions[1].begin);
