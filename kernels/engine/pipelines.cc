@@ -44,7 +44,7 @@ absl::Status ValidatePipeline(const ReduceSpec& spec) {
     std::vector<const PipelineRow*> all;
     for (const PipelineRow& each : Pipelines()) all.push_back(&each);
     return absl::InvalidArgumentError(absl::StrFormat("unknown pipeline '%s', this server has: %s",
-                                                      absl::Utf8SafeCEscape(spec.pipeline.substr(0, 64)),
+                                                      absl::CHexEscape(spec.pipeline.substr(0, 64)),
                                                       NamesOf(all)));
   }
   if (spec.engine != EngineKind::kAuto && spec.engine != row->engine) {

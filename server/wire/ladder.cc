@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<const MatmulRow*>> ParseMatmulRows(const v1::LadderRe
     if (row == nullptr) {
       const auto name_of = [](std::string* out, const MatmulRow& each) { out->append(each.name); };
       return absl::InvalidArgumentError(absl::StrFormat("pipelines: got '%s'; allowed for matrix products: %s",
-                                                        absl::Utf8SafeCEscape(name.substr(0, 64)),
+                                                        absl::CHexEscape(name.substr(0, 64)),
                                                         absl::StrJoin(MatmulRows(), ", ", name_of)));
     }
     if (!Supports(*row, dtype)) {

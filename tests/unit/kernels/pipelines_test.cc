@@ -171,6 +171,8 @@ TEST(ValidateSpecTest, BlockSizes) {
 TEST(ValidateSpecTest, UnknownAndForeignPipelines) {
   ExpectStatus(SpecOf({Op::kSum}, DType::kF32, "fast\n"), absl::StatusCode::kInvalidArgument,
                AllOf(HasSubstr("unknown pipeline 'fast\\n'"), HasSubstr("sequential, recursive_pairs, tiled_simd")));
+  ExpectStatus(SpecOf({Op::kSum}, DType::kF32, "\xd1\x95"), absl::StatusCode::kInvalidArgument,
+               HasSubstr("unknown pipeline '\\xd1\\x95'"));
   ReduceSpec spec = SpecOf({Op::kSum}, DType::kF32, "sequential");
   spec.engine = EngineKind::kCuda;
   ExpectStatus(spec, absl::StatusCode::kInvalidArgument, HasSubstr("belongs to engine cpu"));
