@@ -97,8 +97,9 @@ absl::StatusOr<std::vector<ArrayInfo>> Client::ListArrays(const std::string& own
 }
 
 absl::StatusOr<ResidentArray> Client::Own(const ResultArray& kept, const std::string& owner) const {
-  if (kept.id.empty())
+  if (kept.id.empty()) {
     return absl::InvalidArgumentError("kept: got results without an id; allowed: results of PartitionOptions.keep");
+  }
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(kept.array.dtype, kept.array.shape);
   if (!bytes.ok()) return bytes.status();
   return ResidentArray(connection_, {.id = kept.id,

@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<CudaArrays>> CudaArrays::Make(int device, std::st
                                                              DeviceWaits& waits) {
   auto arrays = std::unique_ptr<CudaArrays>(new CudaArrays(device, name, limit, keeps, waits));
   if (const absl::Status status = arrays->MakePool(properties); !status.ok()) return status;
-  arrays->giver_ = std::thread([&arrays = *arrays] { arrays.GiveBack(); });
+  arrays->trimmer_ = std::thread([&arrays = *arrays] { arrays.RunTrimmer(); });
   return arrays;
 }
 
@@ -98,7 +98,7 @@ CudaArrays::~CudaArrays() {
     const absl::MutexLock lock(&mutex_);
     ends_ = true;
   }
-  if (giver_.joinable()) giver_.join();
+  if (trimmer_.joinable()) trimmer_.join();
   cudaSetDevice(device_);
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
@@ -123,8 +123,8 @@ bool CudaArrays::Pause() {
   return !mutex_.AwaitWithTimeout(absl::Condition(&ends_), keeps_);
 }
 
-// Errors are for others to find, who need the device.
-bool CudaArrays::GiveBackWhatWasFree() {
+// Errors are ignored: whoever needs the device next reports them.
+bool CudaArrays::TrimPool() {
   cudaError_t error = cudaSetDevice(device_);
   if (error == cudaSuccess) {
     const DeviceWaits::Wait wait(waits_);
@@ -133,14 +133,14 @@ bool CudaArrays::GiveBackWhatWasFree() {
   if (error != cudaSuccess) return false;
   const std::int64_t most = AttributeOf(cudaMemPoolAttrUsedMemHigh);
   std::uint64_t none = 0;
-  cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, &none);  // what is in use now, that is
+  cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, &none);  // CUDA sets it to what is in use now
   cudaMemPoolTrimTo(pool_, static_cast<std::size_t>(most + kKept));
   return most > AttributeOf(cudaMemPoolAttrUsedMemCurrent);
 }
 
-void CudaArrays::GiveBack() {
+void CudaArrays::RunTrimmer() {
   while (AwaitFreed()) {
-    while (Pause() && GiveBackWhatWasFree()) {
+    while (Pause() && TrimPool()) {
     }
   }
 }

@@ -1,8 +1,8 @@
-// Device memory for arrays that stay: Engine::Allocate of the CUDA engine.
+// Device memory for resident arrays and for what reductions of arrays need: Engine::Allocate of the CUDA engine.
 //
-// It comes from a memory pool of its own, which keeps what is freed: an array that follows another takes microseconds,
-// and neither waits for the kernels that run. What was not in use for some time goes back to the driver, for other
-// processes.
+// It comes from a memory pool, which keeps freed memory: the next array takes microseconds, and neither allocating nor
+// freeing waits for kernels that run. A thread trims the pool: it returns to the driver, for other processes, what was
+// unused for some time.
 #ifndef REDUCED_KERNELS_CUDA_ARRAYS_H_
 #define REDUCED_KERNELS_CUDA_ARRAYS_H_
 
@@ -26,10 +26,9 @@ namespace reduced {
 // Thread-safe. Outlives what it allocates.
 class CudaArrays {
  public:
-  static constexpr std::int64_t kKept = std::int64_t{64} << 20;  // of what is not in use, for the next small arrays
-  // `limit`: bytes of all arrays together. `keeps`: how long memory that is not in use is kept; up to twice as long.
-  // `waits` outlives it.
-  // FAILED_PRECONDITION: the device has no memory pools. Else as DeviceError.
+  static constexpr std::int64_t kKept = std::int64_t{64} << 20;  // unused bytes that the pool keeps
+  // `limit`: bytes of all arrays together. `keeps`: the pool is trimmed of what was unused for so long, at most twice
+  // as long. `waits` outlives it. FAILED_PRECONDITION: the device has no memory pools. Else as DeviceError.
   static absl::StatusOr<std::unique_ptr<CudaArrays>> Make(int device, std::string_view name, std::int64_t limit,
                                                           absl::Duration keeps, const cudaDeviceProp& properties,
                                                           DeviceWaits& waits);
@@ -51,14 +50,13 @@ class CudaArrays {
       : device_(device), keeps_(keeps), waits_(waits), budget_(name, limit) {}
 
   absl::Status MakePool(const cudaDeviceProp& properties);
-  // What the giver thread does until the end: once something was freed, it looks every keeps_ for what has not been in
-  // use since it last did.
-  void GiveBack();
+  // The trimmer thread: after something was freed, trims every keeps_ until nothing more is unused. Returns at the end.
+  void RunTrimmer();
   void NoteFreed();
-  bool AwaitFreed();  // false: it is the end, as of Pause
+  bool AwaitFreed();  // false: the trimmer is to end, as of Pause
   bool Pause();       // for keeps_
-  // True: more was in use since the last time than is now.
-  bool GiveBackWhatWasFree();
+  // Returns to the driver what was unused since the last time, except kKept. True: there may be more the next time.
+  bool TrimPool();
   std::int64_t AttributeOf(cudaMemPoolAttr attribute) const;
 
   const int device_;
@@ -70,7 +68,7 @@ class CudaArrays {
   absl::Mutex mutex_;
   bool freed_ ABSL_GUARDED_BY(mutex_) = false;  // something was, since AwaitFreed returned
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread giver_;  // last: uses the rest
+  std::thread trimmer_;  // last: uses the rest
 };
 
 }  // namespace reduced

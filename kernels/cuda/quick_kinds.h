@@ -20,15 +20,15 @@ struct ReduceSpec;
 // The ops that one launch answers. Moments answer what sums do, too, and all kinds `count` and `nan_count`.
 enum class QuickKind : std::uint8_t { kNone, kSums, kMoments, kExtrema, kCounts };
 
-// Ops of a request that have one kind.
+// The ops of a request that one kind answers.
 struct QuickOps {
   QuickKind kind = QuickKind::kNone;
   QuickElements elements{};                 // without their count
   std::vector<std::size_t> positions{};     // of these ops among all
   QuickAnswer answers[kMostQuickOps] = {};  // to these ops, with no place to go to yet
 };
-// All ops, each by one of the kinds that could answer it; none if an op has no kind, or a kind more ops than
-// kMostQuickOps.
+// Sorts all ops of a request by kind. Empty: an op has no kind, or a kind has more than kMostQuickOps of them, so that
+// the request is to be answered from states.
 std::vector<QuickOps> QuickOpsOf(const ReduceSpec& spec);
 
 // An output has fewer elements than that: their positions, and how many are NaN, have 32 bits; sums of integers of up

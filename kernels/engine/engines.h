@@ -29,7 +29,7 @@ struct EngineOptions {
   int cuda_lanes = 4;
   std::int64_t chunk_bytes = 8 << 20;  // of the pinned and device chunks that uploads go through; 3 of each for a lane
   std::int64_t cuda_staging_bytes = std::int64_t{64} << 20;  // of pinned memory that Engine::Stage lends
-  // Memory that no array has had for so long, or up to twice as long, goes back to the device, but for up to 96 MiB.
+  // The memory pool for arrays returns what was unused for so long, at most twice as long, except up to 96 MiB.
   absl::Duration cuda_keeps = absl::Seconds(5);
   // A device that has not ended something after that and 100 times its predicted time hangs: Engine::Health says so.
   absl::Duration device_timeout = absl::Minutes(1);

@@ -149,7 +149,7 @@ TEST_P(EngineThreads, AFullDeviceHasNotFailed) {
   EXPECT_TRUE(after.ok()) << after;
 }
 
-// Memory of arrays that are gone is other processes' again.
+// The pool returns the memory of freed arrays to the driver.
 TEST_P(EngineThreads, FreedMemoryGoesBackToTheDevice) {
   constexpr std::int64_t kBytes = std::int64_t{1} << 30;
   constexpr std::int64_t kMost = CudaArrays::kKept + (std::int64_t{32} << 20);  // pools take memory in pieces

@@ -37,7 +37,7 @@ struct Reply {
   absl::Status status;
   std::vector<std::int64_t> keys;  // that were found
   std::unique_ptr<Answers> answers;
-  std::int64_t outputs = -1;  // -1: there was no room asked for
+  std::int64_t outputs = -1;  // -1: `place` was not called
 };
 
 template <class T>

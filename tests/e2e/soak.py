@@ -183,8 +183,8 @@ class Soak:
             time.sleep(0.2)
 
     def process(self):
-        """Bytes of memory, also without the heaps and of the GPU, descriptors, threads: memory as the least of some seconds,
-        since it is trimmed when idle, a GPU's within 10 s."""
+        """Resident memory, resident memory without the heaps, GPU memory (in bytes), descriptors and threads. Memory is the least
+        of some seconds, since an idle server trims it, that of a GPU within 10 s."""
         folder = pathlib.Path(f"/proc/{self.server.process.pid}")
         rss, other, gpu = [], [], []
         deadline = time.monotonic() + (12 if self.gpu else min(8, self.options.cycle / 4))

@@ -68,7 +68,7 @@ EngineOptions Small() {
   options.cuda_lanes = 2;
   options.chunk_bytes = 16 << 10;
   options.cuda_staging_bytes = 8 << 20;
-  options.cuda_keeps = absl::InfiniteDuration();  // what would call the device at any time
+  options.cuda_keeps = absl::InfiniteDuration();  // else a thread calls the device at any time
   return options;
 }
 
@@ -397,7 +397,7 @@ TEST(EventTest, IsWaitedForUntilTheCallerHasGone) {
   EXPECT_TRUE(Sum(*engine, array.array, kMany).ok());
 }
 
-// A while after something was freed, and then no more.
+// The pool is trimmed once for each array that was freed, no earlier than cuda_keeps later.
 TEST(ArraysTest, FreedMemoryGoesBack) {
   fake_cuda::Heal();
   EngineOptions options = Small();
