@@ -44,8 +44,7 @@ absl::Status ValidatePipeline(const ReduceSpec& spec) {
     std::vector<const PipelineRow*> all;
     for (const PipelineRow& each : Pipelines()) all.push_back(&each);
     return absl::InvalidArgumentError(absl::StrFormat("unknown pipeline '%s', this server has: %s",
-                                                      absl::CHexEscape(spec.pipeline.substr(0, 64)),
-                                                      NamesOf(all)));
+                                                      absl::CHexEscape(spec.pipeline.substr(0, 64)), NamesOf(all)));
   }
   if (spec.engine != EngineKind::kAuto && spec.engine != row->engine) {
     return absl::InvalidArgumentError(absl::StrFormat("pipeline %s belongs to engine %s, but engine %s was asked for",
