@@ -5,6 +5,7 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/matmul/matmul.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/wire/arrays.h"
 #include "server/wire/ladder.h"
@@ -59,9 +60,17 @@ void CheckLadder(const v1::LadderRequest& request) {
   const auto ladder = server::ParseLadder(request, NoEngines(), kRequestLimits);
   RequirePrintableError(ladder.status());
   if (!ladder.ok()) return;
-  Require(!ladder->rungs.empty() && ladder->repeats >= 1 && ladder->repeats <= 1000, "a ladder has rungs and repeats");
+  Require(ladder->repeats >= 1 && ladder->repeats <= 1000, "a ladder has repeats");
   Require(ladder->spec.count * RowOf(ladder->spec.dtype).bytes <= kRequestLimits.max_ladder_bytes,
           "a ladder is bounded");
+  if (ladder->matmul.has_value()) {
+    Require(ladder->rungs.empty() && !ladder->matmul->rungs.empty(), "a ladder of products has rungs of products");
+    for (const server::MatmulRung& rung : ladder->matmul->rungs) {
+      Require(ValidateMatmul(rung.spec).ok(), "a rung of products is valid");
+    }
+    return;
+  }
+  Require(!ladder->rungs.empty(), "a ladder has rungs");
   for (const server::LadderRung& rung : ladder->rungs) Require(ValidateSpec(rung.spec).ok(), "a rung is valid");
 }
 
