@@ -16,7 +16,8 @@
 // looked at before, tell where bins have to begin and of which unit all of the numbers are multiples, so that nothing
 // is left over and nothing has to be checked: one bin, and one addition, is enough for most elements of up to 32 bits,
 // seven for any of them, two for f64, and twice as many for squares, for which fused multiplications give what rounding
-// takes off.
+// takes off. Squares of f64 that are nearer still are made of three limbs of each element (LimbTile).
+// Where extrema are wanted, too, the exponents are found with these.
 //
 // Sources: the splitting is that of S. M. Rump, T. Ogita, S. Oishi, "Accurate floating-point summation part I: faithful
 // rounding" (2008), in bins as J. Demmel, H. D. Nguyen, "Parallel reproducible summation" (2015, ReproBLAS) have them.
@@ -26,9 +27,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
+#include "kernels/cpu/extent.h"
 #include "kernels/exact/sums.h"
 
 namespace reduced {
@@ -39,9 +42,10 @@ inline constexpr std::int64_t kExactTileBytes = 8192;
 
 // Some elements of an array.
 struct ExactTile {
-  const std::byte* data = nullptr;  // any byte address
-  std::int64_t count = 0;           // at most kExactTileElements, and kExactTileBytes of them
-  bool specials_counted = false;    // the tile's NaNs and infinities are in the counts
+  const std::byte* data = nullptr;    // any byte address
+  std::int64_t count = 0;             // at most kExactTileElements, and kExactTileBytes of them
+  bool specials_counted = false;      // the tile's NaNs and infinities are in the counts
+  std::optional<Extent> extent = {};  // of the elements, if it is known; all of them are finite then
 };
 
 // What the tiles before tell of the next one.
@@ -82,8 +86,8 @@ class ExactFolder {
   // `accumulators`: a subset of kExactAccumulators; may be empty.
   ExactFolder(DType dtype, AccumulatorSet accumulators);
 
-  // Folds `count` elements at any byte address.
-  void Fold(const void* elements, std::int64_t count);
+  // Folds `count` elements at any byte address. `extent`: of all of them, if it is known, which saves a look at them.
+  void Fold(const void* elements, std::int64_t count, const std::optional<Extent>& extent = std::nullopt);
 
   const ExactSums& sums() const { return sums_; }
 

@@ -6,6 +6,11 @@
 #define REDUCED_KERNELS_CPU_EXTREMA_INL_H_
 #endif
 
+#include <algorithm>
+#include <optional>
+
+#include "kernels/algebra/float_format.h"
+#include "kernels/cpu/extent.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -33,8 +38,8 @@ void FoldCountsAndExtrema(const Tile& tile, Partial* into) {
 // The range of some elements. Integers: as they are. Floats, by their bits: positive ones compare as signed integers
 // do; of negative ones the lowest is the largest as an unsigned integer (`farthest`), the highest the lowest as a
 // signed one. So three comparisons do for both ends, and for telling whether there was a NaN (which kSkipNans leaves
-// out). With kCount zeros are counted and, if they are left out, NaNs.
-template <class T, bool kSkipNans, bool kCount>
+// out). With kCount zeros are counted and, if they are left out, NaNs. With kExtent the least magnitude but 0 is found.
+template <class T, bool kSkipNans, bool kCount, bool kExtent = false>
 struct RangeAcc {
   using Element = T;
   using Lane = KeyLane<T>;
@@ -46,10 +51,15 @@ struct RangeAcc {
   hn::Vec<D> low;
   hn::Vec<D> high;
   hn::Vec<DU> farthest;
+  hn::Vec<DU> least;  // twice the bits without the sign, less 1: a zero is the largest
   std::int64_t zeros = 0;
   std::int64_t nans = 0;
 
-  HWY_INLINE RangeAcc() : low(hn::Set(D(), kTop)), high(hn::Set(D(), kBottom)), farthest(hn::Zero(DU())) {}
+  HWY_INLINE RangeAcc()
+      : low(hn::Set(D(), kTop)),
+        high(hn::Set(D(), kBottom)),
+        farthest(hn::Zero(DU())),
+        least(hn::Not(hn::Zero(DU()))) {}
   HWY_INLINE void Add(const std::byte* p) {
     const D d;
     const DU du;
@@ -67,11 +77,16 @@ struct RangeAcc {
       high = hn::Max(high, v);
       if constexpr (kIsFloat<T>) farthest = hn::Max(farthest, hn::BitCast(du, v));
     }
+    if constexpr (kExtent) {
+      const auto bits = hn::BitCast(du, v);
+      least = hn::Min(least, hn::Sub(hn::Add(bits, bits), hn::Set(du, 1)));
+    }
   }
   HWY_INLINE void Merge(const RangeAcc& other) {
     low = hn::Min(low, other.low);
     high = hn::Max(high, other.high);
     farthest = hn::Max(farthest, other.farthest);
+    if constexpr (kExtent) least = hn::Min(least, other.least);
     zeros += other.zeros;
     nans += other.nans;
   }
@@ -86,11 +101,12 @@ struct Range {
   bool empty = false;  // nothing but NaNs
   std::int64_t zeros = 0;
   std::int64_t nans = 0;
+  std::optional<Extent> extent = {};
 };
 
 // The range of a tile, of at least a vector, whose first `done` elements `acc` has.
-template <class T, bool kSkipNans, bool kCount>
-HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSkipNans, kCount> acc) {
+template <class T, bool kSkipNans, bool kCount, bool kExtent>
+HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSkipNans, kCount, kExtent> acc) {
   using Acc = decltype(acc);
   const KeyTag<T> d;
   for (; done + Acc::kElements <= tile.count; done += Acc::kElements) {
@@ -119,13 +135,19 @@ HWY_INLINE Range<T> RangeOf(const Tile& tile, std::int64_t done, RangeAcc<T, kSk
     if (low < 0) range.lowest = farthest;
     if (high < 0) range.highest = low;
     range.has_nan = high > kInfinityKey<T> || (farthest < 0 && (farthest & Acc::kTop) > kInfinityKey<T>);
+    if constexpr (kExtent) {
+      using Word = typename FloatFormat<T>::Word;
+      const auto twice = [](KeyLane<T> bits) { return static_cast<Word>(static_cast<Word>(bits) << 1); };
+      const Word largest = std::max(twice(farthest), high < 0 ? Word{0} : twice(high));
+      range.extent = ExtentOf<T>(largest, ReduceLanes(du, acc.least, Lesser()));
+    }
   }
   return range;
 }
 
-template <class T, bool kSkipNans, bool kCount>
+template <class T, bool kSkipNans, bool kCount, bool kExtent = false>
 HWY_INLINE Range<T> RangeOf(const Tile& tile) {
-  RangeAcc<T, kSkipNans, kCount> acc;
+  RangeAcc<T, kSkipNans, kCount, kExtent> acc;
   const std::int64_t done = FoldVectors(tile, acc);
   return RangeOf(tile, done, acc);
 }
@@ -161,6 +183,7 @@ template <class T, bool kWithCounts>
 HWY_INLINE void TakeRange(const Tile& tile, Range<T> range, Partial* into) {
   ExtremaState& extrema = into->extrema;
   if constexpr (kIsFloat<T>) {
+    if (tile.extent != nullptr) *tile.extent = range.extent;
     if (range.has_nan) {
       if (extrema.nan_index == kNoIndex) extrema.nan_index = FindFirst<T, true>(tile, kInfinityKey<T>);
       range = RangeOf<T, true, kWithCounts>(tile);
@@ -187,6 +210,11 @@ HWY_INLINE void TakeRange(const Tile& tile, Range<T> range, Partial* into) {
 template <class T, bool kWithCounts>
 HWY_INLINE void FoldRange(const Tile& tile, Partial* into) {
   if (tile.count >= RangeAcc<T, false, kWithCounts>::kElements) {
+    if constexpr (kIsFloat<T>) {
+      if (tile.extent != nullptr) {
+        return TakeRange<T, kWithCounts>(tile, RangeOf<T, false, kWithCounts, true>(tile), into);
+      }
+    }
     return TakeRange<T, kWithCounts>(tile, RangeOf<T, false, kWithCounts>(tile), into);
   }
   if constexpr (kWithCounts) Fold<CountsOf<T>, T>(tile, into);

@@ -55,8 +55,9 @@ inline void FoldElements(const Plan& plan, const void* elements, std::int64_t fi
   const std::int64_t turn = kTileBytes / plan.element_bytes;
   for (std::int64_t done = 0; done < count; done += turn, at += kTileBytes) {
     const std::int64_t number = std::min(turn, count - done);
-    plan.tiles.Fold(at, first + done, number, into->partial);
-    into->exact->Fold(at, number);
+    std::optional<Extent> extent;
+    plan.tiles.Fold(at, first + done, number, into->partial, &extent);
+    into->exact->Fold(at, number, extent);
   }
 }
 

@@ -36,11 +36,14 @@ TilePlan::TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_polic
   if (nan_policy == NanPolicy::kOmit) drop_nans_ = folds.drop_nans;
 }
 
-void TilePlan::Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into) const {
+void TilePlan::Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into,
+                    std::optional<Extent>* extent) const {
+  if (extent != nullptr) extent->reset();
   const std::int64_t tile_elements = kTileBytes / element_bytes_;
+  if (count > tile_elements) extent = nullptr;
   const auto* const begin = static_cast<const std::byte*>(elements);
   for (std::int64_t done = 0; done < count; done += tile_elements) {
-    FoldOne({begin + done * element_bytes_, std::min(tile_elements, count - done), first_index + done}, into);
+    FoldOne({begin + done * element_bytes_, std::min(tile_elements, count - done), first_index + done, extent}, into);
   }
   if (drop_nans_ != nullptr) into->extrema.nan_index = kNoIndex;
 }

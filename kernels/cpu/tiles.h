@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "kernels/algebra/op.h"
 #include "kernels/algebra/partial.h"
 #include "kernels/algebra/spec.h"
+#include "kernels/cpu/extent.h"
 
 namespace reduced {
 
@@ -34,6 +36,8 @@ struct Tile {
   const std::byte* data = nullptr;  // any byte address
   std::int64_t count = 0;           // at most kTileBytes of them
   std::int64_t first_index = 0;     // of the first of them in the whole array
+  // Unless it is null, extrema of floats put there how large the elements are, if all of them are finite.
+  std::optional<Extent>* extent = nullptr;
 };
 
 // Folds a tile into `into`, which has the elements before it. NaNs are taken like any other element.
@@ -70,8 +74,10 @@ class TilePlan {
   TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_policy);
 
   // Folds `count` elements, the first of which is element first_index of the whole array, into `into`, which is the
-  // identity or has the elements just before them.
-  void Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into) const;
+  // identity or has the elements just before them. `extent`: if not null, set to the extent of the elements, or to
+  // none where it was not found, as of more than a tile.
+  void Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into,
+            std::optional<Extent>* extent = nullptr) const;
 
  private:
   void FoldOne(Tile tile, Partial* into) const;

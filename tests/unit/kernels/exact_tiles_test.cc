@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -64,6 +65,36 @@ TEST(ExactTiles, SumAsElementByElement) {
         for (const std::size_t misalignment : {0, 1}) {
           const test::ExactArray exact(array, misalignment);
           ExpectSameSums(dtype, exact.data(), count, std::max<std::int64_t>(count, 1), std::string(kind.name));
+        }
+      }
+    }
+  }
+}
+
+// Where extrema are wanted, too, the extent of a tile comes from these.
+TEST(ExactTiles, SumTilesOfWhichExtremaGiveTheExtent) {
+  constexpr AccumulatorSet kOthers = SetOf(Accumulator::kExtrema) | SetOf(Accumulator::kCounts);
+  constexpr AccumulatorSet kSums = SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares);
+  for (const DType dtype : kFloats) {
+    for (const test::DataKindRow& kind : test::kDataKinds) {
+      for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+        const std::int64_t tile = kTileBytes / RowOf(dtype).bytes;
+        const std::int64_t count = 3 * tile + 5;
+        const Bytes array = test::MakeData(kind.kind, dtype, count, 17);
+        const ExactSums expected = ByElement(dtype, array.data(), count, kSums);
+        for (const std::int64_t target : VectorTargets()) {
+          const OnlyTarget only(target);
+          const TilePlan plan(dtype, kOthers, policy);
+          ExactFolder folder(dtype, kSums);
+          Partial partial;
+          for (std::int64_t i = 0; i < count; i += tile) {
+            const std::byte* const at = array.data() + i * RowOf(dtype).bytes;
+            std::optional<Extent> extent = Extent();  // that of the tile before must not stay
+            plan.Fold(at, i, std::min(tile, count - i), &partial, &extent);
+            folder.Fold(at, std::min(tile, count - i), extent);
+          }
+          EXPECT_TRUE(folder.sums() == expected) << RowOf(dtype).name << " " << kind.name << ", by "
+                                                 << hwy::TargetName(static_cast<std::uint32_t>(target));
         }
       }
     }
@@ -159,6 +190,26 @@ TEST(ExactTiles, HoldTilesOfNumbersThatAreJustNearEnough) {
         std::vector<std::uint16_t> narrow;  // bf16
         for (const float x : array) narrow.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16));
         ExpectSameSums(DType::kBF16, narrow.data(), count, count, what);
+      }
+    }
+  }
+}
+
+// Elements of f64 of one sign whose limbs are as large as they can be, for limbs of every length.
+TEST(ExactTiles, HoldTilesOfTheLargestLimbs) {
+  for (const int digits : {60, 66, 67, 68, 69, 70, 71, 72}) {
+    for (int first = 19; first <= 24; ++first) {
+      for (int second = first + 22; second <= first + 24; ++second) {
+        for (const double high : {1.0, -1.0}) {
+          for (const double low : {1.0, -1.0}) {
+            const double x = 2 - high * std::ldexp(1, -first) - low * std::ldexp(1, -second);
+            std::vector<double> array(1024, x < 2 ? x : x / 2);
+            array[5] = std::ldexp(1, 53 - digits);
+            ExpectSameSums(DType::kF64, array.data(), 1024, 1024,
+                           std::to_string(digits) + " digits, 2 - " + std::to_string(high) + " x 2^-" +
+                               std::to_string(first) + " - " + std::to_string(low) + " x 2^-" + std::to_string(second));
+          }
+        }
       }
     }
   }
