@@ -23,6 +23,7 @@
 #include "kernels/cpu/arrays.h"
 #include "kernels/cpu/folding.h"
 #include "kernels/cpu/groups.h"
+#include "kernels/cpu/quick_answers.h"
 #include "kernels/cpu/read_all.h"
 #include "kernels/cpu/slices.h"
 #include "kernels/cpu/tiles.h"
@@ -49,10 +50,12 @@ namespace {
 // this much and more (bench_cpu --sizes); beyond it the caller, often a thread that has events to serve, is kept too
 // long by the slower ops.
 constexpr std::int64_t kInlineBytes = kBlockBytes;
-// The same of an array with so many outputs, each of which takes a microsecond or so besides its elements.
+// The same of an array with so many outputs, each of which may take a microsecond or so besides its elements.
 constexpr std::int64_t kInlineOutputs = 64;
-// What the queue expects each output to take besides its elements, with several threads at work.
+// What the queue expects each output to take besides its elements, with several threads at work; and each group that is
+// answered side by side with others (quick_answers.h).
 constexpr double kOutputUs = 0.3;
+constexpr double kQuickGroupUs = 0.02;
 
 // Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
 absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std::int64_t count, Folded* into) {
@@ -420,7 +423,8 @@ class CpuEngine final : public Engine {
     }
     if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
     Lanes::Ticket ticket = TicketOf(job, calibration_);
-    ticket.expected_us += kOutputUs * static_cast<double>(OutputsOf(groups.groups));
+    const bool quick = groups.states == nullptr && QuickAnswers::For(job.spec).has_value();
+    ticket.expected_us += (quick ? kQuickGroupUs : kOutputUs) * static_cast<double>(OutputsOf(groups.groups));
     lanes_.Submit(
         [this, since_call, groups = std::move(groups), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());

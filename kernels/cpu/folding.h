@@ -20,8 +20,9 @@ namespace reduced {
 // alone, so that the answer doesn't depend on how many threads there are.
 inline constexpr std::int64_t kBlockBytes = 256 << 10;
 
-// What an answer of many costs besides its elements, as so many bytes of elements.
-inline constexpr std::int64_t kAnswerBytes = 4096;
+// What an answer of many costs besides its elements, as so many bytes of elements: one that is found side by side with
+// others (quick_answers.h), or by itself.
+inline std::int64_t AnswerBytes(bool quick) { return quick ? 64 : 4096; }
 
 // What a reduction folds its array by: immutable, so shared by its threads.
 struct Plan {

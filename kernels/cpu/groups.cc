@@ -105,6 +105,9 @@ class GroupReduction {
         states_(job.states) {
     names_.shape = layout_.shape;
     if (grouped_) names_.shape.insert(names_.shape.begin(), grouping.groups);
+    ReduceSpec none = job_.spec;
+    none.count = 0;
+    of_nothing_ = Finalize(none, StateOf({}, none));
   }
 
   // The tables that answer all ops of most groups; null: there are none.
@@ -162,6 +165,12 @@ class GroupReduction {
       bytes += more;
     }
     answer();
+  }
+
+  // How many of all outputs make a task. Those that turn out not to be quick take much longer: all threads have some.
+  std::int64_t task_outputs(std::int64_t outputs, int threads) const {
+    const std::int64_t bytes = job_.spec.count * width_ / std::max<std::int64_t>(outputs, 1);
+    return std::min(kBlockBytes / (bytes + AnswerBytes(quick_.has_value())), outputs / (4 * threads));
   }
 
   absl::Status status() {
@@ -397,15 +406,18 @@ class GroupReduction {
 
   // Writes the answers of an output, or keeps its error.
   void Answer(const Output& output) {
+    if (output.count == 0 && states_ == nullptr) return Store(of_nothing_, output.number);
     ReduceSpec one = job_.spec;
     one.count = output.count;
     const State state = StateOf(output, one);
     if (stop_.load(std::memory_order_relaxed)) return;
     if (states_ != nullptr) (*states_)[static_cast<std::size_t>(output.number)] = state;
-    if (answers_.empty()) return;
-    const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
-    if (!values.ok()) return Fail(output.number, values.status());
-    StoreAnswers(*values, answers_, output.number);
+    if (!answers_.empty()) Store(Finalize(one, state), output.number);
+  }
+
+  void Store(const absl::StatusOr<std::vector<Value>>& values, std::int64_t output) {
+    if (!values.ok()) return Fail(output, values.status());
+    StoreAnswers(*values, answers_, output);
   }
 
   // Gathers short outputs, which follow each other, and answers them.
@@ -438,6 +450,7 @@ class GroupReduction {
       if (quick_->positions().highest) extrema.highest_at[i] = IndexOf(outputs[i], extrema.highest_at[i]);
     }
     Store(found, counts, first, size, [&](std::int64_t i, std::int64_t number) {
+      if (counts[i] == 0) return Answer({.number = number});
       Specials specials;
       if (quick_->MayBeSpecial(found, i)) quick_->Look(start + bounds[i] * width_, counts[i], width_, 0, &specials);
       if (outputs != nullptr && specials.first_nan.has_value()) {
@@ -484,6 +497,8 @@ class GroupReduction {
   const std::optional<QuickAnswers> quick_;  // of all ops
   std::vector<State>* const states_;         // null: they are not wanted
   Layout names_;                             // of the outputs, for messages
+  // Of an output without elements.
+  absl::StatusOr<std::vector<Value>> of_nothing_ = absl::UnknownError("not computed");
 
   std::atomic<bool> stop_ = false;
   std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
@@ -561,8 +576,7 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
   if (job.groups.keys.has_value()) {
     if (const absl::Status sorted = SortRows(job.groups.rows, context, &grouping); !sorted.ok()) return sorted;
   }
-  const std::int64_t bytes = job.job.spec.count * RowOf(job.job.spec.dtype).bytes / std::max<std::int64_t>(outputs, 1);
-  ForRanges(outputs, kBlockBytes / (bytes + kAnswerBytes), arena,
+  ForRanges(outputs, reduction.task_outputs(outputs, arena.max_concurrency()), arena,
             [&](std::int64_t begin, std::int64_t end) { reduction.Run(begin, end); });
   return reduction.status();
 }

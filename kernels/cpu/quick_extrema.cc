@@ -365,11 +365,35 @@ void ExtremaOfRows(const std::byte* start, std::int64_t elements, std::int64_t c
   LookForNans<T, kOmit>(count, into);
 }
 
+// The extrema of at least one and at most a vector of elements, by one load of a whole vector, all of which may be
+// read.
+template <class T, bool kOmit>
+HWY_INLINE void ExtremaInVector(const std::byte* from, std::int64_t elements, Positions positions, std::int64_t g,
+                                QuickExtrema* into) {
+  using Key = KeyLane<T>;
+  const KeyTag<T> d;
+  const auto keys = KeysOf<T>(LoadKeyLanes<T>(from));
+  const auto there = hn::FirstN(d, static_cast<std::size_t>(elements));
+  const auto lows = hn::IfThenElse(there, LowKeys<T, kOmit>(d, keys), hn::Set(d, std::numeric_limits<Key>::max()));
+  const auto highs = hn::IfThenElse(there, HighKeys<T, kOmit>(d, keys), hn::Set(d, std::numeric_limits<Key>::lowest()));
+  const Key low = hn::GetLane(hn::MinOfLanes(d, lows));
+  const Key high = hn::GetLane(hn::MaxOfLanes(d, highs));
+  const auto first_of = [&](Key key) HWY_ATTR {
+    const auto found = hn::FindFirstTrue(d, hn::And(there, hn::Eq(keys, hn::Set(d, key))));
+    return found >= 0 ? found : elements - 1;  // as Find
+  };
+  Lowest<T>(into)[g] = low;
+  Highest<T>(into)[g] = high;
+  if (positions.lowest) into->lowest_at[g] = first_of(low);
+  if (positions.highest) into->highest_at[g] = first_of(high);
+}
+
 template <class T, bool kOmit>
 void ExtremaOfSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, Positions positions,
                        QuickExtrema* into) {
   constexpr std::int64_t kLanes = hn::MaxLanes(KeyTag<T>());
-  constexpr std::int64_t kFew = std::max<std::int64_t>(kLanes, 32);
+  constexpr bool kReducesLanes = sizeof(T) > 1;  // there are instructions for the extremum of a vector's lanes
+  constexpr std::int64_t kFew = kReducesLanes ? kLanes : std::max<std::int64_t>(kLanes, 32);
   for (std::int64_t g = 0; g < count; ++g) {
     const std::byte* const from = start + bounds[g] * static_cast<std::int64_t>(sizeof(T));
     const std::int64_t elements = bounds[g + 1] - bounds[g];
@@ -378,6 +402,12 @@ void ExtremaOfSegments(const std::byte* start, const std::int64_t* bounds, std::
     if (elements == 0) {
       *low = *high = 0;
     } else if (elements < kFew) {
+      if constexpr (kReducesLanes) {
+        if (bounds[g] + kLanes <= bounds[count]) {
+          ExtremaInVector<T, kOmit>(from, elements, positions, g, into);
+          continue;
+        }
+      }
       FewExtrema<T, kOmit>(from, elements, g, into);
     } else {
       Row<T, kOmit>(from, elements, low, high);

@@ -305,11 +305,12 @@ HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t el
   hn::Vec<D> sums[2] = {nothing, nothing};
   auto largest = hn::Zero(kWords);
   auto least_less_one = hn::Set(kWords, ~std::uint32_t{0});
-  const auto look = [&](hn::Vec<Words> magnitudes) {
+  // What follows is called for each of many short outputs: compilers would leave calls of it.
+  const auto look = [&](hn::Vec<Words> magnitudes) __attribute__((always_inline)) {
     largest = hn::Max(largest, magnitudes);
     least_less_one = hn::Min(least_less_one, hn::Sub(magnitudes, hn::Set(kWords, 1U)));
   };
-  const auto magnitudes_at = [&](const std::byte* at) {
+  const auto magnitudes_at = [&](const std::byte* at) __attribute__((always_inline)) {
     const hn::Rebind<typename Format::Word, Words> stored;
     const auto words = hn::LoadU(stored, reinterpret_cast<const typename Format::Word*>(at));
     const auto magnitudes = hn::And(words, hn::Set(stored, std::numeric_limits<typename Format::Word>::max() / 2));
@@ -320,7 +321,7 @@ HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t el
     }
   };
   constexpr bool kLooks = !std::is_same_v<T, Half>;
-  const auto add = [&](const std::byte* at) {
+  const auto add = [&](const std::byte* at) __attribute__((always_inline)) {
     for (int lane = 0; lane < kLanes; lane += kWidth) {
       auto& sum = sums[lane / kWidth % 2];
       sum = hn::Add(sum, TermOf<kTerm>(LoadDoubles<T>(kTag, at + lane * kBytes)));
@@ -328,9 +329,9 @@ HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t el
     for (int lane = 0; kLooks && lane < kLanes; lane += kWordWidth) look(magnitudes_at(at + lane * kBytes));
   };
   // Of kLanes elements those from `first` to before `last`.
-  const auto add_some = [&](const std::byte* at, std::int64_t first, std::int64_t last) {
-    const auto there = [&](auto tag, int lane) {
-      const auto before = [&](std::int64_t end) {
+  const auto add_some = [&](const std::byte* at, std::int64_t first, std::int64_t last) __attribute__((always_inline)) {
+    const auto there = [&](auto tag, int lane) __attribute__((always_inline)) {
+      const auto before = [&](std::int64_t end) __attribute__((always_inline)) {
         return hn::FirstN(tag, static_cast<std::size_t>(std::max<std::int64_t>(end - lane, 0)));
       };
       return hn::AndNot(before(first), before(last));
@@ -420,6 +421,9 @@ void Rows(const std::byte* start, std::int64_t elements, std::int64_t count, Qui
   }
 }
 
+// Segments of so many elements and fewer are added element by element, which is faster than by vectors.
+constexpr std::int64_t kVeryFew = 6;
+
 template <class T, Term kTerm>
 void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickSums* into) {
   ClearSums(count, into);
@@ -430,10 +434,12 @@ void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t c
       into->sum[g] = 0;
       continue;
     }
-    if (const std::optional<double> sum = PlainSumOf<T, kTerm>(from, elements, bounds[count] - bounds[g + 1]);
-        sum.has_value()) {
-      into->sum[g] = *sum;
-      continue;
+    if (elements > kVeryFew) {
+      const std::optional<double> sum = PlainSumOf<T, kTerm>(from, elements, bounds[count] - bounds[g + 1]);
+      if (sum.has_value()) {
+        into->sum[g] = *sum;
+        continue;
+      }
     }
     if (elements >= kLongRow) {
       AddLongRow<T, kTerm>(from, elements, into->sum + g, into->rest + g, into->lost + g);

@@ -119,7 +119,7 @@ class SliceReduction {
   std::int64_t units() const { return layout_.outputs / row_ * groups_; }
   std::int64_t task_units() const {
     const std::int64_t outputs = std::min(row_, group_);
-    const std::int64_t bytes = outputs * (layout_.elements * width_ + kAnswerBytes);
+    const std::int64_t bytes = outputs * (layout_.elements * width_ + AnswerBytes(quick_.has_value()));
     return std::max<std::int64_t>(1, kBlockBytes / bytes);
   }
 

@@ -1,13 +1,17 @@
-// Sums and extrema of rows and columns that are answered side by side, of every vector target that this machine can
-// run: as the best target answers, which the contract suite compares with reductions of each, and without reading
-// beyond the array.
+// Sums and extrema of rows, columns and segments that are answered side by side, of every vector target that this
+// machine can run: as the best target answers, which the contract suite compares with reductions of each, and without
+// reading beyond the array.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "hwy/targets.h"
 #include "kernels/algebra/layout.h"
+#include "kernels/cpu/quick_answers.h"
 #include "kernels/cpu/slices.h"
 #include "kernels/cpu/tiles.h"
 #include "tests/support/data.h"
@@ -60,6 +64,52 @@ void ExpectEveryTargetAnswersAlike(DType dtype) {
           EXPECT_TRUE(Answer(dtype, shape, ops, guarded.data()) == expected)
               << hwy::TargetName(target) << ": " << ShapeText(shape.sizes) << (shape.axes[0] ? " columns" : " rows");
           if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Of segments that end where the array does.
+Bytes AnswerSegments(DType dtype, const std::vector<std::int64_t>& bounds, const std::vector<Op>& ops,
+                     const std::byte* array) {
+  const std::int64_t count = std::ssize(bounds) - 1;
+  const ReduceSpec spec{.dtype = dtype, .count = bounds.back(), .ops = ops, .precision = Precision::kExact};
+  const std::optional<QuickAnswers> quick = QuickAnswers::For(spec);
+  if (!quick.has_value()) return {};
+  const auto found = std::make_unique<QuickFound>();
+  quick->FindSegments(array, bounds.data(), count, found.get());
+  std::vector<std::int64_t> elements;
+  for (std::size_t i = 0; i + 1 < bounds.size(); ++i) elements.push_back(bounds[i + 1] - bounds[i]);
+  Bytes bytes(static_cast<std::size_t>(count) * 8 * ops.size(), std::byte{0xa5});
+  std::vector<std::byte*> answers;
+  for (std::size_t i = 0; i < ops.size(); ++i) answers.push_back(bytes.data() + i * 8 * elements.size());
+  bool known[kQuickOutputs];
+  std::fill_n(known, count, true);
+  quick->Store(*found, elements.data(), count, answers, 0, known);
+  EXPECT_GE(std::count(known, known + count, true), count - 3);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    for (std::byte* const answer : answers) {
+      if (!known[i]) std::fill_n(answer + 8 * i, 8, std::byte{0});  // it is undefined
+    }
+  }
+  return bytes;
+}
+
+TEST(SideBySideTest, EveryTargetAnswersSegmentsAlike) {
+  for (const std::int64_t last : {1, 2, 3, 5, 8, 15, 16, 17, 33, 70}) {
+    std::vector<std::int64_t> bounds = {0};
+    for (std::int64_t length = 1; length <= 70; ++length) bounds.push_back(bounds.back() + length);
+    for (int i = 0; i < 3; ++i) bounds.push_back(bounds.back() + last);
+    for (const DTypeRow& row : kDTypes) {
+      const Bytes array = test::MakeData(DataKind::kUniform, row.dtype, bounds.back(), 6);
+      const GuardedArray guarded(array, GuardedArray::Against::kPageAfter, 0);
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean}, {Op::kArgmin, Op::kMax, Op::kArgmax, Op::kMin}}) {
+        const Bytes expected = AnswerSegments(row.dtype, bounds, ops, array.data());
+        for (const std::int64_t target : VectorTargets()) {
+          const OnlyTarget only(target);
+          const Bytes got = AnswerSegments(row.dtype, bounds, ops, static_cast<const std::byte*>(guarded.data()));
+          EXPECT_TRUE(got.empty() || got == expected) << row.name << ", " << hwy::TargetName(target) << ", " << last;
         }
       }
     }
