@@ -109,6 +109,46 @@ struct Order {
 };
 
 template <class T>
+class GivenKeys final : public KeysInPlace {
+ public:
+  GivenKeys(const Keys& keys, const std::byte* elements)
+      : elements_(elements), groups_(keys.groups), drop_(keys.drop), rows_(keys.keys.count), outside_(rows_) {}
+
+  void Ids(std::int64_t begin, std::int64_t end, std::uint32_t* ids) override {
+    // Of up to 32 bits, which vectors hold more of, if they will do. Negative keys become numbers that are at least as
+    // large as there are keys of the dtype that are not.
+    using Id = std::conditional_t<(sizeof(T) > 4), std::uint64_t, std::uint32_t>;
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
+    const auto groups =
+        static_cast<Id>(std::min(static_cast<std::uint64_t>(groups_), kMost < kNoGroup ? kMost + 1 : kMost));
+    bool any_outside = false;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const auto id = static_cast<Id>(ElementAt<T>(elements_, row));
+      const bool outside = id >= groups;
+      ids[row - begin] = outside ? kNoGroup : static_cast<std::uint32_t>(id);
+      any_outside |= outside;
+    }
+    if (!any_outside || drop_) return;
+    const auto first = begin + (std::find(ids, ids + (end - begin), kNoGroup) - ids);
+    std::int64_t before = outside_.load(std::memory_order_relaxed);
+    while (first < before && !outside_.compare_exchange_weak(before, first, std::memory_order_relaxed)) {
+    }
+  }
+  absl::Status Check() const override {
+    const std::int64_t first = outside_.load(std::memory_order_relaxed);
+    if (first == rows_) return absl::OkStatus();
+    return BadKey(first, absl::StrCat(ElementAt<T>(elements_, first)), groups_);
+  }
+
+ private:
+  const std::byte* const elements_;
+  const std::int64_t groups_;
+  const bool drop_;
+  const std::int64_t rows_;
+  std::atomic<std::int64_t> outside_;  // the first row of such a key
+};
+
+template <class T>
 class KeyGrouping {
  public:
   KeyGrouping(const Keys& keys, const std::byte* elements, const absl::FunctionRef<bool(std::int64_t)>* kept,
@@ -116,6 +156,11 @@ class KeyGrouping {
       : keys_(keys), rows_(keys.keys.count), elements_(elements), kept_of_(kept), context_(context) {}
 
   absl::StatusOr<Grouping> Run() {
+    if (keys_.groups > 0 && kept_of_ == nullptr) {
+      grouping_.groups = keys_.groups;
+      grouping_.in_place = std::make_unique<GivenKeys<T>>(keys_, elements_);
+      return std::move(grouping_);
+    }
     const absl::StatusOr<std::uint32_t*> ids =
         Allocate<std::uint32_t>(std::max<std::int64_t>(rows_, 1), context_.budget, &grouping_.memory);
     if (!ids.ok()) return ids.status();
@@ -128,26 +173,20 @@ class KeyGrouping {
  private:
   bool Kept(std::int64_t row) const { return kept_of_ == nullptr || (*kept_of_)(row); }
 
-  // The ids of groups that were given.
+  // The ids of those rows of given groups that are kept.
   absl::Status Given() {
     grouping_.groups = keys_.groups;
-    const auto groups = static_cast<std::uint64_t>(keys_.groups);
-    std::atomic<std::int64_t> outside = rows_;  // the first row of such a key
+    GivenKeys<T> given(keys_, elements_);
     const absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        const std::uint64_t id = Order<T>::At(elements_, row) - Order<T>::kZero;
-        const bool there = Kept(row);
-        ids_[row] = there && id < groups ? static_cast<std::uint32_t>(id) : kNoGroup;
-        if (!there || id < groups) continue;
-        std::int64_t first = outside.load(std::memory_order_relaxed);
-        while (row < first && !outside.compare_exchange_weak(first, row, std::memory_order_relaxed)) {
+        if (Kept(row)) {
+          given.Ids(row, row + 1, ids_ + row);
+        } else {
+          ids_[row] = kNoGroup;
         }
       }
     });
-    if (!status.ok()) return status;
-    const std::int64_t first = outside.load();
-    if (keys_.drop || first == rows_) return absl::OkStatus();
-    return BadKey(first, absl::StrCat(ElementAt<T>(elements_, first)), keys_.groups);
+    return status.ok() ? given.Check() : status;
   }
 
   // Finds the keys that there are. Those that nearly fill a range are looked up in a table, others by hashing.
@@ -286,6 +325,17 @@ absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::by
 // its rows: in the order of the groups, and among those of one group in the order of the stretches.
 absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping,
                       const std::vector<std::int64_t>* only) {
+  if (grouping->ids == nullptr) {  // those that are sorted by must not change
+    const absl::StatusOr<std::uint32_t*> ids =
+        Allocate<std::uint32_t>(std::max<std::int64_t>(rows, 1), context.budget, &grouping->memory);
+    if (!ids.ok()) return ids.status();
+    absl::Status status = ForPieces(rows, context, [&](std::int64_t begin, std::int64_t end) {
+      grouping->in_place->Ids(begin, end, *ids + begin);
+    });
+    status.Update(grouping->in_place->Check());
+    if (!status.ok()) return status;
+    grouping->ids = *ids;
+  }
   const std::int64_t groups = grouping->groups;
   std::vector<std::uint8_t> wanted;  // of each group; empty: all are
   if (only != nullptr) {

@@ -22,12 +22,26 @@ namespace reduced {
 
 inline constexpr std::uint32_t kNoGroup = std::numeric_limits<std::uint32_t>::max();
 
+// Keys of groups that are given: the groups of rows are computed where they are needed. Each is one of the groups or
+// kNoGroup also while another process writes to the keys; but then two calls may give different ones for the same row.
+// Thread-safe.
+class KeysInPlace {
+ public:
+  virtual ~KeysInPlace() = default;
+
+  // The groups of rows [begin, end), or kNoGroup.
+  virtual void Ids(std::int64_t begin, std::int64_t end, std::uint32_t* ids) = 0;
+  // OUT_OF_RANGE: the first key outside of the groups, of the rows that were looked at, unless they are to be dropped.
+  virtual absl::Status Check() const = 0;
+};
+
 struct Grouping {
   std::int64_t groups = 0;
-  const std::uint32_t* ids = nullptr;    // with keys: the group of each row, or kNoGroup
-  const std::int64_t* bounds = nullptr;  // groups + 1, ascending: group g has items bounds[g] to bounds[g + 1] - 1
-  const std::uint32_t* rows = nullptr;   // of each item; null: item i is row i
-  const std::byte* keys = nullptr;       // of each group, ascending, of the dtype of the keys; null: they were given
+  std::unique_ptr<KeysInPlace> in_place{};  // with keys, if not null: gives the groups of rows while `ids` is null
+  const std::uint32_t* ids = nullptr;       // with keys: the group of each row, or kNoGroup
+  const std::int64_t* bounds = nullptr;     // groups + 1, ascending: group g has items bounds[g] to bounds[g + 1] - 1
+  const std::uint32_t* rows = nullptr;      // of each item; null: item i is row i
+  const std::byte* keys = nullptr;          // of each group, ascending, of the dtype of the keys; null: they were given
   std::vector<std::unique_ptr<ArrayMemory>> memory{};  // has the above
 };
 
@@ -49,13 +63,14 @@ absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::by
                                          const GroupingContext& context);
 
 // `elements`: those of keys.keys. `kept`: whether a row is there at all, on any thread; others are in no group. Null:
-// all are. The grouping has ids, no bounds. OUT_OF_RANGE: the first key outside of the groups, unless they are to be
-// dropped. RESOURCE_EXHAUSTED: there is no memory.
+// all are. The grouping has no bounds, and either ids or, of all rows of given groups, in_place. OUT_OF_RANGE: the
+// first key outside of the groups, unless they are to be dropped; in_place->Check() says so later. RESOURCE_EXHAUSTED:
+// there is no memory.
 absl::StatusOr<Grouping> GroupByKeys(const Keys& keys, const std::byte* elements,
                                      const absl::FunctionRef<bool(std::int64_t)>* kept, const GroupingContext& context);
 
-// Adds the bounds and rows of a grouping that has ids. `only`: not null: those of groups that are not among them are
-// left out, as if they had no rows.
+// Adds the bounds and rows of a grouping by keys, and its ids. `only`: not null: those of groups that are not among
+// them are left out, as if they had no rows. OUT_OF_RANGE: as GroupByKeys.
 absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping,
                       const std::vector<std::int64_t>* only = nullptr);
 

@@ -92,6 +92,32 @@ TEST_P(EngineGroupErrors, KeysWithinTheirGroups) {
   EXPECT_THAT(found.keys, ElementsAre(-1, 0, 1, 2, 3));
 }
 
+// Wherever it is in a large array, by whatever way its rows are grouped.
+TEST_P(EngineGroupErrors, TheFirstKeyOutsideIsNamed) {
+  const std::vector<float> array(400'000, 1);
+  const auto expect = [&]<class Key>(std::vector<Key> keys, DType dtype, Key outside, const std::string& name) {
+    keys[399'999] = keys[250'001] = static_cast<Key>(50);
+    keys[250'000] = outside;
+    const Bytes side = BytesOf(keys);
+    for (const Op op : {Op::kSum, Op::kMax, Op::kBitXor}) {
+      ReduceSpec spec = Spec(op == Op::kBitXor ? DType::kI32 : DType::kF32, std::ssize(array));
+      spec.ops = {op};
+      Groups groups{.layout = LayoutOf(Shape{std::ssize(array)}, {true}),
+                    .rows = std::ssize(array),
+                    .keys = Keys{SideOf(dtype, side), 50}};
+      EXPECT_EQ(ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups).status,
+                absl::OutOfRangeError("keys[250000]: got " + name + "; allowed: 0 to 49, or outside: DROP"));
+      groups.keys->drop = true;
+      EXPECT_TRUE(ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups).status.ok());
+    }
+  };
+  std::vector<std::int32_t> keys(array.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<std::int32_t>(i % 50);
+  expect(keys, DType::kI32, -7, "-7");
+  expect(std::vector<std::int8_t>(keys.begin(), keys.end()), DType::kI8, std::int8_t{-128}, "-128");
+  expect(std::vector<std::uint64_t>(keys.begin(), keys.end()), DType::kU64, std::uint64_t{1} << 32, "4294967296");
+}
+
 TEST_P(EngineGroupErrors, TheFirstOutputIsNamed) {
   const Reply overflow = Ask(SegmentsOf<std::int32_t>({0, 2, 9, 10}));
   EXPECT_TRUE(absl::IsOutOfRange(overflow.status));
