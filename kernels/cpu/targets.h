@@ -6,9 +6,9 @@
 // there, the element by element loops of accumulator.h run, and not Highway's emulation of vectors, which clang would
 // have: it makes numbers of the infinities and NaNs of f16.
 //
-// REDUCED_ONE_VECTOR_TARGET: of x86-64's, AVX2 alone. For checks of the source, which is the same for each: builds with
-// sanitizers and static analysis. That no target reads beyond an array, tests with guard pages show in the other
-// builds.
+// REDUCED_ONE_VECTOR_TARGET: AVX2 alone, and the loops. Builds with sanitizers and static analysis have it, to save
+// time: they don't see what only SSE4 or AVX-512 compile, or targets without fused multiplication. That no target reads
+// beyond an array is tested with guard pages in the other builds.
 #ifndef REDUCED_KERNELS_CPU_TARGETS_H_
 #define REDUCED_KERNELS_CPU_TARGETS_H_
 
