@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <iterator>
@@ -240,10 +239,10 @@ absl::Status ReadWords(absl::string_view field, const std::string& bytes, std::i
   if (!is_signed && words.back() >> 63 != 0) {
     return Wrong(absl::StrCat(field, ": got a negative number; allowed: 0 or more"));
   }
-  const int allowed = count == 0 ? 0 : element_bits + std::bit_width(static_cast<std::uint64_t>(count));
-  if (BitWidth(words) <= allowed) return absl::OkStatus();
-  return Wrong(absl::StrFormat("%s: got a number of %d bits; allowed: what %d elements can sum to, %d bits", field,
-                               BitWidth(words), count, allowed));
+  // A bound on magnitudes, so that the sum of two sums is within its own.
+  if (IsWithin(words, static_cast<std::uint64_t>(count), element_bits)) return absl::OkStatus();
+  return Wrong(absl::StrFormat("%s: got a number of %d bits; allowed: what %d elements can sum to, at most %d x 2^%d",
+                               field, std::max(BitWidth(words), 1), count, count, element_bits));
 }
 
 absl::Status ReadSum(const SumRow& row, const v1::State& from, const ReduceSpec& spec, State* to) {

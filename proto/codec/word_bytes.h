@@ -43,6 +43,33 @@ inline int BitWidth(std::span<const std::uint64_t> words) {
   return 0;
 }
 
+// Whether the integer's magnitude is at most `count` times 2^bits.
+inline bool IsWithin(std::span<const std::uint64_t> words, std::uint64_t count, int bits) {
+  const bool negative = words.back() >> 63 != 0;
+  const auto whole = static_cast<std::size_t>(bits / 64);
+  const int part = bits % 64;
+  std::uint64_t times = 0;  // what is left of the magnitude without its last `bits` bits,
+  bool below = false;       // whether any of these is set,
+  bool above = false;       // and any that `times` has no room for
+  bool carry = negative;    // the magnitude of a negative number is its complement plus 1
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::uint64_t word = negative ? ~words[i] + (carry ? 1 : 0) : words[i];
+    carry = carry && words[i] == 0;
+    if (i < whole) {
+      below = below || word != 0;
+    } else if (i == whole) {
+      times = word >> part;
+      below = below || (part > 0 && word << (64 - part) != 0);
+    } else if (i == whole + 1 && part > 0) {
+      times |= word << (64 - part);
+      above = above || word >> part != 0;
+    } else {
+      above = above || word != 0;
+    }
+  }
+  return !above && (times < count || (times == count && !below));
+}
+
 }  // namespace reduced
 
 #endif  // REDUCED_PROTO_CODEC_WORD_BYTES_H_

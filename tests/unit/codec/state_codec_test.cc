@@ -1,6 +1,7 @@
 // The codec of states, without a server: bytes that are for good, round trips, and what is refused.
 #include "proto/codec/state_codec.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +18,7 @@
 #include "kernels/algebra/finalize.h"
 #include "kernels/exact/answers.h"
 #include "proto/codec/merge.h"
+#include "proto/codec/word_bytes.h"
 #include "tests/support/data.h"
 #include "tests/support/fold.h"
 #include "tests/support/oracle.h"
@@ -195,6 +197,59 @@ TEST(StateCodec, ContradictionsAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(each.message));
   }
+}
+
+// A bound on the magnitude: whatever two states are accepted, the sum of their sums is, too.
+TEST(StateCodec, SumsAreWithinWhatElementsCanSumTo) {
+  const auto read = [](std::int64_t count, std::int64_t sum) {
+    const ReduceSpec spec{.dtype = DType::kI8, .count = count, .ops = {Op::kSum}};
+    State state;
+    state.partial.int_sum = sum;
+    v1::State message;
+    ToProto(spec, state, &message);
+    return ParseState(message, StateLimits()).status();
+  };
+  EXPECT_TRUE(read(0, 0).ok());
+  EXPECT_THAT(std::string(read(0, -1).message()),
+              HasSubstr("sum.integer: got a number of 1 bits; allowed: what 0 elements can sum to, at most 0 x 2^8"));
+  EXPECT_FALSE(read(0, 1).ok());
+  for (const std::int64_t count : {1, 2, 3, 255, 256}) {
+    for (const int sign : {1, -1}) {
+      EXPECT_TRUE(read(count, sign * count * 256).ok()) << count;
+      EXPECT_FALSE(read(count, sign * (count * 256 + 1)).ok()) << count;
+    }
+  }
+}
+
+TEST(WordBytes, AreWithinMultiplesOfPowersOfTwo) {
+  using Words = std::array<std::uint64_t, 3>;
+  constexpr std::uint64_t kAll = ~std::uint64_t{0};
+  constexpr std::uint64_t kTop = std::uint64_t{1} << 63;
+  for (const int bits : {0, 1, 63, 64, 65, 127, 128}) {
+    for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{5}, std::uint64_t{1} << 40}) {
+      if (bits + 41 > 190) continue;
+      Words most{};
+      most[static_cast<std::size_t>(bits / 64)] = count << (bits % 64);
+      if (bits % 64 > 0 && bits / 64 < 2) most[static_cast<std::size_t>(bits / 64) + 1] = count >> (64 - bits % 64);
+      Words more = most;
+      for (std::size_t i = 0; ++more[i] == 0; ++i) {
+      }
+      const auto negated = [](Words words) {
+        for (std::uint64_t& word : words) word = ~word;
+        for (std::size_t i = 0; i < words.size() && ++words[i] == 0; ++i) {
+        }
+        return words;
+      };
+      EXPECT_TRUE(IsWithin(most, count, bits)) << bits << " " << count;
+      EXPECT_FALSE(IsWithin(more, count, bits)) << bits << " " << count;
+      EXPECT_TRUE(IsWithin(negated(most), count, bits)) << bits << " " << count;
+      EXPECT_FALSE(IsWithin(negated(more), count, bits)) << bits << " " << count;
+    }
+  }
+  EXPECT_TRUE(IsWithin(Words{}, 0, 8));
+  EXPECT_FALSE(IsWithin(Words{kAll, kAll, kAll}, 0, 8));
+  EXPECT_TRUE(IsWithin(Words{kAll, kAll, kAll}, 1, 0));
+  EXPECT_FALSE(IsWithin(Words{0, 0, kTop}, kAll, 64));
 }
 
 TEST(MergeStates, NamesTheStateThatIsWrong) {
