@@ -115,8 +115,8 @@ class GivenKeys final : public KeysInPlace {
       : elements_(elements), groups_(keys.groups), drop_(keys.drop), rows_(keys.keys.count), outside_(rows_) {}
 
   void Ids(std::int64_t begin, std::int64_t end, std::uint32_t* ids) override {
-    // Of up to 32 bits, which vectors hold more of, if they will do. Negative keys become numbers that are at least as
-    // large as there are keys of the dtype that are not.
+    // 32 bits where they suffice: a vector holds more of them. As unsigned numbers, negative keys are larger than the
+    // largest key of the dtype, which bounds the groups.
     using Id = std::conditional_t<(sizeof(T) > 4), std::uint64_t, std::uint32_t>;
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
     const auto groups =
@@ -173,7 +173,7 @@ class KeyGrouping {
  private:
   bool Kept(std::int64_t row) const { return kept_of_ == nullptr || (*kept_of_)(row); }
 
-  // The ids of those rows of given groups that are kept.
+  // Computes the ids where the groups are given: kNoGroup for rows that the mask leaves out.
   absl::Status Given() {
     grouping_.groups = keys_.groups;
     GivenKeys<T> given(keys_, elements_);

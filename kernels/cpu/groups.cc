@@ -167,7 +167,8 @@ class GroupReduction {
     answer();
   }
 
-  // How many of all outputs make a task. Those that turn out not to be quick take much longer: all threads have some.
+  // How many outputs make a task. An output without a quick answer takes much longer than others: each thread has
+  // several tasks.
   std::int64_t task_outputs(std::int64_t outputs, int threads) const {
     const std::int64_t bytes = job_.spec.count * width_ / std::max<std::int64_t>(outputs, 1);
     return std::min(kBlockBytes / (bytes + AnswerBytes(quick_.has_value())), outputs / (4 * threads));

@@ -374,7 +374,8 @@ HWY_INLINE void AddNearPairs(const ExactTile& tile, std::int64_t count, int unit
   a.Flush(unit, into);
 }
 
-// Does so if f32 holds the sum of any two elements: `bits` from the first of the largest to the last of the smallest.
+// Adds the first `count` elements of a tile in pairs if f32 holds the sum of any two elements: `bits` from the first of
+// the largest to the last of the smallest.
 template <class T, AccumulatorSet kSet>
 HWY_INLINE bool AddedInPairs(const ExactTile& tile, std::int64_t count, const Extent& extent, int bits,
                              ExactSums* into) {

@@ -305,7 +305,7 @@ HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t el
   hn::Vec<D> sums[2] = {nothing, nothing};
   auto largest = hn::Zero(kWords);
   auto least_less_one = hn::Set(kWords, ~std::uint32_t{0});
-  // What follows is called for each of many short outputs: compilers would leave calls of it.
+  // Inlined by force: gcc would call these for each of many short outputs.
   const auto look = [&](hn::Vec<Words> magnitudes) __attribute__((always_inline)) {
     largest = hn::Max(largest, magnitudes);
     least_less_one = hn::Min(least_less_one, hn::Sub(magnitudes, hn::Set(kWords, 1U)));

@@ -36,7 +36,7 @@ struct Tile {
   const std::byte* data = nullptr;  // any byte address
   std::int64_t count = 0;           // at most kTileBytes of them
   std::int64_t first_index = 0;     // of the first of them in the whole array
-  // Unless it is null, extrema of floats put there how large the elements are, if all of them are finite.
+  // If not null, the folds of extrema of floats set it to the extent of the elements, or to none if one is not finite.
   std::optional<Extent>* extent = nullptr;
 };
 
