@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@ namespace {
 using test::Bytes;
 using test::NameOfKind;
 
+const std::vector<DType> kFloats = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
 const std::vector<Op> kExactOps = {Op::kSum, Op::kMean, Op::kL1, Op::kSumSquares, Op::kL2, Op::kVar, Op::kStd};
 
 std::vector<double> ElementsOf(DType dtype, const Bytes& array) {
@@ -46,10 +48,11 @@ ExactSums SumsOf(const std::vector<double>& elements, AccumulatorSet set) {
   return sums;
 }
 
-class EngineExactTest : public test::EngineTest<EngineKind> {
+template <class Param>
+class ExactFixture : public test::EngineTest<Param> {
  protected:
   ReduceSpec ExactSpec(DType dtype, std::int64_t count, std::vector<Op> ops) const {
-    ReduceSpec spec = Spec(dtype, count);
+    ReduceSpec spec = this->Spec(dtype, count);
     spec.ops = std::move(ops);
     spec.precision = Precision::kExact;
     return spec;
@@ -58,7 +61,8 @@ class EngineExactTest : public test::EngineTest<EngineKind> {
   void ExpectSums(DType dtype, const Bytes& array, const std::vector<Op>& ops, const std::string& what) const {
     const std::int64_t count = static_cast<std::int64_t>(array.size()) / RowOf(dtype).bytes;
     const ReduceSpec spec = ExactSpec(dtype, count, ops);
-    const absl::StatusOr<EngineResult> result = test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
+    const absl::StatusOr<EngineResult> result =
+        test::ReduceAndWait(this->engine(), {.spec = spec, .array = {array.data()}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     ASSERT_NE(result->state.exact, nullptr);
     if (count > 0) {
@@ -70,9 +74,11 @@ class EngineExactTest : public test::EngineTest<EngineKind> {
   }
 };
 
+class EngineExactTest : public ExactFixture<EngineKind> {};
+
 TEST_P(EngineExactTest, GivesTheSameSumsAsElementByElement) {
   const std::int64_t large = test::kSlowBuild ? 40'001 : 300'001;
-  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+  for (const DType dtype : kFloats) {
     for (const test::DataKindRow& kind : test::kDataKinds) {
       for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, std::int64_t{33}, std::int64_t{8193}, large}) {
         const Bytes array = test::MakeData(kind.kind, dtype, count, static_cast<std::uint64_t>(count));
@@ -80,16 +86,6 @@ TEST_P(EngineExactTest, GivesTheSameSumsAsElementByElement) {
         if (count != large) continue;
         for (const Op op : {Op::kSum, Op::kL1, Op::kL2}) ExpectSums(dtype, array, {op}, std::string(kind.name));
       }
-    }
-  }
-}
-
-// As kernels of one sum do by themselves, which tell their own time: of one block, and of several.
-TEST_P(EngineExactTest, TakesOneSumAlone) {
-  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
-    for (const std::int64_t count : {1, 100, 5'000, 100'003}) {
-      const Bytes array = test::MakeData(test::DataKind::kFull, dtype, count, 3);
-      for (const Op op : {Op::kSum, Op::kL1, Op::kL2, Op::kVar}) ExpectSums(dtype, array, {op}, "full");
     }
   }
 }
@@ -130,7 +126,7 @@ TEST_P(EngineExactTest, GivesTheSameBitsInAnyOrder) {
 }
 
 TEST_P(EngineExactTest, AnswersAsTheSchoolbookDoesBesideOtherOps) {
-  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+  for (const DType dtype : kFloats) {
     for (const test::DataKindRow& kind : test::kDataKinds) {
       for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
         const std::int64_t count = 100;
@@ -172,6 +168,24 @@ TEST_P(EngineExactTest, LeavesIntegersAsTheyAre) {
 }
 
 REDUCED_INSTANTIATE_BY_KIND(EngineExactTest);
+
+class EngineExactAlone : public ExactFixture<test::KindAndDType> {};
+
+// As kernels of one sum do by themselves, which tell their own time: of one block, and of several.
+TEST_P(EngineExactAlone, TakesOneSum) {
+  const DType dtype = std::get<DType>(GetParam());
+  for (const std::int64_t count : {1, 100, 5'000, 100'003}) {
+    const Bytes array = test::MakeData(test::DataKind::kFull, dtype, count, 3);
+    for (const Op op : {Op::kSum, Op::kL1, Op::kL2, Op::kVar}) ExpectSums(dtype, array, {op}, "full");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EngineExactAlone,
+                         ::testing::Combine(::testing::Values(EngineKind::kCpu), ::testing::ValuesIn(kFloats)),
+                         test::NameOfDType);
+INSTANTIATE_TEST_SUITE_P(Cuda, EngineExactAlone,
+                         ::testing::Combine(::testing::Values(EngineKind::kCuda), ::testing::ValuesIn(kFloats)),
+                         test::NameOfDType);
 
 }  // namespace
 }  // namespace reduced
