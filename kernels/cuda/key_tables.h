@@ -21,7 +21,7 @@ struct KeySum {
 // An element that is no multiple of the unit, or -0, which would be lost in an integer, or not finite.
 struct ListedElement {
   double value = 0;
-  std::uint32_t group = 0;
+  std::uint64_t group = 0;  // as wide as the value: all bytes go to the host, and padding would not be initialized
 };
 
 // Precedes the sums in device memory.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -62,6 +63,13 @@ absl::Status UnknownFlag(absl::string_view where, absl::string_view name) {
                                                     absl::CHexEscape(std::string(name.substr(0, 64)))));
 }
 
+// What a flag allows, from what Abseil says of a value that it refused: which of our own types say, and Abseil's don't.
+absl::string_view Allowed(const absl::CommandLineFlag& flag, absl::string_view why) {
+  if (const std::size_t allowed = why.find("allowed: "); allowed != absl::string_view::npos) return why.substr(allowed);
+  if (flag.IsOfType<bool>()) return "allowed: true or false";
+  return flag.IsOfType<std::int32_t>() ? "allowed: a whole number of 32 bits" : "allowed: a whole number of 64 bits";
+}
+
 // Sets a flag. `where`: "FILE:LINE" or the variable that has the value.
 absl::Status Set(const Flags& flags, absl::string_view name, absl::string_view value, const std::string& where,
                  std::map<std::string, std::string>* sources) {
@@ -69,11 +77,9 @@ absl::Status Set(const Flags& flags, absl::string_view name, absl::string_view v
   if (found == flags.end()) return UnknownFlag(where, name);
   std::string why;
   if (!found->second->ParseFrom(value, &why)) {
-    // Abseil says first what is said here.
-    if (const std::size_t allowed = why.find("allowed: "); allowed != std::string::npos) why.erase(0, allowed);
-    return absl::InvalidArgumentError(absl::StrFormat("%s: --%s: got '%s'%s%s", where, name,
+    return absl::InvalidArgumentError(absl::StrFormat("%s: --%s: got '%s'; %s", where, name,
                                                       absl::CHexEscape(std::string(value.substr(0, 256))),
-                                                      why.empty() ? "" : "; ", why));
+                                                      Allowed(*found->second, why)));
   }
   (*sources)[found->first] = where;
   return absl::OkStatus();

@@ -76,6 +76,15 @@ TEST_F(ConfigurationTest, CommandLineThenEnvironmentThenFileThenDefault) {
   EXPECT_EQ(options->log_level, "off");
 }
 
+// Once: Abseil's own words for a number that is none quote it again, however long it is.
+TEST_F(ConfigurationTest, RefusedValuesAreQuotedOnceWithWhatIsAllowed) {
+  EXPECT_EQ(Of(Run({}, {"REDUCED_FLAG_MAX_OPS=1x"}), ""),
+            "REDUCED_FLAG_MAX_OPS: --max_ops: got '1x'; allowed: a whole number of 32 bits");
+  EXPECT_EQ(Of(Run({}, {"REDUCED_FLAG_CUDA=ja"}), ""), "REDUCED_FLAG_CUDA: --cuda: got 'ja'; allowed: true or false");
+  EXPECT_EQ(Of(Run({}, {"REDUCED_FLAG_DRAIN_TIMEOUT=1"}), "").find("Illegal"), std::string::npos);
+  EXPECT_LT(Of(Run({}, {absl::StrCat("REDUCED_FLAG_MAX_OPS=1", std::string(4000, 'x'))}), "").size(), 500);
+}
+
 TEST_F(ConfigurationTest, TheFileCanBeNamedByTheEnvironment) {
   const std::string file = File("cuda = false\nready_file =\nlisten = 127.0.0.1:0,unix:/tmp/x#y\ntoken_file =#none\n");
   const auto flags = Run({}, {absl::StrCat("REDUCED_FLAG_CONFIG_FILE=", file)});

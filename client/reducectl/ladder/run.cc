@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/reducectl/output/render.h"
 
 namespace reduced::client {
 namespace {
@@ -236,7 +237,7 @@ absl::StatusOr<std::vector<LadderRun>> ParseLadderRuns(absl::string_view text) {
     try {
       runs.push_back(RunFromJson(Json::parse(line)));
     } catch (const Json::exception& exception) {
-      return error(exception.what());
+      return error(WhyNotJson(exception));
     }
     if (const absl::Status valid = Validate(runs.back()); !valid.ok()) return error(valid.message());
   }

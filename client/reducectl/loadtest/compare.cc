@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "client/reducectl/loadtest/report.h"
 #include "client/reducectl/output/printable.h"
+#include "client/reducectl/output/render.h"
 #include "client/reducectl/output/statistics.h"
 
 namespace reduced::client {
@@ -169,7 +170,7 @@ absl::StatusOr<Comparison> Compare(const std::vector<std::string>& first, const 
     }
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the ", at, " is not what `reducectl loadtest --json` wrote: ", error.what()));
+        absl::StrCat("the ", at, " is not what `reducectl loadtest --json` wrote: ", WhyNotJson(error)));
   }
   if (rows.size() == 1) return absl::InvalidArgumentError("no load was measured in both runs");
   absl::StrAppend(&comparison.text, FormatTable(rows, 2));

@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<Kind>> ParseProfile(const std::string& text, const Ki
     }
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat("not a profile like {\"mix\": [{\"weight\": 1, \"size\": \"4Ki\"}]}: ", error.what()));
+        absl::StrCat("not a profile like {\"mix\": [{\"weight\": 1, \"size\": \"4Ki\"}]}: ", WhyNotJson(error)));
   }
   if (kinds.empty()) return absl::InvalidArgumentError("mix: got no kind of request; allowed: at least 1");
   return kinds;

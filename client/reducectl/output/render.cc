@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -38,6 +39,15 @@ Json ToJson(const Value& value) {
     return std::strtod(text.c_str(), nullptr);
   }
   return std::visit([](auto exact) { return Json(exact); }, value.value);
+}
+
+std::string WhyNotJson(const Json::exception& error) {
+  constexpr std::size_t kMostBytes = 256;
+  absl::string_view why = error.what();
+  if (const std::size_t name_end = why.find("] "); absl::StartsWith(why, "[json.exception.")) {
+    why.remove_prefix(std::min(name_end + 2, why.size()));
+  }
+  return why.size() <= kMostBytes ? std::string(why) : absl::StrCat(why.substr(0, kMostBytes), "...");
 }
 
 double DoubleFromJson(const Json& json) {

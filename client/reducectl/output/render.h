@@ -26,6 +26,10 @@ Json ToJson(const Value& value);
 Value ValueFromJson(const Json& json);
 double DoubleFromJson(const Json& json);
 
+// Why a text is no such JSON: what the library says, without its name for the error. It quotes what it last read, which
+// can be most of the text: more than 256 bytes are cut off.
+std::string WhyNotJson(const Json::exception& error);
+
 // Formats JSON on one line. Json::dump() doesn't always write the shortest decimals.
 std::string Dump(const Json& json);
 

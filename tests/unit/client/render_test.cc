@@ -91,6 +91,22 @@ TEST(ValueJson, ReadsBackAsWhatPrintsTheSame) {
   }
 }
 
+TEST(WhyNotJson, IsShortHoweverLongTheTextIs) {
+  const auto why = [](const std::string& text) {
+    try {
+      static_cast<void>(Json::parse(text).at("mix"));
+    } catch (const Json::exception& error) {
+      return WhyNotJson(error);
+    }
+    return std::string("none");
+  };
+  EXPECT_THAT(why("{"), ::testing::StartsWith("parse error at line 1, column 2: "));
+  EXPECT_EQ(why("{}"), "key 'mix' not found");
+  const std::string quoted = why(std::string(1, '\"') + std::string(4000, 'x'));
+  EXPECT_EQ(quoted.size(), 259);
+  EXPECT_THAT(quoted, ::testing::EndsWith("xxx..."));
+}
+
 TEST(Dump, EscapesAndNests) {
   const Json json = {{"a\"b", {1, 2.5, nullptr}}, {"path", "x\xff\n"}};
   EXPECT_EQ(Dump(json), "{\"a\\\"b\": [1, 2.5, null], \"path\": \"x\xEF\xBF\xBD\\n\"}");
