@@ -40,6 +40,7 @@
 #include "absl/types/span.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/engine/memory_budget.h"
+#include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
 #include "proto/codec/values.h"

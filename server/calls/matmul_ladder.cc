@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/matmul/host.h"
+#include "proto/codec/values.h"
 #include "server/calls/await.h"
 #include "server/sources/generated_array.h"
 #include "server/wire/encode.h"
