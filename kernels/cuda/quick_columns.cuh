@@ -75,8 +75,7 @@ __global__ void __launch_bounds__(kQuickThreads, kColumnBlocks<Fold, kLoads>)
       QuickTile<Word, kElements> loaded[kLoads];
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) loaded[i] = LoadTile<kElements>(data + offsets[i], ReadGlobal());
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) Prepare<Fold>(launch.elements, &loaded[i]);
+      Prepare<Fold, kLoads>(launch.elements, loaded);
       if (n < kLoads) {
         QuickTile<Word, kElements> absent{};
 #pragma unroll
@@ -98,7 +97,8 @@ __global__ void __launch_bounds__(kQuickThreads, kColumnBlocks<Fold, kLoads>)
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
         if (column + e >= rest) break;
-        const QuickTile<Word, 1> x = {PreparedWord(data[rows * columns + e], launch.elements)};
+        QuickTile<Word, 1> x = {data[rows * columns + e]};
+        Prepare<Fold>(launch.elements, &x);
         folds[e].Add(x, 1, QuickPositions<1>{rows * fold_rows + first_row(e)}, launch.elements);
       }
     }

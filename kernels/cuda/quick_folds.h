@@ -1,6 +1,6 @@
 // Outputs in registers, along axes and of groups: what a thread knows of an output, or of a part of it, and how that
-// becomes an answer. This is what folds have in common; quick_sums.h, quick_moments.h and quick_extrema.h have them.
-// For the device, and for the host where a device is simulated.
+// becomes an answer. This is what folds have in common; quick_sums.h, quick_moments.h, quick_extrema.h, quick_bits.h
+// and quick_products.h have them. For the device, and for the host where a device is simulated.
 //
 // A fold takes elements as the words of their bits (PreparedWord), a tile at a time, and their positions in the output;
 // folds of parts are merged in any order. Integers, and the keys of extrema, have one fold for each size of element:
@@ -23,8 +23,13 @@ namespace reduced {
 // What words are elements of.
 struct QuickElements {
   DType dtype = DType::kF32;
-  bool is_bool = false;         // any byte but 0 is 1
-  bool is_unsigned = false;     // integers; not bool
+  bool is_bool = false;      // any byte but 0 is 1
+  bool is_unsigned = false;  // integers; not bool
+  // Folds of sums take absolute values. Those of signed integers are unsigned ones, as is_unsigned and flip say.
+  bool absolute = false;
+  // What a product of integers is that its type doesn't hold. Neither: that is the host's to say.
+  bool wraps = false;
+  bool saturates = false;
   std::uint64_t flip = 0;       // of unsigned integers: the top bit, without which they compare as signed ones
   std::uint64_t fold = 0;       // of floats: all bits but the sign, which negative ones have inverted in their key
   std::uint64_t magnitude = 0;  // of floats: all bits but the sign; else all bits
@@ -98,11 +103,27 @@ struct QuickTile {
   }
 };
 
+// As many ones as a pack has elements, one in the lowest bit of each.
+template <class Word>
+inline constexpr std::uint64_t kEachOfPack = sizeof(Word) == 1   ? 0x01010101
+                                             : sizeof(Word) == 2 ? 0x00010001
+                                                                 : 1;
+
+// The absolute values of a pack of signed integers, as unsigned ones: that of the lowest integer is 2^(w - 1).
+template <class Word, class Pack>
+REDUCED_HD Pack AbsoluteOf(Pack pack) {
+  const Pack negative = (pack >> (8 * sizeof(Word) - 1)) & static_cast<Pack>(kEachOfPack<Word>);
+  return (pack ^ (negative * static_cast<Word>(~Word{0}))) + negative;  // nothing is carried to the next element
+}
+
 // The word that folds take for an element: unsigned integers as the signed ones that are in the same order, and 1 for
-// every byte of bool but 0.
+// every byte of bool but 0; of absolute values likewise.
 template <class Word>
 REDUCED_HD Word PreparedWord(Word word, const QuickElements& of) {
-  return static_cast<Word>(of.is_bool ? (word != 0 ? 1 : 0) : word ^ of.flip);
+  if (of.is_bool) return word != 0 ? 1 : 0;
+  typename QuickTile<Word, 1>::Pack pack = word;
+  if (of.absolute) pack = of.fold != 0 ? pack & static_cast<Word>(of.magnitude) : AbsoluteOf<Word>(pack);
+  return static_cast<Word>(pack ^ of.flip);
 }
 
 template <class Value>
@@ -112,6 +133,13 @@ REDUCED_HD void StoreAnswer(const QuickAnswer& answer, std::int64_t output, Valu
 #else
   memcpy(answer.results + output * static_cast<std::int64_t>(sizeof(value)), &value, sizeof(value));
 #endif
+}
+
+// Stores the answer to `count` or `nan_count`. False: the op is another one.
+REDUCED_HD bool StoreCount(const QuickAnswer& answer, std::int64_t output, std::int64_t counted, std::int64_t nans) {
+  if (answer.op != Op::kCount && answer.op != Op::kNanCount) return false;
+  StoreAnswer(answer, output, answer.op == Op::kCount ? counted : nans);
+  return true;
 }
 
 template <int kBytes>

@@ -14,8 +14,8 @@ namespace reduced {
 
 namespace {
 
-// What the words of elements of that dtype are.
-QuickElements ElementsOf(DType dtype) {
+// What the words of elements of that dtype are to the folds of a kind.
+QuickElements ElementsOf(DType dtype, QuickKind kind) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
     constexpr int kBits = 8 * sizeof(T);
     constexpr std::uint64_t kTop = std::uint64_t{1} << (kBits - 1);
@@ -29,10 +29,11 @@ QuickElements ElementsOf(DType dtype) {
       of.quiet_nan = Format::kInfinity | std::uint64_t{1} << (Format::kFraction - 1);
     } else if constexpr (std::is_same_v<T, Bool>) {
       of.is_bool = true;
-    } else if constexpr (!std::is_signed_v<T>) {
-      of.is_unsigned = true;
-      of.flip = kTop;
+    } else {
+      of.is_unsigned = !std::is_signed_v<T> || kind == QuickKind::kMagnitudes;
+      of.flip = of.is_unsigned && kind != QuickKind::kBits ? kTop : 0;
     }
+    of.absolute = kind == QuickKind::kMagnitudes;
     return of;
   });
 }
@@ -43,6 +44,8 @@ QuickKind KindOf(Op op, DType dtype) {
     case Op::kSum:
     case Op::kMean:
       return QuickKind::kSums;
+    case Op::kL1:  // the sum, of elements that are never negative
+      return RowOf(dtype).is_float || RowOf(dtype).is_signed ? QuickKind::kMagnitudes : QuickKind::kSums;
     case Op::kVar:
     case Op::kStd:
     case Op::kSumSquares:
@@ -60,9 +63,14 @@ QuickKind KindOf(Op op, DType dtype) {
     case Op::kNanCount:
     case Op::kCount:
       return QuickKind::kCounts;
-    default:
-      return QuickKind::kNone;
+    case Op::kBitAnd:
+    case Op::kBitOr:
+    case Op::kBitXor:
+      return QuickKind::kBits;
+    case Op::kProd:
+      return QuickKind::kProducts;
   }
+  __builtin_unreachable();
 }
 
 // That of an op which is asked for with others: of several that could answer it, one that there is for another op.
@@ -74,7 +82,8 @@ QuickKind KindAmong(Op op, const std::vector<Op>& ops, DType dtype) {
   }
   const QuickKind kind = KindOf(op, dtype);
   const auto has_moments = [&](Op each) { return KindOf(each, dtype) == QuickKind::kMoments; };
-  const bool moments = kind == QuickKind::kSums && std::any_of(ops.begin(), ops.end(), has_moments);
+  const bool sums = kind == QuickKind::kSums && op != Op::kL1;
+  const bool moments = sums && std::any_of(ops.begin(), ops.end(), has_moments);
   return moments ? QuickKind::kMoments : kind;
 }
 
@@ -83,9 +92,11 @@ QuickKind KindAmong(Op op, const std::vector<Op>& ops, DType dtype) {
 std::vector<QuickOps> QuickOpsOf(const ReduceSpec& spec) {
   std::vector<QuickOps> kinds;
   std::size_t answered = 0;
-  for (const QuickKind kind : {QuickKind::kSums, QuickKind::kMoments, QuickKind::kExtrema, QuickKind::kCounts}) {
-    QuickOps of{.kind = kind, .elements = ElementsOf(spec.dtype)};
+  for (const QuickKind kind : kQuickKinds) {
+    QuickOps of{.kind = kind, .elements = ElementsOf(spec.dtype, kind)};
     of.elements.ddof = spec.ddof;
+    of.elements.wraps = spec.overflow_policy == OverflowPolicy::kWrap;
+    of.elements.saturates = spec.overflow_policy == OverflowPolicy::kSaturate;
     of.elements.omit_nan = spec.nan_policy == NanPolicy::kOmit;
     for (std::size_t i = 0; i < spec.ops.size(); ++i) {
       const Op op = spec.ops[i];

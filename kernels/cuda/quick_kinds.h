@@ -9,16 +9,22 @@
 
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
+#include "kernels/cuda/quick_bits.h"
 #include "kernels/cuda/quick_extrema.h"
 #include "kernels/cuda/quick_moments.h"
+#include "kernels/cuda/quick_products.h"
 #include "kernels/cuda/quick_sums.h"
 
 namespace reduced {
 
 struct ReduceSpec;
 
-// The ops that one launch answers. Moments answer what sums do, too, and all kinds `count` and `nan_count`.
-enum class QuickKind : std::uint8_t { kNone, kSums, kMoments, kExtrema, kCounts };
+// The ops that one launch answers. Moments answer what sums do, too, and all kinds `count` and `nan_count`. Magnitudes
+// are sums of absolute values, by the folds of sums.
+enum class QuickKind : std::uint8_t { kNone, kSums, kMagnitudes, kMoments, kExtrema, kCounts, kBits, kProducts };
+inline constexpr QuickKind kQuickKinds[] = {QuickKind::kSums,    QuickKind::kMagnitudes, QuickKind::kMoments,
+                                            QuickKind::kExtrema, QuickKind::kCounts,     QuickKind::kBits,
+                                            QuickKind::kProducts};
 
 // The ops of a request that one kind answers.
 struct QuickOps {
@@ -34,8 +40,8 @@ std::vector<QuickOps> QuickOpsOf(const ReduceSpec& spec);
 // An output has fewer elements than that: their positions, and how many are NaN, have 32 bits; sums of integers of up
 // to 32 bits have 64, and variances a bound for 2^31.
 constexpr std::int64_t EndOfQuickElements(QuickKind kind, DType dtype) {
-  const bool narrow =
-      kind == QuickKind::kMoments || (kind == QuickKind::kSums && !RowOf(dtype).is_float && RowOf(dtype).bytes <= 4);
+  const bool sums = kind == QuickKind::kSums || kind == QuickKind::kMagnitudes;
+  const bool narrow = kind == QuickKind::kMoments || (sums && !RowOf(dtype).is_float && RowOf(dtype).bytes <= 4);
   return narrow ? std::int64_t{1} << 31 : (std::int64_t{1} << 32) - 1;
 }
 
@@ -54,6 +60,12 @@ consteval auto QuickFoldType() {
     return std::type_identity<QuickExtremum<kBytes>>();
   } else if constexpr (kKind == QuickKind::kCounts) {
     return std::type_identity<QuickCount<kBytes>>();
+  } else if constexpr (kKind == QuickKind::kBits && !kIsFloat<T>) {
+    return std::type_identity<QuickBitwise<kBytes>>();
+  } else if constexpr (kKind == QuickKind::kProducts && kIsFloat<T>) {
+    return std::type_identity<QuickFloatProduct<T>>();
+  } else if constexpr (kKind == QuickKind::kProducts) {
+    return std::type_identity<QuickIntegerProduct<kBytes>>();
   } else {
     return std::type_identity<void>();
   }
@@ -77,6 +89,7 @@ template <class Result, class Function>
 Result VisitQuickFold(QuickKind kind, DType dtype, Result none, Function f) {
   switch (kind) {
     case QuickKind::kSums:
+    case QuickKind::kMagnitudes:
       return VisitQuickFold<QuickKind::kSums>(dtype, none, f);
     case QuickKind::kMoments:
       return VisitQuickFold<QuickKind::kMoments>(dtype, none, f);
@@ -84,6 +97,10 @@ Result VisitQuickFold(QuickKind kind, DType dtype, Result none, Function f) {
       return VisitQuickFold<QuickKind::kExtrema>(dtype, none, f);
     case QuickKind::kCounts:
       return VisitQuickFold<QuickKind::kCounts>(dtype, none, f);
+    case QuickKind::kBits:
+      return VisitQuickFold<QuickKind::kBits>(dtype, none, f);
+    case QuickKind::kProducts:
+      return VisitQuickFold<QuickKind::kProducts>(dtype, none, f);
     case QuickKind::kNone:
       break;
   }

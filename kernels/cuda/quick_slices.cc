@@ -143,6 +143,7 @@ void PlanColumns(const SliceArray& array, int element_bytes, int multiprocessors
 cudaError_t LaunchQuick(const QuickLaunch& launch) {
   switch (launch.kind) {
     case QuickKind::kSums:
+    case QuickKind::kMagnitudes:
       return LaunchQuickSums(launch);
     case QuickKind::kMoments:
       return LaunchQuickMoments(launch);
@@ -150,6 +151,10 @@ cudaError_t LaunchQuick(const QuickLaunch& launch) {
       return LaunchQuickExtrema(launch);
     case QuickKind::kCounts:
       return LaunchQuickCounts(launch);
+    case QuickKind::kBits:
+      return LaunchQuickBits(launch);
+    case QuickKind::kProducts:
+      return LaunchQuickProducts(launch);
     case QuickKind::kNone:
       break;
   }

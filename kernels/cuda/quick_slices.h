@@ -73,10 +73,12 @@ struct QuickLaunch {
   int multiprocessors = 1;
   cudaStream_t stream = nullptr;
 };
-cudaError_t LaunchQuickSums(const QuickLaunch& launch);
+cudaError_t LaunchQuickSums(const QuickLaunch& launch);  // and magnitudes
 cudaError_t LaunchQuickMoments(const QuickLaunch& launch);
 cudaError_t LaunchQuickExtrema(const QuickLaunch& launch);
 cudaError_t LaunchQuickCounts(const QuickLaunch& launch);
+cudaError_t LaunchQuickBits(const QuickLaunch& launch);
+cudaError_t LaunchQuickProducts(const QuickLaunch& launch);
 cudaError_t LaunchQuick(const QuickLaunch& launch);  // that of its kind
 
 }  // namespace reduced

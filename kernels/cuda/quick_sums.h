@@ -1,4 +1,4 @@
-// Folds of quick_folds.h: sums and means.
+// Folds of quick_folds.h: sums, also of absolute values, and means.
 //
 // Sums of floats are two doubles and a bound on what they lost (exact/two_doubles.h, which names the sources). A few
 // elements whose exponents are close are first added to each other: f64 does not round that, or, of elements of f64,
@@ -22,6 +22,7 @@ template <class T>
 struct QuickFloatSum {
   using Float = T;
   using Word = typename FloatFormat<T>::Word;
+  static constexpr bool kTakesAbsolute = true;
   enum : std::uint32_t { kPositiveInfinity = 1, kNegativeInfinity = 2 };
 
   double sum = -0.0;  // to which -0 adds -0, and +0 adds +0
@@ -127,7 +128,7 @@ struct QuickFloatSum {
         StoreAnswer(answer, output, answer.op == Op::kCount ? counted : std::int64_t{fold.nans});
         continue;
       }
-      const bool is_sum = answer.op == Op::kSum;
+      const bool is_sum = answer.op != Op::kMean;
       double value = special;
       if (!infinite && !nan) {
         if (counted == 0) {
@@ -195,6 +196,7 @@ template <int kBytes>
 struct QuickIntegerSum {
   using Word = WordOfBytes<kBytes>;
   using Signed = std::make_signed_t<Word>;
+  static constexpr bool kTakesAbsolute = true;
 
   std::uint64_t sum = 0;
   std::conditional_t<kBytes == 8, std::int64_t, char> high = 0;  // 64 more bits
@@ -231,12 +233,6 @@ struct QuickIntegerSum {
   }
 
  private:
-  REDUCED_HD static bool StoreCount(const QuickAnswer& answer, std::int64_t output, const QuickElements& of) {
-    if (answer.op != Op::kCount && answer.op != Op::kNanCount) return false;
-    StoreAnswer(answer, output, answer.op == Op::kCount ? of.count : 0);
-    return true;
-  }
-
   // Fewer than 2^31 elements of less than 2^32 each.
   REDUCED_HD bool FinishNarrow(const QuickAnswer* answers, int ops, std::int64_t output,
                                const QuickElements& of) const {
@@ -245,8 +241,8 @@ struct QuickIntegerSum {
     const auto total = static_cast<std::int64_t>(sum + static_cast<std::uint64_t>(of.count) * of.flip);
     for (int i = 0; i < ops; ++i) {
       const QuickAnswer& answer = answers[i];
-      if (StoreCount(answer, output, of)) continue;
-      if (answer.op == Op::kSum) {
+      if (StoreCount(answer, output, of.count, 0)) continue;
+      if (answer.op != Op::kMean) {
         StoreAnswer(answer, output, total);
         continue;
       }
@@ -271,8 +267,8 @@ struct QuickIntegerSum {
     const bool fits = !wide || (of.is_unsigned && magnitude >> 64 == 0);
     for (int i = 0; i < ops; ++i) {
       const QuickAnswer& answer = answers[i];
-      if (StoreCount(answer, output, of)) continue;
-      if (answer.op == Op::kSum) {
+      if (StoreCount(answer, output, of.count, 0)) continue;
+      if (answer.op != Op::kMean) {
         if (!fits) return false;  // or it is -2^63
         StoreAnswer(answer, output, static_cast<std::uint64_t>(total));
       } else {

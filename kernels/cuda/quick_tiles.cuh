@@ -32,6 +32,11 @@ template <class Fold>
 inline constexpr bool kOfFloats = requires {
   typename Fold::Float;
 };
+// Whether a launch may ask for absolute values.
+template <class Fold>
+inline constexpr bool kTakesAbsolute = requires {
+  Fold::kTakesAbsolute;
+};
 
 // How words are read from device memory, through the read-only path, and from shared memory.
 struct ReadGlobal {
@@ -62,21 +67,30 @@ __device__ __forceinline__ QuickTile<Word, kElements> LoadTile(const Word* addre
   return tile;
 }
 
-// As many times as a pack has elements.
-template <class Word>
-inline constexpr std::uint64_t kEachOfPack = sizeof(Word) == 1   ? 0x01010101
-                                             : sizeof(Word) == 2 ? 0x00010001
-                                                                 : 1;
-
-// PreparedWord of each. Folds of floats take them as they are.
-template <class Fold, class Word, int kElements>
-__device__ __forceinline__ void Prepare(const QuickElements& of, QuickTile<Word, kElements>* tile) {
-  if constexpr (!kOfFloats<Fold>) {
+// PreparedWord of each element of kTiles tiles. What absolute values take is one branch for all of them, so that other
+// launches do not pay for it.
+template <class Fold, int kTiles = 1, class Word, int kElements>
+__device__ __forceinline__ void Prepare(const QuickElements& of, QuickTile<Word, kElements>* tiles) {
+  using Pack = typename QuickTile<Word, kElements>::Pack;
+  const auto for_each = [&](auto change) {
 #pragma unroll
-    for (auto& pack : tile->pack) {
-      pack ^= static_cast<std::remove_reference_t<decltype(pack)>>(of.flip * kEachOfPack<Word>);
-      if (sizeof(Word) == 1 && of.is_bool) pack = __vminu4(pack, 0x01010101U);
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (Pack& pack : tiles[i].pack) pack = change(pack);
     }
+  };
+  if constexpr (kTakesAbsolute<Fold>) {
+    constexpr auto kMagnitudes =
+        static_cast<Pack>(((std::uint64_t{1} << (8 * sizeof(Word) - 1)) - 1) * kEachOfPack<Word>);
+    if (of.absolute) {
+      for_each([&](Pack pack) { return kOfFloats<Fold> ? pack & kMagnitudes : AbsoluteOf<Word>(pack); });
+    }
+  }
+  if constexpr (!kOfFloats<Fold>) {
+    for_each([&](Pack pack) {
+      pack ^= static_cast<Pack>(of.flip * kEachOfPack<Word>);
+      return sizeof(Word) == 1 && of.is_bool ? static_cast<Pack>(__vminu4(pack, 0x01010101U)) : pack;
+    });
   }
 }
 
@@ -202,8 +216,7 @@ __device__ __forceinline__ void AddTile(unsigned at, unsigned step, unsigned loa
     n += index < loads ? kElements : 0;
     n -= index == loads - 1 ? missing : 0;
   }
-#pragma unroll
-  for (int i = 0; i < kLoads; ++i) Prepare<Fold>(of, &loaded[i]);
+  Prepare<Fold, kLoads>(of, loaded);
   if (n < kLoads * kElements) {
     using Tile = QuickTile<Word, kElements>;
     const auto absent = static_cast<typename Tile::Pack>(Fold::Absent(loaded[0][0], of) * kEachOfPack<Word>);

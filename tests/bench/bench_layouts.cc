@@ -2,9 +2,10 @@
 // of the kernels, by class of layout. SHARE is of the rate at which the same memory is only read, measured in the same
 // run. The worst come first.
 //
-// usage: bench_layouts [--mib=1024] [--runs=4] [--dtype=NAME] [--json=FILE]
+// usage: bench_layouts [--mib=1024] [--runs=4] [--dtype=NAME] [--ops=NAME,...] [--json=FILE]
 //   --mib    of the array
 //   --dtype  only that one, in all layouts; else f32 in all, others in a few
+//   --ops    each of these by itself, of the dtypes that have it; else some ops
 //   --json   all cells, for bench_layouts.py
 #include <cuda_runtime.h>
 
@@ -16,6 +17,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -69,16 +71,27 @@ std::vector<Shape> Shapes() {
 }
 
 struct Question {
-  const char* name;
+  std::string name;
   std::vector<Op> ops;
 };
-const std::vector<Question>& Questions() {
-  static const auto* const questions = new std::vector<Question>{
-      {"sum", {Op::kSum}},
-      {"argmax", {Op::kArgmax}},
-      {"var", {Op::kVar}},
-      {"describe", {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax}}};
-  return *questions;
+// Of the ops that are named, or of some.
+std::vector<Question> Questions(const std::string& names) {
+  if (names.empty()) {
+    return {{"sum", {Op::kSum}},
+            {"argmax", {Op::kArgmax}},
+            {"var", {Op::kVar}},
+            {"describe", {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax}}};
+  }
+  std::vector<Question> questions;
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(names, ','))) {
+    const std::optional<Op> op = OpFromName(name);
+    if (!op.has_value()) {
+      std::fprintf(stderr, "bench_layouts: --ops: got %s; allowed: names of ops\n", name.c_str());
+      std::exit(2);
+    }
+    questions.push_back({name, {*op}});
+  }
+  return questions;
 }
 
 // Floats in [-1, 1), integers of random bits: a few MiB, again and again.
@@ -128,7 +141,7 @@ double Time(Engine& engine, SlicesJob job, int runs) {
 }
 
 int Main(int argc, char** argv) {
-  std::map<std::string, std::string> flags = {{"mib", "1024"}, {"runs", "4"}, {"dtype", ""}, {"json", ""}};
+  std::map<std::string, std::string> flags = {{"mib", "1024"}, {"runs", "4"}, {"dtype", ""}, {"ops", ""}, {"json", ""}};
   for (int i = 1; i < argc; ++i) {
     const std::pair<std::string, std::string> flag = absl::StrSplit(argv[i], absl::MaxSplits('=', 1));
     const auto at = flag.first.rfind("--", 0) == 0 ? flags.find(flag.first.substr(2)) : flags.end();
@@ -143,6 +156,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "bench_layouts: --mib, --runs: allowed: whole numbers from 1\n");
     return 2;
   }
+  const std::vector<Question> questions = Questions(flags["ops"]);
   const std::int64_t bytes = std::int64_t{mib} << 20;
   EngineOptions options;
   options.cuda_array_bytes = 32 * bytes;  // with results, which may be more than the array
@@ -168,7 +182,8 @@ int Main(int argc, char** argv) {
       std::vector<bool> reduced(shape.dimensions.size());
       for (const int axis : shape.axes) reduced[static_cast<std::size_t>(axis)] = true;
       const Layout layout = LayoutOf(shape.dimensions, reduced);
-      for (const Question& question : Questions()) {
+      for (const Question& question : questions) {
+        if (!Supports(question.ops[0], dtype.dtype)) continue;
         SlicesJob job{.job = {.spec = {.dtype = dtype.dtype,
                                        .count = layout.outputs * layout.elements,
                                        .ops = question.ops,

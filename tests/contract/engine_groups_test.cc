@@ -326,6 +326,9 @@ TEST_P(EngineGroups, OpsWithFolds) {
       {Op::kSumSquares, Op::kRange, Op::kAny},
       {Op::kAll, Op::kCountNonzero, Op::kVar, Op::kMean, Op::kL2, Op::kMax},
       {Op::kVar, Op::kSum, Op::kVar},
+      {Op::kProd},
+      {Op::kL1, Op::kSum},
+      {Op::kProd, Op::kCount, Op::kL1},
       {Op::kMax, Op::kMin, Op::kMax, Op::kRange, Op::kArgmax, Op::kMin, Op::kMax, Op::kArgmin, Op::kMax},
       {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin, Op::kArgmax}};
   int turn = 0;
@@ -457,6 +460,7 @@ TEST_P(EngineGroups, SizesOfEveryMagnitude) {
       for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean, Op::kCount},
                                          {Op::kArgmin, Op::kMax},
                                          {Op::kL2, Op::kAny},
+                                         {Op::kL1, Op::kProd},
                                          {Op::kVar}}) {
         spec.ops = ops;
         Check(question, array, spec, {});
@@ -533,6 +537,7 @@ TEST_P(EngineGroups, NansInLongOutputs) {
         for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
                                            {Op::kMin, Op::kArgmax, Op::kNanCount, Op::kCount},
                                            {Op::kVar, Op::kRange},
+                                           {Op::kL1, Op::kProd},
                                            {Op::kCount, Op::kNanCount, Op::kAll}}) {
           spec.ops = ops;
           Check(question, array, spec, {});

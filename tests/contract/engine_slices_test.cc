@@ -151,7 +151,7 @@ TEST_P(EngineSlices, AnswerAsAReductionOfEach) {
   }
 }
 
-// Requests for nothing but sums have a way of their own, and ops with a state of an output each.
+// Requests of one kind of op have ways of their own.
 TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
   const Case cases[] = {
       {{300, 5}, {1}},   {{300, 1}, {1}},   {{150, 31}, {1}},      {{40, 63}, {1}},      {{40, 64}, {1}},
@@ -176,6 +176,8 @@ TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
                                          {Op::kArgmax, Op::kMin, Op::kMax},
                                          {Op::kCountNonzero, Op::kNanCount, Op::kAll, Op::kAny, Op::kCount},
                                          {Op::kVar, Op::kL2},
+                                         {Op::kProd, Op::kCount},
+                                         {Op::kSum, Op::kL1},
                                          {Op::kL1, Op::kRange, Op::kSumSquares},
                                          {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin}}) {
         spec.ops = ops;
@@ -188,8 +190,9 @@ TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
 
 TEST_P(EngineSlices, BitsByThemselves) {
   if (RowOf(dtype()).is_float) return;
-  const Case cases[] = {{{90, 1}, {1}},  {{90, 7}, {1}},  {{20, 70}, {1}}, {{3, 5000}, {1}},      {{31, 9}, {0}},
-                        {{7, 600}, {0}}, {{900, 3}, {0}}, {{50, 2}, {}},   {{5, 30, 40}, {0, 2}}, {{3, 20, 9}, {1}}};
+  const Case cases[] = {{{90, 1}, {1}},  {{90, 7}, {1}},   {{20, 70}, {1}},       {{70, 31}, {1}},
+                        {{50, 16}, {1}}, {{3, 5000}, {1}}, {{31, 9}, {0}},        {{7, 600}, {0}},
+                        {{900, 3}, {0}}, {{50, 2}, {}},    {{5, 30, 40}, {0, 2}}, {{3, 20, 9}, {1}}};
   int turn = 0;
   for (const Case& which : cases) {
     for (const DataKind kind : {DataKind::kFull, DataKind::kSmall, DataKind::kEqual}) {
@@ -225,6 +228,7 @@ TEST_P(EngineSlices, SumsAndExtremaInParts) {
       for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
                                          {Op::kArgmax, Op::kMin},
                                          {Op::kArgmin},
+                                         {Op::kProd},
                                          {Op::kL1, Op::kMax, Op::kVar}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
@@ -242,6 +246,7 @@ TEST_P(EngineSlices, RowsOfEveryLength) {
     ReduceSpec spec = SpecFor(which);
     for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
                                        {Op::kArgmax, Op::kArgmin, Op::kMax},
+                                       {Op::kNanCount, Op::kProd},
                                        {Op::kVar, Op::kL1, Op::kRange}}) {
       spec.ops = ops;
       Check(which, array.data(), spec);
@@ -358,6 +363,7 @@ TEST_P(EngineSlices, SpecialsAmongNumbers) {
       for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean, Op::kCount},
                                          {Op::kStd, Op::kSumSquares, Op::kL2, Op::kL1, Op::kVar},
                                          {Op::kArgmin, Op::kArgmax, Op::kMin, Op::kMax, Op::kRange},
+                                         {Op::kProd, Op::kCount, Op::kNanCount},
                                          {Op::kNanCount, Op::kArgmax, Op::kMean, Op::kCount}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
@@ -398,6 +404,7 @@ TEST_P(EngineSlices, OutputsWithoutTheirNans) {
                                        {Op::kArgmin, Op::kArgmax, Op::kSum},
                                        {Op::kMean, Op::kNanCount, Op::kCountNonzero, Op::kAll},
                                        {Op::kVar, Op::kL1, Op::kMax, Op::kCount},
+                                       {Op::kProd},
                                        {Op::kL2, Op::kRange}}) {
       spec.ops = ops;
       Check(which, array.data(), spec);
@@ -626,6 +633,58 @@ TEST_P(EngineSlices, OverflowNamesTheFirstOutput) {
                   StartsWith("output [" + std::to_string(output) + "]: integer overflow: the sum of this"));
       EXPECT_TRUE(answers.GuardsStand());
     }
+  }
+}
+
+// Products of so many twos that some fit in 64 bits and others do not, beside a zero or not, under every policy.
+TEST_P(EngineSlices, ProductsThatOverflow) {
+  if (RowOf(dtype()).is_float || dtype() == DType::kBool) return;
+  constexpr std::int64_t kOutputs = 9, kElements = 70;
+  const bool is_signed = RowOf(dtype()).is_signed;
+  for (const Case& which : {Case{{kOutputs, kElements}, {1}}, {{kElements, kOutputs}, {0}}, {{3, kElements, 3}, {1}}}) {
+    const Layout layout = LayoutFor(which);
+    Bytes array(static_cast<std::size_t>(kOutputs * kElements * RowOf(dtype()).bytes));
+    const auto set = [&](std::int64_t output, std::int64_t i, double value) {
+      SetElement(dtype(), layout.Start(output) + layout.At(i), value, &array);
+    };
+    for (std::int64_t output = 0; output < kOutputs; ++output) {
+      const std::int64_t twos = std::vector<std::int64_t>{61, 62, 63, 64, 65, 70, 70, 63, 64}[output];
+      for (std::int64_t i = 0; i < kElements; ++i) set(output, i, i < twos ? 2 : 1);
+      if (output == 6) set(output, 69, 0);
+      if (output >= 7 && is_signed) set(output, 1, -2);
+    }
+    ReduceSpec spec = SpecFor(which);
+    spec.ops = {Op::kProd};
+    Check(which, array.data(), spec);
+    spec.overflow_policy = OverflowPolicy::kSaturate;
+    Check(which, array.data(), spec);
+    if (HasFailure()) return;
+    spec.overflow_policy = OverflowPolicy::kError;
+    Answers answers(spec, kOutputs);
+    const absl::Status status = ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, layout, answers.data});
+    EXPECT_TRUE(absl::IsOutOfRange(status)) << status.ToString();
+    EXPECT_THAT(std::string(status.message()),
+                StartsWith("output " + OutputName(layout, is_signed ? 2 : 3) + ": integer overflow: the prod of this"));
+    // With the largest product that fits, or of signed integers -2^63, in place of those that do not.
+    for (const std::int64_t output : {2, 3, 4, 5, 8}) {
+      for (std::int64_t i = 0; i < kElements; ++i) set(output, i, i < (is_signed ? 62 : 63) ? 2 : 1);
+    }
+    Check(which, array.data(), spec);
+    if (HasFailure()) return;
+  }
+}
+
+// The absolute value of the lowest integer is one that only the unsigned type has.
+TEST_P(EngineSlices, MagnitudesOfTheLowestIntegers) {
+  if (RowOf(dtype()).is_float || !RowOf(dtype()).is_signed) return;
+  const double lowest = -std::ldexp(1, 8 * RowOf(dtype()).bytes - 1);
+  for (const Case& which : {Case{{60, 1}, {1}}, {{40, 7}, {1}}, {{40, 16}, {1}}, {{3, 900}, {1}}, {{33, 17}, {0}}}) {
+    Bytes array = MakeData(DataKind::kSmall, dtype(), CountOf(which.shape), 1);
+    for (std::int64_t i = 0; i < CountOf(which.shape); i += i % 5 == 0 ? 1 : 3) SetElement(dtype(), i, lowest, &array);
+    ReduceSpec spec = SpecFor(which);
+    spec.ops = {Op::kL1, Op::kCount};
+    Check(which, array.data(), spec);
+    if (HasFailure()) return;
   }
 }
 

@@ -479,6 +479,8 @@ cudaError_t LaunchQuickSums(const QuickLaunch& launch) { return FoldSlicesQuickl
 cudaError_t LaunchQuickMoments(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kMoments>(launch); }
 cudaError_t LaunchQuickExtrema(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kExtrema>(launch); }
 cudaError_t LaunchQuickCounts(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kCounts>(launch); }
+cudaError_t LaunchQuickBits(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kBits>(launch); }
+cudaError_t LaunchQuickProducts(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kProducts>(launch); }
 
 cudaError_t LaunchReadAll(const void*, std::int64_t, int, cudaStream_t) {
   return LaunchOnHost(nullptr, [] {});

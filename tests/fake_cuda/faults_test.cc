@@ -31,6 +31,7 @@
 #include "gtest/gtest.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/cuda/engine.h"
+#include "kernels/cuda/quick_folds.h"
 #include "kernels/cuda/waits.h"
 #include "kernels/engine/engines.h"
 #include "kernels/system/failpoint.h"
@@ -167,10 +168,10 @@ absl::Status Opened(Engine& engine) {
   return Sum(engine, array->array, kMany);
 }
 
-// What op gives for two segments, by two keys, or of all that a mask leaves, beside an array in device memory: of the
-// numbers up to kFew and those that follow.
+// What op gives, `times` times, for two segments, by two keys, or of all that a mask leaves, beside an array in device
+// memory: of the numbers up to kFew and those that follow.
 enum class By : std::uint8_t { kSegments, kKeys, kMask };
-absl::Status Grouped(Engine& engine, By by, Op op) {
+absl::Status Grouped(Engine& engine, By by, Op op, int times = 1) {
   absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine.Allocate(kBytes);
   if (!memory.ok()) return memory.status();
   const absl::Status written = (*memory)->Write(0, Numbers().data(), kBytes);
@@ -185,13 +186,17 @@ absl::Status Grouped(Engine& engine, By by, Op op) {
   std::vector<double> got;
   absl::Status answer = absl::InternalError("no answer");
   absl::Notification done;
-  const ReduceSpec spec{
-      .dtype = DType::kF32, .count = kMany, .ops = {op}, .precision = Precision::kExact, .engine = EngineKind::kCuda};
+  const ReduceSpec spec{.dtype = DType::kF32,
+                        .count = kMany,
+                        .ops = std::vector<Op>(times, op),
+                        .precision = Precision::kExact,
+                        .engine = EngineKind::kCuda};
   engine.ReduceGroups({{.spec = spec, .array = (*memory)->array()},
                        groups,
                        [&](std::int64_t outputs, std::int64_t, const std::byte*) {
                          got.resize(static_cast<std::size_t>(outputs));
-                         return absl::StatusOr<std::vector<std::byte*>>({reinterpret_cast<std::byte*>(got.data())});
+                         return absl::StatusOr<std::vector<std::byte*>>(
+                             std::vector<std::byte*>(times, reinterpret_cast<std::byte*>(got.data())));
                        }},
                       [&](absl::StatusOr<SlicesResult> result) {
                         answer = result.status();
@@ -254,9 +259,9 @@ const Work kWork[] = {
     {"Opened", Opened},
     {"Segments", [](Engine& engine) { return Grouped(engine, By::kSegments, Op::kSum); }},
     {"Keys", [](Engine& engine) { return Grouped(engine, By::kKeys, Op::kSum); }},
-    {"KeysToStates", [](Engine& engine) { return Grouped(engine, By::kKeys, Op::kL1); }},
+    {"KeysToStates", [](Engine& engine) { return Grouped(engine, By::kKeys, Op::kL1, kMostQuickOps + 1); }},
     {"Mask", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kSum); }},
-    {"MaskToStates", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kL1); }},
+    {"MaskToStates", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kL1, kMostQuickOps + 1); }},
     {"AlongAxes", AlongAxes},
 };
 

@@ -1,0 +1,173 @@
+// Folds of quick_folds.h: products.
+//
+// A product of floats is a mantissa and an exponent, so that no order of the factors overflows or underflows; a few
+// elements, whose product is within the range of f64 whatever they are, are multiplied first. A product of integers is
+// taken modulo 2^64, and once more in f64, which tells whether 64 bits hold it.
+#ifndef REDUCED_KERNELS_CUDA_QUICK_PRODUCTS_H_
+#define REDUCED_KERNELS_CUDA_QUICK_PRODUCTS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/algebra/arithmetic.h"
+#include "kernels/algebra/float_format.h"
+#include "kernels/cuda/quick_folds.h"
+
+namespace reduced {
+
+template <class T>
+struct QuickFloatProduct {
+  using Float = T;
+  using Word = typename FloatFormat<T>::Word;
+  // Elements whose product is within the range of f64. Those of f64 are split into mantissa and exponent each.
+  static constexpr int kFew = std::is_same_v<T, Half> ? 16 : std::is_same_v<T, double> ? 1 : 4;
+
+  FloatProduct product;  // of the elements that are not NaN
+  std::int64_t nans = 0;
+
+  REDUCED_HD static double Value(Word word) { return ToDouble(BitsAs<T>(word)); }
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) {
+    return static_cast<Word>(static_cast<Word>(FloatFormat<T>::kBias) << FloatFormat<T>::kFraction);  // 1
+  }
+
+  REDUCED_HD void MultiplyBy(double factor) {
+    FloatProduct by{factor, 0};
+    if constexpr (kFew == 1) Normalize(by);
+    Multiply(product, by);
+  }
+
+  // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
+  template <int kCount, class Position>
+  REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position, const QuickElements&) {
+    constexpr int kFactors = (kCount + kFew - 1) / kFew;
+    double factors[kFactors];
+    bool numbers = true;
+    REDUCED_UNROLL
+    for (int f = 0; f < kFactors; ++f) {
+      double& factor = factors[f] = Value(x[f * kFew]);
+      REDUCED_UNROLL
+      for (int i = f * kFew + 1; i < (f + 1) * kFew && i < kCount; ++i) factor *= Value(x[i]);
+      numbers = numbers && factor == factor;
+    }
+    if (!numbers) {
+      *this = MultipliedOneByOne(*this, x, n);
+      return;
+    }
+    REDUCED_UNROLL
+    for (const double factor : factors) MultiplyBy(factor);
+  }
+  // Of a tile with NaNs, or with an infinity beside a zero.
+  template <int kCount>
+  REDUCED_SELDOM static QuickFloatProduct MultipliedOneByOne(QuickFloatProduct fold, QuickTile<Word, kCount> tile,
+                                                             int n) {
+    for (int i = 0; i < n; ++i) {
+      const double value = Value(tile[i]);
+      if (value == value) {
+        fold.MultiplyBy(value);
+      } else {
+        ++fold.nans;
+      }
+    }
+    return fold;
+  }
+
+  REDUCED_HD void Merge(const QuickFloatProduct& other) {
+    Multiply(product, other.product);
+    nans += other.nans;
+  }
+
+  REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    const bool nan = nans > 0 && !of.omit_nan;
+    // In two steps, of which only the second rounds; beyond these exponents all products are infinite or zero.
+    constexpr std::int64_t kMost = 2000;
+    const std::int64_t exponent = product.exponent < -kMost  ? -kMost
+                                  : product.exponent > kMost ? kMost
+                                                             : product.exponent;
+    const std::int64_t half = exponent / 2;
+    const double value = nan ? BitsAs<double>(std::uint64_t{0x7ff8000000000000})
+                             : product.mantissa * PowerOfTwo(half) * PowerOfTwo(exponent - half);
+    for (int i = 0; i < ops; ++i) {
+      if (StoreCount(answers[i], output, of.count - (of.omit_nan ? nans : 0), nans)) continue;
+      StoreAnswer(answers[i], output, value);
+    }
+    return true;
+  }
+
+ private:
+  // |exponent| <= 1000
+  REDUCED_HD static double PowerOfTwo(std::int64_t exponent) {
+    return BitsAs<double>(static_cast<std::uint64_t>(1023 + exponent) << 52);
+  }
+};
+
+// Of integers and bool.
+template <int kBytes>
+struct QuickIntegerProduct {
+  using Word = WordOfBytes<kBytes>;
+  // Elements of which 64 bits hold the product.
+  static constexpr int kFew = kBytes < 4 ? 4 / kBytes : 1;
+
+  std::uint64_t product = 1;  // modulo 2^64
+  // The product in f64, which tells about how large it is. NaN: there was a zero after it had overflowed, or before.
+  double about = 1;
+
+  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(1 ^ of.flip); }
+
+  // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
+  template <int kCount, class Position>
+  REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int /*n*/, Position, const QuickElements& of) {
+    REDUCED_UNROLL
+    for (int i = 0; i < kCount; i += kFew) {
+      if constexpr (kBytes == 8) {
+        const std::uint64_t value = x[i] ^ of.flip;
+        product *= value;
+        about *= of.is_unsigned ? static_cast<double>(value) : static_cast<double>(static_cast<std::int64_t>(value));
+      } else {
+        const std::int64_t few = ProductOfFew(x, i, of);
+        product *= static_cast<std::uint64_t>(few);
+        about *= static_cast<double>(few);
+      }
+    }
+  }
+
+  REDUCED_HD void Merge(const QuickIntegerProduct& other) {
+    product *= other.product;
+    about *= other.about;
+  }
+
+  REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    // Rounding is by far less than 2^-40: products that fit have at most 63 factors that aren't 1 or -1.
+    const double limit = of.is_unsigned ? 0x1p64 : 0x1p63, size = std::fabs(about);
+    std::uint64_t value = product;
+    if (size >= limit * (1 - 0x1p-40) && !of.wraps) {
+      if (!of.saturates || size <= limit * (1 + 0x1p-40)) return false;
+      value = of.is_unsigned ? ~std::uint64_t{0} : (std::uint64_t{1} << 63) - (about < 0 ? 0 : 1);
+    }
+    for (int i = 0; i < ops; ++i) {
+      if (!StoreCount(answers[i], output, of.count, 0)) StoreAnswer(answers[i], output, value);
+    }
+    return true;
+  }
+
+ private:
+  template <int kCount>
+  REDUCED_HD static std::int64_t ProductOfFew(const QuickTile<Word, kCount>& x, int first, const QuickElements& of) {
+    const auto value = [&](int i) {
+      using Value = std::conditional_t<kBytes == 4, std::int64_t, std::int32_t>;
+      const auto word = static_cast<Value>(static_cast<std::make_signed_t<Word>>(x[i < kCount ? i : 0]));
+      return i < kCount ? word + static_cast<Value>(of.flip) : 1;
+    };
+    if constexpr (kBytes == 1) {
+      return std::int64_t{value(first) * value(first + 1)} * (value(first + 2) * value(first + 3));
+    } else if constexpr (kBytes == 2) {
+      return std::int64_t{value(first)} * value(first + 1);
+    } else {
+      return value(first);
+    }
+  }
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_QUICK_PRODUCTS_H_
