@@ -74,7 +74,7 @@ struct GroupPartFold {
 // Answers the ops of one kind, by a few threads for each output or part: folds of quick_folds.h, in registers.
 struct QuickGroupsLaunch {
   QuickElements elements;  // without their count, which each output has its own of
-  QuickKind kind = QuickKind::kNone;
+  QuickKind kind = QuickKind::kSums;
   GroupArray array;
   int width = 32;          // threads for each: a power of two, at most 32
   std::int64_t count = 0;  // of parts or outputs, > 0

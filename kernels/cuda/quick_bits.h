@@ -29,7 +29,8 @@ struct QuickBitwise {
   // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position, const QuickElements& of) {
-    constexpr int kPacked = x.kPacked, kLast = kCount % kPacked;  // elements of the last pack; 0: all
+    constexpr int kPacked = QuickTile<Word, kCount>::kPacked,
+                  kLast = kCount % kPacked;  // elements of the last pack; 0: all
     REDUCED_UNROLL
     for (int i = 0; i < kCount; i += kPacked) {
       const Pack unused = i + kPacked > kCount ? static_cast<Pack>(~Pack{0} << (kBits * kLast)) : 0;

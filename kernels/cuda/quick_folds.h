@@ -1,6 +1,7 @@
 // Outputs in registers, along axes and of groups: what a thread knows of an output, or of a part of it, and how that
-// becomes an answer. This is what folds have in common; quick_sums.h, quick_moments.h, quick_extrema.h, quick_bits.h
-// and quick_products.h have them. For the device, and for the host where a device is simulated.
+// becomes an answer. This is what folds have in common; quick_sums.h, quick_moments.h, quick_wide_moments.h,
+// quick_extrema.h, quick_bits.h and quick_products.h have them. For the device, and for the host where a device is
+// simulated.
 //
 // A fold takes elements as the words of their bits (PreparedWord), a tile at a time, and their positions in the output;
 // folds of parts are merged in any order. Integers, and the keys of extrema, have one fold for each size of element:

@@ -49,8 +49,8 @@ QuickKind KindOf(Op op, DType dtype) {
     case Op::kVar:
     case Op::kStd:
     case Op::kSumSquares:
-    case Op::kL2:  // squares of 64-bit integers take more than a launch has
-      return RowOf(dtype).is_float || RowOf(dtype).bytes <= 4 ? QuickKind::kMoments : QuickKind::kNone;
+    case Op::kL2:
+      return QuickKind::kMoments;
     case Op::kMin:
     case Op::kMax:
     case Op::kArgmin:
@@ -91,7 +91,6 @@ QuickKind KindAmong(Op op, const std::vector<Op>& ops, DType dtype) {
 
 std::vector<QuickOps> QuickOpsOf(const ReduceSpec& spec) {
   std::vector<QuickOps> kinds;
-  std::size_t answered = 0;
   for (const QuickKind kind : kQuickKinds) {
     QuickOps of{.kind = kind, .elements = ElementsOf(spec.dtype, kind)};
     of.elements.ddof = spec.ddof;
@@ -107,10 +106,8 @@ std::vector<QuickOps> QuickOpsOf(const ReduceSpec& spec) {
       of.elements.positions_low |= op == Op::kArgmin;
       of.elements.positions_high |= op == Op::kArgmax;
     }
-    answered += of.positions.size();
     if (!of.positions.empty()) kinds.push_back(std::move(of));
   }
-  if (answered != spec.ops.size()) kinds.clear();
   return kinds;
 }
 

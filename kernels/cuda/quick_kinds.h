@@ -14,6 +14,7 @@
 #include "kernels/cuda/quick_moments.h"
 #include "kernels/cuda/quick_products.h"
 #include "kernels/cuda/quick_sums.h"
+#include "kernels/cuda/quick_wide_moments.h"
 
 namespace reduced {
 
@@ -21,20 +22,20 @@ struct ReduceSpec;
 
 // The ops that one launch answers. Moments answer what sums do, too, and all kinds `count` and `nan_count`. Magnitudes
 // are sums of absolute values, by the folds of sums.
-enum class QuickKind : std::uint8_t { kNone, kSums, kMagnitudes, kMoments, kExtrema, kCounts, kBits, kProducts };
+enum class QuickKind : std::uint8_t { kSums, kMagnitudes, kMoments, kExtrema, kCounts, kBits, kProducts };
 inline constexpr QuickKind kQuickKinds[] = {QuickKind::kSums,    QuickKind::kMagnitudes, QuickKind::kMoments,
                                             QuickKind::kExtrema, QuickKind::kCounts,     QuickKind::kBits,
                                             QuickKind::kProducts};
 
 // The ops of a request that one kind answers.
 struct QuickOps {
-  QuickKind kind = QuickKind::kNone;
+  QuickKind kind = QuickKind::kSums;
   QuickElements elements{};                 // without their count
   std::vector<std::size_t> positions{};     // of these ops among all
   QuickAnswer answers[kMostQuickOps] = {};  // to these ops, with no place to go to yet
 };
-// Sorts all ops of a request by kind. Empty: an op has no kind, or a kind has more than kMostQuickOps of them, so that
-// the request is to be answered from states.
+// Sorts all ops of a request by kind. Empty: a kind has more than kMostQuickOps of them, so that the request is to be
+// answered from states.
 std::vector<QuickOps> QuickOpsOf(const ReduceSpec& spec);
 
 // An output has fewer elements than that: their positions, and how many are NaN, have 32 bits; sums of integers of up
@@ -56,6 +57,8 @@ consteval auto QuickFoldType() {
     return std::type_identity<QuickFloatMoments<T>>();
   } else if constexpr (kKind == QuickKind::kMoments && kBytes <= 4) {
     return std::type_identity<QuickIntegerMoments<kBytes>>();
+  } else if constexpr (kKind == QuickKind::kMoments) {
+    return std::type_identity<QuickWideMoments>();
   } else if constexpr (kKind == QuickKind::kExtrema) {
     return std::type_identity<QuickExtremum<kBytes>>();
   } else if constexpr (kKind == QuickKind::kCounts) {
@@ -101,10 +104,8 @@ Result VisitQuickFold(QuickKind kind, DType dtype, Result none, Function f) {
       return VisitQuickFold<QuickKind::kBits>(dtype, none, f);
     case QuickKind::kProducts:
       return VisitQuickFold<QuickKind::kProducts>(dtype, none, f);
-    case QuickKind::kNone:
-      break;
   }
-  return none;
+  __builtin_unreachable();
 }
 
 }  // namespace reduced

@@ -1,8 +1,9 @@
 // Folds of quick_folds.h: sums with sums of squares, from which come variances, their
 // roots and norms.
 //
-// Both are kept as two doubles, or as integers of up to 32 bits in as many bits as they take, and the answers computed
-// in twice the precision of a double. An answer is only known if its error leaves one double to round to.
+// Both are kept as two doubles, or as integers of up to 32 bits in as many bits as they take (quick_wide_moments.h has
+// those of 64 bits), and the answers computed in twice the precision of a double. An answer is only known if its error
+// leaves one double to round to.
 #ifndef REDUCED_KERNELS_CUDA_QUICK_MOMENTS_H_
 #define REDUCED_KERNELS_CUDA_QUICK_MOMENTS_H_
 
@@ -213,10 +214,8 @@ struct QuickIntegerMoments {
     const auto sum_rest = static_cast<double>(sum - static_cast<std::int64_t>(sum_value));
     auto all = UInt128{squares};
     if constexpr (kBytes == 4) all |= UInt128{high} << 64;
-    const auto squares_value = static_cast<double>(static_cast<std::uint64_t>(all >> 53)) * 0x1p53;
-    const auto squares_rest = static_cast<double>(static_cast<std::uint64_t>(all) & ((std::uint64_t{1} << 53) - 1));
     if (all >> 106 != 0) return false;
-    const TwoDoubles two = Normalized({squares_value, squares_rest, 0});
+    const TwoDoubles two = TwoDoublesOf(all);
     for (int i = 0; i < ops; ++i) {
       const QuickAnswer& answer = answers[i];
       double value;

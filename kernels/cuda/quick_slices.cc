@@ -155,10 +155,8 @@ cudaError_t LaunchQuick(const QuickLaunch& launch) {
       return LaunchQuickBits(launch);
     case QuickKind::kProducts:
       return LaunchQuickProducts(launch);
-    case QuickKind::kNone:
-      break;
   }
-  return cudaErrorNotSupported;
+  __builtin_unreachable();
 }
 
 std::optional<QuickPlan> PlanQuickSlices(const SliceArray& array, int element_bytes, int multiprocessors,

@@ -263,24 +263,17 @@ struct QuickIntegerSum {
     total += static_cast<Int128>(static_cast<UInt128>(static_cast<std::uint64_t>(of.count)) * of.flip);
     const bool negative = total < 0;
     const auto magnitude = static_cast<UInt128>(negative ? -total : total);
-    const bool wide = magnitude >> 63 != 0;  // beyond what has its mean here; sums of u64 may still fit
-    const bool fits = !wide || (of.is_unsigned && magnitude >> 64 == 0);
+    const bool fits = magnitude >> (of.is_unsigned ? 64 : 63) == 0;  // or it is -2^63
     for (int i = 0; i < ops; ++i) {
       const QuickAnswer& answer = answers[i];
       if (StoreCount(answer, output, of.count, 0)) continue;
       if (answer.op != Op::kMean) {
-        if (!fits) return false;  // or it is -2^63
+        if (!fits) return false;
         StoreAnswer(answer, output, static_cast<std::uint64_t>(total));
       } else {
-        if (wide) return false;
-        const auto whole = static_cast<std::int64_t>(magnitude);
-        double most = static_cast<double>(whole);
-        if (most >= 0x1p63) return false;
+        const TwoDoubles two = TwoDoublesOf(magnitude);  // less than 2^96
         double mean;
-        if (!RoundedMean(NotHoisted(most), static_cast<double>(whole - static_cast<std::int64_t>(most)), of.count,
-                         &mean)) {
-          return false;
-        }
+        if (!RoundedMean(NotHoisted(two.value), two.rest, of.count, &mean)) return false;
         StoreAnswer(answer, output, negative ? -mean : mean);
       }
     }

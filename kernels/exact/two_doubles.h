@@ -98,6 +98,12 @@ REDUCED_HD TwoDoubles Normalized(const TwoDoubles& x) {
   return {value, (x.value - (value - b)) + (x.rest - b), x.error};
 }
 
+// A whole number of up to 106 bits, normalized.
+REDUCED_HD TwoDoubles TwoDoublesOf(UInt128 x) {
+  const std::uint64_t low = static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 53) - 1);
+  return Normalized({static_cast<double>(static_cast<std::uint64_t>(x >> 53)) * 0x1p53, static_cast<double>(low), 0});
+}
+
 // A sum that may have lost up to `error`, rounded once as if it had not; false: that is not known.
 REDUCED_HD bool KnownSum(const TwoDoubles& x, double* sum) {
   *sum = RoundedSum(x.value, x.rest);
@@ -114,6 +120,13 @@ REDUCED_HD TwoDoubles DividedBy(const TwoDoubles& x, std::int64_t divisor) {
   const double left = std::fma(-quotient, y, x.value) + x.rest;  // no more than 53 bits, so fma is exact
   const double rounded = (divisor & (divisor - 1)) == 0 ? 0 : 0x1p-98;
   return Normalized({quotient, left * inverse, x.error * inverse * (1 + 0x1p-50) + std::fabs(quotient) * rounded});
+}
+
+// x / (count * (count - ddof)), of a normalized x, 1 <= count < 2^31, 0 <= ddof < count.
+REDUCED_HD TwoDoubles DividedByCounts(const TwoDoubles& deviations, std::int64_t count, std::int64_t ddof) {
+  // A double holds the product of few.
+  if (count < std::int64_t{1} << 26) return DividedBy(deviations, count * (count - ddof));
+  return DividedBy(DividedBy(deviations, count), count - ddof);
 }
 
 // The mean of so many that have that sum, likewise.
@@ -165,12 +178,7 @@ REDUCED_HD bool Variance(const TwoDoubles& sum, const TwoDoubles& squares, std::
   }
   error += (n * squares.error + 3 * std::fabs(s) * sum.error + lost) * (1 + 0x1p-20);
   if (total + total_rest == 0 && error == 0) return true;
-  const TwoDoubles deviations = Normalized({total, total_rest, error});
-  if (count < std::int64_t{1} << 26) {  // a double holds the product of what it is to be divided by
-    *variance = DividedBy(deviations, count * (count - ddof));
-  } else {
-    *variance = DividedBy(DividedBy(deviations, count), count - ddof);
-  }
+  *variance = DividedByCounts(Normalized({total, total_rest, error}), count, ddof);
   return variance->value > 0;
 }
 

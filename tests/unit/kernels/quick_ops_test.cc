@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "kernels/algebra/accumulator.h"
+#include "kernels/algebra/arithmetic.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/algebra/float_format.h"
 #include "kernels/cuda/quick_kinds.h"
@@ -23,16 +24,21 @@
 namespace reduced {
 namespace {
 
-// All but the squares of 64-bit integers: no other op takes the states of outputs.
-TEST(QuickOpsTest, OpsHaveAKind) {
+TEST(QuickOpsTest, OpsHaveAKindAndAFold) {
   for (const DTypeRow& dtype : kDTypes) {
     for (const OpRow& op : kOps) {
       if (!Supports(op.op, dtype.dtype)) continue;
-      const bool squares = op.op == Op::kVar || op.op == Op::kStd || op.op == Op::kL2 || op.op == Op::kSumSquares;
       const std::vector<QuickOps> kinds = QuickOpsOf({.dtype = dtype.dtype, .ops = {op.op}});
-      EXPECT_EQ(kinds.size(), squares && !dtype.is_float && dtype.bytes == 8 ? 0u : 1u)
+      ASSERT_EQ(kinds.size(), 1u) << op.name << " of " << dtype.name;
+      EXPECT_TRUE(VisitQuickFold(kinds[0].kind, dtype.dtype, false, [](auto) { return true; }))
           << op.name << " of " << dtype.name;
     }
+  }
+}
+
+TEST(QuickOpsTest, OpsBesideSquaresAreOneKind) {
+  for (const DType dtype : {DType::kF32, DType::kI16, DType::kI64, DType::kU64}) {
+    EXPECT_EQ(QuickOpsOf({.dtype = dtype, .ops = {Op::kMean, Op::kStd, Op::kCount, Op::kSum, Op::kL2}}).size(), 1u);
   }
 }
 
@@ -96,15 +102,23 @@ absl::StatusOr<Value> Expected(const ReduceSpec& spec, const std::vector<T>& ele
   return values->front();
 }
 
-// Whether an answer is beyond its type, or so close to the bound that f64 may not tell.
+// Whether an answer is beyond its type, or so close to the bound that f64 may not tell. A sum of squares tells exactly;
+// so does one of elements, but for -2^63.
 template <class T>
 bool NearlyOverflows(Op op, const std::vector<T>& elements) {
   long double product = 1, sum = 0;
+  UInt128 squares = 0;
+  Int128 total = 0;
   for (const T x : elements) {
+    const UInt128 magnitude = Magnitude(x), square = magnitude * magnitude;
+    squares = square < ~squares ? squares + square : ~UInt128{0};
+    total += IsNegative(x) ? -static_cast<Int128>(magnitude) : static_cast<Int128>(magnitude);
     product *= static_cast<long double>(ToInteger(x));
     sum += static_cast<long double>(Magnitude(x));
   }
   const long double nearly = 1 - 0x1p-38L;
+  if (op == Op::kSumSquares) return squares >> 64 != 0;
+  if (op == Op::kSum) return static_cast<UInt128>(total < 0 ? -total : total) >> (kIsSigned<T> ? 63 : 64) != 0;
   if (op == Op::kL1) return sum > 0x1p64L * nearly;
   return op == Op::kProd && std::abs(product) > (kIsSigned<T> || std::is_same_v<T, Bool> ? 0x1p63L : 0x1p64L) * nearly;
 }
@@ -265,6 +279,119 @@ TEST(QuickOpsTest, ProductsAtTheBound) {
                                                 {-1, -1, -1, kLowest, kLowest, kLowest}}) {
       Ask<std::int64_t>(spec, factors);
       Ask<std::uint64_t>(unsigned_spec, {factors.begin(), factors.end()});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Sums with sums of squares, of 64-bit integers of every size, also far from zero.
+template <class T>
+std::vector<std::vector<T>> AllWideElements(std::size_t count, std::mt19937_64& random) {
+  constexpr T kLowest = std::numeric_limits<T>::min(), kHighest = std::numeric_limits<T>::max();
+  std::vector<std::vector<T>> all;
+  const auto add = [&](auto element) {
+    std::vector<T>& elements = all.emplace_back();
+    for (std::size_t i = 0; i < count; ++i) elements.push_back(static_cast<T>(element(i)));
+  };
+  // Of 53 bits, so that no norm of one element, and no deviation of two, is halfway between two doubles.
+  add([&](std::size_t) { return random() & ~std::uint64_t{0x7ff}; });
+  add([&](std::size_t) { return random() % 1001; });
+  add([&](std::size_t) { return random() % 2001 - 1000; });  // of both signs; of u64 at both ends
+  add([&](std::size_t) { return 1'000'000'000 + random() % 1000; });
+  add([&](std::size_t) { return 1'700'000'000'000'000'000 + random() % 1'000'000'000; });  // times in nanoseconds
+  add([&](std::size_t) { return kHighest - static_cast<T>(random() % 3); });
+  add([&](std::size_t) { return kLowest + static_cast<T>(random() % 3); });
+  add([&](std::size_t) { return kLowest; });
+  add([&](std::size_t) { return kHighest; });
+  add([&](std::size_t i) { return i % 2 == 0 ? kLowest : kHighest; });
+  add([&](std::size_t) { return T{12'345}; });
+  add([&](std::size_t) { return T{0}; });
+  add([&](std::size_t i) { return i == 0 ? 1 : 0; });
+  add([&](std::size_t i) { return (std::uint64_t{1} << (random() % 64)) - i % 2; });
+  return all;
+}
+
+template <class T>
+void AskWideMoments() {
+  std::mt19937_64 random(1);
+  for (std::size_t count = 1; count <= 300; count += count < 20 ? 1 : 56) {
+    int which = 0;
+    for (const std::vector<T>& elements : AllWideElements<T>(count, random)) {
+      SCOPED_TRACE(testing::Message() << count << " elements of sort " << which++);
+      for (const Op op : {Op::kSumSquares, Op::kL2, Op::kVar, Op::kStd, Op::kSum, Op::kMean}) {
+        for (const std::int64_t ddof : {std::int64_t{0}, std::int64_t{1}, std::int64_t{7}, std::int64_t{1} << 40}) {
+          SCOPED_TRACE(testing::Message() << RowOf(op).name << ", ddof " << ddof);
+          Ask<T>({.dtype = kDTypeOf<T>, .count = static_cast<std::int64_t>(count), .ops = {op}, .ddof = ddof},
+                 elements);
+          if (::testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(QuickOpsTest, MomentsOfI64) { AskWideMoments<std::int64_t>(); }
+TEST(QuickOpsTest, MomentsOfU64) { AskWideMoments<std::uint64_t>(); }
+
+// A fold of three elements, merged with itself until it has nearly as many as a fold may have.
+template <class T>
+void AskManyTimesThree(const T (&three)[3]) {
+  QuickOps ops = QuickOpsOf({.dtype = kDTypeOf<T>, .ops = {Op::kVar}})[0];
+  ops.elements.ddof = 1;
+  QuickWideMoments fold = FoldOf<QuickWideMoments, 2, false>(std::vector<T>(three, three + 3), ops.elements, 1);
+  Partial partial;
+  for (const T x : three) {
+    const UInt128 square = static_cast<UInt128>(Magnitude(x)) * Magnitude(x);
+    partial.int_sum += static_cast<Int128>(x);
+    Increase(partial.int_sum_squares,
+             UInt192{{static_cast<std::uint64_t>(square), static_cast<std::uint64_t>(square >> 64), 0}});
+  }
+  partial.count = 3;
+  for (; partial.count < EndOfQuickElements(QuickKind::kMoments, kDTypeOf<T>); partial.count *= 2) {
+    ops.elements.count = partial.count;
+    for (const Op op : {Op::kMean, Op::kVar, Op::kStd, Op::kL2}) {
+      double got;
+      const QuickAnswer answer{op, reinterpret_cast<std::byte*>(&got)};
+      ASSERT_TRUE(fold.Finish(&answer, 1, 0, ops.elements)) << RowOf(op).name << " of " << partial.count;
+      EXPECT_EQ(got, IntegerAnswer({.dtype = kDTypeOf<T>, .ddof = 1}, op, partial))
+          << RowOf(op).name << " of " << partial.count;
+    }
+    fold.Merge(QuickWideMoments(fold));
+    partial.int_sum *= 2;
+    Increase(partial.int_sum_squares, UInt192(partial.int_sum_squares));
+  }
+}
+
+TEST(QuickOpsTest, MomentsOfAsManyAsAFoldMayHave) {
+  constexpr std::int64_t kLowest = std::numeric_limits<std::int64_t>::min(), kHighest = ~kLowest;
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  AskManyTimesThree<std::int64_t>({kLowest, kLowest, kLowest});
+  AskManyTimesThree<std::int64_t>({kLowest, kHighest, 5});
+  AskManyTimesThree<std::int64_t>({kHighest, kHighest, kHighest - 1});
+  AskManyTimesThree<std::uint64_t>({0, 0, 0});
+  AskManyTimesThree<std::uint64_t>({kMost, kMost, kMost});
+  AskManyTimesThree<std::uint64_t>({kMost, 0, kMost - 1});
+}
+
+TEST(QuickOpsTest, SumsOfSquaresAtTheBound) {
+  constexpr std::int64_t kHalf = std::int64_t{1} << 32;
+  for (const OverflowPolicy policy : {OverflowPolicy::kError, OverflowPolicy::kWrap, OverflowPolicy::kSaturate}) {
+    SCOPED_TRACE(static_cast<int>(policy));
+    ReduceSpec spec{.dtype = DType::kI64, .ops = {Op::kSumSquares}, .overflow_policy = policy};
+    for (const std::vector<std::int64_t>& elements :
+         std::vector<std::vector<std::int64_t>>{{kHalf - 1},
+                                                {kHalf},  // 2^64
+                                                {3'037'000'499, 1},
+                                                {-kHalf / 2, kHalf / 2},  // 2^63
+                                                {kHalf / 2, kHalf / 2, kHalf / 2, kHalf / 2},
+                                                {kHalf - 1, 92'681, 370, 173},     // 2^64 - 1
+                                                {kHalf - 1, 92'681, 370, 173, 1},  // 2^64
+                                                {1 - kHalf, -92'681, -370, -173}}) {
+      spec.count = static_cast<std::int64_t>(elements.size());
+      spec.dtype = DType::kI64;
+      Ask<std::int64_t>(spec, elements);
+      spec.dtype = DType::kU64;
+      Ask<std::uint64_t>(spec, {elements.begin(), elements.end()});
       if (HasFailure()) return;
     }
   }
