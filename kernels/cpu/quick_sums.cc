@@ -369,26 +369,90 @@ HWY_INLINE std::optional<double> PlainSum(const std::byte* from, std::int64_t el
   return sum;
 }
 
-// Absent also if there are more than a few, and of f64 and squares.
+// The sum of a few f64, at least one, as sum + rest, if f64 adds two parts of them without rounding, whatever the
+// order: multiples of a unit, and what is left. False: it does not, and nothing is written. `more`: as in PlainSum.
+//
+// The largest magnitude is less than 2^(e + 1). Added to and taken from 1.5 x 2^(e + 8), an element is rounded to a
+// multiple of 2^(e - 44); kFew of them have a sum of at most 2^(e + 9), to which 53 bits suffice. What is left is at
+// most 2^(e - 45), and kFew of that at most 2^(e - 37): it is added without rounding if it consists of multiples of
+// 2^(e - 90).
+template <Term kTerm>
+HWY_INLINE bool SumInParts(const std::byte* from, std::int64_t elements, std::int64_t more, double* sum, double* rest) {
+  using D = hn::CappedTag<double, kLanes>;
+  constexpr D d;
+  constexpr hn::RebindToUnsigned<D> words;
+  constexpr std::int64_t kWidth = hn::MaxLanes(D());
+  using Format = FloatFormat<double>;
+  using V = hn::Vec<D>;
+  static_assert(kFew == 256);
+  constexpr std::uint64_t kOne = std::uint64_t{1} << Format::kFraction;  // of an exponent
+  constexpr std::uint64_t kHalf = kOne / 2;
+  constexpr std::uint64_t kAbove = 8 * kOne, kBelow = 38 * kOne;
+  if (elements < kWidth && elements + more < kWidth) return false;
+  // Calls function(elements) for vectors of them, the last of which may have zeros.
+  const auto for_vectors = [&](const auto& function) __attribute__((always_inline)) {
+    const auto* const at = reinterpret_cast<const double*>(from);
+    const auto take = [&](V x) __attribute__((always_inline)) { function(TermOf<kTerm>(x)); };
+    std::int64_t i = 0;
+    for (; i + kWidth <= elements; i += kWidth) take(hn::LoadU(d, at + i));
+    if (i == elements) return;
+    if (elements >= kWidth) {
+      const auto taken = hn::FirstN(d, static_cast<std::size_t>(kWidth - (elements - i)));
+      take(hn::IfThenZeroElse(taken, hn::LoadU(d, at + elements - kWidth)));
+    } else {
+      take(hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(elements)), hn::LoadU(d, at)));
+    }
+  };
+  auto largest = hn::Zero(d);
+  for_vectors([&](V x) __attribute__((always_inline)) { largest = hn::Max(largest, hn::Abs(x)); });
+  const auto exponent = hn::And(hn::BitCast(words, hn::MaxOfLanes(d, largest)), hn::Set(words, ~(kOne - 1)));
+  // Neither anchor leaves the normal numbers; the sums don't overflow.
+  if (hn::GetLane(exponent) - (kBelow + kOne) >= Format::kInfinity - (kBelow + kOne) - 2 * kAbove) return false;
+  const auto half = hn::Set(words, kHalf);
+  const V anchor = hn::BitCast(d, hn::Or(hn::Add(exponent, hn::Set(words, kAbove)), half));
+  const V lower = hn::BitCast(d, hn::Or(hn::Sub(exponent, hn::Set(words, kBelow)), half));
+  V sums = hn::Zero(d), rests = hn::Zero(d), lost = hn::Zero(d);
+  for_vectors([&](V x) __attribute__((always_inline)) {
+    const V part = hn::Sub(hn::Add(x, anchor), anchor);
+    const V left = hn::Sub(x, part);
+    sums = hn::Add(sums, part);
+    rests = hn::Add(rests, left);
+    lost = hn::Or(lost, hn::Sub(left, hn::Sub(hn::Add(left, lower), lower)));  // all bits 0 if nothing, NaN of a NaN
+  });
+  if (!hn::AllTrue(d, hn::Eq(lost, hn::Zero(d)))) return false;
+  *sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  *rest = hn::GetLane(hn::SumOfLanes(d, rests));
+  return true;
+}
+
+// The sum of elements, at least one, as sum + rest, if it is known so. False: it is not, as that of squares or of more
+// than a few, and nothing is written.
 template <class T, Term kTerm>
-HWY_INLINE std::optional<double> PlainSumOf(const std::byte* from, std::int64_t elements, std::int64_t more) {
-  if constexpr (!std::is_same_v<T, double> && kTerm != Term::kSquare) {
-    if (elements <= kFew) return PlainSum<T, kTerm>(from, elements, more);
+HWY_INLINE bool PlainSumOf(const std::byte* from, std::int64_t elements, std::int64_t more, double* sum, double* rest) {
+  if constexpr (kTerm == Term::kSquare) {
+    return false;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return elements <= kFew && SumInParts<kTerm>(from, elements, more, sum, rest);
+  } else {
+    if (elements > kFew) return false;
+    const std::optional<double> plain = PlainSum<T, kTerm>(from, elements, more);
+    if (!plain.has_value()) return false;
+    *sum = *plain;
+    *rest = 0;
+    return true;
   }
-  return std::nullopt;
 }
 
 // The sums of kLanes rows, if each is known so; false if not, and all sums are as before.
 template <class T, Term kTerm>
-HWY_INLINE bool PlainSums(const std::byte* rows, std::int64_t elements, double* sums) {
+HWY_INLINE bool PlainSums(const std::byte* rows, std::int64_t elements, double* sums, double* rests) {
   for (std::int64_t r = 0; r < kLanes; ++r) {
-    const std::optional<double> sum =
-        PlainSumOf<T, kTerm>(rows + r * elements * static_cast<std::int64_t>(sizeof(T)), elements, 0);
-    if (!sum.has_value()) {
+    const std::byte* const row = rows + r * elements * static_cast<std::int64_t>(sizeof(T));
+    if (!PlainSumOf<T, kTerm>(row, elements, 0, sums + r, rests + r)) {
       std::fill_n(sums, r, -0.0);
+      std::fill_n(rests, r, 0.0);
       return false;
     }
-    sums[r] = *sum;
   }
   return true;
 }
@@ -401,7 +465,7 @@ void Rows(const std::byte* start, std::int64_t elements, std::int64_t count, Qui
   std::int64_t g = 0;
   for (; g + kLanes <= count; g += kLanes) {
     const std::byte* const rows = start + g * row;
-    if (elements >= kLanes && PlainSums<T, kTerm>(rows, elements, into->sum + g)) continue;
+    if (elements >= kLanes && PlainSums<T, kTerm>(rows, elements, into->sum + g, into->rest + g)) continue;
     if (elements < kLongRow) {
       WordOf<T> across[kLongRow * kLanes];
       TransposeRows(rows, elements, MayReadOn(g, count), across);
@@ -412,11 +476,9 @@ void Rows(const std::byte* start, std::int64_t elements, std::int64_t count, Qui
     }
   }
   for (; g < count; ++g) {
-    const std::optional<double> sum = PlainSumOf<T, kTerm>(start + g * row, elements, (count - 1 - g) * elements);
-    if (sum.has_value()) {
-      into->sum[g] = *sum;
-    } else {
-      AddLongRow<T, kTerm>(start + g * row, elements, into->sum + g, into->rest + g, into->lost + g);
+    const std::byte* const from = start + g * row;
+    if (!PlainSumOf<T, kTerm>(from, elements, (count - 1 - g) * elements, into->sum + g, into->rest + g)) {
+      AddLongRow<T, kTerm>(from, elements, into->sum + g, into->rest + g, into->lost + g);
     }
   }
 }
@@ -434,12 +496,9 @@ void Segments(const std::byte* start, const std::int64_t* bounds, std::int64_t c
       into->sum[g] = 0;
       continue;
     }
-    if (elements > kVeryFew) {
-      const std::optional<double> sum = PlainSumOf<T, kTerm>(from, elements, bounds[count] - bounds[g + 1]);
-      if (sum.has_value()) {
-        into->sum[g] = *sum;
-        continue;
-      }
+    if (elements > kVeryFew &&
+        PlainSumOf<T, kTerm>(from, elements, bounds[count] - bounds[g + 1], into->sum + g, into->rest + g)) {
+      continue;
     }
     if (elements >= kLongRow) {
       AddLongRow<T, kTerm>(from, elements, into->sum + g, into->rest + g, into->lost + g);

@@ -513,6 +513,32 @@ TEST_P(EngineGroups, ElementsThatDoNotAddUpEasily) {
   }
 }
 
+// Up to 256 f64 in segments, of the magnitudes up to which two parts of them are added without rounding, and beyond:
+// all bits are set, and one element is 2^34 to 2^40 times as small. Exponents reach the least and the largest.
+TEST_P(EngineGroups, SegmentsAtTheLimitsOfTwoParts) {
+  if (dtype() != DType::kF64) return;
+  constexpr std::int64_t kSize = 256;
+  std::vector<std::int64_t> offsets = {0};
+  std::vector<double> elements;
+  for (const int exponent : {-1074, -1022, -985, -984, -983, -900, 0, 900, 1005, 1006, 1007, 1008, 1014, 1023}) {
+    for (int apart = 34; apart <= 40; ++apart) {
+      for (const std::int64_t size : {std::int64_t{9}, kSize - 1, kSize}) {
+        for (std::int64_t i = 0; i < size; ++i) {
+          const double sign = apart % 2 == 0 && i % 3 == 0 ? -1 : 1;
+          elements.push_back(sign * std::ldexp(2 - 0x1p-52, exponent - (i == size / 2 ? apart : 0)));
+        }
+        offsets.push_back(std::ssize(elements));
+      }
+    }
+  }
+  const Question question{.shape = {std::ssize(elements)}, .offsets = offsets};
+  ReduceSpec spec = SpecFor(question);
+  for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kL1}}) {
+    spec.ops = ops;
+    Check(question, BytesOf(elements), spec, {});
+  }
+}
+
 // Far more of what an integer of some unit can't hold than elements that it can.
 // NaNs and infinities here and there in outputs that a GPU answers in parts, beside short ones.
 TEST_P(EngineGroups, NansInLongOutputs) {
