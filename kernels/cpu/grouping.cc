@@ -121,14 +121,14 @@ class GivenKeys final : public KeysInPlace {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
     const auto groups =
         static_cast<Id>(std::min(static_cast<std::uint64_t>(groups_), kMost < kNoGroup ? kMost + 1 : kMost));
-    bool any_outside = false;
+    Id any_outside = 0;  // masks rather than a choice, of which compilers make a branch for each row
     for (std::int64_t row = begin; row < end; ++row) {
       const auto id = static_cast<Id>(ElementAt<T>(elements_, row));
-      const bool outside = id >= groups;
-      ids[row - begin] = outside ? kNoGroup : static_cast<std::uint32_t>(id);
+      const Id outside = Id{0} - static_cast<Id>(id >= groups);
+      ids[row - begin] = static_cast<std::uint32_t>(id | outside);
       any_outside |= outside;
     }
-    if (!any_outside || drop_) return;
+    if (any_outside == 0 || drop_) return;
     const auto first = begin + (std::find(ids, ids + (end - begin), kNoGroup) - ids);
     std::int64_t before = outside_.load(std::memory_order_relaxed);
     while (first < before && !outside_.compare_exchange_weak(before, first, std::memory_order_relaxed)) {

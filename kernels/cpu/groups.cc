@@ -114,12 +114,16 @@ class GroupReduction {
   absl::StatusOr<std::unique_ptr<KeyTables>> Tables(const GroupingContext& context) const {
     if (!keyed_ || layout_.outputs != 1 || !quick_.has_value()) return nullptr;
     if (quick_->takes(Term::kMagnitude) || quick_->takes(Term::kNonzero) || quick_->takes_bits()) return nullptr;
-    return MakeKeyTables(job_.spec.dtype, data_, job_.spec.count, grouping_,
-                         {.sums = quick_->takes(Term::kElement),
-                          .squares = quick_->takes(Term::kSquare),
-                          .extrema = quick_->takes_extrema(),
-                          .omit_nans = quick_->omits_nans()},
-                         context);
+    const auto asks = [&](auto what) { return std::any_of(job_.spec.ops.begin(), job_.spec.ops.end(), what); };
+    return MakeKeyTables(
+        job_.spec.dtype, data_, job_.spec.count, grouping_,
+        {.counts = asks([](Op op) { return RowOf(op).accumulator != Accumulator::kExtrema; }),
+         .sums = quick_->takes(Term::kElement),
+         .squares = quick_->takes(Term::kSquare),
+         .lowest = asks([](Op op) { return op == Op::kMin || op == Op::kArgmin || op == Op::kRange; }),
+         .highest = asks([](Op op) { return op == Op::kMax || op == Op::kArgmax || op == Op::kRange; }),
+         .omit_nans = quick_->omits_nans()},
+        context);
   }
 
   // Answers groups [begin, end) from their tables, but for some, which are returned.

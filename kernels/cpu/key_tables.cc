@@ -1,15 +1,15 @@
 #include "kernels/cpu/key_tables.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "kernels/algebra/float_format.h"
-#include "kernels/algebra/order_key.h"
 #include "kernels/cpu/arrays.h"
+#include "kernels/cpu/key_entries.h"
+#include "kernels/cpu/key_parts.h"
 #include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
@@ -19,224 +19,79 @@ constexpr std::int64_t kRowsBetweenLooks = 1 << 16;  // at whether to stop
 constexpr std::int64_t kFewGroups = 64;  // then a thread has several tables, to wait less for the entry before
 constexpr std::int64_t kWays = 4;
 constexpr std::int64_t kIdsAtOnce = 2048;  // which stay in the L1 cache
-// An entry is fetched so many rows ahead (measured), if the table is larger than half of a common L2 cache.
-constexpr std::int64_t kFetchAhead = 16;
+// Of a table, or a part of one, that stays in a common L2 cache beside the rows that are added to it.
 constexpr std::int64_t kCacheBytes = 512 << 10;
-constexpr std::int64_t kSmallTables = 8 << 20;  // bytes: however few rows there are
+constexpr std::int64_t kLine = 64;  // bytes of it
+// An entry of a table that is larger is fetched so many rows ahead (measured).
+constexpr std::int64_t kFetchAhead = 16;
+// A table that is larger than its share of a common L3 cache has its rows added part by part.
+constexpr std::int64_t kLargeTable = 4 << 20;
+// Of all memory: bytes for each row, about what sorting the rows takes where groups are many, or so many.
+constexpr std::int64_t kMostBytesOfRow = 16;
+constexpr std::int64_t kSmallTables = 8 << 20;
 
-template <class T>
-struct FloatSum {
-  double sum, rest, lost;
+// Runs `run(i)` for all i below `count` on the threads of the arena. Returns an error that one of them returned; then
+// some may not have run.
+template <class Run>
+absl::Status ForAll(std::int64_t count, const GroupingContext& context, const Run& run) {
+  absl::Mutex mutex;
+  absl::Status why;
+  context.arena.execute([&] {
+    tbb::parallel_for(std::int64_t{0}, count, [&](std::int64_t i) {
+      const absl::Status status = run(i);
+      if (status.ok()) return;
+      const absl::MutexLock lock(&mutex);
+      why.Update(status);
+    });
+  });
+  return why;
+}
 
-  void Begin(T x) {
-    const double value = ToDouble(x);
-    *this = {value, 0, value - value};  // lost: NaN of what isn't finite
-  }
-  void Add(T x) { AddExactly(ToDouble(x), &sum, &rest, &lost); }
-  void Merge(const FloatSum& other) {
-    AddExactly(other.sum, &sum, &rest, &lost);
-    AddExactly(other.rest == 0 ? -0.0 : other.rest, &sum, &rest, &lost);  // -0 changes nothing
-    lost += other.lost;
-  }
-  void Store(std::int64_t i, QuickSums* sums) const {
-    sums->sum[i] = sum;
-    sums->rest[i] = rest;
-    sums->lost[i] = lost;
-  }
-};
+// Brings memory into the cache in order, which is faster than as rows ask for it.
+void Fetch(const void* from, std::int64_t bytes) {
+  const auto* const at = static_cast<const volatile std::byte*>(from);
+  for (std::int64_t i = 0; i < bytes; i += kLine) static_cast<void>(at[i]);
+}
 
-// Of up to 32 bits, and fewer than 2^32 of them.
-template <class T>
-struct IntegerSum {
-  std::uint64_t sum;  // modulo 2^64
-
-  void Begin(T x) { sum = static_cast<std::uint64_t>(ToInteger(x)); }
-  void Add(T x) { sum += static_cast<std::uint64_t>(ToInteger(x)); }
-  void Merge(const IntegerSum& other) { sum += other.sum; }
-  void Store(std::int64_t i, QuickSums* sums) const {
-    constexpr double kMost = 0x1p53;  // of what a double holds
-    const double value = kIsSigned<T> ? static_cast<double>(static_cast<std::int64_t>(sum)) : static_cast<double>(sum);
-    sums->sum[i] = value;
-    sums->rest[i] = 0;
-    sums->lost[i] = -kMost < value && value < kMost ? 0 : 1;
-  }
-};
-
-// Of floats: up to 32 bits have squares that a double holds.
-template <class T>
-struct FloatSquares : FloatSum<T> {
-  void Begin(T x) {
-    this->sum = this->rest = this->lost = 0;
-    Add(x);
-  }
-  void Add(T x) {
-    const double value = ToDouble(x);
-    if constexpr (sizeof(T) == 8) {
-      AddSquareExactly(value, &this->sum, &this->rest, &this->lost);
-    } else {
-      AddExactly(value * value, &this->sum, &this->rest, &this->lost);
-    }
-  }
-};
-
-// Of integers of up to 32 bits: halves of their squares, which fit.
-template <class T>
-struct IntegerSquares {
-  std::uint64_t low, high;
-
-  void Begin(T x) {
-    low = high = 0;
-    Add(x);
-  }
-  void Add(T x) {
-    const auto value = static_cast<std::int64_t>(ToInteger(x));
-    const auto square = static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(value);
-    low += square & 0xffffffff;
-    high += square >> 32;
-  }
-  void Merge(const IntegerSquares& other) {
-    low += other.low;
-    high += other.high;
-  }
-  void Store(std::int64_t i, QuickSums* sums) const {
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 53;  // of what a double holds
-    const std::uint64_t above = high + (low >> 32);
-    const auto below = static_cast<double>(low & 0xffffffff);
-    const TwoDoubles all = Normalized({static_cast<double>(above) * 0x1p32, below, 0});
-    sums->sum[i] = all.value;
-    sums->rest[i] = all.rest;
-    sums->lost[i] = above <= kMost ? 0 : std::numeric_limits<double>::infinity();
-  }
-};
-
-template <class T>
-using SquaresEntry = std::conditional_t<kIsFloat<T>, FloatSquares<T>, IntegerSquares<T>>;
-
-template <class T>
-using SumEntry = std::conditional_t<kIsFloat<T>, FloatSum<T>, IntegerSum<T>>;
-
-template <class T>
-struct ExtremaEntry {
-  using Key = typename OrderKey<T>::Type;
-  Key low, high;
-  std::uint32_t low_at, high_at;
-
-  void Begin(T x, std::uint32_t row) {
-    low = high = OrderKey<T>::Of(x);
-    low_at = high_at = row;
-  }
-  void Add(T x, std::uint32_t row) {
-    const Key key = OrderKey<T>::Of(x);
-    const bool lower = key<low, higher = key> high;  // neither can be foreseen: without branches
-    low_at = lower ? row : low_at;
-    high_at = higher ? row : high_at;
-    low = lower ? key : low;
-    high = higher ? key : high;
-  }
-  // `other` may have rows before these.
-  void Merge(const ExtremaEntry& other) {
-    if (other.low < low || (other.low == low && other.low_at < low_at)) {
-      low = other.low;
-      low_at = other.low_at;
-    }
-    if (other.high > high || (other.high == high && other.high_at < high_at)) {
-      high = other.high;
-      high_at = other.high_at;
-    }
-  }
-  void Store(std::int64_t i, QuickExtrema* extrema) const {
-    std::memcpy(extrema->lowest + i * sizeof(Key), &low, sizeof(Key));
-    std::memcpy(extrema->highest + i * sizeof(Key), &high, sizeof(Key));
-    extrema->lowest_at[i] = low_at;
-    extrema->highest_at[i] = high_at;
-    extrema->has_nan[i] = false;
-    if constexpr (kIsFloat<T>) extrema->has_nan[i] = high > kInfinityKey<T> || low < static_cast<Key>(~kInfinityKey<T>);
-  }
-};
-
-// In place of what is not wanted: types of their own, so that they share an address.
-template <int kOf>
-struct Nothing {};
-
-// All of its bytes 0: no element.
-template <class T, bool kSums, bool kSquares, bool kExtrema>
-struct Entry {
-  std::uint32_t count;
-  [[no_unique_address]] std::conditional_t<kIsFloat<T>, std::uint32_t, Nothing<3>>
-      nans;  // omitted ones are not in count
-  [[no_unique_address]] std::conditional_t<kSums, SumEntry<T>, Nothing<0>> sum;
-  [[no_unique_address]] std::conditional_t<kSquares, SquaresEntry<T>, Nothing<1>> squares;
-  [[no_unique_address]] std::conditional_t<kExtrema, ExtremaEntry<T>, Nothing<2>> extrema;
-
-  void Add(T x, std::uint32_t row) {
-    if (count++ == 0) {
-      if constexpr (kSums) sum.Begin(x);
-      if constexpr (kSquares) squares.Begin(x);
-      if constexpr (kExtrema) extrema.Begin(x, row);
-    } else {
-      if constexpr (kSums) sum.Add(x);
-      if constexpr (kSquares) squares.Add(x);
-      if constexpr (kExtrema) extrema.Add(x, row);
-    }
-  }
-};
-
-template <class T, bool kSums, bool kSquares, bool kExtrema>
+template <class T, EntryKind kKind>
 class Tables final : public KeyTables {
  public:
-  // Null: they would be too large for most threads to have one.
+  // Null: a table would be too large.
   static absl::StatusOr<std::unique_ptr<KeyTables>> Make(const std::byte* data, std::int64_t rows,
-                                                         const Grouping& grouping, bool omit_nans,
+                                                         const Grouping& grouping, const KeyTablesWanted& wanted,
                                                          const GroupingContext& context) {
     const std::int64_t groups = grouping.groups;
+    const Rows of{data, rows, grouping};
+    const std::int64_t table = groups * kEach;
+    const std::int64_t most = std::max(kSmallTables, rows * kMostBytesOfRow);
+    const std::int64_t threads = context.arena.max_concurrency();
     const std::int64_t ways = groups <= kFewGroups ? kWays : 1;
-    const std::int64_t most =
-        std::max<std::int64_t>(kSmallTables, rows * static_cast<std::int64_t>(sizeof(std::uint32_t)));
-    const std::int64_t one = std::max<std::int64_t>(groups * ways, 1) * static_cast<std::int64_t>(sizeof(Each));
-    const std::int64_t wanted = std::min<std::int64_t>(context.arena.max_concurrency(), rows / kRowsBetweenLooks + 1);
-    const std::int64_t stretches = std::min(wanted, most / one);
-    if (2 * stretches <= wanted && stretches < wanted) return nullptr;  // all threads fold sorted rows
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(stretches * one, context.budget);
+    GroupParts by;
+    std::int64_t tables = std::min(threads, rows / kRowsBetweenLooks + 1) * ways;
+    const bool direct = tables * table <= most && (table <= kLargeTable || of.StayNear());
+    if (!direct) {
+      while (by.bits < GroupParts::kMostBits && by.room(groups) * kEach > kCacheBytes) ++by.bits;
+      tables = 1;
+      const std::int64_t rows_bytes = table;  // of those that are in parts at a time
+      if (table + rows_bytes > most || by.room(groups) > KeyParts<T>::kMostGroups) return nullptr;
+    }
+    const std::int64_t bytes = tables * by.parts() * by.room(groups) * kEach;
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(bytes, context.budget);
     if (!memory.ok()) return memory.status();
-    auto tables = std::make_unique<Tables>(groups, stretches * ways, omit_nans, *std::move(memory));
-    const std::int64_t stretch = (rows + stretches - 1) / stretches;
-    absl::Mutex mutex;
-    absl::Status why;
-    context.arena.execute([&] {
-      tbb::parallel_for(std::int64_t{0}, stretches, [&](std::int64_t s) {
-        const std::int64_t end = std::min(rows, (s + 1) * stretch);
-        for (std::int64_t row = s * stretch; row < end; row += kRowsBetweenLooks) {
-          const absl::Status status = context.why_stop();
-          if (!status.ok()) {
-            const absl::MutexLock lock(&mutex);
-            why.Update(status);
-            return;
-          }
-          Each* const table = tables->entries_ + s * ways * groups;
-          const std::int64_t stop = std::min(end, row + kRowsBetweenLooks);
-          std::uint32_t room[kIdsAtOnce];
-          for (std::int64_t first = row; first < stop; first += kIdsAtOnce) {
-            const std::int64_t last = std::min(stop, first + kIdsAtOnce);
-            if (grouping.ids == nullptr) grouping.in_place->Ids(first, last, room);
-            const std::uint32_t* const ids = grouping.ids == nullptr ? room : grouping.ids + first;
-            if (ways == 1) {
-              Add<1>(data, ids, first, last, groups, omit_nans, table);
-            } else {
-              Add<kWays>(data, ids, first, last, groups, omit_nans, table);
-            }
-          }
-        }
-      });
-    });
-    if (why.ok() && grouping.in_place != nullptr) why = grouping.in_place->Check();
-    if (!why.ok()) return why;
-    return tables;
+    auto made = std::make_unique<Tables>(groups, by, tables, wanted, *std::move(memory));
+    absl::Status status = direct ? made->AddDirectly(of, ways, context) : made->AddInParts(of, context);
+    if (status.ok() && grouping.in_place != nullptr) status = grouping.in_place->Check();
+    if (!status.ok()) return status;
+    return made;
   }
 
-  Tables(std::int64_t groups, std::int64_t tables, bool omit_nans, std::unique_ptr<ArrayMemory> memory)
-      : groups_(groups),
+  Tables(std::int64_t groups, GroupParts by, std::int64_t tables, const KeyTablesWanted& wanted,
+         std::unique_ptr<ArrayMemory> memory)
+      : by_(by),
+        room_(by.room(groups)),
         tables_(tables),
-        omit_nans_(omit_nans),
+        omit_nans_(wanted.omit_nans),
+        rules_{.flip = wanted.lowest ? kAllBits : 0, .nan = wanted.omit_nans ? 0 : kAllBits},
         memory_(std::move(memory)),
         entries_(static_cast<Each*>(const_cast<void*>(memory_->array().data))) {}
 
@@ -244,41 +99,95 @@ class Tables final : public KeyTables {
     QuickExtrema* const extrema = &found->extrema;
     extrema->any_nan = false;
     for (std::int64_t i = 0; i < count; ++i) {
-      Each entry{};
-      std::int64_t elements = 0, nans = 0;
-      for (std::int64_t t = 0; t < tables_; ++t) {
-        const Each& other = entries_[t * groups_ + first + i];
-        if constexpr (kIsFloat<T>) nans += other.nans;
-        if (other.count == 0) continue;
-        if (elements == 0) {
-          entry = other;
-        } else {
-          if constexpr (kSums) entry.sum.Merge(other.sum);
-          if constexpr (kSquares) entry.squares.Merge(other.squares);
-          if constexpr (kExtrema) entry.extrema.Merge(other.extrema);
-        }
-        elements += other.count;
-      }
-      counts[i] = elements + (omit_nans_ ? nans : 0);
-      if constexpr (kIsFloat<T>) found->of(Term::kNan).sum[i] = static_cast<double>(nans);
-      if constexpr (kSums) entry.sum.Store(i, &found->of(Term::kElement));
-      if constexpr (kSquares) entry.squares.Store(i, &found->of(Term::kSquare));
-      if constexpr (kExtrema) {
-        entry.extrema.Store(i, extrema);
-        extrema->has_nan[i] = extrema->has_nan[i] || elements == 0;
+      const std::int64_t part = (first + i) & (by_.parts() - 1), number = (first + i) >> by_.bits;
+      Each entry = Part(0, part)[number];
+      for (std::int64_t t = 1; t < tables_; ++t) entry.Merge(Part(t, part)[number]);
+      if constexpr (kKind.sums) entry.sum.Store(i, &found->of(Term::kElement));
+      if constexpr (kKind.squares) entry.squares.Store(i, &found->of(Term::kSquare));
+      if constexpr (kKind.sides > 0) {
+        entry.extrema.Store(i, rules_, extrema);
+        counts[i] = entry.extrema.empty() ? 0 : 1;
+        extrema->has_nan[i] = extrema->has_nan[i] || counts[i] == 0;
         extrema->any_nan = extrema->any_nan || extrema->has_nan[i];
+      }
+      if constexpr (kKind.counts) {
+        counts[i] = entry.count;
+        if constexpr (kIsFloat<T>) {
+          found->of(Term::kNan).sum[i] = static_cast<double>(entry.nans);
+          if (omit_nans_) counts[i] += entry.nans;
+        }
       }
     }
   }
 
  private:
-  using Each = Entry<T, kSums, kSquares, kExtrema>;
+  using Each = Entry<T, kKind>;
+  static constexpr std::int64_t kEach = sizeof(Each);
+  static constexpr auto kAllBits = static_cast<typename ExtremaRules<T>::Word>(~typename ExtremaRules<T>::Word{0});
+
+  struct Rows {
+    const std::byte* data;
+    std::int64_t count;
+    const Grouping& grouping;
+
+    const std::byte* At(std::int64_t row) const { return data + row * static_cast<std::int64_t>(sizeof(T)); }
+    // The groups of rows [begin, end); those that are computed are written to `room`.
+    const std::uint32_t* Ids(std::int64_t begin, std::int64_t end, std::uint32_t* room) const {
+      if (grouping.ids != nullptr) return grouping.ids + begin;
+      grouping.in_place->Ids(begin, end, room);
+      return room;
+    }
+    // Whether most rows have groups of which, or next to which, others nearby have been: sorted keys, or few that most
+    // rows have. Then their entries are in the cache. Of some rows.
+    bool StayNear() const {
+      constexpr std::int64_t kStretches = 8, kLines = kCacheBytes / kLine;
+      std::array<std::uint32_t, kLines> seen;  // the line that was last in its place
+      seen.fill(kNoGroup);
+      std::int64_t near = 0, looks = 0;
+      for (std::int64_t s = 0; s < kStretches; ++s) {
+        const std::int64_t begin = s * (count / kStretches), end = std::min(count, begin + kIdsAtOnce);
+        std::uint32_t room[kIdsAtOnce];
+        const std::uint32_t* const ids = Ids(begin, end, room);
+        for (std::int64_t i = 0; i < end - begin; ++i) {
+          const auto line = static_cast<std::uint32_t>(ids[i] * std::uint64_t{sizeof(Each)} / kLine);
+          near += std::exchange(seen[line % kLines], line) == line;
+        }
+        looks += end - begin;
+      }
+      return 2 * near > looks;
+    }
+  };
+
+  Each* Part(std::int64_t table, std::int64_t part) const { return entries_ + (table * by_.parts() + part) * room_; }
+
+  // Each thread adds a stretch of rows to tables of its own.
+  absl::Status AddDirectly(const Rows& rows, std::int64_t ways, const GroupingContext& context) {
+    const std::int64_t stretches = tables_ / ways;
+    const std::int64_t stretch = (rows.count + stretches - 1) / stretches;
+    return ForAll(stretches, context, [&](std::int64_t s) -> absl::Status {
+      const std::int64_t end = std::min(rows.count, (s + 1) * stretch);
+      for (std::int64_t row = s * stretch; row < end; row += kRowsBetweenLooks) {
+        if (const absl::Status status = context.why_stop(); !status.ok()) return status;
+        const std::int64_t stop = std::min(end, row + kRowsBetweenLooks);
+        std::uint32_t room[kIdsAtOnce];
+        for (std::int64_t first = row; first < stop; first += kIdsAtOnce) {
+          const std::int64_t last = std::min(stop, first + kIdsAtOnce);
+          const std::uint32_t* const ids = rows.Ids(first, last, room);
+          if (ways == 1) {
+            Add<1>(rows.data, ids, first, last, Part(s, 0));
+          } else {
+            Add<kWays>(rows.data, ids, first, last, Part(s * ways, 0));
+          }
+        }
+      }
+      return absl::OkStatus();
+    });
+  }
 
   // `ids`: of rows [begin, end).
   template <std::int64_t kTables>
-  static void Add(const std::byte* data, const std::uint32_t* ids, std::int64_t begin, std::int64_t end,
-                  std::int64_t groups, bool omit_nans, Each* tables) {
-    const bool fetch = groups * static_cast<std::int64_t>(sizeof(Each)) > kCacheBytes;
+  void Add(const std::byte* data, const std::uint32_t* ids, std::int64_t begin, std::int64_t end, Each* tables) const {
+    const bool fetch = room_ * kEach > kCacheBytes;
     for (std::int64_t row = begin; row < end; ++row) {
       if (fetch && row + kFetchAhead < end && ids[row - begin + kFetchAhead] != kNoGroup) {
         __builtin_prefetch(tables + ids[row - begin + kFetchAhead], /*rw=*/1);
@@ -287,21 +196,54 @@ class Tables final : public KeyTables {
       if (id == kNoGroup) continue;
       T x;
       std::memcpy(&x, data + row * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-      Each& entry = tables[row % kTables * groups + id];
-      if constexpr (kIsFloat<T>) {
-        const bool nan = IsNan(x);
-        entry.nans += nan ? 1 : 0;
-        if (nan && omit_nans) continue;
-      }
-      entry.Add(x, static_cast<std::uint32_t>(row));
+      tables[row % kTables * room_ + id].Add(x, static_cast<std::uint32_t>(row), omit_nans_, rules_);
     }
   }
 
-  const std::int64_t groups_;
+  // All threads add to one table, each to a part of it.
+  absl::Status AddInParts(const Rows& rows, const GroupingContext& context) {
+    constexpr std::int64_t kBlockRows = KeyParts<T>::kBlockRows;
+    const auto blocks_of = [](std::int64_t count) { return (count + kBlockRows - 1) / kBlockRows; };
+    // As many rows at a time as take the memory of the table, each part of which is fetched for them.
+    const std::int64_t at_once = by_.parts() * room_ * kEach / KeyParts<T>::kRowBytes;
+    const std::int64_t most = blocks_of(std::min(rows.count, at_once));
+    absl::StatusOr<KeyParts<T>> parts = KeyParts<T>::Make(by_, most, context.budget);
+    if (!parts.ok()) return parts.status();
+    for (std::int64_t begin = 0; begin < rows.count; begin += most * kBlockRows) {
+      const std::int64_t blocks = std::min(most, blocks_of(rows.count - begin));
+      absl::Status status = ForAll(blocks, context, [&](std::int64_t block) {
+        absl::Status why = context.why_stop();
+        if (!why.ok()) return why;
+        const std::int64_t first = begin + block * kBlockRows, last = std::min(rows.count, first + kBlockRows);
+        std::uint32_t room[kBlockRows];
+        parts->Sort(block, rows.At(first), rows.Ids(first, last, room), last - first);
+        return why;
+      });
+      if (!status.ok()) return status;
+      status = ForAll(by_.parts(), context, [&](std::int64_t part) {
+        absl::Status why = context.why_stop();
+        if (!why.ok()) return why;
+        Each* const entries = Part(0, part);
+        if (begin > 0) Fetch(entries, room_ * kEach);
+        for (std::int64_t block = 0; block < blocks; ++block) {
+          parts->ForRows(
+              block, part, static_cast<std::uint32_t>(begin + block * kBlockRows),
+              [&](std::uint32_t group, T x, std::uint32_t row) { entries[group].Add(x, row, omit_nans_, rules_); });
+        }
+        return why;
+      });
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  const GroupParts by_;
+  const std::int64_t room_;  // for groups, in each part
   const std::int64_t tables_;
   const bool omit_nans_;
+  const ExtremaRules<T> rules_;
   const std::unique_ptr<ArrayMemory> memory_;
-  Each* const entries_;
+  Each* const entries_;  // of each table, each part
 };
 
 }  // namespace
@@ -310,17 +252,20 @@ absl::StatusOr<std::unique_ptr<KeyTables>> MakeKeyTables(DType dtype, const std:
                                                          const Grouping& grouping, KeyTablesWanted wanted,
                                                          const GroupingContext& context) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) -> absl::StatusOr<std::unique_ptr<KeyTables>> {
-    const auto make = [&]<bool... kWanted>(std::integer_sequence<bool, kWanted...>) {
-      return Tables<T, kWanted...>::Make(data, rows, grouping, wanted.omit_nans, context);
-    };
-    if (!wanted.sums && !wanted.squares) return make(std::integer_sequence<bool, false, false, true>());
+    const auto make = [&]<EntryKind kKind>() { return Tables<T, kKind>::Make(data, rows, grouping, wanted, context); };
+    const bool extrema = wanted.lowest || wanted.highest;
+    if (!wanted.sums && !wanted.squares) {
+      if (!extrema) return make.template operator()<EntryKind{.counts = true}>();
+      if (wanted.counts) return make.template operator()<EntryKind{.counts = true, .sides = 2}>();
+      return wanted.lowest && wanted.highest ? make.template operator()<EntryKind{.sides = 2}>()
+                                             : make.template operator()<EntryKind{.sides = 1}>();
+    }
     if constexpr (kIsFloat<T> || sizeof(T) <= 4) {
-      if (wanted.squares) {
-        return wanted.extrema ? make(std::integer_sequence<bool, true, true, true>())
-                              : make(std::integer_sequence<bool, true, true, false>());
-      }
-      return wanted.extrema ? make(std::integer_sequence<bool, true, false, true>())
-                            : make(std::integer_sequence<bool, true, false, false>());
+      constexpr EntryKind kSums{.counts = true, .sums = true}, kMoments{.counts = true, .sums = true, .squares = true};
+      constexpr EntryKind kSumsAnd{.counts = true, .sums = true, .sides = 2};
+      constexpr EntryKind kAll{.counts = true, .sums = true, .squares = true, .sides = 2};
+      if (wanted.squares) return extrema ? make.template operator()<kAll>() : make.template operator()<kMoments>();
+      return extrema ? make.template operator()<kSumsAnd>() : make.template operator()<kSums>();
     } else {
       return nullptr;  // sums of 64-bit integers may need more than 64 bits
     }
