@@ -183,6 +183,12 @@ absl::Status CudaLane::GroupReduction::Begin(absl::FunctionRef<cudaError_t()> la
   if (absl::Status why = WhyStop(job_); !why.ok()) return why;
   const StageRange range("launch");
   cudaGetLastError();  // launches would report what earlier calls of this thread failed with
+  // Outputs that are left for later, and the ends of small folds, are copied to the host too: never what the memory had
+  // before.
+  if (bytes > 0) {
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaMemsetAsync(slot.device, 0, static_cast<std::size_t>(bytes), lane_.kernel_stream_));
+  }
   REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, lane_.kernel_stream_));
   const cudaError_t error = FAILPOINT("cuda/launch") ? cudaErrorLaunchOutOfResources : launches();
   if (error != cudaSuccess) return DeviceError(error, "launching a reduction of groups");

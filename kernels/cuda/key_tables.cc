@@ -71,8 +71,7 @@ absl::Status CudaLane::GroupReduction::AnswerByTables(bool* answered) {
       state.exact->sum.Add(static_cast<std::int64_t>(sum.low), header.unit);
       state.exact->sum.Add(sum.high, header.unit + 32);
       state.exact->not_only_negative_zeros = sum.count > 0;
-      const auto [begin, end] =
-          std::equal_range(listed.begin(), listed.end(), ListedElement{0, group}, by_group);
+      const auto [begin, end] = std::equal_range(listed.begin(), listed.end(), ListedElement{0, group}, by_group);
       for (auto element = begin; element != end; ++element) {
         Add(element->value, SetOf(Accumulator::kSum), /*elsewhere=*/false, state.exact.get());
         ++state.partial.count;

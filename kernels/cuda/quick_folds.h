@@ -28,7 +28,7 @@ struct QuickElements {
   bool is_unsigned = false;  // integers; not bool
   // Folds of sums take absolute values. Those of signed integers are unsigned ones, as is_unsigned and flip say.
   bool absolute = false;
-  // What a product of integers is that its type doesn't hold. Neither: that is the host's to say.
+  // What a sum or product of integers is that its type doesn't hold. Neither: that is the host's to say.
   bool wraps = false;
   bool saturates = false;
   std::uint64_t flip = 0;       // of unsigned integers: the top bit, without which they compare as signed ones
@@ -141,6 +141,13 @@ REDUCED_HD bool StoreCount(const QuickAnswer& answer, std::int64_t output, std::
   if (answer.op != Op::kCount && answer.op != Op::kNanCount) return false;
   StoreAnswer(answer, output, answer.op == Op::kCount ? counted : nans);
   return true;
+}
+
+// What an integer is that 64 bits do not hold, of which `bits` are the low ones, by the policy; is_unsigned: as the
+// answer is. False: that is the host's to say.
+REDUCED_HD bool AnswerBeyond(bool negative, bool is_unsigned, const QuickElements& of, std::uint64_t* bits) {
+  if (of.saturates) *bits = is_unsigned ? ~std::uint64_t{0} : (std::uint64_t{1} << 63) - (negative ? 0 : 1);
+  return of.saturates || of.wraps;
 }
 
 template <int kBytes>

@@ -229,10 +229,12 @@ struct QuickIntegerMoments {
         case Op::kSum:
           StoreAnswer(answer, output, sum);
           break;
-        case Op::kSumSquares:
-          if (all >> 64 != 0) return false;  // or the policy's
-          StoreAnswer(answer, output, static_cast<std::uint64_t>(all));
+        case Op::kSumSquares: {
+          auto bits = static_cast<std::uint64_t>(all);
+          if (all >> 64 != 0 && !AnswerBeyond(false, true, of, &bits)) return false;
+          StoreAnswer(answer, output, bits);
           break;
+        }
         case Op::kMean:
           if (!RoundedMean(NotHoisted(sum_value), sum_rest, of.count, &value)) return false;
           StoreAnswer(answer, output, value);

@@ -140,9 +140,9 @@ struct QuickIntegerProduct {
     // Rounding is by far less than 2^-40: products that fit have at most 63 factors that aren't 1 or -1.
     const double limit = of.is_unsigned ? 0x1p64 : 0x1p63, size = std::fabs(about);
     std::uint64_t value = product;
-    if (size >= limit * (1 - 0x1p-40) && !of.wraps) {
-      if (!of.saturates || size <= limit * (1 + 0x1p-40)) return false;
-      value = of.is_unsigned ? ~std::uint64_t{0} : (std::uint64_t{1} << 63) - (about < 0 ? 0 : 1);
+    if (size >= limit * (1 - 0x1p-40)) {
+      if (size <= limit * (1 + 0x1p-40) && !of.wraps) return false;  // there may be 64 bits for it
+      if (!AnswerBeyond(about < 0, of.is_unsigned, of, &value)) return false;
     }
     for (int i = 0; i < ops; ++i) {
       if (!StoreCount(answers[i], output, of.count, 0)) StoreAnswer(answers[i], output, value);

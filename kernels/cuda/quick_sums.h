@@ -268,8 +268,9 @@ struct QuickIntegerSum {
       const QuickAnswer& answer = answers[i];
       if (StoreCount(answer, output, of.count, 0)) continue;
       if (answer.op != Op::kMean) {
-        if (!fits) return false;
-        StoreAnswer(answer, output, static_cast<std::uint64_t>(total));
+        auto bits = static_cast<std::uint64_t>(total);
+        if (!fits && !AnswerBeyond(negative, of.is_unsigned, of, &bits)) return false;
+        StoreAnswer(answer, output, bits);
       } else {
         const TwoDoubles two = TwoDoublesOf(magnitude);  // less than 2^96
         double mean;

@@ -57,8 +57,9 @@ struct QuickWideMoments {
       }
       const Wide wide = deviates ? Deviations(of.count) : Squares(of);
       if (answer.op == Op::kSumSquares) {
-        if (wide.high != 0) return false;  // or the policy's
-        StoreAnswer(answer, output, wide.low);
+        std::uint64_t bits = wide.low;
+        if (wide.high != 0 && !AnswerBeyond(false, true, of, &bits)) return false;
+        StoreAnswer(answer, output, bits);
         continue;
       }
       TwoDoubles value = Rounded(wide);

@@ -70,6 +70,9 @@ absl::string_view Allowed(const absl::CommandLineFlag& flag, absl::string_view w
   return flag.IsOfType<std::int32_t>() ? "allowed: a whole number of 32 bits" : "allowed: a whole number of 64 bits";
 }
 
+// A path in an error.
+std::string Shown(const std::string& path) { return absl::CHexEscape(path.substr(0, 256)); }
+
 // Sets a flag. `where`: "FILE:LINE" or the variable that has the value.
 absl::Status Set(const Flags& flags, absl::string_view name, absl::string_view value, const std::string& where,
                  std::map<std::string, std::string>* sources) {
@@ -90,7 +93,7 @@ absl::Status ReadFile(const std::string& path, const Flags& flags, std::map<std:
   std::string line;
   std::set<std::string> seen;
   for (int number = 1; std::getline(file, line); ++number) {
-    const std::string where = absl::StrCat(absl::CHexEscape(path), ":", number);
+    const std::string where = absl::StrCat(Shown(path), ":", number);
     absl::string_view text = line;
     // A comment begins where a word or the value would: "a#b" is a value.
     const std::size_t value_at = text.find('=') + 1;  // 0: there is none
@@ -119,7 +122,7 @@ absl::Status ReadFile(const std::string& path, const Flags& flags, std::map<std:
   }
   if (file.eof() && !file.bad()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("--config_file: cannot read %s: %s", absl::CHexEscape(path), std::strerror(errno)));
+      absl::StrFormat("--config_file: cannot read %s: %s", Shown(path), std::strerror(errno)));
 }
 
 // A variable that is meant for a flag but lacks the prefix must not be ignored silently.
