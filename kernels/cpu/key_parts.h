@@ -1,9 +1,9 @@
 // Rows apart by their groups, some at a time, so that what is known of the groups of one part stays in the L2 cache
 // while its rows are added: a table of a million groups is larger, and each row would wait for memory.
 //
-// A block of rows, which stays in the L2 cache too, is sorted into the parts by counting. A part has every so-manieth
-// group: groups with many rows are often neighbours. A row is moved with its element, since reading it again from where
-// it was would take a cache line of its own.
+// A block of rows, which stays in the L2 cache too, is sorted into the parts by counting. Part p has the groups p,
+// p + parts, p + 2 parts, ...: groups with many rows are often neighbours. A row is moved with its element, since
+// reading it again from where it was would take a cache line of its own.
 //
 // Source: S. Manegold, P. Boncz, M. Kersten, "Optimizing main-memory join on modern hardware" (2002), for radix
 // partitioning.

@@ -63,11 +63,13 @@ absl::Status UnknownFlag(absl::string_view where, absl::string_view name) {
                                                     absl::CHexEscape(std::string(name.substr(0, 64)))));
 }
 
-// What a flag allows, from what Abseil says of a value that it refused: which of our own types say, and Abseil's don't.
+// What a flag allows: `why` has it from our own types, as its end; Abseil's types say nothing of it, and quote the
+// value.
 absl::string_view Allowed(const absl::CommandLineFlag& flag, absl::string_view why) {
-  if (const std::size_t allowed = why.find("allowed: "); allowed != absl::string_view::npos) return why.substr(allowed);
   if (flag.IsOfType<bool>()) return "allowed: true or false";
-  return flag.IsOfType<std::int32_t>() ? "allowed: a whole number of 32 bits" : "allowed: a whole number of 64 bits";
+  if (flag.IsOfType<std::int32_t>()) return "allowed: a whole number of 32 bits";
+  if (flag.IsOfType<std::int64_t>()) return "allowed: a whole number of 64 bits";
+  return why.substr(std::min(why.rfind("allowed: "), why.size()));
 }
 
 // A path in an error.
