@@ -17,8 +17,8 @@ FOLDERS = ("client", "deploy", "kernels", "proto", "server", "tests")
 README_LINES = 200
 # Flags in the text that are other programs': docker's, CMake's, ctest's, the benchmarks'.
 OTHER_FLAGS = {
-    "--build", "--cflags", "--describe", "--goals", "--group-add", "--format", "--help", "--install", "--libs", "--mib", "--ops", "--only", "--preset",
-    "--sizes", "--sweep", "--test-dir", "--tool", "--user",
+    "--build", "--cflags", "--describe", "--goals", "--group-add", "--format", "--help", "--install", "--libs", "--mib", "--only", "--ops",
+    "--preset", "--runs", "--sizes", "--sweep", "--test-dir", "--tool", "--user",
 }
 # Options of reducectl whose values are names that --help lists.
 NAMES = ("--via", "--engine", "--precision", "--nan", "--overflow")

@@ -82,7 +82,7 @@ TEST_F(ConfigurationTest, RefusedValuesAreQuotedOnceWithWhatIsAllowed) {
             "REDUCED_FLAG_MAX_OPS: --max_ops: got '1x'; allowed: a whole number of 32 bits");
   EXPECT_EQ(Of(Run({}, {"REDUCED_FLAG_CUDA=ja"}), ""), "REDUCED_FLAG_CUDA: --cuda: got 'ja'; allowed: true or false");
   EXPECT_EQ(Of(Run({}, {"REDUCED_FLAG_MAX_OPS=allowed: x\033"}), ""),
-            "REDUCED_FLAG_MAX_OPS: --max_ops: got 'allowed: x\\033'; allowed: a whole number of 32 bits");
+            "REDUCED_FLAG_MAX_OPS: --max_ops: got 'allowed: x\\x1b'; allowed: a whole number of 32 bits");
   EXPECT_EQ(Of(Run({}, {"REDUCED_FLAG_DRAIN_TIMEOUT=allowed: y"}), "").find("specified"), std::string::npos);
   EXPECT_LT(Of(Run({}, {absl::StrCat("REDUCED_FLAG_MAX_OPS=1", std::string(4000, 'x'))}), "").size(), 500);
 }
