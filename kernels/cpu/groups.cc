@@ -556,7 +556,8 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
   if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(outputs));
 
   GroupReduction reduction(job, data, grouping, mask, *std::move(answers));
-  const absl::StatusOr<std::unique_ptr<KeyTables>> tables = reduction.Tables(context);
+  absl::StatusOr<std::unique_ptr<KeyTables>> tables = reduction.Tables(context);
+  if (absl::IsResourceExhausted(tables.status())) tables = nullptr;  // sorting the rows may take less
   if (!tables.ok()) return tables.status();
   if (*tables != nullptr) {
     constexpr std::int64_t kGrain = 16 * kQuickOutputs;
@@ -568,6 +569,7 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
       left.insert(left.end(), some.begin(), some.end());
     });
     if (left.empty()) return reduction.status();
+    tables->reset();
     const absl::Status sorted = SortRows(job.groups.rows, context, &grouping, &left);
     if (!sorted.ok()) return sorted;
     ForRanges(std::ssize(left), 1, arena, [&](std::int64_t begin, std::int64_t end) {

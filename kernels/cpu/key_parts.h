@@ -1,5 +1,5 @@
-// Rows apart by their groups, some at a time, so that what is known of the groups of one part stays in the L2 cache
-// while its rows are added: a table of a million groups is larger, and each row would wait for memory.
+// Sorts rows by parts of a table of groups. Then the rows of one part are added while that part is in the L2 cache; in
+// the order in which they lie, each row would wait for an entry of a table that is larger than the cache.
 //
 // A block of rows, which stays in the L2 cache too, is sorted into the parts by counting. Part p has the groups p,
 // p + parts, p + 2 parts, ...: groups with many rows are often neighbours. A row is moved with its element, since
@@ -30,9 +30,9 @@ struct GroupParts {
   int bits = 0;
 
   std::int64_t parts() const { return std::int64_t{1} << bits; }
-  // Room for so many groups in each part. One more than needed, so that neighbouring groups do not have places a power
-  // of two apart, which share a set of a cache.
-  std::int64_t room(std::int64_t groups) const { return (groups >> bits) + 1; }
+  // Room for so many groups in each part: an odd number, since entries a power of two apart, as neighbouring groups
+  // would have, share a set of a cache.
+  std::int64_t room(std::int64_t groups) const { return ((groups >> bits) + 1) | 1; }
 };
 
 // Some blocks of rows of elements of type T. Blocks may be sorted, and then read, by several threads at once.

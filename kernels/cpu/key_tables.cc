@@ -19,16 +19,19 @@ constexpr std::int64_t kRowsBetweenLooks = 1 << 16;  // at whether to stop
 constexpr std::int64_t kFewGroups = 64;  // then a thread has several tables, to wait less for the entry before
 constexpr std::int64_t kWays = 4;
 constexpr std::int64_t kIdsAtOnce = 2048;  // which stay in the L1 cache
-// Of a table, or a part of one, that stays in a common L2 cache beside the rows that are added to it.
+// The most that a table, or a part of one, may have to stay in a common L2 cache while rows are added to it.
 constexpr std::int64_t kCacheBytes = 512 << 10;
 constexpr std::int64_t kLine = 64;  // bytes of it
 // An entry of a table that is larger is fetched so many rows ahead (measured).
 constexpr std::int64_t kFetchAhead = 16;
 // A table that is larger than its share of a common L3 cache has its rows added part by part.
 constexpr std::int64_t kLargeTable = 4 << 20;
-// Of all memory: bytes for each row, about what sorting the rows takes where groups are many, or so many.
+// The most memory that tables take: bytes for each row, about what sorting the rows takes where groups are many, or, if
+// that is more, bytes in all.
 constexpr std::int64_t kMostBytesOfRow = 16;
 constexpr std::int64_t kSmallTables = 8 << 20;
+// Parts of a table that there are for each thread, so that all have some until the end.
+constexpr std::int64_t kThreadParts = 4;
 
 // Runs `run(i)` for all i below `count` on the threads of the arena. Returns an error that one of them returned; then
 // some may not have run.
@@ -70,7 +73,10 @@ class Tables final : public KeyTables {
     std::int64_t tables = std::min(threads, rows / kRowsBetweenLooks + 1) * ways;
     const bool direct = tables * table <= most && (table <= kLargeTable || of.StayNear());
     if (!direct) {
-      while (by.bits < GroupParts::kMostBits && by.room(groups) * kEach > kCacheBytes) ++by.bits;
+      const auto enough = [&] {
+        return by.room(groups) * kEach <= kCacheBytes && by.parts() >= kThreadParts * threads;
+      };
+      while (by.bits < GroupParts::kMostBits && !enough()) ++by.bits;
       tables = 1;
       const std::int64_t rows_bytes = table;  // of those that are in parts at a time
       if (table + rows_bytes > most || by.room(groups) > KeyParts<T>::kMostGroups) return nullptr;

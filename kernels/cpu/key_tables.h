@@ -42,9 +42,9 @@ struct KeyTablesWanted {
   bool omit_nans = false;  // they are elements, but in no sum and no extremum
 };
 
-// Of the `rows` elements at `data`, by the keys of the grouping. Null: there are none for this dtype, or they would
-// take more memory than sorting the rows. An error of context.why_stop or of the grouping's Check; RESOURCE_EXHAUSTED:
-// there is no memory.
+// Of the `rows` elements at `data`, by the keys of the grouping. They take at most 16 bytes for each row, or 8 MiB, and
+// up to 192 KiB of each thread. Null: there are none for this dtype, or they would take more. An error of
+// context.why_stop or of the grouping's Check; RESOURCE_EXHAUSTED: there is no memory.
 absl::StatusOr<std::unique_ptr<KeyTables>> MakeKeyTables(DType dtype, const std::byte* data, std::int64_t rows,
                                                          const Grouping& grouping, KeyTablesWanted wanted,
                                                          const GroupingContext& context);

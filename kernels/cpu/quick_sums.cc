@@ -405,7 +405,20 @@ HWY_INLINE bool SumInParts(const std::byte* from, std::int64_t elements, std::in
   };
   auto largest = hn::Zero(d);
   for_vectors([&](V x) __attribute__((always_inline)) { largest = hn::Max(largest, hn::Abs(x)); });
-  const auto exponent = hn::And(hn::BitCast(words, hn::MaxOfLanes(d, largest)), hn::Set(words, ~(kOne - 1)));
+  const double most = hn::GetLane(hn::MaxOfLanes(d, largest));
+  if (most == 0) {        // zeros, or NaNs among what Max has passed over
+    double total = -0.0;  // to which -0 adds -0, and +0 adds +0
+    for (std::int64_t i = 0; i < elements; ++i) {
+      double x;
+      std::memcpy(&x, from + i * static_cast<std::int64_t>(sizeof(x)), sizeof(x));
+      total += kTerm == Term::kMagnitude ? std::fabs(x) : x;
+    }
+    if (total != 0) return false;
+    *sum = total;
+    *rest = 0;
+    return true;
+  }
+  const auto exponent = hn::And(hn::BitCast(words, hn::Set(d, most)), hn::Set(words, ~(kOne - 1)));
   // Neither anchor leaves the normal numbers; the sums don't overflow.
   if (hn::GetLane(exponent) - (kBelow + kOne) >= Format::kInfinity - (kBelow + kOne) - 2 * kAbove) return false;
   const auto half = hn::Set(words, kHalf);

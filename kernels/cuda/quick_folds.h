@@ -117,8 +117,8 @@ REDUCED_HD Pack AbsoluteOf(Pack pack) {
   return (pack ^ (negative * static_cast<Word>(~Word{0}))) + negative;  // nothing is carried to the next element
 }
 
-// The word that folds take for an element: unsigned integers as the signed ones that are in the same order, and 1 for
-// every byte of bool but 0; of absolute values likewise.
+// The word that folds take for an element, or for its absolute value: unsigned integers as the signed ones that are in
+// the same order, and 1 for every byte of bool but 0. Only floats have a `fold`.
 template <class Word>
 REDUCED_HD Word PreparedWord(Word word, const QuickElements& of) {
   if (of.is_bool) return word != 0 ? 1 : 0;

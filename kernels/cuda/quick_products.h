@@ -57,7 +57,7 @@ struct QuickFloatProduct {
     REDUCED_UNROLL
     for (const double factor : factors) MultiplyBy(factor);
   }
-  // Of a tile with NaNs, or with an infinity beside a zero.
+  // Of a tile with NaNs, or with an infinity and a zero in one factor.
   template <int kCount>
   REDUCED_SELDOM static QuickFloatProduct MultipliedOneByOne(QuickFloatProduct fold, QuickTile<Word, kCount> tile,
                                                              int n) {
@@ -109,7 +109,7 @@ struct QuickIntegerProduct {
   static constexpr int kFew = kBytes < 4 ? 4 / kBytes : 1;
 
   std::uint64_t product = 1;  // modulo 2^64
-  // The product in f64, which tells about how large it is. NaN: there was a zero after it had overflowed, or before.
+  // The product in f64, which tells about how large it is. NaN: infinity times 0; `product` is 0 then.
   double about = 1;
 
   REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(1 ^ of.flip); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/engine/memory_budget.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
 #include "tests/contract/groups.h"
@@ -199,6 +201,32 @@ TEST_P(EngineGroupErrors, NoRoomForTheArray) {
   EXPECT_TRUE(absl::IsResourceExhausted(reply.status)) << reply.status;
   EXPECT_THAT(std::string(reply.status.message()), HasSubstr("must be in the device's memory"));
   EXPECT_EQ(own.engine->info().array_bytes, 0);
+}
+
+// The CPU engine's tables by key would take more memory than there is; sorting the rows takes less.
+TEST_P(EngineGroupErrors, NoRoomForTables) {
+  if (kind() == EngineKind::kCuda) return;
+  EngineOptions options = Options();
+  options.memory = std::make_shared<MemoryBudget>(std::int64_t{3} << 20);
+  const Started own = StartOwn(options);
+  constexpr std::int64_t kRows = 100'000;
+  const std::vector<float> array(kRows, 1);
+  std::vector<std::int32_t> keys(kRows);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    keys[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(kRows - 1 - row);
+  }
+  ReduceSpec spec = Spec(DType::kF32, kRows);
+  spec.ops = {Op::kSum};
+  const Bytes bytes = BytesOf(keys);
+  const Groups groups{
+      .layout = LayoutOf(Shape{kRows}, {true}), .rows = kRows, .keys = Keys{SideOf(DType::kI32, bytes), kRows}};
+  const Reply reply = ReduceGroups(*own.engine, {.spec = spec, .array = {array.data()}}, groups);
+  ASSERT_TRUE(reply.status.ok()) << reply.status;
+  ASSERT_EQ(reply.outputs, kRows);
+  std::vector<double> sums(kRows);
+  std::memcpy(sums.data(), reply.answers->data[0], kRows * sizeof(double));
+  EXPECT_EQ(sums, std::vector<double>(kRows, 1));
+  EXPECT_EQ(options.memory->taken(), 0);
 }
 
 TEST_P(EngineGroupErrors, SidesOfAnotherDevice) {

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/quick_answers.h"
 #include "kernels/engine/array_budget.h"
+#include "tests/support/runs.h"
 
 namespace reduced {
 namespace {
@@ -48,7 +49,7 @@ class KeyTablesTest : public testing::Test {
   void Check(DType dtype, const std::vector<std::int32_t>& keys, std::int64_t groups, const KeyTablesWanted& wanted) {
     const std::vector<T> elements = Elements<T>();
     ArrayBudget budget("cpu", std::int64_t{1} << 30);
-    tbb::task_arena arena(2);
+    tbb::task_arena arena(test::kSlowBuild ? 1 : 2);  // ThreadSanitizer does not see how oneTBB orders its threads
     const auto why_stop = [] { return absl::OkStatus(); };
     const GroupingContext context{budget, arena, why_stop};
     const Keys asked{{.dtype = DType::kI32, .count = kRows}, groups, /*drop=*/true};
@@ -83,27 +84,28 @@ class KeyTablesTest : public testing::Test {
       const std::int64_t size = std::min(kQuickOutputs, groups - first);
       (*tables)->Load(first, size, found.get(), counts);
       for (std::int64_t i = 0; i < size; ++i) {
-        SCOPED_TRACE(first + i);
-        const Expected& group = expected[static_cast<std::size_t>(first + i)];
+        const std::int64_t number = first + i;
+        const Expected& group = expected[static_cast<std::size_t>(number)];
         const bool known = group.nans == 0 || wanted.omit_nans;
-        ASSERT_EQ(wanted.counts ? counts[i] : counts[i] > 0, wanted.counts ? group.count : group.count > 0);
+        ASSERT_EQ(wanted.counts ? counts[i] : counts[i] > 0, wanted.counts ? group.count : group.count > 0)
+            << "group " << number;
         if (wanted.sums && known) {
-          ASSERT_EQ(found->of(Term::kElement).sum[i], group.sum);
+          ASSERT_EQ(found->of(Term::kElement).sum[i], group.sum) << "group " << number;
         }
         if (wanted.squares && known) {
-          ASSERT_EQ(found->of(Term::kSquare).sum[i], group.squares);
+          ASSERT_EQ(found->of(Term::kSquare).sum[i], group.squares) << "group " << number;
         }
         if (wanted.sums && !known) {
-          ASSERT_FALSE(found->of(Term::kElement).lost[i] == 0);
+          ASSERT_FALSE(found->of(Term::kElement).lost[i] == 0) << "group " << number;
         }
         if (!wanted.lowest && !wanted.highest) continue;
-        ASSERT_EQ(found->extrema.has_nan[i], !known || group.lowest_at < 0);
+        ASSERT_EQ(found->extrema.has_nan[i], !known || group.lowest_at < 0) << "group " << number;
         if (found->extrema.has_nan[i]) continue;
         if (wanted.lowest) {
-          ASSERT_EQ(found->extrema.lowest_at[i], group.lowest_at);
+          ASSERT_EQ(found->extrema.lowest_at[i], group.lowest_at) << "group " << number;
         }
         if (wanted.highest) {
-          ASSERT_EQ(found->extrema.highest_at[i], group.highest_at);
+          ASSERT_EQ(found->extrema.highest_at[i], group.highest_at) << "group " << number;
         }
       }
     }
@@ -148,7 +150,8 @@ TEST_F(KeyTablesTest, SumsOfManyGroups) {
   Check<std::int16_t>(DType::kI16, keys, kGroups, {.counts = true});
 }
 
-// Of large tables that stay in the cache, as rows that are near to each other have the same groups, or neighbours.
+// The tables are large, but neighbouring rows have the same groups or neighbouring ones, whose entries are in the
+// cache.
 TEST_F(KeyTablesTest, SortedKeysAndFewOfMany) {
   std::vector<std::int32_t> sorted = KeysOf(kGroups / 4), few = sorted;
   std::sort(sorted.begin(), sorted.end());
