@@ -205,13 +205,9 @@ struct Entry {
           if (omit_nans) return;
         }
       }
-      if (count++ == 0) {
-        if constexpr (kKind.sums) sum.Begin(x);
-        if constexpr (kKind.squares) squares.Begin(x);
-      } else {
-        if constexpr (kKind.sums) sum.Add(x);
-        if constexpr (kKind.squares) squares.Add(x);
-      }
+      const bool is_first = count++ == 0;
+      if constexpr (kKind.sums) is_first ? sum.Begin(x) : sum.Add(x);
+      if constexpr (kKind.squares) is_first ? squares.Begin(x) : squares.Add(x);
     }
   }
   void Merge(const Entry& other) {

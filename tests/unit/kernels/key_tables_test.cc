@@ -68,7 +68,7 @@ class KeyTablesTest : public testing::Test {
       Expected& group = expected[static_cast<std::size_t>(key)];
       const T x = elements[static_cast<std::size_t>(row)];
       ++group.count;
-      if (x != x) {
+      if (std::isnan(static_cast<double>(x))) {
         ++group.nans;
         continue;
       }
