@@ -58,9 +58,12 @@ std::set<std::string> NamedBy(const std::vector<std::string>& arguments, const F
   return named;
 }
 
+// Text from outside in an error: its begin, and nothing that a terminal takes for more than text.
+std::string Shown(absl::string_view text, std::size_t most = 64) { return absl::CHexEscape(text.substr(0, most)); }
+std::string ShownPath(absl::string_view path) { return Shown(path, 128); }
+
 absl::Status UnknownFlag(absl::string_view where, absl::string_view name) {
-  return absl::InvalidArgumentError(absl::StrFormat("%s: unknown flag '%s'; see reduced --help", where,
-                                                    absl::CHexEscape(std::string(name.substr(0, 64)))));
+  return absl::InvalidArgumentError(absl::StrFormat("%s: unknown flag '%s'; see reduced --help", where, Shown(name)));
 }
 
 // What a flag allows: `why` has it from our own types, as its end; Abseil's types say nothing of it, and quote the
@@ -72,9 +75,6 @@ absl::string_view Allowed(const absl::CommandLineFlag& flag, absl::string_view w
   return why.substr(std::min(why.rfind("allowed: "), why.size()));
 }
 
-// A path in an error.
-std::string Shown(const std::string& path) { return absl::CHexEscape(path.substr(0, 256)); }
-
 // Sets a flag. `where`: "FILE:LINE" or the variable that has the value.
 absl::Status Set(const Flags& flags, absl::string_view name, absl::string_view value, const std::string& where,
                  std::map<std::string, std::string>* sources) {
@@ -82,9 +82,8 @@ absl::Status Set(const Flags& flags, absl::string_view name, absl::string_view v
   if (found == flags.end()) return UnknownFlag(where, name);
   std::string why;
   if (!found->second->ParseFrom(value, &why)) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: --%s: got '%s'; %s", where, name,
-                                                      absl::CHexEscape(std::string(value.substr(0, 256))),
-                                                      Allowed(*found->second, why)));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: --%s: got '%s'; %s", where, name, Shown(value), Allowed(*found->second, why)));
   }
   (*sources)[found->first] = where;
   return absl::OkStatus();
@@ -95,7 +94,7 @@ absl::Status ReadFile(const std::string& path, const Flags& flags, std::map<std:
   std::string line;
   std::set<std::string> seen;
   for (int number = 1; std::getline(file, line); ++number) {
-    const std::string where = absl::StrCat(Shown(path), ":", number);
+    const std::string where = absl::StrCat(ShownPath(path), ":", number);
     absl::string_view text = line;
     // A comment begins where a word or the value would: "a#b" is a value.
     const std::size_t value_at = text.find('=') + 1;  // 0: there is none
@@ -108,23 +107,21 @@ absl::Status ReadFile(const std::string& path, const Flags& flags, std::map<std:
     if (text.empty()) continue;
     const std::size_t equals = text.find('=');
     if (equals == absl::string_view::npos) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s: got '%s'; allowed: name = value", where,
-                                                        absl::CHexEscape(std::string(text.substr(0, 256)))));
+      return absl::InvalidArgumentError(absl::StrFormat("%s: got '%s'; allowed: name = value", where, Shown(text)));
     }
     const absl::string_view name = absl::StripAsciiWhitespace(text.substr(0, equals));
     if (name == kConfigFile || Has(kCommandLineOnly, name)) {
       return absl::InvalidArgumentError(absl::StrFormat("%s: %s is allowed on the command line only", where, name));
     }
     if (!seen.emplace(name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: %s is set a second time", where, absl::CHexEscape(std::string(name.substr(0, 64)))));
+      return absl::InvalidArgumentError(absl::StrFormat("%s: %s is set a second time", where, Shown(name)));
     }
     const absl::Status status = Set(flags, name, absl::StripAsciiWhitespace(text.substr(equals + 1)), where, sources);
     if (!status.ok()) return status;
   }
   if (file.eof() && !file.bad()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("--config_file: cannot read %s: %s", Shown(path), std::strerror(errno)));
+      absl::StrFormat("--config_file: cannot read %s: %s", ShownPath(path), std::strerror(errno)));
 }
 
 // A variable that is meant for a flag but lacks the prefix must not be ignored silently.
@@ -147,8 +144,8 @@ absl::Status ReadEnvironment(const std::map<std::string, std::string>& variables
       if (Has(kCommandLineOnly, name)) {
         return absl::InvalidArgumentError(absl::StrCat(variable, ": ", name, " is allowed on the command line only"));
       }
-      status = rest == absl::AsciiStrToUpper(rest) ? Set(flags, name, value, variable, sources)
-                                                   : UnknownFlag(variable, rest);
+      status = rest == absl::AsciiStrToUpper(rest) ? Set(flags, name, value, Shown(variable), sources)
+                                                   : UnknownFlag(Shown(variable), rest);
     }
     if (!status.ok()) return status;
   }

@@ -141,6 +141,9 @@ TEST_F(ConfigurationTest, BadVariablesAreErrors) {
            {"REDUCED_LISTEN=x", "REDUCED_LISTEN has no effect: the variable of --listen is REDUCED_FLAG_LISTEN"}}) {
     EXPECT_THAT(Of(Run({}, {variable}), ""), HasSubstr(says));
   }
+  const std::string name(4000, 'X');
+  EXPECT_LT(Of(Run({}, {absl::StrCat("REDUCED_FLAG_", name, "=1")}), "").size(), 500);
+  EXPECT_LT(Of(Run({}, {absl::StrCat("REDUCED_FLAG_CONFIG_FILE=/", name)}), "").size(), 500);
 }
 
 TEST_F(ConfigurationTest, OtherWaysToReadFlagsAreRefused) {
