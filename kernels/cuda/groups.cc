@@ -265,7 +265,6 @@ absl::Status CudaLane::GroupReduction::Locate(const std::int64_t* numbers, std::
 }
 
 absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t output, const GroupPart& whole, Method method) {
-  constexpr std::int64_t kPartPositions = 1 << 10;  // at least
   constexpr std::int64_t kMostPending = 1 << 16;
   const auto takes = [&](const QuickOps& ops) { return whole.end < EndOfQuickElements(ops.kind, job_.spec.dtype); };
   if (method == Method::kQuick && !std::all_of(quick_.begin(), quick_.end(), takes)) {
@@ -277,9 +276,11 @@ absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t output, const 
   const std::int64_t state_bytes = method == Method::kQuick ? quick_.size() * sizeof(GroupPartFold)
                                                             : sizeof(Partial) + (exact ? sizeof(ExactDigits) : 0);
   const std::int64_t room = lane_.chunk_bytes_ / state_bytes;  // states of a batch; parts take less
-  // So many blocks or warps there should be of each multiprocessor.
-  const std::int64_t wanted = (method == Method::kQuick ? 64 : 16) * lane_.multiprocessors_;
-  const std::int64_t size = std::max(kPartPositions, job_.spec.count / wanted);
+  // Blocks of each multiprocessor, so many that none waits long for the last ones; and positions that are worth one.
+  const std::int64_t blocks = method == Method::kQuick ? 32 : 16;
+  const std::int64_t least = method == Method::kQuick ? 1 << 12 : 1 << 10;
+  const std::int64_t wanted = blocks * lane_.multiprocessors_;
+  const std::int64_t size = std::max(least, (job_.spec.count + wanted - 1) / wanted);
   const std::int64_t positions = whole.end;
   const std::int64_t parts = std::min((positions + size - 1) / size, room);
   if (std::ssize(parts_) + parts > room || std::ssize(pending_) == kMostPending) {

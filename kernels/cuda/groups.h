@@ -32,6 +32,20 @@ struct GroupArray {
   std::int64_t first_bit = 0;
 };
 
+// How positions lie in the array.
+enum class Lie : std::uint8_t {
+  kNeighbours,        // one after the other, and no mask leaves any of them out
+  kMaskedNeighbours,  // likewise, with a mask
+  kAny,
+};
+
+inline Lie LieOf(const GroupArray& array) {
+  const bool neighbours =
+      array.rows == nullptr && (array.reduced.count == 0 || (array.reduced.count == 1 && array.reduced.stride[0] == 1));
+  if (!neighbours) return Lie::kAny;
+  return array.mask == nullptr ? Lie::kNeighbours : Lie::kMaskedNeighbours;
+}
+
 // Positions [begin, end) of one output.
 struct GroupPart {
   std::int64_t start = 0;   // with keys: of the output's rows; else the index of its position 0 in the array
@@ -65,27 +79,19 @@ struct GroupOutputs {
   SliceDimensions kept{};
 };
 
-// What a part is folded to.
-struct GroupPartFold {
-  alignas(8) std::byte fold[kQuickFoldBytes];
-  std::int64_t count = 0;  // elements that are there
-};
-
-// Answers the ops of one kind, by a few threads for each output or part: folds of quick_folds.h, in registers.
+// Answers the ops of one kind, by a few threads for each output: folds of quick_folds.h, in registers. Not those of
+// more than `longest` positions, which is less than EndOfQuickElements().
 struct QuickGroupsLaunch {
   QuickElements elements;  // without their count, which each output has its own of
   QuickKind kind = QuickKind::kSums;
   GroupArray array;
-  int width = 32;          // threads for each: a power of two, at most 32
-  std::int64_t count = 0;  // of parts or outputs, > 0
-  // Parts to folds, both in device memory, of outputs with fewer positions than EndOfQuickElements().
-  const GroupPart* parts = nullptr;
-  GroupPartFold* folds = nullptr;
-  // With `parts` null: outputs from number `first` on to answers, which begin with that output's, but for those of more
-  // than `longest` positions, which is less than EndOfQuickElements().
   GroupOutputs outputs{};
-  std::int64_t first = 0;
-  std::int64_t longest = 0;
+  std::int64_t first = 0;    // the number of an output, whose answers are the first
+  std::int64_t count = 0;    // of outputs, > 0
+  int width = 32;            // threads for each: a power of two, at most 32
+  std::int64_t longest = 0;  // positions that these take
+  // Positions that a warp takes, at least as many, and fewer than EndOfQuickElements().
+  std::int64_t longest_of_warp = 0;
   QuickAnswer answers[kMostQuickOps] = {};
   int ops = 0;
   std::uint8_t* left = nullptr;  // of each output: kAnswered and so on
@@ -96,6 +102,25 @@ inline constexpr std::uint8_t kAnswered = 0;
 inline constexpr std::uint8_t kNotKnown = 1;  // it has no element, or the fold does not know its answer
 inline constexpr std::uint8_t kTooLong = 2;   // it was not looked at
 cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch);
+
+// What a part is folded to.
+struct GroupPartFold {
+  alignas(8) std::byte fold[kQuickFoldBytes];
+  std::int64_t count = 0;  // elements that are there
+};
+
+// Folds parts, of outputs with fewer positions than EndOfQuickElements(), to the folds of one kind.
+struct QuickPartsLaunch {
+  QuickElements elements{};  // without their count
+  QuickKind kind = QuickKind::kSums;
+  GroupArray array;
+  const GroupPart* parts = nullptr;  // device memory
+  std::int64_t count = 0;            // of parts, > 0
+  int threads = 256;                 // of a part: a warp's or a block's
+  GroupPartFold* folds = nullptr;    // device memory, one of each part
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchQuickParts(const QuickPartsLaunch& launch);
 
 // Where outputs are, by their numbers.
 struct LocateLaunch {

@@ -14,7 +14,6 @@
 
 #include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/groups.h"
-#include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
@@ -25,7 +24,8 @@ std::int64_t AnswerBytes(Op op, DType dtype) { return RowOf(ResultDType(op, dtyp
 
 std::int64_t RoundedUp(std::int64_t count) { return (count + 7) / 8 * 8; }
 
-constexpr int kWarpThreads = 32;
+constexpr int kWarpThreads = 32, kBlockThreads = 256;
+constexpr std::int64_t kBlockPositions = 2048;  // of parts that have a block each, on average
 
 // A launch for the ops of one kind, else as `any`.
 QuickGroupsLaunch LaunchFor(const QuickOps& ops, const QuickGroupsLaunch& any) {
@@ -78,11 +78,17 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   std::int64_t positions = layout.elements;  // on average
   if (grouped_) positions = grouped_positions_ / grouping_.groups;
   // Neighbouring outputs that are neighbours in the array are read by neighbouring threads.
-  constexpr std::int64_t kAdjacent = 32;
+  constexpr std::int64_t kAdjacent = 32, kAdjacentPositions = 1024;
+  // What a lane should have of an output, of neighbouring elements and of others, and positions that it takes.
+  constexpr std::int64_t kLaneBytes = 128, kLaneElements = 8, kLanePositions = 256;
   const bool adjacent = (grouped_ ? columns_ : layout.adjacent()) >= kAdjacent;
+  const bool neighbours = LieOf(array_) != Lie::kAny;
+  const std::int64_t lanes = neighbours ? positions * width_ / kLaneBytes : positions / kLaneElements;
   const int width =
-      adjacent ? 1 : std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(positions / 8, 1, kWarpThreads)));
-  const std::int64_t longest = adjacent ? 1024 : 128 * width;
+      adjacent
+          ? 1
+          : static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(lanes, 1, kWarpThreads))));
+  const std::int64_t longest = adjacent ? kAdjacentPositions : kLanePositions * width;
 
   std::vector<std::int64_t> too_long;
   if (!grouped_ && positions > longest) return AnswerAllInParts(Method::kQuick);
@@ -99,6 +105,7 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   if (!grouped_) any.outputs.kept = DimensionsFrom(layout.kept);
   any.width = width;
   any.longest = longest;
+  any.longest_of_warp = adjacent ? longest : kLanePositions * kWarpThreads;
   any.stream = lane_.kernel_stream_;
   std::int64_t bytes = 1;  // of an output
   for (const Op op : job_.spec.ops) bytes += AnswerBytes(op, job_.spec.dtype);
@@ -147,28 +154,30 @@ absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch, const QuickGroup
 absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<std::int64_t>* too_long) {
   if (absl::Status status = End(*batch.slot); !status.ok()) return status;
   const std::vector<Op>& ops = job_.spec.ops;
+  const auto* const left = reinterpret_cast<const std::uint8_t*>(batch.slot->pinned + batch.left);
+  constexpr std::int64_t kGrain = 1 << 15;
+  std::vector<std::uint8_t> some_left(static_cast<std::size_t>((batch.count + kGrain - 1) / kGrain));  // of each grain
   lane_.copiers_.execute([&] {
-    constexpr std::int64_t kGrain = 1 << 15;
-    tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, batch.count, kGrain), [&](const auto& range) {
+    tbb::parallel_for(std::size_t{0}, some_left.size(), [&](std::size_t grain) {
+      const std::int64_t begin = static_cast<std::int64_t>(grain) * kGrain;
+      const std::int64_t count = std::min(kGrain, batch.count - begin);
       for (std::size_t i = 0; i < ops.size(); ++i) {
         const std::int64_t width = AnswerBytes(ops[i], job_.spec.dtype);
-        std::memcpy(answers_[i] + (batch.first + range.begin()) * width,
-                    batch.slot->pinned + batch.places[i] + range.begin() * width,
-                    static_cast<std::size_t>((range.end() - range.begin()) * width));
+        std::memcpy(answers_[i] + (batch.first + begin) * width, batch.slot->pinned + batch.places[i] + begin * width,
+                    static_cast<std::size_t>(count * width));
       }
+      const auto is_left = [](std::uint8_t each) { return each != kAnswered; };
+      some_left[grain] = std::any_of(left + begin, left + begin + count, is_left) ? 1 : 0;
     });
   });
-  const auto* const left = reinterpret_cast<const std::uint8_t*>(batch.slot->pinned + batch.left);
   const absl::MutexLock lock(&mutex_);
-  for (std::int64_t i = 0; i < batch.count;) {
-    std::uint64_t eight = 1;
-    if (i + 8 <= batch.count) std::memcpy(&eight, left + i, sizeof(eight));
-    const std::int64_t stop = std::min(batch.count, i + 8);
-    for (std::int64_t at = i; eight != 0 && at < stop; ++at) {
-      if (left[at] == kTooLong) too_long->push_back(batch.first + at);
-      if (left[at] == kNotKnown) left_.push_back(batch.first + at);
+  for (std::size_t grain = 0; grain < some_left.size(); ++grain) {
+    if (some_left[grain] == 0) continue;
+    const std::int64_t begin = static_cast<std::int64_t>(grain) * kGrain;
+    for (std::int64_t i = begin; i < std::min(batch.count, begin + kGrain); ++i) {
+      if (left[i] == kTooLong) too_long->push_back(batch.first + i);
+      if (left[i] == kNotKnown) left_.push_back(batch.first + i);
     }
-    i = stop;
   }
   return absl::OkStatus();
 }
@@ -176,17 +185,19 @@ absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<
 absl::Status CudaLane::GroupReduction::FoldQuickly() {
   const auto count = std::ssize(parts_);
   auto* const folds = reinterpret_cast<GroupPartFold*>(state_slot().device);
-  QuickGroupsLaunch any;  // what all launches have
-  any.array = array_;
-  any.width = kWarpThreads;
-  any.count = count;
-  any.parts = reinterpret_cast<const GroupPart*>(part_slot().device);
-  any.stream = lane_.kernel_stream_;
+  std::int64_t positions = 0;
+  for (const GroupPart& part : parts_) positions += part.end - part.begin;
+  QuickPartsLaunch launch{.array = array_,
+                          .parts = reinterpret_cast<const GroupPart*>(part_slot().device),
+                          .count = count,
+                          .threads = positions / count < kBlockPositions ? kWarpThreads : kBlockThreads,
+                          .stream = lane_.kernel_stream_};
   const auto launch_all = [&] {
     for (std::size_t i = 0; i < quick_.size(); ++i) {
-      QuickGroupsLaunch launch = LaunchFor(quick_[i], any);
+      launch.elements = quick_[i].elements;
+      launch.kind = quick_[i].kind;
       launch.folds = folds + static_cast<std::int64_t>(i) * count;
-      if (const cudaError_t error = LaunchQuickGroups(launch); error != cudaSuccess) return error;
+      if (const cudaError_t error = LaunchQuickParts(launch); error != cudaSuccess) return error;
     }
     return cudaSuccess;
   };

@@ -1,18 +1,15 @@
-// Groups in registers: a few threads, up to a warp, walk through an output or a part of one side by side, several
-// elements in flight, and merge what they have by shuffles. Compiled without contraction of operations, as
-// exact/two_doubles.h wants it, whose arithmetic the folds have.
+// Groups in registers: a few threads, up to a warp, walk through an output side by side, several elements in flight,
+// and merge what they have by shuffles. Compiled without contraction of operations, as exact/two_doubles.h wants it,
+// whose arithmetic the folds have.
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
-#include "kernels/cuda/group_elements.cuh"
 #include "kernels/cuda/groups.h"
+#include "kernels/cuda/part_elements.cuh"
 #include "kernels/cuda/quick_tiles.cuh"
 
 namespace reduced {
 namespace {
-
-constexpr int kAtOnce = 4;  // loads in flight
 
 __device__ inline GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std::int64_t output) {
   GroupPart part;
@@ -34,147 +31,61 @@ __global__ void __launch_bounds__(kQuickThreads) LocateKernel(LocateLaunch launc
   if (i < launch.count) launch.wholes[i] = WholeOutput(launch.outputs, launch.array, launch.numbers[i]);
 }
 
-// How positions lie in the array.
-enum class Lie : std::uint8_t {
-  kNeighbours,        // one after the other, and no mask leaves any of them out
-  kMaskedNeighbours,  // likewise, with a mask of bytes
-  kAny,
-};
-
-struct FewPositions {
-  std::uint32_t of[kAtOnce];
-
-  __device__ std::uint32_t operator()(int which) const {  // by no address, so that they stay in registers
-    std::uint32_t found = of[0];
-#pragma unroll
-    for (int i = 1; i < kAtOnce; ++i) found = which == i ? of[i] : found;
-    return found;
-  }
-};
-
-// Elements of an output, of which some may not be there.
-template <class Fold>
-struct FewElements {
-  using Word = typename Fold::Word;
-  Word word[kAtOnce];
-  std::uint32_t position[kAtOnce];  // as answers call it
-  bool there[kAtOnce];
-
-  __device__ int count() const {
-    int count = 0;
-#pragma unroll
-    for (const bool each : there) count += each ? 1 : 0;
-    return count;
-  }
-  // Adds them to the fold; n = count() >= 1.
-  __device__ void AddTo(int n, const QuickElements& of, Fold* fold) const {
-    QuickTile<Word, kAtOnce> tile{};
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) tile.Set(i, word[i]);
-    Prepare<Fold>(of, &tile);
-    // The first that is there stands for those that aren't, where they need a position.
-    Word first = tile[0];
-    std::uint32_t first_at = position[0];
-    if constexpr (kCountsAbsent<Fold>) {
-#pragma unroll
-      for (int i = kAtOnce - 1; i >= 0; --i) {
-        first = there[i] ? tile[i] : first;
-        first_at = there[i] ? position[i] : first_at;
-      }
-    }
-    const Word absent = Fold::Absent(first, of);
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) tile.Set(i, there[i] ? tile[i] : absent);
-    FewPositions at;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) at.of[i] = there[i] ? position[i] : first_at;
-    fold->Add(tile, kAtOnce, at, of);
-    if constexpr (kCountsAbsent<Fold>) {
-      if (n < kAtOnce) fold->Forget(kAtOnce - n, absent, of);
-    }
-  }
-};
-
 template <class Fold, Lie kLie>
-__global__ void __launch_bounds__(kQuickThreads, 3)
+__global__ void __launch_bounds__(kQuickThreads, sizeof(Fold) > 32 ? 2 : 3)
     QuickGroupsKernel(const __grid_constant__ QuickGroupsLaunch launch) {
-  using Word = typename Fold::Word;
-  const int width = launch.width;
-  const int lane = static_cast<int>(threadIdx.x) & (width - 1);
-  const std::int64_t item = (std::int64_t{blockIdx.x} * kQuickThreads + threadIdx.x) / width;
-  const bool there = item < launch.count;
+  const int in_warp = static_cast<int>(threadIdx.x) % kWarpSize;
+  int width = launch.width;
+  int lane = in_warp & (width - 1);
+  std::int64_t item = (std::int64_t{blockIdx.x} * kQuickThreads + threadIdx.x) / width;
   GroupPart part;
-  bool too_long = false;
-  if (there && launch.parts != nullptr) part = launch.parts[item];
-  if (there && launch.parts == nullptr) {
-    part = WholeOutput(launch.outputs, launch.array, launch.first + item);
-    too_long = part.end > launch.longest;
-    if (too_long) part.end = 0;
-  }
-  const GroupWalk<Word> walk(launch.array, part.start, part.column);
-  const Word* const data = static_cast<const Word*>(launch.array.data) + part.start;
-  const std::uint8_t* const mask = kLie == Lie::kMaskedNeighbours ? launch.array.mask + part.start : nullptr;
-  Fold fold;
-  std::int64_t counted = 0;
-  for (std::int64_t i = part.begin + lane; i < part.end; i += kAtOnce * width) {
-    FewElements<Fold> few;
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const std::int64_t position = i + k * width;
-      few.position[k] = static_cast<std::uint32_t>(position);
-      few.there[k] = position < part.end;
-      few.word[k] = 0;
-      if (!few.there[k]) continue;
-      if constexpr (kLie == Lie::kAny) {
-        std::int64_t index;
-        few.there[k] = walk.Load(position, &few.word[k], &index);
-        few.position[k] = static_cast<std::uint32_t>(index);
-      } else {
-        few.word[k] = data[position];
-        if constexpr (kLie == Lie::kMaskedNeighbours) few.there[k] = mask[position] != 0;
+  if (item < launch.count) part = WholeOutput(launch.outputs, launch.array, launch.first + item);
+  // Outputs that are too long for so few lanes are answered by the warp after the others, one after the other.
+  const std::int64_t own_item = item, positions = part.end;
+  const bool too_long = positions > launch.longest_of_warp, later = !too_long && positions > launch.longest;
+  if (too_long || later) part.end = 0;
+  unsigned rest = __ballot_sync(kFullWarp, later && lane == 0);
+  bool answers = lane == 0 && item < launch.count && !later;
+  bool looks = !too_long;
+  for (;;) {
+    Fold fold;
+    std::int64_t counted = AddPart<Fold, kLie>(launch.array, part, lane, width, launch.elements, &fold);
+    MergeLanes(width, &fold);
+    counted = SumOfLanes(width, counted);
+    if (answers) {
+      std::uint8_t left = kTooLong;
+      if (looks) {
+        QuickElements of = launch.elements;
+        of.count = counted;
+        left = counted > 0 && fold.Finish(launch.answers, launch.ops, item, of) ? kAnswered : kNotKnown;
       }
+      if (!launch.after || left != kAnswered) launch.left[item] = left;
     }
-    const int n = few.count();
-    if (n == 0) continue;
-    counted += n;
-    few.AddTo(n, launch.elements, &fold);
+    if (rest == 0) return;
+    const int of_lane = __ffs(static_cast<int>(rest)) - 1;
+    rest &= rest - 1;
+    item = __shfl_sync(kFullWarp, own_item, of_lane);
+    width = kWarpSize;
+    lane = in_warp;
+    answers = lane == 0;
+    looks = true;
+    part = WholeOutput(launch.outputs, launch.array, launch.first + item);
   }
-  MergeLanes(width, &fold);
-  if constexpr (kLie == Lie::kNeighbours) {
-    counted = part.end - part.begin;
-  } else {
-    for (int distance = width / 2; distance > 0; distance /= 2) {
-      counted += __shfl_xor_sync(kFullWarp, counted, distance);
-    }
-  }
-  if (!there || lane != 0) return;
-  if (launch.parts != nullptr) {
-    GroupPartFold& out = launch.folds[item];
-    memcpy(out.fold, &fold, sizeof(fold));
-    out.count = counted;
-    return;
-  }
-  std::uint8_t left = kTooLong;
-  if (!too_long) {
-    QuickElements of = launch.elements;
-    of.count = counted;
-    left = counted > 0 && fold.Finish(launch.answers, launch.ops, item, of) ? kAnswered : kNotKnown;
-  }
-  if (!launch.after || left != kAnswered) launch.left[item] = left;
 }
 
 template <class Fold>
 cudaError_t Launch(const QuickGroupsLaunch& launch) {
-  const GroupArray& array = launch.array;
-  const bool neighbours =
-      array.rows == nullptr && (array.reduced.count == 0 || (array.reduced.count == 1 && array.reduced.stride[0] == 1));
   const auto blocks = static_cast<unsigned>((launch.count * launch.width + kQuickThreads - 1) / kQuickThreads);
-  if (neighbours && array.mask == nullptr) {
-    QuickGroupsKernel<Fold, Lie::kNeighbours><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
-  } else if (neighbours && !array.mask_bits) {
-    QuickGroupsKernel<Fold, Lie::kMaskedNeighbours><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
-  } else {
-    QuickGroupsKernel<Fold, Lie::kAny><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
+  switch (LieOf(launch.array)) {
+    case Lie::kNeighbours:
+      QuickGroupsKernel<Fold, Lie::kNeighbours><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
+      break;
+    case Lie::kMaskedNeighbours:
+      QuickGroupsKernel<Fold, Lie::kMaskedNeighbours><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
+      break;
+    case Lie::kAny:
+      QuickGroupsKernel<Fold, Lie::kAny><<<blocks, kQuickThreads, 0, launch.stream>>>(launch);
+      break;
   }
   return cudaGetLastError();
 }

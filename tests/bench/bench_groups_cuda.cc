@@ -32,6 +32,7 @@ struct Case {
   std::vector<std::int32_t> keys{};
   std::int64_t groups = 0;
   std::vector<std::uint8_t> mask{};
+  bool mask_bits = false;
 };
 
 std::vector<Case> Cases(std::int64_t elements) {
@@ -69,6 +70,8 @@ std::vector<Case> Cases(std::int64_t elements) {
     cases.push_back({.name = absl::StrFormat("where, %d%%", percent)});
     for (std::int64_t i = 0; i < elements; ++i) cases.back().mask.push_back(below(100) < percent ? 1 : 0);
   }
+  cases.push_back({.name = "where, 50%, bits", .mask_bits = true});
+  for (std::int64_t i = 0; i < elements; i += 8) cases.back().mask.push_back(static_cast<std::uint8_t>(below(256)));
   return cases;
 }
 
@@ -162,7 +165,9 @@ int Main(int argc, char** argv) {
     Groups groups{.layout = LayoutOf(std::vector<std::int64_t>{elements}, {true}), .rows = elements};
     if (!each.offsets.empty()) groups.segments = Segments{SideOf(DType::kI64, each.offsets)};
     if (!each.keys.empty()) groups.keys = Keys{SideOf(DType::kI32, each.keys), each.groups};
-    if (!each.mask.empty()) groups.mask = Mask{SideOf(DType::kBool, each.mask)};
+    if (!each.mask.empty()) {
+      groups.mask = Mask{SideOf(each.mask_bits ? DType::kU8 : DType::kBool, each.mask), each.mask_bits};
+    }
     std::unique_ptr<ArrayMemory> beside;
     for (const char* const where : {"host", "gpu"}) {
       if (*where == 'g') {

@@ -155,45 +155,55 @@ QuickTile<typename Fold::Word, kCount> TileOf(std::int64_t n, WordAt word, const
   return x;
 }
 
-// Groups by the folds of quick_folds.h.
+// The fold of the elements of a group, or of a part of it, a few at a time.
 template <class Fold>
-void FoldGroupsQuickly(const QuickGroupsLaunch& launch) {
+Fold FoldOfElements(const GroupElements& elements, const QuickElements& of) {
   using Word = typename Fold::Word;
   constexpr int kAtOnce = 4;
+  const std::int64_t count = std::ssize(elements.indexes);
+  Fold fold;
+  for (std::int64_t at = 0; at < count; at += kAtOnce) {
+    const auto word = [&](int k) {
+      Word of_element;
+      std::memcpy(&of_element, elements.bytes.data() + static_cast<std::size_t>(at + k) * sizeof(Word), sizeof(Word));
+      return of_element;
+    };
+    const std::int64_t n = count - at;
+    const auto position = [&](int k) {
+      return static_cast<std::uint32_t>(elements.indexes[static_cast<std::size_t>(k < n ? at + k : at)]);
+    };
+    const auto tile = TileOf<kAtOnce, Fold>(n, word, of);
+    fold.Add(tile, kAtOnce, position, of);
+    if constexpr (requires { Fold::kCountsAbsent; }) {
+      if (n < kAtOnce) fold.Forget(static_cast<int>(kAtOnce - n), tile[0], of);
+    }
+  }
+  return fold;
+}
+
+template <class Fold>
+void FoldGroupsQuickly(const QuickGroupsLaunch& launch) {
   for (std::int64_t i = 0; i < launch.count; ++i) {
-    const bool whole = launch.parts == nullptr;
-    const GroupPart part = whole ? WholeOutput(launch.outputs, launch.array, launch.first + i) : launch.parts[i];
+    const GroupPart part = WholeOutput(launch.outputs, launch.array, launch.first + i);
     std::uint8_t left = kTooLong;
-    if (!whole || part.end <= launch.longest) {
-      const GroupElements elements = ElementsOf(launch.array, part, sizeof(Word));
+    if (part.end <= launch.longest_of_warp) {
+      const GroupElements elements = ElementsOf(launch.array, part, sizeof(typename Fold::Word));
       QuickElements of = launch.elements;
       of.count = std::ssize(elements.indexes);
-      Fold fold;
-      for (std::int64_t at = 0; at < of.count; at += kAtOnce) {
-        const auto word = [&](int k) {
-          Word of_element;
-          std::memcpy(&of_element, elements.bytes.data() + static_cast<std::size_t>(at + k) * sizeof(Word),
-                      sizeof(Word));
-          return of_element;
-        };
-        const std::int64_t n = of.count - at;
-        const auto position = [&](int k) {
-          return static_cast<std::uint32_t>(elements.indexes[static_cast<std::size_t>(k < n ? at + k : at)]);
-        };
-        const auto tile = TileOf<kAtOnce, Fold>(n, word, of);
-        fold.Add(tile, kAtOnce, position, of);
-        if constexpr (requires { Fold::kCountsAbsent; }) {
-          if (n < kAtOnce) fold.Forget(static_cast<int>(kAtOnce - n), tile[0], of);
-        }
-      }
-      if (!whole) {
-        std::memcpy(launch.folds[i].fold, static_cast<const void*>(&fold), sizeof(fold));
-        launch.folds[i].count = of.count;
-        continue;
-      }
+      const Fold fold = FoldOfElements<Fold>(elements, of);
       left = of.count > 0 && fold.Finish(launch.answers, launch.ops, i, of) ? kAnswered : kNotKnown;
     }
     if (!launch.after || left != kAnswered) launch.left[i] = left;
+  }
+}
+
+template <class Fold>
+void FoldPartsQuickly(const QuickPartsLaunch& launch) {
+  for (std::int64_t i = 0; i < launch.count; ++i) {
+    const GroupElements elements = ElementsOf(launch.array, launch.parts[i], sizeof(typename Fold::Word));
+    const Fold fold = FoldOfElements<Fold>(elements, launch.elements);
+    std::memcpy(launch.folds[i].fold, static_cast<const void*>(&fold), sizeof(fold));
+    launch.folds[i].count = std::ssize(elements.indexes);
   }
 }
 
@@ -317,6 +327,13 @@ cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
   return VisitQuickFold(launch.kind, launch.elements.dtype, cudaErrorNotSupported,
                         [&]<class Fold>(std::type_identity<Fold>) {
                           return LaunchOnHost(nullptr, [&] { FoldGroupsQuickly<Fold>(launch); });
+                        });
+}
+
+cudaError_t LaunchQuickParts(const QuickPartsLaunch& launch) {
+  return VisitQuickFold(launch.kind, launch.elements.dtype, cudaErrorNotSupported,
+                        [&]<class Fold>(std::type_identity<Fold>) {
+                          return LaunchOnHost(nullptr, [&] { FoldPartsQuickly<Fold>(launch); });
                         });
 }
 
