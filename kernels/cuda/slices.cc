@@ -37,9 +37,6 @@ namespace {
 constexpr std::int64_t kLongDeviceBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kLongHostBytes = std::int64_t{4} << 20;
 
-// Of an array that is too large: as many chunks as make little of what a piece costs besides its bytes.
-constexpr std::int64_t kPieceChunks = 8;
-
 SliceDimensions DimensionsOf(const std::vector<Dimension>& dimensions) {
   SliceDimensions result;
   for (const Dimension& dimension : dimensions) {
@@ -47,13 +44,6 @@ SliceDimensions DimensionsOf(const std::vector<Dimension>& dimensions) {
     result.stride[result.count++] = dimension.stride;
   }
   return result;
-}
-
-// The array from byte `begin` on.
-ArrayRef From(ArrayRef array, std::int64_t begin) {
-  if (array.data != nullptr) array.data = static_cast<const std::byte*>(array.data) + begin;
-  array.offset += begin;
-  return array;
 }
 
 }  // namespace
