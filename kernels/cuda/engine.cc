@@ -138,7 +138,8 @@ class CudaEngine : public Engine {
           SlicesResult result{.ran = RanBy(DefaultPipeline(EngineKind::kCuda))};
           result.timing.queue_us = queued.micros();
           const double expected_us = ExpectedUs(calibration_, slices.job.spec, slices.job.array);
-          const absl::Status status = cuda_lanes_[*lane]->ReduceSlices(slices, *arrays_, expected_us, &result);
+          const absl::Status status =
+              cuda_lanes_[*lane]->ReduceSlices(slices, *arrays_, scratch_, expected_us, &result);
           large.End();
           if (!status.ok()) return std::move(done)(status);
           std::move(done)(std::move(result));
@@ -334,7 +335,7 @@ class CudaEngine : public Engine {
   CudaSharedMemory shared_;
   Calibration calibration_;
   const std::unique_ptr<CudaArrays> arrays_;
-  ArrayBudget scratch_;  // of host memory that groups are found with
+  ArrayBudget scratch_;  // of host memory that groups are found with, and outputs answered from pieces
   const PinnedSlab slab_;
   StagingPool staging_;  // of slab_
   const std::unique_ptr<tbb::task_arena> copiers_;

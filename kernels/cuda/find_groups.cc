@@ -93,7 +93,7 @@ absl::Status CudaLane::GroupReduction::CheckKeys() {
       if constexpr (std::is_integral_v<T>) {
         T value;
         std::memcpy(&value, key, sizeof(value));
-        return BadKey(checks.bad, absl::StrCat(value), groups_.keys->groups);
+        return BadKey(within_.row + checks.bad, absl::StrCat(value), groups_.keys->groups);
       } else {
         return absl::InternalError("keys of a dtype that is no integer");
       }
@@ -165,12 +165,18 @@ absl::Status CudaLane::GroupReduction::FetchKeys(const std::byte* found, std::in
   return Fetch(found, bytes, to);
 }
 
-// Finds the groups of lengths, and of keys where there are no rows.
+// Finds the groups of lengths, of keys where there are no rows, and for pieces.
 absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
   const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(groups_));
   if (!side.ok()) return side.status();
+  MaskView mask;
+  if (keyed_ && groups_.mask.has_value() && job_.spec.count > 0) {
+    const absl::StatusOr<const std::byte*> bytes = OnHost(groups_.mask->array);
+    if (!bytes.ok()) return bytes.status();
+    mask = MaskView(*groups_.mask, *bytes);
+  }
   const auto why_stop = [this] { return WhyStop(job_); };
-  absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, MaskView(), {scratch_, lane_.copiers_, why_stop});
+  absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, mask, {scratch_, lane_.copiers_, why_stop});
   if (!found.ok()) return found.status();
   grouping_ = *std::move(found);
   if (grouping_.bounds != nullptr) {

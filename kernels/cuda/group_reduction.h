@@ -29,13 +29,29 @@ namespace reduced {
 // Used by the lane's thread; the lane abandons what is in flight after an error, before the reduction is destroyed.
 class CudaLane::GroupReduction {
  public:
+  // Where a reduction of a piece of an array begins in that of the array, which its errors are about.
+  struct Within {
+    const GroupReduction* whole = nullptr;  // null: it is of an array
+    std::int64_t output = 0;
+    std::int64_t row = 0;  // with keys
+  };
+
   // All of them outlive the reduction. `scratch`: counts the host memory that groups are found with.
-  GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
+  GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing,
+                 const Within& within);
 
   // Blocks until all answers are written.
   absl::Status Run();
 
+  // Whether Run ended because the device has no room. Then, and in place of Run, RunInPieces may do, of an array that
+  // is not in device memory. `why`: there is no room; it is returned if there is none for the pieces either. In
+  // group_pieces.cc.
+  bool LacksRoom(const absl::Status& status) const;
+  absl::Status RunInPieces(const absl::Status& why);
+
  private:
+  class Pieces;
+
   // How parts are folded.
   enum class Method : std::uint8_t {
     kStates,  // to states of any accumulators
@@ -55,7 +71,7 @@ class CudaLane::GroupReduction {
   static SliceDimensions DimensionsFrom(const std::vector<Dimension>& dimensions);
   // The job, of another array.
   Job JobOf(const ArrayRef& array, std::int64_t count) const;
-  // Device memory, which is freed with `memory`, once what uses it is done.
+  // Device memory, which is freed with `memory`, once what uses it is done; or the lane's own, if it has enough left.
   absl::StatusOr<std::byte*> Allocate(std::int64_t bytes, std::vector<std::unique_ptr<ArrayMemory>>* memory);
   // Device memory with `count` elements, at a multiple of their size: where they are, or a copy.
   absl::StatusOr<const std::byte*> Hold(const ArrayRef& array, std::int64_t count, std::int64_t width);
@@ -81,6 +97,9 @@ class CudaLane::GroupReduction {
   absl::Status FindKeys();
   absl::Status FetchKeys(const std::byte* found, std::int64_t groups);
   absl::Status FindGroupsOnHost();
+  // The bounds of segments, or how many groups there are by key and, if they are to be found, which. In
+  // group_pieces.cc.
+  absl::Status FindGroupsForPieces();
   absl::Status SortRows();
   // Sets grouping_.bounds, if there are only those on the device.
   absl::Status FetchBounds();
@@ -129,6 +148,11 @@ class CudaLane::GroupReduction {
   void Store(std::int64_t output, State state);
   // Keeps the error of the first output that has one.
   void Fail(std::int64_t output, const absl::Status& status);
+  bool HasFailed() const { return failed_.load() != std::numeric_limits<std::int64_t>::max(); }
+  absl::Status error() {
+    const absl::MutexLock lock(&mutex_);
+    return error_;
+  }
 
   CudaLane& lane_;
   GroupsJob& groups_job_;
@@ -137,6 +161,7 @@ class CudaLane::GroupReduction {
   CudaArrays& arrays_;
   ArrayBudget& scratch_;
   Timing* const timing_;
+  const Within within_;
   const bool keyed_;
   const bool grouped_;  // by segments or keys
   const std::int64_t columns_;
@@ -144,6 +169,9 @@ class CudaLane::GroupReduction {
   const std::vector<QuickOps> quick_;  // none: outputs are answered from states
 
   std::vector<std::unique_ptr<ArrayMemory>> device_memory_;
+  std::int64_t spare_taken_ = 0;  // bytes of the lane's memory that is of no use else
+  bool lacks_room_ = false;       // there was no device memory
+  bool placed_ = false;           // answers_
   std::vector<std::unique_ptr<ArrayMemory>> host_memory_;
   GroupArray array_;
   Grouping grouping_{.groups = 1};        // one, unless there are segments or keys

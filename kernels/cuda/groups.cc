@@ -1,9 +1,9 @@
 // CudaLane::ReduceGroups: what the host does for reductions of segments, by keys and under masks.
 //
-// The whole array is in device memory, and so is its mask: they are copied there if they are elsewhere. Groups are
-// found (find_groups.cc), and room for their answers is asked for. Then outputs are answered from sums by key
-// (key_tables.cc), or side by side by the device (quick_groups.cc); all others from states, which come back in batches
-// of the lane's own memory and are finalized here, by several threads.
+// The whole array is in device memory, and so is its mask: they are copied there if they are elsewhere, in pieces if
+// there is no room for all (group_pieces.cc). Groups are found (find_groups.cc), and room for their answers is asked
+// for. Then outputs are answered from sums by key (key_tables.cc), or side by side by the device (quick_groups.cc); all
+// others from states, which come back in batches of the lane's own memory and are finalized here, by several threads.
 #include "kernels/cuda/groups.h"
 
 #include <cuda_runtime.h>
@@ -39,7 +39,7 @@ SliceDimensions CudaLane::GroupReduction::DimensionsFrom(const std::vector<Dimen
 }
 
 CudaLane::GroupReduction::GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch,
-                                         Timing* timing)
+                                         Timing* timing, const Within& within)
     : lane_(lane),
       groups_job_(groups),
       groups_(groups.groups),
@@ -47,6 +47,7 @@ CudaLane::GroupReduction::GroupReduction(CudaLane& lane, GroupsJob& groups, Cuda
       arrays_(arrays),
       scratch_(scratch),
       timing_(timing),
+      within_(within),
       keyed_(groups_.keys.has_value()),
       grouped_(keyed_ || groups_.segments.has_value()),
       columns_(groups_.layout.outputs),
@@ -61,9 +62,7 @@ absl::Status CudaLane::GroupReduction::Run() {
   bool answered = false;
   if (groups_job_.states == nullptr && HasTables()) status = AnswerByTables(&answered);
   if (status.ok() && !answered) status = AnswerAll();
-  if (!status.ok()) return status;
-  const absl::MutexLock lock(&mutex_);
-  return error_;
+  return status.ok() ? error() : status;
 }
 
 absl::Status CudaLane::GroupReduction::AnswerAll() {
@@ -95,6 +94,15 @@ Job CudaLane::GroupReduction::JobOf(const ArrayRef& array, std::int64_t count) c
 absl::StatusOr<std::byte*> CudaLane::GroupReduction::Allocate(std::int64_t bytes,
                                                               std::vector<std::unique_ptr<ArrayMemory>>* held) {
   absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = arrays_.Allocate(bytes);
+  if (absl::IsResourceExhausted(memory.status())) {
+    constexpr std::int64_t kAlignment = 256;
+    if (bytes <= lane_.chunk_bytes_ - spare_taken_) {
+      std::byte* const spare = lane_.slots_[0].device + spare_taken_;
+      spare_taken_ = std::min(lane_.chunk_bytes_, spare_taken_ + (bytes + kAlignment - 1) / kAlignment * kAlignment);
+      return spare;
+    }
+    lacks_room_ = true;
+  }
   if (!memory.ok()) {
     return absl::Status(memory.status().code(),
                         absl::StrCat("the array, its mask, bounds and rows by key must be in the device's memory: ",
@@ -150,6 +158,7 @@ absl::Status CudaLane::GroupReduction::PlaceAnswers() {
       std::move(groups_job_.place)(outputs_, grouping_.groups, grouping_.keys);
   if (!answers.ok()) return answers.status();
   answers_ = *std::move(answers);
+  placed_ = true;
   if (groups_job_.states != nullptr) groups_job_.states->resize(static_cast<std::size_t>(outputs_));
   names_.shape = groups_.layout.shape;
   if (grouped_) names_.shape.insert(names_.shape.begin(), grouping_.groups);
@@ -375,8 +384,9 @@ void CudaLane::GroupReduction::Fail(std::int64_t output, const absl::Status& sta
   const absl::MutexLock lock(&mutex_);
   if (output >= failed_.load()) return;
   failed_.store(output);
-  error_ = absl::Status(status.code(),
-                        absl::StrCat("output ", OutputName(names_, output), ": ", std::string(status.message())));
+  const Layout& names = within_.whole != nullptr ? within_.whole->names_ : names_;
+  error_ = absl::Status(status.code(), absl::StrCat("output ", OutputName(names, within_.output + output), ": ",
+                                                    std::string(status.message())));
 }
 
 absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
@@ -386,10 +396,13 @@ absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, Array
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   // The same bits, however an output is answered.
   if (groups.states == nullptr) groups.job.spec.precision = Precision::kExact;
-  GroupReduction reduction(*this, groups, arrays, scratch, &result->timing);
-  const absl::Status status = reduction.Run();
+  GroupReduction reduction(*this, groups, arrays, scratch, &result->timing, {});
+  absl::Status status = reduction.Run();
   // What is in flight uses memory of the reduction.
   if (!status.ok()) Abandon();
+  if (reduction.LacksRoom(status) && groups.job.array.space != MemorySpace::kDevice) {
+    status = reduction.RunInPieces(status);
+  }
   return status;
 }
 

@@ -44,10 +44,12 @@ class CudaLane {
   absl::Status Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, EngineResult* result);
 
   // Engine::ReduceSlices; blocks as Reduce does. Fills the result's timing. `arrays`: where device memory comes from,
-  // beyond what the lane has. In slices.cc.
-  absl::Status ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, double expected_us, SlicesResult* result);
+  // beyond what the lane has. `scratch`: counts host memory for what pieces of an array leave to be merged. In
+  // slices.cc.
+  absl::Status ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
+                            SlicesResult* result);
 
-  // Engine::ReduceGroups; as ReduceSlices. `scratch`: counts the host memory that groups are found with. In groups.cc.
+  // Engine::ReduceGroups; as ReduceSlices. `scratch`: counts that which groups are found with, too. In groups.cc.
   absl::Status ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
                             SlicesResult* result);
 
@@ -123,10 +125,13 @@ class CudaLane {
   absl::Status AwaitKernel(Slot& slot);
   absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result);
   class Slices;
-  absl::Status AnswerSlices(const SlicesJob& slices, CudaArrays& arrays, SlicesResult* result);
+  absl::Status AnswerSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch, SlicesResult* result);
   absl::Status AnswerOneByOne(const SlicesJob& slices, Timing* timing);
   // `why`: why the device can't have the whole array; what it answers if it has no room for a piece either.
-  absl::Status AnswerInPieces(const SlicesJob& slices, CudaArrays& arrays, const absl::Status& why, Timing* timing);
+  absl::Status AnswerInPieces(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
+                              const absl::Status& why, Timing* timing);
+  absl::Status AnswerFromParts(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
+                               const absl::Status& why, Timing* timing);
   absl::StatusOr<const std::byte*> HoldArray(const Job& job, CudaArrays& arrays, std::unique_ptr<ArrayMemory>* memory,
                                              Timing* timing);
   // Copies the first `bytes` of what is ready to `to` in device memory, chunk by chunk. Blocks. `job`: for whom.

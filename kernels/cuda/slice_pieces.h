@@ -10,6 +10,9 @@
 
 namespace reduced {
 
+// Of an array that is too large: as many chunks as make little of what a piece costs besides its bytes.
+inline constexpr std::int64_t kPieceChunks = 8;
+
 // Of a layout with elements, that keeps a dimension: its outermost one.
 struct SliceCut {
   std::int64_t items = 0;     // its size

@@ -1,7 +1,8 @@
 // CudaLane::ReduceSlices: what the host does for reductions along axes.
 //
 // Long contiguous outputs are reduced one after the other, as arrays. Of all others the whole array is in device
-// memory: it is copied there if it is elsewhere, in pieces of whole outputs if there is no room for all. Where
+// memory: it is copied there if it is elsewhere, in pieces of whole outputs if there is no room for all, or of parts of
+// them (group_pieces.cc) if there is none for those either. Where
 // quick_slices.h has launches for all ops, their results are written there and copied to the answers. The states of
 // other outputs, and of those that are not known so, come back in batches of the lane's own memory and are finalized
 // here, by several threads.
@@ -21,6 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/algebra/finalize.h"
+#include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/quick_slices.h"
 #include "kernels/cuda/slice_pieces.h"
@@ -37,9 +39,6 @@ namespace {
 constexpr std::int64_t kLongDeviceBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kLongHostBytes = std::int64_t{4} << 20;
 
-// Of an array that is too large: as many chunks as make little of what a piece costs besides its bytes.
-constexpr std::int64_t kPieceChunks = 8;
-
 SliceDimensions DimensionsOf(const std::vector<Dimension>& dimensions) {
   SliceDimensions result;
   for (const Dimension& dimension : dimensions) {
@@ -47,13 +46,6 @@ SliceDimensions DimensionsOf(const std::vector<Dimension>& dimensions) {
     result.stride[result.count++] = dimension.stride;
   }
   return result;
-}
-
-// The array from byte `begin` on.
-ArrayRef From(ArrayRef array, std::int64_t begin) {
-  if (array.data != nullptr) array.data = static_cast<const std::byte*>(array.data) + begin;
-  array.offset += begin;
-  return array;
 }
 
 }  // namespace
@@ -376,17 +368,18 @@ class CudaLane::Slices {
   absl::Status error_;                                              // of that one
 };
 
-absl::Status CudaLane::ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, double expected_us,
-                                    SlicesResult* result) {
+absl::Status CudaLane::ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
+                                    double expected_us, SlicesResult* result) {
   const StageRange range("reduce along axes");
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
-  absl::Status status = AnswerSlices(slices, arrays, result);
+  absl::Status status = AnswerSlices(slices, arrays, scratch, result);
   if (!status.ok()) Abandon();
   return status;
 }
 
-absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays, SlicesResult* result) {
+absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
+                                    SlicesResult* result) {
   const Layout& layout = slices.layout;
   const Job& job = slices.job;
   const std::int64_t bytes = layout.elements * RowOf(job.spec.dtype).bytes;
@@ -400,7 +393,7 @@ absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays,
   if (layout.elements > 0 && layout.outputs > 0) {
     const absl::StatusOr<const std::byte*> held = HoldArray(job, arrays, &memory, &result->timing);
     if (absl::IsResourceExhausted(held.status()) && job.array.space != MemorySpace::kDevice) {
-      return AnswerInPieces(slices, arrays, held.status(), &result->timing);
+      return AnswerInPieces(slices, arrays, scratch, held.status(), &result->timing);
     }
     if (!held.ok()) return held.status();
     data = *held;
@@ -413,8 +406,8 @@ absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays,
 }
 
 // As many outputs at a time as there is room for, with their results in the lane's memory.
-absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& arrays, const absl::Status& why,
-                                      Timing* timing) {
+absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
+                                      const absl::Status& why, Timing* timing) {
   const SliceCut cut = CutOf(slices.layout);
   const std::int64_t width = RowOf(slices.job.spec.dtype).bytes;
   const std::int64_t item_bytes = cut.elements * cut.stretches * width;
@@ -430,7 +423,10 @@ absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& array
     to = static_cast<std::byte*>(const_cast<void*>(memory->array().data));
     room = wanted;
   }
-  if (item_bytes > room) return slices.layout.run() >= slices.layout.elements ? AnswerOneByOne(slices, timing) : why;
+  if (item_bytes > room) {
+    if (slices.layout.run() >= slices.layout.elements) return AnswerOneByOne(slices, timing);
+    return AnswerFromParts(slices, arrays, scratch, why, timing);
+  }
   std::int64_t result_bytes = 1;  // of each output, with what tells whether it is to be redone
   for (const Op op : slices.job.spec.ops) result_bytes += RowOf(ResultDType(op, slices.job.spec.dtype)).bytes;
   const std::int64_t results = chunk_bytes_ / 2 / result_bytes;  // that fit in half of it, wherever they begin
@@ -458,6 +454,16 @@ absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& array
     }
   }
   return absl::OkStatus();
+}
+
+// From the states of parts of outputs: not even one index of the dimension that is cut has room.
+absl::Status CudaLane::AnswerFromParts(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
+                                       const absl::Status& why, Timing* timing) {
+  GroupsJob groups{.job = slices.job, .groups = {.layout = slices.layout}, .states = slices.states};
+  if (groups.states == nullptr) groups.job.spec.precision = Precision::kExact;  // as Slices
+  groups.place = [&](std::int64_t, std::int64_t, const std::byte*) { return slices.answers; };
+  GroupReduction reduction(*this, groups, arrays, scratch, timing, {});
+  return reduction.RunInPieces(why);
 }
 
 // Each output as an array of its own: they are contiguous.

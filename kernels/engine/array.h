@@ -2,6 +2,7 @@
 #ifndef REDUCED_KERNELS_ENGINE_ARRAY_H_
 #define REDUCED_KERNELS_ENGINE_ARRAY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,6 +34,13 @@ struct ArrayRef {
   // kDevice: the CUDA ordinal of the device that holds the array, its home. Only the engine of that device reduces it.
   int device = kNoDevice;
 };
+
+// The array from byte `begin` on.
+inline ArrayRef From(ArrayRef array, std::int64_t begin) {
+  if (array.data != nullptr) array.data = static_cast<const std::byte*>(array.data) + begin;
+  array.offset += begin;
+  return array;
+}
 
 // Whether reading the array may take any time: it is in a file that isn't mapped, which may be on a disk.
 inline bool MayBlock(const ArrayRef& array) { return array.space == MemorySpace::kFile && array.data == nullptr; }

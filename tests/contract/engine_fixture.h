@@ -124,5 +124,10 @@ inline std::vector<DType> AllDTypes() {
   INSTANTIATE_TEST_SUITE_P(Cuda, suite,                                                                                \
                            ::testing::Combine(::testing::Values(EngineKind::kCuda), ::testing::ValuesIn(AllDTypes())), \
                            NameOfDType)
+// The suite on the CUDA engine alone, of some dtypes.
+#define REDUCED_INSTANTIATE_ON_CUDA(suite, ...)                                                                      \
+  INSTANTIATE_TEST_SUITE_P(Cuda, suite,                                                                              \
+                           ::testing::Combine(::testing::Values(EngineKind::kCuda), ::testing::Values(__VA_ARGS__)), \
+                           NameOfDType)
 
 #endif  // REDUCED_TESTS_CONTRACT_ENGINE_FIXTURE_H_

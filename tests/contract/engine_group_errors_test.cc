@@ -26,7 +26,6 @@ namespace reduced::test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
@@ -182,25 +181,6 @@ TEST_P(EngineGroupErrors, CancelledMidway) {
     EXPECT_TRUE(absl::IsCancelled(status)) << status;
     EXPECT_TRUE(answers.GuardsStand());
   }
-}
-
-// A GPU has the whole array in its own memory.
-TEST_P(EngineGroupErrors, NoRoomForTheArray) {
-  if (kind() == EngineKind::kCpu) return;
-  EngineOptions options = Options();
-  options.cuda_array_bytes = 100'000;
-  const Started own = StartOwn(options);
-  const std::vector<float> array(100'000, 1);
-  const Bytes mask(array.size(), std::byte{1});
-  ReduceSpec spec = Spec(DType::kF32, std::ssize(array));
-  spec.ops = {Op::kSum};
-  const Groups groups{.layout = LayoutOf(Shape{std::ssize(array)}, {true}),
-                      .rows = std::ssize(array),
-                      .mask = Mask{SideOf(DType::kBool, mask)}};
-  const Reply reply = ReduceGroups(*own.engine, {.spec = spec, .array = {array.data()}}, groups);
-  EXPECT_TRUE(absl::IsResourceExhausted(reply.status)) << reply.status;
-  EXPECT_THAT(std::string(reply.status.message()), HasSubstr("must be in the device's memory"));
-  EXPECT_EQ(own.engine->info().array_bytes, 0);
 }
 
 // The CPU engine's tables by key would take more memory than there is; sorting the rows takes less.

@@ -536,12 +536,14 @@ TEST_P(EngineSlices, ArraysLargerThanTheBudget) {
     }
   }
   if (RowOf(dtype()).bytes != 4) return;
-  // An output is more than a chunk.
-  for (const Case& which : {Case{{30'000, 7}, {0}}, Case{{40, 5, 900}, {0, 2}}, Case{{7, 200, 150}, {1}}}) {
+  // An output is more than a chunk, and more than there is room for.
+  for (const Case& which : {Case{{30'000, 7}, {0}}, Case{{40, 5, 900}, {0, 2}}, Case{{7, 200, 150}, {1}},
+                            Case{{2, 9000, 3}, {1}}, Case{{5, 2, 900, 4, 3}, {0, 2, 4}}, Case{{3, 20'000}, {0}}}) {
     const Bytes array = MakeData(DataKind::kUniform, dtype(), CountOf(which.shape), 1);
     ReduceSpec spec = SpecFor(which);
     spec.ops = {Op::kSum, Op::kArgmax};
     Check(which, array.data(), spec, larger.engine);
+    Check(which, array.data(), spec, small.engine);
   }
 }
 

@@ -1,11 +1,9 @@
-"""Reductions along axes by reducectl on a GPU: the CPU engine's answers, and the error of what has no room there."""
+"""Reductions along axes by reducectl on a GPU: the CPU engine's answers, also of what has no room there."""
 
 import unittest
 
 import harness
 from harness import np
-
-SERVER = 4
 
 
 class GpuAxesTest(harness.ServedTest):
@@ -40,15 +38,11 @@ class GpuAxesTest(harness.ServedTest):
                             self.assertEqual(values.tobytes(), got[op].tobytes(), (shape, axis, dtype, op, nan))
 
     def test_more_than_there_is_room_for(self):
-        path = self.save(self.random.normal(size=(3000, 3000)))
-        expected, got = (self.results(engine, path, "sum,argmax", "--axis=0") for engine in ("cpu", "cuda"))
-        for op, values in expected.items():
-            self.assertEqual(values.tobytes(), got[op].tobytes(), op)
-        path = self.save(np.ones((6_000_000, 3), "f8"))
-        run = self.run_reducectl("reduce", path, "--engine", "cuda", "--op", "sum", "--axis", "0")
-        self.assertEqual(run.returncode, SERVER)
-        self.assertIn("along axes an array, or a piece of its outputs, must be in the device's memory: cuda:0 has no room",
-                      run.stderr.decode())
+        for shape in ((3000, 3000), (6_000_000, 3)):
+            path = self.save(self.random.normal(size=shape))
+            expected, got = (self.results(engine, path, "sum,argmax", "--axis=0") for engine in ("cpu", "cuda"))
+            for op, values in expected.items():
+                self.assertEqual(values.tobytes(), got[op].tobytes(), (shape, op))
 
 
 if __name__ == "__main__":

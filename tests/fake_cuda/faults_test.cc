@@ -168,14 +168,10 @@ absl::Status Opened(Engine& engine) {
   return Sum(engine, array->array, kMany);
 }
 
-// What op gives, `times` times, for two segments, by two keys, or of all that a mask leaves, beside an array in device
-// memory: of the numbers up to kFew and those that follow.
+// What op gives, `times` times, for two segments, by two keys, or of all that a mask leaves, of that array: of the
+// numbers up to kFew and those that follow.
 enum class By : std::uint8_t { kSegments, kKeys, kMask };
-absl::Status Grouped(Engine& engine, By by, Op op, int times = 1) {
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine.Allocate(kBytes);
-  if (!memory.ok()) return memory.status();
-  const absl::Status written = (*memory)->Write(0, Numbers().data(), kBytes);
-  if (!written.ok()) return written;
+absl::Status Grouped(Engine& engine, const ArrayRef& array, By by, Op op, int times) {
   const std::vector<std::int64_t> offsets = {0, kFew, kMany};
   std::vector<std::uint8_t> second(kMany, 1);  // keys, or a mask
   std::fill_n(second.begin(), kFew, 0);
@@ -191,7 +187,7 @@ absl::Status Grouped(Engine& engine, By by, Op op, int times = 1) {
                         .ops = std::vector<Op>(times, op),
                         .precision = Precision::kExact,
                         .engine = EngineKind::kCuda};
-  engine.ReduceGroups({{.spec = spec, .array = (*memory)->array()},
+  engine.ReduceGroups({{.spec = spec, .array = array},
                        groups,
                        [&](std::int64_t outputs, std::int64_t, const std::byte*) {
                          got.resize(static_cast<std::size_t>(outputs));
@@ -207,6 +203,23 @@ absl::Status Grouped(Engine& engine, By by, Op op, int times = 1) {
   const auto first = static_cast<double>(SumTo(kFew)), rest = static_cast<double>(SumTo(kMany) - SumTo(kFew));
   EXPECT_EQ(got, by == By::kMask ? std::vector<double>{rest} : std::vector<double>({first, rest}));
   return absl::OkStatus();
+}
+
+// Beside an array in device memory.
+absl::Status Grouped(Engine& engine, By by, Op op, int times = 1) {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine.Allocate(kBytes);
+  if (!memory.ok()) return memory.status();
+  const absl::Status written = (*memory)->Write(0, Numbers().data(), kBytes);
+  if (!written.ok()) return written;
+  return Grouped(engine, (*memory)->array(), by, op, times);
+}
+
+// Of an array in host memory, while the device has no room for it, or for sorting its rows.
+absl::Status InPieces(Engine& engine, By by) {
+  const std::int64_t room = by == By::kKeys ? 5 * kBytes / 2 : kBytes / 2;
+  const absl::StatusOr<std::unique_ptr<ArrayMemory>> rest = engine.Allocate(engine.info().array_bytes_limit - room);
+  if (!rest.ok()) return rest.status();
+  return Grouped(engine, {.data = Numbers().data()}, by, Op::kSum, 1);
 }
 
 // Rows of numbers, whose results take several chunks; one row is nothing but NaNs, which its state answers.
@@ -262,6 +275,9 @@ const Work kWork[] = {
     {"KeysToStates", [](Engine& engine) { return Grouped(engine, By::kKeys, Op::kL1, kMostQuickOps + 1); }},
     {"Mask", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kSum); }},
     {"MaskToStates", [](Engine& engine) { return Grouped(engine, By::kMask, Op::kL1, kMostQuickOps + 1); }},
+    {"SegmentsInPieces", [](Engine& engine) { return InPieces(engine, By::kSegments); }},
+    {"KeysInPieces", [](Engine& engine) { return InPieces(engine, By::kKeys); }},
+    {"MaskInPieces", [](Engine& engine) { return InPieces(engine, By::kMask); }},
     {"AlongAxes", AlongAxes},
 };
 

@@ -198,6 +198,13 @@ TEST_F(CudaGroupsTest, WhereItMayNotBe) {
   request = RequestOf(v1::DTYPE_F32, std::vector<float>(1 << 21), {v1::OP_SUM});
   *request.mutable_segments()->mutable_offsets() = Inline(v1::DTYPE_I32, std::vector<std::int32_t>{0, 7, 1 << 21});
   request.mutable_options()->set_engine(v1::ENGINE_CUDA);
+  status = client().Reduce(request, &response);  // in pieces
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  request = RequestOf(v1::DTYPE_F32, elements_, {v1::OP_SUM});
+  request.set_array_id(Put(v1::DTYPE_F32, elements_));
+  request.clear_array();
+  *request.mutable_segments()->mutable_offsets() = Inline(v1::DTYPE_I32, std::vector<std::int32_t>(3 << 20, 5));
+  request.mutable_options()->set_engine(v1::ENGINE_CUDA);
   status = client().Reduce(request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("must be in the device's memory: cuda:0 has no room"));
