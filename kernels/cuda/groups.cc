@@ -1,9 +1,9 @@
 // CudaLane::ReduceGroups: what the host does for reductions of segments, by keys and under masks.
 //
 // The whole array is in device memory, and so is its mask: they are copied there if they are elsewhere. Groups are
-// found (find_groups.cc), and room for their answers is asked for. Then outputs are answered from sums by key
-// (key_tables.cc), or side by side by the device (quick_groups.cc); all others from states, which come back in batches
-// of the lane's own memory and are finalized here, by several threads.
+// found (find_groups.cc), and room for their answers is asked for. Then outputs are answered from tables by key, to
+// which the rows have been added meanwhile (key_tables.cc), or side by side by the device (quick_groups.cc); all others
+// from states, which come back in batches of the lane's own memory and are finalized here, by several threads.
 #include "kernels/cuda/groups.h"
 
 #include <cuda_runtime.h>
@@ -58,9 +58,7 @@ absl::Status CudaLane::GroupReduction::Run() {
   if (status.ok() && grouped_) status = FindGroups();
   if (status.ok()) status = PlaceAnswers();
   if (!status.ok() || outputs_ == 0) return status;
-  bool answered = false;
-  if (groups_job_.states == nullptr && HasTables()) status = AnswerByTables(&answered);
-  if (status.ok() && !answered) status = AnswerAll();
+  status = tables_.empty() ? AnswerAll() : AnswerFromTables();
   if (!status.ok()) return status;
   const absl::MutexLock lock(&mutex_);
   return error_;
