@@ -77,7 +77,7 @@ REDUCED_HD KeyTerm TermOf(typename FloatFormat<T>::Word word, const KeyUnits& un
   int shift = (field == 0 ? 1 : field) - units.base;
   REDUCED_UNROLL
   for (std::int64_t& each : part) each = 0;
-  if (static_cast<unsigned>(shift) > static_cast<unsigned>(units.span) || word == kSign) {
+  if (static_cast<unsigned>(shift) > static_cast<unsigned>(units.span) || word == kSign) [[unlikely]] {
     if (magnitude == 0) return word == 0 ? KeyTerm::kFits : KeyTerm::kNegativeZero;
     if (magnitude > Format::kInfinity) return KeyTerm::kNan;
     if (magnitude == Format::kInfinity)

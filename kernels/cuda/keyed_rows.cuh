@@ -177,19 +177,20 @@ struct Quad {
   }
 };
 
-// Calls f with all quads, of which each thread of the grid loads a few before the first is taken. stop() is asked
-// before that.
+// Calls f with all quads, of which each thread of the grid loads a few before the first is taken. stop(): none is
+// taken any more.
 template <int kBytes, int kAtOnce, class Stop, class Function>
 __device__ __forceinline__ void ForEachQuad(const KeyTablesLaunch& launch, const QuadPlan& plan, Stop stop,
                                             Function f) {
   const int step = static_cast<int>(gridDim.x * blockDim.x);
   for (int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); at < plan.quads; at += kAtOnce * step) {
-    if (stop()) return;
+    const bool stops = stop();
     Quad<kBytes> quad[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (at + i * step < plan.quads) quad[i].Load(launch, plan, at + i * step);
     }
+    if (stops) return;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (at + i * step >= plan.quads) continue;
