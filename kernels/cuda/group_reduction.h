@@ -109,8 +109,9 @@ class CudaLane::GroupReduction {
   // A table by key with what the ops of one kind are answered from.
   struct FilledTable {
     const QuickOps* ops = nullptr;
-    KeyAnswersLaunch answers{};           // without places
-    std::vector<ListedElement> listed{};  // by group
+    KeyAnswersLaunch answers{};             // without places
+    std::vector<ListedElement> listed{};    // by group
+    std::unique_ptr<ArrayMemory> memory{};  // of the table
   };
   // Whether there are tables for all ops.
   bool HasTables() const;

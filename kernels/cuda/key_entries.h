@@ -2,8 +2,9 @@
 // become answers, by the folds of quick_folds.h. For the device, and for the host where a device is simulated.
 //
 // A float falls apart into bins: integers of `bits` bits each, in units that are 2^bits apart, so few bits that the
-// rows of an array do not overflow 64. Most elements have bits in one bin only, of f64 in two or three. What is too
-// large, or has bits below the last bin, is listed.
+// rows of an array do not overflow 64. Most elements have bits in one bin only, of f64 in two or three. In shared
+// memory there is one bin; elements with bits below it, which are few, go to another in global memory, whole. What is
+// too large, or has bits below the last bin, is listed.
 #ifndef REDUCED_KERNELS_CUDA_KEY_ENTRIES_H_
 #define REDUCED_KERNELS_CUDA_KEY_ENTRIES_H_
 
@@ -25,6 +26,7 @@ struct KeyUnits {
   int bits = 0;  // of a bin
   int base = 0;
   int span = 0;
+  int low = 0;  // the bin for elements below those has a unit so many powers of two below
 };
 
 // How many bits a number has.
@@ -54,16 +56,36 @@ REDUCED_HD KeyUnits KeyUnitsFor(std::uint64_t largest, int room, int bins, int b
   const int base = top - span > 1 ? top - span : 1;
   return {bits, base, span < kMost - base ? span : kMost - base};
 }
-// The exponent of the lowest bin's unit.
+// The exponent of the least unit.
 template <class T>
 REDUCED_HD int KeyUnitOf(const KeyUnits& units) {
-  return units.base - FloatFormat<T>::kBias - FloatFormat<T>::kFraction;
+  return units.base - units.low - FloatFormat<T>::kBias - FloatFormat<T>::kFraction;
 }
-inline constexpr int kSampledRoom = 4;
+inline constexpr int kSampledRoom = 6;
 
-enum class KeyTerm : std::uint8_t { kFits, kNegativeZero, kNan, kPositiveInfinity, kNegativeInfinity, kListed };
+// Where the bins of sums are.
+struct KeyBins {
+  int count = 0;
+  int place[kMostKeyBins] = {};  // KeyTable::place
+};
+// Of a table of so many rows. Those in shared memory first are sums of the lower and of the upper halves of 64 bits;
+// then, of floats, there is the bin for elements below, which are not cut.
+template <class T>
+KeyBins KeyBinsFor(std::int64_t rows, bool shared) {
+  constexpr bool kFloat = kIsFloat<T>;
+  if (!shared) {
+    constexpr int kCount = (kFloat ? 2 : 1) + (sizeof(T) == 8 ? 1 : 0);
+    const int step = kFloat ? KeyBinBits(kCount, rows) : 32;
+    return {kCount, {0, step, 2 * step}};
+  }
+  int low = 0;
+  if constexpr (kFloat) low = KeyBinBits(1, rows) - FloatFormat<T>::kSignificant;
+  return {kFloat ? 3 : 2, {low, low + 32, 0}};
+}
 
-// An element's parts in the bins: zeros, unless it is kFits.
+enum class KeyTerm : std::uint8_t { kFits, kLow, kNegativeZero, kNan, kPositiveInfinity, kNegativeInfinity, kListed };
+
+// An element's parts in the bins, or in the low one: zeros, unless it is kFits or kLow.
 template <class T, int kBins>
 REDUCED_HD KeyTerm TermOf(typename FloatFormat<T>::Word word, const KeyUnits& units, std::int64_t (&part)[kBins]) {
   using Format = FloatFormat<T>;
@@ -82,6 +104,11 @@ REDUCED_HD KeyTerm TermOf(typename FloatFormat<T>::Word word, const KeyUnits& un
     if (magnitude > Format::kInfinity) return KeyTerm::kNan;
     if (magnitude == Format::kInfinity)
       return word == magnitude ? KeyTerm::kPositiveInfinity : KeyTerm::kNegativeInfinity;
+    if (shift < 0 && shift + units.low >= 0) {
+      digits <<= shift + units.low;
+      part[0] = static_cast<std::int64_t>(magnitude != word ? std::uint64_t{0} - digits : digits);
+      return KeyTerm::kLow;
+    }
     // A number of zero bits at the end may be shifted out.
     const int below = -shift;
     if (below < 0 || below >= Format::kSignificant || (digits & ((std::uint64_t{1} << below) - 1)) != 0) {
@@ -159,11 +186,11 @@ REDUCED_HD KeyRecord KeyRecordOf(const KeyTable& table, std::int64_t group) {
   return record;
 }
 
-// A sum in units of bin 0.
+// A sum in the least units.
 REDUCED_HD Int128 TotalOf(const KeyRecord& record, const KeyTable& table) {
   UInt128 total = 0;
   for (int b = 0; b < table.bins_used; ++b) {
-    total += static_cast<UInt128>(static_cast<Int128>(static_cast<std::int64_t>(record.bins[b]))) << (b * table.step);
+    total += static_cast<UInt128>(static_cast<Int128>(static_cast<std::int64_t>(record.bins[b]))) << table.place[b];
   }
   return static_cast<Int128>(total);
 }

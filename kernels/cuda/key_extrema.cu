@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kSharedThreads = 1024;  // one block of each multiprocessor
 constexpr int kGlobalThreads = 256;
-constexpr int kGlobalBlocks = 6;  // of each multiprocessor
+constexpr int kGlobalBlocks = 4;  // of each multiprocessor, all of them there at once
 constexpr int kQuadsAtOnce = 2;
 
 __device__ inline unsigned long long LoadRelaxedShared(const unsigned long long* address) {
@@ -41,19 +41,39 @@ struct Extrema {
   }
 
   template <int kBytes>
-  __device__ __forceinline__ void Add(const KeyTablesLaunch& launch, WordOfBytes<kBytes> word, std::uint32_t group,
-                                      std::int64_t row) const {
-    const auto key = QuickExtremum<kBytes>::KeyOf(PreparedWord(word, launch.elements), launch.elements);
-    const bool nan = IsNanKey<kBytes>(key, launch.elements);
-    if (nan && nans != nullptr) atomicAdd(nans + group, 1U);
-    if (nan && launch.elements.omit_nan) return;
-    if (counts != nullptr) atomicAdd(counts + group, 1U);
+  __device__ __forceinline__ void Add(const KeyTablesLaunch& launch, const Quad<kBytes>& quad,
+                                      std::uint32_t (&group)[kQuadRows]) const {
+    using Key = typename QuickExtremum<kBytes>::Key;
+    Key key[kQuadRows];
+    bool nan[kQuadRows];
+#pragma unroll
+    for (int k = 0; k < kQuadRows; ++k) {
+      key[k] = QuickExtremum<kBytes>::KeyOf(PreparedWord(quad.elements.At(k), launch.elements), launch.elements);
+      nan[k] = IsNanKey<kBytes>(key[k], launch.elements);
+      if (group[k] == kNoGroup) continue;
+      if (nan[k] && nans != nullptr) atomicAdd(nans + group[k], 1U);
+      if (nan[k] && launch.elements.omit_nan) {
+        group[k] = kNoGroup;
+      } else if (counts != nullptr) {
+        atomicAdd(counts + group[k], 1U);
+      }
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (entries[i] == nullptr) continue;
-      const std::uint64_t entry = EntryOf<kBytes>(key, nan, i == 1, static_cast<std::uint32_t>(row));
-      if (kBytes == 8 && entry == 0) SetKeyFlag(launch.table, group, i == 0 ? kKeyLowestIsZero : kKeyHighestIsZero);
-      if (entry > Load(entries[i] + group)) atomicMax(entries[i] + group, static_cast<unsigned long long>(entry));
+      // The entries of all are on their way before the first is looked at.
+      unsigned long long before[kQuadRows];
+#pragma unroll
+      for (int k = 0; k < kQuadRows; ++k) before[k] = group[k] == kNoGroup ? ~0ULL : Load(entries[i] + group[k]);
+#pragma unroll
+      for (int k = 0; k < kQuadRows; ++k) {
+        const auto row = static_cast<std::uint32_t>(quad.first + k);
+        const std::uint64_t entry = EntryOf<kBytes>(key[k], nan[k], i == 1, row);
+        if (kBytes == 8 && entry == 0 && group[k] != kNoGroup) {
+          SetKeyFlag(launch.table, group[k], i == 0 ? kKeyLowestIsZero : kKeyHighestIsZero);
+        }
+        if (entry > before[k]) atomicMax(entries[i] + group[k], static_cast<unsigned long long>(entry));
+      }
     }
   }
 };
@@ -85,10 +105,7 @@ __global__ void __launch_bounds__(kSharedThreads)
   ForEachQuad<kBytes, kQuadsAtOnce>(
       launch, plan, [] { return false; },
       [&](const Quad<kBytes>& quad, std::uint32_t(&group)[kQuadRows]) {
-#pragma unroll
-        for (int k = 0; k < kQuadRows; ++k) {
-          if (group[k] != kNoGroup) extrema.template Add<kBytes>(launch, quad.elements.At(k), group[k], quad.first + k);
-        }
+        extrema.template Add<kBytes>(launch, quad, group);
       });
   __syncthreads();
   const auto begin = static_cast<unsigned>(std::uint64_t{groups} * blockIdx.x / gridDim.x);  // another in each block
@@ -106,7 +123,7 @@ __global__ void __launch_bounds__(kSharedThreads)
 }
 
 template <int kBytes>
-__global__ void __launch_bounds__(kGlobalThreads)
+__global__ void __launch_bounds__(kGlobalThreads, kGlobalBlocks)
     GlobalExtremaKernel(const __grid_constant__ KeyTablesLaunch launch, const QuadPlan plan) {
   const KeyTable& table = launch.table;
   if (IsSkewed(launch.header->pairs, table)) return;
@@ -117,15 +134,12 @@ __global__ void __launch_bounds__(kGlobalThreads)
   ForEachQuad<kBytes, kBytes == 8 ? 1 : kQuadsAtOnce>(
       launch, plan, [] { return false; },
       [&](const Quad<kBytes>& quad, std::uint32_t(&group)[kQuadRows]) {
-#pragma unroll
-        for (int k = 0; k < kQuadRows; ++k) {
-          if (group[k] != kNoGroup) extrema.template Add<kBytes>(launch, quad.elements.At(k), group[k], quad.first + k);
-        }
+        extrema.template Add<kBytes>(launch, quad, group);
       });
 }
 
 // Of elements of 64 bits: finds the first row that has the entry of its group.
-__global__ void __launch_bounds__(kGlobalThreads)
+__global__ void __launch_bounds__(kGlobalThreads, kGlobalBlocks)
     FindRowsKernel(const __grid_constant__ KeyTablesLaunch launch, const QuadPlan plan) {
   constexpr int kBytes = 8;
   const KeyTable& table = launch.table;

@@ -1,9 +1,9 @@
 // Sums by key: see key_tables.h and key_entries.h.
 //
 // In shared memory a sum is 64 bits as two words of 32, since those are what shared memory adds to by itself; the
-// elements have so few bits that a block's rows do not overflow it. Few groups have several copies of their words, so
-// that the threads of a warp rarely wait for each other. In global memory the caches add to bins of 64 bits, and
-// nothing is read.
+// elements have so few bits that a block's rows do not overflow it; those with bits below are added in global memory.
+// Few groups have several copies of their words, so that the threads of a warp rarely wait for each other. In global
+// memory the caches add to bins of 64 bits, and nothing is read.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kSharedThreads = 1024;  // one block of each multiprocessor
 constexpr int kGlobalThreads = 256;
-constexpr int kGlobalBlocks = 6;  // of each multiprocessor
+constexpr int kGlobalBlocks = 4;  // of each multiprocessor, all of them there at once
 constexpr int kQuadsAtOnce = 2;
 constexpr std::int64_t kCopiedWords = 1 << 12;  // groups times copies in shared memory
 constexpr int kMostCopies = 32;
@@ -32,7 +32,7 @@ template <class T>
 using SumElement = std::conditional_t<kIsFloat<T>, T, WordOfBytes<sizeof(T)>>;
 
 template <class T>
-inline constexpr int kGlobalBins = kIsFloat<T> ? (sizeof(T) == 8 ? 3 : 2) : (sizeof(T) == 8 ? 2 : 1);
+inline constexpr int kGlobalBins = (kIsFloat<T> ? 2 : 1) + (sizeof(T) == 8 ? 1 : 0);
 
 template <class T>
 __device__ inline KeyUnits UnitsFor(const KeyTablesLaunch& launch, int bins, int bits) {
@@ -66,6 +66,11 @@ __device__ __forceinline__ bool TakeElement(const KeyTablesLaunch& launch, const
     const KeyTerm term = TermOf<T>(word, units, part);
     if (term == KeyTerm::kFits) return true;
     switch (term) {
+      case KeyTerm::kLow:
+        atomicAdd(reinterpret_cast<unsigned long long*>(launch.table.bins[2]) + group,
+                  static_cast<unsigned long long>(part[0]));
+        part[0] = 0;
+        return true;
       case KeyTerm::kNegativeZero:
         SetKeyFlag(launch.table, group, kKeyNegativeZero);
         if (LoadRelaxed(&launch.header->negative_zeros) == 0) atomicOr(&launch.header->negative_zeros, 1U);
@@ -122,7 +127,8 @@ __global__ void __launch_bounds__(kSharedThreads)
   unsigned* const end = nans + (table.nans != nullptr ? places : 0);
   for (unsigned* word = words + threadIdx.x; word < end; word += kSharedThreads) *word = 0;
   __syncthreads();
-  const KeyUnits units = UnitsFor<T>(launch, 1, bits);
+  KeyUnits units = UnitsFor<T>(launch, 1, bits);
+  units.low = table.place[0];
   const unsigned copy = threadIdx.x % static_cast<unsigned>(copies);
   ForEachQuad<sizeof(T), kQuadsAtOnce>(
       launch, plan, [&] { return HasListedTooMany(launch); },
@@ -191,7 +197,7 @@ __global__ void __launch_bounds__(kSharedThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kGlobalThreads)
+__global__ void __launch_bounds__(kGlobalThreads, kGlobalBlocks)
     GlobalSumsKernel(const __grid_constant__ KeyTablesLaunch launch, const QuadPlan plan, int bits) {
   constexpr int kBins = kGlobalBins<T>;
   const KeyTable& table = launch.table;
@@ -265,7 +271,7 @@ __global__ void __launch_bounds__(kItemThreads) FindUnsureKernel(const __grid_co
 }
 // Finds the other elements that groups with -0 have.
 template <int kBytes>
-__global__ void __launch_bounds__(kGlobalThreads)
+__global__ void __launch_bounds__(kGlobalThreads, kGlobalBlocks)
     FindOthersKernel(const __grid_constant__ KeyTablesLaunch launch, const QuadPlan plan) {
   using Word = WordOfBytes<kBytes>;
   if (launch.header->unsure == 0) return;
@@ -306,7 +312,7 @@ cudaError_t AddInGlobal(const KeyTablesLaunch& launch) {
   const QuadPlan plan = QuadsOf(launch);
   const auto blocks = static_cast<unsigned>(
       std::clamp<std::int64_t>(plan.quads / kGlobalThreads, 1, std::int64_t{kGlobalBlocks} * launch.multiprocessors));
-  GlobalSumsKernel<T><<<blocks, kGlobalThreads, 0, launch.stream>>>(launch, plan, launch.table.step);
+  GlobalSumsKernel<T><<<blocks, kGlobalThreads, 0, launch.stream>>>(launch, plan, launch.table.place[1]);
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess || launch.table.copies == 1) return error;
   MergeCopiesKernel<<<static_cast<unsigned>(launch.table.groups), kMergeThreads, 0, launch.stream>>>(launch.table);
   return cudaGetLastError();
@@ -325,10 +331,6 @@ cudaError_t TellZeros(const KeyTablesLaunch& launch) {
 }
 
 }  // namespace
-
-int KeyBinsOf(DType dtype, bool shared) {
-  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) { return shared ? 2 : kGlobalBins<T>; });
-}
 
 cudaError_t LaunchKeySums(const KeyTablesLaunch& launch) {
   const bool floats = RowOf(launch.elements.dtype).is_float && launch.table.bins_used > 0;

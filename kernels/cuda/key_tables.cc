@@ -79,8 +79,10 @@ TablePlan PlanOf(const QuickOps& ops, const ReduceSpec& spec, std::int64_t group
   const std::int64_t entries = groups * table.copies;
   Places places(memory);
   if (ops.kind == QuickKind::kSums) {
-    table.bins_used = KeyBinsOf(spec.dtype, shared);
-    table.step = shared || !row.is_float ? 32 : KeyBinBits(table.bins_used, rows);
+    const KeyBins bins =
+        VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) { return KeyBinsFor<T>(rows, shared); });
+    table.bins_used = bins.count;
+    std::copy(std::begin(bins.place), std::end(bins.place), table.place);
     for (int b = 0; b < table.bins_used; ++b) places.Give(&table.bins[b], entries);
   }
   const bool wanted[] = {extremum && Has(ops, {Op::kMin, Op::kArgmin, Op::kRange}),
@@ -231,7 +233,7 @@ absl::Status CudaLane::GroupReduction::FillTable(const QuickOps& ops, const KeyT
     table.answers.unit = header.unit;
     std::sort(table.listed.begin(), table.listed.end(),
               [](const ListedElement& a, const ListedElement& b) { return a.group < b.group; });
-    device_memory_.push_back(std::move(held.back()));
+    table.memory = std::move(held.back());
     tables_.push_back(std::move(table));
     *filled = true;
     return absl::OkStatus();
@@ -333,7 +335,7 @@ void CudaLane::GroupReduction::AddTo(const FilledTable& from, const KeyRecord& r
   ExactSums& exact = *state->exact;
   for (int b = 0; b < table.bins_used; ++b) {
     if (record.bins[b] != 0) {
-      exact.sum.Add(static_cast<std::int64_t>(record.bins[b]), from.answers.unit + b * table.step);
+      exact.sum.Add(static_cast<std::int64_t>(record.bins[b]), from.answers.unit + table.place[b]);
     }
   }
   exact.not_only_negative_zeros = TotalOf(record, table) != 0 || !IsNegativeZero(record);

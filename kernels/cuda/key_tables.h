@@ -27,7 +27,7 @@ struct KeyTable {
   // c groups + g is of group g. MergeCopies adds them to the first.
   int copies = 1;
   int bins_used = 0;
-  int step = 0;  // a sum is that of bin[b] 2^(b step) units
+  int place[kMostKeyBins] = {};  // a sum is that of bin[b] 2^place[b] units
   std::uint64_t* bins[kMostKeyBins] = {};
   std::uint64_t* extrema[2] = {};   // the lowest, the highest: as EntryOf has it; 0: none
   std::uint32_t* at[2] = {};        // of elements of 64 bits: the first rows that have these
@@ -60,9 +60,9 @@ struct KeyTablesHeader {
   std::uint64_t bad = 0;             // the number of rows less the first one whose key is outside; 0: there is none
   std::uint32_t listed = 0;          // elements; more than there was room for: the table is not complete
   std::uint32_t negative_zeros = 0;  // not 0: there are some
-  std::uint32_t pairs = 0;           // samples that have the key of the sample before
+  std::uint32_t pairs = 0;           // samples that have the key of one far from them
   std::uint32_t unsure = 0;          // groups whose sum is 0 or -0
-  std::int32_t unit = 0;             // of bin 0, as a power of two; 0 for integers
+  std::int32_t unit = 0;             // of sums, as a power of two; 0 for integers
   std::uint32_t unused = 0;
 };
 
@@ -95,8 +95,6 @@ constexpr std::int64_t SharedBytesOf(const KeyTable& table) {
   for (const std::uint32_t* const counts : {table.counts, table.nans}) words += counts != nullptr ? 1 : 0;
   return table.groups * words * std::int64_t{sizeof(std::uint32_t)};
 }
-// How many bins sums have, in shared memory first or not.
-int KeyBinsOf(DType dtype, bool shared);
 // Whether so many rows have the same group, as the pairs among the samples say, that threads would wait for each other
 // in global memory: then nothing is added to a table there, and it is not complete.
 REDUCED_HD bool IsSkewed(std::uint32_t pairs, const KeyTable& table) {

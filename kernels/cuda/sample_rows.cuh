@@ -21,8 +21,12 @@ __global__ void __launch_bounds__(kItemThreads)
   unsigned long long largest = 0;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kItemThreads + threadIdx.x; i < samples;
        i += std::int64_t{gridDim.x} * kItemThreads) {
-    // Not always as far apart: what has a period would be seen wrong.
-    const std::int64_t row = i * apart + static_cast<std::int64_t>(static_cast<unsigned>(i) * 2654435761U % apart);
+    // The samples of a warp are far from each other, so that keys that are sorted are no pairs; and not always as far,
+    // since what has a period would be seen wrong.
+    const std::int64_t sample =
+        samples == KeyTablesLaunch::kSamples ? i % kWarpSize * (samples / kWarpSize) + i / kWarpSize : i;
+    const auto jitter = static_cast<std::int64_t>(static_cast<unsigned>(sample) * 2654435761U % apart);
+    const std::int64_t row = sample * apart + jitter;
     if (launch.elements.fold != 0) {
       const auto magnitude = static_cast<Word>(data[row] & static_cast<Word>(launch.elements.magnitude));
       if (magnitude < static_cast<Word>(launch.elements.infinity) && magnitude > largest) largest = magnitude;

@@ -435,11 +435,6 @@ cudaError_t LaunchSortRows(const SortRowsLaunch& launch) {
   });
 }
 
-int KeyBinsOf(DType dtype, bool shared) {
-  const DTypeRow& row = RowOf(dtype);
-  return shared ? 2 : (row.is_float ? 2 : 1) + (row.bytes == 8 ? 1 : 0);
-}
-
 void SetKeyFlag(const KeyTable& table, std::int64_t group, std::uint32_t flag) {
   table.flags[group / 4] |= flag << (8 * (group % 4));
 }
@@ -463,16 +458,17 @@ void ForEachKeyedRow(const KeyTablesLaunch& launch, Function f) {
   });
 }
 
-// Samples that have the key of the one before.
+// Samples that have the key of one far from them.
 void SampleKeys(const KeyTablesLaunch& launch) {
   const std::int64_t apart = launch.rows / KeyTablesLaunch::kSamples;
   if (apart == 0 || !launch.sampled) return;
   const auto width = static_cast<std::size_t>(RowOf(launch.key_dtype).bytes);
   const auto* const keys = static_cast<const std::byte*>(launch.keys);
-  for (std::int64_t i = 1; i < KeyTablesLaunch::kSamples; ++i) {
+  constexpr std::int64_t kFar = KeyTablesLaunch::kSamples / 32;
+  for (std::int64_t i = kFar; i < KeyTablesLaunch::kSamples; ++i) {
     const auto at = static_cast<std::size_t>(i * apart) * width;
-    const auto before = at - static_cast<std::size_t>(apart) * width;
-    launch.header->pairs += std::memcmp(keys + at, keys + before, width) == 0 ? 1 : 0;
+    const auto far = static_cast<std::size_t>((i - kFar) * apart) * width;
+    launch.header->pairs += std::memcmp(keys + at, keys + far, width) == 0 ? 1 : 0;
   }
 }
 
@@ -495,7 +491,8 @@ void AddKeySums(const KeyTablesLaunch& launch) {
       if (magnitude < FloatFormat<T>::kInfinity) largest = std::max(largest, magnitude);
     }
     units = KeyUnitsFor<T>(largest, launch.sampled ? kSampledRoom : 0, kParts,
-                           launch.shared ? KeyBinBits(1, launch.rows) : table.step);
+                           launch.shared ? KeyBinBits(1, launch.rows) : table.place[1]);
+    if (launch.shared) units.low = table.place[0];
     if (adds) launch.header->unit = KeyUnitOf<T>(units);
   }
   // What an element adds to the bins, and whether it counts.
@@ -510,6 +507,10 @@ void AddKeySums(const KeyTablesLaunch& launch) {
       if (!adds) return true;
       switch (TermOf<T>(word, units, part)) {
         case KeyTerm::kFits:
+          break;
+        case KeyTerm::kLow:
+          table.bins[2][group] += static_cast<std::uint64_t>(part[0]);
+          part[0] = 0;
           break;
         case KeyTerm::kNegativeZero:
           SetKeyFlag(table, group, kKeyNegativeZero);
