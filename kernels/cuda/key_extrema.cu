@@ -39,6 +39,19 @@ struct Extrema {
     if constexpr (kShared) return LoadRelaxedShared(entry);
     return LoadRelaxed(entry);
   }
+  // Raises an entry that was `seen`. Shared memory has no maximum of 64 bits; this ends once another thread's is
+  // greater.
+  __device__ static void Raise(unsigned long long* entry, unsigned long long seen, unsigned long long value) {
+    if constexpr (kShared) {
+      while (value > seen) {
+        const unsigned long long before = atomicCAS(entry, seen, value);
+        if (before == seen) return;
+        seen = before;
+      }
+    } else if (value > seen) {
+      atomicMax(entry, value);
+    }
+  }
 
   template <int kBytes>
   __device__ __forceinline__ void Add(const KeyTablesLaunch& launch, const Quad<kBytes>& quad,
@@ -72,7 +85,7 @@ struct Extrema {
         if (kBytes == 8 && entry == 0 && group[k] != kNoGroup) {
           SetKeyFlag(launch.table, group[k], i == 0 ? kKeyLowestIsZero : kKeyHighestIsZero);
         }
-        if (entry > before[k]) atomicMax(entries[i] + group[k], static_cast<unsigned long long>(entry));
+        Raise(entries[i] + group[k], before[k], entry);
       }
     }
   }

@@ -345,7 +345,10 @@ cudaError_t LaunchKeySums(const KeyTablesLaunch& launch) {
       if (launch.shared) error = AddInShared<Element>(launch);
     }
     if (!launch.shared) error = AddInGlobal<Element>(launch);
-    return error == cudaSuccess && floats ? TellZeros<T>(launch) : error;
+    if constexpr (kIsFloat<T>) {
+      if (error == cudaSuccess && floats) error = TellZeros<T>(launch);
+    }
+    return error;
   });
 }
 
