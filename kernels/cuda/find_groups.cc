@@ -25,8 +25,20 @@ namespace reduced {
 absl::Status CudaLane::GroupReduction::FindGroups() {
   const StageRange range("find groups");
   if (groups_.segments.has_value() && !groups_.segments->lengths) return CheckOffsets();
-  if (keyed_ && groups_.rows > 0) return groups_.keys->groups > 0 ? CheckKeys() : FindKeys();
-  return FindGroupsOnHost();
+  if (!keyed_ || groups_.rows == 0) return FindGroupsOnHost();
+  const Keys& keys = *groups_.keys;
+  if (keys.groups == 0) {
+    const absl::Status status = FindKeys();
+    return status.ok() && HasTables() ? FillTables(DType::kU32, ids_, /*drop=*/true) : status;
+  }
+  const absl::StatusOr<const std::byte*> held = Hold(keys.keys.array, keys.keys.count, RowOf(keys.keys.dtype).bytes);
+  if (!held.ok()) return held.status();
+  grouping_.groups = keys.groups;
+  if (HasTables()) {
+    const absl::Status status = FillTables(keys.keys.dtype, *held, keys.drop);
+    if (!status.ok() || !tables_.empty()) return status;
+  }
+  return CheckKeys(*held);
 }
 
 absl::Status CudaLane::GroupReduction::CheckOffsets() {
@@ -64,16 +76,12 @@ absl::Status CudaLane::GroupReduction::CheckOffsets() {
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::GroupReduction::CheckKeys() {
-  const SideArray& side = groups_.keys->keys;
-  const std::int64_t width = RowOf(side.dtype).bytes;
-  const absl::StatusOr<const std::byte*> keys = Hold(side.array, side.count, width);
-  if (!keys.ok()) return keys.status();
+absl::Status CudaLane::GroupReduction::CheckKeys(const std::byte* keys) {
   const absl::StatusOr<std::byte*> ids =
       Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
   if (!ids.ok()) return ids.status();
-  const CheckKeysLaunch launch{.dtype = side.dtype,
-                               .keys = *keys,
+  const CheckKeysLaunch launch{.dtype = groups_.keys->keys.dtype,
+                               .keys = keys,
                                .rows = groups_.rows,
                                .groups = groups_.keys->groups,
                                .drop = groups_.keys->drop,
@@ -86,22 +94,27 @@ absl::Status CudaLane::GroupReduction::CheckKeys() {
   }
   GroupChecks checks;
   std::memcpy(&checks, state_slot().pinned, sizeof(checks));
-  if (checks.bad != kNoneBad) {
-    std::byte key[sizeof(std::uint64_t)];
-    if (absl::Status status = Fetch(*keys + checks.bad * width, width, key); !status.ok()) return status;
-    return VisitDType(side.dtype, [&]<class T>(std::type_identity<T>) -> absl::Status {
-      if constexpr (std::is_integral_v<T>) {
-        T value;
-        std::memcpy(&value, key, sizeof(value));
-        return BadKey(within_.row + checks.bad, absl::StrCat(value), groups_.keys->groups);
-      } else {
-        return absl::InternalError("keys of a dtype that is no integer");
-      }
-    });
-  }
+  if (checks.bad != kNoneBad) return BadKeyIn(keys, checks.bad);
   ids_ = launch.ids;
-  grouping_.groups = groups_.keys->groups;
   return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::BadKeyIn(const void* keys, std::int64_t row) {
+  const DType dtype = groups_.keys->keys.dtype;
+  const std::int64_t width = RowOf(dtype).bytes;
+  std::byte key[sizeof(std::uint64_t)];
+  if (absl::Status status = Fetch(static_cast<const std::byte*>(keys) + row * width, width, key); !status.ok()) {
+    return status;
+  }
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) -> absl::Status {
+    if constexpr (std::is_integral_v<T>) {
+      T value;
+      std::memcpy(&value, key, sizeof(value));
+      return BadKey(within_.row + row, absl::StrCat(value), groups_.keys->groups);
+    } else {
+      return absl::InternalError("keys of a dtype that is no integer");
+    }
+  });
 }
 
 // The keys that there are, and the group of each row.

@@ -21,6 +21,7 @@
 #include "kernels/cpu/grouping.h"
 #include "kernels/cuda/arrays.h"
 #include "kernels/cuda/groups.h"
+#include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/engine/engine.h"
 
@@ -93,7 +94,9 @@ class CudaLane::GroupReduction {
   // Ends with the number of groups, and their bounds or the group of each row. In find_groups.cc, like the following.
   absl::Status FindGroups();
   absl::Status CheckOffsets();
-  absl::Status CheckKeys();
+  absl::Status CheckKeys(const std::byte* keys);
+  // The error about the key of that row. `keys`: device memory.
+  absl::Status BadKeyIn(const void* keys, std::int64_t row);
   absl::Status FindKeys();
   absl::Status FetchKeys(const std::byte* found, std::int64_t groups);
   absl::Status FindGroupsOnHost();
@@ -121,10 +124,25 @@ class CudaLane::GroupReduction {
   absl::Status FoldToStates();
   State StateOf(const Pending& pending) const;
 
-  // Whether LaunchKeyTables may answer all ops; and its answers, unless it leaves too many elements out. In
-  // key_tables.cc.
+  // In key_tables.cc.
+  // A table by key with what the ops of one kind are answered from.
+  struct FilledTable {
+    const QuickOps* ops = nullptr;
+    KeyAnswersLaunch answers{};                          // without places
+    std::vector<ListedElement> listed{};                 // by group
+    std::vector<std::unique_ptr<ArrayMemory>> memory{};  // of the table
+  };
+  // Whether there are tables for all ops.
   bool HasTables() const;
-  absl::Status AnswerByTables(bool* answered);
+  // Adds all rows to tables_; these are empty if a table doesn't take all rows, or there is no memory for it. Keys that
+  // are outside and not to be dropped are an error.
+  absl::Status FillTables(DType dtype, const void* keys, bool drop);
+  absl::Status FillTable(const QuickOps& ops, const KeyTablesLaunch& any, bool* filled);
+  // Answers all outputs.
+  absl::Status AnswerFromTables();
+  absl::Status AnswerFromRecords(const std::int64_t* outputs, std::int64_t count);
+  // Adds what a table has of a group to its state.
+  void AddTo(const FilledTable& from, const KeyRecord& record, std::int64_t group, State* state) const;
 
   // In quick_groups.cc.
   // Answers all outputs, but for some that it adds to left_.
@@ -137,7 +155,10 @@ class CudaLane::GroupReduction {
     std::vector<std::int64_t> places{};  // of the answers to each op, in the slot's memory
     std::int64_t left = 0;               // likewise, of which are not answered
   };
-  absl::Status Begin(QuickBatch& batch, const QuickGroupsLaunch& any);
+  using BatchLaunches = absl::FunctionRef<cudaError_t(const QuickBatch& batch)>;
+  // Answers all outputs by launches for a batch at a time; what is not answered is added to left_ or *too_long.
+  absl::Status AnswerInBatches(BatchLaunches launches, std::vector<std::int64_t>* too_long);
+  absl::Status Begin(QuickBatch& batch, BatchLaunches launches);
   absl::Status End(const QuickBatch& batch, std::vector<std::int64_t>* too_long);
   absl::Status FoldQuickly();
   // From the folds of its parts in the pinned memory of state_slot(). False: an answer is not known.
@@ -176,8 +197,10 @@ class CudaLane::GroupReduction {
   GroupArray array_;
   Grouping grouping_{.groups = 1};        // one, unless there are segments or keys
   const std::int64_t* bounds_ = nullptr;  // of groups, in device memory; null: there are none, or only grouping_.bounds
-  std::uint32_t* ids_ = nullptr;          // with keys: the group of each row, in device memory
-  std::int64_t grouped_positions_ = 0;    // of all groups, about
+  // With keys: the group of each row, in device memory; null: tables that read given keys answer.
+  std::uint32_t* ids_ = nullptr;
+  std::vector<FilledTable> tables_;     // empty: the rows are sorted
+  std::int64_t grouped_positions_ = 0;  // of all groups, about
   std::int64_t outputs_ = 0;
   std::vector<std::byte*> answers_;  // of each op
   Layout names_;                     // of the outputs, for messages
@@ -187,7 +210,7 @@ class CudaLane::GroupReduction {
   std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
   absl::Mutex mutex_;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);              // of that one
-  std::vector<std::int64_t> left_ ABSL_GUARDED_BY(mutex_);  // outputs that LaunchQuickGroups can't answer
+  std::vector<std::int64_t> left_ ABSL_GUARDED_BY(mutex_);  // outputs that the device can't answer
 };
 
 }  // namespace reduced

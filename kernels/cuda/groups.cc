@@ -2,8 +2,9 @@
 //
 // The whole array is in device memory, and so is its mask: they are copied there if they are elsewhere, in pieces if
 // there is no room for all (group_pieces.cc). Groups are found (find_groups.cc), and room for their answers is asked
-// for. Then outputs are answered from sums by key (key_tables.cc), or side by side by the device (quick_groups.cc); all
-// others from states, which come back in batches of the lane's own memory and are finalized here, by several threads.
+// for. Then outputs are answered from tables by key, to which the rows have been added meanwhile (key_tables.cc), or
+// side by side by the device (quick_groups.cc); all others from states, which come back in batches of the lane's own
+// memory and are finalized here, by several threads.
 #include "kernels/cuda/groups.h"
 
 #include <cuda_runtime.h>
@@ -59,9 +60,7 @@ absl::Status CudaLane::GroupReduction::Run() {
   if (status.ok() && grouped_) status = FindGroups();
   if (status.ok()) status = PlaceAnswers();
   if (!status.ok() || outputs_ == 0) return status;
-  bool answered = false;
-  if (groups_job_.states == nullptr && HasTables()) status = AnswerByTables(&answered);
-  if (status.ok() && !answered) status = AnswerAll();
+  status = tables_.empty() ? AnswerAll() : AnswerFromTables();
   return status.ok() ? error() : status;
 }
 

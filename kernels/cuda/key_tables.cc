@@ -1,86 +1,356 @@
-// Sums and means by key into few groups: from the sums of LaunchKeyTables, and the few elements that these leave out.
+// Reductions by key from tables (key_tables.h): which tables a request takes, how they are filled, and the answers.
+//
+// Keys that are given are read by the kernels that add rows to the tables, which note the first one outside. What a
+// table does not take is left: then no table answers, and the rows are sorted.
 #include "kernels/cuda/key_tables.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "kernels/algebra/finalize.h"
+#include "kernels/algebra/order_key.h"
 #include "kernels/cuda/group_reduction.h"
+#include "kernels/cuda/key_entries.h"
+#include "kernels/cuda/quick_kinds.h"
+#include "kernels/cuda/stage_range.h"
 #include "kernels/exact/answers.h"
 #include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
+namespace {
 
-bool CudaLane::GroupReduction::HasTables() const {
-  const ReduceSpec& spec = job_.spec;
-  // A KeySum counts elements, of which the op leaves NaNs out if they are omitted.
-  const bool counts = !RowOf(spec.dtype).is_float || spec.nan_policy == NanPolicy::kPropagate;
-  const bool answers_all = std::all_of(spec.ops.begin(), spec.ops.end(), [&](Op op) {
-    return op == Op::kSum || op == Op::kMean || (op == Op::kCount && counts);
+bool Has(const QuickOps& ops, std::initializer_list<Op> any) {
+  return std::any_of(ops.answers, ops.answers + ops.positions.size(), [&](const QuickAnswer& answer) {
+    return std::find(any.begin(), any.end(), answer.op) != any.end();
   });
-  return answers_all && ids_ != nullptr && columns_ == 1 && HasKeyTables(spec.dtype) &&
-         grouping_.groups <= KeyTablesLaunch::kMostGroups;
 }
 
-absl::Status CudaLane::GroupReduction::AnswerByTables(bool* answered) {
-  const auto groups = static_cast<std::size_t>(grouping_.groups);
-  const std::size_t sum_bytes = sizeof(KeyTablesHeader) + groups * sizeof(KeySum);
-  const absl::StatusOr<std::byte*> memory = Allocate(
-      static_cast<std::int64_t>(sum_bytes + KeyTablesLaunch::kMostListed * sizeof(ListedElement)), &device_memory_);
-  if (!memory.ok()) return memory.status();
-  const KeyTablesLaunch launch{.dtype = job_.spec.dtype,
-                               .data = array_.data,
-                               .ids = ids_,
-                               .rows = groups_.rows,
-                               .groups = grouping_.groups,
-                               .multiprocessors = lane_.multiprocessors_,
-                               .header = reinterpret_cast<KeyTablesHeader*>(*memory),
-                               .sums = reinterpret_cast<KeySum*>(*memory + sizeof(KeyTablesHeader)),
-                               .listed = reinterpret_cast<ListedElement*>(*memory + sum_bytes),
-                               .stream = lane_.kernel_stream_};
-  absl::Status status = Launch([&] { return LaunchKeyTables(launch); }, 0);
-  std::vector<std::byte> fetched(sum_bytes);
-  if (status.ok()) status = Fetch(*memory, static_cast<std::int64_t>(sum_bytes), fetched.data());
-  if (!status.ok()) return status;
-  KeyTablesHeader header;
-  std::memcpy(&header, fetched.data(), sizeof(header));
-  if (header.listed > KeyTablesLaunch::kMostListed) return absl::OkStatus();
-  std::vector<KeySum> sums(groups);
-  std::memcpy(sums.data(), fetched.data() + sizeof(header), groups * sizeof(KeySum));
-  std::vector<ListedElement> listed(header.listed);
-  if (!listed.empty()) {
-    status = Fetch(*memory + sum_bytes, static_cast<std::int64_t>(listed.size() * sizeof(ListedElement)),
-                   reinterpret_cast<std::byte*>(listed.data()));
-    if (!status.ok()) return status;
+bool IsExtremum(const QuickOps& ops) { return ops.kind == QuickKind::kExtrema; }
+
+bool HasTable(const QuickOps& ops) {
+  const bool others = Has(ops, {Op::kAny, Op::kAll, Op::kCountNonzero});
+  return ops.kind == QuickKind::kSums || IsExtremum(ops) || (ops.kind == QuickKind::kCounts && !others);
+}
+
+// Gives each array that the table has its place from *bytes on; the table is wanted where `at` is not null.
+class Places {
+ public:
+  explicit Places(std::byte* memory) : memory_(memory) {}
+
+  template <class Word>
+  void Give(Word** array, std::int64_t count) {
+    *array = reinterpret_cast<Word*>(memory_ + bytes_);
+    bytes_ += (count * static_cast<std::int64_t>(sizeof(Word)) + 15) / 16 * 16;
   }
-  const auto by_group = [](const ListedElement& a, const ListedElement& b) { return a.group < b.group; };
-  std::sort(listed.begin(), listed.end(), by_group);
-  const bool floats = RowOf(job_.spec.dtype).is_float;
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* const memory_;
+  std::int64_t bytes_ = 0;
+};
+
+// What is in a table's memory.
+struct TablePlan {
+  KeyTable table;  // of which arrays that are not null are wanted
+  ListedElement* listed = nullptr;
+  std::int64_t zeros = 0;  // so many bytes are to be zeros, the others kNowhere
+  std::int64_t bytes = 0;
+};
+
+// The table for ops in memory from `memory` on, which may be null: then only the bytes are of use.
+TablePlan PlanOf(const QuickOps& ops, const ReduceSpec& spec, std::int64_t groups, std::int64_t rows, bool shared,
+                 std::byte* memory) {
+  constexpr std::int64_t kEntries = 1 << 16, kMostCopies = 1 << 12;
+  const DTypeRow& row = RowOf(spec.dtype);
+  const bool extremum = IsExtremum(ops);
+  TablePlan plan;
+  KeyTable& table = plan.table;
+  table.groups = groups;
+  if (!shared && !extremum) {
+    const auto copies = static_cast<std::uint64_t>(std::clamp<std::int64_t>(kEntries / groups, 1, kMostCopies));
+    table.copies = static_cast<int>(std::bit_floor(copies));
+  }
+  const std::int64_t entries = groups * table.copies;
+  Places places(memory);
+  if (ops.kind == QuickKind::kSums) {
+    const KeyBins bins =
+        VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) { return KeyBinsFor<T>(rows, shared); });
+    table.bins_used = bins.count;
+    std::copy(std::begin(bins.place), std::end(bins.place), table.place);
+    for (int b = 0; b < table.bins_used; ++b) places.Give(&table.bins[b], entries);
+  }
+  const bool wanted[] = {extremum && Has(ops, {Op::kMin, Op::kArgmin, Op::kRange}),
+                         extremum && Has(ops, {Op::kMax, Op::kArgmax, Op::kRange})};
+  for (int i = 0; i < 2; ++i) {
+    if (wanted[i]) places.Give(&table.extrema[i], entries);
+  }
+  // An error about a group without elements says how many NaNs it has.
+  const bool tells_nans = extremum && spec.nan_policy == NanPolicy::kOmit && spec.empty_policy == EmptyPolicy::kError;
+  if (Has(ops, {Op::kCount, Op::kMean})) places.Give(&table.counts, entries);
+  if (row.is_float && (tells_nans || Has(ops, {Op::kNanCount}))) places.Give(&table.nans, entries);
+  places.Give(&table.flags, (groups + 3) / 4);
+  plan.zeros = places.bytes();
+  const Op positions[] = {Op::kArgmin, Op::kArgmax};
+  for (int i = 0; i < 2; ++i) {
+    if (extremum && row.bytes == 8 && Has(ops, {positions[i]})) places.Give(&table.at[i], entries);
+  }
+  if (table.bins_used > 0 && row.is_float) places.Give(&plan.listed, KeyTablesLaunch::kMostListed);
+  plan.bytes = places.bytes();
+  return plan;
+}
+
+// What an op answers where no element counts, as bits.
+std::uint64_t EmptyBits(Op op, DType dtype) {
+  std::byte bytes[sizeof(std::uint64_t)] = {};
+  if (RowOf(op).error_if_empty) {
+    StoreValue(EmptyValue(op, dtype), bytes);
+  } else if (op == Op::kMean) {
+    StoreValue(Value{DType::kF64, std::numeric_limits<double>::quiet_NaN()}, bytes);
+  }
+  std::uint64_t bits;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return bits;
+}
+
+// The extrema of a group, as far as the table has them.
+ExtremaState ExtremaOf(const KeyRecord& record, const KeyAnswersLaunch& launch) {
+  return VisitDType(launch.elements.dtype, [&]<class T>(std::type_identity<T>) {
+    using Fold = QuickExtremum<sizeof(T)>;
+    const auto widened = [&](typename Fold::Key key) {
+      return WidenKey(OrderKey<T>::Of(std::bit_cast<T>(Fold::WordOf(key, launch.elements))));
+    };
+    Fold fold;
+    FoldOf(record, launch, &fold);
+    ExtremaState state;
+    if (fold.nan_at != kNowhere) state.nan_index = fold.nan_at;
+    if (launch.table.extrema[0] != nullptr && fold.low_at != kNowhere) {
+      state.min_key = widened(fold.low);
+      state.min_index = fold.low_at;
+    }
+    if (launch.table.extrema[1] != nullptr && fold.high_at != kNowhere) {
+      state.max_key = widened(fold.high);
+      state.max_index = fold.high_at;
+    }
+    return state;
+  });
+}
+
+}  // namespace
+
+bool CudaLane::GroupReduction::HasTables() const {
+  const std::int64_t groups = groups_.keys->groups > 0 ? groups_.keys->groups : grouping_.groups;
+  return columns_ == 1 && !quick_.empty() && std::all_of(quick_.begin(), quick_.end(), HasTable) && groups > 0 &&
+         groups < KeyTablesLaunch::kEndOfRows && groups_.rows < KeyTablesLaunch::kEndOfRows;
+}
+
+absl::Status CudaLane::GroupReduction::FillTables(DType dtype, const void* keys, bool drop) {
+  const StageRange range("fill tables");
+  KeyTablesLaunch any;
+  any.array = array_;
+  if (ids_ != nullptr) any.array.mask = nullptr;
+  any.key_dtype = dtype;
+  any.keys = keys;
+  any.drop = drop;
+  any.rows = groups_.rows;
+  any.multiprocessors = lane_.multiprocessors_;
+  any.header = reinterpret_cast<KeyTablesHeader*>(state_slot().device);
+  any.stream = lane_.kernel_stream_;
+  for (const QuickOps& ops : quick_) {
+    bool filled = false;
+    const absl::Status status = FillTable(ops, any, &filled);
+    if (!status.ok()) return status;
+    if (filled) continue;
+    tables_.clear();
+    break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::FillTable(const QuickOps& ops, const KeyTablesLaunch& any, bool* filled) {
+  const DTypeRow& row = RowOf(job_.spec.dtype);
+  const auto plan_of = [&](bool shared, std::byte* memory) {
+    return PlanOf(ops, job_.spec, grouping_.groups, groups_.rows, shared, memory);
+  };
+  // The first that takes all elements, or nearly all. Only sums of floats have a second chance.
+  struct Attempt {
+    bool shared;
+    bool sampled;
+  };
+  const bool has_shared = IsExtremum(ops) || row.bytes <= 4;
+  std::byte unused{};
+  const bool shared = has_shared && SharedBytesOf(plan_of(true, &unused).table) <= lane_.shared_bytes_;
+  for (const Attempt attempt : {Attempt{shared, true}, Attempt{false, false}}) {
+    const std::int64_t bytes = plan_of(attempt.shared, nullptr).bytes;
+    std::vector<std::unique_ptr<ArrayMemory>> held;
+    const absl::StatusOr<std::byte*> memory = Allocate(bytes, &held);
+    if (absl::IsResourceExhausted(memory.status())) {
+      lacks_room_ = false;  // sorting the rows may take less
+      return absl::OkStatus();
+    }
+    if (!memory.ok()) return memory.status();
+    const TablePlan plan = plan_of(attempt.shared, *memory);
+    KeyTablesLaunch launch = any;
+    launch.elements = ops.elements;
+    launch.table = plan.table;
+    launch.listed = plan.listed;
+    launch.shared = attempt.shared;
+    launch.sampled = attempt.sampled;
+    const auto launches = [&] {
+      cudaError_t error = cudaMemsetAsync(*memory, 0, static_cast<std::size_t>(plan.zeros), launch.stream);
+      if (error == cudaSuccess && plan.bytes > plan.zeros) {
+        error = cudaMemsetAsync(*memory + plan.zeros, 0xff, static_cast<std::size_t>(plan.bytes - plan.zeros),
+                                launch.stream);
+      }
+      if (error != cudaSuccess) return error;
+      return IsExtremum(ops) ? LaunchKeyExtrema(launch) : LaunchKeySums(launch);
+    };
+    absl::Status status = Launch(launches, sizeof(KeyTablesHeader));
+    FilledTable table{.ops = &ops};
+    KeyTablesHeader header;
+    if (status.ok()) {
+      std::memcpy(&header, state_slot().pinned, sizeof(header));
+      if (header.bad != 0) status = BadKeyIn(launch.keys, groups_.rows - static_cast<std::int64_t>(header.bad));
+    }
+    if (status.ok() && header.listed > 0 && header.listed <= KeyTablesLaunch::kMostListed) {
+      table.listed.resize(header.listed);
+      status = Fetch(reinterpret_cast<const std::byte*>(plan.listed),
+                     static_cast<std::int64_t>(header.listed * sizeof(ListedElement)),
+                     reinterpret_cast<std::byte*>(table.listed.data()));
+    }
+    if (!status.ok()) {
+      lane_.Abandon();  // memory goes that the launch may use
+      return status;
+    }
+    if (!attempt.shared && IsSkewed(header.pairs, plan.table)) return absl::OkStatus();
+    if (header.listed > KeyTablesLaunch::kMostListed) continue;
+    table.answers.elements = ops.elements;
+    if (!IsExtremum(ops)) table.answers.elements.flip = 0;  // sums are of the elements themselves
+    table.answers.kind = IsExtremum(ops) ? QuickKind::kExtrema : QuickKind::kSums;
+    table.answers.table = plan.table;
+    table.answers.unit = header.unit;
+    std::sort(table.listed.begin(), table.listed.end(),
+              [](const ListedElement& a, const ListedElement& b) { return a.group < b.group; });
+    table.memory = std::move(held);
+    tables_.push_back(std::move(table));
+    *filled = true;
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::GroupReduction::AnswerFromTables() {
+  for (FilledTable& table : tables_) {
+    KeyAnswersLaunch& launch = table.answers;
+    launch.ops = static_cast<int>(table.ops->positions.size());
+    std::copy(std::begin(table.ops->answers), std::end(table.ops->answers), launch.answers);
+    for (int i = 0; i < launch.ops; ++i) launch.empty[i] = EmptyBits(launch.answers[i].op, job_.spec.dtype);
+    launch.fills = job_.spec.empty_policy == EmptyPolicy::kFill;
+    launch.after = &table != tables_.data();
+    launch.stream = lane_.kernel_stream_;
+  }
+  const auto launches = [&](const QuickBatch& batch) {
+    for (const FilledTable& table : tables_) {
+      KeyAnswersLaunch launch = table.answers;
+      launch.first = batch.first;
+      launch.count = batch.count;
+      for (int i = 0; i < launch.ops; ++i) {
+        launch.answers[i].results = batch.slot->device + batch.places[table.ops->positions[i]];
+      }
+      launch.left = reinterpret_cast<std::uint8_t*>(batch.slot->device + batch.left);
+      if (const cudaError_t error = LaunchKeyAnswers(launch); error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  };
+  std::vector<std::int64_t> none_too_long;
+  absl::Status status = AnswerInBatches(launches, &none_too_long);
+  std::vector<std::int64_t> left;
+  {
+    const absl::MutexLock lock(&mutex_);
+    left.swap(left_);
+  }
+  const std::int64_t room =
+      std::min<std::int64_t>(lane_.chunk_bytes_ / static_cast<std::int64_t>(sizeof(std::int64_t)),
+                             lane_.chunk_bytes_ / (std::ssize(tables_) * static_cast<std::int64_t>(sizeof(KeyRecord))));
+  for (std::int64_t first = 0; first < std::ssize(left) && status.ok() && failed_.load() >= outputs_; first += room) {
+    status = AnswerFromRecords(left.data() + first, std::min(room, std::ssize(left) - first));
+  }
+  return status;
+}
+
+absl::Status CudaLane::GroupReduction::AnswerFromRecords(const std::int64_t* outputs, std::int64_t count) {
+  const Slot& up = part_slot();
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(std::int64_t);
+  std::memcpy(up.pinned, outputs, bytes);
+  REDUCED_RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(up.device, up.pinned, bytes, cudaMemcpyHostToDevice, lane_.kernel_stream_));
+  const auto launches = [&] {
+    KeyRecordsLaunch launch{.groups = reinterpret_cast<const std::int64_t*>(up.device),
+                            .count = count,
+                            .records = reinterpret_cast<KeyRecord*>(state_slot().device),
+                            .stream = lane_.kernel_stream_};
+    for (const FilledTable& table : tables_) {
+      launch.table = table.answers.table;
+      if (const cudaError_t error = LaunchKeyRecords(launch); error != cudaSuccess) return error;
+      launch.records += count;
+    }
+    return cudaSuccess;
+  };
+  const absl::Status status =
+      Launch(launches, std::ssize(tables_) * count * static_cast<std::int64_t>(sizeof(KeyRecord)));
+  if (!status.ok()) return status;
+  const auto* const records = reinterpret_cast<const KeyRecord*>(state_slot().pinned);
   lane_.copiers_.execute([&] {
-    tbb::parallel_for(std::size_t{0}, groups, [&](std::size_t group) {
-      const KeySum& sum = sums[group];
+    tbb::parallel_for(std::int64_t{0}, count, [&](std::int64_t i) {
       State state;
-      state.partial.count = static_cast<std::int64_t>(sum.count);
-      if (!floats) {
-        state.partial.int_sum = static_cast<Int128>(sum.high) * (std::int64_t{1} << 32) + static_cast<Int128>(sum.low);
-        return Store(static_cast<std::int64_t>(group), std::move(state));
+      if (ExactAccumulatorsFor(job_.spec) != 0) state.exact = std::make_unique<ExactSums>();
+      for (std::size_t t = 0; t < tables_.size(); ++t) {
+        AddTo(tables_[t], records[static_cast<std::int64_t>(t) * count + i], outputs[i], &state);
       }
-      state.exact = std::make_unique<ExactSums>();
-      state.exact->sum.Add(static_cast<std::int64_t>(sum.low), header.unit);
-      state.exact->sum.Add(sum.high, header.unit + 32);
-      state.exact->not_only_negative_zeros = sum.count > 0;
-      const auto [begin, end] = std::equal_range(listed.begin(), listed.end(), ListedElement{0, group}, by_group);
-      for (auto element = begin; element != end; ++element) {
-        Add(element->value, SetOf(Accumulator::kSum), /*elsewhere=*/false, state.exact.get());
-        ++state.partial.count;
-      }
-      Store(static_cast<std::int64_t>(group), std::move(state));
+      Store(outputs[i], std::move(state));
     });
   });
-  *answered = true;
   return absl::OkStatus();
+}
+
+void CudaLane::GroupReduction::AddTo(const FilledTable& from, const KeyRecord& record, std::int64_t group,
+                                     State* state) const {
+  const KeyTable& table = from.answers.table;
+  Partial& partial = state->partial;
+  const bool omit = job_.spec.nan_policy == NanPolicy::kOmit;
+  if (table.counts != nullptr || table.nans != nullptr) {
+    partial.count = std::int64_t{record.count} + (omit ? record.nans : 0);
+    partial.nan = record.nans;
+  }
+  if (from.answers.kind == QuickKind::kExtrema) {
+    partial.extrema = ExtremaOf(record, from.answers);
+    return;
+  }
+  if (state->exact == nullptr || table.bins_used == 0) {
+    partial.int_sum = TotalOf(record, table);
+    return;
+  }
+  ExactSums& exact = *state->exact;
+  for (int b = 0; b < table.bins_used; ++b) {
+    if (record.bins[b] != 0) {
+      exact.sum.Add(static_cast<std::int64_t>(record.bins[b]), from.answers.unit + table.place[b]);
+    }
+  }
+  exact.not_only_negative_zeros = TotalOf(record, table) != 0 || !IsNegativeZero(record);
+  exact.nans = omit || table.nans != nullptr ? record.nans : (record.flags & kKeyNan) != 0 ? 1 : 0;
+  exact.positive_infinities = (record.flags & kKeyPositiveInfinity) != 0 ? 1 : 0;
+  exact.negative_infinities = (record.flags & kKeyNegativeInfinity) != 0 ? 1 : 0;
+  const auto by_group = [](const ListedElement& a, const ListedElement& b) { return a.group < b.group; };
+  const ListedElement of_group{0, static_cast<std::uint64_t>(group)};
+  const auto [begin, end] = std::equal_range(from.listed.begin(), from.listed.end(), of_group, by_group);
+  for (auto element = begin; element != end; ++element) {
+    Add(element->value, SetOf(Accumulator::kSum), /*elsewhere=*/false, &exact);
+  }
 }
 
 }  // namespace reduced

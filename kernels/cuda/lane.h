@@ -143,6 +143,7 @@ class CudaLane {
   const int device_;
   const std::int64_t chunk_bytes_;
   const int multiprocessors_;
+  const std::int64_t shared_bytes_;  // that a block can have of a multiprocessor's memory
   const int compute_major_;
   tbb::task_arena& copiers_;
   DeviceWaits& waits_;

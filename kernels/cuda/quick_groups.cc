@@ -107,34 +107,7 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
   any.longest = longest;
   any.longest_of_warp = adjacent ? longest : kLanePositions * kWarpThreads;
   any.stream = lane_.kernel_stream_;
-  std::int64_t bytes = 1;  // of an output
-  for (const Op op : job_.spec.ops) bytes += AnswerBytes(op, job_.spec.dtype);
-  const std::int64_t size = lane_.chunk_bytes_ / bytes / 8 * 8;  // outputs of a batch
-  QuickBatch batches[2];  // the answers of one are copied while the device is at the next
-  absl::Status status;
-  int turn = 0;
-  for (std::int64_t first = 0; first < outputs_ && status.ok(); first += size, ++turn) {
-    QuickBatch& batch = batches[turn % 2];
-    batch = {.slot = turn % 2 == 0 ? &part_slot() : &state_slot(),
-             .first = first,
-             .count = std::min(size, outputs_ - first)};
-    status = Begin(batch, any);
-    if (status.ok() && turn > 0) status = End(batches[(turn + 1) % 2], &too_long);
-  }
-  if (status.ok()) status = End(batches[(turn + 1) % 2], &too_long);
-  if (!status.ok()) return status;
-  return AnswerInParts(too_long, Method::kQuick);
-}
-
-absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch, const QuickGroupsLaunch& any) {
-  // The answers to each op, then what is left.
-  std::int64_t end = 0;
-  for (const Op op : job_.spec.ops) {
-    batch.places.push_back(end);
-    end += RoundedUp(batch.count) * AnswerBytes(op, job_.spec.dtype);
-  }
-  batch.left = end;
-  const auto launch_all = [&] {
+  const auto launches = [&](const QuickBatch& batch) {
     for (const QuickOps& ops : quick_) {
       QuickGroupsLaunch launch = LaunchFor(ops, any);
       launch.first = batch.first;
@@ -148,7 +121,38 @@ absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch, const QuickGroup
     }
     return cudaSuccess;
   };
-  return Begin(launch_all, end + batch.count, *batch.slot);
+  const absl::Status status = AnswerInBatches(launches, &too_long);
+  if (!status.ok()) return status;
+  return AnswerInParts(too_long, Method::kQuick);
+}
+
+absl::Status CudaLane::GroupReduction::AnswerInBatches(BatchLaunches launches, std::vector<std::int64_t>* too_long) {
+  std::int64_t bytes = 1;  // of an output
+  for (const Op op : job_.spec.ops) bytes += AnswerBytes(op, job_.spec.dtype);
+  const std::int64_t size = lane_.chunk_bytes_ / bytes / 8 * 8;  // outputs of a batch
+  QuickBatch batches[2];  // the answers of one are copied while the device is at the next
+  absl::Status status;
+  int turn = 0;
+  for (std::int64_t first = 0; first < outputs_ && status.ok(); first += size, ++turn) {
+    QuickBatch& batch = batches[turn % 2];
+    batch = {.slot = turn % 2 == 0 ? &part_slot() : &state_slot(),
+             .first = first,
+             .count = std::min(size, outputs_ - first)};
+    status = Begin(batch, launches);
+    if (status.ok() && turn > 0) status = End(batches[(turn + 1) % 2], too_long);
+  }
+  return status.ok() ? End(batches[(turn + 1) % 2], too_long) : status;
+}
+
+absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch, BatchLaunches launches) {
+  // The answers to each op, then what is left.
+  std::int64_t end = 0;
+  for (const Op op : job_.spec.ops) {
+    batch.places.push_back(end);
+    end += RoundedUp(batch.count) * AnswerBytes(op, job_.spec.dtype);
+  }
+  batch.left = end;
+  return Begin([&] { return launches(batch); }, end + batch.count, *batch.slot);
 }
 
 absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<std::int64_t>* too_long) {

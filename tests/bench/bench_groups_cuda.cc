@@ -55,7 +55,7 @@ std::vector<Case> Cases(std::int64_t elements) {
   cases.push_back({.name = "half in one"});
   for (std::int64_t at = 0; at < elements / 2; at += 64) cases.back().offsets.push_back(at);
   cases.back().offsets.push_back(elements);
-  for (const std::int64_t groups : {16, 4096, 1 << 20}) {
+  for (const std::int64_t groups : {16, 4096, 1 << 14, 1 << 20, 10 << 20}) {
     cases.push_back({.name = absl::StrFormat("keys < %d", groups), .groups = groups});
     for (std::int64_t i = 0; i < elements; ++i) cases.back().keys.push_back(static_cast<std::int32_t>(below(groups)));
   }

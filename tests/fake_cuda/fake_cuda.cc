@@ -311,6 +311,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::memcpy(properties->uuid.bytes, kUuid, sizeof(properties->uuid.bytes));
   properties->totalGlobalMem = kMemory;
   properties->multiProcessorCount = 4;
+  properties->sharedMemPerBlockOptin = 99 << 10;
   properties->major = 9;
   return cudaSuccess;
 }

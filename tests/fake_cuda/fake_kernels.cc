@@ -20,6 +20,7 @@
 #include "kernels/cuda/exact_sums.h"
 #include "kernels/cuda/find_groups.h"
 #include "kernels/cuda/groups.h"
+#include "kernels/cuda/key_entries.h"
 #include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/cuda/quick_kinds.h"
@@ -451,44 +452,193 @@ cudaError_t LaunchSortRows(const SortRowsLaunch& launch) {
   });
 }
 
-bool HasKeyTables(DType dtype) { return RowOf(dtype).bytes <= 4; }
+void SetKeyFlag(const KeyTable& table, std::int64_t group, std::uint32_t flag) {
+  table.flags[group / 4] |= flag << (8 * (group % 4));
+}
 
-cudaError_t LaunchKeyTables(const KeyTablesLaunch& launch) {
-  return LaunchOnHost(nullptr, [&] {
-    *launch.header = {};
-    std::fill_n(launch.sums, launch.groups, KeySum{});
-    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-      const auto* const data = static_cast<const T*>(launch.data);
-      int& unit = launch.header->unit;
-      if constexpr (kIsFloat<T>) {
-        double largest = 0;
-        for (std::int64_t i = 0; i < launch.rows; ++i) {
-          if (IsFinite(data[i])) largest = std::max(largest, std::abs(ToDouble(data[i])));
+// Calls f with each row that is there and has a group. Keys are read once each.
+template <class Function>
+void ForEachKeyedRow(const KeyTablesLaunch& launch, Function f) {
+  VisitDType(launch.key_dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (std::is_integral_v<T>) {
+      for (std::int64_t row = launch.rows; row-- > 0;) {
+        if (!IsKept(launch.array, row)) continue;
+        const T key = *(static_cast<const volatile T*>(launch.keys) + row);
+        const auto group = static_cast<std::uint64_t>(static_cast<std::int64_t>(key));
+        if (group < static_cast<std::uint64_t>(launch.table.groups)) {
+          f(row, static_cast<std::int64_t>(group));
+        } else if (!launch.drop) {
+          launch.header->bad = static_cast<std::uint64_t>(launch.rows - row);
         }
-        const int rows = std::bit_width(static_cast<std::uint64_t>(launch.rows));
-        unit = (largest == 0 ? -149 : std::ilogb(largest) + 1) - 62 + rows;
       }
-      for (std::int64_t i = 0; i < launch.rows; ++i) {
-        if (launch.ids[i] >= launch.groups) continue;
-        std::int64_t value = 0;
-        if constexpr (kIsFloat<T>) {
-          const double x = ToDouble(data[i]);
-          const double scaled = std::ldexp(x, -unit);
-          if (!std::isfinite(x) || (x == 0 && std::signbit(x)) || std::trunc(scaled) != scaled) {
-            const unsigned at = launch.header->listed++;
-            if (at < KeyTablesLaunch::kMostListed) launch.listed[at] = {x, launch.ids[i]};
-            continue;
+    }
+  });
+}
+
+// Samples that have the key of one far from them.
+void SampleKeys(const KeyTablesLaunch& launch) {
+  const std::int64_t apart = launch.rows / KeyTablesLaunch::kSamples;
+  if (apart == 0 || !launch.sampled) return;
+  const auto width = static_cast<std::size_t>(RowOf(launch.key_dtype).bytes);
+  const auto* const keys = static_cast<const std::byte*>(launch.keys);
+  constexpr std::int64_t kFar = KeyTablesLaunch::kSamples / 32;
+  for (std::int64_t i = kFar; i < KeyTablesLaunch::kSamples; ++i) {
+    const auto at = static_cast<std::size_t>(i * apart) * width;
+    const auto far = static_cast<std::size_t>((i - kFar) * apart) * width;
+    launch.header->pairs += std::memcmp(keys + at, keys + far, width) == 0 ? 1 : 0;
+  }
+}
+
+// Adds the rows of an array of T, as of floats or of words of integers, to sums of so many parts.
+template <class T, int kParts>
+void AddKeySums(const KeyTablesLaunch& launch) {
+  using Word = WordOfBytes<sizeof(T)>;
+  const KeyTable& table = launch.table;
+  const bool adds = table.bins_used > 0;
+  const auto* const data = static_cast<const Word*>(launch.array.data);
+  const auto nan_at = [&](std::int64_t group) {
+    if (table.nans != nullptr) ++table.nans[group];
+  };
+  KeyUnits units;
+  if constexpr (kIsFloat<T>) {
+    std::uint64_t largest = 0;
+    const std::int64_t apart = launch.sampled ? std::max<std::int64_t>(launch.rows / KeyTablesLaunch::kSamples, 1) : 1;
+    for (std::int64_t row = 0; row < launch.rows; row += apart) {
+      const std::uint64_t magnitude = data[row] & launch.elements.magnitude;
+      if (magnitude < FloatFormat<T>::kInfinity) largest = std::max(largest, magnitude);
+    }
+    units = KeyUnitsFor<T>(largest, launch.sampled ? kSampledRoom : 0, kParts,
+                           launch.shared ? KeyBinBits(1, launch.rows) : table.place[1]);
+    if (launch.shared) units.low = table.place[0];
+    if (adds) launch.header->unit = KeyUnitOf<T>(units);
+  }
+  // What an element adds to the bins, and whether it counts.
+  const auto take = [&](Word word, std::int64_t group, std::int64_t(&part)[kParts]) {
+    if constexpr (!kIsFloat<T>) {
+      IntegerTermOf(word, launch.elements, part);
+      return true;
+    } else {
+      const bool nan = IsNan(std::bit_cast<T>(word));
+      if (nan) nan_at(group);
+      if (nan && launch.elements.omit_nan) return false;
+      if (!adds) return true;
+      switch (TermOf<T>(word, units, part)) {
+        case KeyTerm::kFits:
+          break;
+        case KeyTerm::kLow:
+          table.bins[2][group] += static_cast<std::uint64_t>(part[0]);
+          part[0] = 0;
+          break;
+        case KeyTerm::kNegativeZero:
+          SetKeyFlag(table, group, kKeyNegativeZero);
+          launch.header->negative_zeros = 1;
+          break;
+        case KeyTerm::kNan:
+          SetKeyFlag(table, group, kKeyNan);
+          break;
+        case KeyTerm::kPositiveInfinity:
+          SetKeyFlag(table, group, kKeyPositiveInfinity);
+          break;
+        case KeyTerm::kNegativeInfinity:
+          SetKeyFlag(table, group, kKeyNegativeInfinity);
+          break;
+        case KeyTerm::kListed:
+          if (const std::uint32_t at = launch.header->listed++; at < KeyTablesLaunch::kMostListed) {
+            launch.listed[at] = {ToDouble(std::bit_cast<T>(word)), static_cast<std::uint64_t>(group)};
           }
-          value = static_cast<std::int64_t>(scaled);
-        } else {
-          value = static_cast<std::int64_t>(ToInteger(data[i]));
-        }
-        KeySum& sum = launch.sums[launch.ids[i]];
-        sum.low += static_cast<std::uint32_t>(value);
-        sum.high += value >> 32;
-        ++sum.count;
+          SetKeyFlag(table, group, kKeyListed);
+          break;
+      }
+      return true;
+    }
+  };
+  ForEachKeyedRow(launch, [&](std::int64_t row, std::int64_t group) {
+    std::int64_t part[kParts] = {};
+    const bool counts = take(data[row], group, part);
+    if (counts && table.counts != nullptr) ++table.counts[group];
+    if (!adds) return;
+    if (launch.shared) {
+      table.bins[0][group] += static_cast<std::uint32_t>(part[0]);
+      table.bins[1][group] += static_cast<std::uint64_t>(part[0] >> 32);
+    } else {
+      for (int b = 0; b < kParts; ++b) table.bins[b][group] += static_cast<std::uint64_t>(part[b]);
+    }
+  });
+  if constexpr (kIsFloat<T>) {
+    if (launch.header->negative_zeros == 0) return;
+    ForEachKeyedRow(launch, [&](std::int64_t row, std::int64_t group) {
+      const T x = std::bit_cast<T>(data[row]);
+      if (IsNan(x) ? !launch.elements.omit_nan : IsNonzero(x) || data[row] == 0) SetKeyFlag(table, group, kKeyOther);
+    });
+  }
+}
+
+cudaError_t LaunchKeySums(const KeyTablesLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    if (!launch.shared) SampleKeys(launch);
+    if (!launch.shared && IsSkewed(launch.header->pairs, launch.table)) return;
+    VisitDType(launch.elements.dtype, [&]<class T>(std::type_identity<T>) {
+      using Element = std::conditional_t<kIsFloat<T>, T, WordOfBytes<sizeof(T)>>;
+      constexpr int kParts = (kIsFloat<T> ? 2 : 1) + (sizeof(T) == 8 ? 1 : 0);
+      if (launch.shared) {
+        if constexpr (sizeof(T) <= 4) AddKeySums<Element, 1>(launch);
+      } else {
+        AddKeySums<Element, kParts>(launch);
       }
     });
+  });
+}
+
+template <int kBytes>
+void AddKeyExtrema(const KeyTablesLaunch& launch) {
+  const KeyTable& table = launch.table;
+  const auto* const data = static_cast<const WordOfBytes<kBytes>*>(launch.array.data);
+  ForEachKeyedRow(launch, [&](std::int64_t row, std::int64_t group) {
+    const auto key = QuickExtremum<kBytes>::KeyOf(PreparedWord(data[row], launch.elements), launch.elements);
+    const bool nan = IsNanKey<kBytes>(key, launch.elements);
+    if (nan && table.nans != nullptr) ++table.nans[group];
+    if (nan && launch.elements.omit_nan) return;
+    if (table.counts != nullptr) ++table.counts[group];
+    for (int i = 0; i < 2; ++i) {
+      if (table.extrema[i] == nullptr) continue;
+      const std::uint64_t entry = EntryOf<kBytes>(key, nan, i == 1, static_cast<std::uint32_t>(row));
+      if (entry == 0) SetKeyFlag(table, group, i == 0 ? kKeyLowestIsZero : kKeyHighestIsZero);
+      // Rows come from the last to the first.
+      if (entry < table.extrema[i][group]) continue;
+      table.extrema[i][group] = entry;
+      if (table.at[i] != nullptr) table.at[i][group] = static_cast<std::uint32_t>(row);
+    }
+  });
+}
+
+cudaError_t LaunchKeyExtrema(const KeyTablesLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    if (!launch.shared) SampleKeys(launch);
+    if (!launch.shared && IsSkewed(launch.header->pairs, launch.table)) return;
+    VisitDType(launch.elements.dtype,
+               [&]<class T>(std::type_identity<T>) { AddKeyExtrema<static_cast<int>(sizeof(T))>(launch); });
+  });
+}
+
+template <QuickKind kKind>
+cudaError_t AnswerKeys(const KeyAnswersLaunch& launch) {
+  return VisitQuickFold<kKind>(launch.elements.dtype, cudaErrorNotSupported, [&]<class Fold>(std::type_identity<Fold>) {
+    return LaunchOnHost(nullptr, [&] {
+      for (std::int64_t i = 0; i < launch.count; ++i) {
+        const std::uint8_t left = AnswerKey<Fold>(launch, launch.first + i, i) ? kAnswered : kNotKnown;
+        if (!launch.after || left != kAnswered) launch.left[i] = left;
+      }
+    });
+  });
+}
+cudaError_t LaunchKeyAnswers(const KeyAnswersLaunch& launch) {
+  return launch.kind == QuickKind::kExtrema ? AnswerKeys<QuickKind::kExtrema>(launch)
+                                            : AnswerKeys<QuickKind::kSums>(launch);
+}
+
+cudaError_t LaunchKeyRecords(const KeyRecordsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    for (std::int64_t i = 0; i < launch.count; ++i) launch.records[i] = KeyRecordOf(launch.table, launch.groups[i]);
   });
 }
 

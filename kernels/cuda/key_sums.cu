@@ -1,0 +1,355 @@
+// Sums by key: see key_tables.h and key_entries.h.
+//
+// In shared memory a sum is 64 bits as two words of 32, since those are what shared memory adds to by itself; the
+// elements have so few bits that a block's rows do not overflow it; those with bits below are added in global memory.
+// Few groups have several copies of their words, so that the threads of a warp rarely wait for each other. In global
+// memory the caches add to bins of 64 bits, and nothing is read.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/algebra/dtype.h"
+#include "kernels/cuda/device_reduce.cuh"
+#include "kernels/cuda/each_item.cuh"
+#include "kernels/cuda/key_entries.h"
+#include "kernels/cuda/key_tables.h"
+#include "kernels/cuda/keyed_rows.cuh"
+#include "kernels/cuda/sample_rows.cuh"
+
+namespace reduced {
+namespace {
+
+constexpr int kSharedThreads = 1024;  // one block of each multiprocessor
+constexpr int kGlobalThreads = 256;
+constexpr int kGlobalBlocks = 4;  // of each multiprocessor, all of them there at once
+constexpr int kQuadsAtOnce = 2;
+constexpr std::int64_t kCopiedWords = 1 << 12;  // groups times copies in shared memory
+constexpr int kMostCopies = 32;
+
+// What kernels are compiled for: floats, and integers and bool of one size.
+template <class T>
+using SumElement = std::conditional_t<kIsFloat<T>, T, WordOfBytes<sizeof(T)>>;
+
+template <class T>
+inline constexpr int kGlobalBins = (kIsFloat<T> ? 2 : 1) + (sizeof(T) == 8 ? 1 : 0);
+
+template <class T>
+__device__ inline KeyUnits UnitsFor(const KeyTablesLaunch& launch, int bins, int bits) {
+  if constexpr (kIsFloat<T>) {
+    return KeyUnitsFor<T>(launch.header->largest, launch.sampled ? kSampledRoom : 0, bins, bits);
+  } else {
+    return {};
+  }
+}
+
+__device__ __noinline__ void List(const KeyTablesLaunch& launch, double value, std::uint32_t group) {
+  const unsigned at = atomicAdd(&launch.header->listed, 1U);
+  if (at < KeyTablesLaunch::kMostListed) launch.listed[at] = {value, group};
+  SetKeyFlag(launch.table, group, kKeyListed);
+}
+
+// An element's parts, and whether it counts; what else there is to say about it is noted. nan(): if it is one.
+template <class T, int kBins, class Nan>
+__device__ __forceinline__ bool TakeElement(const KeyTablesLaunch& launch, const KeyUnits& units,
+                                            WordOfBytes<sizeof(T)> word, std::uint32_t group,
+                                            std::int64_t (&part)[kBins], Nan nan) {
+  if constexpr (!kIsFloat<T>) {
+    IntegerTermOf(word, launch.elements, part);
+    return true;
+  } else {
+    if (launch.table.bins_used == 0) {  // it is counted only
+      if (!IsNan(BitsAs<T>(word))) return true;
+      nan();
+      return !launch.elements.omit_nan;
+    }
+    const KeyTerm term = TermOf<T>(word, units, part);
+    if (term == KeyTerm::kFits) return true;
+    switch (term) {
+      case KeyTerm::kLow:
+        atomicAdd(reinterpret_cast<unsigned long long*>(launch.table.bins[2]) + group,
+                  static_cast<unsigned long long>(part[0]));
+        part[0] = 0;
+        return true;
+      case KeyTerm::kNegativeZero:
+        SetKeyFlag(launch.table, group, kKeyNegativeZero);
+        if (LoadRelaxed(&launch.header->negative_zeros) == 0) atomicOr(&launch.header->negative_zeros, 1U);
+        return true;
+      case KeyTerm::kNan:
+        nan();
+        if (launch.elements.omit_nan) return false;
+        SetKeyFlag(launch.table, group, kKeyNan);
+        return true;
+      case KeyTerm::kPositiveInfinity:
+        SetKeyFlag(launch.table, group, kKeyPositiveInfinity);
+        return true;
+      case KeyTerm::kNegativeInfinity:
+        SetKeyFlag(launch.table, group, kKeyNegativeInfinity);
+        return true;
+      default:
+        List(launch, ToDouble(BitsAs<T>(word)), group);
+        return true;
+    }
+  }
+}
+
+// The table is not complete anyway.
+__device__ inline bool HasListedTooMany(const KeyTablesLaunch& launch) {
+  return launch.listed != nullptr && LoadRelaxed(&launch.header->listed) > KeyTablesLaunch::kMostListed;
+}
+
+// Elements of a quad that have one group become one, the last: sorted keys would have threads wait for each other.
+template <int kBins>
+__device__ __forceinline__ void JoinEqual(std::uint32_t (&group)[kQuadRows], std::int64_t (&part)[kQuadRows][kBins],
+                                          std::uint32_t (&count)[kQuadRows]) {
+  if (group[0] != group[1] || group[1] != group[2] || group[2] != group[3]) return;
+#pragma unroll
+  for (int k = 0; k < kQuadRows - 1; ++k) {
+#pragma unroll
+    for (int b = 0; b < kBins; ++b) part[kQuadRows - 1][b] += part[k][b];
+    count[kQuadRows - 1] += count[k];
+    group[k] = kNoGroup;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kSharedThreads)
+    SharedSumsKernel(const __grid_constant__ KeyTablesLaunch launch, const QuadPlan plan, int copies, int bits) {
+  extern __shared__ unsigned words[];
+  const KeyTable& table = launch.table;
+  const auto groups = static_cast<unsigned>(table.groups);
+  const unsigned places = groups * static_cast<unsigned>(copies);
+  const bool adds = table.bins_used > 0;
+  unsigned* const low = words;
+  unsigned* const high = low + (adds ? places : 0);
+  unsigned* const counts = high + (adds ? places : 0);
+  unsigned* const nans = counts + (table.counts != nullptr ? places : 0);
+  unsigned* const end = nans + (table.nans != nullptr ? places : 0);
+  for (unsigned* word = words + threadIdx.x; word < end; word += kSharedThreads) *word = 0;
+  __syncthreads();
+  KeyUnits units = UnitsFor<T>(launch, 1, bits);
+  units.low = table.place[0];
+  const unsigned copy = threadIdx.x % static_cast<unsigned>(copies);
+  ForEachQuad<sizeof(T), kQuadsAtOnce>(
+      launch, plan, [&] { return HasListedTooMany(launch); },
+      [&](const Quad<sizeof(T)>& quad, std::uint32_t(&group)[kQuadRows]) {
+        std::int64_t part[kQuadRows][1] = {};
+        std::uint32_t count[kQuadRows] = {};
+        bool carried[kQuadRows] = {};
+#pragma unroll
+        for (int k = 0; k < kQuadRows; ++k) {
+          if (group[k] == kNoGroup) continue;
+          const auto nan = [&] {
+            if (table.nans != nullptr) atomicAdd(nans + group[k] * copies + copy, 1U);
+          };
+          count[k] = TakeElement<T>(launch, units, quad.elements.At(k), group[k], part[k], nan) ? 1 : 0;
+        }
+        JoinEqual(group, part, count);
+        // The lower words of all first, so that none waits for another; then what they carried.
+        if (adds) {
+#pragma unroll
+          for (int k = 0; k < kQuadRows; ++k) {
+            const auto lower = static_cast<unsigned>(part[k][0]);
+            if (group[k] != kNoGroup && lower != 0)
+              carried[k] = atomicAdd(low + group[k] * copies + copy, lower) > ~lower;
+          }
+        }
+        if (table.counts != nullptr) {
+#pragma unroll
+          for (int k = 0; k < kQuadRows; ++k) {
+            if (group[k] != kNoGroup) atomicAdd(counts + group[k] * copies + copy, count[k]);
+          }
+        }
+        if (adds) {
+#pragma unroll
+          for (int k = 0; k < kQuadRows; ++k) {
+            const unsigned upper = static_cast<unsigned>(part[k][0] >> 32) + (carried[k] ? 1U : 0U);
+            if (group[k] != kNoGroup && upper != 0) atomicAdd(high + group[k] * copies + copy, upper);
+          }
+        }
+      });
+  __syncthreads();
+  // Blocks begin at different groups.
+  const auto begin = static_cast<unsigned>(std::uint64_t{groups} * blockIdx.x / gridDim.x);
+  for (unsigned i = threadIdx.x; i < groups; i += kSharedThreads) {
+    const unsigned group = i + begin < groups ? i + begin : i + begin - groups;
+    unsigned long long lower = 0;
+    long long upper = 0;
+    unsigned count = 0, nan = 0;
+    for (unsigned at = group * copies; at < (group + 1) * copies; ++at) {
+      if (adds) {
+        lower += low[at];
+        upper += static_cast<int>(high[at]);
+      }
+      if (table.counts != nullptr) count += counts[at];
+      if (table.nans != nullptr) nan += nans[at];
+    }
+    if (lower != 0) atomicAdd(reinterpret_cast<unsigned long long*>(table.bins[0]) + group, lower);
+    if (upper != 0) {
+      atomicAdd(reinterpret_cast<unsigned long long*>(table.bins[1]) + group, static_cast<unsigned long long>(upper));
+    }
+    if (count != 0) atomicAdd(table.counts + group, count);
+    if (nan != 0) atomicAdd(table.nans + group, nan);
+  }
+  if constexpr (kIsFloat<T>) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) launch.header->unit = KeyUnitOf<T>(units);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kGlobalThreads, kGlobalBlocks)
+    GlobalSumsKernel(const __grid_constant__ KeyTablesLaunch launch, const QuadPlan plan, int bits) {
+  constexpr int kBins = kGlobalBins<T>;
+  const KeyTable& table = launch.table;
+  if (IsSkewed(launch.header->pairs, table)) return;
+  const bool adds = table.bins_used > 0;
+  const KeyUnits units = UnitsFor<T>(launch, kBins, bits);
+  // Those of a warp have different copies, and so have neighbouring warps.
+  const unsigned thread = blockIdx.x * kGlobalThreads + threadIdx.x;
+  const std::int64_t copy = table.groups * (thread % static_cast<unsigned>(table.copies));
+  ForEachQuad<sizeof(T), sizeof(T) == 8 ? 1 : kQuadsAtOnce>(
+      launch, plan, [&] { return HasListedTooMany(launch); },
+      [&](const Quad<sizeof(T)>& quad, std::uint32_t(&group)[kQuadRows]) {
+        std::int64_t part[kQuadRows][kBins] = {};
+        std::uint32_t count[kQuadRows] = {};
+#pragma unroll
+        for (int k = 0; k < kQuadRows; ++k) {
+          if (group[k] == kNoGroup) continue;
+          const auto nan = [&] {
+            if (table.nans != nullptr) atomicAdd(table.nans + copy + group[k], 1U);
+          };
+          count[k] = TakeElement<T>(launch, units, quad.elements.At(k), group[k], part[k], nan) ? 1 : 0;
+        }
+        JoinEqual(group, part, count);
+#pragma unroll
+        for (int k = 0; k < kQuadRows; ++k) {
+          if (group[k] == kNoGroup) continue;
+          const std::int64_t at = copy + group[k];
+          if (adds) {
+#pragma unroll
+            for (int b = 0; b < kBins; ++b) {
+              if (part[k][b] == 0) continue;
+              atomicAdd(reinterpret_cast<unsigned long long*>(table.bins[b]) + at,
+                        static_cast<unsigned long long>(part[k][b]));
+            }
+          }
+          if (table.counts != nullptr && count[k] != 0) atomicAdd(table.counts + at, count[k]);
+        }
+      });
+  if constexpr (kIsFloat<T>) {
+    if (thread == 0) launch.header->unit = KeyUnitOf<T>(units);
+  }
+}
+
+// Adds the other copies of the groups' entries to the first: a block for each group.
+constexpr int kMergeThreads = 128;
+__global__ void __launch_bounds__(kMergeThreads) MergeCopiesKernel(const __grid_constant__ KeyTable table) {
+  const std::int64_t group = blockIdx.x;
+  const auto merge = [&](auto* words) {
+    using Word = std::conditional_t<sizeof(*words) == 8, unsigned long long, unsigned>;
+    Word sum = 0;
+    for (int copy = 1 + static_cast<int>(threadIdx.x); copy < table.copies; copy += kMergeThreads) {
+      sum += words[copy * table.groups + group];
+    }
+#pragma unroll
+    for (int distance = kWarpSize / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
+    if (threadIdx.x % kWarpSize == 0 && sum != 0) atomicAdd(reinterpret_cast<Word*>(words) + group, sum);
+  };
+  for (int b = 0; b < table.bins_used; ++b) merge(table.bins[b]);
+  if (table.counts != nullptr) merge(table.counts);
+  if (table.nans != nullptr) merge(table.nans);
+}
+
+// Whether there are groups whose sum is 0 or -0: they have -0, and what else they have adds up to 0.
+__global__ void __launch_bounds__(kItemThreads) FindUnsureKernel(const __grid_constant__ KeyTablesLaunch launch) {
+  if (launch.header->negative_zeros == 0) return;
+  const KeyTable& table = launch.table;
+  ForEachItem(table.groups, [&](std::int64_t group) {
+    if ((KeyFlagsOf(table, group) & kKeyNegativeZero) == 0 || TotalOf(KeyRecordOf(table, group), table) != 0) return;
+    if (LoadRelaxed(&launch.header->unsure) == 0) atomicOr(&launch.header->unsure, 1U);
+  });
+}
+// Finds the other elements that groups with -0 have.
+template <int kBytes>
+__global__ void __launch_bounds__(kGlobalThreads, kGlobalBlocks)
+    FindOthersKernel(const __grid_constant__ KeyTablesLaunch launch, const QuadPlan plan) {
+  using Word = WordOfBytes<kBytes>;
+  if (launch.header->unsure == 0) return;
+  ForEachQuad<kBytes, 1>(
+      launch, plan, [] { return false; },
+      [&](const Quad<kBytes>& quad, std::uint32_t(&group)[kQuadRows]) {
+#pragma unroll
+        for (int k = 0; k < kQuadRows; ++k) {
+          const Word word = quad.elements.At(k);
+          const auto magnitude = static_cast<Word>(word & static_cast<Word>(launch.elements.magnitude));
+          const bool nan = magnitude > static_cast<Word>(launch.elements.infinity);
+          if (group[k] == kNoGroup || (magnitude == 0 && word != 0) || (nan && launch.elements.omit_nan)) continue;
+          SetKeyFlag(launch.table, group[k], kKeyOther);
+        }
+      });
+}
+
+template <class T>
+cudaError_t AddInShared(const KeyTablesLaunch& launch) {
+  const QuadPlan plan = QuadsOf(launch);
+  const auto blocks = static_cast<unsigned>(
+      std::clamp<std::int64_t>(plan.quads / (kQuadsAtOnce * kSharedThreads), 1, std::int64_t{launch.multiprocessors}));
+  const std::int64_t turns =
+      (plan.quads + std::int64_t{blocks} * kSharedThreads - 1) / (std::int64_t{blocks} * kSharedThreads);
+  const auto room = static_cast<unsigned>(std::max<std::int64_t>(1, kCopiedWords / launch.table.groups));
+  const int copies = std::min<int>(kMostCopies, static_cast<int>(std::bit_floor(room)));
+  const auto bytes = static_cast<int>(SharedBytesOf(launch.table) * copies);
+  const cudaError_t error =
+      cudaFuncSetAttribute(SharedSumsKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) return error;
+  SharedSumsKernel<T><<<blocks, kSharedThreads, bytes, launch.stream>>>(
+      launch, plan, copies, KeyBinBits(1, turns * kSharedThreads * kQuadRows));
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t AddInGlobal(const KeyTablesLaunch& launch) {
+  const QuadPlan plan = QuadsOf(launch);
+  const auto blocks = static_cast<unsigned>(
+      std::clamp<std::int64_t>(plan.quads / kGlobalThreads, 1, std::int64_t{kGlobalBlocks} * launch.multiprocessors));
+  GlobalSumsKernel<T><<<blocks, kGlobalThreads, 0, launch.stream>>>(launch, plan, launch.table.place[1]);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess || launch.table.copies == 1) return error;
+  MergeCopiesKernel<<<static_cast<unsigned>(launch.table.groups), kMergeThreads, 0, launch.stream>>>(launch.table);
+  return cudaGetLastError();
+}
+
+// Tells 0 from -0, where there is that.
+template <class T>
+cudaError_t TellZeros(const KeyTablesLaunch& launch) {
+  const QuadPlan plan = QuadsOf(launch);
+  FindUnsureKernel<<<BlocksForItems(launch.table.groups), kItemThreads, 0, launch.stream>>>(launch);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  const auto blocks = static_cast<unsigned>(
+      std::clamp<std::int64_t>(plan.quads / kGlobalThreads, 1, std::int64_t{kGlobalBlocks} * launch.multiprocessors));
+  FindOthersKernel<sizeof(T)><<<blocks, kGlobalThreads, 0, launch.stream>>>(launch, plan);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t LaunchKeySums(const KeyTablesLaunch& launch) {
+  const bool floats = RowOf(launch.elements.dtype).is_float && launch.table.bins_used > 0;
+  if (floats || !launch.shared) {
+    const cudaError_t error = LaunchSampleRows(launch, launch.sampled ? KeyTablesLaunch::kSamples : launch.rows);
+    if (error != cudaSuccess) return error;
+  }
+  return VisitDType(launch.elements.dtype, [&]<class T>(std::type_identity<T>) {
+    using Element = SumElement<T>;
+    cudaError_t error = cudaErrorInvalidValue;
+    if constexpr (sizeof(T) <= 4) {
+      if (launch.shared) error = AddInShared<Element>(launch);
+    }
+    if (!launch.shared) error = AddInGlobal<Element>(launch);
+    if constexpr (kIsFloat<T>) {
+      if (error == cudaSuccess && floats) error = TellZeros<T>(launch);
+    }
+    return error;
+  });
+}
+
+}  // namespace reduced

@@ -1,0 +1,345 @@
+// Reductions by keys from few groups to many, of anything, in any order: each output is that of a segment with the same
+// elements, bit for bit.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+#include "tests/contract/answers.h"
+#include "tests/contract/engine_fixture.h"
+#include "tests/contract/groups.h"
+#include "tests/contract/shapes.h"
+#include "tests/support/data.h"
+
+namespace reduced::test {
+namespace {
+
+struct Keyed {
+  std::vector<std::int64_t> keys;
+  std::int64_t groups = 0;
+  bool drop = false;
+  std::vector<std::uint8_t> mask{};  // none: all rows are there
+  DType key_dtype = DType::kI32;
+  std::optional<std::int64_t> skipped{};  // elements and keys before those in the engine's memory; none: host memory
+
+  std::int64_t rows() const { return std::ssize(keys); }
+};
+
+class EngineKeyTables : public EngineTest<KindAndDType> {
+ protected:
+  DType dtype() const { return std::get<DType>(GetParam()); }
+
+  ReduceSpec SpecOf(std::int64_t rows, std::vector<Op> ops) const {
+    ReduceSpec spec = Spec(dtype(), rows);
+    spec.ops = std::move(ops);
+    spec.overflow_policy = OverflowPolicy::kWrap;
+    spec.empty_policy = EmptyPolicy::kFill;
+    spec.precision = Precision::kExact;
+    return spec;
+  }
+
+  static Bytes KeysAs(DType dtype, const std::vector<std::int64_t>& keys) {
+    return VisitDType(dtype, [&]<class T>(std::type_identity<T>) -> Bytes {
+      if constexpr (std::is_integral_v<T>) {
+        return BytesOf(std::vector<T>(keys.begin(), keys.end()));
+      } else {
+        return {};
+      }
+    });
+  }
+
+  // A copy in the engine's own memory, `skip` bytes behind its begin.
+  ArrayRef Resident(const Bytes& bytes, std::int64_t skip) {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine().Allocate(std::ssize(bytes) + skip);
+    EXPECT_TRUE(memory.ok() && (*memory)->Write(skip, bytes.data(), std::ssize(bytes)).ok()) << memory.status();
+    if (!memory.ok()) return {};
+    resident_.push_back(*std::move(memory));
+    ArrayRef array = resident_.back()->array();
+    array.data = static_cast<const std::byte*>(array.data) + skip;
+    return array;
+  }
+
+  Reply Ask(Engine& engine, const Keyed& keyed, const Bytes& array, const ReduceSpec& spec) {
+    const Bytes keys = KeysAs(keyed.key_dtype, keyed.keys);
+    Groups groups{.layout = LayoutOf(Shape{keyed.rows()}, {true}),
+                  .rows = keyed.rows(),
+                  .keys = Keys{SideOf(keyed.key_dtype, keys), keyed.groups, keyed.drop}};
+    const Bytes mask = BytesOf(keyed.mask);
+    if (!mask.empty()) groups.mask = Mask{SideOf(DType::kBool, mask)};
+    Job job{.spec = spec, .array = {array.data()}};
+    if (keyed.skipped.has_value()) {
+      job.array = Resident(array, *keyed.skipped * RowOf(dtype()).bytes);
+      groups.keys->keys.array = Resident(keys, *keyed.skipped * RowOf(keyed.key_dtype).bytes);
+    }
+    Reply reply = ReduceGroups(engine, job, groups);
+    resident_.clear();
+    return reply;
+  }
+
+  // Compares with the rows in the order of their keys, as segments.
+  void Check(const Keyed& keyed, const Bytes& array, const ReduceSpec& spec) {
+    const Reply reply = Ask(engine(), keyed, array, spec);
+    ASSERT_TRUE(reply.status.ok()) << reply.status;
+    ASSERT_EQ(reply.outputs, keyed.groups);
+    std::vector<std::int64_t> offsets(static_cast<std::size_t>(keyed.groups) + 1), order;
+    for (std::int64_t row = 0; row < keyed.rows(); ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      if (!keyed.mask.empty() && keyed.mask[at] == 0) continue;
+      if (keyed.keys[at] < 0 || keyed.keys[at] >= keyed.groups) continue;
+      order.push_back(row);
+      ++offsets[static_cast<std::size_t>(keyed.keys[at]) + 1];
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      return keyed.keys[static_cast<std::size_t>(a)] < keyed.keys[static_cast<std::size_t>(b)];
+    });
+    std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
+    const auto width = static_cast<std::size_t>(RowOf(dtype()).bytes);
+    Bytes sorted(order.size() * width);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      std::memcpy(sorted.data() + i * width, array.data() + static_cast<std::size_t>(order[i]) * width, width);
+    }
+    const Bytes bounds = BytesOf(offsets);
+    ReduceSpec of_sorted = spec;
+    of_sorted.count = std::ssize(order);
+    const Groups segments{.layout = LayoutOf(Shape{of_sorted.count}, {true}),
+                          .rows = of_sorted.count,
+                          .segments = Segments{SideOf(DType::kI64, bounds)}};
+    const Reply right = ReduceGroups(engine(), {.spec = of_sorted, .array = {sorted.data()}}, segments);
+    ASSERT_TRUE(right.status.ok()) << right.status;
+    for (std::size_t i = 0; i < spec.ops.size(); ++i) {
+      const Op op = spec.ops[i];
+      const auto bytes = static_cast<std::size_t>(RowOf(ResultDType(op, dtype())).bytes);
+      std::byte* const expected = right.answers->data[i];
+      for (std::size_t group = 0; group < static_cast<std::size_t>(keyed.groups); ++group) {
+        std::byte* const at = expected + group * bytes;
+        if (op == Op::kArgmin || op == Op::kArgmax) {  // of the row
+          std::uint64_t position;
+          std::memcpy(&position, at, sizeof position);
+          if (position != std::numeric_limits<std::uint64_t>::max()) {
+            const auto row = static_cast<std::uint64_t>(order[static_cast<std::size_t>(offsets[group]) + position]);
+            std::memcpy(at, &row, sizeof row);
+          }
+        }
+        ASSERT_EQ(std::memcmp(at, reply.answers->data[i] + group * bytes, bytes), 0)
+            << RowOf(op).name << " of group " << group << ", " << offsets[group + 1] - offsets[group] << " rows";
+      }
+    }
+  }
+
+  std::vector<std::int64_t> RandomKeys(std::int64_t rows, std::int64_t least, std::int64_t most) {
+    std::vector<std::int64_t> keys;
+    std::uniform_int_distribution<std::int64_t> among(least, most);
+    for (std::int64_t i = 0; i < rows; ++i) keys.push_back(among(random_));
+    return keys;
+  }
+  std::vector<std::uint8_t> RandomMask(std::int64_t rows) {
+    std::vector<std::uint8_t> mask;
+    for (std::int64_t i = 0; i < rows; ++i) mask.push_back(random_() % 4 == 0 ? 0 : 1);
+    return mask;
+  }
+
+  std::mt19937_64 random_{11};
+  std::vector<std::unique_ptr<ArrayMemory>> resident_;
+};
+
+const std::vector<Op> kOpSets[] = {{Op::kSum},
+                                   {Op::kArgmax, Op::kMin},
+                                   {Op::kMean, Op::kCount},
+                                   {Op::kMax},
+                                   {Op::kArgmin, Op::kNanCount, Op::kCount},
+                                   {Op::kSum, Op::kArgmin, Op::kMax, Op::kCount, Op::kMean, Op::kNanCount},
+                                   {Op::kNanCount, Op::kCount},
+                                   {Op::kRange, Op::kSum},
+                                   {Op::kSum, Op::kNanCount},
+                                   {Op::kMin}};
+
+// Data of every kind by keys of every size, under both policies.
+TEST_P(EngineKeyTables, FromOneGroupToMany) {
+  const DType key_dtypes[] = {DType::kI32, DType::kI64, DType::kU32, DType::kU64, DType::kI16, DType::kU16};
+  const std::int64_t rows = kSlowBuild ? 3001 : 20'003;
+  int turn = 0;
+  for (const std::int64_t groups : {1, 16, 4096, 5000, 20'000, 300'000}) {
+    for (const DataKindRow& row : kDataKinds) {
+      if (!Applies(row, dtype()) || ++turn % (groups > 100'000 || kSlowBuild ? 5 : 2) != 0) continue;
+      SCOPED_TRACE(std::string(row.name) + ", " + std::to_string(groups) + " groups, turn " + std::to_string(turn));
+      const bool narrow = groups < std::numeric_limits<std::int16_t>::max();
+      Keyed keyed{.keys = RandomKeys(rows, 0, groups - 1),
+                  .groups = groups,
+                  .key_dtype = key_dtypes[turn % (narrow ? std::size(key_dtypes) : 4)]};
+      if (turn % 3 == 0) keyed.mask = RandomMask(rows);
+      if (turn % 4 == 0) keyed.skipped = turn / 4 % 5;
+      if (turn % 5 == 0) {
+        keyed.drop = true;
+        for (std::int64_t i = 0; i < rows; i += 7) keyed.keys[static_cast<std::size_t>(i)] = groups + i % 3;
+      }
+      ReduceSpec spec = SpecOf(rows, kOpSets[static_cast<std::size_t>(turn) / 2 % std::size(kOpSets)]);
+      spec.nan_policy = turn / 3 % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
+      Check(keyed, MakeData(row.kind, dtype(), rows, static_cast<std::uint64_t>(turn)), spec);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Every set of ops by few and by many keys.
+TEST_P(EngineKeyTables, EveryOp) {
+  const std::int64_t rows = kSlowBuild ? 2000 : 12'000;
+  for (const std::int64_t groups : {50, 30'000}) {
+    for (const std::vector<Op>& ops : kOpSets) {
+      for (const DataKind kind : {DataKind::kUniform, DataKind::kSmall, DataKind::kSomeNan, DataKind::kInfinities}) {
+        const bool floats = kind == DataKind::kSomeNan || kind == DataKind::kInfinities;
+        if (floats && !RowOf(dtype()).is_float) continue;
+        const Keyed keyed{.keys = RandomKeys(rows, 0, groups - 1), .groups = groups, .key_dtype = DType::kU16};
+        ReduceSpec spec = SpecOf(rows, ops);
+        for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+          spec.nan_policy = policy;
+          Check(keyed, MakeData(kind, dtype(), rows, 3), spec);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// What is unusual in keys: sorted, all the same, the same for most rows, narrow ones.
+TEST_P(EngineKeyTables, KeysOfEveryKind) {
+  const std::int64_t rows = kSlowBuild ? 5000 : 70'001;
+  const std::vector<Op> ops = {Op::kSum, Op::kArgmax, Op::kCount};
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), rows, 1);
+  for (const std::int64_t groups : {100, 6000, 70'000}) {
+    std::vector<std::vector<std::int64_t>> all(3, RandomKeys(rows, 0, groups - 1));
+    std::sort(all[0].begin(), all[0].end());
+    std::fill(all[1].begin(), all[1].end(), groups - 1);
+    for (std::size_t i = 0; i < all[2].size(); ++i) {
+      if (i % 4 != 0) all[2][i] = groups / 2;
+    }
+    for (const std::vector<std::int64_t>& keys : all) Check({keys, groups}, array, SpecOf(rows, ops));
+  }
+  for (const DType narrow : {DType::kI8, DType::kU8}) {
+    const std::int64_t groups = narrow == DType::kI8 ? 128 : 256;
+    Keyed keyed{.keys = RandomKeys(rows, 0, groups - 1), .groups = groups, .key_dtype = narrow};
+    Check(keyed, array, SpecOf(rows, ops));
+    keyed.groups = 77;
+    keyed.drop = true;
+    if (narrow == DType::kI8) keyed.keys[5] = keyed.keys[6] = -1;
+    keyed.skipped = 3;
+    Check(keyed, array, SpecOf(rows, ops));
+  }
+}
+
+// Where nearly all elements have exponents close to each other, and some do not; and where all have any.
+TEST_P(EngineKeyTables, ExponentsFarApart) {
+  if (!RowOf(dtype()).is_float) return;
+  const std::int64_t rows = kSlowBuild ? 4000 : 50'000;
+  const int widest = dtype() == DType::kF16 ? 14 : dtype() == DType::kF64 ? 1000 : 120;
+  for (const int every : {1, 2, 5000}) {
+    Bytes array = MakeData(DataKind::kUniform, dtype(), rows, 2);
+    for (std::int64_t i = 0; i < rows; i += every) {
+      const int exponent = static_cast<int>(random_() % static_cast<unsigned>(2 * widest)) - widest;
+      SetElement(dtype(), i, std::ldexp(i % 3 == 0 ? -1.25 : 1.75, exponent), &array);
+    }
+    for (const std::int64_t groups : {40, 9000}) {
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum}, {Op::kMean, Op::kMax}}) {
+        Check({RandomKeys(rows, 0, groups - 1), groups}, array, SpecOf(rows, ops));
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Sums that overflow, and extrema of no elements, are errors about the first such output.
+TEST_P(EngineKeyTables, ErrorsOfOutputs) {
+  const std::int64_t rows = 6000;
+  for (const std::int64_t groups : {20, 30'000}) {
+    Keyed keyed{.keys = RandomKeys(rows, 0, groups - 1), .groups = groups};
+    for (std::int64_t& key : keyed.keys) key = key == 13 ? 12 : key;
+    std::iota(keyed.keys.begin(), keyed.keys.begin() + 13, 0);
+    ReduceSpec spec = SpecOf(rows, {Op::kCount, Op::kMin});
+    spec.empty_policy = EmptyPolicy::kError;
+    const Bytes array = MakeData(DataKind::kUniform, dtype(), rows, 1);
+    const Reply reply = Ask(engine(), keyed, array, spec);
+    EXPECT_EQ(reply.status,
+              absl::InvalidArgumentError("output [13]: op min needs at least 1 element, got an array of 0"));
+    if (dtype() != DType::kI64) continue;
+    std::vector<std::int64_t> large(static_cast<std::size_t>(rows), 1);
+    for (std::size_t i = 0; i < large.size(); ++i) {
+      if (keyed.keys[i] == 11) keyed.keys[i] = 10;
+    }
+    large[100] = large[200] = std::numeric_limits<std::int64_t>::max();
+    keyed.keys[100] = keyed.keys[200] = 11;
+    spec.ops = {Op::kSum};
+    spec.overflow_policy = OverflowPolicy::kError;
+    const Reply sum = Ask(engine(), keyed, BytesOf(large), spec);
+    EXPECT_EQ(sum.status, absl::OutOfRangeError(
+                              "output [11]: integer overflow: the sum of this i64 array is 18446744073709551614, which "
+                              "i64 doesn't hold; overflow policies wrap and saturate give a result"));
+  }
+}
+
+// The first of some keys outside, behind a masked one.
+TEST_P(EngineKeyTables, KeysOutside) {
+  const std::int64_t rows = 40'000;
+  const Bytes array = MakeData(DataKind::kSmall, dtype(), rows, 1);
+  for (const std::int64_t groups : {20, 30'000}) {
+    Keyed keyed{.keys = RandomKeys(rows, 0, groups - 1), .groups = groups, .mask = {}};
+    keyed.mask.assign(static_cast<std::size_t>(rows), 1);
+    for (const std::size_t row : {7, 30'001, 30'002, 39'999}) keyed.keys[row] = groups;
+    keyed.keys[30'001] = -2;
+    keyed.mask[7] = 0;
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum}, {Op::kMin}}) {
+      const Reply reply = Ask(engine(), keyed, array, SpecOf(rows, ops));
+      EXPECT_EQ(reply.status, absl::OutOfRangeError("keys[30001]: got -2; allowed: 0 to " + std::to_string(groups - 1) +
+                                                    ", or outside: DROP"));
+    }
+    keyed.drop = true;
+    Check(keyed, array, SpecOf(rows, {Op::kSum, Op::kArgmin}));
+  }
+}
+
+// Whoever shares keys in the memory of a device may change them at any time.
+TEST_P(EngineKeyTables, KeysThatChangeMeanwhile) {
+  if (kind() == EngineKind::kCpu || (dtype() != DType::kF32 && dtype() != DType::kI64)) return;
+  constexpr std::int64_t kRows = 50'000;
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), kRows, 1);
+  const Bytes first = BytesOf(std::vector<std::int32_t>(kRows, 3));
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine().Allocate(std::ssize(first));
+  ASSERT_TRUE(memory.ok() && (*memory)->Write(0, first.data(), std::ssize(first)).ok());
+  std::atomic<bool> stop = false;
+  std::thread changer([&] {
+    for (int turn = 0; !stop; ++turn) {
+      std::vector<std::int32_t> keys(kRows);
+      std::mt19937 random(static_cast<unsigned>(turn));
+      for (std::int32_t& key : keys) key = static_cast<std::int32_t>(turn % 2 == 0 ? random() : random() % 50'000);
+      EXPECT_TRUE((*memory)->Write(0, keys.data(), std::ssize(first)).ok());
+    }
+  });
+  for (int turn = 0; turn < 20; ++turn) {
+    const std::int64_t groups = turn % 2 == 0 ? 900 : 45'000;
+    Groups keyed{.layout = LayoutOf(Shape{kRows}, {true}),
+                 .rows = kRows,
+                 .keys = Keys{{DType::kI32, kRows, (*memory)->array()}, groups, turn % 4 < 2}};
+    const Reply reply = ReduceGroups(
+        engine(), {.spec = SpecOf(kRows, {Op::kSum, Op::kCount, Op::kArgmax}), .array = {array.data()}}, keyed);
+    EXPECT_TRUE(reply.status.ok() || absl::IsOutOfRange(reply.status)) << reply.status;
+  }
+  stop = true;
+  changer.join();
+}
+
+REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(EngineKeyTables);
+
+}  // namespace
+}  // namespace reduced::test
