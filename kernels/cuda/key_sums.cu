@@ -37,6 +37,8 @@ inline constexpr int kGlobalBins = (kIsFloat<T> ? 2 : 1) + (sizeof(T) == 8 ? 1 :
 template <class T>
 __device__ inline KeyUnits UnitsFor(const KeyTablesLaunch& launch, int bins, int bits) {
   if constexpr (kIsFloat<T>) {
+    if (launch.table.bins_used == 0)
+      return {.bits = 1, .base = 1, .span = 2 * FloatFormat<T>::kBias - 1};  // all finite
     return KeyUnitsFor<T>(launch.header->largest, launch.sampled ? kSampledRoom : 0, bins, bits);
   } else {
     return {};
@@ -102,7 +104,7 @@ __device__ __forceinline__ Taken<kBins> TakeElement(const KeyTablesLaunch& launc
   } else {
     const ScaledFloat<T> x(word, units);
     if (x.fits(units)) {
-      x.Split(units, taken.part);
+      if (launch.table.bins_used > 0) x.Split(units, taken.part);
     } else if (word != 0) {
       return TakeSeldom<T, kBins>(launch, units, word, group, nans);
     }
