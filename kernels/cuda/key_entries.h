@@ -85,51 +85,74 @@ KeyBins KeyBinsFor(std::int64_t rows, bool shared) {
 
 enum class KeyTerm : std::uint8_t { kFits, kLow, kNegativeZero, kNan, kPositiveInfinity, kNegativeInfinity, kListed };
 
+// A float as digits 2^shift, in units of 2^base as the format has it.
+template <class T>
+struct ScaledFloat {
+  using Format = FloatFormat<T>;
+  using Word = typename Format::Word;
+  static constexpr Word kSign = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
+  static constexpr Word kHidden = static_cast<Word>(Word{1} << Format::kFraction);
+
+  Word magnitude;
+  std::uint64_t digits;
+  int shift;
+  bool negative;
+
+  REDUCED_HD ScaledFloat(Word word, const KeyUnits& units)
+      : magnitude(static_cast<Word>(word & static_cast<Word>(kSign - 1))), negative(magnitude != word) {
+    const int field = static_cast<int>(magnitude >> Format::kFraction);
+    digits = static_cast<Word>(magnitude & static_cast<Word>(kHidden - 1)) | (field == 0 ? Word{0} : kHidden);
+    shift = (field == 0 ? 1 : field) - units.base;
+  }
+  // Whether it is a multiple of the lowest bin's unit that is not too large, and not -0.
+  REDUCED_HD bool fits(const KeyUnits& units) const {
+    return static_cast<unsigned>(shift) <= static_cast<unsigned>(units.span) && !(negative && magnitude == 0);
+  }
+  // Writes its parts in the bins, if it fits.
+  template <int kBins>
+  REDUCED_HD void Split(const KeyUnits& units, std::int64_t (&part)[kBins]) const {
+    REDUCED_UNROLL
+    for (int b = 0; b < kBins; ++b) {
+      std::uint64_t slice;
+      if constexpr (kBins == 1) {
+        slice = digits << shift;
+      } else {
+        const int down = b * units.bits - shift;
+        slice = down >= 0 ? (down < 64 ? digits >> down : 0) : (-down < units.bits ? digits << -down : 0);
+        if (b < kBins - 1) slice &= (std::uint64_t{1} << units.bits) - 1;
+      }
+      part[b] = static_cast<std::int64_t>(negative ? std::uint64_t{0} - slice : slice);
+    }
+  }
+};
+
 // An element's parts in the bins, or in the low one: zeros, unless it is kFits or kLow.
 template <class T, int kBins>
 REDUCED_HD KeyTerm TermOf(typename FloatFormat<T>::Word word, const KeyUnits& units, std::int64_t (&part)[kBins]) {
   using Format = FloatFormat<T>;
-  using Word = typename Format::Word;
-  constexpr Word kSign = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
-  constexpr Word kHidden = static_cast<Word>(Word{1} << Format::kFraction);
-  const auto magnitude = static_cast<Word>(word & static_cast<Word>(kSign - 1));
-  const int field = static_cast<int>(magnitude >> Format::kFraction);
-  std::uint64_t digits =
-      static_cast<Word>(magnitude & static_cast<Word>(kHidden - 1)) | (field == 0 ? Word{0} : kHidden);
-  int shift = (field == 0 ? 1 : field) - units.base;
+  ScaledFloat<T> x(word, units);
   REDUCED_UNROLL
   for (std::int64_t& each : part) each = 0;
-  if (static_cast<unsigned>(shift) > static_cast<unsigned>(units.span) || word == kSign) [[unlikely]] {
-    if (magnitude == 0) return word == 0 ? KeyTerm::kFits : KeyTerm::kNegativeZero;
-    if (magnitude > Format::kInfinity) return KeyTerm::kNan;
-    if (magnitude == Format::kInfinity)
-      return word == magnitude ? KeyTerm::kPositiveInfinity : KeyTerm::kNegativeInfinity;
-    if (shift < 0 && shift + units.low >= 0) {
-      digits <<= shift + units.low;
-      part[0] = static_cast<std::int64_t>(magnitude != word ? std::uint64_t{0} - digits : digits);
+  if (!x.fits(units)) {
+    if (x.magnitude == 0) return x.negative ? KeyTerm::kNegativeZero : KeyTerm::kFits;
+    if (x.magnitude > Format::kInfinity) return KeyTerm::kNan;
+    if (x.magnitude == Format::kInfinity) {
+      return x.negative ? KeyTerm::kNegativeInfinity : KeyTerm::kPositiveInfinity;
+    }
+    if (x.shift < 0 && x.shift + units.low >= 0) {
+      const std::uint64_t low = x.digits << (x.shift + units.low);
+      part[0] = static_cast<std::int64_t>(x.negative ? std::uint64_t{0} - low : low);
       return KeyTerm::kLow;
     }
     // A number of zero bits at the end may be shifted out.
-    const int below = -shift;
-    if (below < 0 || below >= Format::kSignificant || (digits & ((std::uint64_t{1} << below) - 1)) != 0) {
+    const int below = -x.shift;
+    if (below < 0 || below >= Format::kSignificant || (x.digits & ((std::uint64_t{1} << below) - 1)) != 0) {
       return KeyTerm::kListed;
     }
-    digits >>= below;
-    shift = 0;
+    x.digits >>= below;
+    x.shift = 0;
   }
-  const bool negative = magnitude != word;
-  REDUCED_UNROLL
-  for (int b = 0; b < kBins; ++b) {
-    std::uint64_t slice;
-    if constexpr (kBins == 1) {
-      slice = digits << shift;
-    } else {
-      const int down = b * units.bits - shift;
-      slice = down >= 0 ? (down < 64 ? digits >> down : 0) : (-down < units.bits ? digits << -down : 0);
-      if (b < kBins - 1) slice &= (std::uint64_t{1} << units.bits) - 1;
-    }
-    part[b] = static_cast<std::int64_t>(negative ? std::uint64_t{0} - slice : slice);
-  }
+  x.Split(units, part);
   return KeyTerm::kFits;
 }
 

@@ -37,60 +37,79 @@ inline constexpr int kGlobalBins = (kIsFloat<T> ? 2 : 1) + (sizeof(T) == 8 ? 1 :
 template <class T>
 __device__ inline KeyUnits UnitsFor(const KeyTablesLaunch& launch, int bins, int bits) {
   if constexpr (kIsFloat<T>) {
+    if (launch.table.bins_used == 0)
+      return {.bits = 1, .base = 1, .span = 2 * FloatFormat<T>::kBias - 1};  // all finite
     return KeyUnitsFor<T>(launch.header->largest, launch.sampled ? kSampledRoom : 0, bins, bits);
   } else {
     return {};
   }
 }
 
-__device__ __noinline__ void List(const KeyTablesLaunch& launch, double value, std::uint32_t group) {
-  const unsigned at = atomicAdd(&launch.header->listed, 1U);
-  if (at < KeyTablesLaunch::kMostListed) launch.listed[at] = {value, group};
-  SetKeyFlag(launch.table, group, kKeyListed);
+// What an element adds: its parts in the bins, and how many elements it is.
+template <int kBins>
+struct Taken {
+  std::int64_t part[kBins] = {};
+  std::uint32_t count = 1;
+};
+
+// Of floats that do not just fit the bins: what there is to say about them is noted. nans: the number of a group's
+// NaNs, or null.
+template <class T, int kBins>
+__device__ __noinline__ Taken<kBins> TakeSeldom(const KeyTablesLaunch& launch, KeyUnits units,
+                                                typename FloatFormat<T>::Word word, std::uint32_t group,
+                                                unsigned* nans) {
+  Taken<kBins> taken;
+  const bool adds = launch.table.bins_used > 0;
+  KeyTablesHeader* const header = launch.header;
+  std::uint32_t flag = 0;
+  switch (TermOf<T>(word, units, taken.part)) {
+    case KeyTerm::kFits:
+      return taken;
+    case KeyTerm::kLow:
+      if (adds) AddInGlobal(launch.table.bins[2] + group, taken.part[0]);
+      taken.part[0] = 0;
+      return taken;
+    case KeyTerm::kNan:
+      if (nans != nullptr) atomicAdd(nans, 1U);
+      if (launch.elements.omit_nan) taken.count = 0;
+      flag = launch.elements.omit_nan ? 0 : kKeyNan;
+      break;
+    case KeyTerm::kNegativeZero:
+      if (LoadRelaxed(&header->negative_zeros) == 0) atomicOr(&header->negative_zeros, 1U);
+      flag = kKeyNegativeZero;
+      break;
+    case KeyTerm::kPositiveInfinity:
+      flag = kKeyPositiveInfinity;
+      break;
+    case KeyTerm::kNegativeInfinity:
+      flag = kKeyNegativeInfinity;
+      break;
+    case KeyTerm::kListed:
+      if (!adds) return taken;
+      const unsigned at = atomicAdd(&header->listed, 1U);
+      if (at < KeyTablesLaunch::kMostListed) launch.listed[at] = {ToDouble(BitsAs<T>(word)), group};
+      flag = kKeyListed;
+      break;
+  }
+  if (adds && flag != 0) SetKeyFlag(launch.table, group, flag);
+  return taken;
 }
 
-// An element's parts, and whether it counts; what else there is to say about it is noted. nan(): if it is one.
-template <class T, int kBins, class Nan>
-__device__ __forceinline__ bool TakeElement(const KeyTablesLaunch& launch, const KeyUnits& units,
-                                            WordOfBytes<sizeof(T)> word, std::uint32_t group,
-                                            std::int64_t (&part)[kBins], Nan nan) {
+template <class T, int kBins>
+__device__ __forceinline__ Taken<kBins> TakeElement(const KeyTablesLaunch& launch, const KeyUnits& units,
+                                                    WordOfBytes<sizeof(T)> word, std::uint32_t group, unsigned* nans) {
+  Taken<kBins> taken;
   if constexpr (!kIsFloat<T>) {
-    IntegerTermOf(word, launch.elements, part);
-    return true;
+    IntegerTermOf(word, launch.elements, taken.part);
   } else {
-    if (launch.table.bins_used == 0) {  // it is counted only
-      if (!IsNan(BitsAs<T>(word))) return true;
-      nan();
-      return !launch.elements.omit_nan;
-    }
-    const KeyTerm term = TermOf<T>(word, units, part);
-    if (term == KeyTerm::kFits) return true;
-    switch (term) {
-      case KeyTerm::kLow:
-        atomicAdd(reinterpret_cast<unsigned long long*>(launch.table.bins[2]) + group,
-                  static_cast<unsigned long long>(part[0]));
-        part[0] = 0;
-        return true;
-      case KeyTerm::kNegativeZero:
-        SetKeyFlag(launch.table, group, kKeyNegativeZero);
-        if (LoadRelaxed(&launch.header->negative_zeros) == 0) atomicOr(&launch.header->negative_zeros, 1U);
-        return true;
-      case KeyTerm::kNan:
-        nan();
-        if (launch.elements.omit_nan) return false;
-        SetKeyFlag(launch.table, group, kKeyNan);
-        return true;
-      case KeyTerm::kPositiveInfinity:
-        SetKeyFlag(launch.table, group, kKeyPositiveInfinity);
-        return true;
-      case KeyTerm::kNegativeInfinity:
-        SetKeyFlag(launch.table, group, kKeyNegativeInfinity);
-        return true;
-      default:
-        List(launch, ToDouble(BitsAs<T>(word)), group);
-        return true;
+    const ScaledFloat<T> x(word, units);
+    if (x.fits(units)) {
+      if (launch.table.bins_used > 0) x.Split(units, taken.part);
+    } else if (word != 0) {
+      return TakeSeldom<T, kBins>(launch, units, word, group, nans);
     }
   }
+  return taken;
 }
 
 // The table is not complete anyway.
@@ -139,10 +158,10 @@ __global__ void __launch_bounds__(kSharedThreads)
 #pragma unroll
         for (int k = 0; k < kQuadRows; ++k) {
           if (group[k] == kNoGroup) continue;
-          const auto nan = [&] {
-            if (table.nans != nullptr) atomicAdd(nans + group[k] * copies + copy, 1U);
-          };
-          count[k] = TakeElement<T>(launch, units, quad.elements.At(k), group[k], part[k], nan) ? 1 : 0;
+          unsigned* const nan = table.nans == nullptr ? nullptr : nans + group[k] * copies + copy;
+          const auto taken = TakeElement<T, 1>(launch, units, quad.elements.At(k), group[k], nan);
+          part[k][0] = taken.part[0];
+          count[k] = taken.count;
         }
         JoinEqual(group, part, count);
         // The lower words of all first, so that none waits for another; then what they carried.
@@ -215,10 +234,11 @@ __global__ void __launch_bounds__(kGlobalThreads, kGlobalBlocks)
 #pragma unroll
         for (int k = 0; k < kQuadRows; ++k) {
           if (group[k] == kNoGroup) continue;
-          const auto nan = [&] {
-            if (table.nans != nullptr) atomicAdd(table.nans + copy + group[k], 1U);
-          };
-          count[k] = TakeElement<T>(launch, units, quad.elements.At(k), group[k], part[k], nan) ? 1 : 0;
+          unsigned* const nan = table.nans == nullptr ? nullptr : table.nans + copy + group[k];
+          const auto taken = TakeElement<T, kBins>(launch, units, quad.elements.At(k), group[k], nan);
+#pragma unroll
+          for (int b = 0; b < kBins; ++b) part[k][b] = taken.part[b];
+          count[k] = taken.count;
         }
         JoinEqual(group, part, count);
 #pragma unroll
@@ -290,7 +310,7 @@ __global__ void __launch_bounds__(kGlobalThreads, kGlobalBlocks)
 }
 
 template <class T>
-cudaError_t AddInShared(const KeyTablesLaunch& launch) {
+cudaError_t AddToShared(const KeyTablesLaunch& launch) {
   const QuadPlan plan = QuadsOf(launch);
   const auto blocks = static_cast<unsigned>(
       std::clamp<std::int64_t>(plan.quads / (kQuadsAtOnce * kSharedThreads), 1, std::int64_t{launch.multiprocessors}));
@@ -308,7 +328,7 @@ cudaError_t AddInShared(const KeyTablesLaunch& launch) {
 }
 
 template <class T>
-cudaError_t AddInGlobal(const KeyTablesLaunch& launch) {
+cudaError_t AddToGlobal(const KeyTablesLaunch& launch) {
   const QuadPlan plan = QuadsOf(launch);
   const auto blocks = static_cast<unsigned>(
       std::clamp<std::int64_t>(plan.quads / kGlobalThreads, 1, std::int64_t{kGlobalBlocks} * launch.multiprocessors));
@@ -342,9 +362,9 @@ cudaError_t LaunchKeySums(const KeyTablesLaunch& launch) {
     using Element = SumElement<T>;
     cudaError_t error = cudaErrorInvalidValue;
     if constexpr (sizeof(T) <= 4) {
-      if (launch.shared) error = AddInShared<Element>(launch);
+      if (launch.shared) error = AddToShared<Element>(launch);
     }
-    if (!launch.shared) error = AddInGlobal<Element>(launch);
+    if (!launch.shared) error = AddToGlobal<Element>(launch);
     if constexpr (kIsFloat<T>) {
       if (error == cudaSuccess && floats) error = TellZeros<T>(launch);
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/group_elements.cuh"
 #include "kernels/cuda/key_tables.h"
@@ -21,6 +22,14 @@ __device__ inline unsigned long long LoadRelaxed(const unsigned long long* addre
   unsigned long long value;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
   return value;
+}
+
+// Where the compiler does not see that an address is in global memory.
+__device__ inline void AddInGlobal(std::uint64_t* address, std::int64_t value) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+__device__ inline void RaiseInGlobal(std::uint64_t* address, std::uint64_t value) {
+  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
 inline constexpr int kQuadRows = 4;
@@ -94,86 +103,99 @@ struct FourElements {
   }
 };
 
+// What is seldom needed is not inlined, so that what always is fits the cache of instructions: rows beyond the first or
+// the last one, elements and keys that are not aligned, narrow keys, masks, and keys outside.
 template <int kBytes>
-__device__ __forceinline__ void LoadFour(const void* array, int first, int rows, bool whole,
-                                         FourElements<kBytes>* four) {
-  const auto* const at = static_cast<const std::byte*>(array) + std::int64_t{first} * kBytes;
-  if (whole) return four->LoadAll(at);
+__device__ __noinline__ FourElements<kBytes> LoadPartly(const std::byte* at, int first, int rows) {
+  FourElements<kBytes> four;
 #pragma unroll
-  for (unsigned& word : four->word) word = 0;
+  for (unsigned& word : four.word) word = 0;
 #pragma unroll
   for (int k = 0; k < kQuadRows; ++k) {
-    if (first + k >= 0 && first + k < rows) four->LoadOne(at + k * kBytes, k);
+    if (first + k >= 0 && first + k < rows) four.LoadOne(at + k * kBytes, k);
   }
+  return four;
+}
+template <int kBytes>
+__device__ __forceinline__ FourElements<kBytes> LoadFour(const void* array, int first, int rows, bool whole) {
+  const auto* const at = static_cast<const std::byte*>(array) + std::int64_t{first} * kBytes;
+  FourElements<kBytes> four;
+  if (whole) {
+    four.LoadAll(at);
+  } else {
+    four = LoadPartly<kBytes>(at, first, rows);
+  }
+  return four;
+}
+
+// Keys as numbers of 32 bits: a negative one is beyond all groups, and so is kNoGroup, which stands for larger ones.
+struct FourKeys {
+  std::uint32_t key[kQuadRows];
+};
+template <int kBytes>
+__device__ __forceinline__ FourKeys KeysFrom(const FourElements<kBytes>& four, bool is_signed) {
+  FourKeys keys;
+#pragma unroll
+  for (int k = 0; k < kQuadRows; ++k) {
+    const auto key = four.At(k);
+    if constexpr (kBytes == 8) {
+      keys.key[k] = key >> 32 == 0 ? static_cast<std::uint32_t>(key) : kNoGroup;
+    } else {
+      using Signed = std::make_signed_t<WordOfBytes<kBytes>>;
+      keys.key[k] = is_signed ? static_cast<std::uint32_t>(std::int32_t{static_cast<Signed>(key)}) : key;
+    }
+  }
+  return keys;
+}
+__device__ __noinline__ inline FourKeys LoadNarrowKeys(const void* keys, int bytes, bool is_signed, int first, int rows,
+                                                       bool whole) {
+  if (bytes == 1) return KeysFrom(LoadFour<1>(keys, first, rows, whole), is_signed);
+  return KeysFrom(LoadFour<2>(keys, first, rows, whole), is_signed);
+}
+
+__device__ __noinline__ inline FourKeys GroupsOneByOne(const KeyTablesLaunch& launch, FourKeys keys, int first) {
+  const auto rows = static_cast<int>(launch.rows);
+  for (int k = 0; k < kQuadRows; ++k) {
+    const int row = first + k;
+    const bool there = row >= 0 && row < rows && Keeps(launch.array, row);
+    if (there && keys.key[k] < static_cast<std::uint32_t>(launch.table.groups)) continue;
+    keys.key[k] = kNoGroup;
+    if (!there || launch.drop) continue;
+    const auto from_end = static_cast<std::uint64_t>(rows - row);
+    std::uint64_t* const bad = &launch.header->bad;
+    if (LoadRelaxed(reinterpret_cast<unsigned long long*>(bad)) < from_end) RaiseInGlobal(bad, from_end);
+  }
+  return keys;
 }
 
 template <int kBytes>
 struct Quad {
   int first = 0;  // row
   FourElements<kBytes> elements;
-  unsigned keys[kQuadRows];  // those of 64 bits as 32, or kNoGroup
+  FourKeys keys;
 
   __device__ __forceinline__ void Load(const KeyTablesLaunch& launch, const QuadPlan& plan, int number) {
     first = kQuadRows * number - plan.head;
     const bool whole = first >= 0 && first + kQuadRows <= plan.rows;
-    LoadFour<kBytes>(launch.array.data, first, plan.rows, whole, &elements);
-    const bool keys_whole = whole && plan.aligned_keys;
-    switch (plan.key_bytes) {
-      case 1:
-        return LoadKeys<1>(launch.keys, plan.rows, keys_whole);
-      case 2:
-        return LoadKeys<2>(launch.keys, plan.rows, keys_whole);
-      case 4:
-        return LoadKeys<4>(launch.keys, plan.rows, keys_whole);
-      default:
-        return LoadKeys<8>(launch.keys, plan.rows, keys_whole);
+    elements = LoadFour<kBytes>(launch.array.data, first, plan.rows, whole);
+    const bool whole_keys = whole && plan.aligned_keys;
+    if (plan.key_bytes == 4) {
+      keys = KeysFrom(LoadFour<4>(launch.keys, first, plan.rows, whole_keys), /*is_signed=*/false);
+    } else if (plan.key_bytes == 8) {
+      keys = KeysFrom(LoadFour<8>(launch.keys, first, plan.rows, whole_keys), /*is_signed=*/false);
+    } else {
+      keys = LoadNarrowKeys(launch.keys, plan.key_bytes, plan.signed_keys, first, plan.rows, whole_keys);
     }
   }
 
   // The groups of the rows. kNoGroup: none, as the row is masked or not there, or its key is outside, which is noted
   // unless such rows are dropped.
-  __device__ __forceinline__ void Groups(const KeyTablesLaunch& launch, const QuadPlan& plan,
-                                         std::uint32_t (&group)[kQuadRows]) const {
-#pragma unroll
-    for (int k = 0; k < kQuadRows; ++k) {
-      if (plan.key_bytes >= 4) {  // a negative key is beyond all groups
-        group[k] = keys[k];
-      } else if (plan.key_bytes == 2) {
-        const unsigned key = keys[k / 2] >> (16 * (k % 2)) & 0xffff;
-        group[k] = plan.signed_keys ? static_cast<unsigned>(static_cast<int>(static_cast<short>(key))) : key;
-      } else {
-        const unsigned key = keys[0] >> (8 * k) & 0xff;
-        group[k] = plan.signed_keys ? static_cast<unsigned>(static_cast<int>(static_cast<signed char>(key))) : key;
-      }
-    }
+  __device__ __forceinline__ FourKeys Groups(const KeyTablesLaunch& launch, const QuadPlan& plan) const {
     const auto groups = static_cast<std::uint32_t>(launch.table.groups);
-    const bool anywhere = launch.array.mask == nullptr && first >= 0 && first + kQuadRows <= plan.rows;
+    bool all = launch.array.mask == nullptr && first >= 0 && first + kQuadRows <= plan.rows;
 #pragma unroll
-    for (int k = 0; k < kQuadRows; ++k) {
-      if (group[k] < groups && anywhere) continue;
-      const int row = first + k;
-      const bool there = row >= 0 && row < plan.rows && Keeps(launch.array, row);
-      if (there && group[k] < groups) continue;
-      group[k] = kNoGroup;
-      if (there && !launch.drop) NoteBad(launch, row);
-    }
-  }
-
- private:
-  template <int kKeyBytes>
-  __device__ __forceinline__ void LoadKeys(const void* array, int rows, bool whole) {
-    FourElements<kKeyBytes> four;
-    LoadFour<kKeyBytes>(array, first, rows, whole, &four);
-#pragma unroll
-    for (int i = 0; i < (kKeyBytes < kQuadRows ? kKeyBytes : kQuadRows); ++i) {
-      keys[i] = four.word[i];
-      if constexpr (kKeyBytes == 8) keys[i] = four.word[2 * i + 1] == 0 ? four.word[2 * i] : kNoGroup;
-    }
-  }
-  __device__ static void NoteBad(const KeyTablesLaunch& launch, int row) {
-    const auto from_end = static_cast<unsigned long long>(launch.rows - row);
-    auto* const bad = reinterpret_cast<unsigned long long*>(&launch.header->bad);
-    if (LoadRelaxed(bad) < from_end) atomicMax(bad, from_end);
+    for (int k = 0; k < kQuadRows; ++k) all = all && keys.key[k] < groups;
+    return all ? keys : GroupsOneByOne(launch, keys, first);
   }
 };
 
@@ -194,9 +216,8 @@ __device__ __forceinline__ void ForEachQuad(const KeyTablesLaunch& launch, const
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (at + i * step >= plan.quads) continue;
-      std::uint32_t group[kQuadRows];
-      quad[i].Groups(launch, plan, group);
-      f(quad[i], group);
+      FourKeys groups = quad[i].Groups(launch, plan);
+      f(quad[i], groups.key);
     }
   }
 }

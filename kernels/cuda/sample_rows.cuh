@@ -13,7 +13,7 @@
 namespace reduced {
 
 template <int kBytes>
-__global__ void __launch_bounds__(kItemThreads)
+static __global__ void __launch_bounds__(kItemThreads)
     SampleRowsKernel(const __grid_constant__ KeyTablesLaunch launch, int key_bytes, std::int64_t samples) {
   using Word = WordOfBytes<kBytes>;
   const auto* const data = static_cast<const Word*>(launch.array.data);
