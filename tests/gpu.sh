@@ -46,6 +46,7 @@ others+=':Cuda/EngineGroups.LengthsAreArraysEndToEnd/f32:Cuda/EngineGroups.KeysO
 others+=':Cuda/EngineGroups.ElementsThatDoNotAddUpEasily/f32:Cuda/EngineGroups.NegativeZerosByKey/f32'
 others+=':Cuda/EngineGroupErrors.*:Cuda/EngineStates.AlongAxes/f32:Cuda/EngineStates.OfGroups/f32'
 others+=':Cuda/EngineKeys.Extremes/*:Cuda/EngineKeys.AroundTheSizeOfATable/*'
+others+=':Cuda/EngineKeyTables.KeysOfEveryKind/f32:Cuda/EngineKeyTables.KeysOfEveryKind/i64'
 
 # The real server and the real command line: data to a value, on the GPU.
 serve() {

@@ -284,10 +284,9 @@ absl::Status CudaLane::GroupReduction::AnswerInParts(std::int64_t output, const 
   const std::int64_t state_bytes = method == Method::kQuick ? quick_.size() * sizeof(GroupPartFold)
                                                             : sizeof(Partial) + (exact ? sizeof(ExactDigits) : 0);
   const std::int64_t room = lane_.chunk_bytes_ / state_bytes;  // states of a batch; parts take less
-  // Blocks of each multiprocessor, so many that none waits long for the last ones; and positions that are worth one.
-  const std::int64_t blocks = method == Method::kQuick ? 32 : 16;
-  const std::int64_t least = method == Method::kQuick ? 1 << 12 : 1 << 10;
-  const std::int64_t wanted = blocks * lane_.multiprocessors_;
+  constexpr std::int64_t kBlocks = 16;                         // that each multiprocessor should have
+  const std::int64_t wanted = kBlocks * lane_.multiprocessors_;
+  const std::int64_t least = method == Method::kQuick ? 1 << 12 : 1 << 10;  // positions that are worth one
   const std::int64_t size = std::max(least, (job_.spec.count + wanted - 1) / wanted);
   const std::int64_t positions = whole.end;
   const std::int64_t parts = std::min((positions + size - 1) / size, room);

@@ -145,7 +145,14 @@ ExtremaState ExtremaOf(const KeyRecord& record, const KeyAnswersLaunch& launch) 
 
 bool CudaLane::GroupReduction::HasTables() const {
   const std::int64_t groups = groups_.keys->groups > 0 ? groups_.keys->groups : grouping_.groups;
-  return columns_ == 1 && !quick_.empty() && std::all_of(quick_.begin(), quick_.end(), HasTable) && groups > 0 &&
+  // Each row would wait for memory twice, for its sum and for its count, which takes longer than sorting.
+  constexpr std::int64_t kSumBytes = sizeof(std::uint64_t) + sizeof(std::uint32_t);
+  const auto waits_twice = [&](const QuickOps& ops) {
+    return ops.kind == QuickKind::kSums && Has(ops, {Op::kMean, Op::kCount}) &&
+           groups > 2 * lane_.cache_bytes_ / kSumBytes;
+  };
+  return columns_ == 1 && !quick_.empty() && std::all_of(quick_.begin(), quick_.end(), HasTable) &&
+         std::none_of(quick_.begin(), quick_.end(), waits_twice) && groups > 0 &&
          groups < KeyTablesLaunch::kEndOfRows && groups_.rows < KeyTablesLaunch::kEndOfRows;
 }
 

@@ -60,6 +60,7 @@ CudaLane::CudaLane(int device, std::int64_t chunk_bytes, const cudaDeviceProp& p
       chunk_bytes_(chunk_bytes),
       multiprocessors_(properties.multiProcessorCount),
       shared_bytes_(static_cast<std::int64_t>(properties.sharedMemPerBlockOptin)),
+      cache_bytes_(properties.l2CacheSize),
       compute_major_(properties.major),
       copiers_(copiers),
       waits_(waits) {}

@@ -144,6 +144,7 @@ class CudaLane {
   const std::int64_t chunk_bytes_;
   const int multiprocessors_;
   const std::int64_t shared_bytes_;  // that a block can have of a multiprocessor's memory
+  const std::int64_t cache_bytes_;   // of all multiprocessors
   const int compute_major_;
   tbb::task_arena& copiers_;
   DeviceWaits& waits_;

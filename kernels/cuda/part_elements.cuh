@@ -14,6 +14,9 @@
 
 namespace reduced {
 
+// Blocks of a multiprocessor that registers are to be enough for.
+template <class Fold>
+inline constexpr int kPartBlocks = sizeof(Fold) > 32 ? 3 : 4;
 inline constexpr int kPartLoads = 4;  // of a thread, in flight
 
 // Bit i: whether byte i of the word is not 0.

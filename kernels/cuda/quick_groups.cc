@@ -160,28 +160,34 @@ absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<
   const std::vector<Op>& ops = job_.spec.ops;
   const auto* const left = reinterpret_cast<const std::uint8_t*>(batch.slot->pinned + batch.left);
   constexpr std::int64_t kGrain = 1 << 15;
-  std::vector<std::uint8_t> some_left(static_cast<std::size_t>((batch.count + kGrain - 1) / kGrain));  // of each grain
+  struct Grain {
+    std::vector<std::int64_t> too_long, not_known;
+  };
+  std::vector<Grain> grains(static_cast<std::size_t>((batch.count + kGrain - 1) / kGrain));
   lane_.copiers_.execute([&] {
-    tbb::parallel_for(std::size_t{0}, some_left.size(), [&](std::size_t grain) {
+    tbb::parallel_for(std::size_t{0}, grains.size(), [&](std::size_t grain) {
       const std::int64_t begin = static_cast<std::int64_t>(grain) * kGrain;
-      const std::int64_t count = std::min(kGrain, batch.count - begin);
+      const std::int64_t end = std::min(batch.count, begin + kGrain);
       for (std::size_t i = 0; i < ops.size(); ++i) {
         const std::int64_t width = AnswerBytes(ops[i], job_.spec.dtype);
         std::memcpy(answers_[i] + (batch.first + begin) * width, batch.slot->pinned + batch.places[i] + begin * width,
-                    static_cast<std::size_t>(count * width));
+                    static_cast<std::size_t>((end - begin) * width));
       }
-      const auto is_left = [](std::uint8_t each) { return each != kAnswered; };
-      some_left[grain] = std::any_of(left + begin, left + begin + count, is_left) ? 1 : 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        if (i % 8 == 0 && i + 8 <= end) {
+          std::uint64_t eight;
+          std::memcpy(&eight, left + i, sizeof(eight));
+          if (eight == 0) i += 7;  // all of them are answered
+        }
+        if (left[i] == kTooLong) grains[grain].too_long.push_back(batch.first + i);
+        if (left[i] == kNotKnown) grains[grain].not_known.push_back(batch.first + i);
+      }
     });
   });
   const absl::MutexLock lock(&mutex_);
-  for (std::size_t grain = 0; grain < some_left.size(); ++grain) {
-    if (some_left[grain] == 0) continue;
-    const std::int64_t begin = static_cast<std::int64_t>(grain) * kGrain;
-    for (std::int64_t i = begin; i < std::min(batch.count, begin + kGrain); ++i) {
-      if (left[i] == kTooLong) too_long->push_back(batch.first + i);
-      if (left[i] == kNotKnown) left_.push_back(batch.first + i);
-    }
+  for (const Grain& grain : grains) {
+    too_long->insert(too_long->end(), grain.too_long.begin(), grain.too_long.end());
+    left_.insert(left_.end(), grain.not_known.begin(), grain.not_known.end());
   }
   return absl::OkStatus();
 }

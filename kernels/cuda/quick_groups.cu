@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kQuickThreads) LocateKernel(LocateLaunch launc
 }
 
 template <class Fold, Lie kLie>
-__global__ void __launch_bounds__(kQuickThreads, sizeof(Fold) > 32 ? 2 : 3)
+__global__ void __launch_bounds__(kQuickThreads, sizeof(Fold) > 32 ? 2 : 4)
     QuickGroupsKernel(const __grid_constant__ QuickGroupsLaunch launch) {
   const int in_warp = static_cast<int>(threadIdx.x) % kWarpSize;
   int width = launch.width;

@@ -15,7 +15,7 @@ namespace reduced {
 namespace {
 
 template <class Fold, Lie kLie>
-__global__ void __launch_bounds__(kQuickThreads, sizeof(Fold) > 32 ? 2 : 3)
+__global__ void __launch_bounds__(kQuickThreads, kPartBlocks<Fold>)
     QuickPartsKernel(const __grid_constant__ QuickPartsLaunch launch) {
   const int threads = launch.threads;
   const int thread = static_cast<int>(threadIdx.x) & (threads - 1);

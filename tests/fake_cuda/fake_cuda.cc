@@ -312,6 +312,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->totalGlobalMem = kMemory;
   properties->multiProcessorCount = 4;
   properties->sharedMemPerBlockOptin = 99 << 10;
+  properties->l2CacheSize = 4 << 20;
   properties->major = 9;
   return cudaSuccess;
 }
