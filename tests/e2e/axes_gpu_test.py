@@ -1,4 +1,4 @@
-"""Reductions along axes by reducectl on a GPU: the CPU engine's answers, also of what has no room there."""
+"""Arrays of results by reducectl on a GPU: the CPU engine's answers, also of what has no room there."""
 
 import unittest
 
@@ -36,6 +36,33 @@ class GpuAxesTest(harness.ServedTest):
                         expected, got = self.results("cpu", *arguments), self.results("cuda", *arguments)
                         for op, values in expected.items():
                             self.assertEqual(values.tobytes(), got[op].tobytes(), (shape, axis, dtype, op, nan))
+
+    def test_groups_as_the_cpu(self):
+        rows = 20_000
+        offsets = np.sort(self.random.integers(0, rows, 300)).astype("i8")
+        few = self.save(self.random.integers(-2, 9, rows).astype("i2"), "few.npy")
+        many = self.save(self.random.integers(0, 30_000, rows).astype("i4"), "many.npy")
+        mask = self.save(self.random.random(rows) < 0.7, "mask.npy")
+        segments = self.save(np.concatenate(([0, 0], offsets, [rows])), "offsets.npy")
+        for beside in (
+            ("--segments", segments),
+            ("--segments", segments, "--where", mask),
+            ("--keys", few, "--groups", "9", "--outside=drop"),
+            ("--keys", many, "--groups", "30000"),
+            ("--keys", many, "--groups=any", "--out-keys", self.folder / "keys.npy"),
+            ("--where", mask),
+        ):
+            for dtype in ("f4", "f8", "f2", "i1", "i8", "u4"):
+                array = self.random.normal(size=rows) * 50.0
+                array[7::1000] = 0 if dtype[0] in "iu" else np.nan
+                path = self.save(np.abs(array).astype(dtype) if dtype == "u4" else array.astype(dtype))
+                for ops in ("sum,mean,count", "max,argmin,min", "var,l2", "l1,any", "bit_xor,bit_or"):
+                    if dtype[0] == "f" and ops.startswith("bit"):
+                        continue
+                    arguments = (path, ops, "--empty=fill", "--nan=omit", *beside)
+                    expected, got = self.results("cpu", *arguments), self.results("cuda", *arguments)
+                    for op, values in expected.items():
+                        self.assertEqual(values.tobytes(), got[op].tobytes(), (beside, dtype, op))
 
     def test_more_than_there_is_room_for(self):
         for shape in ((3000, 3000), (6_000_000, 3)):
