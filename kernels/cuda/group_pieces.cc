@@ -109,6 +109,8 @@ class CudaLane::GroupReduction::Pieces {
   }
 
  private:
+  static constexpr std::int64_t kOutputs = 1 << 10;  // between two looks at whether to stop
+
   // Of outputs from `first` on: what the pieces that were there have of them.
   struct States {
     std::int64_t first = 0;
@@ -157,6 +159,7 @@ class CudaLane::GroupReduction::Pieces {
       return status;
     }
     for (std::int64_t i = 0; i < std::ssize(states); ++i) {
+      if (absl::Status why = i % kOutputs == 0 ? WhyStop(whole_.job_) : absl::OkStatus(); !why.ok()) return why;
       State& state = states[static_cast<std::size_t>(i)];
       const std::int64_t output = piece.output + i;
       if (into == nullptr) {
@@ -176,7 +179,6 @@ class CudaLane::GroupReduction::Pieces {
     if (absl::Status taken = budget.Take(whole_.job_.spec, outputs); !taken.ok()) return taken;
     States states{first, std::vector<State>(static_cast<std::size_t>(outputs))};
     if (absl::Status status = fold(&states); !status.ok()) return status;
-    constexpr std::int64_t kOutputs = 1 << 10;  // between two looks at whether to stop
     for (std::int64_t i = 0; i < outputs && !whole_.HasFailed(); ++i) {
       if (absl::Status why = i % kOutputs == 0 ? WhyStop(whole_.job_) : absl::OkStatus(); !why.ok()) return why;
       whole_.Store(first + i, std::move(states.states[static_cast<std::size_t>(i)]));

@@ -141,7 +141,7 @@ class CudaLane::GroupReduction {
   // Answers all outputs.
   absl::Status AnswerFromTables();
   absl::Status AnswerFromRecords(const std::int64_t* outputs, std::int64_t count);
-  // Adds what a table has of a group to its state.
+  // Adds what a table has of a group to its state, which has its counts.
   void AddTo(const FilledTable& from, const KeyRecord& record, std::int64_t group, State* state) const;
 
   // In quick_groups.cc.

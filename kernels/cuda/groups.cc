@@ -400,6 +400,7 @@ absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, Array
   if (!status.ok()) Abandon();
   if (reduction.LacksRoom(status) && groups.job.array.space != MemorySpace::kDevice) {
     status = reduction.RunInPieces(status);
+    if (!status.ok()) Abandon();
   }
   return status;
 }

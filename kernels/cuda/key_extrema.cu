@@ -189,7 +189,7 @@ cudaError_t Launch(const KeyTablesLaunch& launch) {
   cudaError_t error = cudaSuccess;
   if (launch.shared) {
     const auto bytes = static_cast<int>(SharedBytesOf(launch.table));
-    error = cudaFuncSetAttribute(SharedExtremaKernel<kBytes>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    error = AllowShared(launch, SharedExtremaKernel<kBytes>);
     if (error != cudaSuccess) return error;
     const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(plan.quads / (kQuadsAtOnce * kSharedThreads), 1,
                                                                        std::int64_t{launch.multiprocessors}));

@@ -319,8 +319,7 @@ cudaError_t AddToShared(const KeyTablesLaunch& launch) {
   const auto room = static_cast<unsigned>(std::max<std::int64_t>(1, kCopiedWords / launch.table.groups));
   const int copies = std::min<int>(kMostCopies, static_cast<int>(std::bit_floor(room)));
   const auto bytes = static_cast<int>(SharedBytesOf(launch.table) * copies);
-  const cudaError_t error =
-      cudaFuncSetAttribute(SharedSumsKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  const cudaError_t error = AllowShared(launch, SharedSumsKernel<T>);
   if (error != cudaSuccess) return error;
   SharedSumsKernel<T><<<blocks, kSharedThreads, bytes, launch.stream>>>(
       launch, plan, copies, KeyBinBits(1, turns * kSharedThreads * kQuadRows));

@@ -166,14 +166,17 @@ absl::Status CudaLane::GroupReduction::FillTables(DType dtype, const void* keys,
   any.drop = drop;
   any.rows = groups_.rows;
   any.multiprocessors = lane_.multiprocessors_;
+  any.most_shared_bytes = lane_.shared_bytes_;
   any.header = reinterpret_cast<KeyTablesHeader*>(state_slot().device);
   any.stream = lane_.kernel_stream_;
+  const std::int64_t spare_taken = spare_taken_;
   for (const QuickOps& ops : quick_) {
     bool filled = false;
     const absl::Status status = FillTable(ops, any, &filled);
     if (!status.ok()) return status;
     if (filled) continue;
     tables_.clear();
+    spare_taken_ = spare_taken;
     break;
   }
   return absl::OkStatus();
@@ -193,7 +196,7 @@ absl::Status CudaLane::GroupReduction::FillTable(const QuickOps& ops, const KeyT
   std::byte unused{};
   const bool shared = has_shared && SharedBytesOf(plan_of(true, &unused).table) <= lane_.shared_bytes_;
   for (const Attempt attempt : {Attempt{shared, true}, Attempt{false, false}}) {
-    const std::int64_t bytes = plan_of(attempt.shared, nullptr).bytes;
+    const std::int64_t bytes = plan_of(attempt.shared, nullptr).bytes, spare_taken = spare_taken_;
     std::vector<std::unique_ptr<ArrayMemory>> held;
     const absl::StatusOr<std::byte*> memory = Allocate(bytes, &held);
     if (absl::IsResourceExhausted(memory.status())) {
@@ -222,7 +225,10 @@ absl::Status CudaLane::GroupReduction::FillTable(const QuickOps& ops, const KeyT
     KeyTablesHeader header;
     if (status.ok()) {
       std::memcpy(&header, state_slot().pinned, sizeof(header));
-      if (header.bad != 0) status = BadKeyIn(launch.keys, groups_.rows - static_cast<std::int64_t>(header.bad));
+      // Once too many are listed, no more rows are looked at: then another one may be the first.
+      const bool looked_at_all = header.listed <= KeyTablesLaunch::kMostListed;
+      if (header.bad != 0 && looked_at_all)
+        status = BadKeyIn(launch.keys, groups_.rows - static_cast<std::int64_t>(header.bad));
     }
     if (status.ok() && header.listed > 0 && header.listed <= KeyTablesLaunch::kMostListed) {
       table.listed.resize(header.listed);
@@ -234,8 +240,12 @@ absl::Status CudaLane::GroupReduction::FillTable(const QuickOps& ops, const KeyT
       lane_.Abandon();  // memory goes that the launch may use
       return status;
     }
-    if (!attempt.shared && IsSkewed(header.pairs, plan.table)) return absl::OkStatus();
-    if (header.listed > KeyTablesLaunch::kMostListed) continue;
+    const bool skewed = !attempt.shared && IsSkewed(header.pairs, plan.table);
+    if (skewed || header.listed > KeyTablesLaunch::kMostListed) {
+      spare_taken_ = spare_taken;
+      if (skewed) return absl::OkStatus();
+      continue;
+    }
     table.answers.elements = ops.elements;
     if (!IsExtremum(ops)) table.answers.elements.flip = 0;  // sums are of the elements themselves
     table.answers.kind = IsExtremum(ops) ? QuickKind::kExtrema : QuickKind::kSums;
@@ -314,11 +324,19 @@ absl::Status CudaLane::GroupReduction::AnswerFromRecords(const std::int64_t* out
   const auto* const records = reinterpret_cast<const KeyRecord*>(state_slot().pinned);
   lane_.copiers_.execute([&] {
     tbb::parallel_for(std::int64_t{0}, count, [&](std::int64_t i) {
+      const auto record = [&](std::size_t t) -> const KeyRecord& {
+        return records[static_cast<std::int64_t>(t) * count + i];
+      };
       State state;
       if (ExactAccumulatorsFor(job_.spec) != 0) state.exact = std::make_unique<ExactSums>();
+      // Any of the tables may have the counts.
       for (std::size_t t = 0; t < tables_.size(); ++t) {
-        AddTo(tables_[t], records[static_cast<std::int64_t>(t) * count + i], outputs[i], &state);
+        const KeyTable& table = tables_[t].answers.table;
+        if (table.counts != nullptr) state.partial.count = record(t).count;
+        if (table.nans != nullptr) state.partial.nan = record(t).nans;
       }
+      if (job_.spec.nan_policy == NanPolicy::kOmit) state.partial.count += state.partial.nan;
+      for (std::size_t t = 0; t < tables_.size(); ++t) AddTo(tables_[t], record(t), outputs[i], &state);
       Store(outputs[i], std::move(state));
     });
   });
@@ -329,11 +347,6 @@ void CudaLane::GroupReduction::AddTo(const FilledTable& from, const KeyRecord& r
                                      State* state) const {
   const KeyTable& table = from.answers.table;
   Partial& partial = state->partial;
-  const bool omit = job_.spec.nan_policy == NanPolicy::kOmit;
-  if (table.counts != nullptr || table.nans != nullptr) {
-    partial.count = std::int64_t{record.count} + (omit ? record.nans : 0);
-    partial.nan = record.nans;
-  }
   if (from.answers.kind == QuickKind::kExtrema) {
     partial.extrema = ExtremaOf(record, from.answers);
     return;
@@ -349,7 +362,10 @@ void CudaLane::GroupReduction::AddTo(const FilledTable& from, const KeyRecord& r
     }
   }
   exact.not_only_negative_zeros = TotalOf(record, table) != 0 || !IsNegativeZero(record);
-  exact.nans = omit || table.nans != nullptr ? record.nans : (record.flags & kKeyNan) != 0 ? 1 : 0;
+  exact.nans = partial.nan;
+  if (partial.nan == 0 && job_.spec.nan_policy == NanPolicy::kPropagate && (record.flags & kKeyNan) != 0) {
+    exact.nans = 1;  // one or more
+  }
   exact.positive_infinities = (record.flags & kKeyPositiveInfinity) != 0 ? 1 : 0;
   exact.negative_infinities = (record.flags & kKeyNegativeInfinity) != 0 ? 1 : 0;
   const auto by_group = [](const ListedElement& a, const ListedElement& b) { return a.group < b.group; };

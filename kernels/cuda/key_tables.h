@@ -84,6 +84,7 @@ struct KeyTablesLaunch {
   // from that of all.
   bool sampled = false;
   int multiprocessors = 1;
+  std::int64_t most_shared_bytes = 0;  // that a block can have
   KeyTablesHeader* header = nullptr;
   ListedElement* listed = nullptr;  // room for kMostListed; null: not sums of floats
   cudaStream_t stream = nullptr;

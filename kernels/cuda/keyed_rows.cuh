@@ -32,6 +32,13 @@ __device__ inline void RaiseInGlobal(std::uint64_t* address, std::uint64_t value
   asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
+// Lets a kernel have all shared memory that a block can have: other threads launch it with more or less.
+template <class Kernel>
+cudaError_t AllowShared(const KeyTablesLaunch& launch, Kernel kernel) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(launch.most_shared_bytes));
+}
+
 inline constexpr int kQuadRows = 4;
 inline constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
 

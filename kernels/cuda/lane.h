@@ -49,7 +49,7 @@ class CudaLane {
   absl::Status ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
                             SlicesResult* result);
 
-  // Engine::ReduceGroups; as ReduceSlices. `scratch`: counts that which groups are found with, too. In groups.cc.
+  // Engine::ReduceGroups; as ReduceSlices. `scratch`: also counts host memory that groups are found with. In groups.cc.
   absl::Status ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
                             SlicesResult* result);
 

@@ -1,8 +1,5 @@
-// Parts of outputs in registers, by a warp or a block each. Where positions are neighbours in the array, each thread
-// has loads of 16 bytes, which begin at a multiple of that, and the bits or bytes of a mask for them; the elements
-// before and after those are taken one by one. Compiled without contraction of operations, as exact/two_doubles.h wants
-// it, whose arithmetic the folds have.
-#include <algorithm>
+// Parts of outputs in registers, by a warp or a block each. Compiled without contraction of operations, as
+// exact/two_doubles.h wants it, whose arithmetic the folds have.
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

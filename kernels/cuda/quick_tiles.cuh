@@ -1,5 +1,5 @@
-// What the kernels of quick_slices.h and quick_groups.cu share: how elements are read, added to folds in tiles, and how
-// folds are merged and answered.
+// What the kernels of quick_slices.h, quick_groups.cu and quick_parts.cu share: how elements are read, added to folds
+// in tiles, and how folds are merged and answered.
 #ifndef REDUCED_KERNELS_CUDA_QUICK_TILES_CUH_
 #define REDUCED_KERNELS_CUDA_QUICK_TILES_CUH_
 

@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(kItemThreads)
         samples == KeyTablesLaunch::kSamples ? i % kWarpSize * (samples / kWarpSize) + i / kWarpSize : i;
     const auto jitter = static_cast<std::int64_t>(static_cast<unsigned>(sample) * 2654435761U % apart);
     const std::int64_t row = sample * apart + jitter;
-    if (launch.elements.fold != 0) {
+    if (launch.elements.fold != 0 && Keeps(launch.array, row)) {
       const auto magnitude = static_cast<Word>(data[row] & static_cast<Word>(launch.elements.magnitude));
       if (magnitude < static_cast<Word>(launch.elements.infinity) && magnitude > largest) largest = magnitude;
     }

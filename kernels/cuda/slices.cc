@@ -2,10 +2,9 @@
 //
 // Long contiguous outputs are reduced one after the other, as arrays. Of all others the whole array is in device
 // memory: it is copied there if it is elsewhere, in pieces of whole outputs if there is no room for all, or of parts of
-// them (group_pieces.cc) if there is none for those either. Where
-// quick_slices.h has launches for all ops, their results are written there and copied to the answers. The states of
-// other outputs, and of those that are not known so, come back in batches of the lane's own memory and are finalized
-// here, by several threads.
+// them (group_pieces.cc) if there is none for those either. Where quick_slices.h has launches for all ops, their
+// results are written there and copied to the answers. The states of other outputs, and of those that are not known so,
+// come back in batches of the lane's own memory and are finalized here, by several threads.
 #include "kernels/cuda/slices.h"
 
 #include <algorithm>

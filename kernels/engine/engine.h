@@ -153,8 +153,10 @@ class Engine {
   // Finalize, for the first output that has one, which the message names. Two kinds of answers may
   // differ from those of Reduce in their last bits: sums of floats in Precision::kF64, which are exact here unless the
   // outputs are long or states are wanted, and products of floats on a GPU, which multiplies in another order. The same
-  // job always has the same answers. RESOURCE_EXHAUSTED also if a GPU has no room for an array in its memory, or the
-  // host none for the states of outputs of an array that the GPU takes in pieces. UNIMPLEMENTED: this engine can't.
+  // job always has the same answers, but for products of floats of an array that a GPU takes in pieces, and states in
+  // Precision::kF64: what room there is decides where outputs are cut. RESOURCE_EXHAUSTED also if a GPU has no room for
+  // an array in its memory, or the host none for the states of outputs of an array that the GPU takes in pieces.
+  // UNIMPLEMENTED: this engine can't.
   using SlicesDone = absl::AnyInvocable<void(absl::StatusOr<SlicesResult>) &&>;
   virtual void ReduceSlices(SlicesJob job, SlicesDone done);
 

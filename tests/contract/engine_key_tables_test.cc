@@ -257,6 +257,22 @@ TEST_P(EngineKeyTables, ExponentsFarApart) {
         if (HasFailure()) return;
       }
     }
+    // The counts are in a table with the sums or in one with the extrema.
+    for (std::int64_t i = 5; i < rows; i += 997) {
+      SetElement(dtype(), i, std::numeric_limits<double>::quiet_NaN(), &array);
+    }
+    for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean, Op::kMin},
+                                         {Op::kCount, Op::kMean, Op::kMin},
+                                         {Op::kMin, Op::kNanCount, Op::kMean},
+                                         {Op::kMean, Op::kNanCount, Op::kMin}}) {
+        ReduceSpec spec = SpecOf(rows, ops);
+        spec.nan_policy = policy;
+        spec.empty_policy = EmptyPolicy::kError;
+        Check({RandomKeys(rows, 0, 39), 40}, array, spec);
+        if (HasFailure()) return;
+      }
+    }
   }
 }
 
@@ -310,6 +326,44 @@ TEST_P(EngineKeyTables, KeysOutside) {
 }
 
 // Whoever shares keys in the memory of a device may change them at any time.
+TEST_P(EngineKeyTables, TheFirstKeyOutsideWhereExponentsAreFarApart) {
+  if (!RowOf(dtype()).is_float) return;
+  const std::int64_t rows = kSlowBuild ? 30'000 : 700'000;
+  const int widest = dtype() == DType::kF16 ? 14 : 100;
+  Bytes array = MakeData(DataKind::kUniform, dtype(), rows, 2);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const int exponent = static_cast<int>(random_() % static_cast<unsigned>(2 * widest)) - widest;
+    SetElement(dtype(), i, std::ldexp(1.75, exponent), &array);
+  }
+  Keyed keyed{.keys = RandomKeys(rows, 0, 99), .groups = 100};
+  keyed.keys[20'001] = -7;
+  keyed.keys[static_cast<std::size_t>(rows) - 9000] = 100;
+  const Reply reply = Ask(engine(), keyed, array, SpecOf(rows, {Op::kSum}));
+  EXPECT_EQ(reply.status, absl::OutOfRangeError("keys[20001]: got -7; allowed: 0 to 99, or outside: DROP"));
+}
+
+// Tables of different sizes at once, by several lanes.
+TEST_P(EngineKeyTables, SideBySide) {
+  const std::int64_t rows = kSlowBuild ? 2000 : 30'000;
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), rows, 3);
+  std::vector<std::thread> threads;
+  std::vector<absl::Status> statuses(4);
+  for (std::size_t thread = 0; thread < statuses.size(); ++thread) {
+    const std::int64_t groups = thread % 2 == 0 ? 10 : 20'000;
+    const Bytes keys = BytesOf(std::vector<std::int32_t>(static_cast<std::size_t>(rows), 3));
+    threads.emplace_back([this, thread, rows, groups, keys, &array, &statuses] {
+      for (int turn = 0; turn < 20 && statuses[thread].ok(); ++turn) {
+        const Groups keyed{
+            .layout = LayoutOf(Shape{rows}, {true}), .rows = rows, .keys = Keys{SideOf(DType::kI32, keys), groups}};
+        statuses[thread] =
+            ReduceGroups(engine(), {.spec = SpecOf(rows, {Op::kSum, Op::kMin}), .array = {array.data()}}, keyed).status;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_P(EngineKeyTables, KeysThatChangeMeanwhile) {
   if (kind() == EngineKind::kCpu || (dtype() != DType::kF32 && dtype() != DType::kI64)) return;
   constexpr std::int64_t kRows = 50'000;

@@ -505,7 +505,7 @@ void AddKeySums(const KeyTablesLaunch& launch) {
     const std::int64_t apart = launch.sampled ? std::max<std::int64_t>(launch.rows / KeyTablesLaunch::kSamples, 1) : 1;
     for (std::int64_t row = 0; row < launch.rows; row += apart) {
       const std::uint64_t magnitude = data[row] & launch.elements.magnitude;
-      if (magnitude < FloatFormat<T>::kInfinity) largest = std::max(largest, magnitude);
+      if (magnitude < FloatFormat<T>::kInfinity && IsKept(launch.array, row)) largest = std::max(largest, magnitude);
     }
     units = KeyUnitsFor<T>(largest, launch.sampled ? kSampledRoom : 0, kParts,
                            launch.shared ? KeyBinBits(1, launch.rows) : table.place[1]);
