@@ -71,6 +71,18 @@ class GpuAxesTest(harness.ServedTest):
             for op, values in expected.items():
                 self.assertEqual(values.tobytes(), got[op].tobytes(), (shape, op))
 
+    def test_groups_of_more_than_there_is_room_for(self):
+        rows = 5_000_000  # 40 MB
+        path = self.save(self.random.normal(size=rows))
+        keys = self.save(self.random.integers(0, 10, rows).astype("i4"), "keys.npy")
+        offsets = self.save(np.array([0, 7, 2_000_000, 2_000_000, rows]), "offsets.npy")
+        mask = self.save(self.random.random(rows) < 0.5, "mask.npy")
+        for beside in (("--segments", offsets), ("--where", mask), ("--keys", keys, "--groups=10"), ("--keys", keys, "--groups=any")):
+            arguments = (path, "sum,argmax", "--empty=fill", *beside)
+            expected, got = self.results("cpu", *arguments), self.results("cuda", *arguments)
+            for op, values in expected.items():
+                self.assertEqual(values.tobytes(), got[op].tobytes(), (beside, op))
+
 
 if __name__ == "__main__":
     unittest.main()
