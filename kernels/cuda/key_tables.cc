@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "kernels/cuda/key_entries.h"
 #include "kernels/cuda/quick_kinds.h"
 #include "kernels/cuda/stage_range.h"
+#include "kernels/cuda/status.h"
 #include "kernels/exact/answers.h"
 #include "oneapi/tbb/parallel_for.h"
 
