@@ -344,19 +344,20 @@ TEST_P(EngineKeyTables, TheFirstKeyOutsideWhereExponentsAreFarApart) {
 
 // Tables of different sizes at once, by several lanes.
 TEST_P(EngineKeyTables, SideBySide) {
-  const std::int64_t rows = kSlowBuild ? 2000 : 30'000;
-  const Bytes array = MakeData(DataKind::kUniform, dtype(), rows, 3);
+  constexpr std::int64_t kRows = kSlowBuild ? 2000 : 30'000;
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), kRows, 3);
   std::vector<std::thread> threads;
   std::vector<absl::Status> statuses(4);
   for (std::size_t thread = 0; thread < statuses.size(); ++thread) {
     const std::int64_t groups = thread % 2 == 0 ? 10 : 20'000;
-    const Bytes keys = BytesOf(std::vector<std::int32_t>(static_cast<std::size_t>(rows), 3));
-    threads.emplace_back([this, thread, rows, groups, keys, &array, &statuses] {
+    const Bytes keys = BytesOf(std::vector<std::int32_t>(static_cast<std::size_t>(kRows), 3));
+    threads.emplace_back([this, thread, groups, keys, &array, &statuses] {
       for (int turn = 0; turn < 20 && statuses[thread].ok(); ++turn) {
         const Groups keyed{
-            .layout = LayoutOf(Shape{rows}, {true}), .rows = rows, .keys = Keys{SideOf(DType::kI32, keys), groups}};
+            .layout = LayoutOf(Shape{kRows}, {true}), .rows = kRows, .keys = Keys{SideOf(DType::kI32, keys), groups}};
         statuses[thread] =
-            ReduceGroups(engine(), {.spec = SpecOf(rows, {Op::kSum, Op::kMin}), .array = {array.data()}}, keyed).status;
+            ReduceGroups(engine(), {.spec = SpecOf(kRows, {Op::kSum, Op::kMin}), .array = {array.data()}}, keyed)
+                .status;
       }
     });
   }
