@@ -130,7 +130,7 @@ class AxesTest(harness.ServedTest):
         self.check_failure(SERVER, ["output [0]: integer overflow", "OUT_OF_RANGE"], "reduce", path, "--op", "sum", "--axis", "0")
         self.check_failure(SERVER, ["axes.axis[0]: got 2; allowed: -2 to 1"], "reduce", path, "--op", "sum", "--axis", "2")
         self.check_failure(USAGE, ["--axis", "whole numbers"], "reduce", path, "--axis", "a")
-        self.check_failure(USAGE, ["require --axis"], "reduce", path, "--keep")
+        self.check_failure(USAGE, ["--keep", "requires --axis"], "reduce", path, "--keep")
         self.check_failure(USAGE, ["{op}"], "reduce", path, "--axis", "0", "--op", "sum,max", "--out", "x.npy")
         self.check_failure(USAGE, ["--via", "got stream"], "reduce", path, "--axis", "0", "--via", "stream")
         empty = self.save(np.ones((3, 0), "f4"))

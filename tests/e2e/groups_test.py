@@ -102,11 +102,62 @@ class GroupsTest(harness.ServedTest):
         self.check_failure(DATA_ERROR, ["--keys", "none.npy"], "reduce", path, "--keys", self.folder / "none.npy")
         self.check_failure(USAGE, ["exclude each other"], "reduce", path, "--keys", keys, "--axis", "0")
         self.check_failure(USAGE, ["--groups", "any, or a number from 1 on"], "reduce", path, "--keys", keys, "--groups", "0")
-        self.check_failure(USAGE, ["--outside", "requires --groups N"], "reduce", path, "--keys", keys, "--outside", "drop")
+        self.check_failure(USAGE, ["--outside", "requires --keys and --groups N"], "reduce", path, "--keys", keys, "--outside", "drop")
         self.check_failure(USAGE, ["--groups", "requires --keys"], "reduce", path, "--where", keys, "--groups", "2")
         self.check_failure(USAGE, ["--out-keys", "requires --keys"], "reduce", path, "--where", keys, "--out-keys", "k.npy")
         self.check_failure(USAGE, ["--keepdims", "requires --axis"], "reduce", path, "--keys", keys, "--keepdims")
-        self.check_failure(USAGE, ["require --axis, --segments"], "reduce", path, "--groups", "3")
+        self.check_failure(USAGE, ["--groups", "requires --keys"], "reduce", path, "--groups", "3")
+        for option in (["--out", "x.npy"], ["--keep"], ["--empty", "fill"], ["--write-to", "x"]):
+            self.check_failure(USAGE, [option[0], "requires --axis, --segments"], "reduce", path, *option)
+        self.check_failure(USAGE, ["--ttl", "requires --keep"], "reduce", path, "--keys", keys, "--ttl", "1m")
+        self.check_failure(USAGE, ["--out", "the name of an input"], "reduce", path, "--op", "sum", "--axis", "0", "--out", path)
+        self.check_failure(USAGE, ["--out", "the name of an input"], "reduce", path, "--keys", keys, "--out-keys", keys)
+
+    def test_names_of_one_array_or_column(self):
+        text = self.folder / "sales.csv"
+        text.write_text("price,shop,note\n1.5,7,a\n2.5,3,b\n3.0,7,c\n")
+        price = ["reduce", text, "--column", "price", "--op", "sum"]
+        answer = self.answers(*price, "--keys", f"{text}:shop")[0]
+        self.assertEqual((answer["column"], answer["dtype"]), ("price", "f64"))
+        self.assertEqual((answer["keys"]["values"], answer["results"]["sum"]["values"]), ([3, 7], [2.5, 4.5]))
+        self.assertTrue(self.text(*price, "--keys", f"{text}:shop").startswith(f"{text}, column price: 3 elements"))
+        np.savez(self.folder / "z.npz", a=np.arange(3.0), b=np.array([5, 6, 5]))
+        archive = self.folder / "z.npz"
+        got = self.values(archive, "sum", "--array", "a", "--keys", f"{archive}:b")
+        self.assertEqual(got, {"sum": [2.0, 1.0], "keys": [5, 6]})
+        colon = self.save(np.array([1, 1, 2]), "x:y.npy")  # a file of that whole name comes first
+        self.assertEqual(self.values(archive, "count", "--array", "a", "--keys", colon)["keys"], [1, 2])
+        for reason, keys in (("got 2 arrays (a, b); choose one as FILE:NAME", archive),
+                             ("got 3 columns (price, shop, note); choose one as FILE:NAME", text),
+                             ("got \"c\"; allowed: a, b", f"{archive}:c"), ("size", f"{text}:size"), ("all", f"{text}:all"),
+                             ("got the name c in a .npy file", f"{self.save(np.arange(3), 'one.npy')}:c")):
+            self.check_failure(DATA_ERROR, [f"reducectl: --keys {keys}: ", reason], *price, "--keys", keys)
+
+    def test_resident_arrays_beside_another(self):
+        array = self.random.integers(0, 9, 60)
+        sides = {"--keys": array % 3, "--segments": np.array([0, 10, 60]), "--where": array > 4}
+        path = self.save(array)
+        for option, side in sides.items():
+            file = self.save(side, "side.npy")
+            name = self.text("arrays", "put", file).strip()
+            self.assertEqual(self.values(path, "sum,count", option, f"@{name}"), self.values(path, "sum,count", option, file))
+            self.text("arrays", "delete", name)
+            self.check_failure(SERVER, [name, "NOT_FOUND"], "reduce", path, option, f"@{name}")
+        self.check_failure(SERVER, ["keys: got an array of a server; allowed: in memory"], "reduce", path, "--keys", "@x", "--server", "local:")
+
+    def test_bits_of_a_mask_are_as_many_as_elements(self):
+        path, bytes_ = self.save(np.arange(5.0)), self.save(np.array([1, 0, 1, 1, 0], "u1"), "bytes.npy")
+        self.check_failure(DATA_ERROR, ["--where", "got u8 (5); allowed: bool (5), or u8 (1), whose bits are the elements"], "reduce",
+                           path, "--where", bytes_)
+
+    def test_owner_and_time_to_live_of_what_is_kept(self):
+        path = self.save(np.arange(4.0))
+        answer = self.reduce(path, "sum", "--keys", self.save(np.array([0, 1, 0, 1]), "keys.npy"), "--keep", "--owner", "me", "--ttl", "100s")
+        kept = {each["id"]: each for each in self.answers("arrays", "list", "--owner", "me")}
+        self.assertEqual(set(kept), {answer["keys"]["id"], answer["results"]["sum"]["id"]})
+        for each in kept.values():
+            self.assertLess(each["expires_in_s"], 101)
+            self.text("arrays", "delete", each["id"], "--owner", "me")
 
 
     def test_states_of_parts_merge(self):

@@ -40,4 +40,15 @@ CLI::Validator Positive(int limit) {
   return CLI::Validator(check, "");
 }
 
+void AddTtl(CLI::App* command, absl::Duration* ttl, const std::string& what) {
+  const auto parse = [](const std::string& text, absl::Duration* parsed) -> std::string {
+    if (absl::ParseDuration(text, parsed) && *parsed > absl::ZeroDuration()) return "";
+    return absl::StrCat("got \"", text, "\"; allowed: positive durations like 90s, 10m, 1h30m");
+  };
+  AddParsed<absl::Duration>(
+      command, "--ttl", parse, ttl,
+      absl::StrCat(what, " when they are idle for this long, like 90s or 10m; default: that of the server"))
+      ->type_name("DURATION");
+}
+
 }  // namespace reduced::client

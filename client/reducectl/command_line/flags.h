@@ -47,6 +47,9 @@ CLI::Option* AddParsed(CLI::App* command, const std::string& option, std::string
   return command->add_option_function<std::string>(option, set, help);
 }
 
+// --ttl, of which the help begins with `what`, such as "they expire".
+void AddTtl(CLI::App* command, absl::Duration* ttl, const std::string& what);
+
 }  // namespace reduced::client
 
 #endif  // REDUCED_CLIENT_REDUCECTL_COMMAND_LINE_FLAGS_H_

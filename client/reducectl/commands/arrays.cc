@@ -164,11 +164,6 @@ ExitCode RunDelete(const CommonOptions& common, const std::vector<std::string>& 
   return first_failure;
 }
 
-std::string ParseTtl(const std::string& text, absl::Duration* ttl) {
-  if (absl::ParseDuration(text, ttl) && *ttl > absl::ZeroDuration()) return "";
-  return absl::StrCat("got \"", text, "\"; allowed: positive durations like 90s, 10m, 1h30m");
-}
-
 void AddPut(CommandLine& line, CLI::App* arrays) {
   const auto arguments = std::make_shared<PutArguments>();
   CLI::App* put = line.Add(arrays, "put", "store arrays from files on the server; prints their ids",
@@ -182,9 +177,7 @@ void AddPut(CommandLine& line, CLI::App* arrays) {
                   "the device, like cpu or cuda:0: see `reducectl info`; default: the first GPU, if there is one")
       ->type_name("NAME");
   put->add_option("--owner", arguments->options.owner, "the owner; default: user@host")->type_name("NAME");
-  AddParsed(put, "--ttl", ParseTtl, &arguments->options.ttl,
-            "the arrays expire when they are idle for this long, like 90s or 10m; default: that of the server")
-      ->type_name("DURATION");
+  AddTtl(put, &arguments->options.ttl, "the arrays expire");
 }
 
 void AddList(CommandLine& line, CLI::App* arrays) {

@@ -7,9 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/reducectl/command_line/flags.h"
+#include "client/reducectl/input/input.h"
 #include "client/reducectl/output/array_text.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
@@ -54,43 +58,6 @@ std::string FileOf(const AxesArguments& arguments, const ResultArray& result) {
   return result.op.empty() ? arguments.out_keys : absl::StrReplaceAll(arguments.out, {{kOp, result.op}});
 }
 
-// Arrays beside the one that is reduced, from their files.
-struct Sides {
-  Input bounds{}, keys{}, mask{};
-};
-
-// Reads them, and lets the options refer to them. An error names the option.
-absl::Status ReadSides(const AxesArguments& arguments, InputOptions input, Sides* sides, PartitionOptions* options) {
-  input = {.in_memory = true, .positions = true, .timeout = input.timeout};
-  const auto read = [&input](const char* option, const std::string& file, Input* into) -> absl::Status {
-    absl::StatusOr<Input> array = ReadInput(file, input);
-    if (!array.ok()) {
-      return absl::Status(array.status().code(),
-                          absl::StrCat(option, " ", file, ": ", std::string(array.status().message())));
-    }
-    *into = *std::move(array);
-    return absl::OkStatus();
-  };
-  absl::Status status;
-  if (!arguments.segments.empty()) status = read("--segments", arguments.segments, &sides->bounds);
-  if (!arguments.lengths.empty()) status = read("--lengths", arguments.lengths, &sides->bounds);
-  if (status.ok() && !arguments.keys.empty()) status = read("--keys", arguments.keys, &sides->keys);
-  if (status.ok() && !arguments.where.empty()) status = read("--where", arguments.where, &sides->mask);
-  if (!status.ok()) return status;
-  if (!arguments.segments.empty() || !arguments.lengths.empty()) {
-    options->segments = Segments{sides->bounds.View(), !arguments.lengths.empty()};
-  }
-  if (!arguments.keys.empty()) {
-    std::int64_t groups = 0;
-    if (arguments.groups != "any") static_cast<void>(absl::SimpleAtoi(arguments.groups, &groups));  // was looked at
-    options->keys = Keys{sides->keys.View(), groups, arguments.outside == "drop"};
-  }
-  if (!arguments.where.empty()) {
-    options->where = Mask{sides->mask.View(), sides->mask.layout.dtype == "u8"};
-  }
-  return absl::OkStatus();
-}
-
 // Shared memory that has a name.
 absl::StatusOr<Region> ShareForResults(Client& server, const std::string& path) {
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -101,14 +68,19 @@ absl::StatusOr<Region> ShareForResults(Client& server, const std::string& path) 
 
 class Reducer {
  public:
-  Reducer(Place place, const CommonOptions& common, Question question, const AxesArguments& arguments)
-      : place_(std::move(place)), common_(common), question_(std::move(question)), arguments_(arguments) {}
+  Reducer(Place place, const CommonOptions& common, Question question, const AxesArguments& arguments,
+          const SideFiles& sides)
+      : place_(std::move(place)),
+        common_(common),
+        question_(std::move(question)),
+        arguments_(arguments),
+        sides_(sides) {}
 
   ExitCode Run() {
     for (const std::string& source : question_.sources) Keep(ReduceSource(source));
     if (question_.sources.empty()) {
       for (const std::string& id : question_.arrays) {
-        Keep(Answer(id, "",
+        Keep(Answer(id, Input(),
                     place_.server->ReduceArray(RemoteArray::Resident(id), question_.ops, arguments_.options,
                                                question_.options)));
       }
@@ -136,8 +108,9 @@ class Reducer {
         return ReportError(source, "got several arrays; allowed: one with --out, --write-to or --state", kData);
       }
       const Input& input = (*piece)->input;
-      const std::string name = input.column.empty() ? input.array : input.column;
-      const ExitCode code = Answer(source, name, Reduce(input));
+      const absl::Status mask = sides_.CheckMask(arguments_.sides, input.layout.shape);
+      const ExitCode code =
+          mask.ok() ? Answer(source, input, Reduce(input)) : ReportError(source, mask.message(), kData);
       if (failure == kOk) failure = code;
     }
     for (const std::string& note : (*reader)->notes()) ReportError(source, note, kOk);
@@ -168,22 +141,31 @@ class Reducer {
     return place_.server->ReduceArray(input.View(), question_.ops, arguments_.options, options);
   }
 
-  ExitCode Answer(const std::string& source, const std::string& name, const absl::StatusOr<ArrayReply>& reply) {
-    const std::string subject = name.empty() ? source : absl::StrCat(source, ": array ", name);
+  // "FILE", "FILE, column price", "FILE, array a".
+  static std::string SubjectOf(const std::string& source, const Input& input) {
+    if (!input.column.empty()) return absl::StrCat(source, ", column ", input.column);
+    return input.array.empty() ? source : absl::StrCat(source, ", array ", input.array);
+  }
+
+  // `input`: without a dtype if the source is the id of a resident array.
+  ExitCode Answer(const std::string& source, const Input& input, const absl::StatusOr<ArrayReply>& reply) {
+    const std::string subject = SubjectOf(source, input);
     if (!reply.ok()) return ReportCallError(subject, reply.status());
     ExitCode code = WriteArrays(arguments_, reply->results, reply->keys);
     if (code == kOk && !arguments_.state.empty()) code = WriteFile(arguments_.state, reply->state);
     if (code != kOk) return code;
-    std::cout << (common_.json ? Line(source, name, *reply) : Text(subject, *reply)) << std::flush;
+    std::cout << (common_.json ? Line(source, input, *reply) : Text(subject, *reply)) << std::flush;
     return std::cout ? kOk : kOutput;
   }
 
   // One line of JSON.
-  std::string Line(const std::string& source, const std::string& name, const ArrayReply& reply) const {
+  std::string Line(const std::string& source, const Input& input, const ArrayReply& reply) const {
     Json results = Json::object();
     for (const ResultArray& result : reply.results) results[result.op] = ArrayJson(arguments_, result);
     Json json = {{"source", source}};
-    if (!name.empty()) json["array"] = name;
+    if (!input.column.empty()) json["column"] = input.column;
+    if (!input.array.empty()) json["array"] = input.array;
+    if (!input.layout.dtype.empty()) json["dtype"] = input.layout.dtype;
     json.update({{"count", reply.count}, {"via", reply.via}});
     if (!reply.keys.array.dtype.empty()) json["keys"] = ArrayJson(arguments_, reply.keys);
     json.update({{"results", std::move(results)},
@@ -215,6 +197,7 @@ class Reducer {
   const CommonOptions& common_;
   const Question question_;
   const AxesArguments& arguments_;
+  const SideFiles& sides_;
   ExitCode first_failure_ = kOk;
 };
 
@@ -226,14 +209,16 @@ void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
             "last one, which is -1")
       ->each([arguments](const std::string&) { arguments->axis = true; })
       ->type_name("N,...");
-  const auto add_file = [command](const char* option, std::string* to, const char* help) {
-    command->add_option(option, *to, help)->type_name("FILE");
+  const auto add_side = [command](const char* option, std::string* to, const char* help) {
+    command->add_option(option, *to, help)->type_name("FILE[:NAME]|@ID");
   };
-  add_file("--segments", &arguments->segments,
+  SideArguments* const sides = &arguments->sides;
+  add_side("--segments", &sides->segments,
            "reduce segments of dimension 0, which go from one of the offsets in this file to the next, as those of "
-           "Arrow's lists and CSR do: i32 or i64, ascending");
-  add_file("--lengths", &arguments->lengths, "the same, of these lengths, one after the other");
-  add_file("--keys", &arguments->keys,
+           "Arrow's lists and CSR do: i32 or i64, ascending. NAME: an array of a .npz file or a column of a text that "
+           "has several; @ID: a resident array");
+  add_side("--lengths", &sides->lengths, "the same, of these lengths, one after the other");
+  add_side("--keys", &sides->keys,
            "group by the integers in this file, one for each item of dimension 0: each group is an output");
   command
       ->add_option("--groups", arguments->groups,
@@ -243,7 +228,7 @@ void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
   AddChoice(line, command, "--outside", &arguments->outside,
             "with --groups N: other keys are an error, or what has them is dropped", {"error", "drop"})
       ->capture_default_str();
-  add_file("--where", &arguments->where,
+  add_side("--where", &sides->where,
            "leave out elements where this array is false: bool, of the shape of the input; or u8, whose bits are the "
            "elements in order, the least significant one first, as in Arrow's validity bitmaps");
   command->add_flag("--keepdims", arguments->options.keepdims,
@@ -258,12 +243,20 @@ void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
                    "write arrays of results to .npy files of this name, in which {op} is the op, such as "
                    "'r-{op}.npy'; default: print them, abbreviated if they are long")
       ->type_name("FILE");
-  add_file("--out-keys", &arguments->out_keys, "with --keys and --groups any: write the keys to this .npy file");
+  command
+      ->add_option("--out-keys", arguments->out_keys, "with --keys and --groups any: write the keys to this .npy file")
+      ->type_name("FILE");
   command->add_flag("--keep", arguments->keep,
                     "leave arrays of results on the server, as resident arrays whose ids are printed");
-  add_file("--write-to", &arguments->write_to,
-           "let the server, on this machine, write arrays of results to this shared memory, such as a file in /dev/shm "
-           "of which every page exists: one after the other, at multiples of 64 bytes that are printed");
+  command->add_option("--owner", arguments->kept.owner, "with --keep: their owner; default: user@host")
+      ->type_name("NAME");
+  AddTtl(command, &arguments->kept.ttl, "with --keep: they expire");
+  command
+      ->add_option(
+          "--write-to", arguments->write_to,
+          "let the server, on this machine, write arrays of results to this shared memory, such as a file in /dev/shm "
+          "of which every page exists: one after the other, at multiples of 64 bytes that are printed")
+      ->type_name("FILE");
   AddParsed(command, "--write-offset", ParseWholeNumber, &arguments->write_offset,
             "with --write-to: the byte where the first one begins, a multiple of 64")
       ->type_name("BYTES")
@@ -274,21 +267,12 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
   const auto require = [](bool given, const char* option, bool condition, const char* needs) {
     if (given && !condition) throw CLI::ValidationError(option, absl::StrCat("requires ", needs));
   };
-  if (!arguments.state.empty() && !(arguments.segments.empty() && arguments.lengths.empty())) {
-    throw CLI::ExcludesError("--state", arguments.segments.empty() ? "--lengths" : "--segments");
+  const SideArguments& sides = arguments.sides;
+  const bool keyed = !sides.keys.empty();
+  if (!arguments.state.empty() && !(sides.segments.empty() && sides.lengths.empty())) {
+    throw CLI::ExcludesError("--state", sides.segments.empty() ? "--lengths" : "--segments");
   }
-  if (!arguments.given()) {
-    const bool others = arguments.options.keepdims || arguments.keep || !arguments.out.empty() ||
-                        !arguments.out_keys.empty() || !arguments.write_to.empty() ||
-                        arguments.options.empty != PartitionOptions().empty ||
-                        arguments.groups != AxesArguments().groups || arguments.outside != AxesArguments().outside;
-    if (others) {
-      throw CLI::ValidationError("--keepdims, --empty, --out, --keep, --write-to",
-                                 "require --axis, --segments, --lengths, --keys or --where");
-    }
-    return;
-  }
-  if (arguments.axis + !arguments.segments.empty() + !arguments.lengths.empty() + !arguments.keys.empty() > 1) {
+  if (arguments.axis + !sides.segments.empty() + !sides.lengths.empty() + keyed > 1) {
     throw CLI::ValidationError("--axis, --segments, --lengths, --keys", "exclude each other");
   }
   const bool any = arguments.groups == AxesArguments().groups;
@@ -297,13 +281,21 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
     throw CLI::ValidationError("--groups",
                                absl::StrCat("got \"", arguments.groups, "\"; allowed: any, or a number from 1 on"));
   }
+  constexpr char kArrays[] = "--axis, --segments, --lengths, --keys or --where";
   require(arguments.options.keepdims, "--keepdims", arguments.axis, "--axis");
-  require(!any, "--groups", !arguments.keys.empty(), "--keys");
-  require(arguments.outside != AxesArguments().outside, "--outside", !any, "--groups N");
-  require(!arguments.out_keys.empty(), "--out-keys", !arguments.keys.empty() && any, "--keys and --groups any");
+  require(!any, "--groups", keyed, "--keys");
+  require(arguments.outside != AxesArguments().outside, "--outside", keyed && !any, "--keys and --groups N");
+  require(!arguments.out_keys.empty(), "--out-keys", keyed && any, "--keys and --groups any");
   require(!arguments.out_keys.empty(), "--out-keys", !arguments.keep, "no --keep");
+  require(arguments.options.empty != PartitionOptions().empty, "--empty", arguments.given(), kArrays);
+  require(arguments.keep, "--keep", arguments.given(), kArrays);
+  require(!arguments.kept.owner.empty(), "--owner", arguments.keep, "--keep");
+  require(arguments.kept.ttl != absl::ZeroDuration(), "--ttl", arguments.keep, "--keep");
+  require(!arguments.out.empty(), "--out", arguments.given(), kArrays);
+  require(!arguments.write_to.empty(), "--write-to", arguments.given(), kArrays);
   if (arguments.keep && !arguments.out.empty()) throw CLI::ExcludesError("--keep", "--out");
   require(arguments.write_offset != 0, "--write-offset", !arguments.write_to.empty(), "--write-to");
+  if (!arguments.given()) return;
   if (!arguments.write_to.empty()) {
     if (arguments.keep) throw CLI::ExcludesError("--write-to", "--keep");
     if (!arguments.out.empty()) throw CLI::ExcludesError("--write-to", "--out");
@@ -326,7 +318,26 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
   }
 }
 
+// Whether results would take the place of what is reduced, or of what lies beside it.
+bool ReplacesInput(const Question& question, const AxesArguments& arguments) {
+  std::vector<std::string> outs = {arguments.out_keys};
+  for (const std::string& op : question.ops) outs.push_back(absl::StrReplaceAll(arguments.out, {{kOp, op}}));
+  std::vector<std::string> inputs = question.sources;
+  const SideArguments& sides = arguments.sides;
+  inputs.insert(inputs.end(), {sides.segments, sides.lengths, sides.keys, sides.where});
+  std::error_code none;
+  for (const std::string& out : outs) {
+    for (const std::string& input : inputs) {
+      if (!out.empty() && std::filesystem::equivalent(out, input, none)) return true;
+    }
+  }
+  return false;
+}
+
 ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesArguments& arguments) {
+  if (ReplacesInput(question, arguments)) {
+    return ReportError("--out, --out-keys", "got the name of an input; allowed: other files", kUsage);
+  }
   std::optional<Place> place = PlaceOf(common, question);
   if (!place.has_value()) return kUsage;
   InputOptions& input = question.input;
@@ -335,11 +346,16 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   if (!question.sources.empty()) input.arrays = question.arrays;
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
   AxesArguments own = arguments;
-  Sides sides;
-  if (const absl::Status status = ReadSides(arguments, input, &sides, &own.options); !status.ok()) {
-    return ReportError("", status.message(), kData);
+  if (!own.sides.keys.empty()) {
+    own.options.keys.emplace();
+    if (own.groups != AxesArguments().groups) {
+      static_cast<void>(absl::SimpleAtoi(own.groups, &own.options.keys->groups));  // was looked at
+    }
+    own.options.keys->drop_outside = own.outside == "drop";
   }
-  if (own.keep) own.options.keep = KeepOptions{.owner = OwnerOf(common, "")};
+  SideFiles sides;
+  if (const ExitCode code = ReadSideFiles(own.sides, input.timeout, &sides, &own.options); code != kOk) return code;
+  if (own.keep) own.options.keep = KeepOptions{.owner = OwnerOf(common, own.kept.owner), .ttl = own.kept.ttl};
   std::optional<Region> region;  // until the results are there
   if (!own.write_to.empty()) {
     own.options.write_to = RegionPlace{"", own.write_offset};
@@ -350,7 +366,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
       own.options.write_to->token = region->token();
     }
   }
-  return Reducer(*std::move(place), common, std::move(question), own).Run();
+  return Reducer(*std::move(place), common, std::move(question), own, sides).Run();
 }
 
 ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArray>& results, const ResultArray& keys) {

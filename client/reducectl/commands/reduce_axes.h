@@ -9,6 +9,7 @@
 
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/answers.h"
+#include "client/reducectl/commands/side_files.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
 
@@ -17,11 +18,11 @@ namespace reduced::client {
 struct AxesArguments {
   PartitionOptions options{};
   bool axis = false;  // --axis
-  // Files with arrays beside the one that is reduced; empty: there is none.
-  std::string segments{}, lengths{}, keys{}, where{};
+  SideArguments sides{};
   std::string groups = "any";
   std::string outside = "error";
   bool keep = false;
+  KeepOptions kept{};  // with `keep`
   bool quiet = false;
   std::string out{};       // the files for results, with {op} for the op; empty: print them
   std::string out_keys{};  // the file for the keys; empty: print them
@@ -30,7 +31,7 @@ struct AxesArguments {
   std::string state{};  // the file for the state; empty: none
 
   // Whether the results are arrays.
-  bool given() const { return axis || !segments.empty() || !lengths.empty() || !keys.empty() || !where.empty(); }
+  bool given() const { return axis || sides.given(); }
 };
 
 void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments);

@@ -36,8 +36,7 @@ class OneArray final : public InputReader {
   bool done_ = false;
 };
 
-constexpr char kWhatElse[] =
-    "allowed: .npy, .npz, text with numbers, each also as .gz or .zst; for raw elements add --dtype";
+constexpr char kWhatElse[] = "allowed: .npy, .npz, text with numbers, each also as .gz or .zst";
 
 // The format: one of kFormats. `name`: of the file, without what says that it is compressed.
 absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_view head,
@@ -65,9 +64,9 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
   if (ends(".npz")) return "npz";
   if (head.empty()) return absl::InvalidArgumentError("is empty");
   if (LooksLikeText(head)) return "csv";
-  return absl::InvalidArgumentError(absl::StrCat("has an unknown format: it begins with \"",
-                                                 absl::CHexEscape(head.substr(0, 8)), "\", which isn't text; ",
-                                                 kWhatElse));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "has an unknown format: it begins with \"", absl::CHexEscape(head.substr(0, 8)), "\", which isn't text; ",
+      kWhatElse, options.part.has_value() ? "" : "; for raw elements add --dtype"));
 }
 
 // A file, decompressed if it has to be.
@@ -196,8 +195,17 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
     if (!options.arrays.empty() && *format != "npz") {
       return absl::InvalidArgumentError("array: got a name; allowed: of an array in a .npz file, which this isn't");
     }
-    if (*format == "npz") return OpenArchive(source, *opened, options);
-    if (*format == "csv") return OpenText(source, *opened, options);
+    InputOptions chosen = options;
+    if (options.part.has_value() && !options.part->empty()) {
+      if (*format != "npz" && *format != "csv") {
+        return absl::InvalidArgumentError(
+            absl::StrCat("got the name ", *options.part, " in a .", *format,
+                         " file; allowed: of an array in a .npz file, of a column of a text"));
+      }
+      (*format == "npz" ? chosen.arrays : chosen.columns) = {*options.part};
+    }
+    if (*format == "npz") return OpenArchive(source, *opened, chosen);
+    if (*format == "csv") return OpenText(source, *opened, chosen);
     return OpenOne(*opened, *format == "npy", options);
   } catch (const std::exception&) {  // std::bad_alloc, std::length_error
     return absl::ResourceExhaustedError("is too large for the memory of this process");

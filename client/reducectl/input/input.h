@@ -32,6 +32,9 @@ enum class Header { kAuto, kYes, kNo };
 enum class Comma { kDefault, kThousands, kDecimal };
 
 struct InputOptions {
+  // Of a source that is to have one array, for which there are no options: the name of it, in a .npz file or as a
+  // column of a text; empty: there is no other. Absent: any source.
+  std::optional<std::string> part{};
   std::string format{};     // one of kFormats; empty: by the other options, the name and the first bytes
   std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs
   std::int64_t offset = 0;  // raw: bytes to skip

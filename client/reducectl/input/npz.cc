@@ -87,7 +87,13 @@ class NpzArrays final : public InputReader {
 };
 
 // Which arrays of a .npz file are asked for.
-absl::StatusOr<std::vector<std::string>> ArraysOf(const NpzFile& file, const std::vector<std::string>& wanted) {
+absl::StatusOr<std::vector<std::string>> ArraysOf(const NpzFile& file, const InputOptions& options) {
+  const std::vector<std::string>& wanted = options.arrays;
+  if (wanted.empty() && options.part.has_value() && file.names().size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("got ", file.names().size(), " arrays (",
+                                                   absl::StrJoin(file.names(), ", ").substr(0, 1000),
+                                                   "); choose one as FILE:NAME"));
+  }
   if (wanted.empty()) return file.names();
   for (const std::string& name : wanted) {
     if (std::find(file.names().begin(), file.names().end(), name) != file.names().end()) continue;
@@ -146,7 +152,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenNpz(const std::string& path, Me
                                                      const InputOptions& options) {
   absl::StatusOr<std::shared_ptr<NpzFile>> file = NpzFile::Open(path, std::move(memory));
   if (!file.ok()) return file.status();
-  absl::StatusOr<std::vector<std::string>> names = ArraysOf(**file, options.arrays);
+  absl::StatusOr<std::vector<std::string>> names = ArraysOf(**file, options);
   if (!names.ok()) return names.status();
   return std::make_unique<NpzArrays>(*std::move(file), *std::move(names), options);
 }

@@ -335,12 +335,13 @@ absl::Status TextReader::Select(const std::vector<std::string>& row, bool header
   if (wanted.empty()) {
     if (width_ > 1 && !options_.all_columns) {
       return rows_.Error(
-          absl::StrCat("got ", width_, " columns (", NamesText(row), "); choose with --column, or --column all"));
+          absl::StrCat("got ", width_, " columns (", NamesText(row), "); choose ",
+                       options_.part.has_value() ? "one as FILE:NAME" : "with --column, or --column all"));
     }
     wanted.emplace_back(width_ > 1 ? kAll : "0");
   }
   for (const std::string& each : wanted) {
-    if (each == kAll) {
+    if (each == kAll && !options_.part.has_value()) {
       everything_ = true;
       for (std::size_t i = 0; i < width_; ++i) add(i);
       continue;

@@ -1,0 +1,80 @@
+#include "client/reducectl/commands/side_files.h"
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/reducectl/command_line/client.h"
+
+namespace reduced::client {
+namespace {
+
+// Splits FILE:NAME, unless there is a file of the whole name.
+std::pair<std::string, std::string> FileAndPart(const std::string& given) {
+  const std::size_t colon = given.rfind(':');
+  if (colon == std::string::npos || access(given.c_str(), F_OK) == 0) return {given, ""};
+  return {given.substr(0, colon), given.substr(colon + 1)};
+}
+
+// Reads what `given` names into *into, unless it is an id, and has *side refer to it.
+absl::Status Read(const std::string& given, absl::Duration timeout, Input* into, SideArray* side) {
+  if (given[0] == '@') {
+    *side = RemoteArray::Resident(given.substr(1));
+    return absl::OkStatus();
+  }
+  const auto [file, part] = FileAndPart(given);
+  absl::StatusOr<Input> input =
+      ReadInput(file, {.part = part, .in_memory = true, .positions = true, .timeout = timeout});
+  if (!input.ok()) return input.status();
+  *into = *std::move(input);
+  *side = into->View();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SideFiles::CheckMask(const SideArguments& arguments, const std::vector<std::int64_t>& shape) const {
+  if (mask.layout.dtype != "u8") return absl::OkStatus();
+  std::int64_t elements = 1, bytes = 1;
+  for (const std::int64_t size : shape) elements *= size;
+  for (const std::int64_t size : mask.layout.shape) bytes *= size;
+  if (bytes == (elements + 7) / 8) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--where ", arguments.where, ": got u8 (", absl::StrJoin(mask.layout.shape, ", "), "); allowed: bool (",
+      absl::StrJoin(shape, ", "), "), or u8 (", (elements + 7) / 8, "), whose bits are the elements"));
+}
+
+ExitCode ReadSideFiles(const SideArguments& arguments, absl::Duration timeout, SideFiles* files,
+                       PartitionOptions* options) {
+  Segments segments{{}, !arguments.lengths.empty()};
+  Keys keys = options->keys.value_or(Keys());
+  Mask where;
+  struct Side {
+    const char* option;
+    const std::string& given;
+    Input* input;
+    SideArray* array;
+  };
+  for (const Side& side : {Side{"--segments", arguments.segments, &files->bounds, &segments.offsets},
+                           {"--lengths", arguments.lengths, &files->bounds, &segments.offsets},
+                           {"--keys", arguments.keys, &files->keys, &keys.keys},
+                           {"--where", arguments.where, &files->mask, &where.mask}}) {
+    if (side.given.empty()) continue;
+    if (const absl::Status status = Read(side.given, timeout, side.input, side.array); !status.ok()) {
+      return ReportError(absl::StrCat(side.option, " ", side.given), status.message(), kData);
+    }
+  }
+  if (!arguments.segments.empty() || !arguments.lengths.empty()) options->segments = segments;
+  if (!arguments.keys.empty()) options->keys = keys;
+  where.bits = files->mask.layout.dtype == "u8";
+  if (!arguments.where.empty()) options->where = where;
+  return kOk;
+}
+
+}  // namespace reduced::client
