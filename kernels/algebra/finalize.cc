@@ -10,6 +10,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/accumulator.h"
 #include "kernels/algebra/float_format.h"
@@ -123,8 +124,9 @@ absl::StatusOr<Value> FinalizeExtremum(const ReduceSpec& spec, Op op, const Extr
   if (index == kNoIndex && spec.empty_policy == EmptyPolicy::kFill) return EmptyValue(op, spec.dtype);
   if (index == kNoIndex) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("op %s needs at least 1 element%s, got an array of %d", RowOf(op).name,
-                        spec.nan_policy == NanPolicy::kOmit ? " that is not NaN" : "", spec.count));
+        absl::StrFormat("op %s: got %s; allowed: at least 1 element%s", RowOf(op).name,
+                        spec.count == 0 ? "an empty array" : absl::StrCat("an array of ", spec.count),
+                        spec.nan_policy == NanPolicy::kOmit ? " that is not NaN" : ""));
   }
   if (wants_index) return Value{DType::kU64, static_cast<std::uint64_t>(index)};
   if (op == Op::kRange) return RangeOf(spec, extrema);

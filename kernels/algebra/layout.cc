@@ -107,4 +107,9 @@ std::string OutputName(const Layout& layout, std::int64_t output) {
   return absl::StrCat("[", absl::StrJoin(position, ", "), "]");
 }
 
+absl::Status OutputError(const Layout& layout, std::int64_t output, const absl::Status& error) {
+  if (layout.shape.empty()) return error;
+  return absl::Status(error.code(), absl::StrCat("output ", OutputName(layout, output), ": ", error.message()));
+}
+
 }  // namespace reduced

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace reduced {
@@ -63,6 +64,8 @@ std::string ShapeText(std::span<const std::int64_t> shape);
 
 // "[1, 0, 7]": the position of an output among the kept dimensions; "[]" if there is one output.
 std::string OutputName(const Layout& layout, std::int64_t output);
+// The error of an output, which it names unless there is one output.
+absl::Status OutputError(const Layout& layout, std::int64_t output, const absl::Status& error);
 
 }  // namespace reduced
 

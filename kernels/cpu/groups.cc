@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/algebra/finalize.h"
@@ -483,8 +482,7 @@ class GroupReduction {
     const absl::MutexLock lock(&mutex_);
     if (output >= failed_.load(std::memory_order_relaxed)) return;
     failed_.store(output, std::memory_order_relaxed);
-    error_ = absl::Status(status.code(),
-                          absl::StrCat("output ", OutputName(names_, output), ": ", std::string(status.message())));
+    error_ = OutputError(names_, output, status);
   }
 
   const Job& job_;

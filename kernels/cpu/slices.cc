@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/cpu/columns.h"
@@ -349,8 +348,7 @@ class SliceReduction {
     const absl::MutexLock lock(&mutex_);
     if (output >= failed_.load(std::memory_order_relaxed)) return;
     failed_.store(output, std::memory_order_relaxed);
-    error_ = absl::Status(status.code(),
-                          absl::StrCat("output ", OutputName(layout_, output), ": ", std::string(status.message())));
+    error_ = OutputError(layout_, output, status);
   }
 
   const SlicesJob& job_;

@@ -349,8 +349,12 @@ class CudaEngine : public Engine {
 absl::StatusOr<int> CountCudaDevices() {
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
+    int driver = 0;  // the newest CUDA that it knows
+    const bool none =
+        error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
     return absl::FailedPreconditionError(
-        absl::StrFormat("no usable CUDA device: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error)));
+        absl::StrFormat("no usable CUDA device: %s (%s)",
+                        none ? "no NVIDIA driver is installed" : cudaGetErrorString(error), cudaGetErrorName(error)));
   }
   return devices;
 }

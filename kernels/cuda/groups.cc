@@ -383,8 +383,7 @@ void CudaLane::GroupReduction::Fail(std::int64_t output, const absl::Status& sta
   if (output >= failed_.load()) return;
   failed_.store(output);
   const Layout& names = within_.whole != nullptr ? within_.whole->names_ : names_;
-  error_ = absl::Status(status.code(), absl::StrCat("output ", OutputName(names, within_.output + output), ": ",
-                                                    std::string(status.message())));
+  error_ = OutputError(names, within_.output + output, status);
 }
 
 absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,

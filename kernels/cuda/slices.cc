@@ -348,8 +348,7 @@ class CudaLane::Slices {
     const absl::MutexLock lock(&mutex_);
     if (output >= failed_) return;
     failed_ = output;
-    error_ = absl::Status(status.code(), absl::StrCat("output ", OutputName(names_, first_ + output), ": ",
-                                                      std::string(status.message())));
+    error_ = OutputError(names_, first_ + output, status);
   }
 
   CudaLane& lane_;
@@ -480,10 +479,7 @@ absl::Status CudaLane::AnswerOneByOne(const SlicesJob& slices, Timing* timing) {
     sum.timing = result.timing;
     if (!slices.answers.empty()) {
       const absl::StatusOr<std::vector<Value>> values = Finalize(one.spec, result.state);
-      if (!values.ok()) {
-        return absl::Status(values.status().code(), absl::StrCat("output ", OutputName(slices.layout, output), ": ",
-                                                                 std::string(values.status().message())));
-      }
+      if (!values.ok()) return OutputError(slices.layout, output, values.status());
       StoreAnswers(*values, slices.answers, output);
     }
     if (slices.states != nullptr) (*slices.states)[static_cast<std::size_t>(output)] = std::move(result.state);

@@ -204,7 +204,7 @@ TEST_F(GroupsTest, WrongRequests) {
           r->add_ops(v1::OP_MIN);
           r->mutable_where()->mutable_elements()->set_inline_data(std::string(6, '\0'));
         }},
-       "output []: op min needs at least 1 element, got an array of 0"},
+       "op min: got an empty array; allowed: at least 1 element"},
       {{[](auto* r) { r->mutable_where()->mutable_elements()->set_array_id("nobody"); }},
        "where.elements: no resident array has the id 'nobody'",
        grpc::StatusCode::NOT_FOUND},

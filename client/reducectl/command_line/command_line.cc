@@ -128,6 +128,8 @@ CommandLine::CommandLine() : app("Asks a `reduced` server what arrays reduce to.
 
 CLI::App* CommandLine::Add(CLI::App* parent, const std::string& name, const std::string& help, Run run) {
   CLI::App* const command = parent->add_subcommand(name, help);
+  command->footer(
+      "Options of all commands, such as --server, --timeout and --json, and the exit codes: see reducectl --help");
   if (run != nullptr) runs[command] = std::move(run);
   return command;
 }

@@ -14,7 +14,7 @@ constexpr void (*kCommands[])(CommandLine&) = {AddReduce,    AddDescribe, AddMer
 
 ExitCode RunCommand(int argc, char** argv) {
   CommandLine line;
-  line.app.set_version_flag("--version", REDUCED_VERSION);
+  line.app.set_version_flag("--version", "reducectl " REDUCED_VERSION);
   for (const auto& add : kCommands) add(line);
   return line.ParseAndRun(argc, argv);
 }

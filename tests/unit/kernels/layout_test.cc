@@ -90,6 +90,9 @@ TEST(LayoutTest, NamesOutputs) {
   EXPECT_EQ(OutputName(layout, 0), "[0, 0, 0]");
   EXPECT_EQ(OutputName(layout, 6), "[1, 0, 2]");
   EXPECT_EQ(OutputName(LayoutOf(Shape{3}, {true}), 0), "[]");
+  const absl::Status error = absl::OutOfRangeError("what");
+  EXPECT_EQ(OutputError(layout, 6, error), absl::OutOfRangeError("output [1, 0, 2]: what"));
+  EXPECT_EQ(OutputError(LayoutOf(Shape{3}, {true}), 0, error), error);
 }
 
 }  // namespace
