@@ -56,6 +56,10 @@ constexpr std::int64_t kInlineOutputs = 64;
 // answered side by side with others (quick_answers.h).
 constexpr double kOutputUs = 0.3;
 constexpr double kQuickGroupUs = 0.02;
+// What each row takes besides for its key: one that is given, and one that is to be found. At most: a table that has no
+// room in a cache, or sorting the rows, twice for keys that are far apart.
+constexpr double kGivenKeyUs = 0.003, kMostGivenKeyUs = 0.03;
+constexpr double kFoundKeyUs = 0.01, kMostFoundKeyUs = 0.3;
 
 // Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
 absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std::int64_t count, Folded* into) {
@@ -425,6 +429,12 @@ class CpuEngine final : public Engine {
     Lanes::Ticket ticket = TicketOf(job, calibration_);
     const bool quick = groups.states == nullptr && QuickAnswers::For(job.spec).has_value();
     ticket.expected_us += (quick ? kQuickGroupUs : kOutputUs) * static_cast<double>(OutputsOf(groups.groups));
+    if (groups.groups.keys.has_value()) {
+      const bool given = groups.groups.keys->groups > 0;
+      const auto rows = static_cast<double>(groups.groups.rows);
+      ticket.most_us = ticket.expected_us + (given ? kMostGivenKeyUs : kMostFoundKeyUs) * rows;
+      ticket.expected_us += (given ? kGivenKeyUs : kFoundKeyUs) * rows;
+    }
     lanes_.Submit(
         [this, since_call, groups = std::move(groups), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());

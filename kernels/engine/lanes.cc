@@ -15,7 +15,7 @@ constexpr absl::Duration kSweepEvery = absl::Milliseconds(5);
 // What the least job counts as: a lane's hand-off.
 constexpr double kLeastUs = 1;
 
-bool IsLong(double expected_us) { return expected_us > 1e6; }
+bool IsLong(const Lanes::Ticket& ticket) { return std::max(ticket.expected_us, ticket.most_us) > 1e6; }
 
 bool IsWanted(const Lanes::Ticket& ticket) { return WhyStop(ticket.cancelled, ticket.deadline).ok(); }
 
@@ -59,7 +59,7 @@ void Lanes::Submit(Job job, Ticket ticket) {
     }
     Waiting added{.caller = ticket.caller,
                   .cost = std::max(ticket.expected_us, kLeastUs),
-                  .job_class = IsLong(ticket.expected_us) ? JobClass::kLong : JobClass::kShort,
+                  .job_class = IsLong(ticket) ? JobClass::kLong : JobClass::kShort,
                   .stays = ticket.admitted};
     added.job = std::move(job);
     added.ticket = std::move(ticket);
@@ -89,7 +89,7 @@ absl::Status Lanes::WhyRefused(const Ticket& ticket) const {
     return absl::ResourceExhaustedError(
         absl::StrFormat("the queue is full: %d reductions run and %d wait, the most allowed", count(), queue_limit_));
   }
-  if (IsLong(ticket.expected_us) && IsFullOfLong() && !queue_.MayDisplace(ticket.caller, JobClass::kLong)) {
+  if (IsLong(ticket) && IsFullOfLong() && !queue_.MayDisplace(ticket.caller, JobClass::kLong)) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "half of the queue is full: %d reductions wait that take more than a second, as this one, the most allowed",
         queue_.size(JobClass::kLong)));
@@ -112,7 +112,7 @@ absl::Status Lanes::WhyRefused(const Ticket& ticket) const {
 }
 
 std::optional<Lanes::Waiting> Lanes::MakeRoom(const Ticket& ticket) {
-  if (IsLong(ticket.expected_us) && IsFullOfLong()) return queue_.Displace(ticket.caller, JobClass::kLong);
+  if (IsLong(ticket) && IsFullOfLong()) return queue_.Displace(ticket.caller, JobClass::kLong);
   if (IsFull()) return queue_.Displace(ticket.caller);
   return std::nullopt;
 }
@@ -129,7 +129,7 @@ std::optional<int> Lanes::TryBorrow(double expected_us) {
 
 void Lanes::Take(int lane, Ticket ticket) {
   ++busy_;
-  if (IsLong(ticket.expected_us)) ++long_running_;
+  if (IsLong(ticket)) ++long_running_;
   in_use_[lane].emplace(Use{.ticket = std::move(ticket)});
 }
 
@@ -142,12 +142,12 @@ void Lanes::GiveBack(int lane) {
     constexpr double kWeight = 1.0 / 8;  // of the latest job
     constexpr double kAtMost = 64;       // one that had to wait for something else says little of the others, either
     const double slowness = std::clamp(use.since.micros() / expected_us, 1 / kAtMost, kAtMost);
-    slowness_ += kWeight * (slowness - slowness_);
+    if (use.ticket.most_us == 0) slowness_ += kWeight * (slowness - slowness_);
     // Who was served longer than expected, more than others are, is next later.
     queue_.Charge(use.ticket.caller, std::max(0.0, use.since.micros() / slowness_ - expected_us));
   }
   --busy_;
-  if (IsLong(expected_us)) --long_running_;
+  if (IsLong(use.ticket)) --long_running_;
   CallLane();
 }
 

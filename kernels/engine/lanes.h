@@ -40,6 +40,8 @@ class Lanes {
   // What the queue knows of a job.
   struct Ticket {
     double expected_us = 0;  // that it needs a lane for, by itself, as the calibration has it
+    // That it may need at most, if there is no telling beforehand: from how long it takes, nothing is learnt then.
+    double most_us = 0;
     bool admitted = false;   // part of something that runs already, for which there is always a place
     CancelFlag cancelled{};
     absl::Time deadline = absl::InfiniteFuture();

@@ -149,13 +149,31 @@ TEST(Lanes, WhatIsCancelledLeavesTheQueueAtOnce) {
   EXPECT_EQ(lanes.waiting_us(), 0);
 }
 
+// They may take anything up to what they may need at most: other jobs are not expected to be slow for that.
+TEST(Lanes, LearnNothingFromJobsThatAreNotKnownBeforehand) {
+  constexpr double kExpectedUs = 1000;
+  Lanes lanes(1, 8);
+  for (int i = 0; i < 8; ++i) {
+    absl::Notification done;
+    lanes.Submit(
+        [&](absl::StatusOr<int>) {
+          absl::SleepFor(absl::Microseconds(5 * kExpectedUs));
+          done.Notify();
+        },
+        {.expected_us = kExpectedUs, .most_us = 100 * kExpectedUs});
+    done.WaitForNotification();
+  }
+  Held held(lanes, {.expected_us = kExpectedUs});
+  EXPECT_LE(lanes.waiting_us(), kExpectedUs);
+}
+
 // However many long jobs there are, one lane and half of the queue are there for others.
 TEST(Lanes, LongJobsLeaveALaneToOthers) {
   constexpr double kLongUs = 2e6;
   Lanes lanes(2, 4);
   Held held(lanes, {.expected_us = kLongUs});
   absl::Notification second_long;
-  lanes.Submit([&](absl::StatusOr<int>) { second_long.Notify(); }, {.expected_us = kLongUs});
+  lanes.Submit([&](absl::StatusOr<int>) { second_long.Notify(); }, {.expected_us = 10, .most_us = kLongUs});
   lanes.Submit([](absl::StatusOr<int>) {}, {.expected_us = kLongUs});
   absl::Status refused;
   lanes.Submit([&](absl::StatusOr<int> lane) { refused = lane.status(); }, {.expected_us = kLongUs});
