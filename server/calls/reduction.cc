@@ -135,7 +135,10 @@ absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQues
   std::int64_t outputs = groups->layout.outputs, number = 1;
   if (groups->segments.has_value()) number = groups->segments->count();
   if (groups->keys.has_value()) number = groups->keys->groups;
-  if (__builtin_mul_overflow(outputs, number, &outputs)) outputs = std::numeric_limits<std::int64_t>::max();
+  if (__builtin_mul_overflow(outputs, number, &outputs)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("outputs: got %d times %d; allowed: 2^63 - 1 in all", groups->layout.outputs, number));
+  }
   const absl::StatusOr<std::int64_t> bytes = CheckResultBytes(request, spec_, outputs, 0, 0, backend_.limits);
   if (!bytes.ok()) return bytes.status();
   if (request.has_write_to()) {

@@ -126,7 +126,8 @@ TEST_P(EngineGroupErrors, TheFirstOutputIsNamed) {
   EXPECT_THAT(std::string(overflow.status.message()), StartsWith("output [1, 0]: integer overflow: the sum"));
   const Reply empty = Ask(SegmentsOf<std::int32_t>({0, 2, 2, 3, 3}), {Op::kArgmin});
   EXPECT_TRUE(absl::IsInvalidArgument(empty.status));
-  EXPECT_THAT(std::string(empty.status.message()), StartsWith("output [1, 0]: op argmin: got an empty array; allowed: at least 1 element"));
+  EXPECT_THAT(std::string(empty.status.message()),
+              StartsWith("output [1, 0]: op argmin: got an empty array; allowed: at least 1 element"));
   EXPECT_TRUE(Ask(SegmentsOf<std::int32_t>({0, 2, 2, 3, 3}), {Op::kArgmin}, EmptyPolicy::kFill).status.ok());
 }
 

@@ -699,7 +699,8 @@ TEST_P(EngineSlices, WithoutElements) {
   Answers answers(spec, layout.outputs);
   const absl::Status status = ReduceSlices(engine(), {{.spec = spec}, layout, answers.data});
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("output [0, 0]: op min: got an empty array; allowed: at least 1 element"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("output [0, 0]: op min: got an empty array; allowed: at least 1 element"));
 }
 
 TEST_P(EngineSlices, StopWhenTheAnswerIsNotWanted) {

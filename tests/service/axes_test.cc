@@ -111,7 +111,7 @@ TEST_F(AxesTest, OutputsWithoutElements) {
   v1::ReduceResponse response;
   grpc::Status status = server_.client().Reduce(request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("op min: got an empty array; allowed: at least 1 element"));
+  EXPECT_THAT(status.error_message(), HasSubstr("output [0]: op min: got an empty array; allowed: at least 1 element"));
   request.set_empty(v1::EMPTY_POLICY_FILL);
   response = Reduce(server_, request);
   EXPECT_THAT(ElementsIn<std::int32_t>(response.arrays(0).data()), ElementsAre(INT32_MAX, INT32_MAX));

@@ -205,6 +205,17 @@ TEST_F(GroupsTest, WrongRequests) {
           r->mutable_where()->mutable_elements()->set_inline_data(std::string(6, '\0'));
         }},
        "op min: got an empty array; allowed: at least 1 element"},
+      {{[](auto* r) {
+         for (const std::int64_t size : {std::int64_t{0}, std::int64_t{1} << 40, std::int64_t{1} << 40}) {
+           r->mutable_array()->add_shape(size);
+         }
+         r->mutable_array()->mutable_shape()->erase(r->array().shape().begin());
+         r->clear_inline_data();
+         r->set_ops(0, v1::OP_ANY);
+         r->mutable_keep();
+         *r->mutable_segments()->mutable_offsets() = Side(v1::DTYPE_I64, std::vector<std::int64_t>{0, 0, 0});
+       }},
+       "outputs: got "},
       {{[](auto* r) { r->mutable_where()->mutable_elements()->set_array_id("nobody"); }},
        "where.elements: no resident array has the id 'nobody'",
        grpc::StatusCode::NOT_FOUND},
