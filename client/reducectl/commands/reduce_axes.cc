@@ -339,7 +339,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   if (const absl::Status status = ReadSides(arguments, input, &sides, &own.options); !status.ok()) {
     return ReportError("", status.message(), kData);
   }
-  if (own.keep) own.options.keep = KeepOptions{.owner = OwnerOf(common, "")};
+  if (own.keep) own.options.keep = KeepOptions{.owner = place->server == nullptr ? "" : place->server->DefaultOwner()};
   std::optional<Region> region;  // until the results are there
   if (!own.write_to.empty()) {
     own.options.write_to = RegionPlace{"", own.write_offset};
