@@ -102,14 +102,17 @@ ERRORS = [
     ({"axis": 0, "groups": 2}, ValueError, "groups, outside: got them without keys"),
     ({"empty": "fill"}, ValueError, "empty: got 'fill' alone; allowed: with axis"),
     ({"where": np.zeros(3, "i4")}, TypeError, "where: got int32; allowed: bool"),
-    ({"where": np.zeros(2, "?")}, ValueError, "broadcast"),
-    ({"keys": np.zeros(2, "i4")}, reduced.InvalidArgumentError, r"keys.keys: got 2 keys; allowed: as many as dimension 0"),
-    ({"keys": np.zeros(3, "f4")}, reduced.InvalidArgumentError, r"keys.keys: got f32; allowed: integers"),
-    ({"keys": np.array([0, 1, 2]), "groups": 2}, reduced.OutOfRangeError, r"keys\[2\]: got 2; allowed: 0 to 1"),
-    ({"segments": np.array([0, 2, 1])}, reduced.InvalidArgumentError, r"segments.offsets\[2\]: got 1; allowed: 2 to 3"),
-    ({"lengths": np.array([0, 2])}, reduced.InvalidArgumentError, "segments.lengths: got a sum of 2; allowed: 3"),
-    ({"segments": np.array([[0, 3]])}, reduced.InvalidArgumentError, "segments.offsets: got an array of 2 dimensions"),
-    ({"segments": np.zeros(2, "u4")}, reduced.InvalidArgumentError, "segments.offsets: got u32; allowed: i32, i64"),
+    ({"where": np.zeros(2, "?")}, ValueError, r"^where: got shape \(2,\); allowed: a shape that broadcasts to \(3,\)$"),
+    ({"where": np.zeros((2, 3), "?")}, ValueError, r"^where: got shape \(2, 3\); allowed: a shape that broadcasts to \(3,\)$"),
+    ({"keys": np.zeros(2, "i4")}, reduced.InvalidArgumentError, "^keys: got 2 keys; allowed: as many as dimension 0"),
+    ({"keys": np.zeros(3, "f4")}, reduced.InvalidArgumentError, "^keys: got f32; allowed: integers"),
+    ({"keys": np.array(["a", "b", "c"])}, TypeError, "^keys: dtype: got <U1; allowed: bool"),
+    ({"keys": np.ma.masked_equal([0, 1, 2], 1)}, TypeError, "^keys: got a masked array"),
+    ({"keys": np.array([0, 1, 2]), "groups": 2}, reduced.OutOfRangeError, r"^keys\[2\]: got 2; allowed: 0 to 1, or outside: 'drop'$"),
+    ({"segments": np.array([0, 2, 1])}, reduced.InvalidArgumentError, r"^segments\[2\]: got 1; allowed: 2 to 3"),
+    ({"lengths": np.array([0, 2])}, reduced.InvalidArgumentError, "^lengths: got a sum of 2; allowed: 3"),
+    ({"segments": np.array([[0, 3]])}, reduced.InvalidArgumentError, "^segments: got an array of 2 dimensions"),
+    ({"segments": np.zeros(2, "u4")}, reduced.InvalidArgumentError, "^segments: got u32; allowed: i32, i64"),
 ]
 
 
@@ -135,10 +138,16 @@ def test_masked_arrays_and_columns_with_missing_values(client, random):
     assert result.sum == client.sum(array.compressed()) and isinstance(result.sum, np.float64)
     assert np.array_equal(client.count(array, axis=0, where=np.array([True, False, True])), array.count(axis=0) * [1, 0, 1])
     assert client.describe(array)["max"] == array.max()
+    with pytest.raises(ValueError, match=r"^where: got shape \(2,\); allowed: a shape that broadcasts to \(20, 3\)$"):
+        client.sum(array, where=np.array([True, False]))
     pandas = pytest.importorskip("pandas")
     column = pandas.Series([5, None, 2, 9], dtype="Int64")
     assert client.sum(column) == 16 and client.argmax(column) == 3 and client.mean(column) == column.mean()
     flags = pandas.Series([True, None, False], dtype="boolean")
     assert (client.count(flags), client.all(flags)) == (2, False)
+    with pytest.raises(TypeError, match="^keys: got a column of Int64 with missing values; allowed: without"):
+        client.sum(np.ones(4), keys=column)
+    with pytest.raises(TypeError, match="^array: got a column of Int64 with missing values; allowed: without"):
+        client.put(column)
     with pytest.raises(TypeError, match="array: got a masked array"):
         client.reduce(array, "sum", state=True)

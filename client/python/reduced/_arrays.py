@@ -74,7 +74,8 @@ def located(array: Any, *, ordered: bool, gpu: bool = True) -> Elements | CudaEl
     if isinstance(array, Elements | CudaElements):
         return array
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError("array: got a masked array; allowed: arrays without a mask (see its methods filled and compressed), or in reduce")
+        raise TypeError("array: got a masked array; allowed: arrays without a mask (see its methods filled and compressed), or as the "
+                        "array of a reduction")
     if not isinstance(array, np.ndarray):
         device = _device(array)
         if device == _CUDA and gpu:
@@ -130,8 +131,7 @@ def _column(array: Any) -> npt.NDArray[Any]:
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biuf" or not hasattr(array, "to_numpy"):
         return np.asarray(array)
     if dtype.kind != "f" and array.isna().any():
-        raise TypeError(f"array: got a column of {array.dtype} with missing values; allowed: without (dropna), or of floats, whose "
-                        "missing values are NaN (astype)")
+        raise TypeError(f"array: got a column of {array.dtype} with missing values; allowed: without (dropna, fillna)")
     column: npt.NDArray[Any] = array.to_numpy(dtype=dtype, na_value=np.nan if dtype.kind == "f" else 0)
     return column
 

@@ -100,7 +100,10 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
         if array._here is None:
             raise ValueError(f"{name}: got an array that is closed; allowed: an open one")
         return array._here.buffer, array._here.dtype, array._here.shape
-    given = located(array, ordered=True, gpu=held is not None)
+    try:
+        given = located(array, ordered=True, gpu=held is not None)
+    except TypeError as error:
+        raise TypeError(f"{name}: {str(error).removeprefix('array: ')}") from None
     if isinstance(given, CudaElements):
         assert held is not None
         held.append(given)
@@ -123,6 +126,17 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
         axes = [] if grouped else list(range(len(shape)))
     if grouped and given.get("keepdims"):
         raise ValueError(f"keepdims: got True with {grouped[0]}; allowed: with axis, or alone")
+def _mask(where: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """What `where` says of each element of an array of that shape."""
+    mask = np.asarray(where)
+    if mask.dtype != np.bool_:
+        raise TypeError(f"where: got {mask.dtype}; allowed: bool")
+    try:
+        return np.broadcast_to(mask, shape)
+    except ValueError:
+        raise ValueError(f"where: got shape {mask.shape}; allowed: a shape that broadcasts to {shape}") from None
+
+
     if "keys" not in grouped and (groups is not None or outside is not None):
         raise ValueError("groups, outside: got them without keys; allowed: with keys")
     if outside not in (None, "error", "drop"):
@@ -140,11 +154,7 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
     if isinstance(where, (ResidentArray, Elements, CudaElements)) or on_gpu(where):
         partition.where(*_side("where", where, held))
     elif where is not None:
-        mask = np.asarray(where)
-        if mask.dtype != np.bool_:
-            raise TypeError(f"where: got {mask.dtype}; allowed: bool")
-        mask = np.ascontiguousarray(np.broadcast_to(mask, shape))
-        partition.where(mask, "bool", shape)
+        partition.where(np.ascontiguousarray(_mask(where, shape)), "bool", shape)
     if given.get("keep") and held is not None:
         partition.keep()
     return partition
@@ -200,7 +210,7 @@ class _Reducer(Ops):
         if masked is not None:
             array, there = masked
             where = options.get("where")
-            options = {**options, "where": there if where is None else there & np.asarray(where)}
+            options = {**options, "where": there if where is None else there & _mask(where, there.shape)}
         if not _PARTITION.isdisjoint(options):
             whole: Any = dict(options)
             partition = {name: whole.pop(name) for name in _PARTITION if name in whole}
