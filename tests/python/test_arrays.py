@@ -136,14 +136,32 @@ def test_what_is_refused(client):
                          ("sum, mean", 'op: got " mean"'), ("bit_or", "bit_or")]:
         with pytest.raises(ValueError, match=message):
             client.reduce([1.0], ops)
-    with pytest.raises(TypeError):
-        client.reduce([1.0], "sum", unknown=0)
-    with pytest.raises(TypeError):
-        client.reduce([1.0], [1])
+    for ops in (1, [1], ["sum", None]):
+        with pytest.raises(TypeError, match="^ops: got (1|None); allowed: strings$"):
+            client.reduce([1.0], ops)
     with pytest.raises(reduced.FailedPreconditionError):
         client.sum([1.0], engine="cuda")
     with pytest.raises(reduced.FailedPreconditionError, match="device: got"):
         client.sum([1.0], device="cuda:7")
+
+
+def test_options_of_other_types(client):
+    for bad, message in [
+        ({"timeout": "1s"}, "timeout: got '1s'; allowed: seconds, or None"), ({"ddof": 1.5}, "ddof: got 1.5; allowed: whole numbers"),
+        ({"ddof": "1"}, "ddof: got '1'; allowed: whole numbers"), ({"ddof": [1]}, r"ddof: got \[1\]; allowed: whole numbers"),
+        ({"ddof": np.float32(1.5)}, r"ddof: got np.float32\(1.5\); allowed: whole numbers"), ({"nan": None}, "nan: got None; allowed: strings"),
+        ({"state": 1}, "state: got 1; allowed: True, False"), ({"keepdims": 1}, "keepdims: got 1; allowed: True, False"),
+        ({"keys": [1], "groups": "x"}, "groups: got 'x'; allowed: whole numbers, or None"), ({"empty": 0, "axis": 0}, "empty: got 0; allowed: strings"),
+        *(({"unknown": 0, **others}, f"option: got unknown; allowed: {', '.join(reduced.Options.__annotations__)}") for others in ({}, {"axis": 0})),
+    ]:
+        with pytest.raises(TypeError, match=f"^{message}$"):
+            client.var([1.0], **bad)
+    for bad in ({"ddof": 2**63}, {"block_size": 2**31}):
+        with pytest.raises(ValueError, match=r"^\w+: got \d+; allowed: whole numbers of \d\d bits$"):
+            client.var([1.0], **bad)
+    right = client.var([1.0, 2.0], ddof=1)
+    assert client.var([1.0, 2.0], ddof=np.int8(1), timeout=np.float32(50), nan=np.str_("omit"), results=np.True_) == right
+    assert client.var([1.0, 2.0], ddof=1, timeout=None) == right
 
 
 def test_special_values(client):

@@ -70,8 +70,11 @@ def test_outputs_without_elements(client):
 def test_wrong_axes(client):
     with pytest.raises(reduced.InvalidArgumentError, match=r"^axis\[0\]: got 2; allowed: -2 to 1"):
         client.sum(np.ones((2, 2)), axis=2)
-    with pytest.raises(TypeError):
-        client.sum(np.ones((2, 2)), axis="x")
+    for axis in ("x", 1.5, (0, "x")):
+        with pytest.raises(TypeError, match=r"^axis: got .*; allowed: whole numbers, tuples of them, or None$"):
+            client.sum(np.ones((2, 2)), axis=axis)
+    with pytest.raises(ValueError, match="^axis: got .*; allowed: whole numbers of 32 bits$"):
+        client.sum(np.ones((2, 2)), axis=(0, 2**40))
     with pytest.raises(reduced.InvalidArgumentError, match="state: got true with segments"):
         client.reduce(np.ones(3), "sum", segments=np.array([0, 2]), state=True)
     with pytest.raises(ValueError, match="empty: got 'fill' alone; allowed: with axis"):

@@ -56,8 +56,12 @@ def test_errors_of_servers(silent, server):
                 {"tls_ca": "/nonexistent"}, {"token_file": pathlib.Path("/nonexistent")}):
         with pytest.raises(reduced.InvalidArgumentError):
             reduced.connect(**bad)
-    with pytest.raises(TypeError):
-        reduced.connect(7)
+    for bad, message in (({"server": 7}, "server: got 7; allowed: strings"), ({"timeout": "x"}, "timeout: got 'x'; allowed: seconds"),
+                         ({"timeout": None}, "timeout: got None; allowed: seconds"), ({"tls_ca": 1}, "tls_ca: got 1; allowed: strings"),
+                         ({"connections": 1.5}, "connections: got 1.5; allowed: whole numbers"),
+                         ({"token_file": b"x"}, "token_file: got b'x'; allowed: strings")):
+        with pytest.raises(TypeError, match=f"^{message}$"):
+            reduced.connect(**bad)
 
 
 def test_tokens(tmp_path):
@@ -271,6 +275,8 @@ def test_asyncio(server, silent):
             await asyncio.to_thread(resident.close)
             with pytest.raises(reduced.InvalidArgumentError):
                 await client.sum(array, nan="x")
+            with pytest.raises(TypeError, match="^ddof: got 1.5; allowed: whole numbers$"):
+                await client.sum(array, ddof=1.5)
         async with reduced.aio.connect(silent, timeout=600) as client:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(client.sum(array), 0.2)

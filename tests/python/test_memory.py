@@ -143,6 +143,13 @@ def test_resident_arrays(remote, local):
         remote.put(array, device="cuda:9")
     with pytest.raises(reduced.InvalidArgumentError, match="ttl"):
         remote.put(array, ttl=-1)
+    for client in (remote, local):
+        for bad, message in (({"ttl": "5s"}, "ttl: got '5s'; allowed: seconds"), ({"timeout": "5s"}, "timeout: got '5s'; allowed: seconds, or None"),
+                             ({"owner": 5}, "owner: got 5; allowed: strings"), ({"device": 0}, "device: got 0; allowed: strings")):
+            with pytest.raises(TypeError, match=f"^{message}$"):
+                client.put(array, **bad)
+        with client.put(array) as resident, pytest.raises(TypeError, match="^timeout: got '5s'; allowed: seconds, or None$"):
+            resident.get(timeout="5s")
 
 
 def used():
