@@ -152,6 +152,8 @@ def test_options_of_other_types(client):
         ({"ddof": np.float32(1.5)}, r"ddof: got np.float32\(1.5\); allowed: whole numbers"), ({"nan": None}, "nan: got None; allowed: strings"),
         ({"state": 1}, "state: got 1; allowed: True, False"), ({"keepdims": 1}, "keepdims: got 1; allowed: True, False"),
         ({"keys": [1], "groups": "x"}, "groups: got 'x'; allowed: whole numbers, or None"), ({"empty": 0, "axis": 0}, "empty: got 0; allowed: strings"),
+        ({"ttl": "5s", "axis": 0, "keep": True}, "ttl: got '5s'; allowed: seconds"),
+        ({"owner": 5, "axis": 0, "keep": True}, "owner: got 5; allowed: strings, or None"),
         *(({"unknown": 0, **others}, f"option: got unknown; allowed: {', '.join(reduced.Options.__annotations__)}") for others in ({}, {"axis": 0})),
     ]:
         with pytest.raises(TypeError, match=f"^{message}$"):

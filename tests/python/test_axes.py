@@ -118,6 +118,11 @@ def test_results_that_are_kept_feed_the_next_reduction(client):
         client.sum(there, groups=0)
     with pytest.raises(ValueError, match="keep: got True alone; allowed: with axis, where, segments, lengths or keys"):
         client.sum(array, keep=True)
+    for name, value in (("ttl", 5), ("owner", "me")):
+        with pytest.raises(ValueError, match=f"^{name}: got {value!r} alone; allowed: with keep"):
+            client.sum(array, **{name: value})
+        with pytest.raises(ValueError, match="^ttl, owner: got them without keep; allowed: with keep"):
+            client.sum(array, axis=0, **{name: value})
     assert client.sum(array, keep=False) == array.sum()
 
 

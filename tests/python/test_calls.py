@@ -73,6 +73,10 @@ def test_tokens(tmp_path):
     try:
         with reduced.connect(server.unix, token_file=tmp_path / "token") as client:
             assert client.sum([1.0, 2.0]) == 3
+            with client.put([1.0]) as resident:  # belongs to alice, whose token it is
+                assert client.sum(resident) == 1
+            with pytest.raises(reduced.PermissionDeniedError, match="allowed: your identity, 'alice'"):
+                client.put([1.0], owner="bob")
         with reduced.connect(server.unix) as client, pytest.raises(reduced.UnauthenticatedError):
             client.sum([1.0])
     finally:

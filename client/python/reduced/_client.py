@@ -29,7 +29,7 @@ LOCAL = "local:"
 _DEFAULT_SERVER = "127.0.0.1:50051"
 _GROUPED = ("segments", "lengths", "keys")
 _BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments, lengths or keys",
-           "keep": "axis, where, segments, lengths or keys"}
+           "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
 _POSITIONS = frozenset({"argmin", "argmax"})
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
@@ -170,8 +170,11 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
         partition.where(*_side("where", where, held))
     elif where is not None:
         partition.where(np.ascontiguousarray(_mask(where, shape)), "bool", shape)
-    if given.get("keep") and held is not None:
-        partition.keep()
+    if given.get("keep"):
+        if held is not None:
+            partition.keep(given.get("owner") or "", given.get("ttl", 0))
+    elif "ttl" in given or given.get("owner") is not None:
+        raise ValueError("ttl, owner: got them without keep; allowed: with keep")
     return partition
 
 
@@ -274,6 +277,8 @@ class _Reducer(Ops):
             given = located(array, ordered=True, gpu=self._reads_gpus)
             shape = given.shape
         held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
+        if partition.get("keep"):
+            partition["owner"] = self._owner(partition.get("owner"))
         outputs = _partition(shape, partition, held)
         kept = self._kept if partition.get("keep") else None
         own = self._options_for(given, options)
@@ -314,6 +319,12 @@ class _Reducer(Ops):
             check_options(options)  # one that has no hash is of another type
             raise
 
+    def _owner(self, owner: str | None) -> str:
+        """The owner of what the server stores. None: the default."""
+        if owner is not None:
+            return owner
+        return self._core.default_owner if isinstance(self._core, _core.Remote) else ""
+
     def _describe(self, array: Any, options: Options, interrupt: _core.Interrupt | None) -> Result:
         asked: Options = {"nan": "omit", "ddof": 1, **options}
         try:
@@ -346,11 +357,13 @@ class Client(_Reducer):
         super().__init__(core, timeout)
         self.server = server
 
-    def put(self, array: Any, *, device: str = "", owner: str = "", ttl: float = 0, timeout: float | None = None) -> ResidentArray:
+    def put(self, array: Any, *, device: str = "", owner: str | None = None, ttl: float = 0,
+            timeout: float | None = None) -> ResidentArray:
         """Stores a copy of an array on the server, to be reduced any number of times.
 
-        `device`: where, by default on the first GPU or, without one, in the server's memory. `ttl`: the seconds after which it
-        expires if it is not used; 0: the server's default.
+        `device`: where, by default on the first GPU or, without one, in the server's memory. `owner`: a name that whoever deletes
+        the array gives, by default user@host, as reducectl's, and none if the client has a token or a certificate, to whose identity it
+        belongs; "": none. `ttl`: the seconds after which it expires if it is idle; 0: the server's default.
 
         >>> import numpy as np, reduced
         >>> c = reduced.connect("local:")
@@ -385,9 +398,10 @@ class Client(_Reducer):
     def __repr__(self) -> str:
         return f"Client({self.server!r})"
 
-    def _put(self, array: Any, device: str, owner: str, ttl: float, timeout: float | None,
+    def _put(self, array: Any, device: str, owner: str | None, ttl: float, timeout: float | None,
              interrupt: _core.Interrupt | None) -> ResidentArray:
-        check(str, device=device, owner=owner)
+        check(str, device=device)
+        check(str | None, owner=owner)
         check(float, ttl=ttl)
         check(float | None, timeout=timeout)
         given = elements(array, ordered=True)
@@ -396,8 +410,8 @@ class Client(_Reducer):
         if timeout is None and self._timeout is not None:
             timeout = self._timeout + given.nbytes // _BYTES_PER_SECOND
         return ResidentArray(given.dtype, given.shape, self,
-                             self._core.put(given.buffer, given.dtype, given.shape, device=device, owner=owner, ttl=ttl,
-                                            timeout=timeout, interrupt=interrupt))
+                             self._core.put(given.buffer, given.dtype, given.shape, device=device, owner=self._owner(owner),
+                                            ttl=ttl, timeout=timeout, interrupt=interrupt))
 
     def _state(self, array: Any, ops: Sequence[str], options: Options) -> State:
         """The state of a part of an array, also of one that has no results by itself."""

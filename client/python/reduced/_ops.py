@@ -38,6 +38,8 @@ class Options(TypedDict, total=False):
     where: array = None. bool, of a shape that broadcasts to the array's: only elements where it is True are there.
     empty: str = "error". min, max, argmin, argmax and range of no element; "fill": NaN, the dtype's farthest number, or the index -1.
     keep: bool = False. True: the results are `ResidentArray`s on the server.
+    ttl: float = 0. In seconds, with `keep`: results expire when they are idle for this long; 0: the server's default.
+    owner: str | None = None. With `keep`: as of `Client.put`.
     """
 
     nan: str
@@ -62,6 +64,8 @@ class Options(TypedDict, total=False):
     where: Any
     empty: str
     keep: bool
+    ttl: float
+    owner: str | None
 
 
 def _is_int(value: Any) -> bool:

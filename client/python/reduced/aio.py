@@ -49,7 +49,7 @@ class Client(Ops):
         array, options = self.client._located(array, ("argmin",), options)
         return await self._run(self.client._describe, array, options)
 
-    async def put(self, array: Any, *, device: str = "", owner: str = "", ttl: float = 0,
+    async def put(self, array: Any, *, device: str = "", owner: str | None = None, ttl: float = 0,
                   timeout: float | None = None) -> ResidentArray:
         """As `reduced.Client.put`. The array is a plain `ResidentArray`, whose `get` and `close` block."""
         return await self._run(self.client._put, array, device, owner, ttl, timeout)
