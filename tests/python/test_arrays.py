@@ -2,6 +2,8 @@
 
 import array as arrays
 import math
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -164,6 +166,30 @@ def test_options_of_other_types(client):
     right = client.var([1.0, 2.0], ddof=1)
     assert client.var([1.0, 2.0], ddof=np.int8(1), timeout=np.float32(50), nan=np.str_("omit"), results=np.True_) == right
     assert client.var([1.0, 2.0], ddof=1, timeout=None) == right
+
+
+def test_arrow_arrays(client):
+    pa = pytest.importorskip("pyarrow")
+    for dtype in (pa.int8(), pa.uint16(), pa.int64(), pa.float16(), pa.float32(), pa.float64()):
+        array = pa.array([1, 2, 4, 8, None], dtype)[:4]
+        assert client.sum(array) == 15 and client.argmax(array[1:3]) == 1 and client.sum(pa.array([], dtype)) == 0
+        assert client.sum(pa.chunked_array([array, array[3:]])) == 23 and client.sum(pa.chunked_array([array])) == 15
+        assert client.sum(pa.chunked_array([], dtype)) == 0
+    flags = pa.array([True, False, False, True])
+    assert (client.count_nonzero(flags), client.all(flags[3:]), client.any(flags[1:3])) == (2, True, False)
+    assert shares(pa.array([1, 2, 3])[1:])
+    for bad, dtype in ((pa.array([[1]]), "list<item: int64>"), (pa.array(["a"]), "string"), (pa.chunked_array([["a"]]), "string"),
+                       (pa.array([1], pa.timestamp("s")), r"timestamp\[s\]"), (pa.array([1]).dictionary_encode(), "dictionary<.*>")):
+        for options in ({}, {"state": True}):
+            with pytest.raises(TypeError, match=f"^array: got an Arrow array of {dtype}; allowed: numbers and bool$"):
+                client.reduce(bad, "sum", **options)
+    with pytest.raises(TypeError, match="^array: got an Arrow array of int64 with nulls; allowed: without"):
+        client.reduce(pa.array([1, None]), "sum", state=True)
+
+
+def test_pyarrow_is_not_imported():
+    subprocess.run([sys.executable, "-c", "import sys, reduced; reduced.connect('local:').sum([1]); assert 'pyarrow' not in sys.modules"],
+                   check=True, timeout=60)
 
 
 def test_special_values(client):

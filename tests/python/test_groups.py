@@ -151,3 +151,40 @@ def test_masked_arrays_and_columns_with_missing_values(client, random):
         client.put(column)
     with pytest.raises(TypeError, match="array: got a masked array"):
         client.reduce(array, "sum", state=True)
+
+
+def test_arrow_arrays_with_nulls(client):
+    pa = pytest.importorskip("pyarrow")
+    for dtype in (pa.int8(), pa.uint16(), pa.int64(), pa.float16(), pa.float32(), pa.float64()):
+        array = pa.array([1, 2, None, 4, None], dtype)
+        assert client.sum(array) == 7 and client.sum(array[1:4]) == 6
+        result = client.reduce(array[1:], "max,argmax,count,mean")
+        assert (result.max, result.argmax, result["count"], result.mean) == (4, 2, 2, 3)
+        assert client.sum(pa.chunked_array([array, array[3:]])) == 11 and client.sum(pa.chunked_array([array])) == 7
+        assert client.sum(pa.nulls(3, dtype)) == 0
+    flags = pa.array([True, None, False, True])
+    assert (client.count_nonzero(flags), client.count(flags), client.all(flags[1:])) == (2, 3, False)
+    floats = pa.array([1.0, np.nan, None])  # NaN is an element
+    assert np.isnan(client.sum(floats)) and client.sum(floats, nan="omit") == 1 and client.nan_count(floats) == 1
+    assert client.describe(pa.array([3, None, 5])).std == np.sqrt(2)
+    with pytest.raises(TypeError, match="^array: got an Arrow array of int64 with nulls; allowed: without"):
+        client.put(pa.array([1, None]))
+
+
+def test_arrow_arrays_beside(client):
+    pa = pytest.importorskip("pyarrow")
+    lists = pa.array([[1, 2], None, [], [4, None, 8], [16]])
+    for array in (lists, lists[1:], lists[2:4], lists[5:]):
+        right = [sum(filter(None, each or [])) for each in array.to_pylist()]
+        assert client.sum(array.values, segments=array.offsets).tolist() == right
+        assert client.count(array.values, segments=array.offsets).tolist() == [
+            sum(each is not None for each in part or []) for part in array.to_pylist()]
+    values = pa.array([1.5, 2.5, 4.0])
+    assert client.sum(values, where=pa.array([True, False, True])) == 5.5
+    assert client.sum(values, keys=pa.array([7, 3, 7], pa.int16())).tolist() == [2.5, 5.5]
+    with pytest.raises(TypeError, match="^keys: got an Arrow array of int64 with nulls; allowed: without"):
+        client.sum(values, keys=pa.array([7, None, 7]))
+    with pytest.raises(TypeError, match="^where: got object; allowed: bool"):
+        client.sum(values, where=pa.array([True, None, True]))
+    assert client.sum(pa.array([1, None, 4]), where=np.array([True, True, False])) == 1
+    assert client.reduce(pa.array([1, None, 4]), "sum,argmax", axis=0).argmax == 2

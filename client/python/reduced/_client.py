@@ -192,8 +192,9 @@ class _Reducer(Ops):
         results are ndarrays: see `ArrayResult`.
 
         `array`: an ndarray, or what NumPy makes one of without a copy: the buffer protocol, DLPack on the CPU (PyTorch, JAX),
-        sequences of numbers; a `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this
-        machine reads where it is, after the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
+        sequences of numbers; a masked array, an Arrow array or a pandas column, whose missing elements are left out; a
+        `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this machine reads where it is, after
+        the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
         in Fortran order and of transposed ones is read as it lies unless an op is argmin or argmax; other arrays with
         strides are copied. See `Options` for the options.
 
