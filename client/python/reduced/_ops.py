@@ -26,7 +26,7 @@ class Options(TypedDict, total=False):
     state: bool = False. True fills in `Result.state`.
     results: bool = True. False, with `state`: no results, which a part of an array may not have by itself.
 
-    With one of these, results are ndarrays: at most one of `axis`, `segments`, `lengths` and `keys`, and `where` with any or alone.
+    Those of arrays of results. At most one of `axis`, `segments`, `lengths` and `keys` is given, and `where` with any of them or alone.
 
     axis: int | tuple[int, ...] | None = None. The dimensions to reduce; (): none, each element is an output; None: all.
     keepdims: bool = False. True: results have dimensions of 1 in place of those that were reduced.
@@ -36,8 +36,9 @@ class Options(TypedDict, total=False):
     groups: int | None = None. Of keys: 0 to groups - 1; None: those that there are, ascending (`ArrayResult.group_keys`).
     outside: str = "error". Other keys, with `groups`; "drop" leaves them out.
     where: array = None. bool, of a shape that broadcasts to the array's: only elements where it is True are there.
-    empty: str = "error". min, max, argmin, argmax and range of no element; "fill": NaN, the dtype's farthest number, or the index -1.
-    keep: bool = False. True: the results are `ResidentArray`s on the server.
+    empty: str = "error". min, max, argmin, argmax and range of no element: "fill" gives NaN for floats, for integers what any
+        element would replace (range: 0), and -1 for an index.
+    keep: bool = False. True: results are `ResidentArray`s on the server.
     ttl: float = 0. In seconds, with `keep`: results expire when they are idle for this long; 0: the server's default.
     owner: str | None = None. With `keep`: as of `Client.put`.
     """
