@@ -25,7 +25,6 @@ namespace {
 using google::protobuf::RepeatedPtrField;
 
 constexpr std::size_t kMaxIdBytes = 64;
-constexpr std::size_t kMaxOwnerBytes = 64;
 constexpr int kMaxDimensions = 64;
 constexpr int kDefaultRepeats = 20;  // LadderRequest.repeats
 

@@ -6,6 +6,7 @@
 #ifndef REDUCED_CLIENT_LIB_ANSWER_H_
 #define REDUCED_CLIENT_LIB_ANSWER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -18,6 +19,8 @@
 #include "reduced/v1/regions.pb.h"
 
 namespace reduced::client {
+
+inline constexpr std::size_t kMaxOwnerBytes = 64;  // of an array
 
 // What the answer to a reduction must agree with, without the elements.
 struct Asked {

@@ -1,5 +1,9 @@
 // Resident arrays: Put, ListArrays, DeleteArray, and the handle.
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,6 +77,18 @@ absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptio
   status = WrongAnswer(state.server, CheckAnswer(first.header(), *response));
   if (!status.ok()) return status;
   return ResidentArray(connection_, FromProto(response->array()));
+}
+
+std::string Client::DefaultOwner() const {
+  if (!connection_->options.token_file.empty() || !connection_->options.tls_cert.empty()) return "";
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
+  std::array<char, 4096> names{};
+  passwd user{};
+  passwd* found = nullptr;
+  getpwuid_r(geteuid(), &user, names.data(), names.size(), &found);
+  const std::string name = found == nullptr ? absl::StrCat(geteuid()) : found->pw_name;
+  return absl::StrCat(name, "@", host.data()).substr(0, kMaxOwnerBytes);
 }
 
 absl::StatusOr<std::vector<ArrayInfo>> Client::ListArrays(const std::string& owner,

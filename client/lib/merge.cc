@@ -24,15 +24,30 @@
 namespace reduced::client {
 namespace {
 
-// `names`: of the states in error messages; empty: states[0], states[1], ...
+constexpr char kAsTheFirst[] = ", as the first is";
+
+// The name of a state in error messages. `names`: empty: states[0], states[1], ...
+std::string NameOfState(const std::vector<std::string>& names, std::size_t i) {
+  return names.empty() ? absl::StrCat("states[", i, "]") : names[i];
+}
+
+// Parses a state of one result for each op. False: it is another, or none.
+bool ParseState(const std::string& from, v1::State* state) {
+  return !IsArrayState(from) && state->ParseFromString(from) && state->version() != 0;
+}
+
 absl::Status ToProto(const std::vector<std::string>& states, const std::vector<std::string>& names, bool return_state,
                      v1::MergeRequest* request) {
   if (states.empty()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
   for (std::size_t i = 0; i < states.size(); ++i) {
-    v1::State* const state = request->add_states();
-    if (state->ParseFromString(states[i]) && state->version() != 0) continue;
+    if (ParseState(states[i], request->add_states())) continue;
+    const std::string name = NameOfState(names, i);
+    if (IsArrayState(states[i])) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ": got a state of arrays of results; allowed: of one result for each op", i == 0 ? "" : kAsTheFirst));
+    }
     return absl::InvalidArgumentError(absl::StrCat(
-        names.empty() ? absl::StrCat("states[", i, "]") : names[i], ": got ", states[i].size(),
+        name, ": got ", states[i].size(),
         " bytes that aren't a state; allowed: states of replies, as return_state or reducectl --state give them"));
   }
   request->set_return_state(return_state);
@@ -52,8 +67,13 @@ absl::Status ToArrays(const std::vector<std::string>& states, const std::vector<
   for (std::size_t i = 0; i < states.size(); ++i) {
     v1::ArraysState* const state = request->add_arrays();
     if (state->ParseFromString(states[i]) && state->has_question()) continue;
+    const std::string name = NameOfState(names, i);
+    if (v1::State other; ParseState(states[i], &other)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ": got a state of one result for each op; allowed: of arrays of results", i == 0 ? "" : kAsTheFirst));
+    }
     return absl::InvalidArgumentError(
-        absl::StrCat(names.empty() ? absl::StrCat("states[", i, "]") : names[i], ": got ", states[i].size(),
+        absl::StrCat(name, ": got ", states[i].size(),
                      " bytes that aren't a state of arrays of results; allowed: states of such replies"));
   }
   request->set_return_state(return_state);

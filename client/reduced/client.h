@@ -165,6 +165,11 @@ class REDUCED_EXPORT Client {
   // Shares memory of a GPU: see reduced/cuda.h.
   absl::StatusOr<Region> ShareDevice(const DeviceMemory& memory, const ShareOptions& options = {});
 
+  // user@host, of this process: the owner that reducectl and the Python package give where nobody names one, so that
+  // each deletes what the other has put. Empty if the client has a token or a certificate: arrays then belong to the
+  // identity that the server knows.
+  std::string DefaultOwner() const;
+
   // The resident arrays of an owner, or of all owners if `owner` is empty, in the order in which they were put.
   absl::StatusOr<std::vector<ArrayInfo>> ListArrays(const std::string& owner = {},
                                                     std::optional<absl::Duration> timeout = std::nullopt);

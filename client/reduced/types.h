@@ -133,7 +133,7 @@ struct MergeReply {
 struct PutOptions {
   // A name of ServerInfo.devices. Empty: the first GPU, or the memory of the CPU if the server has no GPU.
   std::string device{};
-  // At most 64 bytes. Whoever deletes the array gives the same owner.
+  // At most 64 bytes. Whoever deletes the array gives the same owner. See Client::DefaultOwner.
   std::string owner{};
   // The array expires when it is idle for this long. Zero: ServerInfo.default_array_ttl.
   absl::Duration ttl{};

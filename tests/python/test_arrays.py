@@ -2,6 +2,8 @@
 
 import array as arrays
 import math
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -136,14 +138,58 @@ def test_what_is_refused(client):
                          ("sum, mean", 'op: got " mean"'), ("bit_or", "bit_or")]:
         with pytest.raises(ValueError, match=message):
             client.reduce([1.0], ops)
-    with pytest.raises(TypeError):
-        client.reduce([1.0], "sum", unknown=0)
-    with pytest.raises(TypeError):
-        client.reduce([1.0], [1])
+    for ops in (1, [1], ["sum", None]):
+        with pytest.raises(TypeError, match="^ops: got (1|None); allowed: strings$"):
+            client.reduce([1.0], ops)
     with pytest.raises(reduced.FailedPreconditionError):
         client.sum([1.0], engine="cuda")
     with pytest.raises(reduced.FailedPreconditionError, match="device: got"):
         client.sum([1.0], device="cuda:7")
+
+
+def test_options_of_other_types(client):
+    for bad, message in [
+        ({"timeout": "1s"}, "timeout: got '1s'; allowed: seconds, or None"), ({"ddof": 1.5}, "ddof: got 1.5; allowed: whole numbers"),
+        ({"ddof": "1"}, "ddof: got '1'; allowed: whole numbers"), ({"ddof": [1]}, r"ddof: got \[1\]; allowed: whole numbers"),
+        ({"ddof": np.float32(1.5)}, r"ddof: got np.float32\(1.5\); allowed: whole numbers"), ({"nan": None}, "nan: got None; allowed: strings"),
+        ({"state": 1}, "state: got 1; allowed: True, False"), ({"keepdims": 1}, "keepdims: got 1; allowed: True, False"),
+        ({"keys": [1], "groups": "x"}, "groups: got 'x'; allowed: whole numbers, or None"), ({"empty": 0, "axis": 0}, "empty: got 0; allowed: strings"),
+        ({"ttl": "5s", "axis": 0, "keep": True}, "ttl: got '5s'; allowed: seconds"),
+        ({"owner": 5, "axis": 0, "keep": True}, "owner: got 5; allowed: strings, or None"),
+        *(({"unknown": 0, **others}, f"option: got unknown; allowed: {', '.join(reduced.Options.__annotations__)}") for others in ({}, {"axis": 0})),
+    ]:
+        with pytest.raises(TypeError, match=f"^{message}$"):
+            client.var([1.0], **bad)
+    for bad in ({"ddof": 2**63}, {"block_size": 2**31}):
+        with pytest.raises(ValueError, match=r"^\w+: got \d+; allowed: whole numbers of \d\d bits$"):
+            client.var([1.0], **bad)
+    right = client.var([1.0, 2.0], ddof=1)
+    assert client.var([1.0, 2.0], ddof=np.int8(1), timeout=np.float32(50), nan=np.str_("omit"), results=np.True_) == right
+    assert client.var([1.0, 2.0], ddof=1, timeout=None) == right
+
+
+def test_arrow_arrays(client):
+    pa = pytest.importorskip("pyarrow")
+    for dtype in (pa.int8(), pa.uint16(), pa.int64(), pa.float16(), pa.float32(), pa.float64()):
+        array = pa.array([1, 2, 4, 8, None], dtype)[:4]
+        assert client.sum(array) == 15 and client.argmax(array[1:3]) == 1 and client.sum(pa.array([], dtype)) == 0
+        assert client.sum(pa.chunked_array([array, array[3:]])) == 23 and client.sum(pa.chunked_array([array])) == 15
+        assert client.sum(pa.chunked_array([], dtype)) == 0
+    flags = pa.array([True, False, False, True])
+    assert (client.count_nonzero(flags), client.all(flags[3:]), client.any(flags[1:3])) == (2, True, False)
+    assert shares(pa.array([1, 2, 3])[1:])
+    for bad, dtype in ((pa.array([[1]]), "list<item: int64>"), (pa.array(["a"]), "string"), (pa.chunked_array([["a"]]), "string"),
+                       (pa.array([1], pa.timestamp("s")), r"timestamp\[s\]"), (pa.array([1]).dictionary_encode(), "dictionary<.*>")):
+        for options in ({}, {"state": True}):
+            with pytest.raises(TypeError, match=f"^array: got an Arrow array of {dtype}; allowed: numbers and bool$"):
+                client.reduce(bad, "sum", **options)
+    with pytest.raises(TypeError, match="^array: got an Arrow array of int64 with nulls; allowed: without"):
+        client.reduce(pa.array([1, None]), "sum", state=True)
+
+
+def test_pyarrow_is_not_imported():
+    subprocess.run([sys.executable, "-c", "import sys, reduced; reduced.connect('local:').sum([1]); assert 'pyarrow' not in sys.modules"],
+                   check=True, timeout=60)
 
 
 def test_special_values(client):

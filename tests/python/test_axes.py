@@ -68,10 +68,13 @@ def test_outputs_without_elements(client):
 
 
 def test_wrong_axes(client):
-    with pytest.raises(reduced.InvalidArgumentError, match=r"axes.axis\[0\]: got 2; allowed: -2 to 1"):
+    with pytest.raises(reduced.InvalidArgumentError, match=r"^axis\[0\]: got 2; allowed: -2 to 1"):
         client.sum(np.ones((2, 2)), axis=2)
-    with pytest.raises(TypeError):
-        client.sum(np.ones((2, 2)), axis="x")
+    for axis in ("x", 1.5, (0, "x")):
+        with pytest.raises(TypeError, match=r"^axis: got .*; allowed: whole numbers, tuples of them, or None$"):
+            client.sum(np.ones((2, 2)), axis=axis)
+    with pytest.raises(ValueError, match="^axis: got .*; allowed: whole numbers of 32 bits$"):
+        client.sum(np.ones((2, 2)), axis=(0, 2**40))
     with pytest.raises(reduced.InvalidArgumentError, match="state: got true with segments"):
         client.reduce(np.ones(3), "sum", segments=np.array([0, 2]), state=True)
     with pytest.raises(ValueError, match="empty: got 'fill' alone; allowed: with axis"):
@@ -115,6 +118,11 @@ def test_results_that_are_kept_feed_the_next_reduction(client):
         client.sum(there, groups=0)
     with pytest.raises(ValueError, match="keep: got True alone; allowed: with axis, where, segments, lengths or keys"):
         client.sum(array, keep=True)
+    for name, value in (("ttl", 5), ("owner", "me")):
+        with pytest.raises(ValueError, match=f"^{name}: got {value!r} alone; allowed: with keep"):
+            client.sum(array, **{name: value})
+        with pytest.raises(ValueError, match="^ttl, owner: got them without keep; allowed: with keep"):
+            client.sum(array, axis=0, **{name: value})
     assert client.sum(array, keep=False) == array.sum()
 
 

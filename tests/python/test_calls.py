@@ -56,8 +56,12 @@ def test_errors_of_servers(silent, server):
                 {"tls_ca": "/nonexistent"}, {"token_file": pathlib.Path("/nonexistent")}):
         with pytest.raises(reduced.InvalidArgumentError):
             reduced.connect(**bad)
-    with pytest.raises(TypeError):
-        reduced.connect(7)
+    for bad, message in (({"server": 7}, "server: got 7; allowed: strings"), ({"timeout": "x"}, "timeout: got 'x'; allowed: seconds"),
+                         ({"timeout": None}, "timeout: got None; allowed: seconds"), ({"tls_ca": 1}, "tls_ca: got 1; allowed: strings"),
+                         ({"connections": 1.5}, "connections: got 1.5; allowed: whole numbers"),
+                         ({"token_file": b"x"}, "token_file: got b'x'; allowed: strings")):
+        with pytest.raises(TypeError, match=f"^{message}$"):
+            reduced.connect(**bad)
 
 
 def test_tokens(tmp_path):
@@ -69,6 +73,10 @@ def test_tokens(tmp_path):
     try:
         with reduced.connect(server.unix, token_file=tmp_path / "token") as client:
             assert client.sum([1.0, 2.0]) == 3
+            with client.put([1.0]) as resident:  # belongs to alice, whose token it is
+                assert client.sum(resident) == 1
+            with pytest.raises(reduced.PermissionDeniedError, match="allowed: your identity, 'alice'"):
+                client.put([1.0], owner="bob")
         with reduced.connect(server.unix) as client, pytest.raises(reduced.UnauthenticatedError):
             client.sum([1.0])
     finally:
@@ -271,6 +279,8 @@ def test_asyncio(server, silent):
             await asyncio.to_thread(resident.close)
             with pytest.raises(reduced.InvalidArgumentError):
                 await client.sum(array, nan="x")
+            with pytest.raises(TypeError, match="^ddof: got 1.5; allowed: whole numbers$"):
+                await client.sum(array, ddof=1.5)
         async with reduced.aio.connect(silent, timeout=600) as client:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(client.sum(array), 0.2)

@@ -102,9 +102,9 @@ def test_arrays_beside(gpu, kind):
         assert np.array_equal(resident.get(), x)
         assert gpu.reduce(resident, "sum", keys=there(keys)).sum.tolist() == expected
     assert gpu.reduce(x, "sum", keys=there(keys), engine="cuda").sum.tolist() == expected
-    with pytest.raises(reduced.FailedPreconditionError, match="keys.keys: got an array in the memory of cuda:0 for the engine of cpu"):
+    with pytest.raises(reduced.FailedPreconditionError, match="^keys: got an array in the memory of cuda:0 for the engine of cpu"):
         gpu.sum(x, keys=there(keys))
-    with pytest.raises(reduced.InvalidArgumentError, match="where.elements"):
+    with pytest.raises(reduced.InvalidArgumentError, match="^where: "):
         gpu.sum(array, where=there(mask[0]))
     with pytest.raises(reduced.InvalidArgumentError, match="keys"):
         gpu.sum(array, keys=there(x[0]))

@@ -141,6 +141,8 @@ def test_columns_that_are_refused(local):
             local.reduce(given, "sum", state=True)
         with pytest.raises(TypeError, match=message):
             reduced.dask.reduce(frames.from_pandas(pandas.DataFrame({"x": given}), npartitions=1)["x"], "sum").compute()
+    with pytest.raises(TypeError, match="^option: got unknown; allowed: nan, "):
+        reduced.dask.reduce(da.ones(3), "sum", unknown=1)
     assert local.sum(missing.dropna()) == local.sum(missing) == 1 and local.nan_count(missing.astype("Float64")) == 1
     with pytest.raises(TypeError, match="array: got DataFrame; allowed: .* a column of a dask DataFrame"):
         reduced.dask.reduce(frames.from_pandas(pandas.DataFrame({"x": [1.0]}), npartitions=1), "sum")

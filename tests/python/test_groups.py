@@ -102,14 +102,17 @@ ERRORS = [
     ({"axis": 0, "groups": 2}, ValueError, "groups, outside: got them without keys"),
     ({"empty": "fill"}, ValueError, "empty: got 'fill' alone; allowed: with axis"),
     ({"where": np.zeros(3, "i4")}, TypeError, "where: got int32; allowed: bool"),
-    ({"where": np.zeros(2, "?")}, ValueError, "broadcast"),
-    ({"keys": np.zeros(2, "i4")}, reduced.InvalidArgumentError, r"keys.keys: got 2 keys; allowed: as many as dimension 0"),
-    ({"keys": np.zeros(3, "f4")}, reduced.InvalidArgumentError, r"keys.keys: got f32; allowed: integers"),
-    ({"keys": np.array([0, 1, 2]), "groups": 2}, reduced.OutOfRangeError, r"keys\[2\]: got 2; allowed: 0 to 1"),
-    ({"segments": np.array([0, 2, 1])}, reduced.InvalidArgumentError, r"segments.offsets\[2\]: got 1; allowed: 2 to 3"),
-    ({"lengths": np.array([0, 2])}, reduced.InvalidArgumentError, "segments.lengths: got a sum of 2; allowed: 3"),
-    ({"segments": np.array([[0, 3]])}, reduced.InvalidArgumentError, "segments.offsets: got an array of 2 dimensions"),
-    ({"segments": np.zeros(2, "u4")}, reduced.InvalidArgumentError, "segments.offsets: got u32; allowed: i32, i64"),
+    ({"where": np.zeros(2, "?")}, ValueError, r"^where: got shape \(2,\); allowed: a shape that broadcasts to \(3,\)$"),
+    ({"where": np.zeros((2, 3), "?")}, ValueError, r"^where: got shape \(2, 3\); allowed: a shape that broadcasts to \(3,\)$"),
+    ({"keys": np.zeros(2, "i4")}, reduced.InvalidArgumentError, "^keys: got 2 keys; allowed: as many as dimension 0"),
+    ({"keys": np.zeros(3, "f4")}, reduced.InvalidArgumentError, "^keys: got f32; allowed: integers"),
+    ({"keys": np.array(["a", "b", "c"])}, TypeError, "^keys: dtype: got <U1; allowed: bool"),
+    ({"keys": np.ma.masked_equal([0, 1, 2], 1)}, TypeError, "^keys: got a masked array"),
+    ({"keys": np.array([0, 1, 2]), "groups": 2}, reduced.OutOfRangeError, r"^keys\[2\]: got 2; allowed: 0 to 1, or outside: 'drop'$"),
+    ({"segments": np.array([0, 2, 1])}, reduced.InvalidArgumentError, r"^segments\[2\]: got 1; allowed: 2 to 3"),
+    ({"lengths": np.array([0, 2])}, reduced.InvalidArgumentError, "^lengths: got a sum of 2; allowed: 3"),
+    ({"segments": np.array([[0, 3]])}, reduced.InvalidArgumentError, "^segments: got an array of 2 dimensions"),
+    ({"segments": np.zeros(2, "u4")}, reduced.InvalidArgumentError, "^segments: got u32; allowed: i32, i64"),
 ]
 
 
@@ -117,7 +120,7 @@ ERRORS = [
 def test_errors(client, options, error, message):
     with pytest.raises(error, match=message):
         client.sum(np.ones(3), **options)
-    with pytest.raises(reduced.InvalidArgumentError, match="output"):
+    with pytest.raises(reduced.InvalidArgumentError, match="^op min: got an empty array; allowed: at least 1 element"):
         client.min(np.ones(3), where=np.zeros(3, "?"))
 
 
@@ -135,10 +138,53 @@ def test_masked_arrays_and_columns_with_missing_values(client, random):
     assert result.sum == client.sum(array.compressed()) and isinstance(result.sum, np.float64)
     assert np.array_equal(client.count(array, axis=0, where=np.array([True, False, True])), array.count(axis=0) * [1, 0, 1])
     assert client.describe(array)["max"] == array.max()
+    with pytest.raises(ValueError, match=r"^where: got shape \(2,\); allowed: a shape that broadcasts to \(20, 3\)$"):
+        client.sum(array, where=np.array([True, False]))
     pandas = pytest.importorskip("pandas")
     column = pandas.Series([5, None, 2, 9], dtype="Int64")
     assert client.sum(column) == 16 and client.argmax(column) == 3 and client.mean(column) == column.mean()
     flags = pandas.Series([True, None, False], dtype="boolean")
     assert (client.count(flags), client.all(flags)) == (2, False)
+    with pytest.raises(TypeError, match="^keys: got a column of Int64 with missing values; allowed: without"):
+        client.sum(np.ones(4), keys=column)
+    with pytest.raises(TypeError, match="^array: got a column of Int64 with missing values; allowed: without"):
+        client.put(column)
     with pytest.raises(TypeError, match="array: got a masked array"):
         client.reduce(array, "sum", state=True)
+
+
+def test_arrow_arrays_with_nulls(client):
+    pa = pytest.importorskip("pyarrow")
+    for dtype in (pa.int8(), pa.uint16(), pa.int64(), pa.float16(), pa.float32(), pa.float64()):
+        array = pa.array([1, 2, None, 4, None], dtype)
+        assert client.sum(array) == 7 and client.sum(array[1:4]) == 6
+        result = client.reduce(array[1:], "max,argmax,count,mean")
+        assert (result.max, result.argmax, result["count"], result.mean) == (4, 2, 2, 3)
+        assert client.sum(pa.chunked_array([array, array[3:]])) == 11 and client.sum(pa.chunked_array([array])) == 7
+        assert client.sum(pa.nulls(3, dtype)) == 0
+    flags = pa.array([True, None, False, True])
+    assert (client.count_nonzero(flags), client.count(flags), client.all(flags[1:])) == (2, 3, False)
+    floats = pa.array([1.0, np.nan, None])  # NaN is an element
+    assert np.isnan(client.sum(floats)) and client.sum(floats, nan="omit") == 1 and client.nan_count(floats) == 1
+    assert client.describe(pa.array([3, None, 5])).std == np.sqrt(2)
+    with pytest.raises(TypeError, match="^array: got an Arrow array of int64 with nulls; allowed: without"):
+        client.put(pa.array([1, None]))
+
+
+def test_arrow_arrays_beside(client):
+    pa = pytest.importorskip("pyarrow")
+    lists = pa.array([[1, 2], None, [], [4, None, 8], [16]])
+    for array in (lists, lists[1:], lists[2:4], lists[5:]):
+        right = [sum(filter(None, each or [])) for each in array.to_pylist()]
+        assert client.sum(array.values, segments=array.offsets).tolist() == right
+        assert client.count(array.values, segments=array.offsets).tolist() == [
+            sum(each is not None for each in part or []) for part in array.to_pylist()]
+    values = pa.array([1.5, 2.5, 4.0])
+    assert client.sum(values, where=pa.array([True, False, True])) == 5.5
+    assert client.sum(values, keys=pa.array([7, 3, 7], pa.int16())).tolist() == [2.5, 5.5]
+    with pytest.raises(TypeError, match="^keys: got an Arrow array of int64 with nulls; allowed: without"):
+        client.sum(values, keys=pa.array([7, None, 7]))
+    with pytest.raises(TypeError, match="^where: got object; allowed: bool"):
+        client.sum(values, where=pa.array([True, None, True]))
+    assert client.sum(pa.array([1, None, 4]), where=np.array([True, True, False])) == 1
+    assert client.reduce(pa.array([1, None, 4]), "sum,argmax", axis=0).argmax == 2

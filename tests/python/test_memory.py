@@ -1,7 +1,10 @@
 """Shared memory, resident arrays, and that nothing is left of either."""
 
+import functools
 import gc
+import json
 import os
+import re
 import subprocess
 import time
 
@@ -143,6 +146,54 @@ def test_resident_arrays(remote, local):
         remote.put(array, device="cuda:9")
     with pytest.raises(reduced.InvalidArgumentError, match="ttl"):
         remote.put(array, ttl=-1)
+    for client in (remote, local):
+        for bad, message in (({"ttl": "5s"}, "ttl: got '5s'; allowed: seconds"), ({"timeout": "5s"}, "timeout: got '5s'; allowed: seconds, or None"),
+                             ({"owner": 5}, "owner: got 5; allowed: strings, or None"), ({"device": 0}, "device: got 0; allowed: strings")):
+            with pytest.raises(TypeError, match=f"^{message}$"):
+                client.put(array, **bad)
+        with client.put(array) as resident, pytest.raises(TypeError, match="^timeout: got '5s'; allowed: seconds, or None$"):
+            resident.get(timeout="5s")
+
+
+def reducectl(server, *arguments):
+    return subprocess.run([os.environ["REDUCECTL"], "--server", server.unix, "--json", "arrays", *arguments], capture_output=True, text=True,
+                          timeout=DEADLINE_S, check=False)
+
+
+def listed(server):
+    return {array["id"]: array for array in map(json.loads, reducectl(server, "list").stdout.splitlines())}
+
+
+def test_owners(remote, server):
+    """Python and reducectl delete what the other has put; other owners do not."""
+    array = np.ones((2, 3))
+    put = reducectl(server, "put", harness.DATA / "co2.npy")
+    theirs = json.loads(put.stdout)
+    assert re.fullmatch(".+@.+", theirs["owner"])
+    ours = [remote.put(array), remote.sum(array, axis=0, keep=True)]
+    assert {listed(server)[each.id]["owner"] for each in ours} == {theirs["owner"]}
+    assert reducectl(server, "delete", theirs["id"], *(each.id for each in ours)).returncode == 0 and listed(server) == {}
+    for each in ours:
+        each.close()  # is gone already, which is no error
+    for owner in ("", "me"):
+        for store in (remote.put, functools.partial(remote.sum, axis=0, keep=True)):
+            resident = store(array, owner=owner)
+            assert listed(server)[resident.id]["owner"] == owner
+            refused = reducectl(server, "delete", resident.id)
+            assert refused.returncode != 0 and "PERMISSION_DENIED" in refused.stderr
+            resident.close()
+            assert listed(server) == {}
+
+
+def test_how_long_results_stay(remote, server):
+    array = np.ones((2, 3))
+    kept = [remote.sum(array, axis=0, keep=True, **options) for options in ({}, {"ttl": 0}, {"ttl": 600}, {"ttl": 0.05})]
+    left = [listed(server).get(each.id, {"expires_in_s": 0})["expires_in_s"] for each in kept]
+    assert left[0] > 3000 and left[1] > 3000 and 500 < left[2] <= 600 and left[3] <= 0.05
+    with pytest.raises(reduced.InvalidArgumentError, match="ttl"):
+        remote.sum(array, axis=0, keep=True, ttl=-1)
+    for each in kept:
+        each.close()
 
 
 def used():

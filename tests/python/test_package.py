@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import os
 import pathlib
 import re
@@ -11,6 +12,7 @@ import zipfile
 
 import pytest
 import reduced
+from reduced import _client
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_S = 240
@@ -67,6 +69,16 @@ def test_examples(module):
 def test_examples_of_the_readme():
     failed, tried = doctest.testfile(str(ROOT / "client/python/README.md"), module_relative=False)
     assert tried > 10 and failed == 0
+
+
+def test_every_option_is_documented():
+    readme = (ROOT / "client/python/README.md").read_text(encoding="utf-8")
+    for name, kind in reduced.Options.__annotations__.items():
+        line = re.search(rf"^ +{name}: (.+?) = (.+?)\. \S", reduced.Options.__doc__, re.MULTILINE)
+        assert line and line[1] in (kind.__forward_arg__, "array"), name
+        assert f"`{name}`" in readme, name
+    for name, default in _client._DEFAULTS.items():
+        assert f" {name}: " in reduced.Options.__doc__ and f'= {json.dumps(default) if isinstance(default, str) else default}. ' in reduced.Options.__doc__
 
 
 def test_every_op_has_a_method():

@@ -380,6 +380,21 @@ TEST_F(ArraysStateTest, TheClientLibrary) {
   const auto plain = connection->Reduce(client::ArrayView::Of(samples), {"sum"}, {.return_state = true});
   ASSERT_TRUE(plain.ok());
   EXPECT_FALSE(client::IsArrayState(plain->state));
+  // One of each kind: the error names the kind, by whichever function.
+  const std::string array = "a state of arrays of results";
+  const std::string value = "a state of one result for each op";
+  const auto mixed = [&](const absl::Status& status, const std::string& got, const std::string& allowed) {
+    EXPECT_EQ(status,
+              absl::InvalidArgumentError("states[1]: got " + got + "; allowed: " + allowed + ", as the first is"));
+  };
+  const std::vector<std::string> value_first = {plain->state, states[0]};
+  const std::vector<std::string> array_first = {states[0], plain->state};
+  mixed(client::MergeStates(value_first).status(), array, "of one result for each op");
+  mixed(connection->Merge(value_first).status(), array, "of one result for each op");
+  mixed(client::MergeArrayStates(array_first).status(), value, "of arrays of results");
+  mixed(connection->MergeArrays(array_first).status(), value, "of arrays of results");
+  EXPECT_EQ(client::MergeStates({states[0]}).status(),
+            absl::InvalidArgumentError("states[0]: got " + array + "; allowed: of one result for each op"));
 }
 
 }  // namespace

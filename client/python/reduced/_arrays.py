@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +75,13 @@ def located(array: Any, *, ordered: bool, gpu: bool = True) -> Elements | CudaEl
     if isinstance(array, Elements | CudaElements):
         return array
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError("array: got a masked array; allowed: arrays without a mask (see its methods filled and compressed), or in reduce")
+        raise TypeError("array: got a masked array; allowed: arrays without a mask (see its methods filled and compressed), or as the "
+                        "array of a reduction")
+    arrow = _arrow(array)
+    if arrow is not None:
+        if arrow.null_count > 0:
+            raise TypeError(f"array: got an Arrow array of {arrow.type} with nulls; allowed: without (drop_null, fill_null)")
+        array = _arrow_values(arrow)
     if not isinstance(array, np.ndarray):
         device = _device(array)
         if device == _CUDA and gpu:
@@ -97,10 +104,13 @@ def located(array: Any, *, ordered: bool, gpu: bool = True) -> Elements | CudaEl
 
 
 def with_mask(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
-    """The elements of an array that lacks some, and where it has them: a masked array, or a pandas column of integers or booleans
-    with missing values. None: it is another one."""
+    """The elements of an array that lacks some, and where it has them: a masked array, an Arrow array with nulls, or a pandas column
+    of integers or booleans with missing values. None: it is another one."""
     if isinstance(array, np.ma.MaskedArray):
         return np.ma.getdata(array), ~np.ma.getmaskarray(array)
+    arrow = _arrow(array)
+    if arrow is not None:
+        return (_arrow_values(arrow), _arrow_validity(arrow)) if arrow.null_count > 0 else None
     dtype = getattr(getattr(array, "dtype", None), "numpy_dtype", None)
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biu" or not hasattr(array, "to_numpy"):
         return None
@@ -130,10 +140,39 @@ def _column(array: Any) -> npt.NDArray[Any]:
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biuf" or not hasattr(array, "to_numpy"):
         return np.asarray(array)
     if dtype.kind != "f" and array.isna().any():
-        raise TypeError(f"array: got a column of {array.dtype} with missing values; allowed: without (dropna), or of floats, whose "
-                        "missing values are NaN (astype)")
+        raise TypeError(f"array: got a column of {array.dtype} with missing values; allowed: without (dropna, fillna)")
     column: npt.NDArray[Any] = array.to_numpy(dtype=dtype, na_value=np.nan if dtype.kind == "f" else 0)
     return column
+
+
+def _arrow(array: Any) -> Any | None:
+    """An array of pyarrow in host memory, in one piece. None: it is another one. TypeError: its elements are no numbers or bool."""
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is None or not isinstance(array, pyarrow.Array | pyarrow.ChunkedArray) or not getattr(array, "is_cpu", True):
+        return None
+    types = pyarrow.types
+    if not any(is_one(array.type) for is_one in (types.is_integer, types.is_floating, types.is_boolean)):
+        raise TypeError(f"array: got an Arrow array of {array.type}; allowed: numbers and bool")
+    if isinstance(array, pyarrow.Array):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+
+
+def _arrow_buffer(arrow: Any, index: int, dtype: Any) -> npt.NDArray[Any]:
+    """A buffer of an Arrow array as elements of a dtype of Arrow; a copy, if they are bits."""
+    part = sys.modules["pyarrow"].Array.from_buffers(dtype, len(arrow), [None, arrow.buffers()[index]], offset=arrow.offset)
+    elements: npt.NDArray[Any] = part.to_numpy(zero_copy_only=False)
+    return elements
+
+
+def _arrow_values(arrow: Any) -> npt.NDArray[Any]:
+    """The elements of an Arrow array; of those that are null, whatever is in their memory."""
+    return _arrow_buffer(arrow, 1, arrow.type)
+
+
+def _arrow_validity(arrow: Any) -> npt.NDArray[np.bool_]:
+    """Which elements of an Arrow array that has nulls are none."""
+    return _arrow_buffer(arrow, 0, sys.modules["pyarrow"].bool_())
 
 
 def _dense(array: npt.NDArray[Any], ordered: bool) -> npt.NDArray[Any]:

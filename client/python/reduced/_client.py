@@ -8,7 +8,7 @@ import math
 import operator
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,14 +21,15 @@ from reduced import _core
 from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype, on_gpu, with_mask
 from reduced._cuda import CudaElements, forget_all
 from reduced._errors import InvalidArgumentError
-from reduced._ops import Ops, Options
+from reduced._ops import OPTIONS, Ops, Options, check, check_options
 from reduced._result import ArrayResult, Result
 from reduced._state import State
 
 LOCAL = "local:"
 _DEFAULT_SERVER = "127.0.0.1:50051"
-_PARTITION = frozenset({"axis", "keepdims", "where", "segments", "lengths", "keys", "groups", "outside", "empty", "keep"})
 _GROUPED = ("segments", "lengths", "keys")
+_BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments, lengths or keys",
+           "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
 _POSITIONS = frozenset({"argmin", "argmax"})
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
@@ -38,12 +39,25 @@ _DESCRIBE = ("count", "nan_count", "mean", "std", "min", "max", "argmin", "argma
 _WITHOUT_ELEMENTS = ("count", "nan_count", "mean", "std", "sum")
 
 
-@functools.lru_cache(maxsize=256)
-def _options(engine: str = "auto", device: str = "", pipeline: str = "", precision: str = "", nan: str = "propagate",
-             overflow: str = "error", ddof: int = 0, block_size: int = 0, via: str = "auto", timeout: float | None = None,
-             state: bool = False, results: bool = True) -> _core.Options:
-    return _core.options(engine=engine, device=device, pipeline=pipeline, precision=precision, nan=nan, overflow=overflow,
-                         ddof=ddof, block_size=block_size, via=via, timeout=timeout, state=state, results=results)
+# The options of every reduction; the others are those of arrays of results.
+_DEFAULTS: Options = {"engine": "auto", "device": "", "pipeline": "", "precision": "", "nan": "propagate", "overflow": "error", "ddof": 0,
+                      "block_size": 0, "via": "auto", "timeout": None, "state": False, "results": True}
+_PARTITION = OPTIONS.keys() - _DEFAULTS.keys()
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _options(**options: Unpack[Options]) -> _core.Options:
+    check_options(options)
+    given: dict[str, Any] = {**_DEFAULTS, **options}
+    return _core.options(**{name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()})
+
+
+def names_of(ops: str | Sequence[str]) -> list[str]:
+    """The names of ops. TypeError: one is no string."""
+    names = ops.split(",") if isinstance(ops, str) else list(ops) if isinstance(ops, Iterable) else [ops]
+    for name in names:
+        check(str, ops=name)
+    return names
 
 
 class ResidentArray:
@@ -72,6 +86,7 @@ class ResidentArray:
         ...     print(a.get())
         [0 1 2]
         """
+        check(float | None, timeout=timeout)
         return self._client._get(self, timeout)
 
     def close(self) -> None:
@@ -100,12 +115,26 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
         if array._here is None:
             raise ValueError(f"{name}: got an array that is closed; allowed: an open one")
         return array._here.buffer, array._here.dtype, array._here.shape
-    given = located(array, ordered=True, gpu=held is not None)
+    try:
+        given = located(array, ordered=True, gpu=held is not None)
+    except TypeError as error:
+        raise TypeError(f"{name}: {str(error).removeprefix('array: ')}") from None
     if isinstance(given, CudaElements):
         assert held is not None
         held.append(given)
         return given.shared, given.dtype, given.shape
     return given.buffer, given.dtype, given.shape
+
+
+def _mask(where: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """What `where` says of each element of an array of that shape."""
+    mask = np.asarray(where)
+    if mask.dtype != np.bool_:
+        raise TypeError(f"where: got {mask.dtype}; allowed: bool")
+    try:
+        return np.broadcast_to(mask, shape)
+    except ValueError:
+        raise ValueError(f"where: got shape {mask.shape}; allowed: a shape that broadcasts to {shape}") from None
 
 
 def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | None) -> _core.Partition:
@@ -140,13 +169,12 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
     if isinstance(where, (ResidentArray, Elements, CudaElements)) or on_gpu(where):
         partition.where(*_side("where", where, held))
     elif where is not None:
-        mask = np.asarray(where)
-        if mask.dtype != np.bool_:
-            raise TypeError(f"where: got {mask.dtype}; allowed: bool")
-        mask = np.ascontiguousarray(np.broadcast_to(mask, shape))
-        partition.where(mask, "bool", shape)
-    if given.get("keep") and held is not None:
-        partition.keep()
+        partition.where(np.ascontiguousarray(_mask(where, shape)), "bool", shape)
+    if given.get("keep"):
+        if held is not None:
+            partition.keep(given.get("owner") or "", given.get("ttl", 0))
+    elif "ttl" in given or given.get("owner") is not None:
+        raise ValueError("ttl, owner: got them without keep; allowed: with keep")
     return partition
 
 
@@ -164,8 +192,9 @@ class _Reducer(Ops):
         results are ndarrays: see `ArrayResult`.
 
         `array`: an ndarray, or what NumPy makes one of without a copy: the buffer protocol, DLPack on the CPU (PyTorch, JAX),
-        sequences of numbers; a `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this
-        machine reads where it is, after the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
+        sequences of numbers; a masked array, an Arrow array or a pandas column, whose missing elements are left out; a
+        `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this machine reads where it is, after
+        the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
         in Fortran order and of transposed ones is read as it lies unless an op is argmin or argmax; other arrays with
         strides are copied. See `Options` for the options.
 
@@ -175,7 +204,7 @@ class _Reducer(Ops):
         >>> print(r.sum, r.nan_count)
         4.0 1
         """
-        return self._reduce(array, ops, options, None)
+        return self._reduce(array, names_of(ops), options, None)
 
     def describe(self, array: Any, **options: Unpack[Options]) -> Result:
         """count, nan_count, mean, std (ddof 1), min, max, argmin, argmax and sum, without NaNs.
@@ -194,27 +223,26 @@ class _Reducer(Ops):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _reduce(self, array: Any, ops: str | Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
-        names = ops.split(",") if isinstance(ops, str) else list(ops)
+    def _reduce(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
         masked = None if type(array) is np.ndarray or options.get("state") else with_mask(array)
         if masked is not None:
             array, there = masked
             where = options.get("where")
-            options = {**options, "where": there if where is None else there & np.asarray(where)}
+            options = {**options, "where": there if where is None else there & _mask(where, there.shape)}
         if not _PARTITION.isdisjoint(options):
+            check_options(options)
             whole: Any = dict(options)
             partition = {name: whole.pop(name) for name in _PARTITION if name in whole}
             if any(partition.get(name) is not None for name in ("axis", "where", *_GROUPED)) or partition.get("keepdims"):
                 return self._reduce_array(array, names, partition, whole, interrupt)
-            for name in ("groups", "outside", "empty", "keep"):
+            for name, beside in _BESIDE.items():
                 if partition.get(name) is not None and partition[name] is not False:
-                    raise ValueError(f"{name}: got {partition[name]!r} alone; allowed: with "
-                                     + ("keys" if name in ("groups", "outside") else "axis, where, segments, lengths or keys"))
+                    raise ValueError(f"{name}: got {partition[name]!r} alone; allowed: with {beside}")
             options = whole
         given: Elements | CudaElements
         if isinstance(array, ResidentArray):
             if array._on_server is not None:
-                return Result(self._core.reduce_resident(array._on_server, names, _options(**options), interrupt))
+                return Result(self._core.reduce_resident(array._on_server, names, self._options_for(None, options), interrupt))
             if array._here is None:
                 raise ValueError("array: got one that is closed; allowed: an open one")
             given = array._here
@@ -224,12 +252,12 @@ class _Reducer(Ops):
                 return Result(self._core.reduce_cuda(given.shared, names, self._options_for(given, options), interrupt))
         return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))
 
-    def _located(self, array: Any, ops: str | Sequence[str], options: Options) -> tuple[Any, Options]:
+    def _located(self, array: Any, names: Sequence[str], options: Options) -> tuple[Any, Options]:
         """The array and the options with what this thread knows of arrays of a GPU, which is their streams."""
         if not self._reads_gpus:
             return array, options
         if on_gpu(array):
-            ordered = not _POSITIONS.isdisjoint(ops.split(",") if isinstance(ops, str) else ops)
+            ordered = not _POSITIONS.isdisjoint(names)
             array = located(array, ordered=ordered or not _PARTITION.isdisjoint(options))
         there: Any = dict(options)
         for name in ("where", *_GROUPED):
@@ -237,7 +265,7 @@ class _Reducer(Ops):
                 there[name] = located(there[name], ordered=True)
         return array, there
 
-    def _reduce_array(self, array: Any, names: list[str], partition: dict[str, Any], options: Options,
+    def _reduce_array(self, array: Any, names: Sequence[str], partition: dict[str, Any], options: Options,
                       interrupt: _core.Interrupt | None) -> Result:
         resident: _core.Resident | None = None
         given: Elements | CudaElements | None
@@ -250,12 +278,14 @@ class _Reducer(Ops):
             given = located(array, ordered=True, gpu=self._reads_gpus)
             shape = given.shape
         held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
+        if partition.get("keep"):
+            partition["owner"] = self._owner(partition.get("owner"))
         outputs = _partition(shape, partition, held)
         kept = self._kept if partition.get("keep") else None
-        if resident is not None:
-            return ArrayResult._of(self._core.reduce_resident_array(resident, names, _options(**options), outputs, interrupt), kept)
-        assert given is not None
         own = self._options_for(given, options)
+        if resident is not None:
+            return ArrayResult._of(self._core.reduce_resident_array(resident, names, own, outputs, interrupt), kept)
+        assert given is not None
         if isinstance(given, CudaElements):
             return ArrayResult._of(self._core.reduce_cuda_array(given.shared, names, own, outputs, interrupt), kept)
         return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, outputs, interrupt), kept)
@@ -278,13 +308,23 @@ class _Reducer(Ops):
         elements = array.view(np.uint16 if dtype == "bf16" else numpy_dtype(dtype)).reshape(shape)
         return ResidentArray(dtype, shape, self, Elements(elements, dtype, shape))
 
-    def _options_for(self, given: Elements | CudaElements, options: Options) -> _core.Options:
-        if self._timeout is None or "timeout" in options:
+    def _options_for(self, given: Elements | CudaElements | None, options: Options) -> _core.Options:
+        """`given`: what the timeout is for; None: elements that the server has."""
+        if self._timeout is not None and options.get("timeout") is None and given is not None:
+            nbytes = given.nbytes
+            if nbytes >= _BYTES_PER_SECOND:
+                options = {**options, "timeout": self._timeout + nbytes // _BYTES_PER_SECOND}
+        try:
             return _options(**options)
-        nbytes = given.nbytes
-        if nbytes < _BYTES_PER_SECOND:
-            return _options(**options)
-        return _options(**options, timeout=self._timeout + nbytes // _BYTES_PER_SECOND)
+        except TypeError:
+            check_options(options)  # one that has no hash is of another type
+            raise
+
+    def _owner(self, owner: str | None) -> str:
+        """The owner of what the server stores. None: the default."""
+        if owner is not None:
+            return owner
+        return self._core.default_owner if isinstance(self._core, _core.Remote) else ""
 
     def _describe(self, array: Any, options: Options, interrupt: _core.Interrupt | None) -> Result:
         asked: Options = {"nan": "omit", "ddof": 1, **options}
@@ -318,11 +358,13 @@ class Client(_Reducer):
         super().__init__(core, timeout)
         self.server = server
 
-    def put(self, array: Any, *, device: str = "", owner: str = "", ttl: float = 0, timeout: float | None = None) -> ResidentArray:
+    def put(self, array: Any, *, device: str = "", owner: str | None = None, ttl: float = 0,
+            timeout: float | None = None) -> ResidentArray:
         """Stores a copy of an array on the server, to be reduced any number of times.
 
-        `device`: where, by default on the first GPU or, without one, in the server's memory. `ttl`: the seconds after which it
-        expires if it is not used; 0: the server's default.
+        `device`: where, by default on the first GPU or, without one, in the server's memory. `owner`: a name that whoever deletes
+        the array gives, by default user@host, as reducectl's, and none if the client has a token or a certificate, to whose identity it
+        belongs; "": none. `ttl`: the seconds after which it expires if it is idle; 0: the server's default.
 
         >>> import numpy as np, reduced
         >>> c = reduced.connect("local:")
@@ -343,6 +385,7 @@ class Client(_Reducer):
         ...     print(s.sum(np.arange(4)))
         6
         """
+        check(str, via=via)
         if isinstance(self._core, _core.Remote):
             return Session(self._core.session(via), self._timeout)
         return Session(self._core, self._timeout)
@@ -356,16 +399,20 @@ class Client(_Reducer):
     def __repr__(self) -> str:
         return f"Client({self.server!r})"
 
-    def _put(self, array: Any, device: str, owner: str, ttl: float, timeout: float | None,
+    def _put(self, array: Any, device: str, owner: str | None, ttl: float, timeout: float | None,
              interrupt: _core.Interrupt | None) -> ResidentArray:
+        check(str, device=device)
+        check(str | None, owner=owner)
+        check(float, ttl=ttl)
+        check(float | None, timeout=timeout)
         given = elements(array, ordered=True)
         if not isinstance(self._core, _core.Remote):
             return ResidentArray(given.dtype, given.shape, self, given._replace(buffer=np.array(given.buffer)))
         if timeout is None and self._timeout is not None:
             timeout = self._timeout + given.nbytes // _BYTES_PER_SECOND
         return ResidentArray(given.dtype, given.shape, self,
-                             self._core.put(given.buffer, given.dtype, given.shape, device=device, owner=owner, ttl=ttl,
-                                            timeout=timeout, interrupt=interrupt))
+                             self._core.put(given.buffer, given.dtype, given.shape, device=device, owner=self._owner(owner),
+                                            ttl=ttl, timeout=timeout, interrupt=interrupt))
 
     def _state(self, array: Any, ops: Sequence[str], options: Options) -> State:
         """The state of a part of an array, also of one that has no results by itself."""
@@ -387,10 +434,14 @@ def connect(server: str | None = None, *, timeout: float = 5.0, token_file: str 
     that are safe to repeat.
     """
     address = server if server is not None else os.environ.get("REDUCED_SERVER") or _DEFAULT_SERVER
+    token_file = os.fspath(token_file)
+    check(float, timeout=timeout)
+    check(int, connections=connections, max_attempts=max_attempts)
+    check(str, server=address, token_file=token_file, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
     if address == LOCAL:
         return Client(_core.Local(), address, None)
     core = _core.connect(address, timeout=timeout, connections=connections, max_attempts=max_attempts, tls_ca=tls_ca,
-                         tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name, token_file=os.fspath(token_file))
+                         tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name, token_file=token_file)
     return Client(core, address, timeout)
 
 

@@ -120,13 +120,16 @@ _CLASSES = (
 
 
 # The fields of the service whose options are called otherwise here.
-_OPTIONS = {"nan_policy": "nan", "overflow_policy": "overflow", "return_state": "state"}
-_FIELD = re.compile(rf"(?:(?<=^)|(?<=: ))({'|'.join(_OPTIONS)})(?=: )")
+_OPTIONS = {"nan_policy": "nan", "overflow_policy": "overflow", "return_state": "state", "axes.axis": "axis", "segments.offsets": "segments",
+            "segments.lengths": "lengths", "keys.keys": "keys", "where.elements": "where"}
+_FIELD = re.compile(rf"(?:(?<=^)|(?<=: ))({'|'.join(map(re.escape, _OPTIONS))})(?=: |\[)")
+_DROP = re.compile(r"or outside: DROP$")
 
 
 def raise_status(number: int, message: bytes, request_id: str, retry_after: float | None) -> None:
     """Raises the error of a status. The module _core calls this."""
     text = _FIELD.sub(lambda field: _OPTIONS[field[1]], message.decode(errors="backslashreplace"))
+    text = _DROP.sub("or outside: 'drop'", text)
     error = (_CLASSES[number] if 0 <= number < len(_CLASSES) else UnknownError)(text)
     error.request_id = request_id
     error.retry_after = retry_after

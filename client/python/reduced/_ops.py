@@ -2,37 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+import reprlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, get_type_hints
 
+import numpy as np
 from typing import Unpack
 
 
 class Options(TypedDict, total=False):
-    """The options of a reduction; what is absent is as in parentheses."""
+    """The options of a reduction. A line has the type of an option, its default, and what it says.
 
-    engine: str  # "auto", "cpu" or "cuda" ("auto")
-    device: str  # such as "cuda:1" (any)
-    pipeline: str  # a pipeline of the ladder (the engine's default)
-    precision: str  # of float sums: "exact" or "f64" (exact, if the pipeline can)
-    nan: str  # "propagate" or "omit" ("propagate")
-    overflow: str  # of integer sums and products: "error", "wrap" or "saturate" ("error")
-    ddof: int  # var and std divide by n - ddof (0)
-    block_size: int  # threads of a block, for pipelines that take it (0: their default)
-    via: str  # "auto", "inline", "stream" or "region" ("auto")
-    timeout: float | None  # seconds (the client's, and a second more for each 64 MiB)
-    axis: int | tuple[int, ...] | None  # the dimensions to reduce: results are then ndarrays (all of them: scalars)
-    keepdims: bool  # results have dimensions of 1 in place of those that were reduced (False)
-    where: Any  # bool, of a shape that broadcasts to the array's: only elements where it is True are there (all)
-    # Results are ndarrays with an item for each segment or group; at most one of axis, segments, lengths and keys.
-    segments: Any  # offsets of segments of the first dimension, int32 or int64, one more than segments
-    lengths: Any  # lengths of segments of the first dimension, which add up to its size
-    keys: Any  # integers, one for each item of the first dimension: those with the same key are a group
-    groups: int | None  # of keys: 0 to groups - 1 (those that there are, ascending: ArrayResult.group_keys)
-    outside: str  # other keys, with groups: "error" or "drop" ("error")
-    keep: bool  # with axis, where, segments, lengths or keys: the results are `ResidentArray`s on the server (False)
-    empty: str  # min, max, argmin, argmax and range of no element, of ndarrays of results: "error" or "fill" ("error")
-    state: bool  # fills in Result.state (False)
-    results: bool  # False, with state: no results, which a part of an array may not have by itself (True)
+    nan: str = "propagate". "omit" leaves NaNs out.
+    ddof: int = 0. var and std divide by n - ddof.
+    overflow: str = "error". Of integer sums and products; or "wrap", "saturate".
+    precision: str = "". Of float sums: "exact" or "f64"; by default exact, if the pipeline can.
+    engine: str = "auto". Or "cpu", "cuda".
+    device: str = "". Such as "cuda:1"; by default any.
+    pipeline: str = "". One of the ladder; by default the engine's.
+    block_size: int = 0. The threads of a block, for pipelines that take it; 0: the pipeline's.
+    via: str = "auto". How the elements reach the server; or "inline", "stream", "region".
+    timeout: float | None = None. In seconds; None: the client's, and a second more for each 64 MiB.
+    state: bool = False. True fills in `Result.state`.
+    results: bool = True. False, with `state`: no results, which a part of an array may not have by itself.
+
+    Those of arrays of results. At most one of `axis`, `segments`, `lengths` and `keys` is given, and `where` with any of them or alone.
+
+    axis: int | tuple[int, ...] | None = None. The dimensions to reduce; (): none, each element is an output; None: all.
+    keepdims: bool = False. True: results have dimensions of 1 in place of those that were reduced.
+    segments: array = None. Offsets of segments of the first dimension, int32 or int64, one more than segments.
+    lengths: array = None. The lengths of segments of the first dimension, which add up to its size.
+    keys: array = None. Integers, one for each item of the first dimension: items with the same key are a group.
+    groups: int | None = None. Of keys: 0 to groups - 1; None: those that there are, ascending (`ArrayResult.group_keys`).
+    outside: str = "error". Other keys, with `groups`; "drop" leaves them out.
+    where: array = None. bool, of a shape that broadcasts to the array's: only elements where it is True are there.
+    empty: str = "error". min, max, argmin, argmax and range of no element: "fill" gives NaN for floats, for integers what any
+        element would replace (range: 0), and -1 for an index.
+    keep: bool = False. True: results are `ResidentArray`s on the server.
+    ttl: float = 0. In seconds, with `keep`: results expire when they are idle for this long; 0: the server's default.
+    owner: str | None = None. With `keep`: as of `Client.put`.
+    """
+
+    nan: str
+    ddof: int
+    overflow: str
+    precision: str
+    engine: str
+    device: str
+    pipeline: str
+    block_size: int
+    via: str
+    timeout: float | None
+    state: bool
+    results: bool
+    axis: int | tuple[int, ...] | None
+    keepdims: bool
+    segments: Any
+    lengths: Any
+    keys: Any
+    groups: int | None
+    outside: str
+    where: Any
+    empty: str
+    keep: bool
+    ttl: float
+    owner: str | None
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating)
+
+
+# Of a type: whether a value has it, and which do, in words. Numbers with a point are times.
+_KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    Any: (lambda value: True, "anything"),
+    bool: (lambda value: isinstance(value, bool | np.bool_), "True, False"),
+    float: (_is_number, "seconds"),
+    float | None: (lambda value: value is None or _is_number(value), "seconds, or None"),
+    int: (_is_int, "whole numbers"),
+    int | None: (lambda value: value is None or _is_int(value), "whole numbers, or None"),
+    int | tuple[int, ...] | None: (
+        lambda value: value is None or (all(map(_is_int, value)) if isinstance(value, tuple | list) else _is_int(value)),
+        "whole numbers, tuples of them, or None"),
+    str: (lambda value: isinstance(value, str), "strings"),
+    str | None: (lambda value: value is None or isinstance(value, str), "strings, or None"),
+}
+OPTIONS: dict[str, Any] = get_type_hints(Options)
+_WHOLE = (int, int | None, int | tuple[int, ...] | None)
+_OF_64_BITS = frozenset({"ddof", "groups"})
+
+
+def check(kind: Any, **values: Any) -> None:
+    """TypeError: a value has another type; it is named. ValueError: it is too large."""
+    has_it, allowed = _KINDS[kind]
+    for name, value in values.items():
+        if not has_it(value):
+            raise TypeError(f"{name}: got {reprlib.repr(value)}; allowed: {allowed}")
+        bits = 64 if name in _OF_64_BITS else 32
+        numbers = value if isinstance(value, tuple | list) else (value,)
+        if kind in _WHOLE and any(number is not None and int(number).bit_length() >= bits for number in numbers):
+            raise ValueError(f"{name}: got {reprlib.repr(value)}; allowed: whole numbers of {bits} bits")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """TypeError: there is no such option, or it has another type."""
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise TypeError(f"option: got {name}; allowed: {', '.join(OPTIONS)}")
+        check(OPTIONS[name], **{name: value})
 
 
 class Ops:

@@ -24,7 +24,7 @@ from typing import Unpack
 
 from reduced import _core
 from reduced import _client
-from reduced._client import ResidentArray
+from reduced._client import ResidentArray, names_of
 from reduced._ops import Ops, Options
 from reduced._result import Result
 
@@ -40,15 +40,16 @@ class Client(Ops):
 
     async def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
         """As `reduced.Client.reduce`."""
-        array, options = self.client._located(array, ops, options)
-        return await self._run(self.client._reduce, array, ops, options)
+        names = names_of(ops)
+        array, options = self.client._located(array, names, options)
+        return await self._run(self.client._reduce, array, names, options)
 
     async def describe(self, array: Any, **options: Unpack[Options]) -> Result:
         """As `reduced.Client.describe`."""
-        array, options = self.client._located(array, "argmin", options)
+        array, options = self.client._located(array, ("argmin",), options)
         return await self._run(self.client._describe, array, options)
 
-    async def put(self, array: Any, *, device: str = "", owner: str = "", ttl: float = 0,
+    async def put(self, array: Any, *, device: str = "", owner: str | None = None, ttl: float = 0,
                   timeout: float | None = None) -> ResidentArray:
         """As `reduced.Client.put`. The array is a plain `ResidentArray`, whose `get` and `close` block."""
         return await self._run(self.client._put, array, device, owner, ttl, timeout)
@@ -69,7 +70,7 @@ class Client(Ops):
         self.client.close()
 
     async def _one(self, op: str, array: Any, options: Options) -> Any:
-        array, options = self.client._located(array, op, options)
+        array, options = self.client._located(array, (op,), options)
         return (await self._run(self.client._reduce, array, (op,), options))[op]
 
     async def _run(self, call: Callable[..., _T], *arguments: Any) -> _T:

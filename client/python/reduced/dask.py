@@ -29,7 +29,7 @@ from dask.delayed import delayed
 from typing import Unpack
 
 from reduced import _client
-from reduced._ops import Options
+from reduced._ops import Options, check_options
 from reduced._result import Results
 from reduced._state import State
 
@@ -45,7 +45,8 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
     that is cut along another axis than the first.
     """
     chunks = _chunks(array)
-    names = ops.split(",") if isinstance(ops, str) else list(ops)
+    names = _client.names_of(ops)
+    check_options(options)
     if not _client._POSITIONS.isdisjoint(names) and chunks.cut_across:
         raise ValueError(f"chunks: got {chunks.numblocks} blocks for argmin or argmax; allowed: blocks along the first axis only")
     place = server if server is not None else dask.config.get("reduced.server", _client.LOCAL)

@@ -42,7 +42,7 @@ def allreduce(comm: Any, array: Any, ops: str | Sequence[str], *, server: str = 
 
 
 def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], server: str, options: Options) -> Results:
-    names = ops.split(",") if isinstance(ops, str) else list(ops)
+    names = _client.names_of(ops)
     mine: State | np.dtype[Any] | Exception  # a dtype: there is no element here
     try:
         part = np.asarray(load())

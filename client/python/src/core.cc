@@ -158,7 +158,9 @@ class Partition {
     outputs_.options.where.emplace();
     Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return options.where->mask; });
   }
-  void Keep() { outputs_.options.keep.emplace(); }
+  void Keep(const std::string& owner, double ttl) {
+    outputs_.options.keep = client::KeepOptions{.owner = owner, .ttl = absl::Seconds(ttl)};
+  }
   const Outputs& outputs() const { return outputs_; }
 
  private:
@@ -191,15 +193,16 @@ ByteArray ArrayOf(std::string bytes) {
 }
 
 // Arrays of results, which this takes; the keys last, as those of an op without a name. Those that the server has kept
-// become Residents of `remote`.
-nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys, Remote* remote = nullptr) {
+// for `owner` become Residents of `remote`.
+nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys, Remote* remote = nullptr,
+                const std::string& owner = {}) {
   nb::list list;
   if (!keys.array.dtype.empty()) results.push_back(std::move(keys));
   for (client::ResultArray& result : results) {
     nb::object elements;
     if (remote != nullptr && !result.id.empty()) {
-      elements = nb::cast(
-          std::make_unique<Resident>(Run(nullptr, [&](const client::Interrupted&) { return remote->Own(result); })));
+      elements = nb::cast(std::make_unique<Resident>(
+          Run(nullptr, [&](const client::Interrupted&) { return remote->Own(result, owner); })));
     } else {
       elements = nb::cast(ArrayOf(std::move(result.array.data)));
     }
@@ -211,8 +214,11 @@ nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& 
 // Of a partition: the arrays of results; what else there is of a Reply.
 class ArrayReply {
  public:
-  ArrayReply(Reducer& reducer, client::ArrayReply reply)
-      : remote_(dynamic_cast<Remote*>(&reducer)), reply_(std::move(reply)) {
+  // `keep`: that of the request.
+  ArrayReply(Reducer& reducer, const std::optional<client::KeepOptions>& keep, client::ArrayReply reply)
+      : remote_(dynamic_cast<Remote*>(&reducer)),
+        owner_(keep.has_value() ? keep->owner : ""),
+        reply_(std::move(reply)) {
     rest_ = {.via = reply_.via,
              .count = reply_.count,
              .execution = reply_.execution,
@@ -223,10 +229,11 @@ class ArrayReply {
 
   const Reply& rest() const { return rest_; }
   // Gives the results away. To be called once, while the reducer lives.
-  nb::list Take() { return Arrays(reply_.results, reply_.keys, remote_); }
+  nb::list Take() { return Arrays(reply_.results, reply_.keys, remote_, owner_); }
 
  private:
   Remote* const remote_;
+  const std::string owner_;
   client::ArrayReply reply_;
   Reply rest_;
 };
@@ -240,7 +247,7 @@ ArrayReply ReduceToArrays(Reducer& reducer, const Array& array, const Ops& ops, 
     own.interrupted = interrupted;
     return reducer.ReduceArray(array, ops, partition.outputs(), own);
   });
-  return ArrayReply(reducer, std::move(reply));
+  return ArrayReply(reducer, partition.outputs().options.keep, std::move(reply));
 }
 
 ArrayReply ReduceArray(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
@@ -440,7 +447,7 @@ NB_MODULE(_core, module) {
       .def("keys", &Partition::Keys, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("groups"),
            nb::arg("drop_outside"))
       .def("where", &Partition::Where, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"))
-      .def("keep", &Partition::Keep);
+      .def("keep", &Partition::Keep, nb::arg("owner"), nb::arg("ttl"));
 
   nb::class_<SharedCuda>(module, "SharedCuda")
       .def(nb::init<std::uint64_t, std::string, Shape, std::uint64_t>(), nb::arg("address"), nb::arg("dtype"),
@@ -466,7 +473,10 @@ NB_MODULE(_core, module) {
            nb::arg("owner"), nb::arg("ttl"), nb::arg("timeout").none(), nb::arg("interrupt").none())
       .def("get", &Get, nb::arg("id"), nb::arg("timeout"))
       .def("session", &OpenSession, nb::arg("via"))
-      .def("info", &Info);
+      .def("info", &Info)
+      .def_prop_ro("default_owner", [](Remote& self) {
+        return Run(nullptr, [&](const client::Interrupted&) { return self.DefaultOwner(); });
+      });
   nb::class_<RemoteSession, Reducer>(module, "RemoteSession")
       .def_prop_ro("via", &RemoteSession::via)
       .def_prop_ro("why_not_ring", &RemoteSession::why_not_ring);

@@ -226,10 +226,16 @@ absl::StatusOr<client::HostArray> Remote::Get(const std::string& id, absl::Durat
   return (*client)->GetArray(id, timeout);
 }
 
-absl::StatusOr<client::ResidentArray> Remote::Own(const client::ResultArray& kept) {
+absl::StatusOr<client::ResidentArray> Remote::Own(const client::ResultArray& kept, const std::string& owner) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  return (*client)->Own(kept);
+  return (*client)->Own(kept, owner);
+}
+
+absl::StatusOr<std::string> Remote::DefaultOwner() {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return (*client)->DefaultOwner();
 }
 
 absl::StatusOr<client::ServerInfo> Remote::Info() {

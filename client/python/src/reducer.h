@@ -112,9 +112,10 @@ class Remote final : public Reducer {
   void Close() override;
 
   absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
-  // As client::Client::GetArray and client::Client::Own.
+  // As client::Client::GetArray, client::Client::Own and client::Client::DefaultOwner.
   absl::StatusOr<client::HostArray> Get(const std::string& id, absl::Duration timeout);
-  absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept);
+  absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner);
+  absl::StatusOr<std::string> DefaultOwner();
   absl::StatusOr<client::ServerInfo> Info();
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const std::string& via);
 

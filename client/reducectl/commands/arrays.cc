@@ -1,8 +1,4 @@
 // reducectl arrays: the commands about resident arrays.
-#include <pwd.h>
-#include <unistd.h>
-
-#include <array>
 #include <cstddef>
 #include <iostream>
 #include <memory>
@@ -35,15 +31,6 @@ struct PutArguments {
   PutOptions options;
   InputOptions input;
 };
-
-// user@host: the owner of arrays that are put and deleted without --owner.
-std::string ThisOwner() {
-  constexpr std::size_t kMaxBytes = 64;  // the limit of the server
-  const passwd* const user = getpwuid(geteuid());
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
-  return absl::StrCat(user == nullptr ? absl::StrCat(geteuid()) : user->pw_name, "@", host.data()).substr(0, kMaxBytes);
-}
 
 Json ToJson(const ArrayInfo& array) {
   return {{"id", array.id},
@@ -106,7 +93,7 @@ ExitCode PutAll(Client& client, const std::string& source, bool json, const PutA
 ExitCode RunPut(const CommonOptions& common, PutArguments arguments) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
-  arguments.options.owner = OwnerOf(common, arguments.options.owner);
+  if (arguments.options.owner.empty()) arguments.options.owner = client->DefaultOwner();
   arguments.input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   arguments.input.one_piece = true;
   arguments.input.positions = true;  // of which any op may be asked later
@@ -155,9 +142,10 @@ ExitCode RunGet(const CommonOptions& common, const std::string& id, const std::s
 ExitCode RunDelete(const CommonOptions& common, const std::vector<std::string>& ids, const std::string& owner) {
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
+  const std::string of = owner.empty() ? client->DefaultOwner() : owner;
   ExitCode first_failure = kOk;
   for (const std::string& id : ids) {
-    const absl::Status status = client->DeleteArray(id, OwnerOf(common, owner));
+    const absl::Status status = client->DeleteArray(id, of);
     const ExitCode code = status.ok() ? kOk : ReportCallError(id, status);
     if (first_failure == kOk) first_failure = code;
   }
@@ -207,11 +195,6 @@ void AddDelete(CommandLine& line, CLI::App* arrays) {
 }
 
 }  // namespace
-
-std::string OwnerOf(const CommonOptions& common, const std::string& owner) {
-  const bool known = !common.token_file.empty() || !common.tls_cert.empty();
-  return owner.empty() && !known ? ThisOwner() : owner;
-}
 
 void AddArrays(CommandLine& line) {
   CLI::App* arrays =

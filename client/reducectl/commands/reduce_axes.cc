@@ -355,7 +355,10 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   }
   SideFiles sides;
   if (const ExitCode code = ReadSideFiles(own.sides, input.timeout, &sides, &own.options); code != kOk) return code;
-  if (own.keep) own.options.keep = KeepOptions{.owner = OwnerOf(common, own.kept.owner), .ttl = own.kept.ttl};
+  if (own.keep) {
+    own.options.keep = own.kept;
+    if (own.kept.owner.empty() && place->server != nullptr) own.options.keep->owner = place->server->DefaultOwner();
+  }
   std::optional<Region> region;  // until the results are there
   if (!own.write_to.empty()) {
     own.options.write_to = RegionPlace{"", own.write_offset};

@@ -53,10 +53,6 @@ std::string ArrayLines(const AxesArguments& arguments, const std::string& name, 
 // The bytes of an array as a .npy file, to a file of that name.
 ExitCode WriteNpy(const std::string& path, const HostArray& array);
 
-// user@host: the owner of arrays that are put, kept and deleted without --owner. None with credentials, since arrays
-// then belong to the identity that the server knows.
-std::string OwnerOf(const CommonOptions& common, const std::string& owner);
-
 }  // namespace reduced::client
 
 #endif  // REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_

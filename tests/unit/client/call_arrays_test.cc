@@ -1,7 +1,10 @@
 // Arrays that stay on the server.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +21,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 
 // Puts `array_`, having noted what was sent.
 class ArrayTest : public CallTest {
@@ -49,6 +53,19 @@ class ArrayTest : public CallTest {
   std::string elements_sent_;
   std::vector<std::string> deleted_;
 };
+
+TEST_F(ArrayTest, HasADefaultOwner) {
+  const std::string owner = client_->DefaultOwner();
+  EXPECT_THAT(owner, MatchesRegex("[^@]+@[^@]+"));
+  EXPECT_LE(owner.size(), 64U);
+  // A token says who its client is.
+  const std::string file = ::testing::TempDir() + "/reduced_token_" + absl::StrCat(getpid());
+  std::ofstream(file) << "0123456789abcdef0123456789abcdef";
+  const auto client = Client::Create({.server = address_, .token_file = file});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ((*client)->DefaultOwner(), "");
+  std::filesystem::remove(file);
+}
 
 TEST_F(ArrayTest, IsPutReducedAndDeleted) {
   {
