@@ -100,6 +100,7 @@ ERRORS = [
     ({"keys": np.zeros(3, "i4"), "groups": 0}, ValueError, "groups: got 0; allowed: 1 or more"),
     ({"groups": 2}, ValueError, "groups: got 2 alone; allowed: with keys"),
     ({"axis": 0, "groups": 2}, ValueError, "groups, outside: got them without keys"),
+    ({"axis": (), "where": np.zeros(3, "?")}, ValueError, r"^axis: got \(\) with where; allowed: one dimension or more, or None$"),
     ({"empty": "fill"}, ValueError, "empty: got 'fill' alone; allowed: with axis"),
     ({"where": np.zeros(3, "i4")}, TypeError, "where: got int32; allowed: bool"),
     ({"where": np.zeros(2, "?")}, ValueError, r"^where: got shape \(2,\); allowed: a shape that broadcasts to \(3,\)$"),

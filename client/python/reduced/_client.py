@@ -166,6 +166,8 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
     elif grouped:
         partition.segments(*_side(grouped[0], given[grouped[0]], held), grouped[0] == "lengths")
     where = given.get("where")
+    if where is not None and axis is not None and not axes:
+        raise ValueError("axis: got () with where; allowed: one dimension or more, or None")
     if isinstance(where, (ResidentArray, Elements, CudaElements)) or on_gpu(where):
         partition.where(*_side("where", where, held))
     elif where is not None:
