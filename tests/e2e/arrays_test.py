@@ -53,6 +53,8 @@ class ArraysTest(harness.ServedTest):
         self.assertEqual(lines[0], f"{raw}: 50 elements, 100 bytes")
         self.assertRegex(lines[1], r"\A  sum +1225\Z")
         self.assertRegex(lines[2], r"\A  ran on +cpu, pipeline \S+, precision f64, resident array: .+")
+        for array, ran_on in ((npy, "cpu, exact, "), (raw, r"cpu, [0-9]")):
+            self.assertRegex(self.text("reduce", "--array", array, "--op", "mean", "--nan", "omit"), rf"\n  ran on +{ran_on}")
 
         listed = self.answers("arrays", "list")
         self.assertEqual([array["id"] for array in listed], [npy, csv, raw])

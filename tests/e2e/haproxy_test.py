@@ -75,7 +75,7 @@ class Edge:
     """HAProxy with the shipped configuration, on a port that the kernel picked."""
 
     def __init__(self, files, backend, **settings):
-        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self._log = tempfile.TemporaryFile("a+", encoding="utf-8")  # as in harness.py
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             self.port = listener.getsockname()[1]
             self.process = subprocess.Popen(

@@ -35,7 +35,8 @@ class Server:
         self._directory = tempfile.TemporaryDirectory()
         directory = pathlib.Path(self._directory.name)
         ready = directory / "ready"
-        self._log = open(directory / "log", "w+", encoding="utf-8")
+        # Appended to: the server shares this file's position, which reading moves.
+        self._log = open(directory / "log", "a+", encoding="utf-8")
         self.process = subprocess.Popen(
             [*before, os.environ["REDUCED"], f"--listen=127.0.0.1:0,unix:{directory}/socket", f"--ready_file={ready}",
              "--metrics_listen=127.0.0.1:0", *flags],

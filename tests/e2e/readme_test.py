@@ -64,6 +64,7 @@ class ReadmeTest(harness.ServedTest):
             self.save(np.arange(100.0), f"prices{part}.npy")
             self.save(np.arange(100) % 7, f"shops{part}.npy")
         self.save(np.arange(100.0), "values.npy")
+        (self.folder / "sales.csv").write_text("shop,price\n3,1.5\n7,2\n3,4\n")
         self.save(np.array([0, 30, 100]), "offsets.npy")
         self.addCleanup(pathlib.Path("/dev/shm/sums").unlink, missing_ok=True)
         (profile,) = blocks("client/README.md", "json")
@@ -74,7 +75,7 @@ class ReadmeTest(harness.ServedTest):
                 with self.subTest(document=document, block=block):
                     seen += 1
                     self.shell(re.sub(r"--server \w+:\d+ ", "", block), self.folder, wrapper.parent)
-        self.assertEqual(seen, 6)
+        self.assertEqual(seen, 7)
 
     def test_console(self):
         path = pathlib.Path(os.environ["REDUCECTL"]).parent

@@ -210,7 +210,7 @@ TEST_F(GroupsTest, WrongRequests) {
            r->mutable_array()->add_shape(size);
          }
          r->mutable_array()->mutable_shape()->erase(r->array().shape().begin());
-         r->clear_inline_data();
+         r->set_inline_data("");
          r->set_ops(0, v1::OP_ANY);
          r->mutable_keep();
          *r->mutable_segments()->mutable_offsets() = Side(v1::DTYPE_I64, std::vector<std::int64_t>{0, 0, 0});

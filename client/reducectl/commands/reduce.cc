@@ -90,8 +90,10 @@ std::string RanOn(const Answer& answer) {
   const Reply& reply = answer.reply;
   std::string precision;
   for (const Result& result : reply.results) {
+    // The dtype of a resident array isn't known; but only sums of floats are said to be exact.
     const bool is_float =
-        absl::StrContains(answer.dtype.empty() && result.op == "sum" ? result.value.dtype : answer.dtype, 'f');
+        absl::StrContains(answer.dtype.empty() && result.op == "sum" ? result.value.dtype : answer.dtype, 'f') ||
+        (answer.dtype.empty() && reply.execution.precision == "exact");
     if (is_float && HasPrecision(result.op)) precision = absl::StrCat(", ", reply.execution.precision);
   }
   return absl::StrCat(reply.execution.device, precision, ", ",
