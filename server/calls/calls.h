@@ -27,7 +27,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RunSession(Backend&
 
 // arrays.cc: the caller's resident arrays. A ListArraysRequest in, a ListArraysResponse out.
 grpc::ServerUnaryReactor* RunListArrays(Backend& backend, grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+                                        grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 grpc::ServerUnaryReactor* RunDeleteArray(Backend& backend, grpc::CallbackServerContext* context,
                                          grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 

@@ -56,13 +56,7 @@ absl::Status Reduction::Admit(const grpc::CallbackServerContext* context, const 
   if (!status.ok()) return status;
   status = CheckMessageSize(bytes, backend_.limits.max_message_bytes);
   if (!status.ok()) return status;
-  if (bytes > kSmallBytes) status = CheckQueues(backend_.engines, admission_.key(), deadline);
-  if (!status.ok()) return status;
-  absl::StatusOr<MemoryLease> memory =
-      MemoryLease::Take(*backend_.memory, static_cast<std::int64_t>(bytes), "the message of a request");
-  if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
-  memory_ = *std::move(memory);
-  return absl::OkStatus();
+  return bytes > kSmallBytes ? CheckQueues(backend_.engines, admission_.key(), deadline) : absl::OkStatus();
 }
 
 void Reduction::Start(const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,

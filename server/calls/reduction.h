@@ -40,8 +40,8 @@ class Reduction {
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
-  // First, once: admits the request, whose message has `bytes`, before it is looked at, and sets memory aside for it.
-  // An error goes to Refuse. The pointers must stay valid until `done`. `caller`: as Backend::CallerOf.
+  // First, once: admits the request, whose message has `bytes`, before it is looked at. An error goes to Refuse. The
+  // pointers must stay valid until `done`. `caller`: as Backend::CallerOf.
   absl::Status Admit(const grpc::CallbackServerContext* context, const CallTag* tag,
                      const absl::StatusOr<Caller>& caller, absl::Time deadline, std::size_t bytes);
 
@@ -57,6 +57,9 @@ class Reduction {
 
   // Ends the reduction early with CANCELLED, unless it is done. Thread-safe.
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
+
+  // For the decoded message: see HoldDecoded. It ends before `done`, or with the reduction.
+  MemoryLease* message_memory() { return &memory_; }
 
   double micros() const { return since_arrival_.micros(); }
 

@@ -2,8 +2,8 @@
 //
 //   1. gRPC has read the whole message and calls Reduce with its bytes, which makes a ReduceCall: it owns the request,
 //      the response and the Reduction. The clock of total_us starts.
-//   2. Admission: identity, deadline, gate, quota; then room in a queue and memory for the message. What is refused has
-//      not been parsed. Then it is (receive_us), into the call's own arena.
+//   2. Admission: identity, deadline, gate, quota; then room in a queue and memory for the decoded message. What is
+//      refused has not been parsed. Then it is (receive_us), into the call's own arena.
 //   3. The operand is found (a resident array gets one more user), and the ops and options are checked.
 //   4. Engines::Place chooses the engine, and Engine::Reduce queues the reduction for a lane. The gRPC thread returns.
 //   5. A lane reduces the request's own bytes, or the array where it is; small arrays are reduced in step 4, on the
@@ -48,7 +48,7 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
     const absl::Time deadline = absl::FromChrono(context_->deadline());
     absl::Status status = reduction_.Admit(context_, &tag_, backend_.CallerOf(*context_), deadline, bytes->Length());
     auto* const request = google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&arena_);
-    if (status.ok()) status = Decode(bytes, request);
+    if (status.ok()) status = Decode(bytes, *backend_.memory, reduction_.message_memory(), request);
     bytes->Clear();
     if (!status.ok()) return reduction_.Refuse(status, [this](const absl::Status& why) { End(why); });
     response_ = google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&arena_);
@@ -112,7 +112,7 @@ class ReductionService final : public ReductionMethods {
   }
   grpc::ServerUnaryReactor* ListArrays(Context* context, const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return RunListArrays(backend_, context, request, response);
+    return RunListArrays(backend_, context, Taken(request), response);
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* GetArray(Context* context, const grpc::ByteBuffer* request) override {
     return RunGetArray(backend_, context, Taken(request));
