@@ -35,10 +35,6 @@ grpc::ServerUnaryReactor* RunDeleteArray(Backend& backend, grpc::CallbackServerC
 grpc::ServerWriteReactor<grpc::ByteBuffer>* RunGetArray(Backend& backend, grpc::CallbackServerContext* context,
                                                         grpc::ByteBuffer* request);
 
-// merge.cc: the combination of states. A MergeRequest in, which is decoded a state at a time, and a MergeResponse out.
-grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext* context,
-                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
-
 // info.cc: the version, devices, ops, dtypes, pipelines, limits, usage and flags of the server.
 grpc::ServerUnaryReactor* RunServerInfo(Backend& backend, grpc::CallbackServerContext* context,
                                         grpc::ByteBuffer* request, grpc::ByteBuffer* response);

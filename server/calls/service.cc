@@ -23,6 +23,7 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/calls/calls.h"
 #include "server/calls/ladder.h"
+#include "server/calls/merge.h"
 #include "server/calls/reduction.h"
 #include "server/calls/watchdog.h"
 #include "server/wire/encode.h"
@@ -93,7 +94,7 @@ grpc::ByteBuffer* Taken(const grpc::ByteBuffer* request) { return const_cast<grp
 // Thread-safe.
 class ReductionService final : public ReductionMethods {
  public:
-  explicit ReductionService(Backend& backend) : backend_(backend), ladders_(backend) {}
+  explicit ReductionService(Backend& backend) : backend_(backend), ladders_(backend), merges_(backend) {}
 
   grpc::ServerUnaryReactor* Reduce(Context* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override {
@@ -123,7 +124,7 @@ class ReductionService final : public ReductionMethods {
   }
   grpc::ServerUnaryReactor* Merge(Context* context, const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* response) override {
-    return RunMerge(backend_, context, request, response);
+    return merges_.Run(context, Taken(request), response);
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Ladder(Context* context, const grpc::ByteBuffer* request) override {
     return ladders_.Run(context, Taken(request));
@@ -136,6 +137,7 @@ class ReductionService final : public ReductionMethods {
  private:
   Backend& backend_;
   Ladders ladders_;
+  Merges merges_;
 };
 
 }  // namespace
