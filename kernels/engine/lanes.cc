@@ -87,7 +87,7 @@ absl::Status Lanes::CheckRoom(std::uint64_t caller, absl::Time deadline) const {
 absl::Status Lanes::WhyRefused(const Ticket& ticket) const {
   if (IsFull() && !queue_.MayDisplace(ticket.caller)) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("the queue is full: %d reductions run and %d wait, the most allowed", count(), queue_limit_));
+        absl::StrFormat("the queue is full: %d jobs run and %d wait, the most allowed", count(), queue_limit_));
   }
   if (IsLong(ticket) && IsFullOfLong() && !queue_.MayDisplace(ticket.caller, JobClass::kLong)) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -107,8 +107,8 @@ absl::Status Lanes::WhyRefused(const Ticket& ticket) const {
   const absl::Duration wait = absl::Microseconds(WaitUs(before_us));
   if (absl::Now() + wait <= ticket.deadline) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrFormat("the deadline would pass in the queue: %d reductions run and %d wait, which takes about %.0f ms",
-                      busy_, queue_.size(), absl::ToDoubleMilliseconds(wait)));
+      absl::StrFormat("the deadline would pass in the queue: %d jobs run and %d wait, which takes about %.0f ms", busy_,
+                      queue_.size(), absl::ToDoubleMilliseconds(wait)));
 }
 
 std::optional<Lanes::Waiting> Lanes::MakeRoom(const Ticket& ticket) {

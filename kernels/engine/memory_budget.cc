@@ -18,11 +18,20 @@ absl::Status MemoryBudget::Take(std::int64_t bytes, std::string_view what) {
 }
 
 absl::StatusOr<MemoryLease> MemoryLease::Take(MemoryBudget& budget, std::int64_t bytes, std::string_view what) {
-  if (absl::Status status = budget.Take(bytes, what); !status.ok()) return status;
   MemoryLease lease;
-  lease.budget_ = &budget;
-  lease.bytes_ = bytes;
+  if (absl::Status status = lease.Resize(budget, bytes, what); !status.ok()) return status;
   return lease;
+}
+
+absl::Status MemoryLease::Resize(MemoryBudget& budget, std::int64_t bytes, std::string_view what) {
+  if (bytes > bytes_) {
+    if (absl::Status status = budget.Take(bytes - bytes_, what); !status.ok()) return status;
+  } else {
+    budget.Give(bytes_ - bytes);
+  }
+  budget_ = &budget;
+  bytes_ = bytes;
+  return absl::OkStatus();
 }
 
 }  // namespace reduced

@@ -43,6 +43,9 @@ class MemoryLease {
   MemoryLease() = default;
   // As MemoryBudget::Take.
   static absl::StatusOr<MemoryLease> Take(MemoryBudget& budget, std::int64_t bytes, std::string_view what);
+  // Makes it a lease of `bytes` >= 0 of the budget, always the same one: takes or gives the difference. On an error,
+  // which names the difference, it stays as it is.
+  absl::Status Resize(MemoryBudget& budget, std::int64_t bytes, std::string_view what);
   MemoryLease(MemoryLease&& other) noexcept { *this = std::move(other); }
   MemoryLease& operator=(MemoryLease&& other) noexcept {
     std::swap(budget_, other.budget_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -23,6 +24,7 @@ namespace {
 
 constexpr std::uint32_t kArraysVersion = 1;
 constexpr int kMaxResultDimensions = 64;
+constexpr std::size_t kOutputsBetweenStops = 1024;  // some milliseconds
 
 // The state of no element.
 State NoElement(const ReduceSpec& spec) {
@@ -107,19 +109,21 @@ void WriteKeys(DType dtype, const std::vector<__int128>& keys, v1::ArrayResult* 
 
 }  // namespace
 
+void AddOutput(const ReduceSpec& spec, const State& state, v1::ArraysState* to) {
+  ToProto(WithCount(spec, state.partial.count), state, to->add_outputs());
+}
+
 void ToProto(const ReduceSpec& spec, std::int64_t positions, const std::vector<State>& outputs, v1::ArraysState* to) {
   to->set_version(kArraysVersion);
   ToProto(WithCount(spec, 0), NoElement(spec), to->mutable_question());
   to->set_empty(static_cast<v1::EmptyPolicy>(spec.empty_policy));
   to->set_count(spec.count);
   to->set_positions(positions);
-  for (const State& state : outputs) ToProto(WithCount(spec, state.partial.count), state, to->add_outputs());
+  for (const State& state : outputs) AddOutput(spec, state, to);
 }
 
-std::int64_t ArraysMerger::Whole::columns() const {
-  std::int64_t columns = 1;
-  for (std::size_t i = 1; i < shape.size(); ++i) columns *= shape[i];
-  return columns;
+absl::Status ArraysMerger::CheckStop(std::size_t output) const {
+  return why_stop_ != nullptr && output % kOutputsBetweenStops == 0 ? why_stop_() : absl::OkStatus();
 }
 
 absl::Status ArraysMerger::Parse(const v1::ArraysState& part, Whole* to) const {
@@ -158,6 +162,7 @@ absl::Status ArraysMerger::Parse(const v1::ArraysState& part, Whole* to) const {
   each.max_elements = std::min(part.positions(), part.count());
   each.positions = part.positions();
   for (int i = 0; i < part.outputs_size(); ++i) {
+    if (absl::Status stop = CheckStop(static_cast<std::size_t>(i)); !stop.ok()) return stop;
     absl::StatusOr<StateOfSpec> output = ParseState(part.outputs(i), each);
     absl::Status status = output.status();
     if (status.ok()) status = CheckSameQuestion(to->question, output->spec);
@@ -170,16 +175,14 @@ absl::Status ArraysMerger::Parse(const v1::ArraysState& part, Whole* to) const {
 absl::Status ArraysMerger::Append(const v1::ArraysState& part, absl::string_view name) {
   Whole parsed;
   absl::Status status = Parse(part, &parsed);
-  if (status.ok() && !whole_.has_value()) {
-    whole_ = std::move(parsed);
-  } else if (status.ok()) {
-    status = AppendPart(std::move(parsed));
-  }
-  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+  if (status.ok() && whole_.has_value()) status = CheckFollows(parsed);
+  if (status.ok()) status = Add(std::move(parsed));
+  if (!absl::IsInvalidArgument(status)) return status;
+  return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
-absl::Status ArraysMerger::AppendPart(Whole part) {
-  Whole& whole = *whole_;
+absl::Status ArraysMerger::CheckFollows(const Whole& part) const {
+  const Whole& whole = *whole_;
   if (absl::Status status = CheckSameQuestion(whole.question, part.question); !status.ok()) return status;
   if (part.question.empty_policy != whole.question.empty_policy) {
     return Refused("empty: differs from that of the first state; allowed: the same in all of them");
@@ -199,40 +202,55 @@ absl::Status ArraysMerger::AppendPart(Whole part) {
                                      before, limits_.max_elements));
     }
   }
-  for (State& state : part.outputs) Shift(whole.positions, &state);
-  if (!keyed) {
-    for (std::size_t i = 0; i < part.outputs.size(); ++i) Combine(part.outputs[i], &whole.outputs[i]);
-  } else {
-    // Both have their keys in order.
-    const auto columns = static_cast<std::size_t>(whole.columns());
-    std::vector<__int128> keys;
-    std::vector<State> outputs;
-    std::size_t a = 0;
-    std::size_t b = 0;
-    while (a < whole.keys.size() || b < part.keys.size()) {
-      const bool mine = a < whole.keys.size() && (b == part.keys.size() || whole.keys[a] <= part.keys[b]);
-      const bool others = b < part.keys.size() && (a == whole.keys.size() || part.keys[b] <= whole.keys[a]);
-      keys.push_back(mine ? whole.keys[a] : part.keys[b]);
-      for (std::size_t column = 0; column < columns; ++column) {
-        State* const first = mine ? &whole.outputs[a * columns + column] : nullptr;
-        State* const second = others ? &part.outputs[b * columns + column] : nullptr;
-        outputs.push_back(std::move(mine ? *first : *second));
-        if (mine && others) Combine(*second, &outputs.back());
+  return absl::OkStatus();
+}
+
+absl::Status ArraysMerger::Add(Whole part) {
+  const bool keyed = part.key_dtype.has_value();
+  if (!whole_.has_value()) {  // of no element yet
+    whole_.emplace(Whole{.question = WithCount(part.question, 0), .shape = part.shape, .key_dtype = part.key_dtype});
+  }
+  Whole& whole = *whole_;
+  // Outputs without keys are one row.
+  const std::size_t rows = keyed ? part.keys.size() : 1;
+  const std::size_t columns = rows == 0 ? 0 : part.outputs.size() / rows;
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (absl::Status stop = CheckStop(row); !stop.ok()) return stop;
+    const std::size_t into = keyed ? rows_.try_emplace(part.keys[row], rows_.size()).first->second : 0;
+    for (std::size_t column = 0; column < columns; ++column) {
+      if (absl::Status stop = CheckStop(row * columns + column); !stop.ok()) return stop;
+      State& output = part.outputs[row * columns + column];
+      Shift(whole.positions, &output);
+      const std::size_t at = into * columns + column;
+      if (at == whole.outputs.size()) {  // the first of its row
+        whole.outputs.push_back(std::move(output));
+      } else {
+        Combine(output, &whole.outputs[at]);
       }
-      a += mine;
-      b += others;
     }
-    whole.keys = std::move(keys);
-    whole.outputs = std::move(outputs);
-    whole.shape.front() = static_cast<std::int64_t>(whole.keys.size());
   }
   whole.question.count += part.question.count;
   whole.positions += part.positions;
   return absl::OkStatus();
 }
 
-absl::Status ArraysMerger::Finish(bool return_state, v1::MergeResponse* response, bool results) const {
+void ArraysMerger::SortByKeys() {
+  Whole& whole = *whole_;
+  const std::size_t columns = rows_.empty() ? 0 : whole.outputs.size() / rows_.size();
+  std::vector<State> outputs;
+  outputs.reserve(whole.outputs.size());
+  for (const auto& [key, row] : rows_) {
+    whole.keys.push_back(key);
+    const auto first = whole.outputs.begin() + static_cast<std::ptrdiff_t>(row * columns);
+    std::move(first, first + static_cast<std::ptrdiff_t>(columns), std::back_inserter(outputs));
+  }
+  whole.outputs = std::move(outputs);
+  whole.shape.front() = static_cast<std::int64_t>(whole.keys.size());
+}
+
+absl::Status ArraysMerger::Finish(bool return_state, v1::MergeResponse* response, bool results) {
   if (!whole_.has_value()) return Refused("states: got none; allowed: at least 1");
+  if (whole_->key_dtype.has_value()) SortByKeys();
   const Whole& whole = *whole_;
   const auto describe = [&whole](DType dtype, v1::ArraySpec* array) {
     array->set_dtype(ToProto(dtype));
@@ -251,6 +269,7 @@ absl::Status ArraysMerger::Finish(bool return_state, v1::MergeResponse* response
     Layout names;
     names.shape = whole.shape;
     for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
+      if (absl::Status stop = CheckStop(i); !stop.ok()) return stop;
       const State& state = whole.outputs[i];
       const absl::StatusOr<std::vector<Value>> values = Finalize(WithCount(whole.question, state.partial.count), state);
       if (!values.ok()) {
@@ -268,7 +287,11 @@ absl::Status ArraysMerger::Finish(bool return_state, v1::MergeResponse* response
   response->set_count(whole.question.count);
   if (!return_state) return absl::OkStatus();
   v1::ArraysState& state = *response->mutable_arrays_state();
-  ToProto(whole.question, whole.positions, whole.outputs, &state);
+  ToProto(whole.question, whole.positions, {}, &state);
+  for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
+    if (absl::Status stop = CheckStop(i); !stop.ok()) return stop;
+    AddOutput(whole.question, whole.outputs[i], &state);
+  }
   state.mutable_shape()->Add(whole.shape.begin(), whole.shape.end());
   if (whole.key_dtype.has_value()) *state.mutable_keys() = response->keys();
   return absl::OkStatus();

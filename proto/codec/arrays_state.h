@@ -3,10 +3,14 @@
 #ifndef REDUCED_PROTO_CODEC_ARRAYS_STATE_H_
 #define REDUCED_PROTO_CODEC_ARRAYS_STATE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/algebra/spec.h"
@@ -19,21 +23,32 @@ namespace reduced {
 // Writes the state of a reduction by `spec`, whose count is that of the whole array, to a message without one: all but
 // the shape and the keys. `outputs`: the state of each output. `positions`: as ArraysState.positions.
 void ToProto(const ReduceSpec& spec, std::int64_t positions, const std::vector<State>& outputs, v1::ArraysState* to);
+// Adds the state of one more output.
+void AddOutput(const ReduceSpec& spec, const State& state, v1::ArraysState* to);
 
-// Merges the states of consecutive parts, one after the other. It keeps one state, however many there are. Not
-// thread-safe.
+// Merges the states of consecutive parts, one after the other. It keeps one state, however many there are, and what a
+// part costs depends on its own outputs only. After an error it is of no use. Not thread-safe.
 class ArraysMerger {
  public:
-  explicit ArraysMerger(const StateLimits& limits) : limits_(limits) {}
+  // Is called after every so many outputs; its error ends the merge.
+  using WhyStop = std::function<absl::Status()>;
+
+  // `why_stop`: null: nothing stops it.
+  explicit ArraysMerger(const StateLimits& limits, WhyStop why_stop = nullptr)
+      : limits_(limits), why_stop_(std::move(why_stop)) {}
 
   // Appends the part that follows. `name`: the state's in error messages. INVALID_ARGUMENT: it is not a state, or does
   // not go with those before.
   absl::Status Append(const v1::ArraysState& part, absl::string_view name);
 
-  // Fills in the arrays, the keys and the count of an empty response, and its state if `return_state`; without arrays
-  // unless `results`. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole array answers,
-  // if `results`, with the first output that has an error.
-  absl::Status Finish(bool return_state, v1::MergeResponse* response, bool results = true) const;
+  // How many outputs and keys all parts have together.
+  std::int64_t outputs() const { return whole_.has_value() ? static_cast<std::int64_t>(whole_->outputs.size()) : 0; }
+  std::int64_t keys() const { return static_cast<std::int64_t>(rows_.size()); }
+
+  // Last, once: fills in the arrays, the keys and the count of an empty response, and its state if `return_state`;
+  // without arrays unless `results`. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole
+  // array answers, if `results`, with the first output that has an error.
+  absl::Status Finish(bool return_state, v1::MergeResponse* response, bool results = true);
 
  private:
   // The state of a part, or of all parts together.
@@ -42,18 +57,23 @@ class ArraysMerger {
     std::int64_t positions = 0;
     std::vector<std::int64_t> shape;  // of the results
     // Of outputs by keys that were found: ascending, and their dtype; absent: they are by something else.
-    std::optional<DType> key_dtype;
-    std::vector<__int128> keys;
-    std::vector<State> outputs;
-
-    std::int64_t columns() const;  // outputs of each key
+    std::optional<DType> key_dtype{};
+    std::vector<__int128> keys{};
+    std::vector<State> outputs{};
   };
 
+  // WhyStop, of some outputs.
+  absl::Status CheckStop(std::size_t output) const;
   absl::Status Parse(const v1::ArraysState& part, Whole* to) const;
-  absl::Status AppendPart(Whole part);
+  absl::Status CheckFollows(const Whole& part) const;
+  absl::Status Add(Whole part);
+  void SortByKeys();
 
   const StateLimits limits_;
+  const WhyStop why_stop_;
+  // Until Finish its keys are those of rows_, and its outputs in the order in which their keys came.
   std::optional<Whole> whole_;
+  absl::btree_map<__int128, std::size_t> rows_;  // by key: which of the keys it is, in the order in which they came
 };
 
 }  // namespace reduced

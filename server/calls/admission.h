@@ -64,9 +64,6 @@ class Admission {
   Slot slot_ = Slot::kNone;  // that is held
 };
 
-// The retry hint of what had no memory: until a typical message's is free again.
-inline constexpr absl::Duration kMemoryRetryDelay = absl::Milliseconds(100);
-
 // The retry hint of a full engine queue: the time until about half of what waits is done. From 1 ms to 1 s.
 absl::Duration QueueRetryDelay(const Engine& engine);
 

@@ -15,11 +15,13 @@ namespace reduced::server {
 
 // The response is encoded here: a message would exist until the client has read it, and takes ten times its encoding.
 grpc::ServerUnaryReactor* RunListArrays(Backend& backend, grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+                                        grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   auto* const call = new SimpleCall(Rpc::kListArrays, backend, context);
-  const absl::Status status = call->Admit(*request);
+  v1::ListArraysRequest list;
+  absl::Status status = call->Admit(*request);
+  if (status.ok()) status = call->Decode(request, &list);
   if (!status.ok()) return call->End(status);
-  const absl::StatusOr<ArrayPage> page = ParsePage(*request);
+  const absl::StatusOr<ArrayPage> page = ParsePage(list);
   if (!page.ok()) return call->End(page.status());
   const absl::StatusOr<std::string> owner = OwnerFor(page->owner, call->caller());
   if (!owner.ok()) return call->End(owner.status());
@@ -41,7 +43,7 @@ grpc::ServerUnaryReactor* RunDeleteArray(Backend& backend, grpc::CallbackServerC
   auto* const call = new SimpleCall(Rpc::kDeleteArray, backend, context);
   v1::DeleteArrayRequest array;
   absl::Status status = call->Admit(*request);
-  if (status.ok()) status = Decode(request, &array);
+  if (status.ok()) status = call->Decode(request, &array);
   if (status.ok()) status = Encode(v1::DeleteArrayResponse(), response);
   if (!status.ok()) return call->End(status);
   const absl::StatusOr<std::string> owner = OwnerFor(array.owner(), call->caller());

@@ -27,17 +27,13 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RunSession(Backend&
 
 // arrays.cc: the caller's resident arrays. A ListArraysRequest in, a ListArraysResponse out.
 grpc::ServerUnaryReactor* RunListArrays(Backend& backend, grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+                                        grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 grpc::ServerUnaryReactor* RunDeleteArray(Backend& backend, grpc::CallbackServerContext* context,
                                          grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
 // get.cc: the elements of a resident array. A GetArrayRequest in, GetArrayResponses out.
 grpc::ServerWriteReactor<grpc::ByteBuffer>* RunGetArray(Backend& backend, grpc::CallbackServerContext* context,
                                                         grpc::ByteBuffer* request);
-
-// merge.cc: the combination of states. A MergeRequest in, which is decoded a state at a time, and a MergeResponse out.
-grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext* context,
-                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
 // info.cc: the version, devices, ops, dtypes, pipelines, limits, usage and flags of the server.
 grpc::ServerUnaryReactor* RunServerInfo(Backend& backend, grpc::CallbackServerContext* context,

@@ -23,9 +23,10 @@ class ChunkFeeder {
   enum class Got : std::uint8_t { kHeader, kChunk };
 
   // Reads `message`: a header into *request, of a chunk only the position of its bytes, which chunk() then reads.
-  // Clears `message`. INVALID_ARGUMENT: a message that breaks the protocol.
-  absl::StatusOr<Got> Take(grpc::ByteBuffer& message, Request* request) {
-    const absl::Status status = ReadMessage(message, request, &chunk_);
+  // Clears `message`. INVALID_ARGUMENT: a message that breaks the protocol. For memory and lease see Decode, whose
+  // errors it has, too.
+  absl::StatusOr<Got> Take(grpc::ByteBuffer& message, MemoryBudget& memory, MemoryLease* lease, Request* request) {
+    const absl::Status status = ReadMessage(message, memory, lease, request, &chunk_);
     message.Clear();
     if (!status.ok()) return status;
     if (request->has_header()) {

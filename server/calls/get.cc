@@ -72,8 +72,9 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   absl::Status Begin(grpc::ByteBuffer* bytes) {
     absl::Status status = admission_.Admit(backend_.CallerOf(*context_), deadline_);
     if (status.ok()) status = CheckMessageSize(bytes->Length(), backend_.limits.max_message_bytes);
+    MemoryLease lease;
     v1::GetArrayRequest request;
-    if (status.ok()) status = Decode(bytes, &request);
+    if (status.ok()) status = Decode(bytes, *backend_.memory, &lease, &request);
     if (!status.ok()) return status;
     absl::StatusOr<std::shared_ptr<const ResidentArray>> array =
         backend_.arrays.Find(request.id(), admission_.caller(), &description_);

@@ -107,7 +107,7 @@ grpc::ServerUnaryReactor* RunServerInfo(Backend& backend, grpc::CallbackServerCo
   auto* const call = new SimpleCall(Rpc::kGetServerInfo, backend, context);
   v1::GetServerInfoRequest nothing;
   absl::Status status = call->Admit(*request);
-  if (status.ok()) status = Decode(request, &nothing);
+  if (status.ok()) status = call->Decode(request, &nothing);
   if (!status.ok()) return call->End(status);
   v1::GetServerInfoResponse info;
   FillServerInfo(backend, &info);

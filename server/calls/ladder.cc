@@ -183,8 +183,9 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   absl::Status Begin(grpc::ByteBuffer* bytes) {
     absl::Status status = admission_.Admit(ladders_.backend_.CallerOf(*context_), deadline_);
     if (status.ok()) status = CheckMessageSize(bytes->Length(), ladders_.backend_.limits.max_message_bytes);
+    MemoryLease lease;
     v1::LadderRequest request;
-    if (status.ok()) status = Decode(bytes, &request);
+    if (status.ok()) status = Decode(bytes, *ladders_.backend_.memory, &lease, &request);
     if (!status.ok()) return status;
     absl::StatusOr<ParsedLadder> parsed = ParseLadder(request, ladders_.backend_.engines, ladders_.backend_.limits);
     if (!parsed.ok()) return parsed.status();

@@ -1,39 +1,61 @@
-#include "server/wire/merge.h"
+// One Merge from start to end:
+//
+//   1. gRPC has the bytes of the message and calls Run, which makes a SimpleCall. Admission: identity, deadline, gate,
+//      quota; then memory for the message, which has not been looked at.
+//   2. The call gets a lane of the merges, waits for one in a queue in which callers take turns, or is refused. The
+//   gRPC
+//      thread returns.
+//   3. The lane's thread decodes the states one by one and merges them, and encodes the response. Every thousand states
+//      or outputs of one it looks at the clock and at the flag that OnCancel sets.
+//   4. The call ends: as the lane's last action, since from then on it belongs to gRPC.
+#include "server/calls/merge.h"
 
 #include <cstdint>
 #include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/engine/memory_budget.h"
-#include "server/calls/calls.h"
-#include "server/calls/simple_call.h"
+#include "absl/time/time.h"
+#include "kernels/engine/why_stop.h"
 #include "server/wire/encode.h"
+#include "server/wire/merge.h"
 #include "server/wire/status.h"
 
 namespace reduced::server {
+namespace {
 
-// Merges on the gRPC thread: a state takes about a microsecond.
-grpc::ServerUnaryReactor* RunMerge(Backend& backend, grpc::CallbackServerContext* context,
-                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  auto* const call = new SimpleCall(Rpc::kMerge, backend, context);
+constexpr double kMergedBytesPerUs = 10;  // of messages, about
+constexpr absl::Duration kMergeRetryDelay = absl::Milliseconds(100);
+
+}  // namespace
+
+grpc::ServerUnaryReactor* Merges::Run(grpc::CallbackServerContext* context, grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) {
+  auto* const call = new SimpleCall(Rpc::kMerge, backend_, context);
   absl::Status status = call->Admit(*request);
-  const StateLimits limits{backend.limits.max_elements, backend.limits.max_ops};
-  const auto why_stop = [context] {
-    return context->IsCancelled() ? absl::CancelledError("the caller cancelled the call") : absl::OkStatus();
+  if (status.ok()) status = call->Hold(static_cast<std::int64_t>(request->Length()));
+  if (!status.ok()) return call->End(status);
+  const auto run = [this, call, request, response](const absl::StatusOr<int>& lane) {
+    if (lane.ok()) return call->End(Merge(*call, request, response));
+    const bool full = absl::IsResourceExhausted(lane.status());
+    return call->End(full ? WithRetryHint(lane.status(), kMergeRetryDelay) : lane.status());
   };
-  std::vector<MemoryLease> memory;  // of states of arrays, until the answer is encoded
-  const auto take = [&](std::int64_t bytes) -> absl::Status {
-    absl::StatusOr<MemoryLease> lease = MemoryLease::Take(*backend.memory, bytes, "the states of a request");
-    if (!lease.ok()) return WithRetryHint(lease.status(), kMemoryRetryDelay);
-    memory.push_back(*std::move(lease));
-    return absl::OkStatus();
-  };
+  lanes_.Submit(run, {.expected_us = static_cast<double>(request->Length()) / kMergedBytesPerUs,
+                      .cancelled = call->cancelled(),
+                      .deadline = call->deadline(),
+                      .caller = call->key()});
+  return call;
+}
+
+absl::Status Merges::Merge(SimpleCall& call, grpc::ByteBuffer* request, grpc::ByteBuffer* response) const {
+  const auto message_bytes = static_cast<std::int64_t>(request->Length());
   v1::MergeResponse answer;
-  if (status.ok()) status = MergeEncoded(*request, limits, why_stop, take, &answer);
+  absl::Status status = MergeEncoded(
+      *request, {backend_.limits.max_elements, backend_.limits.max_ops},
+      [&call] { return WhyStop(call.cancelled(), call.deadline()); },
+      [&call, message_bytes](std::int64_t bytes) { return call.Hold(message_bytes + bytes); }, &answer);
+  request->Clear();
   if (status.ok()) status = Encode(answer, response);
-  return call->End(status);
+  return status;
 }
 
 }  // namespace reduced::server

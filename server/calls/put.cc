@@ -95,8 +95,9 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status Take() {
     const absl::Status size = CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes);
     if (!size.ok()) return size;
+    MemoryLease lease;
     v1::PutArrayRequest request;
-    const auto got = feeder_.Take(message_, &request);
+    const auto got = feeder_.Take(message_, *backend_.memory, &lease, &request);
     if (!got.ok()) return got.status();
     return *got == ChunkFeeder<v1::PutArrayRequest>::Got::kHeader ? Begin(request.header()) : Write();
   }

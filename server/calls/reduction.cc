@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/engine/why_stop.h"
 #include "kernels/exact/answers.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/values.h"
@@ -56,13 +57,7 @@ absl::Status Reduction::Admit(const grpc::CallbackServerContext* context, const 
   if (!status.ok()) return status;
   status = CheckMessageSize(bytes, backend_.limits.max_message_bytes);
   if (!status.ok()) return status;
-  if (bytes > kSmallBytes) status = CheckQueues(backend_.engines, admission_.key(), deadline);
-  if (!status.ok()) return status;
-  absl::StatusOr<MemoryLease> memory =
-      MemoryLease::Take(*backend_.memory, static_cast<std::int64_t>(bytes), "the message of a request");
-  if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
-  memory_ = *std::move(memory);
-  return absl::OkStatus();
+  return bytes > kSmallBytes ? CheckQueues(backend_.engines, admission_.key(), deadline) : absl::OkStatus();
 }
 
 void Reduction::Start(const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
@@ -70,7 +65,8 @@ void Reduction::Start(const v1::ReduceRequest* request, v1::ReduceResponse* resp
   response_ = response;
   receive_us_ = receive_us;
   done_ = std::move(done);
-  const absl::Status status = Begin(*request, deadline, std::move(outside));
+  deadline_ = deadline;
+  const absl::Status status = Begin(*request, std::move(outside));
   if (!status.ok()) Answer(status);
 }
 
@@ -80,8 +76,7 @@ void Reduction::Refuse(const absl::Status& why, Done done) {
 }
 
 // If it returns OK, End answers, and may have done so already.
-absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadline,
-                              std::optional<OutsideElements> outside) {
+absl::Status Reduction::Begin(const v1::ReduceRequest& request, std::optional<OutsideElements> outside) {
   source_ = SourceOf(rpc_, request, outside.has_value());
   absl::StatusOr<Operand> operand = outside.has_value() ? ResolveOperand(request, *std::move(outside), backend_.limits)
                                                         : ResolveOperand(request, backend_, admission_.caller());
@@ -90,17 +85,17 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, absl::Time deadl
   const absl::StatusOr<Wanted> wanted = ParseWanted(request);
   if (!wanted.ok()) return wanted.status();
   wanted_ = *wanted;
-  if (rpc_ == Rpc::kReduce && AsksForArrays(request)) return BeginSlices(request, deadline);
+  if (rpc_ == Rpc::kReduce && AsksForArrays(request)) return BeginSlices(request);
   absl::StatusOr<ReduceSpec> spec = ParseQuestion(request, operand_.shape, backend_.limits);
   if (!spec.ok()) return spec.status();
   spec_ = *std::move(spec);
   const absl::Status placed = Place();
   if (!placed.ok()) return placed;
-  engine_->Reduce(JobOf(deadline), [this](absl::StatusOr<EngineResult> result) { End(std::move(result)); });
+  engine_->Reduce(JobOf(), [this](absl::StatusOr<EngineResult> result) { End(std::move(result)); });
   return absl::OkStatus();
 }
 
-absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time deadline) {
+absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request) {
   absl::StatusOr<SlicesQuestion> question = ParseSlices(request, operand_.shape, operand_.dimensions, backend_.limits);
   if (!question.ok()) return question.status();
   spec_ = question->spec;
@@ -117,16 +112,16 @@ absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request, absl::Time
                                                       : "the array is in host memory, and reduced along axes");
   }
   results_.emplace(backend_);
-  if (groups) return BeginGroups(request, *std::move(question), deadline);
+  if (groups) return BeginGroups(request, *std::move(question));
   positions_ = question->layout.elements;
   status = PrepareArrays(request, {question->layout.outputs, std::move(question->shape)});
   if (!status.ok()) return status;
-  engine_->ReduceSlices({JobOf(deadline), std::move(question->layout), results_->data(), StatesWanted()},
+  engine_->ReduceSlices({JobOf(), std::move(question->layout), results_->data(), StatesWanted()},
                         [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
   return absl::OkStatus();
 }
 
-absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question, absl::Time deadline) {
+absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question) {
   absl::StatusOr<Groups> groups = GroupsOf(request);
   if (!groups.ok()) return groups.status();
   groups->layout = std::move(question.layout);
@@ -156,7 +151,7 @@ absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQues
     if (!status.ok()) return status;
     return results_->data();
   };
-  engine_->ReduceGroups({JobOf(deadline), *std::move(groups), std::move(place), StatesWanted()},
+  engine_->ReduceGroups({JobOf(), *std::move(groups), std::move(place), StatesWanted()},
                         [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
   return absl::OkStatus();
 }
@@ -195,7 +190,14 @@ absl::Status Reduction::PrepareArrays(const v1::ReduceRequest& request, const Ar
 // The states are as many as their limit allows; now their size is known.
 absl::Status Reduction::AnswerStates() {
   v1::ArraysState& state = *response_->mutable_arrays_state();
-  ToProto(spec_, positions_, states_, &state);
+  ToProto(spec_, positions_, {}, &state);
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    constexpr std::size_t kBetweenLooks = 1024;
+    if (i % kBetweenLooks == 0) {
+      if (absl::Status why = WhyStop(cancelled_, deadline_); !why.ok()) return why;
+    }
+    AddOutput(spec_, states_[i], &state);
+  }
   const auto outputs = static_cast<std::int64_t>(states_.size());
   states_ = {};
   auto bytes = static_cast<std::int64_t>(state.ByteSizeLong() + response_->keys().data().size());
@@ -272,8 +274,8 @@ absl::Status Reduction::Place() {
   return absl::OkStatus();
 }
 
-Job Reduction::JobOf(absl::Time deadline) const {
-  return {spec_, operand_.elements.array, deadline, cancelled_, /*admitted=*/false, admission_.key()};
+Job Reduction::JobOf() const {
+  return {spec_, operand_.elements.array, deadline_, cancelled_, /*admitted=*/false, admission_.key()};
 }
 
 absl::Status Reduction::WhyFailed(const absl::Status& status) const {

@@ -40,8 +40,8 @@ class Reduction {
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
-  // First, once: admits the request, whose message has `bytes`, before it is looked at, and sets memory aside for it.
-  // An error goes to Refuse. The pointers must stay valid until `done`. `caller`: as Backend::CallerOf.
+  // First, once: admits the request, whose message has `bytes`, before it is looked at. An error goes to Refuse. The
+  // pointers must stay valid until `done`. `caller`: as Backend::CallerOf.
   absl::Status Admit(const grpc::CallbackServerContext* context, const CallTag* tag,
                      const absl::StatusOr<Caller>& caller, absl::Time deadline, std::size_t bytes);
 
@@ -58,13 +58,16 @@ class Reduction {
   // Ends the reduction early with CANCELLED, unless it is done. Thread-safe.
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
 
+  // For the decoded message: see HoldDecoded. It ends before `done`, or with the reduction.
+  MemoryLease* message_memory() { return &memory_; }
+
   double micros() const { return since_arrival_.micros(); }
 
  private:
-  absl::Status Begin(const v1::ReduceRequest& request, absl::Time deadline, std::optional<OutsideElements> outside);
+  absl::Status Begin(const v1::ReduceRequest& request, std::optional<OutsideElements> outside);
   // To arrays.
-  absl::Status BeginSlices(const v1::ReduceRequest& request, absl::Time deadline);
-  absl::Status BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question, absl::Time deadline);
+  absl::Status BeginSlices(const v1::ReduceRequest& request);
+  absl::Status BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question);
   // Sets memory aside for the results, and for the states if they are wanted.
   absl::Status PrepareArrays(const v1::ReduceRequest& request, const ArrayResults::Form& form);
   std::vector<State>* StatesWanted() { return wanted_.state ? &states_ : nullptr; }
@@ -73,7 +76,7 @@ class Reduction {
   absl::StatusOr<std::vector<std::int64_t>> Side(const char* field, const v1::SideArray& side, SideArray* into);
   // Chooses the engine.
   absl::Status Place();
-  Job JobOf(absl::Time deadline) const;
+  Job JobOf() const;
   void End(absl::StatusOr<EngineResult> result);
   void EndSlices(absl::StatusOr<SlicesResult> result);
   absl::Status WhyFailed(const absl::Status& status) const;
@@ -82,6 +85,7 @@ class Reduction {
   const Stopwatch since_arrival_;
   const Rpc rpc_;
   Backend& backend_;
+  absl::Time deadline_ = absl::InfiniteFuture();
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
   const grpc::CallbackServerContext* context_ = nullptr;
   const CallTag* tag_ = nullptr;

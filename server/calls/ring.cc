@@ -199,8 +199,9 @@ absl::Status Ring::Parse(Exchange& exchange) {
   // The parser may read a byte twice, so that it needs a copy that nobody changes.
   std::string copy(submission.message_bytes, '\0');
   std::memcpy(copy.data(), mapping_.arena() + submission.message_offset, copy.size());
-  if (!exchange.request->ParseFromString(copy)) return MalformedMessage("ReduceRequest");
-  return absl::OkStatus();
+  status = HoldDecoded<v1::ReduceRequest>(copy, *backend_.memory, exchange.reduction->message_memory());
+  if (status.ok() && !exchange.request->ParseFromString(copy)) status = MalformedMessage("ReduceRequest");
+  return status;
 }
 
 absl::Status Ring::Within(const char* field, std::uint64_t offset, std::uint64_t bytes) const {

@@ -2,8 +2,8 @@
 //
 //   1. gRPC has read the whole message and calls Reduce with its bytes, which makes a ReduceCall: it owns the request,
 //      the response and the Reduction. The clock of total_us starts.
-//   2. Admission: identity, deadline, gate, quota; then room in a queue and memory for the message. What is refused has
-//      not been parsed. Then it is (receive_us), into the call's own arena.
+//   2. Admission: identity, deadline, gate, quota; then room in a queue and memory for the decoded message. What is
+//      refused has not been parsed. Then it is (receive_us), into the call's own arena.
 //   3. The operand is found (a resident array gets one more user), and the ops and options are checked.
 //   4. Engines::Place chooses the engine, and Engine::Reduce queues the reduction for a lane. The gRPC thread returns.
 //   5. A lane reduces the request's own bytes, or the array where it is; small arrays are reduced in step 4, on the
@@ -23,6 +23,7 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/calls/calls.h"
 #include "server/calls/ladder.h"
+#include "server/calls/merge.h"
 #include "server/calls/reduction.h"
 #include "server/calls/watchdog.h"
 #include "server/wire/encode.h"
@@ -48,7 +49,7 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
     const absl::Time deadline = absl::FromChrono(context_->deadline());
     absl::Status status = reduction_.Admit(context_, &tag_, backend_.CallerOf(*context_), deadline, bytes->Length());
     auto* const request = google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&arena_);
-    if (status.ok()) status = Decode(bytes, request);
+    if (status.ok()) status = Decode(bytes, *backend_.memory, reduction_.message_memory(), request);
     bytes->Clear();
     if (!status.ok()) return reduction_.Refuse(status, [this](const absl::Status& why) { End(why); });
     response_ = google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&arena_);
@@ -93,7 +94,7 @@ grpc::ByteBuffer* Taken(const grpc::ByteBuffer* request) { return const_cast<grp
 // Thread-safe.
 class ReductionService final : public ReductionMethods {
  public:
-  explicit ReductionService(Backend& backend) : backend_(backend), ladders_(backend) {}
+  explicit ReductionService(Backend& backend) : backend_(backend), ladders_(backend), merges_(backend) {}
 
   grpc::ServerUnaryReactor* Reduce(Context* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override {
@@ -112,7 +113,7 @@ class ReductionService final : public ReductionMethods {
   }
   grpc::ServerUnaryReactor* ListArrays(Context* context, const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return RunListArrays(backend_, context, request, response);
+    return RunListArrays(backend_, context, Taken(request), response);
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* GetArray(Context* context, const grpc::ByteBuffer* request) override {
     return RunGetArray(backend_, context, Taken(request));
@@ -123,7 +124,7 @@ class ReductionService final : public ReductionMethods {
   }
   grpc::ServerUnaryReactor* Merge(Context* context, const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* response) override {
-    return RunMerge(backend_, context, request, response);
+    return merges_.Run(context, Taken(request), response);
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Ladder(Context* context, const grpc::ByteBuffer* request) override {
     return ladders_.Run(context, Taken(request));
@@ -136,6 +137,7 @@ class ReductionService final : public ReductionMethods {
  private:
   Backend& backend_;
   Ladders ladders_;
+  Merges merges_;
 };
 
 }  // namespace

@@ -184,15 +184,15 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     v1::SessionRequest& request = *exchange->request;
     const std::size_t bytes = message_.Length();
     const bool large = bytes > kLargeMessage;
-    if (large) {  // before it is parsed, which takes as much memory again
-      const absl::Status admitted = Admit(*exchange, deadline_, bytes);
-      if (!admitted.ok()) {
-        request.set_id(IdOf(message_));
-        message_.Clear();
-        return Enter(std::move(exchange), [&](Exchange& entered) { Refuse(entered, admitted); });
-      }
+    absl::Status status = large ? Admit(*exchange, deadline_, bytes) : absl::OkStatus();
+    const bool admitted = status.ok();
+    if (admitted) status = Decode(&message_, *backend_.memory, exchange->reduction->message_memory(), &request);
+    if (!admitted || absl::IsResourceExhausted(status)) {
+      request.set_id(IdOf(message_));
+      message_.Clear();
+      return Enter(std::move(exchange), [&](Exchange& entered) { Refuse(entered, status); });
     }
-    if (const absl::Status decoded = Decode(&message_, &request); !decoded.ok()) return decoded;
+    if (!status.ok()) return status;
     if (request.timeout_ms() < 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("request %d: timeout_ms: got %d; allowed: 0 or more", request.id(), request.timeout_ms()));

@@ -2,6 +2,9 @@
 #ifndef REDUCED_SERVER_CALLS_SIMPLE_CALL_H_
 #define REDUCED_SERVER_CALLS_SIMPLE_CALL_H_
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,7 +12,9 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
+#include "kernels/engine/why_stop.h"
 #include "server/calls/admission.h"
 #include "server/calls/backend.h"
 #include "server/calls/watchdog.h"
@@ -31,13 +36,27 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
 
   // Admission for the context's caller and deadline; then the size of the message.
   absl::Status Admit(const grpc::ByteBuffer& request) {
-    const absl::Status status = admission_.Admit(backend_.CallerOf(*context_), absl::FromChrono(context_->deadline()));
+    const absl::Status status = admission_.Admit(backend_.CallerOf(*context_), deadline_);
     return status.ok() ? CheckMessageSize(request.Length(), backend_.limits.max_message_bytes) : status;
   }
+  // After Admit: holds so much memory in all until End. RESOURCE_EXHAUSTED, with a retry hint: there is none.
+  absl::Status Hold(std::int64_t bytes) {
+    const absl::Status status = memory_.Resize(*backend_.memory, bytes, "the states of a request");
+    return status.ok() ? status : WithRetryHint(status, kMemoryRetryDelay);
+  }
+  // After Admit: decodes the request, whose memory the call holds until End. As server::Decode.
+  template <class Message>
+  absl::Status Decode(grpc::ByteBuffer* request, Message* message) {
+    return server::Decode(request, *backend_.memory, &memory_, message);
+  }
   const std::string& caller() const { return admission_.caller(); }
+  std::uint64_t key() const { return admission_.key(); }
+  absl::Time deadline() const { return deadline_; }
+  const CancelFlag& cancelled() const { return cancelled_; }
 
   // Ends the call, once, and returns it.
   SimpleCall* End(const absl::Status& status) {
+    memory_ = {};
     admission_.Release();
     backend_.observer.End(
         {.rpc = rpc_, .tag = &tag_, .context = context_, .total_us = since_arrival_.micros(), .status = status});
@@ -46,6 +65,7 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
     return this;
   }
 
+  void OnCancel() override { cancelled_->store(true, std::memory_order_relaxed); }
   void OnDone() override { delete this; }
 
  private:
@@ -55,8 +75,11 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
   Backend& backend_;
   grpc::CallbackServerContext* const context_;
   const CallTag tag_;
+  const absl::Time deadline_ = absl::FromChrono(context_->deadline());
+  const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
   const Stopwatch since_arrival_;
   Admission admission_;
+  MemoryLease memory_;  // for the request
   Watch watch_;
 };
 

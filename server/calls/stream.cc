@@ -106,8 +106,9 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status Take() {
     const absl::Status size = CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes);
     if (!size.ok()) return size;
+    MemoryLease lease;
     v1::ReduceStreamRequest request;
-    const auto got = feeder_.Take(message_, &request);
+    const auto got = feeder_.Take(message_, *backend_.memory, &lease, &request);
     if (!got.ok()) return got.status();
     return *got == ChunkFeeder<v1::ReduceStreamRequest>::Got::kHeader ? Begin(request) : absl::OkStatus();
   }

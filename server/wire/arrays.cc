@@ -10,7 +10,6 @@
 #include "absl/time/time.h"
 #include "proto/codec/values.h"
 #include "server/security/identity.h"
-#include "server/wire/encode.h"
 #include "server/wire/request.h"
 
 namespace reduced::server {
@@ -53,11 +52,7 @@ absl::StatusOr<ResidentArray> ParsePut(const v1::PutArrayHeader& header, const R
   return array;
 }
 
-absl::StatusOr<ArrayPage> ParsePage(const grpc::ByteBuffer& encoded) {
-  grpc::ByteBuffer bytes = encoded;
-  v1::ListArraysRequest request;
-  const absl::Status decoded = Decode(&bytes, &request);
-  if (!decoded.ok()) return decoded;
+absl::StatusOr<ArrayPage> ParsePage(const v1::ListArraysRequest& request) {
   if (request.page_size() < 0 || request.page_size() > kMaxPage) {
     return absl::InvalidArgumentError(absl::StrFormat("page_size: got %d; allowed: 0 (the default, %d) to %d",
                                                       request.page_size(), kMaxPage, kMaxPage));

@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/config/options.h"
 #include "server/sources/arrays.h"
@@ -28,7 +27,7 @@ struct ArrayPage {
 };
 
 // INVALID_ARGUMENT: not a ListArraysRequest, or a size or a token that is not allowed.
-absl::StatusOr<ArrayPage> ParsePage(const grpc::ByteBuffer& encoded);
+absl::StatusOr<ArrayPage> ParsePage(const v1::ListArraysRequest& request);
 
 void ToProto(const ArrayDescription& array, v1::ArrayInfo* info);
 

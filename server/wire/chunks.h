@@ -92,13 +92,15 @@ class ChunkReader {
 };
 
 // Reads one message. Request: ReduceStreamRequest or PutArrayRequest. A header is parsed into `request`; of a chunk
-// only the position goes into `chunk`. INVALID_ARGUMENT: the message is neither, or the chunk is too large.
+// only the position goes into `chunk`. INVALID_ARGUMENT: the message is neither, or the chunk is too large. For memory
+// and lease see Decode, whose errors it has, too.
 template <class Request>
-absl::Status ReadMessage(grpc::ByteBuffer& message, Request* request, ChunkReader* chunk) {
+absl::Status ReadMessage(grpc::ByteBuffer& message, MemoryBudget& memory, MemoryLease* lease, Request* request,
+                         ChunkReader* chunk) {
   *chunk = ChunkReader(message);
   if (!chunk->SkipToChunk()) {
     *chunk = ChunkReader();
-    const absl::Status parsed = Decode(&message, request);
+    const absl::Status parsed = Decode(&message, memory, lease, request);
     if (!parsed.ok()) return parsed;
     if (request->has_header()) return absl::OkStatus();
     if (!request->has_chunk()) return absl::InvalidArgumentError("message: got neither; allowed: header, chunk");

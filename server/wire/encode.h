@@ -6,10 +6,14 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "kernels/engine/memory_budget.h"
+#include "server/wire/decoded_bytes.h"
+#include "server/wire/status.h"
 
 namespace reduced::server {
 
@@ -30,9 +34,25 @@ inline absl::Status MalformedMessage(absl::string_view name) {
       absl::StrFormat("message: got bytes that are not a %s; allowed: an encoded one", name));
 }
 
-// Decodes a message, whose bytes are freed. INVALID_ARGUMENT: they are not one.
+// What a message may take without being counted: calls that ask about memory, or give it back, need none.
+inline constexpr std::int64_t kUncountedBytes = 1024;
+
+// Makes `lease` one of what the encoded message takes decoded: before it is decoded, until it is gone.
+// INVALID_ARGUMENT: see DecodedBytes. RESOURCE_EXHAUSTED, with a retry hint: there is no memory.
+template <class Message, class Bytes>
+absl::Status HoldDecoded(const Bytes& encoded, MemoryBudget& memory, MemoryLease* lease) {
+  const absl::StatusOr<std::int64_t> bytes = DecodedBytes(encoded, *Message::descriptor());
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes <= kUncountedBytes) return absl::OkStatus();
+  const absl::Status status = lease->Resize(memory, *bytes, "the message of a request");
+  return status.ok() ? status : WithRetryHint(status, kMemoryRetryDelay);
+}
+
+// Decodes a message, whose bytes are freed; its memory is held by `lease`. Errors: as HoldDecoded, which leave the
+// bytes as they are; INVALID_ARGUMENT: they are no such message.
 template <class Message>
-absl::Status Decode(grpc::ByteBuffer* bytes, Message* message) {
+absl::Status Decode(grpc::ByteBuffer* bytes, MemoryBudget& memory, MemoryLease* lease, Message* message) {
+  if (absl::Status status = HoldDecoded<Message>(*bytes, memory, lease); !status.ok()) return status;
   if (grpc::SerializationTraits<Message>::Deserialize(bytes, message).ok()) return absl::OkStatus();
   return MalformedMessage(Message::descriptor()->name());
 }

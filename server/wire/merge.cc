@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/merge.h"
+#include "server/wire/decoded_bytes.h"
 #include "server/wire/encode.h"
 
 namespace reduced::server {
@@ -20,78 +22,69 @@ constexpr std::uint32_t kStates =
     WireFormatLite::MakeTag(v1::MergeRequest::kStatesFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 constexpr std::uint32_t kReturnState =
     WireFormatLite::MakeTag(v1::MergeRequest::kReturnStateFieldNumber, WireFormatLite::WIRETYPE_VARINT);
-
 constexpr std::uint32_t kArrays =
     WireFormatLite::MakeTag(v1::MergeRequest::kArraysFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-constexpr std::uint32_t kOutputs =
-    WireFormatLite::MakeTag(v1::ArraysState::kOutputsFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
-// Reads one State with its length.
-bool ReadState(google::protobuf::io::CodedInputStream& input, v1::State* state) {
-  std::uint32_t bytes = 0;
-  if (!input.ReadVarint32(&bytes)) return false;
-  const auto before = input.PushLimit(static_cast<int>(bytes));
-  state->Clear();
-  const bool ok = state->MergeFromCodedStream(&input) && input.BytesUntilLimit() == 0;
-  input.PopLimit(before);
-  return ok;
-}
+constexpr int kFieldsBetweenStops = 1024;
 
-// How many outputs an encoded ArraysState has, without decoding them. False: it is malformed.
-bool CountOutputs(const std::string& encoded, std::int64_t* outputs) {
-  google::protobuf::io::CodedInputStream input(reinterpret_cast<const std::uint8_t*>(encoded.data()),
-                                               static_cast<int>(encoded.size()));
-  while (const std::uint32_t tag = input.ReadTag()) {
-    *outputs += tag == kOutputs;
-    if (!WireFormatLite::SkipField(&input, tag)) return false;
-  }
-  return input.ConsumedEntireMessage();
-}
+// What an output takes at most: as a state with exact sums, then in the response and in its encoding.
+constexpr std::int64_t kOutputBytes = 6144;
+// What a key takes at most. No key is encoded in less than a byte, and none of those that are many in less than four.
+constexpr std::int64_t kKeyBytes = 128;
+constexpr std::int64_t kBytesOfKeyByte = kKeyBytes / 4;
 
-// Reads one ArraysState with its length.
-absl::Status ReadArrays(google::protobuf::io::CodedInputStream& input,
-                        absl::FunctionRef<absl::Status(std::int64_t bytes)> take, v1::ArraysState* state) {
-  // An output as a message and as a state with exact sums, twice while two states are merged. Other fields have at most
-  // eight bytes for each that encodes them.
-  constexpr std::int64_t kOutputBytes = 6144;
+using Hold = absl::FunctionRef<absl::Status(std::int64_t bytes)>;
+
+// Reads one State or ArraysState with its length. `bytes`: what it holds.
+template <class Part>
+absl::Status ReadPart(google::protobuf::io::CodedInputStream& input, Hold hold, Part* part, std::int64_t* bytes) {
   const absl::Status malformed = MalformedMessage(v1::MergeRequest::descriptor()->name());
-  std::uint32_t bytes = 0;
-  if (!input.ReadVarint32(&bytes)) return malformed;
-  if (const absl::Status status = take(bytes); !status.ok()) return status;
+  std::uint32_t length = 0;
+  if (!input.ReadVarint32(&length) || length > static_cast<std::uint32_t>(input.BytesUntilLimit())) return malformed;
+  if (absl::Status status = hold(length); !status.ok()) return status;
   std::string encoded;
-  std::int64_t outputs = 0;
-  if (!input.ReadString(&encoded, static_cast<int>(bytes)) || !CountOutputs(encoded, &outputs)) return malformed;
-  if (const absl::Status status = take(8 * std::int64_t{bytes} + outputs * kOutputBytes); !status.ok()) return status;
-  return state->ParseFromString(encoded) ? absl::OkStatus() : malformed;
+  if (!input.ReadString(&encoded, static_cast<int>(length))) return malformed;
+  const absl::StatusOr<std::int64_t> decoded = DecodedBytes(encoded, *Part::descriptor());
+  if (!decoded.ok()) return decoded.status();
+  *bytes = length + *decoded;
+  if (absl::Status status = hold(*bytes); !status.ok()) return status;
+  return part->ParseFromString(encoded) ? absl::OkStatus() : malformed;
 }
 
 }  // namespace
 
 absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
-                          absl::FunctionRef<absl::Status()> why_stop,
-                          absl::FunctionRef<absl::Status(std::int64_t bytes)> take, v1::MergeResponse* response) {
+                          absl::FunctionRef<absl::Status()> why_stop, Hold hold, v1::MergeResponse* response) {
   const absl::Status malformed = MalformedMessage(v1::MergeRequest::descriptor()->name());
   if (!message.Valid()) return malformed;
   grpc::ProtoBufferReader reader(&message);
   google::protobuf::io::CodedInputStream input(&reader);
+  input.PushLimit(static_cast<int>(message.Length()));
   Merger merger(limits);
-  ArraysMerger arrays_merger(limits);
-  v1::State state;
+  ArraysMerger arrays_merger(limits, why_stop);
   bool return_state = false;
   std::int64_t states = 0;
   std::int64_t arrays = 0;
-  while (const std::uint32_t tag = input.ReadTag()) {
+  // Beside the states of arrays that are merged.
+  const auto hold_part = [&](std::int64_t bytes) {
+    return hold(arrays_merger.outputs() * kOutputBytes + arrays_merger.keys() * kKeyBytes + bytes);
+  };
+  for (int fields = 1; const std::uint32_t tag = input.ReadTag(); ++fields) {
+    absl::Status status = fields % kFieldsBetweenStops == 0 ? why_stop() : absl::OkStatus();
+    if (!status.ok()) return status;
+    std::int64_t bytes = 0;
     if (tag == kStates) {
-      if (!ReadState(input, &state)) return malformed;
-      absl::Status status = merger.Append(state, absl::StrCat("states[", states, "]"));
-      if (status.ok() && ++states % 1024 == 0) status = why_stop();
-      if (!status.ok()) return status;
+      v1::State state;
+      status = ReadPart(input, hold_part, &state, &bytes);
+      if (status.ok()) status = merger.Append(state, absl::StrCat("states[", states++, "]"));
     } else if (tag == kArrays) {
       v1::ArraysState part;
-      absl::Status status = ReadArrays(input, take, &part);
+      status = ReadPart(input, hold_part, &part, &bytes);
+      if (status.ok()) {
+        status = hold_part(bytes + part.outputs_size() * kOutputBytes +
+                           static_cast<std::int64_t>(part.keys().data().size()) * kBytesOfKeyByte);
+      }
       if (status.ok()) status = arrays_merger.Append(part, absl::StrCat("arrays[", arrays++, "]"));
-      if (status.ok()) status = why_stop();
-      if (!status.ok()) return status;
     } else if (tag == kReturnState) {
       std::uint64_t value = 0;
       if (!input.ReadVarint64(&value)) return malformed;
@@ -99,8 +92,10 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
     } else if (!WireFormatLite::SkipField(&input, tag)) {
       return malformed;
     }
+    if (!status.ok()) return status;
   }
   if (!input.ConsumedEntireMessage()) return malformed;
+  if (absl::Status status = hold_part(0); !status.ok()) return status;
   if (states > 0 && arrays > 0) return absl::InvalidArgumentError("arrays: got some beside states; allowed: either");
   if (arrays > 0) return arrays_merger.Finish(return_state, response);
   return merger.Finish(return_state, response);

@@ -14,12 +14,13 @@ namespace reduced::server {
 
 // Fills in an empty response from an encoded MergeRequest. The states are decoded and merged one by one, because as
 // objects millions of empty ones, two bytes each, would take a hundred times the memory of their message. `why_stop` is
-// called from time to time; its error ends the merge. `take`: sets so many bytes of memory aside until the response is
-// gone, before a state of arrays is decoded, which is as a whole. INVALID_ARGUMENT: the message is not a MergeRequest.
-// Also the errors of `take` and of MergeStates (proto/codec/merge.h).
+// called from time to time, within a state of arrays, too; its error ends the merge. `hold` is called before memory is
+// taken, and after it is freed: with how many bytes the merge and its response take from then on, the message not
+// counted. INVALID_ARGUMENT: the message is not a MergeRequest. Also the errors of `hold`, `why_stop`, DecodedBytes and
+// MergeStates (proto/codec/merge.h).
 absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
                           absl::FunctionRef<absl::Status()> why_stop,
-                          absl::FunctionRef<absl::Status(std::int64_t bytes)> take, v1::MergeResponse* response);
+                          absl::FunctionRef<absl::Status(std::int64_t bytes)> hold, v1::MergeResponse* response);
 
 }  // namespace reduced::server
 

@@ -13,6 +13,8 @@ namespace reduced::server {
 
 // `status`, not OK, with the hint that its client should try again after `delay`. The hint is a payload of the status.
 absl::Status WithRetryHint(absl::Status status, absl::Duration delay);
+// The hint of what had no memory: until a typical message's is free again.
+inline constexpr absl::Duration kMemoryRetryDelay = absl::Milliseconds(100);
 // The hint of a status; nullopt if it has none.
 std::optional<absl::Duration> RetryHint(const absl::Status& status);
 

@@ -120,6 +120,18 @@ class MemoryLimitTest(harness.ServedTest):
         code, details = self.call("Merge", b"\x0a\x00" * (31 << 20))
         self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT, details)
 
+    def test_messages_of_fields_that_nobody_knows(self):
+        unknown = b"\x7a\x00" * (31 << 20)
+        length = b"\x80\x80\x80\x1f"  # of them
+        for method, message in (
+            ("Reduce", unknown),
+            ("Merge", b"\x0a" + length + unknown),
+            ("Merge", b"\x1a" + length + unknown),
+        ):
+            code, details = self.call(method, message)
+            self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT, details)
+            self.assertRegex(details, "more than 1000 unknown fields")
+
     def test_a_file_of_8_tib_that_takes_no_memory(self):
         info = self.pb.GetServerInfoResponse.FromString(
             self.channel.unary_unary("/reduced.v1.Reduction/GetServerInfo")(b"", timeout=harness.DEADLINE_S)

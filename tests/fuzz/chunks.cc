@@ -5,8 +5,10 @@
 #include <string>
 
 #include "google/protobuf/stubs/logging.h"
+#include "kernels/engine/memory_budget.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/chunk_feeder.h"
+#include "server/wire/decoded_bytes.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/slices.h"
 
@@ -28,11 +30,15 @@ std::string ReadAll(server::ChunkReader& chunk) {
 template <class Request>
 void CheckMessage(grpc::ByteBuffer buffer, absl::string_view message) {
   Request parsed, read;
-  const bool good = parsed.ParseFromArray(message.data(), static_cast<int>(message.size()));
+  const bool good = parsed.ParseFromArray(message.data(), static_cast<int>(message.size())) &&
+                    server::DecodedBytes(message, *Request::descriptor()).ok();
   server::ChunkReader chunk;
-  const absl::Status status = server::ReadMessage(buffer, &read, &chunk);
+  MemoryBudget memory;
+  MemoryLease lease;
+  const absl::Status status = server::ReadMessage(buffer, memory, &lease, &read, &chunk);
   RequirePrintableError(status);
-  Require(status.ok() == (good && (parsed.has_header() || parsed.has_chunk())), "what protobuf accepts is accepted");
+  Require(status.ok() == (good && (parsed.has_header() || parsed.has_chunk())),
+          "what protobuf accepts is accepted, but for unknown fields");
   if (!status.ok()) return;
   Require(read.has_header() == parsed.has_header(), "a header is a header");
   if (read.has_header()) {
@@ -59,7 +65,9 @@ FUZZ_TARGET(chunks) {
     if (failed) continue;
     grpc::ByteBuffer buffer = Sliced(message, cuts);
     v1::ReduceStreamRequest request;
-    const auto got = feeder.Take(buffer, &request);
+    MemoryBudget memory;
+    MemoryLease lease;
+    const auto got = feeder.Take(buffer, memory, &lease, &request);
     failed = !got.ok();
     if (got.ok() && *got == Feeder::Got::kChunk) received += static_cast<std::int64_t>(ReadAll(feeder.chunk()).size());
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "reduced/v1/reduced.pb.h"
+#include "server/wire/decoded_bytes.h"
 #include "server/wire/merge.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/slices.h"
@@ -54,6 +55,7 @@ FUZZ_TARGET(merge) {
   v1::MergeResponse parsed;
   // Of unknown fields, which are skipped, protobuf's parser refuses more: tags of more bytes than they need.
   if (!request.ParseFromArray(message.data(), static_cast<int>(message.size()))) return;
+  if (!server::DecodedBytes(message, *v1::MergeRequest::descriptor()).ok()) return;
   const absl::Status expected = Merge(request, &parsed);
   Require(status.code() == expected.code(), "the bytes have the answer of the message",
           absl::StrCat(status.message(), " / ", expected.message()));

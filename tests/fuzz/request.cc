@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "google/protobuf/stubs/logging.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/matmul/matmul.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/wire/arrays.h"
+#include "server/wire/decoded_bytes.h"
 #include "server/wire/ladder.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/no_engine.h"
@@ -78,8 +80,17 @@ void CheckPart(const v1::StreamPart& part) { RequirePrintableError(server::Check
 
 template <class Message, class Check>
 void Parse(Input input, Check check) {
+  const absl::StatusOr<std::int64_t> bytes = server::DecodedBytes(input.rest(), *Message::descriptor());
+  RequirePrintableError(bytes.status());
   Message message;
-  if (message.ParseFromArray(input.rest().data(), static_cast<int>(input.rest().size()))) check(message);
+  if (!message.ParseFromArray(input.rest().data(), static_cast<int>(input.rest().size()))) return;
+  if (bytes.ok()) {
+    Require(*bytes >= static_cast<std::int64_t>(message.SpaceUsedLong()), "a message takes what was predicted");
+  } else {
+    Require(absl::StrContains(bytes.status().message(), "unknown fields"), "what protobuf accepts is accepted",
+            bytes.status().message());
+  }
+  check(message);
 }
 
 }  // namespace

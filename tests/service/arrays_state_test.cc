@@ -273,12 +273,20 @@ TEST_F(ArraysStateTest, TooManyForAResponseOrTheMemory) {
   EXPECT_EQ(status.error_code(), Code::INVALID_ARGUMENT) << status.error_message();
   EXPECT_THAT(status.error_message(), HasSubstr("return_state: got states of 8000 outputs, of"));
   EXPECT_TRUE(AwaitThat([&] { return options_.engines.memory->taken() == 0; }));
-  // What is merged is within the memory, too.
+  // What is merged is within the memory, too: parts one after the other, ...
   numbers = RandomArray(v1::DTYPE_F64, {2, 2'000});
   const v1::ReduceResponse part = Reduce(RequestFor(numbers, question));
   v1::MergeRequest request;
   for (int i = 0; i < 8; ++i) *request.add_arrays() = part.arrays_state();
   v1::MergeResponse merged;
+  status = Merge(request, &merged);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  // ... and the outputs of each.
+  v1::ArraysState large = part.arrays_state();
+  for (int i = 1; i < 8; ++i) large.mutable_outputs()->MergeFrom(part.arrays_state().outputs());
+  large.set_shape(0, large.outputs_size());
+  request.clear_arrays();
+  *request.add_arrays() = large;
   status = Merge(request, &merged);
   EXPECT_EQ(status.error_code(), Code::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("no memory for the states of a request"));

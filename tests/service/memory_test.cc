@@ -1,4 +1,7 @@
 // What a request may make the server take. Memory: it is set aside first, and comes back when the request ends. Time.
+#include <sys/resource.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
@@ -170,6 +174,113 @@ TEST(MemoryTest, MessagesAreRefusedBeforeTheyAreParsed) {
   const grpc::Status malformed = ReduceBytes(TestServer(), garbage);
   EXPECT_EQ(malformed.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << malformed.error_message();
   EXPECT_THAT(malformed.error_message(), HasSubstr("message: got bytes that are not a ReduceRequest"));
+}
+
+std::int64_t PeakBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss << 10;
+}
+
+std::string FieldOf(char tag, const std::string& contents) {
+  std::string field(1, tag);
+  for (std::size_t size = contents.size(); true; size >>= 7) {
+    field.push_back(static_cast<char>((size & 0x7f) | (size > 0x7f ? 0x80 : 0)));
+    if (size <= 0x7f) return field + contents;
+  }
+}
+
+// Of fields that nobody knows, three bytes each, decoded messages are forty times as large.
+TEST(MemoryTest, UnknownFieldsTakeNone) {
+  std::string unknown;
+  while (unknown.size() < 8 * kMiB) unknown.append("\xfa\x3e\x00", 3);
+  const std::vector<std::pair<std::string, std::string>> calls = {
+      {"Reduce", unknown},
+      {"Reduce", FieldOf('\x0a', unknown)},
+      {"ReduceStream", FieldOf('\x0a', unknown)},
+      {"PutArray", FieldOf('\x0a', unknown)},
+      {"Session", FieldOf('\x12', unknown)},
+      {"ListArrays", unknown},
+      {"GetArray", unknown},
+      {"DeleteArray", unknown},
+      {"Merge", FieldOf('\x0a', unknown)},
+      {"Merge", FieldOf('\x1a', unknown)},
+      {"Ladder", unknown},
+      {"GetServerInfo", unknown},
+  };
+  const TestServer server;
+  const std::int64_t before = PeakBytes();
+  for (const auto& [method, message] : calls) {
+    SCOPED_TRACE(method);
+    grpc::ClientContext context;
+    const grpc::Status status = server.client().Call(&context, method, message);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr(": got more than 1000 unknown fields; allowed: 1000"));
+  }
+  EXPECT_LT(PeakBytes() - before, 100 * kMiB);  // the messages, on both sides
+  // A few are those of a newer client.
+  v1::ReduceRequest request = SmallSum();
+  request.GetReflection()->MutableUnknownFields(&request)->AddVarint(1007, 1);
+  v1::ReduceResponse response;
+  EXPECT_TRUE(server.client().Reduce(request, &response).ok());
+}
+
+// What is small encoded and large decoded counts as large: a dimension has a byte, and eight then.
+TEST(MemoryTest, DecodedMessagesAreWithinIt) {
+  const ServerOptions options = WithMemory(64 * kMiB);
+  const MemoryBudget& memory = *options.engines.memory;
+  const TestServer server(options);
+  v1::ReduceRequest request = SmallSum();
+  request.mutable_array()->mutable_shape()->Resize(4 * kMiB, 1);
+  v1::ReduceResponse response;
+  const grpc::Status status = server.client().Reduce(request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("no memory for the message of a request"));
+  // In a session it is an answer like any other.
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  const auto call = stub->Session(&context);
+  v1::SessionRequest in_session;
+  *in_session.mutable_reduce() = request;
+  in_session.set_id(7);
+  ASSERT_TRUE(call->Write(in_session));
+  v1::SessionResponse answer;
+  ASSERT_TRUE(call->Read(&answer));
+  EXPECT_EQ(answer.id(), 7);
+  EXPECT_EQ(answer.code(), static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED));
+  *in_session.mutable_reduce() = SmallSum();
+  ASSERT_TRUE(call->Write(in_session));
+  ASSERT_TRUE(call->Read(&answer));
+  EXPECT_EQ(answer.code(), 0) << answer.message();
+  call->WritesDone();
+  EXPECT_TRUE(call->Finish().ok());
+  EXPECT_TRUE(AwaitNoneTaken(memory)) << memory.taken();
+}
+
+// While nothing is left, arrays can be listed and deleted.
+TEST(MemoryTest, WhatGivesItBackNeedsNone) {
+  const ServerOptions options = WithMemory(kMiB);
+  MemoryBudget& memory = *options.engines.memory;
+  const TestServer server(options);
+  const absl::StatusOr<MemoryLease> all = MemoryLease::Take(memory, memory.limit(), "a test");
+  ASSERT_TRUE(all.ok());
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(server.client().Info(&info).ok());
+  const auto stub = v1::Reduction::NewStub(server.client().channel());
+  grpc::ClientContext list, remove;
+  v1::ListArraysRequest page;
+  page.set_owner("somebody");
+  page.set_page_token("12345");
+  v1::ListArraysResponse arrays;
+  EXPECT_TRUE(stub->ListArrays(&list, page, &arrays).ok());
+  v1::DeleteArrayRequest request;
+  request.set_id(std::string(36, 'x'));
+  request.set_owner("somebody");
+  v1::DeleteArrayResponse nothing;
+  EXPECT_EQ(stub->DeleteArray(&remove, request, &nothing).error_code(), grpc::StatusCode::NOT_FOUND);
+  v1::ReduceResponse response;
+  EXPECT_EQ(server.client().Reduce(SumOfBytes(2000), &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 // An engine that reduces a GB a second, as it says.

@@ -129,6 +129,8 @@ TEST_F(RingTest, ErrorsAreThoseOfTheirRequest) {
   ASSERT_NO_FATAL_FAILURE(ring.Open(socket(), 8, 1 << 16));
   const std::uint64_t arena = ring.mapping().geometry.arena_bytes;
   const ring::Submission right = ring.SumOf({1, 2, 3});
+  for (int byte = 100; byte < 3000; ++byte)
+    ring.mapping().arena()[byte] = static_cast<std::byte>(byte % 2 == 0 ? 0x7a : 0);
   struct Row {
     void (*change)(ring::Submission&);
     const char* error;
@@ -155,6 +157,8 @@ TEST_F(RingTest, ErrorsAreThoseOfTheirRequest) {
       {[](auto& s) { s.message_bytes = 100, s.message_offset = (1 << 16) - 99; }, "11 message: got 100 bytes"},
       {[](auto& s) { s.message_bytes = 9, s.reply_bytes = ~0UL; }, "11 reply: got 18446744073709551615 bytes"},
       {[](auto& s) { s.message_bytes = 9; }, "3 message: got bytes that are not a ReduceRequest"},
+      {[](auto& s) { s.message_bytes = 2900, s.message_offset = 100; },
+       "3 ReduceRequest: got more than 1000 unknown fields; allowed: 1000"},
       {[](auto& s) { s.source = 2; }, "5 "},
   };
   EXPECT_EQ(arena, 1U << 16);

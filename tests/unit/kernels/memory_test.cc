@@ -120,6 +120,22 @@ TEST(MemoryBudgetTest, ALeaseThatMovesIsGivenBackOnce) {
   EXPECT_EQ(budget.taken(), 0);
 }
 
+TEST(MemoryBudgetTest, ALeaseChangesItsSize) {
+  MemoryBudget budget(100);
+  {
+    MemoryLease lease;
+    EXPECT_TRUE(lease.Resize(budget, 30, "a test").ok());
+    EXPECT_TRUE(lease.Resize(budget, 100, "a test").ok());
+    EXPECT_TRUE(lease.Resize(budget, 20, "a test").ok());
+    EXPECT_EQ(budget.taken(), 20);
+    const absl::Status status = lease.Resize(budget, 101, "a test");
+    EXPECT_TRUE(absl::IsResourceExhausted(status));
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no memory for a test, 81 bytes"));
+    EXPECT_EQ(budget.taken(), 20);
+  }
+  EXPECT_EQ(budget.taken(), 0);
+}
+
 TEST(MemoryBudgetTest, ArraysCountTowardsIt) {
   const auto memory = std::make_shared<MemoryBudget>(100);
   ArrayBudget arrays("cpu", 80, memory);

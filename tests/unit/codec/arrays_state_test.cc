@@ -1,0 +1,157 @@
+// Merging states of arrays of results, without a server: what belongs to which key, in which order, and when it stops.
+#include "proto/codec/arrays_state.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/algebra/spec.h"
+#include "kernels/algebra/state.h"
+#include "reduced/v1/reduced.pb.h"
+#include "tests/support/fold.h"
+
+namespace reduced {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr std::size_t kColumns = 2;
+
+// Consecutive rows of a matrix with a key each, which ascend.
+struct Rows {
+  std::vector<std::int32_t> keys;
+  std::vector<double> elements{};  // kColumns for each key
+};
+
+ReduceSpec SumAndArgmax(std::size_t rows) {
+  return {.dtype = DType::kF64, .count = static_cast<std::int64_t>(rows), .ops = {Op::kSum, Op::kArgmax}};
+}
+
+v1::ArraysState StateOf(const Rows& rows, std::size_t columns = kColumns) {
+  const ReduceSpec spec = SumAndArgmax(rows.keys.size() * columns);
+  std::vector<State> outputs;
+  for (std::size_t row = 0; row < rows.keys.size(); ++row) {
+    for (std::size_t column = 0; column < columns; ++column) {
+      State output = test::Fold(SumAndArgmax(1), &rows.elements[row * columns + column], 0, 1);
+      Shift(static_cast<std::int64_t>(row), &output);
+      outputs.push_back(std::move(output));
+    }
+  }
+  v1::ArraysState state;
+  ToProto(spec, static_cast<std::int64_t>(rows.keys.size()), outputs, &state);
+  state.set_empty(v1::EMPTY_POLICY_ERROR);
+  state.add_shape(static_cast<std::int64_t>(rows.keys.size()));
+  state.add_shape(static_cast<std::int64_t>(columns));
+  state.mutable_keys()->mutable_array()->set_dtype(v1::DTYPE_I32);
+  state.mutable_keys()->mutable_array()->add_shape(static_cast<std::int64_t>(rows.keys.size()));
+  state.mutable_keys()->set_data(rows.keys.data(), rows.keys.size() * sizeof(std::int32_t));
+  return state;
+}
+
+template <class T>
+std::vector<T> ElementsOf(const std::string& data) {
+  std::vector<T> elements(data.size() / sizeof(T));
+  std::memcpy(elements.data(), data.data(), data.size());
+  return elements;
+}
+
+// Keys in any order of parts, parts without any, and sums that depend on the order in which they are added.
+TEST(ArraysMerger, AddsUpEachKeyInTheOrderOfTheParts) {
+  std::mt19937_64 random(1);
+  std::map<std::int32_t, std::vector<double>> sums;
+  std::map<std::int32_t, std::vector<std::pair<double, std::uint64_t>>> largest;  // and where it is
+  ArraysMerger merger({});
+  std::uint64_t position = 0;
+  for (int part = 0; part < 60; ++part) {
+    Rows rows;
+    for (std::int32_t key = -20; key < 20; ++key) {
+      if (part % 3 == 1 || random() % 4 != 0) continue;
+      rows.keys.push_back(key);
+      std::vector<double>& sum = sums.try_emplace(key, kColumns, 0.0).first->second;
+      auto& most = largest.try_emplace(key, kColumns, std::pair(-1.0, 0)).first->second;
+      for (std::size_t column = 0; column < kColumns; ++column) {
+        const double element = static_cast<double>(random() >> 11) * 0x1p-30;
+        rows.elements.push_back(element);
+        sum[column] += element;
+        if (element > most[column].first) most[column] = {element, position};
+      }
+      ++position;
+    }
+    ASSERT_TRUE(merger.Append(StateOf(rows), "part").ok());
+  }
+  std::vector<std::int32_t> keys;
+  std::vector<double> right_sums;
+  std::vector<std::uint64_t> right_places;
+  for (const auto& [key, sum] : sums) {
+    keys.push_back(key);
+    for (std::size_t column = 0; column < kColumns; ++column) {
+      right_sums.push_back(sum[column]);
+      right_places.push_back(largest[key][column].second);
+    }
+  }
+  EXPECT_EQ(merger.keys(), static_cast<std::int64_t>(keys.size()));
+  EXPECT_EQ(merger.outputs(), static_cast<std::int64_t>(right_sums.size()));
+  v1::MergeResponse merged;
+  ASSERT_TRUE(merger.Finish(/*return_state=*/true, &merged).ok());
+  EXPECT_EQ(merged.count(), static_cast<std::int64_t>(position * kColumns));
+  EXPECT_EQ(ElementsOf<std::int32_t>(merged.keys().data()), keys);
+  EXPECT_EQ(ElementsOf<double>(merged.arrays(0).data()), right_sums);
+  EXPECT_EQ(ElementsOf<std::uint64_t>(merged.arrays(1).data()), right_places);
+  // The state of the whole merges as its parts do.
+  ArraysMerger again({});
+  ASSERT_TRUE(again.Append(merged.arrays_state(), "whole").ok());
+  ASSERT_TRUE(again.Append(StateOf({}), "nothing").ok());
+  v1::MergeResponse same;
+  ASSERT_TRUE(again.Finish(/*return_state=*/true, &same).ok());
+  EXPECT_EQ(same.SerializeAsString(), merged.SerializeAsString());
+}
+
+TEST(ArraysMerger, KeysWithoutOutputs) {
+  ArraysMerger merger({});
+  ASSERT_TRUE(merger.Append(StateOf({.keys = {3, 5}}, 0), "first").ok());
+  ASSERT_TRUE(merger.Append(StateOf({.keys = {1, 3}}, 0), "second").ok());
+  v1::MergeResponse merged;
+  ASSERT_TRUE(merger.Finish(/*return_state=*/true, &merged).ok());
+  EXPECT_THAT(ElementsOf<std::int32_t>(merged.keys().data()), ElementsAre(1, 3, 5));
+  EXPECT_THAT(merged.arrays_state().shape(), ElementsAre(3, 0));
+}
+
+// Merging two parts of so many outputs, until it has been asked `times` whether to stop.
+absl::Status MergeUntil(const v1::ArraysState& part, int times, int* asked) {
+  *asked = 0;
+  ArraysMerger merger({},
+                      [&] { return ++*asked > times ? absl::DeadlineExceededError("it is late") : absl::OkStatus(); });
+  v1::MergeResponse merged;
+  absl::Status status = merger.Append(part, "first");
+  if (status.ok()) status = merger.Append(part, "second");
+  return status.ok() ? merger.Finish(/*return_state=*/true, &merged) : status;
+}
+
+TEST(ArraysMerger, StopsWithinAPartAndAtTheEnd) {
+  constexpr int kRows = 2000;
+  Rows rows;
+  for (std::int32_t key = 0; key < kRows; ++key) rows.keys.push_back(key);
+  rows.elements.assign(kRows * kColumns, 1);
+  const v1::ArraysState part = StateOf(rows);
+  int all = 0;
+  ASSERT_TRUE(MergeUntil(part, 1'000'000, &all).ok());
+  // Twice for each part, then for the results and for the state: about every 1000 outputs.
+  EXPECT_GE(all, 6 * static_cast<int>(kRows * kColumns) / 1024);
+  for (int times = 0; times < all; ++times) {
+    int asked = 0;
+    EXPECT_EQ(MergeUntil(part, times, &asked), absl::DeadlineExceededError("it is late")) << times;
+    EXPECT_EQ(asked, times + 1);
+  }
+}
+
+}  // namespace
+}  // namespace reduced
