@@ -42,7 +42,7 @@ class Lanes {
     double expected_us = 0;  // that it needs a lane for, by itself, as the calibration has it
     // That it may need at most, if there is no telling beforehand: from how long it takes, nothing is learnt then.
     double most_us = 0;
-    bool admitted = false;   // part of something that runs already, for which there is always a place
+    bool admitted = false;  // part of something that runs already, for which there is always a place
     CancelFlag cancelled{};
     absl::Time deadline = absl::InfiniteFuture();
     std::uint64_t caller = 0;  // whose turn it takes: as Job::caller
