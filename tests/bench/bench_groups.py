@@ -70,6 +70,7 @@ def cases(random, elements):
     yield "keys < 4096", keys(random.integers(0, 4096, elements, "i4"), 4096)
     yield "keys < 4096, found", keys(random.integers(0, 4096, elements, "i4"), None)
     yield "keys < 1 Mi", keys(random.integers(0, 1 << 20, elements, "i4"), 1 << 20)
+    yield "1 Mi far apart, found", keys(random.integers(0, 1 << 20, elements, "i8") * 4_398_046_511_093 - (1 << 62), None)
     yield "where, 50%", where(random.random(elements) < 0.5)
     yield "where, 99%", where(random.random(elements) < 0.99)
 
@@ -92,7 +93,7 @@ def main():
                 got = (data.nbytes + beside) / ours
                 times = f"{best_us(lambda: theirs[op](data, wide)) / ours:6.2f}x" if op in theirs else "      -"
                 cells.append(f"{op} {got / 1e3:6.2f} {got / rate:5.2f} {times}")
-            print(f"{dtype} {name:18} " + "   ".join(cells), flush=True)
+            print(f"{dtype} {name:21} " + "   ".join(cells), flush=True)
 
 
 if __name__ == "__main__":
