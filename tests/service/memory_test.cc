@@ -18,6 +18,7 @@
 #include "kernels/engine/memory_budget.h"
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
+#include "tests/support/runs.h"
 
 namespace reduced::server {
 namespace {
@@ -217,7 +218,8 @@ TEST(MemoryTest, UnknownFieldsTakeNone) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     EXPECT_THAT(status.error_message(), HasSubstr(": got more than 1000 unknown fields; allowed: 1000"));
   }
-  EXPECT_LT(PeakBytes() - before, 100 * kMiB);  // the messages, on both sides
+  // The messages, on both sides; sanitizers keep memory that is free.
+  if (!kSlowBuild) EXPECT_LT(PeakBytes() - before, 100 * kMiB);
   // A few are those of a newer client.
   v1::ReduceRequest request = SmallSum();
   request.GetReflection()->MutableUnknownFields(&request)->AddVarint(1007, 1);
