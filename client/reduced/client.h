@@ -1,6 +1,6 @@
 // The C++ client of a `reduced` server.
 //
-//   auto client = reduced::client::Client::Create({.server = "unix:/run/reduced.sock"});
+//   auto client = reduced::client::Client::Create({.server = "unix:/run/reduced/socket"});
 //   std::vector<float> samples = ...;
 //   auto reply = (*client)->Reduce(ArrayView::Of(samples), {"sum", "argmax"});
 //   if (reply.ok()) std::cout << reply->Find("sum")->AsDouble();

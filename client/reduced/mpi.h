@@ -2,7 +2,7 @@
 // with the bits that one server gives for it, however it is cut.
 //
 //   MPI_Init(&argc, &argv);
-//   auto client = reduced::client::Client::Create({.server = "unix:/run/reduced.sock"});  // near each rank
+//   auto client = reduced::client::Client::Create({.server = "unix:/run/reduced/socket"});  // near each rank
 //   auto whole = reduced::client::Allreduce(**client, ArrayView::Of(part), {"mean", "argmax"}, {}, MPI_COMM_WORLD);
 //   if (whole.ok()) std::cout << whole->Find("mean")->AsDouble();
 //

@@ -268,7 +268,7 @@ class KeyGrouping {
         to.row[place] = from.row[i];
       };
       status = CountingSort(rows, kDigits, context_, digit_of, move, bounds);
-      rows = bounds[kDigits];
+      if (status.ok()) rows = bounds[kDigits];
       std::swap(from, to);
     }
     if (!status.ok()) return status;

@@ -1,7 +1,7 @@
 """A client in another language: shares an array with the server and has it summed, with the standard library and grpcio.
 
     protoc --python_out=. -Iproto proto/reduced/v1/reduced.proto
-    PYTHONPATH=. python3 proto/examples/regions.py unix:/run/reduced.sock
+    PYTHONPATH=. python3 proto/examples/regions.py unix:/run/reduced/socket
 """
 
 import array

@@ -1,7 +1,7 @@
 """A client of a session's ring in another language: sums arrays through memory that it shares with the server.
 
     protoc --python_out=. -Iproto proto/reduced/v1/reduced.proto
-    PYTHONPATH=. python3 proto/examples/ring.py unix:/run/reduced.sock
+    PYTHONPATH=. python3 proto/examples/ring.py unix:/run/reduced/socket
 
 proto/ring/README.md explains each step. This one polls for its answers; see there for how to sleep.
 """

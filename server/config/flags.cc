@@ -120,7 +120,7 @@ ABSL_FLAG(ByteSize, max_ladder_bytes, ByteSize{Defaults().limits.max_ladder_byte
           "largest array that a ladder generates, in bytes; one ladder runs at a time");
 ABSL_FLAG(
     ByteSize, max_result_bytes, ByteSize{Defaults().limits.max_result_bytes},
-    "largest results of one request along axes that its response has, together, in bytes, up to 64MiB; larger ones "
+    "largest arrays of results of one request that its response has, together, in bytes, up to 64MiB; larger ones "
     "can be kept as resident arrays");
 ABSL_FLAG(
     std::int32_t, max_streams, Defaults().limits.max_streams,

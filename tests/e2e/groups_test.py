@@ -127,6 +127,7 @@ class GroupsTest(harness.ServedTest):
         self.assertEqual(got, {"sum": [2.0, 1.0], "keys": [5, 6]})
         colon = self.save(np.array([1, 1, 2]), "x:y.npy")  # a file of that whole name comes first
         self.assertEqual(self.values(archive, "count", "--array", "a", "--keys", colon)["keys"], [1, 2])
+        self.check_failure(USAGE, ["--out-keys", "the name of an input"], *price, "--keys", f"{archive}:b", "--out-keys", archive)
         for reason, keys in (("got 2 arrays (a, b); choose one as FILE:NAME", archive),
                              ("got 3 columns (price, shop, note); choose one as FILE:NAME", text),
                              ("got \"c\"; allowed: a, b", f"{archive}:c"), ("size", f"{text}:size"), ("all", f"{text}:all"),

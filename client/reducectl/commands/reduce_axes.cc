@@ -322,9 +322,8 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
 bool ReplacesInput(const Question& question, const AxesArguments& arguments) {
   std::vector<std::string> outs = {arguments.out_keys};
   for (const std::string& op : question.ops) outs.push_back(absl::StrReplaceAll(arguments.out, {{kOp, op}}));
-  std::vector<std::string> inputs = question.sources;
-  const SideArguments& sides = arguments.sides;
-  inputs.insert(inputs.end(), {sides.segments, sides.lengths, sides.keys, sides.where});
+  std::vector<std::string> inputs = arguments.sides.files();
+  inputs.insert(inputs.end(), question.sources.begin(), question.sources.end());
   std::error_code none;
   for (const std::string& out : outs) {
     for (const std::string& input : inputs) {

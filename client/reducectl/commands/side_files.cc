@@ -39,6 +39,12 @@ absl::Status Read(const std::string& given, absl::Duration timeout, Input* into,
 
 }  // namespace
 
+std::vector<std::string> SideArguments::files() const {
+  std::vector<std::string> files;
+  for (const std::string& given : {segments, lengths, keys, where}) files.push_back(FileAndPart(given).first);
+  return files;
+}
+
 absl::Status SideFiles::CheckMask(const SideArguments& arguments, const std::vector<std::int64_t>& shape) const {
   if (mask.layout.dtype != "u8") return absl::OkStatus();
   std::int64_t elements = 1, bytes = 1;

@@ -21,6 +21,7 @@ struct SideArguments {
   std::string segments{}, lengths{}, keys{}, where{};  // empty: there is none
 
   bool given() const { return !segments.empty() || !lengths.empty() || !keys.empty() || !where.empty(); }
+  std::vector<std::string> files() const;  // without the names; of an id, what is no file
 };
 
 // Their elements, to which the options refer.

@@ -63,7 +63,7 @@ TEST(Grouping, TheLargestKeysOfADTypeAreInTheirGroups) {
   EXPECT_TRUE(check.ok());
 }
 
-// The groups of keys that are found, of the rows that are kept, against an ordered map.
+// Groups keys that are found, of two rows in three; an ordered map has the right groups.
 template <class Key>
 class FoundKeys {
  public:
