@@ -202,11 +202,11 @@ TEST(SessionTest, CancelsTheOneThatIsNamed) {
 TEST(SessionTest, ATimeoutEndsOneRequest) {
   HeldServer server(8);
   Session session(server->client());
-  ASSERT_TRUE(session.Send(1, SumOf({1}), 100));
+  ASSERT_TRUE(session.Send(1, SumOf({1}), 1'000));
   ASSERT_TRUE(session.Send(2, SumOf({2}), 60'000));
   ASSERT_TRUE(session.Send(3, SumOf({3}), std::numeric_limits<std::int64_t>::max()));
   ASSERT_TRUE(server.engine().AwaitHeld(3, kPatience));
-  absl::SleepFor(absl::Milliseconds(100));  // the time of the first is over
+  absl::SleepFor(absl::Seconds(1));  // the time of the first is over
   for (const std::string& says : {absl::StrCat("1: ", grpc::StatusCode::DEADLINE_EXCEEDED, " "),
                                   std::string("2: i64:2"), std::string("3: i64:3")}) {
     server.engine().ReleaseFirst();

@@ -38,7 +38,7 @@ struct Outputs {
     const auto i = static_cast<std::size_t>(output);
     AddExactly(x, sums->sum + i, sums->rest + i, sums->lost + i);
     AddSquareExactly(x, squares->sum + i, squares->rest + i, squares->lost + i);
-    reduced::Add(x, SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares), /*specials_counted=*/false, &exact[i]);
+    reduced::Add(x, SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares), /*elsewhere=*/false, &exact[i]);
     ++counts[i];
   }
 };
