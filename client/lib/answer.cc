@@ -425,7 +425,7 @@ Asked::Asked(const v1::ReduceRequest& request)
 }
 
 Asked::Asked(const v1::MergeRequest& request)
-    : return_state(request.return_state()), arrays(request.arrays_size() > 0) {
+    : return_state(request.return_state()), results(!request.omit_results()), arrays(request.arrays_size() > 0) {
   if (request.states().empty() && !arrays) return;
   const v1::State& first = arrays ? request.arrays(0).question() : request.states(0);
   if (arrays) keys = request.arrays(0).has_keys();

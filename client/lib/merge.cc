@@ -31,12 +31,18 @@ std::string NameOfState(const std::vector<std::string>& names, std::size_t i) {
   return names.empty() ? absl::StrCat("states[", i, "]") : names[i];
 }
 
+// What of the whole is asked for.
+struct Wanted {
+  bool state = false;
+  bool results = true;
+};
+
 // Parses a state of one result for each op. False: it is another, or none.
 bool ParseState(const std::string& from, v1::State* state) {
   return !IsArrayState(from) && state->ParseFromString(from) && state->version() != 0;
 }
 
-absl::Status ToProto(const std::vector<std::string>& states, const std::vector<std::string>& names, bool return_state,
+absl::Status ToProto(const std::vector<std::string>& states, const std::vector<std::string>& names, Wanted wanted,
                      v1::MergeRequest* request) {
   if (states.empty()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
   for (std::size_t i = 0; i < states.size(); ++i) {
@@ -50,7 +56,8 @@ absl::Status ToProto(const std::vector<std::string>& states, const std::vector<s
         name, ": got ", states[i].size(),
         " bytes that aren't a state; allowed: states of replies, as return_state or reducectl --state give them"));
   }
-  request->set_return_state(return_state);
+  request->set_return_state(wanted.state);
+  request->set_omit_results(!wanted.results);
   return absl::OkStatus();
 }
 
@@ -61,7 +68,7 @@ MergeReply FromProto(const v1::MergeResponse& from) {
 }
 
 // The same of arrays.
-absl::Status ToArrays(const std::vector<std::string>& states, const std::vector<std::string>& names, bool return_state,
+absl::Status ToArrays(const std::vector<std::string>& states, const std::vector<std::string>& names, Wanted wanted,
                       v1::MergeRequest* request) {
   if (states.empty()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
   for (std::size_t i = 0; i < states.size(); ++i) {
@@ -76,7 +83,8 @@ absl::Status ToArrays(const std::vector<std::string>& states, const std::vector<
         absl::StrCat(name, ": got ", states[i].size(),
                      " bytes that aren't a state of arrays of results; allowed: states of such replies"));
   }
-  request->set_return_state(return_state);
+  request->set_return_state(wanted.state);
+  request->set_omit_results(!wanted.results);
   return absl::OkStatus();
 }
 
@@ -113,7 +121,7 @@ absl::StatusOr<MergeArraysReply> Client::MergeArrays(const std::vector<std::stri
                                                      const MergeOptions& options) {
   v1::MergeRequest request;
   v1::MergeResponse response;
-  absl::Status status = ToArrays(states, /*names=*/{}, options.return_state, &request);
+  absl::Status status = ToArrays(states, /*names=*/{}, {options.return_state, options.results}, &request);
   if (status.ok()) status = AskServer(*connection_, request, options.timeout, &response);
   if (!status.ok()) return status;
   return ArraysFromProto(response);
@@ -125,9 +133,9 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
   absl::Status status = CheckNames(states, options.names);
   std::vector<std::string> names = options.names;  // or states[i], as of the parameter
   for (std::size_t i = names.size(); i < states.size(); ++i) names.push_back(absl::StrCat("states[", i, "]"));
-  if (status.ok()) status = ToArrays(states, names, options.return_state, &request);
+  if (status.ok()) status = ToArrays(states, names, {options.return_state, options.results}, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), names, &response, options.results);
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), names, &response);
   if (!status.ok()) return status;
   return ArraysFromProto(response);
 }
@@ -149,7 +157,7 @@ bool IsArrayState(std::string_view state) {
 absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states, const MergeOptions& options) {
   v1::MergeRequest request;
   v1::MergeResponse response;
-  absl::Status status = ToProto(states, /*names=*/{}, options.return_state, &request);
+  absl::Status status = ToProto(states, /*names=*/{}, {options.return_state, options.results}, &request);
   if (status.ok()) status = AskServer(*connection_, request, options.timeout, &response);
   if (!status.ok()) return status;
   return FromProto(response);
@@ -158,9 +166,9 @@ absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states,
 absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, const MergeStatesOptions& options) {
   v1::MergeRequest request;
   absl::Status status = CheckNames(states, options.names);
-  if (status.ok()) status = ToProto(states, options.names, options.return_state, &request);
+  if (status.ok()) status = ToProto(states, options.names, {options.return_state, options.results}, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.results);
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response);
   if (!status.ok()) return status;
   return FromProto(response);
 }

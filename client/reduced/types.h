@@ -115,13 +115,15 @@ struct Reply {
 };
 
 struct MergeOptions {
-  bool return_state = false;                // fills in MergeReply.state
+  bool return_state = false;  // fills in MergeReply.state
+  // Fills in MergeReply.results. False: parts that have none by themselves can be merged, too, as by MergeStates.
+  bool results = true;
   std::optional<absl::Duration> timeout{};  // overrides ClientOptions.timeout
 };
 
 // The results of several parts of an array together.
 struct MergeReply {
-  std::vector<Result> results{};  // one for each op of the states
+  std::vector<Result> results{};  // one for each op of the states; none without MergeOptions.results
   std::int64_t count = 0;         // elements in all parts
   std::string state{};            // of all parts together; empty unless MergeOptions.return_state is set
 

@@ -248,7 +248,7 @@ void ArraysMerger::SortByKeys() {
   whole.shape.front() = static_cast<std::int64_t>(whole.keys.size());
 }
 
-absl::Status ArraysMerger::Finish(bool return_state, v1::MergeResponse* response, bool results) {
+absl::Status ArraysMerger::Finish(bool return_state, bool results, v1::MergeResponse* response) {
   if (!whole_.has_value()) return Refused("states: got none; allowed: at least 1");
   if (whole_->key_dtype.has_value()) SortByKeys();
   const Whole& whole = *whole_;

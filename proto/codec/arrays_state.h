@@ -48,7 +48,7 @@ class ArraysMerger {
   // Last, once: fills in the arrays, the keys and the count of an empty response, and its state if `return_state`;
   // without arrays unless `results`. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole
   // array answers, if `results`, with the first output that has an error.
-  absl::Status Finish(bool return_state, v1::MergeResponse* response, bool results = true);
+  absl::Status Finish(bool return_state, bool results, v1::MergeResponse* response);
 
  private:
   // The state of a part, or of all parts together.

@@ -59,7 +59,7 @@ absl::Status Merger::Append(const v1::State& part, absl::string_view name) {
   return status.ok() ? status : absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
-absl::Status Merger::Finish(bool return_state, v1::MergeResponse* response, bool results) const {
+absl::Status Merger::Finish(bool return_state, bool results, v1::MergeResponse* response) const {
   if (!whole_.has_value()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
   if (results) {
     const absl::StatusOr<std::vector<Value>> values = Finalize(whole_->spec, whole_->state);
@@ -72,7 +72,7 @@ absl::Status Merger::Finish(bool return_state, v1::MergeResponse* response, bool
 }
 
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
-                         const std::vector<std::string>& names, v1::MergeResponse* response, bool results) {
+                         const std::vector<std::string>& names, v1::MergeResponse* response) {
   const auto name_of = [&names](const char* field, int i) {
     return names.empty() ? absl::StrFormat("%s[%d]", field, i) : names[static_cast<std::size_t>(i)];
   };
@@ -83,14 +83,14 @@ absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& lim
       const absl::Status status = merger.Append(request.arrays(i), name_of("arrays", i));
       if (!status.ok()) return status;
     }
-    return merger.Finish(request.return_state(), response, results);
+    return merger.Finish(request.return_state(), !request.omit_results(), response);
   }
   Merger merger(limits);
   for (int i = 0; i < request.states_size(); ++i) {
     absl::Status status = merger.Append(request.states(i), name_of("states", i));
     if (!status.ok()) return status;
   }
-  return merger.Finish(request.return_state(), response, results);
+  return merger.Finish(request.return_state(), !request.omit_results(), response);
 }
 
 }  // namespace reduced

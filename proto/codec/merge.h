@@ -27,7 +27,7 @@ class Merger {
   absl::Status Append(const v1::State& part, absl::string_view name);
   // Fills in an empty response, with the state of the whole if `return_state`, and without results unless `results`.
   // INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole array answers, if `results`.
-  absl::Status Finish(bool return_state, v1::MergeResponse* response, bool results = true) const;
+  absl::Status Finish(bool return_state, bool results, v1::MergeResponse* response) const;
 
  private:
   const StateLimits limits_;
@@ -35,10 +35,9 @@ class Merger {
 };
 
 // Answers a Merge of states or of arrays: fills an empty `response`. `names`: of the states in error messages, in
-// order; empty: `states[0]`, `states[1]`..., or `arrays[0]`... `results`: as for Finish. INVALID_ARGUMENT,
-// OUT_OF_RANGE: see reduced.proto.
+// order; empty: `states[0]`, `states[1]`..., or `arrays[0]`... INVALID_ARGUMENT, OUT_OF_RANGE: see reduced.proto.
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
-                         const std::vector<std::string>& names, v1::MergeResponse* response, bool results = true);
+                         const std::vector<std::string>& names, v1::MergeResponse* response);
 
 }  // namespace reduced
 

@@ -22,6 +22,8 @@ constexpr std::uint32_t kStates =
     WireFormatLite::MakeTag(v1::MergeRequest::kStatesFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 constexpr std::uint32_t kReturnState =
     WireFormatLite::MakeTag(v1::MergeRequest::kReturnStateFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr std::uint32_t kOmitResults =
+    WireFormatLite::MakeTag(v1::MergeRequest::kOmitResultsFieldNumber, WireFormatLite::WIRETYPE_VARINT);
 constexpr std::uint32_t kArrays =
     WireFormatLite::MakeTag(v1::MergeRequest::kArraysFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
@@ -63,6 +65,7 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
   Merger merger(limits);
   ArraysMerger arrays_merger(limits, why_stop);
   bool return_state = false;
+  bool omit_results = false;
   std::int64_t states = 0;
   std::int64_t arrays = 0;
   // Beside the states of arrays that are merged.
@@ -85,10 +88,10 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
                            static_cast<std::int64_t>(part.keys().data().size()) * kBytesOfKeyByte);
       }
       if (status.ok()) status = arrays_merger.Append(part, absl::StrCat("arrays[", arrays++, "]"));
-    } else if (tag == kReturnState) {
+    } else if (tag == kReturnState || tag == kOmitResults) {
       std::uint64_t value = 0;
       if (!input.ReadVarint64(&value)) return malformed;
-      return_state = value != 0;
+      (tag == kReturnState ? return_state : omit_results) = value != 0;
     } else if (!WireFormatLite::SkipField(&input, tag)) {
       return malformed;
     }
@@ -97,8 +100,8 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
   if (!input.ConsumedEntireMessage()) return malformed;
   if (absl::Status status = hold_part(0); !status.ok()) return status;
   if (states > 0 && arrays > 0) return absl::InvalidArgumentError("arrays: got some beside states; allowed: either");
-  if (arrays > 0) return arrays_merger.Finish(return_state, response);
-  return merger.Finish(return_state, response);
+  if (arrays > 0) return arrays_merger.Finish(return_state, !omit_results, response);
+  return merger.Finish(return_state, !omit_results, response);
 }
 
 }  // namespace reduced::server

@@ -52,6 +52,7 @@ def error(part, ops):
 assert error([], "min")[0] == "InvalidArgumentError"
 kind, message, notes = error(["text"] if rank == ranks - 1 else [1.0], "sum")
 assert kind == "TypeError" and "dtype: got" in message and notes == [f"of rank {ranks - 1}"], (kind, message, notes)
+assert error(np.ma.masked_array([1.0, 2.0], [False, rank == 0]), "sum")[0] == "TypeError"
 assert error([1.0], "median")[0] == "InvalidArgumentError"
 if ranks > 1:
     assert error([1.0] if rank == 0 else [1], "sum")[0] == "InvalidArgumentError"

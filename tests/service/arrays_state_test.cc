@@ -250,6 +250,11 @@ TEST_F(ArraysStateTest, WithoutResults) {
   const grpc::Status overflow = Merge(request, &merged);
   EXPECT_EQ(overflow.error_code(), Code::OUT_OF_RANGE);
   EXPECT_THAT(overflow.error_message(), HasSubstr("output [0]: integer overflow"));
+  request.set_return_state(true);
+  request.set_omit_results(true);
+  ASSERT_TRUE(Merge(request, &merged).ok());
+  EXPECT_EQ(merged.arrays_size(), 0);
+  EXPECT_EQ(merged.arrays_state().SerializeAsString(), request.arrays(0).SerializeAsString());
   question.mutable_keep();
   EXPECT_EQ(server_.client().Reduce(RequestFor(part(1), question), &response).error_code(), Code::INVALID_ARGUMENT);
 }

@@ -170,6 +170,18 @@ TEST_F(StateTest, PartsWithoutResults) {
   EXPECT_EQ(merged.results(1).value().f(), 8);
   ASSERT_TRUE(Merge(of_integers, &merged).ok());
   EXPECT_EQ(merged.results(0).value().i(), INT64_MAX - 3);
+  for (v1::MergeRequest* request : {&of_floats, &of_integers}) {  // nor do several parts
+    v1::MergeRequest first;
+    *first.add_states() = request->states(0);
+    *first.add_states() = request->states(0);
+    first.set_return_state(true);
+    EXPECT_FALSE(Merge(first, &merged).ok());
+    first.set_omit_results(true);
+    ASSERT_TRUE(Merge(first, &merged).ok());
+    EXPECT_TRUE(merged.results().empty());
+    EXPECT_EQ(merged.count(), 4);
+    EXPECT_EQ(merged.state().count(), 4);
+  }
 
   small.set_return_state(false);
   v1::ReduceResponse response;

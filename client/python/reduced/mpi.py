@@ -24,6 +24,7 @@ import numpy as np
 from typing import Unpack
 
 from reduced import _client
+from reduced._arrays import with_mask
 from reduced._errors import Error
 from reduced._ops import Options
 from reduced._result import Results
@@ -45,7 +46,10 @@ def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], ser
     names = _client.names_of(ops)
     mine: State | np.dtype[Any] | Exception  # a dtype: there is no element here
     try:
-        part = np.asarray(load())
+        given = load()
+        if with_mask(given) is not None:
+            raise TypeError("array: got one with missing elements; allowed: without (for instance by compressed or drop_null)")
+        part = np.asarray(given)
         mine = _connected(server, os.getpid())._state(part, names, options) if part.size > 0 else part.dtype
     except Exception as error:  # every rank must get there, whatever the error
         mine = error if isinstance(error, Error | TypeError | ValueError | OSError) else RuntimeError(repr(error))

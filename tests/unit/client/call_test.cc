@@ -70,10 +70,11 @@ TEST_F(CallTest, MergesStates) {
 
   service_.on_merge = [&](const v1::MergeRequest& request, v1::MergeResponse* response) {
     response->set_count(request.states_size() * 3);
+    if (request.return_state()) *response->mutable_state() = SumState(6);
+    if (request.omit_results()) return grpc::Status::OK;
     response->add_results()->set_op(v1::OP_SUM);
     response->mutable_results(0)->mutable_value()->set_dtype(v1::DTYPE_I64);
     response->mutable_results(0)->mutable_value()->set_i(15);
-    if (request.return_state()) *response->mutable_state() = SumState(6);
     return grpc::Status::OK;
   };
   const absl::StatusOr<MergeReply> merged = client_->Merge({reply->state, reply->state}, {.return_state = true});
@@ -83,6 +84,10 @@ TEST_F(CallTest, MergesStates) {
   EXPECT_EQ(std::get<std::int64_t>(merged->results[0].value.value), 15);
   EXPECT_EQ(merged->state, SumState(6).SerializeAsString());
   EXPECT_TRUE(client_->Merge({reply->state})->state.empty());
+  const auto without = client_->Merge({reply->state, reply->state}, {.return_state = true, .results = false});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_TRUE(without->results.empty());
+  EXPECT_EQ(without->state, merged->state);
 
   EXPECT_EQ(client_->Merge({}).status().code(), absl::StatusCode::kInvalidArgument);
   const absl::Status bad = client_->Merge({reply->state, "not one"}).status();

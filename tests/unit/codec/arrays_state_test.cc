@@ -101,7 +101,7 @@ TEST(ArraysMerger, AddsUpEachKeyInTheOrderOfTheParts) {
   EXPECT_EQ(merger.keys(), static_cast<std::int64_t>(keys.size()));
   EXPECT_EQ(merger.outputs(), static_cast<std::int64_t>(right_sums.size()));
   v1::MergeResponse merged;
-  ASSERT_TRUE(merger.Finish(/*return_state=*/true, &merged).ok());
+  ASSERT_TRUE(merger.Finish(/*return_state=*/true, /*results=*/true, &merged).ok());
   EXPECT_EQ(merged.count(), static_cast<std::int64_t>(position * kColumns));
   EXPECT_EQ(ElementsOf<std::int32_t>(merged.keys().data()), keys);
   EXPECT_EQ(ElementsOf<double>(merged.arrays(0).data()), right_sums);
@@ -111,7 +111,7 @@ TEST(ArraysMerger, AddsUpEachKeyInTheOrderOfTheParts) {
   ASSERT_TRUE(again.Append(merged.arrays_state(), "whole").ok());
   ASSERT_TRUE(again.Append(StateOf({}), "nothing").ok());
   v1::MergeResponse same;
-  ASSERT_TRUE(again.Finish(/*return_state=*/true, &same).ok());
+  ASSERT_TRUE(again.Finish(/*return_state=*/true, /*results=*/true, &same).ok());
   EXPECT_EQ(same.SerializeAsString(), merged.SerializeAsString());
 }
 
@@ -120,7 +120,7 @@ TEST(ArraysMerger, KeysWithoutOutputs) {
   ASSERT_TRUE(merger.Append(StateOf({.keys = {3, 5}}, 0), "first").ok());
   ASSERT_TRUE(merger.Append(StateOf({.keys = {1, 3}}, 0), "second").ok());
   v1::MergeResponse merged;
-  ASSERT_TRUE(merger.Finish(/*return_state=*/true, &merged).ok());
+  ASSERT_TRUE(merger.Finish(/*return_state=*/true, /*results=*/true, &merged).ok());
   EXPECT_THAT(ElementsOf<std::int32_t>(merged.keys().data()), ElementsAre(1, 3, 5));
   EXPECT_THAT(merged.arrays_state().shape(), ElementsAre(3, 0));
 }
@@ -133,7 +133,7 @@ absl::Status MergeUntil(const v1::ArraysState& part, int times, int* asked) {
   v1::MergeResponse merged;
   absl::Status status = merger.Append(part, "first");
   if (status.ok()) status = merger.Append(part, "second");
-  return status.ok() ? merger.Finish(/*return_state=*/true, &merged) : status;
+  return status.ok() ? merger.Finish(/*return_state=*/true, /*results=*/true, &merged) : status;
 }
 
 TEST(ArraysMerger, StopsWithinAPartAndAtTheEnd) {
