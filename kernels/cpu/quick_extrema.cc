@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/cpu/row_order.h"
 #include "kernels/cpu/targets.h"
 // Compiled again for each vector target
 #undef HWY_TARGET_INCLUDE
@@ -24,9 +25,6 @@ namespace HWY_NAMESPACE {
 QuickExtremaOf ChooseExtrema(DType /*dtype*/, NanPolicy /*nans*/) { return {}; }
 
 #else
-
-// Of columns, before what they improve is noted.
-constexpr std::int64_t kRowsAtOnce = 16;
 
 template <class T>
 HWY_INLINE hn::Vec<KeyTag<T> > KeysOf(hn::Vec<KeyTag<T> > v) {
@@ -126,8 +124,10 @@ void ExtremaOfColumns(const Layout& layout, const std::byte* start, std::int64_t
   const KeyTag<T> d;
   auto* const low = Lowest<T>(into);
   auto* const high = Highest<T>(into);
-  const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
-  const std::int64_t stride = layout.reduced.empty() ? 0 : layout.reduced.back().stride * kBytes;
+  // Where they are is looked up among some rows that have improved on them.
+  const bool finds = positions.lowest || positions.highest;
+  const RowOrder order = RowOrder::Of(layout, count, kBytes, /*least=*/finds ? 4 : 2);
+  const std::int64_t stride = order.stride;
 
   // The first of n rows that have the keys, lane by lane; those of NaNs that are omitted are not looked for.
   const auto rows_of = [&](hn::Vec<KeyTag<T> > wanted, const std::byte* rows, std::int64_t n) {
@@ -178,11 +178,12 @@ void ExtremaOfColumns(const Layout& layout, const std::byte* start, std::int64_t
       }
     }
   };
-  for (std::int64_t run = 0; run < layout.elements; run += size) {
+  for (std::int64_t run = 0; run < layout.elements; run += order.size) {
     const std::byte* const first = start + layout.At(run) * kBytes;
-    for (std::int64_t i = 0; i < size; i += kRowsAtOnce) {
+    for (std::int64_t i = 0; i < order.size; i += order.at_once) {
       const std::byte* const rows = first + i * stride;
-      const std::int64_t n = std::min(kRowsAtOnce, size - i);
+      const std::int64_t n = std::min(order.at_once, order.size - i);
+      order.Fetch(rows, n);
       std::int64_t g = 0;
       for (; g + kLanes <= count; g += kLanes) compare(rows + g * kBytes, n, g, run + i);
       for (; g < count; ++g) compare_one(rows + g * kBytes, n, g, run + i);

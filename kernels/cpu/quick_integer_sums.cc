@@ -7,6 +7,7 @@
 
 #include "kernels/algebra/float_format.h"
 #include "kernels/cpu/quick_sums.h"
+#include "kernels/cpu/row_order.h"
 #include "kernels/cpu/targets.h"
 // Compiled again for each vector target
 #undef HWY_TARGET_INCLUDE
@@ -157,14 +158,16 @@ void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t c
   std::uint64_t sums[kQuickOutputs] = {};                                   // or their low halves
   [[maybe_unused]] std::uint64_t high[kInHalves ? kQuickOutputs : 1] = {};  // the high ones
   [[maybe_unused]] std::uint64_t sizes[kWide<T, kTerm> ? kQuickOutputs : 1] = {};
-  const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
-  const std::int64_t stride = layout.reduced.empty() ? 0 : layout.reduced.back().stride * kBytes;
-  for (std::int64_t run = 0; run < layout.elements; run += size) {
-    const std::byte* row = start + layout.At(run) * kBytes;
-    for (std::int64_t left = size; left > 0; left -= kMostRows) {
+  const RowOrder order = RowOrder::Of(layout, count, kBytes, /*least=*/1);
+  constexpr std::int64_t kRows = 8;             // at once, where there are gaps between rows,
+  constexpr std::int64_t kSide = 256 / kBytes;  // of columns side by side
+  for (std::int64_t run = 0; run < layout.elements; run += order.size) {
+    const std::byte* first = start + layout.At(run) * kBytes;
+    for (std::int64_t left = order.size; left > 0; left -= kMostRows) {
       [[maybe_unused]] IntegerTerm<T, kTerm> some[kInHalves ? 1 : kQuickOutputs] = {};
-      for (std::int64_t i = std::min(left, kMostRows); i > 0; --i, row += stride) {
-        for (std::int64_t g = 0; g < count; ++g) {
+      // Inlined by force: gcc would call it for each row.
+      const auto add = [&](const std::byte* row, std::int64_t from, std::int64_t to) __attribute__((always_inline)) {
+        for (std::int64_t g = from; g < to; ++g) {
           const StoredAs<T> x = IntegerAt<T>(row + g * kBytes);
           if constexpr (kInHalves) {
             const std::uint64_t magnitude = MagnitudeOf(x);
@@ -177,6 +180,20 @@ void IntegerColumns(const Layout& layout, const std::byte* start, std::int64_t c
             if constexpr (kWide<T, kTerm>) sizes[g] |= SizeOf(x);
           }
         }
+      };
+      for (std::int64_t i = std::min(left, kMostRows); i > 0;) {
+        if (order.at_once == 1) {
+          add(first, 0, count);
+          first += order.stride;
+          --i;
+          continue;
+        }
+        const std::int64_t n = std::min(i, kRows);
+        for (std::int64_t g = 0; g < count; g += kSide) {
+          for (std::int64_t r = 0; r < n; ++r) add(first + r * order.stride, g, std::min(count, g + kSide));
+        }
+        first += n * order.stride;
+        i -= n;
       }
       if constexpr (!kInHalves) {
         for (std::int64_t g = 0; g < count; ++g) sums[g] += static_cast<std::uint64_t>(some[g]);

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/algebra/float_format.h"
+#include "kernels/cpu/row_order.h"
 #include "kernels/cpu/targets.h"
 // Compiled again for each vector target
 #undef HWY_TARGET_INCLUDE
@@ -21,8 +22,7 @@
 #define REDUCED_KERNELS_CPU_QUICK_SUMS_CC_
 namespace reduced {
 
-inline constexpr std::int64_t kLanes = 16;       // outputs side by side
-inline constexpr std::int64_t kRowsAtOnce = 32;  // of columns, before the next lanes have their turn
+inline constexpr std::int64_t kLanes = 16;  // outputs side by side
 
 }  // namespace reduced
 #endif
@@ -63,22 +63,26 @@ constexpr std::int64_t kTogether = sizeof(T) == 8                               
 template <class T, Term kTerm>
 constexpr bool kRounds = kTerm == Term::kSquare && sizeof(T) == 4;
 
-// Whether f64 adds `count` rows of kLanes elements, at most kTogether, as said there, lane by lane, without rounding:
+// Outputs side by side of columns: four vectors, so that additions, of which each waits for the one before it, keep the
+// processor busy.
+constexpr int kColumnLanes = std::max<int>(kLanes, 4 * hn::MaxLanes(hn::ScalableTag<double>()));
+
+// Whether f64 adds `count` rows of kSide elements, at most kTogether, as said there, lane by lane, without rounding:
 // elements are finite, and those of a lane that aren't zero differ by few powers of two. By their bits, as integers:
 // magnitudes compare as those do.
-template <class T, Term kTerm>
+template <class T, Term kTerm, int kSide>
 HWY_INLINE bool AddsWithoutRounding(const std::byte* rows, std::int64_t count, std::int64_t stride) {
   constexpr bool kSquare = kTerm == Term::kSquare;
   if constexpr (std::is_same_v<T, Half> && !kSquare) return true;
   using Format = FloatFormat<T>;
   using Word = typename Format::Word;
-  using D = hn::CappedTag<Word, kLanes>;
+  using D = hn::CappedTag<Word, kSide>;
   constexpr D kTag;
   constexpr int kWidth = hn::MaxLanes(D());
   constexpr int kCarries = std::bit_width(static_cast<std::uint64_t>(kTogether<T, kTerm> - 1));
   constexpr int kMostApart = kSquare && !kRounds<T, kTerm> ? (53 - 2 * Format::kSignificant - kCarries) / 2
                                                            : 53 - Format::kSignificant - kCarries;
-  for (int lane = 0; lane < kLanes; lane += kWidth) {
+  for (int lane = 0; lane < kSide; lane += kWidth) {
     auto largest = hn::Zero(kTag);
     auto least_less_one = hn::Set(kTag, std::numeric_limits<Word>::max());
     for (std::int64_t r = 0; r < count; ++r) {
@@ -97,14 +101,14 @@ HWY_INLINE bool AddsWithoutRounding(const std::byte* rows, std::int64_t count, s
   return true;
 }
 
-// Adds the terms of `count` rows of kLanes elements, `stride` bytes apart, to kLanes sums.
-template <class T, Term kTerm>
+// Adds the terms of `count` rows of kSide elements, `stride` bytes apart, to kSide sums.
+template <class T, Term kTerm, int kSide = kLanes>
 HWY_INLINE void AddRows(const std::byte* rows, std::int64_t count, std::int64_t stride, double* sum, double* rest,
                         double* lost) {
-  using D = hn::CappedTag<double, kLanes>;
+  using D = hn::CappedTag<double, kSide>;
   constexpr D kTag;
   constexpr int kWidth = hn::MaxLanes(D());
-  constexpr int kVectors = kLanes / kWidth;
+  constexpr int kVectors = kSide / kWidth;
   using V = hn::Vec<D>;
   V s[kVectors], e[kVectors], l[kVectors];
   for (int v = 0; v < kVectors; ++v) {
@@ -136,12 +140,14 @@ HWY_INLINE void AddRows(const std::byte* rows, std::int64_t count, std::int64_t 
   };
   if constexpr (kTogether<T, kTerm> == 1) {
     for (; count > 0; --count, rows += stride) {
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) add_term(load(rows, v), v);
     }
   } else {
     for (; count > 0; count -= kTogether<T, kTerm>, rows += kTogether<T, kTerm> * stride) {
       const std::int64_t n = std::min(count, kTogether<T, kTerm>);
-      const bool together = n > 1 && AddsWithoutRounding<T, kTerm>(rows, n, stride);
+      const bool together = n > 1 && AddsWithoutRounding<T, kTerm, kSide>(rows, n, stride);
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
         if (together) {
           V total = TermOf<kTerm>(load(rows, v));
@@ -194,20 +200,24 @@ template <class T, Term kTerm>
 void Columns(const Layout& layout, const std::byte* start, std::int64_t count, QuickSums* into) {
   constexpr std::int64_t kBytes = sizeof(T);
   ClearSums(count, into);
-  const std::int64_t size = layout.reduced.empty() ? 1 : layout.reduced.back().size;
-  const std::int64_t stride = layout.reduced.empty() ? 0 : layout.reduced.back().stride * kBytes;
-  for (std::int64_t run = 0; run < layout.elements; run += size) {
-    const std::byte* const first = start + layout.At(run) * kBytes;
-    for (std::int64_t i = 0; i < size; i += kRowsAtOnce) {
-      const std::byte* const rows = first + i * stride;
-      const std::int64_t n = std::min(kRowsAtOnce, size - i);
+  const RowOrder order = RowOrder::Of(layout, count, kBytes, /*least=*/kTogether<T, kTerm> > 1 ? 4 : 1);
+  for (std::int64_t run = 0; run < layout.elements; run += order.size) {
+    const std::byte* const start_of_run = start + layout.At(run) * kBytes;
+    for (std::int64_t i = 0; i < order.size; i += order.at_once) {
+      const std::byte* const first = start_of_run + i * order.stride;
+      const std::int64_t n = std::min(order.at_once, order.size - i);
+      order.Fetch(first, n);
       std::int64_t g = 0;
+      for (; g + kColumnLanes <= count; g += kColumnLanes) {
+        AddRows<T, kTerm, kColumnLanes>(first + g * kBytes, n, order.stride, into->sum + g, into->rest + g,
+                                        into->lost + g);
+      }
       for (; g + kLanes <= count; g += kLanes) {
-        AddRows<T, kTerm>(rows + g * kBytes, n, stride, into->sum + g, into->rest + g, into->lost + g);
+        AddRows<T, kTerm>(first + g * kBytes, n, order.stride, into->sum + g, into->rest + g, into->lost + g);
       }
       for (; g < count; ++g) {
         for (std::int64_t r = 0; r < n; ++r) {
-          AddElement<T, kTerm>(rows + r * stride + g * kBytes, into->sum + g, into->rest + g, into->lost + g);
+          AddElement<T, kTerm>(first + r * order.stride + g * kBytes, into->sum + g, into->rest + g, into->lost + g);
         }
       }
     }
