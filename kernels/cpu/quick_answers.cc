@@ -283,10 +283,10 @@ void QuickAnswers::Store(const QuickFound& found, const std::int64_t* elements, 
   }
   const QuickSums& elements_sums = found.of(Term::kElement);
   const QuickSums& squares = found.of(Term::kSquare);
-  std::int64_t counted[kQuickOutputs];
-  std::copy_n(elements, count, counted);
+  std::int64_t without_nans[kQuickOutputs];
+  const std::int64_t* const counted = omits_nans() ? without_nans : elements;
   for (std::int64_t i = 0; omits_nans() && i < count; ++i) {
-    counted[i] -= Counted(found, Term::kNan, i);
+    without_nans[i] = elements[i] - Counted(found, Term::kNan, i);
     // The sum of nothing is 0, and only that of nothing but -0 is -0: there may be NaNs besides it.
     const double sum = elements_sums.sum[i];
     if (takes(Term::kElement) && sum == 0 && std::signbit(sum)) known[i] = false;

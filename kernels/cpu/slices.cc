@@ -124,13 +124,15 @@ class SliceReduction {
 
   // Answers the outputs of units [begin, end), unless the reduction has stopped.
   void Run(std::int64_t begin, std::int64_t end) {
+    const auto scratch = quick_.has_value() ? std::make_unique_for_overwrite<Scratch>() : nullptr;
+    if (scratch != nullptr) std::fill_n(scratch->elements, std::min(row_, group_), layout_.elements);
     for (std::int64_t unit = begin; unit < end && !stop_.load(std::memory_order_relaxed); ++unit) {
       const std::int64_t in_row = unit % groups_ * group_;
       const std::int64_t output = unit / groups_ * row_ + in_row;
       if (output > failed_.load(std::memory_order_relaxed)) return;
       const std::int64_t count = std::min(group_, row_ - in_row);
       if (quick_.has_value()) {
-        AnswerQuickly(output, count);
+        AnswerQuickly(output, count, scratch.get());
       } else {
         Answer(output, count);
       }
@@ -144,6 +146,13 @@ class SliceReduction {
 
  private:
   static constexpr std::int64_t kLong = 4 * kBlockBytes;  // longer outputs have tasks of their own
+
+  // What a task finds of some outputs at a time: too much for the stack.
+  struct Scratch {
+    QuickFound found;
+    std::unique_ptr<QuickFound> piece;     // of a piece of each, if they have several
+    std::int64_t elements[kQuickOutputs];  // of each
+  };
 
   static ReduceSpec SpecOfOne(const SlicesJob& job) {
     ReduceSpec one = job.job.spec;
@@ -287,22 +296,20 @@ class SliceReduction {
   }
 
   // Answers `count` outputs side by side, and those that can't be answered so by themselves.
-  void AnswerQuickly(std::int64_t output, std::int64_t count) {
+  void AnswerQuickly(std::int64_t output, std::int64_t count, Scratch* scratch) {
     const std::byte* const start = data_ + layout_.Start(output) * width_;
-    QuickFound found;
+    QuickFound& found = scratch->found;
     if (order_ == Order::kColumns) {
       const auto stopped = [this] { return Stopped(); };
       if (!FindInParts(FindQuickly{*quick_}, {layout_, start, count, width_}, alone_, stopped, &found)) return;
     } else {
       if (Stopped()) return;
-      FindRows(start, count, &found);
+      FindRows(start, count, scratch);
     }
-    std::int64_t elements[kQuickOutputs];
     bool known[kQuickOutputs];
-    std::fill_n(elements, count, layout_.elements);
     std::fill_n(known, count, true);
-    quick_->Store(found, elements, count, job_.answers, output, known);
-    for (std::int64_t g = 0; g < count;) {
+    quick_->Store(found, scratch->elements, count, job_.answers, output, known);
+    for (std::int64_t g = std::find(known, known + count, false) - known; g < count;) {
       if (known[g] || AnswerSpecial(found, g, output + g)) {
         ++g;
       } else {  // columns together with some of their neighbours
@@ -313,14 +320,14 @@ class SliceReduction {
     }
   }
 
-  void FindRows(const std::byte* start, std::int64_t count, QuickFound* found) const {
+  void FindRows(const std::byte* start, std::int64_t count, Scratch* scratch) const {
     const std::int64_t piece = std::min(layout_.run(), layout_.elements);
-    if (piece == layout_.elements) return quick_->FindRows(start, piece, count, found);
-    quick_->Clear(count, found);
+    if (piece == layout_.elements) return quick_->FindRows(start, piece, count, &scratch->found);
+    quick_->Clear(count, &scratch->found);
+    if (scratch->piece == nullptr) scratch->piece = std::make_unique_for_overwrite<QuickFound>();
     for (std::int64_t first = 0; first < layout_.elements; first += piece) {
-      QuickFound some;
-      quick_->FindRows(start + layout_.At(first) * width_, piece, count, &some);
-      quick_->Merge(some, 0, count, first, /*step=*/1, found);
+      quick_->FindRows(start + layout_.At(first) * width_, piece, count, scratch->piece.get());
+      quick_->Merge(*scratch->piece, 0, count, first, /*step=*/1, &scratch->found);
     }
   }
 
