@@ -115,9 +115,8 @@ struct Reply {
 };
 
 struct MergeOptions {
-  bool return_state = false;  // fills in MergeReply.state
-  // Fills in MergeReply.results. False: parts that have none by themselves can be merged, too, as by MergeStates.
-  bool results = true;
+  bool return_state = false;                // fills in MergeReply.state
+  bool results = true;                      // fills in MergeReply.results: see MergeStatesOptions.results
   std::optional<absl::Duration> timeout{};  // overrides ClientOptions.timeout
 };
 

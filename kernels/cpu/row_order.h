@@ -19,8 +19,8 @@ struct RowOrder {
   std::int64_t at_once = 1;  // of which columns read so many,
   bool fetches = false;      // after all of them have been fetched in the order of memory
 
-  // The order of the innermost dimension that is reduced, for `count` columns of elements of `width` bytes, which gain
-  // from at least so many rows at once. 1: not from any.
+  // The order along the innermost dimension that is reduced, of `count` columns of elements of `width` bytes. `least`:
+  // the fewest rows that are worth being read at once; 1: columns that read one row at a time lose nothing by that.
   static RowOrder Of(const Layout& layout, std::int64_t count, std::int64_t width, std::int64_t least) {
     constexpr std::int64_t kPage = 4096;
     constexpr std::int64_t kMost = 16;

@@ -35,9 +35,9 @@ def allreduce(comm: Any, array: Any, ops: str | Sequence[str], *, server: str = 
               **options: Unpack[Options]) -> Results:
     """The results of the parts of all ranks of an mpi4py communicator together, at every rank. Collective.
 
-    `array`: this rank's part, which follows those of the ranks before in C order; it may be empty. Ranks whose part is not
-    empty have the same dtype, and all ranks the same ops and options. If a rank cannot reduce its part, every rank raises
-    that error (of the lowest such rank).
+    `array`: this rank's part, which follows those of the ranks before in C order. It may be empty, but has no missing elements.
+    Ranks whose part is not empty have the same dtype, and all ranks the same ops and options. If a rank cannot reduce its part,
+    every rank raises that error (of the lowest such rank).
     """
     return _allreduce(comm, lambda: array, ops, server, options)
 
@@ -47,8 +47,9 @@ def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], ser
     mine: State | np.dtype[Any] | Exception  # a dtype: there is no element here
     try:
         given = load()
-        if with_mask(given) is not None:
-            raise TypeError("array: got one with missing elements; allowed: without (for instance by compressed or drop_null)")
+        masked = with_mask(given)
+        if masked is not None and not masked[1].all():
+            raise TypeError("array: got missing elements; allowed: none (see compressed, drop_null and dropna)")
         part = np.asarray(given)
         mine = _connected(server, os.getpid())._state(part, names, options) if part.size > 0 else part.dtype
     except Exception as error:  # every rank must get there, whatever the error
