@@ -1,7 +1,7 @@
 // Segments, keys and masks of an array in the memory of a GPU: GB/s of the array, from the call to its answers in host
 // memory, and the time of the kernels alone. What lies beside the array is in the same memory, or in host memory.
 //
-// usage: bench_groups_cuda [MIB [REPEATS]]
+// usage: bench_groups_cuda [MIB [REPEATS [JSON]]]    JSON: a file for all cells, for bench_groups_peers.py
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <random>
@@ -21,6 +22,8 @@
 #include "kernels/algebra/layout.h"
 #include "kernels/engine/engines.h"
 #include "kernels/engine/stopwatch.h"
+#include "nlohmann/json.hpp"
+#include "tests/bench/device_read.h"
 
 namespace reduced {
 namespace {
@@ -96,8 +99,8 @@ class Bench {
     return *std::move(memory);
   }
 
-  // The best of several calls.
-  void Run(const Job& job, const Groups& groups) {
+  // The best of several calls: microseconds to the answers, and of the kernels.
+  std::pair<double, double> Run(const Job& job, const Groups& groups) {
     double best_us = std::numeric_limits<double>::infinity();
     double kernel_us = 0;
     for (int i = 0; i <= repeats_; ++i) {
@@ -127,6 +130,7 @@ class Bench {
     }
     std::printf(" %7.1f %9.0f %9.0f |", static_cast<double>(bytes_) / best_us / 1e3, best_us, kernel_us);
     std::fflush(stdout);
+    return {best_us, kernel_us};
   }
 
  private:
@@ -145,8 +149,6 @@ int Main(int argc, char** argv) {
   if (!engines.ok()) Fail(engines.status());
   const absl::StatusOr<Engine*> engine = (*engines)->Get(EngineKind::kCuda);
   if (!engine.ok()) Fail(engine.status());
-  std::printf("%s; %d MiB; GB/s of the array, us of the call, us of its kernels, the best of %d\n",
-              (*engine)->info().model.c_str(), static_cast<int>(mib), repeats);
   const std::int64_t bytes = mib << 20;
   const std::int64_t elements = bytes / 4;
   std::vector<float> floats(static_cast<std::size_t>(elements));
@@ -159,6 +161,13 @@ int Main(int argc, char** argv) {
   Bench bench(**engine, bytes, repeats);
   const std::unique_ptr<ArrayMemory> f32 = bench.Put(floats.data(), bytes);
   const std::unique_ptr<ArrayMemory> i32 = bench.Put(integers.data(), bytes);
+  const absl::StatusOr<double> read_us = MicrosOfRead(f32->array().data, bytes);
+  if (!read_us.ok()) Fail(read_us.status());
+  const double read_rate = static_cast<double>(bytes) / *read_us / 1e3;
+  std::printf(
+      "%s; %d MiB, a plain read at %.0f GB/s; GB/s of the array, us of the call, us of its kernels, the best of %d\n",
+      (*engine)->info().model.c_str(), static_cast<int>(mib), read_rate, repeats);
+  nlohmann::json json = {{"device", (*engine)->info().model}, {"mib", mib}, {"read_gb_per_s", read_rate}};
   std::printf("%-20s %-6s| %-27s | %-27s | %-27s | %-27s | %-27s | %-27s |\n", "", "beside", "f32 sum", "f32 argmax",
               "f32 mean, max", "i32 sum", "f32 var", "i32 var");
   for (const Case& each : Cases(elements)) {
@@ -182,7 +191,15 @@ int Main(int argc, char** argv) {
         ReduceSpec spec{.dtype = dtype, .count = elements, .ops = std::move(ops), .engine = EngineKind::kCuda};
         spec.precision = Precision::kExact;
         spec.empty_policy = EmptyPolicy::kFill;
-        bench.Run({.spec = spec, .array = array.array()}, groups);
+        const auto [us, kernel_us] = bench.Run({.spec = spec, .array = array.array()}, groups);
+        std::vector<std::string> names;
+        for (const Op op : spec.ops) names.emplace_back(RowOf(op).name);
+        json["cells"].push_back({{"name", each.name},
+                                 {"beside", where},
+                                 {"dtype", RowOf(dtype).name},
+                                 {"ops", names},
+                                 {"us", us},
+                                 {"kernel_us", kernel_us}});
       };
       run(*f32, DType::kF32, {Op::kSum});
       run(*f32, DType::kF32, {Op::kArgmax});
@@ -193,6 +210,7 @@ int Main(int argc, char** argv) {
       std::printf("\n");
     }
   }
+  if (argc > 3) std::ofstream(argv[3]) << json.dump(1) << "\n";
   return 0;
 }
 
