@@ -1,5 +1,6 @@
 // Extrema by key: see key_tables.h and key_entries.h. A thread first reads the entry of a group, and changes it only if
-// its element is closer to the extremum, which is seldom so after some rows.
+// its element is closer to the extremum, which is seldom so after some rows. So that it is seldom so for the blocks
+// that have a table each, these begin with what all of them have found among the first rows.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -18,6 +19,8 @@ constexpr int kSharedThreads = 1024;  // one block of each multiprocessor
 constexpr int kGlobalThreads = 256;
 constexpr int kGlobalBlocks = 4;  // of each multiprocessor, all of them there at once
 constexpr int kQuadsAtOnce = 2;
+constexpr int kFirstPart = 16;  // blocks tell each other what they found in one of so many parts of the rows
+constexpr int kQuadsForParts = 1 << 20;
 
 __device__ inline unsigned long long LoadRelaxedShared(const unsigned long long* address) {
   unsigned long long value;
@@ -53,23 +56,25 @@ struct Extrema {
     }
   }
 
+  // Few rows change an entry of their group after some: all others take as few instructions as that needs.
   template <int kBytes>
   __device__ __forceinline__ void Add(const KeyTablesLaunch& launch, const Quad<kBytes>& quad,
-                                      std::uint32_t (&group)[kQuadRows]) const {
-    using Key = typename QuickExtremum<kBytes>::Key;
-    Key key[kQuadRows];
-    bool nan[kQuadRows];
+                                      const std::uint32_t (&group)[kQuadRows]) const {
+    if (counts != nullptr || nans != nullptr) {
+#pragma unroll
+      for (int k = 0; k < kQuadRows; ++k) {
+        if (group[k] == kNoGroup) continue;
+        AddRow<kBytes>(*this, launch, quad.elements.At(k), static_cast<std::uint32_t>(quad.first + k), group[k]);
+      }
+      return;
+    }
+    typename QuickExtremum<kBytes>::Key key[kQuadRows];
+    bool nan[kQuadRows], skips[kQuadRows];
 #pragma unroll
     for (int k = 0; k < kQuadRows; ++k) {
-      key[k] = QuickExtremum<kBytes>::KeyOf(PreparedWord(quad.elements.At(k), launch.elements), launch.elements);
+      key[k] = KeyOf<kBytes>(quad.elements.At(k), launch.elements);
       nan[k] = IsNanKey<kBytes>(key[k], launch.elements);
-      if (group[k] == kNoGroup) continue;
-      if (nan[k] && nans != nullptr) atomicAdd(nans + group[k], 1U);
-      if (nan[k] && launch.elements.omit_nan) {
-        group[k] = kNoGroup;
-      } else if (counts != nullptr) {
-        atomicAdd(counts + group[k], 1U);
-      }
+      skips[k] = group[k] == kNoGroup || (nan[k] && launch.elements.omit_nan);
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -77,16 +82,48 @@ struct Extrema {
       // The entries of all are on their way before the first is looked at.
       unsigned long long before[kQuadRows];
 #pragma unroll
-      for (int k = 0; k < kQuadRows; ++k) before[k] = group[k] == kNoGroup ? ~0ULL : Load(entries[i] + group[k]);
+      for (int k = 0; k < kQuadRows; ++k) before[k] = skips[k] ? ~0ULL : Load(entries[i] + group[k]);
 #pragma unroll
       for (int k = 0; k < kQuadRows; ++k) {
         const auto row = static_cast<std::uint32_t>(quad.first + k);
         const std::uint64_t entry = EntryOf<kBytes>(key[k], nan[k], i == 1, row);
-        if (kBytes == 8 && entry == 0 && group[k] != kNoGroup) {
+        if (kBytes == 8 && entry == 0 && !skips[k]) {
           SetKeyFlag(launch.table, group[k], i == 0 ? kKeyLowestIsZero : kKeyHighestIsZero);
         }
         Raise(entries[i] + group[k], before[k], entry);
       }
+    }
+  }
+
+ private:
+  // As PreparedWord() has it, of elements and not their absolute values.
+  template <int kBytes>
+  __device__ static typename QuickExtremum<kBytes>::Key KeyOf(WordOfBytes<kBytes> word, const QuickElements& of) {
+    if constexpr (kBytes == 1) {
+      word = PreparedWord(word, of);  // of bool, too
+    } else {
+      word ^= static_cast<WordOfBytes<kBytes>>(of.flip);
+    }
+    return QuickExtremum<kBytes>::KeyOf(word, of);
+  }
+
+  // Where NaNs or elements are counted. Not inlined, so that what nearly all rows take fits the cache of instructions.
+  template <int kBytes>
+  __device__ __noinline__ static void AddRow(const Extrema to, const KeyTablesLaunch& launch, WordOfBytes<kBytes> word,
+                                             std::uint32_t row, std::uint32_t group) {
+    const auto key = KeyOf<kBytes>(word, launch.elements);
+    const bool nan = IsNanKey<kBytes>(key, launch.elements);
+    if (nan && to.nans != nullptr) atomicAdd(to.nans + group, 1U);
+    if (nan && launch.elements.omit_nan) return;
+    if (to.counts != nullptr) atomicAdd(to.counts + group, 1U);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (to.entries[i] == nullptr) continue;
+      const std::uint64_t entry = EntryOf<kBytes>(key, nan, i == 1, row);
+      if (kBytes == 8 && entry == 0) {
+        SetKeyFlag(launch.table, group, i == 0 ? kKeyLowestIsZero : kKeyHighestIsZero);
+      }
+      Raise(to.entries[i] + group, Load(to.entries[i] + group), entry);
     }
   }
 };
@@ -113,7 +150,14 @@ __global__ void __launch_bounds__(kSharedThreads)
     extrema.nans = words;
     words += groups;
   }
-  for (auto* word = reinterpret_cast<unsigned*>(entries) + threadIdx.x; word < words; word += kSharedThreads) *word = 0;
+  for (auto* word = reinterpret_cast<unsigned*>(next) + threadIdx.x; word < words; word += kSharedThreads) *word = 0;
+  // What a launch before has found.
+  for (int i = 0; i < 2; ++i) {
+    if (extrema.entries[i] == nullptr) continue;
+    for (unsigned at = threadIdx.x; at < groups; at += kSharedThreads) {
+      extrema.entries[i][at] = LoadRelaxed(reinterpret_cast<const unsigned long long*>(table.extrema[i]) + at);
+    }
+  }
   __syncthreads();
   ForEachQuad<kBytes, kQuadsAtOnce>(
       launch, plan, [] { return false; },
@@ -125,8 +169,9 @@ __global__ void __launch_bounds__(kSharedThreads)
   for (unsigned at = threadIdx.x; at < groups; at += kSharedThreads) {
     const unsigned group = at + begin < groups ? at + begin : at + begin - groups;
     for (int i = 0; i < 2; ++i) {
-      if (extrema.entries[i] == nullptr || extrema.entries[i][group] == 0) continue;
-      atomicMax(reinterpret_cast<unsigned long long*>(table.extrema[i]) + group, extrema.entries[i][group]);
+      if (extrema.entries[i] == nullptr) continue;
+      auto* const entry = reinterpret_cast<unsigned long long*>(table.extrema[i]) + group;
+      if (LoadRelaxed(entry) < extrema.entries[i][group]) atomicMax(entry, extrema.entries[i][group]);
     }
     if (extrema.counts != nullptr && extrema.counts[group] != 0) {
       atomicAdd(table.counts + group, extrema.counts[group]);
@@ -193,7 +238,14 @@ cudaError_t Launch(const KeyTablesLaunch& launch) {
     if (error != cudaSuccess) return error;
     const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(plan.quads / (kQuadsAtOnce * kSharedThreads), 1,
                                                                        std::int64_t{launch.multiprocessors}));
-    SharedExtremaKernel<kBytes><<<blocks, kSharedThreads, bytes, launch.stream>>>(launch, plan);
+    QuadPlan part = plan;
+    if (plan.quads >= kQuadsForParts) {
+      part.quads = plan.quads / kFirstPart;
+      SharedExtremaKernel<kBytes><<<blocks, kSharedThreads, bytes, launch.stream>>>(launch, part);
+      part.begin = part.quads;
+      part.quads = plan.quads;
+    }
+    SharedExtremaKernel<kBytes><<<blocks, kSharedThreads, bytes, launch.stream>>>(launch, part);
   } else {
     error = LaunchSampleRows(launch, KeyTablesLaunch::kSamples);
     if (error != cudaSuccess) return error;

@@ -49,6 +49,7 @@ struct QuadPlan {
   int key_bytes = 4;
   bool signed_keys = false;
   int rows = 0;
+  int begin = 0;  // the first quad to take
   int quads = 0;
 };
 inline QuadPlan QuadsOf(const KeyTablesLaunch& launch) {
@@ -212,7 +213,8 @@ template <int kBytes, int kAtOnce, class Stop, class Function>
 __device__ __forceinline__ void ForEachQuad(const KeyTablesLaunch& launch, const QuadPlan& plan, Stop stop,
                                             Function f) {
   const int step = static_cast<int>(gridDim.x * blockDim.x);
-  for (int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); at < plan.quads; at += kAtOnce * step) {
+  for (int at = plan.begin + static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); at < plan.quads;
+       at += kAtOnce * step) {
     const bool stops = stop();
     Quad<kBytes> quad[kAtOnce];
 #pragma unroll
