@@ -131,6 +131,132 @@ __device__ __forceinline__ void JoinEqual(std::uint32_t (&group)[kQuadRows], std
   }
 }
 
+// Floats of up to 32 bits as multiples of a unit, by an addition: beside 1.5 2^52 units a double has no bits below one.
+constexpr int kFixedBits = 51;  // that such multiples may have
+template <class T, bool = kIsFloat<T>>
+struct FixedPoint {  // integers are such multiples
+  __device__ explicit FixedPoint(const KeyUnits&) {}
+};
+template <class T>
+struct FixedPoint<T, true> {
+  using Word = WordOfBytes<sizeof(T)>;
+  static constexpr Word kSign = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
+
+  double anchor;
+  Word end;  // of the magnitudes that fit
+
+  // units: of one bin.
+  __device__ explicit FixedPoint(const KeyUnits& units)
+      : end(static_cast<Word>(Word(units.base + units.span + 1) << FloatFormat<T>::kFraction)) {
+    constexpr std::int64_t kFraction = 52, kBias = 1023;
+    const int unit = KeyUnitOf<T>(units) + units.low;
+    anchor = __longlong_as_double((unit + kFraction + kBias) << kFraction | std::int64_t{1} << (kFraction - 1));
+  }
+  // No NaN, no infinity, nothing too large, and not -0.
+  __device__ __forceinline__ bool takes(Word word) const {
+    return static_cast<Word>(word & static_cast<Word>(kSign - 1)) < end && word != kSign;
+  }
+  // How many units that is; *exact: it is a multiple, if takes().
+  __device__ __forceinline__ std::int64_t Of(Word word, bool* exact) const {
+    const double x = ToDouble(BitsAs<T>(word));
+    const double moved = x + anchor;
+    *exact = moved - anchor == x;
+    return __double_as_longlong(moved) - __double_as_longlong(anchor);
+  }
+};
+
+// Sums of a block in shared memory, each as two words of 32 bits, with copies of a group's next to each other.
+template <class T>
+struct SharedSums {
+  unsigned* low;
+  unsigned* high;
+  unsigned* counts;  // these two only if the table has them
+  unsigned* nans;
+  unsigned copies;
+  unsigned copy;  // of this thread
+  KeyUnits units;
+  FixedPoint<T> fixed;
+
+  // Adds the rows of a quad: nearly always all have groups, and elements that fit, by as few instructions as that
+  // takes.
+  __device__ __forceinline__ void Add(const KeyTablesLaunch& launch, const Quad<sizeof(T)>& quad,
+                                      const std::uint32_t (&group)[kQuadRows]) const {
+    const bool adds = launch.table.bins_used > 0;
+    std::int64_t part[kQuadRows];
+    // Of bools as integers, so that nothing is branched on before all is known.
+    unsigned plain = 1;
+    unsigned differ = 0;
+#pragma unroll
+    for (int k = 0; k < kQuadRows; ++k) {
+      const auto word = quad.elements.At(k);
+      plain &= group[k] != kNoGroup ? 1U : 0U;
+      differ |= group[k] ^ group[0];
+      if constexpr (kIsFloat<T>) {
+        bool exact;
+        part[k] = fixed.Of(word, &exact);
+        plain &= exact || !adds ? 1U : 0U;
+        plain &= fixed.takes(word) ? 1U : 0U;
+      } else {
+        std::int64_t one[1];
+        IntegerTermOf(word, launch.elements, one);
+        part[k] = one[0];
+      }
+    }
+    if (plain == 0 || differ == 0) {
+      AddSeldom(*this, launch, quad.elements, {{group[0], group[1], group[2], group[3]}});
+      return;
+    }
+    unsigned at[kQuadRows];
+#pragma unroll
+    for (int k = 0; k < kQuadRows; ++k) at[k] = group[k] * copies + copy;
+    if (adds) {
+      // The lower words of all first, so that none waits for another; then what they carried.
+      unsigned before[kQuadRows];
+#pragma unroll
+      for (int k = 0; k < kQuadRows; ++k) before[k] = atomicAdd(low + at[k], static_cast<unsigned>(part[k]));
+#pragma unroll
+      for (int k = 0; k < kQuadRows; ++k) {
+        const unsigned carry = before[k] > ~static_cast<unsigned>(part[k]) ? 1 : 0;
+        const unsigned upper = static_cast<unsigned>(part[k] >> 32) + carry;
+        if (upper != 0) atomicAdd(high + at[k], upper);
+      }
+    }
+    if (launch.table.counts != nullptr) {
+#pragma unroll
+      for (int k = 0; k < kQuadRows; ++k) atomicAdd(counts + at[k], 1U);
+    }
+  }
+
+ private:
+  // Rows of any kind, one after the other; those that all have one group, such as sorted keys, become one row first:
+  // threads would wait for each other.
+  __device__ __noinline__ static void AddSeldom(const SharedSums to, const KeyTablesLaunch& launch,
+                                                FourElements<sizeof(T)> elements, FourKeys groups) {
+    std::int64_t part[kQuadRows][1] = {};
+    std::uint32_t count[kQuadRows] = {};
+#pragma unroll
+    for (int k = 0; k < kQuadRows; ++k) {
+      if (groups.key[k] == kNoGroup) continue;
+      unsigned* const nan = launch.table.nans == nullptr ? nullptr : to.nans + groups.key[k] * to.copies + to.copy;
+      const auto taken = TakeElement<T, 1>(launch, to.units, elements.At(k), groups.key[k], nan);
+      part[k][0] = taken.part[0];
+      count[k] = taken.count;
+    }
+    JoinEqual(groups.key, part, count);
+#pragma unroll
+    for (int k = 0; k < kQuadRows; ++k) {
+      if (groups.key[k] == kNoGroup) continue;
+      const unsigned at = groups.key[k] * to.copies + to.copy;
+      if (launch.table.counts != nullptr) atomicAdd(to.counts + at, count[k]);
+      if (launch.table.bins_used == 0 || part[k][0] == 0) continue;
+      const auto lower = static_cast<unsigned>(part[k][0]);
+      const bool carried = lower != 0 && atomicAdd(to.low + at, lower) > ~lower;
+      const unsigned upper = static_cast<unsigned>(part[k][0] >> 32) + (carried ? 1U : 0U);
+      if (upper != 0) atomicAdd(to.high + at, upper);
+    }
+  }
+};
+
 template <class T>
 __global__ void __launch_bounds__(kSharedThreads)
     SharedSumsKernel(const __grid_constant__ KeyTablesLaunch launch, const QuadPlan plan, int copies, int bits) {
@@ -148,45 +274,17 @@ __global__ void __launch_bounds__(kSharedThreads)
   __syncthreads();
   KeyUnits units = UnitsFor<T>(launch, 1, bits);
   units.low = table.place[0];
-  const unsigned copy = threadIdx.x % static_cast<unsigned>(copies);
+  const SharedSums<T> sums{.low = low,
+                           .high = high,
+                           .counts = counts,
+                           .nans = nans,
+                           .copies = static_cast<unsigned>(copies),
+                           .copy = threadIdx.x % static_cast<unsigned>(copies),
+                           .units = units,
+                           .fixed = FixedPoint<T>(units)};
   ForEachQuad<sizeof(T), kQuadsAtOnce>(
       launch, plan, [&] { return HasListedTooMany(launch); },
-      [&](const Quad<sizeof(T)>& quad, std::uint32_t(&group)[kQuadRows]) {
-        std::int64_t part[kQuadRows][1] = {};
-        std::uint32_t count[kQuadRows] = {};
-        bool carried[kQuadRows] = {};
-#pragma unroll
-        for (int k = 0; k < kQuadRows; ++k) {
-          if (group[k] == kNoGroup) continue;
-          unsigned* const nan = table.nans == nullptr ? nullptr : nans + group[k] * copies + copy;
-          const auto taken = TakeElement<T, 1>(launch, units, quad.elements.At(k), group[k], nan);
-          part[k][0] = taken.part[0];
-          count[k] = taken.count;
-        }
-        JoinEqual(group, part, count);
-        // The lower words of all first, so that none waits for another; then what they carried.
-        if (adds) {
-#pragma unroll
-          for (int k = 0; k < kQuadRows; ++k) {
-            const auto lower = static_cast<unsigned>(part[k][0]);
-            if (group[k] != kNoGroup && lower != 0)
-              carried[k] = atomicAdd(low + group[k] * copies + copy, lower) > ~lower;
-          }
-        }
-        if (table.counts != nullptr) {
-#pragma unroll
-          for (int k = 0; k < kQuadRows; ++k) {
-            if (group[k] != kNoGroup) atomicAdd(counts + group[k] * copies + copy, count[k]);
-          }
-        }
-        if (adds) {
-#pragma unroll
-          for (int k = 0; k < kQuadRows; ++k) {
-            const unsigned upper = static_cast<unsigned>(part[k][0] >> 32) + (carried[k] ? 1U : 0U);
-            if (group[k] != kNoGroup && upper != 0) atomicAdd(high + group[k] * copies + copy, upper);
-          }
-        }
-      });
+      [&](const Quad<sizeof(T)>& quad, std::uint32_t(&group)[kQuadRows]) { sums.Add(launch, quad, group); });
   __syncthreads();
   // Blocks begin at different groups.
   const auto begin = static_cast<unsigned>(std::uint64_t{groups} * blockIdx.x / gridDim.x);
@@ -318,11 +416,11 @@ cudaError_t AddToShared(const KeyTablesLaunch& launch) {
       (plan.quads + std::int64_t{blocks} * kSharedThreads - 1) / (std::int64_t{blocks} * kSharedThreads);
   const auto room = static_cast<unsigned>(std::max<std::int64_t>(1, kCopiedWords / launch.table.groups));
   const int copies = std::min<int>(kMostCopies, static_cast<int>(std::bit_floor(room)));
-  const auto bytes = static_cast<int>(SharedBytesOf(launch.table) * copies);
+  const auto shared_bytes = static_cast<int>(SharedBytesOf(launch.table) * copies);
   const cudaError_t error = AllowShared(launch, SharedSumsKernel<T>);
   if (error != cudaSuccess) return error;
-  SharedSumsKernel<T><<<blocks, kSharedThreads, bytes, launch.stream>>>(
-      launch, plan, copies, KeyBinBits(1, turns * kSharedThreads * kQuadRows));
+  const int bits = std::min(KeyBinBits(1, turns * kSharedThreads * kQuadRows), kFixedBits);
+  SharedSumsKernel<T><<<blocks, kSharedThreads, shared_bytes, launch.stream>>>(launch, plan, copies, bits);
   return cudaGetLastError();
 }
 
