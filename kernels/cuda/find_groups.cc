@@ -34,11 +34,13 @@ absl::Status CudaLane::GroupReduction::FindGroups() {
   const absl::StatusOr<const std::byte*> held = Hold(keys.keys.array, keys.keys.count, RowOf(keys.keys.dtype).bytes);
   if (!held.ok()) return held.status();
   grouping_.groups = keys.groups;
-  if (HasTables()) {
-    const absl::Status status = FillTables(keys.keys.dtype, *held, keys.drop);
-    if (!status.ok() || !tables_.empty()) return status;
+  if (!HasTables()) return CheckKeys(*held);
+  if (HasRowsInParts() && !CanSortGivenKeys()) {
+    const absl::Status status = CheckKeys(*held);
+    return status.ok() ? FillTables(DType::kU32, ids_, /*drop=*/true) : status;
   }
-  return CheckKeys(*held);
+  const absl::Status status = FillTables(keys.keys.dtype, *held, keys.drop);
+  return status.ok() && tables_.empty() ? CheckKeys(*held) : status;
 }
 
 absl::Status CudaLane::GroupReduction::CheckOffsets() {
@@ -198,32 +200,65 @@ absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
   return absl::OkStatus();
 }
 
+bool CudaLane::GroupReduction::MovesElements() const {
+  const std::vector<Op>& ops = job_.spec.ops;
+  const auto tells_where = [](Op op) { return op == Op::kArgmin || op == Op::kArgmax; };
+  const bool in_states =
+      groups_job_.states != nullptr && (AccumulatorsFor(job_.spec) & SetOf(Accumulator::kExtrema)) != 0;
+  return columns_ == 1 && !in_states && std::none_of(ops.begin(), ops.end(), tells_where);
+}
+
+SortByGroupLaunch CudaLane::GroupReduction::SortOfElements(const std::uint32_t* ids) const {
+  return {.rows = groups_.rows,
+          .groups = grouping_.groups,
+          .ids = ids,
+          .value_bytes = static_cast<int>(width_),
+          .values = array_.data,
+          .stream = lane_.kernel_stream_};
+}
+
 absl::Status CudaLane::GroupReduction::SortRows() {
   const StageRange range("sort rows");
+  const bool moves = MovesElements();
+  SortByGroupLaunch launch = SortOfElements(ids_);
+  if (!moves) launch.value_bytes = sizeof(std::uint32_t);
+  REDUCED_RETURN_IF_CUDA_ERROR(SortByGroupScratch(launch, &launch.scratch_bytes));
   const std::int64_t id_bytes = groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t));
   std::vector<std::unique_ptr<ArrayMemory>> memory;  // while they are sorted
-  SortRowsLaunch launch{.rows = groups_.rows, .groups = grouping_.groups, .ids = ids_, .stream = lane_.kernel_stream_};
-  REDUCED_RETURN_IF_CUDA_ERROR(SortRowsScratch(launch, &launch.scratch_bytes));
-  std::byte* room[5];
-  const std::int64_t bytes[] = {id_bytes, id_bytes, static_cast<std::int64_t>(launch.scratch_bytes), id_bytes,
-                                (grouping_.groups + 1) * static_cast<std::int64_t>(sizeof(std::int64_t))};
-  for (int i = 0; i < 5; ++i) {
-    const absl::StatusOr<std::byte*> allocated = Allocate(bytes[i], i < 3 ? &memory : &device_memory_);
-    if (!allocated.ok()) return allocated.status();
-    room[i] = *allocated;
-  }
-  launch.sorted_ids = reinterpret_cast<std::uint32_t*>(room[0]);
-  launch.numbers = reinterpret_cast<std::uint32_t*>(room[1]);
-  launch.scratch = room[2];
-  launch.sorted = reinterpret_cast<std::uint32_t*>(room[3]);
-  launch.bounds = reinterpret_cast<std::int64_t*>(room[4]);
-  const absl::Status status = Launch([&] { return LaunchSortRows(launch); }, 0);
+  std::byte *sorted, *bounds, *sorted_ids, *scratch, *numbers = nullptr;
+  std::vector<Room> rooms = {
+      {groups_.rows * launch.value_bytes, &device_memory_, &sorted},
+      {(grouping_.groups + 1) * static_cast<std::int64_t>(sizeof(std::int64_t)), &device_memory_, &bounds},
+      {id_bytes, &memory, &sorted_ids},
+      {static_cast<std::int64_t>(launch.scratch_bytes), &memory, &scratch}};
+  if (!moves) rooms.push_back({id_bytes, &memory, &numbers});
+  if (absl::Status status = Allocate(rooms); !status.ok()) return status;
+  if (!moves) launch.values = numbers;
+  launch.sorted_ids = reinterpret_cast<std::uint32_t*>(sorted_ids);
+  launch.sorted_values = sorted;
+  launch.scratch = scratch;
+  const FindBoundsLaunch find{.sorted_ids = launch.sorted_ids,
+                              .rows = launch.rows,
+                              .groups = launch.groups,
+                              .bounds = reinterpret_cast<std::int64_t*>(bounds),
+                              .stream = launch.stream};
+  const auto launches = [&] {
+    cudaError_t error = cudaSuccess;
+    if (!moves) error = LaunchNumberRows(reinterpret_cast<std::uint32_t*>(numbers), launch.rows, launch.stream);
+    if (error == cudaSuccess) error = LaunchSortByGroup(launch);
+    return error == cudaSuccess ? LaunchFindBounds(find) : error;
+  };
+  const absl::Status status = Launch(launches, 0);
   if (!status.ok()) {
     lane_.Abandon();  // memory goes that the launch may use
     return status;
   }
-  array_.rows = launch.sorted;
-  bounds_ = launch.bounds;
+  if (moves) {
+    array_.data = sorted;
+  } else {
+    array_.rows = reinterpret_cast<const std::uint32_t*>(sorted);
+  }
+  bounds_ = find.bounds;
   grouped_positions_ = groups_.rows;
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// Groups found on a CUDA device. Rows are sorted by CUB's radix sort, which is stable, so that those of a group keep
-// their order; where each group begins is then looked up by bisection.
+// Groups found on a CUDA device. Rows or their elements are sorted by CUB's radix sort, which is stable, so that those
+// of a group keep their order; where each group begins is then looked up by bisection.
 #include <bit>
 #include <cstdint>
 #include <cub/device/device_radix_sort.cuh>
@@ -42,24 +42,36 @@ __global__ void __launch_bounds__(kItemThreads) CheckKeysKernel(CheckKeysLaunch 
   });
 }
 
-__global__ void __launch_bounds__(kItemThreads) NumberRowsKernel(SortRowsLaunch launch) {
-  const auto groups = static_cast<std::uint32_t>(launch.groups);
-  ForEachItem(launch.rows, [&](std::int64_t row) {
-    launch.numbers[row] = static_cast<std::uint32_t>(row);
-    if (launch.ids[row] > groups) launch.ids[row] = groups;
-  });
+__global__ void __launch_bounds__(kItemThreads) NumberRowsKernel(std::uint32_t* numbers, std::int64_t rows) {
+  ForEachItem(rows, [&](std::int64_t row) { numbers[row] = static_cast<std::uint32_t>(row); });
 }
 
-__global__ void __launch_bounds__(kItemThreads) FindBoundsKernel(SortRowsLaunch launch) {
+__global__ void __launch_bounds__(kItemThreads) FindBoundsKernel(FindBoundsLaunch launch) {
   ForEachItem(launch.groups + 1, [&](std::int64_t group) {
     launch.bounds[group] = LowerBound(launch.sorted_ids, launch.rows, static_cast<std::uint64_t>(group));
   });
 }
 
-cudaError_t Sort(const SortRowsLaunch& launch, void* scratch, std::size_t* bytes) {
+// kNoKey has all bits, and so is not below `groups` in the bits that are looked at either.
+template <class Value>
+cudaError_t Sort(const SortByGroupLaunch& launch, void* scratch, std::size_t* bytes) {
   const int bits = static_cast<int>(std::bit_width(static_cast<std::uint32_t>(launch.groups)));
-  return cub::DeviceRadixSort::SortPairs(scratch, *bytes, launch.ids, launch.sorted_ids, launch.numbers, launch.sorted,
-                                         launch.rows, 0, bits, launch.stream);
+  return cub::DeviceRadixSort::SortPairs(
+      scratch, *bytes, launch.ids, launch.sorted_ids, static_cast<const Value*>(launch.values),
+      static_cast<Value*>(launch.sorted_values), launch.rows, launch.low_bit, bits, launch.stream);
+}
+
+cudaError_t SortValues(const SortByGroupLaunch& launch, void* scratch, std::size_t* bytes) {
+  switch (launch.value_bytes) {
+    case 1:
+      return Sort<std::uint8_t>(launch, scratch, bytes);
+    case 2:
+      return Sort<std::uint16_t>(launch, scratch, bytes);
+    case 4:
+      return Sort<std::uint32_t>(launch, scratch, bytes);
+    default:
+      return Sort<std::uint64_t>(launch, scratch, bytes);
+  }
 }
 
 cudaError_t ClearChecks(GroupChecks* checks, cudaStream_t stream) {
@@ -91,16 +103,22 @@ cudaError_t LaunchCheckKeys(const CheckKeysLaunch& launch) {
   });
 }
 
-cudaError_t SortRowsScratch(const SortRowsLaunch& launch, std::size_t* bytes) {
-  *bytes = 0;
-  return Sort(launch, nullptr, bytes);
+cudaError_t LaunchNumberRows(std::uint32_t* numbers, std::int64_t rows, cudaStream_t stream) {
+  NumberRowsKernel<<<BlocksForItems(rows), kItemThreads, 0, stream>>>(numbers, rows);
+  return cudaGetLastError();
 }
 
-cudaError_t LaunchSortRows(const SortRowsLaunch& launch) {
-  NumberRowsKernel<<<BlocksForItems(launch.rows), kItemThreads, 0, launch.stream>>>(launch);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+cudaError_t SortByGroupScratch(const SortByGroupLaunch& launch, std::size_t* bytes) {
+  *bytes = 0;
+  return SortValues(launch, nullptr, bytes);
+}
+
+cudaError_t LaunchSortByGroup(const SortByGroupLaunch& launch) {
   std::size_t bytes = launch.scratch_bytes;
-  if (const cudaError_t error = Sort(launch, launch.scratch, &bytes); error != cudaSuccess) return error;
+  return SortValues(launch, launch.scratch, &bytes);
+}
+
+cudaError_t LaunchFindBounds(const FindBoundsLaunch& launch) {
   FindBoundsKernel<<<BlocksForItems(launch.groups + 1), kItemThreads, 0, launch.stream>>>(launch);
   return cudaGetLastError();
 }

@@ -1,5 +1,5 @@
 // How groups are found on a CUDA device: offsets and keys are checked as they are copied, keys that are not given are
-// looked up, and rows are sorted by key.
+// looked up, and rows or their elements are sorted by key.
 #ifndef REDUCED_KERNELS_CUDA_FIND_GROUPS_H_
 #define REDUCED_KERNELS_CUDA_FIND_GROUPS_H_
 
@@ -95,22 +95,36 @@ bool CanFindKeys(const FindKeysLaunch& launch);
 cudaError_t FindKeysScratch(const FindKeysLaunch& launch, std::size_t* bytes);
 cudaError_t LaunchFindKeys(const FindKeysLaunch& launch);
 
-// Rows in the order of their groups, and of the rows within each.
-struct SortRowsLaunch {
+// Numbers rows: 0, 1 and so on.
+cudaError_t LaunchNumberRows(std::uint32_t* numbers, std::int64_t rows, cudaStream_t stream);
+
+// Values of rows in the order of the rows' groups, and of the rows within each, by CUB's stable radix sort.
+struct SortByGroupLaunch {
   std::int64_t rows = 0;                // > 0, fewer than 2^32
   std::int64_t groups = 0;              // fewer than 2^32 - 1
-  std::uint32_t* ids = nullptr;         // of each row; `groups` or more: none. Overwritten
+  int low_bit = 0;                      // groups that differ in lower bits only are taken for one
+  const std::uint32_t* ids = nullptr;   // the group of each row; `groups` or kNoKey: none, which comes last
   std::uint32_t* sorted_ids = nullptr;  // memory for as many
-  std::uint32_t* numbers = nullptr;     // likewise
-  std::uint32_t* sorted = nullptr;      // the rows, those without a group last
-  std::int64_t* bounds = nullptr;       // groups + 1: where the rows of each group begin
+  int value_bytes = 4;                  // 1, 2, 4 or 8
+  const void* values = nullptr;
+  void* sorted_values = nullptr;
   void* scratch = nullptr;
   std::size_t scratch_bytes = 0;
   cudaStream_t stream = nullptr;
 };
 // How much scratch memory that takes.
-cudaError_t SortRowsScratch(const SortRowsLaunch& launch, std::size_t* bytes);
-cudaError_t LaunchSortRows(const SortRowsLaunch& launch);
+cudaError_t SortByGroupScratch(const SortByGroupLaunch& launch, std::size_t* bytes);
+cudaError_t LaunchSortByGroup(const SortByGroupLaunch& launch);
+
+// Where the rows of each group begin.
+struct FindBoundsLaunch {
+  const std::uint32_t* sorted_ids = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t groups = 0;
+  std::int64_t* bounds = nullptr;  // groups + 1
+  cudaStream_t stream = nullptr;
+};
+cudaError_t LaunchFindBounds(const FindBoundsLaunch& launch);
 
 }  // namespace reduced
 

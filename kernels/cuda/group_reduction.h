@@ -20,6 +20,7 @@
 #include "kernels/algebra/state.h"
 #include "kernels/cpu/grouping.h"
 #include "kernels/cuda/arrays.h"
+#include "kernels/cuda/find_groups.h"
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/lane.h"
@@ -74,6 +75,13 @@ class CudaLane::GroupReduction {
   Job JobOf(const ArrayRef& array, std::int64_t count) const;
   // Device memory, which is freed with `memory`, once what uses it is done; or the lane's own, if it has enough left.
   absl::StatusOr<std::byte*> Allocate(std::int64_t bytes, std::vector<std::unique_ptr<ArrayMemory>>* memory);
+  // Likewise, several.
+  struct Room {
+    std::int64_t bytes = 0;
+    std::vector<std::unique_ptr<ArrayMemory>>* held = nullptr;
+    std::byte** memory = nullptr;
+  };
+  absl::Status Allocate(const std::vector<Room>& rooms);
   // Device memory with `count` elements, at a multiple of their size: where they are, or a copy.
   absl::StatusOr<const std::byte*> Hold(const ArrayRef& array, std::int64_t count, std::int64_t width);
   // Host memory with the elements of a side array: where they are, or a copy.
@@ -103,6 +111,10 @@ class CudaLane::GroupReduction {
   // The bounds of segments, or how many groups there are by key and, if they are to be found, which. In
   // group_pieces.cc.
   absl::Status FindGroupsForPieces();
+  // Whether no answer tells where an element is in the array. Then elements are sorted by key, and not their rows.
+  bool MovesElements() const;
+  // Of the array's elements by the groups of their rows, without memory for what is sorted.
+  SortByGroupLaunch SortOfElements(const std::uint32_t* ids) const;
   absl::Status SortRows();
   // Sets grouping_.bounds, if there are only those on the device.
   absl::Status FetchBounds();
@@ -134,6 +146,13 @@ class CudaLane::GroupReduction {
   };
   // Whether there are tables for all ops.
   bool HasTables() const;
+  // Whether the tables are larger than the caches, so that rows are brought into the order of parts of the groups
+  // before they are added.
+  bool HasRowsInParts() const;
+  // Whether that can be done with keys as they are given: all rows are there, and keys are as wide as ids_.
+  bool CanSortGivenKeys() const;
+  // Does so in device memory that *held frees, if there is any, and has *any add those.
+  absl::Status OrderRowsInParts(KeyTablesLaunch* any, std::vector<std::unique_ptr<ArrayMemory>>* held);
   // Adds all rows to tables_; these are empty if a table doesn't take all rows, or there is no memory for it. Keys that
   // are outside and not to be dropped are an error.
   absl::Status FillTables(DType dtype, const void* keys, bool drop);

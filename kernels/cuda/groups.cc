@@ -111,6 +111,15 @@ absl::StatusOr<std::byte*> CudaLane::GroupReduction::Allocate(std::int64_t bytes
   return static_cast<std::byte*>(const_cast<void*>(held->back()->array().data));
 }
 
+absl::Status CudaLane::GroupReduction::Allocate(const std::vector<Room>& rooms) {
+  for (const Room& room : rooms) {
+    const absl::StatusOr<std::byte*> memory = Allocate(room.bytes, room.held);
+    if (!memory.ok()) return memory.status();
+    *room.memory = *memory;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<const std::byte*> CudaLane::GroupReduction::Hold(const ArrayRef& array, std::int64_t count,
                                                                 std::int64_t width) {
   const Job job = JobOf(array, count);
@@ -167,7 +176,7 @@ absl::Status CudaLane::GroupReduction::PlaceAnswers() {
 void CudaLane::GroupReduction::SetPositions() {
   if (!grouped_) {
     array_.reduced = DimensionsFrom(groups_.layout.reduced);
-  } else if (!keyed_) {
+  } else if (array_.rows == nullptr) {
     array_.reduced = {.count = 1, .size = {groups_.rows}, .stride = {columns_}};
   }
   // The mask of one column has been heeded: what it leaves out is no row of any group.

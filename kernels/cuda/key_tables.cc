@@ -158,6 +158,48 @@ bool CudaLane::GroupReduction::HasTables() const {
          groups < KeyTablesLaunch::kEndOfRows && groups_.rows < KeyTablesLaunch::kEndOfRows;
 }
 
+// There are up to 256 parts: one pass of the radix sort.
+constexpr int kBitsOfParts = 8;
+
+bool CudaLane::GroupReduction::HasRowsInParts() const {
+  constexpr std::int64_t kEntryBytes = sizeof(std::uint64_t);  // of a group, that most of its rows need
+  return MovesElements() && grouping_.groups > lane_.cache_bytes_ / 2 / kEntryBytes;
+}
+
+bool CudaLane::GroupReduction::CanSortGivenKeys() const {
+  return ids_ == nullptr && array_.mask == nullptr && RowOf(groups_.keys->keys.dtype).bytes == sizeof(*ids_);
+}
+
+absl::Status CudaLane::GroupReduction::OrderRowsInParts(KeyTablesLaunch* any,
+                                                        std::vector<std::unique_ptr<ArrayMemory>>* held) {
+  // Keys outside are in any part: the tables take them for what they are.
+  SortByGroupLaunch launch = SortOfElements(static_cast<const std::uint32_t*>(any->keys));
+  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint32_t>(launch.groups)));
+  launch.low_bit = std::max(0, bits - kBitsOfParts);
+  REDUCED_RETURN_IF_CUDA_ERROR(SortByGroupScratch(launch, &launch.scratch_bytes));
+  std::vector<std::unique_ptr<ArrayMemory>> memory;  // while they are sorted
+  std::byte *ids, *elements, *scratch;
+  const absl::Status allocated = Allocate({{launch.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), held, &ids},
+                                           {launch.rows * launch.value_bytes, held, &elements},
+                                           {static_cast<std::int64_t>(launch.scratch_bytes), &memory, &scratch}});
+  if (absl::IsResourceExhausted(allocated)) {
+    lacks_room_ = false;  // it is slower without
+    return absl::OkStatus();
+  }
+  if (!allocated.ok()) return allocated;
+  launch.sorted_ids = reinterpret_cast<std::uint32_t*>(ids);
+  launch.sorted_values = elements;
+  launch.scratch = scratch;
+  const absl::Status status = Launch([&] { return LaunchSortByGroup(launch); }, 0);
+  if (!status.ok()) {
+    lane_.Abandon();  // memory goes that the launch may use
+    return status;
+  }
+  any->keys = ids;
+  any->array.data = elements;
+  return absl::OkStatus();
+}
+
 absl::Status CudaLane::GroupReduction::FillTables(DType dtype, const void* keys, bool drop) {
   const StageRange range("fill tables");
   KeyTablesLaunch any;
@@ -172,6 +214,10 @@ absl::Status CudaLane::GroupReduction::FillTables(DType dtype, const void* keys,
   any.header = reinterpret_cast<KeyTablesHeader*>(state_slot().device);
   any.stream = lane_.kernel_stream_;
   const std::int64_t spare_taken = spare_taken_;
+  std::vector<std::unique_ptr<ArrayMemory>> in_parts;
+  if (HasRowsInParts() && (ids_ != nullptr || CanSortGivenKeys())) {
+    if (absl::Status status = OrderRowsInParts(&any, &in_parts); !status.ok()) return status;
+  }
   for (const QuickOps& ops : quick_) {
     bool filled = false;
     const absl::Status status = FillTable(ops, any, &filled);
@@ -229,8 +275,11 @@ absl::Status CudaLane::GroupReduction::FillTable(const QuickOps& ops, const KeyT
       std::memcpy(&header, state_slot().pinned, sizeof(header));
       // Once too many are listed, no more rows are looked at: then another one may be the first.
       const bool looked_at_all = header.listed <= KeyTablesLaunch::kMostListed;
-      if (header.bad != 0 && looked_at_all)
+      if (header.bad != 0 && looked_at_all) {
+        // In parts rows have other numbers: whoever checks all keys in their order finds the first.
+        if (launch.array.data != array_.data) return absl::OkStatus();
         status = BadKeyIn(launch.keys, groups_.rows - static_cast<std::int64_t>(header.bad));
+      }
     }
     if (status.ok() && header.listed > 0 && header.listed <= KeyTablesLaunch::kMostListed) {
       table.listed.resize(header.listed);

@@ -434,20 +434,35 @@ cudaError_t LaunchFindKeys(const FindKeysLaunch& launch) {
   });
 }
 
-cudaError_t SortRowsScratch(const SortRowsLaunch&, std::size_t* bytes) {
+cudaError_t LaunchNumberRows(std::uint32_t* numbers, std::int64_t rows, cudaStream_t) {
+  return LaunchOnHost(nullptr, [=] { std::iota(numbers, numbers + rows, 0u); });
+}
+
+cudaError_t SortByGroupScratch(const SortByGroupLaunch&, std::size_t* bytes) {
   *bytes = 1;
   return cudaSuccess;
 }
 
-cudaError_t LaunchSortRows(const SortRowsLaunch& launch) {
+cudaError_t LaunchSortByGroup(const SortByGroupLaunch& launch) {
   return LaunchOnHost(nullptr, [&] {
-    std::iota(launch.sorted, launch.sorted + launch.rows, 0u);
-    std::stable_sort(launch.sorted, launch.sorted + launch.rows,
-                     [&](std::uint32_t a, std::uint32_t b) { return launch.ids[a] < launch.ids[b]; });
-    std::int64_t row = 0;
+    std::vector<std::uint32_t> order(static_cast<std::size_t>(launch.rows));
+    std::iota(order.begin(), order.end(), 0u);
+    const auto part = [&](std::uint32_t row) { return launch.ids[row] >> launch.low_bit; };
+    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return part(a) < part(b); });
+    const auto width = static_cast<std::size_t>(launch.value_bytes);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      launch.sorted_ids[i] = launch.ids[order[i]];
+      std::memcpy(static_cast<std::byte*>(launch.sorted_values) + i * width,
+                  static_cast<const std::byte*>(launch.values) + order[i] * width, width);
+    }
+  });
+}
+
+cudaError_t LaunchFindBounds(const FindBoundsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    const std::uint32_t* const end = launch.sorted_ids + launch.rows;
     for (std::int64_t group = 0; group <= launch.groups; ++group) {
-      while (row < launch.rows && launch.ids[launch.sorted[row]] < group) ++row;
-      launch.bounds[group] = row;
+      launch.bounds[group] = std::lower_bound(launch.sorted_ids, end, group) - launch.sorted_ids;
     }
   });
 }
