@@ -47,6 +47,7 @@ others+=':Cuda/EngineGroups.ElementsThatDoNotAddUpEasily/f32:Cuda/EngineGroups.N
 others+=':Cuda/EngineGroupErrors.*:Cuda/EngineStates.AlongAxes/f32:Cuda/EngineStates.OfGroups/f32'
 others+=':Cuda/EngineKeys.Extremes/*:Cuda/EngineKeys.AroundTheSizeOfATable/*'
 others+=':Cuda/EngineKeyTables.KeysOfEveryKind/f32:Cuda/EngineKeyTables.KeysOfEveryKind/i64'
+others+=':Cuda/EnginePieces.States/f32'
 
 # The real server and the real command line: data to a value, on the GPU.
 serve() {
