@@ -100,10 +100,11 @@ cudaError_t LaunchNumberRows(std::uint32_t* numbers, std::int64_t rows, cudaStre
 
 // Values of rows in the order of the rows' groups, and of the rows within each, by CUB's stable radix sort.
 struct SortByGroupLaunch {
-  std::int64_t rows = 0;                // > 0, fewer than 2^32
-  std::int64_t groups = 0;              // fewer than 2^32 - 1
-  int low_bit = 0;                      // groups that differ in lower bits only are taken for one
-  const std::uint32_t* ids = nullptr;   // the group of each row; `groups` or kNoKey: none, which comes last
+  std::int64_t rows = 0;    // > 0, fewer than 2^32
+  std::int64_t groups = 0;  // fewer than 2^32 - 1
+  int low_bit = 0;          // groups that differ in lower bits only are taken for one
+  // The group of each row. `groups` and kNoKey: none, which come last; greater ones have any place.
+  const std::uint32_t* ids = nullptr;
   std::uint32_t* sorted_ids = nullptr;  // memory for as many
   int value_bytes = 4;                  // 1, 2, 4 or 8
   const void* values = nullptr;

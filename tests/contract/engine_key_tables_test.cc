@@ -220,7 +220,7 @@ TEST_P(EngineKeyTables, MoreGroupsThanCachesHold) {
   Check(keyed, array, spec);
   keyed.drop = false;
   keyed.mask.clear();
-  keyed.keys.assign(keyed.keys.size(), 3);
+  keyed.keys = RandomKeys(rows, 0, groups - 1);
   keyed.keys[40] = keyed.keys[9000 % keyed.keys.size()] = groups;
   const Reply reply = Ask(engine(), keyed, array, spec);
   EXPECT_EQ(reply.status, absl::OutOfRangeError("keys[40]: got " + std::to_string(groups) + "; allowed: 0 to " +

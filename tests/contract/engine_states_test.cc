@@ -124,15 +124,17 @@ class EngineStates : public EngineTest<KindAndDType> {
     ReduceSpec spec = ExactSpec(std::ssize(array) / RowOf(dtype()).bytes);
     spec.precision = precision;
     Check(groups, array, spec);
-    spec.ops = {Op::kSum, Op::kMean};
-    Check(groups, array, spec);
+    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kMin}}) {
+      spec.ops = ops;
+      Check(groups, array, spec);
+    }
   }
   void Check(const Groups& groups, const Bytes& array, const ReduceSpec& spec) {
-    const auto reduce = [&](States* states) {
-      auto answers = std::make_unique<Answers>(spec, 0);
-      GroupsJob job{.job = {.spec = spec, .array = {array.data()}}, .groups = groups, .states = states};
+    const auto reduce = [&](const ReduceSpec& of, States* states) {
+      auto answers = std::make_unique<Answers>(of, 0);
+      GroupsJob job{.job = {.spec = of, .array = {array.data()}}, .groups = groups, .states = states};
       job.place = [&](std::int64_t outputs, std::int64_t, const std::byte*) -> absl::StatusOr<std::vector<std::byte*>> {
-        *answers = Answers(spec, outputs);
+        *answers = Answers(of, outputs);
         return answers->data;
       };
       Ending ending;
@@ -142,14 +144,18 @@ class EngineStates : public EngineTest<KindAndDType> {
       return answers;
     };
     States states;
-    const std::unique_ptr<Answers> without = reduce(nullptr);
-    const std::unique_ptr<Answers> with = reduce(&states);
+    const std::unique_ptr<Answers> without = reduce(spec, nullptr);
+    const std::unique_ptr<Answers> with = reduce(spec, &states);
     if (spec.precision == Precision::kExact) {
       EXPECT_EQ(with->memory, without->memory);
     } else {
       for (const State& state : states) EXPECT_EQ(state.exact, nullptr);
     }
     ExpectAnswers(spec, states, *with);
+    if (spec.ops != std::vector<Op>{Op::kMin}) return;
+    ReduceSpec where = spec;  // which the state of an extremum tells, too
+    where.ops = {Op::kArgmin};
+    ExpectAnswers(where, states, *reduce(where, nullptr));
   }
 };
 
