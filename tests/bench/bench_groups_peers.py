@@ -7,19 +7,13 @@ memory. The worst cells come first.
 usage: bench_groups_peers.py GROUPS.json    # bench_groups_cuda MIB REPEATS GROUPS.json
 """
 
-import importlib
 import json
 import re
 import sys
 
+from peers import load
+
 RUNS = 5
-
-
-def load(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 class Torch:

@@ -6,19 +6,13 @@ the GPU are as slow as they seem.
 usage: bench_layouts.py LAYOUTS.json    # bench_layouts --json=LAYOUTS.json; with the same --mib there must be room for as much again
 """
 
-import importlib
 import json
 import sys
 
+from peers import load
+
 DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "i32": "int32"}
 RUNS = 5
-
-
-def load(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 def torch_call(torch, array, op, axes):
