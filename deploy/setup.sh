@@ -20,16 +20,44 @@ cuda_architectures() {
   echo "${found:-90-real}"
 }
 
-# configure DIR OPTION...: a Release build for this machine in DIR, which compiles several sources in one go. CUDA is used if
-# CMake finds nvcc. It has failpoints, so that the tests take what the first command has built. With REDUCED_WERROR=ON in the
-# environment warnings are errors.
+# The best vector instruction set of this machine as REDUCED_VECTOR_TARGETS takes it; nothing where that is not known, which
+# builds all.
+vector_target() {
+  local flags
+  flags=" $(grep -m 1 '^flags' /proc/cpuinfo || true) "
+  case $flags in
+    *' avx512vl '*) [[ $flags == *' avx512bw '* && $flags == *' avx512dq '* && $flags == *' avx512cd '* ]] && echo AVX3 ;;
+    *' avx2 '*) [[ $flags == *' fma '* && $flags == *' bmi2 '* ]] && echo AVX2 ;;
+    *' sse4_2 '*) echo SSE4 ;;
+  esac || true
+}
+
+# cuda_option: what REDUCED_CUDA is in builds for this machine: the value in the environment, else AUTO with an NVIDIA GPU and
+# OFF without one, since the CUDA engine takes a quarter of the whole compilation.
+cuda_option() {
+  if [[ -n ${REDUCED_CUDA:-} ]]; then
+    echo "$REDUCED_CUDA"
+  elif nvidia-smi --list-gpus 2> /dev/null | grep -q '^GPU '; then
+    echo AUTO
+  else
+    echo OFF
+    say "No NVIDIA GPU: building without CUDA (REDUCED_CUDA=ON in the environment builds its engine, too)" >&2
+  fi
+}
+
+# configure DIR OPTION...: a Release build for this machine in DIR: with CUDA if it has a GPU, for its vector instruction set,
+# several sources compiled in one go. It has failpoints, so that the tests take what the first command has built. The
+# environment can have REDUCED_CUDA, REDUCED_VECTOR_TARGETS (empty: all of them), and REDUCED_WERROR=ON, which makes warnings
+# errors.
 configure() {
-  local dir=$1
+  local dir=$1 cuda
   shift
   mkdir -p "$dir"
+  cuda=$(cuda_option)
   if ! cmake -S "$root" -B "$dir" -G Ninja --no-warn-unused-cli -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 -DCMAKE_CUDA_ARCHITECTURES="$(cuda_architectures)" \
-    -DREDUCED_FAILPOINTS=ON -DREDUCED_WERROR="${REDUCED_WERROR:-OFF}" "$@" > "$dir/configure.log" 2>&1; then
+    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 -DREDUCED_CUDA="$cuda" \
+    -DREDUCED_VECTOR_TARGETS="${REDUCED_VECTOR_TARGETS-$(vector_target)}" \
+    -DCMAKE_CUDA_ARCHITECTURES="$(cuda_architectures)" -DREDUCED_FAILPOINTS=ON -DREDUCED_WERROR="${REDUCED_WERROR:-OFF}" "$@" > "$dir/configure.log" 2>&1; then
     cat "$dir/configure.log" >&2
     return 1
   fi

@@ -2,7 +2,9 @@
 # Everything that needs a GPU, in one call: the `gpu` tests, the same kernels under compute-sanitizer, the server with
 # reducectl, the benchmarks. Runs from an installed tree, so that the machine with the GPU needs no compiler:
 #
-#   cmake --install BUILD --prefix TREE && cmake --install BUILD --prefix TREE --component tests
+#   cmake --build BUILD --target all benchmarks
+#   cmake --install BUILD --prefix TREE
+#   cmake --install BUILD --prefix TREE --component tests && cmake --install BUILD --prefix TREE --component benchmarks
 #   tests/gpu.sh TREE [LOGS [STEP...]]   LOGS: a folder for the full output, default a new temporary one
 #                                        STEP: of those below, default all of them but soak
 #
