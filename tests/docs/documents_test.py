@@ -15,6 +15,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("client", "deploy", "kernels", "proto", "server", "tests")
 README_LINES = 200
+KERNELS_LINES = 350
+FIGURES = ROOT / "tests/bench/figures"
 # Flags in the text that are other programs': docker's, CMake's, ctest's, the benchmarks'.
 OTHER_FLAGS = {
     "--build", "--cflags", "--describe", "--goals", "--group-add", "--format", "--help", "--install", "--libs", "--mib", "--only", "--ops",
@@ -178,6 +180,7 @@ class DocumentsTest(unittest.TestCase):
 
     def test_the_first_one_is_short(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()), README_LINES)
+        self.assertLessEqual(len((ROOT / "kernels/README.md").read_text(encoding="utf-8").splitlines()), KERNELS_LINES)
 
     def test_links_lead_somewhere(self):
         anchors = {document.path: set(document.anchors()) for document in self.documents}
@@ -191,6 +194,41 @@ class DocumentsTest(unittest.TestCase):
                 if anchor:
                     self.check(document, anchor in anchors.get(target, ()), f"{link}: no such heading")
         self.conclude(at_least=50)
+
+    def test_figures_are_those_of_their_source(self):
+        """Every number of a paragraph, list item or row that links to a file of figures stands in that file."""
+        number = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?![\w,]*\w)|(?<![\w.,])\d[\d,]*(?:\.\d+)?(?=x\b)")
+
+        def numbers(text):
+            return {found.replace(",", "").rstrip(".") for found in number.findall(text)}
+
+        for document in self.documents:
+            if document.path.parent == FIGURES:
+                continue
+            for part in re.split(r"\n\s*\n|\n(?=- |\|)", document.text):
+                sources = [path for path in re.findall(r"\]\(([^)#\s]*figures/[\w.]+\.md)", part) if not path.endswith("README.md")]
+                if not sources:
+                    continue
+                said = numbers(re.sub(r"\[[^\]]*\]\([^)]*\)|`[^`]*`", " ", part))
+                known = set().union(*(numbers((document.path.parent / path).read_text(encoding="utf-8")) for path in sources))
+                self.check(document, said <= known, f"{', '.join(sources)} has no {', '.join(sorted(said - known))}")
+        self.conclude(at_least=15)
+
+    def test_the_picture_shows_what_there_is(self):
+        """Every node of the architecture is a path of this tree, and the picture was drawn from that text."""
+        text = (ROOT / "server/architecture.dot").read_text(encoding="utf-8")
+        drawn = (ROOT / "server/architecture.svg").read_text(encoding="utf-8")
+        nodes = re.findall(r'^ *"([\w./]+)" \[label=', text, re.MULTILINE)
+        self.assertGreater(len(nodes), 10)
+        for node in nodes:
+            self.assertTrue((ROOT / node).exists(), node)
+        for path in re.findall(r"label=\"\w+: (proto/\w+)\"", text):
+            self.assertTrue((ROOT / path).exists(), path)
+        self.assertEqual(set(nodes), set(re.findall(r'<g id="node\d+" class="node">\s*<title>([^<]*)</title>', drawn)))
+        for label in re.findall(r'label="([^"]*)"', text):
+            for line in label.split("\\n"):
+                self.assertIn(f">{line.replace(chr(39), '&#39;')}</text>", drawn)
+        self.assertEqual(text.count("->"), drawn.count('class="edge"'))
 
     def test_paths_exist(self):
         pattern = re.compile(rf"(?:{'|'.join(FOLDERS)}|\.ci|\.github)/[\w./*-]+")
