@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing. Usage: deploy/dependencies.sh [build|test|check]...
-#   build  to build the programs (default)
-#   test   to build and run the tests, in addition
-#   check  to run .ci/run, in addition
+# Installs the Debian packages that are missing. Usage: deploy/dependencies.sh [build|test|release|check]...
+#   build    to build the programs (default)
+#   test     to build and run the tests, in addition
+#   release  to run deploy/release.sh, in addition to build
+#   check    to run .ci/run, in addition
 # CUDA is not among them: the build uses it if it is installed (nvcc on the PATH or in /usr/local/cuda).
 set -euo pipefail
 
@@ -17,11 +18,14 @@ packages_for() {
       echo libgtest-dev libgmock-dev libbenchmark-dev python3-dev python3-venv python3-grpcio python3-protobuf python3-numpy python3-seccomp python3-yaml yamllint \
         openssl groff-base zstd libopenmpi-dev openmpi-bin
       ;;
+    release)
+      echo python3-dev python3-venv binutils podman runc mmdebstrap
+      ;;
     check)
       echo git gcovr pkgconf clang-format clang-tidy clang-14 libclang-rt-14-dev shellcheck binutils prometheus chromium podman runc mmdebstrap haproxy
       ;;
     *)
-      echo "dependencies.sh: group: got '$1'; allowed: build, test, check" >&2
+      echo "dependencies.sh: group: got '$1'; allowed: build, test, release, check" >&2
       return 2
       ;;
   esac
@@ -62,4 +66,6 @@ apt() {
   ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o APT::Color=0 "$@"
 }
 apt update
-apt install --yes --no-install-recommends "${missing[@]}" > /dev/null
+# Each package that is set up, also those that the missing ones need, is a line of apt's; every twentieth is one here.
+apt install --yes --no-install-recommends "${missing[@]}" -q=0 |
+  awk '/newly installed/ { total = $3 } /^Setting up/ && ++count % 20 == 0 { print "  set up " count " of " total; fflush() }'
