@@ -50,6 +50,36 @@ class BuildTest(unittest.TestCase):
         configure("-DREDUCED_TESTS=OFF")
         self.assertEqual(tests(), 0)
 
+    def of_setup(self, command, **environment):
+        """What a function of deploy/setup.sh prints, with only these programs in addition to the shell's."""
+        path = f"{self.folder}:/usr/bin:/bin"
+        done = subprocess.run(["bash", "-c", f"source deploy/setup.sh && {command}"], cwd=ROOT, env={"PATH": path, **environment},
+                              capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+        return done.stdout.strip(), done.stderr
+
+    def test_cuda_is_built_where_there_is_a_gpu(self):
+        if os.path.exists("/usr/bin/nvidia-smi"):
+            self.skipTest("this machine has the driver's program")
+        option, told = self.of_setup("cuda_option")
+        self.assertEqual(option, "OFF")
+        self.assertIn("REDUCED_CUDA=ON", told)
+        self.assertEqual(self.of_setup("cuda_option", REDUCED_CUDA="ON"), ("ON", ""))
+        program = self.folder / "nvidia-smi"
+        program.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: GPU-0)'\n")
+        program.chmod(0o755)
+        self.assertEqual(self.of_setup("cuda_option"), ("AUTO", ""))
+        program.write_text("#!/bin/sh\necho 'No devices were found'\n")
+        self.assertEqual(self.of_setup("cuda_option")[0], "OFF")
+
+    def test_vectors_are_those_of_this_machine(self):
+        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\nflags")[2].partition("\n")[0].split()
+        target, _ = self.of_setup("vector_target")
+        needs = {"AVX3": "avx512vl", "AVX2": "avx2", "SSE4": "sse4_2"}
+        if target:
+            self.assertIn(needs[target], flags)
+        else:
+            self.assertNotIn("sse4_2", flags)
+
     def room(self, name, text, links=""):
         """A room `kernels/NAME` of one header, as the target NAME."""
         folder = self.folder / "kernels" / name
