@@ -12,8 +12,8 @@
 #include "kernels/ladder/host_rungs.h"
 #ifdef REDUCED_HAVE_CUDA
 #include "kernels/cuda/pipeline.h"
-#include "kernels/system/quoted.h"
 #endif
+#include "kernels/system/quoted.h"
 
 namespace reduced {
 namespace {
