@@ -25,7 +25,7 @@ constexpr std::chrono::nanoseconds kRoundTime = std::chrono::milliseconds(5);
 // Between two looks at the doorbells of sleeping rings while others are awake: rounds, or time. A look is a system
 // call.
 constexpr int kRoundsPerLook = 128;
-constexpr std::chrono::nanoseconds kTimePerLook = std::chrono::microseconds(100);
+constexpr std::chrono::nanoseconds kTimePerLook = std::chrono::microseconds(500);
 constexpr int kMaxEvents = 64;  // at a time
 
 }  // namespace

@@ -291,7 +291,7 @@ class ConfigurationTest(unittest.TestCase):
             (["--listen=127.0.0.1:1,0.0.0.0:1", "--allow_plaintext"], {}, "--listen: got 0.0.0.0:1, which is taken by --listen="),
             (["--listen=unix:/tmp/a,unix:/tmp/./a"], {}, "--listen: got unix:/tmp/./a, which is taken by --listen=unix:/tmp/a;"),
             (["--listen=unix:/tmp/a,unix:/tmp/a.regions"], {}, "--region_socket: got /tmp/a.regions, which is taken by"),
-            (["--listen=127.0.0.1:1", "--metrics_listen=localhost:1"], {}, "--metrics_listen: got localhost:1, which is"),
+            (["--listen=127.0.0.1:1", "--metrics_listen=127.1:1"], {}, "--metrics_listen: got 127.1:1, which is taken by"),
             (["--listen=a\n\x1b[31mb"], {}, "--listen: got 'a\\n\\x1b[31mb', which has no port"),
         ):
             run = self.reduced("--check_config", *flags, **variables)
