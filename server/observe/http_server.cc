@@ -106,23 +106,6 @@ struct HttpServer::Connection {
   std::size_t sent = 0;  // bytes of the answer
 };
 
-// Its request arrives, then its answer leaves; then it waits until the client closes it, since closing it before could
-// take the answer from the client.
-struct HttpServer::Connection {
-  Connection(int fd, Clock::time_point end) : fd(fd), end(end) {}
-  ~Connection() { close(fd); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-
-  bool answering() const { return sent < answer.size(); }
-
-  const int fd;
-  const Clock::time_point end;
-  std::string request{};
-  std::string answer{};
-  std::size_t sent = 0;  // bytes of the answer
-};
-
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address, HttpPages pages) {
   const absl::StatusOr<ListenAddress> listen = ParseHttpAddress("metrics_listen", address);
   if (!listen.ok()) return listen.status();
