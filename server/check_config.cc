@@ -54,7 +54,7 @@ absl::Status CheckSocket(absl::string_view flag, const std::string& path) {
 }  // namespace
 
 absl::Status CheckFiles(const ServerOptions& options) {
-  absl::Status status;
+  absl::Status status = CheckAddresses(options);
   const absl::StatusOr<std::unique_ptr<Security>> security = Security::Load(options.security);
   status.Update(security.status());
   if (!options.ready_file.empty()) status.Update(CheckWritable("ready_file", options.ready_file));
@@ -64,8 +64,8 @@ absl::Status CheckFiles(const ServerOptions& options) {
     if (parsed.ok() && !parsed->unix_path.empty()) status.Update(CheckSocket("listen", parsed->unix_path));
     if (parsed.ok() && security.ok()) status.Update((*security)->CredentialsFor(*parsed).status());
   }
-  if (!options.region_socket.empty() && options.region_socket != "auto") {
-    status.Update(CheckSocket("region_socket", options.region_socket));
+  if (const std::string path = RegionSocket(options); !path.empty()) {
+    status.Update(CheckSocket("region_socket", path));
   }
   return status;
 }

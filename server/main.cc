@@ -17,11 +17,11 @@
 
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/quoted.h"
 #include "server/check_config.h"
 #include "server/config/configuration.h"
 #include "server/config/flags.h"
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(kUsage);
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   if (rest.size() > 1) {
-    return Fail(absl::StrCat("argument: got '", absl::CHexEscape(rest[1]), "'; allowed: flags only, see --help"));
+    return Fail(absl::StrCat("argument: got ", reduced::Quoted(rest[1]), "; allowed: flags only, see --help"));
   }
   absl::StatusOr<std::vector<reduced::server::FlagValue>> flags =
       reduced::server::Configure({argv + 1, argv + argc}, environ);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -56,16 +58,6 @@ void AddConnectionArguments(const ConnectionOptions& options, grpc::ServerBuilde
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 }
 
-// The path of the region socket; empty: there is none.
-std::string RegionSocket(const ServerOptions& options) {
-  if (options.region_socket != "auto") return options.region_socket;
-  for (const std::string& text : options.listen) {
-    const ListenAddress address = *ParseListenAddress(text);  // ValidateOptions has checked it
-    if (!address.unix_path.empty()) return absl::StrCat(address.unix_path, ".regions");
-  }
-  return "";
-}
-
 // Of all Unix sockets that the server binds, and others.
 std::vector<ListenAddress> SocketAddresses(const ServerOptions& options) {
   std::vector<ListenAddress> addresses;
@@ -93,6 +85,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, std::unique_ptr<Engines> engines) {
   absl::Status status = ValidateOptions(options);
+  if (status.ok()) status = CheckAddresses(options);
   if (!status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Security>> security = Security::Load(options.security);
   if (!security.ok()) return security.status();
@@ -216,7 +209,15 @@ Snapshot Server::TakeSnapshot(Detail detail) const {
 
 absl::Status Server::ListenForRegions() {
   const std::string path = RegionSocket(options_);
-  return path.empty() ? absl::OkStatus() : backend_.regions.Start(path);
+  if (!path.empty()) return backend_.regions.Start(path);
+  const auto is_unix = [](const std::string& text) { return absl::StartsWith(text, "unix:"); };
+  if (options_.region_socket == "auto" && std::any_of(options_.listen.begin(), options_.listen.end(), is_unix)) {
+    spdlog::warn(
+        "no region socket: its path, that of the Unix socket and two bytes, would exceed {} bytes; set "
+        "--region_socket to a shorter one",
+        kMaxUnixPath);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Server::ListenForMetrics() {

@@ -283,6 +283,7 @@ absl::StatusOr<MatmulMeasurement> MeasureMatmulOnLane(MatmulJob job, int repeats
     measurement.kernel_us.push_back(since_repeat.micros());
     if (const absl::Status why = WhyStop(job); !why.ok()) return why;
     verdict.Look(job, &measurement);
+    if (const absl::Status why = WhyStop(job); !why.ok()) return why;
   }
   return measurement;
 }
@@ -383,6 +384,7 @@ class CpuEngine final : public Engine {
     lanes_.Submit(
         [this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          job.limit.Start();
           const double queue_us = since_call.micros();
           absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane], scratch_);
           if (result.ok()) result->timing.queue_us = queue_us;
@@ -408,6 +410,7 @@ class CpuEngine final : public Engine {
     lanes_.Submit(
         [this, since_call, slices = std::move(slices), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          slices.job.limit.Start();
           const double queue_us = since_call.micros();
           absl::StatusOr<SlicesResult> result = ReduceSlicesOnLane(slices.job, scratch_, [&](const std::byte* data) {
             return reduced::ReduceSlices(slices, data, arenas_[*lane].get());
@@ -438,6 +441,7 @@ class CpuEngine final : public Engine {
     lanes_.Submit(
         [this, since_call, groups = std::move(groups), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          groups.job.limit.Start();
           const double queue_us = since_call.micros();
           absl::StatusOr<SlicesResult> result = ReduceSlicesOnLane(groups.job, scratch_, [&](const std::byte* data) {
             return reduced::ReduceGroups(groups, data, scratch_, *arenas_[*lane]);
@@ -453,6 +457,7 @@ class CpuEngine final : public Engine {
     lanes_.Submit(
         [this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          job.limit.Start();
           std::move(done)(MeasureOnLane(job, repeats, *arenas_[*lane], scratch_));
         },
         std::move(ticket));
@@ -463,6 +468,7 @@ class CpuEngine final : public Engine {
     lanes_.Submit(
         [this, job = std::move(job), repeats, done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          job.limit.Start();
           std::move(done)(MeasureMatmulOnLane(std::move(job), repeats, scratch_));
         },
         std::move(ticket));

@@ -21,8 +21,10 @@ absl::StatusOr<Grouping> SegmentsOf(const Segments& segments, const std::byte* e
       Allocate<std::int64_t>(grouping.groups + 1, context.budget, &grouping.memory);
   if (!bounds.ok()) return bounds.status();
   grouping.bounds = *bounds;
+  const auto stop = [&context](std::int64_t i) { return i % kPieceRows == 0 ? context.why_stop() : absl::OkStatus(); };
   if (segments.lengths) {
     for (std::int64_t i = 0; i < grouping.groups; ++i) {
+      if (absl::Status why = stop(i); !why.ok()) return why;
       const std::int64_t length = ElementAt<T>(elements, i);
       const std::int64_t before = (*bounds)[i];
       if (length < 0 || length > rows - before) {
@@ -41,6 +43,7 @@ absl::StatusOr<Grouping> SegmentsOf(const Segments& segments, const std::byte* e
   }
   std::int64_t before = 0;
   for (std::int64_t i = 0; i <= grouping.groups; ++i) {
+    if (absl::Status why = stop(i); !why.ok()) return why;
     const std::int64_t offset = ElementAt<T>(elements, i);
     if (offset < before || offset > rows) {
       return BadOffset(i, offset, before, rows);

@@ -177,6 +177,9 @@ class GroupReduction {
     return std::min(kBlockBytes / (bytes + AnswerBytes(quick_.has_value())), outputs / (4 * threads));
   }
 
+  // Whether the answers are not wanted any more.
+  bool stopped() const { return stop_.load(std::memory_order_relaxed); }
+
   absl::Status status() {
     const absl::MutexLock lock(&mutex_);
     return why_.ok() ? error_ : why_;
@@ -510,15 +513,16 @@ class GroupReduction {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);  // of output failed_
 };
 
-// Calls `run` with ranges of [0, count), of at least `grain`, on the threads of the arena.
+// Calls `run` with ranges of [0, count), of at least `grain`, on the threads of the arena, until one of them returns
+// false: of millions of ranges, the others do not even begin.
 template <class Run>
 void ForRanges(std::int64_t count, std::int64_t grain, tbb::task_arena& arena, const Run& run) {
   const tbb::blocked_range<std::int64_t> all(0, count, static_cast<std::size_t>(std::max<std::int64_t>(1, grain)));
-  arena.execute([&] {
-    tbb::parallel_for(
-        all, [&](const tbb::blocked_range<std::int64_t>& some) { run(some.begin(), some.end()); },
-        tbb::simple_partitioner());
-  });
+  tbb::task_group_context tasks;
+  const auto each = [&](const tbb::blocked_range<std::int64_t>& some) {
+    if (!run(some.begin(), some.end())) tasks.cancel_group_execution();
+  };
+  arena.execute([&] { tbb::parallel_for(all, each, tbb::simple_partitioner(), tasks); });
 }
 
 }  // namespace
@@ -565,7 +569,9 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
       const std::vector<std::int64_t> some = reduction.Run(**tables, begin, end);
       const absl::MutexLock lock(&mutex);
       left.insert(left.end(), some.begin(), some.end());
+      return !reduction.stopped();
     });
+    if (reduction.stopped()) return reduction.status();
     if (left.empty()) return reduction.status();
     tables->reset();
     const absl::Status sorted = SortRows(job.groups.rows, context, &grouping, &left);
@@ -575,6 +581,7 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
         const std::int64_t number = left[static_cast<std::size_t>(i)];
         reduction.Run(number, number + 1);
       }
+      return !reduction.stopped();
     });
     return reduction.status();
   }
@@ -582,7 +589,10 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
     if (const absl::Status sorted = SortRows(job.groups.rows, context, &grouping); !sorted.ok()) return sorted;
   }
   ForRanges(outputs, reduction.task_outputs(outputs, arena.max_concurrency()), arena,
-            [&](std::int64_t begin, std::int64_t end) { reduction.Run(begin, end); });
+            [&](std::int64_t begin, std::int64_t end) {
+              reduction.Run(begin, end);
+              return !reduction.stopped();
+            });
   return reduction.status();
 }
 

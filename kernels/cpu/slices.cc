@@ -124,6 +124,7 @@ class SliceReduction {
 
   // Answers the outputs of units [begin, end), unless the reduction has stopped.
   void Run(std::int64_t begin, std::int64_t end) {
+    if (stop_.load(std::memory_order_relaxed)) return;
     const auto scratch = quick_.has_value() ? std::make_unique_for_overwrite<Scratch>() : nullptr;
     if (scratch != nullptr) std::fill_n(scratch->elements, std::min(row_, group_), layout_.elements);
     for (std::int64_t unit = begin; unit < end && !stop_.load(std::memory_order_relaxed); ++unit) {

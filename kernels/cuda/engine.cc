@@ -118,6 +118,7 @@ class CudaEngine : public Engine {
         [this, job = std::move(job), done = std::move(done), large = std::move(large),
          queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          job.limit.Start();
           const double queue_us = queued.micros();
           absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
           large.End();
@@ -135,6 +136,7 @@ class CudaEngine : public Engine {
         [this, slices = std::move(slices), done = std::move(done), large = LargeJob(&large_jobs_),
          queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          slices.job.limit.Start();
           SlicesResult result{.ran = RanBy(DefaultPipeline(EngineKind::kCuda))};
           result.timing.queue_us = queued.micros();
           const double expected_us = ExpectedUs(calibration_, slices.job.spec, slices.job.array);
@@ -158,6 +160,7 @@ class CudaEngine : public Engine {
         [this, groups = std::move(groups), done = std::move(done), large = LargeJob(&large_jobs_),
          queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          groups.job.limit.Start();
           SlicesResult result{.ran = RanBy(DefaultPipeline(EngineKind::kCuda))};
           result.timing.queue_us = queued.micros();
           const double expected_us = ExpectedUs(calibration_, groups.job.spec, groups.job.array);
@@ -180,6 +183,7 @@ class CudaEngine : public Engine {
         [this, job = std::move(job), repeats, done = std::move(done),
          large = LargeJob(&large_jobs_)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          job.limit.Start();
           const PipelineRow& pipeline = PipelineOf(job.spec);
           Measurement measurement;
           measurement.ran = RanBy(pipeline);
@@ -205,6 +209,7 @@ class CudaEngine : public Engine {
         [this, job = std::move(job), repeats, done = std::move(done),
          large = LargeJob(&large_jobs_)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
+          job.limit.Start();
           MatmulMeasurement measurement;
           measurement.ran = {EngineKind::kCuda, info_.name, std::string(job.spec.row->name)};
           const absl::Status status = cuda_lanes_[*lane]->MeasureMatmul(job, repeats, &measurement);

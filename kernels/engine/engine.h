@@ -37,9 +37,10 @@ struct Job {
   CancelFlag cancelled{};    // may be null
   bool admitted = false;     // part of a reduction that runs already: not refused because the queue is full
   std::uint64_t caller = 0;  // whose it is: callers take turns. Any number that tells them apart
+  RunLimit limit{};          // starts when the job gets a lane
 };
 
-inline absl::Status WhyStop(const Job& job) { return WhyStop(job.cancelled, job.deadline); }
+inline absl::Status WhyStop(const Job& job) { return WhyStop(job.cancelled, job.deadline, job.limit); }
 
 struct EngineResult {
   State state{};
@@ -143,9 +144,9 @@ class Engine {
   // Never waits for a lane. Calls `done` exactly once: from a lane, or before returning (a small array, within some 50
   // us; an error found at once). RESOURCE_EXHAUSTED: the queue is full, the deadline would pass in it, or what the
   // caller has there takes longer than the target; also later, when its place goes to a caller with fewer.
-  // DEADLINE_EXCEEDED, CANCELLED: seen within some 10 ms, in the queue as between chunks. FAILED_PRECONDITION: memory
-  // of another device; a file that has shrunk. UNAVAILABLE: the device failed. `job` has been validated: see
-  // ValidateSpec.
+  // DEADLINE_EXCEEDED, CANCELLED: seen within some 10 ms, in the queue as between chunks; also when `limit` is over.
+  // FAILED_PRECONDITION: memory of another device; a file that has shrunk. UNAVAILABLE: the device failed. `job` has
+  // been validated: see ValidateSpec.
   virtual void Reduce(Job job, Done done) = 0;
 
   // Reduces the slices of an array, as Reduce would reduce each of them alone, and writes their answers. The answers'

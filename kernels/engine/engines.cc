@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +12,7 @@
 #include "kernels/cuda/engine.h"
 #endif
 #include "kernels/engine/pipelines.h"
+#include "kernels/system/quoted.h"
 
 namespace reduced {
 namespace {
@@ -32,11 +32,6 @@ struct Candidate {
 Candidate Predict(std::size_t index, const Engine& engine, const ReduceSpec& spec, const ArrayRef& array) {
   return {index, engine.waiting_us(static_cast<std::int64_t>(std::min(BytesOf(spec), 0x1p62))),
           ExpectedUs(engine.calibration(), spec, array)};
-}
-
-std::string Quoted(std::string_view text) {
-  constexpr std::size_t kShown = 64;
-  return absl::StrCat("'", absl::CHexEscape(std::string(text.substr(0, kShown))), "'");
 }
 
 std::string CudaName(int ordinal) { return absl::StrCat("cuda:", ordinal); }
@@ -153,7 +148,7 @@ absl::StatusOr<Engine*> Engines::OnDevice(std::string_view name) const {
   for (std::size_t i = 0; i < engines_.size(); ++i) {
     if (devices_[i].name == name) return engines_[i].get();
   }
-  std::string message = absl::StrCat("device: got ", Quoted(name), "; allowed: ", DeviceNames());
+  std::string message = absl::StrCat("device: got ", Quoted(std::string(name)), "; allowed: ", DeviceNames());
   if (!no_cuda_reason_.empty()) absl::StrAppend(&message, "; this server has no CUDA engine: ", no_cuda_reason_);
   for (const LeftOutDevice& device : left_out_) {
     if (device.name == name) absl::StrAppend(&message, "; ", device.name, " is left out: ", device.reason);

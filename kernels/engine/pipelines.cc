@@ -4,7 +4,6 @@
 #include <iterator>
 #include <string>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/algebra/validate.h"
@@ -14,6 +13,7 @@
 #ifdef REDUCED_HAVE_CUDA
 #include "kernels/cuda/pipeline.h"
 #endif
+#include "kernels/system/quoted.h"
 
 namespace reduced {
 namespace {
@@ -43,8 +43,8 @@ absl::Status ValidatePipeline(const ReduceSpec& spec) {
   if (row == nullptr) {
     std::vector<const PipelineRow*> all;
     for (const PipelineRow& each : Pipelines()) all.push_back(&each);
-    return absl::InvalidArgumentError(absl::StrFormat("unknown pipeline '%s', this server has: %s",
-                                                      absl::CHexEscape(spec.pipeline.substr(0, 64)), NamesOf(all)));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("unknown pipeline %s, this server has: %s", Quoted(spec.pipeline), NamesOf(all)));
   }
   if (spec.engine != EngineKind::kAuto && spec.engine != row->engine) {
     return absl::InvalidArgumentError(absl::StrFormat("pipeline %s belongs to engine %s, but engine %s was asked for",

@@ -147,12 +147,13 @@ absl::Status ExpectedProduct::Multiply(const void* a, const void* b, int threads
   return why_stop();
 }
 
-bool ExpectedProduct::Allows(const void* c) const {
+bool ExpectedProduct::Allows(const void* c, absl::FunctionRef<bool()> stop) const {
   return VisitType(spec_.dtype, [&]<class T>(std::type_identity<T>) {
     // Of the rung, and of the expected product.
     const auto k = static_cast<double>(spec_.k);
     const double roundings = k * static_cast<double>(std::numeric_limits<T>::epsilon()) / 2 + (k + 2) * 0x1p-53;
     for (std::int64_t i = 0; i < spec_.m; ++i) {
+      if (stop()) return false;
       for (std::int64_t j = 0; j < spec_.n; ++j) {
         const T answer = static_cast<const T*>(c)[i * spec_.n + j];
         const Exact<T> expected = values_ == nullptr ? static_cast<Exact<T>>(SourceProduct(spec_.k, i, j))

@@ -39,7 +39,9 @@ class ExpectedProduct {
   absl::Status Multiply(const void* a, const void* b, int threads, void* values,
                         absl::FunctionRef<absl::Status()> why_stop);
 
-  bool Allows(const void* c) const;
+  // False, too, once `stop` says so, which is asked every row.
+  bool Allows(
+      const void* c, absl::FunctionRef<bool()> stop = [] { return false; }) const;
 
  private:
   MatmulSpec spec_;

@@ -94,14 +94,16 @@ struct MatmulJob {
   const void* a = nullptr;  // host memory, row-major, aligned to 8 bytes; as `b` unchanged until `done` runs
   const void* b = nullptr;
   void* c = nullptr;  // host memory for the product
-  // Whether the product in `c` is right. Called by the engine, for each repeat whose bits differ from the one before.
+  // Whether the product in `c` is right; anything once WhyStop has a reason. Called by the engine, for each repeat
+  // whose bits differ from the one before.
   absl::AnyInvocable<bool()> is_right{};
   absl::Time deadline = absl::InfiniteFuture();
   CancelFlag cancelled{};  // may be null
+  RunLimit limit{};        // starts when the job gets a lane
   std::uint64_t caller = 0;
 };
 
-inline absl::Status WhyStop(const MatmulJob& job) { return WhyStop(job.cancelled, job.deadline); }
+inline absl::Status WhyStop(const MatmulJob& job) { return WhyStop(job.cancelled, job.deadline, job.limit); }
 
 struct MatmulMeasurement {
   Execution ran{};

@@ -1,5 +1,6 @@
 #include "server/calls/array_results.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -12,9 +13,15 @@
 #include "server/wire/status.h"
 
 namespace reduced::server {
+namespace {
+
+constexpr std::int64_t kBetweenStops = 8 << 20;  // bytes that are copied between two calls of why_stop
+
+}  // namespace
 
 absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const ReduceSpec& spec, const Form& form,
-                                   const Admission& admission, v1::ReduceResponse* response) {
+                                   const Admission& admission, absl::FunctionRef<absl::Status()> why_stop,
+                                   v1::ReduceResponse* response) {
   const std::int64_t key_bytes = form.keys == nullptr ? 0 : RowOf(form.key_dtype).bytes;
   const absl::StatusOr<std::int64_t> bytes =
       CheckResultBytes(request, spec, form.outputs, form.groups, key_bytes, backend_.limits);
@@ -49,7 +56,11 @@ absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const Reduc
   header.mutable_array()->set_dtype(ToProto(form.key_dtype));
   const absl::StatusOr<std::byte*> keys = Add(request, header, admission, response->mutable_keys());
   if (!keys.ok()) return keys.status();
-  if (form.groups > 0) std::memcpy(*keys, form.keys, static_cast<std::size_t>(form.groups * key_bytes));
+  const std::int64_t end = form.groups * key_bytes;
+  for (std::int64_t done = 0; done < end; done += kBetweenStops) {
+    if (absl::Status why = why_stop(); !why.ok()) return why;
+    std::memcpy(*keys + done, form.keys + done, static_cast<std::size_t>(std::min(kBetweenStops, end - done)));
+  }
   return absl::OkStatus();
 }
 
@@ -110,9 +121,9 @@ absl::Status ArrayResults::PrepareRegion(const v1::RegionPart& write_to, const s
   return absl::OkStatus();
 }
 
-absl::Status ArrayResults::Answer() {
+absl::Status ArrayResults::Answer(absl::FunctionRef<absl::Status()> why_stop) {
   for (const Piece& piece : pieces_) {
-    const absl::Status status = collected_->CopyTo(part_, piece.at, piece.bytes);
+    const absl::Status status = collected_->CopyTo(part_, piece.at, piece.bytes, why_stop);
     if (!status.ok()) return status;
   }
   if (collected_.has_value()) {

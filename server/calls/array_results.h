@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/engine/memory_budget.h"
@@ -41,16 +42,18 @@ class ArrayResults {
   // Sets memory aside, within the budgets and the caller's quotas, and stores the keys. The pointers must stay valid
   // until Answer. RESOURCE_EXHAUSTED: there is none. INVALID_ARGUMENT, PERMISSION_DENIED: of `keep`, as those of a
   // PutArrayHeader; INVALID_ARGUMENT: as CheckResultBytes. Those of Regions::FindWritable, of `write_to`.
+  // The first error of `why_stop`, which is asked every few milliseconds.
   absl::Status Prepare(const v1::ReduceRequest& request, const ReduceSpec& spec, const Form& form,
-                       const Admission& admission, v1::ReduceResponse* response);
+                       const Admission& admission, absl::FunctionRef<absl::Status()> why_stop,
+                       v1::ReduceResponse* response);
 
   // Where the engine writes the results of each op.
   const std::vector<std::byte*>& data() const { return data_; }
 
   // Once they are written: makes them resident or copies them to the region, if that is wanted. The response then has
   // all of them. RESOURCE_EXHAUSTED: the server has too many arrays; then none is kept. FAILED_PRECONDITION: as
-  // RegionResults::CopyTo.
-  absl::Status Answer();
+  // RegionResults::CopyTo. Those of `why_stop`, likewise.
+  absl::Status Answer(absl::FunctionRef<absl::Status()> why_stop);
 
   // Deletes what was kept, because its client did not learn of it.
   void Forget();

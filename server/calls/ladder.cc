@@ -162,8 +162,12 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void Start(grpc::ByteBuffer* request) {
     const absl::Status status = Begin(request);
     if (!status.ok()) return End(status);
-    ladders_.lanes_.Submit([this](absl::StatusOr<int> lane) { End(lane.ok() ? Climb() : WhyRefused(lane.status())); },
-                           {.cancelled = cancelled_, .deadline = deadline_, .caller = admission_.key()});
+    ladders_.lanes_.Submit(
+        [this](absl::StatusOr<int> lane) {
+          limit_.Start();
+          End(lane.ok() ? Climb() : WhyRefused(lane.status()));
+        },
+        {.cancelled = cancelled_, .deadline = deadline_, .caller = admission_.key()});
   }
 
   void OnCancel() override { cancelled_->store(true, std::memory_order_relaxed); }
@@ -200,15 +204,16 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   absl::Status Climb() {
     if (ladder_.matmul.has_value()) {
       return ClimbMatmul(ladder_, *cpu_, *ladders_.backend_.memory,
-                         {.deadline = deadline_, .cancelled = cancelled_, .caller = admission_.key()},
+                         {.deadline = deadline_, .cancelled = cancelled_, .limit = limit_, .caller = admission_.key()},
                          [this](const v1::LadderReply& reply) { return Write(reply); });
     }
     const std::int64_t bytes = ladder_.spec.count * RowOf(ladder_.spec.dtype).bytes;
     const absl::StatusOr<MemoryLease> memory =
         MemoryLease::Take(*ladders_.backend_.memory, bytes, "the array of a ladder");
     if (!memory.ok()) return WithRetryHint(memory.status(), kRetryDelay);
-    const absl::StatusOr<GeneratedArray> generated = GeneratedArray::Generate(
-        ladder_.contents, bytes, cpu_->info().parallel_units, [this] { return WhyStop(cancelled_, deadline_); });
+    const absl::StatusOr<GeneratedArray> generated =
+        GeneratedArray::Generate(ladder_.contents, bytes, cpu_->info().parallel_units,
+                                 [this] { return WhyStop(cancelled_, deadline_, limit_); });
     if (!generated.ok()) return generated.status();
     const ArrayRef array{generated->data(), MemorySpace::kHost};
     const absl::StatusOr<Expected> expected = Expect(array);
@@ -285,7 +290,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
   Job JobOf(const ReduceSpec& spec, const ArrayRef& array) const {
-    return {spec, array, deadline_, cancelled_, /*admitted=*/false, admission_.key()};
+    return {spec, array, deadline_, cancelled_, /*admitted=*/false, admission_.key(), limit_};
   }
 
   // Step 5.
@@ -307,6 +312,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  RunLimit limit_{ladders_.backend_.limits.max_run_time};  // of all rungs together, from when the call has the lane
   Admission admission_;
   ParsedLadder ladder_;
   Engine* cpu_ = nullptr;

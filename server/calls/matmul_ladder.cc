@@ -97,8 +97,8 @@ absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, MemoryBudget& 
   const ParsedMatmul& matmul = *ladder.matmul;
   const absl::StatusOr<MemoryLease> lease = MemoryLease::Take(memory, HostBytes(matmul), "the matrices of a ladder");
   if (!lease.ok()) return WithRetryHint(lease.status(), kRetryDelay);
-  absl::StatusOr<Matrices> matrices =
-      MakeMatrices(ladder, cpu.info().parallel_units, [&call] { return WhyStop(call.cancelled, call.deadline); });
+  const auto why_stop = [&call] { return WhyStop(call.cancelled, call.deadline, call.limit); };
+  absl::StatusOr<Matrices> matrices = MakeMatrices(ladder, cpu.info().parallel_units, why_stop);
   if (!matrices.ok()) return matrices.status();
 
   v1::LadderReply start;
@@ -108,14 +108,16 @@ absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, MemoryBudget& 
   absl::Status status = write(start);
   for (const MatmulRung& rung : matmul.rungs) {
     if (!status.ok()) break;
-    MatmulJob job{.spec = rung.spec,
-                  .a = matrices->a.data(),
-                  .b = matrices->b.data(),
-                  .c = matrices->c.data(),
-                  .is_right = [&matrices] { return matrices->expected.Allows(matrices->c.data()); },
-                  .deadline = call.deadline,
-                  .cancelled = call.cancelled,
-                  .caller = call.caller};
+    MatmulJob job{
+        .spec = rung.spec,
+        .a = matrices->a.data(),
+        .b = matrices->b.data(),
+        .c = matrices->c.data(),
+        .is_right = [&] { return matrices->expected.Allows(matrices->c.data(), [&] { return !why_stop().ok(); }); },
+        .deadline = call.deadline,
+        .cancelled = call.cancelled,
+        .limit = call.limit,
+        .caller = call.caller};
     const auto measured = Await<absl::StatusOr<MatmulMeasurement>>([&](Engine::MatmulMeasured done) {
       rung.engine->MeasureMatmul(std::move(job), ladder.repeats, std::move(done));
     });

@@ -22,6 +22,7 @@ namespace reduced::server {
 struct MatmulCall {
   absl::Time deadline;
   CancelFlag cancelled;
+  RunLimit limit{};  // has started
   std::uint64_t caller = 0;
 };
 

@@ -48,10 +48,12 @@ grpc::ServerUnaryReactor* Merges::Run(grpc::CallbackServerContext* context, grpc
 
 absl::Status Merges::Merge(SimpleCall& call, grpc::ByteBuffer* request, grpc::ByteBuffer* response) const {
   const auto message_bytes = static_cast<std::int64_t>(request->Length());
+  RunLimit limit(backend_.limits.max_run_time);
+  limit.Start();
   v1::MergeResponse answer;
   absl::Status status = MergeEncoded(
       *request, {backend_.limits.max_elements, backend_.limits.max_ops},
-      [&call] { return WhyStop(call.cancelled(), call.deadline()); },
+      [&call, &limit] { return WhyStop(call.cancelled(), call.deadline(), limit); },
       [&call, message_bytes](std::int64_t bytes) { return call.Hold(message_bytes + bytes); }, &answer);
   request->Clear();
   if (status.ok()) status = Encode(answer, response);

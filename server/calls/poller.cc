@@ -18,8 +18,14 @@ namespace reduced::server {
 namespace {
 
 constexpr int kTurn = 8;  // submissions of one ring before the next one's
-// Of rings that are awake before the doorbells of the others are looked at, which is a system call: some 10 us.
-constexpr int kRoundsPerCheck = 128;
+// Of a turn, and of a round of turns, after which the doorbells are looked at and what has used least comes first
+// again. Both end with the submission that is handled then.
+constexpr std::chrono::nanoseconds kTurnTime = std::chrono::milliseconds(1);
+constexpr std::chrono::nanoseconds kRoundTime = std::chrono::milliseconds(5);
+// Between two looks at the doorbells of sleeping rings while others are awake: rounds, or time. A look is a system
+// call.
+constexpr int kRoundsPerLook = 128;
+constexpr std::chrono::nanoseconds kTimePerLook = std::chrono::microseconds(500);
 constexpr int kMaxEvents = 64;  // at a time
 
 }  // namespace
@@ -84,9 +90,9 @@ void Poller::Run() {
     if (awake_.empty()) {
       AwaitDoorbells(-1);
     } else {
-      if (ServeAll()) spin = {};
+      if (ServeRound()) spin = {};
       spin.Pause();
-      if (round % kRoundsPerCheck == 0) AwaitDoorbells(0);
+      if (round % kRoundsPerLook == 0 || now_ - looked_ > kTimePerLook) AwaitDoorbells(0);
     }
   }
 }
@@ -102,16 +108,16 @@ bool Poller::TakeNews() {
     removed.swap(removed_);
   }
   for (std::shared_ptr<PolledRing>& ring : added) {
-    PolledRing* const key = ring.get();
-    rings_[key].ring = std::move(ring);
-    WakeUp(key);  // its client may have rung before
+    Polled& polled = rings_[ring.get()];
+    polled.ring = std::move(ring);
+    WakeUp(polled);  // its client may have rung before
   }
   for (PolledRing* const key : removed) {
     const auto found = rings_.find(key);
     if (found == rings_.end()) continue;
     const std::shared_ptr<PolledRing> ring = std::move(found->second.ring);
+    awake_.erase(std::remove(awake_.begin(), awake_.end(), &found->second), awake_.end());
     rings_.erase(found);
-    awake_.erase(std::remove(awake_.begin(), awake_.end(), key), awake_.end());
     epoll_ctl(epoll_, EPOLL_CTL_DEL, ring->doorbell(), nullptr);
     count_.fetch_sub(1, std::memory_order_relaxed);
     ring->LetGo();
@@ -119,18 +125,33 @@ bool Poller::TakeNews() {
   return true;
 }
 
-// A turn of every ring that is awake. Returns whether there was anything to do.
-bool Poller::ServeAll() {
-  bool any = false;
+// A turn of every ring that has submissions, or of as many as there is time for. Returns whether any had.
+bool Poller::ServeRound() {
+  now_ = Clock::now();
+  FindWork();
+  if (ready_.empty()) return false;
+  if (ready_.size() > 1) {
+    std::stable_sort(ready_.begin(), ready_.end(), [](const Polled* a, const Polled* b) { return a->used < b->used; });
+  }
+  const Clock::time_point end = now_ + kRoundTime;
+  const Clock::duration turn = std::min(kTurnTime, 4 * kRoundTime / static_cast<int>(ready_.size()));
+  for (Polled* const polled : ready_) {
+    TakeTurn(*polled, turn);
+    if (now_ > end) break;
+  }
+  return true;
+}
+
+// Finds the rings that have submissions, and lets those sleep that have had none for long.
+void Poller::FindWork() {
+  ready_.clear();
   for (std::size_t i = 0; i < awake_.size();) {
-    Polled& polled = rings_.at(awake_[i]);
-    const int served = polled.ring->Serve(kTurn);
-    const Clock::time_point now = Clock::now();
-    if (served > 0) {
-      any = true;
-      polled.ring->patience().Took(now - polled.last_served);
-      polled.last_served = polled.idle_since = now;
-    } else if (now - polled.idle_since > polled.ring->patience().now() && polled.ring->Doze()) {
+    Polled& polled = *awake_[i];
+    const bool was_busy = std::exchange(polled.busy, polled.ring->HasWork());
+    if (polled.busy) {
+      if (!was_busy) polled.used = std::max(polled.used, least_used_);
+      ready_.push_back(&polled);
+    } else if (now_ - polled.idle_since > polled.ring->patience().now() && polled.ring->Doze()) {
       polled.awake = false;
       awake_[i] = awake_.back();
       awake_.pop_back();
@@ -138,25 +159,37 @@ bool Poller::ServeAll() {
     }
     ++i;
   }
-  return any;
+}
+
+void Poller::TakeTurn(Polled& polled, Clock::duration most) {
+  const Clock::time_point start = now_;
+  least_used_ = polled.used;
+  int served = 0;
+  do {
+    polled.ring->Serve();
+    now_ = Clock::now();
+  } while (++served < kTurn && now_ - start < most && polled.ring->HasWork());
+  polled.used += now_ - start;
+  polled.ring->patience().Took(now_ - polled.last_served);
+  polled.last_served = polled.idle_since = now_;
 }
 
 void Poller::AwaitDoorbells(int timeout_ms) {
   std::array<epoll_event, kMaxEvents> events;
   const int count = epoll_wait(epoll_, events.data(), kMaxEvents, timeout_ms);
+  looked_ = now_;
   for (int i = 0; i < count; ++i) {
     // One that is not known yet is among the news, and one that is not known any more is gone.
-    auto* const ring = static_cast<PolledRing*>(events[static_cast<std::size_t>(i)].data.ptr);
-    if (ring != nullptr && rings_.contains(ring)) WakeUp(ring);
+    const auto found = rings_.find(static_cast<PolledRing*>(events[static_cast<std::size_t>(i)].data.ptr));
+    if (found != rings_.end()) WakeUp(found->second);
   }
 }
 
-void Poller::WakeUp(PolledRing* ring) {
-  Polled& polled = rings_.at(ring);
+void Poller::WakeUp(Polled& polled) {
   polled.idle_since = Clock::now();
   if (std::exchange(polled.awake, true)) return;
-  awake_.push_back(ring);
-  ring->WakeUp();
+  awake_.push_back(&polled);
+  polled.ring->WakeUp();
 }
 
 Pollers::Pollers() {

@@ -1,9 +1,13 @@
 // The threads that serve the rings. Each ring belongs to one of them.
 //
-//   1. A ring is awake or asleep. The thread looks at those that are awake in turns, a few submissions each.
+//   1. A ring is awake or asleep. In each round the thread looks at all that are awake, and serves those that have
+//      submissions, a few of each. Those that have used least of its time come first, and a round is short: what has
+//      not had its turn by then is served in the next round, before those that had theirs. So a ring with little to do
+//      waits some milliseconds, whatever the others do.
 //   2. A ring in which nothing was found for as long as its Patience says goes to sleep: it tells its client, who then
 //      writes to the ring's doorbell, an eventfd, with the next submission.
-//   3. While every ring is asleep, the thread sleeps, too, in epoll_wait. A doorbell wakes it, and its ring.
+//   3. Between rounds the thread looks at the doorbells. While every ring is asleep, it sleeps, too, in epoll_wait. A
+//      doorbell wakes it, and its ring.
 #ifndef REDUCED_SERVER_CALLS_POLLER_H_
 #define REDUCED_SERVER_CALLS_POLLER_H_
 
@@ -14,7 +18,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/ring/wait.h"
@@ -26,8 +30,10 @@ class PolledRing {
  public:
   virtual ~PolledRing() = default;
   virtual int doorbell() const = 0;
-  // Handles up to `most` submissions; returns how many.
-  virtual int Serve(int most) = 0;
+  // Whether there is a submission.
+  virtual bool HasWork() const = 0;
+  // Handles one submission, if there is one.
+  virtual void Serve() = 0;
   // Tells the client that it has to ring. False: there is a submission already, and the ring stays awake.
   virtual bool Doze() = 0;
   virtual void WakeUp() = 0;
@@ -56,6 +62,10 @@ class Poller {
   struct Polled {
     std::shared_ptr<PolledRing> ring;
     bool awake = false;
+    bool busy = false;  // it had a submission when it was last looked at
+    // The thread's time that it has used; at least that of the ring served last, when its first submission after a
+    // pause came, so that nobody saves time up.
+    Clock::duration used{};
     Clock::time_point last_served{};
     Clock::time_point idle_since{};  // if it is awake: when it was last served or woken
   };
@@ -63,17 +73,23 @@ class Poller {
   absl::Status Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
   bool TakeNews();
-  bool ServeAll();
+  bool ServeRound();
+  void FindWork();
+  void TakeTurn(Polled& polled, Clock::duration most);
   void AwaitDoorbells(int timeout_ms);
-  void WakeUp(PolledRing* ring);
+  void WakeUp(Polled& polled);
 
   std::atomic<int> count_ = 0;
   int epoll_ = -1;
   int wake_ = -1;  // an eventfd: there are news
 
   // Used by the thread only.
-  absl::flat_hash_map<PolledRing*, Polled> rings_;
-  std::vector<PolledRing*> awake_;
+  absl::node_hash_map<PolledRing*, Polled> rings_;
+  std::vector<Polled*> awake_;
+  std::vector<Polled*> ready_;    // in this round: those that have submissions
+  Clock::time_point now_{};       // when the clock was last read
+  Clock::time_point looked_{};    // at the doorbells
+  Clock::duration least_used_{};  // Polled::used of the ring that was served last, before its turn
 
   std::atomic<bool> news_ = false;
   absl::Mutex mutex_;

@@ -184,7 +184,8 @@ absl::Status Reduction::PrepareArrays(const v1::ReduceRequest& request, const Ar
   }
   ReduceSpec answered = spec_;
   if (!wanted_.results) answered.ops.clear();
-  return results_->Prepare(request, answered, form, admission_, response_);
+  return results_->Prepare(
+      request, answered, form, admission_, [this] { return WhyStop(); }, response_);
 }
 
 // The states are as many as their limit allows; now their size is known.
@@ -194,7 +195,7 @@ absl::Status Reduction::AnswerStates() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     constexpr std::size_t kBetweenLooks = 1024;
     if (i % kBetweenLooks == 0) {
-      if (absl::Status why = WhyStop(cancelled_, deadline_); !why.ok()) return why;
+      if (absl::Status why = WhyStop(); !why.ok()) return why;
     }
     AddOutput(spec_, states_[i], &state);
   }
@@ -275,7 +276,7 @@ absl::Status Reduction::Place() {
 }
 
 Job Reduction::JobOf() const {
-  return {spec_, operand_.elements.array, deadline_, cancelled_, /*admitted=*/false, admission_.key()};
+  return {spec_, operand_.elements.array, deadline_, cancelled_, /*admitted=*/false, admission_.key(), limit_};
 }
 
 absl::Status Reduction::WhyFailed(const absl::Status& status) const {
@@ -295,8 +296,9 @@ void Reduction::EndSlices(absl::StatusOr<SlicesResult> result) {
   FillExecution(spec_, *result, receive_us_, operand_.shape.bytes, response_);
   ran_ = std::move(result->ran);
   timing_ = result->timing;
+  limit_.Start(absl::Microseconds(timing_.kernel_us.value_or(0)));
   absl::Status status = wanted_.state ? AnswerStates() : absl::OkStatus();
-  if (status.ok()) status = results_->Answer();
+  if (status.ok()) status = results_->Answer([this] { return WhyStop(); });
   Answer(status);
 }
 

@@ -77,6 +77,7 @@ class Reduction {
   // Chooses the engine.
   absl::Status Place();
   Job JobOf() const;
+  absl::Status WhyStop() const { return reduced::WhyStop(cancelled_, deadline_, limit_); }
   void End(absl::StatusOr<EngineResult> result);
   void EndSlices(absl::StatusOr<SlicesResult> result);
   absl::Status WhyFailed(const absl::Status& status) const;
@@ -87,6 +88,7 @@ class Reduction {
   Backend& backend_;
   absl::Time deadline_ = absl::InfiniteFuture();
   const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  RunLimit limit_{backend_.limits.max_run_time};  // starts again after the engine, less the time that this took
   const grpc::CallbackServerContext* context_ = nullptr;
   const CallTag* tag_ = nullptr;
   v1::ReduceResponse* response_ = nullptr;

@@ -93,38 +93,30 @@ Ring::Ring(Backend& backend, Session session, std::shared_ptr<const RingMemory> 
 
 Ring::~Ring() = default;
 
-int Ring::Serve(int most) {
-  const std::uint64_t slots = mapping_.geometry.slots;
-  for (int served = 0; served < most; ++served) {
-    if (broken_) return served;
-    const ring::Submission& slot = mapping_.submission(head_);
-    const std::uint64_t sequence = __atomic_load_n(&slot.sequence, __ATOMIC_ACQUIRE);
-    const std::uint64_t before = head_ < slots ? 0 : head_ + 1 - slots;  // of the slot's previous submission
-    if (sequence == before) return served;
-    absl::Status status;
-    if (sequence == head_ + 1) {
-      const ring::Submission copy = ring::CopyOut(slot);
-      ++head_;
-      served_.store(head_, std::memory_order_relaxed);
-      ring::Shared(mapping_.header().taken).store(head_, std::memory_order_release);
-      status = Take(copy);
-    } else {
-      status = Broken("sequence", sequence, head_ + 1);
-    }
-    if (!status.ok()) {
-      broken_ = true;
-      std::move(session_.broken)(status);
-    }
+void Ring::Serve() {
+  if (broken_) return;
+  const std::uint64_t sequence = Sequence();
+  if (sequence == Before()) return;
+  absl::Status status;
+  if (sequence == head_ + 1) {
+    const ring::Submission copy = ring::CopyOut(mapping_.submission(head_));
+    ++head_;
+    served_.store(head_, std::memory_order_relaxed);
+    ring::Shared(mapping_.header().taken).store(head_, std::memory_order_release);
+    status = Take(copy);
+  } else {
+    status = Broken("sequence", sequence, head_ + 1);
   }
-  return most;
+  if (status.ok()) return;
+  broken_ = true;
+  std::move(session_.broken)(status);
 }
 
 bool Ring::Doze() {
   ring::Shared(mapping_.header().asleep).store(1, std::memory_order_seq_cst);
   // The client stores its sequence number first, and then looks whether this sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const std::uint64_t before = head_ < mapping_.geometry.slots ? 0 : head_ + 1 - mapping_.geometry.slots;
-  if (broken_ || __atomic_load_n(&mapping_.submission(head_).sequence, __ATOMIC_SEQ_CST) == before) return true;
+  if (!HasWork()) return true;
   WakeUp();
   return false;
 }

@@ -70,7 +70,8 @@ class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> 
 
   // Of PolledRing, for the poller's thread.
   int doorbell() const override { return memory_->doorbell(); }
-  int Serve(int most) override;
+  bool HasWork() const override { return !broken_ && Sequence() != Before(); }
+  void Serve() override;
   bool Doze() override;
   void WakeUp() override;
   ring::Patience& patience() override { return patience_; }
@@ -80,6 +81,9 @@ class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> 
   struct Exchange;
 
   Ring(Backend& backend, Session session, std::shared_ptr<const RingMemory> memory, MemoryLease lease);
+  // The sequence number in the slot of the next submission, and what it was before that came.
+  std::uint64_t Sequence() const { return __atomic_load_n(&mapping_.submission(head_).sequence, __ATOMIC_ACQUIRE); }
+  std::uint64_t Before() const { return head_ < mapping_.geometry.slots ? 0 : head_ + 1 - mapping_.geometry.slots; }
   absl::Status Take(const ring::Submission& submission);
   void Cancel(std::uint64_t id);
   absl::Status Parse(Exchange& exchange);

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "kernels/system/quoted.h"
 #include "server/config/flags.h"
 
 namespace reduced::server {
@@ -63,7 +64,7 @@ std::string Shown(absl::string_view text, std::size_t most = 64) { return absl::
 std::string ShownPath(absl::string_view path) { return Shown(path, 128); }
 
 absl::Status UnknownFlag(absl::string_view where, absl::string_view name) {
-  return absl::InvalidArgumentError(absl::StrFormat("%s: unknown flag '%s'; see reduced --help", where, Shown(name)));
+  return absl::InvalidArgumentError(absl::StrFormat("%s: unknown flag %s; see reduced --help", where, Quoted(name)));
 }
 
 // What a flag allows: `why` has it from our own types, as its end; Abseil's types say nothing of it, and quote the
@@ -83,7 +84,7 @@ absl::Status Set(const Flags& flags, absl::string_view name, absl::string_view v
   std::string why;
   if (!found->second->ParseFrom(value, &why)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: --%s: got '%s'; %s", where, name, Shown(value), Allowed(*found->second, why)));
+        absl::StrFormat("%s: --%s: got %s; %s", where, name, Quoted(value), Allowed(*found->second, why)));
   }
   (*sources)[found->first] = where;
   return absl::OkStatus();
@@ -107,7 +108,7 @@ absl::Status ReadFile(const std::string& path, const Flags& flags, std::map<std:
     if (text.empty()) continue;
     const std::size_t equals = text.find('=');
     if (equals == absl::string_view::npos) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s: got '%s'; allowed: name = value", where, Shown(text)));
+      return absl::InvalidArgumentError(absl::StrFormat("%s: got %s; allowed: name = value", where, Quoted(text)));
     }
     const absl::string_view name = absl::StripAsciiWhitespace(text.substr(0, equals));
     if (name == kConfigFile || Has(kCommandLineOnly, name)) {

@@ -8,11 +8,11 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/system/quoted.h"
 
 namespace reduced::server {
 namespace {
@@ -115,7 +115,8 @@ ABSL_FLAG(
 ABSL_FLAG(std::int64_t, max_elements, Defaults().limits.max_elements, "largest array, in elements");
 ABSL_FLAG(std::int32_t, max_ops, Defaults().limits.max_ops, "largest number of operations in one request");
 ABSL_FLAG(TimeSpan, max_run_time, TimeSpan{Defaults().limits.max_run_time},
-          "longest time that a reduction may be predicted to take on a lane, such as 10m; longer ones are refused");
+          "longest time that a request may run on a lane, such as 10m: a reduction, a Merge, or a ladder with all its "
+          "pipelines; what is predicted to take longer is refused, and what does is ended");
 ABSL_FLAG(ByteSize, max_ladder_bytes, ByteSize{Defaults().limits.max_ladder_bytes},
           "largest array that a ladder generates, in bytes; one ladder runs at a time");
 ABSL_FLAG(
@@ -127,7 +128,7 @@ ABSL_FLAG(
     "ReduceStream, PutArray and GetArray calls at once, each with up to 8 MiB of buffers; further ones are refused");
 ABSL_FLAG(std::string, region_socket, Defaults().region_socket,
           "path of the Unix socket on which processes of this machine share memory; auto: the path of the first unix: "
-          "address of --listen with .regions appended; empty: none");
+          "address of --listen with .regions appended (.r, if that is too long); empty: none");
 ABSL_FLAG(std::int32_t, max_region_connections, Defaults().regions.max_connections,
           "processes that share memory at once, at most a quarter of the file descriptors; further ones wait; half of "
           "them are for one user (uid) at most, whose further ones are closed");
@@ -290,8 +291,8 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   for (const std::string& text : absl::GetFlag(FLAGS_cuda_devices)) {
     int ordinal = 0;
     if (!absl::SimpleAtoi(text, &ordinal) || ordinal < 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "--cuda_devices: got '%s'; allowed: whole numbers >= 0, separated by commas", absl::CHexEscape(text)));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("--cuda_devices: got %s; allowed: whole numbers >= 0, separated by commas", Quoted(text)));
     }
     options.engines.cuda_devices.insert(ordinal);
   }

@@ -28,32 +28,25 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/quoted.h"
 
 namespace reduced::server {
 namespace {
 
-constexpr std::size_t kMaxUnixPath = sizeof(sockaddr_un{}.sun_path) - 1;
-
 constexpr absl::string_view kAllowedTcp = "host:port or [ipv6]:port with a port from 0 to 65535";
 
+std::string Shown(absl::string_view text) {
+  constexpr std::size_t kMost = 200;  // longer than the path of a socket
+  return Quoted(text, kMost);
+}
+
 absl::Status BadAddress(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrFormat("--listen: got '%s', %s; allowed: %s, or unix:/path",
-                                                    absl::CHexEscape(text.substr(0, 200)), what, kAllowedTcp));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--listen: got %s, %s; allowed: %s, or unix:/path", Shown(text), what, kAllowedTcp));
 }
 
 absl::Status NotBound(const ListenAddress& address, absl::string_view why) {
-  return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", address.text, ": ", why));
-}
-
-// Binds and listens on a socket of its own: 0, or errno.
-int TryToListen(int family, const sockaddr* address, socklen_t size) {
-  const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const int error = bind(fd, address, size) == 0 && listen(fd, 1) == 0 ? 0 : errno;
-  close(fd);
-  return error;
+  return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", absl::CHexEscape(address.text), ": ", why));
 }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -79,6 +72,56 @@ bool IsEveryInterface(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6
              ? IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
              : reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr == INADDR_ANY;
+}
+
+// What a socket occupies: a port of one address, or of every interface; or the path of a file.
+struct Place {
+  int family = AF_UNIX;
+  std::string host{};  // empty: every interface
+  int port = 0;        // in network byte order
+
+  bool Meets(const Place& other) const {
+    return family == other.family && port == other.port &&
+           (family == AF_UNIX ? host == other.host : host.empty() || other.host.empty() || host == other.host);
+  }
+};
+
+Place PlaceOf(const sockaddr_storage& from) {
+  sockaddr_storage address = from;
+  Place place{.family = from.ss_family, .port = *PortOf(&address)};
+  if (IsEveryInterface(address)) return place;
+  if (address.ss_family != AF_INET6) {
+    const in_addr& ipv4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+    place.host.assign(reinterpret_cast<const char*>(&ipv4), sizeof(ipv4));
+    return place;
+  }
+  const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  const std::size_t skipped = IN6_IS_ADDR_V4MAPPED(&ipv6) ? sizeof(ipv6) - sizeof(in_addr) : 0;
+  if (skipped > 0) place.family = AF_INET;
+  place.host.assign(reinterpret_cast<const char*>(&ipv6) + skipped, sizeof(ipv6) - skipped);
+  return place;
+}
+
+// The places that ListenSockets would take for `address`, as far as they are free. Every interface takes two, of which
+// that for IPv4, the first, must be free.
+std::vector<Place> PlacesOf(const ListenAddress& address) {
+  if (!address.unix_path.empty()) {
+    const std::filesystem::path path(address.unix_path);
+    std::error_code error;
+    std::filesystem::path folder = std::filesystem::canonical(path.parent_path(), error);
+    if (error) folder = path.parent_path().lexically_normal();
+    return {{.host = (folder / path.filename()).string()}};
+  }
+  std::vector<Place> places;
+  const absl::StatusOr<AddressList> found = address.port == 0 ? absl::UnknownError("any port") : Resolve(address);
+  for (const addrinfo* each = found.ok() ? found->get() : nullptr; each != nullptr; each = each->ai_next) {
+    sockaddr_storage at{};
+    std::memcpy(&at, each->ai_addr, std::min<std::size_t>(each->ai_addrlen, sizeof(at)));
+    Place place = PlaceOf(at);
+    if (place.host.empty()) return {{.family = AF_INET, .port = place.port}, {.family = AF_INET6, .port = place.port}};
+    places.push_back(std::move(place));
+  }
+  return places;
 }
 
 // The file that `path` is.
@@ -126,8 +169,33 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
 absl::StatusOr<ListenAddress> ParseHttpAddress(absl::string_view flag, absl::string_view text) {
   absl::StatusOr<ListenAddress> address = ParseListenAddress(text);
   if (address.ok() && address->unix_path.empty()) return address;
-  return absl::InvalidArgumentError(absl::StrFormat("--%s: got '%s'; allowed: %s, auto, or nothing", flag,
-                                                    absl::CHexEscape(text.substr(0, 200)), kAllowedTcp));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--%s: got %s; allowed: %s, auto, or nothing", flag, Shown(text), kAllowedTcp));
+}
+
+absl::Status CheckDistinct(const std::vector<FlagAddress>& addresses) {
+  std::vector<std::pair<Place, const FlagAddress*>> taken;
+  for (const FlagAddress& each : addresses) {
+    const FlagAddress* other = nullptr;
+    bool any = false;
+    const std::vector<Place> places = PlacesOf(each.address);
+    for (const Place& place : places) {
+      const auto met =
+          std::find_if(taken.begin(), taken.end(), [&](const auto& earlier) { return earlier.first.Meets(place); });
+      if (met == taken.end() || met->second == &each) {
+        any = true;
+        taken.emplace_back(place, &each);
+        continue;
+      }
+      other = met->second;
+      if (place.host.empty() && place.family == AF_INET) break;
+    }
+    if (any || other == nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--%s: got %s, which is taken by --%s=%s; allowed: addresses that differ", each.flag,
+                        absl::CHexEscape(each.address.text), other->flag, absl::CHexEscape(other->address.text)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckUnixPath(const ListenAddress& address, int type) {
@@ -180,8 +248,8 @@ absl::StatusOr<std::optional<mode_t>> ParseSocketMode(absl::string_view text) {
     mode = mode * 8 + static_cast<mode_t>(digit - '0');
   }
   if (octal && mode <= 0777) return mode;
-  return absl::InvalidArgumentError(absl::StrFormat("--unix_socket_mode: got '%s'; allowed: 0 to 0777, in octal",
-                                                    absl::CHexEscape(text.substr(0, 64))));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--unix_socket_mode: got %s; allowed: 0 to 0777, in octal", Shown(text)));
 }
 
 SocketMode::SocketMode(absl::string_view mode) {
@@ -272,16 +340,6 @@ ListenSockets::~ListenSockets() {
   // In this order: while it is open, no other server takes its place.
   if (!files_.empty() && !path_.empty() && FileAt(path_) == bound_) unlink(path_.c_str());
   for (const int file : files_) close(file);
-}
-
-absl::Status WhyNotBound(const ListenAddress& address) {
-  const absl::StatusOr<AddressList> found = Resolve(address);
-  if (!found.ok()) return found.status();
-  int error = 0;
-  for (const addrinfo* each = found->get(); each != nullptr && error == 0; each = each->ai_next) {
-    error = TryToListen(each->ai_family, each->ai_addr, each->ai_addrlen);
-  }
-  return NotBound(address, error != 0 ? std::strerror(error) : "the library could not bind it");
 }
 
 std::string BoundAddress(const ListenAddress& address, int port) {

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +19,9 @@
 
 namespace reduced::server {
 
+// The bytes that the path of a Unix socket may have.
+constexpr std::size_t kMaxUnixPath = sizeof(sockaddr_un{}.sun_path) - 1;
+
 struct ListenAddress {
   std::string text;       // as written
   std::string unix_path;  // empty: TCP
@@ -29,6 +33,15 @@ struct ListenAddress {
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 // Parses an address of `flag` that serves HTTP: "host:port" or "[ipv6]:port"; else INVALID_ARGUMENT.
 absl::StatusOr<ListenAddress> ParseHttpAddress(absl::string_view flag, absl::string_view text);
+
+// An address, and the flag that names it.
+struct FlagAddress {
+  std::string flag;
+  ListenAddress address;
+};
+// INVALID_ARGUMENT: one of the addresses has nothing left to bind once those before it are bound; names both. Resolves
+// names and links of folders; a name that can't be resolved is left to ListenSockets.
+absl::Status CheckDistinct(const std::vector<FlagAddress>& addresses);
 
 // Checks a Unix address before it is bound. A socket file that a dead server left behind is fine: ListenSockets
 // replaces it. FAILED_PRECONDITION: a server listens on it, or the path is not a socket. `type`: of the socket.
@@ -101,9 +114,6 @@ class ListenSockets {
   std::string path_;                 // of a Unix socket
   std::pair<dev_t, ino_t> bound_{};  // its file
 };
-
-// Why a library could not bind a TCP address: tries to bind it once more, since the library does not report the reason.
-absl::Status WhyNotBound(const ListenAddress& address);
 
 // The text of `address` with the port that was bound.
 std::string BoundAddress(const ListenAddress& address, int port);

@@ -4,10 +4,10 @@
 #include <iterator>
 #include <limits>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/system/quoted.h"
 #include "server/config/listener.h"
 
 namespace reduced::server {
@@ -124,7 +124,7 @@ template <class Words>
 absl::Status CheckWord(absl::string_view flag, const std::string& value, const Words& allowed) {
   if (std::find(std::begin(allowed), std::end(allowed), value) != std::end(allowed)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("--%s: got '%s'; allowed: %s", flag, absl::CHexEscape(value), absl::StrJoin(allowed, ", ")));
+      absl::StrFormat("--%s: got %s; allowed: %s", flag, Quoted(value), absl::StrJoin(allowed, ", ")));
 }
 
 absl::Status CheckListen(const std::vector<std::string>& listen) {
@@ -152,6 +152,37 @@ absl::Status ValidateOptions(const ServerOptions& options) {
     status.Update(ParseHttpAddress("metrics_listen", options.metrics_listen).status());
   }
   return status;
+}
+
+std::string RegionSocket(const ServerOptions& options) {
+  if (options.region_socket != "auto") return options.region_socket;
+  for (const std::string& text : options.listen) {
+    const ListenAddress address = *ParseListenAddress(text);
+    if (address.unix_path.empty()) continue;
+    for (const char* const suffix : {".regions", ".r"}) {
+      std::string path = absl::StrCat(address.unix_path, suffix);
+      if (path.size() <= kMaxUnixPath) return path;
+    }
+    return "";
+  }
+  return "";
+}
+
+absl::Status CheckAddresses(const ServerOptions& options) {
+  std::vector<FlagAddress> addresses;
+  for (const std::string& text : options.listen) addresses.push_back({"listen", *ParseListenAddress(text)});
+  if (const std::string path = RegionSocket(options); !path.empty()) {
+    if (!ParseListenAddress(absl::StrCat("unix:", path)).ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("--region_socket: got %s; allowed: a path of at most %d bytes that begins with /",
+                          Quoted(path, 2 * kMaxUnixPath), kMaxUnixPath));
+    }
+    addresses.push_back({"region_socket", {.text = path, .unix_path = path, .host = ""}});
+  }
+  if (!options.metrics_listen.empty() && options.metrics_listen != "auto") {
+    addresses.push_back({"metrics_listen", *ParseHttpAddress("metrics_listen", options.metrics_listen)});
+  }
+  return CheckDistinct(addresses);
 }
 
 MemoryShares SharesOf(const ServerOptions& options, std::int64_t usable) {

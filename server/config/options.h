@@ -24,7 +24,7 @@ struct RequestLimits {
   std::int64_t max_message_bytes = 64 << 20;  // of one request message; larger ones are refused
   std::int64_t max_elements = std::int64_t{1} << 40;
   int max_ops = 32;
-  absl::Duration max_run_time = absl::Minutes(10);        // of one reduction, as its engine predicts it
+  absl::Duration max_run_time = absl::Minutes(10);        // of one request on a lane
   std::int64_t max_ladder_bytes = std::int64_t{4} << 30;  // of the array that one ladder generates
   int max_streams = 64;           // ReduceStream, PutArray and GetArray calls at once; each has up to 8 MiB of buffers
   int max_sessions = 256;         // open at once
@@ -113,8 +113,7 @@ struct ServerOptions {
   int max_concurrent_streams = 1024;  // calls at once on one connection; the client queues further ones
 
   EngineOptions engines;
-  // The Unix socket on which processes of this machine share memory. "auto": the first Unix socket of `listen` with
-  // ".regions" appended, or none if `listen` has no Unix socket. Empty: none.
+  // The Unix socket on which processes of this machine share memory. "auto": as RegionSocket. Empty: none.
   std::string region_socket = "auto";
   RegionOptions regions;
 
@@ -135,6 +134,14 @@ struct ServerOptions {
 
   std::vector<FlagValue> flags{};  // that the other members were set from, for GetServerInfo; see configuration.h
 };
+
+// The path of the region socket; empty: there is none. For "auto" that of the first Unix socket of `listen` with
+// ".regions" appended or, where the path of a socket may not be that long, ".r"; none if `listen` has no Unix socket or
+// its path has no room for that either. The options have been validated.
+std::string RegionSocket(const ServerOptions& options);
+
+// INVALID_ARGUMENT: as CheckDistinct, of all addresses that the server listens on.
+absl::Status CheckAddresses(const ServerOptions& options);
 
 // The shares of memory_bytes.
 struct MemoryShares {

@@ -1,58 +1,67 @@
 #include "server/observe/http_server.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <string_view>
-#include <thread>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <system_error>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "civetweb.h"
 #include "kernels/system/failpoint.h"
 #include "server/config/descriptors.h"
-#include "server/config/listener.h"
 
 namespace reduced::server {
 namespace {
 
-int Send(mg_connection* connection, int status, const char* reason, const HttpAnswer& answer, absl::string_view more,
-         bool with_body) {
-  const std::string head = absl::StrFormat(
-      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"
+constexpr std::size_t kMaxHeadBytes = 8192;
+constexpr std::chrono::seconds kMostTime(10);  // of a connection
+constexpr std::chrono::milliseconds kNoDescriptorPause(100);
+
+// `more`: further headers.
+std::string Encode(absl::string_view status, const HttpAnswer& answer, absl::string_view more, bool with_body) {
+  return absl::StrFormat(
+      "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"
       "Content-Security-Policy: %s\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n"
-      "Referrer-Policy: no-referrer\r\nConnection: close\r\n%s\r\n",
-      status, reason, answer.type, answer.body.size(), answer.policy, more);
-  mg_disable_keep_alive(connection);
-  if (FAILPOINT_ERRNO("http/write", EPIPE, mg_write(connection, head.data(), head.size())) < 0) return status;
-  if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
-  return status;
+      "Referrer-Policy: no-referrer\r\nConnection: close\r\n%s\r\n%s",
+      status, answer.type, answer.body.size(), answer.policy, more, with_body ? answer.body : "");
 }
 
-// Wakes the thread that accepts connections at `address`: connects and disconnects.
-void WakeAcceptor(const std::string& address) {
-  const ListenAddress at = *ParseListenAddress(address);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(at.host.c_str(), absl::StrCat(at.port).c_str(), &hints, &found) != 0) return;
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0) {
-    static_cast<void>(connect(fd, found->ai_addr, found->ai_addrlen));  // nothing depends on it
-    close(fd);
+std::string Refuse(absl::string_view status, absl::string_view text, bool with_body = true,
+                   absl::string_view more = "") {
+  return Encode(status, {"text/plain", absl::StrCat(text, "\n")}, more, with_body);
+}
+
+// The bytes of a request's head, with the empty line that ends it; npos: it has not come yet.
+std::size_t HeadBytes(absl::string_view request) {
+  const std::size_t crlf = request.find("\n\r\n");
+  const std::size_t lf = request.find("\n\n");
+  return crlf < lf ? crlf + 3 : lf == absl::string_view::npos ? lf : lf + 2;
+}
+
+// The value of the header in the lines after the request's first; empty: there is none.
+absl::string_view HeaderOf(absl::string_view head, absl::string_view name) {
+  for (const absl::string_view line : absl::StrSplit(head, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> field = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::EqualsIgnoreCase(field.first, name)) return absl::StripAsciiWhitespace(field.second);
   }
-  freeaddrinfo(found);
+  return "";
 }
 
 bool IsIpAddress(const std::string& host) {
@@ -80,93 +89,162 @@ bool HostIsHere(absl::string_view host, absl::string_view configured) {
          IsIpAddress(std::string(host));
 }
 
+// Its request arrives, then its answer leaves; then it waits until the client closes it, since closing it before could
+// take the answer from the client.
+struct HttpServer::Connection {
+  Connection(int fd, Clock::time_point end) : fd(fd), end(end) {}
+  ~Connection() { close(fd); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  bool answering() const { return sent < answer.size(); }
+
+  const int fd;
+  const Clock::time_point end;
+  std::string request{};
+  std::string answer{};
+  std::size_t sent = 0;  // bytes of the answer
+};
+
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address, HttpPages pages) {
   const absl::StatusOr<ListenAddress> listen = ParseHttpAddress("metrics_listen", address);
   if (!listen.ok()) return listen.status();
-  [[maybe_unused]] static const unsigned kept = mg_init_library(MG_FEATURES_DEFAULT);
-  auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(pages)));
-  // The library's thread that accepts connections spins while there is no descriptor for one. So it never has more
-  // connections than half of the descriptors that other clients leave it.
-  const std::string at_once = absl::StrCat(std::clamp(SpareDescriptors(DescriptorLimit()) / 4, 2, 16));
-  // A slow client occupies one of these threads for up to half a second at a time, and never delays a reduction. Only
-  // more slow clients than there are threads delay monitoring.
-  const char* const options[] = {"listening_ports",
-                                 address.c_str(),
-                                 "num_threads",
-                                 at_once.c_str(),
-                                 "request_timeout_ms",
-                                 "500",
-                                 "keep_alive_timeout_ms",
-                                 "0",
-                                 "enable_directory_listing",
-                                 "no",
-                                 "max_request_size",
-                                 "8192",
-                                 "connection_queue",
-                                 at_once.c_str(),
-                                 nullptr};
-  mg_callbacks callbacks{};
-  callbacks.http_error = &HttpServer::HandleError;
-  server->context_ = mg_start(&callbacks, nullptr, const_cast<const char**>(options));
-  if (server->context_ == nullptr) {
-    const absl::Status why = WhyNotBound(*listen);
-    return absl::FailedPreconditionError(absl::StrCat("--metrics_listen: ", why.message()));
+  absl::StatusOr<ListenSockets> sockets = ListenSockets::Bind(*listen, absl::FromChrono(kMostTime));
+  if (!sockets.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("--metrics_listen: ", sockets.status().message()));
   }
-  mg_server_port port{};
-  mg_get_server_ports(server->context_, 1, &port);
-  server->address_ = BoundAddress(*listen, port.port);
+  const int port = sockets->port();
+  auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(pages), *std::move(sockets)));
+  server->address_ = BoundAddress(*listen, port);
   if (IsLoopback(listen->host)) server->loopback_host_ = listen->host;
-  mg_set_request_handler(server->context_, "/", &HttpServer::Handle, server.get());
+  server->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (server->wake_ < 0) {
+    return absl::FailedPreconditionError(absl::StrCat("--metrics_listen: eventfd: ", std::strerror(errno)));
+  }
+  try {
+    server->thread_ = std::thread([raw = server.get()] { raw->Run(); });
+  } catch (const std::system_error& error) {
+    return absl::FailedPreconditionError(absl::StrCat("--metrics_listen: no thread: ", error.what()));
+  }
   return server;
 }
 
+// At most half of the descriptors that other clients leave are for connections of monitoring.
+HttpServer::HttpServer(HttpPages pages, ListenSockets sockets)
+    : pages_(std::move(pages)),
+      sockets_(std::move(sockets)),
+      max_connections_(static_cast<std::size_t>(std::clamp(SpareDescriptors(DescriptorLimit()) / 2, 2, 32))) {}
+
 HttpServer::~HttpServer() {
-  if (context_ == nullptr) return;
-  // mg_stop takes effect when the accepting thread wakes: every 2 seconds, or when a client connects.
-  std::atomic<bool> stopped = false;
-  std::thread waking([&] {
-    for (; !stopped.load(); absl::SleepFor(absl::Milliseconds(2))) WakeAcceptor(address_);
-  });
-  mg_stop(context_);
-  stopped.store(true);
-  waking.join();
-}
-
-int HttpServer::Handle(mg_connection* connection, void* server) {
-  return static_cast<const HttpServer*>(server)->Answer(connection);
-}
-
-// Answers requests that the library rejects. The library's own page would reveal its version, lack our headers, and
-// call gmtime(), whose buffer its threads share.
-int HttpServer::HandleError(mg_connection* connection, int status, const char* /*what*/) {
-  const char* const reason = mg_get_response_code_text(connection, status);
-  Send(connection, status, reason, {"text/plain", absl::StrCat(reason, "\n")}, "", true);
-  return 0;
-}
-
-int HttpServer::Answer(mg_connection* connection) const {
-  const mg_request_info& request = *mg_get_request_info(connection);
-  const std::string_view method = request.request_method;
-  if (method != "GET" && method != "HEAD") {
-    return Send(connection, 405, "Method Not Allowed", {"text/plain", "method not allowed; allowed: GET, HEAD\n"},
-                "Allow: GET, HEAD\r\n", true);
+  if (thread_.joinable()) {
+    eventfd_write(wake_, 1);
+    thread_.join();
   }
-  const auto page = pages_.find(std::string_view(request.local_uri));
+  if (wake_ >= 0) close(wake_);
+}
+
+void HttpServer::Run() {
+  std::vector<pollfd> waiting;
+  for (;;) {
+    const Clock::time_point now = Clock::now();
+    while (!connections_.empty() && connections_.front().end <= now) connections_.pop_front();
+    const bool accepts = accept_after_ <= now;
+    waiting.assign(1, {wake_, POLLIN, 0});
+    for (const int listener : sockets_.files()) waiting.push_back({accepts ? listener : -1, POLLIN, 0});
+    const std::size_t others = waiting.size();
+    for (const Connection& each : connections_) {
+      waiting.push_back({each.fd, static_cast<short>(each.answering() ? POLLOUT : POLLIN), 0});
+    }
+    Clock::time_point next = connections_.empty() ? Clock::time_point::max() : connections_.front().end;
+    if (!accepts) next = std::min(next, accept_after_);
+    const int timeout_ms =
+        next == Clock::time_point::max()
+            ? -1
+            : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count());
+    if (poll(waiting.data(), waiting.size(), timeout_ms) < 0) continue;
+    if (waiting.front().revents != 0) return;
+    std::size_t i = others;
+    for (auto each = connections_.begin(); each != connections_.end(); ++i) {
+      each = waiting[i].revents == 0 || Proceed(*each) ? std::next(each) : connections_.erase(each);
+    }
+    for (i = 1; i < others; ++i) {
+      if (waiting[i].revents != 0) Accept(waiting[i].fd);
+    }
+  }
+}
+
+void HttpServer::Accept(int listener) {
+  constexpr int kAtOnce = 16;
+  for (int i = 0; i < kAtOnce; ++i) {
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      // Others than these mean that none has come, or has gone again.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        accept_after_ = Clock::now() + kNoDescriptorPause;
+      }
+      return;
+    }
+    if (connections_.size() >= max_connections_) MakeRoom();
+    Connection& added = connections_.emplace_back(fd, Clock::now() + kMostTime);
+    if (!Proceed(added)) connections_.pop_back();  // its request is often there
+  }
+}
+
+void HttpServer::MakeRoom() {
+  const auto idle =
+      std::find_if(connections_.begin(), connections_.end(), [](const Connection& each) { return !each.answering(); });
+  connections_.erase(idle == connections_.end() ? connections_.begin() : idle);
+}
+
+// Reads and writes what there is now. False: the connection is over.
+bool HttpServer::Proceed(Connection& connection) const {
+  const auto would_block = [] { return errno == EAGAIN || errno == EINTR; };
+  while (!connection.answering()) {
+    std::array<char, kMaxHeadBytes> buffer;
+    const ssize_t got = recv(connection.fd, buffer.data(), buffer.size(), 0);
+    if (got <= 0) return got < 0 && would_block();
+    if (!connection.answer.empty()) continue;  // it has all of it
+    connection.request.append(buffer.data(), static_cast<std::size_t>(got));
+    const std::size_t head = HeadBytes(connection.request);
+    if (head <= kMaxHeadBytes) {
+      connection.answer = AnswerTo(absl::string_view(connection.request).substr(0, head));
+    } else if (connection.request.size() > kMaxHeadBytes) {
+      connection.answer = Refuse("431 Request Header Fields Too Large", "the request's headers are too long");
+    }
+  }
+  while (connection.answering()) {
+    const ssize_t sent = FAILPOINT_ERRNO("http/write", EPIPE,
+                                         send(connection.fd, connection.answer.data() + connection.sent,
+                                              connection.answer.size() - connection.sent, MSG_NOSIGNAL));
+    if (sent < 0) return would_block();
+    connection.sent += static_cast<std::size_t>(sent);
+  }
+  return shutdown(connection.fd, SHUT_WR) == 0;
+}
+
+std::string HttpServer::AnswerTo(absl::string_view head) const {
+  const std::size_t line_end = head.find('\n');
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(absl::StripSuffix(head.substr(0, line_end), "\r"), ' ');
+  if (words.size() != 3 || words[0].empty() || !absl::StartsWith(words[2], "HTTP/1.")) {
+    return Refuse("400 Bad Request", "Bad Request");
+  }
+  const bool with_body = words[0] == "GET";
+  if (!with_body && words[0] != "HEAD") {
+    return Refuse("405 Method Not Allowed", "method not allowed; allowed: GET, HEAD", /*with_body=*/true,
+                  "Allow: GET, HEAD\r\n");
+  }
+  const auto page = pages_.find(std::string(words[1].substr(0, words[1].find('?'))));
   if (page == pages_.end()) {
     const std::string paths =
         absl::StrJoin(pages_, ", ", [](std::string* out, const auto& each) { out->append(each.first); });
-    return Send(connection, 404, "Not Found", {"text/plain", absl::StrCat("no such page; there are ", paths, "\n")}, "",
-                method == "GET");
+    return Refuse("404 Not Found", absl::StrCat("no such page; there are ", paths), with_body);
   }
-  if (!loopback_host_.empty() && !page->second.for_any_host) {
-    const char* const host = mg_get_header(connection, "Host");
-    if (!HostIsHere(host == nullptr ? "" : host, loopback_host_)) {
-      return Send(connection, 403, "Forbidden",
-                  {"text/plain", "the Host header must be an IP address or localhost for this page\n"}, "",
-                  method == "GET");
-    }
+  if (!loopback_host_.empty() && !page->second.for_any_host &&
+      !HostIsHere(HeaderOf(head.substr(line_end + 1), "Host"), loopback_host_)) {
+    return Refuse("403 Forbidden", "the Host header must be an IP address or localhost for this page", with_body);
   }
-  return Send(connection, 200, "OK", page->second.make(), "", method == "GET");
+  return Encode("200 OK", page->second.make(), "", with_body);
 }
 
 }  // namespace reduced::server

@@ -1,17 +1,23 @@
 // A small HTTP server for monitoring: it answers GET and HEAD requests for a fixed set of pages.
+//
+// One thread waits for all connections. A connection takes no thread and is answered as soon as its request is there,
+// so that connections without one, or that are slow to send it or to read the answer, delay nobody. Once there are as
+// many as there may be, a new one takes the place of the oldest that is not being answered.
 #ifndef REDUCED_SERVER_OBSERVE_HTTP_SERVER_H_
 #define REDUCED_SERVER_OBSERVE_HTTP_SERVER_H_
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-
-struct mg_context;
-struct mg_connection;
+#include "server/config/listener.h"
 
 namespace reduced::server {
 
@@ -33,11 +39,10 @@ bool HostIsHere(absl::string_view host, absl::string_view configured);
 
 class HttpServer {
  public:
-  // Serves on 16 threads of its own, fewer where the process may have fewer than 256 descriptors, until it is
-  // destroyed; they make pages concurrently. INVALID_ARGUMENT: not "host:port" or "[ipv6]:port". FAILED_PRECONDITION:
-  // the address can't be bound.
+  // Serves on a thread of its own, which makes the pages, until it is destroyed. INVALID_ARGUMENT: not "host:port" or
+  // "[ipv6]:port". FAILED_PRECONDITION: the address can't be bound, or there is no descriptor or thread.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, HttpPages pages);
-  ~HttpServer();  // waits for requests in progress
+  ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
@@ -45,15 +50,28 @@ class HttpServer {
   const std::string& address() const { return address_; }
 
  private:
-  explicit HttpServer(HttpPages pages) : pages_(std::move(pages)) {}
-  static int Handle(mg_connection* connection, void* server);
-  static int HandleError(mg_connection* connection, int status, const char* what);
-  int Answer(mg_connection* connection) const;
+  using Clock = std::chrono::steady_clock;
+  struct Connection;
+
+  HttpServer(HttpPages pages, ListenSockets sockets);
+  void Run();
+  void Accept(int listener);
+  void MakeRoom();
+  bool Proceed(Connection& connection) const;
+  std::string AnswerTo(absl::string_view head) const;
 
   const HttpPages pages_;
+  const ListenSockets sockets_;
+  const std::size_t max_connections_;
   std::string address_;
   std::string loopback_host_;  // the configured host; empty: the server is not bound to loopback
-  mg_context* context_ = nullptr;
+  int wake_ = -1;              // an eventfd: the thread ends
+
+  // Used by the thread only.
+  std::list<Connection> connections_;  // the oldest first
+  Clock::time_point accept_after_{};   // there was no descriptor for a connection: not before
+
+  std::thread thread_;
 };
 
 }  // namespace reduced::server

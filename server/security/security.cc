@@ -43,7 +43,8 @@ absl::StatusOr<bool> IsLoopback(const ListenAddress& address) {
   addrinfo* found = nullptr;
   const int failure = getaddrinfo(address.host.c_str(), nullptr, &hints, &found);
   if (failure != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", address.text, ": ", gai_strerror(failure)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot listen on ", absl::CHexEscape(address.text), ": ", gai_strerror(failure)));
   }
   const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
@@ -59,10 +60,28 @@ absl::StatusOr<bool> IsLoopback(const ListenAddress& address) {
   return true;
 }
 
-// Logs the error of a file that was reloaded, unless it is `last`, which was logged before.
-void LogOnce(const absl::Status& status, const char* what, std::string* last) {
+// Logs the error of a file that was reloaded, unless it is `last`, which was logged before. Whether it is new.
+bool LogOnce(const absl::Status& status, const char* what, std::string* last) {
   const std::string error(status.message());
-  if (std::exchange(*last, error) != error) spdlog::error("{}; the previous {} stay in use", error, what);
+  if (std::exchange(*last, error) == error) return false;
+  spdlog::error("{}; the previous {} stay in use", error, what);
+  return true;
+}
+
+// Reads the file of tokens. One without tokens is read again a moment later: perhaps its new contents were being
+// written.
+absl::StatusOr<Tokens> ReadTokens(const std::string& path, std::string* text) {
+  constexpr absl::Duration kMoment = absl::Milliseconds(100);
+  absl::StatusOr<Tokens> tokens = absl::UnknownError("not read");
+  for (int i = 0; i < 2; ++i) {
+    if (i > 0) absl::SleepFor(kMoment);
+    absl::StatusOr<std::string> read = ReadFlagFile("token_file", path);
+    if (!read.ok()) return read.status();
+    *text = *std::move(read);
+    tokens = Tokens::Parse(*text, path);
+    if (!tokens.ok() || tokens->size() > 0) break;
+  }
+  return tokens;
 }
 
 std::uint64_t NextGeneration() {
@@ -146,16 +165,20 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Load(const SecurityOptions& 
     security->tls_ = std::make_shared<const TlsFiles>(*std::move(files));
   }
   if (!options.token_file.empty()) {
-    absl::StatusOr<std::string> text = ReadFlagFile("token_file", options.token_file);
-    if (!text.ok()) return text.status();
-    absl::StatusOr<Tokens> tokens = Tokens::Parse(*text, options.token_file);
+    std::string text;
+    absl::StatusOr<Tokens> tokens = ReadTokens(options.token_file, &text);
     if (!tokens.ok()) return tokens.status();
+    if (tokens->size() == 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--token_file: %s has no tokens, so that every call would be refused", absl::CHexEscape(options.token_file)));
+    }
     spdlog::info("{} tokens: every call needs one{}", tokens->size(),
                  options.open_health ? " except health checks" : "");
     const absl::MutexLock lock(&security->mutex_);
-    security->last_token_text_ = *std::move(text);
+    security->last_token_text_ = std::move(text);
     security->tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
   }
+  security->WarnOfFiles();
   security->WarnOfExpiry();
   if (security->tls() != nullptr || security->tokens() != nullptr) {
     security->refreshing_ = std::thread([raw = security.get()] { raw->KeepFresh(); });
@@ -275,55 +298,61 @@ void Security::Reload() {
   reload_ = true;
 }
 
-void Security::Refresh() {
-  RefreshTls();
-  RefreshTokens();
-}
-
 // Files are read completely and compared: Kubernetes replaces a secret through a symbolic link, others write in place,
 // and the time stamp of a new file can be older than that of the old one.
-void Security::RefreshTls() {
+bool Security::RefreshTls() {
   const std::shared_ptr<const TlsFiles> before = tls();
-  if (before == nullptr) return;
+  if (before == nullptr) return false;
   absl::StatusOr<TlsFiles> files = ReadTlsFiles(options_.tls_cert, options_.tls_key, options_.tls_client_ca);
   tls_failed_ = !files.ok();
   if (!files.ok()) {  // perhaps only one of several files is new yet
     return LogOnce(files.status(), "certificates", &last_error_tls_);
   }
-  last_error_tls_.clear();
-  if (*files == *before) return;
-  {
-    const absl::MutexLock lock(&mutex_);
-    tls_ = std::make_shared<const TlsFiles>(*std::move(files));
+  const bool failed = !std::exchange(last_error_tls_, "").empty();
+  if (*files == *before) {
+    if (failed) spdlog::info("the certificates can be read again, and are the ones in use");
+    return failed;
   }
-  spdlog::info("new certificates from {}: new connections use them", absl::CHexEscape(options_.tls_cert));
+  spdlog::info("new certificates from {}, which expire on {}: new connections use them",
+               absl::CHexEscape(options_.tls_cert),
+               absl::FormatTime(absl::RFC3339_sec, ExpiryOf(*files), absl::UTCTimeZone()));
+  const absl::MutexLock lock(&mutex_);
+  tls_ = std::make_shared<const TlsFiles>(*std::move(files));
+  return true;
 }
 
-void Security::RefreshTokens() {
-  if (tokens() == nullptr) return;
-  absl::StatusOr<std::string> text = ReadFlagFile("token_file", options_.token_file);
-  if (text.ok() && *text == last_token_text_) return;
-  absl::Status status = text.status();
-  last_token_text_.clear();  // so that the return of a missing file is logged
-  if (status.ok()) {
-    last_token_text_ = *text;
-    absl::StatusOr<Tokens> tokens = Tokens::Parse(*text, options_.token_file);
-    status = tokens.status();
-    if (status.ok()) {
-      last_error_tokens_.clear();
-      tokens_failed_ = false;
-      const std::size_t count = tokens->size();
-      {
-        const absl::MutexLock lock(&mutex_);
-        tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
-      }
-      generation_.store(NextGeneration(), std::memory_order_release);
-      spdlog::info("{} new tokens from {}", count, absl::CHexEscape(options_.token_file));
-      return;
-    }
+bool Security::RefreshTokens() {
+  if (tokens() == nullptr) return false;
+  std::string text;
+  absl::StatusOr<Tokens> tokens = ReadTokens(options_.token_file, &text);
+  tokens_failed_ = !tokens.ok();
+  if (!tokens.ok()) return LogOnce(tokens.status(), "tokens", &last_error_tokens_);
+  const bool failed = !std::exchange(last_error_tokens_, "").empty();
+  if (text == last_token_text_) {
+    if (failed) spdlog::info("the tokens can be read again, and are the ones in use");
+    return failed;
   }
-  tokens_failed_ = true;
-  LogOnce(status, "tokens", &last_error_tokens_);
+  last_token_text_ = std::move(text);
+  const std::size_t count = tokens->size();
+  {
+    const absl::MutexLock lock(&mutex_);
+    tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
+  }
+  generation_.store(NextGeneration(), std::memory_order_release);
+  if (count == 0) {
+    spdlog::warn("--token_file: {} has no tokens any more: every call is refused",
+                 absl::CHexEscape(options_.token_file));
+  } else {
+    spdlog::info("{} new tokens from {}", count, absl::CHexEscape(options_.token_file));
+  }
+  return true;
+}
+
+void Security::WarnOfFiles() const {
+  WarnOfPermissions("tls_cert", options_.tls_cert, /*secret=*/false);
+  WarnOfPermissions("tls_key", options_.tls_key, /*secret=*/true);
+  WarnOfPermissions("tls_client_ca", options_.tls_client_ca, /*secret=*/false);
+  WarnOfPermissions("token_file", options_.token_file, /*secret=*/false);
 }
 
 void Security::WarnOfExpiry() {
@@ -354,9 +383,15 @@ void Security::KeepFresh() {
       reload_ = false;
       due = !early;
     }
-    Refresh();
+    const bool new_tls = RefreshTls();
+    const bool news = RefreshTokens() || new_tls;
+    if (news) WarnOfFiles();
     WarnOfExpiry();
-    if (!due) continue;
+    if (!due) {
+      const bool failed = tls_failed_.load() || tokens_failed_.load();
+      if (!news && !failed) spdlog::info("certificates and tokens were read again, as asked: nothing has changed");
+      continue;
+    }
     const std::uint64_t before = std::exchange(reported, refused());
     if (reported > before) {
       spdlog::warn("{} calls without a valid token were refused in the last {}", reported - before,

@@ -89,10 +89,11 @@ class Security {
   struct TokenCheck;
 
   explicit Security(const SecurityOptions& options);
-  void Refresh();
-  void RefreshTls();
-  void RefreshTokens();
+  // Reads the files again. Whether what was read is new: a change, an error, or the end of one.
+  bool RefreshTls();
+  bool RefreshTokens();
   void WarnOfExpiry();
+  void WarnOfFiles() const;
   void KeepFresh();
   const std::string* IdentityOf(absl::string_view authorization) const;
   std::shared_ptr<const Tokens> tokens() const;
@@ -110,7 +111,7 @@ class Security {
   std::atomic<bool> tokens_failed_ = false;
 
   // Used by the thread only, once it runs.
-  std::string last_token_text_;  // as last read, valid or not
+  std::string last_token_text_;  // that is in use
   std::string last_error_tls_;   // the last that was logged; empty: none
   std::string last_error_tokens_;
   absl::Time warned_of_ = absl::InfinitePast();  // the expiry in the last warning

@@ -5,6 +5,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <ctime>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/system/read_file.h"
+#include "spdlog/spdlog.h"
 
 namespace reduced::server {
 namespace {
@@ -71,6 +73,15 @@ absl::StatusOr<std::vector<Certificate>> ParseCertificates(absl::string_view fla
 }
 
 }  // namespace
+
+void WarnOfPermissions(absl::string_view flag, const std::string& path, bool secret) {
+  struct stat status {};
+  if (path.empty() || stat(path.c_str(), &status) != 0) return;
+  const bool writable = (status.st_mode & S_IWOTH) != 0;
+  if (!writable && (!secret || (status.st_mode & S_IROTH) == 0)) return;
+  spdlog::warn("--{}: {}: every user of this machine can {} it (mode {:04o}): chmod {} it", std::string(flag),
+               absl::CHexEscape(path), writable ? "write" : "read", status.st_mode & 07777U, secret ? "o-rwx" : "o-w");
+}
 
 absl::StatusOr<std::string> ReadFlagFile(absl::string_view flag, const std::string& path) {
   absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxFileBytes, Pipes::kRefuse);

@@ -27,6 +27,10 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string
 // When the server's certificate expires.
 absl::Time ExpiryOf(const TlsFiles& files);
 
+// Logs a warning if the permissions of the file that `flag` names let any user of the machine write it or, if it is
+// `secret`, read it. An empty path names none.
+void WarnOfPermissions(absl::string_view flag, const std::string& path, bool secret);
+
 // The contents of the file that `flag` names. INVALID_ARGUMENT: names both; it can't be read or exceeds 4 MiB.
 absl::StatusOr<std::string> ReadFlagFile(absl::string_view flag, const std::string& path);
 

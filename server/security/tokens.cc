@@ -68,10 +68,6 @@ absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text, absl::string_view f
     const auto [added, is_new] = tokens.identities_.try_emplace(digest, identity);
     if (!is_new && added->second != identity) return wrong("another identity has the same token");
   }
-  if (tokens.identities_.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--token_file: %s has no tokens, so that every call would be refused", absl::CHexEscape(file)));
-  }
   return tokens;
 }
 

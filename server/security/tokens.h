@@ -23,7 +23,7 @@ namespace reduced::server {
 class Tokens {
  public:
   // INVALID_ARGUMENT: names `file` and the line, but does not quote it, since it may contain a token. A file without
-  // tokens is an error, too.
+  // tokens is none: it has size() 0, and no identity.
   static absl::StatusOr<Tokens> Parse(absl::string_view text, absl::string_view file);
 
   // The identity of the token in the metadata value `authorization`, "Bearer <token>"; null: an unknown token. Digests

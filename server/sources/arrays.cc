@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/system/quoted.h"
 #include "server/security/identity.h"
 #include "server/security/random_id.h"
 #include "spdlog/spdlog.h"
@@ -15,9 +15,8 @@ namespace reduced::server {
 namespace {
 
 absl::Status NotFound(absl::string_view id) {
-  constexpr std::size_t kShown = 64;
-  return absl::NotFoundError(absl::StrFormat("no resident array has the id '%s'; it may have expired or been deleted",
-                                             absl::CHexEscape(id.substr(0, kShown))));
+  return absl::NotFoundError(
+      absl::StrFormat("no resident array has the id %s; it may have expired or been deleted", Quoted(id)));
 }
 
 absl::Status NotYours() { return absl::PermissionDeniedError("the array belongs to another identity"); }
@@ -167,9 +166,8 @@ void ResidentArrays::Delete(absl::string_view id, absl::string_view owner, Delet
     } else if (found->second->array.identity != caller) {
       status = NotYours();
     } else if (const std::string& theirs = found->second->array.owner; theirs != owner) {
-      status = absl::PermissionDeniedError(absl::StrFormat("owner: got '%s'; allowed: the array's owner, '%s'",
-                                                           absl::CHexEscape(owner.substr(0, kMaxIdentityBytes)),
-                                                           absl::CHexEscape(theirs)));
+      status = absl::PermissionDeniedError(
+          absl::StrFormat("owner: got %s; allowed: the array's owner, %s", Quoted(owner), Quoted(theirs)));
     } else {
       const std::shared_ptr<Entry> entry = std::move(found->second);
       entries_.erase(found);
@@ -200,8 +198,8 @@ void ResidentArrays::Expire() {
       if (stopping_) return;
     }
     for (const std::shared_ptr<Entry>& entry : expired) {
-      spdlog::debug("resident array of {} bytes on {}, owner '{}', expired after {}", entry->array.bytes,
-                    entry->array.device, absl::CHexEscape(entry->array.owner), absl::FormatDuration(entry->array.ttl));
+      spdlog::debug("resident array of {} bytes on {}, owner {}, expired after {}", entry->array.bytes,
+                    entry->array.device, Quoted(entry->array.owner), absl::FormatDuration(entry->array.ttl));
       entry->Free();
     }
   }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -49,12 +50,16 @@ RegionResults::~RegionResults() {
   if (file_ >= 0) close(file_);
 }
 
-absl::Status RegionResults::CopyTo(const WritablePart& to, std::int64_t at, std::int64_t bytes) const {
+absl::Status RegionResults::CopyTo(const WritablePart& to, std::int64_t at, std::int64_t bytes,
+                                   absl::FunctionRef<absl::Status()> why_stop) const {
+  constexpr std::int64_t kBetweenStops = 8 << 20;
   const std::int64_t end = at + bytes;
   for (std::int64_t done = at; done < end;) {
+    if (absl::Status why = why_stop(); !why.ok()) return why;
     const ssize_t got =
         FAILPOINT_ERRNO("results/copy", EFAULT,
-                        pread(file_, to.data + done, static_cast<std::size_t>(end - done), static_cast<off_t>(done)));
+                        pread(file_, to.data + done, static_cast<std::size_t>(std::min(kBetweenStops, end - done)),
+                              static_cast<off_t>(done)));
     if (got > 0) {
       done += got;
     } else if (got == 0 || errno != EINTR) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -40,8 +41,10 @@ class RegionResults {
   std::byte* data() const { return data_; }  // null if there are no bytes
 
   // Copies `bytes` bytes from byte `at` on, to the same bytes of `to`, all within both. FAILED_PRECONDITION: the region
-  // has shrunk or lost its memory, also if that was noticed only after the copy; it may have some of the bytes.
-  absl::Status CopyTo(const WritablePart& to, std::int64_t at, std::int64_t bytes) const;
+  // has shrunk or lost its memory, also if that was noticed only after the copy; it may have some of the bytes. The
+  // first error of `why_stop`, which is asked every few milliseconds.
+  absl::Status CopyTo(const WritablePart& to, std::int64_t at, std::int64_t bytes,
+                      absl::FunctionRef<absl::Status()> why_stop) const;
 
  private:
   RegionResults() = default;

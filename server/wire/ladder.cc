@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/system/quoted.h"
 #include "server/wire/enums.h"
 
 namespace reduced::server {
@@ -115,9 +115,8 @@ absl::StatusOr<std::vector<const MatmulRow*>> ParseMatmulRows(const v1::LadderRe
     const MatmulRow* const row = FindMatmulRow(name);
     if (row == nullptr) {
       const auto name_of = [](std::string* out, const MatmulRow& each) { out->append(each.name); };
-      return absl::InvalidArgumentError(absl::StrFormat("pipelines: got '%s'; allowed for matrix products: %s",
-                                                        absl::CHexEscape(name.substr(0, 64)),
-                                                        absl::StrJoin(MatmulRows(), ", ", name_of)));
+      return absl::InvalidArgumentError(absl::StrFormat("pipelines: got %s; allowed for matrix products: %s",
+                                                        Quoted(name), absl::StrJoin(MatmulRows(), ", ", name_of)));
     }
     if (!Supports(*row, dtype)) {
       return absl::UnimplementedError(absl::StrFormat("pipeline %s doesn't support %s", name, RowOf(dtype).name));
@@ -178,6 +177,29 @@ absl::Status CheckRunTime(const ParsedMatmul& matmul, int repeats, absl::Duratio
         absl::FormatDuration(absl::Trunc(longest, absl::Seconds(1))), absl::FormatDuration(most)));
   }
   return absl::OkStatus();
+}
+
+// The least that the repeats of all rungs, and the one before them, can take: each reads the array at the best rate of
+// its engine.
+absl::Duration LeastTime(const ParsedLadder& ladder) {
+  const auto bytes = static_cast<double>(ladder.spec.count * RowOf(ladder.spec.dtype).bytes);
+  double micros = 0;
+  for (const LadderRung& rung : ladder.rungs) {
+    const Calibration calibration = rung.engine->calibration();
+    const double gb_per_s = std::max(calibration.host_gb_per_s, calibration.held_gb_per_s);
+    if (gb_per_s > 0) micros += (ladder.repeats + 1) * bytes / (gb_per_s * 1e3);
+  }
+  return absl::Microseconds(micros);
+}
+
+absl::Status CheckRunTime(const ParsedLadder& ladder, absl::Duration most) {
+  const absl::Duration least = LeastTime(ladder);
+  if (least <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "repeats: got %d of %d elements by %d pipelines, which take %s or more; allowed: %s (--max_run_time) for all of "
+      "them",
+      ladder.repeats, ladder.spec.count, ladder.rungs.size(),
+      absl::FormatDuration(absl::Trunc(least, absl::Milliseconds(1))), absl::FormatDuration(most)));
 }
 
 absl::StatusOr<ParsedMatmul> ParseMatmul(const v1::LadderRequest& request, DType dtype, const Engines& engines,
@@ -279,6 +301,9 @@ absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const
   absl::StatusOr<std::vector<LadderRung>> rungs = ParseRungs(request, engines, spec);
   if (!rungs.ok()) return rungs.status();
   ladder.rungs = *std::move(rungs);
+  if (const absl::Status short_enough = CheckRunTime(ladder, limits.max_run_time); !short_enough.ok()) {
+    return short_enough;
+  }
   return ladder;
 }
 

@@ -124,6 +124,23 @@ class ConnectionsTest(unittest.TestCase):
         self.assertIn("connections: refused one of", server.log())
         self.assertLess(server.log().count("connections: refused one of"), 200)
 
+    def test_silent_connections_delay_no_scrape(self):
+        server = self.serve("--max_connections_per_peer=600")
+        metrics = server.http().removeprefix("http://").rstrip("/")
+        self.open(500, server.tcp)
+        self.open(500, server.unix)
+        for began in (b"", b"GET /metr", b"GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            with self.subTest(began):
+                for connection in self.open(1000, metrics):
+                    try:
+                        connection.sendall(began)
+                    except OSError:
+                        pass  # the server has closed it
+                start = time.monotonic()
+                for _ in range(3):
+                    self.scrape()
+                self.assertLess(time.monotonic() - start, 3)
+
     def test_one_peer_leaves_room_for_others(self):
         server = self.serve("--max_connections_per_peer=4")
         first = self.open(10, server.tcp, "127.0.0.1")

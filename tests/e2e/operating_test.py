@@ -288,6 +288,11 @@ class ConfigurationTest(unittest.TestCase):
             ([], {"REDUCED_FLAG_LISTENN": "x"}, "REDUCED_FLAG_LISTENN: unknown flag 'listenn'"),
             ([], {"REDUCED_LISTEN": "x"}, "the variable of --listen is REDUCED_FLAG_LISTEN"),
             ([f"--flagfile={path}"], {}, "--flagfile is not supported"),
+            (["--listen=127.0.0.1:1,0.0.0.0:1", "--allow_plaintext"], {}, "--listen: got 0.0.0.0:1, which is taken by --listen="),
+            (["--listen=unix:/tmp/a,unix:/tmp/./a"], {}, "--listen: got unix:/tmp/./a, which is taken by --listen=unix:/tmp/a;"),
+            (["--listen=unix:/tmp/a,unix:/tmp/a.regions"], {}, "--region_socket: got /tmp/a.regions, which is taken by"),
+            (["--listen=127.0.0.1:1", "--metrics_listen=127.1:1"], {}, "--metrics_listen: got 127.1:1, which is taken by"),
+            (["--listen=a\n\x1b[31mb"], {}, "--listen: got 'a\\n\\x1b[31mb', which has no port"),
         ):
             run = self.reduced("--check_config", *flags, **variables)
             self.assertEqual((run.returncode, run.stdout), (1, ""), says)

@@ -98,7 +98,7 @@ class SecurityTest(SecuredTest):
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
             self.assertEqual(check(b"", timeout=harness.DEADLINE_S), b"\x08\x01")
             install(self.theirs.issue("replaced"))
-            server.await_log("new certificates from ")
+            server.await_log(r"new certificates from .*server\.crt, which expire on \d{4}-.*: new connections use them")
             expiry()
             self.assertEqual(check(b"", timeout=harness.DEADLINE_S), b"\x08\x01")  # the connection lives
             self.works(server.tcp, "--tls-ca", self.theirs.cert)
@@ -118,6 +118,37 @@ class SecurityTest(SecuredTest):
         server.await_log("new certificates from ", 2)
         self.assertEqual(server.metric("reduced_reload_failed"), {'{files="certificates"}': 0})
         self.works(server.tcp, "--tls-ca", self.ours.cert)
+
+    def test_certificates_that_come_back(self):
+        cert, gone = self.folder / "server.crt", self.folder / "gone"
+        shutil.copy(self.cert, cert)
+        server = self.serve(f"--tls_cert={cert}", f"--tls_key={self.key}", "--credentials_refresh=20ms")
+        cert.rename(gone)
+        server.await_log("can't be read: No such file or directory; the previous certificates stay in use")
+        gone.rename(cert)
+        server.await_log("the certificates can be read again, and are the ones in use")
+
+    def test_an_emptied_authority_withdraws_nothing(self):
+        authority = self.folder / "clients.crt"
+        shutil.copy(self.ours.cert, authority)
+        server = self.serve_tls(f"--tls_client_ca={authority}", "--credentials_refresh=20ms")
+        authority.write_text("")
+        server.await_log("--tls_client_ca: .*clients.crt: has no certificate in PEM format; the previous certificates")
+        alice = self.ours.issue("alice", "alice")
+        self.works(server.tcp, "--tls-ca", self.ours.cert, "--tls-cert", alice[0], "--tls-key", alice[1])
+        shutil.copy(self.theirs.cert, authority)
+        server.await_log("new certificates from ")
+        self.fails(CONNECTION, ["a client certificate that it trusts"], server.tcp, "--tls-ca", self.ours.cert,
+                   "--tls-cert", alice[0], "--tls-key", alice[1], "info")
+
+    def test_a_key_that_everybody_can_read(self):
+        key = self.folder / "server.key"
+        shutil.copy(self.key, key)
+        for mode, said in ((0o600, 0), (0o640, 0), (0o644, 1), (0o602, 1)):
+            with self.subTest(mode=mode):
+                key.chmod(mode)
+                server = self.serve(f"--tls_cert={self.cert}", f"--tls_key={key}")
+                self.assertEqual(server.log().count("server.key: every user of this machine can "), said)
 
     def test_bad_files(self):
         other = self.ours.issue("other")[1]

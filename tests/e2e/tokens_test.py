@@ -131,8 +131,38 @@ class TokensTest(SecuredTest):
         self.assertEqual(server.metric("reduced_reload_failed"), {'{files="tokens"}': 1})
         self.assertEqual(server.metric("reduced_certificate_expiry_time_seconds"), {})
         self.tokens(alice="second", bob="third")
-        server.await_log("2 new tokens from .*tokens", 2)
+        server.await_log("the tokens can be read again, and are the ones in use")
         self.assertEqual(server.metric("reduced_reload_failed"), {'{files="tokens"}': 0})
+
+    def test_an_emptied_file_withdraws_its_tokens(self):
+        for text in ("", "# nobody\n\n"):
+            with self.subTest(text=text):
+                path = self.tokens(alice="first")
+                server = self.serve(f"--token_file={path}", "--credentials_refresh=20ms")
+                self.works(server.tcp, "--token-file", self.folder / "alice")
+                path.write_text(text)
+                server.await_log("--token_file: .*tokens has no tokens any more: every call is refused")
+                self.fails(SERVER, ["UNAUTHENTICATED"], server.tcp, "info", "--token-file", self.folder / "alice")
+                self.assertEqual(server.metric("reduced_reload_failed"), {'{files="tokens"}': 0})
+                self.tokens(alice="first")
+                server.await_log("1 new tokens from .*tokens")
+                self.works(server.tcp, "--token-file", self.folder / "alice")
+
+    def test_a_file_that_cannot_be_read_withdraws_nothing(self):
+        path = self.tokens(alice="first")
+        server = self.serve(f"--token_file={path}", "--credentials_refresh=20ms")
+        path.unlink()
+        path.mkdir()
+        server.await_log("--token_file: .*tokens: can't be read: Is a directory; the previous tokens stay in use")
+        self.works(server.tcp, "--token-file", self.folder / "alice")
+        self.assertEqual(server.metric("reduced_reload_failed"), {'{files="tokens"}': 1})
+
+    def test_permissions_that_are_too_wide(self):
+        path = self.tokens(alice="first")
+        path.chmod(0o646)
+        self.serve(f"--token_file={path}").await_log(r"tokens: every user of this machine can write it \(mode 0646\): chmod o-w it")
+        path.chmod(0o644)
+        self.assertNotIn("every user", self.serve(f"--token_file={path}").log())
 
     def test_the_recipes_of_the_readme(self):
         readme = (harness.DATA.parent.parent / "server/README.md").read_text()
@@ -158,6 +188,8 @@ class TokensTest(SecuredTest):
         server.process.send_signal(signal.SIGHUP)
         server.await_log("1 new tokens from .*tokens")
         self.works(server.tcp, "--token-file", self.folder / "alice")
+        server.process.send_signal(signal.SIGHUP)
+        server.await_log("read again, as asked: nothing has changed")
         self.fails(SERVER, ["UNAUTHENTICATED"], server.tcp, "info", "--token-file", self.folder / "first")
 
     def test_malformed_tokens(self):

@@ -287,22 +287,22 @@ TEST(MemoryTest, WhatGivesItBackNeedsNone) {
   EXPECT_EQ(server.client().Reduce(SumOfBytes(2000), &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-// An engine that reduces a GB a second, as it says.
+// An engine that reduces a tenth of a GB a second, as it says.
 class SlowEngine final : public SharedEngine {
  public:
-  Calibration calibration() const override { return {.fixed_us = 1, .host_gb_per_s = 1, .held_gb_per_s = 1}; }
+  Calibration calibration() const override { return {.fixed_us = 1, .host_gb_per_s = 0.1, .held_gb_per_s = 0.1}; }
 };
 
 TEST(WorkTest, WhatWouldTakeTooLongIsRefusedAtOnce) {
   ServerOptions options;
-  options.limits.max_run_time = absl::Milliseconds(2);
+  options.limits.max_run_time = absl::Milliseconds(200);
   const TestServer server(options, OnlyEngine(std::make_unique<SlowEngine>()));
   v1::ReduceResponse response;
-  EXPECT_TRUE(server.client().Reduce(SumOfBytes(kMiB), &response).ok());
-  const grpc::Status status = server.client().Reduce(SumOfBytes(3 * kMiB), &response);
+  EXPECT_TRUE(server.client().Reduce(SumOfBytes(10 * kMiB), &response).ok());
+  const grpc::Status status = server.client().Reduce(SumOfBytes(30 * kMiB), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("array: got 3145728 elements, which take cpu about"));
-  EXPECT_THAT(status.error_message(), HasSubstr("allowed: 2ms (--max_run_time)"));
+  EXPECT_THAT(status.error_message(), HasSubstr("array: got 31457280 elements, which take cpu about"));
+  EXPECT_THAT(status.error_message(), HasSubstr("allowed: 200ms (--max_run_time)"));
 }
 
 }  // namespace

@@ -274,6 +274,79 @@ TEST(ListenAddressTest, ReadsHostsPortsAndPaths) {
               HasSubstr("has 201 bytes, more than 107"));
 }
 
+// Why two of the addresses can't be bound together; empty: they can.
+std::string WhyNotDistinct(const std::vector<std::string>& listen, const std::string& metrics = "",
+                           const std::string& regions = "auto") {
+  ServerOptions options;
+  options.listen = listen;
+  options.metrics_listen = metrics;
+  options.region_socket = regions;
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  return std::string(CheckAddresses(options).message());
+}
+
+TEST(AddressesTest, MustDiffer) {
+  const std::vector<std::vector<std::string>> same = {{"127.0.0.1:1", "127.0.0.1:1"},
+                                                      {"127.0.0.1:1", "0.0.0.0:1"},
+                                                      {"0.0.0.0:1", "127.0.0.1:1"},
+                                                      {"127.0.0.1:1", "[::]:1"},
+                                                      {"[::]:1", "[::1]:1"},
+                                                      {"0.0.0.0:1", "[::]:1"},
+                                                      {"[::1]:1", "[0:0::1]:1"},
+                                                      {"[::ffff:127.0.0.1]:1", "127.0.0.1:1"},
+                                                      {"127.1:1", "127.0.0.1:1"},
+                                                      {"localhost:1", "127.0.0.1:1"},
+                                                      {"unix:/tmp/a", "unix:/tmp/a"},
+                                                      {"unix:/tmp/a", "unix:/tmp/./a"},
+                                                      {"unix:/tmp/a", "unix:/tmp//a"},
+                                                      {"unix:/tmp/a", "unix:/tmp/../tmp/a"},
+                                                      {"unix:/none/a", "unix:/none/./a"},
+                                                      {"unix:/tmp/a", "unix:/proc/self/root/tmp/a"}};
+  for (const auto& listen : same) {
+    EXPECT_THAT(WhyNotDistinct(listen), AllOf(HasSubstr("--listen: got " + listen[1]),
+                                              HasSubstr("is taken by --listen=" + listen[0] + "; allowed: ")))
+        << listen[0];
+  }
+  EXPECT_THAT(WhyNotDistinct({"127.0.0.1:1"}, "0.0.0.0:1"), HasSubstr("--metrics_listen: got 0.0.0.0:1, which is"));
+  EXPECT_THAT(WhyNotDistinct({"unix:/tmp/a", "unix:/tmp/a.regions"}),
+              HasSubstr("--region_socket: got /tmp/a.regions, which is taken by --listen=unix:/tmp/a.regions"));
+  EXPECT_THAT(WhyNotDistinct({"unix:/tmp/a"}, "", "/tmp/./a"), HasSubstr("--region_socket: got /tmp/./a, which is"));
+  const std::vector<std::vector<std::string>> distinct = {{"127.0.0.1:1", "127.0.0.1:2"},
+                                                          {"127.0.0.1:1", "127.0.0.2:1"},
+                                                          {"127.0.0.1:0", "127.0.0.1:0", "0.0.0.0:0"},
+                                                          {"127.0.0.1:1", "[::1]:1"},
+                                                          {"[::1]:1", "0.0.0.0:1"},
+                                                          {"unix:/tmp/a", "unix:/tmp/b", "127.0.0.1:1"},
+                                                          {"no.such.host.invalid:1", "no.such.host.invalid:1"}};
+  for (const auto& listen : distinct) EXPECT_EQ(WhyNotDistinct(listen, "auto"), "") << listen[0];
+}
+
+TEST(AddressesTest, OfTheRegionSocket) {
+  ServerOptions options;
+  EXPECT_EQ(RegionSocket(options), "");
+  const auto path = [](std::size_t bytes) { return "/" + std::string(bytes - 1, 'x'); };
+  const struct {
+    std::size_t bytes;
+    std::string suffix;
+  } sockets[] = {{20, ".regions"}, {99, ".regions"}, {100, ".r"}, {105, ".r"}};
+  for (const auto& each : sockets) {
+    options.listen = {"127.0.0.1:0", "unix:" + path(each.bytes), "unix:/tmp/other"};
+    EXPECT_EQ(RegionSocket(options), path(each.bytes) + each.suffix);
+  }
+  for (const std::size_t bytes : {106, 107}) {
+    options.listen = {"unix:" + path(bytes)};
+    EXPECT_EQ(RegionSocket(options), "");
+    EXPECT_TRUE(CheckAddresses(options).ok());
+  }
+  options.region_socket = "/tmp/regions";
+  EXPECT_EQ(RegionSocket(options), "/tmp/regions");
+  for (const std::string& bad : {path(108), std::string("relative")}) {
+    options.region_socket = bad;
+    EXPECT_THAT(std::string(CheckAddresses(options).message()),
+                AllOf(HasSubstr("--region_socket: got '" + bad), HasSubstr("at most 107 bytes that begins with /")));
+  }
+}
+
 // Of a machine with so much memory; the flags at their defaults unless said.
 TEST(MemorySharesTest, TheTransportHasAQuarterAtMost) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;

@@ -254,6 +254,15 @@ TEST(TokensTest, IdentityOf) {
   EXPECT_EQ(tokens->IdentityOf(absl::StrCat("Bearer ", std::string(100'000, 'x'))), nullptr);
 }
 
+TEST(TokensTest, AFileMayHaveNone) {
+  for (const std::string text : {"", "\n", "# nobody\n\n"}) {
+    const auto tokens = Tokens::Parse(text, "file");
+    ASSERT_TRUE(tokens.ok()) << tokens.status();
+    EXPECT_EQ(tokens->size(), 0U);
+    EXPECT_EQ(tokens->IdentityOf(kAliceToken), nullptr);
+  }
+}
+
 TEST(TokensTest, ATokenHasOneIdentity) {
   std::string bobs = kAlice;
   bobs.replace(0, std::string("alice").size(), "bob");

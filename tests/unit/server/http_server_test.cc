@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -123,12 +124,37 @@ TEST(HttpServerTest, BeyondLoopbackAnyHostWillDo) {
   EXPECT_THAT(Ask(*server, "GET / HTTP/1.1\r\nHost: node-7\r\n\r\n"), EndsWith("page"));
 }
 
-TEST(HttpServerTest, WhoDoesNotFinishAskingDoesNotKeepItForever) {
+// A client that asks for nothing, or does not finish asking, or does not read its answer, delays nobody. More of them
+// than there can be connections.
+class HttpServerCrowdTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(HttpServerCrowdTest, DelaysNobody) {
   const auto server = StartServer();
-  std::vector<int> slow;
-  for (int i = 0; i < 12; ++i) slow.push_back(Send(*server, "GET /a HT"));
+  std::vector<int> crowd;
+  for (int i = 0; i < 200; ++i) crowd.push_back(Send(*server, GetParam()));
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("200 OK"));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+    crowd.push_back(Send(*server, GetParam()));
+  }
+  for (const int fd : crowd) close(fd);
+}
+
+INSTANTIATE_TEST_SUITE_P(Crowds, HttpServerCrowdTest,
+                         testing::Values("", "G", "GET /a HT", "GET /a HTTP/1.1\r\nHost: x\r\n",
+                                         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                                         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\nand more"));
+
+TEST(HttpServerTest, ARequestMayComeInPieces) {
+  const auto server = StartServer();
+  const int fd = Send(*server, "GET /a HTTP/1.1\r");
   EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("200 OK"));
-  for (const int fd : slow) close(fd);
+  for (const std::string piece : {"\nHo", "st: x\r\n\r", "\n"}) send(fd, piece.data(), piece.size(), MSG_NOSIGNAL);
+  char answer[16] = {};
+  EXPECT_EQ(recv(fd, answer, 15, MSG_WAITALL), 15);
+  EXPECT_STREQ(answer, "HTTP/1.1 200 OK");
+  close(fd);
 }
 
 // Several at once, for what their threads may share.
