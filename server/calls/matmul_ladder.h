@@ -22,12 +22,12 @@ namespace reduced::server {
 struct MatmulCall {
   absl::Time deadline;
   CancelFlag cancelled;
-  std::uint64_t caller = 0;
+  MemoryPayer payer;
 };
 
 // Measures all rungs of ladder.matmul and writes the start and the steps. Blocks. `write` returns why the call ends, if
 // it does. RESOURCE_EXHAUSTED: there is no memory for the matrices, with a retry hint; else as Engine::MeasureMatmul.
-absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, MemoryBudget& memory, const MatmulCall& call,
+absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, const MatmulCall& call,
                          absl::FunctionRef<absl::Status(const v1::LadderReply&)> write);
 
 }  // namespace reduced::server
