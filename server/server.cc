@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (!valid.ok()) return valid;
   ServerOptions with_memory = options;
   const MemoryShares memory = SharesOf(options, UsableMemory());
-  with_memory.engines.memory = std::make_shared<MemoryBudget>(memory.requests);
+  with_memory.engines.memory = std::make_shared<MemoryBudget>(memory.requests, options.limits.caller_share);
   spdlog::info("memory: {} MiB for requests, {} MiB for the transport's buffers", memory.requests >> 20,
                memory.transport >> 20);
   absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(with_memory.engines);
@@ -129,6 +129,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines, s
       service_(MakeService(backend_)) {
   backend_.flags = options_.flags;
   backend_.memory = options_.engines.memory;
+  backend_.small_memory = Backend::SmallMemory(*backend_.memory, options_.limits.caller_share);
   security_->SetRefusalListener([this](absl::string_view method, const absl::Status& why) {
     backend_.observer.Refused({method.data(), method.size()}, why);
   });

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "absl/status/status.h"
@@ -13,8 +14,9 @@ namespace {
 
 class CpuArray final : public ArrayMemory {
  public:
-  static absl::StatusOr<std::unique_ptr<ArrayMemory>> Make(std::int64_t bytes, ArrayBudget& budget) {
-    const absl::Status taken = budget.Take(bytes);
+  static absl::StatusOr<std::unique_ptr<ArrayMemory>> Make(std::int64_t bytes, ArrayBudget& budget,
+                                                           std::uint64_t caller) {
+    const absl::Status taken = budget.Take(bytes, caller);
     if (!taken.ok()) return taken;
     void* data = nullptr;
     if (bytes > 0) {
@@ -22,16 +24,16 @@ class CpuArray final : public ArrayMemory {
                                   : mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (data == MAP_FAILED) {
-        budget.Give(bytes);
+        budget.Give(bytes, caller);
         return budget.NoRoom(bytes);
       }
       madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // where they can be had: fewer page faults
     }
-    return std::unique_ptr<ArrayMemory>(new CpuArray(data, bytes, budget));
+    return std::unique_ptr<ArrayMemory>(new CpuArray(data, bytes, budget, caller));
   }
   ~CpuArray() override {
     if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
-    budget_.Give(bytes_);
+    budget_.Give(bytes_, caller_);
   }
 
   ArrayRef array() const override { return {data_, MemorySpace::kHost}; }
@@ -45,17 +47,20 @@ class CpuArray final : public ArrayMemory {
   }
 
  private:
-  CpuArray(void* data, std::int64_t bytes, ArrayBudget& budget) : data_(data), bytes_(bytes), budget_(budget) {}
+  CpuArray(void* data, std::int64_t bytes, ArrayBudget& budget, std::uint64_t caller)
+      : data_(data), bytes_(bytes), budget_(budget), caller_(caller) {}
 
   void* const data_;
   const std::int64_t bytes_;
   ArrayBudget& budget_;
+  const std::uint64_t caller_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ArrayMemory>> AllocateCpuArray(std::int64_t bytes, ArrayBudget& budget) {
-  return CpuArray::Make(bytes, budget);
+absl::StatusOr<std::unique_ptr<ArrayMemory>> AllocateCpuArray(std::int64_t bytes, ArrayBudget& budget,
+                                                              std::uint64_t caller) {
+  return CpuArray::Make(bytes, budget, caller);
 }
 
 }  // namespace reduced

@@ -13,7 +13,8 @@ namespace reduced {
 
 // `bytes` >= 0 of zeros, counted in `budget`, which outlives the memory, until that is freed. It has pages of its own,
 // so that freeing it gives them back to the system. RESOURCE_EXHAUSTED: as ArrayBudget::Take, or the system has none.
-absl::StatusOr<std::unique_ptr<ArrayMemory>> AllocateCpuArray(std::int64_t bytes, ArrayBudget& budget);
+absl::StatusOr<std::unique_ptr<ArrayMemory>> AllocateCpuArray(std::int64_t bytes, ArrayBudget& budget,
+                                                              std::uint64_t caller = 0);
 
 }  // namespace reduced
 

@@ -474,8 +474,8 @@ class CpuEngine final : public Engine {
         std::move(ticket));
   }
 
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
-    return AllocateCpuArray(bytes, budget_);
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes, std::uint64_t caller) override {
+    return AllocateCpuArray(bytes, budget_, caller);
   }
 
  private:

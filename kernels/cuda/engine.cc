@@ -228,7 +228,7 @@ class CudaEngine : public Engine {
 
   absl::StatusOr<HeldArray> Open(const SharedDeviceMemory& memory) override { return shared_.Open(memory); }
 
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes, std::uint64_t /*caller*/) override {
     return arrays_->Allocate(bytes);
   }
 
@@ -250,7 +250,7 @@ class CudaEngine : public Engine {
     calibration_.fixed_us = small_us;
     calibration_.host_gb_per_s = static_cast<double>(kLargeBytes) / std::max(1.0, large_us - small_us) / 1e3;
     calibration_.held_gb_per_s = calibration_.host_gb_per_s;
-    const absl::StatusOr<std::unique_ptr<ArrayMemory>> held = Allocate(kLargeBytes);
+    const absl::StatusOr<std::unique_ptr<ArrayMemory>> held = Allocate(kLargeBytes, 0);
     if (!held.ok()) return absl::OkStatus();  // arrays may have less than that
     absl::Status status = (*held)->Write(0, array.data(), kLargeBytes);
     for (int i = 0; i < 5 && status.ok(); ++i) {

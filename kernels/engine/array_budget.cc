@@ -4,7 +4,7 @@
 
 namespace reduced {
 
-absl::Status ArrayBudget::Take(std::int64_t bytes) {
+absl::Status ArrayBudget::Take(std::int64_t bytes, std::uint64_t caller) {
   const absl::MutexLock lock(&mutex_);
   if (bytes > limit_ - taken_) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -12,16 +12,16 @@ absl::Status ArrayBudget::Take(std::int64_t bytes) {
         bytes, taken_, limit_));
   }
   if (memory_ != nullptr) {
-    if (absl::Status status = memory_->Take(bytes, "an array"); !status.ok()) return status;
+    if (absl::Status status = memory_->Take(caller, bytes, "an array"); !status.ok()) return status;
   }
   taken_ += bytes;
   return absl::OkStatus();
 }
 
-void ArrayBudget::Give(std::int64_t bytes) {
+void ArrayBudget::Give(std::int64_t bytes, std::uint64_t caller) {
   const absl::MutexLock lock(&mutex_);
   taken_ -= bytes;
-  if (memory_ != nullptr) memory_->Give(bytes);
+  if (memory_ != nullptr) memory_->Give(caller, bytes);
 }
 
 std::int64_t ArrayBudget::taken() const {

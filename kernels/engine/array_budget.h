@@ -23,8 +23,9 @@ class ArrayBudget {
       : device_(device), limit_(limit), memory_(std::move(memory)) {}
 
   // Sets `bytes` >= 0 aside until Give() gets them back. RESOURCE_EXHAUSTED: they don't fit beside what is taken.
-  absl::Status Take(std::int64_t bytes);
-  void Give(std::int64_t bytes);
+  // `caller`: who pays for the memory.
+  absl::Status Take(std::int64_t bytes, std::uint64_t caller = 0);
+  void Give(std::int64_t bytes, std::uint64_t caller = 0);
 
   std::int64_t taken() const;
   std::int64_t limit() const { return limit_; }

@@ -203,8 +203,9 @@ class Engine {
 
   // Memory for an array of `bytes` >= 0, which jobs of this engine reduce where it lies. RESOURCE_EXHAUSTED:
   // DeviceInfo.array_bytes_limit would be exceeded, with the figures, or the device has no memory left. Nothing that is
-  // there makes room.
-  virtual absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) = 0;
+  // there makes room. `caller`: as Job::caller, who pays for host memory.
+  virtual absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes, std::uint64_t caller) = 0;
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) { return Allocate(bytes, 0); }
 };
 
 }  // namespace reduced

@@ -1,13 +1,13 @@
 #include "server/calls/admission.h"
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/engine/fair_limit.h"
 #include "server/wire/status.h"
 
 namespace reduced::server {
@@ -20,15 +20,13 @@ struct SlotRow {
   Slot slot;
   const char* what;
   const char* flag;
-  std::atomic<int> Backend::*taken;
-  int RequestLimits::*limit;
+  FairLimit Backend::*limit;
   absl::Duration retry_delay;
 };
 constexpr SlotRow kSlots[] = {
-    {Slot::kStream, "ReduceStream and PutArray calls in progress", "--max_streams", &Backend::streams,
-     &RequestLimits::max_streams, absl::Milliseconds(100)},
-    {Slot::kSession, "open sessions", "--max_sessions", &Backend::sessions, &RequestLimits::max_sessions,
-     absl::Seconds(1)},
+    {Slot::kStream, "ReduceStream, PutArray and GetArray calls in progress", "--max_streams", &Backend::streams,
+     absl::Milliseconds(100)},
+    {Slot::kSession, "open sessions", "--max_sessions", &Backend::sessions, absl::Seconds(1)},
 };
 
 const SlotRow* FindSlot(Slot slot) {
@@ -37,16 +35,35 @@ const SlotRow* FindSlot(Slot slot) {
   return found == std::end(kSlots) ? nullptr : found;
 }
 
-absl::Status TakeSlot(Backend& backend, const SlotRow& row) {
-  const int limit = backend.limits.*row.limit;
-  if ((backend.*row.taken).fetch_add(1) < limit) return absl::OkStatus();
-  (backend.*row.taken).fetch_sub(1);
-  return WithRetryHint(absl::ResourceExhaustedError(
-                           absl::StrFormat("the server has %d %s; allowed: %d (%s)", limit, row.what, limit, row.flag)),
-                       row.retry_delay);
+absl::Status TakeSlot(Backend& backend, const SlotRow& row, std::uint64_t caller) {
+  FairLimit& slots = backend.*row.limit;
+  std::string why;
+  switch (slots.Take(caller, 1)) {
+    case FairLimit::Outcome::kTaken:
+      return absl::OkStatus();
+    case FairLimit::Outcome::kFull:
+      why = absl::StrFormat("the server has %d %s; allowed: %d (%s)", slots.limit(), row.what, slots.limit(), row.flag);
+      break;
+    case FairLimit::Outcome::kOverShare:
+      why = absl::StrFormat(
+          "this caller has %d %s; allowed: %d, its share of what others leave of %d (--caller_share, %s)",
+          slots.TakenBy(caller), row.what, slots.ShareOf(caller), slots.limit(), row.flag);
+      break;
+  }
+  return WithRetryHint(absl::ResourceExhaustedError(why), row.retry_delay);
 }
 
+// What a call takes by itself: its objects, and what of its messages is not counted.
+constexpr std::int64_t kCallBytes = 8 << 10;
+
 }  // namespace
+
+absl::Status Admission::Begin(const absl::StatusOr<Caller>& caller) {
+  if (!caller.ok() || memory_.bytes() > 0) return absl::OkStatus();
+  caller_ = *caller;
+  const absl::Status status = memory_.Resize(payers().small, kCallBytes, "a call");
+  return status.ok() ? status : WithRetryHint(status, kMemoryRetryDelay);
+}
 
 absl::Status Admission::Admit(const absl::StatusOr<Caller>& caller, absl::Time deadline, Payer payer) {
   if (!caller.ok()) return caller.status();
@@ -64,9 +81,11 @@ absl::Status Admission::Admit(const absl::StatusOr<Caller>& caller, absl::Time d
     if (quota.ok()) quota_ = *std::move(quota);
   }
   if (const SlotRow* const slot = FindSlot(row.slot); status.ok() && slot != nullptr) {
-    status = TakeSlot(backend_, *slot);
+    status = TakeSlot(backend_, *slot, caller_.key);
     if (status.ok()) slot_ = row.slot;
   }
+  // A session has the memory of its requests.
+  if (status.ok() && rpc_ != Rpc::kSessionReduce) status = Begin(caller);
   if (!status.ok()) Leave();
   return status;
 }
@@ -80,15 +99,21 @@ absl::StatusOr<Quotas::Lease> Admission::TakeQuota() {
   return quota;
 }
 
+CallPayers Admission::payers() const {
+  MemoryBudget& large = RowOf(rpc_).pays == Pays::kSmall ? *backend_.small_memory : *backend_.memory;
+  return {.small = {backend_.small_memory.get(), caller_.key}, .large = {&large, caller_.key}};
+}
+
 void Admission::Release() {
   quota_.Return();
   if (const SlotRow* const row = FindSlot(std::exchange(slot_, Slot::kNone)); row != nullptr) {
-    (backend_.*row->taken).fetch_sub(1);
+    (backend_.*row->limit).Give(caller_.key, 1);
   }
 }
 
 void Admission::Leave() {
   Release();
+  memory_.Return();
   if (std::exchange(inside_, false)) backend_.gate.Leave();
 }
 

@@ -7,7 +7,8 @@
 //   4. quota      RESOURCE_EXHAUSTED: the identity, or the peer of an anonymous caller, has too many requests in
 //                 progress, or sessions open. Before the slot: a caller that exceeds its quota takes no slot from
 //                 others.
-//   5. slot       RESOURCE_EXHAUSTED: the server has too many streams or sessions.
+//   5. slot       RESOURCE_EXHAUSTED: the server has too many streams or sessions, or the caller has its share of them.
+//   6. memory     RESOURCE_EXHAUSTED: of the call itself, whatever is in it, until gRPC has finished it.
 //
 // kRpcs (config/rpc.h) says which of 3 to 5 a kind of call has. RESOURCE_EXHAUSTED has a retry hint: see WithRetryHint.
 // What depends on the request (its errors, room in an engine's queue, memory for an array) is checked after admission.
@@ -21,10 +22,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/memory_budget.h"
 #include "server/calls/backend.h"
 #include "server/config/rpc.h"
 #include "server/security/identity.h"
 #include "server/security/quotas.h"
+#include "server/wire/encode.h"
 
 namespace reduced::server {
 
@@ -39,6 +42,9 @@ class Admission {
   // Who pays the quota: the call, or the upload that it is a part of, which takes it by TakeQuota once.
   enum class Payer : std::uint8_t { kCall, kUpload };
 
+  // Before Admit, of a call that waits for its first message: takes the memory of the call itself. RESOURCE_EXHAUSTED:
+  // there is none. The error of `caller` is left to Admit.
+  absl::Status Begin(const absl::StatusOr<Caller>& caller);
   // Admits the call, once. `caller`: as Backend::CallerOf. On an error nothing is held.
   absl::Status Admit(const absl::StatusOr<Caller>& caller, absl::Time deadline, Payer payer = Payer::kCall);
   // A lease of the caller's quota, after Admit. RESOURCE_EXHAUSTED: as above.
@@ -48,6 +54,8 @@ class Admission {
   const std::string& caller() const { return caller_.identity; }
   const std::string& account() const { return caller_.account; }
   std::uint64_t key() const { return caller_.key; }
+  // Who pays for memory that the call takes.
+  CallPayers payers() const;
 
   // Returns quota and slot. Call it before the response is sent: the client may send its next request at once.
   void Release();
@@ -62,6 +70,7 @@ class Admission {
   bool inside_ = false;  // the gate
   Quotas::Lease quota_;
   Slot slot_ = Slot::kNone;  // that is held
+  MemoryLease memory_;       // of the call itself
 };
 
 // The retry hint of a full engine queue: the time until about half of what waits is done. From 1 ms to 1 s.

@@ -20,8 +20,8 @@ constexpr std::int64_t kBetweenStops = 8 << 20;  // bytes that are copied betwee
 }  // namespace
 
 absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const ReduceSpec& spec, const Form& form,
-                                   const Admission& admission, absl::FunctionRef<absl::Status()> why_stop,
-                                   v1::ReduceResponse* response) {
+                                   const Admission& admission, MemoryLease* answer,
+                                   absl::FunctionRef<absl::Status()> why_stop, v1::ReduceResponse* response) {
   const std::int64_t key_bytes = form.keys == nullptr ? 0 : RowOf(form.key_dtype).bytes;
   const absl::StatusOr<std::int64_t> bytes =
       CheckResultBytes(request, spec, form.outputs, form.groups, key_bytes, backend_.limits);
@@ -30,13 +30,12 @@ absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const Reduc
     std::vector<std::int64_t> sizes;
     for (const Op op : spec.ops) sizes.push_back(form.outputs * RowOf(ResultDType(op, spec.dtype)).bytes);
     if (form.keys != nullptr) sizes.push_back(form.groups * key_bytes);
-    const absl::Status status = PrepareRegion(request.write_to(), sizes);
+    const absl::Status status = PrepareRegion(request.write_to(), sizes, admission.payers());
     if (!status.ok()) return status;
   } else if (!request.has_keep()) {
     // As fields of the response, and encoded.
-    absl::StatusOr<MemoryLease> memory = MemoryLease::Take(*backend_.memory, 2 * *bytes, "the results of a request");
-    if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
-    memory_ = *std::move(memory);
+    const absl::Status status = answer->Grow(admission.payers().Of(2 * *bytes), 2 * *bytes, "the results of a request");
+    if (!status.ok()) return WithRetryHint(status, kMemoryRetryDelay);
   }
   v1::PutArrayHeader header;  // the same of all results, but for the dtype
   header.mutable_array()->mutable_shape()->Add(form.shape.begin(), form.shape.end());
@@ -88,7 +87,7 @@ absl::StatusOr<std::byte*> ArrayResults::Add(const v1::ReduceRequest& request, c
     if (!quota.ok()) return quota.status();
     array->quota = *std::move(quota);
   }
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = (*cpu)->Allocate(array->bytes);
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = (*cpu)->Allocate(array->bytes, admission.key());
   if (!memory.ok()) return memory.status();
   array->memory = *std::move(memory);
   // Host memory of the array's own, which nobody else knows yet.
@@ -98,7 +97,8 @@ absl::StatusOr<std::byte*> ArrayResults::Add(const v1::ReduceRequest& request, c
   return data;
 }
 
-absl::Status ArrayResults::PrepareRegion(const v1::RegionPart& write_to, const std::vector<std::int64_t>& bytes) {
+absl::Status ArrayResults::PrepareRegion(const v1::RegionPart& write_to, const std::vector<std::int64_t>& bytes,
+                                         const CallPayers& payers) {
   std::int64_t end = 0;
   for (const std::int64_t each : bytes) {
     // The sum of all bytes is within 63 bits; what rounding adds need not be.
@@ -112,7 +112,7 @@ absl::Status ArrayResults::PrepareRegion(const v1::RegionPart& write_to, const s
   absl::StatusOr<WritablePart> part = backend_.regions.FindWritable(write_to, end);
   if (!part.ok()) return part.status();
   part_ = *std::move(part);
-  absl::StatusOr<MemoryLease> memory = MemoryLease::Take(*backend_.memory, end, "the results of a request");
+  absl::StatusOr<MemoryLease> memory = MemoryLease::Take(payers.Of(end), end, "the results of a request");
   if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
   memory_ = *std::move(memory);
   absl::StatusOr<RegionResults> collected = RegionResults::Allocate(end);

@@ -39,12 +39,13 @@ class ArrayResults {
     const std::byte* keys = nullptr;
   };
 
-  // Sets memory aside, within the budgets and the caller's quotas, and stores the keys. The pointers must stay valid
-  // until Answer. RESOURCE_EXHAUSTED: there is none. INVALID_ARGUMENT, PERMISSION_DENIED: of `keep`, as those of a
-  // PutArrayHeader; INVALID_ARGUMENT: as CheckResultBytes. Those of Regions::FindWritable, of `write_to`.
+  // Sets memory aside, within the budgets and the caller's quotas, and stores the keys. That of results which the
+  // response will have goes to `answer`. The pointers must stay valid until Answer. RESOURCE_EXHAUSTED: there is none.
+  // INVALID_ARGUMENT, PERMISSION_DENIED: of `keep`, as those of a PutArrayHeader; INVALID_ARGUMENT: as
+  // CheckResultBytes. Those of Regions::FindWritable, of `write_to`.
   // The first error of `why_stop`, which is asked every few milliseconds.
   absl::Status Prepare(const v1::ReduceRequest& request, const ReduceSpec& spec, const Form& form,
-                       const Admission& admission, absl::FunctionRef<absl::Status()> why_stop,
+                       const Admission& admission, MemoryLease* answer, absl::FunctionRef<absl::Status()> why_stop,
                        v1::ReduceResponse* response);
 
   // Where the engine writes the results of each op.
@@ -70,11 +71,11 @@ class ArrayResults {
                                  const Admission& admission, v1::ArrayResult* result);
   // Finds room in the region, and memory to collect the results in. `bytes`: of the results of each op, then of the
   // keys.
-  absl::Status PrepareRegion(const v1::RegionPart& write_to, const std::vector<std::int64_t>& bytes);
+  absl::Status PrepareRegion(const v1::RegionPart& write_to, const std::vector<std::int64_t>& bytes,
+                             const CallPayers& payers);
 
   Backend& backend_;
-  // Of results in the response, as long as it exists; of those that go to a region, until they are there.
-  MemoryLease memory_;
+  MemoryLease memory_;  // of results that go to a region, until they are there
   std::vector<std::byte*> data_;
   std::vector<ResidentArray> keep_;         // of each result; empty: none is kept
   std::vector<v1::ArrayResult*> results_;   // of the response, likewise

@@ -34,7 +34,7 @@ grpc::ServerUnaryReactor* RunListArrays(Backend& backend, grpc::CallbackServerCo
     arrays.pop_back();
   }
   for (const ArrayDescription& array : arrays) ToProto(array, answer.add_arrays());
-  return call->End(Encode(answer, response));
+  return call->End(call->Encode(answer, response));
 }
 
 // Answers once the array has no users, whether or not the client waits: the call exists until then.
@@ -44,7 +44,7 @@ grpc::ServerUnaryReactor* RunDeleteArray(Backend& backend, grpc::CallbackServerC
   v1::DeleteArrayRequest array;
   absl::Status status = call->Admit(*request);
   if (status.ok()) status = call->Decode(request, &array);
-  if (status.ok()) status = Encode(v1::DeleteArrayResponse(), response);
+  if (status.ok()) status = call->Encode(v1::DeleteArrayResponse(), response);
   if (!status.ok()) return call->End(status);
   const absl::StatusOr<std::string> owner = OwnerFor(array.owner(), call->caller());
   if (!owner.ok()) return call->End(owner.status());

@@ -2,7 +2,8 @@
 #ifndef REDUCED_SERVER_CALLS_BACKEND_H_
 #define REDUCED_SERVER_CALLS_BACKEND_H_
 
-#include <atomic>
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
 #include "kernels/engine/engines.h"
+#include "kernels/engine/fair_limit.h"
 #include "kernels/engine/memory_budget.h"
 #include "server/calls/gate.h"
 #include "server/calls/poller.h"
@@ -44,17 +46,23 @@ struct Backend {
   const RequestLimits limits;
   Security* const security;
   const absl::Time started = absl::Now();
-  // Host memory for all requests together. Set before the first call.
+  // Host memory for all requests together, and a small part beside it for what is small: see CallPayers. Set before the
+  // first call.
   std::shared_ptr<MemoryBudget> memory = std::make_shared<MemoryBudget>();
+  std::shared_ptr<MemoryBudget> small_memory = SmallMemory(*memory, limits.caller_share);
+  static std::shared_ptr<MemoryBudget> SmallMemory(const MemoryBudget& memory, double share) {
+    constexpr std::int64_t kLeast = 16 << 20;
+    return std::make_shared<MemoryBudget>(std::max(kLeast, memory.limit() / 16), share);
+  }
   Gate gate;
-  std::atomic<int> streams = 0;   // slots taken
-  std::atomic<int> sessions = 0;  // slots taken
+  FairLimit streams{limits.max_streams, limits.caller_share};    // slots
+  FairLimit sessions{limits.max_sessions, limits.caller_share};  // slots
   Observer observer;
   Uploads uploads;
   std::vector<FlagValue> flags;  // for GetServerInfo and the status page; set before the first call
   ResidentArrays arrays{limits.max_arrays};
   Regions regions;
-  Watchdog watchdog{limits.timeouts};
+  Watchdog watchdog{limits.timeouts, memory};
   Pollers pollers;  // of the sessions' rings
 
   // Who makes a call, as Security::CallerOf.

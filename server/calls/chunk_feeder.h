@@ -23,10 +23,10 @@ class ChunkFeeder {
   enum class Got : std::uint8_t { kHeader, kChunk };
 
   // Reads `message`: a header into *request, of a chunk only the position of its bytes, which chunk() then reads.
-  // Clears `message`. INVALID_ARGUMENT: a message that breaks the protocol. For memory and lease see Decode, whose
+  // Clears `message`. INVALID_ARGUMENT: a message that breaks the protocol. For payers and lease see Decode, whose
   // errors it has, too.
-  absl::StatusOr<Got> Take(grpc::ByteBuffer& message, MemoryBudget& memory, MemoryLease* lease, Request* request) {
-    const absl::Status status = ReadMessage(message, memory, lease, request, &chunk_);
+  absl::StatusOr<Got> Take(grpc::ByteBuffer& message, const CallPayers& payers, MemoryLease* lease, Request* request) {
+    const absl::Status status = ReadMessage(message, payers, lease, request, &chunk_);
     message.Clear();
     if (!status.ok()) return status;
     if (request->has_header()) {

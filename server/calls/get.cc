@@ -74,30 +74,33 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     if (status.ok()) status = CheckMessageSize(bytes->Length(), backend_.limits.max_message_bytes);
     MemoryLease lease;
     v1::GetArrayRequest request;
-    if (status.ok()) status = Decode(bytes, *backend_.memory, &lease, &request);
+    if (status.ok()) status = Decode(bytes, admission_.payers(), &lease, &request);
     if (!status.ok()) return status;
     absl::StatusOr<std::shared_ptr<const ResidentArray>> array =
         backend_.arrays.Find(request.id(), admission_.caller(), &description_);
     if (!array.ok()) return array.status();
-    // A message and its encoding.
+    // A message, its encoding, and the encoding before it, which the transport may still have.
+    const std::int64_t held = 3 * std::min(kChunkBytes, (*array)->bytes) + kUncountedBytes;
     absl::StatusOr<MemoryLease> memory =
-        MemoryLease::Take(*backend_.memory, 2 * std::min(kChunkBytes, (*array)->bytes), "the chunks of an array");
+        MemoryLease::Take(admission_.payers().Of(held), held, "the chunks of an array");
     if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
-    memory_ = *std::move(memory);
+    memory_ = MemoryLease::Share(*std::move(memory));
     array_ = *std::move(array);
     return absl::OkStatus();
   }
 
   void Write() {
     encoded_.Clear();
-    const absl::Status status = Encode(message_, &encoded_);
+    const absl::Status status = EncodeUncounted(message_, &encoded_);
     if (!status.ok()) return End(status);
-    watch_.Await(Wait::kResponse);
+    HoldUntilSent(memory_, &encoded_);
+    watch_.Await(Wait::kResponse, admission_.key());
     StartWrite(&encoded_);
   }
 
   void End(const absl::Status& status) {
     array_.reset();
+    message_.Clear();
     admission_.Release();
     backend_.observer.End({.rpc = Rpc::kGetArray,
                            .tag = &tag_,
@@ -105,7 +108,7 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
                            .bytes = sent_,
                            .total_us = since_call_.micros(),
                            .status = status});
-    watch_.Await(Wait::kResponse);
+    watch_.Await(Wait::kResponse, admission_.key());
     Finish(ToGrpc(status, context_));
   }
 
@@ -115,7 +118,7 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const CallTag tag_;
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   Admission admission_;
-  MemoryLease memory_;
+  std::shared_ptr<const MemoryLease> memory_;
   std::shared_ptr<const ResidentArray> array_;
   ArrayDescription description_;
   std::int64_t sent_ = 0;         // bytes

@@ -62,8 +62,8 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_limits()->set_session_idle_timeout_ms(absl::ToInt64Milliseconds(limits.timeouts.session_idle));
   info->mutable_limits()->set_default_array_ttl_ms(absl::ToInt64Milliseconds(limits.array_ttl));
   info->mutable_limits()->set_max_array_ttl_ms(absl::ToInt64Milliseconds(limits.max_array_ttl));
-  info->mutable_usage()->set_streams(backend.streams.load());
-  info->mutable_usage()->set_sessions(backend.sessions.load());
+  info->mutable_usage()->set_streams(static_cast<int>(backend.streams.taken()));
+  info->mutable_usage()->set_sessions(static_cast<int>(backend.sessions.taken()));
   info->mutable_usage()->set_arrays(backend.arrays.count());
   info->mutable_usage()->set_regions(backend.regions.count());
   info->mutable_usage()->set_rings(backend.pollers.count());
@@ -111,7 +111,7 @@ grpc::ServerUnaryReactor* RunServerInfo(Backend& backend, grpc::CallbackServerCo
   if (!status.ok()) return call->End(status);
   v1::GetServerInfoResponse info;
   FillServerInfo(backend, &info);
-  return call->End(Encode(info, response));
+  return call->End(call->Encode(info, response));
 }
 
 }  // namespace reduced::server

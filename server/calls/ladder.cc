@@ -189,7 +189,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     if (status.ok()) status = CheckMessageSize(bytes->Length(), ladders_.backend_.limits.max_message_bytes);
     MemoryLease lease;
     v1::LadderRequest request;
-    if (status.ok()) status = Decode(bytes, *ladders_.backend_.memory, &lease, &request);
+    if (status.ok()) status = Decode(bytes, admission_.payers(), &lease, &request);
     if (!status.ok()) return status;
     absl::StatusOr<ParsedLadder> parsed = ParseLadder(request, ladders_.backend_.engines, ladders_.backend_.limits);
     if (!parsed.ok()) return parsed.status();
@@ -203,13 +203,14 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Steps 3 and 4.
   absl::Status Climb() {
     if (ladder_.matmul.has_value()) {
-      return ClimbMatmul(ladder_, *cpu_, *ladders_.backend_.memory,
-                         {.deadline = deadline_, .cancelled = cancelled_, .limit = limit_, .caller = admission_.key()},
+      return ClimbMatmul(
+          ladder_, *cpu_,
+          {.deadline = deadline_, .cancelled = cancelled_, .limit = limit_, .payer = admission_.payers().large},
                          [this](const v1::LadderReply& reply) { return Write(reply); });
     }
     const std::int64_t bytes = ladder_.spec.count * RowOf(ladder_.spec.dtype).bytes;
     const absl::StatusOr<MemoryLease> memory =
-        MemoryLease::Take(*ladders_.backend_.memory, bytes, "the array of a ladder");
+        MemoryLease::Take(admission_.payers().Of(bytes), bytes, "the array of a ladder");
     if (!memory.ok()) return WithRetryHint(memory.status(), kRetryDelay);
     const absl::StatusOr<GeneratedArray> generated =
         GeneratedArray::Generate(ladder_.contents, bytes, cpu_->info().parallel_units,
@@ -275,11 +276,12 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   absl::Status Write(const v1::LadderReply& reply) {
     grpc::ByteBuffer encoded;
-    const absl::Status status = Encode(reply, &encoded);
+    MemoryLease lease;
+    const absl::Status status = Encode(reply, admission_.payers(), &lease, &encoded);
     if (!status.ok()) return status;
     const bool ok = Await<bool>([&](absl::AnyInvocable<void(bool) &&> written) {
       written_ = std::move(written);
-      watch_.Await(Wait::kResponse);
+      watch_.Await(Wait::kResponse, admission_.key());
       StartWrite(&encoded);
     });
     watch_.Await(Wait::kNothing);
@@ -302,7 +304,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
                                     .total_us = since_call_.micros(),
                                     .status = status});
     admission_.Release();
-    watch_.Await(Wait::kResponse);
+    watch_.Await(Wait::kResponse, admission_.key());
     Finish(ToGrpc(status, context_));
   }
 

@@ -92,10 +92,11 @@ v1::LadderReply StepOf(const MatmulRung& rung, const MatmulMeasurement& measured
 
 }  // namespace
 
-absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, MemoryBudget& memory, const MatmulCall& call,
+absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, const MatmulCall& call,
                          absl::FunctionRef<absl::Status(const v1::LadderReply&)> write) {
   const ParsedMatmul& matmul = *ladder.matmul;
-  const absl::StatusOr<MemoryLease> lease = MemoryLease::Take(memory, HostBytes(matmul), "the matrices of a ladder");
+  const absl::StatusOr<MemoryLease> lease =
+      MemoryLease::Take(call.payer, HostBytes(matmul), "the matrices of a ladder");
   if (!lease.ok()) return WithRetryHint(lease.status(), kRetryDelay);
   const auto why_stop = [&call] { return WhyStop(call.cancelled, call.deadline, call.limit); };
   absl::StatusOr<Matrices> matrices = MakeMatrices(ladder, cpu.info().parallel_units, why_stop);
@@ -117,7 +118,7 @@ absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, MemoryBudget& 
         .deadline = call.deadline,
         .cancelled = call.cancelled,
         .limit = call.limit,
-        .caller = call.caller};
+        .caller = call.payer.caller};
     const auto measured = Await<absl::StatusOr<MatmulMeasurement>>([&](Engine::MatmulMeasured done) {
       rung.engine->MeasureMatmul(std::move(job), ladder.repeats, std::move(done));
     });

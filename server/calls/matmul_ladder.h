@@ -23,12 +23,12 @@ struct MatmulCall {
   absl::Time deadline;
   CancelFlag cancelled;
   RunLimit limit{};  // has started
-  std::uint64_t caller = 0;
+  MemoryPayer payer;
 };
 
 // Measures all rungs of ladder.matmul and writes the start and the steps. Blocks. `write` returns why the call ends, if
 // it does. RESOURCE_EXHAUSTED: there is no memory for the matrices, with a retry hint; else as Engine::MeasureMatmul.
-absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, MemoryBudget& memory, const MatmulCall& call,
+absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, const MatmulCall& call,
                          absl::FunctionRef<absl::Status(const v1::LadderReply&)> write);
 
 }  // namespace reduced::server

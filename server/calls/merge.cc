@@ -56,7 +56,7 @@ absl::Status Merges::Merge(SimpleCall& call, grpc::ByteBuffer* request, grpc::By
       [&call, &limit] { return WhyStop(call.cancelled(), call.deadline(), limit); },
       [&call, message_bytes](std::int64_t bytes) { return call.Hold(message_bytes + bytes); }, &answer);
   request->Clear();
-  if (status.ok()) status = Encode(answer, response);
+  if (status.ok()) status = call.Encode(answer, response);
   return status;
 }
 

@@ -55,7 +55,12 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         watch_(backend.watchdog, context, [this](const absl::Status& why) {
           if (Resume()) End(why);
         }) {
-    Read();
+    const absl::Status status = admission_.Begin(backend_.CallerOf(*context_));
+    if (status.ok()) {
+      Read();
+    } else {
+      End(status);
+    }
   }
 
   void OnReadDone(bool ok) override {
@@ -97,7 +102,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!size.ok()) return size;
     MemoryLease lease;
     v1::PutArrayRequest request;
-    const auto got = feeder_.Take(message_, *backend_.memory, &lease, &request);
+    const auto got = feeder_.Take(message_, admission_.payers(), &lease, &request);
     if (!got.ok()) return got.status();
     return *got == ChunkFeeder<v1::PutArrayRequest>::Got::kHeader ? Begin(request.header()) : Write();
   }
@@ -121,7 +126,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       if (!quota.ok()) return quota.status();
       array_.quota = *std::move(quota);
     }
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine_->Allocate(array_.bytes);
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine_->Allocate(array_.bytes, admission_.key());
     if (!memory.ok()) return memory.status();
     array_.memory = *std::move(memory);
     return absl::OkStatus();
@@ -165,7 +170,8 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     id_ = stored->id;
     v1::PutArrayResponse answer;
     ToProto(*stored, answer.mutable_array());
-    return Encode(answer, response_);
+    MemoryLease lease;
+    return Encode(answer, admission_.payers(), &lease, response_);
   }
 
   void End(const absl::Status& status) {
@@ -181,7 +187,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                            .bytes = feeder_.received(),
                            .total_us = since_call_.micros(),
                            .status = status});
-    watch_.Await(Wait::kResponse);
+    watch_.Await(Wait::kResponse, admission_.key());
     Finish(ToGrpc(status, context_));
   }
 

@@ -170,9 +170,8 @@ absl::Status Reduction::PrepareArrays(const v1::ReduceRequest& request, const Ar
       const absl::Status status = CheckStateBytes(form.outputs, form.outputs * least, backend_.limits);
       if (!status.ok()) return status;
     }
-    absl::StatusOr<MemoryLease> memory = MemoryLease::Take(*backend_.memory, bytes, "the states of a request");
-    if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
-    states_memory_ = *std::move(memory);
+    const absl::Status memory = answer_memory_.Grow(payers().Of(bytes), bytes, "the states of a request");
+    if (!memory.ok()) return WithRetryHint(memory, kMemoryRetryDelay);
     v1::ArraysState& state = *response_->mutable_arrays_state();
     state.mutable_shape()->Add(form.shape.begin(), form.shape.end());
     if (form.keys != nullptr) {
@@ -185,7 +184,7 @@ absl::Status Reduction::PrepareArrays(const v1::ReduceRequest& request, const Ar
   ReduceSpec answered = spec_;
   if (!wanted_.results) answered.ops.clear();
   return results_->Prepare(
-      request, answered, form, admission_, [this] { return WhyStop(); }, response_);
+      request, answered, form, admission_, &answer_memory_, [this] { return WhyStop(); }, response_);
 }
 
 // The states are as many as their limit allows; now their size is known.
@@ -303,7 +302,6 @@ void Reduction::EndSlices(absl::StatusOr<SlicesResult> result) {
 }
 
 void Reduction::Answer(const absl::Status& status) {
-  memory_ = {};
   if (!status.ok()) results_.reset();
   sides_.clear();
   operand_.elements = {};  // before the response: its client sees no user of the array ...

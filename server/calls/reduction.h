@@ -58,8 +58,17 @@ class Reduction {
   // Ends the reduction early with CANCELLED, unless it is done. Thread-safe.
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
 
-  // For the decoded message: see HoldDecoded. It ends before `done`, or with the reduction.
+  // For the decoded message: see HoldDecoded.
   MemoryLease* message_memory() { return &memory_; }
+  // In `done`: who pays for the response, and what is set aside for it, as a message and encoded: see Encode.
+  CallPayers payers() const { return admission_.payers(); }
+  std::uint64_t key() const { return admission_.key(); }
+  MemoryLease* answer_memory() { return &answer_memory_; }
+  // Once the messages of request and response are freed: returns both.
+  void ReturnMemory() {
+    memory_.Return();
+    answer_memory_.Return();
+  }
 
   double micros() const { return since_arrival_.micros(); }
 
@@ -95,7 +104,8 @@ class Reduction {
   std::optional<double> receive_us_;
   Done done_;
   Admission admission_;
-  MemoryLease memory_;  // for the message
+  MemoryLease memory_;         // for the message
+  MemoryLease answer_memory_;  // for results and states, and the response that has them
   ReduceSpec spec_;
   Wanted wanted_;
   Source source_ = Source::kNone;
@@ -104,7 +114,6 @@ class Reduction {
   std::optional<ArrayResults> results_;  // of a reduction to arrays
   std::vector<State> states_;            // of its outputs, if they are wanted
   std::int64_t positions_ = 0;           // of each output: ArraysState.positions
-  MemoryLease states_memory_;            // for them, and for their part of the response
   Engine* engine_ = nullptr;             // null until it is chosen
   Execution ran_;
   Timing timing_;

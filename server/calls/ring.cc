@@ -59,8 +59,9 @@ absl::StatusOr<std::shared_ptr<Ring>> Ring::Open(Backend& backend, const v1::Ope
   ring::Geometry geometry{.slots = std::bit_floor(static_cast<std::uint32_t>(slots))};
   geometry.arena_bytes =
       (static_cast<std::uint64_t>(arena) + ring::kPageBytes - 1) / ring::kPageBytes * ring::kPageBytes;
-  absl::StatusOr<MemoryLease> lease =
-      MemoryLease::Take(*backend.memory, static_cast<std::int64_t>(geometry.bytes()), "a ring");
+  const std::int64_t fixed_bytes =
+      static_cast<std::int64_t>(geometry.arena()) + geometry.slots * std::int64_t{sizeof(Exchange)};
+  absl::StatusOr<MemoryLease> lease = MemoryLease::Take(session.payers.large, fixed_bytes, "a ring");
   if (!lease.ok()) return WithRetryHint(lease.status(), kMemoryRetryDelay);
   absl::StatusOr<std::shared_ptr<const RingMemory>> memory = RingMemory::Create(geometry);
   if (!memory.ok()) return memory.status();
@@ -157,6 +158,7 @@ absl::Status Ring::Take(const ring::Submission& submission) {
   }
   absl::Status status =
       reduction.Admit(session_.context, session_.tag, caller_.Now(), deadline, submission.message_bytes);
+  if (status.ok()) status = HoldArena(submission);
   if (status.ok()) status = Parse(exchange);
   if (!status.ok()) {
     reduction.Refuse(status, answer);
@@ -169,6 +171,27 @@ absl::Status Ring::Take(const ring::Submission& submission) {
                                .bytes = static_cast<std::int64_t>(submission.bytes)};
   }
   reduction.Start(exchange.request, exchange.response, deadline, reduction.micros(), answer, std::move(elements));
+  return absl::OkStatus();
+}
+
+// Holds the arena up to the last byte that the submission names: the server will touch its pages, which then exist
+// until the ring ends. What is beyond the arena is left to Parse.
+absl::Status Ring::HoldArena(const ring::Submission& submission) {
+  std::uint64_t end = 0;
+  const auto extend = [&](std::uint64_t offset, std::uint64_t bytes) {
+    if (mapping_.geometry.Has(offset, bytes)) end = std::max(end, offset + bytes);
+  };
+  if (static_cast<ring::Source>(submission.source) == ring::Source::kArena) extend(submission.offset, submission.bytes);
+  if (submission.message_bytes > 0) {
+    extend(submission.message_offset, submission.message_bytes);
+    extend(submission.reply_offset, submission.reply_bytes);
+  }
+  if (end <= arena_held_) return absl::OkStatus();
+  const std::uint64_t pages = (end + ring::kPageBytes - 1) / ring::kPageBytes * ring::kPageBytes;
+  const absl::Status status =
+      lease_.Grow(session_.payers.large, static_cast<std::int64_t>(pages - arena_held_), "a ring's arena");
+  if (!status.ok()) return WithRetryHint(status, kMemoryRetryDelay);
+  arena_held_ = pages;
   return absl::OkStatus();
 }
 
@@ -191,7 +214,7 @@ absl::Status Ring::Parse(Exchange& exchange) {
   // The parser may read a byte twice, so that it needs a copy that nobody changes.
   std::string copy(submission.message_bytes, '\0');
   std::memcpy(copy.data(), mapping_.arena() + submission.message_offset, copy.size());
-  status = HoldDecoded<v1::ReduceRequest>(copy, *backend_.memory, exchange.reduction->message_memory());
+  status = HoldDecoded<v1::ReduceRequest>(copy, session_.payers, exchange.reduction->message_memory());
   if (status.ok() && !exchange.request->ParseFromString(copy)) status = MalformedMessage("ReduceRequest");
   return status;
 }
@@ -222,11 +245,11 @@ void Ring::Answered(Exchange& exchange, const absl::Status& status) {
   Write(exchange, status);
   const std::uint32_t flags = exchange.submission.flags;
   ring::Completion& completion = mapping_.completion(exchange.index);
+  exchange.arena.Reset();
   {
     const absl::MutexLock lock(&mutex_);
-    exchange.reduction.reset();  // leaves the gate
+    exchange.reduction.reset();  // leaves the gate, and returns the memory of the messages
   }
-  exchange.arena.Reset();
   exchange.under_way.store(false, std::memory_order_release);  // from here on the exchange is the poller's
   if (ring::Shared(completion.state).exchange(ring::kDone, std::memory_order_acq_rel) == ring::kSleeping) {
     ring::FutexWake(completion.state);

@@ -37,6 +37,7 @@
 #include "server/calls/session_caller.h"
 #include "server/observe/call_record.h"
 #include "server/sources/ring_memory.h"
+#include "server/wire/encode.h"
 
 namespace reduced::server {
 
@@ -47,6 +48,7 @@ class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> 
   struct Session {
     const grpc::CallbackServerContext* context = nullptr;
     const CallTag* tag = nullptr;
+    CallPayers payers{};
     absl::Time deadline = absl::InfiniteFuture();
     // Runs at most once, on the poller: the client has broken the protocol.
     absl::AnyInvocable<void(const absl::Status&) &&> broken{};
@@ -86,6 +88,7 @@ class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> 
   std::uint64_t Before() const { return head_ < mapping_.geometry.slots ? 0 : head_ + 1 - mapping_.geometry.slots; }
   absl::Status Take(const ring::Submission& submission);
   void Cancel(std::uint64_t id);
+  absl::Status HoldArena(const ring::Submission& submission);
   absl::Status Parse(Exchange& exchange);
   absl::Status Within(const char* field, std::uint64_t offset, std::uint64_t bytes) const;
   void Answered(Exchange& exchange, const absl::Status& status);
@@ -95,7 +98,7 @@ class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> 
   Backend& backend_;
   Session session_;
   const std::shared_ptr<const RingMemory> memory_;
-  MemoryLease lease_;  // until the last use
+  MemoryLease lease_;  // for what is fixed, and for the arena as far as it was used; until the last use
   const ring::Mapping mapping_;
   Poller& poller_;
   std::string token_;
@@ -110,6 +113,7 @@ class Ring final : public PolledRing, public std::enable_shared_from_this<Ring> 
   ring::Patience patience_;
   std::uint64_t head_ = 0;  // submissions that were read
   bool broken_ = false;
+  std::uint64_t arena_held_ = 0;  // bytes of the arena, from its beginning, that lease_ is for
 
   absl::Mutex mutex_;  // guards the life of the reductions, which Cancel may find at any time
 };

@@ -9,8 +9,9 @@
 //   5. A lane reduces the request's own bytes, or the array where it is; small arrays are reduced in step 4, on the
 //      gRPC thread. OnCancel (the client went away, or the deadline passed) sets the flag that the lane checks between
 //      chunks, and the queue every few milliseconds.
-//   6. Reduction::End fills the response, and releases array, memory, quota and slot. Finish is called exactly once,
-//      and last: from then on the call belongs to gRPC.
+//   6. Reduction::End fills the response, and releases array, quota and slot. The response is encoded, and the messages
+//      and their memory are freed; that of the encoded bytes once they are sent. Finish is called exactly once, and
+//      last: from then on the call belongs to gRPC.
 //      If the client does not read the response, the watchdog resets the call.
 //   7. OnDone leaves the gate and deletes the call with the request's bytes.
 #include "server/calls/service.h"
@@ -49,7 +50,7 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
     const absl::Time deadline = absl::FromChrono(context_->deadline());
     absl::Status status = reduction_.Admit(context_, &tag_, backend_.CallerOf(*context_), deadline, bytes->Length());
     auto* const request = google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&arena_);
-    if (status.ok()) status = Decode(bytes, *backend_.memory, reduction_.message_memory(), request);
+    if (status.ok()) status = Decode(bytes, reduction_.payers(), reduction_.message_memory(), request);
     bytes->Clear();
     if (!status.ok()) return reduction_.Refuse(status, [this](const absl::Status& why) { End(why); });
     response_ = google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&arena_);
@@ -61,8 +62,14 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
 
  private:
   void End(absl::Status status) {
-    if (status.ok()) status = Encode(*response_, encoded_);
-    watch_.emplace(backend_.watchdog, context_).Await(Wait::kResponse);
+    if (status.ok()) {
+      status = Encode(*response_, reduction_.payers(), reduction_.answer_memory(), encoded_);
+      if (!status.ok()) reduction_.Cancel();  // the client does not learn of arrays that were kept
+    }
+    // The client may take its time to read: only the response's bytes are left until then.
+    arena_.Reset();
+    reduction_.ReturnMemory();
+    watch_.emplace(backend_.watchdog, context_).Await(Wait::kResponse, reduction_.key());
     Finish(ToGrpc(status, context_));
   }
 

@@ -42,6 +42,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
+#include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
@@ -109,7 +110,12 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
         tag_(backend.observer.Begin(context)),
         admission_(Rpc::kSession, backend),
         watch_(backend.watchdog, context, [this](const absl::Status& why) { Stalled(why); }) {
-    const absl::Status status = admission_.Admit(caller_.Now(), deadline_);
+    absl::Status status = admission_.Admit(caller_.Now(), deadline_);
+    if (status.ok()) {
+      const std::int64_t bytes = backend_.limits.max_session_requests * std::int64_t{sizeof(Exchange)};
+      status = memory_.Resize(admission_.payers().Of(bytes), bytes, "the requests of a session");
+      if (!status.ok()) status = WithRetryHint(status, kMemoryRetryDelay);
+    }
     if (status.ok()) {
       watch_.Await(Wait::kRequest);
       StartRead(&message_);
@@ -186,7 +192,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     const bool large = bytes > kLargeMessage;
     absl::Status status = large ? Admit(*exchange, deadline_, bytes) : absl::OkStatus();
     const bool admitted = status.ok();
-    if (admitted) status = Decode(&message_, *backend_.memory, exchange->reduction->message_memory(), &request);
+    if (admitted) status = Decode(&message_, admission_.payers(), exchange->reduction->message_memory(), &request);
     if (!admitted || absl::IsResourceExhausted(status)) {
       request.set_id(IdOf(message_));
       message_.Clear();
@@ -254,6 +260,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       ring = Ring::Open(backend_, exchange.request->open_ring(),
                         {.context = context_,
                          .tag = &tag_,
+                         .payers = admission_.payers(),
                          .deadline = deadline_,
                          .broken = [this](const absl::Status& why) { Broken(why); }},
                         exchange.response->mutable_ring());
@@ -331,19 +338,26 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     return std::exchange(ring_served_, served) != served || ring_->busy();
   }
 
-  void Answered(Exchange* exchange, const absl::Status& status) {
+  void Answered(Exchange* exchange, absl::Status status) {
     const std::uint64_t id = exchange->request->id();
+    Reduction& reduction = *exchange->reduction;
     v1::SessionResponse& response = *exchange->response;
     response.set_id(id);
-    if (!status.ok()) {
+    if (status.ok()) {
+      status = Encode(response, reduction.payers(), reduction.answer_memory(), &exchange->answer);
+      if (!status.ok()) reduction.Cancel();  // the client does not learn of arrays that were kept
+    }
+    bool encoded = status.ok();
+    if (!encoded) {
       response.clear_response();
       response.clear_ring();
       response.set_code(static_cast<int>(status.code()));
       response.set_message(std::string(status.message()));
       if (const auto delay = RetryHint(status)) response.set_retry_after_ms(absl::ToInt64Milliseconds(*delay));
+      encoded = EncodeUncounted(response, &exchange->answer).ok();
     }
-    const bool encoded = Encode(response, &exchange->answer).ok();
     exchange->FreeMessages();
+    reduction.ReturnMemory();
     Next next;
     {
       const absl::MutexLock lock(&mutex_);
@@ -387,7 +401,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     }
     if (over_) return next;
     if (next.write != nullptr) {
-      watch_.Await(Wait::kResponse);
+      watch_.Await(Wait::kResponse, admission_.key());
     } else if (writing_ == nullptr) {
       watch_.Await(unanswered_ == 0 ? Wait::kRequest : Wait::kNothing);
     }
@@ -406,7 +420,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     admission_.Release();
     backend_.observer.End(
         {.rpc = Rpc::kSession, .tag = &tag_, .context = context_, .total_us = since_start_.micros(), .status = status});
-    watch_.Await(Wait::kResponse);
+    watch_.Await(Wait::kResponse, admission_.key());
     Finish(ToGrpc(status, context_));
   }
 
@@ -444,6 +458,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   const absl::Time deadline_ = absl::FromChrono(context_->deadline());
   const Stopwatch since_start_;
   Admission admission_;
+  MemoryLease memory_;  // for the exchanges
   // Used by the reading thread only.
   grpc::ByteBuffer message_;
   SessionCaller caller_{backend_, *context_};

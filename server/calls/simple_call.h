@@ -41,13 +41,19 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
   }
   // After Admit: holds so much memory in all until End. RESOURCE_EXHAUSTED, with a retry hint: there is none.
   absl::Status Hold(std::int64_t bytes) {
-    const absl::Status status = memory_.Resize(*backend_.memory, bytes, "the states of a request");
+    const absl::Status status = memory_.Resize(admission_.payers().Of(bytes), bytes, "the states of a request");
     return status.ok() ? status : WithRetryHint(status, kMemoryRetryDelay);
   }
   // After Admit: decodes the request, whose memory the call holds until End. As server::Decode.
   template <class Message>
   absl::Status Decode(grpc::ByteBuffer* request, Message* message) {
-    return server::Decode(request, *backend_.memory, &memory_, message);
+    return server::Decode(request, admission_.payers(), &memory_, message);
+  }
+  // After Admit: encodes the response, which is counted until it is sent. As server::Encode.
+  template <class Message>
+  absl::Status Encode(const Message& message, grpc::ByteBuffer* response) {
+    MemoryLease memory;
+    return server::Encode(message, admission_.payers(), &memory, response);
   }
   const std::string& caller() const { return admission_.caller(); }
   std::uint64_t key() const { return admission_.key(); }
@@ -60,7 +66,7 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
     admission_.Release();
     backend_.observer.End(
         {.rpc = rpc_, .tag = &tag_, .context = context_, .total_us = since_arrival_.micros(), .status = status});
-    watch_.Await(Wait::kResponse);
+    watch_.Await(Wait::kResponse, key());
     steps_.fetch_add(1, std::memory_order_release);
     Finish(ToGrpc(status, context_));
     return this;

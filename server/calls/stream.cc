@@ -75,6 +75,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   // `self`: owns the call until OnDone; an upload may own it longer.
   void Start(std::shared_ptr<StreamCall> self) {
     self_ = std::move(self);
+    Fail(admission_.Begin(backend_.CallerOf(*context_)));
     Read();
   }
 
@@ -108,7 +109,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!size.ok()) return size;
     MemoryLease lease;
     v1::ReduceStreamRequest request;
-    const auto got = feeder_.Take(message_, *backend_.memory, &lease, &request);
+    const auto got = feeder_.Take(message_, admission_.payers(), &lease, &request);
     if (!got.ok()) return got.status();
     return *got == ChunkFeeder<v1::ReduceStreamRequest>::Got::kHeader ? Begin(request) : absl::OkStatus();
   }
@@ -139,8 +140,9 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!wanted.ok()) return wanted.status();
     wanted_ = *wanted;
     bytes_ = shape.bytes;
+    const std::int64_t buffers = std::min(bytes_, kBufferBytes);
     absl::StatusOr<MemoryLease> memory =
-        MemoryLease::Take(*backend_.memory, std::min(bytes_, kBufferBytes), "the buffers of a stream");
+        MemoryLease::Take(admission_.payers().Of(buffers), buffers, "the buffers of a stream");
     if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
     memory_ = *std::move(memory);
     absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
@@ -227,6 +229,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     feeder_.DropChunk();
     if (stretches_.has_value()) result_ = stretches_->TakeResult();
     stretches_.reset();
+    memory_.Return();
     const absl::Status status = Outcome();
     if (!part_.has_value() || whole_) return Answer(status);
     if (status.ok()) return Park();
@@ -286,7 +289,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const double total_us = since_header_.micros();
     if (status.ok()) {
       answer_.mutable_timing()->set_total_us(total_us);
-      status = Encode(answer_, response_);
+      status = Encode(answer_, admission_.payers(), &memory_, response_);
     }
     admission_.Release();
     backend_.observer.End({.rpc = Rpc::kReduceStream,
@@ -301,7 +304,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                            .timing = whole_ ? part_timing_ : result_.timing,
                            .total_us = total_us,
                            .status = status});
-    watch_.Await(Wait::kResponse);
+    watch_.Await(Wait::kResponse, admission_.key());
     Finish(ToGrpc(status, context_));
   }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 
 namespace reduced::server {
@@ -41,10 +42,17 @@ constexpr auto kNever = std::numeric_limits<std::chrono::steady_clock::rep>::max
 // A call ends up to a quarter of its limit late.
 constexpr int kChecksPerLimit = 4;
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
+// A response of a caller beyond its share of memory may be unread for such a part of the limit.
+constexpr int kPartOfShare = 10;
+
+std::chrono::steady_clock::rep ToTicks(absl::Duration duration) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(absl::ToChronoNanoseconds(duration)).count();
+}
 
 }  // namespace
 
-Watchdog::Watchdog(const Timeouts& timeouts) : timeouts_(timeouts), thread_([this] { Run(); }) {}
+Watchdog::Watchdog(const Timeouts& timeouts, const std::shared_ptr<MemoryBudget>& memory)
+    : timeouts_(timeouts), memory_(memory), thread_([this] { Run(); }) {}
 
 Watchdog::~Watchdog() {
   {
@@ -67,23 +75,40 @@ void Watchdog::Run() {
 
 void Watchdog::EndStalled() {
   const Clock::rep now = Clock::now().time_since_epoch().count();
-  std::vector<Watch*> stalled;
+  const Clock::rep soon = now + ToTicks(timeouts_.progress / kPartOfShare * (kPartOfShare - 1));
+  std::vector<std::pair<Watch*, Clock::rep>> stalled;
+  absl::flat_hash_map<std::uint64_t, Watch*> unread;  // by caller beyond its share, who waits longest
   for (Watch* const watch : watches_) {
-    if (watch->deadline_.load() <= now) stalled.push_back(watch);
+    const Clock::rep deadline = watch->deadline_.load();
+    if (deadline <= now) {
+      stalled.emplace_back(watch, now);
+    } else if (const std::uint64_t caller = watch->caller_.load(); deadline <= soon &&
+                                                                   watch->wait_.load() == Wait::kResponse &&
+                                                                   caller != 0 && memory_->IsOverShare(caller)) {
+      Watch*& first = unread[caller];
+      if (first == nullptr || deadline < first->deadline_.load()) first = watch;
+    }
   }
-  for (Watch* const watch : stalled) {
-    if (watches_.contains(watch)) Tell(*watch, now);
+  for (const auto& [caller, watch] : unread) stalled.emplace_back(watch, soon);
+  for (const auto& [watch, before] : stalled) {
+    if (watches_.contains(watch)) Tell(*watch, now, before);
   }
 }
 
-void Watchdog::Tell(Watch& watch, Clock::rep now) {
+void Watchdog::Tell(Watch& watch, Clock::rep now, Clock::rep before) {
   const Wait wait = watch.wait_.load();
   Clock::rep deadline = watch.deadline_.load();
-  if (deadline > now || !watch.deadline_.compare_exchange_strong(deadline, kNever)) return;
+  if (deadline > before || (deadline > now && wait != Wait::kResponse)) return;
+  const bool late = deadline <= now;
+  if (!watch.deadline_.compare_exchange_strong(deadline, kNever)) return;
   const WaitRow& row = RowOf(wait);
   if (row.limit == nullptr) return;  // it came meanwhile
-  const absl::Status why = absl::DeadlineExceededError(
-      absl::StrCat(row.what, " for ", absl::FormatDuration(timeouts_.*row.limit), "; see ", row.flag));
+  const absl::Status why =
+      late
+          ? absl::DeadlineExceededError(
+                absl::StrCat(row.what, " for ", absl::FormatDuration(timeouts_.*row.limit), "; see ", row.flag))
+          : absl::ResourceExhaustedError(absl::StrCat(
+                row.what, ", and this caller takes more memory than its share, which others need; see --caller_share"));
   watch.why_.Update(why);
   told_ = &watch;
   mutex_.Unlock();
@@ -100,15 +125,13 @@ Watch::Watch(Watchdog& watchdog, grpc::CallbackServerContext* context, Stalled s
   watchdog_.watches_.insert(this);
 }
 
-void Watch::Await(Wait wait) {
+void Watch::Await(Wait wait, std::uint64_t caller) {
   const WaitRow& row = RowOf(wait);
   Watchdog::Clock::rep deadline = kNever;
   if (row.limit != nullptr) {
-    const auto limit = absl::ToChronoNanoseconds(watchdog_.timeouts_.*row.limit);
-    deadline = (Watchdog::Clock::now() + std::chrono::duration_cast<Watchdog::Clock::duration>(limit))
-                   .time_since_epoch()
-                   .count();
+    deadline = Watchdog::Clock::now().time_since_epoch().count() + ToTicks(watchdog_.timeouts_.*row.limit);
   }
+  caller_.store(caller, std::memory_order_relaxed);
   wait_.store(wait);
   deadline_.store(deadline);
 }

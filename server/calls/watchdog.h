@@ -5,13 +5,15 @@
 //   2. One thread checks all watches several times per shortest limit. A call beyond its limit is told once, with
 //      DEADLINE_EXCEEDED and a message that names the flag: it ends itself.
 //   3. A client that does not read does not receive a status either: the watchdog then cancels the call in gRPC, which
-//      resets its stream.
+//      resets its stream. While its caller holds more memory than its share, because others came since, the first such
+//      calls end much earlier: after a tenth of the limit, one each time that the watches are checked.
 #ifndef REDUCED_SERVER_CALLS_WATCHDOG_H_
 #define REDUCED_SERVER_CALLS_WATCHDOG_H_
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
+#include "kernels/engine/memory_budget.h"
 #include "server/config/options.h"
 
 namespace reduced::server {
@@ -40,7 +43,8 @@ class Watch;
 // Thread-safe. It must outlive its watches.
 class Watchdog {
  public:
-  explicit Watchdog(const Timeouts& timeouts);
+  // `memory`: of responses, which the clients have not read; set before the first watch.
+  Watchdog(const Timeouts& timeouts, const std::shared_ptr<MemoryBudget>& memory);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -51,9 +55,11 @@ class Watchdog {
 
   void Run();
   void EndStalled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell(Watch& watch, Clock::rep now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the call, if its deadline is not after `before`: the present time or, of a response, a later one.
+  void Tell(Watch& watch, Clock::rep now, Clock::rep before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Timeouts timeouts_;
+  const std::shared_ptr<MemoryBudget>& memory_;
   absl::Mutex mutex_;
   absl::flat_hash_set<Watch*> watches_ ABSL_GUARDED_BY(mutex_);
   Watch* told_ ABSL_GUARDED_BY(mutex_) = nullptr;  // whose callback runs; null: none
@@ -75,8 +81,9 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Sets what the call waits for from now on. Thread-safe; takes no lock.
-  void Await(Wait wait);
+  // Sets what the call waits for from now on. `caller`: who pays for a response, for Wait::kResponse. Thread-safe;
+  // takes no lock.
+  void Await(Wait wait, std::uint64_t caller = 0);
 
   // Why the call was ended; OK: it was not. Thread-safe.
   absl::Status why() const;
@@ -92,6 +99,7 @@ class Watch {
   grpc::CallbackServerContext* const context_;
   Stalled stalled_;
   std::atomic<Wait> wait_ = Wait::kNothing;
+  std::atomic<std::uint64_t> caller_ = 0;
   std::atomic<Watchdog::Clock::rep> deadline_;  // since the clock's epoch
   absl::Status why_;                            // guarded by the mutex of the watchdog
 };

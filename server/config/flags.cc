@@ -126,6 +126,11 @@ ABSL_FLAG(
 ABSL_FLAG(
     std::int32_t, max_streams, Defaults().limits.max_streams,
     "ReduceStream, PutArray and GetArray calls at once, each with up to 8 MiB of buffers; further ones are refused");
+ABSL_FLAG(
+    double, caller_share, Defaults().limits.caller_share,
+    "part of --memory_bytes, --max_streams and --max_sessions that one caller (an identity, else a peer) may have of "
+    "what other callers leave, from 0.01 to 1; what exceeds it is refused, and unread responses of a caller beyond "
+    "it are given up after a tenth of --progress_timeout; 1: callers leave nothing to each other");
 ABSL_FLAG(std::string, region_socket, Defaults().region_socket,
           "path of the Unix socket on which processes of this machine share memory; auto: the path of the first unix: "
           "address of --listen with .regions appended (.r, if that is too long); empty: none");
@@ -272,6 +277,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   options.limits.max_ladder_bytes = absl::GetFlag(FLAGS_max_ladder_bytes).bytes;
   options.limits.max_result_bytes = absl::GetFlag(FLAGS_max_result_bytes).bytes;
   options.limits.max_streams = absl::GetFlag(FLAGS_max_streams);
+  options.limits.caller_share = absl::GetFlag(FLAGS_caller_share);
   options.limits.max_sessions = absl::GetFlag(FLAGS_max_sessions);
   options.limits.max_session_requests = absl::GetFlag(FLAGS_max_session_requests);
   options.limits.max_ring_bytes = absl::GetFlag(FLAGS_max_ring_bytes).bytes;

@@ -62,7 +62,9 @@ absl::Status CheckNumbers(const ServerOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrFormat("--%s: got %d; allowed: %d to %d", range.flag, range.value, range.low, range.high));
   }
-  return absl::OkStatus();
+  const double share = options.limits.caller_share;
+  if (share >= 0.01 && share <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("--caller_share: got %g; allowed: 0.01 to 1", share));
 }
 
 absl::Status CheckDurations(const ServerOptions& options) {

@@ -32,6 +32,9 @@ struct RequestLimits {
   std::int64_t max_ring_bytes = 64 << 20;  // of the arena of one session's ring; 0: there are no rings
   // Of the results of one request along axes that the response has; kept results count as arrays.
   std::int64_t max_result_bytes = 64 << 20;
+  // Of memory_bytes, max_streams and max_sessions: the part of what other callers leave that one may have. A caller is
+  // an identity, or a peer of anonymous callers: see Security::PeerOf. 1: no caller leaves anything to others.
+  double caller_share = 0.75;
   int max_arrays = 4096;  // resident arrays; EngineOptions limits their bytes
   // A resident array expires after it was unused for array_ttl, unless its client chose another time.
   absl::Duration array_ttl = absl::Hours(1);

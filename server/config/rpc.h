@@ -27,6 +27,12 @@ enum class Rpc : std::uint8_t {
 // Limited resources that calls hold.
 enum class Slot : std::uint8_t { kNone, kStream, kSession };
 
+// Which budget pays for the memory of a call.
+enum class Pays : std::uint8_t {
+  kBySize,  // that of small requests, or that of large ones
+  kSmall,   // that of small requests: the call asks about memory, or gives it back
+};
+
 struct RpcRow {
   Rpc rpc;
   std::string_view name;   // in metrics and logs
@@ -35,6 +41,7 @@ struct RpcRow {
   bool gate = false;   // refused while the server drains, which waits for those that are in progress
   bool quota = false;  // counts as a request of its identity
   Slot slot = Slot::kNone;
+  Pays pays = Pays::kBySize;
 };
 inline constexpr RpcRow kRpcs[] = {
     {.rpc = Rpc::kReduce, .name = "reduce", .reduction = true, .gate = true, .quota = true},
@@ -49,12 +56,12 @@ inline constexpr RpcRow kRpcs[] = {
     {.rpc = Rpc::kSessionReduce, .name = "session_reduce", .reduction = true, .gate = true, .quota = true},
     {.rpc = Rpc::kPutArray, .name = "put_array", .gate = true, .quota = true, .slot = Slot::kStream},
     // Clients list and delete their arrays while the server drains, too.
-    {.rpc = Rpc::kListArrays, .name = "list_arrays"},
+    {.rpc = Rpc::kListArrays, .name = "list_arrays", .pays = Pays::kSmall},
     {.rpc = Rpc::kGetArray, .name = "get_array", .gate = true, .quota = true, .slot = Slot::kStream},
-    {.rpc = Rpc::kDeleteArray, .name = "delete_array"},
+    {.rpc = Rpc::kDeleteArray, .name = "delete_array", .pays = Pays::kSmall},
     {.rpc = Rpc::kMerge, .name = "merge", .gate = true, .quota = true},
     {.rpc = Rpc::kLadder, .name = "ladder", .gate = true, .quota = true},
-    {.rpc = Rpc::kGetServerInfo, .name = "get_server_info"},
+    {.rpc = Rpc::kGetServerInfo, .name = "get_server_info", .pays = Pays::kSmall},
 };
 
 static_assert(

@@ -92,15 +92,15 @@ class ChunkReader {
 };
 
 // Reads one message. Request: ReduceStreamRequest or PutArrayRequest. A header is parsed into `request`; of a chunk
-// only the position goes into `chunk`. INVALID_ARGUMENT: the message is neither, or the chunk is too large. For memory
+// only the position goes into `chunk`. INVALID_ARGUMENT: the message is neither, or the chunk is too large. For payers
 // and lease see Decode, whose errors it has, too.
 template <class Request>
-absl::Status ReadMessage(grpc::ByteBuffer& message, MemoryBudget& memory, MemoryLease* lease, Request* request,
+absl::Status ReadMessage(grpc::ByteBuffer& message, const CallPayers& payers, MemoryLease* lease, Request* request,
                          ChunkReader* chunk) {
   *chunk = ChunkReader(message);
   if (!chunk->SkipToChunk()) {
     *chunk = ChunkReader();
-    const absl::Status parsed = Decode(&message, memory, lease, request);
+    const absl::Status parsed = Decode(&message, payers, lease, request);
     if (!parsed.ok()) return parsed;
     if (request->has_header()) return absl::OkStatus();
     if (!request->has_chunk()) return absl::InvalidArgumentError("message: got neither; allowed: header, chunk");

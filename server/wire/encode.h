@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,35 +35,64 @@ inline absl::Status MalformedMessage(absl::string_view name) {
       absl::StrFormat("message: got bytes that are not a %s; allowed: an encoded one", name));
 }
 
-// What a message may take without being counted: calls that ask about memory, or give it back, need none.
+// Who pays for the memory of a call. What is small has a budget of its own: who holds much may still call.
+struct CallPayers {
+  static constexpr std::int64_t kSmallBytes = 64 << 10;
+
+  const MemoryPayer& Of(std::int64_t bytes) const { return bytes <= kSmallBytes ? small : large; }
+
+  MemoryPayer small, large;
+};
+
+// What a message may take without being counted: what is counted for the call itself has room for it.
 inline constexpr std::int64_t kUncountedBytes = 1024;
 
 // Makes `lease` one of what the encoded message takes decoded: before it is decoded, until it is gone.
 // INVALID_ARGUMENT: see DecodedBytes. RESOURCE_EXHAUSTED, with a retry hint: there is no memory.
 template <class Message, class Bytes>
-absl::Status HoldDecoded(const Bytes& encoded, MemoryBudget& memory, MemoryLease* lease) {
+absl::Status HoldDecoded(const Bytes& encoded, const CallPayers& payers, MemoryLease* lease) {
   const absl::StatusOr<std::int64_t> bytes = DecodedBytes(encoded, *Message::descriptor());
   if (!bytes.ok()) return bytes.status();
   if (*bytes <= kUncountedBytes) return absl::OkStatus();
-  const absl::Status status = lease->Resize(memory, *bytes, "the message of a request");
+  const absl::Status status = lease->Resize(payers.Of(*bytes), *bytes, "the message of a request");
   return status.ok() ? status : WithRetryHint(status, kMemoryRetryDelay);
 }
 
 // Decodes a message, whose bytes are freed; its memory is held by `lease`. Errors: as HoldDecoded, which leave the
 // bytes as they are; INVALID_ARGUMENT: they are no such message.
 template <class Message>
-absl::Status Decode(grpc::ByteBuffer* bytes, MemoryBudget& memory, MemoryLease* lease, Message* message) {
-  if (absl::Status status = HoldDecoded<Message>(*bytes, memory, lease); !status.ok()) return status;
+absl::Status Decode(grpc::ByteBuffer* bytes, const CallPayers& payers, MemoryLease* lease, Message* message) {
+  if (absl::Status status = HoldDecoded<Message>(*bytes, payers, lease); !status.ok()) return status;
   if (grpc::SerializationTraits<Message>::Deserialize(bytes, message).ok()) return absl::OkStatus();
   return MalformedMessage(Message::descriptor()->name());
 }
 
+// Makes every piece of the encoded message hold the lease. The transport has references to the pieces until they are
+// in the socket, or their connection has ended: longer than any call, which is done for gRPC once flow control has let
+// the last byte pass, and longer than the server.
+void HoldUntilSent(std::shared_ptr<const MemoryLease> lease, grpc::ByteBuffer* bytes);
+
 // Encodes a message. INTERNAL: it cannot be, because it is larger than 2 GiB.
 template <class Message>
-absl::Status Encode(const Message& message, grpc::ByteBuffer* bytes) {
+absl::Status EncodeUncounted(const Message& message, grpc::ByteBuffer* bytes) {
   bool own_buffer = false;
   if (grpc::SerializationTraits<Message>::Serialize(message, bytes, &own_buffer).ok()) return absl::OkStatus();
   return absl::InternalError("the response cannot be encoded");
+}
+
+// Encodes a response, whose bytes are counted until they are sent. They are moved out of `lease`, which grows first if
+// they are not in it yet. RESOURCE_EXHAUSTED, with a retry hint: there is no memory. INTERNAL: as EncodeUncounted.
+template <class Message>
+absl::Status Encode(const Message& message, const CallPayers& payers, MemoryLease* lease, grpc::ByteBuffer* bytes) {
+  const auto size = static_cast<std::int64_t>(message.ByteSizeLong());
+  if (size <= kUncountedBytes) return EncodeUncounted(message, bytes);
+  if (size > lease->bytes()) {
+    const absl::Status status = lease->Resize(payers.Of(size), size, "a response");
+    if (!status.ok()) return WithRetryHint(status, kMemoryRetryDelay);
+  }
+  const absl::Status status = EncodeUncounted(message, bytes);
+  if (status.ok()) HoldUntilSent(MemoryLease::Share(lease->Split(size)), bytes);
+  return status;
 }
 
 }  // namespace reduced::server

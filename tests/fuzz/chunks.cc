@@ -34,8 +34,9 @@ void CheckMessage(grpc::ByteBuffer buffer, absl::string_view message) {
                     server::DecodedBytes(message, *Request::descriptor()).ok();
   server::ChunkReader chunk;
   MemoryBudget memory;
+  const server::CallPayers payers{.small = {&memory}, .large = {&memory}};
   MemoryLease lease;
-  const absl::Status status = server::ReadMessage(buffer, memory, &lease, &read, &chunk);
+  const absl::Status status = server::ReadMessage(buffer, payers, &lease, &read, &chunk);
   RequirePrintableError(status);
   Require(status.ok() == (good && (parsed.has_header() || parsed.has_chunk())),
           "what protobuf accepts is accepted, but for unknown fields");
@@ -66,8 +67,9 @@ FUZZ_TARGET(chunks) {
     grpc::ByteBuffer buffer = Sliced(message, cuts);
     v1::ReduceStreamRequest request;
     MemoryBudget memory;
+    const server::CallPayers payers{.small = {&memory}, .large = {&memory}};
     MemoryLease lease;
-    const auto got = feeder.Take(buffer, memory, &lease, &request);
+    const auto got = feeder.Take(buffer, payers, &lease, &request);
     failed = !got.ok();
     if (got.ok() && *got == Feeder::Got::kChunk) received += static_cast<std::int64_t>(ReadAll(feeder.chunk()).size());
   }

@@ -21,7 +21,7 @@ class NoEngine final : public Engine {
   void Measure(Job /*job*/, int /*repeats*/, Measured done) override {
     std::move(done)(absl::UnavailableError("there is no engine"));
   }
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t /*bytes*/) override {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t /*bytes*/, std::uint64_t /*caller*/) override {
     return absl::ResourceExhaustedError("there is no engine");
   }
 };

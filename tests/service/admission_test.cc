@@ -43,7 +43,7 @@ class AdmissionTest : public ::testing::TestWithParam<RpcRow> {
     Admission admission(GetParam().rpc, *backend_);
     return admission.Admit(caller.ok() ? absl::StatusOr<Caller>(Caller(*caller)) : caller.status(), deadline);
   }
-  bool SlotsAreFree() const { return backend_->streams == 0 && backend_->sessions == 0; }
+  bool SlotsAreFree() const { return backend_->streams.taken() == 0 && backend_->sessions.taken() == 0; }
 
   const TempDir dir_;
   const std::unique_ptr<Engines> engines_ = SharedEngines();
@@ -56,7 +56,7 @@ TEST_P(AdmissionTest, StepsAreInOneOrder) {
   const RpcRow& rule = GetParam();
   const absl::Time past = absl::Now() - absl::Seconds(1);
   Quotas::Lease others = *security_->quotas().TakeRequest(Caller("alice").account);
-  backend_->streams = backend_->sessions = 1;
+  for (FairLimit* slots : {&backend_->streams, &backend_->sessions}) slots->Take(0, 1);
 
   EXPECT_EQ(Admit(absl::UnauthenticatedError("unknown"), past), absl::UnauthenticatedError("unknown"));
   EXPECT_EQ(Admit("alice", past).code(), absl::StatusCode::kDeadlineExceeded);
@@ -75,7 +75,7 @@ TEST_P(AdmissionTest, StepsAreInOneOrder) {
   } else {
     EXPECT_TRUE(full.ok()) << full;
   }
-  backend_->streams = backend_->sessions = 0;
+  for (FairLimit* slots : {&backend_->streams, &backend_->sessions}) slots->Give(0, 1);
   EXPECT_TRUE(Admit("alice").ok());
 
   // What failed holds nothing.

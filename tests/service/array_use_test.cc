@@ -158,7 +158,7 @@ class FakeGpu final : public SharedEngine {
     job.array.space = MemorySpace::kHost;
     CpuEngine().Reduce(std::move(job), std::move(done));
   }
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes, std::uint64_t /*caller*/) override {
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = CpuEngine().Allocate(bytes);
     if (!memory.ok()) return memory.status();
     return std::make_unique<Memory>(*std::move(memory), largest_write, reads);

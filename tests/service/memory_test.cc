@@ -267,7 +267,7 @@ TEST(MemoryTest, WhatGivesItBackNeedsNone) {
   const ServerOptions options = WithMemory(kMiB);
   MemoryBudget& memory = *options.engines.memory;
   const TestServer server(options);
-  const absl::StatusOr<MemoryLease> all = MemoryLease::Take(memory, memory.limit(), "a test");
+  const absl::StatusOr<MemoryLease> all = MemoryLease::Take({&memory}, memory.limit(), "a test");
   ASSERT_TRUE(all.ok());
   v1::GetServerInfoResponse info;
   EXPECT_TRUE(server.client().Info(&info).ok());

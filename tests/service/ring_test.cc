@@ -375,15 +375,20 @@ TEST(RingLimitsTest, AreThoseOfSessionsAndOfMemory) {
   ASSERT_NO_FATAL_FAILURE(first.Open(socket, 0, 600 << 10));
   EXPECT_EQ(first.mapping().geometry.slots, 2);
   RingClient second(server.client());
-  const v1::SessionResponse full = second.Ask(0, 600 << 10);
-  EXPECT_EQ(full.code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(full.message(), HasSubstr("a ring"));
-  EXPECT_GT(full.retry_after_ms(), 0);
-  ASSERT_NO_FATAL_FAILURE(second.Open(socket, 0, 4096));
+  ASSERT_NO_FATAL_FAILURE(second.Open(socket, 0, 600 << 10)) << "an arena takes nothing until it is used";
   RingClient third(server.client());
   EXPECT_EQ(third.Ask().code(), -1);
   EXPECT_EQ(third.End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const std::vector<std::int32_t> many(140 << 10, 1);
+  EXPECT_EQ(first.Reduce(first.SumOf(many)), absl::StrCat("i64:", many.size()));
+  EXPECT_GE(options.engines.memory->taken(), 560 << 10);
+  const std::string full = second.Reduce(second.SumOf(many));
+  EXPECT_THAT(full, StartsWith("8 the server has no memory for a ring's arena, 573440 bytes"));
+  EXPECT_EQ(second.Reduce(second.SumOf({1})), "i64:1");
   EXPECT_EQ(first.Reduce(first.SumOf({1})), "i64:1");
+  first.End();
+  ASSERT_TRUE(AwaitRings(server, 1));
+  EXPECT_EQ(second.Reduce(second.SumOf(many)), absl::StrCat("i64:", many.size()));
 }
 
 TEST(RingLimitsTest, AServerCanHaveNone) {

@@ -114,7 +114,9 @@ class Lent final : public Engine {
   void Measure(Job job, int repeats, Measured done) override {
     engine_.Measure(std::move(job), repeats, std::move(done));
   }
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override { return engine_.Allocate(bytes); }
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes, std::uint64_t caller) override {
+    return engine_.Allocate(bytes, caller);
+  }
 
  private:
   Engine& engine_;

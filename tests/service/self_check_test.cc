@@ -57,7 +57,7 @@ TEST(SelfCheckTest, WrongAnswersAreFoundBySizeAndSayWhatIsRight) {
 TEST(SelfCheckTest, ADeviceWithoutRoomPasses) {
   class Full final : public SharedEngine {
    public:
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t) override {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t, std::uint64_t) override {
       return absl::ResourceExhaustedError("full");
     }
   };
@@ -92,7 +92,7 @@ TEST(SelfCheckTest, ArraysThatAreKeptAreCheckedToo) {
   // Takes what it is to keep, and keeps something else.
   class Forgetful final : public SharedEngine {
    public:
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes, std::uint64_t /*caller*/) override {
       class Memory final : public ArrayMemory {
        public:
         explicit Memory(std::unique_ptr<ArrayMemory> memory) : memory_(std::move(memory)) {}

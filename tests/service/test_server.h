@@ -100,8 +100,8 @@ class SharedEngine : public Engine {
   void MeasureMatmul(MatmulJob job, int repeats, MatmulMeasured done) override {
     CpuEngine().MeasureMatmul(std::move(job), repeats, std::move(done));
   }
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes) override {
-    return CpuEngine().Allocate(bytes);
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes, std::uint64_t caller) override {
+    return CpuEngine().Allocate(bytes, caller);
   }
 };
 // That engine and no other.

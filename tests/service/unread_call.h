@@ -23,12 +23,13 @@ inline std::shared_ptr<grpc::Channel> NarrowChannel(const std::string& address, 
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
-// A call that sends one message and reads no response.
+// A call that sends one message and reads no response. `authorization`: of its metadata; empty: none.
 class UnreadCall {
  public:
   UnreadCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-             const google::protobuf::Message& message) {
+             const google::protobuf::Message& message, const std::string& authorization = "") {
     SetContextDeadline(&context_);
+    if (!authorization.empty()) context_.AddMetadata("authorization", authorization);
     call_ = grpc::GenericStub(channel).PrepareCall(&context_, absl::StrCat("/reduced.v1.Reduction/", method), &queue_);
     call_->StartCall(nullptr);
     EXPECT_TRUE(Step());

@@ -47,7 +47,7 @@ class FakeEngine : public Engine {
   absl::Status Health() override { return fake_.health; }
   void Reduce(Job, Done done) override { std::move(done)(absl::UnimplementedError("a fake")); }
   void Measure(Job, int, Measured done) override { std::move(done)(absl::UnimplementedError("a fake")); }
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t) override {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t, std::uint64_t) override {
     return absl::UnimplementedError("a fake");
   }
   // As cudaHostRegister: a range that is registered already is an error.

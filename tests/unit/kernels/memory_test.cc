@@ -90,25 +90,25 @@ TEST(ControlGroupMemoryTest, TheMachineHasSome) { EXPECT_GT(UsableMemory(), std:
 
 TEST(MemoryBudgetTest, GivesNoMoreThanItHas) {
   MemoryBudget budget(100);
-  EXPECT_TRUE(budget.Take(60, "a test").ok());
+  EXPECT_TRUE(budget.Take(0, 60, "a test").ok());
   {
-    const absl::StatusOr<MemoryLease> lease = MemoryLease::Take(budget, 40, "a test");
+    const absl::StatusOr<MemoryLease> lease = MemoryLease::Take({&budget}, 40, "a test");
     EXPECT_TRUE(lease.ok());
     EXPECT_EQ(budget.taken(), 100);
-    const absl::Status status = budget.Take(1, "one more byte");
+    const absl::Status status = budget.Take(0, 1, "one more byte");
     EXPECT_TRUE(absl::IsResourceExhausted(status));
     EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no memory for one more byte, 1 bytes"));
   }
   EXPECT_EQ(budget.taken(), 60);
-  EXPECT_FALSE(budget.Take(std::numeric_limits<std::int64_t>::max(), "all there is").ok());
-  budget.Give(60);
+  EXPECT_FALSE(budget.Take(0, std::numeric_limits<std::int64_t>::max(), "all there is").ok());
+  budget.Give(0, 60);
   EXPECT_EQ(budget.taken(), 0);
 }
 
 TEST(MemoryBudgetTest, ALeaseThatMovesIsGivenBackOnce) {
   MemoryBudget budget(100);
   {
-    absl::StatusOr<MemoryLease> lease = MemoryLease::Take(budget, 70, "a test");
+    absl::StatusOr<MemoryLease> lease = MemoryLease::Take({&budget}, 70, "a test");
     ASSERT_TRUE(lease.ok());
     MemoryLease moved = *std::move(lease);
     MemoryLease other;
@@ -124,11 +124,11 @@ TEST(MemoryBudgetTest, ALeaseChangesItsSize) {
   MemoryBudget budget(100);
   {
     MemoryLease lease;
-    EXPECT_TRUE(lease.Resize(budget, 30, "a test").ok());
-    EXPECT_TRUE(lease.Resize(budget, 100, "a test").ok());
-    EXPECT_TRUE(lease.Resize(budget, 20, "a test").ok());
+    EXPECT_TRUE(lease.Resize({&budget}, 30, "a test").ok());
+    EXPECT_TRUE(lease.Resize({&budget}, 100, "a test").ok());
+    EXPECT_TRUE(lease.Resize({&budget}, 20, "a test").ok());
     EXPECT_EQ(budget.taken(), 20);
-    const absl::Status status = lease.Resize(budget, 101, "a test");
+    const absl::Status status = lease.Resize({&budget}, 101, "a test");
     EXPECT_TRUE(absl::IsResourceExhausted(status));
     EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no memory for a test, 81 bytes"));
     EXPECT_EQ(budget.taken(), 20);
@@ -136,10 +136,43 @@ TEST(MemoryBudgetTest, ALeaseChangesItsSize) {
   EXPECT_EQ(budget.taken(), 0);
 }
 
+TEST(MemoryBudgetTest, ACallerIsToldItsShare) {
+  MemoryBudget budget(100, 0.5);
+  MemoryLease lease;
+  EXPECT_TRUE(lease.Grow({&budget, 7}, 40, "a test").ok());
+  const absl::Status status = lease.Grow({&budget, 7}, 11, "a test");
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(std::string(status.message()), ::testing::AllOf(::testing::HasSubstr("no memory for a test, 11 bytes"),
+                                                              ::testing::HasSubstr("takes 40 bytes and may take 50"),
+                                                              ::testing::HasSubstr("--caller_share")));
+  EXPECT_FALSE(lease.Grow({&budget, 7}, std::numeric_limits<std::int64_t>::max(), "a test").ok());
+  EXPECT_FALSE(budget.IsOverShare(7));
+  EXPECT_TRUE(budget.Take(8, 30, "a test").ok());
+  EXPECT_TRUE(budget.IsOverShare(7)) << "others have come";
+  EXPECT_FALSE(budget.IsOverShare(8));
+}
+
+TEST(MemoryBudgetTest, APartOfALeaseOutlivesTheRestAndKeepsTheBudget) {
+  auto budget = std::make_shared<MemoryBudget>(100);
+  const std::weak_ptr<MemoryBudget> kept = budget;
+  std::shared_ptr<const MemoryLease> shared;
+  {
+    absl::StatusOr<MemoryLease> lease = MemoryLease::Take({budget.get()}, 70, "a test");
+    ASSERT_TRUE(lease.ok());
+    shared = MemoryLease::Share(lease->Split(30));
+    EXPECT_EQ(lease->bytes(), 40);
+  }
+  EXPECT_EQ(budget->taken(), 30);
+  budget.reset();
+  EXPECT_FALSE(kept.expired());
+  shared.reset();
+  EXPECT_TRUE(kept.expired());
+}
+
 TEST(MemoryBudgetTest, ArraysCountTowardsIt) {
   const auto memory = std::make_shared<MemoryBudget>(100);
   ArrayBudget arrays("cpu", 80, memory);
-  ASSERT_TRUE(memory->Take(50, "a test").ok());
+  ASSERT_TRUE(memory->Take(0, 50, "a test").ok());
   EXPECT_TRUE(absl::IsResourceExhausted(arrays.Take(60)));
   EXPECT_EQ(arrays.taken(), 0);
   EXPECT_TRUE(arrays.Take(50).ok());
@@ -153,7 +186,7 @@ TEST(MemoryBudgetTest, ThreadsTogetherTakeNoMoreThanItHas) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 2000; ++i) {
-        const absl::StatusOr<MemoryLease> lease = MemoryLease::Take(budget, 300, "a test");
+        const absl::StatusOr<MemoryLease> lease = MemoryLease::Take({&budget}, 300, "a test");
         EXPECT_LE(budget.taken(), 1000);
       }
     });
