@@ -101,16 +101,25 @@ Watch::Watch(Watchdog& watchdog, grpc::CallbackServerContext* context, Stalled s
 }
 
 void Watch::Await(Wait wait) {
+  const Wait before = wait_.load();
+  if (before == Wait::kNothing && wait == Wait::kNothing) return;
+  const Watchdog::Clock::time_point now = Watchdog::Clock::now();
+  const Watchdog::Clock::rep since = since_.exchange(now.time_since_epoch().count());
+  if (before != Wait::kNothing) waited_.fetch_add(now.time_since_epoch().count() - since);
   const WaitRow& row = RowOf(wait);
   Watchdog::Clock::rep deadline = kNever;
   if (row.limit != nullptr) {
     const auto limit = absl::ToChronoNanoseconds(watchdog_.timeouts_.*row.limit);
-    deadline = (Watchdog::Clock::now() + std::chrono::duration_cast<Watchdog::Clock::duration>(limit))
-                   .time_since_epoch()
-                   .count();
+    deadline = (now + std::chrono::duration_cast<Watchdog::Clock::duration>(limit)).time_since_epoch().count();
   }
   wait_.store(wait);
   deadline_.store(deadline);
+}
+
+double Watch::waited_us() const {
+  Watchdog::Clock::rep waited = waited_.load();
+  if (wait_.load() != Wait::kNothing) waited += Watchdog::Clock::now().time_since_epoch().count() - since_.load();
+  return std::chrono::duration<double, std::micro>(Watchdog::Clock::duration(waited)).count();
 }
 
 absl::Status Watch::why() const {

@@ -45,6 +45,7 @@ struct Snapshot {
   std::uint64_t dropped_log_lines = 0;
   std::vector<std::pair<std::string_view, std::uint64_t>> refused_connections{};  // by reason; see kRefusals
   bool draining = false;
+  bool serving = true;                                              // what health says
   std::optional<absl::Time> certificate_expiry{};                   // absent: the server has no certificate
   std::vector<std::pair<std::string_view, bool>> failed_reloads{};  // by kind of file; see Security::FailedReloads
   // With Detail::kFull only.
