@@ -214,6 +214,7 @@ Snapshot Server::TakeSnapshot(Detail detail) const {
   for (std::size_t i = 0; i < kRefusals.size(); ++i) {
     snapshot.refused_connections.emplace_back(kRefusals[i].name, acceptor_->refused(static_cast<Refusal>(i)));
   }
+  snapshot.refused_connections.emplace_back("regions", backend_.regions.refused_connections());
   return snapshot;
 }
 

@@ -168,11 +168,11 @@ std::vector<std::pair<std::uint32_t, std::uint64_t>> KeyedCounts::Read() const {
 
 std::string_view NameOfStatus(int code) { return kStatusNames[static_cast<std::size_t>(code)]; }
 
-void CallMetrics::Record(const CallRecord& record, const Caller& caller) {
+void CallMetrics::Record(const CallRecord& record, const Caller* caller) {
   const auto rpc = static_cast<std::size_t>(record.rpc);
   calls_[rpc][static_cast<std::size_t>(CodeOf(record.status))].fetch_add(1, std::memory_order_relaxed);
   seconds_[rpc].Add(std::llround(record.server_us() * 1e3));
-  if (!caller.account.empty()) callers_.AddCall(caller, record.status.ok(), record.bytes);
+  if (caller != nullptr && !caller->account.empty()) callers_.AddCall(*caller, record.status.ok(), record.bytes);
   if (!RowOf(record.rpc).reduction) return;
   reductions_.Add(KeyOf(record));
   for (std::size_t stage = 0; stage < kStages; ++stage) {

@@ -50,8 +50,8 @@ class KeyedCounts {
 // Thread-safe.
 class CallMetrics {
  public:
-  // `caller`: who counts for the call; one without an account does not.
-  void Record(const CallRecord& record, const Caller& caller);
+  // `caller`: for whom the call counts; null or without an account: nobody.
+  void Record(const CallRecord& record, const Caller* caller);
   // A call that was refused for its token.
   void RecordUnauthenticated(const Caller& caller) { callers_.AddUnauthenticated(caller); }
   // To be called once a second.

@@ -71,17 +71,16 @@ CallTag Observer::Begin(grpc::CallbackServerContext* context) {
 }
 
 void Observer::End(const CallRecord& record) {
-  if (options_.metrics) {
+  if (options_.metrics && record.status.ok()) {
+    metrics_.Record(record, record.caller);
+  } else if (options_.metrics) {
+    const std::string peer = PeerIn(record);
+    const Caller of_peer("", peer);
     const bool known = record.caller != nullptr && !record.caller->account.empty();
-    if (record.status.ok()) {
-      metrics_.Record(record, known ? *record.caller : Caller());
-    } else {
-      const std::string peer = PeerIn(record);
-      metrics_.Record(record, known ? *record.caller : Caller("", peer));
-      const absl::MutexLock lock(&errors_mutex_);
-      Remember({absl::Now(), std::string(RowOf(record.rpc).name), peer, record.status.code(), ErrorText(record.status),
-                record.tag == nullptr ? "" : record.tag->request_id});
-    }
+    metrics_.Record(record, known ? record.caller : &of_peer);
+    const absl::MutexLock lock(&errors_mutex_);
+    Remember({absl::Now(), std::string(RowOf(record.rpc).name), peer, record.status.code(), ErrorText(record.status),
+              record.tag == nullptr ? "" : record.tag->request_id});
   }
   Log(record);
 }
@@ -119,11 +118,10 @@ void Observer::Refused(std::string_view method, const std::string& peer, const a
   const absl::MutexLock lock(&errors_mutex_);
   // A client without a token may call thousands of times a second, and from many addresses: it must not push all other
   // errors out of the list.
-  const auto refusal = [&error](const CallError& of, std::string_view by) {
-    return of.request_id.empty() && of.code == error.code && of.message == error.message && of.peer == by;
-  };
   const auto find = [&](std::string_view by) {
-    return std::find_if(errors_.begin(), errors_.end(), [&](const CallError& of) { return refusal(of, by); });
+    return std::find_if(errors_.begin(), errors_.end(), [&](const CallError& of) {
+      return of.request_id.empty() && of.code == error.code && of.message == error.message && of.peer == by;
+    });
   };
   auto before = find(peer);
   const auto refusals = std::count_if(errors_.begin(), errors_.end(), [&error](const CallError& of) {

@@ -82,8 +82,8 @@ TEST(CallMetricsTest, LabelsSayWhatTheReductionWas) {
   record.bytes = 64;
   record.total_us = 10;
   record.timing.kernel_us = 5;
-  metrics.Record(record, Caller());
-  metrics.Record(record, Caller());
+  metrics.Record(record, nullptr);
+  metrics.Record(record, nullptr);
 
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& requests = FamilyOf(families, "reduced_requests_total");
@@ -116,18 +116,18 @@ TEST(CallMetricsTest, EveryRowOfTheTablesHasALabelOfItsOwn) {
       ReduceSpec spec;
       spec.dtype = dtype.dtype;
       spec.ops = {op.op};
-      metrics.Record({.spec = &spec}, Caller());
+      metrics.Record({.spec = &spec}, nullptr);
     }
   }
   for (const PipelineRow& row : Pipelines()) {
     CallRecord record{.engine = row.engine};
     record.pipeline = row.name;
-    metrics.Record(record, Caller());
+    metrics.Record(record, nullptr);
   }
   for (int code = 0; code <= 16; ++code) {
     CallRecord record;
     record.status = absl::Status(static_cast<absl::StatusCode>(code), "");
-    metrics.Record(record, Caller());
+    metrics.Record(record, nullptr);
   }
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& requests = FamilyOf(families, "reduced_requests_total");
@@ -149,7 +149,7 @@ TEST(CallMetricsTest, NothingOfAClientsTextIsALabel) {
   spec.ops = {Op::kSum};
   for (int i = 0; i < 100; ++i) {
     spec.pipeline = "hostile" + std::to_string(i);
-    metrics.Record({.spec = &spec, .status = absl::InvalidArgumentError(spec.pipeline)}, Caller());
+    metrics.Record({.spec = &spec, .status = absl::InvalidArgumentError(spec.pipeline)}, nullptr);
   }
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& requests = FamilyOf(families, "reduced_requests_total");
@@ -160,7 +160,7 @@ TEST(CallMetricsTest, NothingOfAClientsTextIsALabel) {
 
 TEST(CallMetricsTest, OnlyReductionsAreReductions) {
   CallMetrics metrics;
-  for (std::size_t rpc = 0; rpc < std::size(kRpcs); ++rpc) metrics.Record({.rpc = static_cast<Rpc>(rpc)}, Caller());
+  for (std::size_t rpc = 0; rpc < std::size(kRpcs); ++rpc) metrics.Record({.rpc = static_cast<Rpc>(rpc)}, nullptr);
   const std::vector<MetricFamily> families = metrics.Collect();
   EXPECT_EQ(Sum(FamilyOf(families, "reduced_calls_total")), static_cast<double>(std::size(kRpcs)));
   EXPECT_EQ(Sum(FamilyOf(families, "reduced_requests_total")), 3);
@@ -171,7 +171,7 @@ TEST(CallMetricsTest, TheTimeOfACallIsWithoutThatOfItsClient) {
   CallRecord record{.rpc = Rpc::kPutArray};
   record.total_us = 50;
   record.client_us = 40;
-  metrics.Record(record, Caller());
+  metrics.Record(record, nullptr);
   const std::vector<MetricFamily> families = metrics.Collect();
   EXPECT_DOUBLE_EQ(FamilyOf(families, "reduced_call_seconds").metric.at(0).histogram.sample_sum, 10e-6);
 }
@@ -181,10 +181,10 @@ TEST(CallMetricsTest, CallsAndBytesOfACaller) {
   const Caller alice("alice");
   CallRecord record{.rpc = Rpc::kPutArray, .caller = &alice};
   record.bytes = 64;
-  metrics.Record(record, alice);
+  metrics.Record(record, &alice);
   record.status = absl::NotFoundError("");
-  metrics.Record(record, alice);
-  metrics.Record(record, Caller());  // whose, nobody knows
+  metrics.Record(record, &alice);
+  metrics.Record(record, nullptr);  // whose, nobody knows
   metrics.RecordUnauthenticated(Caller("", "192.0.2.1"));
   const std::vector<MetricFamily> families = metrics.Collect();
   const auto count = [&families](const std::string& name, const std::string& kind, const std::string& caller) {
@@ -202,8 +202,8 @@ TEST(CallMetricsTest, CallsAndBytesOfACaller) {
 
 TEST(CallMetricsTest, RejectsAreOfWhatWasFull) {
   CallMetrics metrics;
-  metrics.Record({.rpc = Rpc::kSession, .status = absl::ResourceExhaustedError("full")}, Caller());
-  metrics.Record({.rpc = Rpc::kSession, .status = absl::UnavailableError("draining")}, Caller());
+  metrics.Record({.rpc = Rpc::kSession, .status = absl::ResourceExhaustedError("full")}, nullptr);
+  metrics.Record({.rpc = Rpc::kSession, .status = absl::UnavailableError("draining")}, nullptr);
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& rejects = FamilyOf(families, "reduced_rejects_total");
   EXPECT_EQ(rejects.metric.size(), std::size(kRpcs)) << "there before the first";
