@@ -225,6 +225,11 @@ void MeterConnection(int file, bool tls, std::shared_ptr<FrameAllowance> allowan
   slot.meter.store(meter, std::memory_order_release);
 }
 
+std::string LastEncryptedPeer() {
+  const std::shared_ptr<FrameAllowance> allowance = encrypted == nullptr ? nullptr : encrypted->allowance();
+  return allowance == nullptr ? "" : allowance->peer();
+}
+
 }  // namespace reduced::server
 
 // ---- in the place of libc's and libssl's

@@ -65,6 +65,8 @@ class FrameAllowance {
   FrameAllowance(std::string peer, std::shared_ptr<std::atomic<std::uint64_t>> ended)
       : peer_(std::move(peer)), ended_(std::move(ended)) {}
 
+  const std::string& peer() const { return peer_; }
+
   // Takes frames, or puts back. Whether the peer may send them.
   bool Take(const ExtraFrames& frames, Clock::time_point now);
   bool IsFull(Clock::time_point now);
@@ -121,6 +123,9 @@ class FrameMeter {
 // Meters what gRPC reads from the descriptor of a new connection, until another one has that descriptor. `tls`: the
 // frames are what SSL_read gives. For each connection, before gRPC has it.
 void MeterConnection(int file, bool tls, std::shared_ptr<FrameAllowance> allowance);
+
+// The peer of the connection with TLS that this thread read from last; empty: there is none.
+std::string LastEncryptedPeer();
 
 }  // namespace reduced::server
 

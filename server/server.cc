@@ -26,6 +26,7 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/config/descriptors.h"
 #include "server/config/listener.h"
+#include "server/connection_peer.h"
 #include "server/observe/pages.h"
 #include "server/self_check.h"
 #include "spdlog/spdlog.h"
@@ -130,8 +131,8 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Engines> engines, s
   backend_.flags = options_.flags;
   backend_.memory = options_.engines.memory;
   backend_.small_memory = Backend::SmallMemory(*backend_.memory, options_.limits.caller_share);
-  security_->SetRefusalListener([this](absl::string_view method, const absl::Status& why) {
-    backend_.observer.Refused({method.data(), method.size()}, why);
+  security_->SetRefusalListener([this](absl::string_view method, const std::string& peer, const absl::Status& why) {
+    backend_.observer.Refused({method.data(), method.size()}, peer, why);
   });
 }
 
@@ -177,6 +178,7 @@ absl::Status Server::Listen() {
                            grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
                            parameters.listener_fd = listener;
                            parameters.fd = connection;
+                           const ConnectionPeer of_new_connection(peer);
                            acceptors[static_cast<std::size_t>(slot)]->HandleNewConnection(&parameters);
                          },
                          security_->Encrypts(address)});
@@ -198,6 +200,7 @@ absl::Status Server::Listen() {
 Snapshot Server::TakeSnapshot(Detail detail) const {
   Snapshot snapshot = backend_.TakeSnapshot(detail);
   snapshot.draining = withdrawn_;
+  snapshot.serving = accepts_ && !withdrawn_;
   snapshot.certificate_expiry = security_->CertificateExpiry();
   snapshot.failed_reloads = security_->FailedReloads();
   snapshot.usage.push_back(
@@ -205,6 +208,7 @@ Snapshot Server::TakeSnapshot(Detail detail) const {
   for (std::size_t i = 0; i < kRefusals.size(); ++i) {
     snapshot.refused_connections.emplace_back(kRefusals[i].name, acceptor_->refused(static_cast<Refusal>(i)));
   }
+  snapshot.refused_connections.emplace_back("regions", backend_.regions.refused_connections());
   return snapshot;
 }
 

@@ -50,7 +50,9 @@ class Admission {
   // A lease of the caller's quota, after Admit. RESOURCE_EXHAUSTED: as above.
   absl::StatusOr<Quotas::Lease> TakeQuota();
 
-  // After Admit: the identity of the caller, empty if it is anonymous; who pays; and the account's key.
+  // After Admit: who was admitted; the identity of the caller, empty if it is anonymous; who pays; and the account's
+  // key.
+  const Caller& admitted() const { return caller_; }
   const std::string& caller() const { return caller_.identity; }
   const std::string& account() const { return caller_.account; }
   std::uint64_t key() const { return caller_.key; }

@@ -38,8 +38,7 @@ struct Backend {
       : engines(engines),
         limits(limits),
         security(security),
-        observer(observer_options,
-                 [this](const grpc::ServerContextBase& context) { return IdentityOf(context).value_or(""); }),
+        observer(observer_options, [this](const grpc::ServerContextBase& context) { return PeerOf(context); }),
         regions(engines, region_options) {}
 
   const Engines& engines;
@@ -74,8 +73,9 @@ struct Backend {
     return Caller(*std::move(identity), anonymous ? security->PeerOf(context) : "");
   }
 
-  absl::StatusOr<std::string> IdentityOf(const grpc::ServerContextBase& context) const {
-    return security == nullptr ? std::string() : security->CallerOf(context);
+  // For people to read, as Security::ExactPeerOf.
+  std::string PeerOf(const grpc::ServerContextBase& context) const {
+    return security == nullptr ? PeerOfUri(context.peer()) : security->ExactPeerOf(context);
   }
 
   // For metrics and the status page.

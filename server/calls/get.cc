@@ -105,7 +105,9 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     backend_.observer.End({.rpc = Rpc::kGetArray,
                            .tag = &tag_,
                            .context = context_,
+                           .caller = &admission_.admitted(),
                            .bytes = sent_,
+                           .client_us = watch_.waited_us(),
                            .total_us = since_call_.micros(),
                            .status = status});
     watch_.Await(Wait::kResponse, admission_.key());

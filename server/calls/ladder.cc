@@ -300,7 +300,9 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     ladders_.backend_.observer.End({.rpc = Rpc::kLadder,
                                     .tag = &tag_,
                                     .context = context_,
+                                    .caller = &admission_.admitted(),
                                     .spec = &ladder_.spec,
+                                    .client_us = watch_.waited_us(),
                                     .total_us = since_call_.micros(),
                                     .status = status});
     admission_.Release();

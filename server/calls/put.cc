@@ -183,8 +183,10 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     backend_.observer.End({.rpc = Rpc::kPutArray,
                            .tag = &tag_,
                            .context = context_,
+                           .caller = &admission_.admitted(),
                            .engine = engine_ == nullptr ? EngineKind::kAuto : engine_->kind(),
                            .bytes = feeder_.received(),
+                           .client_us = watch_.waited_us(),
                            .total_us = since_call_.micros(),
                            .status = status});
     watch_.Await(Wait::kResponse, admission_.key());

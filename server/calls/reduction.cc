@@ -311,6 +311,7 @@ void Reduction::Answer(const absl::Status& status) {
   backend_.observer.End({.rpc = rpc_,
                          .tag = tag_,
                          .context = context_,
+                         .caller = &admission_.admitted(),
                          .spec = &spec_,
                          .source = source_,
                          .engine = engine_ == nullptr ? EngineKind::kAuto : engine_->kind(),

@@ -418,8 +418,13 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   void End(const absl::Status& status) {
     admission_.Release();
-    backend_.observer.End(
-        {.rpc = Rpc::kSession, .tag = &tag_, .context = context_, .total_us = since_start_.micros(), .status = status});
+    backend_.observer.End({.rpc = Rpc::kSession,
+                           .tag = &tag_,
+                           .context = context_,
+                           .caller = &admission_.admitted(),
+                           .client_us = watch_.waited_us(),
+                           .total_us = since_start_.micros(),
+                           .status = status});
     watch_.Await(Wait::kResponse, admission_.key());
     Finish(ToGrpc(status, context_));
   }

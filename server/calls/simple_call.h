@@ -64,8 +64,12 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
   SimpleCall* End(const absl::Status& status) {
     memory_ = {};
     admission_.Release();
-    backend_.observer.End(
-        {.rpc = rpc_, .tag = &tag_, .context = context_, .total_us = since_arrival_.micros(), .status = status});
+    backend_.observer.End({.rpc = rpc_,
+                           .tag = &tag_,
+                           .context = context_,
+                           .caller = &admission_.admitted(),
+                           .total_us = since_arrival_.micros(),
+                           .status = status});
     watch_.Await(Wait::kResponse, key());
     steps_.fetch_add(1, std::memory_order_release);
     Finish(ToGrpc(status, context_));

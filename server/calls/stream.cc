@@ -116,6 +116,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   absl::Status Begin(const v1::ReduceStreamRequest& first) {
     since_header_ = Stopwatch();
+    header_wait_us_ = watch_.waited_us();
     const absl::StatusOr<Caller> caller = backend_.CallerOf(*context_);
     absl::Status part_status;
     if (first.has_stream_part()) {
@@ -183,7 +184,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       const absl::MutexLock lock(&mutex_);
       if (status_.ok()) {
         state_ = State::kReading;
-        watch_.Await(feeder_.has_header() ? Wait::kMessage : Wait::kHeader);
+        // While the engine works, nobody waits for the client.
+        watch_.Await(flying_ ? Wait::kNothing : feeder_.has_header() ? Wait::kMessage : Wait::kHeader);
         return StartRead(&message_);
       }
     }
@@ -211,6 +213,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       // One step: once flying_ is false, a driver may end the call, and it may be deleted.
       const absl::MutexLock lock(&mutex_);
       flying_ = false;
+      if (state_ == State::kReading) watch_.Await(Wait::kMessage);
       if (state_ != State::kWaiting) return;
       state_ = State::kDriving;
     }
@@ -295,6 +298,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     backend_.observer.End({.rpc = Rpc::kReduceStream,
                            .tag = &tag_,
                            .context = context_,
+                           .caller = &admission_.admitted(),
                            .spec = &spec_,
                            .source = Source::kStream,
                            .engine = engine_ == nullptr ? EngineKind::kAuto : engine_->kind(),
@@ -302,6 +306,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                            .bytes = bytes_,
                            .receive_us = receive_us_ > 0 ? std::optional(receive_us_) : std::nullopt,
                            .timing = whole_ ? part_timing_ : result_.timing,
+                           .client_us = watch_.waited_us() - header_wait_us_,
                            .total_us = total_us,
                            .status = status});
     watch_.Await(Wait::kResponse, admission_.key());
@@ -354,7 +359,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer message_;
   ChunkFeeder<v1::ReduceStreamRequest> feeder_;
   Stopwatch since_header_;
-  double receive_us_ = 0;  // 0 until the half-close
+  double header_wait_us_ = 0;  // until since_header_ began
+  double receive_us_ = 0;      // 0 until the half-close
   bool half_closed_ = false;
   ReduceSpec spec_;
   Wanted wanted_;

@@ -126,14 +126,25 @@ Watch::Watch(Watchdog& watchdog, grpc::CallbackServerContext* context, Stalled s
 }
 
 void Watch::Await(Wait wait, std::uint64_t caller) {
+  const Wait before = wait_.load();
+  if (before == Wait::kNothing && wait == Wait::kNothing) return;
+  const Watchdog::Clock::time_point now = Watchdog::Clock::now();
+  const Watchdog::Clock::rep since = since_.exchange(now.time_since_epoch().count());
+  if (before != Wait::kNothing) waited_.fetch_add(now.time_since_epoch().count() - since);
   const WaitRow& row = RowOf(wait);
   Watchdog::Clock::rep deadline = kNever;
   if (row.limit != nullptr) {
-    deadline = Watchdog::Clock::now().time_since_epoch().count() + ToTicks(watchdog_.timeouts_.*row.limit);
+    deadline = now.time_since_epoch().count() + ToTicks(watchdog_.timeouts_.*row.limit);
   }
   caller_.store(caller, std::memory_order_relaxed);
   wait_.store(wait);
   deadline_.store(deadline);
+}
+
+double Watch::waited_us() const {
+  Watchdog::Clock::rep waited = waited_.load();
+  if (wait_.load() != Wait::kNothing) waited += Watchdog::Clock::now().time_since_epoch().count() - since_.load();
+  return std::chrono::duration<double, std::micro>(Watchdog::Clock::duration(waited)).count();
 }
 
 absl::Status Watch::why() const {

@@ -85,6 +85,10 @@ class Watch {
   // takes no lock.
   void Await(Wait wait, std::uint64_t caller = 0);
 
+  // How long the call has waited for its client so far, in us: the time of a slow client, not of the server.
+  // Thread-safe.
+  double waited_us() const;
+
   // Why the call was ended; OK: it was not. Thread-safe.
   absl::Status why() const;
 
@@ -100,8 +104,10 @@ class Watch {
   Stalled stalled_;
   std::atomic<Wait> wait_ = Wait::kNothing;
   std::atomic<std::uint64_t> caller_ = 0;
-  std::atomic<Watchdog::Clock::rep> deadline_;  // since the clock's epoch
-  absl::Status why_;                            // guarded by the mutex of the watchdog
+  std::atomic<Watchdog::Clock::rep> deadline_;    // since the clock's epoch
+  std::atomic<Watchdog::Clock::rep> since_ = 0;   // when wait_ was set, if it is a wait
+  std::atomic<Watchdog::Clock::rep> waited_ = 0;  // in waits that are over
+  absl::Status why_;                              // guarded by the mutex of the watchdog
 };
 
 }  // namespace reduced::server

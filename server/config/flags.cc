@@ -247,8 +247,10 @@ ABSL_FLAG(bool, status_page, Defaults().status_page,
           "serve a status page at / of --metrics_listen, and its figures at /status.json");
 ABSL_FLAG(bool, request_ids, Defaults().request_ids,
           "return each call's id (its x-request-id or a generated one) in the trailer x-request-id, and log it");
-ABSL_FLAG(TimeSpan, slow_request, TimeSpan{Defaults().slow_request},
-          "log a warning for each reduction that takes this long, with the time of its stages, such as 100ms; 0: none");
+ABSL_FLAG(
+    TimeSpan, slow_request, TimeSpan{Defaults().slow_request},
+    "log a warning for each reduction that takes the server this long, with the time of its stages, such as 100ms; the "
+    "time in which a stream's client was waited for does not count; 0: none");
 // About the configuration itself: see configuration.h.
 ABSL_FLAG(std::string, config_file, "",
           "file of flags, a line `name = value` each, # begins a comment; empty: none. The command line overrides "

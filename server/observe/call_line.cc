@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -24,8 +25,15 @@ std::string Word(std::string_view identity) {
   return Printable(escaped, kMaxErrorBytes);
 }
 
-std::string PeerOf(const CallRecord& record) {
-  return record.context == nullptr ? "" : absl::CHexEscape(record.context->peer());
+// gRPC knows the port of a TCP connection, but not the user of a Unix socket.
+std::string PeerIn(const CallRecord& record, std::string_view peer) {
+  const std::string uri = record.context == nullptr ? "" : record.context->peer();
+  if (!uri.empty() && !absl::StartsWith(uri, "unix")) return absl::CHexEscape(uri);
+  return peer.empty() ? uri : absl::StrCat("unix:", absl::StrReplaceAll({peer.data(), peer.size()}, {{" ", "="}}));
+}
+
+absl::string_view CallerIn(const CallRecord& record) {
+  return record.caller == nullptr ? absl::string_view() : absl::string_view(record.caller->identity);
 }
 
 std::string_view EngineName(const CallRecord& record) {
@@ -60,14 +68,16 @@ std::string Printable(std::string_view text, std::size_t max_bytes) {
   return line;
 }
 
-std::string TextLine(const CallRecord& record, std::string_view caller) {
+std::string TextLine(const CallRecord& record, std::string_view peer) {
   std::string line(RowOf(record.rpc).name);
   if (record.tag != nullptr) {
     if (!record.tag->request_id.empty()) absl::StrAppend(&line, " request_id=", record.tag->request_id);
     if (!record.tag->traceparent.empty()) absl::StrAppend(&line, " traceparent=", record.tag->traceparent);
   }
-  if (!caller.empty()) absl::StrAppend(&line, " caller=", Word(caller));
-  absl::StrAppend(&line, " peer=", PeerOf(record));
+  if (const absl::string_view caller = CallerIn(record); !caller.empty()) {
+    absl::StrAppend(&line, " caller=", Word({caller.data(), caller.size()}));
+  }
+  absl::StrAppend(&line, " peer=", PeerIn(record, peer));
   if (IsParsed(record)) {
     const ReduceSpec& spec = *record.spec;
     const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
@@ -79,6 +89,7 @@ std::string TextLine(const CallRecord& record, std::string_view caller) {
     absl::StrAppend(&line, " engine=", std::string(EngineName(record)));
   }
   absl::StrAppendFormat(&line, " total_us=%.1f", record.total_us);
+  if (record.client_us.has_value()) absl::StrAppendFormat(&line, " server_us=%.1f", record.server_us());
   ForEachStage(record,
                [&](const std::string& name, double us) { absl::StrAppendFormat(&line, " %s_us=%.1f", name, us); });
   if (record.bytes > 0) absl::StrAppend(&line, " bytes=", record.bytes);
@@ -86,7 +97,7 @@ std::string TextLine(const CallRecord& record, std::string_view caller) {
   return line;
 }
 
-std::string JsonMembers(const CallRecord& record, std::string_view caller) {
+std::string JsonMembers(const CallRecord& record, std::string_view peer) {
   nlohmann::ordered_json line;
   line["message"] = "call";
   line["rpc"] = RowOf(record.rpc).name;
@@ -94,8 +105,10 @@ std::string JsonMembers(const CallRecord& record, std::string_view caller) {
     if (!record.tag->request_id.empty()) line["request_id"] = record.tag->request_id;
     if (!record.tag->traceparent.empty()) line["traceparent"] = record.tag->traceparent;
   }
-  if (!caller.empty()) line["caller"] = Printable(caller, kMaxErrorBytes);
-  line["peer"] = PeerOf(record);
+  if (const absl::string_view caller = CallerIn(record); !caller.empty()) {
+    line["caller"] = Printable({caller.data(), caller.size()}, kMaxErrorBytes);
+  }
+  line["peer"] = PeerIn(record, peer);
   if (IsParsed(record)) {
     const ReduceSpec& spec = *record.spec;
     line["dtype"] = RowOf(spec.dtype).name;
@@ -108,6 +121,7 @@ std::string JsonMembers(const CallRecord& record, std::string_view caller) {
   if (record.bytes > 0) line["bytes"] = record.bytes;
   line["status"] = absl::StatusCodeToString(record.status.code());
   line["total_us"] = record.total_us;
+  if (record.client_us.has_value()) line["server_us"] = record.server_us();
   ForEachStage(record, [&](const std::string& name, double us) { line["stages_us"][name] = us; });
   if (!record.status.ok()) line["error"] = Error(record);
   std::string text = line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);

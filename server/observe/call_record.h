@@ -2,6 +2,7 @@
 #ifndef REDUCED_SERVER_OBSERVE_CALL_RECORD_H_
 #define REDUCED_SERVER_OBSERVE_CALL_RECORD_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "grpcpp/server_context.h"
 #include "kernels/algebra/spec.h"
 #include "server/config/rpc.h"
+#include "server/security/identity.h"
 
 namespace reduced::server {
 
@@ -31,14 +33,17 @@ struct CallTag {
 };
 
 // The stages of a reduction on the server: `receive`, in which the request arrives; those of the engine, kTimingStages;
-// and `total`, from the arrival to the response. Metrics, logs and the status page walk these names.
+// `client`, the time in which the server had nothing to do but to wait for the client of a stream; and `total`, from
+// the arrival to the response. Metrics, logs and the status page walk these names.
 inline constexpr std::size_t kReceiveStage = 0;
-inline constexpr std::size_t kTotalStage = 1 + std::size(kTimingStages);
+inline constexpr std::size_t kClientStage = 1 + std::size(kTimingStages);
+inline constexpr std::size_t kTotalStage = 1 + kClientStage;
 inline constexpr std::size_t kStages = kTotalStage + 1;
 inline constexpr std::array<std::string_view, kStages> kStageNames = [] {
   std::array<std::string_view, kStages> names{};
   names[kReceiveStage] = "receive";
   for (std::size_t i = 0; i < std::size(kTimingStages); ++i) names[i + 1] = kTimingStages[i].name;
+  names[kClientStage] = "client";
   names[kTotalStage] = "total";
   return names;
 }();
@@ -48,6 +53,7 @@ struct CallRecord {
   Rpc rpc = Rpc::kReduce;
   const CallTag* tag = nullptr;
   const grpc::ServerContextBase* context = nullptr;  // for its peer, in the log; may be null
+  const Caller* caller = nullptr;                    // null or without an account: it is not known
   const ReduceSpec* spec = nullptr;                  // null or without ops: the request could not be parsed
   Source source = Source::kNone;
   EngineKind engine = EngineKind::kAuto;  // kAuto: none was chosen
@@ -55,12 +61,17 @@ struct CallRecord {
   std::int64_t bytes = 0;                 // of the array
   std::optional<double> receive_us{};
   Timing timing{};
+  std::optional<double> client_us{};  // see kClientStage, of any call; absent: it has no such time
   double total_us = 0;
   absl::Status status{};
+
+  // What the server took of total_us.
+  double server_us() const { return std::max(0.0, total_us - client_us.value_or(0)); }
 
   // The time of a stage in us; nullopt if the reduction did not have the stage.
   std::optional<double> StageMicros(std::size_t stage) const {
     if (stage == kReceiveStage) return receive_us;
+    if (stage == kClientStage) return client_us;
     if (stage == kTotalStage) return total_us;
     return timing.*kTimingStages[stage - 1].micros;
   }

@@ -133,6 +133,12 @@ std::vector<MetricFamily> CollectGauges(const Snapshot& snapshot, const Nvml* nv
     for (const DeviceInfo& device : snapshot.devices) gauge.Set(row.read(device), {{"device", device.name}});
     families.push_back(gauge.Take());
   }
+  families.push_back(Gauge("reduced_devices_left_out", "GPUs that could not be used when the server started.")
+                         .Set(snapshot.left_out.size())
+                         .Take());
+  families.push_back(Gauge("reduced_serving", "1 while health says SERVING, 0 while it says NOT_SERVING.")
+                         .Set(snapshot.serving)
+                         .Take());
   families.push_back(
       Gauge("reduced_draining", "1 once the server was told to stop, else 0.").Set(snapshot.draining).Take());
   if (snapshot.certificate_expiry.has_value()) {

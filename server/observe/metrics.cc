@@ -23,6 +23,17 @@ constexpr std::array<std::string_view, 17> kStatusNames = {
     "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
     "DATA_LOSS", "UNAUTHENTICATED"};
 
+// In the order of CallerCounts::Count.
+constexpr struct {
+  const char* name;
+  const char* help;
+} kCallerMetrics[CallerCounts::kCounts] = {
+    {"reduced_caller_calls_total", "Calls that ended, by caller."},
+    {"reduced_caller_failures_total", "Of these, calls with a status other than OK."},
+    {"reduced_caller_unauthenticated_total", "Calls refused because they had no valid token, by peer."},
+    {"reduced_caller_bytes_total", "Bytes of the arrays of calls that succeeded, by caller."},
+};
+
 // The labels of one reduction are packed into a number, a field each.
 struct Field {
   int shift;
@@ -157,9 +168,11 @@ std::vector<std::pair<std::uint32_t, std::uint64_t>> KeyedCounts::Read() const {
 
 std::string_view NameOfStatus(int code) { return kStatusNames[static_cast<std::size_t>(code)]; }
 
-void CallMetrics::Record(const CallRecord& record) {
-  calls_[static_cast<std::size_t>(record.rpc)][static_cast<std::size_t>(CodeOf(record.status))].fetch_add(
-      1, std::memory_order_relaxed);
+void CallMetrics::Record(const CallRecord& record, const Caller* caller) {
+  const auto rpc = static_cast<std::size_t>(record.rpc);
+  calls_[rpc][static_cast<std::size_t>(CodeOf(record.status))].fetch_add(1, std::memory_order_relaxed);
+  seconds_[rpc].Add(std::llround(record.server_us() * 1e3));
+  if (caller != nullptr && !caller->account.empty()) callers_.AddCall(*caller, record.status.ok(), record.bytes);
   if (!RowOf(record.rpc).reduction) return;
   reductions_.Add(KeyOf(record));
   for (std::size_t stage = 0; stage < kStages; ++stage) {
@@ -186,6 +199,15 @@ std::vector<MetricFamily> CallMetrics::Collect() const {
         rejects.metric.push_back(Counter({Label("rpc", kRpcs[rpc].name)}, count));
       }
     }
+  }
+
+  MetricFamily latency = Family("reduced_call_seconds",
+                                "Time that the server took for a call, without that in which it waited for the client.",
+                                MetricType::Histogram);
+  for (std::size_t rpc = 0; rpc < seconds_.size(); ++rpc) {
+    const StageCounts counts = seconds_[rpc].Read();
+    if (counts.total() == 0) continue;
+    latency.metric.push_back(OfHistogram({Label("rpc", kRpcs[rpc].name)}, counts, kTimeBoundsNs, 1e9));
   }
 
   MetricFamily requests =
@@ -218,7 +240,17 @@ std::vector<MetricFamily> CallMetrics::Collect() const {
   for (std::size_t source = 1; source < bytes_.size(); ++source) {
     bytes.metric.push_back(OfHistogram({Label("source", kSourceNames[source])}, bytes_[source].Read(), kByteBounds, 1));
   }
-  return {std::move(calls), std::move(rejects), std::move(requests), std::move(seconds), std::move(bytes)};
+  std::vector<MetricFamily> all = {std::move(calls),    std::move(rejects), std::move(latency),
+                                   std::move(requests), std::move(seconds), std::move(bytes)};
+  const std::vector<CallerCounts::Row> callers = callers_.Read();
+  for (std::size_t i = 0; i < CallerCounts::kCounts; ++i) {
+    MetricFamily& family =
+        all.emplace_back(Family(kCallerMetrics[i].name, kCallerMetrics[i].help, MetricType::Counter));
+    for (const CallerCounts::Row& row : callers) {
+      family.metric.push_back(Counter({Label("kind", row.kind), Label("caller", row.name)}, row.counts[i]));
+    }
+  }
+  return all;
 }
 
 StageCounts CallMetrics::ReadStage(std::size_t stage) const {

@@ -1,7 +1,8 @@
 // Counters and histograms of calls, for Prometheus.
 //
 // Calls are counted in tables that enums index, without locks; labels are made only when the metrics are read. Labels
-// are names from the server's own tables, never text of a client.
+// are names from the server's own tables and, of callers, identities that were proved and addresses; never text that a
+// client made up.
 #ifndef REDUCED_SERVER_OBSERVE_METRICS_H_
 #define REDUCED_SERVER_OBSERVE_METRICS_H_
 
@@ -16,6 +17,7 @@
 
 #include "prometheus/metric_family.h"
 #include "server/observe/call_record.h"
+#include "server/observe/caller_counts.h"
 #include "server/observe/histogram.h"
 
 namespace reduced::server {
@@ -48,7 +50,12 @@ class KeyedCounts {
 // Thread-safe.
 class CallMetrics {
  public:
-  void Record(const CallRecord& record);
+  // `caller`: for whom the call counts; null or without an account: nobody.
+  void Record(const CallRecord& record, const Caller* caller);
+  // A call that was refused for its token.
+  void RecordUnauthenticated(const Caller& caller) { callers_.AddUnauthenticated(caller); }
+  // To be called once a second.
+  void Tick() { callers_.Tick(); }
 
   // In the order of the page.
   std::vector<prometheus::MetricFamily> Collect() const;
@@ -57,12 +64,15 @@ class CallMetrics {
   StageCounts ReadStage(std::size_t stage) const;  // of kStageNames
   std::uint64_t calls() const;                     // that have ended
   std::uint64_t errors() const;                    // of these, those with a status other than OK
+  std::vector<CallerCounts::Row> callers() const { return callers_.Read(); }
 
  private:
   static constexpr std::size_t kStatusCodes = 17;
   static constexpr std::size_t kEngines = 3;
 
   std::array<std::array<std::atomic<std::uint64_t>, kStatusCodes>, std::size(kRpcs)> calls_{};
+  std::array<Histogram<kTimeBoundsNs>, std::size(kRpcs)> seconds_;
+  CallerCounts callers_;
   KeyedCounts reductions_;
   std::array<std::array<Histogram<kTimeBoundsNs>, kEngines>, kStages> stages_;
   std::array<Histogram<kByteBounds>, kSourceNames.size()> bytes_;

@@ -1,5 +1,6 @@
 #include "server/observe/observer.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace {
 constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr std::size_t kMaxListedErrorBytes = 300;
 constexpr std::size_t kMaxMethodBytes = 100;
+constexpr char kSeveralPeers[] = "several peers";
 
 // Whether an operator should see it: the server's own failures, and exhausted limits.
 bool IsWorthAWarning(absl::StatusCode code) {
@@ -42,9 +44,9 @@ std::string_view FromMetadata(const grpc::CallbackServerContext& context, const 
 
 }  // namespace
 
-Observer::Observer(const ObserverOptions& options, CallerOf caller_of)
+Observer::Observer(const ObserverOptions& options, PeerOf peer_of)
     : options_(options),
-      caller_of_(std::move(caller_of)),
+      peer_of_(std::move(peer_of)),
       log_(spdlog::default_logger()->clone(kCallLogger)),
       ticking_([this] { Run(); }) {}
 
@@ -69,20 +71,27 @@ CallTag Observer::Begin(grpc::CallbackServerContext* context) {
 }
 
 void Observer::End(const CallRecord& record) {
-  if (options_.metrics) {
-    metrics_.Record(record);
-    if (!record.status.ok()) {
-      const absl::MutexLock lock(&errors_mutex_);
-      Remember({absl::Now(), std::string(RowOf(record.rpc).name), record.status.code(), ErrorText(record.status),
-                record.tag == nullptr ? "" : record.tag->request_id});
-    }
+  if (options_.metrics && record.status.ok()) {
+    metrics_.Record(record, record.caller);
+  } else if (options_.metrics) {
+    const std::string peer = PeerIn(record);
+    const Caller of_peer("", peer);
+    const bool known = record.caller != nullptr && !record.caller->account.empty();
+    metrics_.Record(record, known ? record.caller : &of_peer);
+    const absl::MutexLock lock(&errors_mutex_);
+    Remember({absl::Now(), std::string(RowOf(record.rpc).name), peer, record.status.code(), ErrorText(record.status),
+              record.tag == nullptr ? "" : record.tag->request_id});
   }
   Log(record);
 }
 
+std::string Observer::PeerIn(const CallRecord& record) const {
+  return peer_of_ && record.context != nullptr ? peer_of_(*record.context) : "";
+}
+
 void Observer::Log(const CallRecord& record) {
   const bool slow = options_.slow_request > absl::ZeroDuration() && RowOf(record.rpc).reduction &&
-                    absl::Microseconds(record.total_us) >= options_.slow_request;
+                    absl::Microseconds(record.server_us()) >= options_.slow_request;
   const bool warning = slow || IsWorthAWarning(record.status.code());
   const auto level = warning ? spdlog::level::warn : spdlog::level::debug;
   if (!log_->should_log(level)) return;
@@ -91,27 +100,45 @@ void Observer::Log(const CallRecord& record) {
                                           absl::StatusCodeToString(record.status.code()));
     if (!repeats_.Admit(kind, absl::Now())) return;
   }
-  const std::string caller = caller_of_ && record.context != nullptr ? caller_of_(*record.context) : "";
+  const std::string peer = PeerIn(record);
   if (options_.json_log) {
-    log_->log(level, absl::StrCat(slow ? "\"slow\":true," : "", JsonMembers(record, caller)));
+    log_->log(level, absl::StrCat(slow ? "\"slow\":true," : "", JsonMembers(record, peer)));
   } else {
-    log_->log(level, absl::StrCat(slow ? "slow: " : "", TextLine(record, caller)));
+    log_->log(level, absl::StrCat(slow ? "slow: " : "", TextLine(record, peer)));
   }
 }
 
-void Observer::Refused(std::string_view method, const absl::Status& why) {
+void Observer::Refused(std::string_view method, const std::string& peer, const absl::Status& why) {
+  CallError error{absl::Now(), Printable(method, kMaxMethodBytes), peer, why.code(), ErrorText(why)};
+  const std::string kind =
+      absl::StrCat("refused a call of ", peer.empty() ? "an unknown peer" : peer, ": ", error.message);
+  if (refusals_.Admit(kind, error.when)) LogText(absl::StrCat(kind, "; method ", error.rpc));
   if (!options_.metrics) return;
-  CallError error{absl::Now(), Printable(method, kMaxMethodBytes), why.code(), ErrorText(why)};
+  metrics_.RecordUnauthenticated(peer.empty() ? Caller() : Caller("", peer));
   const absl::MutexLock lock(&errors_mutex_);
-  // A client without a token may call thousands of times a second: it must not push all other errors out of the list.
-  for (auto each = errors_.begin(); each != errors_.end(); ++each) {
-    if (!each->request_id.empty() || each->code != error.code || each->message != error.message) continue;
-    error.count += each->count;
-    errors_.erase(each);
-    break;
+  // A client without a token may call thousands of times a second, and from many addresses: it must not push all other
+  // errors out of the list.
+  const auto find = [&](std::string_view by) {
+    return std::find_if(errors_.begin(), errors_.end(), [&](const CallError& of) {
+      return of.request_id.empty() && of.code == error.code && of.message == error.message && of.peer == by;
+    });
+  };
+  auto before = find(peer);
+  const auto refusals = std::count_if(errors_.begin(), errors_.end(), [&error](const CallError& of) {
+    return of.request_id.empty() && of.code == error.code;
+  });
+  if (before == errors_.end() && static_cast<std::size_t>(refusals) >= kMaxRefusals) {
+    error.peer = kSeveralPeers;
+    before = find(error.peer);
+  }
+  if (before != errors_.end()) {
+    error.count += before->count;
+    errors_.erase(before);
   }
   Remember(std::move(error));
 }
+
+void Observer::LogText(const std::string& text) { log_->warn(options_.json_log ? JsonMessage(text) : text); }
 
 void Observer::Remember(CallError error) {
   errors_.push_front(std::move(error));
@@ -140,11 +167,13 @@ void Observer::Run() {
 }
 
 void Observer::Tick(absl::Time now) {
-  for (const Repeats::Suppressed& each : repeats_.TakeSuppressed(now)) {
-    const std::string text = absl::StrCat("repeated ", each.count, " times more within ",
-                                          absl::FormatDuration(repeats_.period()), ": ", each.kind);
-    log_->warn(options_.json_log ? JsonMessage(text) : text);
+  for (Repeats* const repeats : {&repeats_, &refusals_}) {
+    for (const Repeats::Suppressed& each : repeats->TakeSuppressed(now)) {
+      LogText(absl::StrCat("repeated ", each.count, " times more within ", absl::FormatDuration(repeats->period()),
+                           ": ", each.kind));
+    }
   }
+  metrics_.Tick();
   HistorySample sample;
   const std::uint64_t calls = metrics_.calls();
   const std::uint64_t errors = metrics_.errors();

@@ -28,11 +28,12 @@
 
 namespace reduced::server {
 
-// A call that failed, or several calls in a row that were refused for the same reason. Texts are one line of ASCII
+// A call that failed, or several calls of a peer that were refused for the same reason. Texts are one line of ASCII
 // each, of limited length.
 struct CallError {
-  absl::Time when;    // of the last
-  std::string rpc{};  // its name or, of a refused call, its method
+  absl::Time when;     // of the last
+  std::string rpc{};   // its name or, of a refused call, its method
+  std::string peer{};  // as Security::ExactPeerOf
   absl::StatusCode code = absl::StatusCode::kUnknown;
   std::string message{};
   std::string request_id{};  // empty: refused before it had one
@@ -54,14 +55,15 @@ struct HistorySample {
 class Observer {
  public:
   static constexpr std::size_t kMaxErrors = 50;
+  static constexpr std::size_t kMaxRefusals = 20;  // of these, of refused calls; further peers are one entry
   static constexpr std::size_t kHistorySeconds = 120;
 
-  // Returns the identity of a call in progress; "" for an anonymous caller or one whose token was removed. Thread-safe.
-  using CallerOf = std::function<std::string(const grpc::ServerContextBase&)>;
+  // Returns the peer of a call in progress, as Security::ExactPeerOf. Thread-safe.
+  using PeerOf = std::function<std::string(const grpc::ServerContextBase&)>;
 
-  // Logs to the sinks of spdlog's current default logger, at its level. caller_of: called only for lines that are
-  // written; null: every caller is anonymous.
-  explicit Observer(const ObserverOptions& options = {}, CallerOf caller_of = nullptr);
+  // Logs to the sinks of spdlog's current default logger, at its level. peer_of: called only for calls that failed, and
+  // for lines that are written; null: peers are not known.
+  explicit Observer(const ObserverOptions& options = {}, PeerOf peer_of = nullptr);
   ~Observer();
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
@@ -73,26 +75,29 @@ class Observer {
   // Records a call that has ended, before its response is sent. Never waits for readers of the metrics.
   void End(const CallRecord& record);
 
-  // Remembers a call that was refused before any service saw it: `method` is its path, `why` says why. Such calls have
-  // no record, and are counted elsewhere: see Security::refused.
-  void Refused(std::string_view method, const absl::Status& why);
+  // Records a call that was refused for its token, before any service saw it: `method` is its path; `peer` is empty if
+  // it is not known. Such calls have no CallRecord, and reduced_calls_total lacks them.
+  void Refused(std::string_view method, const std::string& peer, const absl::Status& why);
 
   const CallMetrics& metrics() const { return metrics_; }
   std::vector<CallError> errors() const;       // the last kMaxErrors, newest first
   std::vector<HistorySample> history() const;  // oldest first
 
  private:
+  std::string PeerIn(const CallRecord& record) const;
   void Log(const CallRecord& record);
+  void LogText(const std::string& text);
   void Remember(CallError error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(errors_mutex_);
   void Run();
   void Tick(absl::Time now);
 
   const ObserverOptions options_;
-  const CallerOf caller_of_;
+  const PeerOf peer_of_;
   const std::shared_ptr<spdlog::logger> log_;
   RequestIds ids_;
   CallMetrics metrics_;
   Repeats repeats_{10, absl::Seconds(10)};
+  Repeats refusals_{1, absl::Seconds(10)};  // by peer and reason
 
   mutable absl::Mutex errors_mutex_;
   std::deque<CallError> errors_ ABSL_GUARDED_BY(errors_mutex_);

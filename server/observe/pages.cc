@@ -27,7 +27,7 @@ std::string MetricsText(const Observer& observer, const Snapshot& snapshot, cons
 
 HttpPages MakePages(const Observer& observer, SnapshotSource take_snapshot, const Nvml* nvml, bool status_page) {
   HttpPages pages;
-  // For any host name, since monitoring may use any name of this machine; the page has no text from clients.
+  // For any host name, since monitoring may use any name of this machine; the page has no text that clients made up.
   pages["/metrics"] = {[&observer, take_snapshot, nvml] {
                          return HttpAnswer{"text/plain; version=0.0.4; charset=utf-8",
                                            MetricsText(observer, take_snapshot(Detail::kCounts), nvml)};

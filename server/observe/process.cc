@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -24,6 +25,7 @@ namespace {
 using prometheus::MetricType;
 
 double Seconds(const timeval& time) { return double(time.tv_sec) + double(time.tv_usec) * 1e-6; }
+double Seconds(const timespec& time) { return double(time.tv_sec) + double(time.tv_nsec) * 1e-9; }
 
 // A field of /proc/self/statm, which counts pages, in bytes.
 std::optional<double> PagesOf(std::size_t field) {
@@ -53,6 +55,25 @@ std::optional<double> CpuSeconds() {
   return Seconds(used.ru_utime) + Seconds(used.ru_stime);
 }
 
+// When the process started, in seconds since 1970: one value for its whole life, also if the clock is set meanwhile.
+std::optional<double> StartTime() {
+  static const std::optional<double> started = []() -> std::optional<double> {
+    const absl::StatusOr<std::string> text = ReadSmallFile("/proc/self/stat", 4096, Pipes::kRefuse);
+    if (!text.ok()) return std::nullopt;
+    // The name of the program, in parentheses, may contain anything.
+    const std::vector<absl::string_view> fields = absl::StrSplit(text->substr(text->rfind(')') + 1), ' ');
+    constexpr std::size_t kTicks = 20;  // since boot; after the name and a blank
+    std::int64_t ticks = 0;
+    timespec now{}, since_boot{};
+    if (fields.size() <= kTicks || !absl::SimpleAtoi(fields[kTicks], &ticks)) return std::nullopt;
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0 || clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0)
+      return std::nullopt;
+    const double age = Seconds(since_boot) - double(ticks) / double(sysconf(_SC_CLK_TCK));
+    return Seconds(now) - age;
+  }();
+  return started;
+}
+
 std::optional<double> MaxDescriptors() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::nullopt;
@@ -79,6 +100,8 @@ constexpr Row kRows[] = {
      [] { return PagesOf(0); }},
     {"process_cpu_seconds_total", "Processor time of the process, user and system, in seconds.", MetricType::Counter,
      CpuSeconds},
+    {"process_start_time_seconds", "Time when the process started, in seconds since 1970.", MetricType::Gauge,
+     StartTime},
     {"process_open_fds", "Open file descriptors.", MetricType::Gauge, [] { return EntriesOf("/proc/self/fd"); }},
     {"process_max_fds", "Limit of the file descriptors.", MetricType::Gauge, MaxDescriptors},
     {"process_threads", "Threads of the process.", MetricType::Gauge, [] { return EntriesOf("/proc/self/task"); }},

@@ -43,8 +43,9 @@ struct Snapshot {
   std::vector<ResourceUsage> usage;
   std::uint64_t refused_calls = 0;  // for their token; see Security::refused
   std::uint64_t dropped_log_lines = 0;
-  std::vector<std::pair<std::string_view, std::uint64_t>> refused_connections{};  // by reason; see kRefusals
+  std::vector<std::pair<std::string_view, std::uint64_t>> refused_connections{};  // by reason: kRefusals, and "regions"
   bool draining = false;
+  bool serving = true;                                              // what health says
   std::optional<absl::Time> certificate_expiry{};                   // absent: the server has no certificate
   std::vector<std::pair<std::string_view, bool>> failed_reloads{};  // by kind of file; see Security::FailedReloads
   // With Detail::kFull only.

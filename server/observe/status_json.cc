@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxArrays = 100;  // that are listed
+constexpr std::size_t kMaxCallers = 20;  // likewise, those with most calls
 
 Json DeviceJson(const DeviceInfo& device, const Nvml* nvml) {
   Json json = {{"name", device.name},
@@ -29,6 +30,25 @@ Json DeviceJson(const DeviceInfo& device, const Nvml* nvml) {
   if (!usage.ok()) return json;
   json["gpu"] = {{"memory_used_bytes", usage->memory_used_bytes}, {"memory_bytes", usage->memory_total_bytes}};
   if (usage->utilisation.has_value()) json["gpu"]["utilisation"] = *usage->utilisation;
+  return json;
+}
+
+Json CallersJson(std::vector<CallerCounts::Row> callers) {
+  using Row = CallerCounts::Row;
+  const auto weight = [](const Row& row) {
+    return row.counts[CallerCounts::kCalls] + row.counts[CallerCounts::kUnauthenticated];
+  };
+  std::stable_sort(callers.begin(), callers.end(), [&](const Row& a, const Row& b) { return weight(a) > weight(b); });
+  Json json = Json::array();
+  for (const Row& row : callers) {
+    if (weight(row) == 0 || json.size() == kMaxCallers) break;
+    json.push_back({{"kind", row.kind},
+                    {"caller", row.name},
+                    {"calls", row.counts[CallerCounts::kCalls]},
+                    {"failures", row.counts[CallerCounts::kFailures]},
+                    {"unauthenticated", row.counts[CallerCounts::kUnauthenticated]},
+                    {"bytes", row.counts[CallerCounts::kBytes]}});
+  }
   return json;
 }
 
@@ -55,9 +75,14 @@ Json HistoryJson(const std::vector<HistorySample>& history) {
 std::string StatusJson(const Observer& observer, const Snapshot& snapshot, const Nvml* nvml) {
   const CallMetrics& metrics = observer.metrics();
   Json json = {{"version", REDUCED_VERSION},
+               {"serving", snapshot.serving},
                {"uptime_s", absl::ToDoubleSeconds(absl::Now() - snapshot.started)},
                {"calls", metrics.calls()},
                {"errors_total", metrics.errors()},
+               {"unauthenticated", snapshot.refused_calls},
+               {"refused_connections", Json::object()},
+               {"dropped_log_lines", snapshot.dropped_log_lines},
+               {"callers", CallersJson(metrics.callers())},
                {"devices", Json::array()},
                {"no_cuda_reason", snapshot.no_cuda_reason},
                {"left_out", Json::array()},
@@ -74,9 +99,13 @@ std::string StatusJson(const Observer& observer, const Snapshot& snapshot, const
   for (const ResourceUsage& usage : snapshot.usage) {
     json["usage"].push_back({{"name", usage.name}, {"used", usage.used}, {"limit", usage.limit}});
   }
+  for (const auto& [reason, count] : snapshot.refused_connections) {
+    json["refused_connections"][std::string(reason)] = count;
+  }
   for (const CallError& error : observer.errors()) {
     json["errors"].push_back({{"time", absl::FormatTime(absl::RFC3339_sec, error.when, absl::UTCTimeZone())},
                               {"rpc", error.rpc},
+                              {"peer", error.peer},
                               {"status", absl::StatusCodeToString(error.code)},
                               {"message", error.message},
                               {"request_id", error.request_id},

@@ -47,6 +47,12 @@ std::string PeerOfUri(std::string_view uri) {
   return PeerName(AF_INET6, &address);
 }
 
+std::string ConnectionPeerOf(const grpc_auth_context* context) {
+  grpc_auth_property_iterator found = grpc_auth_context_find_properties_by_name(context, kConnectionPeer);
+  const grpc_auth_property* const property = grpc_auth_property_iterator_next(&found);
+  return property == nullptr ? "" : std::string(property->value, property->value_length);
+}
+
 UnixPeers::UnixPeers() {
   for (Slot& slot : slots_) slot.peers = this;
 }

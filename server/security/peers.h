@@ -35,6 +35,12 @@ std::string PeerName(int family, const void* address);
 // Anything else is its own name.
 std::string PeerOfUri(std::string_view uri);
 
+// The property of a connection's authentication context that names its peer: see connection_peer.h.
+inline constexpr char kConnectionPeer[] = "reduced_connection_peer";
+
+// The peer of a connection by that property; empty: it has none.
+std::string ConnectionPeerOf(const grpc_auth_context* context);
+
 // Thread-safe. Outlives the gRPC servers that have its credentials.
 class UnixPeers {
  public:

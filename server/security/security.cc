@@ -111,7 +111,7 @@ struct Security::TlsFeed {
 
 // Checks the token of every call, on the thread that read its headers.
 struct Security::TokenCheck {
-  static void Process(void* state, grpc_auth_context*, const grpc_metadata* metadata, std::size_t count,
+  static void Process(void* state, grpc_auth_context* context, const grpc_metadata* metadata, std::size_t count,
                       grpc_process_auth_metadata_done_cb done, void* user_data) {
     const Security& security = *static_cast<const Security*>(state);
     absl::string_view path;
@@ -134,7 +134,9 @@ struct Security::TokenCheck {
     }
     if (refusal != nullptr) {
       security.refused_.fetch_add(1, std::memory_order_relaxed);
-      if (security.on_refused_) security.on_refused_(path, absl::UnauthenticatedError(refusal));
+      if (security.on_refused_) {
+        security.on_refused_(path, ConnectionPeerOf(context), absl::UnauthenticatedError(refusal));
+      }
     }
     done(user_data, nullptr, 0, nullptr, 0, refusal == nullptr ? GRPC_STATUS_OK : GRPC_STATUS_UNAUTHENTICATED, refusal);
   }
@@ -247,6 +249,15 @@ absl::StatusOr<std::string> Security::CallerOf(const grpc::ServerContextBase& co
 std::string Security::PeerOf(const grpc::ServerContextBase& context) const {
   const std::string uri = context.peer();
   return absl::StartsWith(uri, "unix") ? peers_.Of(context) : PeerOfUri(uri);
+}
+
+std::string Security::ExactPeerOf(const grpc::ServerContextBase& context) const {
+  const auto authentication = context.auth_context();
+  if (authentication != nullptr) {
+    const auto names = authentication->FindPropertyValues(kConnectionPeer);
+    if (!names.empty()) return {names.front().data(), names.front().size()};
+  }
+  return PeerOf(context);
 }
 
 // Each call is looked up twice, by gRPC and by its service, mostly on one thread, and most calls of a client use one
@@ -373,29 +384,22 @@ void Security::WarnOfExpiry() {
 }
 
 void Security::KeepFresh() {
-  std::uint64_t reported = 0;  // of the refused calls
-  for (bool due = true;;) {
+  for (;;) {
+    bool asked_for = false;
     {
       const absl::MutexLock lock(&mutex_);
       const auto asked = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || reload_; };
-      const bool early = mutex_.AwaitWithTimeout(absl::Condition(&asked), options_.credentials_refresh);
+      asked_for = mutex_.AwaitWithTimeout(absl::Condition(&asked), options_.credentials_refresh);
       if (stopping_) return;
       reload_ = false;
-      due = !early;
     }
     const bool new_tls = RefreshTls();
     const bool news = RefreshTokens() || new_tls;
     if (news) WarnOfFiles();
     WarnOfExpiry();
-    if (!due) {
-      const bool failed = tls_failed_.load() || tokens_failed_.load();
-      if (!news && !failed) spdlog::info("certificates and tokens were read again, as asked: nothing has changed");
-      continue;
-    }
-    const std::uint64_t before = std::exchange(reported, refused());
-    if (reported > before) {
-      spdlog::warn("{} calls without a valid token were refused in the last {}", reported - before,
-                   absl::FormatDuration(options_.credentials_refresh));
+    const bool failed = tls_failed_.load() || tokens_failed_.load();
+    if (asked_for && !news && !failed) {
+      spdlog::info("certificates and tokens were read again, as asked: nothing has changed");
     }
   }
 }

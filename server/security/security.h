@@ -61,6 +61,8 @@ class Security {
   bool Encrypts(const ListenAddress& address) const;
   // The peer of a call: "uid 1000", "192.0.2.1", "2001:db8::/64".
   std::string PeerOf(const grpc::ServerContextBase& context) const;
+  // The same for people to read: without a limit to how many users of Unix sockets are told apart. Slower.
+  std::string ExactPeerOf(const grpc::ServerContextBase& context) const;
   UnixPeers& peers() { return peers_; }
   // Changes when the tokens change: an identity that was found before may not be valid any more.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
@@ -74,9 +76,10 @@ class Security {
   // Calls refused so far for their token, before any service saw them.
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
-  // Calls `listener` with the method and the status of every call that is refused from now on, from gRPC's threads. Set
-  // it before the servers start; it must be valid until they have shut down.
-  using RefusalListener = std::function<void(absl::string_view method, const absl::Status& why)>;
+  // Calls `listener` with every call that is refused from now on, from gRPC's threads. Set it before the servers start;
+  // it must be valid until they have shut down. `peer`: as PeerOf; empty: it is not known.
+  using RefusalListener =
+      std::function<void(absl::string_view method, const std::string& peer, const absl::Status& why)>;
   void SetRefusalListener(RefusalListener listener) { on_refused_ = std::move(listener); }
 
   // Makes the thread reload the files now.

@@ -307,6 +307,7 @@ bool Regions::Accept() {
   if (++user.connections > OneUsersPart(max_all_connections_)) {
     spdlog::warn("region connections of uid {}: got one more; allowed: {}, half of those of all users", its.peer.uid,
                  OneUsersPart(max_all_connections_));
+    refused_connections_.fetch_add(1, std::memory_order_relaxed);
     End(connection);
   }
   return true;

@@ -8,6 +8,7 @@
 #ifndef REDUCED_SERVER_SOURCES_REGIONS_H_
 #define REDUCED_SERVER_SOURCES_REGIONS_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -49,6 +50,8 @@ class Regions {
   // Where it listens; empty before Start.
   const std::string& path() const { return path_; }
   int count() const;
+  // Connections closed at once, because their user has half of those of all users.
+  std::uint64_t refused_connections() const { return refused_connections_.load(std::memory_order_relaxed); }
 
   // An array of `bytes` bytes within a region, which keeps the region alive. NOT_FOUND: no region has the token.
   // OUT_OF_RANGE: the region is shorter.
@@ -108,6 +111,7 @@ class Regions {
   mutable absl::Mutex mutex_;
   std::map<std::string, Shared> shared_ ABSL_GUARDED_BY(mutex_);                             // by token
   std::map<std::string, std::shared_ptr<const RingMemory>> offers_ ABSL_GUARDED_BY(mutex_);  // by token
+  std::atomic<std::uint64_t> refused_connections_ = 0;
   std::thread thread_;
 };
 

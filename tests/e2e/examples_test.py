@@ -32,16 +32,24 @@ class ExamplesTest(harness.ServedTest):
         return run.stdout.decode()
 
     def test_every_example_is_tested(self):
-        self.assertEqual({file.name for file in EXAMPLES.iterdir() if file.is_file()}, {"grpcurl.sh", "reduce.py", "regions.py", "ring.py"})
+        self.assertEqual({file.name for file in EXAMPLES.iterdir() if file.is_file()}, {"grpcurl.sh", "large_answer.py", "reduce.py", "regions.py", "ring.py"})
 
     def test_reduce(self):
         out = self.shell([sys.executable, "-B", EXAMPLES / "reduce.py", self.server.tcp])
         answer = r"\{'OP_SUM': 499999500000.0, 'OP_MAX': 999999.0\} in \d+ us on cpu\n"
-        self.assertRegex(out, rf"\A{answer}{answer}INVALID_ARGUMENT: op bit_and: [^\n]*: [0-9a-f]+-\d+\n\Z")
+        self.assertRegex(out, rf"\A{answer}{answer}INVALID_ARGUMENT: op bit_and: [^\n]*: [0-9a-f]+-[0-9a-f]+\n\Z")
 
     def test_regions(self):
         out = self.shell([sys.executable, "-B", EXAMPLES / "regions.py", self.server.unix])
         self.assertEqual(out, "499999500000.0\n")
+
+    def test_large_answer(self):
+        out = self.shell([sys.executable, "-B", EXAMPLES / "large_answer.py", self.server.unix])
+        answer = r": 8000000 bytes, 1.0 to 3999997.0\n"
+        self.assertRegex(
+            out, rf"\ARESOURCE_EXHAUSTED: [^\n]*4194304\)\nin the response{answer}in chunks{answer}in a region{answer}\Z"
+        )
+        self.assertEqual(self.server.metric("reduced_arrays"), {"": 0}, "it deletes what it kept")
 
     def test_ring(self):
         out = self.shell([sys.executable, "-B", EXAMPLES / "ring.py", self.server.unix])

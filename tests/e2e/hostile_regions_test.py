@@ -361,6 +361,7 @@ class Silence(HostileRegionsTest):
         doors = [self.connect(STRANGER) for _ in range(8)]
         self.check_serves(server)
         self.assertEqual([self.is_open(door) for door in doors], [True] * 2 + [False] * 6)
+        self.assertEqual(server.metric("reduced_connections_refused_total")['{reason="regions"}'], 6)
         self.check_stops(server)
 
 

@@ -141,7 +141,7 @@ SCHEMAS = {
                             "expr!": str,
                             "for": r"[0-9]+m",
                             "labels": LABELS,
-                            "annotations": {"summary!": str, "description!": str},
+                            "annotations": {"summary!": str, "description!": str, "runbook!": str},
                         }
                     ],
                 }

@@ -43,6 +43,27 @@ class JsonTest(harness.ServedTest):
         self.assertIn("no such", calls[1]["error"])
 
 
+class SlowTest(harness.ServedTest):
+    flags = ("--log_format=json", "--log_level=debug", "--slow_request=300ms")
+
+    def test_a_slow_client_is_not_a_slow_server(self):
+        def messages():
+            yield b"\x0a\x0b" b"\x0a\x06\x08\x0d\x12\x02\xe8\x07" b"\x12\x01\x01"  # header {array {F64, [1000]}, ops: SUM}
+            yield b"\x12\xa0\x1f" + bytes(4000)  # chunk
+            time.sleep(1)  # a client that has nothing to send
+            yield b"\x12\xa0\x1f" + bytes(4000)
+
+        with grpc.insecure_channel(self.server.tcp) as channel:
+            channel.stream_unary("/reduced.v1.Reduction/ReduceStream")(messages(), timeout=harness.DEADLINE_S)
+        log = self.server.await_log('"rpc":"reduce_stream".*\n')
+        (call,) = [line for line in map(json.loads, log.splitlines()) if line.get("rpc") == "reduce_stream"]
+        self.assertEqual(call["status"], "OK", call)
+        self.assertNotIn("slow", call)
+        self.assertGreater(call["stages_us"]["client"], 900_000)
+        self.assertGreater(call["total_us"], 900_000)
+        self.assertLess(call["server_us"], 300_000)
+
+
 class TextTest(unittest.TestCase):
     def test_off(self):
         server = harness.Server("--log_level=off")

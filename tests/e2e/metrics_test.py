@@ -1,10 +1,12 @@
 """Metrics over HTTP, as Prometheus reads them: counts equal to what was asked, and nothing of a client's text in a label."""
 
+import os
 import pathlib
 import re
 import shutil
 import socket
 import subprocess
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -63,6 +65,13 @@ class MetricsTest(harness.ServedTest):
         self.assertEqual(added("reduced_request_bytes_count", source="inline"), 4)
         self.assertEqual(added("reduced_request_bytes_sum", source="inline"), 16000)
         self.assertEqual(added("reduced_calls_total", rpc="reduce_stream", status="OK"), 1)
+        self.assertEqual(added("reduced_call_seconds_count", rpc="reduce"), 5)
+        self.assertEqual(added("reduced_call_seconds_count", rpc="reduce_stream"), 1)
+        here = {"kind": "peer", "caller": f"uid {os.getuid()}"}
+        self.assertGreaterEqual(added("reduced_caller_calls_total", **here), 6)
+        self.assertEqual(added("reduced_caller_failures_total", **here), 1)
+        self.assertEqual(added("reduced_caller_bytes_total", **here), 20000)
+        self.assertEqual(added("reduced_caller_calls_total"), added("reduced_calls_total"))
 
     def test_gauges_are_those_of_the_moment(self):
         array = self.save(np.ones(1 << 20, np.uint8))
@@ -92,6 +101,13 @@ class MetricsTest(harness.ServedTest):
         self.assertLess(total(after, "reduced_heap_used_bytes"), total(after, "process_resident_memory_bytes"))
         self.assertAlmostEqual(total(after, "process_threads"), len(list((process / "task").iterdir())), delta=4)
         self.assertEqual(total(after, "reduced_draining"), 0)
+        self.assertEqual(total(after, "reduced_serving"), 1)
+        self.assertEqual(total(after, "reduced_devices_left_out"), 0)
+        started = total(after, "process_start_time_seconds")
+        self.assertEqual(started, total(before, "process_start_time_seconds"), "restarts are seen by its changes")
+        ticks = int((process / "stat").read_text().rsplit(")", 1)[1].split()[19])
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.assertAlmostEqual(started, booted + ticks / os.sysconf("SC_CLK_TCK"), delta=2)
 
     def test_only_pages_that_there_are_and_only_to_read(self):
         for path, method, code in (("nothing", "GET", 404), ("metrics", "POST", 405), ("metrics/x", "GET", 404)):

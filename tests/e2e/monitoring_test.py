@@ -1,4 +1,4 @@
-"""The rules for Prometheus and the dashboard for Grafana: right by promtool, and of metrics that a server has."""
+"""The rules for Prometheus, the dashboard for Grafana and the runbook: right by promtool, complete, and of metrics that a server has."""
 
 import json
 import pathlib
@@ -9,24 +9,23 @@ import unittest
 import urllib.request
 
 import harness
-from harness import np
+from harness import DATA
+from secured import SecuredTest
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
 # Only with an NVIDIA GPU and its driver.
 OF_GPUS = {"reduced_gpu_memory_used_bytes", "reduced_gpu_memory_bytes", "reduced_gpu_utilisation_ratio"}
-# Only with certificates or tokens: security_test.py and tokens_test.py have them.
-OF_FILES = {"reduced_certificate_expiry_time_seconds", "reduced_reload_failed"}
 METRIC = re.compile(r"(?<![\w:$])(?:reduced|process)_[a-z0-9_]+(?![\w:])")
 RECORDED = re.compile(r"(?<![\w:])[a-z_]+:reduced_[a-z0-9_]+:[a-z0-9_]+")
 
 
 def expressions():
-    """Every expression of the rules and the dashboard."""
+    """Every expression of the rules, the dashboard and the runbook."""
     dashboard = json.loads((DEPLOY / "grafana/reduced.json").read_text())
     found = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
     found += [variable["query"]["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
-    return found + [path.read_text() for path in RULES]
+    return found + [path.read_text() for path in (*RULES, DEPLOY / "RUNBOOK.md")]
 
 
 class RulesTest(unittest.TestCase):
@@ -52,6 +51,19 @@ class RulesTest(unittest.TestCase):
         fired = set(re.findall(r"alertname: (\w+)\n\s+eval_time: \S+\n\s+exp_alerts:", tests))
         self.assertEqual(set(alerts), fired)
 
+    def test_every_alert_names_its_section_of_the_runbook(self):
+        rules = (DEPLOY / "prometheus/alerts.rules.yml").read_text()
+        alerts = dict(re.findall(r'- alert: (\w+)(?:(?!- alert:)[\s\S])*?\n\s+runbook: "(\S+)"\n', rules))
+        self.assertEqual(list(alerts), re.findall(r"- alert: (\w+)", rules))
+        runbook = (DEPLOY / "RUNBOOK.md").read_text()
+        sections = dict(re.findall(r"^## (\w+)\n([\s\S]+?)(?=^## |\Z)", runbook, re.MULTILINE))
+        self.assertEqual(set(sections), set(alerts), "a section is of an alert")
+        for alert, link in alerts.items():
+            self.assertEqual(link, f"deploy/RUNBOOK.md#{alert.lower()}")
+            meaning, *steps = sections[alert].strip().split("\n- ")
+            self.assertGreater(len(meaning), 40, alert)
+            self.assertEqual([re.match(r"Look|Do", step)[0] for step in steps], ["Look", "Do"], alert)
+
     def test_what_is_asked_for_is_recorded(self):
         recorded = re.findall(r"- record: (\S+)", (DEPLOY / "prometheus/recording.rules.yml").read_text())
         asked = {name for text in expressions() for name in RECORDED.findall(text)}
@@ -59,16 +71,20 @@ class RulesTest(unittest.TestCase):
         self.assertLessEqual(asked, set(recorded))
 
 
-class NamesTest(harness.ServedTest):
+class NamesTest(SecuredTest):
     def test_every_metric_that_is_asked_for_exists(self):
-        self.reduce(self.save(np.ones(100, np.float32)), "sum", "--via", "stream")
-        with urllib.request.urlopen(self.server.http() + "metrics", timeout=harness.DEADLINE_S) as answer:
+        server = self.serve_tls(f"--token_file={self.tokens(alice='secret')}")
+        self.works(server.unix, "--token-file", self.folder / "alice")
+        run = self.reducectl(server.unix, "--token-file", self.folder / "alice", "reduce", DATA / "co2.npy", "--op", "sum",
+                             "--via", "stream")  # fmt: skip
+        self.assertEqual(run.returncode, 0, run.stderr.decode())
+        with urllib.request.urlopen(server.http() + "metrics", timeout=harness.DEADLINE_S) as answer:
             text = answer.read().decode()
         served = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
         asked = {name for text in expressions() for name in METRIC.findall(text)}
         self.assertGreater(len(asked), 15)
         # Words of the descriptions, which are no metrics, have no business to look like one.
-        self.assertEqual(asked - served - OF_GPUS - OF_FILES, set())
+        self.assertEqual(asked - served - OF_GPUS, set())
 
     def test_the_dashboard_is_one(self):
         dashboard = json.loads((DEPLOY / "grafana/reduced.json").read_text())

@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -34,7 +35,11 @@ class FiguresTest(harness.ServedTest):
         self.assertTrue(kept["id"].startswith(array["id"].rstrip(".")))
         self.assertEqual(status["errors"][0]["status"], "INVALID_ARGUMENT")
         self.assertIn("no_such", status["errors"][0]["message"])
+        self.assertEqual(status["errors"][0]["peer"], f"uid {os.getuid()}")
         self.assertEqual(status["errors_total"], 1)
+        self.assertIs(status["serving"], True)
+        (caller,) = status["callers"]
+        self.assertEqual((caller["kind"], caller["caller"], caller["failures"]), ("peer", f"uid {os.getuid()}", 1))
         self.assertEqual(status["devices"][0]["name"], "cpu")
         self.assertIn(["metrics_listen", "127.0.0.1:0"], status["flags"])
 
@@ -112,9 +117,10 @@ class BrowserTest(harness.ServedTest):
         self.assertNotIn("<img", page)
         text = html.unescape(re.sub(r"<[^>]*>", " ", page[page.index("<body") : page.index("<script")]))
         for says in ("live", "cpu", "lanes busy", "Recent errors", "INVALID_ARGUMENT", f"unknown pipeline '{HOSTILE}'",
-                     "Resident arrays (1)", "800 bytes", "--max_streams", "0 of 64"):  # fmt: skip
+                     "Resident arrays (1)", "800 bytes", "--max_streams", "0 of 64", "Callers", f"uid {os.getuid()}"):  # fmt: skip
             self.assertIn(says, text)
         self.assertIn('<svg class="spark"', page)
+        self.assertRegex(text, r"memory\s+(0|[\d.]+ [KM]iB|\d+) ?(bytes)? of [\d.]+ [GM]iB", "in units, not in bytes")
 
     def test_it_can_be_seen(self):
         picture = self.folder / "page.png"

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -11,6 +12,8 @@
 #include "server/observe/log.h"
 #include "spdlog/sinks/ostream_sink.h"
 #include "spdlog/spdlog.h"
+#include "tests/service/chunk_stream.h"
+#include "tests/service/held_engine.h"
 #include "tests/service/tagged_call.h"
 #include "tests/service/test_server.h"
 
@@ -190,6 +193,25 @@ TEST(CallLogTest, SlowReductionsWithTheirStages) {
   }
   ASSERT_EQ(log.lines().size(), 1U) << log.text();
   EXPECT_THAT(log.text(), ContainsRegex("slow: reduce request_id=.* status=OK .*total_us=.* kernel_us="));
+}
+
+// The engine takes long, while the client could send more.
+TEST(CallLogTest, ASlowEngineOfAStreamWhoseClientWaits) {
+  CapturedLog log(spdlog::level::warn);
+  {
+    ServerOptions options;
+    options.slow_request = absl::Milliseconds(100);
+    HeldServer server(8, options);
+    ReduceStreamCall stream(server->client());
+    ASSERT_TRUE(stream.Header(HeaderOf(v1::DTYPE_U8, 1024, {v1::OP_SUM})));
+    ASSERT_TRUE(stream.Chunk(std::string(1024, '\1')));
+    ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
+    absl::SleepFor(absl::Milliseconds(150));
+    server.engine().Release();
+    EXPECT_TRUE(stream.End().ok());
+    server->server().Shutdown(kPatience);
+  }
+  EXPECT_THAT(log.text(), ContainsRegex("slow: reduce_stream .* status=OK .*server_us="));
 }
 
 TEST(CallLogTest, NoneIsSlowByDefault) {

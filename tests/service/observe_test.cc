@@ -294,9 +294,10 @@ TEST(ErrorsTest, RefusedCallsAreOneEntry) {
   v1::ReduceResponse response;
   EXPECT_FALSE(service.client->Reduce({}, &response).ok());
   const absl::Status unknown = absl::UnauthenticatedError("the token is unknown");
-  for (int i = 0; i < 1000; ++i) service.backend.observer.Refused("/reduced.v1.Reduction/Merge", unknown);
-  service.backend.observer.Refused("/a\nmethod", absl::UnauthenticatedError("no token"));
-  service.backend.observer.Refused("/reduced.v1.Reduction/Reduce", unknown);
+  Observer& observer = service.backend.observer;
+  for (int i = 0; i < 1000; ++i) observer.Refused("/reduced.v1.Reduction/Merge", "192.0.2.1", unknown);
+  observer.Refused("/a\nmethod", "192.0.2.1", absl::UnauthenticatedError("no token"));
+  observer.Refused("/reduced.v1.Reduction/Reduce", "192.0.2.1", unknown);
   const std::vector<CallError> errors = service.backend.observer.errors();
   ASSERT_EQ(errors.size(), 3U);
   EXPECT_EQ(errors[0].rpc, "/reduced.v1.Reduction/Reduce");
@@ -307,6 +308,26 @@ TEST(ErrorsTest, RefusedCallsAreOneEntry) {
   EXPECT_EQ(errors[2].rpc, "reduce");
   EXPECT_EQ(errors[2].count, 1);
   EXPECT_EQ(service.Status()["errors"][0]["count"], 1001);
+  EXPECT_EQ(service.Status()["errors"][0]["peer"], "192.0.2.1");
+}
+
+// Nor must one that comes from everywhere.
+TEST(ErrorsTest, RefusedCallsOfManyPeersAreFewEntries) {
+  Service service;
+  v1::ReduceResponse response;
+  EXPECT_FALSE(service.client->Reduce({}, &response).ok());
+  constexpr int kPeers = 1000;
+  for (int i = 0; i < kPeers; ++i) {
+    service.backend.observer.Refused("/x", absl::StrCat("192.0.2.", i), absl::UnauthenticatedError("no token"));
+  }
+  service.backend.observer.Refused("/x", "192.0.2.3", absl::UnauthenticatedError("no token"));
+  const std::vector<CallError> errors = service.backend.observer.errors();
+  ASSERT_EQ(errors.size(), Observer::kMaxRefusals + 2);
+  EXPECT_EQ(errors[0].peer, "192.0.2.3");
+  EXPECT_EQ(errors[0].count, 2);
+  EXPECT_EQ(errors[1].peer, "several peers");
+  EXPECT_EQ(errors[1].count, static_cast<std::int64_t>(kPeers - Observer::kMaxRefusals));
+  EXPECT_EQ(errors.back().rpc, "reduce");
 }
 
 TEST(StatusTest, ShowsTheArraysOfEverybody) {

@@ -45,13 +45,32 @@ TEST(CallLineTest, AReduction) {
 }
 
 TEST(CallLineTest, WhoCalled) {
-  const CallRecord record{.rpc = Rpc::kMerge};
-  EXPECT_THAT(TextLine(record, "alice"), StartsWith("merge caller=alice peer= status=OK "));
-  EXPECT_THAT(TextLine(record, "node 7\n"), StartsWith("merge caller=node\\x207\\n peer="));
-  EXPECT_THAT(TextLine(record, "node\\x207\\n"), StartsWith("merge caller=node\\\\x207\\\\n peer="))
+  const auto text = [](const std::string& identity) {
+    const Caller caller(identity);
+    return TextLine({.rpc = Rpc::kMerge, .caller = &caller}, "uid 7");
+  };
+  EXPECT_THAT(text("alice"), StartsWith("merge caller=alice peer=unix:uid=7 status=OK "));
+  EXPECT_THAT(text(""), StartsWith("merge peer=unix:uid=7 status=OK "));
+  EXPECT_THAT(text("node 7\n"), StartsWith("merge caller=node\\x207\\n peer="));
+  EXPECT_THAT(text("node\\x207\\n"), StartsWith("merge caller=node\\\\x207\\\\n peer="))
       << "another identity, another word";
-  const json line = json::parse(absl::StrCat("{", JsonMembers(record, "node \"7\"\n"), "}"));
+  const Caller caller("node \"7\"\n");
+  const CallRecord record{.rpc = Rpc::kMerge, .caller = &caller};
+  const json line = json::parse(absl::StrCat("{", JsonMembers(record), "}"));
   EXPECT_EQ(line["caller"], "node \"7\"\\n");
+}
+
+TEST(CallLineTest, WhatTheServerTookBesideWhatItWaitedForTheClient) {
+  CallRecord record{.rpc = Rpc::kReduceStream};
+  record.total_us = 1000;
+  EXPECT_EQ(record.server_us(), 1000);
+  record.client_us = 900;
+  EXPECT_THAT(TextLine(record), HasSubstr(" total_us=1000.0 server_us=100.0 client_us=900.0"));
+  const json line = json::parse(absl::StrCat("{", JsonMembers(record), "}"));
+  EXPECT_EQ(line["server_us"], 100);
+  EXPECT_EQ(line["stages_us"]["client"], 900);
+  record.client_us = 1001;  // the clocks are read one after the other
+  EXPECT_EQ(record.server_us(), 0);
 }
 
 TEST(CallLineTest, AnErrorWithHostileText) {

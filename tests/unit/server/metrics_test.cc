@@ -82,8 +82,8 @@ TEST(CallMetricsTest, LabelsSayWhatTheReductionWas) {
   record.bytes = 64;
   record.total_us = 10;
   record.timing.kernel_us = 5;
-  metrics.Record(record);
-  metrics.Record(record);
+  metrics.Record(record, nullptr);
+  metrics.Record(record, nullptr);
 
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& requests = FamilyOf(families, "reduced_requests_total");
@@ -100,6 +100,10 @@ TEST(CallMetricsTest, LabelsSayWhatTheReductionWas) {
   EXPECT_EQ(LabelsOf(seconds.metric[0]), (Labels{{"stage", "kernel"}, {"engine", "cpu"}}));
   EXPECT_DOUBLE_EQ(seconds.metric[0].histogram.sample_sum, 10e-6);
   EXPECT_EQ(seconds.metric[0].histogram.sample_count, 2U);
+  const MetricFamily& latency = FamilyOf(families, "reduced_call_seconds");
+  ASSERT_EQ(latency.metric.size(), 1U);
+  EXPECT_EQ(LabelsOf(latency.metric[0]), (Labels{{"rpc", "reduce_stream"}}));
+  EXPECT_DOUBLE_EQ(latency.metric[0].histogram.sample_sum, 20e-6);
   EXPECT_EQ(metrics.calls(), 2U);
   EXPECT_EQ(metrics.errors(), 0U);
 }
@@ -112,18 +116,18 @@ TEST(CallMetricsTest, EveryRowOfTheTablesHasALabelOfItsOwn) {
       ReduceSpec spec;
       spec.dtype = dtype.dtype;
       spec.ops = {op.op};
-      metrics.Record({.spec = &spec});
+      metrics.Record({.spec = &spec}, nullptr);
     }
   }
   for (const PipelineRow& row : Pipelines()) {
     CallRecord record{.engine = row.engine};
     record.pipeline = row.name;
-    metrics.Record(record);
+    metrics.Record(record, nullptr);
   }
   for (int code = 0; code <= 16; ++code) {
     CallRecord record;
     record.status = absl::Status(static_cast<absl::StatusCode>(code), "");
-    metrics.Record(record);
+    metrics.Record(record, nullptr);
   }
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& requests = FamilyOf(families, "reduced_requests_total");
@@ -145,7 +149,7 @@ TEST(CallMetricsTest, NothingOfAClientsTextIsALabel) {
   spec.ops = {Op::kSum};
   for (int i = 0; i < 100; ++i) {
     spec.pipeline = "hostile" + std::to_string(i);
-    metrics.Record({.spec = &spec, .status = absl::InvalidArgumentError(spec.pipeline)});
+    metrics.Record({.spec = &spec, .status = absl::InvalidArgumentError(spec.pipeline)}, nullptr);
   }
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& requests = FamilyOf(families, "reduced_requests_total");
@@ -156,16 +160,50 @@ TEST(CallMetricsTest, NothingOfAClientsTextIsALabel) {
 
 TEST(CallMetricsTest, OnlyReductionsAreReductions) {
   CallMetrics metrics;
-  for (std::size_t rpc = 0; rpc < std::size(kRpcs); ++rpc) metrics.Record({.rpc = static_cast<Rpc>(rpc)});
+  for (std::size_t rpc = 0; rpc < std::size(kRpcs); ++rpc) metrics.Record({.rpc = static_cast<Rpc>(rpc)}, nullptr);
   const std::vector<MetricFamily> families = metrics.Collect();
   EXPECT_EQ(Sum(FamilyOf(families, "reduced_calls_total")), static_cast<double>(std::size(kRpcs)));
   EXPECT_EQ(Sum(FamilyOf(families, "reduced_requests_total")), 3);
 }
 
+TEST(CallMetricsTest, TheTimeOfACallIsWithoutThatOfItsClient) {
+  CallMetrics metrics;
+  CallRecord record{.rpc = Rpc::kPutArray};
+  record.total_us = 50;
+  record.client_us = 40;
+  metrics.Record(record, nullptr);
+  const std::vector<MetricFamily> families = metrics.Collect();
+  EXPECT_DOUBLE_EQ(FamilyOf(families, "reduced_call_seconds").metric.at(0).histogram.sample_sum, 10e-6);
+}
+
+TEST(CallMetricsTest, CallsAndBytesOfACaller) {
+  CallMetrics metrics;
+  const Caller alice("alice");
+  CallRecord record{.rpc = Rpc::kPutArray, .caller = &alice};
+  record.bytes = 64;
+  metrics.Record(record, &alice);
+  record.status = absl::NotFoundError("");
+  metrics.Record(record, &alice);
+  metrics.Record(record, nullptr);  // whose, nobody knows
+  metrics.RecordUnauthenticated(Caller("", "192.0.2.1"));
+  const std::vector<MetricFamily> families = metrics.Collect();
+  const auto count = [&families](const std::string& name, const std::string& kind, const std::string& caller) {
+    for (const ClientMetric& metric : FamilyOf(families, name).metric) {
+      if (LabelsOf(metric) == Labels{{"kind", kind}, {"caller", caller}}) return metric.counter.value;
+    }
+    return -1.0;
+  };
+  EXPECT_EQ(count("reduced_caller_calls_total", "identity", "alice"), 2);
+  EXPECT_EQ(count("reduced_caller_failures_total", "identity", "alice"), 1);
+  EXPECT_EQ(count("reduced_caller_bytes_total", "identity", "alice"), 64);
+  EXPECT_EQ(count("reduced_caller_unauthenticated_total", "peer", "192.0.2.1"), 1);
+  EXPECT_EQ(count("reduced_caller_calls_total", "other", "other"), 0) << "there before the first";
+}
+
 TEST(CallMetricsTest, RejectsAreOfWhatWasFull) {
   CallMetrics metrics;
-  metrics.Record({.rpc = Rpc::kSession, .status = absl::ResourceExhaustedError("full")});
-  metrics.Record({.rpc = Rpc::kSession, .status = absl::UnavailableError("draining")});
+  metrics.Record({.rpc = Rpc::kSession, .status = absl::ResourceExhaustedError("full")}, nullptr);
+  metrics.Record({.rpc = Rpc::kSession, .status = absl::UnavailableError("draining")}, nullptr);
   const std::vector<MetricFamily> families = metrics.Collect();
   const MetricFamily& rejects = FamilyOf(families, "reduced_rejects_total");
   EXPECT_EQ(rejects.metric.size(), std::size(kRpcs)) << "there before the first";
