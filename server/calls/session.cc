@@ -109,7 +109,8 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
         tag_(backend.observer.Begin(context)),
         admission_(Rpc::kSession, backend),
         watch_(backend.watchdog, context, [this](const absl::Status& why) { Stalled(why); }) {
-    const absl::Status status = admission_.Admit(caller_.Now(), deadline_);
+    absl::Status status = admission_.Admit(caller_.Now(), deadline_);
+    if (backend_.draining) status.Update(SessionDrained());
     if (status.ok()) {
       watch_.Await(Wait::kRequest);
       StartRead(&message_);
@@ -314,11 +315,13 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       const absl::MutexLock lock(&mutex_);
       const bool idle = unanswered_ == 0 && !handling_;
       if (over_ || (writing_ == nullptr && !idle)) return;
-      if (writing_ == nullptr && RingWasUsed()) return watch_.Await(Wait::kRequest);
-      if (status_.ok()) status_ = why;
-      DropAll();
-      if (writing_ != nullptr) return;
-      abandoned_ = true;
+      if (!backend_.draining) {
+        if (writing_ == nullptr && RingWasUsed()) return watch_.Await(Wait::kRequest);
+        if (status_.ok()) status_ = why;
+        DropAll();
+        if (writing_ != nullptr) return;
+        abandoned_ = true;
+      }
       next = WhatIsNext();
     }
     Do(std::move(next));
@@ -361,6 +364,10 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   Next WhatIsNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Next next;
+    if (backend_.draining && !over_) {
+      if (status_.ok() && !ended_) status_ = SessionDrained();
+      ended_ = abandoned_ = true;
+    }
     if (dropping_) {
       for (ExchangePointer& answer : answers_) Retire(std::move(answer));
       answers_.clear();

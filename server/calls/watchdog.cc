@@ -44,6 +44,10 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 
 }  // namespace
 
+absl::Status SessionDrained() {
+  return absl::UnavailableError("the server is draining: it ends sessions, and has answered what it took");
+}
+
 Watchdog::Watchdog(const Timeouts& timeouts) : timeouts_(timeouts), thread_([this] { Run(); }) {}
 
 Watchdog::~Watchdog() {
@@ -65,25 +69,38 @@ void Watchdog::Run() {
   }
 }
 
+void Watchdog::Drain() {
+  const absl::MutexLock lock(&mutex_);
+  draining_ = true;
+  wake_.Signal();
+}
+
 void Watchdog::EndStalled() {
   const Clock::rep now = Clock::now().time_since_epoch().count();
   std::vector<Watch*> stalled;
   for (Watch* const watch : watches_) {
-    if (watch->deadline_.load() <= now) stalled.push_back(watch);
+    if (watch->deadline_.load() <= now || EndsForDrain(*watch)) stalled.push_back(watch);
   }
   for (Watch* const watch : stalled) {
     if (watches_.contains(watch)) Tell(*watch, now);
   }
 }
 
+bool Watchdog::EndsForDrain(const Watch& watch) const {
+  return draining_ && watch.wait_.load() == Wait::kRequest && watch.deadline_.load() != kNever;
+}
+
 void Watchdog::Tell(Watch& watch, Clock::rep now) {
   const Wait wait = watch.wait_.load();
   Clock::rep deadline = watch.deadline_.load();
-  if (deadline > now || !watch.deadline_.compare_exchange_strong(deadline, kNever)) return;
+  const bool drained = EndsForDrain(watch);
+  if ((deadline > now && !drained) || !watch.deadline_.compare_exchange_strong(deadline, kNever)) return;
   const WaitRow& row = RowOf(wait);
   if (row.limit == nullptr) return;  // it came meanwhile
-  const absl::Status why = absl::DeadlineExceededError(
-      absl::StrCat(row.what, " for ", absl::FormatDuration(timeouts_.*row.limit), "; see ", row.flag));
+  const absl::Status why =
+      drained ? SessionDrained()
+              : absl::DeadlineExceededError(
+                    absl::StrCat(row.what, " for ", absl::FormatDuration(timeouts_.*row.limit), "; see ", row.flag));
   watch.why_.Update(why);
   told_ = &watch;
   mutex_.Unlock();

@@ -37,6 +37,9 @@ enum class Wait : std::uint8_t {
 
 class Watch;
 
+// The status of a session that ends since the server drains.
+absl::Status SessionDrained();
+
 // Thread-safe. It must outlive its watches.
 class Watchdog {
  public:
@@ -45,6 +48,9 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  // From now on sessions that wait for a request are told, with UNAVAILABLE: the first ones at once.
+  void Drain();
+
  private:
   friend class Watch;
   using Clock = std::chrono::steady_clock;
@@ -52,6 +58,7 @@ class Watchdog {
   void Run();
   void EndStalled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(Watch& watch, Clock::rep now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool EndsForDrain(const Watch& watch) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   const Timeouts timeouts_;
   absl::Mutex mutex_;
@@ -59,6 +66,7 @@ class Watchdog {
   Watch* told_ ABSL_GUARDED_BY(mutex_) = nullptr;  // whose callback runs; null: none
   absl::CondVar untold_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar wake_;
   std::thread thread_;  // last: uses the rest
 };
