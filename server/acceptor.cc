@@ -43,17 +43,25 @@ int AcceptFrom(int listener) {
 Acceptor::Acceptor(std::vector<Listener> listeners, const ConnectionLimits& limits)
     : listeners_(std::move(listeners)),
       connections_(limits),
-      wake_(eventfd(0, EFD_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       reserve_(OpenReserve()),
       beat_(Clock::now().time_since_epoch().count()),
       thread_([this] { Run(); }) {}
 
+void Acceptor::Drain() {
+  draining_->store(true);
+  EnableGoaway();
+  eventfd_write(wake_, 1);
+}
+
 void Acceptor::Stop() {
   if (!thread_.joinable()) return;
+  Drain();
   stopping_.store(true);
   eventfd_write(wake_, 1);
   thread_.join();
-  listeners_.clear();
+  CloseListeners();
+  connections_.CloseForWriting();
   if (wake_ >= 0) close(wake_);
   if (reserve_ >= 0) close(reserve_);
 }
@@ -75,13 +83,20 @@ void Acceptor::Run() {
   for (;;) {
     const milliseconds wait = pause.count() > 0 ? pause : kBeat;
     poll(polled.data(), pause.count() > 0 ? 1 : polled.size(), static_cast<int>(wait.count()));
+    eventfd_t woken = 0;
+    eventfd_read(wake_, &woken);
     if (stopping_.load()) return;
+    const bool last = draining_->load();  // those that wait to be accepted are, and hear of the drain
     beat_.store(Clock::now().time_since_epoch().count());
     failed_ = false;
     for (Listener& each : listeners_) {
       for (const int file : each.sockets.files()) {
         for (int i = 0; i < kBatch && AcceptOne(file, each); ++i) continue;
       }
+    }
+    if (last && !listeners_.empty()) {
+      CloseListeners();
+      polled.resize(1);
     }
     if (failing_since_.load() != 0) CheckRecovery();
     pause = failed_ ? std::clamp(2 * pause, kFirstPause, kBeat) : milliseconds(0);
@@ -91,6 +106,12 @@ void Acceptor::Run() {
     LogSuppressed();
     next_sweep = Clock::now() + kBeat;
   }
+}
+
+void Acceptor::CloseListeners() {
+  if (listeners_.empty()) return;
+  listeners_.clear();
+  connections_.ForEach([](int file) { SendGoaway(file); });
 }
 
 // Whether there may be another connection.
@@ -119,7 +140,8 @@ const std::shared_ptr<FrameAllowance>& Acceptor::AllowanceOf(const std::string& 
   std::shared_ptr<FrameAllowance>& allowance = allowances_[peer];
   if (allowance == nullptr) {
     auto* const ended = &(*refused_)[static_cast<std::size_t>(Refusal::kFrames)];
-    allowance = std::make_shared<FrameAllowance>(peer, std::shared_ptr<std::atomic<std::uint64_t>>(refused_, ended));
+    allowance =
+        std::make_shared<FrameAllowance>(peer, std::shared_ptr<std::atomic<std::uint64_t>>(refused_, ended), draining_);
   }
   return allowance;
 }

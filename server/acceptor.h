@@ -45,7 +45,10 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Accepts no more, and closes the listeners. Connections stay.
+  // Accepts no more, closes the listeners, and has a GOAWAY sent on every connection. Connections stay. Returns at
+  // once.
+  void Drain();
+  // Drain(), and ends the connections: their clients receive what has been sent, and then the end of the stream.
   void Stop();
 
   // Whether clients can connect: false once they could not for 5 s, for want of descriptors or memory or because the
@@ -70,6 +73,7 @@ class Acceptor {
   bool HandleFailure(int listener, int error);
   void CheckRecovery();
   void LogSuppressed();
+  void CloseListeners();
 
   std::vector<Listener> listeners_;
   Connections connections_;
@@ -78,6 +82,7 @@ class Acceptor {
   const std::shared_ptr<Counts> refused_ = std::make_shared<Counts>();
   absl::flat_hash_map<std::string, std::shared_ptr<FrameAllowance>> allowances_;  // by peer
   Repeats repeats_{10, absl::Seconds(10)};
+  const std::shared_ptr<std::atomic<bool>> draining_ = std::make_shared<std::atomic<bool>>(false);
   std::atomic<bool> stopping_ = false;
   int wake_ = -1;                              // an eventfd
   int reserve_ = -1;                           // a descriptor to close when there is no other

@@ -1,7 +1,9 @@
 #include "server/connections.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -62,6 +64,22 @@ std::optional<Refusal> Connections::Admit(int file, const std::string& peer) {
   ++by_peer_[peer];
   count_.store(static_cast<int>(open_.size()), std::memory_order_relaxed);
   return std::nullopt;
+}
+
+void Connections::ForEach(absl::FunctionRef<void(int)> visit) const {
+  for (const auto& [file, connection] : open_) {
+    if (SocketInode(file) == connection.inode) visit(file);
+  }
+}
+
+void Connections::CloseForWriting() const {
+  for (const auto& [file, connection] : open_) {
+    // gRPC may close the descriptor meanwhile, so that the number is something else's. This copy stays what it is.
+    const int copy = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) continue;
+    if (SocketInode(copy) == connection.inode) shutdown(copy, SHUT_WR);
+    close(copy);
+  }
 }
 
 void Connections::Sweep() {

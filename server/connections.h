@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "server/config/options.h"
 
 namespace reduced::server {
@@ -57,6 +58,10 @@ class Connections {
 
   // Counts a new connection; or says why not, and counts nothing.
   std::optional<Refusal> Admit(int file, const std::string& peer);
+  // Calls visit(file) for each connection that is open.
+  void ForEach(absl::FunctionRef<void(int)> visit) const;
+  // Sends the end of the stream on each connection, behind what gRPC has written, and nothing after it.
+  void CloseForWriting() const;
   // Forgets the connections that have been closed. Takes about 0.3 us for each that is open.
   void Sweep();
 

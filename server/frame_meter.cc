@@ -1,21 +1,21 @@
 #include "server/frame_meter.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+#include "server/goaway.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
 namespace {
-
-// Types of frames: RFC 9113.
-enum FrameType : std::uint8_t { kData = 0, kHeaders = 1, kReset = 3, kWindowUpdate = 8, kContinuation = 9 };
-constexpr std::uint8_t kEndStream = 1;
 
 constexpr std::size_t kPrefaceBytes = 24;
 constexpr double kResetsPerCall = 0.5;
@@ -23,14 +23,25 @@ constexpr double kOthersPerGood = 0.25;
 constexpr double kOthersPerWindow = 0.1;  // gRPC's clients send one or two for each message of the server
 constexpr std::chrono::seconds kLogEvery{10};
 
-// The meter of each descriptor; null: it never was that of a connection. Meters stay: a thread of gRPC may have one.
+// The frames of one connection.
+struct Frames {
+  bool Due() { return in.allowance() != nullptr && in.allowance()->draining(); }
+
+  FrameMeter in;
+  Goaway out;
+  bool read = false;  // of TLS: `in` has begun
+};
+
+// The frames of each descriptor; null: it never was that of a connection. They stay: a thread of gRPC may use them.
 struct Metered {
-  std::atomic<FrameMeter*> meter = nullptr;
+  std::atomic<Frames*> frames = nullptr;
   std::atomic<std::uint64_t> cookie = 0;  // of the socket
   std::atomic<bool> tls = false;
 };
 constexpr std::size_t kDescriptors = std::size_t{1} << 20;  // the most descriptors that Linux allows by default
 std::array<Metered, kDescriptors> metered;
+
+std::atomic<bool> goaway_enabled = false;
 
 // The meter of the descriptor that this thread read from last, whose frames SSL_read gives.
 thread_local FrameMeter* encrypted = nullptr;
@@ -44,37 +55,44 @@ std::uint64_t CookieOf(int file) {
 // Whether the bytes of a message that recvmsg has received may reach gRPC.
 [[maybe_unused]] bool Pass(int file, const msghdr& message, std::size_t bytes) {
   Metered& slot = metered[static_cast<std::size_t>(file)];
-  FrameMeter* const meter = slot.meter.load(std::memory_order_acquire);
-  if (meter == nullptr) return true;
+  Frames* const frames = slot.frames.load(std::memory_order_acquire);
+  if (frames == nullptr) return true;
   if (slot.tls.load(std::memory_order_relaxed)) {
-    encrypted = meter;
+    encrypted = &frames->in;
     return true;
   }
   bool may = true;
   for (std::size_t i = 0; may && bytes > 0 && i < message.msg_iovlen; ++i) {
     const std::size_t here = std::min(bytes, message.msg_iov[i].iov_len);
-    may = meter->Feed(message.msg_iov[i].iov_base, here, FrameBucket::Clock::now());
+    may = frames->in.Feed(message.msg_iov[i].iov_base, here, FrameBucket::Clock::now());
     bytes -= here;
   }
   if (may || CookieOf(file) == slot.cookie.load(std::memory_order_relaxed)) return may;
-  meter->Stop();  // the connection has gone, and the descriptor is another socket's
+  frames->in.Stop();  // the connection has gone, and the descriptor is another socket's
   return true;
 }
 
-void DeleteMeter(void* /*ssl*/, void* meter, CRYPTO_EX_DATA* /*data*/, int /*index*/, long /*unused*/,
-                 void* /*unused*/) {
-  delete static_cast<FrameMeter*>(meter);
+// The frames that gRPC sends through the descriptor; null: it is no connection, or one with TLS.
+[[maybe_unused]] Frames* PlainFrames(int file) {
+  if (file < 0 || static_cast<std::size_t>(file) >= metered.size()) return nullptr;
+  const Metered& slot = metered[static_cast<std::size_t>(file)];
+  return slot.tls.load(std::memory_order_relaxed) ? nullptr : slot.frames.load(std::memory_order_acquire);
 }
 
-// The meter of a connection with TLS; null: none.
-[[maybe_unused]] FrameMeter* MeterOf(SSL* ssl) {
-  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, &DeleteMeter);
-  auto* meter = static_cast<FrameMeter*>(SSL_get_ex_data(ssl, index));
-  if (meter != nullptr || encrypted == nullptr || SSL_is_server(ssl) == 0) return meter;
-  meter = new FrameMeter();
-  meter->Begin(encrypted->allowance());
-  if (SSL_set_ex_data(ssl, index, meter) == 1) return meter;
-  delete meter;
+void DeleteFrames(void* /*ssl*/, void* frames, CRYPTO_EX_DATA* /*data*/, int /*index*/, long /*unused*/,
+                  void* /*unused*/) {
+  delete static_cast<Frames*>(frames);
+}
+
+// The frames of a server's connection with TLS; null: it is none.
+[[maybe_unused]] Frames* FramesOf(SSL* ssl) {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, &DeleteFrames);
+  auto* frames = static_cast<Frames*>(SSL_get_ex_data(ssl, index));
+  if (frames != nullptr || SSL_is_server(ssl) == 0) return frames;
+  frames = new Frames();
+  frames->out.Begin();
+  if (SSL_set_ex_data(ssl, index, frames) == 1) return frames;
+  delete frames;
   return nullptr;
 }
 
@@ -129,8 +147,8 @@ void FrameMeter::Begin(std::shared_ptr<FrameAllowance> allowance) {
   allowance_ = std::move(allowance);
   own_ = {kOwn, kOwnPerSecond};
   ended_ = false;
-  skip_ = kPrefaceBytes;
-  got_ = block_bytes_ = 0;
+  cursor_ = FrameCursor(kPrefaceBytes);
+  block_bytes_ = 0;
   block_frames_ = 0;
   counts_ = {};
 }
@@ -148,18 +166,7 @@ bool FrameMeter::Feed(const void* data, std::size_t bytes, FrameBucket::Clock::t
   const auto* next = static_cast<const std::uint8_t*>(data);
   const std::uint8_t* const end = next + bytes;
   std::string_view why;
-  while (next != end && why.empty()) {
-    if (skip_ > 0) {
-      const std::size_t skipped = std::min(skip_, static_cast<std::size_t>(end - next));
-      skip_ -= skipped;
-      next += skipped;
-      continue;
-    }
-    header_[got_++] = *next++;
-    if (got_ < header_.size()) continue;
-    got_ = 0;
-    why = Count();
-  }
+  while (why.empty() && cursor_.Next(&next, end)) why = Count();
   if (why.empty()) why = Settle(now);
   if (why.empty()) return true;
   ended_ = true;
@@ -169,13 +176,12 @@ bool FrameMeter::Feed(const void* data, std::size_t bytes, FrameBucket::Clock::t
 
 // Counts the frame whose header is complete. Not empty: what the connection ends for.
 std::string_view FrameMeter::Count() {
-  const std::size_t length = std::size_t{header_[0]} << 16 | std::size_t{header_[1]} << 8 | header_[2];
-  skip_ = length;
-  switch (header_[3]) {
+  const std::size_t length = cursor_.length();
+  switch (cursor_.type()) {
     case kData:
       if (length > 0) {
         ++counts_.data;
-      } else if ((header_[4] & kEndStream) == 0) {
+      } else if (!cursor_.has(kEndStream)) {
         ++counts_.others;
       }
       return "";
@@ -217,12 +223,27 @@ std::string_view FrameMeter::Settle(FrameBucket::Clock::time_point now) {
 void MeterConnection(int file, bool tls, std::shared_ptr<FrameAllowance> allowance) {
   if (file < 0 || static_cast<std::size_t>(file) >= metered.size()) return;
   Metered& slot = metered[static_cast<std::size_t>(file)];
-  FrameMeter* meter = slot.meter.load(std::memory_order_acquire);
-  if (meter == nullptr) meter = new FrameMeter();
-  meter->Begin(std::move(allowance));
+  Frames* frames = slot.frames.load(std::memory_order_acquire);
+  if (frames == nullptr) frames = new Frames();
+  frames->in.Begin(std::move(allowance));
+  frames->out.Begin();
   slot.tls.store(tls, std::memory_order_relaxed);
   slot.cookie.store(CookieOf(file), std::memory_order_relaxed);
-  slot.meter.store(meter, std::memory_order_release);
+  slot.frames.store(frames, std::memory_order_release);
+}
+
+void EnableGoaway() { goaway_enabled.store(true); }
+
+void SendGoaway(int file) {
+  Frames* const frames = PlainFrames(file);
+  if (frames == nullptr || !frames->Due()) return;
+  // gRPC may close the descriptor meanwhile, so that the number is something else's. This copy stays what it is.
+  const int copy = fcntl(file, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return;
+  const absl::Cleanup close_copy = [copy] { close(copy); };
+  if (CookieOf(copy) != metered[static_cast<std::size_t>(file)].cookie.load(std::memory_order_relaxed)) return;
+  frames->out.SendAlone(
+      [copy](std::string_view frame) { return send(copy, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL); });
 }
 
 std::string LastEncryptedPeer() {
@@ -256,13 +277,51 @@ extern "C" ssize_t recvmsg(int file, msghdr* message, int flags) {
   return -1;
 }
 
+extern "C" ssize_t sendmsg(int file, const msghdr* message, int flags) {
+  static auto* const next = Next<ssize_t(int, const msghdr*, int)>("sendmsg");
+  reduced::server::Frames* const frames = reduced::server::PlainFrames(file);
+  if (frames == nullptr) return next(file, message, flags);
+  const auto cookie = reduced::server::metered[static_cast<std::size_t>(file)].cookie.load(std::memory_order_relaxed);
+  const bool due = reduced::server::goaway_enabled.load() && frames->Due() && reduced::server::CookieOf(file) == cookie;
+  return frames->out.Send(
+      due, [&](std::string_view frame) { return send(file, frame.data(), frame.size(), flags); },
+      [&](reduced::server::Goaway::Sent& sent) {
+        const ssize_t bytes = next(file, message, flags);
+        std::size_t left = bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
+        for (std::size_t i = 0; left > 0 && i < message->msg_iovlen; ++i) {
+          const std::size_t here = std::min(left, message->msg_iov[i].iov_len);
+          sent.Add(message->msg_iov[i].iov_base, here);
+          left -= here;
+        }
+        return bytes;
+      });
+}
+
 extern "C" int SSL_read(SSL* ssl, void* buffer, int size) {
   static auto* const next = Next<int(SSL*, void*, int)>("SSL_read");
   const int bytes = next(ssl, buffer, size);
   if (bytes <= 0) return bytes;
-  reduced::server::FrameMeter* const meter = reduced::server::MeterOf(ssl);
+  reduced::server::Frames* const frames = reduced::server::FramesOf(ssl);
+  if (frames == nullptr) return bytes;
+  if (!std::exchange(frames->read, true) && reduced::server::encrypted != nullptr) {
+    frames->in.Begin(reduced::server::encrypted->allowance());
+  }
   const auto now = reduced::server::FrameBucket::Clock::now();
-  return meter == nullptr || meter->Feed(buffer, static_cast<std::size_t>(bytes), now) ? bytes : -1;
+  return frames->in.Feed(buffer, static_cast<std::size_t>(bytes), now) ? bytes : -1;
+}
+
+extern "C" int SSL_write(SSL* ssl, const void* buffer, int size) {
+  static auto* const next = Next<int(SSL*, const void*, int)>("SSL_write");
+  reduced::server::Frames* const frames = reduced::server::FramesOf(ssl);
+  if (frames == nullptr) return next(ssl, buffer, size);
+  const bool due = reduced::server::goaway_enabled.load() && frames->Due();
+  return static_cast<int>(frames->out.Send(
+      due, [&](std::string_view frame) -> ssize_t { return next(ssl, frame.data(), static_cast<int>(frame.size())); },
+      [&](reduced::server::Goaway::Sent& sent) -> ssize_t {
+        const int bytes = next(ssl, buffer, size);
+        if (bytes > 0) sent.Add(buffer, static_cast<std::size_t>(bytes));
+        return bytes;
+      }));
 }
 
 #endif

@@ -4,7 +4,8 @@
 //
 // gRPC 1.51 bounds none of these, and tells nobody of frames. So the process has a recvmsg() and an SSL_read() of its
 // own, which libgrpc finds before those of libc and libssl. They call those, look at the headers of frames, and answer
-// with an error where a connection is to end. Whoever links gRPC statically links these, too.
+// with an error where a connection is to end. Whoever links gRPC statically links these, too. In the other direction a
+// sendmsg() and an SSL_write() serve goaway.h.
 //
 // A client may reset half of its calls, and send a frame of the third kind for every four that bring calls or data; a
 // tenth of one is a WINDOW_UPDATE.
@@ -13,7 +14,6 @@
 #ifndef REDUCED_SERVER_FRAME_METER_H_
 #define REDUCED_SERVER_FRAME_METER_H_
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -24,6 +24,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "server/frame_cursor.h"
 
 namespace reduced::server {
 
@@ -61,9 +62,11 @@ class FrameAllowance {
   static constexpr double kMost = 1000;      // of each kind at once
   static constexpr double kPerSecond = 200;  // of each kind
 
-  // `ended` counts the connections that are ended; others may count there, too.
-  FrameAllowance(std::string peer, std::shared_ptr<std::atomic<std::uint64_t>> ended)
-      : peer_(std::move(peer)), ended_(std::move(ended)) {}
+  // `ended` counts the connections that are ended; others may count there, too. `draining`: the connections are to get
+  // a GOAWAY; null: never.
+  FrameAllowance(std::string peer, std::shared_ptr<std::atomic<std::uint64_t>> ended,
+                 std::shared_ptr<const std::atomic<bool>> draining = nullptr)
+      : peer_(std::move(peer)), ended_(std::move(ended)), draining_(std::move(draining)) {}
 
   const std::string& peer() const { return peer_; }
 
@@ -71,12 +74,15 @@ class FrameAllowance {
   bool Take(const ExtraFrames& frames, Clock::time_point now);
   bool IsFull(Clock::time_point now);
 
+  bool draining() const { return draining_ != nullptr && draining_->load(); }
+
   // A connection of the peer is ended, for a reason that goes into the log.
   void Ended(std::string_view why, Clock::time_point now);
 
  private:
   const std::string peer_;
   const std::shared_ptr<std::atomic<std::uint64_t>> ended_;
+  const std::shared_ptr<const std::atomic<bool>> draining_;
   absl::Mutex mutex_;
   FrameBucket bucket_ ABSL_GUARDED_BY(mutex_){{kMost, kMost}, kPerSecond};
   Clock::time_point logged_ ABSL_GUARDED_BY(mutex_){};
@@ -112,9 +118,7 @@ class FrameMeter {
   std::shared_ptr<FrameAllowance> allowance_ ABSL_GUARDED_BY(mutex_);  // null: everything goes
   FrameBucket own_ ABSL_GUARDED_BY(mutex_){kOwn, kOwnPerSecond};
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::size_t skip_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes until the next header of a frame
-  std::size_t got_ ABSL_GUARDED_BY(mutex_) = 0;   // of that header
-  std::array<std::uint8_t, 9> header_ ABSL_GUARDED_BY(mutex_){};
+  FrameCursor cursor_ ABSL_GUARDED_BY(mutex_);
   std::size_t block_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the header block that has not ended
   int block_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   Counts counts_ ABSL_GUARDED_BY(mutex_);  // that no bucket has heard of
@@ -126,6 +130,12 @@ void MeterConnection(int file, bool tls, std::shared_ptr<FrameAllowance> allowan
 
 // The peer of the connection with TLS that this thread read from last; empty: there is none.
 std::string LastEncryptedPeer();
+
+// From now on the connections whose allowances are draining get a GOAWAY with the next bytes that gRPC sends there.
+void EnableGoaway();
+// Sends it now on a metered connection whose allowance is draining, unless that has TLS. On the thread that calls
+// MeterConnection.
+void SendGoaway(int file);
 
 }  // namespace reduced::server
 

@@ -34,7 +34,10 @@
 namespace reduced::server {
 namespace {
 
-// After the last request: time for health watchers to be notified, and for late responses to leave.
+// Without a call, after which no client is expected to make another one over a connection that got a GOAWAY.
+constexpr absl::Duration kQuiet = absl::Milliseconds(100);
+
+// After the last request: time for clients to close their connections.
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(200);
 
 // A client may ping this often, with or without calls. Those of gRPC do so every 10 seconds at most.
@@ -277,6 +280,7 @@ absl::Status Server::CheckEngines() {
     const absl::Status health = engine->Health();
     if (health.ok()) continue;
     Drain();
+    backend_.gate.Close();
     return absl::UnavailableError(absl::StrCat(engine->info().name, ": ", health.message()));
   }
   return absl::OkStatus();
@@ -300,7 +304,8 @@ void Server::Withdraw() {
 
 void Server::Drain() {
   Withdraw();
-  backend_.gate.Close();
+  if (acceptor_ != nullptr) acceptor_->Drain();
+  backend_.Drain();
 }
 
 void Server::Shutdown(absl::Duration timeout) {
@@ -308,9 +313,10 @@ void Server::Shutdown(absl::Duration timeout) {
   Drain();
   if (ready_file_written_) unlink(options_.ready_file.c_str());
   ready_file_written_ = false;
-  if (!backend_.gate.AwaitEmpty(timeout)) {
+  if (!backend_.gate.AwaitQuiet(kQuiet, absl::Now() + timeout)) {
     spdlog::warn("requests were still running after {}: they are cancelled", absl::FormatDuration(timeout));
   }
+  backend_.gate.Close();
   if (acceptor_ != nullptr) acceptor_->Stop();  // first: a gRPC server that shuts down does not close what it is given
   grpc_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout));
   grpc_->Wait();

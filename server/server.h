@@ -3,9 +3,11 @@
 //   1. Start: checks the options, starts the engines and checks an answer of each, opens the region socket, binds every
 //      address, serves, sets health to SERVING, writes the ready file.
 //   2. Withdraw: health is NOT_SERVING. Everything else goes on, so that clients can move without losing a request.
-//   3. Drain: health is NOT_SERVING, new requests are refused with UNAVAILABLE, running requests go on.
-//   4. Shutdown: drains, waits for running requests, cancels them after the timeout, closes the listeners, removes the
-//      ready file, closes the regions. Metrics are served to the end.
+//   3. Drain: health is NOT_SERVING, the listeners are closed, and every connection gets a GOAWAY, so that clients make
+//      their next calls elsewhere. What still arrives is served; sessions end once they have answered what they took.
+//   4. Shutdown: drains, waits until no call has run for a moment, or for the timeout, refuses calls with UNAVAILABLE,
+//      ends the connections, so that no client gets a status from gRPC's own shutdown, removes the ready file, closes
+//      the regions. Metrics are served to the end.
 //
 // Connections take this way: a socket of ListenSockets, the thread of the Acceptor, gRPC.
 //

@@ -54,27 +54,32 @@ ArrayInfo FromProto(const v1::ArrayInfo& from) {
 
 absl::Status CallDelete(const Connection& connection, const std::string& id, const std::string& owner,
                         std::optional<absl::Duration> timeout) {
-  RpcState state(connection, connection.home, timeout);
   v1::DeleteArrayRequest request;
   request.set_id(id);
   request.set_owner(owner);
   v1::DeleteArrayResponse response;
-  return CallAndWait(state, &v1::Reduction::Stub::PrepareAsyncDeleteArray, request, &response);
+  int attempts = 1;
+  const absl::Status status =
+      CallAgainAndWait(connection, connection.home, timeout, &v1::Reduction::Stub::PrepareAsyncDeleteArray, request,
+                       &response, /*interrupted=*/nullptr, &attempts);
+  // An attempt whose answer was lost may have deleted it, or the server that had it is gone.
+  return absl::IsNotFound(status) && attempts > 1 ? absl::OkStatus() : status;
 }
 
 }  // namespace
 
 absl::StatusOr<ResidentArray> Client::Put(const ArrayView& array, const PutOptions& options) {
-  RpcState state(*connection_, connection_->home, options.timeout);
   v1::PutArrayRequest first;
-  absl::Status status = CheckTimeout(state.timeout);
+  absl::Status status = CheckTimeout(options.timeout.value_or(connection_->options.timeout));
   status.Update(ToProto(array, options, first.mutable_header()));
   status.Update(CheckElements(array, /*may_have_reader=*/true));
   if (!status.ok()) return status;
-  const absl::StatusOr<v1::PutArrayResponse> response = PutArrayAndWait(
-      state, {first, array, 0, *ArrayBytes(array.dtype, array.shape)}, options.on_progress, options.interrupted);
+  const StreamMessages messages(first, array, 0, *ArrayBytes(array.dtype, array.shape));  // of every attempt
+  const absl::StatusOr<v1::PutArrayResponse> response = CallAgain(
+      *connection_, connection_->home, options.timeout, options.interrupted, /*attempts=*/nullptr,
+      [&](RpcState& state) { return PutArrayAndWait(state, messages, options.on_progress, options.interrupted); });
   if (!response.ok()) return response.status();
-  status = WrongAnswer(state.server, CheckAnswer(first.header(), *response));
+  status = WrongAnswer(connection_->options.server, CheckAnswer(first.header(), *response));
   if (!status.ok()) return status;
   return ResidentArray(connection_, FromProto(response->array()));
 }

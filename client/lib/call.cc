@@ -20,14 +20,19 @@ constexpr std::size_t kMaxMessageBytes = 4096;  // of a server's message
 constexpr absl::string_view kLost[] = {"Socket closed", "Connection reset by peer", "Broken pipe",
                                        "keepalive watchdog timeout", "Connection timed out"};
 
+// Whether gRPC says that there was no connection, so that the call was not sent.
+bool IsUnconnected(absl::string_view message) {
+  return absl::StrContains(message, "failed to connect to all addresses") ||
+         absl::StrContains(message, "connections to all backends failing");
+}
+
 // A message for UNAVAILABLE: why there is no connection, without the words that gRPC puts before that; or what the
 // server said.
 std::string WhyUnavailable(absl::string_view message, absl::string_view server) {
   absl::string_view why;
   if (absl::StrContains(message, "DNS resolution failed")) {
     why = "its name can't be resolved";
-  } else if (absl::StrContains(message, "failed to connect to all addresses") ||
-             absl::StrContains(message, "connections to all backends failing")) {
+  } else if (IsUnconnected(message)) {
     const std::size_t last = message.rfind(": ");  // the last part is the operating system's error
     why = last == absl::string_view::npos ? message : message.substr(last + 2);
     if (absl::StrContains(why, "wrong version number")) {  // what answered is no record of TLS
@@ -91,15 +96,28 @@ RpcState::RpcState(const Connection& connection, Backend to, std::optional<absl:
     : RpcState(connection, std::move(to), own_timeout.value_or(connection.options.timeout),
                absl::Now() + own_timeout.value_or(connection.options.timeout)) {}
 
-RpcState::RpcState(const Connection& connection, Backend to, absl::Duration whole, absl::Time deadline)
-    : backend(std::move(to)), server(connection.options.server), timeout(whole), watch(connection.peers, deadline) {
+RpcState::RpcState(const Connection& of, Backend to, absl::Duration whole, absl::Time deadline)
+    : connection(of),
+      backend(std::move(to)),
+      server(of.options.server),
+      timeout(whole),
+      watch(connection.peers, deadline) {
   if (connection.token != nullptr) context.AddMetadata("authorization", connection.token->Authorization());
   if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
 }
 
 void RpcState::Cancel() {
+  cancelled = true;
   context.TryCancel();
   watch.Cancelled();
+}
+
+grpc::Status RpcState::Seen(const grpc::Status& status) const {
+  const bool cut_off = status.error_code() == grpc::StatusCode::CANCELLED && !cancelled;
+  const bool lost = status.error_code() == grpc::StatusCode::UNAVAILABLE && !IsUnconnected(status.error_message()) &&
+                    !absl::StrContains(status.error_message(), "DNS resolution failed");
+  if (status.ok() || cut_off || lost) connection.reached.store(true, std::memory_order_relaxed);
+  return cut_off ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the call was cut off") : status;
 }
 
 absl::Status RpcState::Outcome(const grpc::Status& status) const {
@@ -112,7 +130,7 @@ absl::Status RpcState::Outcome(const grpc::Status& status) const {
   return error;
 }
 
-std::optional<absl::Duration> RpcState::RetryHint() const {
+std::optional<absl::Duration> RetryHintOf(const grpc::ClientContext& context) {
   const auto& metadata = context.GetServerTrailingMetadata();
   const auto hint = metadata.find("grpc-retry-pushback-ms");
   std::int64_t ms = 0;

@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,9 @@ absl::StatusCode CodeOf(int number);
 // when to retry.
 absl::Status ErrorOf(int code, const std::string& message, const std::string& server, absl::Duration timeout,
                      std::optional<absl::Duration> retry_after);
+
+// When the server of a call that has failed wants to be asked again; absent if it doesn't say. Negative: never.
+std::optional<absl::Duration> RetryHintOf(const grpc::ClientContext& context);
 
 // The error of a call that its caller interrupted.
 absl::Status InterruptedError();
@@ -66,14 +70,21 @@ struct RpcState : Call::State {
   RpcState(const Connection& connection, Backend to, absl::Duration timeout, absl::Time deadline);
 
   void Cancel() override;
+  // What the status of the call says of the server. A call that is CANCELLED, but not by this client, was cut off by a
+  // server that stops, or by a proxy: UNAVAILABLE. Notes that a server was reached.
+  grpc::Status Seen(const grpc::Status& status) const;
+  // The error of a status that Seen has given.
   absl::Status Outcome(const grpc::Status& status) const;
-  // When the server wants to be asked again, after the call has failed; absent if it doesn't say. Negative: never.
-  std::optional<absl::Duration> RetryHint() const;
+  std::optional<absl::Duration> RetryHint() const { return RetryHintOf(context); }
 
+  const Connection& connection;  // must outlive the call
   const Backend backend;
-  const std::string server;
+  const std::string& server;  // the address that the user gave
   const absl::Duration timeout;
   grpc::ClientContext context;
+  std::atomic<bool> cancelled = false;
+  // The call can be sent again: false once elements have been taken from a source that can be read only once.
+  bool repeatable = true;
   CallWatch watch;  // is told when the call has started, and when it has ended
 };
 
@@ -113,17 +124,7 @@ grpc::Status CallOnce(RpcState& state, CallQueue& events, PrepareCall<Request, R
   call->Finish(response, &status, nullptr);
   events.Next();
   events.End();
-  return status;
-}
-
-// Likewise, with its error.
-template <class Request, class Response>
-absl::Status CallAndWait(RpcState& state, PrepareCall<Request, Response> method, const Request& request,
-                         Response* response) {
-  if (const absl::Status status = CheckTimeout(state.timeout); !status.ok()) return status;
-  const Interrupted never;
-  CallQueue events(state, never);
-  return state.Outcome(CallOnce(state, events, method, request, response));
+  return state.Seen(status);
 }
 
 }  // namespace reduced::client

@@ -7,10 +7,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "client/lib/call_watch.h"
 #include "client/lib/credentials.h"
 #include "client/lib/region_connection.h"
@@ -40,6 +43,8 @@ struct Connection {
   Backend home{};                                 // for calls that depend on what one server stores
   std::vector<Backend> parts{};                   // for the parts of one array; the first also for all other calls
   mutable std::atomic<std::int64_t> retries = 0;  // attempts after the first, of all calls
+  // A call has reached a server. If none answers from then on, it restarts: it is worth waiting for.
+  mutable std::atomic<bool> reached = false;
 
   absl::Mutex mutex{};
   std::shared_ptr<Region::Connection> regions ABSL_GUARDED_BY(mutex){};  // null until it is needed
@@ -47,6 +52,9 @@ struct Connection {
 
 // Creates the channels: of one server options.connections in `parts`, of several one. Doesn't connect yet.
 std::shared_ptr<Connection> Connect(ClientOptions options, Target target, Secured secured);
+
+// Client::GetServerInfo.
+absl::StatusOr<ServerInfo> AskServerInfo(const Connection& connection, std::optional<absl::Duration> timeout);
 
 // Must be called before the first call with a callback: see connection.cc.
 void KeepCallbackThreads();

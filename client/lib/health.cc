@@ -56,7 +56,7 @@ absl::StatusOr<Health> Client::CheckHealth(std::optional<absl::Duration> timeout
   done.WaitForNotification();
   state.watch.Ended();
   if (outcome.error_code() == grpc::StatusCode::NOT_FOUND) return Health::kUnknown;
-  const absl::Status status = state.Outcome(outcome);
+  const absl::Status status = state.Outcome(state.Seen(outcome));
   if (!status.ok()) return status;
   return FromProto(state.server, response);
 }
@@ -97,7 +97,7 @@ absl::Status Client::WatchHealth(absl::FunctionRef<bool(Health)> on_change, absl
   step();
   if (!wanted) return right;
   if (outcome.ok()) return absl::UnavailableError(absl::StrCat(state.server, ": the server ended the watch"));
-  return state.Outcome(outcome);
+  return state.Outcome(state.Seen(outcome));
 }
 
 }  // namespace reduced::client

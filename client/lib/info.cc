@@ -87,11 +87,15 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
 }  // namespace
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> timeout) {
+  return AskServerInfo(*connection_, timeout);
+}
+
+absl::StatusOr<ServerInfo> AskServerInfo(const Connection& connection, std::optional<absl::Duration> timeout) {
   v1::GetServerInfoResponse response;
   absl::Status status =
-      CallAgainAndWait(*connection_, connection_->home, timeout, &v1::Reduction::Stub::PrepareAsyncGetServerInfo,
+      CallAgainAndWait(connection, connection.home, timeout, &v1::Reduction::Stub::PrepareAsyncGetServerInfo,
                        v1::GetServerInfoRequest(), &response);
-  if (status.ok()) status = WrongAnswer(connection_->options.server, CheckAnswer(response));
+  if (status.ok()) status = WrongAnswer(connection.options.server, CheckAnswer(response));
   if (!status.ok()) return status;
   return FromProto(response);
 }

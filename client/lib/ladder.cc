@@ -107,7 +107,7 @@ absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
       on_step(start, FromProto(reply.step()));
     }
   }
-  status = state.Outcome(reader->Finish());
+  status = state.Outcome(state.Seen(reader->Finish()));
   if (right.ok() && status.ok()) right = check.End();
   if (!right.ok()) return WrongAnswer(state.server, right);
   if (!status.ok()) return status;

@@ -37,6 +37,13 @@ absl::Status Check(const SessionOptions& options) {
   return absl::InvalidArgumentError(absl::StrCat("ring_bytes: got ", options.ring_bytes, "; allowed: 1 and more"));
 }
 
+// The path of the region socket on this machine of the server at home.
+absl::StatusOr<std::string> FindRegions(const Connection& connection, absl::Duration timeout) {
+  const absl::StatusOr<ServerInfo> info = AskServerInfo(connection, timeout);
+  if (!info.ok()) return info.status();
+  return RegionPath(connection.options.server, info->region_socket);
+}
+
 // Why there can be no ring, as far as this can be told without asking for one: that costs round trips, and with an
 // older server the session. `regions`: the path of the region socket on this machine.
 absl::Status CheckRing(const std::string& server, const ServerInfo& info, const std::string& regions) {
@@ -65,8 +72,10 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
     return absl::UnimplementedError(absl::StrCat(server, " has no sessions: its version is ", info->version));
   }
   const auto open = [&] {
-    return SessionState::Open(connection_->home.stub, server, connection_->peers, connection_->token, timeout,
-                              options.close_timeout, info->max_message_bytes, info->session_idle_timeout);
+    return SessionState::Open(connection_, {.timeout = timeout,
+                                            .close_timeout = options.close_timeout,
+                                            .max_message_bytes = info->max_message_bytes,
+                                            .idle_timeout = info->session_idle_timeout});
   };
   if (options.via == kSession) return std::unique_ptr<Session>(new Session(open(), nullptr, ""));
   const std::string regions = RegionPath(server, info->region_socket);
@@ -76,13 +85,15 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
     const std::int64_t bytes =
         options.via == kRing ? options.ring_bytes : std::min(options.ring_bytes, info->max_ring_bytes);
     std::shared_ptr<SessionState> state = open();
-    absl::StatusOr<std::shared_ptr<RingSession>> ring =
-        RingSession::Open(state, {.server = server,
-                                  .regions = regions,
-                                  .arena_bytes = bytes,
-                                  .timeout = timeout,
-                                  .close_timeout = options.close_timeout,
-                                  .idle_timeout = info->session_idle_timeout});
+    absl::StatusOr<std::shared_ptr<RingSession>> ring = RingSession::Open(
+        state,
+        {.server = server,
+         .regions = regions,
+         .find_regions = [connection = connection_](absl::Duration left) { return FindRegions(*connection, left); },
+         .arena_bytes = bytes,
+         .timeout = timeout,
+         .close_timeout = options.close_timeout,
+         .idle_timeout = info->session_idle_timeout});
     if (ring.ok()) return std::unique_ptr<Session>(new Session(std::move(state), *std::move(ring), ""));
     status = ring.status();
     state->Close();  // the server may have ended it

@@ -14,8 +14,10 @@
 #include "absl/synchronization/mutex.h"
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
+#include "client/lib/retry.h"
 #include "client/lib/stream.h"
 #include "client/lib/via.h"
+#include "reduced/errors.h"
 
 namespace reduced::client {
 namespace {
@@ -51,9 +53,12 @@ std::vector<StreamMessages> UploadMessages(const v1::ReduceRequest& request, con
 // The streams of the parts. Each runs on its own thread; the first error ends them all.
 class PartStreams {
  public:
-  PartStreams(const Connection& connection, const ReduceOptions& options, std::size_t parts)
+  PartStreams(const Connection& connection, const ReduceOptions& options, const Retries& retries,
+              absl::Duration timeout, absl::Time deadline, std::size_t parts)
       : on_progress_(options.on_progress), interrupted_(options.interrupted) {
-    for (std::size_t i = 0; i < parts; ++i) states_.emplace_back(connection, connection.parts[i], options.timeout);
+    for (std::size_t i = 0; i < parts; ++i) {
+      retries.Prepare(states_.emplace_back(connection, connection.parts[i], timeout, deadline));
+    }
   }
 
   absl::StatusOr<v1::ReduceResponse> Run(std::vector<StreamMessages> messages) {
@@ -122,8 +127,24 @@ std::vector<std::int64_t> CutInParts(std::int64_t bytes, int connections) {
 absl::StatusOr<Reply> ReduceInParts(const Connection& connection, const v1::ReduceRequest& request,
                                     const ArrayView& array, const std::vector<std::int64_t>& cuts,
                                     const ReduceOptions& options) {
-  return ToReply(connection.options.server, Asked(request),
-                 PartStreams(connection, options, cuts.size() - 1).Run(UploadMessages(request, array, cuts)), kStream);
+  const absl::Duration timeout = options.timeout.value_or(connection.options.timeout);
+  const absl::Time deadline = absl::Now() + timeout;
+  Retries retries(connection, deadline);
+  for (;;) {
+    // Each attempt is another upload: the parts of one go to one server.
+    const absl::StatusOr<v1::ReduceResponse> response =
+        PartStreams(connection, options, retries, timeout, deadline, cuts.size() - 1)
+            .Run(UploadMessages(request, array, cuts));
+    grpc::Channel& channel = *connection.parts.front().channel;
+    if (response.ok()) {
+      absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(request), response, kStream);
+      if (reply.ok()) reply->attempts = retries.attempts();
+      return reply;
+    }
+    const auto delay = retries.Next(response.status(), RetryAfterOf(response.status()));
+    if (!delay.has_value()) return retries.Final(response.status(), channel);
+    if (!Retries::Wait(*delay, channel, options.interrupted)) return InterruptedError();
+  }
 }
 
 }  // namespace reduced::client

@@ -1,6 +1,4 @@
 // Client::Reduce and Client::ReduceAsync.
-#include <grpcpp/alarm.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/lib/answer.h"
+#include "client/lib/async_call.h"
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
 #include "client/lib/parts.h"
@@ -91,97 +89,70 @@ absl::StatusOr<Reply> CallReduce(const Connection& connection, const ReduceOptio
   return reply;
 }
 
-// The same with a callback. Between two attempts an alarm runs.
-class ReduceCall final : public Call::State, public std::enable_shared_from_this<ReduceCall> {
+// The same with a callback.
+class ReduceCall final : public AsyncCall {
  public:
   ReduceCall(std::shared_ptr<const Connection> connection, std::optional<absl::Duration> timeout, Plan plan,
              Client::Done done)
-      : connection_(std::move(connection)),
-        timeout_(timeout.value_or(connection_->options.timeout)),
-        deadline_(absl::Now() + timeout_),
-        plan_(std::move(plan)),
-        done_(std::move(done)),
-        retries_(*connection_, deadline_) {}
-
-  void Send() {
-    const auto self = shared_from_this();  // the call may be over before this is
-    RpcState* attempt = nullptr;
-    {
-      const absl::MutexLock lock(&mutex_);
-      attempt_ = std::make_unique<RpcState>(*connection_, plan_.backend, timeout_, deadline_);
-      attempt = attempt_.get();
-      if (cancelled_) attempt->Cancel();
-    }
-    // Without the lock: gRPC might call back at once.
-    plan_.backend.stub->async()->Reduce(&attempt->context, &plan_.request, &response_,
-                                        [self](const grpc::Status& status) { self->Ended(status); });
-    const absl::MutexLock lock(&mutex_);
-    if (attempt_.get() == attempt) attempt->watch.Started();
-  }
-
-  void Cancel() override {
-    const absl::MutexLock lock(&mutex_);
-    cancelled_ = true;
-    if (attempt_ != nullptr) attempt_->Cancel();
-    if (alarm_ != nullptr) alarm_->Cancel();
-  }
+      : AsyncCall(std::move(connection), plan.backend, timeout), plan_(std::move(plan)), done_(std::move(done)) {}
 
  private:
-  void Ended(const grpc::Status& status) {
-    {
-      const absl::MutexLock lock(&mutex_);
-      attempt_->watch.Ended();
-    }
-    if (status.ok()) {
-      absl::StatusOr<Reply> reply = ToReply(connection_->options.server, Asked(plan_.request), response_, plan_.via);
-      if (reply.ok()) reply->attempts = retries_.attempts();
-      return Finish(std::move(reply));
-    }
-    absl::Status error;
-    {
-      const absl::MutexLock lock(&mutex_);
-      const auto delay = cancelled_ ? std::nullopt : retries_.Next(status.error_code(), attempt_->RetryHint());
-      if (delay.has_value()) {
-        alarm_ = std::make_unique<grpc::Alarm>();  // a new one: the last one may still be in its callback
-        alarm_->Set(absl::ToChronoTime(absl::Now() + *delay), [self = shared_from_this()](bool) { self->Send(); });
-        return;
-      }
-      error = retries_.Final(attempt_->Outcome(status));
-    }
-    Finish(std::move(error));
+  void Start(RpcState& attempt) override {
+    attempt.backend.stub->async()->Reduce(
+        &attempt.context, &plan_.request, &response_,
+        [this, self = shared_from_this()](const grpc::Status& status) { Ended(status); });
   }
 
-  // A Call that the caller keeps holds this. The elements and the callback are released now, and so is the alarm, whose
-  // callback holds this, too.
-  void Finish(absl::StatusOr<Reply> reply) {
-    std::unique_ptr<grpc::Alarm> alarm;
-    {
-      const absl::MutexLock lock(&mutex_);
-      alarm = std::move(alarm_);
-    }
-    v1::ReduceRequest().Swap(&plan_.request);
+  void Finish(const RpcState& attempt, const absl::Status& outcome) override {
+    absl::StatusOr<Reply> reply = outcome;
+    if (outcome.ok()) reply = ToReply(attempt.server, Asked(plan_.request), response_, plan_.via);
+    if (reply.ok()) reply->attempts = attempts();
+    v1::ReduceRequest().Swap(&plan_.request);  // the elements
     std::move(std::exchange(done_, nullptr))(std::move(reply));
   }
 
-  const std::shared_ptr<const Connection> connection_;
-  const absl::Duration timeout_;
-  const absl::Time deadline_;
-  // One attempt at a time uses these.
   Plan plan_;
   v1::ReduceResponse response_;
   Client::Done done_;
-  Retries retries_;
-
-  absl::Mutex mutex_;
-  std::unique_ptr<RpcState> attempt_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // until the next attempt
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-std::shared_ptr<Call::State> StartReduce(std::shared_ptr<const Connection> connection, const ReduceOptions& options,
-                                         Plan plan, Client::Done done) {
-  const auto call =
-      std::make_shared<ReduceCall>(std::move(connection), options.timeout, std::move(plan), std::move(done));
+// A stream with a callback.
+class StreamCall final : public AsyncCall {
+ public:
+  StreamCall(std::shared_ptr<const Connection> connection, std::optional<absl::Duration> timeout, const Plan& plan,
+             const ArrayView& array, Client::Done done)
+      : AsyncCall(std::move(connection), plan.backend, timeout),
+        asked_(plan.request),
+        messages_(MessagesOf(plan, array)),
+        done_(std::move(done)) {}
+
+ private:
+  void Start(RpcState& attempt) override {
+    StartReduceStream(attempt, messages_, &response_,
+                      [this, self = shared_from_this()](const grpc::Status& status, std::int64_t sent) {
+                        sent_ = sent;
+                        Ended(status);
+                      });
+  }
+
+  void Finish(const RpcState& attempt, const absl::Status& outcome) override {
+    const absl::Status status = AfterBytes(outcome, sent_, messages_.left());
+    absl::StatusOr<Reply> reply = status;
+    if (status.ok()) reply = ToReply(attempt.server, asked_, StreamResponse(attempt, &response_), kStream);
+    if (reply.ok()) reply->attempts = attempts();
+    std::move(std::exchange(done_, nullptr))(std::move(reply));
+  }
+
+  const Asked asked_;
+  const StreamMessages messages_;  // of every attempt
+  std::int64_t sent_ = 0;          // bytes of the elements, in the last one
+  grpc::ByteBuffer response_;
+  Client::Done done_;
+};
+
+template <class AnyCall, class... Arguments>
+std::shared_ptr<Call::State> StartCall(Arguments&&... arguments) {
+  const auto call = std::make_shared<AnyCall>(std::forward<Arguments>(arguments)...);
   call->Send();
   return call;
 }
@@ -197,8 +168,7 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
     if (const absl::Status status = SetElements(array, &*plan); !status.ok()) return status;
     return CallReduce(*connection_, options, *plan);
   }
-  const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = absl::Now() + options.timeout.value_or(connection_->options.timeout);
   const bool one = array.reader.read != nullptr && array.reader.in_order;
   if (connection_->target.several && !one) {
     const std::vector<std::int64_t> cuts = CutForServers(plan->bytes, PartsAtOnce(*connection_));
@@ -207,10 +177,17 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
     const std::vector<std::int64_t> cuts = CutInParts(plan->bytes, connection_->options.connections);
     if (cuts.size() > 2) return ReduceInParts(*connection_, plan->request, array, cuts, options);
   }
-  RpcState state(*connection_, plan->backend, timeout, deadline);
-  return ToReply(state.server, Asked(plan->request),
-                 ReduceStreamAndWait(state, MessagesOf(*plan, array), options.on_progress, options.interrupted),
-                 kStream);
+  int attempts = 1;
+  const StreamMessages messages = MessagesOf(*plan, array);  // of every attempt
+  absl::StatusOr<Reply> reply =
+      ToReply(connection_->options.server, Asked(plan->request),
+              CallAgain(*connection_, plan->backend, options.timeout, options.interrupted, &attempts,
+                        [&](RpcState& state) {
+                          return ReduceStreamAndWait(state, messages, options.on_progress, options.interrupted);
+                        }),
+              kStream);
+  if (reply.ok()) reply->attempts = attempts;
+  return reply;
 }
 
 absl::StatusOr<Reply> Client::Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
@@ -231,10 +208,9 @@ Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>&
   if (!status.ok()) {
     std::move(done)(std::move(status));
   } else if (plan->via == kStream) {
-    call.state_ =
-        StartReduceStream(*connection_, options, Asked(plan->request), MessagesOf(*plan, array), std::move(done));
+    call.state_ = StartCall<StreamCall>(connection_, options.timeout, *plan, array, std::move(done));
   } else {
-    call.state_ = StartReduce(connection_, options, *std::move(plan), std::move(done));
+    call.state_ = StartCall<ReduceCall>(connection_, options.timeout, *std::move(plan), std::move(done));
   }
   return call;
 }
@@ -245,7 +221,7 @@ Call Client::ReduceAsync(const RemoteArray& array, const std::vector<std::string
   Call call;
   absl::StatusOr<Plan> plan = MakePlan(array, ops, options, *connection_);
   if (plan.ok()) {
-    call.state_ = StartReduce(connection_, options, *std::move(plan), std::move(done));
+    call.state_ = StartCall<ReduceCall>(connection_, options.timeout, *std::move(plan), std::move(done));
   } else {
     std::move(done)(plan.status());
   }

@@ -172,11 +172,9 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const RemoteArray& array, const s
   return CallReduce(*connection_, options, request, array.id().empty() ? kRegion : kResident);
 }
 
-absl::StatusOr<HostArray> Client::GetArray(const std::string& id, std::optional<absl::Duration> timeout) {
-  RpcState state(*connection_, connection_->home, timeout);
-  if (const absl::Status status = CheckTimeout(state.timeout); !status.ok()) return status;
-  v1::GetArrayRequest request;
-  request.set_id(id);
+namespace {
+
+absl::StatusOr<HostArray> CallGetArray(RpcState& state, const v1::GetArrayRequest& request) {
   HostArray array;
   std::size_t filled = 0;
   bool started = false;
@@ -202,13 +200,22 @@ absl::StatusOr<HostArray> Client::GetArray(const std::string& id, std::optional<
     right = take();
     if (!right.ok()) state.Cancel();
   }
-  const absl::Status status = state.Outcome(reader->Finish());
+  const absl::Status status = state.Outcome(state.Seen(reader->Finish()));
   if (right.ok() && !status.ok()) return status;
   if (right.ok() && (!started || array.data.size() != filled)) {
     right = absl::InternalError(absl::StrCat("chunks: got ", array.data.size(), " bytes; allowed: ", filled));
   }
   if (!right.ok()) return WrongAnswer(state.server, right);
   return array;
+}
+
+}  // namespace
+
+absl::StatusOr<HostArray> Client::GetArray(const std::string& id, std::optional<absl::Duration> timeout) {
+  v1::GetArrayRequest request;
+  request.set_id(id);
+  return CallAgain(*connection_, connection_->home, timeout, /*interrupted=*/nullptr, /*attempts=*/nullptr,
+                   [&request](RpcState& state) { return CallGetArray(state, request); });
 }
 
 }  // namespace reduced::client

@@ -21,16 +21,22 @@ double Random(double from, double to) {
 
 }  // namespace
 
-std::optional<absl::Duration> Retries::Next(grpc::StatusCode failure, std::optional<absl::Duration> hint) {
-  const bool may_pass =
-      failure == grpc::StatusCode::UNAVAILABLE || (failure == grpc::StatusCode::RESOURCE_EXHAUSTED && hint.has_value());
+absl::Duration RetryDelay(int attempts) {
+  return std::min(kFirstDelay * (1 << (attempts - 1)), kMaxDelay) * Random(0.5, 1);
+}
+
+void Retries::Prepare(RpcState& attempt) const {
+  if (attempts_ > 1 && connection_.reached.load(std::memory_order_relaxed)) attempt.context.set_wait_for_ready(true);
+}
+
+std::optional<absl::Duration> Retries::Next(const absl::Status& failure, std::optional<absl::Duration> hint) {
+  const bool may_pass = absl::IsUnavailable(failure) || (absl::IsResourceExhausted(failure) && hint.has_value());
   if (!may_pass || attempts_ >= connection_.options.max_attempts) return std::nullopt;
   if (hint.has_value() && *hint < absl::ZeroDuration()) return std::nullopt;  // gRPC: the server wants no retries
-  const absl::Duration delay = hint.has_value()
-                                   ? *hint * Random(1, 1.5)
-                                   : std::min(kFirstDelay * (1 << (attempts_ - 1)), kMaxDelay) * Random(0.5, 1);
+  const absl::Duration delay = hint.has_value() ? *hint * Random(1, 1.5) : RetryDelay(attempts_);
   if (absl::Now() + delay >= deadline_) return std::nullopt;
   ++attempts_;
+  before_ = failure;
   connection_.retries.fetch_add(1, std::memory_order_relaxed);
   return delay;
 }
@@ -47,8 +53,13 @@ bool Retries::Wait(absl::Duration delay, grpc::Channel& channel, const Interrupt
   return true;
 }
 
-absl::Status Retries::Final(const absl::Status& error) const {
+absl::Status Retries::Final(const absl::Status& error, grpc::Channel& channel) const {
   if (attempts_ == 1) return error;
+  if (absl::IsDeadlineExceeded(error) && absl::IsUnavailable(before_) &&
+      channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY) {
+    return WithMessage(before_, absl::StrCat(before_.message(), "; tried ", attempts_ - 1,
+                                             " times, and waited for a server until the deadline"));
+  }
   return WithMessage(error, absl::StrCat(error.message(), "; tried ", attempts_, " times"));
 }
 

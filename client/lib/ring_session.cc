@@ -11,7 +11,10 @@
 //      stay taken until the server has answered, too.
 //   5. Who sleeps wakes up several times a second to see whether the session has ended: a server that was killed wakes
 //      nobody.
-//   6. After half of the server's limit on idle sessions the next request opens a new call with a new ring.
+//   6. A request that is in the ring when its session ends, since the server stops, goes in a message of the session,
+//   as
+//      all others do until the session's next call has another ring.
+//   7. After half of the server's limit on idle sessions the next request opens a new call with a new ring.
 #include "client/lib/ring_session.h"
 
 #include <algorithm>
@@ -29,6 +32,7 @@ namespace reduced::client {
 namespace {
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);  // whether the session has ended
+constexpr absl::Duration kAttachEvery = absl::Seconds(1);      // after an attempt that failed
 constexpr absl::Duration kSweepEvery = absl::Milliseconds(1);  // whether an abandoned slot is free again
 using Clock = std::chrono::steady_clock;
 
@@ -76,11 +80,16 @@ RingSession::~RingSession() = default;
 
 // Opens a ring. No request is in the one before.
 absl::Status RingSession::Attach(absl::Time deadline) {
-  const absl::StatusOr<v1::Ring> ring = session_->OpenRing(options_.arena_bytes, deadline);
-  if (!ring.ok()) return ring.status();
-  absl::StatusOr<std::unique_ptr<RingMemory>> memory = RingMemory::Take(options_.regions, *ring, deadline);
+  absl::StatusOr<std::string> regions = options_.regions;
+  if (memory_ != nullptr) regions = options_.find_regions(deadline - absl::Now());  // it may be another server
+  if (!regions.ok()) return regions.status();
+  const absl::StatusOr<SessionState::OpenedRing> opened = session_->OpenRing(options_.arena_bytes, deadline);
+  if (!opened.ok()) return opened.status();
+  absl::StatusOr<std::unique_ptr<RingMemory>> memory = RingMemory::Take(*regions, opened->ring, deadline);
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
+  call_ = opened->call;
+  lost_ = false;
   slots_.clear();
   free_.clear();
   abandoned_.clear();
@@ -102,18 +111,27 @@ bool RingSession::HasRoomFor(const RingPlan& plan) {
   return false;
 }
 
+// Whether requests can go through the ring. If its call has ended, another one is opened as soon as no request uses the
+// memory and the session has another call, which the first message opens.
+bool RingSession::IsUsable(absl::Time deadline) {
+  if (!lost_ && !memory_->ended()) return true;
+  lost_ = true;
+  const absl::Time now = absl::Now();
+  if (free_.size() + abandoned_.size() < slots_.size() || listening_ || delivering_) return false;
+  if (now < next_attach_ || !session_->IsOpen(0)) return false;
+  next_attach_ = now + kAttachEvery;
+  return Attach(deadline).ok();
+}
+
 // A completion and a part of the arena, which belong to the caller until GiveBack or Abandon. Null: there is none now.
-// An error: why the session has ended, or could not be opened again.
-absl::StatusOr<RingSession::Slot*> RingSession::TryTake(const RingPlan& plan, absl::Time deadline) {
+RingSession::Slot* RingSession::TryTake(const RingPlan& plan, absl::Time deadline) {
   if (!abandoned_.empty()) Sweep();
   const absl::Time now = absl::Now();
   const bool unused = free_.size() == slots_.size() && !listening_;
   if (unused && now - last_used_ > reopen_after_ && session_->IdleSince(last_used_)) {
-    const absl::Status status = Attach(deadline);
-    if (!status.ok() && memory_->ended()) return status;
+    Attach(deadline).IgnoreError();
   }
   last_used_ = now;
-  if (memory_->ended()) return WhyEnded();
   const auto offset = free_.empty() ? std::nullopt : arena_->Take(plan.question->arena_bytes());
   if (!offset.has_value()) return nullptr;
   Slot* const slot = free_.back();
@@ -124,23 +142,23 @@ absl::StatusOr<RingSession::Slot*> RingSession::TryTake(const RingPlan& plan, ab
   return slot;
 }
 
-// Likewise; waits until there is one. Null: the arena is too small.
+// Likewise; waits until there is one. Null: the arena is too small, or there is no ring now.
 absl::StatusOr<RingSession::Slot*> RingSession::Take(const RingPlan& plan, absl::Time deadline, InterruptClock& clock) {
   const absl::MutexLock lock(&mutex_);
-  if (!HasRoomFor(plan)) return nullptr;
   for (;;) {
-    const absl::StatusOr<Slot*> slot = TryTake(plan, deadline);
-    if (!slot.ok() || *slot != nullptr) return slot;
+    if (!HasRoomFor(plan) || !IsUsable(deadline)) return nullptr;
+    if (Slot* const slot = TryTake(plan, deadline); slot != nullptr) return slot;
     const absl::Time now = absl::Now();
     if (now >= deadline) return ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", options_.server, plan.timeout, {});
     const absl::Duration most = abandoned_.empty() ? kLookEvery : kSweepEvery;
     given_back_.WaitWithDeadline(&mutex_, std::min({deadline, clock.due(), now + most}));
+    const std::uint64_t call = call_;
     mutex_.Unlock();
     const bool interrupted = clock.Ask();
-    const bool open = session_->IsOpen();
+    const bool open = session_->IsOpen(call);
     mutex_.Lock();
     if (interrupted) return InterruptedError();
-    if (!open) return WhyEnded();
+    if (!open && call == call_) lost_ = true;
   }
 }
 
@@ -229,7 +247,7 @@ absl::Status RingSession::Wait(Slot& slot, bool slept, absl::Time deadline, Inte
     if (look == absl::InfinitePast()) look = now + kLookEvery;
     if (now >= deadline) return ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", options_.server, slot.timeout, {});
     if (clock.Ask()) return InterruptedError();
-    if (memory_->ended() || (now >= look && !session_->IsOpen())) {
+    if (lost_ || memory_->ended() || (now >= look && !session_->IsOpen(call_))) {
       if (IsDone(slot)) break;
       return WhyEnded();
     }
@@ -286,11 +304,12 @@ void RingSession::GiveBack(Slot& slot) {
 
 // Has the server cancel a request whose caller doesn't wait any more.
 void RingSession::Abandon(Slot& slot) {
+  abandoned_.push_back(&slot);
+  if (lost_) return;
   ring::Submission cancel{};
   cancel.kind = static_cast<std::uint8_t>(ring::Kind::kCancel);
   cancel.id = slot.id;
   if (Submit(cancel).ok()) memory_->Knock();
-  abandoned_.push_back(&slot);
 }
 
 // Gives back what the server doesn't use any more.
@@ -300,8 +319,10 @@ void RingSession::Sweep() {
   abandoned_.erase(done, abandoned_.end());
 }
 
+// UNAVAILABLE: what the server has not answered goes in messages.
 absl::Status RingSession::WhyEnded() {
-  const absl::Status status = session_->AwaitEnd(absl::Now() + options_.close_timeout);
+  lost_ = true;
+  const absl::Status status = session_->AwaitEnd(call_, absl::Now() + options_.close_timeout);
   return status.ok() ? absl::UnavailableError(absl::StrCat(options_.server, " ended the session's ring")) : status;
 }
 
@@ -317,21 +338,21 @@ absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<
   if (*taken == nullptr) return session_->Reduce(session_->Ask(array, ops, options), options);
   Slot& slot = **taken;
   absl::Status status = Submit(Fill(slot, *plan));
-  if (!status.ok()) {
-    const absl::MutexLock lock(&mutex_);
-    GiveBack(slot);
-    return status;
-  }
-  const bool slept = memory_->Knock();
-  status = Wait(slot, slept, deadline, clock);
+  const bool submitted = status.ok();
+  if (submitted) status = Wait(slot, memory_->Knock(), deadline, clock);
   absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;
-  const absl::MutexLock lock(&mutex_);
-  if (status.ok()) {
-    GiveBack(slot);
-  } else {
-    Abandon(slot);
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (status.ok() || !submitted) {
+      GiveBack(slot);
+    } else {
+      Abandon(slot);
+    }
   }
-  return reply;
+  if (!absl::IsUnavailable(reply.status())) return reply;
+  ReduceOptions rest = options;
+  rest.timeout = std::max(deadline - absl::Now(), absl::Milliseconds(1));
+  return session_->Reduce(session_->Ask(array, ops, rest), rest);
 }
 
 template <class Array>
@@ -339,39 +360,35 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
                               Client::Done done) {
   Call call;
   absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, options_.timeout);
-  absl::StatusOr<Slot*> slot = nullptr;
   if (!plan.ok()) {
-    slot = plan.status();
-  } else {
-    const absl::MutexLock lock(&mutex_);
-    if (HasRoomFor(*plan)) slot = TryTake(*plan, absl::Now() + plan->timeout);
-  }
-  if (!slot.ok()) {
-    std::move(done)(slot.status());
+    std::move(done)(plan.status());
     return call;
   }
-  if (*slot == nullptr) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
-  ring::Submission submission = Fill(**slot, *plan);
+  Slot* slot = nullptr;
+  {
+    const absl::MutexLock lock(&mutex_);
+    const absl::Time deadline = absl::Now() + plan->timeout;
+    if (HasRoomFor(*plan) && IsUsable(deadline)) slot = TryTake(*plan, deadline);
+  }
+  if (slot == nullptr) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
+  ring::Submission submission = Fill(*slot, *plan);
   submission.flags = ring::kRingBell;
   absl::Status status;
   {
     const absl::MutexLock lock(&mutex_);
-    (*slot)->deadline = absl::Now() + plan->timeout;
+    slot->deadline = absl::Now() + plan->timeout;
     status = Submit(submission);
     if (status.ok()) {
-      (*slot)->done = std::exchange(done, nullptr);
+      slot->done = std::exchange(done, nullptr);
       memory_->Knock();
-      asynchronous_.push_back(*slot);
+      asynchronous_.push_back(slot);
       StartWorker();
-      if ((*slot)->deadline < listening_until_) RingOwnBell();
+      if (slot->deadline < listening_until_) RingOwnBell();
     } else {
-      GiveBack(**slot);
+      GiveBack(*slot);
     }
   }
-  if (!status.ok()) {
-    std::move(done)(status);
-    return call;
-  }
+  if (!status.ok()) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
   auto cancellable = std::make_shared<Cancellable>();
   cancellable->session = weak_from_this();
   cancellable->id = submission.id;
@@ -396,6 +413,45 @@ Call RingSession::SendAsync(absl::StatusOr<v1::SessionRequest> message, const Re
       });
 }
 
+// The message for a request that is in the ring.
+v1::SessionRequest RingSession::MessageOf(const Slot& slot) const {
+  const RingQuestion& question = *slot.question;
+  v1::SessionRequest message;
+  *message.mutable_reduce() = question.request;
+  if (question.elements) {
+    message.mutable_reduce()->set_inline_data(memory_->mapping().arena() + slot.arena_offset, question.bytes);
+  }
+  if (slot.deadline != absl::InfiniteFuture()) {
+    message.set_timeout_ms(std::max<std::int64_t>(absl::ToInt64Milliseconds(slot.deadline - absl::Now()), 1));
+  }
+  return message;
+}
+
+// Sends a request with a callback in a message, without the mutex: a session that has ended calls back at once. The
+// slot stays taken, until there is another ring.
+void RingSession::SendAgain(Slot& slot) {
+  const std::uint64_t id = slot.id;
+  ReduceOptions options;
+  options.timeout = std::max(slot.deadline - absl::Now(), absl::Milliseconds(1));
+  {
+    const absl::MutexLock lock(&mutex_);
+    ++in_messages_;
+    sent_again_.emplace(id, Call());
+  }
+  Call call = session_->ReduceAsync(
+      MessageOf(slot), options,
+      [self = shared_from_this(), id, done = std::move(slot.done)](absl::StatusOr<Reply> reply) mutable {
+        const absl::MutexLock lock(&self->mutex_);
+        --self->in_messages_;
+        self->sent_again_.erase(id);
+        self->Enqueue(std::move(done), std::move(reply));
+      });
+  const absl::MutexLock lock(&mutex_);
+  const auto found = sent_again_.find(id);
+  if (found != sent_again_.end()) found->second = std::move(call);
+  Abandon(slot);
+}
+
 void RingSession::StartWorker() {
   if (!worker_.has_value()) worker_.emplace([this] { Work(); });
   work_.Signal();
@@ -406,7 +462,11 @@ void RingSession::Cancel(std::uint64_t id) {
   const absl::MutexLock lock(&mutex_);
   const auto found =
       std::find_if(asynchronous_.begin(), asynchronous_.end(), [id](Slot* slot) { return slot->id == id; });
-  if (found == asynchronous_.end()) return;
+  if (found == asynchronous_.end()) {
+    const auto again = sent_again_.find(id);
+    if (again != sent_again_.end()) again->second.Cancel();
+    return;
+  }
   Slot& slot = **found;
   asynchronous_.erase(found);
   Enqueue(std::move(slot.done), absl::CancelledError("the request was cancelled by its caller"));
@@ -450,10 +510,12 @@ void RingSession::Listen(absl::Time until) {
 // Ends the requests with callbacks that are answered or late. Those who send more need not wait for that.
 void RingSession::CollectAnswers(const absl::Status& ended) {
   const absl::Time now = absl::Now();
-  std::vector<Slot*> waiting, answered;
+  std::vector<Slot*> waiting, answered, again;
   for (Slot* const slot : asynchronous_) {
     if (IsDone(*slot)) {
       answered.push_back(slot);
+    } else if (absl::IsUnavailable(ended) && slot->deadline > now) {
+      again.push_back(slot);
     } else if (!ended.ok() || slot->deadline <= now) {
       finished_.emplace_back(
           std::move(slot->done),
@@ -466,6 +528,7 @@ void RingSession::CollectAnswers(const absl::Status& ended) {
   asynchronous_ = std::move(waiting);
   delivering_ = true;
   mutex_.Unlock();
+  for (Slot* const slot : again) SendAgain(*slot);
   std::vector<absl::StatusOr<Reply>> replies;
   replies.reserve(answered.size());
   for (Slot* const slot : answered) replies.push_back(AnswerOf(*slot, &bell_patience_));
@@ -502,7 +565,7 @@ void RingSession::Work() {
       listening_ = true;
       mutex_.Unlock();
       Listen(until);
-      const bool ended = memory_->ended() || (look_now && !session_->IsOpen());
+      const bool ended = lost_ || memory_->ended() || (look_now && !session_->IsOpen(call_));
       const absl::Status why = ended ? WhyEnded() : absl::OkStatus();
       mutex_.Lock();
       listening_ = false;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -35,6 +37,8 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   struct Options {
     std::string server{};
     std::string regions{};  // the path of the region socket
+    // The same of the server that answers now, for the next ring.
+    std::function<absl::StatusOr<std::string>(absl::Duration timeout)> find_regions{};
     std::int64_t arena_bytes = 0;
     absl::Duration timeout{};  // of requests without one
     absl::Duration close_timeout{};
@@ -45,7 +49,8 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   static absl::StatusOr<std::shared_ptr<RingSession>> Open(std::shared_ptr<SessionState> session, Options options);
   ~RingSession();
 
-  // As those of Session. An array that has no room in the arena goes in a message of the session.
+  // As those of Session. An array that has no room in the arena goes in a message of the session. So do requests that
+  // the server has not answered when it ends the session, and those after it, until there is another ring.
   template <class Array>
   absl::StatusOr<Reply> Reduce(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options);
   template <class Array>
@@ -62,7 +67,8 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
 
   absl::Status Attach(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasRoomFor(const RingPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Slot*> TryTake(const RingPlan& plan, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsUsable(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Slot* TryTake(const RingPlan& plan, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slot*> Take(const RingPlan& plan, absl::Time deadline, InterruptClock& clock);
   ring::Submission Fill(Slot& slot, RingPlan& plan);
   absl::Status Submit(const ring::Submission& submission);
@@ -77,7 +83,9 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   void CollectAnswers(const absl::Status& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Listen(absl::Time until);
   void RingOwnBell() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::SessionRequest MessageOf(const Slot& slot) const;
   Call SendAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options, Client::Done done);
+  void SendAgain(Slot& slot) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartWorker() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
   bool IsDone(const Slot& slot) const;
@@ -93,6 +101,8 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   absl::Mutex mutex_;
   // Replaced only while no request uses it, which then needs no lock to read it.
   std::unique_ptr<RingMemory> memory_;
+  std::uint64_t call_ = 0;                                   // of the session, to which the ring belongs
+  std::atomic<bool> lost_ = false;                           // that call has ended
   std::vector<std::unique_ptr<Slot>> slots_;                 // by their completion
   std::vector<Slot*> free_ ABSL_GUARDED_BY(mutex_);          // the last one was used last
   std::vector<Slot*> abandoned_ ABSL_GUARDED_BY(mutex_);     // the server still uses them
@@ -102,6 +112,8 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   std::atomic<std::uint64_t> submitted_ = 0;
   std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_used_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_attach_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();        // after one that failed
+  absl::flat_hash_map<std::uint64_t, Call> sent_again_ ABSL_GUARDED_BY(mutex_);  // in messages, by id
   int in_messages_ ABSL_GUARDED_BY(mutex_) = 0;  // requests with callbacks that went in a message
   std::deque<std::pair<Client::Done, absl::StatusOr<Reply>>> finished_ ABSL_GUARDED_BY(mutex_);
   absl::Time listening_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // the worker, unless the bell rings

@@ -9,7 +9,9 @@
 //   3. An answer is matched by its id. Callbacks run on the worker: if they ran on the thread of a caller that pumps,
 //      they could wait for a lock that this caller holds. The answer of a request that was cancelled or missed its
 //      deadline finds no request and is dropped.
-//   4. When the call ends, each request in flight gets the reason.
+//   4. When the server ends the call since it stops, or the connection is lost, a new call is opened, which waits for a
+//      server, and the requests in flight are sent again: reductions are pure. A request gets the reason once it was
+//      sent ClientOptions.max_attempts times, or if the reason will not pass.
 //   5. The server ends a session that is idle for too long. Nobody would notice, and the next request would fail: a
 //      request after half of that time opens a new call instead, and the old one is cancelled.
 //
@@ -24,6 +26,8 @@
 #include "absl/time/clock.h"
 #include "client/lib/convert.h"
 #include "client/lib/credentials.h"
+#include "client/lib/errors.h"
+#include "client/lib/retry.h"
 #include "client/lib/via.h"
 
 namespace reduced::client {
@@ -44,8 +48,10 @@ struct SessionState::Request {
   const absl::Duration timeout;
   const absl::Time deadline;
   std::uint64_t id = 0;
+  v1::SessionRequest message;  // until it is answered
+  int attempts = 1;
   Asked asked;
-  v1::Ring* ring = nullptr;  // is set to the ring that was asked for instead of a reduction
+  OpenedRing* ring = nullptr;  // is set to the ring that was asked for instead of a reduction
   std::optional<absl::StatusOr<Reply>> reply;
   Client::Done done;   // null: a caller is waiting in Reduce
   absl::CondVar wake;  // wakes that caller
@@ -59,26 +65,16 @@ struct SessionState::Cancellable final : Call::State {
   std::uint64_t id = 0;
 };
 
-std::shared_ptr<SessionState> SessionState::Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
-                                                 std::shared_ptr<const Peers> peers, std::shared_ptr<Token> token,
-                                                 absl::Duration timeout, absl::Duration close_timeout,
-                                                 std::int64_t max_message_bytes, absl::Duration idle_timeout) {
-  return std::shared_ptr<SessionState>(new SessionState(std::move(stub), std::move(server), std::move(peers),
-                                                        std::move(token), timeout, close_timeout, max_message_bytes,
-                                                        idle_timeout));
+std::shared_ptr<SessionState> SessionState::Open(std::shared_ptr<const Connection> connection, const Options& options) {
+  return std::shared_ptr<SessionState>(new SessionState(std::move(connection), options));
 }
 
-SessionState::SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
-                           std::shared_ptr<const Peers> peers, std::shared_ptr<Token> token, absl::Duration timeout,
-                           absl::Duration close_timeout, std::int64_t max_message_bytes, absl::Duration idle_timeout)
-    : stub_(std::move(stub)),
-      server_(std::move(server)),
-      peers_(std::move(peers)),
-      timeout_(timeout),
-      close_timeout_(close_timeout),
-      max_message_bytes_(max_message_bytes),
-      reopen_after_(idle_timeout > absl::ZeroDuration() ? idle_timeout / 2 : absl::InfiniteDuration()),
-      token_(std::move(token)) {
+SessionState::SessionState(std::shared_ptr<const Connection> connection, const Options& options)
+    : connection_(std::move(connection)),
+      server_(connection_->options.server),
+      options_(options),
+      reopen_after_(options.idle_timeout > absl::ZeroDuration() ? options.idle_timeout / 2 : absl::InfiniteDuration()) {
+  const absl::MutexLock lock(&mutex_);
   StartCall();
 }
 
@@ -88,10 +84,13 @@ void SessionState::StartCall() {
   call_.reset();  // before its context
   watch_.reset();
   context_ = std::make_unique<grpc::ClientContext>();
-  if (token_ != nullptr) context_->AddMetadata("authorization", token_->Authorization());
-  call_ = stub_->PrepareAsyncSession(context_.get(), &queue_);
+  if (connection_->token != nullptr) context_->AddMetadata("authorization", connection_->token->Authorization());
+  context_->set_wait_for_ready(true);  // each request has its own deadline
+  const Backend& to = elsewhere_ ? connection_->parts.front() : connection_->home;
+  call_ = to.stub->PrepareAsyncSession(context_.get(), &queue_);
   call_->StartCall(ToVoid(Tag::kWritten));
-  watch_.emplace(peers_, absl::InfiniteFuture());  // each request has its own deadline
+  ++number_;
+  watch_.emplace(connection_->peers, absl::InfiniteFuture());
   watch_->Started();
 }
 
@@ -100,8 +99,8 @@ void SessionState::CancelCall() {
   watch_->Cancelled();
 }
 
-// Replaces the call. No request is in flight and no thread pumps; what the old call still owes comes at once, since it
-// is cancelled.
+// Replaces the call by one that begins with the requests in flight. No thread pumps; what the old call still owes comes
+// at once, since it has ended or is cancelled.
 void SessionState::Reopen() {
   CancelCall();
   while (writing_ || reading_) {
@@ -118,19 +117,25 @@ void SessionState::Reopen() {
       case Tag::kWoken:
         waking_ = false;
         break;
-      case Tag::kFinished:  // is not asked for
+      case Tag::kReopen:
+        reopening_ = false;
+        break;
+      case Tag::kFinished:  // is not asked for, or has come
         break;
     }
   }
   outgoing_.clear();
-  started_ = half_closed_ = false;
+  for (const auto& [id, request] : in_flight_) outgoing_.emplace_back(request, &request->message);
+  std::sort(outgoing_.begin(), outgoing_.end(), [](const auto& a, const auto& b) { return a->id() < b->id(); });
+  started_ = half_closed_ = finishing_ = over_ = false;
   writing_ = true;
+  refused_ = absl::OkStatus();
   StartCall();
 }
 
 absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, const std::vector<std::string>& ops,
                                                      const ReduceOptions& options) const {
-  const absl::Duration timeout = options.timeout.value_or(timeout_);
+  const absl::Duration timeout = options.timeout.value_or(options_.timeout);
   v1::SessionRequest message;
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, message.mutable_reduce()->mutable_array()));
@@ -144,20 +149,20 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, con
     return absl::InvalidArgumentError(absl::StrCat("via: got \"", *via, "\" in a session; allowed: auto, inline"));
   }
   std::int64_t size = bytes;
-  if (size <= max_message_bytes_) {
+  if (size <= options_.max_message_bytes) {
     message.mutable_reduce()->set_inline_data(array.data, static_cast<std::size_t>(bytes));
     SetTimeout(timeout, &message);
     message.set_id(~std::uint64_t{0});  // the id with the largest encoding
     size = static_cast<std::int64_t>(message.ByteSizeLong());
   }
-  if (size <= max_message_bytes_) return message;
+  if (size <= options_.max_message_bytes) return message;
   return absl::ResourceExhaustedError(absl::StrCat("the request is larger than ", server_, " accepts: got ", size,
-                                                   " bytes; allowed: ", max_message_bytes_));
+                                                   " bytes; allowed: ", options_.max_message_bytes));
 }
 
 absl::StatusOr<v1::SessionRequest> SessionState::Ask(const RemoteArray& array, const std::vector<std::string>& ops,
                                                      const ReduceOptions& options) const {
-  const absl::Duration timeout = options.timeout.value_or(timeout_);
+  const absl::Duration timeout = options.timeout.value_or(options_.timeout);
   v1::SessionRequest message;
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, message.mutable_reduce()));
@@ -169,19 +174,19 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const RemoteArray& array, c
 
 absl::StatusOr<Reply> SessionState::Reduce(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options) {
   if (!message.ok()) return message.status();
-  return Await(*std::move(message), std::make_shared<Request>(options.timeout.value_or(timeout_), nullptr),
+  return Await(*std::move(message), std::make_shared<Request>(options.timeout.value_or(options_.timeout), nullptr),
                options.interrupted);
 }
 
-absl::StatusOr<v1::Ring> SessionState::OpenRing(std::int64_t arena_bytes, absl::Time deadline) {
-  v1::Ring ring;
+absl::StatusOr<SessionState::OpenedRing> SessionState::OpenRing(std::int64_t arena_bytes, absl::Time deadline) {
+  OpenedRing ring;
   v1::SessionRequest message;
   message.mutable_open_ring()->set_arena_bytes(arena_bytes);
   const auto request = std::make_shared<Request>(deadline - absl::Now(), nullptr);
   request->ring = &ring;
   const absl::StatusOr<Reply> reply = Await(std::move(message), request, nullptr);
   if (!reply.ok()) return reply.status();
-  if (IsId(ring.token())) return ring;
+  if (IsId(ring.ring.token())) return ring;
   return WrongAnswer(server_, absl::InternalError("ring.token: got none; allowed: the token of a ring"));
 }
 
@@ -219,7 +224,7 @@ Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const
     std::move(done)(message.status());
     return call;
   }
-  const auto request = std::make_shared<Request>(options.timeout.value_or(timeout_), std::move(done));
+  const auto request = std::make_shared<Request>(options.timeout.value_or(options_.timeout), std::move(done));
   {
     const absl::MutexLock lock(&mutex_);
     absl::Status status = Add(*std::move(message), request);
@@ -248,20 +253,27 @@ Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const
 absl::Status SessionState::Add(v1::SessionRequest message, const std::shared_ptr<Request>& request) {
   if (ended_) return status_;
   const absl::Time now = absl::Now();
-  if (IsIdle(now)) Reopen();
+  const bool idle = IsIdle(now);
   last_used_ = now;
   request->id = ++last_id_;
   request->asked = Asked(message.reduce());
-  message.set_id(request->id);
+  request->message = std::move(message);
+  request->message.set_id(request->id);
   in_flight_.emplace(request->id, request);
-  outgoing_.push_back(std::move(message));
-  Write();
+  if (over_) {
+    ReopenAt(now);
+  } else if (idle) {
+    Reopen();
+  } else {
+    outgoing_.emplace_back(request, &request->message);
+    Write();
+  }
   return absl::OkStatus();
 }
 
 // Whether the server may have ended the call because nobody used it.
 bool SessionState::IsIdle(absl::Time now) const {
-  return in_flight_.empty() && !pumping_ && !closing_ && !finishing_ && now - last_used_ > reopen_after_;
+  return in_flight_.empty() && !pumping_ && !over_ && !closing_ && !finishing_ && now - last_used_ > reopen_after_;
 }
 
 void SessionState::Touch(absl::Time used) { IdleSince(used); }
@@ -272,22 +284,27 @@ bool SessionState::IdleSince(absl::Time used) {
   return IsIdle(absl::Now());
 }
 
-bool SessionState::IsOpen() {
+// Whether the call goes on; 0: any, that a server has accepted.
+bool SessionState::IsCall(std::uint64_t call) const {
+  return !ended_ && !over_ && (call == 0 ? started_ : number_ == call);
+}
+
+bool SessionState::IsOpen(std::uint64_t call) {
   const absl::MutexLock lock(&mutex_);
   if (!ended_ && !pumping_) {
     Pump(absl::Now());
     HandOver();
   }
-  return !ended_;
+  return IsCall(call);
 }
 
-absl::Status SessionState::AwaitEnd(absl::Time deadline) {
+absl::Status SessionState::AwaitEnd(std::uint64_t call, absl::Time deadline) {
   const absl::MutexLock lock(&mutex_);
   absl::CondVar wake;
   Drive(
-      deadline, [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; }, &wake);
+      deadline, [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !IsCall(call); }, &wake);
   HandOver();
-  return ended_ ? status_ : absl::OkStatus();
+  return IsCall(call) ? absl::OkStatus() : status_;
 }
 
 void SessionState::Complete(const std::shared_ptr<Request>& request, absl::StatusOr<Reply> reply) {
@@ -306,14 +323,19 @@ void SessionState::Complete(const std::shared_ptr<Request>& request, absl::Statu
 // Completes a request and has the server cancel it.
 void SessionState::Withdraw(const std::shared_ptr<Request>& request, const absl::Status& status) {
   Complete(request, status);
-  v1::SessionRequest message;
-  message.set_id(request->id);
-  message.mutable_cancel();
-  outgoing_.push_back(std::move(message));
+  if (over_) return;
+  const auto message = std::make_shared<v1::SessionRequest>();
+  message->set_id(request->id);
+  message->mutable_cancel();
+  outgoing_.push_back(message);
   Write();
 }
 
 absl::Status SessionState::LateError(const Request& request) const {
+  if (!started_ && absl::IsUnavailable(status_)) {
+    return absl::UnavailableError(
+        absl::StrCat(status_.message(), "; waited for a server for ", absl::FormatDuration(request.timeout)));
+  }
   return ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", server_, request.timeout, std::nullopt);
 }
 
@@ -390,6 +412,7 @@ void SessionState::Handle(Tag tag, bool ok) {
   switch (tag) {
     case Tag::kWritten:
       writing_ = false;
+      if (over_) return;
       started_ = started_ || ok;
       if (!started_) return Finish();
       if (ok) return Write();
@@ -399,23 +422,78 @@ void SessionState::Handle(Tag tag, bool ok) {
     case Tag::kRead:
       reading_ = false;
       return ok ? TakeAnswer() : Finish();
-    case Tag::kFinished: {
-      ended_ = true;
-      status_ = finished_with_.ok() ? absl::OkStatus()
-                                    : ErrorOf(finished_with_.error_code(), finished_with_.error_message(), server_,
-                                              timeout_, std::nullopt);
-      if (!wrong_.ok()) status_ = wrong_;
-      if (status_.ok()) status_ = absl::UnavailableError(absl::StrCat(server_, " ended the session"));
-      while (!in_flight_.empty()) {
-        const std::shared_ptr<Request> request = in_flight_.begin()->second;
-        Complete(request, status_);
-      }
+    case Tag::kFinished:
+      return Ended(finished_with_);
+    case Tag::kReopen:
+      reopening_ = false;
+      if (over_ && !ended_ && !in_flight_.empty()) Reopen();
       return;
-    }
     case Tag::kWoken:
       waking_ = false;
       return;
   }
+}
+
+// The call has ended.
+void SessionState::Ended(const grpc::Status& status) {
+  over_ = true;
+  started_ = false;
+  if (!wrong_.ok()) return EndAll(wrong_);
+  if (closing_ && in_flight_.empty()) return EndAll(absl::UnavailableError("the session was closed"));
+  absl::Status why = ErrorOf(status.error_code(), status.error_message(), server_, options_.timeout, std::nullopt);
+  // CANCELLED, unless Close has: by a proxy, or a server that stops. DEADLINE_EXCEEDED: it was idle for too long.
+  const bool cut_off = status.ok() || (absl::IsCancelled(why) && !closing_) || absl::IsDeadlineExceeded(why);
+  if (cut_off) why = absl::UnavailableError(absl::StrCat(server_, " ended the session"));
+  if (!refused_.ok()) why = refused_;
+  const auto hint = RetryHintOf(*context_);
+  if (!absl::IsUnavailable(why) && !(absl::IsResourceExhausted(why) && hint.has_value())) return EndAll(why);
+  SendAgain(why, hint);
+}
+
+// Prepares another call for the requests in flight, except for those that were sent often enough.
+void SessionState::SendAgain(const absl::Status& why, std::optional<absl::Duration> hint) {
+  status_ = why;
+  std::vector<std::shared_ptr<Request>> finished;
+  int attempts = 1;
+  for (const auto& [id, request] : in_flight_) {
+    if (request->ring != nullptr || request->attempts >= connection_->options.max_attempts) {
+      finished.push_back(request);
+    } else {
+      attempts = std::max(attempts, request->attempts++);
+      connection_->retries.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+  for (const std::shared_ptr<Request>& request : finished) {
+    Complete(request, request->attempts == 1
+                          ? why
+                          : WithMessage(why, absl::StrCat(why.message(), "; tried ", request->attempts, " times")));
+  }
+  if (in_flight_.empty()) return closing_ ? EndAll(why) : void();
+  ReopenAt(absl::Now() + std::max(hint.value_or(absl::ZeroDuration()), RetryDelay(attempts)));
+}
+
+// By the thread that pumps then, unless it is to be done already.
+void SessionState::ReopenAt(absl::Time when) {
+  if (std::exchange(reopening_, true)) return;
+  reopen_alarm_.Set(&queue_, absl::ToChronoTime(when), ToVoid(Tag::kReopen));
+}
+
+// The session is over, with the requests in flight.
+void SessionState::EndAll(const absl::Status& why) {
+  ended_ = true;
+  status_ = why;
+  while (!in_flight_.empty()) {
+    const std::shared_ptr<Request> request = in_flight_.begin()->second;
+    Complete(request, status_);
+  }
+}
+
+// Leaves a server that refuses a request, since it stops.
+void SessionState::Move(const absl::Status& why) {
+  if (!refused_.ok()) return;
+  refused_ = why;
+  if (connection_->target.several) elsewhere_ = !elsewhere_;
+  CancelCall();
 }
 
 void SessionState::TakeAnswer() {
@@ -429,22 +507,26 @@ void SessionState::TakeAnswer() {
   if (found == in_flight_.end() || !wrong_.ok()) return;
   const std::shared_ptr<Request> request = found->second;
   if (incoming_.code() == 0 && request->ring != nullptr) {
-    *request->ring = incoming_.ring();
+    *request->ring = {.ring = incoming_.ring(), .call = number_};
     return Complete(request, Reply());
   }
   if (incoming_.code() == 0) {
-    return Complete(request, ToReply(server_, request->asked, incoming_.response(), kSession));
+    absl::StatusOr<Reply> reply = ToReply(server_, request->asked, incoming_.response(), kSession);
+    if (reply.ok()) reply->attempts = request->attempts;
+    return Complete(request, std::move(reply));
   }
-  Complete(request, ErrorOf(incoming_.code(), incoming_.message(), server_, request->timeout,
-                            absl::Milliseconds(incoming_.retry_after_ms())));
+  const absl::Status error = ErrorOf(incoming_.code(), incoming_.message(), server_, request->timeout,
+                                     absl::Milliseconds(incoming_.retry_after_ms()));
+  if (absl::IsUnavailable(error) && request->ring == nullptr) return Move(error);
+  Complete(request, error);
 }
 
 // Starts the next write, unless one is in progress.
 void SessionState::Write() {
-  if (writing_ || half_closed_ || finishing_) return;
+  if (writing_ || half_closed_ || finishing_ || over_) return;
   if (!outgoing_.empty()) {
     writing_ = true;
-    call_->Write(outgoing_.front(), ToVoid(Tag::kWritten));
+    call_->Write(*outgoing_.front(), ToVoid(Tag::kWritten));
     outgoing_.pop_front();
   } else if (closing_) {
     writing_ = true;
@@ -489,10 +571,13 @@ void SessionState::Close() {
     Write();
     absl::CondVar wake;
     const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; };
-    if (!Drive(absl::Now() + close_timeout_, over, &wake)) {
+    if (over_ && in_flight_.empty()) EndAll(absl::UnavailableError("the session was closed"));
+    if (!Drive(absl::Now() + options_.close_timeout, over, &wake)) {
       CancelCall();
+      if (over_) EndAll(absl::CancelledError("the session was closed"));
       Drive(absl::InfiniteFuture(), over, &wake);
     }
+    reopen_alarm_.Cancel();
     stopping_ = true;
     work_.Signal();
   }

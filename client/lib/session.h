@@ -23,6 +23,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/lib/call.h"
+#include "client/lib/connection.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -31,11 +32,14 @@ namespace reduced::client {
 // Thread-safe.
 class SessionState : public std::enable_shared_from_this<SessionState> {
  public:
-  // `max_message_bytes` and `idle_timeout`: the limits of the server; an idle_timeout of 0: none. `token`: may be null.
-  static std::shared_ptr<SessionState> Open(std::shared_ptr<v1::Reduction::Stub> stub, std::string server,
-                                            std::shared_ptr<const Peers> peers, std::shared_ptr<Token> token,
-                                            absl::Duration timeout, absl::Duration close_timeout,
-                                            std::int64_t max_message_bytes, absl::Duration idle_timeout);
+  struct Options {
+    absl::Duration timeout{};            // of requests without one
+    absl::Duration close_timeout{};      // until Close cancels the requests in flight
+    std::int64_t max_message_bytes = 0;  // of the server
+    absl::Duration idle_timeout{};       // of the server; 0: none
+  };
+
+  static std::shared_ptr<SessionState> Open(std::shared_ptr<const Connection> connection, const Options& options);
   ~SessionState();
 
   // The message of a request, without an id.
@@ -50,16 +54,22 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   // Ends one request, if it is in flight.
   void Cancel(std::uint64_t id);
 
+  // A ring, and the number of the call that it belongs to, with which it ends.
+  struct OpenedRing {
+    v1::Ring ring{};
+    std::uint64_t call = 0;
+  };
   // Opens the ring of the call, which has none. Opens a new call first if the call was idle for too long.
-  absl::StatusOr<v1::Ring> OpenRing(std::int64_t arena_bytes, absl::Time deadline);
+  absl::StatusOr<OpenedRing> OpenRing(std::int64_t arena_bytes, absl::Time deadline);
   // The session was used at that time, without a message.
   void Touch(absl::Time used);
   // Touch(), and whether the next message opens a new call.
   bool IdleSince(absl::Time used);
-  // Whether the call goes on, as far as this process knows by now. Doesn't wait.
-  bool IsOpen();
-  // Waits until the call has ended, and returns why; OK: it has not until the deadline.
-  absl::Status AwaitEnd(absl::Time deadline);
+  // Whether the call with this number goes on, as far as this process knows by now; 0: whether any does. Doesn't wait.
+  bool IsOpen(std::uint64_t call);
+  // Waits until that call has ended, and returns why. UNAVAILABLE: the next request opens another one. OK: it has not
+  // ended until the deadline.
+  absl::Status AwaitEnd(std::uint64_t call, absl::Time deadline);
 
   // Ends the call and the thread. Must be called once, as the last.
   void Close();
@@ -67,15 +77,19 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
  private:
   struct Request;
   struct Cancellable;
-  enum class Tag : std::uintptr_t { kWritten, kRead, kFinished, kWoken };
+  enum class Tag : std::uintptr_t { kWritten, kRead, kFinished, kWoken, kReopen };
 
-  SessionState(std::shared_ptr<v1::Reduction::Stub> stub, std::string server, std::shared_ptr<const Peers> peers,
-               std::shared_ptr<Token> token, absl::Duration timeout, absl::Duration close_timeout,
-               std::int64_t max_message_bytes, absl::Duration idle_timeout);
+  SessionState(std::shared_ptr<const Connection> connection, const Options& options);
 
   void StartCall();
   void CancelCall();
   void Reopen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Ended(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SendAgain(const absl::Status& why, std::optional<absl::Duration> hint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReopenAt(absl::Time when) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndAll(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Move(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsCall(std::uint64_t call) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool IsIdle(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Reply> Await(v1::SessionRequest message, const std::shared_ptr<Request>& request,
                               const Interrupted& interrupted);
@@ -86,7 +100,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Withdraw(const std::shared_ptr<Request>& request, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status LateError(const Request& request) const;
+  absl::Status LateError(const Request& request) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void WithdrawLate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   bool Drive(absl::Time until, absl::FunctionRef<bool()> over, absl::CondVar* wake)
@@ -101,20 +115,18 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
 
   static void* ToVoid(Tag tag) { return reinterpret_cast<void*>(tag); }
 
-  const std::shared_ptr<v1::Reduction::Stub> stub_;
-  const std::string server_;
-  const std::shared_ptr<const Peers> peers_;
-  const absl::Duration timeout_;
-  const absl::Duration close_timeout_;
-  const std::int64_t max_message_bytes_;
-  const absl::Duration reopen_after_;   // the time without a request after which the next one opens a new call
-  const std::shared_ptr<Token> token_;  // may be null
+  const std::shared_ptr<const Connection> connection_;
+  const std::string& server_;  // the address that the user gave
+  const Options options_;
+  const absl::Duration reopen_after_;  // the time without a request after which the next one opens a new call
 
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::ClientContext> context_;  // of call_
   std::optional<CallWatch> watch_;                // likewise
   std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::SessionRequest, v1::SessionResponse>> call_;
+  std::uint64_t number_ = 0;           // of call_, from 1 on
   grpc::Alarm alarm_;                  // wakes the thread that pumps
+  grpc::Alarm reopen_alarm_;           // ends the delay before a new call
   v1::SessionResponse incoming_;       // used by the thread that pumps
   grpc::Status finished_with_;         // likewise
   std::optional<std::thread> worker_;  // runs the callbacks; started for the first one
@@ -126,16 +138,20 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   int asynchronous_ ABSL_GUARDED_BY(mutex_) = 0;                // requests in flight that have a callback
   // None of them misses its deadline before this.
   absl::Time next_late_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  std::deque<v1::SessionRequest> outgoing_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<const v1::SessionRequest>> outgoing_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // initially: the start of the call
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // why the call ended
-  absl::Status wrong_ ABSL_GUARDED_BY(mutex_);   // the answer for which the client ended it
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;       // the call has ended, and there is no other one yet
+  bool reopening_ ABSL_GUARDED_BY(mutex_) = false;  // reopen_alarm_ is set
+  bool elsewhere_ ABSL_GUARDED_BY(mutex_) = false;  // calls go over Connection.parts, since the one at home refused
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;      // there will be no other call
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);     // why the last call ended
+  absl::Status wrong_ ABSL_GUARDED_BY(mutex_);      // the answer for which the client ended it
+  absl::Status refused_ ABSL_GUARDED_BY(mutex_);    // likewise, to send what is in flight in another call
 
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time pumping_until_ ABSL_GUARDED_BY(mutex_);

@@ -114,6 +114,7 @@ class Spread {
     };
     for (;;) {
       RpcState state(connection_, to, timeout_, deadline_);
+      retries.Prepare(state);
       if (!Begin(&state)) return absl::CancelledError("another part failed");
       std::int64_t sent = 0;
       const auto on_progress = [&](std::int64_t now, std::int64_t /*of the part*/) {
@@ -129,9 +130,10 @@ class Spread {
         if (reply.ok()) reply->attempts = retries.attempts();
         return reply;
       }
-      const auto code = static_cast<grpc::StatusCode>(response.status().code());
-      const std::optional<absl::Duration> delay = retries.Next(code, state.RetryHint());
-      if (!delay.has_value() || !Retries::Wait(*delay, *to.channel, stopped)) return retries.Final(response.status());
+      const std::optional<absl::Duration> delay = retries.Next(response.status(), state.RetryHint());
+      if (!delay.has_value() || !Retries::Wait(*delay, *to.channel, stopped)) {
+        return retries.Final(response.status(), *to.channel);
+      }
       const absl::MutexLock lock(&progress_mutex_);
       sent_ -= sent;
     }

@@ -8,14 +8,12 @@
 #include <cstddef>
 #include <cstring>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "client/lib/convert.h"
-#include "client/lib/via.h"
+#include "client/lib/errors.h"
 
 namespace reduced::client {
 namespace {
@@ -26,15 +24,8 @@ constexpr char kPutArray[] = "/reduced.v1.Reduction/PutArray";
 // The bytes of one chunk. Larger chunks are no faster. The message with the chunk fits in 1 MiB.
 constexpr std::int64_t kChunkBytes = (std::int64_t{1} << 20) - 1024;
 
-// The error of the call, or the response. `sent`: how many of the `total` bytes of the elements were sent.
 template <class Response>
-absl::StatusOr<Response> ResponseOf(const RpcState& state, const grpc::Status& status, grpc::ByteBuffer* encoded,
-                                    std::int64_t sent, std::int64_t total) {
-  const absl::Status outcome = state.Outcome(status);
-  if (absl::IsUnavailable(outcome) && sent > 0) {
-    return absl::UnavailableError(absl::StrCat(outcome.message(), " after ", sent, " of ", total, " bytes were sent"));
-  }
-  if (!outcome.ok()) return outcome;
+absl::StatusOr<Response> Decoded(const RpcState& state, grpc::ByteBuffer* encoded) {
   Response response;
   if (encoded->Valid() && grpc::SerializationTraits<Response>::Deserialize(encoded, &response).ok()) return response;
   return absl::InternalError(absl::StrCat(state.server, " sent a response that this client can't decode"));
@@ -74,68 +65,69 @@ absl::StatusOr<Response> StreamAndWait(RpcState& state, const char* method, Stre
   call->Finish(&status, nullptr);
   events.Next();
   events.End();
+  state.repeatable = unread.ok() && !messages.spent();
   if (!unread.ok()) return unread;
   if (events.interrupted() && !status.ok()) return InterruptedError();
-  return ResponseOf<Response>(state, status, &response, sent, total);
+  absl::Status outcome = AfterBytes(state.Outcome(state.Seen(status)), sent, total);
+  if (absl::IsUnavailable(outcome) && messages.spent()) {
+    outcome = WithMessage(outcome,
+                          absl::StrCat(outcome.message(), "; they can be read only once, so they aren't sent again"));
+  }
+  if (!outcome.ok()) return outcome;
+  return Decoded<Response>(state, &response);
 }
 
-// A ReduceStream with a callback. It owns itself until the call ends.
-class StreamCall final : public RpcState, public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+// One attempt of a ReduceStream with a callback. It deletes itself when the attempt has ended.
+class StreamAttempt final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  using RpcState::RpcState;
+  using Done = std::function<void(const grpc::Status&, std::int64_t)>;
 
-  void Start(std::shared_ptr<StreamCall> self, Asked asked, StreamMessages messages, Client::Done done) {
-    self_ = std::move(self);
-    asked_ = std::move(asked);
-    total_ = messages.left();
-    messages_ = std::move(messages);
-    done_ = std::move(done);
-    grpc::GenericStub(backend.channel).PrepareBidiStreamingCall(&context, kReduceStream, {}, this);
+  StreamAttempt(RpcState& state, StreamMessages messages, grpc::ByteBuffer* response, Done done)
+      : total_(messages.left()), messages_(std::move(messages)), done_(std::move(done)) {
+    grpc::GenericStub(state.backend.channel).PrepareBidiStreamingCall(&state.context, kReduceStream, {}, this);
     Write();
-    StartRead(&response_);
+    StartRead(response);
     StartCall();
-    watch.Started();
   }
 
   void OnWriteDone(bool ok) override {
-    if (ok) sent_ = total_ - messages_->left();
-    if (ok && !messages_->done()) Write();
+    if (ok) sent_ = total_ - messages_.left();
+    if (ok && !messages_.done()) Write();
   }
 
   void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<StreamCall> self = std::move(self_);
-    watch.Ended();
-    Client::Done done = std::exchange(done_, nullptr);
-    message_.Clear();
-    std::move(done)(
-        ToReply(server, asked_, ResponseOf<v1::ReduceResponse>(*this, status, &response_, sent_, total_), kStream));
+    const Done done = std::move(done_);
+    const std::int64_t sent = sent_;
+    delete this;
+    done(status, sent);
   }
 
  private:
   void Write() {
-    message_ = *messages_->Next();  // no reader, no error
-    if (messages_->done()) {
+    message_ = *messages_.Next();  // no reader, no error
+    if (messages_.done()) {
       StartWriteLast(&message_, grpc::WriteOptions());
     } else {
       StartWrite(&message_);
     }
   }
 
-  std::shared_ptr<StreamCall> self_;
-  Asked asked_;
-  std::int64_t total_ = 0;              // bytes of the elements
+  const std::int64_t total_;            // bytes of the elements
   std::atomic<std::int64_t> sent_ = 0;  // of them
-  std::optional<StreamMessages> messages_;
-  Client::Done done_;
+  StreamMessages messages_;
+  Done done_;
   grpc::ByteBuffer message_;
-  grpc::ByteBuffer response_;
 };
 
 }  // namespace
 
 StreamMessages::StreamMessages(const google::protobuf::MessageLite& first, const ArrayView& array, std::int64_t from,
                                std::int64_t bytes)
-    : data_(static_cast<const char*>(array.data)), read_(array.reader.read), next_(from), left_(bytes) {
+    : data_(static_cast<const char*>(array.data)),
+      read_(array.reader.read),
+      in_order_(array.reader.read != nullptr && array.reader.in_order),
+      next_(from),
+      left_(bytes) {
   const grpc::Slice slice(first.SerializeAsString());
   header_ = grpc::ByteBuffer(&slice, 1);
 }
@@ -150,6 +142,7 @@ absl::StatusOr<grpc::ByteBuffer> StreamMessages::Next() {
     prefix.push_back(static_cast<char>((size & 0x7f) | (size >= 0x80 ? 0x80 : 0)));
   }
   const auto size = static_cast<std::size_t>(bytes);
+  read_any_ = true;
   grpc_slice chunk = grpc_slice_malloc(size);
   auto* const to = reinterpret_cast<char*>(GRPC_SLICE_START_PTR(chunk));
   if (read_ == nullptr) {
@@ -175,11 +168,18 @@ absl::StatusOr<v1::PutArrayResponse> PutArrayAndWait(RpcState& state, StreamMess
   return StreamAndWait<v1::PutArrayResponse>(state, kPutArray, std::move(messages), on_progress, interrupted);
 }
 
-std::shared_ptr<Call::State> StartReduceStream(const Connection& connection, const ReduceOptions& options, Asked asked,
-                                               StreamMessages messages, Client::Done done) {
-  auto call = std::make_shared<StreamCall>(connection, connection.parts.front(), options.timeout);
-  call->Start(call, std::move(asked), std::move(messages), std::move(done));
-  return call;
+absl::Status AfterBytes(const absl::Status& outcome, std::int64_t sent, std::int64_t total) {
+  if (!absl::IsUnavailable(outcome) || sent == 0) return outcome;
+  return WithMessage(outcome, absl::StrCat(outcome.message(), " after ", sent, " of ", total, " bytes were sent"));
+}
+
+void StartReduceStream(RpcState& state, StreamMessages messages, grpc::ByteBuffer* response,
+                       std::function<void(const grpc::Status&, std::int64_t)> done) {
+  new StreamAttempt(state, std::move(messages), response, std::move(done));
+}
+
+absl::StatusOr<v1::ReduceResponse> StreamResponse(const RpcState& state, grpc::ByteBuffer* encoded) {
+  return Decoded<v1::ReduceResponse>(state, encoded);
 }
 
 }  // namespace reduced::client

@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "client/lib/answer.h"
 #include "client/lib/call.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.pb.h"
@@ -26,6 +25,8 @@ class StreamMessages {
   StreamMessages(const google::protobuf::MessageLite& first, const ArrayView& array, std::int64_t from,
                  std::int64_t bytes);
 
+  // Whether the elements that are in messages now cannot be read again.
+  bool spent() const { return in_order_ && read_any_; }
   bool done() const { return !header_.Valid() && left_ == 0; }
   std::int64_t left() const { return left_; }  // bytes of the elements that are not in a message yet
 
@@ -36,7 +37,9 @@ class StreamMessages {
   grpc::ByteBuffer header_;                                              // until Next() has returned it
   const char* data_ = nullptr;                                           // of the whole array
   std::function<absl::Status(std::int64_t, char*, std::int64_t)> read_;  // used instead if it isn't null
-  std::int64_t next_ = 0;                                                // the byte of the array
+  bool in_order_ = false;                                                // it can read each byte only once
+  bool read_any_ = false;
+  std::int64_t next_ = 0;  // the byte of the array
   std::int64_t left_ = 0;
 };
 
@@ -47,9 +50,15 @@ absl::StatusOr<v1::ReduceResponse> ReduceStreamAndWait(RpcState& state, StreamMe
 absl::StatusOr<v1::PutArrayResponse> PutArrayAndWait(RpcState& state, StreamMessages messages,
                                                      const OnProgress& on_progress, const Interrupted& interrupted);
 
-// Starts a ReduceStream and returns. Calls `done` when it ends. `asked`: what the answer must agree with.
-std::shared_ptr<Call::State> StartReduceStream(const Connection& connection, const ReduceOptions& options, Asked asked,
-                                               StreamMessages messages, Client::Done done);
+// UNAVAILABLE of a call that has sent so many of its bytes: says so.
+absl::Status AfterBytes(const absl::Status& outcome, std::int64_t sent, std::int64_t total);
+
+// Starts an attempt of a ReduceStream, and returns. Calls `done` when it ends, with how many bytes of the elements were
+// sent. `state` and `response` must outlive it.
+void StartReduceStream(RpcState& state, StreamMessages messages, grpc::ByteBuffer* response,
+                       std::function<void(const grpc::Status&, std::int64_t)> done);
+// The response of one that has succeeded. INTERNAL: it is none.
+absl::StatusOr<v1::ReduceResponse> StreamResponse(const RpcState& state, grpc::ByteBuffer* encoded);
 
 }  // namespace reduced::client
 

@@ -64,6 +64,16 @@ struct Backend {
   Watchdog watchdog{limits.timeouts, memory};
   Pollers pollers;  // of the sessions' rings
 
+  std::atomic<bool> draining = false;
+
+  // From now on sessions end with UNAVAILABLE as soon as the requests that have arrived are answered, and so do uploads
+  // of which parts have not begun: those go to another server. Everything else is served.
+  void Drain() {
+    draining.store(true);
+    uploads.Drain();
+    watchdog.Drain();
+  }
+
   // Who makes a call, as Security::CallerOf.
   absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context) const {
     if (security == nullptr) return Caller();

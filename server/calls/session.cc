@@ -116,6 +116,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       status = memory_.Resize(admission_.payers().Of(bytes), bytes, "the requests of a session");
       if (!status.ok()) status = WithRetryHint(status, kMemoryRetryDelay);
     }
+    if (backend_.draining) status.Update(SessionDrained());
     if (status.ok()) {
       watch_.Await(Wait::kRequest);
       StartRead(&message_);
@@ -321,11 +322,13 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       const absl::MutexLock lock(&mutex_);
       const bool idle = unanswered_ == 0 && !handling_;
       if (over_ || (writing_ == nullptr && !idle)) return;
-      if (writing_ == nullptr && RingWasUsed()) return watch_.Await(Wait::kRequest);
-      if (status_.ok()) status_ = why;
-      DropAll();
-      if (writing_ != nullptr) return;
-      abandoned_ = true;
+      if (!backend_.draining) {
+        if (writing_ == nullptr && RingWasUsed()) return watch_.Await(Wait::kRequest);
+        if (status_.ok()) status_ = why;
+        DropAll();
+        if (writing_ != nullptr) return;
+        abandoned_ = true;
+      }
       next = WhatIsNext();
     }
     Do(std::move(next));
@@ -375,6 +378,10 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   Next WhatIsNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Next next;
+    if (backend_.draining && !over_) {
+      if (status_.ok() && !ended_) status_ = SessionDrained();
+      ended_ = abandoned_ = true;
+    }
     if (dropping_) {
       for (ExchangePointer& answer : answers_) Retire(std::move(answer));
       answers_.clear();

@@ -51,6 +51,10 @@ std::chrono::steady_clock::rep ToTicks(absl::Duration duration) {
 
 }  // namespace
 
+absl::Status SessionDrained() {
+  return absl::UnavailableError("the server is draining: it ends sessions, and has answered what it took");
+}
+
 Watchdog::Watchdog(const Timeouts& timeouts, const std::shared_ptr<MemoryBudget>& memory)
     : timeouts_(timeouts), memory_(memory), thread_([this] { Run(); }) {}
 
@@ -73,6 +77,12 @@ void Watchdog::Run() {
   }
 }
 
+void Watchdog::Drain() {
+  const absl::MutexLock lock(&mutex_);
+  draining_ = true;
+  wake_.Signal();
+}
+
 void Watchdog::EndStalled() {
   const Clock::rep now = Clock::now().time_since_epoch().count();
   const Clock::rep soon = now + ToTicks(timeouts_.progress / kPartOfShare * (kPartOfShare - 1));
@@ -80,7 +90,7 @@ void Watchdog::EndStalled() {
   absl::flat_hash_map<std::uint64_t, Watch*> unread;  // by caller beyond its share, who waits longest
   for (Watch* const watch : watches_) {
     const Clock::rep deadline = watch->deadline_.load();
-    if (deadline <= now) {
+    if (deadline <= now || EndsForDrain(*watch)) {
       stalled.emplace_back(watch, now);
     } else if (const std::uint64_t caller = watch->caller_.load(); deadline <= soon &&
                                                                    watch->wait_.load() == Wait::kResponse &&
@@ -95,16 +105,22 @@ void Watchdog::EndStalled() {
   }
 }
 
+bool Watchdog::EndsForDrain(const Watch& watch) const {
+  return draining_ && watch.wait_.load() == Wait::kRequest && watch.deadline_.load() != kNever;
+}
+
 void Watchdog::Tell(Watch& watch, Clock::rep now, Clock::rep before) {
   const Wait wait = watch.wait_.load();
   Clock::rep deadline = watch.deadline_.load();
-  if (deadline > before || (deadline > now && wait != Wait::kResponse)) return;
+  const bool drained = EndsForDrain(watch);
+  if (!drained && (deadline > before || (deadline > now && wait != Wait::kResponse))) return;
   const bool late = deadline <= now;
   if (!watch.deadline_.compare_exchange_strong(deadline, kNever)) return;
   const WaitRow& row = RowOf(wait);
   if (row.limit == nullptr) return;  // it came meanwhile
   const absl::Status why =
-      late
+      drained ? SessionDrained()
+      : late
           ? absl::DeadlineExceededError(
                 absl::StrCat(row.what, " for ", absl::FormatDuration(timeouts_.*row.limit), "; see ", row.flag))
           : absl::ResourceExhaustedError(absl::StrCat(

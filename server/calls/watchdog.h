@@ -40,6 +40,9 @@ enum class Wait : std::uint8_t {
 
 class Watch;
 
+// The status of a session that ends since the server drains.
+absl::Status SessionDrained();
+
 // Thread-safe. It must outlive its watches.
 class Watchdog {
  public:
@@ -49,6 +52,9 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  // From now on sessions that wait for a request are told, with UNAVAILABLE: the first ones at once.
+  void Drain();
+
  private:
   friend class Watch;
   using Clock = std::chrono::steady_clock;
@@ -57,6 +63,7 @@ class Watchdog {
   void EndStalled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the call, if its deadline is not after `before`: the present time or, of a response, a later one.
   void Tell(Watch& watch, Clock::rep now, Clock::rep before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool EndsForDrain(const Watch& watch) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   const Timeouts timeouts_;
   const std::shared_ptr<MemoryBudget>& memory_;
@@ -65,6 +72,7 @@ class Watchdog {
   Watch* told_ ABSL_GUARDED_BY(mutex_) = nullptr;  // whose callback runs; null: none
   absl::CondVar untold_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar wake_;
   std::thread thread_;  // last: uses the rest
 };

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,10 @@ namespace reduced::server {
 namespace {
 
 constexpr std::size_t kFailedRemembered = 256;
+
+absl::Status Drained() {
+  return absl::UnavailableError("the server is draining: other parts of the upload go to another one");
+}
 
 }  // namespace
 
@@ -93,6 +99,10 @@ class Uploads::Upload {
     return parts[index + 1].has_value() ? CheckJoint(index + 1, end, parts[index + 1]->first) : absl::OkStatus();
   }
 
+  bool complete() const {
+    return std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.has_value(); });
+  }
+
   const std::string id;
   const ReduceSpec spec;
   const Placement place;
@@ -118,6 +128,8 @@ absl::StatusOr<Uploads::Joined> Uploads::Join(const UploadPart& part, const Redu
   std::shared_ptr<Upload> upload;
   if (found != uploads_.end()) {
     upload = found->second;
+  } else if (draining_) {
+    return Drained();
   } else {
     absl::StatusOr<Quotas::Lease> quota = take();
     if (!quota.ok()) return quota.status();
@@ -151,7 +163,26 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
 
 bool Uploads::HaveAllJoined(const Upload& upload) const {
   const absl::MutexLock lock(&mutex_);
-  return std::all_of(upload.parts.begin(), upload.parts.end(), [](const auto& part) { return part.has_value(); });
+  return upload.complete();
+}
+
+void Uploads::Drain() {
+  std::vector<std::optional<Upload::Part>> parts;
+  {
+    const absl::MutexLock lock(&mutex_);
+    draining_ = true;
+    absl::erase_if(uploads_, [&parts](auto& each) {
+      Upload& upload = *each.second;
+      if (upload.complete()) return false;
+      upload.over = true;
+      upload.quota.Return();
+      std::move(upload.parts.begin(), upload.parts.end(), std::back_inserter(parts));
+      return true;
+    });
+  }
+  for (std::optional<Upload::Part>& each : parts) {
+    if (each.has_value()) std::move(each->over)(Drained());
+  }
 }
 
 void Uploads::Fail(const UploadPart& part, const absl::Status& why) {

@@ -76,6 +76,9 @@ class Uploads {
   // Whether every part has joined, or the upload is over.
   bool HaveAllJoined(const Upload& upload) const;
 
+  // Fails every upload that lacks parts, and each part of another one that comes later, with UNAVAILABLE.
+  void Drain();
+
   // Fails the upload of a part, whether or not the part has joined, unless the upload is over.
   void Fail(const UploadPart& part, const absl::Status& why);
 
@@ -83,6 +86,7 @@ class Uploads {
   absl::Status WhyFailed(const std::string& id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::string, std::shared_ptr<Upload>> uploads_ ABSL_GUARDED_BY(mutex_);  // by id
   // The ids of the last uploads that failed, and the error for their late parts. A late part of an older upload waits
   // for --progress_timeout.

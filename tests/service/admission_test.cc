@@ -80,7 +80,7 @@ TEST_P(AdmissionTest, StepsAreInOneOrder) {
 
   // What failed holds nothing.
   EXPECT_TRUE(SlotsAreFree());
-  EXPECT_TRUE(backend_->gate.AwaitEmpty(absl::ZeroDuration()));
+  EXPECT_TRUE(backend_->gate.IsEmpty());
   EXPECT_TRUE(security_->quotas().TakeRequest(Caller("alice").account).ok());
 
   // A draining server says so rather than that a limit is exhausted.
@@ -96,15 +96,15 @@ TEST_P(AdmissionTest, HoldsUntilItIsReleasedAndLeft) {
   Admission admission(rule.rpc, *backend_);
   ASSERT_TRUE(admission.Admit(Caller("alice"), absl::InfiniteFuture()).ok());
   EXPECT_EQ(admission.caller(), "alice");
-  EXPECT_EQ(backend_->gate.AwaitEmpty(absl::ZeroDuration()), !rule.gate);
+  EXPECT_EQ(backend_->gate.IsEmpty(), !rule.gate);
   EXPECT_EQ(security_->quotas().TakeRequest(Caller("alice").account).ok(), !rule.quota);
   EXPECT_EQ(SlotsAreFree(), rule.slot == Slot::kNone);
   admission.Release();
-  EXPECT_EQ(backend_->gate.AwaitEmpty(absl::ZeroDuration()), !rule.gate);
+  EXPECT_EQ(backend_->gate.IsEmpty(), !rule.gate);
   EXPECT_TRUE(security_->quotas().TakeRequest(Caller("alice").account).ok());
   EXPECT_TRUE(SlotsAreFree());
   admission.Leave();
-  EXPECT_TRUE(backend_->gate.AwaitEmpty(absl::ZeroDuration()));
+  EXPECT_TRUE(backend_->gate.IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Rpcs, AdmissionTest, ::testing::ValuesIn(kRpcs),
