@@ -58,7 +58,10 @@ absl::string_view AdviceOn(const absl::Status& status) {
     return "; leave out --tls-ca, or name another server with --server";
   }
   if (absl::StrContains(status.message(), "TLS")) return "; see --tls-ca, --tls-cert and --tls-server-name";
-  return "; start a server with `reduced`, or name another one with --server";
+  static bool advised = false;  // once is enough, of several inputs
+  return std::exchange(advised, true) ? ""
+                                      : "; start a server with `reduced`, or name another one with --server; reduce, "
+                                        "describe, info, ops and pipelines need none with --server local:";
 }
 
 }  // namespace
