@@ -339,6 +339,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   input.one_piece = input.positions = true;  // the dimensions matter, and so does their order
+  input.in_memory = place->local != nullptr;
   if (!question.sources.empty()) input.arrays = question.arrays;
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
   AxesArguments own = arguments;

@@ -220,6 +220,7 @@ class Decompressed final : public ByteSource {
         within_member_ = false;
         ++members_;
       } else if (last_ && in_.empty() && !progress) {
+        written_ = true;  // what is missing says nothing of what is there
         return Bad(Corrupt("it is truncated"));
       }
     }
