@@ -31,6 +31,13 @@ enum class Header { kAuto, kYes, kNo };
 // elsewhere, where it can be either, an error.
 enum class Comma { kDefault, kThousands, kDecimal };
 
+// What happens to the missing elements of an array whose dtype has no NaN, which only texts have.
+enum class Missing {
+  kError,    // Input.status says where the first one is
+  kDropped,  // they are not among the elements; Input.missing has their positions
+  kZero,     // they are zero; Input.missing has their positions
+};
+
 struct InputOptions {
   // Of a source that is to have one array, for which there are no options: the name of it, in a .npz file or as a
   // column of a text; empty: there is no other. Absent: any source.
@@ -44,6 +51,9 @@ struct InputOptions {
   Header header = Header::kAuto;                     // text
   char delimiter = 0;                                // text; ' ': spaces and tabs; 0: found in the first lines
   Comma comma = Comma::kDefault;                     // text
+  std::string comment{};                             // text: lines that begin so are skipped; empty: there are none
+  std::vector<std::string> missing_words{};          // text: beside those that IsMissing() knows
+  Missing missing = Missing::kError;                 // text
   std::vector<std::string> arrays{};                 // npz: names; empty: all
   Hold hold = Hold::kOwn;
   bool one_piece = false;                             // each array is one Piece
@@ -85,6 +95,12 @@ struct Input {
   absl::Duration read_time{};          // of the memory
   std::string column{};                // a text's; empty: it isn't one, or has only one without a name
   std::string array{};                 // of a .npz file
+  // Why this one of several arrays can't be read. The others can.
+  absl::Status status{};
+  // The positions of missing elements, ascending: see InputOptions.missing.
+  std::vector<std::uint64_t> missing{};
+  // What was inferred or skipped and can change a number of this array, for people: full clauses without the source.
+  std::vector<std::string> notes{};
 
   ArrayView View() const { return {memory.bytes().data() + layout.offset, layout.dtype, layout.shape, reader}; }
   absl::Duration ReadTime() const;
@@ -110,7 +126,7 @@ class InputReader {
   virtual ~InputReader() = default;
   // Returns nothing after the last piece. The piece before must have been used: it may be read while this goes on.
   virtual absl::StatusOr<std::optional<Piece>> Next() = 0;
-  // What was left out or assumed so far, for people.
+  // The notes of all arrays so far, each once, and what was left out of the source.
   virtual std::vector<std::string> notes() const { return {}; }
 };
 
