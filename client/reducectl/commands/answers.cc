@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/reducectl/commands/missing.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
 #include "kernels/algebra/dtype.h"
@@ -50,12 +51,15 @@ void Add(const Timing& more, Timing* timing) {
 }
 
 Answer AnswerOf(const std::string& source, const Input& input) {
-  return {.source = source,
-          .column = input.column,
-          .array = input.array,
-          .dtype = input.layout.dtype,
-          .shape = input.layout.shape,
-          .read_us = absl::ToDoubleMicroseconds(input.ReadTime())};
+  Answer answer{.source = source,
+                .column = input.column,
+                .array = input.array,
+                .dtype = input.layout.dtype,
+                .shape = input.layout.shape,
+                .missing = input.missing,
+                .read_us = absl::ToDoubleMicroseconds(input.ReadTime())};
+  if (!answer.missing.empty()) answer.shape.front() += static_cast<std::int64_t>(answer.missing.size());
+  return answer;
 }
 
 // Whether the request is right, but this array has no answer to an op of it.
@@ -199,13 +203,20 @@ class Asker {
       }
       const ExitCode code = AskPiece(source, **piece, &unfinished);
       if (failure == kOk) failure = code;
-      if (code != kOk && !(*piece)->whole) return failure;
+      if (code != kOk && !(*piece)->whole && (*piece)->input.status.ok()) return failure;
     }
   }
 
   ExitCode AskPiece(const std::string& source, const Piece& piece, std::map<std::size_t, Answer>* unfinished) {
     if (piece.restart) unfinished->clear();
+    if (!piece.input.status.ok()) {
+      unfinished->erase(piece.array);
+      return ReportUnread(source, piece.input.status);
+    }
     Answer answer = AnswerOf(source, piece.input);
+    if (question_.one && !answer.missing.empty() && StateLacksMissing(question_.ops, question_.options)) {
+      return ReportError(source, "got missing elements; allowed: none with --state and ops that count them", kData);
+    }
     const absl::Time start = absl::Now();
     {
       UploadProgress progress(!common_.json);
@@ -222,7 +233,7 @@ class Asker {
         CountNans([&](const std::vector<std::string>& ops) { return Reduce(piece.input, ops, true, progress); },
                   &answer);
     }
-    if (piece.whole) return print_(answer);
+    if (piece.whole) return Print(answer);
     const auto before = unfinished->find(piece.array);
     if (before == unfinished->end()) {
       (*unfinished)[piece.array] = std::move(answer);
@@ -234,7 +245,18 @@ class Asker {
     absl::StatusOr<MergeReply> merged = MergeStates({all.reply.state});
     if (!merged.ok()) return ReportCallError(SubjectOf(all), merged.status());
     all.reply.results = std::move(merged->results);
-    return print_(all);
+    return Print(all);
+  }
+
+  ExitCode Print(Answer& answer) const {
+    CountMissing(answer.missing, question_.options, &answer.reply);
+    return print_(answer);
+  }
+
+  // Of one of several arrays.
+  static ExitCode ReportUnread(const std::string& source, const absl::Status& status) {
+    const bool missing = absl::IsFailedPrecondition(status);
+    return ReportError(source, absl::StrCat(status.message(), missing ? ", and --nan omit leaves it out" : ""), kData);
   }
 
   // Adds the next piece to the state of the pieces before it.
@@ -245,6 +267,8 @@ class Asker {
     answer->reply.count = merged->count;
     answer->reply.state = std::move(merged->state);
     Add(next.reply.timing, &answer->reply.timing);
+    const auto rows = static_cast<std::uint64_t>(answer->shape.front());
+    for (const std::uint64_t position : next.missing) answer->missing.push_back(rows + position);
     answer->shape.front() += next.shape.front();
     answer->read_us += next.read_us;
     answer->round_trip_us += next.round_trip_us;
@@ -301,6 +325,11 @@ class Asker {
         }
         item.input = std::move((*piece)->input);
         item.answer = AnswerOf(source, item.input);
+        if (!item.input.status.ok()) {
+          item.unread = item.input.status;
+          item.answered.Notify();
+          continue;
+        }
         item.start = absl::Now();
         (*session)->ReduceAsync(item.input.View(), question_.ops, question_.options,
                                 [&item](absl::StatusOr<Reply> reply) {
@@ -315,11 +344,11 @@ class Asker {
   }
 
   ExitCode PrintItem(Item& item) {
-    if (!item.unread.ok()) return ReportError(item.answer.source, item.unread.message(), kData);
+    if (!item.unread.ok()) return ReportUnread(item.answer.source, item.unread);
     if (!item.reply.ok()) return ReportCallError(SubjectOf(item.answer), item.reply.status());
     item.answer.reply = *std::move(item.reply);
     item.answer.round_trip_us = absl::ToDoubleMicroseconds(item.end - item.start);
-    return print_(item.answer);
+    return Print(item.answer);
   }
 
   const Place place_;
@@ -361,6 +390,7 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   input.one_piece = input.in_memory = question.in_session();
   if (!question.sources.empty()) input.arrays = question.arrays;
+  input.missing = MissingFor(question.ops, question.options, Missing::kDropped);
   input.positions = std::any_of(question.ops.begin(), question.ops.end(),
                                 [](const std::string& op) { return op == "argmin" || op == "argmax"; });
   if (question.via == Question::kRegion) input.hold = Hold::kShare;

@@ -45,6 +45,7 @@ struct Answer {
   std::string column{}, array{};  // in it; empty: it is one array
   std::string dtype{};            // empty: only the server knows
   std::vector<std::int64_t> shape{};
+  std::vector<std::uint64_t> missing{};  // the positions of missing elements, which `shape` counts
   Reply reply{};
   std::optional<std::int64_t> nans{};  // in the array, if a result is NaN, and if that could be found out
   double read_us = 0;

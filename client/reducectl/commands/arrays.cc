@@ -85,7 +85,9 @@ ExitCode PutAll(Client& client, const std::string& source, bool json, const PutA
       return failure == kOk ? code : failure;
     }
     if (!piece->has_value()) return failure;
-    const ExitCode code = PutOne(client, source, (*piece)->input, json, arguments);
+    const absl::Status& status = (*piece)->input.status;
+    const ExitCode code = status.ok() ? PutOne(client, source, (*piece)->input, json, arguments)
+                                      : ReportError(source, status.message(), kData);
     if (failure == kOk) failure = code;
   }
 }

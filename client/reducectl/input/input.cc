@@ -43,8 +43,9 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
                                            const InputOptions& options) {
   if (!options.format.empty()) return options.format;
   const auto ends = [&](absl::string_view suffix) { return absl::EndsWithIgnoreCase(name, suffix); };
-  const bool text_option = !options.columns.empty() || options.header != Header::kAuto || options.delimiter != '\0' ||
-                           options.comma != Comma::kDefault;
+  const bool table_option = options.header != Header::kAuto || options.delimiter != '\0' ||
+                            options.comma != Comma::kDefault || !options.comment.empty();
+  const bool text_option = table_option || !options.columns.empty() || !options.missing_words.empty();
   if (IsNpy(head) || IsZip(head)) {
     const absl::string_view format = IsNpy(head) ? "npy" : "npz";
     if (!options.dtype.empty()) {
@@ -53,13 +54,26 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
     }
     if (text_option) {
       return absl::InvalidArgumentError(
-          absl::StrCat("is a .", format, " file; allowed: text with --column, --header, --delimiter or --decimal"));
+          absl::StrCat("is a .", format,
+                       " file; allowed: text with --column, --header, --delimiter, --decimal, --comment or --missing"));
     }
     return format;
   }
+  const bool json_name = ends(".jsonl") || ends(".ndjson") || ends(".json");
+  if (!table_option && LooksLikeJson(head) && (options.dtype.empty() || json_name)) return "jsonl";
   const bool text_name = ends(".csv") || ends(".tsv");
   if (text_option || text_name) return "csv";
-  if (!options.dtype.empty()) return "raw";
+  if (!options.dtype.empty()) {
+    // Lines with digits can be numbers in digits, or elements that happen to be their bytes.
+    const bool raw_option = options.offset != 0 || options.shape.has_value();
+    if (!raw_option && LooksLikeText(head) && head.find_first_of("0123456789") != absl::string_view::npos &&
+        head.find_first_of("\r\n") != absl::string_view::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dtype: got ", options.dtype,
+                       " for what looks like text; add --format csv or jsonl if it is, or --format raw"));
+    }
+    return "raw";
+  }
   if (ends(".npy")) return "npy";  // which it isn't: the reader says so
   if (ends(".npz")) return "npz";
   if (head.empty()) return absl::InvalidArgumentError("is empty");
@@ -107,7 +121,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenArchive(const std::string& sour
   return OpenNpz(in_place ? source : "", std::move(memory), options);
 }
 
-absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source, const Opened& opened,
+absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source, const Opened& opened, bool json,
                                                       const InputOptions& options) {
   opened.file->set_on_read(options.on_read);
   // Once more from the beginning, of a file that can be read twice.
@@ -119,7 +133,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source,
       return std::shared_ptr<ByteSource>(again->bytes);
     };
   }
-  return OpenTextColumns(opened.bytes, std::move(reopen), options);
+  return OpenTextColumns(opened.bytes, std::move(reopen), options, json);
 }
 
 // The one array of a .npy file or of raw elements.
@@ -197,7 +211,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
     }
     InputOptions chosen = options;
     if (options.part.has_value() && !options.part->empty()) {
-      if (*format != "npz" && *format != "csv") {
+      if (*format != "npz" && *format != "csv" && *format != "jsonl") {
         return absl::InvalidArgumentError(
             absl::StrCat("got the name ", *options.part, " in a .", *format,
                          " file; allowed: of an array in a .npz file, of a column of a text"));
@@ -205,7 +219,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
       (*format == "npz" ? chosen.arrays : chosen.columns) = {*options.part};
     }
     if (*format == "npz") return OpenArchive(source, *opened, chosen);
-    if (*format == "csv") return OpenText(source, *opened, chosen);
+    if (*format == "csv" || *format == "jsonl") return OpenText(source, *opened, *format == "jsonl", chosen);
     return OpenOne(*opened, *format == "npy", options);
   } catch (const std::exception&) {  // std::bad_alloc, std::length_error
     return absl::ResourceExhaustedError("is too large for the memory of this process");
@@ -219,6 +233,7 @@ absl::StatusOr<Input> ReadInput(const std::string& source, InputOptions options)
   absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
   if (!piece.ok()) return piece.status();
   if (!piece->has_value()) return absl::InvalidArgumentError("has no array");
+  if (!(*piece)->input.status.ok()) return (*piece)->input.status;
   return std::move((*piece)->input);
 }
 
