@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/reducectl/commands/missing.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
 #include "kernels/algebra/dtype.h"
@@ -181,14 +182,18 @@ class Asker {
       Answer answer = AnswerOf(source, (*piece)->input, **reader);
       if (failed.count((*piece)->array) > 0) continue;
       const absl::Status& unread = (*piece)->input.status;
-      const ExitCode code = unread.ok() ? AskPiece(std::move(answer), **piece, &notes, &unfinished)
-                                        : ReportError(source, unread.message(), kData);
+      const ExitCode code =
+          unread.ok() ? AskPiece(std::move(answer), **piece, &notes, &unfinished) : ReportUnread(source, unread);
       if (code != kOk) failed.insert((*piece)->array);
       if (failure == kOk) failure = code;
     }
   }
 
   ExitCode AskPiece(Answer answer, const Piece& piece, Notes* notes, std::map<std::size_t, Answer>* unfinished) {
+    if (question_.one && !answer.missing.empty() && StateLacksMissing(question_.ops, question_.options)) {
+      return ReportError(answer.source, "got missing elements; allowed: none with --state and ops that count them",
+                         kData);
+    }
     const absl::Time start = absl::Now();
     {
       UploadProgress progress(!common_.json);
@@ -220,8 +225,13 @@ class Asker {
     return Print(all, notes);
   }
 
-  ExitCode Print(const Answer& answer, Notes* notes) {
+  ExitCode Print(Answer& answer, Notes* notes) {
     notes->InLine(answer.notes);
+    return Print(answer);
+  }
+
+  ExitCode Print(Answer& answer) const {
+    CountMissing(answer.missing, question_.options, &answer.reply);
     return print_(answer);
   }
 
@@ -233,6 +243,8 @@ class Asker {
     answer->reply.count = merged->count;
     answer->reply.state = std::move(merged->state);
     Add(next.reply.timing, &answer->reply.timing);
+    const auto rows = static_cast<std::uint64_t>(answer->shape.front());
+    for (const std::uint64_t position : next.missing) answer->missing.push_back(rows + position);
     answer->shape.front() += next.shape.front();
     answer->read_us += next.read_us;
     answer->round_trip_us += next.round_trip_us;
@@ -300,11 +312,11 @@ class Asker {
   }
 
   ExitCode PrintItem(Item& item) {
-    if (!item.unread.ok()) return ReportError(item.answer.source, item.unread.message(), kData);
+    if (!item.unread.ok()) return ReportUnread(item.answer.source, item.unread);
     if (!item.reply.ok()) return ReportCallError(SubjectOf(item.answer), item.reply.status());
     item.answer.reply = *std::move(item.reply);
     item.answer.round_trip_us = absl::ToDoubleMicroseconds(item.end - item.start);
-    return print_(item.answer);
+    return Print(item.answer);
   }
 
   const Place place_;
@@ -327,14 +339,17 @@ std::string Joined(const Answer& answer, absl::string_view column, absl::string_
 }  // namespace
 
 Answer AnswerOf(const std::string& source, const Input& input, const InputReader& reader) {
-  return {.source = source,
-          .column = input.column,
-          .array = input.array,
-          .dtype = input.layout.dtype,
-          .shape = input.layout.shape,
-          .several = reader.several(),
-          .notes = input.notes,
-          .read_us = absl::ToDoubleMicroseconds(input.ReadTime())};
+  Answer answer{.source = source,
+                .column = input.column,
+                .array = input.array,
+                .dtype = input.layout.dtype,
+                .shape = input.layout.shape,
+                .missing = input.missing,
+                .several = reader.several(),
+                .notes = input.notes,
+                .read_us = absl::ToDoubleMicroseconds(input.ReadTime())};
+  if (!answer.missing.empty()) answer.shape.front() += static_cast<std::int64_t>(answer.missing.size());
+  return answer;
 }
 
 std::string SubjectOf(const Answer& answer) { return Joined(answer, ": column ", ": array "); }
@@ -381,6 +396,11 @@ void Notes::Print() {
   }
 }
 
+ExitCode ReportUnread(const std::string& source, const absl::Status& status) {
+  const bool missing = absl::IsFailedPrecondition(status);
+  return ReportError(source, absl::StrCat(status.message(), missing ? ", and --nan omit leaves it out" : ""), kData);
+}
+
 ExitCode ReportFailure(const Answer& answer, const Input& input, const absl::Status& status) {
   if (input.reading != nullptr) {
     const absl::MutexLock lock(&input.reading->mutex);
@@ -413,6 +433,7 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   input.one_piece = input.in_memory = question.in_session();
   if (!question.sources.empty()) input.arrays = question.arrays;
+  input.missing = MissingFor(question.ops, question.options, Missing::kDropped);
   input.positions = std::any_of(question.ops.begin(), question.ops.end(),
                                 [](const std::string& op) { return op == "argmin" || op == "argmax"; });
   if (question.via == Question::kRegion) input.hold = Hold::kShare;

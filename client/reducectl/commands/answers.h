@@ -49,8 +49,9 @@ struct Answer {
   std::string column{}, array{};  // in it; empty: it is one array
   std::string dtype{};            // empty: only the server knows
   std::vector<std::int64_t> shape{};
-  bool several = false;              // its source has several arrays that were asked for
-  std::vector<std::string> notes{};  // what was inferred or skipped and can change a number
+  std::vector<std::uint64_t> missing{};  // the positions of missing elements, which `shape` counts
+  bool several = false;                  // its source has several arrays that were asked for
+  std::vector<std::string> notes{};      // what was inferred or skipped and can change a number
   Reply reply{};
   std::optional<std::int64_t> nans{};  // in the array, if a result is NaN, and if that could be found out
   double read_us = 0;
@@ -91,6 +92,9 @@ class Notes {
   std::vector<std::string> notes_;
   std::set<std::string> said_;
 };
+
+// Prints why one of several arrays of a source could not be read, and returns the exit code.
+ExitCode ReportUnread(const std::string& source, const absl::Status& status);
 
 // Prints why there is no answer, and returns its exit code. An input that reading stopped has the reader's error; any
 // other is the call's.

@@ -27,6 +27,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/reducectl/command_line/flags.h"
+#include "client/reducectl/commands/missing.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/array_text.h"
 #include "client/reducectl/output/printable.h"
@@ -121,10 +122,14 @@ class Reducer {
         return ReportError(source, "got several arrays; allowed: one with --out, --write-to or --state", kData);
       }
       const Input& input = (*piece)->input;
-      absl::Status status = input.status;
-      status.Update(sides_.CheckMask(arguments_.sides, input.layout.shape));
+      if (!input.status.ok()) {
+        const ExitCode code = ReportUnread(source, input.status);
+        if (failure == kOk) failure = code;
+        continue;
+      }
+      notes.InLine(input.notes);
+      const absl::Status status = sides_.CheckMask(arguments_.sides, input.layout.shape);
       Answer answer = AnswerOf(source, input, **reader);
-      if (status.ok()) notes.InLine(input.notes);
       const ExitCode code =
           status.ok() ? Print(std::move(answer), input, Reduce(input)) : ReportError(source, status.message(), kData);
       if (failure == kOk) failure = code;
@@ -135,10 +140,14 @@ class Reducer {
   // Of a server: shares the input if it is in memory that can be shared, else sends it.
   absl::StatusOr<ArrayReply> Reduce(const Input& input) {
     ReduceOptions options = question_.options;
-    if (place_.local != nullptr) {
-      options.timeout = common_.timeout;
-      return place_.local->ReduceArray(input.View(), question_.ops, arguments_.options, options);
-    }
+    const auto reduce = [&](const ArrayView& array, const std::vector<std::string>& ops,
+                            const PartitionOptions& partition) {
+      return place_.local != nullptr ? place_.local->ReduceArray(array, ops, partition, options)
+                                     : place_.server->ReduceArray(array, ops, partition, options);
+    };
+    if (place_.local != nullptr) options.timeout = common_.timeout;
+    if (!input.missing.empty()) return ReduceMasked(input, question_.ops, arguments_.options, options, reduce);
+    if (place_.local != nullptr) return reduce(input.View(), question_.ops, arguments_.options);
     if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
     if (const SharedBuffer* const buffer = input.memory.shared()) {
       const absl::StatusOr<Region> region = place_.server->Share(*buffer);
@@ -153,7 +162,7 @@ class Reducer {
     UploadProgress progress(!common_.json);
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
     options.on_progress = progress.hook();
-    return place_.server->ReduceArray(input.View(), question_.ops, arguments_.options, options);
+    return reduce(input.View(), question_.ops, arguments_.options);
   }
 
   ExitCode Print(Answer answer, const Input& input, const absl::StatusOr<ArrayReply>& reply) {
@@ -341,6 +350,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   input.one_piece = input.positions = true;  // the dimensions matter, and so does their order
   input.in_memory = place->local != nullptr;
   if (!question.sources.empty()) input.arrays = question.arrays;
+  input.missing = MissingFor(question.ops, question.options, Missing::kZero);
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
   AxesArguments own = arguments;
   if (!own.sides.keys.empty()) {

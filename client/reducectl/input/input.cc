@@ -49,8 +49,9 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
                                            const InputOptions& options) {
   if (!options.format.empty()) return options.format;
   const auto ends = [&](absl::string_view suffix) { return absl::EndsWithIgnoreCase(name, suffix); };
-  const bool text_option = !options.columns.empty() || options.header != Header::kAuto || options.delimiter != '\0' ||
-                           options.comma != Comma::kDefault;
+  const bool table_option = options.header != Header::kAuto || options.delimiter != '\0' ||
+                            options.comma != Comma::kDefault || !options.comment.empty();
+  const bool text_option = table_option || !options.columns.empty() || !options.missing_words.empty();
   if (IsNpy(head) || npz) {
     const absl::string_view format = npz ? "npz" : "npy";
     if (!options.dtype.empty() && options.dtype != kVoidDType) {
@@ -59,17 +60,30 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
     }
     if (text_option) {
       return absl::InvalidArgumentError(
-          absl::StrCat("is a .", format, " file; allowed: text with --column, --header, --delimiter or --decimal"));
+          absl::StrCat("is a .", format,
+                       " file; allowed: text with --column, --header, --delimiter, --decimal, --comment or --missing"));
     }
     return format;
   }
+  const bool json_name = ends(".jsonl") || ends(".ndjson") || ends(".json");
+  if (!table_option && LooksLikeJson(head) && (options.dtype.empty() || json_name)) return "jsonl";
   const bool text = text_option || ends(".csv") || ends(".tsv");
   const char* const foreign = LooksLikeText(head) ? nullptr : ForeignFormat(head);
   if (foreign != nullptr && (text || options.dtype.empty())) {
     return absl::InvalidArgumentError(absl::StrCat("is ", foreign, "; ", kWhatElse));
   }
   if (text) return "csv";
-  if (!options.dtype.empty()) return "raw";
+  if (!options.dtype.empty()) {
+    // Lines with digits can be numbers in digits, or elements that happen to be their bytes.
+    const bool raw_option = options.offset != 0 || options.shape.has_value();
+    if (!raw_option && LooksLikeText(head) && head.find_first_of("0123456789") != absl::string_view::npos &&
+        head.find_first_of("\r\n") != absl::string_view::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dtype: got ", options.dtype,
+                       " for what looks like text; add --format csv or jsonl if it is, or --format raw"));
+    }
+    return "raw";
+  }
   if (ends(".npy")) return "npy";  // which it isn't: the reader says so
   if (ends(".npz")) return "npz";
   if (head.empty()) return absl::InvalidArgumentError("is empty");
@@ -152,7 +166,7 @@ absl::StatusOr<Opened> OpenSource(const std::string& source, const InputOptions&
   return opened;
 }
 
-absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source, const Opened& opened,
+absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source, const Opened& opened, bool json,
                                                       const InputOptions& options) {
   opened.file->set_on_read(options.on_read);
   // Once more from the beginning, of a file that can be read twice.
@@ -164,7 +178,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source,
       return std::shared_ptr<ByteSource>(again->bytes);
     };
   }
-  return OpenTextColumns(opened.bytes, std::move(reopen), options);
+  return OpenTextColumns(opened.bytes, std::move(reopen), options, json);
 }
 
 // Whether the elements of a .npy file are the rest of it.
@@ -251,7 +265,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
     }
     InputOptions chosen = options;
     if (options.part.has_value() && !options.part->empty()) {
-      if (*format != "npz" && *format != "csv") {
+      if (*format != "npz" && *format != "csv" && *format != "jsonl") {
         return absl::InvalidArgumentError(
             absl::StrCat("got the name ", *options.part, " in a .", *format,
                          " file; allowed: of an array in a .npz file, of a column of a text"));
@@ -265,8 +279,8 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
       return absl::InvalidArgumentError("bad .npz file: Not a zip archive of .npy files");
     }
     if (*format == "npz") return OpenNpz(opened->archive, chosen);
-    if (*format == "csv") {
-      absl::StatusOr<std::unique_ptr<InputReader>> reader = OpenText(source, *opened, chosen);
+    if (*format == "csv" || *format == "jsonl") {
+      absl::StatusOr<std::unique_ptr<InputReader>> reader = OpenText(source, *opened, *format == "jsonl", chosen);
       if (reader.ok()) {
         (*reader)->several_ =
             chosen.columns.empty() ? chosen.all_columns : chosen.columns.size() > 1 || chosen.columns[0] == "all";

@@ -22,13 +22,15 @@
 
 namespace reduced::client {
 
-// Whether the first row of a text is a header. kAuto: it is if --column names one of its fields; if none of its fields
-// is a number; or if its numbers are labels: at least two whole numbers, each one more than the one before, from 0 or
-// from a year between 1900 and 2100 on. Text beside other numbers is an error. A row of other numbers is data.
+// Whether the first row of a text is a header. kAuto: it is if --column names one of its fields, or if each of its
+// fields is text or missing. It is data if each is a number or missing, unless there are several and all numbers are
+// whole, without a sign, and different, as labels are. Everything else can be either, and is an error: text beside
+// numbers, what begins like a number but is none, and what has neither letters nor digits.
 enum class Header { kAuto, kYes, kNo };
 
-// What a comma within a number means. kDefault: thousands in texts whose fields commas delimit, as there it is quoted;
-// elsewhere, where it can be either, an error.
+// What a comma within a number means. kDefault: thousands in texts whose fields commas delimit, as there it is quoted,
+// which is a note; elsewhere, where it can be either, an error. With the others also an apostrophe or a space separates
+// thousands; with kDecimal also a point.
 enum class Comma { kDefault, kThousands, kDecimal };
 
 // What happens to the missing elements of an array whose dtype has no NaN, which only texts have.
@@ -62,7 +64,7 @@ struct InputOptions {
   absl::Duration timeout = absl::InfiniteDuration();  // of reading one that isn't a regular file
   OnProgress on_read{};                               // called as bytes are read into memory; total 0: unknown
 };
-inline constexpr absl::string_view kFormats[] = {"npy", "npz", "raw", "csv"};
+inline constexpr absl::string_view kFormats[] = {"npy", "npz", "raw", "csv", "jsonl"};
 
 // How bytes form an array.
 struct Layout {
