@@ -51,6 +51,11 @@ std::string ParseDelimiter(const std::string& text, char* delimiter) {
   return "";
 }
 
+std::string ParseComment(const std::string& text, std::string* comment) {
+  *comment = text;
+  return text.empty() ? "got nothing; allowed: what comments begin with, such as #" : "";
+}
+
 std::string ParseDecimal(const std::string& text, Comma* comma) {
   *comma = text == "," ? Comma::kDecimal : Comma::kThousands;
   return text == "," || text == "." ? "" : absl::StrCat("got \"", text, "\"; allowed: . and ,");
@@ -61,14 +66,19 @@ std::string ParseDecimal(const std::string& text, Comma* comma) {
 std::vector<CLI::Option*> AddInput(CommandLine& line, CLI::App* command, std::vector<std::string>* sources,
                                    InputOptions* input) {
   CLI::Option* file =
-      command->add_option("FILE", *sources, "files to read, also compressed as .gz or .zst; - is standard input")
+      command
+          ->add_option("FILE", *sources,
+                       "files to read, also compressed as .gz, .zst, .xz or .bz2, or alone in a .zip; - is "
+                       "standard input")
           ->type_name("");
   CLI::Option* format =
       AddChoice(line, command, "--format", &input->format, "the format of the files; default: by content and name",
                 {std::begin(kFormats), std::end(kFormats)});
   CLI::Option* dtype =
       AddChoice(line, command, "--dtype", &input->dtype,
-                "read raw little-endian elements of this type; of text: the type of the columns", DTypeNames());
+                "read raw little-endian elements of this type; of text: the type of the columns; bf16: also of |V2 in "
+                "a .npy file",
+                DTypeNames());
   CLI::Option* offset = AddParsed(command, "--offset", ParseOffset, &input->offset, "raw: bytes to skip at the start")
                             ->type_name("BYTES")
                             ->needs(dtype)
@@ -85,27 +95,44 @@ std::vector<CLI::Option*> AddInput(CommandLine& line, CLI::App* command, std::ve
           ->type_name("NAME|INDEX");
   line.choices["--header"] = {"auto", "yes", "no"};
   CLI::Option* header =
-      AddParsed(command, "--header", ParseHeader, &input->header,
-                "text: whether the first row is a header; auto: if --column names one of its fields, none of its "
-                "fields is a number, or its numbers are labels like 0, 1, 2 or 2019, 2020: auto, yes, no")
+      AddParsed(
+          command, "--header", ParseHeader, &input->header,
+          "text: whether the first row is a header; auto: if --column names one of its fields, or all are text; it "
+          "is data if all are numbers, and must be told if it can be either, as 2019,2020 can: auto, yes, no")
           ->type_name("NAME")
           ->default_str("auto");
   CLI::Option* delimiter =
       AddParsed(command, "--delimiter", ParseDelimiter, &input->delimiter,
                 "text: what is between fields: a character, tab or space; default: found in the first lines")
           ->type_name("CHARACTER");
-  CLI::Option* decimal = AddParsed(command, "--decimal", ParseDecimal, &input->comma,
-                                   "text: the decimal point: . or ,; default: ., with commas between thousands "
-                                   "only where a comma is the delimiter")
-                             ->type_name("CHARACTER");
-  return {file, format, dtype, offset, shape, column, header, delimiter, decimal};
+  CLI::Option* decimal =
+      AddParsed(
+          command, "--decimal", ParseDecimal, &input->comma,
+          "text: the decimal point: . or ,; then the other of them, a space or ' separates thousands; default: ., "
+          "with commas between thousands only where a comma is the delimiter")
+          ->type_name("CHARACTER");
+  CLI::Option* comment = AddParsed(command, "--comment", ParseComment, &input->comment,
+                                   "text: skip lines that begin so; default: only those with # that stand before the "
+                                   "first row and are not like it")
+                             ->type_name("PREFIX");
+  CLI::Option* missing =
+      command
+          ->add_option(
+              "--missing", input->missing_words,
+              "text: fields that are missing values, besides empty ones, NA, NaN, null and the like; a number, "
+              "such as -9999, however it is written; may be repeated")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->type_name("WORD,...");
+  return {file, format, dtype, offset, shape, column, header, delimiter, decimal, comment, missing};
 }
 
 void CheckInput(const InputOptions& input) {
   const std::string& format = input.format;
   if (format == "raw" && input.dtype.empty()) throw CLI::ValidationError("--format raw", "requires --dtype");
-  if ((format == "npy" || format == "npz") && !input.dtype.empty()) {
-    throw CLI::ValidationError("--dtype", absl::StrCat("got it with --format ", format, "; allowed: raw, csv"));
+  if ((format == "npy" || format == "npz") && !input.dtype.empty() && input.dtype != kVoidDType) {
+    throw CLI::ValidationError(
+        "--dtype", absl::StrCat("got ", input.dtype, " with --format ", format, "; allowed: ", kVoidDType, " of |V2"));
   }
 }
 

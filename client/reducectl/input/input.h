@@ -22,21 +22,30 @@
 
 namespace reduced::client {
 
-// Whether the first row of a text is a header. kAuto: it is if --column names one of its fields; if none of its fields
-// is a number; or if its numbers are labels: at least two whole numbers, each one more than the one before, from 0 or
-// from a year between 1900 and 2100 on. Text beside other numbers is an error. A row of other numbers is data.
+// Whether the first row of a text is a header. kAuto: it is if --column names one of its fields, or if each of its
+// fields is text or missing. It is data if each is a number or missing, unless there are several and all numbers are
+// whole, without a sign, and different, as labels are. Everything else can be either, and is an error: text beside
+// numbers, what begins like a number but is none, and what has neither letters nor digits.
 enum class Header { kAuto, kYes, kNo };
 
-// What a comma within a number means. kDefault: thousands in texts whose fields commas delimit, as there it is quoted;
-// elsewhere, where it can be either, an error.
+// What a comma within a number means. kDefault: thousands in texts whose fields commas delimit, as there it is quoted,
+// which is a note; elsewhere, where it can be either, an error. With the others also an apostrophe or a space separates
+// thousands; with kDecimal also a point.
 enum class Comma { kDefault, kThousands, kDecimal };
+
+// What happens to the missing elements of an array whose dtype has no NaN, which only texts have.
+enum class Missing {
+  kError,    // Input.status says where the first one is
+  kDropped,  // they are not among the elements; Input.missing has their positions
+  kZero,     // they are zero; Input.missing has their positions
+};
 
 struct InputOptions {
   // Of a source that is to have one array, for which there are no options: the name of it, in a .npz file or as a
   // column of a text; empty: there is no other. Absent: any source.
   std::optional<std::string> part{};
   std::string format{};     // one of kFormats; empty: by the other options, the name and the first bytes
-  std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs
+  std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs; npy: see kVoidDType
   std::int64_t offset = 0;  // raw: bytes to skip
   std::optional<std::vector<std::int64_t>> shape{};  // raw; absent: one dimension, up to the end
   std::vector<std::string> columns{};                // text: names in the header, indexes from 0, or "all"
@@ -44,6 +53,9 @@ struct InputOptions {
   Header header = Header::kAuto;                     // text
   char delimiter = 0;                                // text; ' ': spaces and tabs; 0: found in the first lines
   Comma comma = Comma::kDefault;                     // text
+  std::string comment{};                             // text: lines that begin so are skipped; empty: there are none
+  std::vector<std::string> missing_words{};          // text: beside those that IsMissing() knows
+  Missing missing = Missing::kError;                 // text
   std::vector<std::string> arrays{};                 // npz: names; empty: all
   Hold hold = Hold::kOwn;
   bool one_piece = false;                             // each array is one Piece
@@ -52,7 +64,7 @@ struct InputOptions {
   absl::Duration timeout = absl::InfiniteDuration();  // of reading one that isn't a regular file
   OnProgress on_read{};                               // called as bytes are read into memory; total 0: unknown
 };
-inline constexpr absl::string_view kFormats[] = {"npy", "npz", "raw", "csv"};
+inline constexpr absl::string_view kFormats[] = {"npy", "npz", "raw", "csv", "jsonl"};
 
 // How bytes form an array.
 struct Layout {
@@ -85,6 +97,12 @@ struct Input {
   absl::Duration read_time{};          // of the memory
   std::string column{};                // a text's; empty: it isn't one, or has only one without a name
   std::string array{};                 // of a .npz file
+  // Why this one of several arrays can't be read. The others can.
+  absl::Status status{};
+  // The positions of missing elements, ascending: see InputOptions.missing.
+  std::vector<std::uint64_t> missing{};
+  // What was inferred or skipped and can change a number of this array, for people: full clauses without the source.
+  std::vector<std::string> notes{};
 
   ArrayView View() const { return {memory.bytes().data() + layout.offset, layout.dtype, layout.shape, reader}; }
   absl::Duration ReadTime() const;
@@ -110,8 +128,13 @@ class InputReader {
   virtual ~InputReader() = default;
   // Returns nothing after the last piece. The piece before must have been used: it may be read while this goes on.
   virtual absl::StatusOr<std::optional<Piece>> Next() = 0;
-  // What was left out or assumed so far, for people.
+  // The notes of all arrays so far, each once, and what was left out of the source.
   virtual std::vector<std::string> notes() const { return {}; }
+  // Whether several arrays were asked for, so that each needs its name beside its answer.
+  bool several() const { return several_; }
+
+ protected:
+  bool several_ = false;
 };
 
 // The first array of a source, in memory.
@@ -121,16 +144,22 @@ absl::StatusOr<Input> ReadInput(const std::string& source, InputOptions options)
 // large for the memory.
 absl::StatusOr<Memory> ReadSource(const std::string& source, absl::Duration timeout = absl::InfiniteDuration());
 
-// The header of a .npy file of format 1.0, 2.0 or 3.0, of which `head` has at least kNpyHead bytes, or all.
+// The header of a .npy file of format 1.0, 2.0 or 3.0, of which `head` has at least kNpyHead bytes, or all. `dtype`:
+// empty, or kVoidDType, which elements are then that NumPy saved as two bytes without a type.
 inline constexpr std::size_t kNpyHead = (std::size_t{1} << 16) + 12;
-absl::StatusOr<Layout> ParseNpyHeader(absl::string_view head);
+inline constexpr absl::string_view kVoidDType = "bf16";
+absl::StatusOr<Layout> ParseNpyHeader(absl::string_view head, absl::string_view dtype = "");
 bool IsNpy(absl::string_view head);
 // The header of a file, of format 1.0, whose elements follow in C order. `dtype`: one of DTypeNames().
 std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>& shape);
 // The same of a whole file.
 absl::StatusOr<Layout> ParseNpy(absl::string_view bytes);
-// INVALID_ARGUMENT: the file is truncated, or goes on after the elements. `size`: of the whole file.
-absl::Status CheckNpySize(const Layout& layout, std::int64_t size);
+// INVALID_ARGUMENT: the file is truncated, or goes on after the elements. `size`: of the whole file. `next`: the first
+// kNextBytes after the elements, where they can be looked at.
+inline constexpr std::size_t kNextBytes = 6;
+absl::Status CheckNpySize(const Layout& layout, std::int64_t size, absl::string_view next = "");
+// INVALID_ARGUMENT: a file goes on with `next` after its array. `got`: "14 bytes; allowed: 12".
+absl::Status GoesOn(absl::string_view next, absl::string_view got);
 
 // Raw elements in a file of `size` bytes.
 absl::StatusOr<Layout> ParseRaw(std::int64_t size, const InputOptions& options);

@@ -1,65 +1,96 @@
-// The numbers of one column of a text.
+// Fields of texts as numbers: how they are written, and which of them are missing values.
 #ifndef REDUCED_CLIENT_REDUCECTL_INPUT_NUMBER_H_
 #define REDUCED_CLIENT_REDUCECTL_INPUT_NUMBER_H_
 
-#include <cstddef>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <optional>
 #include <string>
-#include <utility>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client/reducectl/input/input.h"
 
 namespace reduced::client {
 
-// Whether `field` says that there is no value: it is empty, or NA, N/A, NaN, null, None, <NA> or #N/A in any case.
+// How numbers are written.
+struct NumberStyle {
+  // What may be between groups of three digits. kAny: the one of point and comma that is not the decimal point, an
+  // apostrophe or a space, also one that doesn't break or is thin; the same in all of a number.
+  enum class Groups { kNone, kCommas, kAny };
+
+  char decimal = '.';  // or ','
+  Groups groups = Groups::kNone;
+};
+
+// `field` without blanks at its ends.
+absl::string_view Strip(absl::string_view field);
+
+// Whether `field` says that there is no value: it is empty, or NA, N/A, NaN, null, None, <NA>, #N/A, -NaN or NaN(ind)
+// in any case.
 bool IsMissing(absl::string_view field);
+// True or False in any case.
+std::optional<bool> ParseBool(absl::string_view field);
+// Whether `field`, without blanks, is a whole number in digits, with a sign or not.
+bool IsInteger(absl::string_view field);
 // Whether `field` is a number, True or False.
-bool IsNumber(absl::string_view field, Comma comma);
+bool IsNumber(absl::string_view field, NumberStyle style);
+// Whether `field` begins like a number: with a digit, after signs, a point or a currency.
+bool BeginsLikeNumber(absl::string_view field);
 
-// Parses fields into elements of one type. Without a given dtype that is found out: bool if all fields are True or
-// False, i64 if all are whole numbers, else f64, with missing ones as NaN. Thread-compatible.
-class NumberColumn {
+// The number without groups and with a decimal point, as std::from_chars takes it. What isn't written in this style is
+// returned as it is, if from_chars doesn't take it, or is empty. `copy`: where the result is if `field` had to change.
+absl::string_view Plain(absl::string_view field, NumberStyle style, std::string* copy);
+// How --decimal would read `field`, for messages; empty: as no number, too.
+std::string OtherReadings(absl::string_view field);
+
+// The values that count as missing, beside those that IsMissing() knows: words, of which some may be numbers, which
+// then are missing however they are written.
+class MissingWords {
  public:
-  // `dtype`: one of DTypeNames(); empty: found out. `comma`: kDefault: there is none
-  // in a number.
-  NumberColumn(std::string dtype, Comma comma) : given_(std::move(dtype)), comma_(comma) {}
+  MissingWords(std::vector<std::string> words, NumberStyle style);
 
-  // Returns what the field should be, or null if it was taken.
-  const char* Append(absl::string_view field);
-
-  std::size_t count() const { return count_; }
-  // Whether any field had a value.
-  bool has_value() const { return values_; }
-  bool taken() const { return taken_; }
-  // Of the elements, now.
-  std::string dtype() const;
-  // The elements; none are left. What follows is of this dtype, too, or changed() becomes true.
-  Memory Take();
-  // Fields after a Take() had another type: elements that were taken should be of it. Start() makes everything that
-  // follows of that type.
-  bool changed() const { return changed_; }
-  void Start();
+  bool Has(absl::string_view field) const;
+  bool has_numbers() const { return !numbers_.empty(); }
+  bool Has(std::int64_t number) const;
+  bool Has(double number) const;
 
  private:
-  enum class Kind { kMissing, kBool, kInteger, kFloat };
-
-  const char* AppendGiven(absl::string_view field);
-  const char* AppendSlowly(absl::string_view field);
-  void Become(Kind kind);
-  void Put(Kind kind, std::uint64_t bits);
-
-  std::string given_;
-  Comma comma_ = Comma::kDefault;
-  Kind kind_ = Kind::kMissing;
-  bool values_ = false;
-  bool taken_ = false;
-  bool changed_ = false;
-  std::size_t count_ = 0;
-  std::vector<std::uint64_t> bits_;  // of i64, of f64, or a bool
-  std::string bytes_;                // of a given dtype
+  struct Number {
+    double real;
+    std::optional<std::int64_t> whole;
+  };
+  std::vector<std::string> words_;
+  std::vector<Number> numbers_;
 };
+
+// The nearest T. Absent: `field` isn't a number, or is too large for T.
+template <class T>
+std::optional<T> ParseFloat(absl::string_view field) {
+  T value = 0;
+  const char* const last = field.data() + field.size();
+  const auto [end, error] = std::from_chars(field.data(), last, value);
+  if (end != last || field.empty()) return std::nullopt;
+  if (error == std::errc()) return value;
+  if (error != std::errc::result_out_of_range) return std::nullopt;
+  // Too large for T, which is an error, or so small that it is 0 or subnormal.
+  const std::string text(field);
+  const T nearest = std::is_same_v<T, float> ? std::strtof(text.c_str(), nullptr) : std::strtod(text.c_str(), nullptr);
+  return std::isinf(nearest) ? std::nullopt : std::optional<T>(nearest);
+}
+
+// Absent: `field` isn't a whole number that T can hold.
+template <class T>
+std::optional<T> ParseInteger(absl::string_view field) {
+  T value = 0;
+  const char* const last = field.data() + field.size();
+  const auto [end, error] = std::from_chars(field.data(), last, value);
+  if (end != last || field.empty() || error != std::errc()) return std::nullopt;
+  return value;
+}
 
 }  // namespace reduced::client
 

@@ -1,16 +1,7 @@
-// Our own state machine, because no packaged library does it: Debian's libcsv calls back for each field through a
-// pointer, handles each byte, and knows neither whitespace nor comments nor lines. Here the bytes that matter are found
-// 64 at a time, as in simdjson, and only the fields that are asked for are parsed.
 #include "client/reducectl/input/text.h"
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <optional>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -18,100 +9,54 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
 namespace reduced::client {
 namespace {
 
-constexpr std::size_t kBlock = 64;
-constexpr std::size_t kRead = std::size_t{1} << 20;
-constexpr std::size_t kMaxRow = std::size_t{64} << 20;
 constexpr char kAll[] = "all";
 
-// Bit i is set if p[i] is a delimiter, a line feed or a quote. `other`: a second delimiter, or the same.
-std::uint64_t SpecialsOf(const char* p, char delimiter, char other) {
-  std::uint64_t specials = 0;
-#ifdef __SSE2__  // Debian's Highway has no vectors for it
-  for (int i = 0; i < 4; ++i) {
-    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + i);
-    const auto is = [v](char c) { return _mm_cmpeq_epi8(v, _mm_set1_epi8(c)); };
-    const __m128i special = _mm_or_si128(_mm_or_si128(is(delimiter), is(other)), _mm_or_si128(is('\n'), is('"')));
-    specials |= static_cast<std::uint64_t>(_mm_movemask_epi8(special)) << (16 * i);
-  }
-#else
-  for (std::size_t i = 0; i < kBlock; ++i) {
-    const bool special = p[i] == delimiter || p[i] == other || p[i] == '\n' || p[i] == '"';
-    specials |= static_cast<std::uint64_t>(special) << i;
-  }
-#endif
-  return specials;
-}
-
-absl::string_view Between(const char* from, const char* to) { return {from, static_cast<std::size_t>(to - from)}; }
-
-bool IsBlank(absl::string_view text) { return text.find_first_not_of(" \t\r") == absl::string_view::npos; }
-
-bool IsComment(absl::string_view line) { return line[0] == '#' && !absl::StartsWith(line, "#N/A"); }
-
-// How often `c` is in the line, outside of quotes; runs of spaces within the line count once.
-int Count(absl::string_view line, char c) {
-  int count = 0;
-  bool quoted = false;
-  if (c == ' ') line = absl::StripAsciiWhitespace(line);
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '"') quoted = !quoted;
-    if (quoted || line[i] != c) continue;
-    if (c != ' ' || (i > 0 && line[i - 1] != ' ')) ++count;
-  }
-  return count;
-}
-
-// The delimiter that is equally often in each of the first lines; else one that is in the first; else a comma. Tabs and
-// semicolons come before commas, which may be decimal points, and spaces, which may be in names, last.
-char FindDelimiter(absl::string_view text, bool decimal_comma) {
-  constexpr std::size_t kLines = 10;
-  constexpr char kDelimiters[] = {'\t', ';', '|', ',', ' '};
-  std::vector<absl::string_view> lines;
-  while (!text.empty() && lines.size() < kLines) {
-    const std::size_t end = text.find('\n');
-    if (end == absl::string_view::npos && !lines.empty()) break;  // it may go on
-    const absl::string_view line = text.substr(0, end);
-    if (!IsBlank(line) && !IsComment(line)) lines.push_back(line);
-    text.remove_prefix(end == absl::string_view::npos ? text.size() : end + 1);
-  }
-  if (lines.empty()) lines.emplace_back();
-  for (const char delimiter : kDelimiters) {
-    if (delimiter == ',' && decimal_comma) continue;
-    const int count = Count(lines[0], delimiter);
-    const auto same = [&](absl::string_view line) { return Count(line, delimiter) == count; };
-    if (count > 0 && std::all_of(lines.begin(), lines.end(), same)) return delimiter;
-  }
-  for (const char delimiter : kDelimiters) {
-    if (delimiter != ' ' && !(delimiter == ',' && decimal_comma) && Count(lines[0], delimiter) > 0) return delimiter;
-  }
-  return decimal_comma ? ';' : ',';
-}
-
 // For a message: at most 20 names, and of each at most 60 bytes.
-std::string NamesText(const std::vector<std::string>& names) {
+template <class Names>
+std::string NamesText(const Names& names) {
   constexpr std::size_t kMost = 20;
   std::vector<absl::string_view> shown;
-  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
+  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) {
     shown.push_back(absl::string_view(names[i]).substr(0, 60));
+  }
   return absl::StrCat(absl::StrJoin(shown, ", "), names.size() > kMost ? ", ..." : "");
 }
 
-// Whether these numbers look like labels: whole numbers, each one more than the one before, from 0 or a year on.
-bool AreLabels(const std::vector<std::string>& numbers) {
-  std::int64_t first = 0;
-  if (numbers.size() < 2 || !absl::SimpleAtoi(numbers[0], &first)) return false;
-  if (first != 0 && (first < 1900 || first > 2100)) return false;
-  for (std::size_t i = 1; i < numbers.size(); ++i) {
-    std::int64_t number = 0;
-    if (!absl::SimpleAtoi(numbers[i], &number) || number != first + static_cast<std::int64_t>(i)) return false;
-  }
-  return true;
+std::string Quoted(absl::string_view field) { return absl::StrCat("\"", absl::CHexEscape(field.substr(0, 60)), "\""); }
+
+std::string ColumnText(const TextReader::Column& column) {
+  return absl::StrCat("column \"", column.name.substr(0, 60), "\"");
+}
+
+NumberStyle StyleOf(Comma comma, char delimiter) {
+  if (comma == Comma::kDecimal) return {',', NumberStyle::Groups::kAny};
+  if (comma == Comma::kThousands) return {'.', NumberStyle::Groups::kAny};
+  return {'.', delimiter == ',' ? NumberStyle::Groups::kCommas : NumberStyle::Groups::kNone};
+}
+
+// Whether this can't be the name of a column: it has neither letters nor digits, or is \N, which databases write.
+bool IsNoName(absl::string_view field) {
+  return std::none_of(field.begin(), field.end(),
+                      [](char c) {
+                        return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                               !absl::ascii_isascii(static_cast<unsigned char>(c));
+                      }) ||
+         field == "\\N";
+}
+
+// Whether these fields are whole numbers without a sign, as labels are, no two of which are equal.
+bool AreLabels(const std::vector<absl::string_view>& numbers) {
+  const auto whole = [](absl::string_view number) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(number[0])) && (number[0] != '0' || number.size() == 1) &&
+           IsInteger(number);
+  };
+  return std::all_of(numbers.begin(), numbers.end(), whole) &&
+         std::set<absl::string_view>(numbers.begin(), numbers.end()).size() == numbers.size();
 }
 
 }  // namespace
@@ -125,294 +70,331 @@ bool LooksLikeText(absl::string_view head) {
   });
 }
 
-absl::Status RowReader::Error(absl::string_view what) const {
-  return absl::InvalidArgumentError(absl::StrCat("line ", line_, ": ", what));
-}
-
-RowReader::Step RowReader::Bad(absl::string_view what) {
-  error_ = Error(what);
-  return Step::kBad;
-}
-
-absl::StatusOr<bool> RowReader::Next() {
-  for (;;) {
-    switch (TryRow()) {
-      case Step::kRow:
-        return true;
-      case Step::kSkipped:
-        break;
-      case Step::kMore:
-        if (const absl::Status status = Fill(); !status.ok()) return status;
-        break;
-      case Step::kEnd:
-        return false;
-      case Step::kBad:
-        return error_;
-    }
-  }
-}
-
-void RowReader::GoTo(const char* from) {
-  block_ = from;
-  specials_ = from < end_ ? SpecialsOf(from, delimiter_, delimiter_ == ' ' ? '\t' : delimiter_) : 0;
-}
-
-const char* RowReader::Special() {
-  while (specials_ == 0) {
-    if (end_ - block_ <= static_cast<std::ptrdiff_t>(kBlock)) return end_;
-    GoTo(block_ + kBlock);
-  }
-  const char* const special = block_ + std::countr_zero(specials_);
-  specials_ &= specials_ - 1;
-  return special;  // the bytes after end_ are not special
-}
-
-absl::Status RowReader::Fill() {
-  const bool first = begin_ == nullptr;
-  const auto left = static_cast<std::size_t>(end_ - begin_);
-  if (left > kMaxRow) return Error(absl::StrCat("a row has more than ", kMaxRow, " bytes, or a quote isn't closed"));
-  const std::size_t wanted = std::max(kRead, 2 * left);
-  if (left > 0) std::memmove(buffer_.data(), begin_, left);
-  buffer_.resize(left + wanted + kBlock);
-  const absl::StatusOr<std::size_t> got = source_->Read(buffer_.data() + left, wanted);
-  if (!got.ok()) return got.status();
-  begin_ = buffer_.data();
-  end_ = begin_ + left + *got;
-  last_ = *got < wanted;
-  std::fill_n(buffer_.data() + left + *got, kBlock, '\0');
-  if (first) {
-    absl::string_view text = Between(begin_, end_);
-    if (absl::StartsWith(text, "\xff\xfe") || absl::StartsWith(text, "\xfe\xff")) {
-      return absl::InvalidArgumentError(
-          "encoding: got UTF-16; allowed: UTF-8 (convert it with iconv -f UTF-16 -t UTF-8)");
-    }
-    if (absl::ConsumePrefix(&text, "\xEF\xBB\xBF")) begin_ = text.data();
-    if (delimiter_ == '\0') delimiter_ = FindDelimiter(text, decimal_comma_);
-  }
-  if (*got > 0 && std::memchr(end_ - *got, '\0', *got) != nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("isn't text: it has a NUL byte after line ", line_, "; allowed: text in UTF-8"));
-  }
-  GoTo(begin_);
-  return absl::OkStatus();
-}
-
-RowReader::Step RowReader::FindClosingQuote(const char* from, const char** close, bool* escaped) {
-  for (;;) {
-    const auto* const quote = static_cast<const char*>(std::memchr(from, '"', static_cast<std::size_t>(end_ - from)));
-    if (quote == nullptr) return last_ ? Bad("bad CSV: a quoted field isn't closed") : Step::kMore;
-    if (quote + 1 == end_ && !last_) return Step::kMore;
-    if (quote + 1 == end_ || quote[1] != '"') {
-      *close = quote;
-      return Step::kRow;
-    }
-    *escaped = true;
-    from = quote + 2;
-  }
-}
-
-// Takes one row, or one line that is none. kMore: it doesn't end in the buffer; nothing was taken.
-RowReader::Step RowReader::TryRow() {
-  fields_.clear();
-  unescaped_.clear();
-  if (begin_ == end_) return last_ ? Step::kEnd : Step::kMore;
-  line_ = next_line_;
-  if (*begin_ == '#' && end_ - begin_ < 4 && !last_) return Step::kMore;
-  if (IsComment(Between(begin_, end_))) {
-    const auto* const feed =
-        static_cast<const char*>(std::memchr(begin_, '\n', static_cast<std::size_t>(end_ - begin_)));
-    if (feed == nullptr && !last_) return Step::kMore;
-    begin_ = feed == nullptr ? end_ : feed + 1;
-    ++next_line_;
-    GoTo(begin_);
-    return Step::kSkipped;
-  }
-  std::int64_t lines = 0;
-  bool quoted = false;
-  for (const char* field = begin_;;) {
-    const char* special = Special();
-    if (special == end_ && !last_) return Step::kMore;
-    if (special < end_ && *special == '"') {
-      if (!IsBlank(Between(field, special))) continue;  // a quote within a field is a character as any other
-      const char* close = nullptr;
-      bool escaped = false;
-      if (const Step step = FindClosingQuote(special + 1, &close, &escaped); step != Step::kRow) return step;
-      absl::string_view value = Between(special + 1, close);
-      lines += std::count(value.begin(), value.end(), '\n');
-      if (escaped) value = unescaped_.emplace_back(absl::StrReplaceAll(value, {{"\"\"", "\""}}));
-      GoTo(close + 1);
-      special = Special();
-      if (special == end_ && !last_) return Step::kMore;
-      if (!IsBlank(Between(close + 1, special)) || (special < end_ && *special == '"')) {
-        return Bad("bad CSV: text follows a quoted field");
-      }
-      fields_.push_back(value);
-      quoted = true;
-    } else {
-      const char* end = special;
-      if ((special == end_ || *special == '\n') && end > field && end[-1] == '\r') --end;
-      if (delimiter_ != ' ' || end > field) fields_.push_back(Between(field, end));
-    }
-    if (special == end_ || *special == '\n') {
-      begin_ = special == end_ ? end_ : special + 1;
-      next_line_ = line_ + lines + 1;
-      const bool blank = fields_.empty() || (fields_.size() == 1 && !quoted && IsBlank(fields_[0]));
-      return blank ? Step::kSkipped : Step::kRow;
-    }
-    field = special + 1;
-  }
-}
+TextReader::TextReader(std::shared_ptr<ByteSource> source, const InputOptions& options, bool json)
+    : options_(options),
+      rows_(json ? std::unique_ptr<RowSource>(std::make_unique<JsonRows>(std::move(source), options.missing_words))
+                 : std::make_unique<RowReader>(std::move(source), options)),
+      text_(json ? nullptr : static_cast<RowReader*>(rows_.get())),
+      json_(json ? static_cast<JsonRows*>(rows_.get()) : nullptr),
+      words_(options.missing_words, StyleOf(options.comma, '\0')) {}
 
 absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(std::shared_ptr<ByteSource> source,
-                                                             const InputOptions& options) {
-  std::unique_ptr<TextReader> reader(new TextReader(std::move(source), options));
-  const absl::Status status = reader->ReadHeader();
+                                                             const InputOptions& options, bool json) {
+  std::unique_ptr<TextReader> reader(new TextReader(std::move(source), options, json));
+  const absl::Status status = json ? reader->ReadKeys() : reader->ReadHeader();
   if (!status.ok()) return status;
   return reader;
 }
 
 absl::Status TextReader::ReadHeader() {
-  const absl::StatusOr<bool> any = rows_.Next();
+  const absl::StatusOr<bool> any = rows_->Next();
   if (!any.ok()) return any.status();
   if (!*any) return absl::InvalidArgumentError("got an empty text; allowed: at least one row");
-  const std::vector<std::string> row(rows_.fields().begin(), rows_.fields().end());
-  width_ = row.size();
-  width_line_ = rows_.line();
-  for (const std::string& field : row) {
+  head_ = std::vector<std::string>(rows_->fields().begin(), rows_->fields().end());
+  width_line_ = rows_->line();
+  style_ = StyleOf(options_.comma, text_->delimiter());
+  for (const std::string& field : head_) {
     if (absl::StrContains(field, '\r')) {
-      return rows_.Error("got a carriage return within a line; allowed: lines that end with LF or CR LF");
+      return rows_->Error("got a carriage return within a line; allowed: lines that all end with LF, CR LF or CR");
     }
   }
-  const absl::StatusOr<bool> header = IsHeader(row);
+  const absl::StatusOr<bool> more = rows_->Next();
+  if (!more.ok()) return more.status();
+  second_ = *more;
+  std::vector<std::string> names = head_;
+  width_ = names.size();
+  if (second_ && width_ == 2 && rows_->fields().size() == 2 && Strip(head_[1]).empty() &&
+      Strip(rows_->fields()[1]).empty()) {
+    end_ = End::kDelimiter;  // of one column
+    names.pop_back();
+  }
+  const absl::StatusOr<bool> header = IsHeader(names);
   if (!header.ok()) return header.status();
-  first_ = !*header;
-  return Select(row, *header);
+  header_ = *header;
+  first_ = !header_;
+  if (header_ && names.size() == 1 && options_.comma == Comma::kDecimal && options_.delimiter == '\0' &&
+      absl::StrContains(names[0], ',')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("line ", width_line_, ": header: got ", Quoted(names[0]),
+                     ", with --decimal ,; add --delimiter , if commas delimit the fields, too, else --delimiter ;"));
+  }
+  if (header_ && second_) {
+    if (absl::Status status = FitHeader(&names); !status.ok()) return status;
+  }
+  if (end_ == End::kDelimiter) notes_.push_back("the delimiter at the end of each row is ignored");
+  return Select(names, header_);
 }
 
-Comma TextReader::CommaOf() const {
-  if (options_.comma != Comma::kDefault) return options_.comma;
-  return rows_.delimiter() == ',' ? Comma::kThousands : Comma::kDefault;
+absl::Status TextReader::ReadKeys() {
+  for (const std::string& wanted : options_.columns) {
+    if (wanted != kAll || options_.part.has_value()) json_->IndexOf(wanted);
+  }
+  const absl::StatusOr<bool> any = rows_->Next();
+  if (!any.ok()) return any.status();
+  if (!*any) return absl::InvalidArgumentError("got an empty text; allowed: at least one row");
+  second_ = true;
+  return Select(json_->names(), /*header=*/true);
 }
 
-absl::StatusOr<bool> TextReader::IsHeader(const std::vector<std::string>& row) {
+absl::StatusOr<bool> TextReader::IsHeader(const std::vector<std::string>& row) const {
   if (options_.header != Header::kAuto) return options_.header == Header::kYes;
   for (const std::string& wanted : options_.columns) {
     std::size_t index = 0;
-    if (absl::SimpleAtoi(wanted, &index) && index < width_) continue;
+    if (absl::SimpleAtoi(wanted, &index) && index < row.size()) continue;
     if (std::find(row.begin(), row.end(), wanted) != row.end()) return true;
   }
-  const Comma comma = CommaOf();
-  std::vector<std::string> numbers;
-  std::size_t missing = 0;
+  std::vector<absl::string_view> numbers;
+  std::string text, doubtful;
   for (const std::string& field : row) {
-    if (IsNumber(field, comma)) {
-      numbers.push_back(field);
-    } else if (IsMissing(field)) {
-      ++missing;
+    if (IsNumber(field, style_)) {
+      numbers.push_back(Strip(field));
+    } else if (words_.Has(Strip(field))) {
+      continue;
+    } else if (BeginsLikeNumber(field) || IsNoName(field)) {
+      doubtful = field;
+    } else {
+      text = field;
     }
   }
-  const bool text = numbers.size() + missing < row.size();
-  if (numbers.empty()) return text;
-  if (AreLabels(numbers)) {
-    if (!text && missing == 0) {
-      notes_.push_back(absl::StrCat("line ", rows_.line(), " (", NamesText(row),
-                                    ") is taken as the header; if it has data, add --header no"));
-    }
-    return true;
+  const std::string fields = absl::StrCat("(", NamesText(row), ")");
+  std::string got;
+  if (!doubtful.empty()) {
+    const std::string readings = OtherReadings(doubtful);
+    got = absl::StrCat(Quoted(doubtful), ", which can be a bad number",
+                       readings.empty() ? "" : absl::StrCat(" (", readings, ")"), ", a missing value or a name");
+  } else if (numbers.empty()) {
+    return !text.empty();
+  } else if (!text.empty()) {
+    got = absl::StrCat("both text and numbers ", fields);
+  } else if (row.size() > 1 && AreLabels(numbers)) {
+    got = absl::StrCat("different whole numbers only ", fields);
+  } else {
+    return false;
   }
-  if (!text) return false;
-  return rows_.Error(absl::StrCat("header: got both text and numbers (", NamesText(row),
-                                  "); add --header yes if this line has the names of the columns, else --header no"));
+  const std::string below =
+      second_ ? absl::StrCat("the data begin with line ", rows_->line(), " (", NamesText(rows_->fields()), ")")
+              : "there are no data";
+  return absl::InvalidArgumentError(absl::StrCat("line ", width_line_, ": header: got ", got,
+                                                 "; add --header yes if they are the names of columns, so that ", below,
+                                                 ", or --header no if they are data"));
 }
 
-absl::Status TextReader::Select(const std::vector<std::string>& row, bool header) {
-  const auto add = [&](std::size_t index) {
-    columns_.push_back({.name = header ? row[index] : absl::StrCat(index),
-                        .index = index,
-                        .numbers = NumberColumn(options_.dtype, CommaOf())});
+// Gives the fields of the rows their names, where the header has one more or fewer than the first row below it.
+absl::Status TextReader::FitHeader(std::vector<std::string>* names) {
+  const std::vector<absl::string_view>& fields = rows_->fields();
+  if (fields.size() + 1 == width_ && Strip(names->back()).empty()) {
+    names->pop_back();
+    width_ = fields.size();
+  }
+  if (fields.size() != width_ + 1) return absl::OkStatus();
+  width_ = fields.size();
+  if (Strip(fields.back()).empty()) {
+    end_ = End::kDelimiter;
+    return absl::OkStatus();
+  }
+  // 1,5 below one name may be a number with a decimal comma, and 1 500 one with groups, instead of two fields.
+  const char delimiter = text_->delimiter();
+  if (options_.delimiter == '\0' && !text_->first_quoted() && (delimiter == ',' || delimiter == ' ')) {
+    const std::string glued = absl::StrCat(Strip(fields[0]), std::string(1, delimiter), fields[1]);
+    if (const std::string readings = OtherReadings(glued); !readings.empty()) {
+      return rows_->Error(absl::StrCat("got ", fields.size(), " fields; allowed: ", fields.size() - 1, ", as line ",
+                                       width_line_, " has; if ", Quoted(glued), " is one number, ", readings,
+                                       "; if the first field is the name of its row, add --delimiter ",
+                                       delimiter == ' ' ? "space" : ","));
+    }
+  }
+  names->insert(names->begin(), "");
+  row_names_ = true;
+  notes_.push_back(absl::StrCat("line ", width_line_,
+                                ", the header, has one field fewer than the rows, whose first field "
+                                "is taken as the name of the row"));
+  return absl::OkStatus();
+}
+
+void TextReader::Add(std::string name, std::size_t index) {
+  columns_.emplace_back(std::move(name), index, NumberColumn(options_.dtype, style_, options_.missing_words));
+}
+
+absl::Status TextReader::Select(const std::vector<std::string>& names, bool header) {
+  const std::size_t count = names.size();
+  const auto error = [this](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("line ", width_line_, ": ", what));
   };
+  const auto add = [&](std::size_t index) { Add(header ? names[index] : absl::StrCat(index), index); };
+  const std::string most = absl::StrCat("0 to ", count - 1);
   std::vector<std::string> wanted = options_.columns;
   if (wanted.empty()) {
-    if (width_ > 1 && !options_.all_columns) {
-      return rows_.Error(
-          absl::StrCat("got ", width_, " columns (", NamesText(row), "); choose ",
-                       options_.part.has_value() ? "one as FILE:NAME" : "with --column, or --column all"));
+    if (count > 1 && !options_.all_columns && !(row_names_ && count == 2)) {
+      return error(absl::StrCat("got ", count, " columns (", NamesText(names), "); choose ",
+                                options_.part.has_value() ? "one as FILE:NAME" : "with --column, or --column all"));
     }
-    wanted.emplace_back(width_ > 1 ? kAll : "0");
+    wanted.emplace_back(count != 1 ? kAll : "0");
   }
   for (const std::string& each : wanted) {
     if (each == kAll && !options_.part.has_value()) {
       everything_ = true;
-      for (std::size_t i = 0; i < width_; ++i) add(i);
+      for (std::size_t i = row_names_ ? 1 : 0; i < count; ++i) add(i);
       continue;
     }
-    const auto found = header ? std::find(row.begin(), row.end(), each) : row.end();
-    if (found != row.end() && std::find(found + 1, row.end(), each) != row.end()) {
-      return rows_.Error(
-          absl::StrCat("column: got \"", each, "\", which several columns are called; allowed: 0 to ", width_ - 1));
+    const auto found = header ? std::find(names.begin(), names.end(), each) : names.end();
+    if (found != names.end() && std::find(found + 1, names.end(), each) != names.end()) {
+      return error(absl::StrCat("column: got \"", each, "\", which several columns are called; allowed: ", most));
     }
-    std::size_t index = static_cast<std::size_t>(found - row.begin());
-    if (found == row.end() && (!absl::SimpleAtoi(each, &index) || index >= width_)) {
-      return rows_.Error(
-          absl::StrCat("column: got \"", each, "\"; allowed: ", NamesText(row), ", or 0 to ", width_ - 1));
+    std::size_t index = static_cast<std::size_t>(found - names.begin());
+    if (found == names.end() && (!absl::SimpleAtoi(each, &index) || index >= count)) {
+      return error(absl::StrCat("column: got \"", each, "\"; allowed: ", NamesText(names), ", or ", most));
     }
     add(index);
   }
   return absl::OkStatus();
 }
 
-absl::Status TextReader::BadField(Column& column, absl::string_view field, const char* allowed) {
-  if (everything_ && !column.numbers.has_value() && !column.numbers.taken()) {
-    column.text = true;
-    return absl::OkStatus();
+// Adds a column for each key that has come for the first time.
+void TextReader::AddKeys() {
+  const std::vector<std::string>& names = json_->names();
+  for (; width_ < names.size(); ++width_) {
+    const auto same = [&](const Column& column) { return column.index == width_; };
+    if (!everything_ || std::any_of(columns_.begin(), columns_.end(), same)) continue;
+    Add(names[width_], width_);
+    columns_.back().numbers.AppendMissing(taken_, rows_->line());
   }
-  return rows_.Error(absl::StrCat(
-      "column \"", column.name.substr(0, 60), "\": got \"", absl::CHexEscape(field.substr(0, 60)),
-      "\"; allowed: ", options_.dtype.empty() ? allowed : absl::StrCat("numbers that ", options_.dtype, " can hold")));
 }
 
-absl::Status TextReader::TakeRow() {
-  const std::vector<absl::string_view>& fields = rows_.fields();
-  if (fields.size() != width_) {
-    return rows_.Error(
-        absl::StrCat("got ", fields.size(), " fields; allowed: ", width_, ", as line ", width_line_, " has"));
+absl::Status TextReader::BadField(Column& column, absl::string_view field, const char* allowed, std::int64_t line) {
+  if (everything_ && !column.numbers.has_value()) {
+    column.text = column.other_style = true;
+    column.first_text = std::string(field.substr(0, 60));
+    column.text_line = line;
+    TakeText(column, field, line);
+    return absl::OkStatus();
+  }
+  column.status = absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", ColumnText(column), ": got ",
+                                                          Quoted(field), "; allowed: ", allowed,
+                                                          "; if it stands for no value, --missing names it"));
+  return columns_.size() == 1 ? column.status : absl::OkStatus();
+}
+
+void TextReader::TakeText(Column& column, absl::string_view field, std::int64_t line) {
+  field = Strip(field);
+  const bool word = !field.empty() && absl::ascii_isalpha(static_cast<unsigned char>(field[0]));  // most are
+  if (!word && BeginsLikeNumber(field) && IsNumber(field, style_)) {
+    if (column.numerals++ > 0) return;
+    column.status = absl::InvalidArgumentError(absl::StrCat("line ", column.text_line, ": ", ColumnText(column),
+                                                            ": got ", Quoted(column.first_text),
+                                                            "; allowed: numbers, as line ", line, " has"));
+  } else if (!words_.Has(field)) {
+    column.other_style = column.other_style && !word && !OtherReadings(field).empty();
+    ++column.texts;
+  }
+}
+
+// Decides whether the column is text, which is left out, or has numbers and fields that are none.
+void TextReader::EndText(Column& column) {
+  if (column.other_style && column.numerals == 0) {
+    column.status = absl::InvalidArgumentError(
+        absl::StrCat("line ", column.text_line, ": ", ColumnText(column), ": got ", Quoted(column.first_text),
+                     "; allowed: numbers in the range of f64; ", OtherReadings(column.first_text)));
+  } else if (column.numerals <= column.texts) {
+    column.status = absl::OkStatus();
+    notes_.push_back(
+        absl::StrCat(ColumnText(column), " isn't numbers, and is left out: line ", column.text_line, " has ",
+                     Quoted(column.first_text),
+                     column.numerals > 0 ? absl::StrCat(", though ", column.numerals, " others are") : ""));
+  }
+}
+
+absl::Status TextReader::TakeRow(const std::vector<absl::string_view>& fields, std::int64_t line) {
+  if (json_ != nullptr) {
+    AddKeys();
+  } else if (fields.size() != width_) {
+    return rows_->Error(
+        absl::StrCat("got ", fields.size(), " fields; allowed: ", width_,
+                     end_ == End::kDelimiter ? " of which the last is blank" : "",
+                     row_names_ ? ", as the rows before have" : absl::StrCat(", as line ", width_line_, " has")));
+  } else if (end_ == End::kDelimiter && !Strip(fields.back()).empty()) {
+    return rows_->Error(absl::StrCat("got ", Quoted(fields.back()),
+                                     " after the delimiter at the end of the row; "
+                                     "allowed: nothing, as in the rows before"));
   }
   for (Column& column : columns_) {
-    if (column.text) continue;
     const absl::string_view field = fields[column.index];
-    if (const char* const allowed = column.numbers.Append(field); allowed != nullptr) {
-      if (absl::Status status = BadField(column, field, allowed); !status.ok()) return status;
+    if (column.text) {
+      TakeText(column, field, line);
+    } else if (column.status.ok()) {
+      if (const char* const allowed = column.numbers.Append(field, line); allowed != nullptr) {
+        if (absl::Status status = BadField(column, field, allowed, line); !status.ok()) return status;
+      }
     }
   }
+  ++taken_;
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> TextReader::Read(std::size_t rows) {
   bool more = true;
+  blocks_ += taken_ > 0 ? 1 : 0;
   for (std::size_t i = 0; i < rows; ++i) {
-    if (!std::exchange(first_, false)) {
-      const absl::StatusOr<bool> any = rows_.Next();
+    if (std::exchange(first_, false)) {
+      if (absl::Status status = TakeRow({head_.begin(), head_.end()}, width_line_); !status.ok()) return status;
+      continue;
+    }
+    if (!std::exchange(second_, false)) {
+      const absl::StatusOr<bool> any = rows_->Next();
       if (!any.ok()) return any.status();
       more = *any;
       if (!more) break;
     }
-    if (absl::Status status = TakeRow(); !status.ok()) return status;
-    any_ = true;
+    if (absl::Status status = TakeRow(rows_->fields(), rows_->line()); !status.ok()) return status;
   }
-  if (!more && !any_) {
-    std::vector<std::string> names;
-    for (const Column& column : columns_) names.push_back(column.name);
+  if (more) return true;
+  if (taken_ == 0) {
     notes_.push_back(
-        absl::StrCat("line ", width_line_, " (", NamesText(names), ") is taken as the header, and no row follows it"));
+        absl::StrCat("line ", width_line_, " (", NamesText(head_), ") is taken as the header, and no row follows it"));
   }
-  for (const Column& column : columns_) {
-    if (column.text)
-      notes_.push_back(absl::StrCat("column \"", column.name.substr(0, 60), "\" isn't numbers, and is left out"));
+  for (Column& column : columns_) {
+    if (json_ != nullptr && !json_->Seen(column.index)) {
+      std::vector<std::string> names;
+      for (std::size_t i = 0; i < json_->names().size(); ++i) {
+        if (json_->Seen(i)) names.push_back(json_->names()[i]);
+      }
+      return absl::InvalidArgumentError(absl::StrCat("column: got \"", column.name, "\"; allowed: ", NamesText(names)));
+    }
+    if (column.text) EndText(column);
   }
-  columns_.erase(std::remove_if(columns_.begin(), columns_.end(), [](const Column& column) { return column.text; }),
-                 columns_.end());
-  if (columns_.empty()) return absl::InvalidArgumentError("no column has numbers");
-  return more;
+  // What is behind the last delimiter of each row, if that has none behind it.
+  Column* const last = columns_.empty() ? nullptr : &columns_.back();
+  if (blocks_ == 0 && json_ == nullptr && everything_ && taken_ > 0 && last->index > 0 && last->index + 1 == width_ &&
+      (!header_ || Strip(last->name).empty()) && !last->left_out() && !last->numbers.has_value()) {
+    last->text = true;
+    notes_.push_back("the delimiter at the end of each row is ignored");
+  }
+  const auto left_out = [](const Column& column) { return column.text && column.status.ok(); };
+  if (std::all_of(columns_.begin(), columns_.end(), left_out)) {
+    return absl::InvalidArgumentError("no column has numbers");
+  }
+  return false;
+}
+
+std::vector<std::string> TextReader::notes() const {
+  std::vector<std::string> notes = rows_->notes();
+  notes.insert(notes.end(), notes_.begin(), notes_.end());
+  if (json_ == nullptr && width_ == 1 && text_->blank_lines() > 0) {
+    notes.push_back(absl::StrCat("blank lines between the rows are skipped: ", text_->blank_lines(),
+                                 ", the first is line ", text_->first_blank_line()));
+  }
+  return notes;
+}
+
+std::vector<std::string> TextReader::notes(const Column& column) const {
+  std::vector<std::string> notes;
+  if (const std::int64_t line = column.numbers.groups_line(); line > 0) {
+    notes.push_back(absl::StrCat(ColumnText(column), ": commas separate thousands, first in line ", line,
+                                 "; if they are decimal points, add --decimal ,"));
+  }
+  if (const std::int64_t line = column.numbers.bool_line(); line > 0) {
+    notes.push_back(absl::StrCat(ColumnText(column), ": True counts as 1, False as 0, first in line ", line));
+  }
+  return notes;
 }
 
 }  // namespace reduced::client

@@ -1,14 +1,11 @@
-// Numbers in delimited text: CSV, TSV, columns with spaces between them.
-//
-// The rows of a file have equally many fields. Fields may be quoted with ", which "" is within. Blank lines and lines
-// that begin with # are skipped (but #N/A is a missing value).
+// Texts as tables of numbers: which row is the header, and which columns have numbers.
 #ifndef REDUCED_CLIENT_REDUCECTL_INPUT_TEXT_H_
 #define REDUCED_CLIENT_REDUCECTL_INPUT_TEXT_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,95 +15,89 @@
 #include "absl/strings/string_view.h"
 #include "client/reducectl/input/bytes.h"
 #include "client/reducectl/input/input.h"
-#include "client/reducectl/input/number.h"
+#include "client/reducectl/input/json_rows.h"
+#include "client/reducectl/input/number_column.h"
+#include "client/reducectl/input/rows.h"
 
 namespace reduced::client {
 
 // Whether these bytes, the first of a file, look like text rather than like something else.
 bool LooksLikeText(absl::string_view head);
 
-// Splits text into rows of fields, as it is read. Thread-compatible.
-class RowReader {
- public:
-  // `delimiter`: between fields; ' ': any number of spaces and tabs; 0: found in the first lines. `decimal_comma`: it
-  // is no comma then.
-  RowReader(std::shared_ptr<ByteSource> source, char delimiter, bool decimal_comma)
-      : source_(std::move(source)), delimiter_(delimiter), decimal_comma_(decimal_comma) {}
-
-  // Reads the next row that has fields. Returns false at the end.
-  absl::StatusOr<bool> Next();
-  // Those of that row, without quotes, until the next call.
-  const std::vector<absl::string_view>& fields() const { return fields_; }
-  std::int64_t line() const { return line_; }  // on which it begins, from 1
-  char delimiter() const { return delimiter_; }
-  absl::Status Error(absl::string_view what) const;
-
- private:
-  enum class Step { kRow, kSkipped, kMore, kEnd, kBad };
-
-  Step TryRow();
-  Step Bad(absl::string_view what);
-  // Sets *close to the quote that ends the field that begins at `from`.
-  Step FindClosingQuote(const char* from, const char** close, bool* escaped);
-  absl::Status Fill();
-  const char* Special();        // the next delimiter, line feed or quote; end_ if there is none
-  void GoTo(const char* from);  // where Special() continues
-
-  const std::shared_ptr<ByteSource> source_;
-  char delimiter_;
-  const bool decimal_comma_;
-  std::string buffer_;
-  const char* begin_ = nullptr;  // of what has not been taken
-  const char* end_ = nullptr;
-  bool last_ = false;            // nothing follows end_
-  const char* block_ = nullptr;  // 64 bytes
-  std::uint64_t specials_ = 0;   // which of them are special and have not been returned
-  std::int64_t line_ = 1, next_line_ = 1;
-  std::vector<absl::string_view> fields_;
-  std::deque<std::string> unescaped_;  // fields with "" in them
-  absl::Status error_;
-};
-
 // The columns of a text that are asked for, in blocks of rows. Thread-compatible.
+//
+// All rows have as many fields as the first. The header may also have one fewer: then the first field of the others is
+// the name of its row, as R writes it, or all others end with a delimiter, as some programs write them.
 class TextReader {
  public:
   struct Column {
-    std::string name;  // in the header, else its index
-    std::size_t index;
+    Column(std::string column, std::size_t field, NumberColumn elements)
+        : name(std::move(column)), index(field), numbers(std::move(elements)) {}
+
+    std::string name;   // in the header, else its index
+    std::size_t index;  // of the field
     NumberColumn numbers;
-    bool text = false;  // it has no numbers, and is left out
+    absl::Status status{};  // a field that is no number, unless none is
+    // Of a column without numbers in the beginning: its first field, with the line, and how many fields are text and
+    // numbers.
+    bool text = false;
+    std::string first_text{};
+    std::int64_t text_line = 0;
+    std::size_t texts = 0, numerals = 0;
+    bool other_style = false;  // --decimal would make numbers of all that are text
+
+    // Whether it has elements so far: it may be one that has none.
+    bool left_out() const { return text || !status.ok(); }
   };
 
-  // Reads the header, if there is one.
+  // Reads the header, if there is one. `json`: the text is JSON lines.
   static absl::StatusOr<std::unique_ptr<TextReader>> Open(std::shared_ptr<ByteSource> source,
-                                                          const InputOptions& options);
+                                                          const InputOptions& options, bool json = false);
 
-  // Reads up to `rows` more rows. Returns false at the end of the text.
+  // Reads up to `rows` more rows. Returns false at the end of the text. An error is about the text as a whole.
   absl::StatusOr<bool> Read(std::size_t rows);
   std::vector<Column>& columns() { return columns_; }
   // Of the row that was read last.
-  std::int64_t line() const { return rows_.line(); }
-  // What was left out or assumed, for people.
-  const std::vector<std::string>& notes() const { return notes_; }
+  std::int64_t line() const { return rows_->line(); }
+  // What was inferred or skipped so far, for people: for all columns, and for one.
+  std::vector<std::string> notes() const;
+  std::vector<std::string> notes(const Column& column) const;
 
  private:
-  TextReader(std::shared_ptr<ByteSource> source, const InputOptions& options)
-      : options_(options), rows_(std::move(source), options.delimiter, options.comma == Comma::kDecimal) {}
+  // What every row of data has after the fields of the columns.
+  enum class End { kNothing, kDelimiter };
+
+  TextReader(std::shared_ptr<ByteSource> source, const InputOptions& options, bool json);
 
   absl::Status ReadHeader();
-  Comma CommaOf() const;
-  absl::StatusOr<bool> IsHeader(const std::vector<std::string>& row);
+  absl::Status ReadKeys();
+  absl::StatusOr<bool> IsHeader(const std::vector<std::string>& row) const;
+  absl::Status FitHeader(std::vector<std::string>* names);
   absl::Status Select(const std::vector<std::string>& names, bool header);
-  absl::Status TakeRow();
-  absl::Status BadField(Column& column, absl::string_view field, const char* allowed);
+  void Add(std::string name, std::size_t index);
+  void AddKeys();
+  absl::Status TakeRow(const std::vector<absl::string_view>& fields, std::int64_t line);
+  absl::Status BadField(Column& column, absl::string_view field, const char* allowed, std::int64_t line);
+  void TakeText(Column& column, absl::string_view field, std::int64_t line);
+  void EndText(Column& column);
 
   const InputOptions options_;
-  RowReader rows_;
+  const std::unique_ptr<RowSource> rows_;
+  RowReader* const text_;  // what rows_ is, if it isn't JSON
+  JsonRows* const json_;   // what rows_ is, if it is
+  NumberStyle style_;
+  MissingWords words_;
   std::size_t width_ = 0;  // fields of each row
+  End end_ = End::kNothing;
+  bool row_names_ = false;  // the first field of each row is the name of the row
   std::int64_t width_line_ = 1;
-  bool everything_ = false;  // all columns that have numbers are asked for
-  bool first_ = false;       // the first row is data that has not been taken
-  bool any_ = false;         // a row of data was read
+  bool everything_ = false;        // all columns that have numbers are asked for
+  std::vector<std::string> head_;  // the first row
+  bool header_ = false;            // it is the header
+  bool first_ = false;             // it is data that has not been taken
+  bool second_ = false;            // the row of rows_ has not been taken
+  std::size_t taken_ = 0;          // rows of data
+  int blocks_ = 0;                 // of rows before those that are read
   std::vector<Column> columns_;
   std::vector<std::string> notes_;
 };

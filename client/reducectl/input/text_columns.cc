@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/reducectl/input/text.h"
+#include "kernels/algebra/dtype.h"
 
 namespace reduced::client {
 namespace {
@@ -24,47 +26,93 @@ constexpr std::size_t kPieceRows = std::size_t{8} << 20;       // of one, at mos
 class TextColumns final : public InputReader {
  public:
   static absl::StatusOr<std::unique_ptr<InputReader>> Open(std::shared_ptr<ByteSource> source, ReopenText reopen,
-                                                           const InputOptions& options) {
-    absl::StatusOr<std::unique_ptr<TextReader>> text = TextReader::Open(std::move(source), options);
+                                                           const InputOptions& options, bool json) {
+    absl::StatusOr<std::unique_ptr<TextReader>> text = TextReader::Open(std::move(source), options, json);
     if (!text.ok()) return text.status();
-    std::unique_ptr<TextColumns> columns(new TextColumns(*std::move(text), std::move(reopen), options));
+    std::unique_ptr<TextColumns> columns(new TextColumns(*std::move(text), std::move(reopen), options, json));
     const std::size_t wanted = columns->text_->columns().size();
-    columns->rows_ = options.one_piece ? std::numeric_limits<std::size_t>::max()
-                                       : std::clamp<std::size_t>(kPieceElements / wanted, 1, kPieceRows);
+    // The columns of JSON are known at its end only.
+    columns->rows_ = options.one_piece || json ? std::numeric_limits<std::size_t>::max()
+                                               : std::clamp<std::size_t>(kPieceElements / wanted, 1, kPieceRows);
     return columns;
   }
 
   absl::StatusOr<std::optional<Piece>> Next() override {
-    if (next_ == text_->columns().size() || !begun_) {
-      if (!more_) return std::nullopt;
-      if (const absl::Status status = ReadBlock(); !status.ok()) return status;
+    for (;;) {
+      if (next_ == text_->columns().size() || !begun_) {
+        if (!more_) return std::nullopt;
+        if (const absl::Status status = ReadBlock(); !status.ok()) return status;
+      }
+      const std::size_t position = next_++;
+      TextReader::Column& column = text_->columns()[position];
+      // Text may still turn out to have numbers, until it ends. What was bad in the block before has been said.
+      if (column.text && (more_ || column.status.ok())) continue;
+      if (!column.status.ok() && std::exchange(reported_[position], true)) continue;
+      if (column.status.ok() && LacksNan(column)) {
+        std::vector<std::uint64_t> missing;
+        column.numbers.Take(/*zeros=*/false, &missing);
+        if (more_) continue;  // there may be floats
+        column.status = absl::FailedPreconditionError(
+            absl::StrCat("line ", column.numbers.missing_line(), ": column \"", column.name.substr(0, 60),
+                         "\": got a missing field; allowed: elements of ", column.numbers.dtype(),
+                         ", which has no NaN; --dtype f64 has"));
+      }
+      return PieceOf(column, position);
     }
-    TextReader::Column& column = text_->columns()[next_];
-    Piece piece{.array = next_++, .whole = only_ && !more_, .last = !more_, .restart = std::exchange(restart_, false)};
-    piece.input.layout = {.dtype = column.numbers.dtype(),
-                          .shape = {static_cast<std::int64_t>(column.numbers.count())}};
-    piece.input.layout.dtype = column.numbers.dtype();
-    absl::StatusOr<Memory> memory = Memory::Of(column.numbers.Take(), options_.hold);
-    if (!memory.ok()) return memory.status();
-    piece.input.memory = *std::move(memory);
-    piece.input.read_time = std::exchange(read_time_, absl::ZeroDuration());
-    piece.input.column = column.name;
-    return piece;
   }
 
-  std::vector<std::string> notes() const override { return text_->notes(); }
+  std::vector<std::string> notes() const override {
+    if (more_) return {};  // there may be other ones
+    std::vector<std::string> notes = text_->notes();
+    for (const TextReader::Column& column : text_->columns()) {
+      for (std::string& note : text_->notes(column)) notes.push_back(std::move(note));
+    }
+    return notes;
+  }
 
  private:
-  TextColumns(std::unique_ptr<TextReader> text, ReopenText reopen, const InputOptions& options)
-      : text_(std::move(text)), reopen_(std::move(reopen)), options_(options) {}
+  TextColumns(std::unique_ptr<TextReader> text, ReopenText reopen, const InputOptions& options, bool json)
+      : text_(std::move(text)), reopen_(std::move(reopen)), options_(options), json_(json) {}
+
+  // Whether it has missing fields that must be NaN but can't.
+  bool LacksNan(const TextReader::Column& column) const {
+    return options_.missing == Missing::kError && column.numbers.missing_line() > 0 &&
+           !RowOf(*DTypeFromName(column.numbers.dtype())).is_float;
+  }
+
+  absl::StatusOr<std::optional<Piece>> PieceOf(TextReader::Column& column, std::size_t position) {
+    const std::size_t array = arrays_.try_emplace(position, arrays_.size()).first->second;
+    Piece piece{.array = array, .whole = only_ && !more_, .last = !more_, .restart = std::exchange(restart_, false)};
+    Input& input = piece.input;
+    input.column = column.name;
+    input.notes = text_->notes();
+    for (std::string& note : text_->notes(column)) input.notes.push_back(std::move(note));
+    input.read_time = std::exchange(read_time_, absl::ZeroDuration());
+    input.status = column.status;
+    if (!input.status.ok()) {
+      piece.last = true;
+      return piece;
+    }
+    std::size_t count = column.numbers.count();
+    input.layout.dtype = column.numbers.dtype();
+    Memory elements = column.numbers.Take(options_.missing == Missing::kZero, &input.missing);
+    if (options_.missing == Missing::kDropped) count -= input.missing.size();
+    input.layout.shape = {static_cast<std::int64_t>(count)};
+    absl::StatusOr<Memory> memory = Memory::Of(std::move(elements), options_.hold);
+    if (!memory.ok()) return memory.status();
+    input.memory = *std::move(memory);
+    return piece;
+  }
 
   absl::Status ReadBlock() {
     const absl::Time start = absl::Now();
     for (;;) {
       const absl::StatusOr<bool> more = text_->Read(rows_);
+      more_ = more.ok() && *more;
       if (!more.ok()) return more.status();
-      more_ = *more;
-      const auto changed = [](const TextReader::Column& column) { return column.numbers.changed(); };
+      const auto changed = [](const TextReader::Column& column) {
+        return column.numbers.changed() && column.status.ok();
+      };
       if (std::none_of(text_->columns().begin(), text_->columns().end(), changed)) break;
       if (const absl::Status status = Restart(); !status.ok()) return status;
     }
@@ -75,16 +123,15 @@ class TextColumns final : public InputReader {
     return absl::OkStatus();
   }
 
-  // A column that began with whole numbers has others, too.
+  // A column that began with whole numbers has others, too, or with missing fields has whole numbers.
   absl::Status Restart() {
     if (reopen_ == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("a column began with whole numbers and has other ones by line ",
-                                                     text_->line(),
-                                                     ", and the input can't be read twice; add --dtype f64"));
+      return absl::InvalidArgumentError(absl::StrCat("a column has numbers of another type by line ", text_->line(),
+                                                     " than before, and the input can't be read twice; add --dtype"));
     }
     absl::StatusOr<std::shared_ptr<ByteSource>> source = reopen_();
     if (!source.ok()) return source.status();
-    absl::StatusOr<std::unique_ptr<TextReader>> text = TextReader::Open(*std::move(source), options_);
+    absl::StatusOr<std::unique_ptr<TextReader>> text = TextReader::Open(*std::move(source), options_, json_);
     if (!text.ok()) return text.status();
     for (TextReader::Column& column : (*text)->columns()) {
       for (TextReader::Column& before : text_->columns()) {
@@ -101,8 +148,11 @@ class TextColumns final : public InputReader {
   std::unique_ptr<TextReader> text_;
   const ReopenText reopen_;
   const InputOptions options_;
+  const bool json_;
   std::size_t rows_ = 0;
-  std::size_t next_ = 0;  // of the columns
+  std::map<std::size_t, std::size_t> arrays_;  // of the columns that have elements, in the order in which they came
+  std::map<std::size_t, bool> reported_;       // columns of which a bad field was said
+  std::size_t next_ = 0;                       // of the columns
   bool begun_ = false, more_ = true, only_ = true, restart_ = false;
   absl::Duration read_time_;
 };
@@ -110,8 +160,8 @@ class TextColumns final : public InputReader {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<InputReader>> OpenTextColumns(std::shared_ptr<ByteSource> source, ReopenText reopen,
-                                                             const InputOptions& options) {
-  return TextColumns::Open(std::move(source), std::move(reopen), options);
+                                                             const InputOptions& options, bool json) {
+  return TextColumns::Open(std::move(source), std::move(reopen), options, json);
 }
 
 }  // namespace reduced::client

@@ -16,9 +16,9 @@ using ReopenText = std::function<absl::StatusOr<std::shared_ptr<ByteSource>>()>;
 
 // The columns that are asked for, of a text. All of them are in one piece each if the text is not too long. `reopen`:
 // used if a column that began with whole numbers has others, too; null: the text can be read only once, and that is an
-// error.
+// error. `json`: the text is JSON lines.
 absl::StatusOr<std::unique_ptr<InputReader>> OpenTextColumns(std::shared_ptr<ByteSource> source, ReopenText reopen,
-                                                             const InputOptions& options);
+                                                             const InputOptions& options, bool json);
 
 }  // namespace reduced::client
 
