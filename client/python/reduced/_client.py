@@ -290,7 +290,9 @@ class _Reducer(Ops):
         # A key whose elements are all missing is a group of none, as in SQL and pandas. The server leaves its key out.
         found = self._ask_all(array, names, present, interrupt)
         asked: Options = {"keys": keys} if where is None else {"keys": keys, "where": where}
-        groups = self._ask_all(array, ("count",), asked, interrupt).group_keys
+        on_server = any(isinstance(each, ResidentArray | CudaElements) or on_gpu(each) for each in (keys, where))
+        finder = self if on_server else _Reducer(_core.Local(), None)  # here: the array need not be sent twice
+        groups = finder._ask_all(array, ("count",), asked, interrupt).group_keys
         assert isinstance(found, ArrayResult) and found.group_keys is not None and groups is not None
         if len(groups) == len(found.group_keys):
             return found

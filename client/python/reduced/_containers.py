@@ -54,6 +54,8 @@ def refused_objects(array: Array) -> TypeError:
             return TypeError(f"array: got {each} at [{', '.join(map(str, index))}]; allowed: integers of 64 bits")
         if not isinstance(each, int | float | np.generic):
             break
+    else:
+        return refused("dtype: got object, of numbers", "longdouble")
     kind = "None" if each is None else f"{type(each).__module__}.{type(each).__qualname__}".removeprefix("builtins.")
     if array.ndim == 0:
         return TypeError(f"array: got {kind}; allowed: arrays, and sequences of numbers")
@@ -209,8 +211,8 @@ def _pandas(array: Any) -> Part | None:
     if isinstance(array, pandas.DataFrame):
         dtypes = set(array.dtypes)
         if len(dtypes) == 1 and isinstance(array.dtypes.iloc[0], np.dtype):
-            ends = [array.iloc[:, i].to_numpy() for i in (0, -1)]
-            if array.size <= PIECE or ends[0].base is not None and ends[0].base is ends[1].base:  # in one piece of the memory
+            first = array.iloc[:1]  # a view, if the columns are one array; else all would be copied in one call
+            if array.size <= PIECE or np.may_share_memory(first.to_numpy(), first.iloc[:, 0].to_numpy()):
                 return Part(array.to_numpy(), None)
         columns = []
         for i, name in enumerate(array.columns):
@@ -232,7 +234,7 @@ def _pandas(array: Any) -> Part | None:
     numpy_dtype = getattr(dtype, "numpy_dtype", None)
     if not isinstance(numpy_dtype, np.dtype):
         if isinstance(dtype, pandas.SparseDtype):
-            return Part(np.asarray(array), None)
+            return Part(np.asarray(array, dtype.subtype), None)
         raise refused(f"dtype: got {dtype}", dtype)
     if isinstance(array, pandas.arrays.NumpyExtensionArray):
         return Part(array.to_numpy(), None)
@@ -246,24 +248,27 @@ def _pandas(array: Any) -> Part | None:
 
 # Of Python.
 
+_NESTED = {list, tuple, range}
+_NUMBERS = {int, float, bool}
+
 
 def _sequence(given: Sequence[Any]) -> Part:
     """Numbers of Python, in lists of any depth, and arrays of one shape."""
     if len(given) > PIECE:  # in pieces, between which Python handles signals
         return _joined([_sequence(given[begin : begin + PIECE]) for begin in range(0, len(given), PIECE)])
-    leaves = list(given)
-    while leaves and all(issubclass(kind, list | tuple | range) for kind in set(map(type, leaves))):
+    leaves, kinds = given, set(map(type, given))
+    while kinds and kinds <= _NESTED:
         if max(map(len, leaves)) > PIECE:
             return _stacked(given)
         leaves = list(itertools.chain.from_iterable(leaves))
-    kinds = set(map(type, leaves))
-    if any(_is_array(kind) for kind in kinds):
+        kinds = set(map(type, leaves))
+    if not kinds <= _NUMBERS and any(_is_array(kind) for kind in kinds):
         return _stacked(given)
     try:
         values = np.asarray(given)
     except ValueError as error:
         raise TypeError(f"array: got sequences that are no array ({error}); allowed: rows of one length") from None
-    if values.dtype.kind not in "fO" or values.size != len(leaves) or not any(_is_integer(kind) for kind in kinds):
+    if values.dtype.kind not in "fO" or values.size != len(leaves) or kinds == {float} or not any(map(_is_integer, kinds)):
         return Part(values, None)
     if all(_is_integer(kind) for kind in kinds):
         low, high = min(map(int, leaves)), max(map(int, leaves))
@@ -291,6 +296,9 @@ def _stacked(given: Iterable[Any]) -> Part:
     """Arrays of one shape, one after the other along a new first dimension."""
     parts = []
     for i, each in enumerate(given):
+        if each is np.ma.masked:  # a float64 by itself, which would make floats of the others
+            parts.append(Part(np.zeros((), np.bool_), np.zeros((), np.bool_)))
+            continue
         values, there = read(each)
         if not isinstance(values, np.ndarray):
             values = on_host(values)
