@@ -135,7 +135,7 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
   for (std::size_t i = names.size(); i < states.size(); ++i) names.push_back(absl::StrCat("states[", i, "]"));
   if (status.ok()) status = ToArrays(states, names, {options.return_state, options.results}, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), names, &response);
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), names, &response, options.rows);
   if (!status.ok()) return status;
   return ArraysFromProto(response);
 }
@@ -168,7 +168,7 @@ absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, c
   absl::Status status = CheckNames(states, options.names);
   if (status.ok()) status = ToProto(states, options.names, {options.return_state, options.results}, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response);
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.rows);
   if (!status.ok()) return status;
   return FromProto(response);
 }

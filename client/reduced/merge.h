@@ -22,14 +22,21 @@ struct MergeStatesOptions {
   // The names of the states in error messages, such as their files: none, or one for each state. None: states[0],
   // states[1], ...
   std::vector<std::string> names{};
+  // 1: the parts are consecutive. Else they lie side by side, as blocks of an array that is cut along another than the
+  // first of the dimensions that are reduced: as many rows as those before that dimension have together.
+  std::int64_t rows = 1;
 };
 
-// Merges the states of consecutive parts (Reply.state), in the order of the array. Computes on the calling thread,
-// about a microsecond per state. Thread-safe.
+// Merges the states of consecutive parts (Reply.state), in the order of the array, or of blocks side by side. Computes
+// on the calling thread, about a microsecond per state. Thread-safe.
+//
+//   // of argmax of an array of 100 x 6, whose columns 0 to 3 and 4 to 5 were reduced
+//   auto whole = MergeStates({left.state, right.state}, {.rows = 100});
 //
 // INVALID_ARGUMENT: there is no state, one is malformed, or one has another dtype, ops, precision, policies or ddof
-// than the first; the message names it. Also the errors of a Reduce of the whole array: INVALID_ARGUMENT for min, max,
-// argmin or argmax of an empty one, OUT_OF_RANGE for an integer result that overflows.
+// than the first, or not as many elements in each row; the message names it. Also the errors of a Reduce of the whole
+// array: INVALID_ARGUMENT for min, max, argmin or argmax of an empty one, OUT_OF_RANGE for an integer result that
+// overflows.
 REDUCED_EXPORT absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states,
                                                       const MergeStatesOptions& options = {});
 

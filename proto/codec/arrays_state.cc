@@ -16,7 +16,6 @@
 #include "kernels/algebra/finalize.h"
 #include "kernels/algebra/layout.h"
 #include "kernels/exact/answers.h"
-#include "proto/codec/merge.h"
 #include "proto/codec/values.h"
 
 namespace reduced {
@@ -175,6 +174,7 @@ absl::Status ArraysMerger::Parse(const v1::ArraysState& part, Whole* to) const {
 absl::Status ArraysMerger::Append(const v1::ArraysState& part, absl::string_view name) {
   Whole parsed;
   absl::Status status = Parse(part, &parsed);
+  if (status.ok()) status = CheckRows("positions", parsed.positions, part_rows_);
   if (status.ok() && whole_.has_value()) status = CheckFollows(parsed);
   if (status.ok()) status = Add(std::move(parsed));
   if (!absl::IsInvalidArgument(status)) return status;
@@ -220,7 +220,7 @@ absl::Status ArraysMerger::Add(Whole part) {
     for (std::size_t column = 0; column < columns; ++column) {
       if (absl::Status stop = CheckStop(row * columns + column); !stop.ok()) return stop;
       State& output = part.outputs[row * columns + column];
-      Shift(whole.positions, &output);
+      Place(part_rows_, whole.positions, part.positions, &output);
       const std::size_t at = into * columns + column;
       if (at == whole.outputs.size()) {  // the first of its row
         whole.outputs.push_back(std::move(output));
@@ -266,17 +266,12 @@ absl::Status ArraysMerger::Finish(bool return_state, bool results, v1::MergeResp
       result->mutable_data()->resize(whole.outputs.size() * static_cast<std::size_t>(RowOf(dtype).bytes));
       data.push_back(reinterpret_cast<std::byte*>(result->mutable_data()->data()));
     }
-    Layout names;
-    names.shape = whole.shape;
+    const Layout names{.outputs = static_cast<std::int64_t>(whole.outputs.size()), .shape = whole.shape};
     for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
       if (absl::Status stop = CheckStop(i); !stop.ok()) return stop;
       const State& state = whole.outputs[i];
       const absl::StatusOr<std::vector<Value>> values = Finalize(WithCount(whole.question, state.partial.count), state);
-      if (!values.ok()) {
-        return absl::Status(values.status().code(),
-                            absl::StrCat("output ", OutputName(names, static_cast<std::int64_t>(i)), ": ",
-                                         std::string(values.status().message())));
-      }
+      if (!values.ok()) return OutputError(names, static_cast<std::int64_t>(i), values.status());
       for (std::size_t op = 0; op < data.size(); ++op) {
         const Value& value = (*values)[op];
         StoreValue(value, data[op] + i * static_cast<std::size_t>(RowOf(value.dtype).bytes));

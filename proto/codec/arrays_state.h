@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/algebra/state.h"
+#include "proto/codec/merge.h"
 #include "proto/codec/state_codec.h"
 #include "reduced/v1/reduced.pb.h"
 
@@ -26,16 +27,16 @@ void ToProto(const ReduceSpec& spec, std::int64_t positions, const std::vector<S
 // Adds the state of one more output.
 void AddOutput(const ReduceSpec& spec, const State& state, v1::ArraysState* to);
 
-// Merges the states of consecutive parts, one after the other. It keeps one state, however many there are, and what a
-// part costs depends on its own outputs only. After an error it is of no use. Not thread-safe.
+// Merges the states of parts, one after the other. It keeps one state, however many there are, and what a part costs
+// depends on its own outputs only. After an error it is of no use. Not thread-safe.
 class ArraysMerger {
  public:
   // Is called after every so many outputs; its error ends the merge.
   using WhyStop = std::function<absl::Status()>;
 
-  // `why_stop`: null: nothing stops it.
-  explicit ArraysMerger(const StateLimits& limits, WhyStop why_stop = nullptr)
-      : limits_(limits), why_stop_(std::move(why_stop)) {}
+  // `why_stop`: null: nothing stops it. `rows`: how the parts make up each output.
+  explicit ArraysMerger(const StateLimits& limits, WhyStop why_stop = nullptr, const Rows& rows = {})
+      : limits_(limits), why_stop_(std::move(why_stop)), part_rows_(rows) {}
 
   // Appends the part that follows. `name`: the state's in error messages. INVALID_ARGUMENT: it is not a state, or does
   // not go with those before.
@@ -71,6 +72,7 @@ class ArraysMerger {
 
   const StateLimits limits_;
   const WhyStop why_stop_;
+  const Rows part_rows_;
   // Until Finish its keys are those of rows_, and its outputs in the order in which their keys came.
   std::optional<Whole> whole_;
   absl::btree_map<__int128, std::size_t> rows_;  // by key: which of the keys it is, in the order in which they came

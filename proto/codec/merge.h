@@ -2,6 +2,7 @@
 #ifndef REDUCED_PROTO_CODEC_MERGE_H_
 #define REDUCED_PROTO_CODEC_MERGE_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,11 +17,24 @@ namespace reduced {
 // INVALID_ARGUMENT: states of these two questions can't be merged; the message names what differs.
 absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec);
 
-// Merges the states of consecutive parts of an array, one after the other. It keeps one state, however many there are.
-// Not thread-safe.
+// Where the elements of parts stand in the whole array, which is `count` rows of `length` elements. Each part has as
+// many elements of every row, behind those of the parts before. In one row the parts are consecutive.
+struct Rows {
+  std::int64_t count = 1;
+  std::int64_t length = 0;  // unused if count is 1
+};
+
+// INVALID_ARGUMENT: a part of so many elements has not as many of every row. `field`: their name.
+absl::Status CheckRows(absl::string_view field, std::int64_t elements, const Rows& rows);
+// Makes the indexes in the state of a part, of so many elements, those of the whole array. `before`: how many elements
+// the parts before have.
+void Place(const Rows& rows, std::int64_t before, std::int64_t elements, State* part);
+
+// Merges the states of the parts of an array, one after the other. It keeps one state, however many there are. Not
+// thread-safe.
 class Merger {
  public:
-  explicit Merger(const StateLimits& limits) : limits_(limits) {}
+  explicit Merger(const StateLimits& limits, const Rows& rows = {}) : limits_(limits), rows_(rows) {}
 
   // Appends the part that follows. `name`: the state's in error messages. INVALID_ARGUMENT: it is not a state, or does
   // not go with those before.
@@ -31,13 +45,15 @@ class Merger {
 
  private:
   const StateLimits limits_;
+  const Rows rows_;
   std::optional<StateOfSpec> whole_;
 };
 
 // Answers a Merge of states or of arrays: fills an empty `response`. `names`: of the states in error messages, in
-// order; empty: `states[0]`, `states[1]`..., or `arrays[0]`... INVALID_ARGUMENT, OUT_OF_RANGE: see reduced.proto.
+// order; empty: `states[0]`, `states[1]`..., or `arrays[0]`... `rows`: as Rows.count, of each output.
+// INVALID_ARGUMENT, OUT_OF_RANGE: see reduced.proto.
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
-                         const std::vector<std::string>& names, v1::MergeResponse* response);
+                         const std::vector<std::string>& names, v1::MergeResponse* response, std::int64_t rows = 1);
 
 }  // namespace reduced
 

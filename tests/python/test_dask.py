@@ -3,6 +3,7 @@
 import math
 import os
 
+import blocks
 import dask
 import dask.array as da
 import numpy as np
@@ -47,6 +48,31 @@ def test_any_chunks_have_the_same_bits(local, data):
         op: np.asarray(value).tobytes() for op, value in right.items()}
 
 
+@settings(PROPERTY, max_examples=120)
+@given(question=blocks.questions(), data=st.data())
+def test_any_question_of_any_chunks(local, question, data):
+    random, array, options = question
+    # Client.reduce and groups without elements: see test_missing_elements.
+    if ("keys" not in options or "groups" in options) and options.get("axis") != () and data.draw(st.integers(0, 3)) == 0:
+        array = np.ma.MaskedArray(array, random.random(array.shape) < 0.3)
+    chunks = tuple(blocks.cut_of(random, extent) for extent in array.shape)
+    lazy = dict(options)
+    for name in ("keys", "where"):
+        if name in options and data.draw(st.booleans()):
+            lazy[name] = da.from_array(options[name], tuple(blocks.cut_of(random, extent) for extent in options[name].shape))
+    results = blocks.answer(lambda: reduced.dask.reduce(da.from_array(array, chunks), blocks.OPS, **lazy).compute())
+    right = blocks.answer(lambda: local.reduce(array, blocks.OPS, **options))
+    if isinstance(array, np.ma.MaskedArray) and options.keys().isdisjoint({"axis", "keys", "where", "keepdims"}):
+        blocks.assert_same_answer(results, right if isinstance(right, reduced.Error) else whole_of(right))
+    else:
+        blocks.assert_same_answer(results, right)
+
+
+def whole_of(results):
+    """Results of one output of a masked array as those of an array."""
+    return {op: np.asarray(value) for op, value in results.items()}
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 100])
 def test_every_op_in_parts(local, remote, server, parts):
     array = array_of(1000)
@@ -60,16 +86,20 @@ def test_every_op_in_parts(local, remote, server, parts):
     assert dict(bits) == dict(local.reduce(whole, "bit_and,bit_or,bit_xor,prod", overflow="wrap"))
 
 
+def test_sums_of_many_equal_elements(local):
+    array = da.full((128, 128, 128), 1.9)
+    for chunks in (128, (16, 128, 128), (50, 60, 128), (128, 37, 70)):
+        assert reduced.dask.reduce(array.rechunk(chunks), "sum").compute().sum.hex() == "0x1.e666666666666p+21"
+        planes = reduced.dask.reduce(array.rechunk(chunks), "sum", axis=(0, 2)).compute().sum
+        assert np.array_equal(planes, np.full(128, float.fromhex("0x1.e666666666666p+14")))
+
+
 def test_positions(local):
     array = array_of(600).reshape(60, 10)
-    for chunks in ((7, 10), (60, 10)):
+    for chunks in ((7, 10), (60, 10), (60, 5), (1, 3), (23, 7)):
         results = reduced.dask.reduce(da.from_array(array, chunks), "argmin,argmax").compute()
         assert results.argmin == array.argmin() and results.argmax == array.argmax()
-    with pytest.raises(ValueError, match="chunks: got .* allowed: blocks along the first axis only"):
-        reduced.dask.reduce(da.from_array(array, (60, 5)), "sum,argmin")
-    assert list(reduced.dask.describe(da.from_array(array, (60, 5))).compute()) == [
-        "count", "nan_count", "mean", "std", "min", "max", "sum"]
-    assert dict(reduced.dask.describe(da.from_array(array, (7, 10))).compute()) == dict(local.describe(array))
+        assert dict(reduced.dask.describe(da.from_array(array, chunks)).compute()) == dict(local.describe(array))
 
 
 def test_lazy_arrays():
@@ -87,6 +117,95 @@ def test_lazy_arrays():
             reduced.dask.reduce(wrong, "sum")
     with pytest.raises(reduced.InvalidArgumentError, match="median"):
         reduced.dask.reduce(array, "median").compute()
+
+
+def test_chunks_of_unknown_sizes(local):
+    array = np.arange(60.0).reshape(12, 5)
+    rows = da.from_array(array, (4, 3))
+    some = rows[rows[:, 0] % 2 == 0]
+    right = array[array[:, 0] % 2 == 0]
+    keys = np.arange(12) % 3
+    some_keys = da.from_array(keys, 4)[rows[:, 0] % 2 == 0]
+    for options in ({"axis": 0}, {"axis": 1}, {"keys": some_keys}, {"axis": 0, "where": some > 20}):
+        asked = {name: option.compute() if hasattr(option, "compute") else option for name, option in options.items()}
+        ops = "sum" if options == {"axis": 1} else "sum,argmax"
+        blocks.assert_same(reduced.dask.reduce(some, ops, **options).compute(), local.reduce(right, ops, **asked))
+    assert reduced.dask.reduce(some[:, :3], "argmax").compute().argmax == 17
+    for options, message in (
+            ({}, "chunks: got unknown sizes for argmin or argmax"),
+            ({"axis": 0, "where": right > 20}, "where: got an array in memory"),
+            ({"keys": keys[::2]}, "keys: got an array in memory"),
+            ({"keys": some_keys.compute_chunk_sizes().rechunk(1)}, "keys: got .* chunks")):
+        with pytest.raises(ValueError, match=message):
+            reduced.dask.reduce(some, "argmax", **options)
+    with pytest.raises(ValueError, match="where: got shape"):
+        reduced.dask.reduce(some[:, 0], "sum", where=da.ones(3, chunks=1, dtype=bool)).compute()
+    assert "argmax" not in reduced.dask.describe(some).compute()
+
+
+def test_missing_elements(local):
+    lazy = da.ma.masked_array(da.arange(6, chunks=2), mask=da.from_array(np.arange(6) == 3, 3))
+    results = reduced.dask.reduce(lazy, "sum,count,argmax").compute()
+    assert dict(results) == {"sum": 12, "count": 5, "argmax": 5} and not isinstance(results, reduced.ArrayResults)
+    assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(np.ma.masked_equal(np.arange(6), 3)))
+    nothing = da.ma.masked_array(da.arange(6, chunks=2), mask=True)
+    assert reduced.dask.reduce(nothing, "sum,count").compute() == {"sum": 0, "count": 0}
+    assert reduced.dask.reduce(nothing, "min", empty="fill").compute().min == np.iinfo(int).max
+    with pytest.raises(reduced.InvalidArgumentError, match="^op min: got an empty array"):
+        reduced.dask.reduce(nothing, "min").compute()
+    hidden = da.arange(6, chunks=2).map_blocks(np.ma.masked_equal, 3, meta=np.empty(0, int))
+    with pytest.raises(TypeError, match="array: got missing elements in a chunk"):
+        reduced.dask.reduce(hidden, "sum").compute()
+    assert reduced.dask.reduce(hidden, "sum", axis=0).compute().sum == 12
+    # A group whose elements are all missing is a group of none.
+    for chunks in (3, 2, 1):
+        groups = reduced.dask.reduce(lazy.rechunk(chunks), "sum,count", keys=[1, 1, 2, 9, 2, 1]).compute()
+        assert list(groups.group_keys) == [1, 2, 9] and list(groups["count"]) == [3, 2, 0] and list(groups.sum) == [6, 6, 0]
+    with pytest.raises(reduced.InvalidArgumentError, match=r"^output \[2\]: op min"):
+        reduced.dask.reduce(lazy, "min", keys=[1, 1, 2, 9, 2, 1]).compute()
+
+
+def test_errors_name_outputs_of_the_whole(local):
+    array = np.zeros((7, 5), int)
+    array[5, 4] = array[6, 3] = array[6, 4] = 2**62  # of row 6 and of column 4 the sum does not fit
+    keys = np.arange(1, 8) // 2
+    for options in ({"axis": 1}, {"axis": 0}, {"axis": 0, "keepdims": True}, {"keys": keys}, {"keys": keys, "groups": 4}):
+        right = blocks.answer(lambda: local.reduce(array, "sum", **options))
+        assert isinstance(right, reduced.OutOfRangeError)
+        for chunks in ((7, 5), (3, 2), (7, 1), (1, 5)):
+            assert str(blocks.answer(lambda: reduced.dask.reduce(da.from_array(array, chunks), "sum", **options).compute())) == str(right)
+
+
+def test_what_is_refused_before_anything_runs():
+    ran = []
+    array = da.ones((4, 4), chunks=2).map_blocks(lambda block: ran.append(block) or block, meta=np.empty((0, 0)))
+    keys = np.arange(4)
+    for options, error, message in (
+            ({"segments": [0, 4]}, ValueError, "segments: got it for an array in blocks; allowed: axis, keys, where"),
+            ({"lengths": [4]}, ValueError, "lengths: got it"),
+            ({"keep": True, "axis": 0}, ValueError, "keep: got True for an array in blocks; allowed: False"),
+            ({"state": True}, ValueError, "state: got True"), ({"results": False}, ValueError, "results: got False"),
+            ({"axis": 2}, ValueError, r"axis\[0\]: got 2; allowed: -2 to 1"),
+            ({"axis": (0, -2)}, ValueError, r"axis\[1\]: got -2, dimension 0"),
+            ({"axis": 0, "keys": keys}, ValueError, "keys: got it beside axis"),
+            ({"keys": keys[:3]}, ValueError, r"keys: got shape \(3,\)"),
+            ({"keys": keys.reshape(2, 2)}, ValueError, "keys: got ndarray of shape"),
+            ({"keys": da.arange(5)}, ValueError, r"keys: got shape \(5,\)"),
+            ({"keys": keys, "keepdims": True}, ValueError, "keepdims: got True with keys"),
+            ({"groups": 3}, ValueError, "groups: got 3 alone; allowed: with keys"),
+            ({"where": np.ones(3, bool)}, ValueError, r"where: got shape \(3,\)"),
+            ({"where": da.ones(3, dtype=bool)}, ValueError, r"where: got shape \(3,\)"),
+            ({"where": np.ones(4)}, TypeError, "where: got float64; allowed: bool"),
+            ({"where": da.ones(4)}, TypeError, "where: got float64"),
+            ({"keys": da.ones(4)}, ValueError, "keys: got f64; allowed: integers"), ({"axis": "x"}, TypeError, "axis: got 'x'"),
+            ({"empty": "fill"}, ValueError, "empty: got 'fill' alone"),
+            ({"empty": "x", "axis": 0}, reduced.InvalidArgumentError, "empty"),
+            ({"nan": "x"}, reduced.InvalidArgumentError, "nan"), ({"ddof": -1}, reduced.InvalidArgumentError, "ddof")):
+        with pytest.raises(error, match=message):
+            reduced.dask.reduce(array, "sum", **options)
+    with pytest.raises(reduced.InvalidArgumentError, match="bit_and"):
+        reduced.dask.reduce(array, "bit_and")
+    assert not ran
 
 
 class Variable:
@@ -134,11 +253,27 @@ def test_columns_of_dataframes(local):
     assert reduced.dask.reduce(lazy[lazy & ~lazy], "sum,count").compute() == {"sum": 0, "count": 0}
 
 
+def test_columns_by_keys(local):
+    for array, column, lazy in columns():
+        pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+        keys = np.random.default_rng(1).integers(0, 5, len(array))
+        frame = frames.from_pandas(pandas.DataFrame({"x": column, "k": keys}), npartitions=7)
+        right = local.reduce(array, "sum,max,argmax", keys=keys, nan="omit")
+        blocks.assert_same(reduced.dask.reduce(frame["x"], "sum,max,argmax", keys=frame["k"], nan="omit").compute(), right)
+        even = local.reduce(array, "sum,argmax", where=keys % 2 == 0, nan="omit")
+        of_even = reduced.dask.reduce(frame["x"], "sum,argmax", where=frame["k"] % 2 == 0, nan="omit")
+        blocks.assert_same(of_even.compute(), even)
+    with pytest.raises(ValueError, match="keys: got .* chunks, some of unknown sizes"):
+        reduced.dask.reduce(frame["x"], "sum", keys=frame["k"].repartition(npartitions=2))
+
+
 def test_columns_that_are_refused(local):
     pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
     missing = pandas.Series([1, None], dtype="Int64")
-    for given, message in ((missing, "array: got a column of Int64 with missing values; allowed: without"),
-                           (pandas.Series(["a", "b"]), "dtype: got "), (pandas.Series([1, 2], dtype="M8[ns]"), "dtype: got datetime64")):
+    column = frames.from_pandas(pandas.DataFrame({"x": pandas.Series([1, None, 3, 2**53 + 1], dtype="Int64")}), npartitions=2)["x"]
+    assert dict(reduced.dask.reduce(column, "sum,count,argmax,max").compute()) == {
+        "sum": 2**53 + 5, "count": 3, "argmax": 3, "max": 2**53 + 1}
+    for given, message in ((pandas.Series(["a", "b"]), "dtype: got "), (pandas.Series([1, 2], dtype="M8[ns]"), "dtype: got datetime64")):
         with pytest.raises(TypeError, match=message):
             local.reduce(given, "sum", state=True)
         with pytest.raises(TypeError, match=message):

@@ -52,8 +52,9 @@ def error(part, ops):
 assert error([], "min")[0] == "InvalidArgumentError"
 kind, message, notes = error(["text"] if rank == ranks - 1 else [1.0], "sum")
 assert kind == "TypeError" and "dtype: got" in message and notes == [f"of rank {ranks - 1}"], (kind, message, notes)
-kind, message, _ = error(np.ma.masked_array([1.0, 2.0], [False, rank == 0]), "sum")
-assert kind == "TypeError" and "array: got missing elements" in message, (kind, message)
+masked = np.ma.masked_array([1.0, 2.0], [False, rank == 0])
+assert dict(reduced.mpi.allreduce(comm, masked, "sum,count,argmax")) == {
+    "sum": 3 * ranks - 2, "count": 2 * ranks - 1, "argmax": 3 if ranks > 1 else 0}
 assert reduced.mpi.allreduce(comm, np.ma.masked_array([1.0, 2.0]), "sum").sum == 3 * ranks
 assert error([1.0], "median")[0] == "InvalidArgumentError"
 if ranks > 1:
@@ -69,6 +70,116 @@ def test_allreduce(tmp_path, server, ranks):
     np.save(tmp_path / "a.npy", array)
     done = run(ranks, "-c", PROGRAM, tmp_path / "a.npy", server.unix if ranks == 3 else "local:")
     assert (done.returncode, done.stdout) == (0, "right\n" * ranks), done.stderr
+
+
+BLOCKS = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import reduced, reduced.mpi
+
+sys.path.insert(0, sys.argv[1])
+import blocks
+
+comm, local = MPI.COMM_WORLD, reduced.connect("local:")
+rank, ranks = comm.Get_rank(), comm.Get_size()
+
+
+def parts_of(random, shape, grid):
+    # The slices of each rank's part: rows, or blocks of a grid of random sizes.
+    counts = [ranks] + [1] * (len(shape) - 1)
+    if grid:
+        at = int(random.integers(len(shape)))
+        counts = [2 if axis == at and ranks % 2 == 0 else 1 for axis in range(len(shape))]
+        counts[int(random.integers(len(shape)))] *= ranks // np.prod(counts)
+    cuts = []
+    for count, extent in zip(counts, shape):
+        inner = sorted(random.permutation(extent - 1)[:count - 1] + 1) if grid else sorted(random.integers(0, extent + 1, count - 1))
+        if len(inner) < count - 1:
+            return None
+        cuts.append([slice(int(a), int(b)) for a, b in zip([0, *inner], [*inner, extent])])
+    order = random.permutation(ranks) if grid else range(ranks)
+    return [tuple(cuts[axis][i] for axis, i in enumerate(np.unravel_index(n, counts))) for n in order]
+
+
+done = 0
+for seed in range(int(sys.argv[2])):
+    random = np.random.default_rng(seed)
+    array, options = blocks.question_of(random)
+    if "where" in options:
+        options["where"] = np.broadcast_to(options["where"], array.shape)
+    if random.integers(3) == 0 and ("keys" not in options or "groups" in options) and options.get("axis") != ():
+        array = np.ma.MaskedArray(array, random.random(array.shape) < 0.3)
+    grid = bool(random.integers(2)) and array.size > 0
+    parts = parts_of(random, array.shape, grid)
+    if parts is None:
+        continue
+    part, own = parts[rank], dict(options)
+    if "keys" in own:
+        own["keys"] = own["keys"][part[0]]
+    if "where" in own:
+        own["where"] = own["where"][part]
+    if grid:
+        own["begin"] = tuple(extent.start for extent in part)
+    ops = blocks.OPS if random.integers(2) else [str(op) for op in random.choice(blocks.OPS, 3, replace=False)]
+    mine = blocks.answer(lambda: reduced.mpi.allreduce(comm, array[part], ops, **own))
+    right = blocks.answer(lambda: local.reduce(array, ops, **options))
+    if isinstance(right, reduced.ArrayResults) and options.keys().isdisjoint({"axis", "keys", "where", "keepdims"}):
+        right = reduced.mpi.allreduce(MPI.COMM_SELF, array, ops, **options)
+    try:
+        blocks.assert_same_answer(mine, right)
+    except AssertionError as error:
+        raise AssertionError((seed, array, options, parts, ops)) from error
+    done += 1
+
+equal = np.full((128 * (rank + 1) // ranks - 128 * rank // ranks, 128, 128), 1.9)
+assert reduced.mpi.allreduce(comm, equal, "sum").sum.hex() == "0x1.e666666666666p+21"
+sums = np.arange(16.0).reshape(4, 4)
+rows = np.array_split(sums, ranks)[rank]
+assert reduced.mpi.allreduce(comm, rows, "sum", axis=1).sum.tolist() == [6, 22, 38, 54]
+columns = np.array_split(np.arange(4), ranks)[rank]
+answer = reduced.mpi.allreduce(comm, sums[:, columns], "argmax,argmin", begin=(0, columns[0] if len(columns) else 4))
+assert dict(answer) == {"argmax": 15, "argmin": 0}, answer
+
+
+def error(part, ops="sum", **options):
+    try:
+        reduced.mpi.allreduce(comm, part, ops, **options)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+assert error(rows, segments=[0, 1]).startswith("ValueError: segments: got it"), error(rows, segments=[0, 1])
+assert error(rows, axis=2) == "ValueError: axis[0]: got 2; allowed: -2 to 1"
+if ranks > 1:
+    assert error(rows, axis=rank % 2).startswith("ValueError: options: got others on rank 1 than on rank 0"), error(rows, axis=rank % 2)
+    assert error(rows, "sum" if rank else "max").startswith("ValueError: options: got others on rank")
+    wrong = error(np.ones((2, 3 + rank % 2)), axis=0)
+    assert wrong == "ValueError: got a part of (2, 3) at (0, 0) on rank 0; allowed: of (2, 4), so that the parts form a grid", wrong
+    wrong = error(np.ones((2, 3)), begin=(0, 0))
+    assert wrong == "ValueError: begin: got (0, 0) on ranks 0 and 1; allowed: each once", wrong
+    wrong = error(np.ones((2, 3)), begin=(3 * rank, 0))
+    assert wrong == "ValueError: begin: got a part of (2, 3) at (0, 0) on rank 0; allowed: of (3, 3), so that the parts form a grid", wrong
+    wrong = error(np.ones((2, 3)), begin=(2 * rank + 1, 0))
+    assert wrong.startswith(f"ValueError: begin: got {ranks} parts, which leave gaps in an array of {(2 * ranks + 1, 3)}"), wrong
+    assert error(rows, begin=(0, 0) if rank else None).startswith("ValueError: begin: got it on rank 1, and not on rank 0")
+    assert error(rows, begin=(0,)).startswith("ValueError: begin: got (0,) on rank 0, for a part of 2 dimensions")
+    wrong = error(rows, begin=(0.5, rank))
+    assert wrong == "TypeError: begin: got (0.5, 0); allowed: whole numbers, tuples of them, or None", wrong
+    wrong = error(rows, "sum" if rank else 5)
+    assert wrong == "TypeError: ops: got 5; allowed: strings", wrong
+    line = reduced.mpi.allreduce(comm, np.full(2, rank), "argmax", axis=0, begin=2 * (ranks - 1 - rank)).argmax
+    assert line == 0, line
+    groups = reduced.mpi.allreduce(comm, np.ma.masked_array([1.0, 2.0], [rank == 0, False]), "sum,count", keys=[rank, 100])
+    assert groups.group_keys.tolist() == [*range(ranks), 100] and groups["count"].tolist() == [0, *[1] * (ranks - 1), ranks]
+print(done > int(sys.argv[2]) // 2, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("ranks", "questions"), [(1, 60), (3, 150), (4, 100)])
+def test_any_question_of_any_parts(ranks, questions):
+    done = run(ranks, "-c", BLOCKS, pathlib.Path(__file__).parent, str(questions))
+    assert (done.returncode, done.stdout) == (0, "True\n" * ranks), done.stderr
 
 
 def test_files(tmp_path, local):

@@ -84,6 +84,28 @@ def test_states_that_do_not_go_together(local):
 
 
 @PROPERTY
+@given(array=hnp.arrays(st.sampled_from(["f4", "i1"]), hnp.array_shapes(min_dims=2, max_dims=4, min_side=2, max_side=6)), data=st.data())
+def test_blocks_have_the_state_of_the_whole(local, array, data):
+    axis = data.draw(st.integers(0, array.ndim - 1))
+    kept = data.draw(st.sampled_from([None, *range(array.ndim)]).filter(lambda kept: kept != axis))
+    cuts = sorted(data.draw(st.lists(st.integers(0, array.shape[axis]), max_size=3)))
+    options = {} if kept is None else {"axis": tuple(dimension for dimension in range(array.ndim) if dimension != kept)}
+    blocks = [block for block in np.split(array, cuts, axis) if block.size > 0]
+    rows = math.prod(extent for dimension, extent in enumerate(array.shape[:axis]) if dimension != kept)
+    merged = State.merge([local._state(block, EXACT, {"nan": "omit", **options}) for block in blocks], rows=rows)
+    assert merged == local._state(array, EXACT, {"nan": "omit", **options})
+
+
+def test_rows_that_parts_do_not_have(local):
+    with pytest.raises(reduced.InvalidArgumentError, match=r"states\[0\]: count: got 4 with 3 rows; allowed: as many elements in each row"):
+        State.merge([state_of(local, np.arange(4))], rows=3)
+    with pytest.raises(reduced.InvalidArgumentError, match="rows: got 0; allowed: 1 or more"):
+        State.merge([state_of(local, np.arange(4))], rows=0)
+    with pytest.raises(TypeError, match="rows: got 1.5; allowed: whole numbers"):
+        State.merge([state_of(local, np.arange(4))], rows=1.5)
+
+
+@PROPERTY
 @given(array=hnp.arrays(st.sampled_from(["f4", "f8", "i2"]), hnp.array_shapes(min_dims=2, max_dims=3, min_side=2, max_side=9)),
        data=st.data())
 def test_parts_of_arrays_of_results(local, remote, array, data):

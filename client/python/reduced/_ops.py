@@ -93,7 +93,7 @@ _KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {
 }
 OPTIONS: dict[str, Any] = get_type_hints(Options)
 _WHOLE = (int, int | None, int | tuple[int, ...] | None)
-_OF_64_BITS = frozenset({"ddof", "groups"})
+_OF_64_BITS = frozenset({"begin", "ddof", "groups", "rows"})
 
 
 def check(kind: Any, **values: Any) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from reduced import _core
+from reduced._ops import check
 from reduced._result import ArrayResults, Results
 
 
-def _merge(states: list[bytes], state: bool = False) -> tuple[Any, int, bytes]:
+def _merge(states: list[bytes], state: bool = False, rows: int = 1) -> tuple[Any, int, bytes]:
     merge = _core.merge_arrays if states and _core.of_arrays(states[0]) else _core.merge
-    return merge(states, results=False, state=state)
+    return merge(states, results=False, state=state, rows=rows)
 
 
 class State:
@@ -32,7 +33,7 @@ class State:
 
     Those of reductions along axes, by keys and under a mask have the state of every output. Parts follow each other along
     the first of the dimensions that are reduced, or along dimension 0 by keys, and a key that a part lacks has no element
-    there. `results` are then `ArrayResults`.
+    there. Blocks of an array that is cut along several dimensions merge along the last of these first (`rows`). `results` are then `ArrayResults`.
 
     >>> a, b = (c.reduce(x, "sum", keys=k, state=True).state for x, k in (([1.5, 2.0], [7, 3]), ([4.0], [7])))
     >>> r = reduced.State.merge([a, b]).results
@@ -48,12 +49,22 @@ class State:
         self._bytes = _merge([bytes(data)], state=True)[2]
 
     @classmethod
-    def merge(cls, states: Iterable[State]) -> State:
+    def merge(cls, states: Iterable[State], *, rows: int = 1) -> State:
         """The state of consecutive parts together, in the order of the array.
 
-        InvalidArgumentError: there is no state, or they are of different questions.
+        `rows`: of parts that lie side by side, as blocks of an array that is cut along another than the first of the dimensions
+        that are reduced: as many as the dimensions before have elements together. Only `argmin` and `argmax` depend on it.
+
+        >>> import numpy as np, reduced
+        >>> c, x = reduced.connect("local:"), np.arange(6).reshape(2, 3)
+        >>> left, right = (c.reduce(block, "argmax", state=True).state for block in (x[:, :2], x[:, 2:]))
+        >>> print(reduced.State.merge([left, right], rows=2).results.argmax)
+        5
+
+        InvalidArgumentError: there is no state, or they are of different questions, or have not as many elements in each row.
         """
-        return cls._of(_merge([state._bytes for state in states], state=True)[2])
+        check(int, rows=rows)
+        return cls._of(_merge([state._bytes for state in states], state=True, rows=rows)[2])
 
     @classmethod
     def _of(cls, data: bytes) -> State:
@@ -69,9 +80,9 @@ class State:
         integer sum or product overflows.
         """
         if _core.of_arrays(self._bytes):
-            arrays, size, _ = _core.merge_arrays([self._bytes], results=True, state=False)
+            arrays, size, _ = _core.merge_arrays([self._bytes], results=True, state=False, rows=1)
             return ArrayResults._of_arrays(arrays, size)
-        results, size, _ = _core.merge([self._bytes], results=True, state=False)
+        results, size, _ = _core.merge([self._bytes], results=True, state=False, rows=1)
         return Results(results, size)
 
     @property

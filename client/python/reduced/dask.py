@@ -13,98 +13,182 @@ argmax  999
 >>> print(r["mean"].compute())
 499.5
 
-A column of a dask DataFrame likewise: `reduced.dask.reduce(frame["price"], "mean,argmax")`, where positions count from the first row.
+Along axes, by keys and under a mask the results are those of the whole array, too, however it is cut:
+
+>>> y = da.arange(16, chunks=3).reshape(4, 4).rechunk((2, 3))
+>>> print(reduced.dask.reduce(y, ["sum", "argmax"], axis=1, where=y % 5 != 0).compute())
+sum
+[ 6 17 28 39]
+argmax
+[3 3 3 2]
+
+A column of a dask DataFrame likewise: `reduced.dask.reduce(frame["price"], "mean,argmax")`, where positions count from the first row,
+and `keys=frame["shop"]` groups.
 """
 
 from __future__ import annotations
 
 import functools
-import os
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import dask
+import dask.array
 import numpy as np
 from dask.delayed import delayed
 from typing import Unpack
 
-from reduced import _client
-from reduced._ops import Options, check_options
-from reduced._result import Results
-from reduced._state import State
-
-# How many states one task merges.
-_FAN_IN = 16
+from reduced import _blocks, _client
+from reduced._ops import Options
 
 
 def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, **options: Unpack[Options]) -> Any:
     """A dask value of the `Results` of the whole array: `.compute()`, or an op of it, such as `["sum"]`.
 
-    `array`: a dask array, also of unknown chunk sizes, what has one as `.data` (xarray), or a column of a dask DataFrame, of the
-    dtypes that `Client.reduce` takes of pandas. `options`: those of `Client.reduce`. ValueError: argmin or argmax of an array
-    that is cut along another axis than the first.
+    `array`: a dask array, also of unknown chunk sizes and with masked chunks, what has one as `.data` (xarray), or a column of a dask
+    DataFrame, of the dtypes that `Client.reduce` takes of pandas. `options`: those of `Client.reduce` but for `segments`, `lengths`,
+    `keep` and `state`. `keys` and `where` are arrays in memory, or of dask, which are cut as the array is. ValueError: chunks of
+    unknown sizes where results depend on them: beside `keys` or `where` in memory, and for argmin or argmax of an array that is cut
+    along several of the dimensions that are reduced.
     """
-    chunks = _chunks(array)
-    names = _client.names_of(ops)
-    check_options(options)
-    if not _client._POSITIONS.isdisjoint(names) and chunks.cut_across:
-        raise ValueError(f"chunks: got {chunks.numblocks} blocks for argmin or argmax; allowed: blocks along the first axis only")
-    place = server if server is not None else dask.config.get("reduced.server", _client.LOCAL)
-    of_chunk = delayed(_state, pure=True)
-    parts = [of_chunk(block, names, options, place) for block in chunks.blocks]
-    while len(parts) > 1:
-        parts = [delayed(_merge, pure=True)(parts[i : i + _FAN_IN]) for i in range(0, len(parts), _FAN_IN)]
-    return delayed(_results, pure=True)(parts[0] if parts else None, chunks.empty, names, options)
+    cut = _cut(array)
+    asked = _blocks.question(_client.names_of(ops), options, len(cut.chunks), missing=cut.missing)
+    _blocks.check(asked, cut.dtype, options)
+    if not _blocks.knows_places(asked, cut.chunks):
+        raise ValueError("chunks: got unknown sizes for argmin or argmax along several dimensions that are cut; allowed: known ones "
+                         "(see compute_chunk_sizes)")
+    keys, where = _keys(options.get("keys"), cut), _where(options.get("where"), cut)
+    near = server if server is not None else dask.config.get("reduced.server", _client.LOCAL)
+    every = _blocks.outputs(asked, cut.chunks)
+    alone = not asked.scalar and all(len(blocks) == 1 for blocks in every)
+    starts = _blocks.starts_of(cut.chunks)
+    # Dask takes the more time for a task the more arguments it has.
+    of_chunk = delayed(functools.partial(_blocks.part, asked=asked, server=near, alone=alone), pure=True)
+    merge = delayed(_blocks.merge, pure=True)
+    results = delayed(functools.partial(_blocks.results, asked=asked, nothing=cut.empty), pure=True)
+    parts = []
+    for block, start, *sides in zip(cut.blocks, starts, keys, where):
+        given = {name: side for name, side in zip(("keys", "where"), sides) if side is not None}
+        parts.append(of_chunk(block, starts=start, **given) if alone else of_chunk(block, **given))
+    answers = []
+    for blocks in every:
+        whole = _blocks.tree([parts[number] for number in blocks], asked, cut.chunks, merge)
+        answers.append(results(whole, starts=starts[blocks[0]]))
+    if len(answers) == 1:
+        return answers[0]
+    counts = [len(cut.chunks[dimension]) for dimension in asked.kept]
+    return delayed(_blocks.join, pure=True)(answers, asked, counts, cut.empty)
 
 
 def describe(array: Any, *, server: str | None = None, **options: Unpack[Options]) -> Any:
     """A dask value of what `Client.describe` answers, without argmin and argmax where `reduce` refuses them."""
-    cut_across = _chunks(array).cut_across
-    names = [op for op in _client._DESCRIBE if not (cut_across and op in _client._POSITIONS)]
     asked: Options = {"nan": "omit", "ddof": 1, **options}
+    cut = _cut(array)
+    names = list(_client._DESCRIBE)
+    if not _blocks.knows_places(_blocks.question(names, asked, len(cut.chunks), missing=cut.missing), cut.chunks):
+        names = [op for op in names if op not in _client._POSITIONS]
     return reduce(array, names, server=server, **asked)
 
 
-class _Chunks(NamedTuple):
+class _Cut(NamedTuple):
     """The chunks of an array or the partitions of a column."""
 
     blocks: list[Any]  # delayed, in C order of the chunks
-    numblocks: tuple[int, ...]
+    chunks: _blocks.Chunks
     empty: Any  # of the same dtype, without elements
+    missing: bool  # whether elements may be missing
 
     @property
-    def cut_across(self) -> bool:
-        """Along another axis than the first: then chunks are not consecutive elements."""
-        return any(blocks != 1 for blocks in self.numblocks[1:])
+    def dtype(self) -> Any:
+        """NumPy's."""
+        return getattr(self.empty.dtype, "numpy_dtype", self.empty.dtype)
+
+    @property
+    def known(self) -> bool:
+        return not any(math.isnan(size) for sizes in self.chunks for size in sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(sum(sizes)) for sizes in self.chunks)
 
 
-def _chunks(array: Any) -> _Chunks:
-    chunks: Any = array if hasattr(array, "numblocks") else getattr(array, "data", None)
+def _lazy(array: Any) -> Any | None:
+    """The dask array or column that an array is or has. None: it has none."""
+    chunks = array if hasattr(array, "numblocks") else getattr(array, "data", None)
     if hasattr(chunks, "numblocks"):
-        return _Chunks(list(chunks.to_delayed().ravel()), chunks.numblocks, np.empty(0, chunks.dtype))
-    if hasattr(array, "npartitions") and hasattr(array, "to_delayed") and getattr(array, "ndim", 0) == 1:
-        return _Chunks(list(array.to_delayed()), (array.npartitions,), array._meta)
-    raise TypeError(f"array: got {type(array).__name__}; allowed: a dask array, what has one as .data, or a column of a dask DataFrame")
+        return chunks
+    return array if hasattr(array, "npartitions") and hasattr(array, "to_delayed") and getattr(array, "ndim", 0) == 1 else None
 
 
-@functools.lru_cache(maxsize=8)
-def _connected(server: str, _process: int) -> _client.Client:
-    return _client.connect(server)
+def _cut(array: Any) -> _Cut:
+    lazy = _lazy(array)
+    if lazy is None:
+        raise TypeError(f"array: got {type(array).__name__}; allowed: a dask array, what has one as .data, or a column of a dask DataFrame")
+    if hasattr(lazy, "numblocks"):
+        masked = isinstance(lazy._meta, np.ma.MaskedArray)
+        return _Cut(list(lazy.to_delayed().ravel()), lazy.chunks, np.empty(0, lazy.dtype), masked)
+    return _Cut(list(lazy.to_delayed()), ((math.nan,) * lazy.npartitions,), lazy._meta, hasattr(lazy._meta.dtype, "numpy_dtype"))
 
 
-def _state(block: Any, ops: list[str], options: Options, server: str) -> State | None:
-    """None: the chunk is empty, which adds nothing."""
-    if np.size(block) == 0:
-        return None
-    return _connected(server, os.getpid())._state(block, ops, options)
+def _keys(keys: Any, cut: _Cut) -> list[Any]:
+    """The keys of each block."""
+    if keys is None:
+        return [None] * len(cut.blocks)
+    lazy = _lazy(keys)
+    if lazy is not None:
+        along = _chunked_alike("keys", lazy, cut.chunks[:1])
+    else:
+        in_memory, _, shape = _client._side("keys", keys, None)
+        if isinstance(keys, _client.ResidentArray) or len(shape) != 1:
+            raise ValueError(f"keys: got {type(keys).__name__} of shape {shape}; allowed: an array of 1 dimension in memory, or of dask")
+        along = _slices("keys", np.asarray(in_memory), cut.chunks[:1])
+    return [along[number * len(along) // len(cut.blocks)] for number in range(len(cut.blocks))]
 
 
-def _merge(parts: list[State | None]) -> State | None:
-    states = [part for part in parts if part is not None]
-    return State.merge(states) if states else None
+def _where(where: Any, cut: _Cut) -> list[Any]:
+    """The mask of each block."""
+    if where is None:
+        return [None] * len(cut.blocks)
+    lazy = _lazy(where)
+    if lazy is not None and hasattr(lazy, "numblocks") and cut.known and not np.isnan(lazy.shape).any():
+        one_block = {axis: -1 for axis, size in enumerate(lazy.shape) if size == 1}
+        try:
+            lazy = dask.array.broadcast_to(lazy.rechunk(one_block), cut.shape)  # type: ignore[no-untyped-call]
+        except ValueError:
+            raise ValueError(f"where: got shape {lazy.shape}; allowed: a shape that broadcasts to {cut.shape}") from None
+    if lazy is not None:
+        return _chunked_alike("where", lazy, cut.chunks)
+    return _slices("where", _client._mask(where, cut.shape) if cut.known else where, cut.chunks)
 
 
-def _results(state: State | None, empty: Any, ops: list[str], options: Options) -> Results:
-    if state is not None:
-        return state.results
-    return _client.connect(_client.LOCAL).reduce(empty, ops, **options)
+def _chunked_alike(name: str, lazy: Any, chunks: _blocks.Chunks) -> list[Any]:
+    """The blocks of a dask array beside another, cut as that is."""
+    cut = _cut(lazy)
+    if len(cut.chunks) != len(chunks):
+        raise ValueError(f"{name}: got {len(cut.chunks)} dimensions; allowed: {len(chunks)}")
+    if hasattr(lazy, "numblocks") and cut.known and _Cut([], chunks, None, False).known:
+        shape = _Cut([], chunks, None, False).shape
+        if cut.shape != shape:
+            raise ValueError(f"{name}: got shape {cut.shape}; allowed: {shape}")
+        if 0 in shape:  # dask leaves some of these as they are cut
+            return [np.zeros(tuple(map(int, sizes)), lazy.dtype) for sizes in itertools.product(*chunks)]
+        return list(lazy.rechunk(chunks).to_delayed().ravel())
+    counts = tuple(map(len, chunks))
+    if tuple(map(len, cut.chunks)) != counts:
+        raise ValueError(f"{name}: got {tuple(map(len, cut.chunks))} chunks, some of unknown sizes; allowed: {counts}, as the array has")
+    return cut.blocks
+
+
+def _slices(name: str, array: Any, chunks: _blocks.Chunks) -> list[Any]:
+    """The blocks of an array in memory beside another, cut as that is."""
+    cut = _Cut([], chunks, None, False)
+    if not cut.known:
+        raise ValueError(f"{name}: got an array in memory, for chunks of unknown sizes; allowed: an array of dask that is cut alike, or "
+                         "known sizes (see compute_chunk_sizes)")
+    if array.shape != cut.shape:
+        raise ValueError(f"{name}: got shape {array.shape}; allowed: {cut.shape}")
+    starts = _blocks.starts_of(chunks)
+    return [array[tuple(slice(int(begin), int(begin + size)) for begin, size in zip(block, sizes))]
+            for block, sizes in zip(starts, itertools.product(*chunks))]

@@ -7,6 +7,8 @@ the ranks, and every rank has the results of the whole array: with the bits that
     import reduced.mpi
 
     results = reduced.mpi.allreduce(MPI.COMM_WORLD, part, ["mean", "argmax"])
+    by_shop = reduced.mpi.allreduce(MPI.COMM_WORLD, rows, "sum", keys=shops_of_rows)
+    columns = reduced.mpi.allreduce(MPI.COMM_WORLD, block, "max", axis=0, begin=(first_row, first_column))
 
 `mpirun -n 4 python -m reduced.mpi FILE.npy...` prints the results of .npy files, of which each rank reads its share.
 """
@@ -15,59 +17,166 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
+import itertools
+import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from typing import Unpack
 
-from reduced import _client
-from reduced._arrays import with_mask
+from reduced import _blocks, _client
+from reduced._arrays import Elements, dtype_name, elements, numpy_dtype, with_mask
 from reduced._errors import Error
-from reduced._ops import Options
+from reduced._ops import Options, check
 from reduced._result import Results
-from reduced._state import State
+
+# Options that are the same on all ranks, but for axis.
+_SAME = ("nan", "ddof", "overflow", "precision", "keepdims", "groups", "outside", "empty")
 
 
-def allreduce(comm: Any, array: Any, ops: str | Sequence[str], *, server: str = _client.LOCAL,
+def allreduce(comm: Any, array: Any, ops: str | Sequence[str], *, server: str = _client.LOCAL, begin: int | Sequence[int] | None = None,
               **options: Unpack[Options]) -> Results:
     """The results of the parts of all ranks of an mpi4py communicator together, at every rank. Collective.
 
-    `array`: this rank's part, which follows those of the ranks before in C order. It may be empty, but has no missing elements.
-    Ranks whose part is not empty have the same dtype, and all ranks the same ops and options. If a rank cannot reduce its part,
-    every rank raises that error (of the lowest such rank).
+    `array`: this rank's part, which may be empty, and whose missing elements are left out. It follows those of the ranks before: in
+    C order, or along dimension 0 with `axis`, `keys` or `keepdims`. `begin`: or it is the block of the whole array that begins at this
+    index, where all ranks give one, and the parts form a grid. `options`: those of `Client.reduce` but for `segments`, `lengths`,
+    `keep` and `state`; `keys` and `where` are those of the part. Ranks whose part is not empty have the same dtype, and all ranks
+    the same ops and other options. If a rank cannot reduce its part, every rank raises that error (of the lowest such rank).
     """
-    return _allreduce(comm, lambda: array, ops, server, options)
+    return _allreduce(comm, lambda: array, ops, server, begin, options)
 
 
-def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], server: str, options: Options) -> Results:
-    names = _client.names_of(ops)
-    mine: State | np.dtype[Any] | Exception  # a dtype: there is no element here
+class _Part(NamedTuple):
+    """What the other ranks have to know of a part."""
+
+    question: tuple[Any, ...]  # the ops first
+    shape: tuple[int, ...]
+    begin: tuple[int, ...] | None
+    dtype: str
+    missing: bool  # it lacks elements
+    masked: bool  # by `where`
+    in_order: bool  # parts are consecutive elements of the whole array
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], server: str, begin: int | Sequence[int] | None,
+               options: Options) -> Results:
+    def read() -> tuple[Any, Any, _Part]:
+        names = _client.names_of(ops)
+        check(int | tuple[int, ...] | None, begin=begin)
+        array = _elements(load())
+        where = None if options.get("where") is None else _client._mask(options["where"], array.shape)
+        asked = _blocks.question(names, options, len(array.shape), missing=False)
+        axes = None if options.get("axis") is None else asked.reduced
+        at = None if begin is None else tuple(begin) if isinstance(begin, Sequence) else (begin,)
+        part = _Part(
+            question=(names, axes, asked.keyed, [options.get(name) for name in _SAME]), shape=array.shape, begin=at,
+            dtype=array.dtype if isinstance(array, Elements) else dtype_name(array.dtype),
+            missing=isinstance(array, np.ma.MaskedArray), masked=where is not None,
+            in_order=at is None and axes is None and not asked.keyed and not options.get("keepdims"))
+        return array, where, part
+
+    (array, where, mine), read_error = _outcome(read, (None, None, None))
+    ranks: list[_Part] = _gathered(comm, mine, read_error)
+    _check_same(ranks)
+    nothing = np.empty(0, numpy_dtype(next((each.dtype for each in ranks if each.size > 0), ranks[0].dtype)))
+    if where is None and any(each.masked for each in ranks):
+        where = np.broadcast_to(np.True_, array.shape)
+        options = {**options, "where": where}
+    asked = _blocks.question(mine.question[0], options, len(array.shape), missing=any(each.missing for each in ranks))
+    chunks, order = _arranged(ranks)
+    cut = asked._replace(reduced=(0,), kept=()) if mine.in_order else asked
+    every = _blocks.outputs(cut, chunks) if order else []
+    alone = not asked.scalar and all(len(blocks) == 1 for blocks in every)
+    starts = _blocks.starts_of(chunks)
+    number = order.index(comm.Get_rank()) if comm.Get_rank() in order else None
+    part, error = _outcome(lambda: _blocks.part(array, asked, server, options.get("keys"), where, alone and number is not None,
+                                                () if number is None else starts[number]), None)
+    parts = _gathered(comm, part, error)
+    if not order:
+        return _blocks.results(parts[0], asked, nothing)
+    answers = [_blocks.results(_blocks.tree([parts[order[number]] for number in blocks], cut, chunks, _blocks.merge), asked, nothing,
+                               starts[blocks[0]]) for blocks in every]
+    return _blocks.join(answers, asked, [len(chunks[dimension]) for dimension in cut.kept], nothing)
+
+
+def _elements(given: Any) -> Any:
+    """A part in memory, as what has a shape and a dtype: a masked array, if it lacks elements."""
+    masked = with_mask(given)
+    if masked is not None:
+        return masked[0] if masked[1].all() else np.ma.MaskedArray(masked[0], ~masked[1])
+    return given if isinstance(given, np.ndarray) else elements(given, ordered=True)
+
+
+def _outcome(work: Callable[[], Any], otherwise: Any) -> tuple[Any, Exception | None]:
+    """What some work gives, or its error: every rank must get to the next collective call, whatever the error."""
     try:
-        given = load()
-        masked = with_mask(given)
-        if masked is not None and not masked[1].all():
-            raise TypeError("array: got missing elements; allowed: none (see compressed, drop_null and dropna)")
-        part = np.asarray(given)
-        mine = _connected(server, os.getpid())._state(part, names, options) if part.size > 0 else part.dtype
-    except Exception as error:  # every rank must get there, whatever the error
-        mine = error if isinstance(error, Error | TypeError | ValueError | OSError) else RuntimeError(repr(error))
-    parts: list[State | np.dtype[Any] | Exception] = comm.allgather(mine)
-    for rank, of_rank in enumerate(parts):
-        if isinstance(of_rank, Exception):
-            of_rank.add_note(f"of rank {rank}")
-            raise of_rank
-    states = [state for state in parts if isinstance(state, State)]
-    if not states:
-        return _client.connect(_client.LOCAL).reduce(np.empty(0, parts[0]), names, **options)
-    return State.merge(states).results
+        return work(), None
+    except Exception as error:
+        return otherwise, error if isinstance(error, Error | TypeError | ValueError | OSError) else RuntimeError(repr(error))
 
 
-@functools.lru_cache(maxsize=8)
-def _connected(server: str, _process: int) -> _client.Client:
-    return _client.connect(server)
+def _gathered(comm: Any, mine: Any, error: Exception | None) -> list[Any]:
+    """What each rank has. Raises the error of the lowest rank that has one."""
+    every: list[tuple[Any, Exception | None]] = comm.allgather((mine, error))
+    for rank, (_, failed) in enumerate(every):
+        if failed is not None:
+            failed.add_note(f"of rank {rank}")
+            raise failed
+    return [there for there, _ in every]
+
+
+def _check_same(ranks: list[_Part]) -> None:
+    """ValueError: ranks ask different questions."""
+    first = ranks[0]
+    for rank, each in enumerate(ranks):
+        if each.question != first.question:
+            raise ValueError(f"options: got others on rank {rank} than on rank 0; allowed: the same ops and options on all ranks")
+        if (each.begin is None) != (first.begin is None):
+            raise ValueError(f"begin: got it on rank {rank if first.begin is None else 0}, and not on rank "
+                             f"{0 if first.begin is None else rank}; allowed: on all ranks, or none")
+        if each.begin is not None and (len(each.begin) != len(each.shape) or any(start < 0 for start in each.begin)):
+            raise ValueError(f"begin: got {each.begin} on rank {rank}, for a part of {len(each.shape)} dimensions; allowed: as many "
+                             "numbers of 0 and more")
+
+
+def _arranged(ranks: list[_Part]) -> tuple[_blocks.Chunks, list[int]]:
+    """How the parts make up the whole array: its chunks, and the rank that has each of them in C order. Empty parts are in it only if
+    all are empty, and the results have a shape. ValueError: parts overlap, leave gaps or are no grid."""
+    order = [rank for rank, each in enumerate(ranks) if each.size > 0]
+    if ranks[0].in_order:
+        return (tuple(ranks[rank].size for rank in order),), order
+    order = order or [rank for rank, each in enumerate(ranks) if each.shape[:1] > (0,)]
+    order = order or ([0] if ranks[0].begin is None else list(range(len(ranks))))
+    shapes = [ranks[rank].shape for rank in order]
+    begins = [ranks[rank].begin or () for rank in order]
+    if ranks[0].begin is None:
+        rows = [0, *itertools.accumulate(shape[0] if shape else 1 for shape in shapes)]
+        begins = [(row, *[0] * (len(shape) - 1)) for row, shape in zip(rows, shapes)]
+    what = "" if ranks[0].begin is None else "begin: "
+    edges = [sorted({begin[axis] for begin in begins if axis < len(begin)}) for axis in range(len(shapes[0]))]
+    ends = [max(begin[axis] + shape[axis] for begin, shape in zip(begins, shapes) if axis < len(shape))
+            for axis in range(len(shapes[0]))]
+    chunks = tuple(tuple(after - before for before, after in itertools.pairwise([*edge, end])) for edge, end in zip(edges, ends))
+    at: dict[tuple[int, ...], int] = {}
+    for rank, begin, shape in zip(order, begins, shapes):
+        index = tuple(edge.index(start) for edge, start in zip(edges, begin))
+        expected = tuple(sizes[number] for sizes, number in zip(chunks, index))
+        if len(shape) != len(chunks) or shape != expected:
+            raise ValueError(f"{what}got a part of {shape} at {begin} on rank {rank}; allowed: of {expected}, so that the parts form a grid")
+        if index in at:
+            raise ValueError(f"{what}got {begin} on ranks {at[index]} and {rank}; allowed: each once")
+        at[index] = rank
+    if len(at) < math.prod(map(len, chunks)) or any(edge[0] != 0 for edge in edges):
+        raise ValueError(f"{what}got {len(at)} parts, which leave gaps in an array of {tuple(ends)}; allowed: parts that form a grid")
+    return chunks, [at[index] for index in sorted(at)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for file in wanted.files:
         options: Options = {"nan": wanted.nan, "ddof": wanted.ddof}
         try:
-            results = _allreduce(comm, functools.partial(_share, file, comm.Get_rank(), comm.Get_size()), wanted.op, wanted.server, options)
+            results = _allreduce(comm, functools.partial(_share, file, comm.Get_rank(), comm.Get_size()), wanted.op, wanted.server, None,
+                                 options)
         except (Error, TypeError, ValueError, OSError, RuntimeError) as error:
             if comm.Get_rank() == 0:
                 print(f"{file}: {error}", file=sys.stderr)

@@ -366,18 +366,18 @@ std::vector<std::string> States(const std::vector<nb::bytes>& parts) {
   return states;
 }
 
-// Results, how many elements there are and, if `state`, the bytes of the merged state.
-nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state) {
+// Results, how many elements there are and, if `state`, the bytes of the merged state. `rows`: MergeStatesOptions.rows.
+nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state, std::int64_t rows) {
   const client::MergeReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
-    return client::MergeStates(states, {.return_state = state, .results = results, .names = {}});
+    return client::MergeStates(states, {.return_state = state, .results = results, .names = {}, .rows = rows});
   });
   return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state));
 }
 
 // The same of arrays of results.
-nb::tuple MergeArrays(const std::vector<nb::bytes>& parts, bool results, bool state) {
+nb::tuple MergeArrays(const std::vector<nb::bytes>& parts, bool results, bool state, std::int64_t rows) {
   client::MergeArraysReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
-    return client::MergeArrayStates(states, {.return_state = state, .results = results, .names = {}});
+    return client::MergeArrayStates(states, {.return_state = state, .results = results, .names = {}, .rows = rows});
   });
   return nb::make_tuple(Arrays(reply.results, reply.keys), reply.count, Bytes(reply.state));
 }
@@ -511,8 +511,9 @@ NB_MODULE(_core, module) {
              nb::arg("max_attempts"), nb::arg("tls_ca"), nb::arg("tls_cert"), nb::arg("tls_key"),
              nb::arg("tls_server_name"), nb::arg("token_file"));
 
-  module.def("merge", &Merge, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"));
-  module.def("merge_arrays", &MergeArrays, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"));
+  module.def("merge", &Merge, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"), nb::arg("rows"));
+  module.def("merge_arrays", &MergeArrays, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"),
+             nb::arg("rows"));
   module.def("of_arrays", &OfArrays, nb::arg("state"));
   module.def("empty", &Empty, nb::arg("bytes"));
   module.def("bits16", &Bits16, nb::arg("array"));

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <random>
 #include <string>
@@ -16,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/algebra/state.h"
+#include "proto/codec/merge.h"
 #include "reduced/v1/reduced.pb.h"
 #include "tests/support/fold.h"
 
@@ -123,6 +125,82 @@ TEST(ArraysMerger, KeysWithoutOutputs) {
   ASSERT_TRUE(merger.Finish(/*return_state=*/true, /*results=*/true, &merged).ok());
   EXPECT_THAT(ElementsOf<std::int32_t>(merged.keys().data()), ElementsAre(1, 3, 5));
   EXPECT_THAT(merged.arrays_state().shape(), ElementsAre(3, 0));
+}
+
+// The state of the argmax of a block of a matrix of `columns`, whose elements are where they stand in it modulo 7: of
+// each row or of the whole block.
+v1::ArraysState StateOfBlock(std::int64_t columns, std::int64_t begin, std::int64_t width, bool of_rows) {
+  constexpr std::int64_t kRows = 6;
+  const std::int64_t outputs = of_rows ? kRows : 1;
+  const std::int64_t positions = kRows * width / outputs;
+  std::vector<State> states;
+  for (std::int64_t output = 0; output < outputs; ++output) {
+    std::vector<double> elements;
+    for (std::int64_t i = output * positions; i < (output + 1) * positions; ++i) {
+      elements.push_back(static_cast<double>((i / width * columns + begin + i % width) % 7));
+    }
+    states.push_back(test::Fold(SumAndArgmax(elements.size()), elements.data(), 0, positions));
+  }
+  v1::ArraysState state;
+  ToProto(SumAndArgmax(static_cast<std::size_t>(kRows * width)), positions, states, &state);
+  state.set_empty(v1::EMPTY_POLICY_ERROR);
+  if (of_rows) state.add_shape(outputs);
+  return state;
+}
+
+// Blocks side by side: the lowest index among equal elements, of which a later part has some that come first.
+TEST(MergeStates, BlocksSideBySideHaveTheIndexesOfTheWhole) {
+  constexpr std::int64_t kColumns = 10;
+  for (const bool of_rows : {false, true}) {
+    v1::MergeRequest request;
+    request.set_return_state(true);
+    std::int64_t begin = 0;
+    for (const std::int64_t width : {3, 0, 1, 6}) {
+      *request.add_arrays() = StateOfBlock(kColumns, begin, width, of_rows);
+      begin += width;
+    }
+    const std::int64_t rows = of_rows ? 1 : 6;
+    v1::MergeResponse merged;
+    ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &merged, rows).ok());
+    const v1::ArraysState whole = StateOfBlock(kColumns, 0, kColumns, of_rows);
+    EXPECT_EQ(merged.arrays_state().SerializeAsString(), whole.SerializeAsString());
+    // The same of one result for each op.
+    if (of_rows) continue;
+    v1::MergeRequest values;
+    values.set_return_state(true);
+    for (const v1::ArraysState& block : request.arrays()) *values.add_states() = block.outputs(0);
+    v1::MergeResponse value;
+    ASSERT_TRUE(MergeStates(values, StateLimits(), {}, &value, rows).ok());
+    EXPECT_EQ(value.state().SerializeAsString(), whole.outputs(0).SerializeAsString());
+    EXPECT_EQ(value.results(1).value().u(), 6);
+  }
+}
+
+TEST(MergeStates, RowsThatPartsDoNotHave) {
+  v1::MergeRequest request;
+  *request.add_arrays() = StateOfBlock(4, 0, 4, /*of_rows=*/false);
+  const auto message = [&request](std::int64_t rows) {
+    v1::MergeResponse merged;
+    const absl::Status status = MergeStates(request, StateLimits(), {}, &merged, rows);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << rows;
+    return std::string(status.message());
+  };
+  EXPECT_EQ(message(5), "arrays[0]: positions: got 24 with 5 rows; allowed: as many elements in each row");
+  EXPECT_EQ(message(0), "rows: got 0; allowed: 1 or more");
+  v1::MergeRequest values;
+  *values.add_states() = request.arrays(0).outputs(0);
+  v1::MergeResponse merged;
+  EXPECT_EQ(MergeStates(values, StateLimits(), {}, &merged, 7).message(),
+            "states[0]: count: got 24 with 7 rows; allowed: as many elements in each row");
+  *request.mutable_arrays(0) = StateOf({.keys = {3, 5}, .elements = {1, 2, 3, 4}});
+  EXPECT_EQ(message(2), "rows: got 2 with outputs by keys; allowed: 1");
+  // Counts that no array has fail as they do in one row.
+  for (const std::int64_t count : {std::int64_t{-2}, std::numeric_limits<std::int64_t>::max() - 1}) {
+    values = {};
+    for (int i = 0; i < 2; ++i) *values.add_states() = StateOfBlock(4, 0, 4, /*of_rows=*/false).outputs(0);
+    values.mutable_states(1)->set_count(count);
+    EXPECT_FALSE(MergeStates(values, StateLimits(), {}, &merged, 2).ok());
+  }
 }
 
 // Merging two parts of so many outputs, until it has been asked `times` whether to stop.

@@ -1,0 +1,337 @@
+"""Arrays in blocks: what each block adds to the results, and how the blocks make up the whole array.
+
+A block becomes a `State` of the outputs that it has elements of; states of blocks that share outputs merge along one dimension after
+the other; the results of blocks that share none are put side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import operator
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reduced import _client
+from reduced._arrays import dtype_name, with_mask
+from reduced._errors import Error
+from reduced._ops import Options, check_options
+from reduced._result import ArrayResults, Results
+from reduced._state import State
+
+# How many states merge at once.
+_FAN_IN = 16
+# Options of what a server gives back, which are those of each block, and their defaults.
+_OF_ANSWERS = {"state": False, "results": True, "keep": False, "ttl": 0, "owner": None}
+# Options that say where a block is reduced.
+_PLACES = ("engine", "device", "pipeline", "block_size", "via", "timeout")
+
+# The sizes of the blocks along each dimension. nan: unknown.
+Chunks = tuple[tuple[float, ...], ...]
+
+
+class Question(NamedTuple):
+    """What is asked of an array: the same of each block."""
+
+    names: list[str]
+    options: Options  # without keys and where, which are those of the block
+    reduced: tuple[int, ...]  # dimensions
+    kept: tuple[int, ...]
+    keyed: bool
+    scalar: bool  # the results are those of the whole array
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the places of elements matter."""
+        return not _client._POSITIONS.isdisjoint(self.names)
+
+    @property
+    def elsewhere(self) -> dict[str, Any]:
+        """The options without those that say where a block is reduced."""
+        return {name: value for name, value in self.options.items() if name not in _PLACES}
+
+    @property
+    def across(self) -> tuple[int, ...]:
+        """The dimensions of the results that blocks of outputs lie along, one for each of `kept`."""
+        if self.keyed:
+            return self.kept
+        return self.kept if self.options.get("keepdims") else tuple(range(len(self.kept)))
+
+
+def question(names: list[str], options: Options, ndim: int, *, missing: bool) -> Question:
+    """`missing`: whether elements of some blocks may be missing. TypeError, ValueError: what no array in blocks can be asked."""
+    check_options(options)
+    given: Any = dict(options)
+    for name in ("segments", "lengths"):  # they have no states, and a segment may begin in one block and end in another
+        if given.pop(name, None) is not None:
+            raise ValueError(f"{name}: got it for an array in blocks; allowed: axis, keys, where (segments are groups by "
+                             "keys=numpy.repeat(numpy.arange(n), lengths), groups=n)")
+    for name, default in _OF_ANSWERS.items():
+        value = given.pop(name, default)
+        if value != default:
+            raise ValueError(f"{name}: got {value!r} for an array in blocks; allowed: {default!r}")
+    keyed, masked = given.pop("keys", None) is not None, given.pop("where", None) is not None
+    axis = given.get("axis")
+    if keyed and axis is not None:
+        raise ValueError("keys: got it beside axis; allowed: one of axis, segments, lengths, keys")
+    if keyed and ndim == 0:
+        raise ValueError("keys: got it for an array of no dimensions; allowed: of one dimension or more")
+    if keyed:
+        reduced: tuple[int, ...] = (0,)
+    elif axis is None:
+        reduced = tuple(range(ndim))
+    else:
+        reduced = _dimensions(axis, ndim)
+    kept = tuple(dimension for dimension in range(ndim) if dimension not in reduced)
+    scalar = axis is None and not keyed and not masked and not given.get("keepdims")
+    if axis is None and not keyed and (missing or not scalar) and ndim > 0:
+        given["axis"] = reduced  # so that blocks that lack elements and blocks that lack none have states of one kind
+    return Question(names, given, reduced, kept, keyed, scalar)
+
+
+def _dimensions(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """The dimensions that `axis` names, ascending. ValueError: there is no such dimension, or it is named twice."""
+    axes = [operator.index(each) for each in (axis if isinstance(axis, tuple | list) else (axis,))]
+    for number, each in enumerate(axes):
+        if not -ndim <= each < ndim:
+            raise ValueError(f"axis[{number}]: got {each}; allowed: "
+                             + (f"{-ndim} to {ndim - 1}" if ndim else "none, since the array is a scalar"))
+        if each % ndim in [before % ndim for before in axes[:number]]:
+            raise ValueError(f"axis[{number}]: got {each}, dimension {each % ndim} again; allowed: each once")
+    return tuple(sorted(each % ndim for each in axes))
+
+
+def check(asked: Question, dtype: Any, options: Options) -> None:
+    """Raises what a reduction of any array of these dimensions and this dtype raises, before one runs."""
+    ndim = len(asked.reduced) + len(asked.kept)
+    try:
+        dtype_name(dtype)
+    except (TypeError, AttributeError):
+        return  # the blocks say more about it
+    sample = asked.elsewhere
+    if asked.keyed:
+        sample["keys"] = np.zeros(1, _dtype_of(options["keys"], np.dtype(np.int64)))
+        sample["groups"] = None if sample.get("groups") is None else min(sample["groups"], 1)
+    if options.get("where") is not None:
+        sample["where"] = np.ones((1,) * ndim, _dtype_of(options["where"], np.dtype(np.bool_)))
+    _here().reduce(np.ones((1,) * ndim, dtype), asked.names, **sample)
+
+
+def _dtype_of(side: Any, otherwise: np.dtype[Any]) -> np.dtype[Any]:
+    """NumPy's dtype of an array. `otherwise`: if it does not say."""
+    dtype = side.dtype if hasattr(side, "dtype") else np.asarray(side).dtype
+    dtype = getattr(dtype, "numpy_dtype", dtype)
+    return dtype if isinstance(dtype, np.dtype) else otherwise
+
+
+class Nothing(NamedTuple):
+    """A block without elements, which adds nothing."""
+
+    shape: tuple[int, ...]
+
+
+class Grouped(NamedTuple):
+    """Outputs by keys that were found, where elements are missing."""
+
+    state: State
+    groups: npt.NDArray[Any]  # all keys, also those of missing elements only
+
+
+Part = State | Grouped | ArrayResults | Nothing
+
+
+@functools.lru_cache(maxsize=8)
+def _connected(server: str, _process: int) -> _client.Client:
+    return _client.connect(server)
+
+
+def _here() -> _client.Client:
+    return _connected(_client.LOCAL, os.getpid())
+
+
+def part(block: Any, asked: Question, server: str, keys: Any = None, where: Any = None, alone: bool = False,
+         starts: Sequence[float] = ()) -> Part:
+    """What a block adds. `alone`: no other block has elements of its outputs: it has their results. `starts`: where it begins."""
+    shape = tuple(np.shape(block))
+    if where is not None and tuple(np.shape(where)) != shape:
+        raise ValueError(f"where: got shape {tuple(np.shape(where))} for a block of {shape}; allowed: chunks like those of the array")
+    if math.prod(shape) == 0 and not asked.keyed:
+        return Nothing(shape)
+    client = _connected(server, os.getpid())
+    options: Any = {**asked.options, **{name: side for name, side in (("keys", keys), ("where", where)) if side is not None}}
+    if alone:
+        with _named(asked, starts):
+            return _arrays(client.reduce(block, asked.names, **options))
+    masked = None if type(block) is np.ndarray else with_mask(block)
+    if masked is None or masked[1].all():
+        return client._state(block if masked is None else masked[0], asked.names, options)
+    values, there = masked
+    if asked.scalar and "axis" not in options and there.ndim > 0:
+        raise TypeError("array: got missing elements in a chunk; allowed: in an array whose _meta says that it may lack some")
+    groups = getattr(client.reduce(values, "count", **options), "group_keys", None) if asked.keyed else None
+    options["where"] = there if where is None else there & _client._mask(where, shape)
+    state = client._state(values, asked.names, options)
+    return state if groups is None else Grouped(state, groups)
+
+
+def merge(parts: Sequence[Part], rows: int = 1) -> Part:
+    """What parts add that follow each other. `rows`: as of `State.merge`."""
+    states = [each.state if isinstance(each, Grouped) else each for each in parts if isinstance(each, State | Grouped)]
+    if not states:
+        return parts[0]
+    state = State.merge(states, rows=rows)
+    groups = [each.groups for each in parts if isinstance(each, Grouped)]
+    return Grouped(state, functools.reduce(np.union1d, groups)) if groups else state
+
+
+def results(whole: Part, asked: Question, nothing: Any, starts: Sequence[float] = ()) -> Results:
+    """The results of outputs from all that their blocks add. `nothing`: what has the dtype of the array, and no element."""
+    if isinstance(whole, ArrayResults):
+        return whole
+    with _named(asked, starts):
+        if isinstance(whole, Grouped):
+            found = whole.state.results
+            assert isinstance(found, ArrayResults) and found.group_keys is not None
+            return _with_groups(found, np.union1d(found.group_keys, whole.groups), asked, nothing)
+        if isinstance(whole, State):
+            found = whole.results
+        else:
+            array = nothing if len(whole.shape) == 1 else np.empty(whole.shape, nothing.dtype)
+            found = _here().reduce(array, asked.names, **asked.elsewhere)
+        arrays = _arrays(found)
+    if not asked.scalar:
+        return arrays
+    return Results([(op, dtype_name(array.dtype), array.item()) for op, (_, array) in arrays._results.items()], found.size)
+
+
+def _arrays(found: Results) -> ArrayResults:
+    """Results of all ops. Raises the error of an op that has none."""
+    arrays = ArrayResults([], found.size)
+    for op in found:
+        array = np.asarray(found[op])
+        arrays._results[op] = (array.dtype.name, array)
+    arrays.group_keys = getattr(found, "group_keys", None)
+    return arrays
+
+
+def join(answers: Sequence[Results], asked: Question, counts: Sequence[int], nothing: Any) -> Results:
+    """The results of all outputs. `answers`: those of blocks of outputs, in C order; `counts`: how many blocks each of the kept
+    dimensions has."""
+    if len(answers) == 1:
+        return answers[0]
+    whole = ArrayResults([], sum(answer.size for answer in answers))
+    found = [answer for answer in answers if isinstance(answer, ArrayResults)]
+    if asked.keyed and asked.options.get("groups") is None:
+        # A mask may leave a group no element in some of the columns; blocks without columns have all groups.
+        some = [answer for answer in found if 0 not in _columns(answer)] or found
+        every = functools.reduce(np.union1d, [np.asarray(answer.group_keys) for answer in some])
+        whole.group_keys = every
+        found = [_with_groups(answer, every, asked, nothing) for answer in found]
+    for op in asked.names:
+        blocks = [answer._results[op][1] for answer in found]
+        for count, axis in zip(reversed(counts), reversed(asked.across)):
+            blocks = [np.concatenate(blocks[i:i + count], axis) for i in range(0, len(blocks), count)]
+        whole._results[op] = (blocks[0].dtype.name, blocks[0])
+    return whole
+
+
+def _columns(answer: ArrayResults) -> tuple[int, ...]:
+    """The dimensions of the outputs of each group."""
+    dimensions: tuple[int, ...] = np.shape(next(iter(answer.values())))[1:]
+    return dimensions
+
+
+def _with_groups(found: ArrayResults, groups: npt.NDArray[Any], asked: Question, nothing: Any) -> ArrayResults:
+    """Results with more groups, of no element."""
+    assert found.group_keys is not None
+    if len(found.group_keys) == len(groups):
+        return found
+    columns, more = _columns(found), ArrayResults([], found.size)
+    more.group_keys = groups
+    if 0 in columns:
+        more._results = {op: (name, np.empty((len(groups), *columns), array.dtype)) for op, (name, array) in found._results.items()}
+        return more
+    array = np.empty((0, *columns), nothing.dtype) if columns else nothing
+    one: Any = {**asked.elsewhere, "keys": np.empty(0, groups.dtype), "groups": 1}
+    first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
+    with _named(asked, (), first):
+        none = _arrays(_here().reduce(array, asked.names, **one))
+    for op, (name, of_found) in found._results.items():
+        of_all = np.repeat(none[op], len(groups), axis=0)
+        of_all[np.searchsorted(groups, found.group_keys)] = of_found
+        more._results[op] = (name, of_all)
+    return more
+
+
+def outputs(asked: Question, chunks: Chunks) -> list[list[int]]:
+    """Of each block of outputs, in C order, the blocks of the array that have elements of it: their numbers, in C order."""
+    counts = [len(sizes) for sizes in chunks]
+    numbers: npt.NDArray[np.int64] = np.arange(math.prod(counts)).reshape(counts).transpose([*asked.kept, *asked.reduced])
+    together = math.prod(counts[dimension] for dimension in asked.reduced)
+    return [[int(number) for number in blocks] for blocks in numbers.reshape(-1, together)]
+
+
+def tree(parts: list[Any], asked: Question, chunks: Chunks, merge_some: Callable[[list[Any], int], Any]) -> Any:
+    """What the parts of one block of outputs add together. `merge_some`: merges some, given as many rows as they lie in."""
+    sizes: Chunks = tuple(chunks[dimension] for dimension in asked.reduced)
+    if not needs_places(asked, chunks):
+        sizes = ((0,) * len(parts),)
+    for last in reversed(range(len(sizes))):
+        count, merged = len(sizes[last]), []
+        for number, before in enumerate(itertools.product(*sizes[:last])):
+            run = parts[number * count:(number + 1) * count]
+            while len(run) > 1:
+                run = [merge_some(run[i:i + _FAN_IN], int(math.prod(before))) for i in range(0, len(run), _FAN_IN)]
+            merged += run
+        parts = merged
+    return parts[0]
+
+
+def needs_places(asked: Question, chunks: Chunks) -> bool:
+    """Whether blocks have to know where they lie, since those of an output are no consecutive elements of it."""
+    return asked.ordered and any(len(chunks[dimension]) > 1 for dimension in asked.reduced[1:])
+
+
+def knows_places(asked: Question, chunks: Chunks) -> bool:
+    """Whether the sizes are known that blocks have to know where they lie."""
+    cut = [number for number, dimension in enumerate(asked.reduced) if len(chunks[dimension]) > 1]
+    before = asked.reduced[:cut[-1]] if needs_places(asked, chunks) else ()
+    return not any(math.isnan(size) for dimension in before for size in chunks[dimension])
+
+
+def starts_of(chunks: Chunks) -> list[tuple[float, ...]]:
+    """Where each block begins, in C order of the blocks."""
+    edges = [[0, *itertools.accumulate(sizes[:-1])] for sizes in chunks]
+    return list(itertools.product(*edges))
+
+
+_OUTPUT = re.compile(r"output \[([\d, ]+)\]: ")
+
+
+@contextlib.contextmanager
+def _named(asked: Question, starts: Sequence[float], group: int = 0) -> Iterator[None]:
+    """Makes errors name outputs as of the whole array. `starts`: where the block begins; none: where the array does. `group`: of the
+    groups of the whole, that of the first of the block."""
+    try:
+        yield
+    except Error as error:
+        said = _OUTPUT.match(str(error))
+        if said is None:
+            raise
+        index = [int(number) for number in said[1].split(",")]
+        if not asked.keyed and len(index) > len(asked.kept):  # with keepdims
+            index = [index[dimension] for dimension in asked.kept]
+        begin = [group] * asked.keyed + [starts[dimension] if starts else 0 for dimension in asked.kept]
+        if all(map(math.isfinite, begin)):
+            moved = ", ".join(str(int(first) + each) for first, each in zip(begin, index))
+            error.args = ((f"output [{moved}]: " if moved else "") + str(error)[said.end():], *error.args[1:])
+        else:
+            error.add_note("output: counted from the first of a block of outputs")
+        raise
