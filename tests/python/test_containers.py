@@ -1,5 +1,7 @@
 """Every container, dtype, pattern of missing elements and layout against Arrow's own values; what is refused; groups of missing elements."""
 
+import array
+import collections
 import math
 import multiprocessing
 import pickle
@@ -7,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +19,8 @@ pytest.importorskip("pandas")
 pytest.importorskip("polars")
 
 import containers  # noqa: E402
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 import pandas as pd  # noqa: E402
 import polars as pl  # noqa: E402
 import pyarrow as pa  # noqa: E402
@@ -105,7 +110,7 @@ def test_frames_keep_integers(client):
                             "integers that float64 holds"),
                            (pd.DataFrame({"a": [-1, 4], "b": np.array([2**63, 2], "u8")}), "array: got 9223372036854775808 in column 'b'"),
                            (pd.DataFrame({"a": [1], "b": ["x"]}), "array: column 'b': dtype: got str"),
-                           (pl.DataFrame({"a": [1], "b": ["x"]}), "array: got column 'b' of a DataFrame of string; allowed: bool"),
+                           (pl.DataFrame({"a": [1], "b": ["x"]}), "array: got column 'b' of string; allowed: bool"),
                            (pd.DataFrame({"a": [1], "b": pd.to_datetime([1])}), "array: column 'b': dtype: got datetime64.* of times their integers")):
         with pytest.raises(TypeError, match=f"^{message}"):
             client.sum(frame)
@@ -120,18 +125,27 @@ def test_rows_that_are_missing(client):
     assert client.sum(lists, axis=0).tolist() == [1, 10] and client.count(lists[1:]) == 1
 
 
+class Point(NamedTuple):
+    x: float
+    y: float
+
+
 def test_numbers_of_python(client):
     for given, total in (([2**63, 1], 2**63 + 1), ([[2**63], [1]], 2**63 + 1), ([np.uint64(2**63), 1], 2**63 + 1), ([2**64 - 1], 2**64 - 1),
                          ([-(2**63), 5], 5 - 2**63), ((2**53 + 1,), 2**53 + 1), ([True, 2], 3), ([2**60, 0.5], float(2**60)), (2**63, 2**63),
                          ([np.int64(2**53 + 1), np.ma.masked], 2**53 + 1), ([np.array([2**53 + 1]), np.array([1], "i1")], 2**53 + 2),
+                         ([collections.deque([2**63]), (1,)], 2**63 + 1), ([array.array("Q", [2**63]), array.array("q", [1])], 2**63 + 1),
+                         ([(2**53 + 1, 1), [2, 3]], 2**53 + 7), ([np.full(3, 2**43 + 1)] * 100_000, 300_000 * (2**43 + 1)),
                          (range(2**53, 2**53 + 2), 2**54 + 1), ([2**62] * 3 + [-(2**62)] * 3, 0)):
         assert client.sum(given) == total and type(client.sum(given).item()) is type(total)
     for given, message in (([2**63, -1], "array: got integers from -1 to 9223372036854775808; allowed: those of int64, or those of uint64"),
+                           ([Point(2**53 + 1, 0.5)], "array: got 9007199254740993 beside floats"), ([Point(2**53 + 1, 1), [0.5, 1]], "array: got 9007199254740993 in"),
+                           ([array.array("Q", [2**63]), array.array("q", [-1])], "array: got 9223372036854775808 in"),
                            ([2**64], "array: got integers from 18446744073709551616"), (2**64, r"array: got 18446744073709551616"),
                            ([2**53 + 1, 0.5], "array: got 9007199254740993 beside floats; allowed: integers that float64 holds"),
                            ([np.int64(2**53 + 1), np.float32(1)], "array: got 9007199254740993 beside floats"),
                            ([np.array([2**53 + 1]), np.array([0.5])], r"array: got 9007199254740993 in \[0\] beside other dtypes"),
-                           ([[1, 2], [3]], "array: got sequences that are no array"), ([np.ones(2), np.ones(3)], "array: got a list of arrays of shapes")):
+                           ([[1, 2], [3]], "array: got sequences that are no array"), ([np.ones(2), np.ones(3)], "array: got sequences that are no array"), ([np.ones(2), np.ones(3, "i1")], "array: got a list of arrays of shapes")):
         with pytest.raises(TypeError, match=f"^{message}"):
             client.sum(given)
     long = list(range(2**62, 2**62 + 600_000))
@@ -139,6 +153,52 @@ def test_numbers_of_python(client):
     for given in ([*long, 0.5], [0.5] * 2**18 + long):
         with pytest.raises(TypeError, match="beside .*; allowed: integers that float64 holds"):
             client.max(given)
+
+
+# Columns of a frame: a dtype, and the bounds of its elements.
+COLUMNS = {"i1": (-(2**7), 2**7), "u1": (0, 2**8), "i4": (-(2**31), 2**31), "i8": (-(2**63), 2**63), "u8": (0, 2**64), "u8 small": (0, 2**40),
+           "f8": (-8, 8), "i8 small": (-(2**50), 2**50)}
+KINDS = {"arrow": lambda columns: pa.table(columns), "polars": lambda columns: pl.DataFrame({name: pl.from_arrow(each) for name, each in columns.items()}),
+         "batch": lambda columns: pa.table(columns).combine_chunks().to_batches()[0],
+         "pandas": lambda columns: pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype),
+         "nullable": lambda columns: pd.DataFrame({name: nullable(each) for name, each in columns.items()})}
+
+
+def nullable(arrow):
+    kind = pd.arrays.FloatingArray if arrow.type == pa.float64() else pd.arrays.IntegerArray
+    arrow = arrow.combine_chunks()
+    return kind(np.asarray(arrow.fill_null(0)), np.asarray(arrow.is_null()))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_frames_are_exact_or_refused(local, data):
+    """Random columns, nulls, chunks and slices: what is answered is exact; what is refused fits no dtype."""
+    length, lists = data.draw(st.integers(1, 20)), {}
+    for i, kind in enumerate(data.draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=4))):
+        low, high = COLUMNS[kind]
+        numbers = st.integers(low, high - 1) if kind[0] != "f" else st.integers(low, high).map(lambda each: each / 4)
+        lists[f"c{i}"] = kind[:2], data.draw(st.lists(st.none() | numbers, min_size=length, max_size=length))
+    columns = {}
+    for name, (kind, values) in lists.items():
+        ends = sorted(data.draw(st.lists(st.integers(0, length), max_size=3)))
+        whole = pa.array([None, *values, 1], pa.from_numpy_dtype(kind))[1 : 1 + length]
+        columns[name] = pa.chunked_array([whole[begin:end] for begin, end in zip([0, *ends], [*ends, length])])
+    frame = KINDS[data.draw(st.sampled_from(list(KINDS)))](columns)
+    there = [[each for each in values if each is not None] for _, values in lists.values()]
+    everything, floats = [each for column in there for each in column], any(kind == "f8" for kind, _ in lists.values())
+    held = all(float(each) == each for each in everything) if floats and len(lists) > 1 else \
+        min(everything, default=0) >= 0 or max(everything, default=0) < 2**63
+    try:
+        result = local.reduce(frame, "min,max,count,sum", axis=0, empty="fill", overflow="wrap")
+    except TypeError as error:
+        assert not held and "holds, or one dtype" in str(error)
+        return
+    assert held and result["count"].tolist() == list(map(len, there))
+    for i, column in enumerate(there):
+        wide = 2**64 if result.sum.dtype.kind in "iu" else None
+        assert not column or (result.min[i], result.max[i]) == (min(column), max(column))
+        assert (int(result.sum[i]) - sum(column)) % wide == 0 if wide else result.sum[i] == math.fsum(column)
 
 
 class Refuses:

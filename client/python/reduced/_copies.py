@@ -49,11 +49,13 @@ def fill(to: Array, given: Array) -> None:
         to[index] = given[index]
 
 
-def contiguous(array: Array, dtype: np.dtype[Any] | None = None) -> Array:
+def contiguous(array: Array, dtype: np.dtype[Any]) -> Array:
     """A copy in C order, of a dtype; the array itself if it is that."""
-    if array.flags.c_contiguous and (dtype is None or dtype == array.dtype):
+    if array.size <= PIECE:
+        return np.asarray(array, dtype, "C")
+    if array.flags.c_contiguous and dtype == array.dtype:
         return array
-    copy = np.empty(array.shape, dtype or array.dtype)
+    copy = np.empty(array.shape, dtype)
     fill(copy, array)
     return copy
 
@@ -65,10 +67,8 @@ def copied(array: Array) -> Array:
     return copy
 
 
-def both(one: Mask | None, other: Mask | None) -> Mask | None:
-    """Where both masks are True. None: all of a mask is."""
-    if one is None or other is None:
-        return other if one is None else one
+def both(one: Mask, other: Mask) -> Mask:
+    """Where both masks, of one shape, are True."""
     result: Mask = np.empty(one.shape, np.bool_)
     for index in pieces(one.shape):
         result[index] = one[index] & other[index]
