@@ -130,8 +130,10 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
     try:
         given = located(array, ordered=True, gpu=held is not None)
     except TypeError as error:
-        advice = "; of others numpy.unique(keys, return_inverse=True)[1]" if name == "keys" else ""
-        raise TypeError(f"{name}: {str(error).removeprefix('array: ')}{advice}") from None
+        said = str(error).removeprefix("array: ")
+        if name == "keys" and "with missing values" not in said:
+            said = f"{said.partition(';')[0]}; allowed: integers, such as numpy.unique(keys, return_inverse=True)[1] of others"
+        raise TypeError(f"{name}: {said}") from None
     if isinstance(given, CudaElements):
         assert held is not None
         held.append(given)

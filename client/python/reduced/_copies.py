@@ -38,9 +38,8 @@ def pieces(shape: Sequence[int]) -> Iterator[Index]:
             for index in pieces(shape[1:]):
                 yield (i, *index)
     else:
-        rows = max(1, PIECE // max(1, rest))
-        for i in range(0, shape[0], rows):
-            yield (slice(i, i + rows),)
+        for i in range(0, shape[0], PIECE // rest):
+            yield (slice(i, i + PIECE // rest),)
 
 
 def fill(to: Array, given: Array) -> None:

@@ -282,7 +282,8 @@ class ArrayResult(ArrayResults, Result):
                 self._results[op] = array.dtype.name, np.ma.MaskedArray(array, missing)
             elif array.ndim == 0 and missing:
                 del self._results[op]
-                errors[op] = (OutOfRangeError(f"integer overflow: the sum of this array is about {right}, which {array.dtype} doesn't hold")
-                                   if op == "sum" else InvalidArgumentError(f"op {op}: got no element; allowed: at least 1"))
+                errors[op] = InvalidArgumentError(f"op {op}: got no element; allowed: at least 1")
+                if op == "sum":
+                    errors[op] = OutOfRangeError(f"integer overflow: the sum of this array is about {right}, which {array.dtype} doesn't hold")
         self.errors = errors
         return self
