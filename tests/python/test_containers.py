@@ -1,6 +1,7 @@
 """Every container, dtype, pattern of missing elements and layout against Arrow's own values; what is refused; groups of missing elements."""
 
 import array
+import asyncio
 import collections
 import math
 import multiprocessing
@@ -26,6 +27,7 @@ import polars as pl  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 import reduced  # noqa: E402
+import reduced.aio  # noqa: E402
 
 OPS = ["sum", "min", "max", "count", "mean"]
 # Which of 24 elements are missing.
@@ -451,6 +453,23 @@ def test_signals_interrupt_copies(local, what):
     late = [lateness(lambda: getattr(local, method)(array)) for _ in range(8)]
     assert min((each for each in late if each is not None), default=0) < 0.05, late
     assert any(each is not None for each in late), late
+
+
+def test_a_cancelled_task_ends_while_its_array_is_copied():
+    array = np.zeros((48_000_000, 2))[:, 0]
+
+    async def lateness_of_cancel():
+        async with reduced.aio.connect("local:") as client:
+            task = asyncio.ensure_future(client.sum(array))
+            await asyncio.sleep(0.03)
+            began = time.monotonic()
+            assert task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return time.monotonic() - began
+
+    late = [asyncio.run(lateness_of_cancel()) for _ in range(5)]
+    assert min(late) < 0.05, late
 
 
 def test_libraries_are_not_imported():
