@@ -107,7 +107,7 @@ ERRORS = [
     ({"where": np.zeros((2, 3), "?")}, ValueError, r"^where: got shape \(2, 3\); allowed: a shape that broadcasts to \(3,\)$"),
     ({"keys": np.zeros(2, "i4")}, reduced.InvalidArgumentError, "^keys: got 2 keys; allowed: as many as dimension 0"),
     ({"keys": np.zeros(3, "f4")}, reduced.InvalidArgumentError, "^keys: got f32; allowed: integers"),
-    ({"keys": np.array(["a", "b", "c"])}, TypeError, "^keys: dtype: got <U1; allowed: bool"),
+    ({"keys": np.array(["a", "b", "c"])}, TypeError, "^keys: dtype: got <U1; allowed: integers, such as numpy.unique"),
     ({"keys": np.ma.masked_equal([0, 1, 2], 1)}, TypeError, "^keys: got a MaskedArray with missing values; allowed: without"),
     ({"keys": np.array([0, 1, 2]), "groups": 2}, reduced.OutOfRangeError, r"^keys\[2\]: got 2; allowed: 0 to 1, or outside: 'drop'$"),
     ({"segments": np.array([0, 2, 1])}, reduced.InvalidArgumentError, r"^segments\[2\]: got 1; allowed: 2 to 3"),

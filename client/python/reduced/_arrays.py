@@ -131,10 +131,9 @@ def on_gpu(array: Any) -> bool:
 
 def _dense(array: npt.NDArray[Any], ordered: bool) -> npt.NDArray[Any]:
     """The elements in the byte order of this machine, next to each other: in C order if `ordered`, else in that of the memory."""
-    native = array.dtype.newbyteorder("=")
     if not array.flags.c_contiguous and not ordered:
         forwards = array[tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)]
         by_stride = forwards.transpose(sorted(range(array.ndim), key=lambda axis: -forwards.strides[axis]))
         if by_stride.flags.c_contiguous:
             array = by_stride
-    return contiguous(array, native)
+    return contiguous(array, array.dtype if array.dtype.isnative else array.dtype.newbyteorder("="))

@@ -130,7 +130,10 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
     try:
         given = located(array, ordered=True, gpu=held is not None)
     except TypeError as error:
-        raise TypeError(f"{name}: {str(error).removeprefix('array: ')}") from None
+        said = str(error).removeprefix("array: ")
+        if name == "keys" and "with missing values" not in said:
+            said = f"{said.partition(';')[0]}; allowed: integers, such as numpy.unique(keys, return_inverse=True)[1] of others"
+        raise TypeError(f"{name}: {said}") from None
     if isinstance(given, CudaElements):
         assert held is not None
         held.append(given)
@@ -149,8 +152,10 @@ def _mask(where: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
         raise TypeError(f"where: {str(error).removeprefix('array: ')}") from None
     if mask.dtype != np.bool_:
         raise TypeError(f"where: got {mask.dtype}; allowed: bool")
+    if there is not None:
+        mask = both(mask, there)
     try:
-        return np.broadcast_to(mask if there is None else mask & there, shape)
+        return np.broadcast_to(mask, shape)
     except ValueError:
         raise ValueError(f"where: got shape {mask.shape}; allowed: a shape that broadcasts to {shape}") from None
 
@@ -189,7 +194,7 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
     if isinstance(where, (ResidentArray, Elements, CudaElements)) or on_gpu(where):
         partition.where(*_side("where", where, held))
     elif where is not None:
-        partition.where(contiguous(_mask(where, shape)), "bool", shape)
+        partition.where(contiguous(_mask(where, shape), np.dtype(np.bool_)), "bool", shape)
     if given.get("keep"):
         if held is not None:
             partition.keep(given.get("owner") or "", given.get("ttl", 0))
@@ -248,15 +253,17 @@ class _Reducer(Ops):
         self.close()
 
     def _reduce(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
-        if type(array) is np.ndarray or isinstance(array, ResidentArray | Elements | CudaElements):
-            return self._answer(array, None, names, options, interrupt)
-        return self._answer(*read(array), names, options, interrupt)
+        there = None
+        if type(array) is not np.ndarray and not isinstance(array, ResidentArray | Elements | CudaElements):
+            array, there = read(array)
+        return self._answer(array, there, names, options, interrupt)
 
     def _answer(self, array: Any, there: npt.NDArray[np.bool_] | None, names: Sequence[str], options: Options,
                 interrupt: _core.Interrupt | None) -> Result:
-        """The answers to those ops that have one, and the errors of the others; `there`: which elements are not missing."""
+        """The answers to those ops that have one, and the errors of the others. `there`: which elements are not missing; None: all."""
+        ask = self._ask if there is None else functools.partial(self._ask_of_present, there)
         try:
-            return self._ask(array, there, names, options, interrupt)
+            return ask(array, names, options, interrupt)
         except (InvalidArgumentError, OutOfRangeError) as error:
             parts = _by_errors(names)
             if len(parts) == 1 or options.get("state"):
@@ -265,7 +272,7 @@ class _Reducer(Ops):
             errors: dict[str, Error] = {}
             for part in parts:
                 try:
-                    results.append(self._ask(array, there, part, options, interrupt))
+                    results.append(ask(array, part, options, interrupt))
                 except (InvalidArgumentError, OutOfRangeError) as of_part:
                     if _OF_ELEMENTS.union(_OVERFLOWING).isdisjoint(part):
                         raise error from None
@@ -274,25 +281,24 @@ class _Reducer(Ops):
                 raise
             return results[0]._with(results[1:], errors, names)
 
-    def _ask(self, array: Any, there: npt.NDArray[np.bool_] | None, names: Sequence[str], options: Options,
-             interrupt: _core.Interrupt | None) -> Result:
-        if there is None:
-            return self._ask_all(array, names, options, interrupt)
+    def _ask_of_present(self, there: npt.NDArray[np.bool_], array: npt.NDArray[Any], names: Sequence[str], options: Options,
+                        interrupt: _core.Interrupt | None) -> Result:
+        """The answers of the elements that are not missing."""
         if isinstance(self._core, _core.RemoteSession):
             raise UnimplementedError("array: got missing elements in a session; allowed: with a client")
         if options.get("state"):
             raise TypeError("array: got missing elements with state; allowed: without (see fill_null, drop_null, fillna, dropna, filled, "
                             "compressed), or with where")
         where, keys = options.get("where"), options.get("keys")
-        present: Options = {**options, "where": there if where is None else both(there, _mask(where, there.shape))}
+        present: Options = {**options, "where": there if where is None else both(_mask(where, there.shape), there)}
         if keys is None or options.get("groups") is not None:
-            return self._ask_all(array, names, present, interrupt)
+            return self._ask(array, names, present, interrupt)
         # A key whose elements are all missing is a group of none, as in SQL and pandas. The server leaves its key out.
-        found = self._ask_all(array, names, present, interrupt)
+        found = self._ask(array, names, present, interrupt)
         asked: Options = {"keys": keys} if where is None else {"keys": keys, "where": where}
         on_server = any(isinstance(each, ResidentArray | CudaElements) or on_gpu(each) for each in (keys, where))
         finder = self if on_server else _Reducer(_core.Local(), None)  # here: the array need not be sent twice
-        groups = finder._ask_all(array, ("count",), asked, interrupt).group_keys
+        groups = finder._ask(array, ("count",), asked, interrupt).group_keys
         assert isinstance(found, ArrayResult) and found.group_keys is not None and groups is not None
         if len(groups) == len(found.group_keys):
             return found
@@ -300,13 +306,13 @@ class _Reducer(Ops):
             raise InvalidArgumentError("keep: got True by keys, one of which has missing elements only; allowed: with groups, or False")
         nothing: Options = {**options, "where": None, "keys": np.empty(0, groups.dtype), "groups": 1}
         try:
-            of_none = self._ask_all(np.empty((0, *array.shape[1:]), array.dtype), names, nothing, interrupt)
+            of_none = self._ask(np.empty((0, *array.shape[1:]), array.dtype), names, nothing, interrupt)
         except InvalidArgumentError as error:
             first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
             raise InvalidArgumentError(f"output [{first}]: {re.sub(r'^output .*?: ', '', str(error))}") from None
         return found._among(groups, of_none)
 
-    def _ask_all(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
+    def _ask(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
         if not _PARTITION.isdisjoint(options):
             check_options(options)
             whole: Any = dict(options)

@@ -55,7 +55,7 @@ def refused_objects(array: Array) -> TypeError:
         if not isinstance(each, int | float | np.generic):
             break
     else:
-        return refused("dtype: got object, of numbers", "longdouble")
+        return TypeError(f"dtype: got object, of numbers; allowed: {_ALLOWED}, such as after a cast")
     kind = "None" if each is None else f"{type(each).__module__}.{type(each).__qualname__}".removeprefix("builtins.")
     if array.ndim == 0:
         return TypeError(f"array: got {kind}; allowed: arrays, and sequences of numbers")
@@ -80,9 +80,9 @@ def read(array: Any) -> tuple[Any, Mask | None]:
     kind = type(array)
     if hasattr(kind, "__cuda_array_interface__") or not getattr(array, "is_cpu", True):
         return array, None
-    if hasattr(kind, "__arrow_c_array__") or hasattr(kind, "__arrow_c_stream__"):
+    if hasattr(array, "__arrow_c_array__") or hasattr(array, "__arrow_c_stream__"):
         return _arrow(array)[:2]
-    if isinstance(array, Sequence) and not isinstance(array, str | bytes | bytearray | memoryview | arrays.array) and not _is_array(kind):
+    if isinstance(array, Sequence) and not isinstance(array, str | bytes | bytearray | memoryview | arrays.array | np.generic):
         return _sequence(list(array))[:2]
     return array, None
 
@@ -118,7 +118,7 @@ def _chunks(schema: _core.ArrowSchema, chunks: list[tuple[_core.ArrowNode, int, 
         columns = []
         for i, child in enumerate(children):
             inner = [(node[i], node[i].offset + first, count) for node, first, count in nodes]
-            columns.append(_chunks(child, inner, f"column {child[1]!r} of {where}")._replace(name=f"column {child[1]!r}"))
+            columns.append(_chunks(child, inner, f"column {child[1]!r}")._replace(name=f"column {child[1]!r}"))
         return _with_rows(_frame(length, columns), chunks)
     if format_.startswith("+w:"):
         size = int(format_[3:])
@@ -147,7 +147,8 @@ def _with_rows(part: Part, chunks: list[tuple[_core.ArrowNode, int, int]]) -> Pa
     if rows is None:
         return part
     shape = part.values.shape
-    return part._replace(there=both(part.there, np.broadcast_to(rows.reshape(-1, *[1] * (len(shape) - 1)), shape)))
+    of_rows: Mask = np.broadcast_to(rows.reshape(-1, *[1] * (len(shape) - 1)), shape)
+    return part._replace(there=of_rows if part.there is None else both(part.there, of_rows))
 
 
 def _bits(chunk: _core.ArrowNode, buffer: int, first: int, count: int) -> Mask | None:
@@ -262,8 +263,13 @@ def _sequence(given: Sequence[Any]) -> Part:
             return _stacked(given)
         leaves = list(itertools.chain.from_iterable(leaves))
         kinds = set(map(type, leaves))
-    if not kinds <= _NUMBERS and any(_is_array(kind) for kind in kinds):
-        return _stacked(given)
+    if not kinds <= _NUMBERS and any(map(_is_array, kinds)):
+        size = leaves[0].size if leaves is given and kinds == {np.ndarray} and len({each.dtype for each in leaves}) == 1 else PIECE
+        rows = PIECE // max(size, 1)  # of equal arrays, which NumPy stacks in one call
+        if rows < 2:
+            return _stacked(given)
+        if len(given) > rows:
+            return _joined([_sequence(given[begin : begin + rows]) for begin in range(0, len(given), rows)])
     try:
         values = np.asarray(given)
     except ValueError as error:
@@ -288,7 +294,9 @@ def _is_integer(kind: type) -> bool:
 
 def _is_array(kind: type) -> bool:
     """Whether objects of a type have elements of their own."""
-    return not issubclass(kind, np.generic) and any(
+    if issubclass(kind, np.generic | str | bytes):
+        return False
+    return issubclass(kind, Sequence | memoryview) or any(
         hasattr(kind, name) for name in ("__array__", "__dlpack__", "__arrow_c_array__", "__arrow_c_stream__", "__array_interface__"))
 
 

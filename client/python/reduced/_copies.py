@@ -1,16 +1,21 @@
 """Copies of arrays, in pieces between which Python handles signals, and into dtypes that hold every element.
 
-NumPy copies an array in one call, during which nothing handles Ctrl-C. A piece takes some milliseconds.
+NumPy copies an array in one call, during which nothing handles Ctrl-C. A piece takes some milliseconds. Between pieces the call of a
+cancelled task ends, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from reduced._errors import CancelledError
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -28,6 +33,25 @@ class Part(NamedTuple):
     name: str = ""
 
 
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def interruptible(ended: threading.Event) -> Iterator[None]:
+    """Copies of this thread end with a CancelledError when the event is set."""
+    _thread.ended = ended
+    try:
+        yield
+    finally:
+        _thread.ended = None
+
+
+def _check() -> None:
+    ended = getattr(_thread, "ended", None)
+    if ended is not None and ended.is_set():
+        raise CancelledError("the call was interrupted while its array was copied")
+
+
 def pieces(shape: Sequence[int]) -> Iterator[Index]:
     """Indexes that cut an array of that shape into pieces, in C order."""
     rest = math.prod(shape[1:])
@@ -36,11 +60,12 @@ def pieces(shape: Sequence[int]) -> Iterator[Index]:
     elif rest > PIECE:
         for i in range(shape[0]):
             for index in pieces(shape[1:]):
+                _check()
                 yield (i, *index)
     else:
-        rows = max(1, PIECE // max(1, rest))
-        for i in range(0, shape[0], rows):
-            yield (slice(i, i + rows),)
+        for i in range(0, shape[0], PIECE // rest):
+            _check()
+            yield (slice(i, i + PIECE // rest),)
 
 
 def fill(to: Array, given: Array) -> None:
@@ -49,11 +74,13 @@ def fill(to: Array, given: Array) -> None:
         to[index] = given[index]
 
 
-def contiguous(array: Array, dtype: np.dtype[Any] | None = None) -> Array:
+def contiguous(array: Array, dtype: np.dtype[Any]) -> Array:
     """A copy in C order, of a dtype; the array itself if it is that."""
-    if array.flags.c_contiguous and (dtype is None or dtype == array.dtype):
+    if array.size <= PIECE:
+        return np.asarray(array, dtype, "C")
+    if array.flags.c_contiguous and dtype == array.dtype:
         return array
-    copy = np.empty(array.shape, dtype or array.dtype)
+    copy = np.empty(array.shape, dtype)
     fill(copy, array)
     return copy
 
@@ -65,10 +92,8 @@ def copied(array: Array) -> Array:
     return copy
 
 
-def both(one: Mask | None, other: Mask | None) -> Mask | None:
-    """Where both masks are True. None: all of a mask is."""
-    if one is None or other is None:
-        return other if one is None else one
+def both(one: Mask, other: Mask) -> Mask:
+    """Where both masks, of one shape, are True."""
     result: Mask = np.empty(one.shape, np.bool_)
     for index in pieces(one.shape):
         result[index] = one[index] & other[index]

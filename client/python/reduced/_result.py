@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -34,22 +35,23 @@ class Results(Mapping[str, Any]):
     7.0 2 3 ['sum', 'argmax']
     """
 
+    errors: Mapping[str, Error] = MappingProxyType({})
+    _raises = True  # False: an op that has an error is None
+    _order: Sequence[str] = ()  # of all ops, where some have errors
+
     def __init__(self, results: Sequence[_core.Value], size: int) -> None:
         self._results: dict[str, tuple[str, Any]] = {op: (dtype, value) for op, dtype, value in results}
-        self.errors: dict[str, Error] = {}
         self.size = size
-        self._raises = True  # False: an op that has an error is None
-        self._order = list(self._results)
 
     def __getitem__(self, op: str) -> Any:
-        if op not in self.errors:
-            return self._value(op, *self._results[op])
+        if op in self.errors:
+            return self._without(op)
+        dtype, value = self._results[op]
+        return value if op in _INTS else _scalar(dtype, value)
+
+    def _without(self, op: str) -> None:
         if self._raises:
             raise self.errors[op].with_traceback(None)
-        return None
-
-    def _value(self, op: str, dtype: str, value: Any) -> Any:
-        return value if op in _INTS else _scalar(dtype, value)
 
     def _shown(self) -> list[tuple[str, str]]:
         """All ops in their order, and their results as texts."""
@@ -225,8 +227,11 @@ class ArrayResults(Results):
         results._take(arrays)
         return results
 
-    def _value(self, op: str, dtype: str, value: Any) -> Any:
-        return value[()] if isinstance(value, np.ndarray) else value  # a scalar, if it has no dimensions
+    def __getitem__(self, op: str) -> Any:
+        if op in self.errors:
+            return self._without(op)
+        array = self._results[op][1]
+        return array[()] if isinstance(array, np.ndarray) else array  # a scalar, if it has no dimensions
 
     def __repr__(self) -> str:
         return "\n".join(f"{op}\n{array}" for op, array in self._shown())
@@ -270,12 +275,15 @@ class ArrayResult(ArrayResults, Result):
             # The mean is that of the exact sum. What wraps is 2^64 or more from it, far more than the rounding of a product.
             right = np.where(none, 0, arrays["mean"]) * arrays["count"]
             without["sum"] = np.abs(right - arrays["sum"].astype(np.float64)) > 2.0**62
+        errors: dict[str, Error] = {}
         for op, missing in without.items():
             array = arrays[op]
             if array.ndim > 0 and missing.any() and array.dtype.kind in "biu" and op not in _INTS:
                 self._results[op] = array.dtype.name, np.ma.MaskedArray(array, missing)
             elif array.ndim == 0 and missing:
                 del self._results[op]
-                self.errors[op] = (OutOfRangeError(f"integer overflow: the sum of this array is about {right}, which {array.dtype} doesn't hold")
-                                   if op == "sum" else InvalidArgumentError(f"op {op}: got no element; allowed: at least 1"))
+                errors[op] = InvalidArgumentError(f"op {op}: got no element; allowed: at least 1")
+                if op == "sum":
+                    errors[op] = OutOfRangeError(f"integer overflow: the sum of this array is about {right}, which {array.dtype} doesn't hold")
+        self.errors = errors
         return self

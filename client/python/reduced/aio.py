@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -25,6 +26,7 @@ from typing import Unpack
 from reduced import _core
 from reduced import _client
 from reduced._client import ResidentArray, names_of
+from reduced._copies import interruptible
 from reduced._ops import Ops, Options
 from reduced._result import Result
 
@@ -78,12 +80,18 @@ class Client(Ops):
         return (await self._run(self.client._reduce, array, (op,), options))[op]
 
     async def _run(self, call: Callable[..., _T], *arguments: Any) -> _T:
-        interrupt = _core.Interrupt()
-        running = asyncio.get_running_loop().run_in_executor(self._threads, functools.partial(call, *arguments, interrupt))
+        interrupt, ended = _core.Interrupt(), threading.Event()
+
+        def run() -> _T:
+            with interruptible(ended):
+                return call(*arguments, interrupt)
+
+        running = asyncio.get_running_loop().run_in_executor(self._threads, run)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             interrupt.set()
+            ended.set()
             await asyncio.wait([running])
             running.exception()  # which its caller no longer wants
             raise
