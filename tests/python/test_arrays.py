@@ -178,13 +178,13 @@ def test_arrow_arrays(client):
     flags = pa.array([True, False, False, True])
     assert (client.count_nonzero(flags), client.all(flags[3:]), client.any(flags[1:3])) == (2, True, False)
     assert shares(pa.array([1, 2, 3])[1:])
-    for bad, dtype in ((pa.array([[1]]), "list<item: int64>"), (pa.array(["a"]), "string"), (pa.chunked_array([["a"]]), "string"),
-                       (pa.array([1], pa.timestamp("s")), r"timestamp\[s\]"), (pa.array([1]).dictionary_encode(), "dictionary<.*>")):
+    for bad, what in ((pa.array([[1]]), "a ListArray of list<item: int64>"), (pa.array(["a"]), "a StringArray of string"),
+                      (pa.chunked_array([["a"]]), "a ChunkedArray of string"),
+                      (pa.array([1], pa.timestamp("s")), r"a TimestampArray of timestamp\[s\]"),
+                      (pa.array([1]).dictionary_encode(), "a DictionaryArray of dictionary<.*>")):
         for options in ({}, {"state": True}):
-            with pytest.raises(TypeError, match=f"^array: got an Arrow array of {dtype}; allowed: numbers and bool$"):
+            with pytest.raises(TypeError, match=f"^array: got {what}; allowed: bool, int8, "):
                 client.reduce(bad, "sum", **options)
-    with pytest.raises(TypeError, match="^array: got an Arrow array of int64 with nulls; allowed: without"):
-        client.reduce(pa.array([1, None]), "sum", state=True)
 
 
 def test_pyarrow_is_not_imported():

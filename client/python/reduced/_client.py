@@ -7,6 +7,7 @@ import functools
 import math
 import operator
 import os
+import re
 import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -18,9 +19,11 @@ import numpy.typing as npt
 from typing import Unpack
 
 from reduced import _core
-from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype, on_gpu, with_mask
+from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype, on_gpu
+from reduced._containers import read, refused_objects
+from reduced._copies import both, contiguous, copied
 from reduced._cuda import CudaElements, forget_all
-from reduced._errors import InvalidArgumentError
+from reduced._errors import Error, InvalidArgumentError, OutOfRangeError, UnimplementedError
 from reduced._ops import OPTIONS, Ops, Options, check, check_options
 from reduced._result import ArrayResult, Result
 from reduced._state import State
@@ -36,7 +39,10 @@ _BYTES_PER_SECOND = 64 << 20
 
 # As `reducectl describe` has them.
 _DESCRIBE = ("count", "nan_count", "mean", "std", "min", "max", "argmin", "argmax", "sum")
-_WITHOUT_ELEMENTS = ("count", "nan_count", "mean", "std", "sum")
+
+# Ops that some arrays have no answer to: of no element, and of integers whose result does not fit. The others have one always.
+_OF_ELEMENTS = frozenset({"min", "max", "range", "argmin", "argmax"})
+_OVERFLOWING = frozenset({"sum", "prod", "sum_squares", "l1"})
 
 
 # The options of every reduction; the others are those of arrays of results.
@@ -50,6 +56,12 @@ def _options(**options: Unpack[Options]) -> _core.Options:
     check_options(options)
     given: dict[str, Any] = {**_DEFAULTS, **options}
     return _core.options(**{name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()})
+
+
+def _by_errors(names: Sequence[str]) -> list[list[str]]:
+    """Ops by the reasons for which they may have no answer, in calls of their own."""
+    parts = [[name for name in names if name not in _OF_ELEMENTS | _OVERFLOWING], [name for name in names if name in _OF_ELEMENTS]]
+    return [part for part in parts if part] + [[name] for name in names if name in _OVERFLOWING]
 
 
 def names_of(ops: str | Sequence[str]) -> list[str]:
@@ -118,7 +130,8 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
     try:
         given = located(array, ordered=True, gpu=held is not None)
     except TypeError as error:
-        raise TypeError(f"{name}: {str(error).removeprefix('array: ')}") from None
+        advice = "; of others numpy.unique(keys, return_inverse=True)[1]" if name == "keys" else ""
+        raise TypeError(f"{name}: {str(error).removeprefix('array: ')}{advice}") from None
     if isinstance(given, CudaElements):
         assert held is not None
         held.append(given)
@@ -127,10 +140,18 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
 
 
 def _mask(where: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """What `where` says of each element of an array of that shape."""
-    mask = np.asarray(where)
+    """What `where` says of each element of an array of that shape. A missing value is not True, as in SQL and pandas."""
+    try:
+        values, there = read(where)
+        mask = np.asarray(values)
+        if mask.dtype == object:
+            raise refused_objects(mask)
+    except TypeError as error:
+        raise TypeError(f"where: {str(error).removeprefix('array: ')}") from None
     if mask.dtype != np.bool_:
         raise TypeError(f"where: got {mask.dtype}; allowed: bool")
+    if there is not None:
+        mask = both(mask, there)
     try:
         return np.broadcast_to(mask, shape)
     except ValueError:
@@ -171,7 +192,7 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
     if isinstance(where, (ResidentArray, Elements, CudaElements)) or on_gpu(where):
         partition.where(*_side("where", where, held))
     elif where is not None:
-        partition.where(np.ascontiguousarray(_mask(where, shape)), "bool", shape)
+        partition.where(contiguous(_mask(where, shape), np.dtype(np.bool_)), "bool", shape)
     if given.get("keep"):
         if held is not None:
             partition.keep(given.get("owner") or "", given.get("ttl", 0))
@@ -193,12 +214,15 @@ class _Reducer(Ops):
         """Reduces an array by one or more ops, in one read. With `axis`, `where`, `segments`, `lengths` or `keys` the
         results are ndarrays: see `ArrayResult`.
 
-        `array`: an ndarray, or what NumPy makes one of without a copy: the buffer protocol, DLPack on the CPU (PyTorch, JAX),
-        sequences of numbers; a masked array, an Arrow array or a pandas column, whose missing elements are left out; a
+        `array`: an ndarray; what has Arrow's C data interface (polars, pyarrow), pandas columns, frames and masked arrays, whose
+        missing elements are left out; what has the buffer protocol or DLPack on the CPU (PyTorch, JAX); sequences of numbers; a
         `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this machine reads where it is, after
         the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
         in Fortran order and of transposed ones is read as it lies unless an op is argmin or argmax; other arrays with
         strides are copied. See `Options` for the options.
+
+        An op to which the array has no answer, such as an integer sum that overflows, does not take the others with it: the
+        result raises the op's error when that op is read. If no op has an answer, the call raises it.
 
         >>> import numpy as np, reduced
         >>> c = reduced.connect("local:")
@@ -211,7 +235,8 @@ class _Reducer(Ops):
     def describe(self, array: Any, **options: Unpack[Options]) -> Result:
         """count, nan_count, mean, std (ddof 1), min, max, argmin, argmax and sum, without NaNs.
 
-        If no element is counted, those of them that have an answer.
+        What has no answer is None, such as the `min` of no element and a sum of integers that overflows, and is shown as `-`. In
+        ndarrays it is NaN for floats, -1 for indexes, and masked for integers.
         """
         return self._describe(array, options, None)
 
@@ -226,11 +251,66 @@ class _Reducer(Ops):
         self.close()
 
     def _reduce(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
-        masked = None if type(array) is np.ndarray or options.get("state") else with_mask(array)
-        if masked is not None:
-            array, there = masked
-            where = options.get("where")
-            options = {**options, "where": there if where is None else there & _mask(where, there.shape)}
+        there = None
+        if type(array) is not np.ndarray and not isinstance(array, ResidentArray | Elements | CudaElements):
+            array, there = read(array)
+        return self._answer(array, there, names, options, interrupt)
+
+    def _answer(self, array: Any, there: npt.NDArray[np.bool_] | None, names: Sequence[str], options: Options,
+                interrupt: _core.Interrupt | None) -> Result:
+        """The answers to those ops that have one, and the errors of the others. `there`: which elements are not missing; None: all."""
+        ask = self._ask if there is None else functools.partial(self._ask_of_present, there)
+        try:
+            return ask(array, names, options, interrupt)
+        except (InvalidArgumentError, OutOfRangeError) as error:
+            parts = _by_errors(names)
+            if len(parts) == 1 or options.get("state"):
+                raise
+            results: list[Result] = []
+            errors: dict[str, Error] = {}
+            for part in parts:
+                try:
+                    results.append(ask(array, part, options, interrupt))
+                except (InvalidArgumentError, OutOfRangeError) as of_part:
+                    if _OF_ELEMENTS.union(_OVERFLOWING).isdisjoint(part):
+                        raise error from None
+                    errors.update(dict.fromkeys(part, of_part))
+            if not results:
+                raise
+            return results[0]._with(results[1:], errors, names)
+
+    def _ask_of_present(self, there: npt.NDArray[np.bool_], array: npt.NDArray[Any], names: Sequence[str], options: Options,
+                        interrupt: _core.Interrupt | None) -> Result:
+        """The answers of the elements that are not missing."""
+        if isinstance(self._core, _core.RemoteSession):
+            raise UnimplementedError("array: got missing elements in a session; allowed: with a client")
+        if options.get("state"):
+            raise TypeError("array: got missing elements with state; allowed: without (see fill_null, drop_null, fillna, dropna, filled, "
+                            "compressed), or with where")
+        where, keys = options.get("where"), options.get("keys")
+        present: Options = {**options, "where": there if where is None else both(_mask(where, there.shape), there)}
+        if keys is None or options.get("groups") is not None:
+            return self._ask(array, names, present, interrupt)
+        # A key whose elements are all missing is a group of none, as in SQL and pandas. The server leaves its key out.
+        found = self._ask(array, names, present, interrupt)
+        asked: Options = {"keys": keys} if where is None else {"keys": keys, "where": where}
+        on_server = any(isinstance(each, ResidentArray | CudaElements) or on_gpu(each) for each in (keys, where))
+        finder = self if on_server else _Reducer(_core.Local(), None)  # here: the array need not be sent twice
+        groups = finder._ask(array, ("count",), asked, interrupt).group_keys
+        assert isinstance(found, ArrayResult) and found.group_keys is not None and groups is not None
+        if len(groups) == len(found.group_keys):
+            return found
+        if options.get("keep"):
+            raise InvalidArgumentError("keep: got True by keys, one of which has missing elements only; allowed: with groups, or False")
+        nothing: Options = {**options, "where": None, "keys": np.empty(0, groups.dtype), "groups": 1}
+        try:
+            of_none = self._ask(np.empty((0, *array.shape[1:]), array.dtype), names, nothing, interrupt)
+        except InvalidArgumentError as error:
+            first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
+            raise InvalidArgumentError(f"output [{first}]: {re.sub(r'^output .*?: ', '', str(error))}") from None
+        return found._among(groups, of_none)
+
+    def _ask(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
         if not _PARTITION.isdisjoint(options):
             check_options(options)
             whole: Any = dict(options)
@@ -294,7 +374,7 @@ class _Reducer(Ops):
 
     def _get(self, array: ResidentArray, timeout: float | None) -> npt.NDArray[Any]:
         if array._here is not None:
-            return np.array(array._here.buffer).view(array.dtype)
+            return copied(array._here.buffer).view(array.dtype)
         if array._on_server is None:
             raise ValueError("array: got one that is closed; allowed: an open one")
         assert isinstance(self._core, _core.Remote) and self._timeout is not None
@@ -330,10 +410,16 @@ class _Reducer(Ops):
 
     def _describe(self, array: Any, options: Options, interrupt: _core.Interrupt | None) -> Result:
         asked: Options = {"nan": "omit", "ddof": 1, **options}
-        try:
-            return self._reduce(array, _DESCRIBE, asked, interrupt)
-        except InvalidArgumentError:  # min and the like of no element; what else is wrong is wrong again
-            return self._reduce(array, _WITHOUT_ELEMENTS, asked, interrupt)
+        there = None
+        if not isinstance(array, ResidentArray | Elements | CudaElements):
+            array, there = read(array)
+        fills = not options.get("keep") and (there is not None or any(options.get(name) is not None for name in ("axis", "where", *_GROUPED)))
+        result = self._answer(array, there, _DESCRIBE, {"empty": "fill", "overflow": "wrap", **asked} if fills else asked, interrupt)
+        result._raises, result._order = False, list(_DESCRIBE)
+        if fills and not result.errors:
+            assert isinstance(result, ArrayResult)
+            result._masked("empty" not in options, "overflow" not in options)
+        return result
 
     def _one(self, op: str, array: Any, options: Options) -> Any:
         return self._reduce(array, (op,), options, None)[op]
@@ -356,9 +442,14 @@ class Session(_Reducer):
 class Client(_Reducer):
     """A client of a server, or of the engine in this process: see `connect`."""
 
-    def __init__(self, core: _core.Reducer, server: str, timeout: float | None) -> None:
+    def __init__(self, core: _core.Reducer, server: str, timeout: float | None, options: dict[str, Any]) -> None:
         super().__init__(core, timeout)
         self.server = server
+        self._connected_by = options
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as its address and options: the other process connects by itself."""
+        return functools.partial(connect, self.server, **self._connected_by), ()
 
     def put(self, array: Any, *, device: str = "", owner: str | None = None, ttl: float = 0,
             timeout: float | None = None) -> ResidentArray:
@@ -409,7 +500,7 @@ class Client(_Reducer):
         check(float | None, timeout=timeout)
         given = elements(array, ordered=True)
         if not isinstance(self._core, _core.Remote):
-            return ResidentArray(given.dtype, given.shape, self, given._replace(buffer=np.array(given.buffer)))
+            return ResidentArray(given.dtype, given.shape, self, given._replace(buffer=copied(np.asarray(given.buffer))))
         if timeout is None and self._timeout is not None:
             timeout = self._timeout + given.nbytes // _BYTES_PER_SECOND
         return ResidentArray(given.dtype, given.shape, self,
@@ -440,11 +531,11 @@ def connect(server: str | None = None, *, timeout: float = 5.0, token_file: str 
     check(float, timeout=timeout)
     check(int, connections=connections, max_attempts=max_attempts)
     check(str, server=address, token_file=token_file, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    options: dict[str, Any] = {"timeout": timeout, "connections": connections, "max_attempts": max_attempts, "tls_ca": tls_ca,
+                               "tls_cert": tls_cert, "tls_key": tls_key, "tls_server_name": tls_server_name, "token_file": token_file}
     if address == LOCAL:
-        return Client(_core.Local(), address, None)
-    core = _core.connect(address, timeout=timeout, connections=connections, max_attempts=max_attempts, tls_ca=tls_ca,
-                         tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name, token_file=token_file)
-    return Client(core, address, timeout)
+        return Client(_core.Local(), address, None, options)
+    return Client(_core.connect(address, **options), address, timeout, options)
 
 
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:

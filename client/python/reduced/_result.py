@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from reduced import _core
 from reduced._arrays import numpy_dtype
+from reduced._errors import Error, InvalidArgumentError, OutOfRangeError
 
 if TYPE_CHECKING:
     from reduced._client import ResidentArray
@@ -24,7 +26,8 @@ class Results(Mapping[str, Any]):
     """The results of some ops, by their names: `results["argmax"]` or `results.argmax`.
 
     A result is a NumPy scalar of the dtype that the op answers with (`sum` of floats: float64, `max`: the array's), except
-    that indexes and counts are `int`. `size` is the number of elements.
+    that indexes and counts are `int`. `size` is the number of elements. `errors` has those of the ops that the array has no answer
+    to. They are no items; to read one raises its error, or gives None if it is of `describe`.
 
     >>> import reduced
     >>> r = reduced.connect("local:").reduce([1.0, 2.0, 4.0], ["sum", "argmax"])
@@ -32,18 +35,34 @@ class Results(Mapping[str, Any]):
     7.0 2 3 ['sum', 'argmax']
     """
 
+    errors: Mapping[str, Error] = MappingProxyType({})
+    _raises = True  # False: an op that has an error is None
+    _order: Sequence[str] = ()  # of all ops, where some have errors
+
     def __init__(self, results: Sequence[_core.Value], size: int) -> None:
         self._results: dict[str, tuple[str, Any]] = {op: (dtype, value) for op, dtype, value in results}
         self.size = size
 
     def __getitem__(self, op: str) -> Any:
+        if op in self.errors:
+            return self._without(op)
         dtype, value = self._results[op]
-        if op in _INTS:
-            return value
-        return _scalar(dtype, value)
+        return value if op in _INTS else _scalar(dtype, value)
+
+    def _without(self, op: str) -> None:
+        if self._raises:
+            raise self.errors[op].with_traceback(None)
+
+    def _shown(self) -> list[tuple[str, str]]:
+        """All ops in their order, and their results as texts."""
+        names = sorted([*self, *self.errors], key=self._order.index) if self.errors else list(self)
+        return [(op, "-" if op in self.errors else str(self[op])) for op in names]
+
+    def __contains__(self, op: object) -> bool:
+        return op in self._results
 
     def __getattr__(self, op: str) -> Any:
-        if not op.startswith("_") and op in self._results:
+        if not op.startswith("_") and (op in self._results or op in self.errors):
             return self[op]
         raise AttributeError(f"{op}: got an op that was not asked for; there are: {', '.join(self._results)}"
                              if op in _core.ops else f"no attribute {op}")
@@ -58,7 +77,7 @@ class Results(Mapping[str, Any]):
         return [*super().__dir__(), *self._results]
 
     def _rows(self) -> list[tuple[str, str]]:
-        return [(op, str(self[op])) for op in self]
+        return self._shown()
 
     def __repr__(self) -> str:
         rows = self._rows()
@@ -109,7 +128,22 @@ class Result(Results):
         self._reply = reply
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Result, (_Reply(*(getattr(self._reply, field) for field in _Reply._fields)),)
+        return type(self), (self._plain(),), {name: value for name, value in self.__dict__.items() if name != "_reply"}
+
+    def _plain(self) -> _Reply:
+        return _Reply(*(getattr(self._reply, field) for field in _Reply._fields))
+
+    def _with(self, others: Sequence[Result], errors: dict[str, Error], ops: Sequence[str]) -> Self:
+        """With the results of other calls for the same array, in the order of `ops`, and the errors of the ops that have none."""
+        reply = self._plain()
+        for other in others:
+            self._results |= other._results
+            for stage, us in other._reply.stages.items():
+                reply.stages[stage] = reply.stages.get(stage, 0) + us
+        self._reply = reply._replace(attempts=self.attempts + sum(other.attempts for other in others))
+        self._results = {op: self._results[op] for op in ops if op in self._results}
+        self.errors, self._order = errors, list(ops)
+        return self
 
     @property
     def ran_on(self) -> Execution:
@@ -194,11 +228,13 @@ class ArrayResults(Results):
         return results
 
     def __getitem__(self, op: str) -> Any:
+        if op in self.errors:
+            return self._without(op)
         array = self._results[op][1]
         return array[()] if isinstance(array, np.ndarray) else array  # a scalar, if it has no dimensions
 
     def __repr__(self) -> str:
-        return "\n".join(f"{op}\n{array}" for op, array in self.items())
+        return "\n".join(f"{op}\n{array}" for op, array in self._shown())
 
 
 class ArrayResult(ArrayResults, Result):
@@ -219,12 +255,34 @@ class ArrayResult(ArrayResults, Result):
         result._take(reply.take(), kept)
         return result
 
-    @classmethod
-    def _restored(cls, reply: _Reply, results: dict[str, tuple[str, Any]], group_keys: npt.NDArray[Any] | None) -> ArrayResult:
-        result = cls(reply)
-        result._results, result.group_keys = results, group_keys
-        return result
+    def _among(self, groups: npt.NDArray[Any], of_none: Result) -> ArrayResult:
+        """The results of more groups, in the order of their keys: what those that this has none of are is that of `of_none`."""
+        assert self.group_keys is not None
+        place = np.searchsorted(groups, self.group_keys)
+        for op, (dtype, array) in self._results.items():
+            every = np.repeat(of_none[op], len(groups), axis=0)
+            every[place] = array
+            self._results[op] = dtype, every
+        self.group_keys = groups
+        return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        reply, = super().__reduce__()[1]
-        return ArrayResult._restored, (reply, self._results, self.group_keys)
+    def _masked(self, masks_extrema: bool, masks_sum: bool) -> Self:
+        """With what has no answer masked, of a summary with empty="fill" and overflow="wrap"; an error if it has no dimensions."""
+        arrays = {op: array for op, (_, array) in self._results.items()}
+        none = arrays["count"] == 0
+        without = dict.fromkeys(("min", "max", "argmin", "argmax"), none) if masks_extrema else {}
+        if masks_sum and arrays["sum"].dtype.kind in "iu":
+            # The mean is that of the exact sum. What wraps is 2^64 or more from it, far more than the rounding of a product.
+            right = np.where(none, 0, arrays["mean"]) * arrays["count"]
+            without["sum"] = np.abs(right - arrays["sum"].astype(np.float64)) > 2.0**62
+        errors: dict[str, Error] = {}
+        for op, missing in without.items():
+            array = arrays[op]
+            if array.ndim > 0 and missing.any() and array.dtype.kind in "biu" and op not in _INTS:
+                self._results[op] = array.dtype.name, np.ma.MaskedArray(array, missing)
+            elif array.ndim == 0 and missing:
+                del self._results[op]
+                errors[op] = (OutOfRangeError(f"integer overflow: the sum of this array is about {right}, which {array.dtype} doesn't hold")
+                                   if op == "sum" else InvalidArgumentError(f"op {op}: got no element; allowed: at least 1"))
+        self.errors = errors
+        return self

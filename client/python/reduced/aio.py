@@ -36,7 +36,11 @@ class Client(Ops):
 
     def __init__(self, client: _client.Client, threads: int = 32) -> None:
         self.client = client
+        self._count = threads
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reduced.aio")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Client, (self.client, self._count)
 
     async def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
         """As `reduced.Client.reduce`."""

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "client/python/src/arrow.h"
 #include "client/python/src/call.h"
 #include "client/python/src/cuda.h"
 #include "client/python/src/elements.h"
@@ -407,6 +408,17 @@ nb::ndarray<nb::numpy, const std::uint16_t> Bits16(const nb::ndarray<nb::ro, nb:
   return {array.data(), array.ndim(), shape.data(), nb::find(array), strides.data()};
 }
 
+// Bytes of a buffer of an Arrow array as a read-only array, which keeps them. Of no bytes there may be no buffer.
+nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>> ArrowBytes(nb::handle node, std::int64_t buffer,
+                                                                   std::int64_t first, std::int64_t bytes) {
+  const std::uint64_t address = nb::cast<const ArrowNode&>(node).Buffer(buffer);
+  if (first < 0 || bytes < 0 || (address == 0 && bytes > 0)) {
+    throw nb::value_error("array: got an Arrow array without the memory of its elements");
+  }
+  const std::size_t shape[] = {static_cast<std::size_t>(bytes)};
+  return {reinterpret_cast<const std::uint8_t*>(address) + (address == 0 ? 0 : first), 1, shape, node};
+}
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -481,6 +493,20 @@ NB_MODULE(_core, module) {
       .def_prop_ro("via", &RemoteSession::via)
       .def_prop_ro("why_not_ring", &RemoteSession::why_not_ring);
   nb::class_<Local, Reducer>(module, "Local").def(nb::init<>());
+  nb::class_<ArrowNode>(module, "ArrowNode")
+      .def_prop_ro("length", [](const ArrowNode& self) { return self.array().length; })
+      .def_prop_ro("offset", [](const ArrowNode& self) { return self.array().offset; })
+      .def_prop_ro("null_count", [](const ArrowNode& self) { return self.array().null_count; })
+      .def_prop_ro("children", &ArrowNode::Children)
+      .def("has", [](const ArrowNode& self, std::int64_t buffer) { return self.Buffer(buffer) != 0; })
+      .def(
+          "bytes",
+          [](nb::handle self, std::int64_t buffer, std::int64_t first, std::int64_t bytes) {
+            return ArrowBytes(self, buffer, first, bytes);
+          },
+          nb::arg("buffer"), nb::arg("first"), nb::arg("bytes"));
+  module.def("arrow_array", &TakeArrowArray, nb::arg("schema"), nb::arg("array"));
+  module.def("arrow_stream", &TakeArrowStream, nb::arg("stream"));
   module.def("connect", &Connect, nb::arg("server"), nb::kw_only(), nb::arg("timeout"), nb::arg("connections"),
              nb::arg("max_attempts"), nb::arg("tls_ca"), nb::arg("tls_cert"), nb::arg("tls_key"),
              nb::arg("tls_server_name"), nb::arg("token_file"));
