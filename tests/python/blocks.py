@@ -77,8 +77,8 @@ def answer(reduce):
     """The results of all ops, or the error of one."""
     try:
         results = reduce()
-        for op in results:
-            results[op]
+        for error in getattr(results, "errors", {}).values():
+            raise error
     except reduced.Error as error:
         return error
     return results

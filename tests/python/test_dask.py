@@ -249,7 +249,7 @@ def test_columns_of_dataframes(local):
         assert dict(local.reduce(column, [*ANY_CUT, "argmin", "argmax"], nan=nan)) == right, column.dtype
         results = reduced.dask.reduce(lazy, [*ANY_CUT, "argmin", "argmax"], nan=nan).compute()
         assert dict(results) == dict(right), column.dtype
-        assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(array)), column.dtype
+        assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(column)), column.dtype
     assert reduced.dask.reduce(lazy[lazy & ~lazy], "sum,count").compute() == {"sum": 0, "count": 0}
 
 

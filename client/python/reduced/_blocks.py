@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _client
-from reduced._arrays import dtype_name, with_mask
+from reduced._arrays import Elements, dtype_name, with_mask
 from reduced._errors import Error
 from reduced._ops import Options, check_options
 from reduced._result import ArrayResults, Results
@@ -168,8 +168,8 @@ def part(block: Any, asked: Question, server: str, keys: Any = None, where: Any 
     options: Any = {**asked.options, **{name: side for name, side in (("keys", keys), ("where", where)) if side is not None}}
     if alone:
         with _named(asked, starts):
-            return _arrays(client.reduce(block, asked.names, **options))
-    masked = None if type(block) is np.ndarray else with_mask(block)
+            return _arrays(client.reduce(block, asked.names, **options), asked.names)
+    masked = None if type(block) is np.ndarray or isinstance(block, Elements) else with_mask(block)
     if masked is None or masked[1].all():
         return client._state(block if masked is None else masked[0], asked.names, options)
     values, there = masked
@@ -205,16 +205,16 @@ def results(whole: Part, asked: Question, nothing: Any, starts: Sequence[float] 
         else:
             array = nothing if len(whole.shape) == 1 else np.empty(whole.shape, nothing.dtype)
             found = _here().reduce(array, asked.names, **asked.elsewhere)
-        arrays = _arrays(found)
+        arrays = _arrays(found, asked.names)
     if not asked.scalar:
         return arrays
     return Results([(op, dtype_name(array.dtype), array.item()) for op, (_, array) in arrays._results.items()], found.size)
 
 
-def _arrays(found: Results) -> ArrayResults:
+def _arrays(found: Results, names: Sequence[str]) -> ArrayResults:
     """Results of all ops. Raises the error of an op that has none."""
     arrays = ArrayResults([], found.size)
-    for op in found:
+    for op in names:
         array = np.asarray(found[op])
         arrays._results[op] = (array.dtype.name, array)
     arrays.group_keys = getattr(found, "group_keys", None)
@@ -262,7 +262,7 @@ def _with_groups(found: ArrayResults, groups: npt.NDArray[Any], asked: Question,
     one: Any = {**asked.elsewhere, "keys": np.empty(0, groups.dtype), "groups": 1}
     first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
     with _named(asked, (), first):
-        none = _arrays(_here().reduce(array, asked.names, **one))
+        none = _arrays(_here().reduce(array, asked.names, **one), asked.names)
     for op, (name, of_found) in found._results.items():
         of_all = np.repeat(none[op], len(groups), axis=0)
         of_all[np.searchsorted(groups, found.group_keys)] = of_found
