@@ -152,6 +152,8 @@ def _where(where: Any, cut: _Cut) -> list[Any]:
     if where is None:
         return [None] * len(cut.blocks)
     lazy = _lazy(where)
+    if lazy is not None and hasattr(lazy, "numblocks"):
+        lazy = lazy.map_blocks(_filled, meta=np.empty((0,) * lazy.ndim, lazy.dtype))  # broadcast_to drops what is masked
     if lazy is not None and hasattr(lazy, "numblocks") and cut.known and not np.isnan(lazy.shape).any():
         one_block = {axis: -1 for axis, size in enumerate(lazy.shape) if size == 1}
         try:
@@ -161,6 +163,11 @@ def _where(where: Any, cut: _Cut) -> list[Any]:
     if lazy is not None:
         return _chunked_alike("where", lazy, cut.chunks)
     return _slices("where", _client._mask(where, cut.shape) if cut.known else where, cut.chunks)
+
+
+def _filled(mask: Any) -> Any:
+    """A mask in which what is missing is not True."""
+    return mask.filled(False) if isinstance(mask, np.ma.MaskedArray) else mask
 
 
 def _chunked_alike(name: str, lazy: Any, chunks: _blocks.Chunks) -> list[Any]:
