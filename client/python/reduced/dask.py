@@ -42,6 +42,7 @@ from typing import Unpack
 
 from reduced import _blocks, _client
 from reduced._ops import Options
+from reduced._result import ArrayResults, Results
 
 
 def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, **options: Unpack[Options]) -> Any:
@@ -89,7 +90,16 @@ def describe(array: Any, *, server: str | None = None, **options: Unpack[Options
     names = list(_client._DESCRIBE)
     if not _blocks.knows_places(_blocks.question(names, asked, len(cut.chunks), missing=cut.missing), cut.chunks):
         names = [op for op in names if op not in _client._POSITIONS]
-    return reduce(array, names, server=server, **asked)
+    fills = any(options.get(name) is not None for name in ("axis", "keys", "where"))
+    filled: Options = {"empty": "fill", "overflow": "wrap", **asked}
+    results = reduce(array, names, server=server, **(filled if fills else asked))
+    return delayed(_summary, pure=True)(results, fills and "empty" not in options, fills and "overflow" not in options)
+
+
+def _summary(results: Results, masks_extrema: bool, masks_sum: bool) -> Results:
+    """Results of which those without an answer are None, or masked."""
+    results._raises = False
+    return results._masked(masks_extrema, masks_sum) if isinstance(results, ArrayResults) and not results.errors else results
 
 
 class _Cut(NamedTuple):
