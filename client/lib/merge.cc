@@ -115,6 +115,21 @@ absl::Status CheckNames(const std::vector<std::string>& states, const std::vecto
       absl::StrCat("names: got ", names.size(), "; allowed: none, or ", states.size(), ", one for each state"));
 }
 
+// Merges in this process.
+absl::Status MergeHere(const v1::MergeRequest& request, const std::vector<std::string>& names,
+                       const MergeStatesOptions& options, v1::MergeResponse* response) {
+  std::vector<absl::Status> errors;
+  const bool each = options.statuses != nullptr && options.results;
+  absl::Status status = reduced::MergeStates(request, StateLimits(), names, response,
+                                             {.rows = options.rows, .errors = each ? &errors : nullptr});
+  if (!status.ok() || !each) return status;
+  const v1::State& first = request.arrays_size() > 0 ? request.arrays(0).question() : request.states(0);
+  for (int i = 0; i < first.ops_size(); ++i) {
+    options.statuses->push_back({NameOf(first.ops(i)), errors[static_cast<std::size_t>(i)]});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<MergeArraysReply> Client::MergeArrays(const std::vector<std::string>& states,
@@ -135,7 +150,7 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
   for (std::size_t i = names.size(); i < states.size(); ++i) names.push_back(absl::StrCat("states[", i, "]"));
   if (status.ok()) status = ToArrays(states, names, {options.return_state, options.results}, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), names, &response, options.rows);
+  if (status.ok()) status = MergeHere(request, names, options, &response);
   if (!status.ok()) return status;
   return ArraysFromProto(response);
 }
@@ -168,7 +183,7 @@ absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, c
   absl::Status status = CheckNames(states, options.names);
   if (status.ok()) status = ToProto(states, options.names, {options.return_state, options.results}, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.rows);
+  if (status.ok()) status = MergeHere(request, options.names, options, &response);
   if (!status.ok()) return status;
   return FromProto(response);
 }

@@ -8,11 +8,18 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "reduced/result_array.h"
 #include "reduced/types.h"
 
 namespace reduced::client {
+
+// Why an op of states has no result; OK: it has one.
+struct OpStatus {
+  std::string op;
+  absl::Status status;
+};
 
 struct MergeStatesOptions {
   bool return_state = false;  // fills in MergeReply.state
@@ -25,6 +32,9 @@ struct MergeStatesOptions {
   // 1: the parts are consecutive. Else they lie side by side, as blocks of an array that is cut along another than the
   // first of the dimensions that are reduced: as many rows as those before that dimension have together.
   std::int64_t rows = 1;
+  // Null: an op that has no answer, such as min of no element, is the error of all. Else gets the status of each op,
+  // and the results are those of the ops that are OK. Must remain live during the call.
+  std::vector<OpStatus>* statuses = nullptr;
 };
 
 // Merges the states of consecutive parts (Reply.state), in the order of the array, or of blocks side by side. Computes

@@ -47,9 +47,10 @@ class ArraysMerger {
   std::int64_t keys() const { return static_cast<std::int64_t>(rows_.size()); }
 
   // Last, once: fills in the arrays, the keys and the count of an empty response, and its state if `return_state`;
-  // without arrays unless `results`. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole
-  // array answers, if `results`, with the first output that has an error.
-  absl::Status Finish(bool return_state, bool results, v1::MergeResponse* response);
+  // without arrays unless `results`. `errors`: see LocalMerge. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or
+  // what a Reduce of the whole array answers, if `results`, with the first output that has an error.
+  absl::Status Finish(bool return_state, bool results, v1::MergeResponse* response,
+                      std::vector<absl::Status>* errors = nullptr);
 
  private:
   // The state of a part, or of all parts together.
@@ -69,6 +70,8 @@ class ArraysMerger {
   absl::Status CheckFollows(const Whole& part) const;
   absl::Status Add(Whole part);
   void SortByKeys();
+  // Fills in the arrays of the response.
+  absl::Status Answer(v1::MergeResponse* response, std::vector<absl::Status>* errors) const;
 
   const StateLimits limits_;
   const WhyStop why_stop_;

@@ -68,6 +68,16 @@ void Place(const Rows& rows, std::int64_t before, std::int64_t elements, State* 
   }
 }
 
+std::vector<Op> OpsWithAnswers(ReduceSpec spec, const State& state, std::vector<absl::Status>* errors) {
+  std::vector<Op> answered;
+  for (const Op op : std::exchange(spec.ops, {})) {
+    spec.ops = {op};
+    errors->push_back(Finalize(spec, state).status());
+    if (errors->back().ok()) answered.push_back(op);
+  }
+  return answered;
+}
+
 absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) {
   const auto exact = [](const ReduceSpec& of) { return ExactAccumulatorsFor(of) != 0; };
   const char* const differs = spec.dtype != first.dtype                       ? "dtype"
@@ -95,12 +105,15 @@ absl::Status Merger::Append(const v1::State& part, absl::string_view name) {
   return status.ok() ? status : absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
-absl::Status Merger::Finish(bool return_state, bool results, v1::MergeResponse* response) const {
+absl::Status Merger::Finish(bool return_state, bool results, v1::MergeResponse* response,
+                            std::vector<absl::Status>* errors) const {
   if (!whole_.has_value()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
   if (results) {
-    const absl::StatusOr<std::vector<Value>> values = Finalize(whole_->spec, whole_->state);
+    ReduceSpec answered = whole_->spec;
+    if (errors != nullptr) answered.ops = OpsWithAnswers(whole_->spec, whole_->state, errors);
+    const absl::StatusOr<std::vector<Value>> values = Finalize(answered, whole_->state);
     if (!values.ok()) return values.status();
-    ToProto(whole_->spec, *values, response->mutable_results());
+    ToProto(answered, *values, response->mutable_results());
   }
   response->set_count(whole_->spec.count);
   if (return_state) ToProto(whole_->spec, whole_->state, response->mutable_state());
@@ -108,11 +121,11 @@ absl::Status Merger::Finish(bool return_state, bool results, v1::MergeResponse* 
 }
 
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
-                         const std::vector<std::string>& names, v1::MergeResponse* response, std::int64_t rows) {
+                         const std::vector<std::string>& names, v1::MergeResponse* response, const LocalMerge& here) {
   const auto name_of = [&names](const char* field, int i) {
     return names.empty() ? absl::StrFormat("%s[%d]", field, i) : names[static_cast<std::size_t>(i)];
   };
-  const absl::StatusOr<Rows> placed = RowsOf(request, rows);
+  const absl::StatusOr<Rows> placed = RowsOf(request, here.rows);
   if (!placed.ok()) return placed.status();
   if (request.arrays_size() > 0) {
     if (request.states_size() > 0) return absl::InvalidArgumentError("arrays: got some beside states; allowed: either");
@@ -121,14 +134,14 @@ absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& lim
       const absl::Status status = merger.Append(request.arrays(i), name_of("arrays", i));
       if (!status.ok()) return status;
     }
-    return merger.Finish(request.return_state(), !request.omit_results(), response);
+    return merger.Finish(request.return_state(), !request.omit_results(), response, here.errors);
   }
   Merger merger(limits, *placed);
   for (int i = 0; i < request.states_size(); ++i) {
     absl::Status status = merger.Append(request.states(i), name_of("states", i));
     if (!status.ok()) return status;
   }
-  return merger.Finish(request.return_state(), !request.omit_results(), response);
+  return merger.Finish(request.return_state(), !request.omit_results(), response, here.errors);
 }
 
 }  // namespace reduced

@@ -12,6 +12,7 @@ import reduced
 import reduced.dask
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reduced._arrays import dtype_name
 
 ANY_CUT = ["sum", "mean", "var", "std", "l1", "l2", "sum_squares", "min", "max", "range", "any", "all", "count", "count_nonzero", "nan_count"]
 PROPERTY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -52,13 +53,14 @@ def test_any_chunks_have_the_same_bits(local, data):
 @given(question=blocks.questions(), data=st.data())
 def test_any_question_of_any_chunks(local, question, data):
     random, array, options = question
-    # Client.reduce and groups without elements: see test_missing_elements.
-    if ("keys" not in options or "groups" in options) and options.get("axis") != () and data.draw(st.integers(0, 3)) == 0:
+    if options.get("axis") != () and data.draw(st.integers(0, 3)) == 0:
         array = np.ma.MaskedArray(array, random.random(array.shape) < 0.3)
     chunks = tuple(blocks.cut_of(random, extent) for extent in array.shape)
     lazy = dict(options)
     for name in ("keys", "where"):
         if name in options and data.draw(st.booleans()):
+            if name == "where" and data.draw(st.booleans()):
+                options[name] = np.ma.MaskedArray(options[name], random.random(options[name].shape) < 0.2)
             lazy[name] = da.from_array(options[name], tuple(blocks.cut_of(random, extent) for extent in options[name].shape))
     results = blocks.answer(lambda: reduced.dask.reduce(da.from_array(array, chunks), blocks.OPS, **lazy).compute())
     right = blocks.answer(lambda: local.reduce(array, blocks.OPS, **options))
@@ -70,7 +72,31 @@ def test_any_question_of_any_chunks(local, question, data):
 
 def whole_of(results):
     """Results of one output of a masked array as those of an array."""
-    return {op: np.asarray(value) for op, value in results.items()}
+    values = {op: np.asarray(value) for op, value in results.items()}
+    whole = reduced.Results([(op, dtype_name(value.dtype), value.item()) for op, value in values.items()], results.size)
+    whole.errors = results.errors
+    return whole
+
+
+def test_an_op_without_an_answer_takes_no_other_with_it(local):
+    whole = np.array([[2**62, 2**62, 1], [2**62, 1, 2]])
+    array = da.from_array(whole, (1, 2))
+    results = reduced.dask.reduce(array, "sum,mean,max").compute()
+    assert dict(results) == {"mean": whole.astype(float).mean(), "max": 2**62} and list(results.errors) == ["sum"]
+    with pytest.raises(reduced.OutOfRangeError, match="integer overflow: the sum"):
+        results["sum"]
+    of_rows = reduced.dask.reduce(array, "mean,sum", axis=1).compute()
+    assert list(of_rows) == ["mean"] and str(of_rows.errors["sum"]).startswith("output [0]: integer overflow")
+    with pytest.raises(reduced.OutOfRangeError, match=r"^output \[0\]: integer overflow"):
+        reduced.dask.reduce(array, "sum", axis=1).compute()
+    nothing = da.from_array(np.full(5, np.nan), 2)
+    for lazy, options in ((array, {}), (array, {"axis": 0}), (array, {"axis": 1}), (array, {"where": array < 0}), (nothing, {}),
+                          (nothing, {"axis": 0}), (nothing[:0], {}), (array, {"keys": [1, 2]})):
+        asked = {name: option.compute() if hasattr(option, "compute") else option for name, option in options.items()}
+        summary, right = reduced.dask.describe(lazy, **options).compute(), local.describe(lazy.compute(), **asked)
+        blocks.assert_same(summary, right)
+        assert all(summary[op] is None for op in right.errors)
+        assert all(np.array_equal(np.ma.getmaskarray(summary[op]), np.ma.getmaskarray(right[op])) for op in right)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 100])
@@ -247,7 +273,7 @@ def test_columns_of_dataframes(local):
         assert dict(local.reduce(column, [*ANY_CUT, "argmin", "argmax"], nan=nan)) == dict(right), column.dtype
         results = reduced.dask.reduce(lazy, [*ANY_CUT, "argmin", "argmax"], nan=nan).compute()
         assert dict(results) == dict(right), column.dtype
-        assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(array)), column.dtype
+        assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(column)), column.dtype
     assert reduced.dask.reduce(lazy[lazy & ~lazy], "sum,count").compute() == {"sum": 0, "count": 0}
 
 

@@ -108,7 +108,7 @@ for seed in range(int(sys.argv[2])):
     array, options = blocks.question_of(random)
     if "where" in options:
         options["where"] = np.broadcast_to(options["where"], array.shape)
-    if random.integers(3) == 0 and ("keys" not in options or "groups" in options) and options.get("axis") != ():
+    if random.integers(3) == 0 and options.get("axis") != ():
         array = np.ma.MaskedArray(array, random.random(array.shape) < 0.3)
     grid = bool(random.integers(2)) and array.size > 0
     parts = parts_of(random, array.shape, grid)

@@ -34,10 +34,23 @@ def test_parts_have_the_state_of_the_whole(local, remote, array, data):
     assert State.merge(states).size == array.size
 
 
+def test_an_op_without_an_answer_takes_no_other_with_it(local):
+    for options in ({}, {"axis": 0}, {"axis": ()}):
+        results = state_of(local, np.array([2**62, 2**62]), ["max", "sum", "mean"], results=False, **options).results
+        wrong = set() if options.get("axis") == () else {"sum"}
+        assert results.errors.keys() == wrong and list(results) == [op for op in ("max", "sum", "mean") if op not in wrong]
+        assert np.all(results.max == 2**62) and np.all(results["mean"] == 2.0**62)
+        if wrong:
+            with pytest.raises(reduced.OutOfRangeError, match="^integer overflow: the sum"):
+                _ = results.sum
+    with pytest.raises(reduced.OutOfRangeError, match="integer overflow: the sum"):
+        _ = state_of(local, np.array([2**62, 2**62]), ["sum"], results=False).results
+
+
 def test_parts_without_an_answer(local):
     states = [local._state(np.array(part), ["min", "sum"], {"nan": "omit"}) for part in ([math.nan], [math.nan, 2.0])]
     with pytest.raises(reduced.InvalidArgumentError, match="min"):
-        _ = states[0].results
+        _ = states[0].results.min
     assert State.merge(states).results.min == 2
     half = np.array([2**62, 2**62])
     large = [local._state(part, ["sum"], {}) for part in (half, -half)]

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _client
-from reduced._arrays import dtype_name, with_mask
+from reduced._arrays import Elements, dtype_name, with_mask
 from reduced._errors import Error
 from reduced._ops import Options, check_options
 from reduced._result import ArrayResults, Results
@@ -168,8 +168,8 @@ def part(block: Any, asked: Question, server: str, keys: Any = None, where: Any 
     options: Any = {**asked.options, **{name: side for name, side in (("keys", keys), ("where", where)) if side is not None}}
     if alone:
         with _named(asked, starts):
-            return _arrays(client.reduce(block, asked.names, **options))
-    masked = None if type(block) is np.ndarray else with_mask(block)
+            return _arrays(client.reduce(block, asked.names, **options), asked, starts)
+    masked = None if type(block) is np.ndarray or isinstance(block, Elements) else with_mask(block)
     if masked is None or masked[1].all():
         return client._state(block if masked is None else masked[0], asked.names, options)
     values, there = masked
@@ -195,29 +195,31 @@ def results(whole: Part, asked: Question, nothing: Any, starts: Sequence[float] 
     """The results of outputs from all that their blocks add. `nothing`: what has the dtype of the array, and no element."""
     if isinstance(whole, ArrayResults):
         return whole
+    found: Results
     with _named(asked, starts):
-        if isinstance(whole, Grouped):
-            found = whole.state.results
-            assert isinstance(found, ArrayResults) and found.group_keys is not None
-            return _with_groups(found, np.union1d(found.group_keys, whole.groups), asked, nothing)
-        if isinstance(whole, State):
-            found = whole.results
-        else:
+        if isinstance(whole, Nothing):
             array = nothing if len(whole.shape) == 1 else np.empty(whole.shape, nothing.dtype)
             found = _here().reduce(array, asked.names, **asked.elsewhere)
-        arrays = _arrays(found)
+        else:
+            found = (whole.state if isinstance(whole, Grouped) else whole).results
+    arrays = _arrays(found, asked, starts)
+    if isinstance(whole, Grouped):
+        return _with_groups(arrays, np.union1d(np.asarray(arrays.group_keys), whole.groups), asked, nothing)
     if not asked.scalar:
         return arrays
-    return Results([(op, dtype_name(array.dtype), array.item()) for op, (_, array) in arrays._results.items()], found.size)
+    values = Results([(op, dtype_name(array.dtype), array.item()) for op, (_, array) in arrays._results.items()], found.size)
+    values.errors, values._order = arrays.errors, asked.names
+    return values
 
 
-def _arrays(found: Results) -> ArrayResults:
-    """Results of all ops. Raises the error of an op that has none."""
+def _arrays(found: Results, asked: Question, starts: Sequence[float]) -> ArrayResults:
+    """Results as those of arrays, and the errors of the ops that have none."""
     arrays = ArrayResults([], found.size)
     for op in found:
         array = np.asarray(found[op])
         arrays._results[op] = (array.dtype.name, array)
     arrays.group_keys = getattr(found, "group_keys", None)
+    arrays.errors, arrays._order = {op: _moved(error, asked, starts) for op, error in found.errors.items()}, asked.names
     return arrays
 
 
@@ -234,17 +236,23 @@ def join(answers: Sequence[Results], asked: Question, counts: Sequence[int], not
         every = functools.reduce(np.union1d, [np.asarray(answer.group_keys) for answer in some])
         whole.group_keys = every
         found = [_with_groups(answer, every, asked, nothing) for answer in found]
+    whole._order = asked.names
+    whole.errors = {op: error for answer in reversed(found) for op, error in answer.errors.items()}
     for op in asked.names:
+        if op in whole.errors:
+            continue
         blocks = [answer._results[op][1] for answer in found]
         for count, axis in zip(reversed(counts), reversed(asked.across)):
             blocks = [np.concatenate(blocks[i:i + count], axis) for i in range(0, len(blocks), count)]
         whole._results[op] = (blocks[0].dtype.name, blocks[0])
+    if whole.errors and not whole._results:
+        raise next(iter(whole.errors.values()))
     return whole
 
 
 def _columns(answer: ArrayResults) -> tuple[int, ...]:
     """The dimensions of the outputs of each group."""
-    dimensions: tuple[int, ...] = np.shape(next(iter(answer.values())))[1:]
+    dimensions: tuple[int, ...] = next(iter(answer._results.values()))[1].shape[1:]
     return dimensions
 
 
@@ -254,7 +262,7 @@ def _with_groups(found: ArrayResults, groups: npt.NDArray[Any], asked: Question,
     if len(found.group_keys) == len(groups):
         return found
     columns, more = _columns(found), ArrayResults([], found.size)
-    more.group_keys = groups
+    more.group_keys, more.errors, more._order = groups, found.errors, asked.names
     if 0 in columns:
         more._results = {op: (name, np.empty((len(groups), *columns), array.dtype)) for op, (name, array) in found._results.items()}
         return more
@@ -262,8 +270,11 @@ def _with_groups(found: ArrayResults, groups: npt.NDArray[Any], asked: Question,
     one: Any = {**asked.elsewhere, "keys": np.empty(0, groups.dtype), "groups": 1}
     first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
     with _named(asked, (), first):
-        none = _arrays(_here().reduce(array, asked.names, **one))
+        none = _here().reduce(array, list(found), **one)
+    more.errors = {**found.errors} | {op: _moved(error, asked, (), first) for op, error in none.errors.items()}
     for op, (name, of_found) in found._results.items():
+        if op in none.errors:
+            continue
         of_all = np.repeat(none[op], len(groups), axis=0)
         of_all[np.searchsorted(groups, found.group_keys)] = of_found
         more._results[op] = (name, of_all)
@@ -315,23 +326,29 @@ def starts_of(chunks: Chunks) -> list[tuple[float, ...]]:
 _OUTPUT = re.compile(r"output \[([\d, ]+)\]: ")
 
 
+def _moved(error: Error, asked: Question, starts: Sequence[float], group: int = 0) -> Error:
+    """Makes an error name an output as of the whole array. `starts`: where the block begins; none: where the array does. `group`: of
+    the groups of the whole, that of the first of the block."""
+    said = _OUTPUT.match(str(error))
+    if said is None:
+        return error
+    index = [int(number) for number in said[1].split(",")]
+    if not asked.keyed and len(index) > len(asked.kept):  # with keepdims
+        index = [index[dimension] for dimension in asked.kept]
+    begin = [group] * asked.keyed + [starts[dimension] if starts else 0 for dimension in asked.kept]
+    if all(map(math.isfinite, begin)):
+        moved = ", ".join(str(int(first) + each) for first, each in zip(begin, index))
+        error.args = ((f"output [{moved}]: " if moved else "") + str(error)[said.end():], *error.args[1:])
+    else:
+        error.add_note("output: counted from the first of a block of outputs")
+    return error
+
+
 @contextlib.contextmanager
 def _named(asked: Question, starts: Sequence[float], group: int = 0) -> Iterator[None]:
-    """Makes errors name outputs as of the whole array. `starts`: where the block begins; none: where the array does. `group`: of the
-    groups of the whole, that of the first of the block."""
+    """The same of an error that is raised."""
     try:
         yield
     except Error as error:
-        said = _OUTPUT.match(str(error))
-        if said is None:
-            raise
-        index = [int(number) for number in said[1].split(",")]
-        if not asked.keyed and len(index) > len(asked.kept):  # with keepdims
-            index = [index[dimension] for dimension in asked.kept]
-        begin = [group] * asked.keyed + [starts[dimension] if starts else 0 for dimension in asked.kept]
-        if all(map(math.isfinite, begin)):
-            moved = ", ".join(str(int(first) + each) for first, each in zip(begin, index))
-            error.args = ((f"output [{moved}]: " if moved else "") + str(error)[said.end():], *error.args[1:])
-        else:
-            error.add_note("output: counted from the first of a block of outputs")
+        _moved(error, asked, starts, group)
         raise

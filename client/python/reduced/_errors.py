@@ -126,11 +126,16 @@ _FIELD = re.compile(rf"(?:(?<=^)|(?<=: ))({'|'.join(map(re.escape, _OPTIONS))})(
 _DROP = re.compile(r"or outside: DROP$")
 
 
-def raise_status(number: int, message: bytes, request_id: str, retry_after: float | None) -> None:
-    """Raises the error of a status. The module _core calls this."""
+def error_of(number: int, message: bytes) -> Error:
+    """The error of a status."""
     text = _FIELD.sub(lambda field: _OPTIONS[field[1]], message.decode(errors="backslashreplace"))
     text = _DROP.sub("or outside: 'drop'", text)
-    error = (_CLASSES[number] if 0 <= number < len(_CLASSES) else UnknownError)(text)
+    return (_CLASSES[number] if 0 <= number < len(_CLASSES) else UnknownError)(text)
+
+
+def raise_status(number: int, message: bytes, request_id: str, retry_after: float | None) -> None:
+    """Raises the error of a status. The module _core calls this."""
+    error = error_of(number, message)
     error.request_id = request_id
     error.retry_after = retry_after
     raise error

@@ -236,6 +236,27 @@ class ArrayResults(Results):
     def __repr__(self) -> str:
         return "\n".join(f"{op}\n{array}" for op, array in self._shown())
 
+    def _masked(self, masks_extrema: bool, masks_sum: bool) -> Self:
+        """With what has no answer masked, of a summary with empty="fill" and overflow="wrap"; an error if it has no dimensions."""
+        arrays = {op: array for op, (_, array) in self._results.items()}
+        none = arrays["count"] == 0
+        without = dict.fromkeys((op for op in ("min", "max", "argmin", "argmax") if op in arrays), none) if masks_extrema else {}
+        if masks_sum and arrays["sum"].dtype.kind in "iu":
+            # The mean is that of the exact sum. What wraps is 2^64 or more from it, far more than the rounding of a product.
+            right = np.where(none, 0, arrays["mean"]) * arrays["count"]
+            without["sum"] = np.abs(right - arrays["sum"].astype(np.float64)) > 2.0**62
+        errors: dict[str, Error] = {}
+        for op, missing in without.items():
+            array = arrays[op]
+            if array.ndim > 0 and missing.any() and array.dtype.kind in "biu" and op not in _INTS:
+                self._results[op] = array.dtype.name, np.ma.MaskedArray(array, missing)
+            elif array.ndim == 0 and missing:
+                del self._results[op]
+                errors[op] = (OutOfRangeError(f"integer overflow: the sum of this array is about {right}, which {array.dtype} doesn't hold")
+                                   if op == "sum" else InvalidArgumentError(f"op {op}: got no element; allowed: at least 1"))
+        self.errors = errors
+        return self
+
 
 class ArrayResult(ArrayResults, Result):
     """What one `reduce` along axes, of segments, by keys or under a mask answers: a `Result` and `ArrayResults`.
@@ -264,26 +285,4 @@ class ArrayResult(ArrayResults, Result):
             every[place] = array
             self._results[op] = dtype, every
         self.group_keys = groups
-        return self
-
-    def _masked(self, masks_extrema: bool, masks_sum: bool) -> Self:
-        """With what has no answer masked, of a summary with empty="fill" and overflow="wrap"; an error if it has no dimensions."""
-        arrays = {op: array for op, (_, array) in self._results.items()}
-        none = arrays["count"] == 0
-        without = dict.fromkeys(("min", "max", "argmin", "argmax"), none) if masks_extrema else {}
-        if masks_sum and arrays["sum"].dtype.kind in "iu":
-            # The mean is that of the exact sum. What wraps is 2^64 or more from it, far more than the rounding of a product.
-            right = np.where(none, 0, arrays["mean"]) * arrays["count"]
-            without["sum"] = np.abs(right - arrays["sum"].astype(np.float64)) > 2.0**62
-        errors: dict[str, Error] = {}
-        for op, missing in without.items():
-            array = arrays[op]
-            if array.ndim > 0 and missing.any() and array.dtype.kind in "biu" and op not in _INTS:
-                self._results[op] = array.dtype.name, np.ma.MaskedArray(array, missing)
-            elif array.ndim == 0 and missing:
-                del self._results[op]
-                errors[op] = InvalidArgumentError(f"op {op}: got no element; allowed: at least 1")
-                if op == "sum":
-                    errors[op] = OutOfRangeError(f"integer overflow: the sum of this array is about {right}, which {array.dtype} doesn't hold")
-        self.errors = errors
         return self

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from reduced import _core
+from reduced._errors import error_of
 from reduced._ops import check
 from reduced._result import ArrayResults, Results
 
 
-def _merge(states: list[bytes], state: bool = False, rows: int = 1) -> tuple[Any, int, bytes]:
+def _merge(states: list[bytes], state: bool = False, rows: int = 1) -> tuple[Any, int, bytes, Any]:
     merge = _core.merge_arrays if states and _core.of_arrays(states[0]) else _core.merge
     return merge(states, results=False, state=state, rows=rows)
 
@@ -76,14 +77,22 @@ class State:
     def results(self) -> Results:
         """The results for the elements of the state.
 
-        InvalidArgumentError: an op has none, such as `min` if there are only NaNs and they are omitted. OutOfRangeError: an
-        integer sum or product overflows.
+        An op that has none does not take the others with it: see `Results.errors`. If no op has one, it is raised:
+        InvalidArgumentError, such as of `min` if there are only NaNs and they are omitted; OutOfRangeError, of an integer sum
+        or product that overflows.
         """
+        found: Results
         if _core.of_arrays(self._bytes):
-            arrays, size, _ = _core.merge_arrays([self._bytes], results=True, state=False, rows=1)
-            return ArrayResults._of_arrays(arrays, size)
-        results, size, _ = _core.merge([self._bytes], results=True, state=False, rows=1)
-        return Results(results, size)
+            arrays, size, _, statuses = _core.merge_arrays([self._bytes], results=True, state=False, rows=1)
+            found = ArrayResults._of_arrays(arrays, size)
+        else:
+            results, size, _, statuses = _core.merge([self._bytes], results=True, state=False, rows=1)
+            found = Results(results, size)
+        found.errors = {op: error_of(status, message) for op, status, message in statuses if status != 0}
+        found._order = [op for op, _, _ in statuses]
+        if found.errors and not found._results:
+            raise next(iter(found.errors.values()))
+        return found
 
     @property
     def size(self) -> int:

@@ -42,6 +42,7 @@ from typing import Unpack
 
 from reduced import _blocks, _client
 from reduced._ops import Options
+from reduced._result import ArrayResults, Results
 
 
 def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, **options: Unpack[Options]) -> Any:
@@ -89,7 +90,16 @@ def describe(array: Any, *, server: str | None = None, **options: Unpack[Options
     names = list(_client._DESCRIBE)
     if not _blocks.knows_places(_blocks.question(names, asked, len(cut.chunks), missing=cut.missing), cut.chunks):
         names = [op for op in names if op not in _client._POSITIONS]
-    return reduce(array, names, server=server, **asked)
+    fills = any(options.get(name) is not None for name in ("axis", "keys", "where"))
+    filled: Options = {"empty": "fill", "overflow": "wrap", **asked}
+    results = reduce(array, names, server=server, **(filled if fills else asked))
+    return delayed(_summary, pure=True)(results, fills and "empty" not in options, fills and "overflow" not in options)
+
+
+def _summary(results: Results, masks_extrema: bool, masks_sum: bool) -> Results:
+    """Results of which those without an answer are None, or masked."""
+    results._raises = False
+    return results._masked(masks_extrema, masks_sum) if isinstance(results, ArrayResults) and not results.errors else results
 
 
 class _Cut(NamedTuple):
@@ -152,6 +162,8 @@ def _where(where: Any, cut: _Cut) -> list[Any]:
     if where is None:
         return [None] * len(cut.blocks)
     lazy = _lazy(where)
+    if lazy is not None and hasattr(lazy, "numblocks"):
+        lazy = lazy.map_blocks(_filled, meta=np.empty((0,) * lazy.ndim, lazy.dtype))  # broadcast_to drops what is masked
     if lazy is not None and hasattr(lazy, "numblocks") and cut.known and not np.isnan(lazy.shape).any():
         one_block = {axis: -1 for axis, size in enumerate(lazy.shape) if size == 1}
         try:
@@ -161,6 +173,11 @@ def _where(where: Any, cut: _Cut) -> list[Any]:
     if lazy is not None:
         return _chunked_alike("where", lazy, cut.chunks)
     return _slices("where", _client._mask(where, cut.shape) if cut.known else where, cut.chunks)
+
+
+def _filled(mask: Any) -> Any:
+    """A mask in which what is missing is not True."""
+    return mask.filled(False) if isinstance(mask, np.ma.MaskedArray) else mask
 
 
 def _chunked_alike(name: str, lazy: Any, chunks: _blocks.Chunks) -> list[Any]:

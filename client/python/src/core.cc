@@ -366,20 +366,34 @@ std::vector<std::string> States(const std::vector<nb::bytes>& parts) {
   return states;
 }
 
-// Results, how many elements there are and, if `state`, the bytes of the merged state. `rows`: MergeStatesOptions.rows.
+// Of each op its name, the number of its status and the message.
+nb::list Statuses(const std::vector<client::OpStatus>& ops) {
+  nb::list statuses;
+  for (const client::OpStatus& op : ops) {
+    statuses.append(nb::make_tuple(op.op, op.status.raw_code(), Bytes(std::string(op.status.message()))));
+  }
+  return statuses;
+}
+
+// Results, how many elements there are, if `state` the bytes of the merged state, and if `results` the status of each
+// op. `rows`: MergeStatesOptions.rows.
 nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state, std::int64_t rows) {
+  std::vector<client::OpStatus> ops;
   const client::MergeReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
-    return client::MergeStates(states, {.return_state = state, .results = results, .names = {}, .rows = rows});
+    return client::MergeStates(
+        states, {.return_state = state, .results = results, .names = {}, .rows = rows, .statuses = &ops});
   });
-  return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state));
+  return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state), Statuses(ops));
 }
 
 // The same of arrays of results.
 nb::tuple MergeArrays(const std::vector<nb::bytes>& parts, bool results, bool state, std::int64_t rows) {
+  std::vector<client::OpStatus> ops;
   client::MergeArraysReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
-    return client::MergeArrayStates(states, {.return_state = state, .results = results, .names = {}, .rows = rows});
+    return client::MergeArrayStates(
+        states, {.return_state = state, .results = results, .names = {}, .rows = rows, .statuses = &ops});
   });
-  return nb::make_tuple(Arrays(reply.results, reply.keys), reply.count, Bytes(reply.state));
+  return nb::make_tuple(Arrays(reply.results, reply.keys), reply.count, Bytes(reply.state), Statuses(ops));
 }
 
 bool OfArrays(const nb::bytes& state) { return client::IsArrayState({state.c_str(), state.size()}); }

@@ -161,7 +161,7 @@ TEST(MergeStates, BlocksSideBySideHaveTheIndexesOfTheWhole) {
     }
     const std::int64_t rows = of_rows ? 1 : 6;
     v1::MergeResponse merged;
-    ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &merged, rows).ok());
+    ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &merged, {.rows = rows}).ok());
     const v1::ArraysState whole = StateOfBlock(kColumns, 0, kColumns, of_rows);
     EXPECT_EQ(merged.arrays_state().SerializeAsString(), whole.SerializeAsString());
     // The same of one result for each op.
@@ -170,7 +170,7 @@ TEST(MergeStates, BlocksSideBySideHaveTheIndexesOfTheWhole) {
     values.set_return_state(true);
     for (const v1::ArraysState& block : request.arrays()) *values.add_states() = block.outputs(0);
     v1::MergeResponse value;
-    ASSERT_TRUE(MergeStates(values, StateLimits(), {}, &value, rows).ok());
+    ASSERT_TRUE(MergeStates(values, StateLimits(), {}, &value, {.rows = rows}).ok());
     EXPECT_EQ(value.state().SerializeAsString(), whole.outputs(0).SerializeAsString());
     EXPECT_EQ(value.results(1).value().u(), 6);
   }
@@ -181,7 +181,7 @@ TEST(MergeStates, RowsThatPartsDoNotHave) {
   *request.add_arrays() = StateOfBlock(4, 0, 4, /*of_rows=*/false);
   const auto message = [&request](std::int64_t rows) {
     v1::MergeResponse merged;
-    const absl::Status status = MergeStates(request, StateLimits(), {}, &merged, rows);
+    const absl::Status status = MergeStates(request, StateLimits(), {}, &merged, {.rows = rows});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << rows;
     return std::string(status.message());
   };
@@ -190,7 +190,7 @@ TEST(MergeStates, RowsThatPartsDoNotHave) {
   v1::MergeRequest values;
   *values.add_states() = request.arrays(0).outputs(0);
   v1::MergeResponse merged;
-  EXPECT_EQ(MergeStates(values, StateLimits(), {}, &merged, 7).message(),
+  EXPECT_EQ(MergeStates(values, StateLimits(), {}, &merged, {.rows = 7}).message(),
             "states[0]: count: got 24 with 7 rows; allowed: as many elements in each row");
   *request.mutable_arrays(0) = StateOf({.keys = {3, 5}, .elements = {1, 2, 3, 4}});
   EXPECT_EQ(message(2), "rows: got 2 with outputs by keys; allowed: 1");
@@ -199,8 +199,43 @@ TEST(MergeStates, RowsThatPartsDoNotHave) {
     values = {};
     for (int i = 0; i < 2; ++i) *values.add_states() = StateOfBlock(4, 0, 4, /*of_rows=*/false).outputs(0);
     values.mutable_states(1)->set_count(count);
-    EXPECT_FALSE(MergeStates(values, StateLimits(), {}, &merged, 2).ok());
+    EXPECT_FALSE(MergeStates(values, StateLimits(), {}, &merged, {.rows = 2}).ok());
   }
+}
+
+TEST(MergeStates, AnOpWithoutAnAnswerTakesNoOtherWithIt) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  const std::vector<std::int64_t> elements = {1, 2, kLarge, kLarge};
+  const ReduceSpec spec{.dtype = DType::kI64, .count = 4, .ops = {Op::kMax, Op::kSum, Op::kMin}};
+  std::vector<State> outputs;
+  for (std::int64_t i = 0; i < 4; i += 2)
+    outputs.emplace_back(test::Fold(spec, &elements[static_cast<std::size_t>(i)], 0, 2));
+  v1::MergeRequest request;
+  v1::ArraysState& part = *request.add_arrays();
+  ToProto(spec, 2, outputs, &part);
+  part.set_empty(v1::EMPTY_POLICY_ERROR);
+  part.add_shape(2);
+  v1::MergeResponse merged;
+  EXPECT_EQ(MergeStates(request, StateLimits(), {}, &merged).code(), absl::StatusCode::kOutOfRange);
+  merged.Clear();
+  std::vector<absl::Status> errors;
+  ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &merged, {.errors = &errors}).ok());
+  EXPECT_THAT(errors, ElementsAre(absl::OkStatus(), ::testing::_, absl::OkStatus()));
+  EXPECT_EQ(errors[1].code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(errors[1].message()), ::testing::StartsWith("output [1]: integer overflow: the sum"));
+  ASSERT_EQ(merged.arrays_size(), 2);
+  EXPECT_EQ(merged.arrays(0).op(), v1::OP_MAX);
+  EXPECT_THAT(ElementsOf<std::int64_t>(merged.arrays(0).data()), ElementsAre(2, kLarge));
+  EXPECT_EQ(merged.arrays(1).op(), v1::OP_MIN);
+  EXPECT_THAT(ElementsOf<std::int64_t>(merged.arrays(1).data()), ElementsAre(1, kLarge));
+  v1::MergeRequest values;
+  *values.add_states() = part.outputs(1);
+  errors.clear();
+  merged.Clear();
+  ASSERT_TRUE(MergeStates(values, StateLimits(), {}, &merged, {.errors = &errors}).ok());
+  EXPECT_THAT(errors, ElementsAre(absl::OkStatus(), ::testing::_, absl::OkStatus()));
+  ASSERT_EQ(merged.results_size(), 2);
+  EXPECT_EQ(merged.results(1).op(), v1::OP_MIN);
 }
 
 // Merging two parts of so many outputs, until it has been asked `times` whether to stop.
