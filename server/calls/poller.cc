@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 #include <utility>
 
@@ -22,6 +23,8 @@ constexpr int kTurn = 8;  // submissions of one ring before the next one's
 // again. Both end with the submission that is handled then.
 constexpr std::chrono::nanoseconds kTurnTime = std::chrono::milliseconds(1);
 constexpr std::chrono::nanoseconds kRoundTime = std::chrono::milliseconds(5);
+// A turn may be longer because the thread had no processor: then that time is not the ring's.
+constexpr std::chrono::nanoseconds kLongTurn = std::chrono::microseconds(200);
 // Between two looks at the doorbells of sleeping rings while others are awake: rounds, or time. A look is a system
 // call.
 constexpr int kRoundsPerLook = 128;
@@ -169,15 +172,29 @@ void Poller::TakeTurn(Polled& polled, Clock::duration most) {
     polled.ring->Serve();
     now_ = Clock::now();
   } while (++served < kTurn && now_ - start < most && polled.ring->HasWork());
-  polled.used += now_ - start;
+  Clock::duration used = now_ - start;
+  if (used > kLongTurn) used -= std::min(used, TakeTimeAway());
+  polled.used += used;
   polled.ring->patience().Took(now_ - polled.last_served);
   polled.last_served = polled.idle_since = now_;
+}
+
+// The time for which the thread has not run since this was last called.
+Poller::Clock::duration Poller::TakeTimeAway() {
+  timespec ran{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
+  const Clock::duration before = ran_;
+  const Clock::time_point before_at = ran_at_;
+  ran_ = std::chrono::seconds(ran.tv_sec) + std::chrono::nanoseconds(ran.tv_nsec);
+  ran_at_ = Clock::now();
+  return std::max(Clock::duration::zero(), (ran_at_ - before_at) - (ran_ - before));
 }
 
 void Poller::AwaitDoorbells(int timeout_ms) {
   std::array<epoll_event, kMaxEvents> events;
   const int count = epoll_wait(epoll_, events.data(), kMaxEvents, timeout_ms);
   looked_ = now_;
+  TakeTimeAway();  // that of the wait is nobody's
   for (int i = 0; i < count; ++i) {
     // One that is not known yet is among the news, and one that is not known any more is gone.
     const auto found = rings_.find(static_cast<PolledRing*>(events[static_cast<std::size_t>(i)].data.ptr));
