@@ -126,7 +126,23 @@ TEST_P(PollerCrowdTest, ARingThatIsAwakeWaitsShortly) {
 
 INSTANTIATE_TEST_SUITE_P(Crowds, PollerCrowdTest,
                          testing::Values(Crowd{1, 10'000}, Crowd{20, 4000}, Crowd{240, 20}, Crowd{240, 300},
-                                         Crowd{1000, 50}));
+                                         Crowd{600, 50}));
+
+// What a ring has used while no other wanted the time is not held against it.
+TEST_F(PollerTest, ARingThatWasBusyAloneIsServedAlsoOnceOthersAre) {
+  const auto alone = std::make_shared<FakeRing>(time_us_, 100, /*endless=*/true);
+  Add(alone);
+  Add(quiet_);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(quiet_->AwaitTurn().has_value());
+  ASSERT_TRUE(Becomes(kPatience, [&] { return alone->turns() > 3000; }));
+  for (int i = 0; i < 50; ++i) Add(std::make_shared<FakeRing>(time_us_, 300, /*endless=*/true));
+  ASSERT_TRUE(quiet_->AwaitTurn().has_value());
+  for (int i = 0; i < 5; ++i) {
+    const int turns = alone->turns(), before_us = time_us_.load();
+    ASSERT_TRUE(Becomes(kPatience, [&] { return alone->turns() > turns; }));
+    EXPECT_LE(time_us_.load() - before_us, 2 * kMostWaitUs);
+  }
+}
 
 TEST_F(PollerTest, BusyRingsHaveEqualTime) {
   const auto cheap = std::make_shared<FakeRing>(time_us_, 100, /*endless=*/true);
