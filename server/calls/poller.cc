@@ -8,7 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,11 @@ constexpr int kTurn = 8;  // submissions of one ring before the next one's
 // again. Both end with the submission that is handled then.
 constexpr std::chrono::nanoseconds kTurnTime = std::chrono::milliseconds(1);
 constexpr std::chrono::nanoseconds kRoundTime = std::chrono::milliseconds(5);
+// A turn may be longer because the thread had no processor: then that time is not the ring's.
+constexpr std::chrono::nanoseconds kLongTurn = std::chrono::microseconds(100);
+// That one ring may have used more than another while both have submissions. Beyond it, who was served longest ago
+// comes first.
+constexpr std::chrono::nanoseconds kMostAhead = std::chrono::microseconds(400);
 // Between two looks at the doorbells of sleeping rings while others are awake: rounds, or time. A look is a system
 // call.
 constexpr int kRoundsPerLook = 128;
@@ -131,7 +138,9 @@ bool Poller::ServeRound() {
   FindWork();
   if (ready_.empty()) return false;
   if (ready_.size() > 1) {
-    std::stable_sort(ready_.begin(), ready_.end(), [](const Polled* a, const Polled* b) { return a->used < b->used; });
+    std::sort(ready_.begin(), ready_.end(), [](const Polled* a, const Polled* b) {
+      return std::tie(a->used, a->last_served) < std::tie(b->used, b->last_served);
+    });
   }
   const Clock::time_point end = now_ + kRoundTime;
   const Clock::duration turn = std::min(kTurnTime, 4 * kRoundTime / static_cast<int>(ready_.size()));
@@ -145,11 +154,13 @@ bool Poller::ServeRound() {
 // Finds the rings that have submissions, and lets those sleep that have had none for long.
 void Poller::FindWork() {
   ready_.clear();
+  Clock::duration least = Clock::duration::max();
   for (std::size_t i = 0; i < awake_.size();) {
     Polled& polled = *awake_[i];
     const bool was_busy = std::exchange(polled.busy, polled.ring->HasWork());
     if (polled.busy) {
       if (!was_busy) polled.used = std::max(polled.used, least_used_);
+      least = std::min(least, polled.used);
       ready_.push_back(&polled);
     } else if (now_ - polled.idle_since > polled.ring->patience().now() && polled.ring->Doze()) {
       polled.awake = false;
@@ -159,25 +170,41 @@ void Poller::FindWork() {
     }
     ++i;
   }
+  if (ready_.empty()) return;
+  least_used_ = least;
+  for (Polled* const polled : ready_) polled->used = std::min<Clock::duration>(polled->used, least + kMostAhead);
 }
 
 void Poller::TakeTurn(Polled& polled, Clock::duration most) {
   const Clock::time_point start = now_;
-  least_used_ = polled.used;
   int served = 0;
   do {
     polled.ring->Serve();
     now_ = Clock::now();
   } while (++served < kTurn && now_ - start < most && polled.ring->HasWork());
-  polled.used += now_ - start;
+  Clock::duration used = now_ - start;
+  if (used > kLongTurn) used -= std::min(used, TakeTimeAway());
+  polled.used += used;
   polled.ring->patience().Took(now_ - polled.last_served);
   polled.last_served = polled.idle_since = now_;
+}
+
+// The time for which the thread has not run since this was last called.
+Poller::Clock::duration Poller::TakeTimeAway() {
+  timespec ran{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
+  const Clock::duration before = ran_;
+  const Clock::time_point before_at = ran_at_;
+  ran_ = std::chrono::seconds(ran.tv_sec) + std::chrono::nanoseconds(ran.tv_nsec);
+  ran_at_ = Clock::now();
+  return std::max(Clock::duration::zero(), (ran_at_ - before_at) - (ran_ - before));
 }
 
 void Poller::AwaitDoorbells(int timeout_ms) {
   std::array<epoll_event, kMaxEvents> events;
   const int count = epoll_wait(epoll_, events.data(), kMaxEvents, timeout_ms);
   looked_ = now_;
+  TakeTimeAway();  // that of the wait is nobody's
   for (int i = 0; i < count; ++i) {
     // One that is not known yet is among the news, and one that is not known any more is gone.
     const auto found = rings_.find(static_cast<PolledRing*>(events[static_cast<std::size_t>(i)].data.ptr));

@@ -63,8 +63,8 @@ class Poller {
     std::shared_ptr<PolledRing> ring;
     bool awake = false;
     bool busy = false;  // it had a submission when it was last looked at
-    // The thread's time that it has used; at least that of the ring served last, when its first submission after a
-    // pause came, so that nobody saves time up.
+    // The processor time that it has used, at least the least of those that had submissions in the round before, so
+    // that nobody saves time up, and not much more, so that nobody pays later for what no other ring wanted.
     Clock::duration used{};
     Clock::time_point last_served{};
     Clock::time_point idle_since{};  // if it is awake: when it was last served or woken
@@ -76,6 +76,7 @@ class Poller {
   bool ServeRound();
   void FindWork();
   void TakeTurn(Polled& polled, Clock::duration most);
+  Clock::duration TakeTimeAway();
   void AwaitDoorbells(int timeout_ms);
   void WakeUp(Polled& polled);
 
@@ -89,7 +90,9 @@ class Poller {
   std::vector<Polled*> ready_;    // in this round: those that have submissions
   Clock::time_point now_{};       // when the clock was last read
   Clock::time_point looked_{};    // at the doorbells
-  Clock::duration least_used_{};  // Polled::used of the ring that was served last, before its turn
+  Clock::time_point ran_at_{};    // when the thread's processor time was last read
+  Clock::duration ran_{};         // and that time
+  Clock::duration least_used_{};  // the least Polled::used of those in ready_
 
   std::atomic<bool> news_ = false;
   absl::Mutex mutex_;

@@ -157,10 +157,9 @@ void HttpServer::Run() {
     }
     Clock::time_point next = connections_.empty() ? Clock::time_point::max() : connections_.front().end;
     if (!accepts) next = std::min(next, accept_after_);
-    const int timeout_ms =
-        next == Clock::time_point::max()
-            ? -1
-            : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count());
+    const int timeout_ms = next == Clock::time_point::max()
+                               ? -1
+                               : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count());
     if (poll(waiting.data(), waiting.size(), timeout_ms) < 0) continue;
     if (waiting.front().revents != 0) return;
     std::size_t i = others;
@@ -224,8 +223,7 @@ bool HttpServer::Proceed(Connection& connection) const {
 
 std::string HttpServer::AnswerTo(absl::string_view head) const {
   const std::size_t line_end = head.find('\n');
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(absl::StripSuffix(head.substr(0, line_end), "\r"), ' ');
+  const std::vector<absl::string_view> words = absl::StrSplit(absl::StripSuffix(head.substr(0, line_end), "\r"), ' ');
   if (words.size() != 3 || words[0].empty() || !absl::StartsWith(words[2], "HTTP/1.")) {
     return Refuse("400 Bad Request", "Bad Request");
   }

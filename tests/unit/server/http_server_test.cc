@@ -135,7 +135,7 @@ TEST_P(HttpServerCrowdTest, DelaysNobody) {
   for (int i = 0; i < 5; ++i) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("200 OK"));
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     crowd.push_back(Send(*server, GetParam()));
   }
   for (const int fd : crowd) close(fd);
