@@ -14,7 +14,7 @@ import zipfile
 import harness
 from harness import np
 
-DATA_ERROR, SERVER_ERROR = 5, 4
+DATA_ERROR = 5
 
 
 def npy(header, data):
