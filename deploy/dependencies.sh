@@ -11,7 +11,7 @@ packages_for() {
     build)
       echo ca-certificates g++ cmake ninja-build ccache libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev libabsl-dev \
         libspdlog-dev prometheus-cpp-dev libcivetweb-dev libtbb-dev libhwy-dev libcli11-dev nlohmann-json3-dev \
-        libssl-dev zlib1g-dev libzstd-dev libzip-dev
+        libssl-dev zlib1g-dev libzstd-dev liblzma-dev libbz2-dev libzip-dev
       ;;
     test)
       echo libgtest-dev libgmock-dev libbenchmark-dev python3-dev python3-venv python3-grpcio python3-protobuf python3-numpy python3-seccomp python3-yaml yamllint \

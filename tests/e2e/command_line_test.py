@@ -90,7 +90,7 @@ class JsonTest(harness.ServedTest):
         for answer in answers:
             self.assertEqual(
                 list(answer),
-                ["source", "dtype", "count", "via", "results", "engine", "device", "pipeline", "precision", "reason"]
+                ["source", "dtype", "shape", "count", "via", "results", "engine", "device", "pipeline", "precision", "reason"]
                 + ["timing_us", "bytes", "attempts"],
             )
             self.assertEqual((answer["dtype"], answer["precision"], answer["bytes"]), ("u8", "f64", answer["count"]))

@@ -254,6 +254,18 @@ class VerdictTest(LoadtestTest):
         self.assertRegex(result["no_verdict"], r"\Arate 1000 was not stable; ")
         self.assertEqual([step["name"] for step in result["steps"]], ["rate 1000"] * 3)
 
+    def test_find_max_keeps_what_it_has_met(self):
+        # Of so few requests stability can't be told, so that low rates are met; higher ones are never stable enough.
+        arguments = ("--find-max", "--rate", "20..4000", "--warmup", "0", "--duration", "500ms", "--stability", "0%")
+        result = self.loadtest(*arguments, "--slo", "p50=10s", code=UNSTABLE)
+        self.assertNotIn("max_rate", result)
+        self.assertRegex(result["no_verdict"], r"\Arate \d+ was not stable; ")
+        met = max(step["rate"] for step in result["steps"] if step["name"] not in result["no_verdict"])
+        self.assertEqual(result["met_rate"], met)
+        run = self.run_reducectl("loadtest", *arguments, "--slo", "p50=10s")
+        self.assertEqual(run.returncode, UNSTABLE)
+        self.assertRegex(run.stdout.decode(), r"\nno verdict: rate .*\np50=10s is met at least up to \d+ requests/s\n\Z")
+
     def test_command_line(self):
         for arguments, messages in (
             (("--concurrency", "0"), ["--concurrency", 'got "0"; allowed: loads like', "4..64"]),

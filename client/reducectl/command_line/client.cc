@@ -51,14 +51,15 @@ ExitCode ReportError(absl::string_view subject, absl::string_view message, ExitC
 namespace {
 
 // What the user can do about a failed call, in words that follow its message.
-absl::string_view AdviceOn(const absl::Status& status) {
+std::string AdviceOn(const absl::Status& status) {
   if (absl::IsUnauthenticated(status)) return "; see --token-file";
   if (!absl::IsUnavailable(status)) return "";
   if (absl::StrContains(status.message(), "speaks no TLS")) {
     return "; leave out --tls-ca, or name another server with --server";
   }
   if (absl::StrContains(status.message(), "TLS")) return "; see --tls-ca, --tls-cert and --tls-server-name";
-  return "; start a server with `reduced`, or name another one with --server";
+  static bool advised = false;  // once is enough, of several inputs
+  return std::exchange(advised, true) ? "" : absl::StrCat("; ", kNoServerAdvice);
 }
 
 }  // namespace

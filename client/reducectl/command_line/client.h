@@ -17,6 +17,11 @@ namespace reduced::client {
 // The --server that is no server: this process reduces, by the CPU engine that a server has.
 inline constexpr char kLocal[] = "local:";
 
+// What to do if no server answers.
+inline constexpr char kNoServerAdvice[] =
+    "start a server with `reduced`, or name another one with --server or REDUCED_SERVER; reduce, describe, info, ops and "
+    "pipelines need none with --server local:";
+
 struct CommonOptions {
   std::string server = ClientOptions().server;
   bool server_given = false;              // on the command line or in the environment

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -50,35 +51,8 @@ void Add(const Timing& more, Timing* timing) {
   timing->kernel_gb_per_s.reset();
 }
 
-Answer AnswerOf(const std::string& source, const Input& input) {
-  Answer answer{.source = source,
-                .column = input.column,
-                .array = input.array,
-                .dtype = input.layout.dtype,
-                .shape = input.layout.shape,
-                .missing = input.missing,
-                .read_us = absl::ToDoubleMicroseconds(input.ReadTime())};
-  if (!answer.missing.empty()) answer.shape.front() += static_cast<std::int64_t>(answer.missing.size());
-  return answer;
-}
-
 // Whether the request is right, but this array has no answer to an op of it.
 bool HasNoAnswer(const absl::Status& status) { return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status); }
-
-// What an error is about, for people.
-std::string SubjectOf(const Answer& answer) {
-  return absl::StrCat(answer.source, answer.column.empty() ? "" : ": column ", answer.column,
-                      answer.array.empty() ? "" : ": array ", answer.array);
-}
-
-// An input that reading stopped has the reader's error; any other is the call's.
-ExitCode ReportFailure(const Answer& answer, const Input& input, const absl::Status& status) {
-  if (input.reading != nullptr) {
-    const absl::MutexLock lock(&input.reading->mutex);
-    if (!input.reading->error.ok()) return ReportError(answer.source, input.reading->error.message(), kData);
-  }
-  return ReportCallError(SubjectOf(answer), status);
-}
 
 class Asker {
  public:
@@ -179,7 +153,8 @@ class Asker {
     return all;
   }
 
-  // Asks about all arrays of a source. Those that come in pieces are put together from their states.
+  // Asks about all arrays of a source, also if one of them can't be read or reduced. Those that come in pieces are put
+  // together from their states.
   ExitCode AskSource(const std::string& source) {
     InputOptions options = question_.input;
     UploadProgress reading(!common_.json);
@@ -187,12 +162,14 @@ class Asker {
     const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, options);
     if (!reader.ok()) return ReportError(source, reader.status().message(), kData);
     std::map<std::size_t, Answer> unfinished;
+    std::set<std::size_t> failed;  // arrays, whose other pieces are of no use
+    Notes notes(source, common_.json);
     ExitCode failure = kOk;
     bool first = true;
     for (;;) {
       absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
       reading.Clear();
-      PrintNotes(source, **reader);
+      notes.Add(**reader);
       if (!piece.ok()) {
         const ExitCode code = ReportError(source, piece.status().message(), kData);
         return failure == kOk ? code : failure;
@@ -201,21 +178,21 @@ class Asker {
       if (question_.one && !std::exchange(first, false) && (*piece)->array > 0) {
         return ReportError(source, "got several arrays; allowed: one with --state", kData);
       }
-      const ExitCode code = AskPiece(source, **piece, &unfinished);
+      if ((*piece)->restart) unfinished.clear();
+      Answer answer = AnswerOf(source, (*piece)->input, **reader);
+      if (failed.count((*piece)->array) > 0) continue;
+      const absl::Status& unread = (*piece)->input.status;
+      const ExitCode code =
+          unread.ok() ? AskPiece(std::move(answer), **piece, &notes, &unfinished) : ReportUnread(source, unread);
+      if (code != kOk) failed.insert((*piece)->array);
       if (failure == kOk) failure = code;
-      if (code != kOk && !(*piece)->whole && (*piece)->input.status.ok()) return failure;
     }
   }
 
-  ExitCode AskPiece(const std::string& source, const Piece& piece, std::map<std::size_t, Answer>* unfinished) {
-    if (piece.restart) unfinished->clear();
-    if (!piece.input.status.ok()) {
-      unfinished->erase(piece.array);
-      return ReportUnread(source, piece.input.status);
-    }
-    Answer answer = AnswerOf(source, piece.input);
+  ExitCode AskPiece(Answer answer, const Piece& piece, Notes* notes, std::map<std::size_t, Answer>* unfinished) {
     if (question_.one && !answer.missing.empty() && StateLacksMissing(question_.ops, question_.options)) {
-      return ReportError(source, "got missing elements; allowed: none with --state and ops that count them", kData);
+      return ReportError(answer.source, "got missing elements; allowed: none with --state and ops that count them",
+                         kData);
     }
     const absl::Time start = absl::Now();
     // A piece all of whose elements are missing is nothing.
@@ -234,40 +211,34 @@ class Asker {
         CountNans([&](const std::vector<std::string>& ops) { return Reduce(piece.input, ops, true, progress); },
                   &answer);
     }
-    if (piece.whole) return Print(answer);
+    if (piece.whole) return Print(answer, notes);
     const auto before = unfinished->find(piece.array);
     if (before == unfinished->end()) {
       (*unfinished)[piece.array] = std::move(answer);
     } else if (absl::Status status = Append(std::move(answer), &before->second); !status.ok()) {
-      return ReportError(source, status.message(), kServer);
+      return ReportError(before->second.source, status.message(), kServer);
     }
     if (!piece.last) return kOk;
     Answer& all = unfinished->at(piece.array);
-    if (all.reply.state.empty()) return AskPiece(source, {.input = NoElements(piece.input, all)}, unfinished);
+    if (all.reply.state.empty()) {  // nor has any other
+      Piece none;
+      none.input.layout = piece.input.layout;
+      return AskPiece(Answer(std::move(all)), none, notes, unfinished);
+    }
     absl::StatusOr<MergeReply> merged = MergeStates({all.reply.state});
     if (!merged.ok()) return ReportCallError(SubjectOf(all), merged.status());
     all.reply.results = std::move(merged->results);
-    return Print(all);
+    return Print(all, notes);
+  }
+
+  ExitCode Print(Answer& answer, Notes* notes) {
+    notes->InLine(answer.notes);
+    return Print(answer);
   }
 
   ExitCode Print(Answer& answer) const {
     CountMissing(answer.missing, question_.options, &answer.reply);
     return print_(answer);
-  }
-
-  // Of one of several arrays.
-  static ExitCode ReportUnread(const std::string& source, const absl::Status& status) {
-    const bool missing = absl::IsFailedPrecondition(status);
-    return ReportError(source, absl::StrCat(status.message(), missing ? ", and --nan omit leaves it out" : ""), kData);
-  }
-
-  // The input of which only missing elements were found.
-  static Input NoElements(const Input& piece, const Answer& all) {
-    Input input;
-    input.layout = piece.layout;
-    input.column = all.column;
-    input.missing = all.missing;
-    return input;
   }
 
   // Adds the next piece to the state of the pieces before it.
@@ -287,12 +258,8 @@ class Asker {
     answer->read_us += next.read_us;
     answer->round_trip_us += next.round_trip_us;
     if (next.nans.has_value()) answer->nans = answer->nans.value_or(0) + *next.nans;
+    answer->notes = std::move(next.notes);  // of all pieces so far
     return absl::OkStatus();
-  }
-
-  void PrintNotes(const std::string& source, const InputReader& reader) {
-    const std::vector<std::string> notes = reader.notes();
-    for (std::size_t& i = notes_printed_[source]; i < notes.size(); ++i) ReportError(source, notes[i], kOk);
   }
 
   // One request of a session and its outcome.
@@ -319,11 +286,12 @@ class Asker {
     };
     for (const std::string& source : question_.sources) {
       absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, question_.input);
+      Notes notes(source, common_.json);
       for (bool more = true; more;) {
         absl::StatusOr<std::optional<Piece>> piece = std::nullopt;
         if (reader.ok()) {
           piece = (*reader)->Next();
-          PrintNotes(source, **reader);
+          notes.Add(**reader);
         } else {
           piece = reader.status();
         }
@@ -331,19 +299,14 @@ class Asker {
         more = piece.ok();
         if (items.size() == kAhead) print_first();
         Item& item = items.emplace_back();
-        if (!piece.ok()) {
-          item.answer.source = source;
-          item.unread = piece.status();
-          item.answered.Notify();
-          break;
-        }
-        item.input = std::move((*piece)->input);
-        item.answer = AnswerOf(source, item.input);
-        if (!item.input.status.ok()) {
-          item.unread = item.input.status;
+        if (more) item.input = std::move((*piece)->input);
+        item.unread = more ? item.input.status : piece.status();
+        item.answer = more ? AnswerOf(source, item.input, **reader) : Answer{.source = source};
+        if (!item.unread.ok()) {
           item.answered.Notify();
           continue;
         }
+        notes.InLine(item.answer.notes);
         item.start = absl::Now();
         (*session)->ReduceAsync(item.input.View(), question_.ops, question_.options,
                                 [&item](absl::StatusOr<Reply> reply) {
@@ -369,7 +332,6 @@ class Asker {
   const CommonOptions& common_;
   const Question question_;
   const PrintAnswer& print_;
-  std::map<std::string, std::size_t> notes_printed_;
   ExitCode first_failure_ = kOk;
 };
 
@@ -378,7 +340,83 @@ std::optional<Place> NeedsServer(absl::string_view got, absl::string_view allowe
   return std::nullopt;
 }
 
+std::string Joined(const Answer& answer, absl::string_view column, absl::string_view array) {
+  return absl::StrCat(answer.source, answer.column.empty() ? "" : column, answer.column,
+                      answer.array.empty() ? "" : array, answer.array);
+}
+
 }  // namespace
+
+Answer AnswerOf(const std::string& source, const Input& input, const InputReader& reader) {
+  Answer answer{.source = source,
+                .column = input.column,
+                .array = input.array,
+                .dtype = input.layout.dtype,
+                .shape = input.layout.shape,
+                .missing = input.missing,
+                .several = reader.several(),
+                .notes = input.notes,
+                .read_us = absl::ToDoubleMicroseconds(input.ReadTime())};
+  if (!answer.missing.empty()) answer.shape.front() += static_cast<std::int64_t>(answer.missing.size());
+  return answer;
+}
+
+std::string SubjectOf(const Answer& answer) { return Joined(answer, ": column ", ": array "); }
+std::string TitleOf(const Answer& answer) { return Joined(answer, ", column ", ", array "); }
+std::string NameOf(const Answer& answer) { return answer.column.empty() ? answer.array : answer.column; }
+
+std::string JsonLine(const Answer& answer, Json results, const Json& more) {
+  const Reply& reply = answer.reply;
+  Json timing = Json::object();
+  if (answer.read_us > 0) timing["read"] = answer.read_us;
+  timing.update(ToJson(reply.timing));
+  if (answer.round_trip_us > 0) timing["round_trip"] = answer.round_trip_us;
+  Json json = {{"source", answer.source}};
+  if (!answer.column.empty()) json["column"] = answer.column;
+  if (!answer.array.empty()) json["array"] = answer.array;
+  if (!answer.dtype.empty()) json.update({{"dtype", answer.dtype}, {"shape", answer.shape}});
+  json.update({{"count", reply.count}, {"via", reply.via}, {"results", std::move(results)}});
+  json.update(more);
+  if (answer.nans.has_value()) json["nan_count"] = *answer.nans;
+  json.update({{"engine", reply.execution.engine},
+               {"device", reply.execution.device},
+               {"pipeline", reply.execution.pipeline},
+               {"precision", reply.execution.precision},
+               {"reason", reply.execution.reason},
+               {"timing_us", std::move(timing)},
+               {"bytes", reply.timing.bytes},
+               {"attempts", reply.attempts}});
+  if (!answer.notes.empty()) json["notes"] = answer.notes;
+  return Dump(json) + "\n";
+}
+
+void Notes::Add(const InputReader& reader) {
+  notes_ = reader.notes();
+  if (!json_) Print();
+}
+
+void Notes::InLine(const std::vector<std::string>& notes) {
+  if (json_) said_.insert(notes.begin(), notes.end());
+}
+
+void Notes::Print() {
+  for (const std::string& note : notes_) {
+    if (said_.insert(note).second) ReportError(source_, note, kOk);
+  }
+}
+
+ExitCode ReportUnread(const std::string& source, const absl::Status& status) {
+  const bool missing = absl::IsFailedPrecondition(status);
+  return ReportError(source, absl::StrCat(status.message(), missing ? ", and --nan omit leaves it out" : ""), kData);
+}
+
+ExitCode ReportFailure(const Answer& answer, const Input& input, const absl::Status& status) {
+  if (input.reading != nullptr) {
+    const absl::MutexLock lock(&input.reading->mutex);
+    if (!input.reading->error.ok()) return ReportError(SubjectOf(answer), input.reading->error.message(), kData);
+  }
+  return ReportCallError(SubjectOf(answer), status);
+}
 
 absl::Duration TimeoutOf(const ArrayView& array) {
   return ClientOptions().timeout + absl::Seconds(ArrayBytes(array.dtype, array.shape).value_or(0) / kBytesPerSecond);

@@ -19,6 +19,7 @@
 #include "client/reducectl/commands/reduce_axes.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/array_text.h"
+#include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
@@ -51,21 +52,15 @@ absl::StatusOr<ResidentArray> Upload(Client& client, const Input& input, bool js
   return client.Put(input.View(), options);
 }
 
-ExitCode PutOne(Client& client, const std::string& source, const Input& input, bool json,
-                const PutArguments& arguments) {
+ExitCode PutOne(Client& client, const Answer& about, const Input& input, bool json, const PutArguments& arguments) {
   absl::StatusOr<ResidentArray> array = Upload(client, input, json, arguments.options);
-  if (!array.ok()) {
-    if (input.reading != nullptr) {
-      const absl::MutexLock lock(&input.reading->mutex);
-      if (!input.reading->error.ok()) return ReportError(source, input.reading->error.message(), kData);
-    }
-    return ReportCallError(source, array.status());
-  }
-  Json line = {{"source", source}};
-  if (!input.column.empty()) line["column"] = input.column;
-  if (!input.array.empty()) line["array"] = input.array;
+  if (!array.ok()) return ReportFailure(about, input, array.status());
+  Json line = {{"source", about.source}};
+  if (!about.column.empty()) line["column"] = about.column;
+  if (!about.array.empty()) line["array"] = about.array;
   line.update(ToJson(array->info()));
-  std::cout << (json ? Dump(line) : array->id()) << "\n" << std::flush;
+  if (!about.notes.empty()) line["notes"] = about.notes;
+  std::cout << (json ? Dump(line) : Printable(array->id())) << "\n" << std::flush;
   if (!std::cout) return kOutput;  // nobody has read the id: the handle deletes the array
   array->Release();
   return kOk;
@@ -76,18 +71,19 @@ ExitCode PutAll(Client& client, const std::string& source, bool json, const PutA
   const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, arguments.input);
   if (!reader.ok()) return ReportError(source, reader.status().message(), kData);
   ExitCode failure = kOk;
-  for (std::size_t noted = 0;;) {
+  Notes notes(source, json);
+  for (;;) {
     absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
-    const std::vector<std::string> notes = (*reader)->notes();
-    for (; noted < notes.size(); ++noted) ReportError(source, notes[noted], kOk);
+    notes.Add(**reader);
     if (!piece.ok()) {
       const ExitCode code = ReportError(source, piece.status().message(), kData);
       return failure == kOk ? code : failure;
     }
     if (!piece->has_value()) return failure;
-    const absl::Status& status = (*piece)->input.status;
-    const ExitCode code = status.ok() ? PutOne(client, source, (*piece)->input, json, arguments)
-                                      : ReportError(source, status.message(), kData);
+    const Input& input = (*piece)->input;
+    if (input.status.ok()) notes.InLine(input.notes);
+    const ExitCode code = input.status.ok() ? PutOne(client, AnswerOf(source, input, **reader), input, json, arguments)
+                                            : ReportError(source, input.status.message(), kData);
     if (failure == kOk) failure = code;
   }
 }

@@ -25,22 +25,13 @@ namespace {
 const char* const kStatistics[] = {"count", "nan_count", "mean", "std", "min", "max", "argmin", "argmax", "sum"};
 constexpr std::int64_t kDdof = 1;
 
-std::string NameOf(const Answer& answer) {
-  return absl::StrCat(answer.source, answer.column.empty() ? "" : ": ", answer.column, answer.array.empty() ? "" : ": ",
-                      answer.array);
-}
-
 std::string Line(const Answer& answer) {
-  Json json = {{"source", answer.source}};
-  if (!answer.column.empty()) json["column"] = answer.column;
-  if (!answer.array.empty()) json["array"] = answer.array;
-  json.update({{"dtype", answer.dtype}, {"shape", answer.shape}});
+  Json results = Json::object();
   for (const char* const name : kStatistics) {
     const Value* const value = answer.reply.Find(name);
-    json[name] = value == nullptr ? Json() : ToJson(*value);
+    results[name] = value == nullptr ? Json() : ToJson(*value);
   }
-  json["ddof"] = kDdof;
-  return Dump(json) + "\n";
+  return JsonLine(answer, std::move(results), {{"ddof", kDdof}});
 }
 
 ExitCode Describe(const CommonOptions& common, Question question) {
@@ -56,7 +47,8 @@ ExitCode Describe(const CommonOptions& common, Question question) {
       std::cout << Line(answer) << std::flush;
       return kOk;
     }
-    rows.push_back({NameOf(answer), answer.dtype});
+    const std::string name = NameOf(answer);
+    rows.push_back({absl::StrCat(answer.source, name.empty() ? "" : ": ", name), answer.dtype});
     for (const char* const name : kStatistics) {
       const Value* const value = answer.reply.Find(name);
       rows.back().push_back(value == nullptr ? "-" : value->Text());

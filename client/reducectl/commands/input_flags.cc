@@ -66,14 +66,19 @@ std::string ParseDecimal(const std::string& text, Comma* comma) {
 std::vector<CLI::Option*> AddInput(CommandLine& line, CLI::App* command, std::vector<std::string>* sources,
                                    InputOptions* input) {
   CLI::Option* file =
-      command->add_option("FILE", *sources, "files to read, also compressed as .gz or .zst; - is standard input")
+      command
+          ->add_option("FILE", *sources,
+                       "files to read, also compressed as .gz, .zst, .xz or .bz2, or alone in a .zip; - is "
+                       "standard input")
           ->type_name("");
   CLI::Option* format =
       AddChoice(line, command, "--format", &input->format, "the format of the files; default: by content and name",
                 {std::begin(kFormats), std::end(kFormats)});
   CLI::Option* dtype =
       AddChoice(line, command, "--dtype", &input->dtype,
-                "read raw little-endian elements of this type; of text: the type of the columns", DTypeNames());
+                "read raw little-endian elements of this type; of text: the type of the columns; bf16: also of |V2 in "
+                "a .npy file",
+                DTypeNames());
   CLI::Option* offset = AddParsed(command, "--offset", ParseOffset, &input->offset, "raw: bytes to skip at the start")
                             ->type_name("BYTES")
                             ->needs(dtype)
@@ -125,8 +130,9 @@ std::vector<CLI::Option*> AddInput(CommandLine& line, CLI::App* command, std::ve
 void CheckInput(const InputOptions& input) {
   const std::string& format = input.format;
   if (format == "raw" && input.dtype.empty()) throw CLI::ValidationError("--format raw", "requires --dtype");
-  if ((format == "npy" || format == "npz") && !input.dtype.empty()) {
-    throw CLI::ValidationError("--dtype", absl::StrCat("got it with --format ", format, "; allowed: raw, csv"));
+  if ((format == "npy" || format == "npz") && !input.dtype.empty() && input.dtype != kVoidDType) {
+    throw CLI::ValidationError(
+        "--dtype", absl::StrCat("got ", input.dtype, " with --format ", format, "; allowed: ", kVoidDType, " of |V2"));
   }
 }
 

@@ -59,10 +59,7 @@ ExitCode MergeArrays(const CommonOptions& common, const MergeArguments& argument
     json["results"] = std::move(results);
     std::cout << Dump(json) << std::endl;
   } else {
-    std::cout << reply->count << " elements\n";
-    if (keys) std::cout << ArrayLines(arrays, "keys", reply->keys);
-    for (const ResultArray& result : reply->results) std::cout << ArrayLines(arrays, result.op, result);
-    std::cout << std::flush;
+    std::cout << reply->count << " elements\n" << ArraysText(arrays, reply->results, reply->keys) << std::flush;
   }
   if (!std::cout) return kOutput;
   return arguments.state.empty() ? kOk : WriteFile(arguments.state, reply->state);

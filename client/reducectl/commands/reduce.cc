@@ -49,40 +49,19 @@ std::string SourceText(absl::string_view via) {
 
 // One line of JSON.
 std::string Line(const Answer& answer, const ReduceOptions& options) {
-  const Reply& reply = answer.reply;
-  Json results = Json::object();
-  bool has_ddof = false;
-  for (const Result& result : reply.results) {
+  Json results = Json::object(), ddof = Json::object();
+  for (const Result& result : answer.reply.results) {
     results[result.op] = ToJson(result.value);
-    has_ddof = has_ddof || HasDdof(result.op);
+    if (HasDdof(result.op)) ddof["ddof"] = options.ddof;
   }
-  Json timing = Json::object();
-  if (answer.read_us > 0) timing["read"] = answer.read_us;
-  timing.update(ToJson(reply.timing));
-  timing["round_trip"] = answer.round_trip_us;
-  Json json = {{"source", answer.source}};
-  if (!answer.column.empty()) json["column"] = answer.column;
-  if (!answer.array.empty()) json["array"] = answer.array;
-  if (!answer.dtype.empty()) json["dtype"] = answer.dtype;
-  json.update({{"count", reply.count}, {"via", reply.via}, {"results", std::move(results)}});
-  if (has_ddof) json["ddof"] = options.ddof;
-  if (answer.nans.has_value()) json["nan_count"] = *answer.nans;
-  json.update({{"engine", reply.execution.engine},
-               {"device", reply.execution.device},
-               {"pipeline", reply.execution.pipeline},
-               {"precision", reply.execution.precision},
-               {"reason", reply.execution.reason},
-               {"timing_us", std::move(timing)},
-               {"bytes", reply.timing.bytes},
-               {"attempts", reply.attempts}});
-  return Dump(json) + "\n";
+  return JsonLine(answer, std::move(results), ddof);
 }
 
-// The results alone, as text with tabs between them.
-std::string Values(const Reply& reply) {
-  return absl::StrCat(
-      absl::StrJoin(reply.results, "\t", [](std::string* out, const Result& result) { *out += result.value.Text(); }),
-      "\n");
+// The results alone, as text with tabs between them, after the name of one of several arrays.
+std::string Values(const Answer& answer) {
+  const auto text = [](std::string* out, const Result& result) { *out += result.value.Text(); };
+  return absl::StrCat(answer.several ? Printable(NameOf(answer)) + "\t" : "",
+                      absl::StrJoin(answer.reply.results, "\t", text), "\n");
 }
 
 // "cpu, exact, 22.0 us": the precision only of sums of floats.
@@ -128,9 +107,8 @@ std::string Table(const Answer& answer, const ReduceArguments& arguments) {
   const std::string what = answer.dtype.empty()
                                ? absl::StrCat(reply.count, " elements")
                                : absl::StrCat(answer.dtype, " (", absl::StrJoin(answer.shape, ", "), ")");
-  return absl::StrCat(Printable(answer.source), answer.column.empty() ? "" : ", column ", Printable(answer.column),
-                      answer.array.empty() ? "" : ", array ", Printable(answer.array), ": ", what, ", ",
-                      FormatBytes(reply.timing.bytes), "\n", FormatTable(rows));
+  return absl::StrCat(Printable(TitleOf(answer)), ": ", what, ", ", FormatBytes(reply.timing.bytes), "\n",
+                      FormatTable(rows));
 }
 
 ExitCode Run(const CommonOptions& common, ReduceArguments arguments) {
@@ -143,7 +121,7 @@ ExitCode Run(const CommonOptions& common, ReduceArguments arguments) {
   arguments.question.options.return_state = arguments.question.one = !arguments.state.empty();
   return Ask(common, arguments.question, [&](const Answer& answer) {
     std::cout << (common.json       ? Line(answer, arguments.question.options)
-                  : arguments.quiet ? Values(answer.reply)
+                  : arguments.quiet ? Values(answer)
                                     : Table(answer, arguments))
               << std::flush;
     return arguments.state.empty() ? kOk : WriteFile(arguments.state, answer.reply.state);
@@ -203,7 +181,8 @@ void AddReduce(CommandLine& line) {
       ->default_str(absl::StrJoin(question->ops, ","));
   AddOptions(line, command, &question->options);
   command->add_flag("-q,--quiet", arguments->quiet,
-                    "print only the results, of each array on a line with tabs between them");
+                    "print only the results, of each array on a line with tabs between them, after the name of the "
+                    "column or array if there are several");
   command->add_flag("-v,--verbose", arguments->verbose, "also print why it ran there, and the time of each stage");
   command
       ->add_option("--state", arguments->state,

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +60,16 @@ std::string FileOf(const AxesArguments& arguments, const ResultArray& result) {
   return result.op.empty() ? arguments.out_keys : absl::StrReplaceAll(arguments.out, {{kOp, result.op}});
 }
 
+// Whether a result is one value, which is printed as such.
+bool IsScalar(const AxesArguments& arguments, const ResultArray& result) {
+  return result.array.shape.empty() && result.id.empty() && !result.written_at.has_value() &&
+         FileOf(arguments, result).empty();
+}
+bool AreScalars(const AxesArguments& arguments, const std::vector<ResultArray>& results) {
+  return std::all_of(results.begin(), results.end(),
+                     [&](const ResultArray& result) { return IsScalar(arguments, result); });
+}
+
 // Shared memory that has a name.
 absl::StatusOr<Region> ShareForResults(Client& server, const std::string& path) {
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -81,9 +92,9 @@ class Reducer {
     for (const std::string& source : question_.sources) Keep(ReduceSource(source));
     if (question_.sources.empty()) {
       for (const std::string& id : question_.arrays) {
-        Keep(Answer(id, Input(),
-                    place_.server->ReduceArray(RemoteArray::Resident(id), question_.ops, arguments_.options,
-                                               question_.options)));
+        Keep(Print({.source = id}, Input(),
+                   place_.server->ReduceArray(RemoteArray::Resident(id), question_.ops, arguments_.options,
+                                              question_.options)));
       }
     }
     return first_failure_;
@@ -98,8 +109,10 @@ class Reducer {
     const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, question_.input);
     if (!reader.ok()) return ReportError(source, reader.status().message(), kData);
     ExitCode failure = kOk;
+    Notes notes(source, common_.json);
     for (bool first = true;; first = false) {
       const absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
+      notes.Add(**reader);
       if (!piece.ok()) {
         const ExitCode code = ReportError(source, piece.status().message(), kData);
         return failure == kOk ? code : failure;
@@ -110,18 +123,17 @@ class Reducer {
       }
       const Input& input = (*piece)->input;
       if (!input.status.ok()) {
-        const bool missing = absl::IsFailedPrecondition(input.status);
-        const ExitCode code = ReportError(
-            source, absl::StrCat(input.status.message(), missing ? ", and --nan omit leaves it out" : ""), kData);
+        const ExitCode code = ReportUnread(source, input.status);
         if (failure == kOk) failure = code;
         continue;
       }
-      const absl::Status mask = sides_.CheckMask(arguments_.sides, input.layout.shape);
+      notes.InLine(input.notes);
+      const absl::Status status = sides_.CheckMask(arguments_.sides, input.layout.shape);
+      Answer answer = AnswerOf(source, input, **reader);
       const ExitCode code =
-          mask.ok() ? Answer(source, input, Reduce(input)) : ReportError(source, mask.message(), kData);
+          status.ok() ? Print(std::move(answer), input, Reduce(input)) : ReportError(source, status.message(), kData);
       if (failure == kOk) failure = code;
     }
-    for (const std::string& note : (*reader)->notes()) ReportError(source, note, kOk);
     return failure;
   }
 
@@ -153,56 +165,38 @@ class Reducer {
     return reduce(input.View(), question_.ops, arguments_.options);
   }
 
-  // "FILE", "FILE, column price", "FILE, array a".
-  static std::string SubjectOf(const std::string& source, const Input& input) {
-    if (!input.column.empty()) return absl::StrCat(source, ", column ", input.column);
-    return input.array.empty() ? source : absl::StrCat(source, ", array ", input.array);
-  }
-
-  // `input`: without a dtype if the source is the id of a resident array.
-  ExitCode Answer(const std::string& source, const Input& input, const absl::StatusOr<ArrayReply>& reply) {
-    const std::string subject = SubjectOf(source, input);
-    if (!reply.ok()) return ReportCallError(subject, reply.status());
+  ExitCode Print(Answer answer, const Input& input, const absl::StatusOr<ArrayReply>& reply) {
+    if (!reply.ok()) return ReportFailure(answer, input, reply.status());
     ExitCode code = WriteArrays(arguments_, reply->results, reply->keys);
     if (code == kOk && !arguments_.state.empty()) code = WriteFile(arguments_.state, reply->state);
     if (code != kOk) return code;
-    std::cout << (common_.json ? Line(source, input, *reply) : Text(subject, *reply)) << std::flush;
+    answer.notes.insert(answer.notes.end(), sides_.notes.begin(), sides_.notes.end());
+    answer.reply.count = reply->count;
+    answer.reply.via = reply->via;
+    answer.reply.execution = reply->execution;
+    answer.reply.timing = reply->timing;
+    answer.reply.attempts = reply->attempts;
+    std::cout << (common_.json ? Line(answer, *reply) : Text(answer, *reply)) << std::flush;
     return std::cout ? kOk : kOutput;
   }
 
-  // One line of JSON.
-  std::string Line(const std::string& source, const Input& input, const ArrayReply& reply) const {
-    Json results = Json::object();
+  std::string Line(const Answer& answer, const ArrayReply& reply) const {
+    Json results = Json::object(), keys = Json::object();
     for (const ResultArray& result : reply.results) results[result.op] = ArrayJson(arguments_, result);
-    Json json = {{"source", source}};
-    if (!input.column.empty()) json["column"] = input.column;
-    if (!input.array.empty()) json["array"] = input.array;
-    if (!input.layout.dtype.empty()) json["dtype"] = input.layout.dtype;
-    json.update({{"count", reply.count}, {"via", reply.via}});
-    if (!reply.keys.array.dtype.empty()) json["keys"] = ArrayJson(arguments_, reply.keys);
-    json.update({{"results", std::move(results)},
-                 {"engine", reply.execution.engine},
-                 {"device", reply.execution.device},
-                 {"pipeline", reply.execution.pipeline},
-                 {"precision", reply.execution.precision},
-                 {"reason", reply.execution.reason},
-                 {"timing_us", ToJson(reply.timing)},
-                 {"bytes", reply.timing.bytes},
-                 {"attempts", reply.attempts}});
-    return Dump(json) + "\n";
+    if (!reply.keys.array.dtype.empty()) keys["keys"] = ArrayJson(arguments_, reply.keys);
+    return JsonLine(answer, std::move(results), keys);
   }
 
-  // For people; with --quiet the results, ids or files alone.
-  std::string Text(const std::string& subject, const ArrayReply& reply) const {
-    std::string text;
+  // For people; with --quiet the results, ids or files alone, and the name of one of several arrays.
+  std::string Text(const Answer& answer, const ArrayReply& reply) const {
+    const std::string results = ArraysText(arguments_, reply.results, reply.keys);
     if (!arguments_.quiet) {
-      text = absl::StrCat(Printable(subject), ": ", reply.count, " elements, ", FormatBytes(reply.timing.bytes),
+      return absl::StrCat(Printable(TitleOf(answer)), ": ", reply.count, " elements, ", FormatBytes(reply.timing.bytes),
                           ", ran on ", Printable(reply.execution.device), ", ",
-                          FormatMicros(reply.timing.total_us.value_or(0)), "\n");
+                          FormatMicros(reply.timing.total_us.value_or(0)), "\n", results);
     }
-    if (!reply.keys.array.dtype.empty()) text += ArrayLines(arguments_, "keys", reply.keys);
-    for (const ResultArray& result : reply.results) text += ArrayLines(arguments_, result.op, result);
-    return text;
+    if (!answer.several) return results;
+    return absl::StrCat(Printable(NameOf(answer)), AreScalars(arguments_, reply.results) ? "\t" : "\n", results);
   }
 
   const Place place_;
@@ -354,6 +348,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   input.one_piece = input.positions = true;  // the dimensions matter, and so does their order
+  input.in_memory = place->local != nullptr;
   if (!question.sources.empty()) input.arrays = question.arrays;
   input.missing = MissingFor(question.ops, question.options, Missing::kZero);
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
@@ -367,6 +362,8 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   }
   SideFiles sides;
   if (const ExitCode code = ReadSideFiles(own.sides, input.timeout, &sides, &own.options); code != kOk) return code;
+  for (std::size_t i = 0; i < sides.notes.size() && !common.json; ++i)
+    std::cerr << "reducectl: " << Printable(sides.notes[i]) << "\n";
   if (own.keep) {
     own.options.keep = own.kept;
     if (own.kept.owner.empty() && place->server != nullptr) own.options.keep->owner = place->server->DefaultOwner();
@@ -395,6 +392,7 @@ ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArr
 }
 
 Json ArrayJson(const AxesArguments& arguments, const ResultArray& result) {
+  if (IsScalar(arguments, result)) return ToJson(result.array);
   Json json = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
   if (!result.id.empty()) {
     json["id"] = result.id;
@@ -409,10 +407,13 @@ Json ArrayJson(const AxesArguments& arguments, const ResultArray& result) {
   return json;
 }
 
+namespace {
+
+// An array, or where it is, under the title `name`.
 std::string ArrayLines(const AxesArguments& arguments, const std::string& name, const ResultArray& result) {
   const bool quiet = arguments.quiet;
   const std::string title = quiet ? "" : absl::StrCat(name, ": ", ShapeText(result.array), "\n");
-  if (!result.id.empty()) return absl::StrCat(title, quiet ? "" : "kept as ", result.id, "\n");
+  if (!result.id.empty()) return absl::StrCat(title, quiet ? "" : "kept as ", Printable(result.id), "\n");
   if (result.written_at.has_value()) {
     const std::string where = absl::StrCat("written to ", Printable(arguments.write_to), " from byte ");
     return absl::StrCat(title, quiet ? "" : where, *result.written_at, "\n");
@@ -420,6 +421,22 @@ std::string ArrayLines(const AxesArguments& arguments, const std::string& name, 
   const std::string file = FileOf(arguments, result);
   if (file.empty()) return absl::StrCat(title, ArrayText(result.array));
   return absl::StrCat(title, quiet ? "" : "written to ", Printable(file), "\n");
+}
+
+}  // namespace
+
+std::string ArraysText(const AxesArguments& arguments, const std::vector<ResultArray>& results,
+                       const ResultArray& keys) {
+  if (AreScalars(arguments, results)) {
+    std::vector<std::vector<std::string>> rows;
+    for (const ResultArray& result : results) rows.push_back({"", result.op, result.array.At(0).Text()});
+    if (!arguments.quiet) return FormatTable(rows);
+    return absl::StrCat(absl::StrJoin(rows, "\t", [](std::string* out, const auto& row) { *out += row.back(); }), "\n");
+  }
+  std::string text;
+  if (!keys.array.dtype.empty()) text = ArrayLines(arguments, "keys", keys);
+  for (const ResultArray& result : results) text += ArrayLines(arguments, result.op, result);
+  return text;
 }
 
 ExitCode WriteNpy(const std::string& path, const HostArray& array) {

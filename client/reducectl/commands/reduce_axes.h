@@ -46,9 +46,11 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
 // Writes arrays of results, and keys if there are any, to the files of the arguments.
 ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArray>& results, const ResultArray& keys);
 
-// An array of results, or where it is, as JSON and as text under the title `name`.
+// An array of results, or where it is, as JSON. One without dimensions that is printed is its value.
 Json ArrayJson(const AxesArguments& arguments, const ResultArray& result);
-std::string ArrayLines(const AxesArguments& arguments, const std::string& name, const ResultArray& result);
+// All of them as text, after the keys if there are any.
+std::string ArraysText(const AxesArguments& arguments, const std::vector<ResultArray>& results,
+                       const ResultArray& keys);
 
 // The bytes of an array as a .npy file, to a file of that name.
 ExitCode WriteNpy(const std::string& path, const HostArray& array);

@@ -75,6 +75,9 @@ ExitCode ReadSideFiles(const SideArguments& arguments, absl::Duration timeout, S
     if (const absl::Status status = Read(side.given, timeout, side.input, side.array); !status.ok()) {
       return ReportError(absl::StrCat(side.option, " ", side.given), status.message(), kData);
     }
+    for (const std::string& note : side.input->notes) {
+      files->notes.push_back(absl::StrCat(side.option, " ", side.given, ": ", note));
+    }
   }
   if (!arguments.segments.empty() || !arguments.lengths.empty()) options->segments = segments;
   if (!arguments.keys.empty()) options->keys = keys;

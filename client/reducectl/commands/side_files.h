@@ -27,6 +27,7 @@ struct SideArguments {
 // Their elements, to which the options refer.
 struct SideFiles {
   Input bounds{}, keys{}, mask{};
+  std::vector<std::string> notes{};  // of all of them, after the option: "--keys a.csv: ..."
 
   // INVALID_ARGUMENT: a mask of u8 has not a bit for each of so many elements. Which elements these are is left to the
   // server.

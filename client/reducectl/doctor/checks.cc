@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "client/reducectl/command_line/client.h"
 #include "client/reducectl/doctor/doctor.h"
 #include "client/reducectl/output/health.h"
 #include "client/reducectl/output/render.h"
@@ -230,8 +231,8 @@ std::vector<Finding> CheckServer(const ServerFacts& server) {
   }
   if (!server.reachable.ok()) {
     const std::string text(server.reachable.message());
-    findings.push_back(Fail("server", server.named ? text : absl::StrCat(text, ", the default address"),
-                            "start a server with `reduced`, or name another one with --server or REDUCED_SERVER"));
+    findings.push_back(
+        Fail("server", server.named ? text : absl::StrCat(text, ", the default address"), kNoServerAdvice));
     return findings;
   }
   const std::string text =

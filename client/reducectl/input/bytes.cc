@@ -4,16 +4,12 @@
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -36,104 +32,6 @@ absl::Status AwaitReadable(int fd, absl::Time deadline, absl::Duration timeout) 
     if (ready < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "can't be read");
   }
 }
-
-absl::Status BadStream(const char* compression, const char* why) {
-  return absl::InvalidArgumentError(absl::StrCat("bad ", compression, " data: ", why));
-}
-
-// Feeds a decompressor from another source.
-class Compressed : public ByteSource {
- protected:
-  explicit Compressed(std::unique_ptr<ByteSource> source) : source_(std::move(source)) {}
-
-  // Makes sure that there is input, unless the source is at its end.
-  absl::Status Fill() {
-    if (begin_ < end_) return absl::OkStatus();
-    const absl::StatusOr<std::size_t> got = source_->Read(input_.data(), input_.size());
-    if (!got.ok()) return got.status();
-    begin_ = 0;
-    end_ = *got;
-    return absl::OkStatus();
-  }
-
-  const std::unique_ptr<ByteSource> source_;
-  std::vector<char> input_ = std::vector<char>(std::size_t{256} << 10);
-  std::size_t begin_ = 0, end_ = 0;  // of what the decompressor hasn't taken
-};
-
-// One or more members of gzip (RFC 1952), which follow each other.
-class Gunzipped final : public Compressed {
- public:
-  explicit Gunzipped(std::unique_ptr<ByteSource> source) : Compressed(std::move(source)) {
-    constexpr int kGzipOnly = 16;
-    usable_ = inflateInit2(&stream_, kGzipOnly + MAX_WBITS) == Z_OK;
-  }
-  ~Gunzipped() override { inflateEnd(&stream_); }
-
-  absl::StatusOr<std::size_t> Read(char* to, std::size_t size) override {
-    if (!usable_) return absl::ResourceExhaustedError("zlib can't be initialized");
-    std::size_t filled = 0;
-    while (filled < size) {
-      if (const absl::Status status = Fill(); !status.ok()) return status;
-      if (begin_ == end_) {
-        if (!within_member_) break;
-        return BadStream("gzip", "it is truncated");
-      }
-      const std::size_t room = std::min(size - filled, kPiece);
-      stream_.next_in = reinterpret_cast<Bytef*>(input_.data() + begin_);
-      stream_.avail_in = static_cast<uInt>(end_ - begin_);
-      stream_.next_out = reinterpret_cast<Bytef*>(to + filled);
-      stream_.avail_out = static_cast<uInt>(room);
-      within_member_ = true;
-      const int result = inflate(&stream_, Z_NO_FLUSH);
-      begin_ = end_ - stream_.avail_in;
-      filled += room - stream_.avail_out;
-      if (result == Z_STREAM_END) {
-        within_member_ = false;
-        inflateReset(&stream_);
-      } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        return BadStream("gzip", stream_.msg == nullptr ? "it can't be decompressed" : stream_.msg);
-      }
-    }
-    return filled;
-  }
-
- private:
-  z_stream stream_{};
-  bool usable_ = false;
-  bool within_member_ = true;  // at first: an empty file is no gzip file
-};
-
-// One or more frames of Zstandard (RFC 8878).
-class Unzstd final : public Compressed {
- public:
-  explicit Unzstd(std::unique_ptr<ByteSource> source) : Compressed(std::move(source)) {}
-  ~Unzstd() override { ZSTD_freeDStream(stream_); }
-
-  absl::StatusOr<std::size_t> Read(char* to, std::size_t size) override {
-    if (stream_ == nullptr) return absl::ResourceExhaustedError("libzstd can't be initialized");
-    std::size_t filled = 0;
-    while (filled < size) {
-      if (const absl::Status status = Fill(); !status.ok()) return status;
-      ZSTD_inBuffer in{input_.data(), end_, begin_};
-      ZSTD_outBuffer out{to, size, filled};
-      const bool at_end = begin_ == end_;
-      if (at_end && left_ == 0) break;
-      const std::size_t before = out.pos;
-      const std::size_t result = ZSTD_decompressStream(stream_, &out, &in);
-      if (ZSTD_isError(result) != 0) return BadStream("Zstandard", ZSTD_getErrorName(result));
-      begin_ = in.pos;
-      filled = out.pos;
-      left_ = result;  // 0: the frame has ended
-      if (at_end && left_ != 0 && out.pos == before) return BadStream("Zstandard", "it is truncated");
-    }
-    return filled;
-  }
-
- private:
-  ZSTD_DStream* const stream_ = ZSTD_createDStream();
-  std::size_t left_ = 1;
-};
 
 }  // namespace
 
@@ -213,17 +111,6 @@ absl::StatusOr<std::size_t> PeekedBytes::Read(char* to, std::size_t size) {
   const absl::StatusOr<std::size_t> got = source_->Read(to + peeked, size - peeked);
   if (!got.ok()) return got;
   return peeked + *got;
-}
-
-const char* CompressionOf(absl::string_view head) {
-  if (absl::StartsWith(head, "\x1f\x8b\x08")) return "gzip";
-  if (absl::StartsWith(head, "\x28\xb5\x2f\xfd")) return "Zstandard";
-  return nullptr;
-}
-
-std::unique_ptr<ByteSource> Decompress(const char* compression, std::unique_ptr<ByteSource> source) {
-  if (absl::string_view(compression) == "gzip") return std::make_unique<Gunzipped>(std::move(source));
-  return std::make_unique<Unzstd>(std::move(source));
 }
 
 absl::StatusOr<std::string> ReadAll(ByteSource& source, std::size_t expected, std::size_t limit) {

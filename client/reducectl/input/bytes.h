@@ -1,4 +1,4 @@
-// The bytes of files, standard input, FIFOs and devices, in order; also of compressed ones.
+// The bytes of files, standard input, FIFOs and devices, in order.
 #ifndef REDUCED_CLIENT_REDUCECTL_INPUT_BYTES_H_
 #define REDUCED_CLIENT_REDUCECTL_INPUT_BYTES_H_
 
@@ -71,11 +71,6 @@ class PeekedBytes final : public ByteSource {
   std::string head_;
   std::size_t taken_ = 0;  // of it
 };
-
-// How bytes are compressed, by their first four; null: they are not.
-const char* CompressionOf(absl::string_view head);  // "gzip", "Zstandard"
-// What the bytes of `source`, which are compressed so, are.
-std::unique_ptr<ByteSource> Decompress(const char* compression, std::unique_ptr<ByteSource> source);
 
 // All that is left. RESOURCE_EXHAUSTED: there are more than `limit` bytes, or more than the memory has. `expected`: how
 // many there probably are; 0: unknown.

@@ -53,11 +53,10 @@ std::string InCOrder(const char* from, const Layout& layout, std::size_t width) 
   return to;
 }
 
-absl::Status CheckEnd(ByteSource& source) {
-  char extra = 0;
-  const absl::StatusOr<std::size_t> got = source.Read(&extra, 1);
-  if (!got.ok()) return got.status();
-  return *got == 0 ? absl::OkStatus() : absl::InvalidArgumentError("data: got more bytes than the array has");
+absl::Status CheckEnd(PeekedBytes& source) {
+  const absl::StatusOr<absl::string_view> next = source.Peek(kNextBytes);
+  if (!next.ok()) return next.status();
+  return next->empty() ? absl::OkStatus() : GoesOn(*next, "more bytes than the array has");
 }
 
 absl::Status Shortened() { return absl::InvalidArgumentError("became shorter while it was read"); }
@@ -128,6 +127,10 @@ absl::StatusOr<Input> Load(Elements elements, Layout layout, const InputOptions&
   if (large && !share && !reorder && !options.in_memory) {
     SetReader(std::move(elements), &input);
     return input;
+  }
+  if (const std::int64_t limit = UnsizedLimit(); elements.file == nullptr && elements.bytes > limit) {
+    return absl::ResourceExhaustedError(absl::StrCat("data: got ", elements.bytes, " bytes; allowed: at most ", limit,
+                                                     ", a third of the memory that is available"));
   }
   const absl::Time start = absl::Now();
   absl::StatusOr<Memory> memory = Memory::Allocate(elements.bytes, share);

@@ -14,12 +14,13 @@ namespace reduced::client {
 
 // Where the bytes of an array of a known size are: in order in `source`, or in `file`, which is then the same.
 struct Elements {
-  std::shared_ptr<ByteSource> source;
+  std::shared_ptr<PeekedBytes> source;
   const FileBytes* file = nullptr;
   std::int64_t bytes = 0;
 };
 
-// The array whose elements these are.
+// The array whose elements these are. RESOURCE_EXHAUSTED: they come from a source of unknown size, and are more than
+// UnsizedLimit(), or than there is memory.
 absl::StatusOr<Input> Load(Elements elements, Layout layout, const InputOptions& options);
 
 // Reads `bytes` bytes. INVALID_ARGUMENT: there are fewer.

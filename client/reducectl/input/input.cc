@@ -9,8 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "client/reducectl/input/archive.h"
 #include "client/reducectl/input/bytes.h"
+#include "client/reducectl/input/compressed.h"
 #include "client/reducectl/input/elements.h"
+#include "client/reducectl/input/foreign.h"
 #include "client/reducectl/input/npz.h"
 #include "client/reducectl/input/text.h"
 #include "client/reducectl/input/text_columns.h"
@@ -19,6 +22,7 @@ namespace reduced::client {
 namespace {
 
 constexpr std::size_t kHeadBytes = std::size_t{4} << 10;  // enough to tell the format
+constexpr char kZip[] = ".zip";
 
 // A source that is one array.
 class OneArray final : public InputReader {
@@ -36,19 +40,21 @@ class OneArray final : public InputReader {
   bool done_ = false;
 };
 
-constexpr char kWhatElse[] = "allowed: .npy, .npz, text with numbers, each also as .gz or .zst";
+constexpr char kWhatElse[] =
+    "allowed: .npy, .npz, text with numbers, each also as .gz, .zst, .xz or .bz2, or alone in a .zip";
 
-// The format: one of kFormats. `name`: of the file, without what says that it is compressed.
-absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_view head,
+// The format: one of kFormats. `name`: of the file, without what says that it is compressed. `npz`: it is an archive of
+// .npy files.
+absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_view head, bool npz,
                                            const InputOptions& options) {
   if (!options.format.empty()) return options.format;
   const auto ends = [&](absl::string_view suffix) { return absl::EndsWithIgnoreCase(name, suffix); };
   const bool table_option = options.header != Header::kAuto || options.delimiter != '\0' ||
                             options.comma != Comma::kDefault || !options.comment.empty();
   const bool text_option = table_option || !options.columns.empty() || !options.missing_words.empty();
-  if (IsNpy(head) || IsZip(head)) {
-    const absl::string_view format = IsNpy(head) ? "npy" : "npz";
-    if (!options.dtype.empty()) {
+  if (IsNpy(head) || npz) {
+    const absl::string_view format = npz ? "npz" : "npy";
+    if (!options.dtype.empty() && options.dtype != kVoidDType) {
       return absl::InvalidArgumentError(absl::StrCat(
           "is a .", format, " file, which has its own dtype; to read it as raw elements, add --format raw"));
     }
@@ -61,8 +67,12 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
   }
   const bool json_name = ends(".jsonl") || ends(".ndjson") || ends(".json");
   if (!table_option && LooksLikeJson(head) && (options.dtype.empty() || json_name)) return "jsonl";
-  const bool text_name = ends(".csv") || ends(".tsv");
-  if (text_option || text_name) return "csv";
+  const bool text = text_option || ends(".csv") || ends(".tsv");
+  const char* const foreign = LooksLikeText(head) ? nullptr : ForeignFormat(head);
+  if (foreign != nullptr && (text || options.dtype.empty())) {
+    return absl::InvalidArgumentError(absl::StrCat("is ", foreign, "; ", kWhatElse));
+  }
+  if (text) return "csv";
   if (!options.dtype.empty()) {
     // Lines with digits can be numbers in digits, or elements that happen to be their bytes.
     const bool raw_option = options.offset != 0 || options.shape.has_value();
@@ -85,40 +95,75 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
 
 // A file, decompressed if it has to be.
 struct Opened {
-  FileBytes* file = nullptr;  // of `bytes`
+  FileBytes* file = nullptr;  // of `source`
+  std::shared_ptr<PeekedBytes> source{};
   std::shared_ptr<PeekedBytes> bytes{};
-  const char* compression = nullptr;  // null: none
-  std::string name{};                 // without what says that it is compressed
+  bool decompressed = false;           // the bytes are not those of the file
+  std::shared_ptr<Archive> archive{};  // of .npy files, in place of the bytes
+  std::string name{};                  // without what says that it is compressed
 };
+
+// Opens the zip archive that the bytes are. One that has a single file, which is no .npy file, is a way to compress it.
+absl::Status OpenZip(const std::string& path, Opened* opened) {
+  const bool in_place = opened->file->regular() && !opened->decompressed && path != "-";
+  Memory memory;
+  if (!in_place) {
+    absl::StatusOr<std::string> all = ReadAll(*opened->bytes, 0, static_cast<std::size_t>(UnsizedLimit()));
+    if (!all.ok()) return all.status();
+    memory = Memory(*std::move(all));
+  }
+  const char* const kind = absl::EndsWithIgnoreCase(opened->name, kZip) ? "zip archive" : ".npz file";
+  absl::StatusOr<std::shared_ptr<Archive>> archive = Archive::Open(in_place ? path : "", std::move(memory));
+  if (!archive.ok()) {
+    return absl::Status(archive.status().code(), absl::StrCat("bad ", kind, ": ", archive.status().message()));
+  }
+  const std::vector<Archive::File>& others = (*archive)->others();
+  if (!(*archive)->arrays().empty() || others.empty()) {
+    opened->archive = *std::move(archive);
+    return absl::OkStatus();
+  }
+  if (others.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "is a zip archive of ", others.size(), " files (", others[0].name.substr(0, 60), ", ",
+        others[1].name.substr(0, 60), others.size() > 2 ? ", ..." : "", "); allowed: one file, or .npy files"));
+  }
+  absl::StatusOr<std::unique_ptr<ByteSource>> file = Archive::Read(*archive, others[0]);
+  if (!file.ok()) return file.status();
+  opened->bytes = std::make_shared<PeekedBytes>(*std::move(file));
+  opened->decompressed = true;
+  opened->name = others[0].name;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Opened> OpenSource(const std::string& source, const InputOptions& options) {
   absl::StatusOr<std::unique_ptr<FileBytes>> file = FileBytes::Open(source, options.timeout);
   if (!file.ok()) return file.status();
   Opened opened{.file = file->get(), .name = source};
   auto bytes = std::make_unique<PeekedBytes>(*std::move(file));
-  const absl::StatusOr<absl::string_view> head = bytes->Peek(kHeadBytes);
+  absl::StatusOr<absl::string_view> head = bytes->Peek(kHeadBytes);
   if (!head.ok()) return head.status();
-  const bool named = absl::EndsWithIgnoreCase(source, ".gz") || absl::EndsWithIgnoreCase(source, ".zst");
   const bool raw = options.format == "raw" || !options.dtype.empty();
-  if (const char* const compression = CompressionOf(*head); compression != nullptr && (named || !raw)) {
-    opened.compression = compression;
+  const bool named = IsCompressedName(source);
+  const char* const compression = CompressionOf(*head);
+  if (compression != nullptr && (named || !raw)) {
+    opened.decompressed = true;
     bytes = std::make_unique<PeekedBytes>(Decompress(compression, std::move(bytes)));
     if (named) opened.name = source.substr(0, source.rfind('.'));
+    head = bytes->Peek(kHeadBytes);
+    if (!head.ok()) return head.status();
+    if (CompressionOf(*head) != nullptr && !raw) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("is ", CompressionOf(*head), " data within ", compression, " data; allowed: compressed once"));
+    }
+  } else if (named && compression == nullptr && raw && options.format.empty()) {
+    return absl::InvalidArgumentError(
+        "isn't compressed, as its name says; to read its bytes as they are, add --format raw");
   }
-  opened.bytes = std::move(bytes);
+  opened.bytes = opened.source = std::move(bytes);
+  if (IsZip(*head) && (options.format != "raw" || absl::EndsWithIgnoreCase(opened.name, kZip))) {
+    if (absl::Status status = OpenZip(source, &opened); !status.ok()) return status;
+  }
   return opened;
-}
-
-absl::StatusOr<std::unique_ptr<InputReader>> OpenArchive(const std::string& source, const Opened& opened,
-                                                         const InputOptions& options) {
-  const bool in_place = opened.file->regular() && opened.compression == nullptr && source != "-";
-  Memory memory;
-  if (!in_place) {
-    absl::StatusOr<std::string> all = ReadAll(*opened.bytes, 0, static_cast<std::size_t>(UnsizedLimit()));
-    if (!all.ok()) return all.status();
-    memory = Memory(*std::move(all));
-  }
-  return OpenNpz(in_place ? source : "", std::move(memory), options);
 }
 
 absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source, const Opened& opened, bool json,
@@ -136,9 +181,18 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source,
   return OpenTextColumns(opened.bytes, std::move(reopen), options, json);
 }
 
+// Whether the elements of a .npy file are the rest of it.
+absl::Status CheckEnd(const FileBytes& file, const Layout& layout) {
+  std::string next(kNextBytes, '\0');
+  const std::int64_t end = static_cast<std::int64_t>(layout.offset) + *ArrayBytes(layout.dtype, layout.shape);
+  const absl::StatusOr<std::size_t> got = file.ReadAt(end, next.data(), next.size());
+  if (!got.ok()) return got.status();
+  return CheckNpySize(layout, file.size(), next.substr(0, *got));
+}
+
 // The one array of a .npy file or of raw elements.
 absl::StatusOr<std::unique_ptr<InputReader>> OpenOne(const Opened& opened, bool npy, const InputOptions& options) {
-  const bool in_place = opened.file->regular() && opened.file->size() > 0 && opened.compression == nullptr;
+  const bool in_place = opened.file->regular() && opened.file->size() > 0 && !opened.decompressed;
   const auto one = [&](absl::StatusOr<Input> input) -> absl::StatusOr<std::unique_ptr<InputReader>> {
     if (!input.ok()) return input.status();
     return std::make_unique<OneArray>(*std::move(input), opened.bytes);
@@ -162,9 +216,9 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenOne(const Opened& opened, bool 
   if (npy) {
     const absl::StatusOr<absl::string_view> head = opened.bytes->Peek(kNpyHead);
     if (!head.ok()) return head.status();
-    layout = ParseNpyHeader(*head);
+    layout = ParseNpyHeader(*head, options.dtype);
     if (layout.ok() && in_place) {
-      if (absl::Status status = CheckNpySize(*layout, opened.file->size()); !status.ok()) return status;
+      if (absl::Status status = CheckEnd(*opened.file, *layout); !status.ok()) return status;
     }
   } else {
     layout = ParseRaw(opened.file->size(), options);
@@ -204,7 +258,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
     if (!opened.ok()) return opened.status();
     const absl::StatusOr<absl::string_view> head = opened->bytes->Peek(kHeadBytes);
     if (!head.ok()) return head.status();
-    const absl::StatusOr<absl::string_view> format = FormatOf(opened->name, *head, options);
+    const absl::StatusOr<absl::string_view> format = FormatOf(opened->name, *head, opened->archive != nullptr, options);
     if (!format.ok()) return format.status();
     if (!options.arrays.empty() && *format != "npz") {
       return absl::InvalidArgumentError("array: got a name; allowed: of an array in a .npz file, which this isn't");
@@ -218,8 +272,21 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
       }
       (*format == "npz" ? chosen.arrays : chosen.columns) = {*options.part};
     }
-    if (*format == "npz") return OpenArchive(source, *opened, chosen);
-    if (*format == "csv" || *format == "jsonl") return OpenText(source, *opened, *format == "jsonl", chosen);
+    if (opened->archive != nullptr && *format != "npz") {
+      return absl::InvalidArgumentError(absl::StrCat("format: got ", *format, " for a .npz file; allowed: npz, raw"));
+    }
+    if (*format == "npz" && opened->archive == nullptr) {
+      return absl::InvalidArgumentError("bad .npz file: Not a zip archive of .npy files");
+    }
+    if (*format == "npz") return OpenNpz(opened->archive, chosen);
+    if (*format == "csv" || *format == "jsonl") {
+      absl::StatusOr<std::unique_ptr<InputReader>> reader = OpenText(source, *opened, *format == "jsonl", chosen);
+      if (reader.ok()) {
+        (*reader)->several_ =
+            chosen.columns.empty() ? chosen.all_columns : chosen.columns.size() > 1 || chosen.columns[0] == "all";
+      }
+      return reader;
+    }
     return OpenOne(*opened, *format == "npy", options);
   } catch (const std::exception&) {  // std::bad_alloc, std::length_error
     return absl::ResourceExhaustedError("is too large for the memory of this process");
@@ -233,8 +300,10 @@ absl::StatusOr<Input> ReadInput(const std::string& source, InputOptions options)
   absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
   if (!piece.ok()) return piece.status();
   if (!piece->has_value()) return absl::InvalidArgumentError("has no array");
-  if (!(*piece)->input.status.ok()) return (*piece)->input.status;
-  return std::move((*piece)->input);
+  Input& input = (*piece)->input;
+  if (!input.status.ok()) return input.status;
+  input.notes = (*reader)->notes();
+  return std::move(input);
 }
 
 absl::StatusOr<Layout> ParseRaw(std::int64_t size, const InputOptions& options) {

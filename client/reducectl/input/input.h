@@ -46,7 +46,7 @@ struct InputOptions {
   // column of a text; empty: there is no other. Absent: any source.
   std::optional<std::string> part{};
   std::string format{};     // one of kFormats; empty: by the other options, the name and the first bytes
-  std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs
+  std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs; npy: see kVoidDType
   std::int64_t offset = 0;  // raw: bytes to skip
   std::optional<std::vector<std::int64_t>> shape{};  // raw; absent: one dimension, up to the end
   std::vector<std::string> columns{};                // text: names in the header, indexes from 0, or "all"
@@ -131,6 +131,11 @@ class InputReader {
   virtual absl::StatusOr<std::optional<Piece>> Next() = 0;
   // The notes of all arrays so far, each once, and what was left out of the source.
   virtual std::vector<std::string> notes() const { return {}; }
+  // Whether several arrays were asked for, so that each needs its name beside its answer.
+  bool several() const { return several_; }
+
+ protected:
+  bool several_ = false;
 };
 
 // The first array of a source, in memory.
@@ -140,16 +145,22 @@ absl::StatusOr<Input> ReadInput(const std::string& source, InputOptions options)
 // large for the memory.
 absl::StatusOr<Memory> ReadSource(const std::string& source, absl::Duration timeout = absl::InfiniteDuration());
 
-// The header of a .npy file of format 1.0, 2.0 or 3.0, of which `head` has at least kNpyHead bytes, or all.
+// The header of a .npy file of format 1.0, 2.0 or 3.0, of which `head` has at least kNpyHead bytes, or all. `dtype`:
+// empty, or kVoidDType, which elements are then that NumPy saved as two bytes without a type.
 inline constexpr std::size_t kNpyHead = (std::size_t{1} << 16) + 12;
-absl::StatusOr<Layout> ParseNpyHeader(absl::string_view head);
+inline constexpr absl::string_view kVoidDType = "bf16";
+absl::StatusOr<Layout> ParseNpyHeader(absl::string_view head, absl::string_view dtype = "");
 bool IsNpy(absl::string_view head);
 // The header of a file, of format 1.0, whose elements follow in C order. `dtype`: one of DTypeNames().
 std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>& shape);
 // The same of a whole file.
 absl::StatusOr<Layout> ParseNpy(absl::string_view bytes);
-// INVALID_ARGUMENT: the file is truncated, or goes on after the elements. `size`: of the whole file.
-absl::Status CheckNpySize(const Layout& layout, std::int64_t size);
+// INVALID_ARGUMENT: the file is truncated, or goes on after the elements. `size`: of the whole file. `next`: the first
+// kNextBytes after the elements, where they can be looked at.
+inline constexpr std::size_t kNextBytes = 6;
+absl::Status CheckNpySize(const Layout& layout, std::int64_t size, absl::string_view next = "");
+// INVALID_ARGUMENT: a file goes on with `next` after its array. `got`: "14 bytes; allowed: 12".
+absl::Status GoesOn(absl::string_view next, absl::string_view got);
 
 // Raw elements in a file of `size` bytes.
 absl::StatusOr<Layout> ParseRaw(std::int64_t size, const InputOptions& options);

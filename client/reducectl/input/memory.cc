@@ -45,7 +45,7 @@ absl::StatusOr<Memory> Memory::Allocate(std::int64_t bytes, bool share) {
   }
 }
 
-std::int64_t UnsizedLimit() {
+std::int64_t AvailableMemory() {
   std::ifstream file("/proc/meminfo");  // "MemAvailable:   24657412 kB"
   std::int64_t limit = std::numeric_limits<std::int64_t>::max();
   for (std::string line; std::getline(file, line);) {
@@ -61,7 +61,9 @@ std::int64_t UnsizedLimit() {
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur < static_cast<rlim_t>(limit)) {
     limit = static_cast<std::int64_t>(space.rlim_cur);
   }
-  return limit / 3;
+  return limit;
 }
+
+std::int64_t UnsizedLimit() { return AvailableMemory() / 3; }
 
 }  // namespace reduced::client

@@ -44,8 +44,10 @@ class Memory {
   std::size_t size_ = 0;
 };
 
-// The most bytes that are read into memory of a source of unknown size: a third of the memory that is available to this
-// process now, because making room for more takes up to twice the bytes for a moment.
+// The bytes of memory that this process could get now.
+std::int64_t AvailableMemory();
+// The most bytes that are read into memory of a source of unknown size: a third of AvailableMemory(), because making
+// room for more takes up to twice the bytes for a moment.
 std::int64_t UnsizedLimit();
 
 }  // namespace reduced::client

@@ -29,11 +29,14 @@ constexpr std::size_t kVersionEnd = kMagic.size() + 2;
 // The header of an array of numbers has some hundred bytes.
 constexpr std::size_t kMaxHeader = 1 << 16;
 
-// NumPy's type codes, without the byte order. NumPy has no bf16: ml_dtypes saves it as '<V2', two bytes.
+// NumPy's type codes, without the byte order, and what NumPy reads as well: one letter, which has no byte order other
+// than the machine's unless it is given, and names. NumPy has no bf16: ml_dtypes saves it as '<V2', two bytes.
 constexpr struct {
-  absl::string_view code, dtype;
-} kCodes[] = {{"b1", "bool"}, {"i1", "i8"},  {"i2", "i16"}, {"i4", "i32"}, {"i8", "i64"}, {"u1", "u8"},
-              {"u2", "u16"},  {"u4", "u32"}, {"u8", "u64"}, {"f2", "f16"}, {"f4", "f32"}, {"f8", "f64"}};
+  absl::string_view code, dtype, letter, name;
+} kCodes[] = {{"b1", "bool", "?", "bool"},   {"i1", "i8", "b", "int8"},     {"i2", "i16", "h", "int16"},
+              {"i4", "i32", "i", "int32"},   {"i8", "i64", "q", "int64"},   {"u1", "u8", "B", "uint8"},
+              {"u2", "u16", "H", "uint16"},  {"u4", "u32", "I", "uint32"},  {"u8", "u64", "Q", "uint64"},
+              {"f2", "f16", "e", "float16"}, {"f4", "f32", "f", "float32"}, {"f8", "f64", "d", "float64"}};
 
 std::string Quoted(absl::string_view text) {
   constexpr std::size_t kShown = 60;
@@ -73,25 +76,49 @@ bool Unwrap(absl::string_view* text, char open, char close) {
   *text = absl::StripAsciiWhitespace(text->substr(1, text->size() - 2));
   return true;
 }
-bool Unquote(absl::string_view* text) { return Unwrap(text, '\'', '\'') || Unwrap(text, '"', '"'); }
+// Also of Python 2's u'text'.
+bool Unquote(absl::string_view* text) {
+  absl::string_view quoted = absl::StripPrefix(*text, "u");
+  if (!Unwrap(&quoted, '\'', '\'') && !Unwrap(&quoted, '"', '"')) return false;
+  *text = quoted;
+  return true;
+}
 
-absl::StatusOr<std::string> DTypeOf(absl::string_view descr, bool* big_endian) {
+// `given`: empty, or kVoidDType.
+absl::StatusOr<std::string> DTypeOf(absl::string_view descr, absl::string_view given, bool* big_endian) {
   absl::string_view name = descr;
   if (Unquote(&name) && !name.empty()) {
     if (absl::StrContains(name, 'O')) {
       return absl::InvalidArgumentError("dtype: got Python objects (object); allowed: numbers and bool");
     }
-    if (name == "<V2") return "bf16";
+    if (name == "<V2" || (name == "|V2" && given == kVoidDType)) return std::string(kVoidDType);
     *big_endian = absl::ConsumePrefix(&name, ">");
-    if (!*big_endian && !absl::ConsumePrefix(&name, "<")) absl::ConsumePrefix(&name, "|");
-    for (const auto& [code, dtype] : kCodes) {
-      if (name == code) return std::string(dtype);
+    if (!*big_endian && !name.empty() && absl::StrContains("<|=", name[0])) name.remove_prefix(1);
+    for (const auto& row : kCodes) {
+      if (name != row.code && name != row.letter && name != row.name) continue;
+      if (given.empty()) return std::string(row.dtype);
+      return absl::InvalidArgumentError(absl::StrCat("dtype: got ", given,
+                                                     " for a .npy file, which has its own dtype, ", row.dtype,
+                                                     "; to read it as raw elements, add --format raw"));
     }
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "dtype: got ", descr.substr(0, 60), "; allowed: ",
       absl::StrJoin(kCodes, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.code); }),
-      ", and <V2 of bf16"));
+      ", <V2 of bf16, and |V2 with --dtype bf16"));
+}
+
+// Of a length: "3", "3L" as Python 2 writes it, "np.int64(3)" and "numpy.int64(3)" as NumPy 2 prints it.
+absl::string_view DigitsOf(absl::string_view extent) {
+  extent = absl::StripAsciiWhitespace(extent);
+  if (absl::ConsumePrefix(&extent, "np.") || absl::ConsumePrefix(&extent, "numpy.")) {
+    const std::size_t open = extent.find('(');
+    if (open == absl::string_view::npos || !absl::StrContains(extent.substr(0, open), "int")) return "";
+    extent.remove_prefix(open);
+    if (!Unwrap(&extent, '(', ')')) return "";
+  }
+  absl::ConsumeSuffix(&extent, "L");
+  return extent;
 }
 
 absl::StatusOr<std::vector<std::int64_t>> ShapeOf(absl::string_view tuple, absl::string_view header) {
@@ -101,7 +128,7 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(absl::string_view tuple, absl:
   if (tuple.empty()) return shape;
   for (const absl::string_view extent : absl::StrSplit(tuple, ',')) {
     shape.push_back(0);
-    if (!absl::SimpleAtoi(extent, &shape.back()) || shape.back() < 0) {
+    if (!absl::SimpleAtoi(DigitsOf(extent), &shape.back()) || shape.back() < 0) {
       return HeaderError("'shape' has an item that isn't a length", header);
     }
   }
@@ -109,7 +136,7 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(absl::string_view tuple, absl:
 }
 
 // Sets the dtype and the shape.
-absl::Status ParseHeader(absl::string_view header, Layout* layout) {
+absl::Status ParseHeader(absl::string_view header, absl::string_view dtype_given, Layout* layout) {
   absl::string_view dict = absl::StripAsciiWhitespace(header);
   if (!Unwrap(&dict, '{', '}')) return HeaderError("no dictionary", header);
   absl::string_view descr, fortran_order, shape;
@@ -125,7 +152,7 @@ absl::Status ParseHeader(absl::string_view header, Layout* layout) {
   if (descr.empty() || fortran_order.empty() || shape.empty()) {
     return HeaderError("'descr', 'fortran_order' or 'shape' is missing", header);
   }
-  absl::StatusOr<std::string> dtype = DTypeOf(descr, &layout->big_endian);
+  absl::StatusOr<std::string> dtype = DTypeOf(descr, dtype_given, &layout->big_endian);
   if (!dtype.ok()) return dtype.status();
   layout->fortran = fortran_order == "True";
   if (!layout->fortran && fortran_order != "False")
@@ -165,7 +192,7 @@ std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>&
 
 bool IsNpy(absl::string_view head) { return absl::StartsWith(head, kMagic); }
 
-absl::StatusOr<Layout> ParseNpyHeader(absl::string_view bytes) {
+absl::StatusOr<Layout> ParseNpyHeader(absl::string_view bytes, absl::string_view dtype) {
   if (!IsNpy(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("isn't a .npy file: it starts with ",
                                                    Quoted(bytes.substr(0, kMagic.size())), ", not ", Quoted(kMagic)));
@@ -193,7 +220,7 @@ absl::StatusOr<Layout> ParseNpyHeader(absl::string_view bytes) {
 
   Layout layout;
   layout.offset = header_start + header_size;
-  absl::Status status = ParseHeader(bytes.substr(header_start, header_size), &layout);
+  absl::Status status = ParseHeader(bytes.substr(header_start, header_size), dtype, &layout);
   if (!status.ok()) return status;
   const absl::StatusOr<std::int64_t> expected = ArrayBytes(layout.dtype, layout.shape);
   if (!expected.ok()) return expected.status();
@@ -203,17 +230,27 @@ absl::StatusOr<Layout> ParseNpyHeader(absl::string_view bytes) {
 absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
   absl::StatusOr<Layout> layout = ParseNpyHeader(bytes);
   if (!layout.ok()) return layout;
-  const absl::Status status = CheckNpySize(*layout, static_cast<std::int64_t>(bytes.size()));
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  const std::int64_t end = static_cast<std::int64_t>(layout->offset) + *ArrayBytes(layout->dtype, layout->shape);
+  const absl::string_view next = end < size ? bytes.substr(static_cast<std::size_t>(end)) : "";
+  const absl::Status status = CheckNpySize(*layout, size, next);
   if (!status.ok()) return status;
   return layout;
 }
 
-absl::Status CheckNpySize(const Layout& layout, std::int64_t size) {
+absl::Status CheckNpySize(const Layout& layout, std::int64_t size, absl::string_view next) {
   const std::int64_t expected = *ArrayBytes(layout.dtype, layout.shape);
   const std::int64_t got = size - static_cast<std::int64_t>(layout.offset);
   if (got < expected) return Truncated("data", expected, got);
   if (got == expected) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("data: got ", got, " bytes; allowed: ", expected));
+  return GoesOn(next, absl::StrCat(got, " bytes; allowed: ", expected));
+}
+
+absl::Status GoesOn(absl::string_view next, absl::string_view got) {
+  if (!IsNpy(next)) return absl::InvalidArgumentError(absl::StrCat("data: got ", got));
+  return absl::InvalidArgumentError(
+      "data: got another array after the first one, as a second numpy.save appends it; allowed: one array, or several "
+      "in a .npz file");
 }
 
 }  // namespace reduced::client

@@ -283,6 +283,7 @@ class Loadtest {
       }
       const bool met = *outcome == Outcome::kMet;
       (met ? good : bad) = next;
+      run_.met_rate = good;
       if (met && next >= high) break;
       if (!met && next <= low) break;
       if (good > 0 && bad > 0) {
@@ -291,7 +292,11 @@ class Loadtest {
         next = met ? std::min(next * 2, high) : std::max(next / 2, low);
       }
     }
-    run_.max_rate = good;
+    if (interrupted) {
+      run_.no_verdict = "the search was interrupted";
+    } else {
+      run_.max_rate = good;
+    }
     return absl::OkStatus();
   }
 

@@ -242,10 +242,14 @@ std::string SummaryText(const LoadtestRun& run) {
     }
     text = absl::StrCat("\n", FormatTable(rows, 1));
   }
-  if (!run.no_verdict.empty()) absl::StrAppend(&text, "\nno verdict: ", run.no_verdict, "\n");
+  const std::string asked =
+      absl::StrJoin(run.arguments.objectives, ",", [](std::string* out, const Objective& each) { *out += each.text; });
+  if (!run.no_verdict.empty()) {
+    absl::StrAppend(&text, "\nno verdict: ", run.no_verdict, "\n");
+    if (run.met_rate > 0)
+      absl::StrAppendFormat(&text, "%s is met at least up to %.0f requests/s\n", asked, run.met_rate);
+  }
   if (run.max_rate.has_value()) {
-    const std::string asked = absl::StrJoin(run.arguments.objectives, ",",
-                                            [](std::string* out, const Objective& each) { *out += each.text; });
     absl::StrAppend(&text, "\n",
                     *run.max_rate > 0 ? absl::StrFormat("%s is met up to %.0f requests/s\n", asked, *run.max_rate)
                                       : absl::StrCat(asked, " was met at none of the rates\n"));
@@ -280,6 +284,7 @@ Json ToJson(const LoadtestRun& run) {
                {"server_before", ToJson(run.address, run.before)},
                {"server_after", ToJson(run.address, run.after)},
                {"steps", std::move(steps)}};
+  if (run.met_rate > 0) json["met_rate"] = run.met_rate;
   if (run.max_rate.has_value()) json["max_rate"] = *run.max_rate;
   if (!run.no_verdict.empty()) json["no_verdict"] = run.no_verdict;
   return json;

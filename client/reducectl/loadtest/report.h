@@ -25,7 +25,8 @@ struct LoadtestRun {
   std::vector<Kind> kinds{};
   ServerInfo before{}, after{};
   std::vector<StepResult> steps{};
-  std::optional<double> max_rate{};  // of a search: the highest rate that met the objectives; 0: none did
+  double met_rate = 0;               // of a search, also without a verdict: a rate that met the objectives; 0: none did
+  std::optional<double> max_rate{};  // of a search: the highest such rate
   std::string no_verdict{};          // of a search: why there is none; empty: there is
 };
 
