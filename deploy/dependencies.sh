@@ -16,7 +16,7 @@ packages_for() {
       ;;
     test)
       echo libgtest-dev libgmock-dev libbenchmark-dev python3-dev python3-venv python3-grpcio python3-protobuf python3-numpy python3-seccomp python3-yaml yamllint \
-        openssl groff-base zstd xz-utils bzip2 libopenmpi-dev openmpi-bin
+        openssl groff-base zstd libopenmpi-dev openmpi-bin
       ;;
     release)
       echo python3-dev python3-venv binutils podman runc mmdebstrap

@@ -23,7 +23,7 @@ class GroupsTest(harness.ServedTest):
     def values(self, source, ops, *arguments):
         """The results by op, and the keys."""
         answer = self.reduce(source, ops, *arguments)
-        results = {op: result["values"] for op, result in answer["results"].items()}
+        results = {op: result["values"] if isinstance(result, dict) else result for op, result in answer["results"].items()}
         if "keys" in answer:
             results["keys"] = answer["keys"]["values"]
         return results

@@ -1,12 +1,13 @@
 """What commands print: one shape of JSON, notes, names beside results, and what to do without a server."""
 
+import json
 import unittest
 import zipfile
 
 import harness
 from harness import np
 
-USAGE, CONNECTION, DATA_ERROR = 2, 3, 5
+CONNECTION, DATA_ERROR = 3, 5
 NO_SERVER = "127.0.0.1:1"
 LOCAL = "reduce, describe, info, ops and pipelines need none with --server local:"
 
@@ -95,6 +96,26 @@ class QuietTest(OutputTest):
         np.savez(two, a=np.array(["x"]), b=np.arange(4.0))
         run = self.run_reducectl("reduce", two, "--op", "sum", "-q")
         self.assertEqual((run.returncode, run.stdout), (DATA_ERROR, b"b\t6.0\n"))
+
+
+class DescribeTest(OutputTest):
+    def test_one_column_that_is_bad_hides_no_other(self):
+        for text, names, messages in (
+            ("x,y,z\n1,2,3\n4,oops,6\n", ["x", "z"], ['line 3: column "y": got "oops"']),
+            ("x;y\n1;2,5\n4;7,5\n", ["x"], ['column "y"', "--decimal ,"]),
+        ):
+            path = self.write("t.csv", text)
+            run = self.run_reducectl("describe", path)
+            self.assertEqual(run.returncode, DATA_ERROR, run.stderr)
+            rows = [line.split()[1] for line in run.stdout.decode().splitlines()[1:]]
+            self.assertEqual(rows, names)
+            for message in messages:
+                self.assertIn(message, run.stderr.decode())
+            run = self.run_reducectl("--json", "describe", path)
+            self.assertEqual(run.returncode, DATA_ERROR, run.stderr)
+            self.assertEqual([json.loads(line)["column"] for line in run.stdout.splitlines()], names)
+            run = self.run_reducectl("reduce", path, "--column", "all", "--op", "count", "-q")
+            self.assertEqual((run.returncode, run.stdout.decode()), (DATA_ERROR, "".join(f"{name}\t2\n" for name in names)))
 
 
 class NotesTest(OutputTest):

@@ -144,7 +144,7 @@ TEST_P(CompressedTest, ZerosAfterMembersArePadding) {
     EXPECT_THAT(ErrorOf(Decompressed(one + padding + "x")),
                 HasSubstr(absl::StrCat("bad ", GetParam().name, " data: ")));
   }
-  EXPECT_THAT(ErrorOf(Decompressed(one + "2021-01-01")), HasSubstr(", in what follows after its end"));
+  EXPECT_THAT(ErrorOf(Decompressed(one + "2021-01-01,1,2,3")), HasSubstr(", in what follows after its end"));
 }
 
 // Whatever is cut off or changed: never fewer or other bytes without an error.
