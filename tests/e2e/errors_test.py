@@ -214,7 +214,7 @@ class InputTest(harness.ServedTest):
             ("nul.csv", b"a,b\n1,\0\n", ["isn't text", "NUL"]),
             ("utf16.csv", "a\n1\n".encode("utf-16"), ["got UTF-16; allowed: UTF-8"]),
             ("ragged.csv", b"a\n1\n1,2\n", ["line 3: got 2 fields; allowed: 1, as line 1 has"]),
-            ("large.csv", b"a\n9223372036854775808\n", ["line 2", "whole numbers from -2^63 to 2^63 - 1", "--dtype"]),
+            ("large.csv", b"a\n18446744073709551616\n", ["line 2", "whole numbers from -2^63 to 2^64 - 1", "--dtype"]),
             ("both.csv", b"a,7\nb,8\n", ["line 1: header: got both text and numbers (a, 7)", "--header"]),
             ("not.npz", b"PK\x03\x04 no zip archive", ["bad .npz file"]),
             ("cut.csv.gz", gzip.compress(b"a\n1\n2\n")[:-9], ["bad gzip data: it is truncated"]),

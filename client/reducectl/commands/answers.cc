@@ -195,7 +195,8 @@ class Asker {
                          kData);
     }
     const absl::Time start = absl::Now();
-    {
+    // A piece all of whose elements are missing is nothing.
+    if (piece.whole || answer.missing.empty() || piece.input.layout.shape.front() > 0) {
       UploadProgress progress(!common_.json);
       const bool again = piece.input.reader.read == nullptr || !piece.input.reader.in_order;
       absl::StatusOr<Reply> reply = Reduce(piece.input, question_.ops, piece.whole, progress);
@@ -219,6 +220,7 @@ class Asker {
     }
     if (!piece.last) return kOk;
     Answer& all = unfinished->at(piece.array);
+    if (all.reply.state.empty()) return AskPiece(all, {.input = NoElements(piece.input, all)}, notes, unfinished);
     absl::StatusOr<MergeReply> merged = MergeStates({all.reply.state});
     if (!merged.ok()) return ReportCallError(SubjectOf(all), merged.status());
     all.reply.results = std::move(merged->results);
@@ -235,14 +237,26 @@ class Asker {
     return print_(answer);
   }
 
+  // The input of which only missing elements were found.
+  static Input NoElements(const Input& piece, const Answer& all) {
+    Input input;
+    input.layout = piece.layout;
+    input.column = all.column;
+    input.missing = all.missing;
+    return input;
+  }
+
   // Adds the next piece to the state of the pieces before it.
   static absl::Status Append(Answer next, Answer* answer) {
-    absl::StatusOr<MergeReply> merged =
-        MergeStates({answer->reply.state, next.reply.state}, {.return_state = true, .results = false, .names = {}});
-    if (!merged.ok()) return merged.status();
-    answer->reply.count = merged->count;
-    answer->reply.state = std::move(merged->state);
-    Add(next.reply.timing, &answer->reply.timing);
+    if (answer->reply.state.empty()) std::swap(answer->reply, next.reply);
+    if (!next.reply.state.empty()) {
+      absl::StatusOr<MergeReply> merged =
+          MergeStates({answer->reply.state, next.reply.state}, {.return_state = true, .results = false, .names = {}});
+      if (!merged.ok()) return merged.status();
+      answer->reply.count = merged->count;
+      answer->reply.state = std::move(merged->state);
+      Add(next.reply.timing, &answer->reply.timing);
+    }
     const auto rows = static_cast<std::uint64_t>(answer->shape.front());
     for (const std::uint64_t position : next.missing) answer->missing.push_back(rows + position);
     answer->shape.front() += next.shape.front();

@@ -23,9 +23,10 @@
 namespace reduced::client {
 
 // Whether the first row of a text is a header. kAuto: it is if --column names one of its fields, or if each of its
-// fields is text or missing. It is data if each is a number or missing, unless there are several and all numbers are
-// whole, without a sign, and different, as labels are. Everything else can be either, and is an error: text beside
-// numbers, what begins like a number but is none, and what has neither letters nor digits.
+// fields is text, of which the first may be empty. It is data if each is a number or missing, unless there are several
+// and all numbers are whole, without a sign, and different, as labels are. Everything else can be either, and is an
+// error: text beside numbers or missing values, what begins like a number but is none, and what has neither letters nor
+// digits.
 enum class Header { kAuto, kYes, kNo };
 
 // What a comma within a number means. kDefault: thousands in texts whose fields commas delimit, as there it is quoted,

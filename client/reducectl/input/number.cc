@@ -129,6 +129,9 @@ bool BeginsLikeNumber(absl::string_view field) {
 std::string OtherReadings(absl::string_view field) {
   std::vector<std::string> readings;
   field = Strip(field);
+  // Dates and the like, quickly.
+  if (field.find_first_of("/:", 0) != absl::string_view::npos) return "";
+  if (field.find('-', 1) != absl::string_view::npos && field.find_first_of("eE") == absl::string_view::npos) return "";
   for (const char decimal : {',', '.'}) {
     std::string copy;
     const absl::string_view plain = Plain(field, {decimal, NumberStyle::Groups::kAny}, &copy);

@@ -105,6 +105,7 @@ const char* NumberColumn::Append(absl::string_view field, std::int64_t line) {
       const std::int64_t value = number.negative ? -number.digits : number.digits;
       return PutInteger(static_cast<std::uint64_t>(value), value < 0, field);
     }
+    if (points_line_ >= 0) LookForGroups(field, number.decimals);
     if (const std::optional<double> value = ShortDecimal(number)) return PutFloat(*value, field);
   }
   if (style_.decimal == '.') {
@@ -112,10 +113,19 @@ const char* NumberColumn::Append(absl::string_view field, std::int64_t line) {
     const char* const last = field.data() + field.size();
     const auto [end, error] = std::from_chars(field.data(), last, value);
     if (end == last && error == std::errc() && !field.empty() && !std::isnan(value) && !IsInteger(field)) {
+      points_line_ = -1;
       return PutFloat(value, field);
     }
   }
   return AppendSlowly(field);
+}
+
+// Whether the point may separate thousands, as in 1.234.
+void NumberColumn::LookForGroups(absl::string_view field, int decimals) {
+  const std::size_t sign = field[0] == '-' ? 1 : 0;
+  const std::size_t digits = field.size() - sign - static_cast<std::size_t>(decimals) - 1;
+  const bool group = decimals == 3 && digits >= 1 && digits <= 3 && field[sign] != '0';
+  points_line_ = !group ? -1 : points_line_ == 0 ? line_ : points_line_;
 }
 
 // What is neither a short integer nor an ordinary float.

@@ -2,6 +2,7 @@
 #ifndef REDUCED_CLIENT_REDUCECTL_INPUT_NUMBER_COLUMN_H_
 #define REDUCED_CLIENT_REDUCECTL_INPUT_NUMBER_COLUMN_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -46,6 +47,8 @@ class NumberColumn {
   // and of the first True or False beside numbers.
   std::int64_t missing_line() const { return missing_line_; }
   std::int64_t groups_line() const { return groups_line_; }
+  // The first number with a point, if each such number could have it between groups.
+  std::int64_t points_line() const { return std::max<std::int64_t>(points_line_, 0); }
   std::int64_t bool_line() const { return kind_ == Kind::kBool ? 0 : bool_line_; }
 
  private:
@@ -57,6 +60,7 @@ class NumberColumn {
     std::string text{};
   };
 
+  void LookForGroups(absl::string_view field, int decimals);
   const char* AppendGiven(absl::string_view field);
   const char* AppendSlowly(absl::string_view field);
   const char* PutInteger(std::uint64_t bits, bool negative, absl::string_view field);
@@ -78,6 +82,7 @@ class NumberColumn {
   bool changed_ = false;
   std::int64_t line_ = 0;  // of the field that is appended
   std::int64_t missing_line_ = 0, groups_line_ = 0, bool_line_ = 0;
+  std::int64_t points_line_ = 0;    // -1: some point can't be between groups
   Witness negative_{}, large_{};    // of whole numbers: below 0, above 2^63 - 1
   Witness inexact_{}, fraction_{};  // a whole number that f64 can't hold, the first number with a point or an exponent
   std::size_t count_ = 0;

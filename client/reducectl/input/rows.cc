@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -48,6 +49,13 @@ absl::string_view Between(const char* from, const char* to) { return {from, stat
 
 bool IsBlank(absl::string_view text) { return text.find_first_not_of(" \t\r") == absl::string_view::npos; }
 
+constexpr absl::string_view kMissing = "#N/A";
+
+// Whether a line that begins so is a comment. `comment`: what they begin with; empty: there are none.
+bool IsComment(absl::string_view line, absl::string_view comment) {
+  return !comment.empty() && absl::StartsWith(line, comment) && !absl::StartsWith(line, kMissing);
+}
+
 // How often `c` is in the line, outside of quotes; runs of spaces within the line count once.
 int Count(absl::string_view line, char c) {
   int count = 0;
@@ -69,7 +77,7 @@ absl::string_view TakeLine(absl::string_view* text, char line_end) {
   return absl::StripSuffix(line, "\r");
 }
 
-// The first lines of a text that are not blank and don't begin with `comment`, if that isn't empty. `last`: the text
+// The first lines of a text that are neither blank nor comments. `last`: the text
 // ends here, else its last line may be a part of one.
 std::vector<absl::string_view> FirstLines(absl::string_view text, char line_end, bool last, absl::string_view comment) {
   constexpr std::size_t kLines = 10;
@@ -77,32 +85,36 @@ std::vector<absl::string_view> FirstLines(absl::string_view text, char line_end,
   while (!text.empty() && lines.size() < kLines) {
     if (!last && !lines.empty() && !absl::StrContains(text, line_end)) break;
     const absl::string_view line = TakeLine(&text, line_end);
-    if (!IsBlank(line) && (comment.empty() || !absl::StartsWith(line, comment))) lines.push_back(line);
+    if (!IsBlank(line) && !IsComment(line, comment)) lines.push_back(line);
   }
   return lines;
 }
 
 // The delimiter that is equally often in each of the lines; else one that the first has once more or less often than
 // all others, as headers without a name for the first column do; else one that is in the first; else a comma. Tabs and
-// semicolons come before commas, which may be decimal points, and spaces, which may be in names, last.
-char FindDelimiter(std::vector<absl::string_view> lines, bool decimal_comma) {
-  constexpr char kDelimiters[] = {'\t', ';', '|', ',', ' '};
+// semicolons come before commas, which may be decimal points, and spaces, which may be in names, last. Absent: the
+// first line has none, and the others have several once.
+std::optional<char> FindDelimiter(std::vector<absl::string_view> lines, bool decimal_comma) {
+  const std::string delimiters = decimal_comma ? "\t;| " : "\t;|, ";
   if (lines.empty()) lines.emplace_back();
+  std::string once;
   for (const int difference : {0, 1}) {
-    for (const char delimiter : kDelimiters) {
-      if (delimiter == ',' && decimal_comma) continue;
+    for (const char delimiter : delimiters) {
       const int first = Count(lines[0], delimiter);
       const int count = Count(lines.back(), delimiter);
       const auto same = [&](absl::string_view line) { return Count(line, delimiter) == count; };
-      if (count > 0 && std::abs(first - count) == difference && std::all_of(lines.begin() + 1, lines.end(), same)) {
-        return delimiter;
+      if (count == 0 || std::abs(first - count) != difference || !std::all_of(lines.begin() + 1, lines.end(), same)) {
+        continue;
       }
+      if (first > 0) return delimiter;
+      once += delimiter;
     }
   }
-  for (const char delimiter : kDelimiters) {
-    if (delimiter != ' ' && !(delimiter == ',' && decimal_comma) && Count(lines[0], delimiter) > 0) return delimiter;
+  for (const char delimiter : delimiters) {
+    if (delimiter != ' ' && Count(lines[0], delimiter) > 0) return delimiter;
   }
-  return decimal_comma ? ';' : ',';
+  if (once.size() > 1) return std::nullopt;
+  return !once.empty() ? once[0] : decimal_comma ? ';' : ',';
 }
 
 }  // namespace
@@ -185,7 +197,15 @@ absl::Status RowReader::Begin() {
   std::vector<absl::string_view> lines = FirstLines(text, line_end_, last_, comment_.empty() ? "#" : comment_);
   const bool only_comments = lines.empty();
   if (only_comments) lines = FirstLines(text, line_end_, last_, /*comment=*/"");
-  if (delimiter_ == '\0') delimiter_ = FindDelimiter(lines, decimal_comma_);
+  if (delimiter_ == '\0') {
+    const std::optional<char> delimiter = FindDelimiter(lines, decimal_comma_);
+    if (!delimiter.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("delimiter: got lines like \"", absl::CHexEscape(lines[1].substr(0, 60)),
+                       "\" below a header that has none; allowed: one that --delimiter says"));
+    }
+    delimiter_ = *delimiter;
+  }
   if (!comment_.empty()) return absl::OkStatus();
   const int count = lines.empty() ? 0 : Count(lines[0], delimiter_);
   while (!text.empty()) {
@@ -193,9 +213,17 @@ absl::Status RowReader::Begin() {
     const absl::string_view line = TakeLine(&rest, line_end_);
     if (!IsBlank(line)) {
       const int delimiters = Count(line, delimiter_);
-      if (line[0] != '#' || absl::StartsWith(line, "#N/A") ||
-          (delimiters > 0 && (only_comments || delimiters == count)))
-        break;
+      if (!IsComment(line, "#")) break;
+      if (delimiters > 0 && (only_comments || delimiters == count)) break;
+      // A header may have a delimiter fewer than the rows, or one more behind its last name.
+      if (count > 0 && (delimiters == count - 1 || (delimiters == count + 1 && line.back() == delimiter_)) &&
+          delimiters > 0) {
+        if (header_told_) break;
+        return absl::InvalidArgumentError(absl::StrCat("line ", next_line_, ": got (",
+                                                       absl::CHexEscape(line.substr(0, 60)),
+                                                       "), which can be a comment or the header; add --comment '#' or "
+                                                       "--header yes"));
+      }
       if (rest.empty() && !last_) {
         return absl::InvalidArgumentError(absl::StrCat("the first ", next_line_,
                                                        " lines begin with #; allowed: fewer, or "
@@ -244,8 +272,9 @@ RowReader::Step RowReader::TryRow() {
   if (begin_ == end_) return last_ ? Step::kEnd : Step::kMore;
   line_ = next_line_;
   if (!comment_.empty()) {
-    if (static_cast<std::size_t>(end_ - begin_) < comment_.size() && !last_) return Step::kMore;
-    if (absl::StartsWith(Between(begin_, end_), comment_)) {
+    const absl::string_view rest = Between(begin_, end_);
+    if (rest.size() < std::max(comment_.size(), kMissing.size()) && !last_) return Step::kMore;
+    if (IsComment(rest, comment_)) {
       const auto* const line_end =
           static_cast<const char*>(std::memchr(begin_, line_end_, static_cast<std::size_t>(end_ - begin_)));
       if (line_end == nullptr && !last_) return Step::kMore;

@@ -41,7 +41,8 @@ class RowSource {
 
 // Lines end with LF, CR LF, or all with CR. Fields may be quoted with ", which "" is within. Blank lines are skipped,
 // and so are lines that begin with InputOptions.comment. Without that, lines before the first row that begin with # are
-// skipped if they don't have as many delimiters as that row, and at least one.
+// skipped, unless they can be the header because they have as many delimiters as the first row; with one more or fewer
+// that is an error.
 class RowReader final : public RowSource {
  public:
   // Uses the delimiter, the comment and the comma of the options. A delimiter of 0 is found in the first lines, and is
@@ -50,7 +51,8 @@ class RowReader final : public RowSource {
       : source_(std::move(source)),
         delimiter_(options.delimiter),
         decimal_comma_(options.comma == Comma::kDecimal),
-        comment_(options.comment) {}
+        comment_(options.comment),
+        header_told_(options.header != Header::kAuto) {}
 
   absl::StatusOr<bool> Next() override;
   std::vector<std::string> notes() const override;
@@ -77,6 +79,7 @@ class RowReader final : public RowSource {
   char delimiter_;
   const bool decimal_comma_;
   const std::string comment_;
+  const bool header_told_;
   char line_end_ = '\n';
   std::string buffer_;
   const char* begin_ = nullptr;  // of what has not been taken

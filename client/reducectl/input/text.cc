@@ -121,6 +121,12 @@ absl::Status TextReader::ReadHeader() {
   if (header_ && second_) {
     if (absl::Status status = FitHeader(&names); !status.ok()) return status;
   }
+  const bool both =
+      second_ && rows_->fields().size() > 1 && !OneNumber({rows_->fields().begin(), rows_->fields().end()}).empty();
+  if (const std::string one = !header_ && names.size() == 2 ? OneNumber(names) : "";
+      !one.empty() && (both || !second_)) {
+    notes_.push_back(absl::StrCat("line ", width_line_, " is taken as two fields; ", one));
+  }
   if (end_ == End::kDelimiter) notes_.push_back("the delimiter at the end of each row is ignored");
   return Select(names, header_);
 }
@@ -145,15 +151,21 @@ absl::StatusOr<bool> TextReader::IsHeader(const std::vector<std::string>& row) c
   }
   std::vector<absl::string_view> numbers;
   std::string text, doubtful;
-  for (const std::string& field : row) {
+  bool gap = false;           // where a name should be
+  bool above_number = false;  // text, which as data would be a bad number
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const std::string& field = row[i];
     if (IsNumber(field, style_)) {
       numbers.push_back(Strip(field));
     } else if (words_.Has(Strip(field))) {
-      continue;
+      // The first column may have no name, as pandas writes its index, and nothing may follow the last delimiter.
+      const bool blank_end = i + 1 == row.size() && second_ && Strip(rows_->fields().back()).empty();
+      gap = gap || !Strip(field).empty() || (i > 0 && !blank_end && !(second_ && rows_->fields().size() == i));
     } else if (BeginsLikeNumber(field) || IsNoName(field)) {
       doubtful = field;
     } else {
       text = field;
+      above_number = above_number || (second_ && rows_->fields().size() > i && IsNumber(rows_->fields()[i], style_));
     }
   }
   const std::string fields = absl::StrCat("(", NamesText(row), ")");
@@ -162,6 +174,8 @@ absl::StatusOr<bool> TextReader::IsHeader(const std::vector<std::string>& row) c
     const std::string readings = OtherReadings(doubtful);
     got = absl::StrCat(Quoted(doubtful), ", which can be a bad number",
                        readings.empty() ? "" : absl::StrCat(" (", readings, ")"), ", a missing value or a name");
+  } else if (numbers.empty() && !text.empty() && gap && !above_number) {
+    got = absl::StrCat("both text and missing values ", fields);
   } else if (numbers.empty()) {
     return !text.empty();
   } else if (!text.empty()) {
@@ -179,6 +193,16 @@ absl::StatusOr<bool> TextReader::IsHeader(const std::vector<std::string>& row) c
                                                  ", or --header no if they are data"));
 }
 
+// How the first two fields can be one number: 1,5 with a decimal comma, 1 500 with groups; empty: they can't, or the
+// delimiter is given.
+std::string TextReader::OneNumber(const std::vector<std::string>& fields) const {
+  const char delimiter = text_->delimiter();
+  if (options_.delimiter != '\0' || (delimiter != ',' && delimiter != ' ')) return "";
+  const std::string one = absl::StrCat(Strip(fields[0]), std::string(1, delimiter), fields[1]);
+  const std::string readings = OtherReadings(one);
+  return readings.empty() ? "" : absl::StrCat("if ", Quoted(one), " is one number, ", readings);
+}
+
 // Gives the fields of the rows their names, where the header has one more or fewer than the first row below it.
 absl::Status TextReader::FitHeader(std::vector<std::string>* names) {
   const std::vector<absl::string_view>& fields = rows_->fields();
@@ -192,16 +216,12 @@ absl::Status TextReader::FitHeader(std::vector<std::string>* names) {
     end_ = End::kDelimiter;
     return absl::OkStatus();
   }
-  // 1,5 below one name may be a number with a decimal comma, and 1 500 one with groups, instead of two fields.
-  const char delimiter = text_->delimiter();
-  if (options_.delimiter == '\0' && !text_->first_quoted() && (delimiter == ',' || delimiter == ' ')) {
-    const std::string glued = absl::StrCat(Strip(fields[0]), std::string(1, delimiter), fields[1]);
-    if (const std::string readings = OtherReadings(glued); !readings.empty()) {
-      return rows_->Error(absl::StrCat("got ", fields.size(), " fields; allowed: ", fields.size() - 1, ", as line ",
-                                       width_line_, " has; if ", Quoted(glued), " is one number, ", readings,
-                                       "; if the first field is the name of its row, add --delimiter ",
-                                       delimiter == ' ' ? "space" : ","));
-    }
+  if (const std::string one = OneNumber({fields.begin(), fields.end()}); !one.empty() && !text_->first_quoted()) {
+    return rows_->Error(absl::StrCat("got ", fields.size(), " fields; allowed: ", fields.size() - 1, ", as line ",
+                                     width_line_, " has; ", one,
+                                     "; if the first field is the name of its row, add "
+                                     "--delimiter ",
+                                     text_->delimiter() == ' ' ? "space" : ","));
   }
   names->insert(names->begin(), "");
   row_names_ = true;
@@ -262,7 +282,7 @@ void TextReader::AddKeys() {
 
 absl::Status TextReader::BadField(Column& column, absl::string_view field, const char* allowed, std::int64_t line) {
   if (everything_ && !column.numbers.has_value()) {
-    column.text = column.other_style = true;
+    column.text = true;
     column.first_text = std::string(field.substr(0, 60));
     column.text_line = line;
     TakeText(column, field, line);
@@ -277,30 +297,29 @@ absl::Status TextReader::BadField(Column& column, absl::string_view field, const
 void TextReader::TakeText(Column& column, absl::string_view field, std::int64_t line) {
   field = Strip(field);
   const bool word = !field.empty() && absl::ascii_isalpha(static_cast<unsigned char>(field[0]));  // most are
-  if (!word && BeginsLikeNumber(field) && IsNumber(field, style_)) {
-    if (column.numerals++ > 0) return;
-    column.status = absl::InvalidArgumentError(absl::StrCat("line ", column.text_line, ": ", ColumnText(column),
-                                                            ": got ", Quoted(column.first_text),
-                                                            "; allowed: numbers, as line ", line, " has"));
-  } else if (!words_.Has(field)) {
-    column.other_style = column.other_style && !word && !OtherReadings(field).empty();
-    ++column.texts;
+  if (!word && BeginsLikeNumber(field)) {
+    const bool number = IsNumber(field, style_);
+    const std::string readings = number ? "" : OtherReadings(field);
+    if (number || !readings.empty()) {
+      if (column.numerals++ > 0) return;
+      const std::string got = absl::StrCat("line ", number ? column.text_line : line, ": ", ColumnText(column),
+                                           ": got ", Quoted(number ? absl::string_view(column.first_text) : field));
+      column.status =
+          absl::InvalidArgumentError(number ? absl::StrCat(got, "; allowed: numbers, as line ", line, " has")
+                                            : absl::StrCat(got, "; allowed: numbers in the range of f64; ", readings));
+      return;
+    }
   }
+  if (!words_.Has(field) && !IsNoName(field)) ++column.texts;
 }
 
 // Decides whether the column is text, which is left out, or has numbers and fields that are none.
 void TextReader::EndText(Column& column) {
-  if (column.other_style && column.numerals == 0) {
-    column.status = absl::InvalidArgumentError(
-        absl::StrCat("line ", column.text_line, ": ", ColumnText(column), ": got ", Quoted(column.first_text),
-                     "; allowed: numbers in the range of f64; ", OtherReadings(column.first_text)));
-  } else if (column.numerals <= column.texts) {
-    column.status = absl::OkStatus();
-    notes_.push_back(
-        absl::StrCat(ColumnText(column), " isn't numbers, and is left out: line ", column.text_line, " has ",
-                     Quoted(column.first_text),
-                     column.numerals > 0 ? absl::StrCat(", though ", column.numerals, " others are") : ""));
-  }
+  if (column.numerals > column.texts) return;
+  column.status = absl::OkStatus();
+  notes_.push_back(absl::StrCat(ColumnText(column), " isn't numbers, and is left out: line ", column.text_line, " has ",
+                                Quoted(column.first_text),
+                                column.numerals > 0 ? absl::StrCat(", though ", column.numerals, " others are") : ""));
 }
 
 absl::Status TextReader::TakeRow(const std::vector<absl::string_view>& fields, std::int64_t line) {
@@ -390,6 +409,12 @@ std::vector<std::string> TextReader::notes(const Column& column) const {
   if (const std::int64_t line = column.numbers.groups_line(); line > 0) {
     notes.push_back(absl::StrCat(ColumnText(column), ": commas separate thousands, first in line ", line,
                                  "; if they are decimal points, add --decimal ,"));
+  }
+  // Semicolons delimit fields where commas are decimal points.
+  const bool doubtful = json_ == nullptr && text_->delimiter() == ';' && options_.comma == Comma::kDefault;
+  if (const std::int64_t line = column.numbers.points_line(); doubtful && line > 0) {
+    notes.push_back(absl::StrCat(ColumnText(column), ": points are decimal points, first in line ", line,
+                                 "; if they separate thousands, add --decimal ,"));
   }
   if (const std::int64_t line = column.numbers.bool_line(); line > 0) {
     notes.push_back(absl::StrCat(ColumnText(column), ": True counts as 1, False as 0, first in line ", line));

@@ -39,12 +39,11 @@ class TextReader {
     NumberColumn numbers;
     absl::Status status{};  // a field that is no number, unless none is
     // Of a column without numbers in the beginning: its first field, with the line, and how many fields are text and
-    // numbers.
+    // numbers, also those that --decimal would make numbers. It is left out if no more are numbers than text.
     bool text = false;
     std::string first_text{};
     std::int64_t text_line = 0;
     std::size_t texts = 0, numerals = 0;
-    bool other_style = false;  // --decimal would make numbers of all that are text
 
     // Whether it has elements so far: it may be one that has none.
     bool left_out() const { return text || !status.ok(); }
@@ -72,6 +71,7 @@ class TextReader {
   absl::Status ReadHeader();
   absl::Status ReadKeys();
   absl::StatusOr<bool> IsHeader(const std::vector<std::string>& row) const;
+  std::string OneNumber(const std::vector<std::string>& fields) const;
   absl::Status FitHeader(std::vector<std::string>* names);
   absl::Status Select(const std::vector<std::string>& names, bool header);
   void Add(std::string name, std::size_t index);

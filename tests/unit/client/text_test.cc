@@ -141,6 +141,11 @@ TEST(Text, AsksWhetherTheFirstRowIsAHeader) {
           << text;
     }
   }
+  for (const std::string row : {"ada,null", "ada,,bob", "NA,x", "ada,"}) {
+    EXPECT_THAT(ColumnsText(row + "\nbob,1,3\n", {.columns = {"all"}}),
+                StartsWith("line 1: header: got both text and missing values ("))
+        << row;
+  }
   for (const std::string doubtful :
        {"1e999", "0x10", "-1e999", "$5", "2%", "2020-01-01", "1,5", "-", ".", "****", "\\N", "1.#IND"}) {
     EXPECT_THAT(ColumnsText(doubtful + "\n2\n3\n", {.delimiter = ';'}),
@@ -244,7 +249,14 @@ TEST(Text, ReadsGroupsOfDigits) {
       ColumnsText("k;v;w\na;1,5;1\nb;2,5;2\n", {.all_columns = true}),
       AllOf(HasSubstr("column \"v\": got \"1,5\""), HasSubstr("--decimal , reads it as 1.5"), HasSubstr("w i64: 1 2")));
   EXPECT_EQ(ColumnsText("k;v;w\na;1,5;1\nb;Mr, X;2\n", {.all_columns = true}), "w i64: 1 2");
+  EXPECT_THAT(ColumnsText("k;v;w\na;-;1\nb;1,5;2\n", {.all_columns = true}),
+              HasSubstr("line 3: column \"v\": got \"1,5\""));
   std::vector<std::string> notes;
+  for (const auto& [rows, said] :
+       {std::pair{"a;1.234\nb;2.500\n", true}, {"a;1.234\nb;2.5\n", false}, {"a;0.123\n", false}}) {
+    ASSERT_TRUE(Columns(absl::StrCat("k;v\n", rows), {.columns = {"v"}}, &notes).ok());
+    EXPECT_EQ(notes.empty(), !said) << rows;
+  }
   EXPECT_EQ(Columns("k,v\na,1\na,\"1,234\"\n", {.columns = {"v"}}, &notes)->front(), "v i64: 1 1234");
   EXPECT_THAT(notes, ElementsAre(StartsWith("column \"v\": commas separate thousands, first in line 3;")));
 }
