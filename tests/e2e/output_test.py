@@ -119,6 +119,16 @@ class DescribeTest(OutputTest):
 
 
 class NotesTest(OutputTest):
+    def test_those_of_a_text_are_with_its_columns(self):
+        path = self.write("t.csv", "A,B,C\n1,4,7,\n2,5,8,\n3,6,9,\n")
+        for command in (("reduce", "--column", "B", "--op", "sum"), ("describe", "--column", "B"),
+                        ("reduce", "--column", "B", "--op", "sum", "--axis", "0"), ("arrays", "put", "--column", "B")):
+            (answer,) = self.answers(*command, path)
+            self.assertTrue(answer["notes"], command)
+            self.assertEqual(answer.get("results", {"sum": 15})["sum"], 15)
+            run = self.run_reducectl(*command, path)
+            self.assertEqual(run.stderr.decode(), "".join(f"reducectl: {path}: {note}\n" for note in answer["notes"]))
+
     def test_they_are_in_every_output(self):
         path = self.write("t.csv", "x;y\n1;2\n3;4\n")
         np.savez(self.folder / "k.npz", a=np.array([1, 1]))
