@@ -29,6 +29,7 @@ TRANSPORT_MIB = 128  # twice --max_message_bytes and more
 # Beside it: small calls, connections, what gRPC has for each call, and messages that arrive.
 CONSTANT_MIB = 128
 HEAPS_MIB = 256  # free memory that the process keeps
+PATIENCE_S = 2  # for the server to read a message
 OUTPUTS = 1 << 20  # 8 MiB of results
 
 
@@ -47,18 +48,21 @@ class Unread:
         self._out = bytearray(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window)))
 
     def call(self, method, *messages, end=True):
-        """Begins a call with the messages; sends them as the server's window allows, within the deadline."""
+        """Begins a call with the messages, and sends what the server's window allows within seconds; false: the connection ended."""
         self._stream += 2
         self._window[self._stream] = self._initial
         self._out += frame(HEADERS, END_HEADERS, self._stream, call_headers(f"/reduced.v1.Reduction/{method}".encode()))
-        data = b"".join(struct.pack(">BI", 0, len(message)) + message for message in messages)
+        data = memoryview(b"".join(struct.pack(">BI", 0, len(message)) + message for message in messages))
         first = True
+        deadline = time.monotonic() + PATIENCE_S
         while first or data:
             first = False
             size = min(len(data), 16384, self._window[0], self._window[self._stream])
             if data and size <= 0:
                 if not self._step(0.05):
                     return False
+                if time.monotonic() > deadline:
+                    return True  # the server doesn't read either
                 continue
             piece, data = data[:size], data[size:]
             for stream in (0, self._stream):
