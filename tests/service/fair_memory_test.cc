@@ -101,7 +101,7 @@ TEST_F(UnreadTest, ResponsesAreCountedUntilTheyAreRead) {
 TEST_F(UnreadTest, RequestsAreFreedBeforeTheirResponsesAreRead) {
   const ServerOptions options = WithMemory(64 * kMiB);
   const MemoryBudget& memory = *options.engines.memory;
-  const TestServer server(options);
+  TestServer server(options);
   const auto request = RequestOf<std::int8_t>(v1::DTYPE_I8, std::vector<std::int8_t>(16 * kMiB, 1), {v1::OP_SUM});
   UnreadCall call(NarrowChannel(server.address(), 5), "Reduce", request, kAliceToken);
   call.HalfClose();
