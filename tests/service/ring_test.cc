@@ -386,7 +386,7 @@ TEST(RingLimitsTest, AreThoseOfSessionsAndOfMemory) {
   EXPECT_THAT(full, StartsWith("8 the server has no memory for a ring's arena, 573440 bytes"));
   EXPECT_EQ(second.Reduce(second.SumOf({1})), "i64:1");
   EXPECT_EQ(first.Reduce(first.SumOf({1})), "i64:1");
-  first.End();
+  first.End(/*half_close=*/true);
   ASSERT_TRUE(AwaitRings(server, 1));
   EXPECT_EQ(second.Reduce(second.SumOf(many)), absl::StrCat("i64:", many.size()));
 }
