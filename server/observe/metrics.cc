@@ -57,6 +57,8 @@ int CodeOf(const absl::Status& status) {
                                                                    : static_cast<int>(absl::StatusCode::kUnknown);
 }
 
+std::int64_t Nanoseconds(double us) { return std::llround(us * 1e3); }
+
 // 0: none.
 std::size_t NumberOfPipeline(std::string_view name) {
   const PipelineRow* const row = name.empty() ? nullptr : FindPipeline(name);
@@ -171,13 +173,14 @@ std::string_view NameOfStatus(int code) { return kStatusNames[static_cast<std::s
 void CallMetrics::Record(const CallRecord& record, const Caller* caller) {
   const auto rpc = static_cast<std::size_t>(record.rpc);
   calls_[rpc][static_cast<std::size_t>(CodeOf(record.status))].fetch_add(1, std::memory_order_relaxed);
-  seconds_[rpc].Add(std::llround(record.server_us() * 1e3));
+  totals_[rpc][static_cast<std::size_t>(record.engine)].Add(Nanoseconds(record.total_us));
+  if (record.client_us.has_value()) without_client_[rpc].Add(Nanoseconds(record.server_us()));
   if (caller != nullptr && !caller->account.empty()) callers_.AddCall(*caller, record.status.ok(), record.bytes);
   if (!RowOf(record.rpc).reduction) return;
   reductions_.Add(KeyOf(record));
-  for (std::size_t stage = 0; stage < kStages; ++stage) {
+  for (std::size_t stage = 0; stage < kTotalStage; ++stage) {
     const std::optional<double> us = record.StageMicros(stage);
-    if (us.has_value()) stages_[stage][static_cast<std::size_t>(record.engine)].Add(std::llround(*us * 1e3));
+    if (us.has_value()) stages_[stage][static_cast<std::size_t>(record.engine)].Add(Nanoseconds(*us));
   }
   if (record.status.ok()) bytes_[static_cast<std::size_t>(record.source)].Add(record.bytes);
 }
@@ -204,8 +207,8 @@ std::vector<MetricFamily> CallMetrics::Collect() const {
   MetricFamily latency = Family("reduced_call_seconds",
                                 "Time that the server took for a call, without that in which it waited for the client.",
                                 MetricType::Histogram);
-  for (std::size_t rpc = 0; rpc < seconds_.size(); ++rpc) {
-    const StageCounts counts = seconds_[rpc].Read();
+  for (std::size_t rpc = 0; rpc < totals_.size(); ++rpc) {
+    const StageCounts counts = ReadLatency(rpc);
     if (counts.total() == 0) continue;
     latency.metric.push_back(OfHistogram({Label("rpc", kRpcs[rpc].name)}, counts, kTimeBoundsNs, 1e9));
   }
@@ -227,7 +230,7 @@ std::vector<MetricFamily> CallMetrics::Collect() const {
              MetricType::Histogram);
   for (std::size_t stage = 0; stage < kStages; ++stage) {
     for (std::size_t engine = 0; engine < kEngines; ++engine) {
-      const StageCounts counts = stages_[stage][engine].Read();
+      const StageCounts counts = ReadStage(stage, engine);
       if (counts.total() == 0) continue;
       const std::string_view name = engine == 0 ? "none" : NameOf(static_cast<EngineKind>(engine));
       seconds.metric.push_back(
@@ -255,8 +258,25 @@ std::vector<MetricFamily> CallMetrics::Collect() const {
 
 StageCounts CallMetrics::ReadStage(std::size_t stage) const {
   StageCounts all;
-  for (const auto& histogram : stages_[stage]) all += histogram.Read();
+  for (std::size_t engine = 0; engine < kEngines; ++engine) all += ReadStage(stage, engine);
   return all;
+}
+
+StageCounts CallMetrics::ReadStage(std::size_t stage, std::size_t engine) const {
+  if (stage != kTotalStage) return stages_[stage][engine].Read();
+  StageCounts all;
+  for (const RpcRow& row : kRpcs) {
+    if (row.reduction) all += totals_[static_cast<std::size_t>(row.rpc)][engine].Read();
+  }
+  return all;
+}
+
+// All calls of an RPC have a time of their client, or none has.
+StageCounts CallMetrics::ReadLatency(std::size_t rpc) const {
+  StageCounts counts = without_client_[rpc].Read();
+  if (counts.total() > 0) return counts;
+  for (const auto& of_engine : totals_[rpc]) counts += of_engine.Read();
+  return counts;
 }
 
 std::uint64_t CallMetrics::calls() const {

@@ -70,11 +70,15 @@ class CallMetrics {
   static constexpr std::size_t kStatusCodes = 17;
   static constexpr std::size_t kEngines = 3;
 
+  StageCounts ReadStage(std::size_t stage, std::size_t engine) const;
+  StageCounts ReadLatency(std::size_t rpc) const;
+
   std::array<std::array<std::atomic<std::uint64_t>, kStatusCodes>, std::size(kRpcs)> calls_{};
-  std::array<Histogram<kTimeBoundsNs>, std::size(kRpcs)> seconds_;
   CallerCounts callers_;
   KeyedCounts reductions_;
-  std::array<std::array<Histogram<kTimeBoundsNs>, kEngines>, kStages> stages_;
+  std::array<std::array<Histogram<kTimeBoundsNs>, kEngines>, kTotalStage> stages_;
+  std::array<std::array<Histogram<kTimeBoundsNs>, kEngines>, std::size(kRpcs)> totals_;  // of total_us
+  std::array<Histogram<kTimeBoundsNs>, std::size(kRpcs)> without_client_;  // of server_us, where it is another time
   std::array<Histogram<kByteBounds>, kSourceNames.size()> bytes_;
 };
 

@@ -129,6 +129,7 @@ class DrainTest(unittest.TestCase):
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(watch.stdout.readline(), "NOT_SERVING\n")
         self.assertEqual(server.metric("reduced_draining"), {"": 1})
+        self.assertEqual(server.metric("reduced_serving"), {"": 0})
         run = reducectl("health", server=server.unix)
         self.assertEqual((run.returncode, run.stdout), (9, "NOT_SERVING\n"))
         with tempfile.TemporaryDirectory() as folder:

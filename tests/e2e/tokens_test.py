@@ -1,19 +1,25 @@
 """Tokens and identities: the real binaries."""
 
+import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import time
 import unittest
 import urllib.request
 
 import harness
+from connections_test import PREFACE, SETTINGS, connect
 from fault_proxy import FaultProxy
 from harness import DATA, np
+from http2_test import END_HEADERS, HEADERS, INFO, frame
 from secured import SecuredTest
 
 try:
@@ -136,6 +142,34 @@ class TokensTest(SecuredTest):
                 self.assertGreaterEqual(refused[f'{{kind="peer",caller="{peer}"}}'], 2)
                 self.assertIn(peer, {c["caller"] for c in status["callers"] if c["unauthenticated"] >= 2})
             self.assertEqual(server.metric("reduced_caller_failures_total")['{kind="identity",caller="alice"}'], 2)
+
+    def test_refusals_are_of_the_peers_that_they_came_from(self):
+        """Also when many connect at once: from the n-th of eight addresses come 4 connections with n calls each."""
+        path = self.tokens(alice="secret")
+        peers = {f"127.0.0.{n + 1}": n for n in range(1, 9)}
+        context = ssl.create_default_context(cafile=self.ours.cert)
+        context.set_alpn_protocols(["h2"])
+
+        def call(address, peer, secured):
+            connection = connect(address, peer)
+            if secured:
+                connection = context.wrap_socket(connection, server_hostname="localhost")
+            calls = (frame(HEADERS, END_HEADERS, 2 * i + 1, INFO) for i in range(peers[peer]))
+            connection.sendall(PREFACE + SETTINGS + b"".join(calls))
+            return connection
+
+        for secured, serve in ((False, self.serve), (True, self.serve_tls)):
+            server = serve(f"--token_file={path}")
+            with concurrent.futures.ThreadPoolExecutor(16) as pool, contextlib.ExitStack() as open_until_then:
+                for connection in pool.map(lambda peer: call(server.tcp, peer, secured), [*peers] * 4):
+                    open_until_then.enter_context(connection)
+                deadline = time.monotonic() + harness.DEADLINE_S
+                while server.metric("reduced_unauthenticated_total")[""] < 4 * sum(peers.values()):
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.01)
+            refused = server.metric("reduced_caller_unauthenticated_total")
+            self.assertEqual(refused, {f'{{kind="peer",caller="{peer}"}}': 4 * n for peer, n in peers.items()}
+                             | {'{kind="other",caller="other"}': 0})  # fmt: skip
 
     def test_new_tokens(self):
         path = self.tokens(alice="first")
