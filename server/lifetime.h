@@ -21,12 +21,11 @@ void EndHung(const absl::Status& why);
 
 // Serves until a signal of `stop` arrives, or a device fails. SIGHUP makes it read certificates and tokens again.
 //
-//   Signal: health becomes NOT_SERVING; after drain_delay new requests are refused; running requests have drain_timeout
-//   to finish; returns 0. A second signal ends the process at once. If something hangs, the process exits with 1, 5
-//   seconds after drain_timeout.
-//   Device failure, before or after a signal: health becomes NOT_SERVING, and new requests are refused; requests on
-//   other devices have 2 seconds to finish; the process exits with kDeviceFailed within 5 seconds, even if something
-//   hangs.
+//   Signal: health becomes NOT_SERVING; after drain_delay clients are sent elsewhere; running requests have
+//   drain_timeout to finish; returns 0. A second signal ends the process at once. If something hangs, the process exits
+//   with 1, 5 seconds after drain_timeout. Device failure, before or after a signal: health becomes NOT_SERVING, and
+//   new requests are refused; requests on other devices have 2 seconds to finish; the process exits with kDeviceFailed
+//   within 5 seconds, even if something hangs.
 //
 // After a signal a thread watches until the process ends, which it assumes to happen soon.
 int ServeUntilStopped(Server& server, const sigset_t& stop, absl::Duration drain_delay, absl::Duration drain_timeout);

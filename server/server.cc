@@ -279,8 +279,8 @@ absl::Status Server::CheckEngines() {
   for (const auto& engine : engines_->all()) {
     const absl::Status health = engine->Health();
     if (health.ok()) continue;
+    Dismiss();
     Drain();
-    backend_.gate.Close();
     return absl::UnavailableError(absl::StrCat(engine->info().name, ": ", health.message()));
   }
   return absl::OkStatus();
@@ -302,21 +302,26 @@ void Server::Withdraw() {
   grpc_->GetHealthCheckService()->Shutdown();  // NOT_SERVING for every name, for good
 }
 
-void Server::Drain() {
+void Server::Dismiss() {
   Withdraw();
   if (acceptor_ != nullptr) acceptor_->Drain();
   backend_.Drain();
 }
 
+void Server::Drain() {
+  Withdraw();
+  backend_.gate.Close();
+}
+
 void Server::Shutdown(absl::Duration timeout) {
   if (grpc_ == nullptr) return;
-  Drain();
+  Dismiss();
   if (ready_file_written_) unlink(options_.ready_file.c_str());
   ready_file_written_ = false;
   if (!backend_.gate.AwaitQuiet(kQuiet, absl::Now() + timeout)) {
     spdlog::warn("requests were still running after {}: they are cancelled", absl::FormatDuration(timeout));
   }
-  backend_.gate.Close();
+  Drain();
   if (acceptor_ != nullptr) acceptor_->Stop();  // first: a gRPC server that shuts down does not close what it is given
   grpc_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout));
   grpc_->Wait();

@@ -3,11 +3,13 @@
 //   1. Start: checks the options, starts the engines and checks an answer of each, opens the region socket, binds every
 //      address, serves, sets health to SERVING, writes the ready file.
 //   2. Withdraw: health is NOT_SERVING. Everything else goes on, so that clients can move without losing a request.
-//   3. Drain: health is NOT_SERVING, the listeners are closed, and every connection gets a GOAWAY, so that clients make
-//      their next calls elsewhere. What still arrives is served; sessions end once they have answered what they took.
-//   4. Shutdown: drains, waits until no call has run for a moment, or for the timeout, refuses calls with UNAVAILABLE,
-//      ends the connections, so that no client gets a status from gRPC's own shutdown, removes the ready file, closes
-//      the regions. Metrics are served to the end.
+//   3. Dismiss: health is NOT_SERVING, the listeners are closed, and every connection gets a GOAWAY, so that clients
+//      make their next calls elsewhere. What still arrives is served; sessions end once they have answered what they
+//      took.
+//   4. Drain: health is NOT_SERVING, new requests are refused with UNAVAILABLE, running requests go on.
+//   5. Shutdown: dismisses, waits until no call has run for a moment, or for the timeout, drains, ends the connections,
+//      so that gRPC's own shutdown has no call left to answer, removes the ready file, closes the regions. Metrics are
+//      served to the end.
 //
 // Connections take this way: a socket of ListenSockets, the thread of the Acceptor, gRPC.
 //
@@ -67,6 +69,7 @@ class Server {
   bool IsIdle() { return backend_.gate.IsEmpty(); }
 
   void Withdraw();
+  void Dismiss();
   void Drain();
   void Shutdown(absl::Duration timeout);
 

@@ -18,7 +18,7 @@ void AsyncCall::Send() {
   RpcState* attempt = nullptr;
   {
     const absl::MutexLock lock(&mutex_);
-    attempt_ = std::make_unique<RpcState>(*connection_, to_, timeout_, deadline_);
+    attempt_ = std::make_unique<RpcState>(*connection_, retries_.To(to_), timeout_, deadline_);
     attempt = attempt_.get();
     retries_.Prepare(*attempt);
     if (cancelled_) attempt->Cancel();
@@ -50,7 +50,7 @@ void AsyncCall::Ended(const grpc::Status& status) {
       alarm_->Set(absl::ToChronoTime(absl::Now() + *delay), [self = shared_from_this()](bool) { self->Send(); });
       return;
     }
-    if (!outcome.ok()) outcome = retries_.Final(outcome, *to_.channel);
+    if (!outcome.ok()) outcome = retries_.Final(outcome, *attempt_->backend.channel);
     alarm = std::move(alarm_);
     attempt = attempt_.get();
   }

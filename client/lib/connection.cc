@@ -18,7 +18,7 @@ std::shared_ptr<Connection> Connect(ClientOptions options, Target target, Secure
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // arrays are sent to the server itself
   // gRPC's own defaults, 1 s and 120 s, would keep a client from a server that has long come back.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   if (!secured.server_name.empty()) arguments.SetSslTargetNameOverride(secured.server_name);
   const auto open = [&] {
     auto channel = grpc::CreateCustomChannel(target.uri, secured.credentials, arguments);

@@ -9,6 +9,7 @@
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
 #include "client/lib/names.h"
+#include "client/lib/retry.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -84,13 +85,10 @@ LadderStep FromProto(const v1::LadderStep& from) {
 
 }  // namespace
 
-absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
-                                           absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {
-  RpcState state(*connection_, connection_->home, options.timeout);
-  v1::LadderRequest request;
-  absl::Status status = CheckTimeout(state.timeout);
-  status.Update(ToProto(options, &request));
-  if (!status.ok()) return status;
+namespace {
+
+absl::StatusOr<LadderStart> CallLadder(RpcState& state, const v1::LadderRequest& request,
+                                       absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {
   LadderStart start;
   LadderCheck check(request);
   absl::Status right;
@@ -104,14 +102,25 @@ absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
     } else if (reply.has_start()) {
       start = FromProto(reply.start());
     } else {
+      state.repeatable = false;  // a step is reported once
       on_step(start, FromProto(reply.step()));
     }
   }
-  status = state.Outcome(state.Seen(reader->Finish()));
+  const absl::Status status = state.Outcome(state.Seen(reader->Finish()));
   if (right.ok() && status.ok()) right = check.End();
   if (!right.ok()) return WrongAnswer(state.server, right);
   if (!status.ok()) return status;
   return start;
+}
+
+}  // namespace
+
+absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
+                                           absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {
+  v1::LadderRequest request;
+  if (const absl::Status status = ToProto(options, &request); !status.ok()) return status;
+  return CallAgain(*connection_, connection_->home, options.timeout, /*interrupted=*/nullptr, /*attempts=*/nullptr,
+                   [&](RpcState& state) { return CallLadder(state, request, on_step); });
 }
 
 }  // namespace reduced::client

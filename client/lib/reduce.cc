@@ -104,8 +104,8 @@ class ReduceCall final : public AsyncCall {
   }
 
   void Finish(const RpcState& attempt, const absl::Status& outcome) override {
-    absl::StatusOr<Reply> reply = outcome;
-    if (outcome.ok()) reply = ToReply(attempt.server, Asked(plan_.request), response_, plan_.via);
+    absl::StatusOr<Reply> reply = outcome.ok() ? ToReply(attempt.server, Asked(plan_.request), response_, plan_.via)
+                                               : absl::StatusOr<Reply>(outcome);
     if (reply.ok()) reply->attempts = attempts();
     v1::ReduceRequest().Swap(&plan_.request);  // the elements
     std::move(std::exchange(done_, nullptr))(std::move(reply));
@@ -137,8 +137,9 @@ class StreamCall final : public AsyncCall {
 
   void Finish(const RpcState& attempt, const absl::Status& outcome) override {
     const absl::Status status = AfterBytes(outcome, sent_, messages_.left());
-    absl::StatusOr<Reply> reply = status;
-    if (status.ok()) reply = ToReply(attempt.server, asked_, StreamResponse(attempt, &response_), kStream);
+    absl::StatusOr<v1::ReduceResponse> response = StreamResponse(attempt, &response_);
+    if (!status.ok()) response = status;
+    absl::StatusOr<Reply> reply = ToReply(attempt.server, asked_, response, kStream);
     if (reply.ok()) reply->attempts = attempts();
     std::move(std::exchange(done_, nullptr))(std::move(reply));
   }

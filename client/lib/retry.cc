@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "client/lib/errors.h"
+#include "reduced/errors.h"
 
 namespace reduced::client {
 namespace {
@@ -36,6 +38,8 @@ std::optional<absl::Duration> Retries::Next(const absl::Status& failure, std::op
   const absl::Duration delay = hint.has_value() ? *hint * Random(1, 1.5) : RetryDelay(attempts_);
   if (absl::Now() + delay >= deadline_) return std::nullopt;
   ++attempts_;
+  // A server names the request that it refuses; a connection that was lost has no name.
+  elsewhere_ = connection_.target.several && absl::IsUnavailable(failure) && !RequestIdOf(failure).empty();
   before_ = failure;
   connection_.retries.fetch_add(1, std::memory_order_relaxed);
   return delay;
@@ -57,8 +61,8 @@ absl::Status Retries::Final(const absl::Status& error, grpc::Channel& channel) c
   if (attempts_ == 1) return error;
   if (absl::IsDeadlineExceeded(error) && absl::IsUnavailable(before_) &&
       channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY) {
-    return WithMessage(before_, absl::StrCat(before_.message(), "; tried ", attempts_ - 1,
-                                             " times, and waited for a server until the deadline"));
+    const std::string tried = attempts_ > 2 ? absl::StrCat("; tried ", attempts_ - 1, " times") : "";
+    return WithMessage(before_, absl::StrCat(before_.message(), tried, "; waited for a server until the deadline"));
   }
   return WithMessage(error, absl::StrCat(error.message(), "; tried ", attempts_, " times"));
 }

@@ -21,6 +21,9 @@ class Retries {
  public:
   Retries(const Connection& connection, absl::Time deadline) : connection_(connection), deadline_(deadline) {}
 
+  // Where the next attempt goes: as the first one, or, if a server has refused the last one and there are several, to
+  // any of them.
+  const Backend& To(const Backend& first) const { return elsewhere_ ? connection_.parts.front() : first; }
   // Before an attempt. A later one waits for a connection instead of failing without one, if a server was reached
   // before.
   void Prepare(RpcState& attempt) const;
@@ -42,6 +45,7 @@ class Retries {
   const Connection& connection_;
   const absl::Time deadline_;
   int attempts_ = 1;
+  bool elsewhere_ = false;
   absl::Status before_{};  // of the last attempt but one
 };
 
@@ -65,15 +69,16 @@ std::invoke_result_t<Attempt, RpcState&> CallAgain(const Connection& connection,
   const absl::Time deadline = absl::Now() + timeout;
   Retries retries(connection, deadline);
   for (;;) {
-    RpcState state(connection, to, timeout, deadline);
+    const Backend& backend = retries.To(to);
+    RpcState state(connection, backend, timeout, deadline);
     retries.Prepare(state);
     auto outcome = attempt(state);
     if (attempts != nullptr) *attempts = retries.attempts();
     if (outcome.ok()) return outcome;
     const absl::Status error = StatusOf(outcome);
     const auto delay = state.repeatable ? retries.Next(error, state.RetryHint()) : std::nullopt;
-    if (!delay.has_value()) return retries.Final(error, *to.channel);
-    if (!Retries::Wait(*delay, *to.channel, interrupted)) return InterruptedError();
+    if (!delay.has_value()) return retries.Final(error, *backend.channel);
+    if (!Retries::Wait(*delay, *retries.To(to).channel, interrupted)) return InterruptedError();
   }
 }
 

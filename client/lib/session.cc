@@ -572,6 +572,8 @@ void SessionState::Close() {
     absl::CondVar wake;
     const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; };
     if (over_ && in_flight_.empty()) EndAll(absl::UnavailableError("the session was closed"));
+    const bool waits = !started_ && absl::IsUnavailable(status_);  // for a server
+    if (waits && in_flight_.empty()) CancelCall();
     if (!Drive(absl::Now() + options_.close_timeout, over, &wake)) {
       CancelCall();
       if (over_) EndAll(absl::CancelledError("the session was closed"));

@@ -24,9 +24,11 @@ namespace reduced::client {
 // Reads the elements of an array that isn't in memory, as they are sent: of a file that is larger than the memory, say.
 struct ElementReader {
   // Writes the `bytes` bytes of the array that start at byte `offset` to `to`. An error ends the call, which returns
-  // it. Runs on the thread of the call; several threads call it at once if the array is sent in parts.
+  // it. Runs on the thread of the call; several threads call it at once if the array is sent in parts. It may be asked
+  // for the same bytes again, if the call is sent again.
   std::function<absl::Status(std::int64_t offset, char* to, std::int64_t bytes)> read{};
-  // The bytes can only be read in order, each once: the array is then sent over one connection.
+  // The bytes can only be read in order, each once: the array is then sent over one connection, and not sent again if
+  // that is lost or the server stops: UNAVAILABLE.
   bool in_order = false;
 };
 

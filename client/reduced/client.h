@@ -26,7 +26,7 @@
 //
 // RequestIdOf and RetryAfterOf (errors.h) say more of an error.
 //
-// Calls that are safe to repeat are sent again if they fail for a reason that may pass: see ClientOptions.max_attempts.
+// Calls are sent again if they fail for a reason that may pass: see ClientOptions.max_attempts.
 #ifndef REDUCED_CLIENT_H_
 #define REDUCED_CLIENT_H_
 
@@ -239,7 +239,9 @@ class REDUCED_EXPORT Session {
   // the server accepts. ReduceOptions.via is "auto" or "inline". Reply.via is "ring" or "session": an array for which
   // the ring has no room goes in a message of the session, and so does a request with a callback while the ring is
   // full. A timeout or Call::Cancel() ends its own request at once, here and on the server, and no other. Callbacks run
-  // one at a time, on one thread of the session. The array need not live longer than the call of ReduceAsync.
+  // one at a time, on one thread of the session. The array need not live longer than the call of ReduceAsync. Requests
+  // that a server does not answer since it stops, or the connection is lost, are sent again in another call: see
+  // ClientOptions.max_attempts. Without a ring for that call they go in messages.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {});
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,

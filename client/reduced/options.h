@@ -33,14 +33,24 @@ struct ClientOptions {
   // this as many as the list has addresses, or 4 of a DNS name.
   int connections = 0;
 
-  // How often one call is sent at most, 1 to 10; 1: never again. Only calls that are safe to repeat are sent again:
-  // Reduce of inline elements, of a resident array and of a region, parts of an array that is spread over several
-  // servers, Merge, ListArrays and GetServerInfo. Other streams, Put, DeleteArray, Ladder and requests of a session
-  // never are, nor are CheckHealth and WatchHealth, which say how a server is now. A call is sent again after
-  // UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server said when to try again. The delay is then that time and up
-  // to half of it more, else 100 ms doubled for each attempt, at most 1 s, of which a random part of up to half is left
-  // out. If the timeout would pass meanwhile, the error is returned at once. Reply.attempts and Client::retries count.
-  // A second attempt may reach another server if there are several.
+  // How often one call is sent at most, 1 to 10; 1: never again. A call is sent again after UNAVAILABLE: the server
+  // stops, its device failed, or the connection was lost. So a server that restarts loses no reduction. A call that the
+  // server or a proxy cancels counts as UNAVAILABLE. It is also sent again after RESOURCE_EXHAUSTED if the server said
+  // when to try again, except for single requests of a session. The delay is then that time and up to half of it more,
+  // else 100 ms doubled for each attempt, at most 1 s, of which a random part of up to half is left out. If the timeout
+  // would pass meanwhile, the error is returned at once. Reply.attempts and Client::retries count. If there are several
+  // servers, an attempt that one of them has refused is followed by one at another.
+  //
+  // A client that has reached a server waits for one: each attempt but the first goes as soon as a server answers again,
+  // until the timeout, which therefore should be longer than a restart takes. At a client's first call, when no server
+  // may ever have been there, attempts without a connection fail at once.
+  //
+  // What is sent again: Reduce of any kind, Put, GetArray, DeleteArray, ListArrays, Merge, GetServerInfo and the
+  // requests of sessions that are not answered, in a new call. Reductions are pure. If only the answer of a Put was lost,
+  // there may be another array, which expires; a later attempt of DeleteArray that finds no array succeeds. Not sent
+  // again: elements that can be read only once (ElementReader.in_order), once some have been read; a Ladder that has
+  // reported a step; CheckHealth and WatchHealth, which say how a server is now; Share. Resident arrays, kept results and
+  // regions end with their server: NOT_FOUND afterwards.
   int max_attempts = 4;
 
   // TLS: the file of the CA certificates, in PEM, that the server's certificate is checked against, or kSystemCa for
@@ -54,8 +64,8 @@ struct ClientOptions {
   std::string tls_server_name{};
   // The file of the token that is sent with every call. Tokens are only sent over TLS, to a Unix socket or to a
   // loopback address. Empty: none. Create reads all of these files. The first call after each token_refresh reads the
-  // token file again, so that the token may change; if that fails, the client uses the old token. A session keeps the
-  // token that it started with.
+  // token file again, so that the token may change; if that fails, the client uses the old token. Each call of a session
+  // keeps the token that it started with.
   std::string token_file{};
   absl::Duration token_refresh = absl::Seconds(10);
 };

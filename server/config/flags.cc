@@ -203,8 +203,8 @@ ABSL_FLAG(TimeSpan, queue_target, TimeSpan{Defaults().engines.queue_target},
           "200ms; further ones are refused; a burst may wait twice as long, until all have waited longer for 100 ms");
 ABSL_FLAG(
     TimeSpan, drain_delay, TimeSpan{Defaults().drain_delay},
-    "time from SIGTERM or SIGINT, when health becomes NOT_SERVING, until new requests are refused; choose as long "
-    "as clients take to go elsewhere, such as 5s");
+    "time from SIGTERM or SIGINT, when health becomes NOT_SERVING, until clients are sent elsewhere; choose as long "
+    "as a load balancer that watches health takes to notice, such as 5s");
 ABSL_FLAG(
     std::string, tls_cert, Defaults().security.tls_cert,
     "PEM file of the server's certificate and its intermediates; TCP listeners then speak TLS only; reloaded when it "

@@ -122,7 +122,7 @@ struct ServerOptions {
 
   SecurityOptions security;
 
-  absl::Duration drain_delay = absl::ZeroDuration();  // from NOT_SERVING until new requests are refused
+  absl::Duration drain_delay = absl::ZeroDuration();  // from NOT_SERVING until clients are sent elsewhere
   absl::Duration drain_timeout = absl::Seconds(10);   // after it, running requests are cancelled
   std::string log_level = "info";                     // trace, debug, info, warning, error, critical or off
   std::string log_format = "text";                    // or json: one object a line

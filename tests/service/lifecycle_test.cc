@@ -3,6 +3,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -352,6 +353,64 @@ TEST(DrainTest, IdleServerStopsAtOnce) {
   v1::ReduceResponse response;
   EXPECT_EQ(server.client().Reduce(SmallSum(), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
+
+#ifndef __SANITIZE_THREAD__  // there is no GOAWAY: see frame_meter.cc
+TEST(DismissTest, ClientsLeaveAndWhatRunsIsAnswered) {
+  HeldServer server(4);
+  PendingReduce running(server->client());
+  ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
+  server->server().Dismiss();
+  grpc::Channel& channel = *server->client().channel();
+  EXPECT_TRUE(channel.WaitForStateChange(GRPC_CHANNEL_READY, absl::ToChronoTime(absl::Now() + kPatience)));
+  std::thread shutdown([&server] { server->server().Shutdown(kPatience); });
+  server.engine().Release();
+  EXPECT_TRUE(running.Join().ok());
+  shutdown.join();
+}
+
+// By clients of gRPC as they are, that know two servers and nothing of health.
+TEST(DismissTest, NoCallIsLost) {
+  const auto start = [](const std::string& address) {
+    ServerOptions options;
+    options.listen = {address};
+    options.metrics_listen.clear();
+    return Server::Start(options, SharedEngines());
+  };
+  absl::StatusOr<std::unique_ptr<Server>> servers[] = {start("127.0.0.1:0"), start("127.0.0.1:0")};
+  ASSERT_TRUE(servers[0].ok() && servers[1].ok());
+  const std::string address = (*servers[0])->addresses()[0];
+  grpc::ChannelArguments arguments;
+  arguments.SetLoadBalancingPolicyName("round_robin");
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  std::atomic<bool> ended = false;
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      const auto stub = v1::Reduction::NewStub(
+          grpc::CreateCustomChannel(absl::StrCat("ipv4:", address, ",", (*servers[1])->addresses()[0]),
+                                    grpc::InsecureChannelCredentials(), arguments));
+      while (!ended) {
+        grpc::ClientContext context;
+        SetContextDeadline(&context);
+        v1::ReduceResponse response;
+        const grpc::Status status = stub->Reduce(&context, SmallSum(), &response);
+        EXPECT_TRUE(status.ok()) << status.error_code() << " " << status.error_message();
+        ++answered;
+      }
+    });
+  }
+  for (int i = 0; i < 5; ++i) {
+    for (const int before = answered; answered < before + 200;) absl::SleepFor(absl::Milliseconds(1));
+    (*servers[0])->Shutdown(kPatience);
+    servers[0] = start(address);
+    EXPECT_TRUE(servers[0].ok()) << servers[0].status();
+  }
+  ended = true;
+  for (std::thread& caller : callers) caller.join();
+}
+#endif
 
 TEST(LogTest, OneLineForEachRequestAtDebug) {
   std::ostringstream lines;

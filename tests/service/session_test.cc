@@ -376,6 +376,24 @@ TEST(SessionTest, ADrainingServerRefusesRequestsAndDoesNotWaitForSessions) {
   EXPECT_FALSE(session.End().ok());
 }
 
+TEST(SessionTest, ADismissedSessionEndsOnceItHasAnswered) {
+  HeldServer server(8);
+  Session idle(server->client());
+  ASSERT_TRUE(AwaitSessions(*server, 1));
+  Session busy(server->client());
+  ASSERT_TRUE(busy.Send(1, SumOf({1})));
+  ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
+  server->server().Dismiss();
+  EXPECT_EQ(idle.Read(), "end");
+  EXPECT_EQ(idle.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  server.engine().Release();
+  EXPECT_EQ(busy.Read(), "1: i64:1");
+  EXPECT_EQ(busy.Read(), "end");
+  const grpc::Status end = busy.End();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(end.error_message(), HasSubstr("draining"));
+}
+
 TEST(SessionTest, SoManyAreOpenAtOnceAndNoMore) {
   ServerOptions options;
   options.limits.max_sessions = 2;

@@ -435,6 +435,19 @@ TEST(UploadLimits, APartThatTheEngineHasIsToldTo) {
   EXPECT_TRUE(AwaitStreams(server->client(), 0));
 }
 
+TEST(UploadLimits, ADismissedUploadThatLacksPartsEnds) {
+  TestServer server;
+  const v1::ReduceRequest header = HeaderOf(v1::DTYPE_U8, 2, {v1::OP_SUM});
+  PartCall first(server, header, PartOf(2, 0, 0, 1));
+  first.Send("a");
+  first->HalfClose();
+  ASSERT_TRUE(AwaitStreams(server.client(), 1));
+  server.server().Dismiss();
+  const grpc::Status status = first->Await();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("the server is draining"));
+}
+
 TEST(UploadLimits, AServerThatDrainsFailsWhatIsNotComplete) {
   TestServer server;
   const v1::ReduceRequest header = HeaderOf(v1::DTYPE_U8, 2, {v1::OP_SUM});

@@ -525,8 +525,9 @@ def connect(server: str | None = None, *, timeout: float = 5.0, token_file: str 
     environment's REDUCED_SERVER, else 127.0.0.1:50051. `"local:"` has no server: the CPU engine runs in this process, with
     the same bits. `timeout`: of calls, in seconds. `token_file`: of the token that is sent with every call, over TLS, to a
     Unix socket or a loopback address. `tls_ca`: the PEM file of the CA certificates, or `"system"`; empty: no TLS.
-    `connections`: how many a large array may use (0: 4 on a machine of 8 cores or more, else 1). `max_attempts`: of calls
-    that are safe to repeat.
+    `connections`: how many a large array may use (0: 4 on a machine of 8 cores or more, else 1). `max_attempts`: how
+    often a call is sent at most that a server does not answer since it stops, or whose connection is lost. Reductions survive a
+    restart of the server that takes less than `timeout`, in sessions, too.
     """
     address = server if server is not None else os.environ.get("REDUCED_SERVER") or _DEFAULT_SERVER
     token_file = os.fspath(token_file)

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -86,24 +90,64 @@ TEST_F(RetriesTest, SoAreOtherCallsThatChangeNothing) {
   }
 }
 
-TEST_F(RetriesTest, CallsThatMayHaveHadAnEffectAreNot) {
+TEST_F(RetriesTest, SoAreStreamsAndCallsWhoseEffectMayBeHadTwice) {
   service_.on_stream = [this](const auto&) { return Next(); };
   service_.on_put = [this](const auto&) { return Next(); };
   service_.on_delete = [this](const auto&) { return Next(); };
-  service_.on_ladder = [this](const auto&, auto*) { return Next(); };
   const std::function<absl::Status()> kCalls[] = {
-      [&] { return client_->Reduce(array_, {"sum"}, {.via = "stream"}).status(); },
-      [&] { return ReduceAsync(*client_, {.via = "stream"}).status(); },
-      [&] { return client_->Put(array_).status(); },
+      [&] {
+        const absl::StatusOr<Reply> reply = client_->Reduce(array_, {"sum"}, {.via = "stream"});
+        EXPECT_EQ(reply.ok() ? reply->attempts : 0, 3);
+        return reply.status();
+      },
+      [&] {
+        const absl::StatusOr<Reply> reply = ReduceAsync(*client_, {.via = "stream"});
+        EXPECT_EQ(reply.ok() ? reply->attempts : 0, 3);
+        return reply.status();
+      },
+      [&] {
+        absl::StatusOr<ResidentArray> array = client_->Put(array_);
+        if (array.ok()) array->Release();
+        return array.status();
+      },
       [&] { return client_->DeleteArray("id"); },
-      [&] { return client_->Ladder({.dtype = "i32", .count = 1}, [](const auto&, const auto&) {}).status(); },
   };
-  for (const auto& call : kCalls) {
-    const absl::Status status = call();
-    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-    EXPECT_EQ(calls_.exchange(0), 1);
+  for (std::size_t i = 0; i < std::size(kCalls); ++i) {
+    EXPECT_EQ(kCalls[i](), absl::OkStatus());
+    EXPECT_EQ(calls_.exchange(0), i < 3 ? 4 : 3) << i;  // a stream has two messages
   }
-  EXPECT_EQ(client_->retries(), 0);
+}
+
+TEST_F(RetriesTest, ALadderIsUntilItsFirstStep) {
+  service_.on_ladder = [this](const auto&, auto*) { return Next(); };
+  client_->Ladder({.dtype = "i32", .count = 1}, [](const auto&, const auto&) {}).IgnoreError();  // an empty answer
+  EXPECT_EQ(calls_, 3);
+}
+
+TEST_F(RetriesTest, AnArrayThatADeletionDoesNotFindAgainIsDeleted) {
+  failures_ = 1;
+  service_.on_delete = [this](const auto&) {
+    const grpc::Status status = Next();
+    return status.ok() ? grpc::Status(grpc::StatusCode::NOT_FOUND, "no such array") : status;
+  };
+  EXPECT_EQ(client_->DeleteArray("id"), absl::OkStatus());
+  EXPECT_TRUE(absl::IsNotFound(client_->DeleteArray("id")));  // the first attempt says so
+}
+
+TEST_F(RetriesTest, ElementsThatCanBeReadOnlyOnceAreSentOnce) {
+  service_.on_stream = [this](const auto&) { return Next(); };
+  ArrayView array{.dtype = "f32", .shape = {3}};
+  array.reader.read = [this](std::int64_t first, char* to, std::int64_t bytes) {
+    std::memcpy(to, static_cast<const char*>(array_.data) + first, static_cast<std::size_t>(bytes));
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(client_->Reduce(array, {"sum"}, {.via = "stream"}).ok());
+  EXPECT_EQ(calls_.exchange(0), 4);
+  array.reader.in_order = true;
+  const absl::Status status = client_->Reduce(array, {"sum"}, {.via = "stream"}).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("can be read only once, so they aren't sent again"));
+  EXPECT_EQ(calls_, 1);
 }
 
 TEST_F(RetriesTest, OnlyFailuresThatMayPass) {
@@ -114,6 +158,7 @@ TEST_F(RetriesTest, OnlyFailuresThatMayPass) {
   } kCases[] = {
       {grpc::StatusCode::UNAVAILABLE, "", 3},
       {grpc::StatusCode::UNAVAILABLE, "1", 3},
+      {grpc::StatusCode::CANCELLED, "", 3},  // not by the client
       {grpc::StatusCode::RESOURCE_EXHAUSTED, "1", 3},
       {grpc::StatusCode::RESOURCE_EXHAUSTED, "", 1},
       {grpc::StatusCode::UNAVAILABLE, "-1", 1},
@@ -197,15 +242,37 @@ TEST_F(RetriesTest, ACallCanBeCancelledBetweenTwoAttempts) {
 
 TEST_F(RetriesTest, AServerThatComesBackAnswersTheSameCall) {
   ASSERT_TRUE(client_->Reduce(array_, {"sum"}).ok());  // connected; uses up the failures
+  for (const bool waits : {true, false}) {
+    server_->Shutdown();
+    server_.reset();
+    const std::int64_t before = client_->retries();
+    absl::StatusOr<Reply> reply;
+    std::thread caller([&] { reply = waits ? client_->Reduce(array_, {"sum"}) : ReduceAsync(*client_); });
+    const absl::Time start = absl::Now();
+    while (client_->retries() == before && absl::Now() < start + kLong) absl::SleepFor(absl::Milliseconds(1));
+    absl::SleepFor(absl::Seconds(1));  // longer than four attempts without a server would take
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    caller.join();
+    ASSERT_NE(server_, nullptr);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+  }
+}
+
+TEST_F(RetriesTest, WithoutAServerTheErrorIsTheReason) {
+  ASSERT_TRUE(client_->Reduce(array_, {"sum"}).ok());
   server_->Shutdown();
   server_.reset();
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
-  builder.RegisterService(&service_);
-  server_ = builder.BuildAndStart();
-  ASSERT_NE(server_, nullptr);
-  const absl::StatusOr<Reply> reply = client_->Reduce(array_, {"sum"});
-  EXPECT_TRUE(reply.ok()) << reply.status();
+  for (const bool waits : {true, false}) {
+    const ReduceOptions options{.timeout = absl::Milliseconds(500)};
+    const absl::Status status =
+        (waits ? client_->Reduce(array_, {"sum"}, options) : ReduceAsync(*client_, options)).status();
+    EXPECT_EQ(status, absl::UnavailableError(absl::StrCat("no reduced server answers at ", address_,
+                                                          " (connection refused); waited for a server until the "
+                                                          "deadline")));
+  }
 }
 
 }  // namespace

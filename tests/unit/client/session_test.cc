@@ -212,10 +212,18 @@ TEST_F(SessionTest, AnErrorOfOneIsItsOwn) {
   draining.set_code(grpc::StatusCode::UNAVAILABLE);
   draining.set_message("draining");
   service_.Answer(draining);
-  EXPECT_EQ(third.Await().status(), absl::UnavailableError(address_ + ": draining"));
+  // Those without an answer are sent again, in another call.
+  const v1::SessionRequest again = service_.Next();
+  EXPECT_EQ(again.SerializeAsString(), kept.SerializeAsString());
   EXPECT_FALSE(first.done());
-  service_.Answer(FakeSessions::AnswerTo(kept));
-  EXPECT_TRUE(first.Await().ok());
+  service_.Answer(FakeSessions::AnswerTo(service_.Next()));
+  service_.Answer(FakeSessions::AnswerTo(again));
+  for (Pending* const each : {&first, &third}) {
+    const absl::StatusOr<Reply> reply = each->Await();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->attempts, 2);
+  }
+  EXPECT_EQ(service_.opened(), 2);
 }
 
 TEST_F(SessionTest, CancelsOne) {
@@ -294,27 +302,80 @@ TEST_F(SessionTest, TheEndReachesEveryRequest) {
   EXPECT_EQ(later, absl::InternalError("broken"));
 }
 
-TEST_F(SessionTest, AnEarlyEndIsAnErrorToo) {
+TEST_F(SessionTest, WhatIsNotAnsweredGoesInAnotherCall) {
+  service_.at_once = false;
+  const auto session = Open();
+  const grpc::Status kEnds[] = {grpc::Status::OK, grpc::Status::CANCELLED,
+                                grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining"),
+                                grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no request")};
+  int opened = 1;
+  for (const grpc::Status& end : kEnds) {
+    Pending first(*session, array_);
+    Pending second(*session, array_);
+    std::thread third([&] { EXPECT_TRUE(session->Reduce(array_, {"sum"}).ok()); });
+    service_.Answer(FakeSessions::AnswerTo(service_.Next()));
+    for (int i = 0; i < 2; ++i) service_.Next();
+    service_.End(end);
+    for (int i = 0; i < 2; ++i) service_.Answer(FakeSessions::AnswerTo(service_.Next()));
+    EXPECT_TRUE(first.Await().ok());
+    EXPECT_TRUE(second.Await().ok());
+    third.join();
+    EXPECT_EQ(service_.opened(), ++opened);
+  }
+}
+
+TEST_F(SessionTest, UntilItWasSentOftenEnough) {
   service_.at_once = false;
   const auto session = Open();
   Pending pending(*session, array_);
+  for (int i = 0; i < 4; ++i) {
+    service_.Next();
+    service_.End(grpc::Status::OK);
+  }
+  EXPECT_EQ(pending.Await().status(), absl::UnavailableError(address_ + " ended the session; tried 4 times"));
+  service_.at_once = true;
+  EXPECT_TRUE(session->Reduce(array_, {"sum"}).ok());  // the session goes on
+}
+
+TEST_F(SessionTest, ARequestWaitsForAServer) {
+  const auto session = Open();
+  ASSERT_TRUE(session->Reduce(array_, {"sum"}).ok());
+  TearDown();
+  Pending pending(*session, array_);
+  absl::SleepFor(absl::Milliseconds(20));  // both orders are right
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service_);
+  server_ = builder.BuildAndStart();
+  ASSERT_NE(server_, nullptr);
+  EXPECT_TRUE(pending.Await().ok());
+}
+
+TEST_F(SessionTest, ClosesWithoutAServer) {
+  service_.at_once = false;
+  auto session = Open({.close_timeout = absl::Milliseconds(20)});
+  Pending pending(*session, array_);
   service_.Next();
-  service_.End(grpc::Status::OK);
-  EXPECT_EQ(pending.Await().status(), absl::UnavailableError(address_ + " ended the session"));
+  TearDown();
+  session.reset();
+  EXPECT_FALSE(pending.Await().ok());
 }
 
 TEST_F(SessionTest, AServerThatGoesAwayIsUnavailable) {
   service_.at_once = false;
   const auto session = Open();
-  Pending pending(*session, array_);
+  const absl::Duration timeout = absl::Milliseconds(300);
+  Pending pending(*session, array_, {.timeout = timeout});
   service_.Next();
   server_->Shutdown(std::chrono::system_clock::now());
-  const absl::Status status = pending.Await().status();
-  EXPECT_FALSE(status.ok());
-  EXPECT_EQ(session->Reduce(array_, {"sum"}).status(), status);
   TearDown();
-  EXPECT_EQ(client_->OpenSession().status(), absl::UnavailableError("no reduced server answers at " + address_ +
-                                                                    " (connection refused); tried 4 times"));
+  EXPECT_TRUE(absl::IsUnavailable(pending.Await().status())) << pending.Await().status();
+  const absl::Status status = session->Reduce(array_, {"sum"}, {.timeout = timeout}).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("; waited for a server for 300ms"));
+  EXPECT_EQ(client_->OpenSession({.timeout = timeout}).status(),
+            absl::UnavailableError("no reduced server answers at " + address_ +
+                                   " (connection refused); waited for a server until the deadline"));
 }
 
 TEST_F(SessionTest, SaysThatAServerHasNone) {
