@@ -220,7 +220,11 @@ class Asker {
     }
     if (!piece.last) return kOk;
     Answer& all = unfinished->at(piece.array);
-    if (all.reply.state.empty()) return AskPiece(all, {.input = NoElements(piece.input, all)}, notes, unfinished);
+    if (all.reply.state.empty()) {  // nor has any other
+      Piece none;
+      none.input.layout = piece.input.layout;
+      return AskPiece(Answer(std::move(all)), none, notes, unfinished);
+    }
     absl::StatusOr<MergeReply> merged = MergeStates({all.reply.state});
     if (!merged.ok()) return ReportCallError(SubjectOf(all), merged.status());
     all.reply.results = std::move(merged->results);
@@ -235,15 +239,6 @@ class Asker {
   ExitCode Print(Answer& answer) const {
     CountMissing(answer.missing, question_.options, &answer.reply);
     return print_(answer);
-  }
-
-  // The input of which only missing elements were found.
-  static Input NoElements(const Input& piece, const Answer& all) {
-    Input input;
-    input.layout = piece.layout;
-    input.column = all.column;
-    input.missing = all.missing;
-    return input;
   }
 
   // Adds the next piece to the state of the pieces before it.
