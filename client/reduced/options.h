@@ -41,16 +41,16 @@ struct ClientOptions {
   // would pass meanwhile, the error is returned at once. Reply.attempts and Client::retries count. If there are several
   // servers, an attempt that one of them has refused is followed by one at another.
   //
-  // A client that has reached a server waits for one: each attempt but the first goes as soon as a server answers again,
-  // until the timeout, which therefore should be longer than a restart takes. At a client's first call, when no server
-  // may ever have been there, attempts without a connection fail at once.
+  // A client that has reached a server waits for one: each attempt but the first goes as soon as a server answers
+  // again, until the timeout, which therefore should be longer than a restart takes. At a client's first call, when no
+  // server may ever have been there, attempts without a connection fail at once.
   //
   // What is sent again: Reduce of any kind, Put, GetArray, DeleteArray, ListArrays, Merge, GetServerInfo and the
-  // requests of sessions that are not answered, in a new call. Reductions are pure. If only the answer of a Put was lost,
-  // there may be another array, which expires; a later attempt of DeleteArray that finds no array succeeds. Not sent
-  // again: elements that can be read only once (ElementReader.in_order), once some have been read; a Ladder that has
-  // reported a step; CheckHealth and WatchHealth, which say how a server is now; Share. Resident arrays, kept results and
-  // regions end with their server: NOT_FOUND afterwards.
+  // requests of sessions that are not answered, in a new call. Reductions are pure. If only the answer of a Put was
+  // lost, there may be another array, which expires; a later attempt of DeleteArray that finds no array succeeds. Not
+  // sent again: elements that can be read only once (ElementReader.in_order), once some have been read; a Ladder that
+  // has reported a step; CheckHealth and WatchHealth, which say how a server is now; Share. Resident arrays, kept
+  // results and regions end with their server: NOT_FOUND afterwards.
   int max_attempts = 4;
 
   // TLS: the file of the CA certificates, in PEM, that the server's certificate is checked against, or kSystemCa for
@@ -64,8 +64,8 @@ struct ClientOptions {
   std::string tls_server_name{};
   // The file of the token that is sent with every call. Tokens are only sent over TLS, to a Unix socket or to a
   // loopback address. Empty: none. Create reads all of these files. The first call after each token_refresh reads the
-  // token file again, so that the token may change; if that fails, the client uses the old token. Each call of a session
-  // keeps the token that it started with.
+  // token file again, so that the token may change; if that fails, the client uses the old token. Each call of a
+  // session keeps the token that it started with.
   std::string token_file{};
   absl::Duration token_refresh = absl::Seconds(10);
 };

@@ -6,9 +6,9 @@
 // there, the element by element loops of accumulator.h run, and not Highway's emulation of vectors, which clang would
 // have: it makes numbers of the infinities and NaNs of f16.
 //
-// REDUCED_VECTOR_TARGETS: those of the three that are built, for instance (HWY_AVX2 | HWY_AVX3). Builds for one machine have
-// its best alone; builds with sanitizers and static analysis have AVX2 alone. They don't see what only another target
-// compiles. That no target reads beyond an array is tested with guard pages in builds without sanitizers.
+// REDUCED_VECTOR_TARGETS: those of the three that are built, for instance (HWY_AVX2 | HWY_AVX3). Builds for one machine
+// have its best alone; builds with sanitizers and static analysis have AVX2 alone. They don't see what only another
+// target compiles. That no target reads beyond an array is tested with guard pages in builds without sanitizers.
 #ifndef REDUCED_KERNELS_CPU_TARGETS_H_
 #define REDUCED_KERNELS_CPU_TARGETS_H_
 
@@ -17,8 +17,8 @@
 #ifndef REDUCED_VECTOR_TARGETS
 #define REDUCED_VECTOR_TARGETS REDUCED_ALL_VECTOR_TARGETS
 #endif
-#define HWY_DISABLED_TARGETS                                                                            \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV |                \
+#define HWY_DISABLED_TARGETS                                                             \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | \
    (REDUCED_ALL_VECTOR_TARGETS & ~(REDUCED_VECTOR_TARGETS)))
 
 #include "kernels/cpu/tiles.h"

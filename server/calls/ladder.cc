@@ -206,7 +206,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       return ClimbMatmul(
           ladder_, *cpu_,
           {.deadline = deadline_, .cancelled = cancelled_, .limit = limit_, .payer = admission_.payers().large},
-                         [this](const v1::LadderReply& reply) { return Write(reply); });
+          [this](const v1::LadderReply& reply) { return Write(reply); });
     }
     const std::int64_t bytes = ladder_.spec.count * RowOf(ladder_.spec.dtype).bytes;
     const absl::StatusOr<MemoryLease> memory =

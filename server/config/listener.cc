@@ -35,14 +35,11 @@ namespace {
 
 constexpr absl::string_view kAllowedTcp = "host:port or [ipv6]:port with a port from 0 to 65535";
 
-std::string Shown(absl::string_view text) {
-  constexpr std::size_t kMost = 200;  // longer than the path of a socket
-  return Quoted(text, kMost);
-}
+constexpr std::size_t kShownBytes = 200;  // of an address in a message: more than the path of a socket has
 
 absl::Status BadAddress(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrFormat("--listen: got %s, %s; allowed: %s, or unix:/path", Shown(text), what, kAllowedTcp));
+  return absl::InvalidArgumentError(absl::StrFormat("--listen: got %s, %s; allowed: %s, or unix:/path",
+                                                    Quoted(text, kShownBytes), what, kAllowedTcp));
 }
 
 absl::Status NotBound(const ListenAddress& address, absl::string_view why) {
@@ -170,7 +167,7 @@ absl::StatusOr<ListenAddress> ParseHttpAddress(absl::string_view flag, absl::str
   absl::StatusOr<ListenAddress> address = ParseListenAddress(text);
   if (address.ok() && address->unix_path.empty()) return address;
   return absl::InvalidArgumentError(
-      absl::StrFormat("--%s: got %s; allowed: %s, auto, or nothing", flag, Shown(text), kAllowedTcp));
+      absl::StrFormat("--%s: got %s; allowed: %s, auto, or nothing", flag, Quoted(text, kShownBytes), kAllowedTcp));
 }
 
 absl::Status CheckDistinct(const std::vector<FlagAddress>& addresses) {
@@ -249,7 +246,7 @@ absl::StatusOr<std::optional<mode_t>> ParseSocketMode(absl::string_view text) {
   }
   if (octal && mode <= 0777) return mode;
   return absl::InvalidArgumentError(
-      absl::StrFormat("--unix_socket_mode: got %s; allowed: 0 to 0777, in octal", Shown(text)));
+      absl::StrFormat("--unix_socket_mode: got %s; allowed: 0 to 0777, in octal", Quoted(text, kShownBytes)));
 }
 
 SocketMode::SocketMode(absl::string_view mode) {

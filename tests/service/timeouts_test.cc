@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kMany = std::int64_t{1} << 20;  // elements
+constexpr std::int64_t kManyCalls = std::int64_t{1} << 20;  // elements
 
 // One of the timeouts is short, the others are as long as no test takes.
 ServerOptions With(absl::Duration Timeouts::*timeout, absl::Duration limit = absl::Milliseconds(200)) {
@@ -34,7 +34,7 @@ ServerOptions With(absl::Duration Timeouts::*timeout, absl::Duration limit = abs
   return options;
 }
 
-v1::ReduceRequest StreamHeader() { return HeaderOf(v1::DTYPE_F32, kMany, {v1::OP_SUM}); }
+v1::ReduceRequest StreamHeader() { return HeaderOf(v1::DTYPE_F32, kManyCalls, {v1::OP_SUM}); }
 
 v1::PutArrayHeader PutHeader(std::int64_t elements) {
   v1::PutArrayHeader header;
@@ -72,12 +72,12 @@ TEST(TimeoutsTest, StalledStreamsReturnTheirSlots) {
   ServerOptions options = With(&Timeouts::progress);
   options.limits.max_streams = 2;
   TestServer server(options);
-  const std::string elements = ElementsOf(DType::kF32, kMany);
+  const std::string elements = ElementsOf(DType::kF32, kManyCalls);
   for (const std::string& begin : {std::string(), elements.substr(0, 1 << 20)}) {
     ReduceStreamCall first(server.client());
     PutArrayCall second(server.client());
     ASSERT_TRUE(first.Header(StreamHeader()));
-    ASSERT_TRUE(second.Header(PutHeader(kMany)));
+    ASSERT_TRUE(second.Header(PutHeader(kManyCalls)));
     if (!begin.empty()) {
       ASSERT_TRUE(first.Chunk(begin));
       ASSERT_TRUE(second.Chunk(begin.substr(1)));

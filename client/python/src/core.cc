@@ -399,7 +399,7 @@ nb::tuple MergeArrays(const std::vector<nb::bytes>& parts, bool results, bool st
 bool OfArrays(const nb::bytes& state) { return client::IsArrayState({state.c_str(), state.size()}); }
 
 // Bytes of shared memory as an array, which keeps them.
-nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> Empty(std::int64_t bytes) {
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> EmptyMemory(std::int64_t bytes) {
   std::shared_ptr<Memory> memory = Run(nullptr, [&](const client::Interrupted&) { return Allocate(bytes); });
   void* const data = memory->data();
   const nb::capsule owner(new std::shared_ptr<Memory>(std::move(memory)), [](void* held) noexcept {
@@ -529,7 +529,7 @@ NB_MODULE(_core, module) {
   module.def("merge_arrays", &MergeArrays, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"),
              nb::arg("rows"));
   module.def("of_arrays", &OfArrays, nb::arg("state"));
-  module.def("empty", &Empty, nb::arg("bytes"));
+  module.def("empty", &EmptyMemory, nb::arg("bytes"));
   module.def("bits16", &Bits16, nb::arg("array"));
   module.def("cuda_layout", &CudaLayout, nb::arg("array"));
 }

@@ -13,7 +13,7 @@
 namespace reduced::client {
 namespace {
 
-constexpr std::size_t kRead = std::size_t{1} << 20;
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxLine = std::size_t{64} << 20;
 
 absl::string_view SkipSpace(absl::string_view text) { return absl::StripLeadingAsciiWhitespace(text); }
@@ -73,11 +73,11 @@ absl::StatusOr<bool> JsonRows::TakeLine(absl::string_view* line) {
     if (rest.size() > kMaxLine) return Error(absl::StrCat("a line has more than ", kMaxLine, " bytes"));
     searched = rest.size();
     buffer_.erase(0, std::exchange(begin_, 0));
-    buffer_.resize(searched + kRead);
-    const absl::StatusOr<std::size_t> got = source_->Read(buffer_.data() + searched, kRead);
+    buffer_.resize(searched + kReadBytes);
+    const absl::StatusOr<std::size_t> got = source_->Read(buffer_.data() + searched, kReadBytes);
     if (!got.ok()) return got.status();
     buffer_.resize(searched + *got);
-    last_ = *got < kRead;
+    last_ = *got < kReadBytes;
   }
 }
 

@@ -27,7 +27,9 @@ std::string NamesText(const Names& names) {
   return absl::StrCat(absl::StrJoin(shown, ", "), names.size() > kMost ? ", ..." : "");
 }
 
-std::string Quoted(absl::string_view field) { return absl::StrCat("\"", absl::CHexEscape(field.substr(0, 60)), "\""); }
+std::string QuotedField(absl::string_view field) {
+  return absl::StrCat("\"", absl::CHexEscape(field.substr(0, 60)), "\"");
+}
 
 std::string ColumnText(const TextReader::Column& column) {
   return absl::StrCat("column \"", column.name.substr(0, 60), "\"");
@@ -115,7 +117,7 @@ absl::Status TextReader::ReadHeader() {
   if (header_ && names.size() == 1 && options_.comma == Comma::kDecimal && options_.delimiter == '\0' &&
       absl::StrContains(names[0], ',')) {
     return absl::InvalidArgumentError(
-        absl::StrCat("line ", width_line_, ": header: got ", Quoted(names[0]),
+        absl::StrCat("line ", width_line_, ": header: got ", QuotedField(names[0]),
                      ", with --decimal ,; add --delimiter , if commas delimit the fields, too, else --delimiter ;"));
   }
   if (header_ && second_) {
@@ -172,7 +174,7 @@ absl::StatusOr<bool> TextReader::IsHeader(const std::vector<std::string>& row) c
   std::string got;
   if (!doubtful.empty()) {
     const std::string readings = OtherReadings(doubtful);
-    got = absl::StrCat(Quoted(doubtful), ", which can be a bad number",
+    got = absl::StrCat(QuotedField(doubtful), ", which can be a bad number",
                        readings.empty() ? "" : absl::StrCat(" (", readings, ")"), ", a missing value or a name");
   } else if (numbers.empty() && !text.empty() && gap && !above_number) {
     got = absl::StrCat("both text and missing values ", fields);
@@ -200,7 +202,7 @@ std::string TextReader::OneNumber(const std::vector<std::string>& fields) const 
   if (options_.delimiter != '\0' || (delimiter != ',' && delimiter != ' ')) return "";
   const std::string one = absl::StrCat(Strip(fields[0]), std::string(1, delimiter), fields[1]);
   const std::string readings = OtherReadings(one);
-  return readings.empty() ? "" : absl::StrCat("if ", Quoted(one), " is one number, ", readings);
+  return readings.empty() ? "" : absl::StrCat("if ", QuotedField(one), " is one number, ", readings);
 }
 
 // Gives the fields of the rows their names, where the header has one more or fewer than the first row below it.
@@ -289,7 +291,7 @@ absl::Status TextReader::BadField(Column& column, absl::string_view field, const
     return absl::OkStatus();
   }
   column.status = absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", ColumnText(column), ": got ",
-                                                          Quoted(field), "; allowed: ", allowed,
+                                                          QuotedField(field), "; allowed: ", allowed,
                                                           "; if it stands for no value, --missing names it"));
   return columns_.size() == 1 ? column.status : absl::OkStatus();
 }
@@ -302,8 +304,9 @@ void TextReader::TakeText(Column& column, absl::string_view field, std::int64_t 
     const std::string readings = number ? "" : OtherReadings(field);
     if (number || !readings.empty()) {
       if (column.numerals++ > 0) return;
-      const std::string got = absl::StrCat("line ", number ? column.text_line : line, ": ", ColumnText(column),
-                                           ": got ", Quoted(number ? absl::string_view(column.first_text) : field));
+      const std::string got =
+          absl::StrCat("line ", number ? column.text_line : line, ": ", ColumnText(column), ": got ",
+                       QuotedField(number ? absl::string_view(column.first_text) : field));
       column.status =
           absl::InvalidArgumentError(number ? absl::StrCat(got, "; allowed: numbers, as line ", line, " has")
                                             : absl::StrCat(got, "; allowed: numbers in the range of f64; ", readings));
@@ -318,7 +321,7 @@ void TextReader::EndText(Column& column) {
   if (column.numerals > column.texts) return;
   column.status = absl::OkStatus();
   notes_.push_back(absl::StrCat(ColumnText(column), " isn't numbers, and is left out: line ", column.text_line, " has ",
-                                Quoted(column.first_text),
+                                QuotedField(column.first_text),
                                 column.numerals > 0 ? absl::StrCat(", though ", column.numerals, " others are") : ""));
 }
 
@@ -331,7 +334,7 @@ absl::Status TextReader::TakeRow(const std::vector<absl::string_view>& fields, s
                      end_ == End::kDelimiter ? " of which the last is blank" : "",
                      row_names_ ? ", as the rows before have" : absl::StrCat(", as line ", width_line_, " has")));
   } else if (end_ == End::kDelimiter && !Strip(fields.back()).empty()) {
-    return rows_->Error(absl::StrCat("got ", Quoted(fields.back()),
+    return rows_->Error(absl::StrCat("got ", QuotedField(fields.back()),
                                      " after the delimiter at the end of the row; "
                                      "allowed: nothing, as in the rows before"));
   }

@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 template <class T>
-std::string ErrorOf(const absl::StatusOr<T>& result) {
+std::string ReadErrorOf(const absl::StatusOr<T>& result) {
   return result.ok() ? "OK" : std::string(result.status().message());
 }
 
@@ -141,10 +141,10 @@ TEST_P(CompressedTest, ZerosAfterMembersArePadding) {
     const std::string padding(zeros, '\0');
     EXPECT_EQ(Decompressed(one + padding).value(), text);
     EXPECT_EQ(Decompressed(one + padding + one + padding).value(), text + text);
-    EXPECT_THAT(ErrorOf(Decompressed(one + padding + "x")),
+    EXPECT_THAT(ReadErrorOf(Decompressed(one + padding + "x")),
                 HasSubstr(absl::StrCat("bad ", GetParam().name, " data: ")));
   }
-  EXPECT_THAT(ErrorOf(Decompressed(one + "2021-01-01,1,2,3")), HasSubstr(", in what follows after its end"));
+  EXPECT_THAT(ReadErrorOf(Decompressed(one + "2021-01-01,1,2,3")), HasSubstr(", in what follows after its end"));
 }
 
 // Whatever is cut off or changed: never fewer or other bytes without an error.
@@ -152,7 +152,7 @@ TEST_P(CompressedTest, DamageIsAnError) {
   const std::string text = Numbers(300), one = Compress(text), two = one + one;
   for (std::size_t size = kCompressionHead; size < two.size(); ++size) {
     if (size == one.size()) continue;
-    EXPECT_EQ(ErrorOf(Decompressed(two.substr(0, size))),
+    EXPECT_EQ(ReadErrorOf(Decompressed(two.substr(0, size))),
               absl::StrCat("bad ", GetParam().name, " data: it is truncated"))
         << size;
   }
@@ -176,14 +176,14 @@ TEST(Compressed, FramesOfZstandardAreSkipped) {
   const std::string skipped("\x50\x2a\x4d\x18\x04\0\0\0abcd", 12), other("\x5f\x2a\x4d\x18\0\0\0\0", 8);
   EXPECT_STREQ(CompressionOf(skipped), "Zstandard");
   EXPECT_EQ(Decompressed(skipped + frame + other + skipped + frame + other).value(), text + text);
-  EXPECT_THAT(ErrorOf(Decompressed(frame + skipped.substr(0, 10))), HasSubstr("it is truncated"));
+  EXPECT_THAT(ReadErrorOf(Decompressed(frame + skipped.substr(0, 10))), HasSubstr("it is truncated"));
 }
 
 TEST(Compressed, WindowsOfZstandardMayBeLarge) {
   const std::string text = Numbers(1000);
   EXPECT_EQ(Decompressed(Zstandard(text, 28)).value(), text);   // libzstd's own limit is 27
   const std::string huge("\x28\xb5\x2f\xfd\0\xf8\x01\0\0", 9);  // 2^41
-  EXPECT_THAT(ErrorOf(Decompressed(huge)), HasSubstr("its window is larger than "));
+  EXPECT_THAT(ReadErrorOf(Decompressed(huge)), HasSubstr("its window is larger than "));
 }
 
 TEST(Compressed, TextIsNot) {
@@ -227,7 +227,7 @@ TEST(NpyHeaders, ShapesOfOtherWriters) {
   for (const char* const shape : {"(3L, 2L)", "(3L,2L,)", "(np.int64(3), np.int64(2))",
                                   "(numpy.int32( 3 ), np.intp(2))", "( 3 , 2 )", "(np.uint8(3), 2L)"}) {
     const absl::StatusOr<Layout> layout = ParseNpy(Npy("'<f8'", shape, data));
-    ASSERT_TRUE(layout.ok()) << shape << ErrorOf(layout);
+    ASSERT_TRUE(layout.ok()) << shape << ReadErrorOf(layout);
     EXPECT_THAT(layout->shape, ElementsAre(3, 2));
   }
   EXPECT_THAT(ParseNpy(Npy("'<f8'", "(np.int64(6),)", data))->shape, ElementsAre(6));
@@ -241,7 +241,7 @@ TEST(NpyHeaders, DTypesThatNumPyReads) {
   const std::string data(48, '\0');
   for (const char* const descr : {"'<f8'", "'=f8'", "'f8'", "'float64'", "'d'", "u'<f8'", "u\"<f8\""}) {
     const absl::StatusOr<Layout> layout = ParseNpy(Npy(descr, "(6,)", data));
-    ASSERT_TRUE(layout.ok()) << descr << ErrorOf(layout);
+    ASSERT_TRUE(layout.ok()) << descr << ReadErrorOf(layout);
     EXPECT_EQ(layout->dtype, "f64");
     EXPECT_FALSE(layout->big_endian);
   }
@@ -250,21 +250,21 @@ TEST(NpyHeaders, DTypesThatNumPyReads) {
   EXPECT_EQ(ParseNpy(Npy("'B'", "(48,)", data))->dtype, "u8");
   // Whose size is that of the machine that wrote it, and others.
   for (const char* const descr : {"'l'", "'<l'", "'L'", "'g'", "''", "'<'", "b'<f8'", "'f16'", "'M8[ns]'", "'|S3'"}) {
-    EXPECT_THAT(ErrorOf(ParseNpy(Npy(descr, "(6,)", data))), HasSubstr("dtype: got ")) << descr;
+    EXPECT_THAT(ReadErrorOf(ParseNpy(Npy(descr, "(6,)", data))), HasSubstr("dtype: got ")) << descr;
   }
 }
 
 TEST(NpyHeaders, Bf16WithoutAType) {
   const std::string file = Npy("'|V2'", "(3,)", "abcdef");
-  EXPECT_THAT(ErrorOf(ParseNpyHeader(file)), HasSubstr("dtype: got '|V2'; allowed: "));
-  EXPECT_THAT(ErrorOf(ParseNpyHeader(file)), HasSubstr("|V2 with --dtype bf16"));
+  EXPECT_THAT(ReadErrorOf(ParseNpyHeader(file)), HasSubstr("dtype: got '|V2'; allowed: "));
+  EXPECT_THAT(ReadErrorOf(ParseNpyHeader(file)), HasSubstr("|V2 with --dtype bf16"));
   EXPECT_EQ(ParseNpyHeader(file, "bf16")->dtype, "bf16");
   EXPECT_EQ(ParseNpyHeader(Npy("'<V2'", "(3,)", "abcdef"), "bf16")->dtype, "bf16");
   for (const char* const other : {"'|V1'", "'>V2'", "'|V4'"}) {
-    EXPECT_THAT(ErrorOf(ParseNpyHeader(Npy(other, "(3,)", ""), "bf16")), HasSubstr("dtype: got '")) << other;
+    EXPECT_THAT(ReadErrorOf(ParseNpyHeader(Npy(other, "(3,)", ""), "bf16")), HasSubstr("dtype: got '")) << other;
   }
   EXPECT_EQ(
-      ErrorOf(ParseNpyHeader(Npy("'<f4'", "(3,)", ""), "bf16")),
+      ReadErrorOf(ParseNpyHeader(Npy("'<f4'", "(3,)", ""), "bf16")),
       "dtype: got bf16 for a .npy file, which has its own dtype, f32; to read it as raw elements, add --format raw");
 }
 
@@ -301,12 +301,12 @@ class FileTest : public ::testing::Test {
   static std::vector<std::string> Arrays(const std::string& path, const InputOptions& options = {},
                                          std::vector<std::string>* notes = nullptr) {
     const auto reader = InputReader::Open(path, options);
-    if (!reader.ok()) return {ErrorOf(reader)};
+    if (!reader.ok()) return {ReadErrorOf(reader)};
     std::vector<std::string> arrays;
     for (;;) {
       absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
       if (notes != nullptr) *notes = (*reader)->notes();
-      if (!piece.ok()) arrays.push_back(ErrorOf(piece));
+      if (!piece.ok()) arrays.push_back(ReadErrorOf(piece));
       if (!piece.ok() || !piece->has_value()) return arrays;
       const Input& input = (*piece)->input;
       arrays.push_back(input.status.ok() ? absl::StrCat(input.array, input.column, " ", input.layout.dtype, " (",
@@ -363,7 +363,7 @@ TEST_F(FileTest, OneArrayOfManyThatCanNotBeRead) {
                           "array \"d\": is truncated: got 0 bytes of data; allowed: 80000000000", "e f32 (3)"));
   EXPECT_THAT(Arrays(path, {.arrays = {"e", "b"}}), ElementsAre("e f32 (3)", HasSubstr("array \"b\"")));
   EXPECT_THAT(Arrays(path, {.arrays = {"f"}}), ElementsAre("array: got \"f\"; allowed: a, b, c, d, e"));
-  EXPECT_THAT(ErrorOf(ReadInput(path, {.part = "b"})), HasSubstr("array \"b\": dtype"));
+  EXPECT_THAT(ReadErrorOf(ReadInput(path, {.part = "b"})), HasSubstr("array \"b\": dtype"));
   EXPECT_EQ(ReadInput(path, {.part = "e"})->layout.dtype, "f32");
   EXPECT_THAT(Arrays(path, {.format = "csv"}), ElementsAre("format: got csv for a .npz file; allowed: npz, raw"));
   EXPECT_THAT(Arrays(Write("a.npy", kThree), {.format = "npz"}),
@@ -398,18 +398,18 @@ TEST_F(FileTest, SeveralArraysWereAskedFor) {
 TEST_F(FileTest, TwoArraysInOneNpyFile) {
   for (const std::string& path : {Write("a.npy", kThree + kThree), Write("a.npy.gz", Gzip(kThree + kThree))}) {
     const absl::StatusOr<Input> input = ReadInput(path, {});
-    EXPECT_THAT(ErrorOf(input), HasSubstr("data: got another array after the first one, as a second numpy.save"))
+    EXPECT_THAT(ReadErrorOf(input), HasSubstr("data: got another array after the first one, as a second numpy.save"))
         << path;
   }
-  EXPECT_THAT(ErrorOf(ReadInput(Write("a.npy", kThree + "?"), {})), HasSubstr("data: got 13 bytes; allowed: 12"));
-  EXPECT_THAT(ErrorOf(ReadInput(Write("a.npy.gz", Gzip(kThree + "?")), {})),
+  EXPECT_THAT(ReadErrorOf(ReadInput(Write("a.npy", kThree + "?"), {})), HasSubstr("data: got 13 bytes; allowed: 12"));
+  EXPECT_THAT(ReadErrorOf(ReadInput(Write("a.npy.gz", Gzip(kThree + "?")), {})),
               HasSubstr("data: got more bytes than the array has"));
 }
 
 // What a header claims is not allocated before it is there.
 TEST_F(FileTest, SizesThatAreNotThere) {
   const std::string huge = Npy("'<f8'", "(1000000000, 1000000)", "x");
-  EXPECT_THAT(ErrorOf(ReadInput(Write("a.npy.xz", Xz(huge)), {})),
+  EXPECT_THAT(ReadErrorOf(ReadInput(Write("a.npy.xz", Xz(huge)), {})),
               HasSubstr("a third of the memory that is available"));
 }
 

@@ -11,11 +11,11 @@
 namespace reduced {
 namespace {
 
-using Outcome = FairLimit::Outcome;
+using Taking = FairLimit::Outcome;
 
 // Takes one by one until the caller gets no more; how many it has then.
 std::int64_t Fill(FairLimit& limit, std::uint64_t caller) {
-  while (limit.Take(caller, 1) == Outcome::kTaken) {
+  while (limit.Take(caller, 1) == Taking::kTaken) {
   }
   return limit.TakenBy(caller);
 }
@@ -25,7 +25,7 @@ TEST(FairLimitTest, ACallerLeavesSomethingToOthers) {
   EXPECT_EQ(Fill(limit, 1), 768);
   EXPECT_EQ(Fill(limit, 2), 192);
   EXPECT_EQ(Fill(limit, 3), 48);
-  EXPECT_EQ(limit.Take(1, 1), Outcome::kOverShare);
+  EXPECT_EQ(limit.Take(1, 1), Taking::kOverShare);
   EXPECT_EQ(limit.ShareOf(1), 588) << "of what others leave";
   EXPECT_EQ(limit.taken(), 1008);
 }
@@ -48,13 +48,13 @@ TEST(FairLimitTest, SmallLimitsAreRoundedUp) {
   EXPECT_EQ(Fill(two, 1), 2);
   EXPECT_EQ(Fill(four, 1), 3);
   EXPECT_EQ(Fill(four, 2), 1);
-  EXPECT_EQ(one.Take(2, 1), Outcome::kFull);
+  EXPECT_EQ(one.Take(2, 1), Taking::kFull);
 }
 
 TEST(FairLimitTest, NoShareAppliesToNobodyInParticular) {
   FairLimit limit(100, 0.5);
   EXPECT_EQ(Fill(limit, 0), 100);
-  EXPECT_EQ(limit.Take(0, 1), Outcome::kFull);
+  EXPECT_EQ(limit.Take(0, 1), Taking::kFull);
   limit.Give(0, 60);
   EXPECT_EQ(Fill(limit, 1), 30);
 }
@@ -62,9 +62,9 @@ TEST(FairLimitTest, NoShareAppliesToNobodyInParticular) {
 TEST(FairLimitTest, AShareOfOneLeavesNothing) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   FairLimit limit(kMost);
-  EXPECT_EQ(limit.Take(7, kMost), Outcome::kTaken);
-  EXPECT_EQ(limit.Take(8, 1), Outcome::kFull);
-  EXPECT_EQ(limit.Take(8, kMost), Outcome::kFull);
+  EXPECT_EQ(limit.Take(7, kMost), Taking::kTaken);
+  EXPECT_EQ(limit.Take(8, 1), Taking::kFull);
+  EXPECT_EQ(limit.Take(8, kMost), Taking::kFull);
   limit.Give(7, kMost);
   EXPECT_EQ(limit.taken(), 0);
   EXPECT_EQ(limit.TakenBy(7), 0);
@@ -77,7 +77,7 @@ TEST(FairLimitTest, ThreadsTogetherKeepToIt) {
   for (std::uint64_t caller = 1; caller <= 4; ++caller) {
     threads.emplace_back([&limit, caller] {
       for (int i = 0; i < 20000; ++i) {
-        if (limit.Take(caller % 2 + 1, 300) != Outcome::kTaken) continue;
+        if (limit.Take(caller % 2 + 1, 300) != Taking::kTaken) continue;
         EXPECT_LE(limit.taken(), 1000);
         limit.Give(caller % 2 + 1, 300);
       }

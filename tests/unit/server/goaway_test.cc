@@ -13,14 +13,14 @@
 namespace reduced::server {
 namespace {
 
-std::string Frame(FrameType type, std::uint8_t flags, std::string_view payload) {
+std::string FrameOf(FrameType type, std::uint8_t flags, std::string_view payload) {
   std::string frame = {0, 0, static_cast<char>(payload.size()), static_cast<char>(type), static_cast<char>(flags), 0, 0,
                        0, 1};
   return frame.append(payload);
 }
 
 const std::string kGoaway("\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\0", 17);
-const std::string kSettings = std::string("\0\0\0\x04\0\0\0\0\0", 9);
+const std::string kSettingsFrame = std::string("\0\0\0\x04\0\0\0\0\0", 9);
 
 // A connection, to which gRPC writes.
 struct Wire {
@@ -58,59 +58,59 @@ TEST(GoawayTest, GoesOnceBetweenTwoFramesAfterTheSettings) {
   Wire wire;
   wire.goaway.SendAlone(wire.frame());
   EXPECT_EQ(wire.got, "");
-  const std::string data = Frame(kData, 0, "elements");
-  EXPECT_TRUE(wire.Write(kSettings, true));
+  const std::string data = FrameOf(FrameType::kData, 0, "elements");
+  EXPECT_TRUE(wire.Write(kSettingsFrame, true));
   EXPECT_TRUE(wire.Write(data, true));
   EXPECT_TRUE(wire.Write(data, true));
   wire.goaway.SendAlone(wire.frame());
-  EXPECT_EQ(wire.got, kSettings + kGoaway + data + data);
+  EXPECT_EQ(wire.got, kSettingsFrame + kGoaway + data + data);
 }
 
 TEST(GoawayTest, NotWhileItIsNotDue) {
   Wire wire;
-  EXPECT_TRUE(wire.Write(kSettings, false));
-  EXPECT_TRUE(wire.Write(kSettings, false));
+  EXPECT_TRUE(wire.Write(kSettingsFrame, false));
+  EXPECT_TRUE(wire.Write(kSettingsFrame, false));
   wire.goaway.SendAlone(wire.frame());
-  EXPECT_EQ(wire.got, kSettings + kSettings + kGoaway);
+  EXPECT_EQ(wire.got, kSettingsFrame + kSettingsFrame + kGoaway);
 }
 
 TEST(GoawayTest, NotWithinAFrame) {
-  const std::string data = Frame(kData, 0, "elements");
+  const std::string data = FrameOf(FrameType::kData, 0, "elements");
   for (std::size_t cut = 1; cut < data.size(); ++cut) {
     Wire wire;
-    wire.Write(kSettings, false);
+    wire.Write(kSettingsFrame, false);
     EXPECT_TRUE(wire.Write(data, false, cut));
     wire.goaway.SendAlone(wire.frame());
     EXPECT_TRUE(wire.Write(std::string_view(data).substr(cut), true));
     EXPECT_TRUE(wire.Write(data, true));
-    EXPECT_EQ(wire.got, kSettings + data + kGoaway + data) << cut;
+    EXPECT_EQ(wire.got, kSettingsFrame + data + kGoaway + data) << cut;
   }
 }
 
 TEST(GoawayTest, NotWithinABlockOfHeaders) {
   Wire wire;
-  wire.Write(kSettings, false);
-  const std::string first = Frame(kHeaders, kEndStream, "ab");
-  const std::string more = Frame(kContinuation, 0, "cd");
-  const std::string last = Frame(kContinuation, kEndHeaders, "ef");
+  wire.Write(kSettingsFrame, false);
+  const std::string first = FrameOf(FrameType::kHeaders, kEndStream, "ab");
+  const std::string more = FrameOf(FrameType::kContinuation, 0, "cd");
+  const std::string last = FrameOf(FrameType::kContinuation, kEndHeaders, "ef");
   EXPECT_TRUE(wire.Write(first, false));
   wire.goaway.SendAlone(wire.frame());
   EXPECT_TRUE(wire.Write(more, true));
   EXPECT_TRUE(wire.Write(last, true));
   EXPECT_TRUE(wire.Write(first, true));
-  EXPECT_EQ(wire.got, kSettings + first + more + last + kGoaway + first);
+  EXPECT_EQ(wire.got, kSettingsFrame + first + more + last + kGoaway + first);
 }
 
 TEST(GoawayTest, WhatDidNotGoIsFirst) {
   for (std::size_t room = 0; room < kGoaway.size(); ++room) {
     Wire wire;
-    wire.Write(kSettings, false);
+    wire.Write(kSettingsFrame, false);
     wire.room = room;
-    EXPECT_FALSE(wire.Write(kSettings, true));
-    EXPECT_FALSE(wire.Write(kSettings, true));
+    EXPECT_FALSE(wire.Write(kSettingsFrame, true));
+    EXPECT_FALSE(wire.Write(kSettingsFrame, true));
     wire.room = 1000;
-    EXPECT_TRUE(wire.Write(kSettings, true));
-    EXPECT_EQ(wire.got, kSettings + kGoaway + kSettings) << room;
+    EXPECT_TRUE(wire.Write(kSettingsFrame, true));
+    EXPECT_EQ(wire.got, kSettingsFrame + kGoaway + kSettingsFrame) << room;
   }
 }
 

@@ -16,7 +16,7 @@
 namespace reduced::server {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kRingPatience = absl::Seconds(60);
 constexpr int kMostWaitUs = 100'000;
 
 // A ring whose submissions take `cost` each. `time`: what those of all rings have taken.
@@ -32,14 +32,14 @@ class FakeRing final : public PolledRing {
     pending_.store(true);
     const int before_us = time_us_.load();
     if (asleep_.load()) eventfd_write(doorbell_, 1);
-    if (!Becomes(kPatience, [this] { return !pending_.load(); })) return std::nullopt;
+    if (!Becomes(kRingPatience, [this] { return !pending_.load(); })) return std::nullopt;
     return served_at_us_.load() - before_us;
   }
   bool AwaitSleep() const {
-    return Becomes(kPatience, [this] { return asleep_.load(); });
+    return Becomes(kRingPatience, [this] { return asleep_.load(); });
   }
   bool AwaitEnd() const {
-    return Becomes(kPatience, [this] { return gone_.load(); });
+    return Becomes(kRingPatience, [this] { return gone_.load(); });
   }
   int turns() const { return turns_.load(); }
 
@@ -134,12 +134,12 @@ TEST_F(PollerTest, ARingThatWasBusyAloneIsServedAlsoOnceOthersAre) {
   Add(alone);
   Add(quiet_);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(quiet_->AwaitTurn().has_value());
-  ASSERT_TRUE(Becomes(kPatience, [&] { return alone->turns() > 3000; }));
+  ASSERT_TRUE(Becomes(kRingPatience, [&] { return alone->turns() > 3000; }));
   for (int i = 0; i < 50; ++i) Add(std::make_shared<FakeRing>(time_us_, 300, /*endless=*/true));
   ASSERT_TRUE(quiet_->AwaitTurn().has_value());
   for (int i = 0; i < 5; ++i) {
     const int turns = alone->turns(), before_us = time_us_.load();
-    ASSERT_TRUE(Becomes(kPatience, [&] { return alone->turns() > turns; }));
+    ASSERT_TRUE(Becomes(kRingPatience, [&] { return alone->turns() > turns; }));
     EXPECT_LE(time_us_.load() - before_us, 2 * kMostWaitUs);
   }
 }
