@@ -112,15 +112,17 @@ bool RingSession::HasRoomFor(const RingPlan& plan) {
 }
 
 // Whether requests can go through the ring. If its call has ended, another one is opened as soon as no request uses the
-// memory and the session has another call, which the first message opens.
+// memory. After a loss the first message opens a call, which waits for a server; after a long pause this does.
 bool RingSession::IsUsable(absl::Time deadline) {
   if (!lost_ && !memory_->ended()) return true;
   lost_ = true;
   const absl::Time now = absl::Now();
   if (free_.size() + abandoned_.size() < slots_.size() || listening_ || delivering_) return false;
-  if (now < next_attach_ || !session_->IsOpen(0)) return false;
+  const bool after_pause = now - last_used_ > reopen_after_;
+  if (now < next_attach_ || !(after_pause || session_->IsOpen(0))) return false;
+  if (Attach(deadline).ok()) return true;
   next_attach_ = now + kAttachEvery;
-  return Attach(deadline).ok();
+  return false;
 }
 
 // A completion and a part of the arena, which belong to the caller until GiveBack or Abandon. Null: there is none now.

@@ -269,10 +269,12 @@ def columns():
 def test_columns_of_dataframes(local):
     for array, column, lazy in columns():
         nan = "omit" if array.dtype.kind == "f" else "propagate"
-        right = local.reduce(array, [*ANY_CUT, "argmin", "argmax"], nan=nan)
-        assert dict(local.reduce(column, [*ANY_CUT, "argmin", "argmax"], nan=nan)) == dict(right), column.dtype
+        right = dict(local.reduce(array, [*ANY_CUT, "argmin", "argmax"], nan=nan))
+        if array.dtype.kind == "f" and not isinstance(column.dtype, np.dtype):
+            right["nan_count"] = 0  # the conversion makes missing elements of NaNs
+        assert dict(local.reduce(column, [*ANY_CUT, "argmin", "argmax"], nan=nan)) == right, column.dtype
         results = reduced.dask.reduce(lazy, [*ANY_CUT, "argmin", "argmax"], nan=nan).compute()
-        assert dict(results) == dict(right), column.dtype
+        assert dict(results) == right, column.dtype
         assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(column)), column.dtype
     assert reduced.dask.reduce(lazy[lazy & ~lazy], "sum,count").compute() == {"sum": 0, "count": 0}
 
@@ -304,7 +306,7 @@ def test_columns_that_are_refused(local):
             reduced.dask.reduce(frames.from_pandas(pandas.DataFrame({"x": given}), npartitions=1)["x"], "sum").compute()
     with pytest.raises(TypeError, match="^option: got unknown; allowed: nan, "):
         reduced.dask.reduce(da.ones(3), "sum", unknown=1)
-    assert local.sum(missing.dropna()) == local.sum(missing) == 1 and local.nan_count(missing.astype("Float64")) == 1
+    assert local.sum(missing.dropna()) == local.sum(missing) == 1 and local.nan_count(missing.astype("Float64")) == 0
     with pytest.raises(TypeError, match="array: got DataFrame; allowed: .* a column of a dask DataFrame"):
         reduced.dask.reduce(frames.from_pandas(pandas.DataFrame({"x": [1.0]}), npartitions=1), "sum")
 

@@ -47,7 +47,7 @@ TEST(ArrayLimits, TheyCountAmongTheStreams) {
   const grpc::Status status = second.Await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(),
-              HasSubstr("the server has 1 ReduceStream and PutArray calls in progress; allowed: 1"));
+              HasSubstr("the server has 1 ReduceStream, PutArray and GetArray calls in progress; allowed: 1"));
   EXPECT_EQ(second.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
   ASSERT_TRUE(first.Chunk("abcd"));
   EXPECT_TRUE(first.End().ok());

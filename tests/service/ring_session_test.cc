@@ -259,8 +259,9 @@ TEST(RingSessionTest, TheEndOfTheServerIsAnErrorOfEveryRequest) {
   const auto ring = OpenRing((*server)->address());
   ASSERT_NE(ring, nullptr);
   const std::vector<double> numbers = Numbers(10);
+  const client::ReduceOptions soon{.timeout = absl::Seconds(2)};  // until then another server could take the place of this one
   absl::Notification ended;
-  ring->ReduceAsync(ArrayView::Of(numbers), {"sum"}, {}, [&](const absl::StatusOr<Reply>& reply) {
+  ring->ReduceAsync(ArrayView::Of(numbers), {"sum"}, soon, [&](const absl::StatusOr<Reply>& reply) {
     EXPECT_FALSE(reply.ok());
     ended.Notify();
   });
@@ -271,7 +272,7 @@ TEST(RingSessionTest, TheEndOfTheServerIsAnErrorOfEveryRequest) {
   server->engine().Release();
   shutdown.join();
   EXPECT_TRUE(ended.WaitForNotificationWithTimeout(kPatience));
-  EXPECT_FALSE(ring->Reduce(ArrayView::Of(numbers), {"sum"}).ok());
+  EXPECT_FALSE(ring->Reduce(ArrayView::Of(numbers), {"sum"}, soon).ok());
 }
 
 TEST(RingSessionTest, ClosingWaitsForWhatIsInFlightAndCancelsTheRest) {

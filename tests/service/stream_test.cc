@@ -217,7 +217,7 @@ TEST(StreamLimits, SoManyAtOnceAndNoMore) {
   const grpc::Status status = third.Await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(),
-              HasSubstr("the server has 2 ReduceStream and PutArray calls in progress; allowed: 2"));
+              HasSubstr("the server has 2 ReduceStream, PutArray and GetArray calls in progress; allowed: 2"));
   EXPECT_EQ(third.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
   engine.Release();
   for (Stream* const stream : {&first, &second}) EXPECT_TRUE(stream->End().ok());

@@ -131,7 +131,7 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
         given = located(array, ordered=True, gpu=held is not None)
     except TypeError as error:
         said = str(error).removeprefix("array: ")
-        if name == "keys" and "with missing values" not in said:
+        if name == "keys" and "with missing values" not in said and " device" not in said:
             said = f"{said.partition(';')[0]}; allowed: integers, such as numpy.unique(keys, return_inverse=True)[1] of others"
         raise TypeError(f"{name}: {said}") from None
     if isinstance(given, CudaElements):
