@@ -33,7 +33,9 @@ TEST(RingDozeTest, ARingWithASubmissionStaysAwake) {
   v1::OpenRing request;
   request.set_slots(2);
   v1::Ring reply;
-  const auto opened = Ring::Open(backend, request, {.context = &context, .payers = {{backend.small_memory.get()}, {backend.memory.get()}}}, &reply);
+  const auto opened =
+      Ring::Open(backend, request,
+                 {.context = &context, .payers = {{backend.small_memory.get()}, {backend.memory.get()}}}, &reply);
   ASSERT_TRUE(opened.ok()) << opened.status();
   Ring& ring = **opened;
   std::vector<int> files;
