@@ -6,6 +6,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/native
 server_pid=
 
+# Of the build, and not for the programs that run afterwards: a server takes REDUCED_CUDA for a flag that it does not have.
+export -n REDUCED_CUDA REDUCED_VECTOR_TARGETS
+
 # ccache: the same source compiled in another build directory is the same.
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 

@@ -71,6 +71,10 @@ class BuildTest(unittest.TestCase):
         program.write_text("#!/bin/sh\necho 'No devices were found'\n")
         self.assertEqual(self.of_setup("cuda_option")[0], "OFF")
 
+    def test_the_programs_do_not_see_the_options_of_the_build(self):
+        self.assertEqual(self.of_setup("env | grep -c ^REDUCED_ || true", REDUCED_CUDA="ON", REDUCED_VECTOR_TARGETS="AVX2"), ("0", ""))
+        self.assertEqual(self.of_setup("cuda_option", REDUCED_CUDA="ON"), ("ON", ""))
+
     def test_vectors_are_those_of_this_machine(self):
         flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\nflags")[2].partition("\n")[0].split()
         target, _ = self.of_setup("vector_target")

@@ -242,7 +242,8 @@ class TextOracleTest(unittest.TestCase):
                 for name, fields in table.items():
                     if name not in [answer.get("column", "0") for answer in answers]:
                         self.assertIn(name, notes, context)
-                        self.assertIn("text", [kind for kind, _ in fields], context)
+                        blank = all(text.strip() == "" for _, text in fields)  # behind the last delimiter of each row
+                        self.assertTrue(blank or expected(fields, "f64", own) is None, context)
         print(f"{tables} tables, {read} read as a whole, {columns_read} columns compared, seed {SEED}")
         self.assertGreater(columns_read, tables / 4)
 

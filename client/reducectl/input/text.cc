@@ -338,6 +338,7 @@ absl::Status TextReader::TakeRow(const std::vector<absl::string_view>& fields, s
                                      " after the delimiter at the end of the row; "
                                      "allowed: nothing, as in the rows before"));
   }
+  blank_end_ = blank_end_ && Strip(fields.back()).empty();
   for (Column& column : columns_) {
     const absl::string_view field = fields[column.index];
     if (column.text) {
@@ -385,8 +386,9 @@ absl::StatusOr<bool> TextReader::Read(std::size_t rows) {
   }
   // What is behind the last delimiter of each row, if that has none behind it.
   Column* const last = columns_.empty() ? nullptr : &columns_.back();
-  if (blocks_ == 0 && json_ == nullptr && everything_ && taken_ > 0 && last->index > 0 && last->index + 1 == width_ &&
-      (!header_ || Strip(last->name).empty()) && !last->left_out() && !last->numbers.has_value()) {
+  if (blank_end_ && blocks_ == 0 && json_ == nullptr && everything_ && taken_ > 0 && last->index > 0 &&
+      last->index + 1 == width_ && (!header_ || Strip(last->name).empty()) && !last->left_out() &&
+      !last->numbers.has_value()) {
     last->text = true;
     notes_.push_back("the delimiter at the end of each row is ignored");
   }

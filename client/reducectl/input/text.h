@@ -97,6 +97,7 @@ class TextReader {
   bool first_ = false;             // it is data that has not been taken
   bool second_ = false;            // the row of rows_ has not been taken
   std::size_t taken_ = 0;          // rows of data
+  bool blank_end_ = true;          // the last field of each of them is blank
   int blocks_ = 0;                 // of rows before those that are read
   std::vector<Column> columns_;
   std::vector<std::string> notes_;
