@@ -72,8 +72,8 @@ make_base "$base" extract libc6
 podman build --quiet --isolation=chroot --network=host --format=docker --layers=false --tag "$image" --target=prebuilt \
   --build-arg BUILD_IMAGE="$base" --build-arg RUNTIME_IMAGE="$base" --build-arg VERSION="$version" \
   --build-arg REVISION="$(git rev-parse HEAD 2> /dev/null || echo unknown)" -f deploy/Dockerfile "$work/$name" > /dev/null
-rm -f "$out/$name-image.tar.gz"
-podman save --quiet --format docker-archive "$image" | gzip > "$out/$name-image.tar.gz"
+podman save --quiet --format docker-archive --output "$work/image.tar" "$image"
+gzip < "$work/image.tar" > "$out/$name-image.tar.gz"
 
 say "Trying them on a bare Debian, without a network"
 make_base "$base-tried" minbase python3-numpy,python3-pip
