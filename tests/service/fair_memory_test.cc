@@ -83,9 +83,10 @@ TEST_F(UnreadTest, ResponsesAreCountedUntilTheyAreRead) {
       {"Merge", merge, static_cast<std::int64_t>(states.arrays_state().ByteSizeLong())},
       {"GetArray", get, kMiB},
   };
-  for (const auto& [method, request, bytes] : calls) {
-    SCOPED_TRACE(method);
-    UnreadCall call(NarrowChannel(server.address()), method, request, kAliceToken);
+  for (const auto& each : calls) {
+    const std::int64_t bytes = each.bytes;
+    SCOPED_TRACE(each.method);
+    UnreadCall call(NarrowChannel(server.address()), each.method, each.request, kAliceToken);
     call.HalfClose();
     ASSERT_TRUE(call.AwaitResponse());
     // Long after the call has ended for the server.

@@ -35,8 +35,9 @@ class NpzArrays final : public InputReader {
     const Archive::File& file = files_[next_];
     Piece piece{.array = next_++};
     absl::StatusOr<Input> input = ReadOne(file);
-    if (input.ok()) piece.input = *std::move(input);
-    if (!input.ok()) {
+    if (input.ok()) {
+      piece.input = *std::move(input);
+    } else {
       piece.input.status = absl::Status(
           input.status().code(), absl::StrCat("array \"", file.name.substr(0, 60), "\": ", input.status().message()));
     }

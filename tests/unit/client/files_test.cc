@@ -140,7 +140,7 @@ TEST_P(CompressedTest, ZerosAfterMembersArePadding) {
   for (const std::size_t zeros : {1, 3, 512, 300000}) {
     const std::string padding(zeros, '\0');
     EXPECT_EQ(Decompressed(one + padding).value(), text);
-    EXPECT_EQ(Decompressed(one + padding + one + padding).value(), text + text);
+    EXPECT_EQ(Decompressed(absl::StrCat(one, padding, one, padding)).value(), text + text);
     EXPECT_THAT(ReadErrorOf(Decompressed(one + padding + "x")),
                 HasSubstr(absl::StrCat("bad ", GetParam().name, " data: ")));
   }

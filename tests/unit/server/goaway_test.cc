@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+
 namespace reduced::server {
 namespace {
 
@@ -83,7 +85,7 @@ TEST(GoawayTest, NotWithinAFrame) {
     wire.goaway.SendAlone(wire.frame());
     EXPECT_TRUE(wire.Write(std::string_view(data).substr(cut), true));
     EXPECT_TRUE(wire.Write(data, true));
-    EXPECT_EQ(wire.got, kSettingsFrame + data + kGoaway + data) << cut;
+    EXPECT_EQ(wire.got, absl::StrCat(kSettingsFrame, data, kGoaway, data)) << cut;
   }
 }
 
@@ -110,7 +112,7 @@ TEST(GoawayTest, WhatDidNotGoIsFirst) {
     EXPECT_FALSE(wire.Write(kSettingsFrame, true));
     wire.room = 1000;
     EXPECT_TRUE(wire.Write(kSettingsFrame, true));
-    EXPECT_EQ(wire.got, kSettingsFrame + kGoaway + kSettingsFrame) << room;
+    EXPECT_EQ(wire.got, absl::StrCat(kSettingsFrame, kGoaway, kSettingsFrame)) << room;
   }
 }
 
