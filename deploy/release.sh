@@ -95,7 +95,7 @@ try "mkdir /somewhere; tar -C /somewhere -xzf /release/$name.tar.gz; PATH=/somew
 try "python3 -m pip install --quiet --no-index --no-deps --break-system-packages --root-user-action=ignore /release/reduced-$version-*.whl
 python3 -c 'import numpy, reduced; c = reduced.connect(\"local:\"); print(reduced.__version__, c.sum(numpy.array([1e16, 1.0, -1e16])))' |
   grep -x '$version 1.0'"
-podman load --quiet --input "$out/$name-image.tar.gz" > /dev/null
+gunzip < "$out/$name-image.tar.gz" | podman load --quiet > /dev/null
 podman run "${limits[@]}" "${files[@]}" --read-only --cap-drop=all --entrypoint=/opt/reduced/bin/reducectl "$image" \
   --server local: describe /data/co2.csv
 
