@@ -40,7 +40,7 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 // Who pays for memory, and from which budget, which outlives what is taken from it.
 struct MemoryPayer {
   MemoryBudget* budget = nullptr;
-  std::uint64_t caller = 0;  // 0: nobody in particular
+  std::uint64_t caller = 0;  // 0: an anonymous caller
 };
 
 // Bytes of a budget, given back when it is destroyed. Move-only.

@@ -114,9 +114,6 @@ TEST_F(UnreadTest, RequestsAreFreedBeforeTheirResponsesAreRead) {
 }
 
 TEST_F(UnreadTest, ACallerLeavesMemoryToOthers) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "what fills the memory takes minutes with ThreadSanitizer";
-#endif
   ServerOptions options = WithMemory(256 * kMiB);
   options.limits.timeouts.progress = absl::Seconds(20);
   const MemoryBudget& memory = *options.engines.memory;

@@ -17,11 +17,7 @@ namespace reduced::server {
 namespace {
 
 constexpr absl::Duration kRingPatience = absl::Seconds(60);
-#ifdef __SANITIZE_THREAD__  // takes several times as long for everything
-constexpr int kMostWaitUs = 1'000'000;
-#else
 constexpr int kMostWaitUs = 100'000;
-#endif
 
 // A ring whose submissions take `cost` each. `time`: what those of all rings have taken.
 class FakeRing final : public PolledRing {
