@@ -1,4 +1,4 @@
-// Tells gRPC who is at the other end of each connection.
+// Tells gRPC the peer of each connection.
 //
 // gRPC checks the token of a call before any service sees it, and tells that check neither the address nor the user.
 // But it gives it the authentication context of the connection. So the process has a

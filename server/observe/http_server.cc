@@ -195,7 +195,7 @@ void HttpServer::MakeRoom() {
   connections_.erase(idle == connections_.end() ? connections_.begin() : idle);
 }
 
-// Reads and writes what there is now. False: the connection is over.
+// Reads from the socket and writes to it until either would block. False: the connection is over.
 bool HttpServer::Proceed(Connection& connection) const {
   const auto would_block = [] { return errno == EAGAIN || errno == EINTR; };
   while (!connection.answering()) {

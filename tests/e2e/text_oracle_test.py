@@ -144,7 +144,7 @@ def make_table(rng, dialect, comment_told):
             write(names)
     for number, row in enumerate(fields):
         if dialect.comment and rng.random() < 0.1:
-            # Only who is told knows that this is no row.
+            # Only --comment says that this is no row.
             out.write(dialect.comment + (dialect.delimiter if comment_told else "-").join("12" for _ in row) + dialect.end)
         write(([f"row{number}"] if dialect.row_names else []) + row)
     text = ("\ufeff" if dialect.byte_order_mark else "") + out.getvalue()

@@ -228,7 +228,7 @@ class Decompressed final : public ByteSource {
   }
 
  private:
-  // Makes sure that there is input, unless the source is at its end.
+  // Reads the next compressed bytes if none are left, unless the source is at its end.
   absl::Status Fill() {
     if (!in_.empty() || last_) return absl::OkStatus();
     const absl::StatusOr<std::size_t> got = source_->Read(buffer_.data(), buffer_.size());

@@ -29,7 +29,7 @@ struct NumberStyle {
 // `field` without blanks at its ends.
 absl::string_view Strip(absl::string_view field);
 
-// Whether `field` says that there is no value: it is empty, or NA, N/A, NaN, null, None, <NA>, #N/A, -NaN or NaN(ind)
+// Whether `field` is a missing value: it is empty, or NA, N/A, NaN, null, None, <NA>, #N/A, -NaN or NaN(ind)
 // in any case.
 bool IsMissing(absl::string_view field);
 // True or False in any case.
