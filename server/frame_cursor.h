@@ -22,20 +22,17 @@ class FrameCursor {
   // Advances `next` to the end of the next header of a frame: true, and the accessors are about that frame. False: the
   // bytes ended before.
   bool Next(const std::uint8_t** next, const std::uint8_t* end) {
-    while (*next != end) {
-      if (skip_ > 0) {
-        const std::size_t skipped = std::min(skip_, static_cast<std::size_t>(end - *next));
-        skip_ -= skipped;
-        *next += skipped;
-        continue;
-      }
-      header_[got_++] = *(*next)++;
-      if (got_ < header_.size()) continue;
-      got_ = 0;
-      skip_ = length();
-      return true;
-    }
-    return false;
+    const std::size_t skipped = std::min(skip_, static_cast<std::size_t>(end - *next));
+    skip_ -= skipped;
+    *next += skipped;
+    const std::size_t here = std::min(header_.size() - got_, static_cast<std::size_t>(end - *next));
+    std::copy_n(*next, here, header_.begin() + static_cast<std::ptrdiff_t>(got_));
+    *next += here;
+    got_ += here;
+    if (got_ < header_.size()) return false;
+    got_ = 0;
+    skip_ = length();
+    return true;
   }
 
   std::size_t length() const {

@@ -59,8 +59,13 @@ constexpr std::int64_t kCallBytes = 8 << 10;
 }  // namespace
 
 absl::Status Admission::Begin(const absl::StatusOr<Caller>& caller) {
-  if (!caller.ok() || memory_.bytes() > 0) return absl::OkStatus();
+  if (!caller.ok()) return absl::OkStatus();
   caller_ = *caller;
+  return HoldCall();
+}
+
+absl::Status Admission::HoldCall() {
+  if (memory_.bytes() > 0) return absl::OkStatus();
   const absl::Status status = memory_.Resize(payers().small, kCallBytes, "a call");
   return status.ok() ? status : WithRetryHint(status, kMemoryRetryDelay);
 }
@@ -85,7 +90,7 @@ absl::Status Admission::Admit(const absl::StatusOr<Caller>& caller, absl::Time d
     if (status.ok()) slot_ = row.slot;
   }
   // A session has the memory of its requests.
-  if (status.ok() && rpc_ != Rpc::kSessionReduce) status = Begin(caller);
+  if (status.ok() && rpc_ != Rpc::kSessionReduce) status = HoldCall();
   if (!status.ok()) Leave();
   return status;
 }

@@ -66,6 +66,8 @@ class Admission {
   void Leave();
 
  private:
+  absl::Status HoldCall();  // the memory of the call itself, unless it is held
+
   const Rpc rpc_;
   Backend& backend_;
   Caller caller_;

@@ -92,12 +92,16 @@ void Poller::Remove(PolledRing* ring) {
 
 void Poller::Run() {
   ring::Spin spin;
+  bool served = false;  // in the last round
   for (int round = 0;; ++round) {
     if (news_.exchange(false) && !TakeNews()) return;
     if (awake_.empty()) {
       AwaitDoorbells(-1);
+      served = false;
     } else {
-      if (ServeRound()) spin = {};
+      if (!served) now_ = Clock::now();  // else it is the end of the last turn
+      served = ServeRound();
+      if (served) spin = {};
       spin.Pause();
       if (round % kRoundsPerLook == 0 || now_ - looked_ > kTimePerLook) AwaitDoorbells(0);
     }
@@ -134,7 +138,6 @@ bool Poller::TakeNews() {
 
 // A turn of every ring that has submissions, or of as many as there is time for. Returns whether any had.
 bool Poller::ServeRound() {
-  now_ = Clock::now();
   FindWork();
   if (ready_.empty()) return false;
   if (ready_.size() > 1) {

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <utility>
 #include <string>
 
 #include "absl/time/time.h"
@@ -43,17 +44,17 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
         context_(context),
         tag_(backend.observer.Begin(context)),
         encoded_(response),
-        arena_(arena_start_, sizeof(arena_start_)) {}
+        arena_(std::in_place, arena_start_, sizeof(arena_start_)) {}
 
   // The call finishes itself. `bytes`: of the request, which it takes.
   void Start(grpc::ByteBuffer* bytes) {
     const absl::Time deadline = absl::FromChrono(context_->deadline());
     absl::Status status = reduction_.Admit(context_, &tag_, backend_.CallerOf(*context_), deadline, bytes->Length());
-    auto* const request = google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&arena_);
+    auto* const request = google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&*arena_);
     if (status.ok()) status = Decode(bytes, reduction_.payers(), reduction_.message_memory(), request);
     bytes->Clear();
     if (!status.ok()) return reduction_.Refuse(status, [this](const absl::Status& why) { End(why); });
-    response_ = google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&arena_);
+    response_ = google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&*arena_);
     reduction_.Start(request, response_, deadline, reduction_.micros(), [this](const absl::Status& end) { End(end); });
   }
 
@@ -67,7 +68,7 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
       if (!status.ok()) reduction_.Cancel();  // the client does not learn of arrays that were kept
     }
     // The client may take its time to read: only the response's bytes are left until then.
-    arena_.Reset();
+    arena_.reset();
     reduction_.ReturnMemory();
     watch_.emplace(backend_.watchdog, context_).Await(Wait::kResponse, reduction_.key());
     Finish(ToGrpc(status, context_));
@@ -81,7 +82,7 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
   v1::ReduceResponse* response_ = nullptr;
   // The messages of a small request, without its elements, fit into the first block, without an allocation.
   alignas(std::max_align_t) char arena_start_[1024];
-  google::protobuf::Arena arena_;
+  std::optional<google::protobuf::Arena> arena_;  // until the response is encoded
   std::optional<Watch> watch_;  // from the response on
 };
 

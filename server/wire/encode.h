@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 #include "kernels/engine/memory_budget.h"
 #include "server/wire/decoded_bytes.h"
 #include "server/wire/status.h"
@@ -85,7 +86,13 @@ absl::Status EncodeUncounted(const Message& message, grpc::ByteBuffer* bytes) {
 template <class Message>
 absl::Status Encode(const Message& message, const CallPayers& payers, MemoryLease* lease, grpc::ByteBuffer* bytes) {
   const auto size = static_cast<std::int64_t>(message.ByteSizeLong());
-  if (size <= kUncountedBytes) return EncodeUncounted(message, bytes);
+  if (size <= kUncountedBytes) {
+    const grpc::Slice slice(static_cast<std::size_t>(size));  // whose bytes nobody else has yet
+    message.SerializeWithCachedSizesToArray(const_cast<std::uint8_t*>(slice.begin()));
+    grpc::ByteBuffer encoded(&slice, 1);
+    bytes->Swap(&encoded);
+    return absl::OkStatus();
+  }
   if (size > lease->bytes()) {
     const absl::Status status = lease->Resize(payers.Of(size), size, "a response");
     if (!status.ok()) return WithRetryHint(status, kMemoryRetryDelay);
