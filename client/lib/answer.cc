@@ -151,6 +151,14 @@ absl::Status CheckRange(Op op, const v1::Value& value, std::int64_t count) {
   return absl::OkStatus();
 }
 
+// Why an op has no result.
+absl::Status CheckOpError(const Asked& asked, const v1::OpError& error) {
+  constexpr int kCodes = 17;  // of gRPC
+  if (!asked.op_errors) return Wrong("error", "one", "none, because none was asked for");
+  if (error.code() <= 0 || error.code() >= kCodes) return Wrong("error.code", error.code(), "1 to 16");
+  return absl::OkStatus();
+}
+
 absl::Status CheckResults(const Asked& asked, const RepeatedPtrField<v1::Result>& results, std::int64_t count) {
   if (!asked.results && !results.empty()) return Wrong("results", results.size(), "none, because they were not wanted");
   if (asked.results && static_cast<std::size_t>(results.size()) != asked.ops.size()) {
@@ -165,6 +173,9 @@ absl::Status CheckResults(const Asked& asked, const RepeatedPtrField<v1::Result>
     absl::Status status;
     if (result.op() != number || !op.has_value()) {
       status = Wrong("op", NameOf(result.op()), NameOf(static_cast<v1::Op>(number)));
+    } else if (result.has_error()) {
+      status = result.has_value() ? Wrong("value", "one beside an error", "one of them")
+                                  : CheckOpError(asked, result.error());
     } else {
       status = CheckValue(result.value());
       arrays = ArraysWith(*op, result.value().dtype(), arrays);
@@ -272,6 +283,8 @@ const char* PlaceName(v1::ArrayResult::WhereCase place) {
       return "kept";
     case v1::ArrayResult::kWrittenAt:
       return "written_at";
+    case v1::ArrayResult::kError:
+      return "error";
     case v1::ArrayResult::WHERE_NOT_SET:
       break;
   }
@@ -285,10 +298,15 @@ absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result,
   const v1::ArrayResult::WhereCase place = asked.keep                   ? v1::ArrayResult::kKept
                                            : asked.write_to.has_value() ? v1::ArrayResult::kWrittenAt
                                                                         : v1::ArrayResult::kData;
+  const bool has_error = result.has_error();
+  if (has_error) {
+    if (const absl::Status status = CheckOpError(asked, result.error()); !status.ok()) return status;
+  }
   // The bytes of an array without elements need not be there.
   const bool none = place == v1::ArrayResult::kData && result.where_case() == v1::ArrayResult::WHERE_NOT_SET;
-  if (result.where_case() != place && !none) return Wrong("where", PlaceName(result.where_case()), PlaceName(place));
-  if (asked.keep) return CheckArray(result.kept());
+  if (result.where_case() != place && !none && !has_error)
+    return Wrong("where", PlaceName(result.where_case()), PlaceName(place));
+  if (asked.keep) return has_error ? absl::OkStatus() : CheckArray(result.kept());
   const std::vector<std::int64_t> shape(result.array().shape().begin(), result.array().shape().end());
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(NameOf(result.array().dtype()), shape);
   if (!bytes.ok()) return bytes.status();
@@ -299,9 +317,9 @@ absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result,
       return Wrong("written_at", result.written_at(), "results of less than 2^63 bytes");
     }
     at = *end - *bytes;
-    return result.written_at() == at ? absl::OkStatus() : Wrong("written_at", result.written_at(), at);
+    return has_error || result.written_at() == at ? absl::OkStatus() : Wrong("written_at", result.written_at(), at);
   }
-  if (static_cast<std::int64_t>(result.data().size()) == *bytes) return absl::OkStatus();
+  if (has_error || static_cast<std::int64_t>(result.data().size()) == *bytes) return absl::OkStatus();
   return Wrong("data", absl::StrCat(result.data().size(), " bytes"), *bytes);
 }
 
@@ -411,6 +429,7 @@ Asked::Asked(const v1::ReduceRequest& request)
       options(request.options()),
       return_state(request.return_state()),
       results(!request.omit_results()),
+      op_errors(request.op_errors()),
       arrays(request.has_axes() || request.has_segments() || request.has_keys() || request.has_where()),
       keep(request.has_keep()),
       keys(request.has_keys() && request.keys().groups() == 0) {
@@ -425,7 +444,10 @@ Asked::Asked(const v1::ReduceRequest& request)
 }
 
 Asked::Asked(const v1::MergeRequest& request)
-    : return_state(request.return_state()), results(!request.omit_results()), arrays(request.arrays_size() > 0) {
+    : return_state(request.return_state()),
+      results(!request.omit_results()),
+      op_errors(request.op_errors()),
+      arrays(request.arrays_size() > 0) {
   if (request.states().empty() && !arrays) return;
   const v1::State& first = arrays ? request.arrays(0).question() : request.states(0);
   if (arrays) keys = request.arrays(0).has_keys();

@@ -35,6 +35,7 @@ struct Asked {
   v1::ReduceOptions options{};
   bool return_state = false;
   bool results = true;
+  bool op_errors = false;                  // results may have errors
   bool arrays = false;                     // the answer has arrays,
   bool keep = false;                       // which the server keeps,
   std::optional<std::int64_t> write_to{};  // or writes to a region from this byte on,

@@ -90,6 +90,7 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   request->mutable_options()->set_block_size(options.block_size);
   request->set_return_state(options.return_state);
   request->set_omit_results(!options.results);
+  request->set_op_errors(true);
   return absl::OkStatus();
 }
 
@@ -114,12 +115,21 @@ Value FromProto(const v1::Value& from) {
   return to;
 }
 
+absl::Status FromProto(const v1::OpError& from) { return {static_cast<absl::StatusCode>(from.code()), from.message()}; }
+
 HostArray FromProto(const v1::ArraySpec& from) {
   return {.dtype = NameOf(from.dtype()), .shape = {from.shape().begin(), from.shape().end()}};
 }
 
 ResultArray FromProto(v1::ArrayResult& from) {
-  ResultArray to{.array = FromProto(from.array()), .id = from.kept().id()};
+  ResultArray to;
+  if (from.op() != v1::OP_UNSPECIFIED) to.op = NameOf(from.op());
+  if (from.has_error()) {
+    to.error = FromProto(from.error());
+    return to;
+  }
+  to.array = FromProto(from.array());
+  to.id = from.kept().id();
   if (from.has_data()) to.array.data = std::move(*from.mutable_data());
   if (from.where_case() == v1::ArrayResult::kWrittenAt) to.written_at = from.written_at();
   return to;
@@ -127,7 +137,14 @@ ResultArray FromProto(v1::ArrayResult& from) {
 
 std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Result>& from) {
   std::vector<Result> to;
-  for (const v1::Result& result : from) to.push_back({.op = NameOf(result.op()), .value = FromProto(result.value())});
+  for (const v1::Result& result : from) {
+    to.push_back({.op = NameOf(result.op())});
+    if (result.has_error()) {
+      to.back().value = FromProto(result.error());
+    } else {
+      to.back().value = FromProto(result.value());
+    }
+  }
   return to;
 }
 

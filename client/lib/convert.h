@@ -39,8 +39,9 @@ absl::Status ToProto(const RemoteArray& array, To* to) {
 absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request);
 
 Value FromProto(const v1::Value& from);
+absl::Status FromProto(const v1::OpError& from);
 HostArray FromProto(const v1::ArraySpec& from);  // without elements
-ResultArray FromProto(v1::ArrayResult& from);    // but for the op; takes the elements
+ResultArray FromProto(v1::ArrayResult& from);    // takes the elements
 std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Result>& from);
 // INTERNAL: the response doesn't answer what was asked: see answer.h.
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,

@@ -58,6 +58,7 @@ absl::Status ToProto(const std::vector<std::string>& states, const std::vector<s
   }
   request->set_return_state(wanted.state);
   request->set_omit_results(!wanted.results);
+  request->set_op_errors(true);
   return absl::OkStatus();
 }
 
@@ -85,16 +86,14 @@ absl::Status ToArrays(const std::vector<std::string>& states, const std::vector<
   }
   request->set_return_state(wanted.state);
   request->set_omit_results(!wanted.results);
+  request->set_op_errors(true);
   return absl::OkStatus();
 }
 
 // Takes the elements.
 MergeArraysReply ArraysFromProto(v1::MergeResponse& from) {
   MergeArraysReply to{.count = from.count()};
-  for (v1::ArrayResult& result : *from.mutable_arrays()) {
-    to.results.push_back(client::FromProto(result));
-    to.results.back().op = NameOf(result.op());
-  }
+  for (v1::ArrayResult& result : *from.mutable_arrays()) to.results.push_back(client::FromProto(result));
   if (from.has_keys()) to.keys = client::FromProto(*from.mutable_keys());
   if (from.has_arrays_state()) to.state = from.arrays_state().SerializeAsString();
   return to;
@@ -113,21 +112,6 @@ absl::Status CheckNames(const std::vector<std::string>& states, const std::vecto
   if (names.empty() || names.size() == states.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("names: got ", names.size(), "; allowed: none, or ", states.size(), ", one for each state"));
-}
-
-// Merges in this process.
-absl::Status MergeHere(const v1::MergeRequest& request, const std::vector<std::string>& names,
-                       const MergeStatesOptions& options, v1::MergeResponse* response) {
-  std::vector<absl::Status> errors;
-  const bool each = options.statuses != nullptr && options.results;
-  absl::Status status = reduced::MergeStates(request, StateLimits(), names, response,
-                                             {.rows = options.rows, .errors = each ? &errors : nullptr});
-  if (!status.ok() || !each) return status;
-  const v1::State& first = request.arrays_size() > 0 ? request.arrays(0).question() : request.states(0);
-  for (int i = 0; i < first.ops_size(); ++i) {
-    options.statuses->push_back({NameOf(first.ops(i)), errors[static_cast<std::size_t>(i)]});
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -150,7 +134,7 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
   for (std::size_t i = names.size(); i < states.size(); ++i) names.push_back(absl::StrCat("states[", i, "]"));
   if (status.ok()) status = ToArrays(states, names, {options.return_state, options.results}, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = MergeHere(request, names, options, &response);
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), names, &response, options.rows);
   if (!status.ok()) return status;
   return ArraysFromProto(response);
 }
@@ -183,7 +167,7 @@ absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, c
   absl::Status status = CheckNames(states, options.names);
   if (status.ok()) status = ToProto(states, options.names, {options.return_state, options.results}, &request);
   v1::MergeResponse response;
-  if (status.ok()) status = MergeHere(request, options.names, options, &response);
+  if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.rows);
   if (!status.ok()) return status;
   return FromProto(response);
 }

@@ -111,10 +111,7 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
   if (!status.ok()) return status;
   absl::StatusOr<Reply> rest = ToReply(connection.options.server, Asked(request), response, via);
   if (!rest.ok()) return rest.status();
-  for (v1::ArrayResult& result : *response.mutable_arrays()) {
-    reply.results.push_back(FromProto(result));
-    reply.results.back().op = NameOf(result.op());
-  }
+  for (v1::ArrayResult& result : *response.mutable_arrays()) reply.results.push_back(FromProto(result));
   if (response.has_keys()) reply.keys = FromProto(*response.mutable_keys());
   if (response.has_arrays_state()) reply.state = response.arrays_state().SerializeAsString();
   reply.count = rest->count;

@@ -21,7 +21,7 @@ namespace reduced::client {
 struct RingQuestion {
   // Room for a response with a state, and for its results.
   static constexpr std::uint64_t kReplyBytes = 8192;
-  static constexpr std::uint64_t kReplyBytesPerOp = 64;
+  static constexpr std::uint64_t kReplyBytesPerOp = 320;  // a result, or why there is none
 
   v1::ReduceRequest request{};
   Asked asked{};

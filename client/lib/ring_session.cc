@@ -374,7 +374,7 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
   }
   if (slot == nullptr) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
   ring::Submission submission = Fill(*slot, *plan);
-  submission.flags = ring::kRingBell;
+  submission.flags |= ring::kRingBell;
   absl::Status status;
   {
     const absl::MutexLock lock(&mutex_);

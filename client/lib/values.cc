@@ -101,9 +101,15 @@ Value HostArray::At(std::int64_t index) const {
 
 const Value* FindResult(const std::vector<Result>& results, std::string_view op) {
   for (const Result& result : results) {
-    if (result.op == op) return &result.value;
+    if (result.op == op) return result.value.ok() ? &*result.value : nullptr;
   }
   return nullptr;
+}
+
+absl::Status FirstError(const std::vector<Result>& results) {
+  absl::Status error;
+  for (const Result& result : results) error.Update(result.value.status());
+  return error;
 }
 
 }  // namespace reduced::client

@@ -230,13 +230,27 @@ absl::StatusOr<EngineResult> ReduceAll(Engine& engine, const ReduceSpec& spec, c
   return whole;
 }
 
-std::vector<Result> ResultsOf(const ReduceSpec& spec, const std::vector<reduced::Value>& values) {
+std::vector<Result> ResultsOf(const ReduceSpec& spec, const std::vector<absl::StatusOr<reduced::Value>>& values) {
   std::vector<Result> results;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    results.push_back({.op = std::string(RowOf(spec.ops[i]).name),
-                       .value = {.dtype = std::string(RowOf(values[i].dtype).name), .value = values[i].value}});
+    Result& result = results.emplace_back(Result{.op = std::string(RowOf(spec.ops[i]).name)});
+    if (values[i].ok()) {
+      result.value = Value{.dtype = std::string(RowOf(values[i]->dtype).name), .value = values[i]->value};
+    } else {
+      result.value = values[i].status();
+    }
   }
   return results;
+}
+
+// Adds the errors of ops to their results. The first of them, if no op has results.
+absl::Status AddErrors(const std::vector<absl::Status>& errors, ArrayReply* reply) {
+  bool some = errors.empty();
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    some = some || errors[i].ok();
+    if (!errors[i].ok()) reply->results[i] = {.op = reply->results[i].op, .error = errors[i]};
+  }
+  return some ? absl::OkStatus() : errors.front();
 }
 
 std::string Encoded(const ReduceSpec& spec, const reduced::State& state) {
@@ -297,7 +311,7 @@ absl::StatusOr<LocalEngine::Reduced> LocalEngine::Run(const ArrayView& array, co
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
   ReduceSpec spec = SpecOf(request, bytes / *DTypeBytes(array.dtype));
-  status = ValidateSpec(spec);
+  status = ValidateSpec(spec, /*op_errors=*/true);
   if (status.ok()) status = CheckHere(spec);
   if (!status.ok()) return status;
 
@@ -314,7 +328,8 @@ absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vec
   const auto& [spec, result] = *ran;
   std::vector<Result> results;
   if (options.results) {
-    const absl::StatusOr<std::vector<reduced::Value>> values = Finalize(spec, result.state);
+    const absl::StatusOr<std::vector<absl::StatusOr<reduced::Value>>> values =
+        FinalizeEach(spec, result.state, /*op_errors=*/true);
     if (!values.ok()) return values.status();
     results = ResultsOf(spec, *values);
   }
@@ -417,7 +432,7 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
   const bool groups = HasGroups(partition);
   Layout one = layout;
   if (groups) one.elements = 1;  // whether an output has none is found out later
-  status = ValidateSlices(spec, one);
+  status = ValidateSlices(spec, one, /*op_errors=*/true);
   if (status.ok()) status = CheckHere(spec);
   if (!status.ok()) return status;
 
@@ -434,6 +449,7 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
   if (!options.results) answered.ops.clear();
   std::vector<reduced::State> states;
   std::vector<reduced::State>* const states_wanted = options.return_state ? &states : nullptr;
+  std::vector<absl::Status> errors;          // of ops
   std::int64_t positions = layout.elements;  // as in ArraysState
   std::vector<std::int64_t> shape = ResultShape(array.shape, *reduced, partition.keepdims);
   if (groups) {
@@ -457,19 +473,21 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
       }
       return PlaceIn(answered, outputs, shape, &reply);
     };
-    engine_->ReduceGroups({std::move(job), *std::move(parsed), place, states_wanted}, ended);
+    engine_->ReduceGroups({std::move(job), *std::move(parsed), place, states_wanted, &errors}, ended);
   } else {
     if (options.return_state) status = CheckStates(spec, layout.outputs);
     if (!status.ok()) return status;
     absl::StatusOr<std::vector<std::byte*>> answers = PlaceIn(answered, layout.outputs, shape, &reply);
     if (!answers.ok()) return answers.status();
-    engine_->ReduceSlices({std::move(job), layout, *std::move(answers), states_wanted}, ended);
+    engine_->ReduceSlices({std::move(job), layout, *std::move(answers), states_wanted, &errors}, ended);
   }
   InterruptClock clock(options.interrupted);
   while (!done.WaitForNotificationWithDeadline(clock.due())) {
     if (clock.Ask()) cancelled->store(true, std::memory_order_relaxed);
   }
   if (!result.ok()) return clock.interrupted() ? InterruptedError() : result.status();
+  status = AddErrors(errors, &reply);
+  if (!status.ok()) return status;
   reply.execution = {.engine = "cpu",
                      .device = result->ran.device,
                      .pipeline = result->ran.pipeline,

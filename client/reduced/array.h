@@ -126,11 +126,16 @@ struct Value {
 
 struct Result {
   std::string op{};
-  Value value{};
+  // Or why this op has none, while others have: OUT_OF_RANGE, an integer result that does not fit; INVALID_ARGUMENT, an
+  // extremum of no element.
+  absl::StatusOr<Value> value{};
 };
 
-// The value of an op; null: the op is not among the results.
+// The value of an op; null: the op is not among the results, or has an error.
 REDUCED_EXPORT const Value* FindResult(const std::vector<Result>& results, std::string_view op);
+
+// The error of the first op that has one; OK: each has a value.
+REDUCED_EXPORT absl::Status FirstError(const std::vector<Result>& results);
 
 // The names that this library knows. A server of another version may know fewer or more: ServerInfo has those.
 REDUCED_EXPORT std::vector<std::string> OpNames();

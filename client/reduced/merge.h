@@ -15,12 +15,6 @@
 
 namespace reduced::client {
 
-// Why an op of states has no result; OK: it has one.
-struct OpStatus {
-  std::string op;
-  absl::Status status;
-};
-
 struct MergeStatesOptions {
   bool return_state = false;  // fills in MergeReply.state
   // Fills in MergeReply.results. Without them, states that have no answer by themselves can be merged, too: parts that
@@ -32,9 +26,6 @@ struct MergeStatesOptions {
   // 1: the parts are consecutive. Else they lie side by side, as blocks of an array that is cut along another than the
   // first of the dimensions that are reduced: as many rows as those before that dimension have together.
   std::int64_t rows = 1;
-  // Null: an op that has no answer, such as min of no element, is the error of all. Else gets the status of each op,
-  // and the results are those of the ops that are OK. Must remain live during the call.
-  std::vector<OpStatus>* statuses = nullptr;
 };
 
 // Merges the states of consecutive parts (Reply.state), in the order of the array, or of blocks side by side. Computes
@@ -44,15 +35,15 @@ struct MergeStatesOptions {
 //   auto whole = MergeStates({left.state, right.state}, {.rows = 100});
 //
 // INVALID_ARGUMENT: there is no state, one is malformed, or one has another dtype, ops, precision, policies or ddof
-// than the first, or not as many elements in each row; the message names it. Also the errors of a Reduce of the whole
-// array: INVALID_ARGUMENT for min, max, argmin or argmax of an empty one, OUT_OF_RANGE for an integer result that
-// overflows.
+// than the first, or not as many elements in each row; the message names it. Also the error of a Reduce of the whole
+// array, if no op has a value: INVALID_ARGUMENT for min, max, argmin or argmax of an empty one, OUT_OF_RANGE for an
+// integer result that overflows.
 REDUCED_EXPORT absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states,
                                                       const MergeStatesOptions& options = {});
 
 // The results of several parts of an array together, as arrays.
 struct MergeArraysReply {
-  std::vector<ResultArray> results{};  // one for each op of the states
+  std::vector<ResultArray> results{};  // one for each op of the states, as in ArrayReply
   ResultArray keys{};                  // of the outputs, without an op; no dtype: there were none to be found
   std::int64_t count = 0;              // elements in all parts
   std::string state{};                 // of all parts together; empty unless return_state is set

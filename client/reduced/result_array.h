@@ -26,6 +26,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "reduced/array.h"
@@ -78,8 +79,8 @@ struct PartitionOptions {
   std::optional<Mask> where{};
   // The results have dimensions of 1 in place of those that were reduced.
   bool keepdims = false;
-  // What min, max, argmin, argmax and range of no element are: one of EmptyPolicyNames(). "error": the call fails.
-  // "fill": NaN for floats, what any element replaces for integers, 2^64 - 1 for an index.
+  // What min, max, argmin, argmax and range of no element are: one of EmptyPolicyNames(). "error": the op has an error
+  // in the place of its results. "fill": NaN for floats, what any element replaces for integers, 2^64 - 1 for an index.
   std::string empty = "error";
   // The results become resident arrays in the memory of the server's CPU, and are not sent. Whoever asked deletes them,
   // by Client::DeleteArray or Client::Own.
@@ -109,6 +110,9 @@ struct HostArray {
 // The results of one op.
 struct ResultArray {
   std::string op{};
+  // Why the op has no results, because one output or more has no answer; it names the first of them. The array is then
+  // empty, without a dtype.
+  absl::Status error{};
   HostArray array{};  // its data is empty if the results are elsewhere
   std::string id{};   // of the resident array that has them, for RemoteArray::Resident; empty: they are not kept
   std::optional<std::int64_t> written_at{};  // the byte of the region where they begin, for Region::Array
@@ -129,10 +133,11 @@ struct ResultArray {
 };
 
 struct ArrayReply {
-  std::string via{};                   // as Reply.via
-  std::vector<ResultArray> results{};  // one for each op, in the order of the request
-  ResultArray keys{};                  // of the outputs, without an op; no dtype: there were none to be found
-  std::int64_t count = 0;              // elements in the array
+  std::string via{};  // as Reply.via
+  // One for each op, in the order of the request. If no op has results, the call fails instead.
+  std::vector<ResultArray> results{};
+  ResultArray keys{};      // of the outputs, without an op; no dtype: there were none to be found
+  std::int64_t count = 0;  // elements in the array
   // With ReduceOptions.return_state: of the array, which may be a part, for MergeArrayStates of merge.h. Not of
   // segments.
   std::string state{};
@@ -140,10 +145,10 @@ struct ArrayReply {
   Timing timing{};
   int attempts = 1;  // how often the request was sent
 
-  // The results of an op; null: it was not asked for.
+  // The results of an op; null: it was not asked for, or has an error.
   const HostArray* Find(std::string_view op) const {
     for (const ResultArray& result : results) {
-      if (result.op == op) return &result.array;
+      if (result.op == op) return result.error.ok() ? &result.array : nullptr;
     }
     return nullptr;
   }

@@ -34,7 +34,8 @@ struct ReduceOptions {
   std::string precision{};
   // What NaNs do to the results: one of NanPolicyNames().
   std::string nan_policy = "propagate";
-  // What happens if the sum or product of integers doesn't fit its type: one of OverflowPolicyNames().
+  // What happens if the sum or product of integers doesn't fit its type: one of OverflowPolicyNames(). "error": the op
+  // has an error in the place of its value.
   std::string overflow_policy = "error";
   // var and std divide by n - ddof.
   std::int64_t ddof = 0;
@@ -101,8 +102,10 @@ struct Reply {
   // The source of the elements: "inline", "stream" or "session", if they were sent; "ring", if the request went through
   // the ring of a session; "resident" or "region", if the server had them.
   std::string via{};
-  std::vector<Result> results{};  // one for each op, in the order of the request; none without ReduceOptions.results
-  std::int64_t count = 0;         // elements in the array
+  // One for each op, in the order of the request; none without ReduceOptions.results. If no op has a value, the call
+  // fails instead.
+  std::vector<Result> results{};
+  std::int64_t count = 0;  // elements in the array
   Execution execution{};
   Timing timing{};
   // The state of the array, for Client::Merge: a message State of reduced.proto, encoded. Empty unless
@@ -110,7 +113,7 @@ struct Reply {
   std::string state{};
   int attempts = 1;  // how often the request was sent: see ClientOptions.max_attempts
 
-  // The value of an op; null: it was not asked for.
+  // The value of an op; null: it was not asked for, or has an error, which `results` has.
   const Value* Find(std::string_view op) const { return FindResult(results, op); }
 };
 
@@ -122,11 +125,11 @@ struct MergeOptions {
 
 // The results of several parts of an array together.
 struct MergeReply {
-  std::vector<Result> results{};  // one for each op of the states; none without MergeOptions.results
+  std::vector<Result> results{};  // one for each op of the states, as in Reply; none without MergeOptions.results
   std::int64_t count = 0;         // elements in all parts
   std::string state{};            // of all parts together; empty unless MergeOptions.return_state is set
 
-  // The value of an op; null: the states don't have it.
+  // The value of an op; null: the states don't have it, or it has an error.
   const Value* Find(std::string_view op) const { return FindResult(results, op); }
 };
 

@@ -192,18 +192,35 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
 
 }  // namespace
 
+absl::StatusOr<Value> Finalize(const ReduceSpec& spec, Op op, const State& state) {
+  if (state.exact != nullptr && IsExactOp(op, spec.dtype)) {
+    return FloatValue(op, spec, ExactAnswer(spec, op, state.partial.count, *state.exact));
+  }
+  return FinalizeOne(spec, op, state.partial);
+}
+
 absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const State& state) {
   std::vector<Value> values;
   values.reserve(spec.ops.size());
   for (const Op op : spec.ops) {
-    if (state.exact != nullptr && IsExactOp(op, spec.dtype)) {
-      values.push_back(FloatValue(op, spec, ExactAnswer(spec, op, state.partial.count, *state.exact)));
-      continue;
-    }
-    absl::StatusOr<Value> value = FinalizeOne(spec, op, state.partial);
+    absl::StatusOr<Value> value = Finalize(spec, op, state);
     if (!value.ok()) return value.status();
     values.push_back(*value);
   }
+  return values;
+}
+
+absl::StatusOr<std::vector<absl::StatusOr<Value>>> FinalizeEach(const ReduceSpec& spec, const State& state,
+                                                                bool op_errors) {
+  std::vector<absl::StatusOr<Value>> values;
+  values.reserve(spec.ops.size());
+  bool some = false;
+  for (const Op op : spec.ops) {
+    values.push_back(Finalize(spec, op, state));
+    if (!values.back().ok() && !op_errors) return values.back().status();
+    some = some || values.back().ok();
+  }
+  if (!some && !values.empty()) return values.front().status();
   return values;
 }
 

@@ -14,13 +14,20 @@
 
 namespace reduced {
 
-// Returns the answers to spec.ops, in that order. `state` is one of a reduction by `spec`.
+// Returns the answer to `op`, which is one of spec.ops. `state` is one of a reduction by `spec`.
 //
 // INVALID_ARGUMENT: min, max, argmin, argmax or range of an array with no element (none but NaNs, under
 // NanPolicy::kOmit), under EmptyPolicy::kError.
 // OUT_OF_RANGE: an integer result that its type doesn't hold, under OverflowPolicy::kError; the message has the exact
 // value where it is known.
+absl::StatusOr<Value> Finalize(const ReduceSpec& spec, Op op, const State& state);
+
+// The answers to spec.ops, in that order; or the first error.
 absl::StatusOr<std::vector<Value>> Finalize(const ReduceSpec& spec, const State& state);
+// The answers to spec.ops, in that order, each with its own error if `op_errors`; else the first error. If no op has an
+// answer, the first error, too.
+absl::StatusOr<std::vector<absl::StatusOr<Value>>> FinalizeEach(const ReduceSpec& spec, const State& state,
+                                                                bool op_errors);
 
 // The answer to an op that has none for no element, under EmptyPolicy::kFill: NaN for floats; the largest value of the
 // dtype for min and the smallest for max, which any element replaces; 0 for the range of integers; 2^64 - 1 for an

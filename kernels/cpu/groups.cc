@@ -21,6 +21,7 @@
 #include "kernels/cpu/key_tables.h"
 #include "kernels/cpu/quick_answers.h"
 #include "kernels/cpu/side_arrays.h"
+#include "kernels/engine/output_errors.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 #include "oneapi/tbb/parallel_reduce.h"
@@ -101,12 +102,14 @@ class GroupReduction {
         moves_(MovesOf(width_)),
         adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)),
         quick_(job.states == nullptr ? QuickAnswers::For(job_.spec) : std::nullopt),
-        states_(job.states) {
+        states_(job.states),
+        errors_(answers_.size(), job.errors) {
     names_.shape = layout_.shape;
     if (grouped_) names_.shape.insert(names_.shape.begin(), grouping.groups);
     ReduceSpec none = job_.spec;
     none.count = 0;
-    of_nothing_ = Finalize(none, StateOf({}, none));
+    const State state = StateOf({}, none);
+    for (const Op op : none.ops) of_nothing_.push_back(Finalize(none, op, state));
   }
 
   // The tables that answer all ops of most groups; null: there are none.
@@ -182,13 +185,13 @@ class GroupReduction {
 
   absl::Status status() {
     const absl::MutexLock lock(&mutex_);
-    return why_.ok() ? error_ : why_;
+    return why_.ok() ? errors_.Finish(names_) : why_;
   }
 
  private:
   // Whether output `number`, the `since`-th of some, need not be answered any more.
   bool Passed(std::int64_t number, std::int64_t since) {
-    return number > failed_.load(std::memory_order_relaxed) || (since % kOutputs == 0 && Stopped());
+    return errors_.Ended(number) || (since % kOutputs == 0 && Stopped());
   }
 
   // Short segments as they lie.
@@ -411,20 +414,15 @@ class GroupReduction {
     return state;
   }
 
-  // Writes the answers of an output, or keeps its error.
+  // Writes the answers of an output.
   void Answer(const Output& output) {
-    if (output.count == 0 && states_ == nullptr) return Store(of_nothing_, output.number);
+    if (output.count == 0 && states_ == nullptr) return errors_.Store(of_nothing_, answers_, output.number);
     ReduceSpec one = job_.spec;
     one.count = output.count;
     const State state = StateOf(output, one);
     if (stop_.load(std::memory_order_relaxed)) return;
     if (states_ != nullptr) (*states_)[static_cast<std::size_t>(output.number)] = state;
-    if (!answers_.empty()) Store(Finalize(one, state), output.number);
-  }
-
-  void Store(const absl::StatusOr<std::vector<Value>>& values, std::int64_t output) {
-    if (!values.ok()) return Fail(output, values.status());
-    StoreAnswers(*values, answers_, output);
+    errors_.Store(one, state, answers_, output.number);
   }
 
   // Gathers short outputs, which follow each other, and answers them.
@@ -480,14 +478,6 @@ class GroupReduction {
     }
   }
 
-  // Keeps the error of the first output that has one.
-  void Fail(std::int64_t output, const absl::Status& status) {
-    const absl::MutexLock lock(&mutex_);
-    if (output >= failed_.load(std::memory_order_relaxed)) return;
-    failed_.store(output, std::memory_order_relaxed);
-    error_ = OutputError(names_, output, status);
-  }
-
   const Job& job_;
   const Layout& layout_;
   const std::byte* const data_;
@@ -504,13 +494,12 @@ class GroupReduction {
   std::vector<State>* const states_;         // null: they are not wanted
   Layout names_;                             // of the outputs, for messages
   // Of an output without elements.
-  absl::StatusOr<std::vector<Value>> of_nothing_ = absl::UnknownError("not computed");
+  std::vector<absl::StatusOr<Value>> of_nothing_;
 
   std::atomic<bool> stop_ = false;
-  std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
+  OutputErrors errors_;
   absl::Mutex mutex_;
-  absl::Status why_ ABSL_GUARDED_BY(mutex_);    // to stop
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // of output failed_
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
 };
 
 // Calls `run` with ranges of [0, count), of at least `grain`, on the threads of the arena, until one of them returns

@@ -20,7 +20,7 @@ namespace reduced {
 
 // Reduces the groups of an array at `data`, on the threads of the arena, and uses up job.place. `scratch`: counts what
 // it needs memory for. Errors: those of Engine::ReduceGroups, and those of Finalize for the first output that has one,
-// whose name the message begins with.
+// whose name the message begins with, unless job.errors gets them.
 absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena);
 
 }  // namespace reduced

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,10 +12,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/algebra/finalize.h"
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/folding.h"
 #include "kernels/cpu/quick_answers.h"
+#include "kernels/engine/output_errors.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 #include "oneapi/tbb/parallel_reduce.h"
@@ -130,7 +129,7 @@ class SliceReduction {
     for (std::int64_t unit = begin; unit < end && !stop_.load(std::memory_order_relaxed); ++unit) {
       const std::int64_t in_row = unit % groups_ * group_;
       const std::int64_t output = unit / groups_ * row_ + in_row;
-      if (output > failed_.load(std::memory_order_relaxed)) return;
+      if (errors_.Ended(output)) return;
       const std::int64_t count = std::min(group_, row_ - in_row);
       if (quick_.has_value()) {
         AnswerQuickly(output, count, scratch.get());
@@ -142,7 +141,7 @@ class SliceReduction {
 
   absl::Status status() {
     const absl::MutexLock lock(&mutex_);
-    return why_.ok() ? error_ : why_;
+    return why_.ok() ? errors_.Finish(layout_) : why_;
   }
 
  private:
@@ -267,9 +266,7 @@ class SliceReduction {
     if (Stopped()) return;
     const std::vector<State> states = StatesOf(output, group);
     if (stop_.load(std::memory_order_relaxed)) return;
-    for (const State& state : states) {
-      if (!Store(output++, state)) return;
-    }
+    for (const State& state : states) Store(output++, state);
   }
 
   // One output that is one block, without exact sums: of many, each must take little.
@@ -283,17 +280,10 @@ class SliceReduction {
     Store(output, state);
   }
 
-  // Writes the answers of an output, and its state if that is wanted. False if it has an error instead.
-  bool Store(std::int64_t output, const State& state) {
+  // Writes the answers of an output, and its state if that is wanted.
+  void Store(std::int64_t output, const State& state) {
     if (job_.states != nullptr) (*job_.states)[static_cast<std::size_t>(output)] = state;
-    if (job_.answers.empty()) return true;
-    const absl::StatusOr<std::vector<Value>> values = Finalize(one_, state);
-    if (!values.ok()) {
-      Fail(output, values.status());
-      return false;
-    }
-    StoreAnswers(*values, job_.answers, output);
-    return true;
+    errors_.Store(one_, state, job_.answers, output);
   }
 
   // Answers `count` outputs side by side, and those that can't be answered so by themselves.
@@ -351,14 +341,6 @@ class SliceReduction {
     return quick_->StoreSpecial(found, g, specials, layout_.elements, job_.answers, output);
   }
 
-  // Keeps the error of the first output that has one.
-  void Fail(std::int64_t output, const absl::Status& status) {
-    const absl::MutexLock lock(&mutex_);
-    if (output >= failed_.load(std::memory_order_relaxed)) return;
-    failed_.store(output, std::memory_order_relaxed);
-    error_ = OutputError(layout_, output, status);
-  }
-
   const SlicesJob& job_;
   const Layout& layout_;
   const std::byte* const data_;
@@ -375,10 +357,9 @@ class SliceReduction {
   const std::int64_t groups_;                // of a row
 
   std::atomic<bool> stop_ = false;
-  std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
+  OutputErrors errors_{job_.answers.size(), job_.errors};
   absl::Mutex mutex_;
-  absl::Status why_ ABSL_GUARDED_BY(mutex_);    // to stop
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // of output failed_
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
 };
 
 }  // namespace

@@ -17,7 +17,8 @@
 namespace reduced {
 
 // Reduces the slices of an array at `data`, on the threads of the arena; on the calling thread if `arena` is null.
-// Errors: as WhyStop, and those of Finalize for the first output that has one, whose name the message begins with.
+// Errors: as WhyStop, and those of Finalize for the first output that has one, whose name the message begins with,
+// unless job.errors gets them.
 absl::Status ReduceSlices(const SlicesJob& job, const std::byte* data, tbb::task_arena* arena);
 
 }  // namespace reduced

@@ -132,7 +132,8 @@ class CudaLane::GroupReduction::Pieces {
     *no_room = false;
     if (absl::Status why = WhyStop(whole_.job_); !why.ok()) return why;
     GroupsJob job{.job = whole_.JobOf(From(whole_.job_.array, piece.begin * whole_.width_), piece.elements),
-                  .groups = std::move(piece.groups)};
+                  .groups = std::move(piece.groups),
+                  .errors = whole_.groups_job_.errors};
     if (const std::optional<Mask>& mask = whole_.groups_.mask; mask.has_value()) {
       job.groups.mask = StretchOf(*mask, piece.begin, piece.elements);
     }
@@ -179,7 +180,7 @@ class CudaLane::GroupReduction::Pieces {
     if (absl::Status taken = budget.Take(whole_.job_.spec, outputs); !taken.ok()) return taken;
     States states{first, std::vector<State>(static_cast<std::size_t>(outputs))};
     if (absl::Status status = fold(&states); !status.ok()) return status;
-    for (std::int64_t i = 0; i < outputs && !whole_.HasFailed(); ++i) {
+    for (std::int64_t i = 0; i < outputs && !whole_.HasEnded(); ++i) {
       if (absl::Status why = i % kOutputs == 0 ? WhyStop(whole_.job_) : absl::OkStatus(); !why.ok()) return why;
       whole_.Store(first + i, std::move(states.states[static_cast<std::size_t>(i)]));
     }
@@ -371,11 +372,7 @@ absl::Status CudaLane::GroupReduction::RunInPieces(const absl::Status& why) {
   const StageRange range("reduce groups in pieces");
   device_memory_.clear();
   spare_taken_ = 0;
-  failed_.store(std::numeric_limits<std::int64_t>::max());
-  {
-    const absl::MutexLock lock(&mutex_);
-    error_ = absl::OkStatus();
-  }
+  errors_.Clear();
   if (grouped_) {
     if (absl::Status status = FindGroupsForPieces(); !status.ok()) return status;
   }

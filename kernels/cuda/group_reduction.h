@@ -4,10 +4,8 @@
 
 #include <cuda_runtime.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -25,6 +23,7 @@
 #include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/output_errors.h"
 
 namespace reduced {
 
@@ -183,16 +182,11 @@ class CudaLane::GroupReduction {
   // From the folds of its parts in the pinned memory of state_slot(). False: an answer is not known.
   bool AnswerFromFolds(const Pending& pending) const;
 
-  // Writes the answers of an output with that state, and the state, as far as they are wanted; or keeps its error.
-  // Thread-safe.
+  // Writes the answers of an output with that state, and the state, as far as they are wanted. Thread-safe.
   void Store(std::int64_t output, State state);
-  // Keeps the error of the first output that has one.
-  void Fail(std::int64_t output, const absl::Status& status);
-  bool HasFailed() const { return failed_.load() != std::numeric_limits<std::int64_t>::max(); }
-  absl::Status error() {
-    const absl::MutexLock lock(&mutex_);
-    return error_;
-  }
+  // Whether an output has an error that ends the reduction.
+  bool HasEnded() const { return errors_.Ended(outputs_); }
+  absl::Status error();
 
   CudaLane& lane_;
   GroupsJob& groups_job_;
@@ -226,9 +220,8 @@ class CudaLane::GroupReduction {
   std::vector<Pending> pending_;     // of a batch
   std::vector<GroupPart> parts_;     // of these
 
-  std::atomic<std::int64_t> failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
+  OutputErrors errors_{job_.spec.ops.size(), groups_job_.errors};
   absl::Mutex mutex_;
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);              // of that one
   std::vector<std::int64_t> left_ ABSL_GUARDED_BY(mutex_);  // outputs that the device can't answer
 };
 

@@ -19,7 +19,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/algebra/finalize.h"
 #include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/stage_range.h"
@@ -233,7 +232,7 @@ absl::Status CudaLane::GroupReduction::Launch(absl::FunctionRef<cudaError_t()> l
 
 absl::Status CudaLane::GroupReduction::AnswerAllInParts(Method method) {
   if (absl::Status status = FetchBounds(); !status.ok()) return status;
-  for (std::int64_t output = 0; output < outputs_ && failed_.load() >= outputs_; ++output) {
+  for (std::int64_t output = 0; output < outputs_ && !HasEnded(); ++output) {
     if (absl::Status status = AnswerInParts(output, WholeOf(output), method); !status.ok()) return status;
   }
   return AnswerPending(method);
@@ -250,7 +249,7 @@ absl::Status CudaLane::GroupReduction::AnswerInParts(const std::vector<std::int6
   }
   const std::int64_t room = lane_.chunk_bytes_ / static_cast<std::int64_t>(sizeof(GroupPart));
   std::vector<GroupPart> wholes;
-  for (std::int64_t i = 0; i < std::ssize(outputs) && failed_.load() >= outputs_; ++i) {
+  for (std::int64_t i = 0; i < std::ssize(outputs) && !HasEnded(); ++i) {
     const std::int64_t output = outputs[static_cast<std::size_t>(i)];
     if (locates && i % room == 0) {
       wholes.resize(static_cast<std::size_t>(std::min(room, std::ssize(outputs) - i)));
@@ -379,20 +378,14 @@ void CudaLane::GroupReduction::Store(std::int64_t output, State state) {
   if (!answers_.empty()) {
     ReduceSpec one = job_.spec;
     one.count = state.partial.count;
-    const absl::StatusOr<std::vector<Value>> values = Finalize(one, state);
-    if (!values.ok()) return Fail(output, values.status());
-    StoreAnswers(*values, answers_, output);
+    errors_.Store(one, state, answers_, output);
   }
   std::vector<State>* const states = groups_job_.states;
   if (states != nullptr) (*states)[static_cast<std::size_t>(output)] = std::move(state);
 }
 
-void CudaLane::GroupReduction::Fail(std::int64_t output, const absl::Status& status) {
-  const absl::MutexLock lock(&mutex_);
-  if (output >= failed_.load()) return;
-  failed_.store(output);
-  const Layout& names = within_.whole != nullptr ? within_.whole->names_ : names_;
-  error_ = OutputError(names, within_.output + output, status);
+absl::Status CudaLane::GroupReduction::error() {
+  return errors_.Finish(within_.whole != nullptr ? within_.whole->names_ : names_, within_.output);
 }
 
 absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,

@@ -345,7 +345,7 @@ absl::Status CudaLane::GroupReduction::AnswerFromTables() {
   const std::int64_t room =
       std::min<std::int64_t>(lane_.chunk_bytes_ / static_cast<std::int64_t>(sizeof(std::int64_t)),
                              lane_.chunk_bytes_ / (std::ssize(tables_) * static_cast<std::int64_t>(sizeof(KeyRecord))));
-  for (std::int64_t first = 0; first < std::ssize(left) && status.ok() && failed_.load() >= outputs_; first += room) {
+  for (std::int64_t first = 0; first < std::ssize(left) && status.ok() && !HasEnded(); first += room) {
     status = AnswerFromRecords(left.data() + first, std::min(room, std::ssize(left) - first));
   }
   return status;

@@ -8,11 +8,9 @@
 #include "kernels/cuda/slices.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,13 +18,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/algebra/finalize.h"
 #include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/quick_slices.h"
 #include "kernels/cuda/slice_pieces.h"
 #include "kernels/cuda/stage_range.h"
 #include "kernels/cuda/status.h"
+#include "kernels/engine/output_errors.h"
 #include "kernels/exact/answers.h"
 #include "kernels/system/failpoint.h"
 #include "oneapi/tbb/parallel_for.h"
@@ -76,17 +74,12 @@ class CudaLane::Slices {
 
   absl::Status Run() {
     const absl::Status status = layout_.elements == 0 || layout_.outputs == 0 ? AnswerEmpty() : AnswerAll();
-    return status.ok() ? error_ : status;
+    return status.ok() ? errors_.Finish(names_, first_) : status;
   }
 
-  // Stores the answers of an output with that state, and the state, as far as they are wanted; or keeps its error.
-  // Thread-safe.
+  // Stores the answers of an output with that state, and the state, as far as they are wanted. Thread-safe.
   void Store(std::int64_t output, State state) {
-    if (!slices_.answers.empty()) {
-      const absl::StatusOr<std::vector<Value>> values = Finalize(one_, state);
-      if (!values.ok()) return Fail(output, values.status());
-      StoreAnswers(*values, slices_.answers, output);
-    }
+    errors_.Store(one_, state, slices_.answers, output);
     if (slices_.states != nullptr) (*slices_.states)[static_cast<std::size_t>(first_ + output)] = std::move(state);
   }
 
@@ -95,7 +88,7 @@ class CudaLane::Slices {
   Slot& state_slot() const { return lane_.slots_[2]; }
 
   absl::Status AnswerEmpty() {
-    for (std::int64_t output = 0; output < layout_.outputs && error_.ok(); ++output) {
+    for (std::int64_t output = 0; output < layout_.outputs && !errors_.Ended(output); ++output) {
       State state;
       if (ExactAccumulatorsFor(one_) != 0) state.exact = std::make_unique<ExactSums>();
       Store(output, std::move(state));
@@ -286,7 +279,7 @@ class CudaLane::Slices {
                                  1, std::min(kMostParts, room));
     launch.parts = static_cast<int>(parts);
     const std::int64_t batch = room / parts;
-    for (std::int64_t first = 0; first < count && error_.ok(); first += batch) {
+    for (std::int64_t first = 0; first < count && !errors_.Ended(layout_.outputs); first += batch) {
       launch.first = first;
       launch.count = static_cast<int>(std::min(batch, count - first));
       const std::int64_t* const listed = which != nullptr ? which->data() + first : nullptr;
@@ -343,14 +336,6 @@ class CudaLane::Slices {
     return absl::OkStatus();
   }
 
-  // Keeps the error of the first output that has one.
-  void Fail(std::int64_t output, const absl::Status& status) {
-    const absl::MutexLock lock(&mutex_);
-    if (output >= failed_) return;
-    failed_ = output;
-    error_ = OutputError(names_, first_ + output, status);
-  }
-
   CudaLane& lane_;
   CudaArrays& arrays_;
   std::unique_ptr<ArrayMemory> results_;  // of the device, if the lane's memory is too small for them
@@ -361,9 +346,7 @@ class CudaLane::Slices {
   ReduceSpec one_;  // the question about one output
   SliceArray array_;
   Timing* const timing_;
-  absl::Mutex mutex_;                                               // of what follows, while several threads finalize
-  std::int64_t failed_ = std::numeric_limits<std::int64_t>::max();  // the first output with an error
-  absl::Status error_;                                              // of that one
+  OutputErrors errors_{slices_.answers.size(), slices_.errors};
 };
 
 absl::Status CudaLane::ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
@@ -457,7 +440,8 @@ absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& array
 // From the states of parts of outputs: not even one index of the dimension that is cut has room.
 absl::Status CudaLane::AnswerFromParts(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
                                        const absl::Status& why, Timing* timing) {
-  GroupsJob groups{.job = slices.job, .groups = {.layout = slices.layout}, .states = slices.states};
+  GroupsJob groups{
+      .job = slices.job, .groups = {.layout = slices.layout}, .states = slices.states, .errors = slices.errors};
   if (groups.states == nullptr) groups.job.spec.precision = Precision::kExact;  // as Slices
   groups.place = [&](std::int64_t, std::int64_t, const std::byte*) { return slices.answers; };
   GroupReduction reduction(*this, groups, arrays, scratch, timing, {});
@@ -471,23 +455,20 @@ absl::Status CudaLane::AnswerOneByOne(const SlicesJob& slices, Timing* timing) {
   Job one = slices.job;
   one.spec.count = slices.layout.elements;
   EngineResult sum;
-  for (std::int64_t output = 0; output < slices.layout.outputs; ++output) {
+  OutputErrors errors(slices.answers.size(), slices.errors);
+  for (std::int64_t output = 0; output < slices.layout.outputs && !errors.Ended(output); ++output) {
     one.array = From(slices.job.array, slices.layout.Start(output) * width);
     EngineResult result;
     result.timing = sum.timing;
     if (absl::Status status = FoldChunks(one, *pipeline.cuda, &result); !status.ok()) return status;
     sum.timing = result.timing;
-    if (!slices.answers.empty()) {
-      const absl::StatusOr<std::vector<Value>> values = Finalize(one.spec, result.state);
-      if (!values.ok()) return OutputError(slices.layout, output, values.status());
-      StoreAnswers(*values, slices.answers, output);
-    }
+    errors.Store(one.spec, result.state, slices.answers, output);
     if (slices.states != nullptr) (*slices.states)[static_cast<std::size_t>(output)] = std::move(result.state);
   }
   const std::optional<double> queue_us = timing->queue_us;
   *timing = sum.timing;
   timing->queue_us = queue_us;
-  return absl::OkStatus();
+  return errors.Finish(slices.layout);
 }
 
 // Device memory with the whole array in it: its own, or a copy in the lane's memory or, if that is too small, in

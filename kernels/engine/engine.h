@@ -56,6 +56,9 @@ struct SlicesJob {
   // If it is set, gets the state of each output; `answers` may then be empty: none are computed. Stays valid until
   // `done` runs.
   std::vector<State>* states = nullptr;
+  // If it is set, an op that has no answer for some output does not take the others with it: gets the status of each
+  // op, or nothing if all are OK. The answers of an op with an error are of no use. Stays valid until `done` runs.
+  std::vector<absl::Status>* errors = nullptr;
 };
 
 struct SlicesResult {
@@ -68,7 +71,8 @@ struct GroupsJob {
   Job job;  // spec.count: of the whole array
   Groups groups{};
   PlaceResults place{};  // called once by a lane or before ReduceGroups returns, unless there was an error before
-  std::vector<State>* states = nullptr;  // as SlicesJob::states
+  std::vector<State>* states = nullptr;         // as SlicesJob::states
+  std::vector<absl::Status>* errors = nullptr;  // as SlicesJob::errors
 };
 
 // Adds the result of the elements that follow: the states are combined, the times of each stage summed. `ran` becomes
@@ -151,13 +155,13 @@ class Engine {
 
   // Reduces the slices of an array, as Reduce would reduce each of them alone, and writes their answers. The answers'
   // memory stays writable until `done` runs; after an error it has anything. As Reduce otherwise; besides the errors of
-  // Finalize, for the first output that has one, which the message names. Two kinds of answers may
-  // differ from those of Reduce in their last bits: sums of floats in Precision::kF64, which are exact here unless the
-  // outputs are long or states are wanted, and products of floats on a GPU, which multiplies in another order. The same
-  // job always has the same answers, but for products of floats of an array that a GPU takes in pieces, and states in
-  // Precision::kF64: what room there is decides where outputs are cut. RESOURCE_EXHAUSTED also if a GPU has no room for
-  // an array in its memory, or the host none for the states of outputs of an array that the GPU takes in pieces.
-  // UNIMPLEMENTED: this engine can't.
+  // Finalize, for the first output that has one, which the message names (but see SlicesJob::errors). Two kinds of
+  // answers may differ from those of Reduce in their last bits: sums of floats in Precision::kF64, which are exact here
+  // unless the outputs are long or states are wanted, and products of floats on a GPU, which multiplies in another
+  // order. The same job always has the same answers, but for products of floats of an array that a GPU takes in pieces,
+  // and states in Precision::kF64: what room there is decides where outputs are cut. RESOURCE_EXHAUSTED also if a GPU
+  // has no room for an array in its memory, or the host none for the states of outputs of an array that the GPU takes
+  // in pieces. UNIMPLEMENTED: this engine can't.
   using SlicesDone = absl::AnyInvocable<void(absl::StatusOr<SlicesResult>) &&>;
   virtual void ReduceSlices(SlicesJob job, SlicesDone done);
 

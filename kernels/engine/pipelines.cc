@@ -282,7 +282,13 @@ Precision DefaultPrecision(std::string_view pipeline) {
 
 bool WantsExactSums(const ReduceSpec& spec) { return ExactAccumulatorsFor(spec) != 0; }
 
-absl::Status ValidateSpec(const ReduceSpec& spec) {
+absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors) {
+  const auto always_answers = [](Op op) { return !RowOf(op).error_if_empty; };
+  if (op_errors && spec.count == 0 && std::any_of(spec.ops.begin(), spec.ops.end(), always_answers)) {
+    ReduceSpec one = spec;
+    one.count = 1;
+    return ValidateSpec(one);
+  }
   if (const absl::Status status = ValidateOps(spec); !status.ok()) return status;
   if (spec.block_size != 0) {
     if (std::find(kBlockSizes.begin(), kBlockSizes.end(), spec.block_size) == kBlockSizes.end()) {
@@ -298,13 +304,13 @@ absl::Status ValidateSpec(const ReduceSpec& spec) {
   return spec.pipeline.empty() ? absl::OkStatus() : ValidatePipeline(spec);
 }
 
-absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout) {
+absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout, bool op_errors) {
   ReduceSpec one = spec;  // about one output
   one.count = std::max<std::int64_t>(1, layout.elements);
   if (absl::Status status = ValidateSpec(one); !status.ok()) return status;
   one.count = layout.elements;
   if (layout.outputs > 0) {
-    if (absl::Status status = ValidateSpec(one); !status.ok()) return OutputError(layout, 0, status);
+    if (absl::Status status = ValidateSpec(one, op_errors); !status.ok()) return OutputError(layout, 0, status);
   }
   if (one.pipeline.empty() || !FindPipeline(one.pipeline)->rung) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrFormat("pipeline: got %s for arrays of results; allowed: %s", one.pipeline,

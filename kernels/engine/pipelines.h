@@ -82,11 +82,12 @@ bool WantsExactSums(const ReduceSpec& spec);
 // OK, or what is wrong with the spec itself, whatever the engine: INVALID_ARGUMENT for no op, an op the dtype lacks, a
 // negative count or ddof, an unknown pipeline or one of another engine than the one asked for, a block size that the
 // pipeline doesn't take. UNIMPLEMENTED: the pipeline doesn't support these ops, dtype, NaN policy or precision; the
-// message names those that do.
-absl::Status ValidateSpec(const ReduceSpec& spec);
+// message names those that do. `op_errors`: an empty array is an error of single ops, and so of the spec only if it is
+// one of every op.
+absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors = false);
 
 // The same of a reduction along axes, whose spec is about the whole array. Outputs are what may have no elements.
-absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout);
+absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout, bool op_errors = false);
 
 }  // namespace reduced
 

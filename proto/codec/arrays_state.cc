@@ -248,13 +248,10 @@ void ArraysMerger::SortByKeys() {
   whole.shape.front() = static_cast<std::int64_t>(whole.keys.size());
 }
 
-absl::Status ArraysMerger::Answer(v1::MergeResponse* response, std::vector<absl::Status>* errors) const {
+absl::Status ArraysMerger::Answer(bool op_errors, v1::MergeResponse* response) const {
   const Whole& whole = *whole_;
   ReduceSpec asked = whole.question;
-  if (errors != nullptr) errors->assign(asked.ops.size(), absl::OkStatus());
-  // Of each op that has answered so far: which of all it is, and its elements.
-  std::vector<std::size_t> number;
-  std::vector<std::byte*> data;
+  std::vector<std::byte*> data;  // of each op; null: it has an error
   for (const Op op : asked.ops) {
     const DType dtype = ResultDType(op, asked.dtype);
     v1::ArrayResult* const result = response->add_arrays();
@@ -262,47 +259,41 @@ absl::Status ArraysMerger::Answer(v1::MergeResponse* response, std::vector<absl:
     result->mutable_array()->set_dtype(ToProto(dtype));
     result->mutable_array()->mutable_shape()->Add(whole.shape.begin(), whole.shape.end());
     result->mutable_data()->resize(whole.outputs.size() * static_cast<std::size_t>(RowOf(dtype).bytes));
-    number.push_back(number.size());
     data.push_back(reinterpret_cast<std::byte*>(result->mutable_data()->data()));
   }
   const Layout names{.outputs = static_cast<std::int64_t>(whole.outputs.size()), .shape = whole.shape};
+  absl::Status first_error;  // of an op
   for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
     if (absl::Status stop = CheckStop(i); !stop.ok()) return stop;
-    const State& state = whole.outputs[i];
-    asked.count = state.partial.count;
-    absl::StatusOr<std::vector<Value>> values = Finalize(asked, state);
-    if (!values.ok()) {
-      if (errors == nullptr) return OutputError(names, static_cast<std::int64_t>(i), values.status());
-      std::vector<absl::Status> each;
-      asked.ops = OpsWithAnswers(asked, state, &each);
-      for (std::size_t op = each.size(); op-- > 0;) {  // from the last, as these are taken out
-        if (each[op].ok()) continue;
-        (*errors)[number[op]] = OutputError(names, static_cast<std::int64_t>(i), each[op]);
-        response->mutable_arrays()->DeleteSubrange(static_cast<int>(op), 1);
-        number.erase(number.begin() + static_cast<std::ptrdiff_t>(op));
-        data.erase(data.begin() + static_cast<std::ptrdiff_t>(op));
-      }
-      values = Finalize(asked, state);
-    }
+    asked.count = whole.outputs[i].partial.count;
     for (std::size_t op = 0; op < data.size(); ++op) {
-      const Value& value = (*values)[op];
-      StoreValue(value, data[op] + i * static_cast<std::size_t>(RowOf(value.dtype).bytes));
+      if (data[op] == nullptr) continue;
+      const absl::StatusOr<Value> value = Finalize(asked, asked.ops[op], whole.outputs[i]);
+      if (value.ok()) {
+        StoreValue(*value, data[op] + i * static_cast<std::size_t>(RowOf(value->dtype).bytes));
+        continue;
+      }
+      const absl::Status error = OutputError(names, static_cast<std::int64_t>(i), value.status());
+      if (!op_errors) return error;
+      first_error.Update(error);
+      ToProto(error, response->mutable_arrays(static_cast<int>(op))->mutable_error());  // in the place of the data
+      data[op] = nullptr;
     }
   }
-  return absl::OkStatus();
+  const bool some = std::any_of(data.begin(), data.end(), [](const std::byte* each) { return each != nullptr; });
+  return some ? absl::OkStatus() : first_error;
 }
 
-absl::Status ArraysMerger::Finish(bool return_state, bool results, v1::MergeResponse* response,
-                                  std::vector<absl::Status>* errors) {
+absl::Status ArraysMerger::Finish(const WantedOfMerge& wanted, v1::MergeResponse* response) {
   if (!whole_.has_value()) return Refused("states: got none; allowed: at least 1");
   if (whole_->key_dtype.has_value()) SortByKeys();
   const Whole& whole = *whole_;
-  if (results) {
-    if (absl::Status status = Answer(response, errors); !status.ok()) return status;
+  if (wanted.results) {
+    if (absl::Status status = Answer(wanted.op_errors, response); !status.ok()) return status;
   }
   if (whole.key_dtype.has_value()) WriteKeys(*whole.key_dtype, whole.keys, response->mutable_keys());
   response->set_count(whole.question.count);
-  if (!return_state) return absl::OkStatus();
+  if (!wanted.state) return absl::OkStatus();
   v1::ArraysState& state = *response->mutable_arrays_state();
   ToProto(whole.question, whole.positions, {}, &state);
   for (std::size_t i = 0; i < whole.outputs.size(); ++i) {

@@ -46,11 +46,9 @@ class ArraysMerger {
   std::int64_t outputs() const { return whole_.has_value() ? static_cast<std::int64_t>(whole_->outputs.size()) : 0; }
   std::int64_t keys() const { return static_cast<std::int64_t>(rows_.size()); }
 
-  // Last, once: fills in the arrays, the keys and the count of an empty response, and its state if `return_state`;
-  // without arrays unless `results`. `errors`: see LocalMerge. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or
-  // what a Reduce of the whole array answers, if `results`, with the first output that has an error.
-  absl::Status Finish(bool return_state, bool results, v1::MergeResponse* response,
-                      std::vector<absl::Status>* errors = nullptr);
+  // Last, once: fills in an empty response. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the
+  // whole array answers, if results are wanted, with the first output that has an error.
+  absl::Status Finish(const WantedOfMerge& wanted, v1::MergeResponse* response);
 
  private:
   // The state of a part, or of all parts together.
@@ -71,7 +69,7 @@ class ArraysMerger {
   absl::Status Add(Whole part);
   void SortByKeys();
   // Fills in the arrays of the response.
-  absl::Status Answer(v1::MergeResponse* response, std::vector<absl::Status>* errors) const;
+  absl::Status Answer(bool op_errors, v1::MergeResponse* response) const;
 
   const StateLimits limits_;
   const WhyStop why_stop_;

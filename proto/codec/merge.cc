@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -68,16 +69,6 @@ void Place(const Rows& rows, std::int64_t before, std::int64_t elements, State* 
   }
 }
 
-std::vector<Op> OpsWithAnswers(ReduceSpec spec, const State& state, std::vector<absl::Status>* errors) {
-  std::vector<Op> answered;
-  for (const Op op : std::exchange(spec.ops, {})) {
-    spec.ops = {op};
-    errors->push_back(Finalize(spec, state).status());
-    if (errors->back().ok()) answered.push_back(op);
-  }
-  return answered;
-}
-
 absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) {
   const auto exact = [](const ReduceSpec& of) { return ExactAccumulatorsFor(of) != 0; };
   const char* const differs = spec.dtype != first.dtype                       ? "dtype"
@@ -105,27 +96,27 @@ absl::Status Merger::Append(const v1::State& part, absl::string_view name) {
   return status.ok() ? status : absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
-absl::Status Merger::Finish(bool return_state, bool results, v1::MergeResponse* response,
-                            std::vector<absl::Status>* errors) const {
+absl::Status Merger::Finish(const WantedOfMerge& wanted, v1::MergeResponse* response) const {
   if (!whole_.has_value()) return absl::InvalidArgumentError("states: got none; allowed: at least 1");
-  if (results) {
-    ReduceSpec answered = whole_->spec;
-    if (errors != nullptr) answered.ops = OpsWithAnswers(whole_->spec, whole_->state, errors);
-    const absl::StatusOr<std::vector<Value>> values = Finalize(answered, whole_->state);
+  if (wanted.results) {
+    const absl::StatusOr<std::vector<absl::StatusOr<Value>>> values =
+        FinalizeEach(whole_->spec, whole_->state, wanted.op_errors);
     if (!values.ok()) return values.status();
-    ToProto(answered, *values, response->mutable_results());
+    ToProto(whole_->spec, *values, response->mutable_results());
   }
   response->set_count(whole_->spec.count);
-  if (return_state) ToProto(whole_->spec, whole_->state, response->mutable_state());
+  if (wanted.state) ToProto(whole_->spec, whole_->state, response->mutable_state());
   return absl::OkStatus();
 }
 
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
-                         const std::vector<std::string>& names, v1::MergeResponse* response, const LocalMerge& here) {
+                         const std::vector<std::string>& names, v1::MergeResponse* response, std::int64_t rows) {
   const auto name_of = [&names](const char* field, int i) {
     return names.empty() ? absl::StrFormat("%s[%d]", field, i) : names[static_cast<std::size_t>(i)];
   };
-  const absl::StatusOr<Rows> placed = RowsOf(request, here.rows);
+  const WantedOfMerge wanted{
+      .state = request.return_state(), .results = !request.omit_results(), .op_errors = request.op_errors()};
+  const absl::StatusOr<Rows> placed = RowsOf(request, rows);
   if (!placed.ok()) return placed.status();
   if (request.arrays_size() > 0) {
     if (request.states_size() > 0) return absl::InvalidArgumentError("arrays: got some beside states; allowed: either");
@@ -134,14 +125,14 @@ absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& lim
       const absl::Status status = merger.Append(request.arrays(i), name_of("arrays", i));
       if (!status.ok()) return status;
     }
-    return merger.Finish(request.return_state(), !request.omit_results(), response, here.errors);
+    return merger.Finish(wanted, response);
   }
   Merger merger(limits, *placed);
   for (int i = 0; i < request.states_size(); ++i) {
     absl::Status status = merger.Append(request.states(i), name_of("states", i));
     if (!status.ok()) return status;
   }
-  return merger.Finish(request.return_state(), !request.omit_results(), response, here.errors);
+  return merger.Finish(wanted, response);
 }
 
 }  // namespace reduced

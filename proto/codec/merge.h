@@ -30,8 +30,12 @@ absl::Status CheckRows(absl::string_view field, std::int64_t elements, const Row
 // the parts before have.
 void Place(const Rows& rows, std::int64_t before, std::int64_t elements, State* part);
 
-// Of the ops of `spec` those that the state has an answer to. Appends the status of each of them all to `errors`.
-std::vector<Op> OpsWithAnswers(ReduceSpec spec, const State& state, std::vector<absl::Status>* errors);
+// What of the whole is asked for: as the fields of MergeRequest say.
+struct WantedOfMerge {
+  bool state = false;
+  bool results = true;
+  bool op_errors = false;
+};
 
 // Merges the states of the parts of an array, one after the other. It keeps one state, however many there are. Not
 // thread-safe.
@@ -42,11 +46,9 @@ class Merger {
   // Appends the part that follows. `name`: the state's in error messages. INVALID_ARGUMENT: it is not a state, or does
   // not go with those before.
   absl::Status Append(const v1::State& part, absl::string_view name);
-  // Fills in an empty response, with the state of the whole if `return_state`, and without results unless `results`.
-  // `errors`: see LocalMerge. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole array
-  // answers, if `results`.
-  absl::Status Finish(bool return_state, bool results, v1::MergeResponse* response,
-                      std::vector<absl::Status>* errors = nullptr) const;
+  // Fills in an empty response. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the whole array
+  // answers, if results are wanted.
+  absl::Status Finish(const WantedOfMerge& wanted, v1::MergeResponse* response) const;
 
  private:
   const StateLimits limits_;
@@ -54,19 +56,11 @@ class Merger {
   std::optional<StateOfSpec> whole_;
 };
 
-// What merging in this process can be asked for that a request cannot.
-struct LocalMerge {
-  std::int64_t rows = 1;  // Rows.count, of each output
-  // Null: an op that has no answer is the error of all. Else gets one status for each op of the states, and the
-  // response has the results of those that are OK.
-  std::vector<absl::Status>* errors = nullptr;
-};
-
 // Answers a Merge of states or of arrays: fills an empty `response`. `names`: of the states in error messages, in
-// order; empty: `states[0]`, `states[1]`..., or `arrays[0]`... INVALID_ARGUMENT, OUT_OF_RANGE: see reduced.proto.
+// order; empty: `states[0]`, `states[1]`..., or `arrays[0]`... `rows`: Rows.count, of each output. INVALID_ARGUMENT,
+// OUT_OF_RANGE: see reduced.proto.
 absl::Status MergeStates(const v1::MergeRequest& request, const StateLimits& limits,
-                         const std::vector<std::string>& names, v1::MergeResponse* response,
-                         const LocalMerge& here = {});
+                         const std::vector<std::string>& names, v1::MergeResponse* response, std::int64_t rows = 1);
 
 }  // namespace reduced
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <string>
 #include <type_traits>
 #include <variant>
 
@@ -53,12 +54,21 @@ void ToProto(const Value& value, v1::Value* out) {
       value.value);
 }
 
-void ToProto(const ReduceSpec& spec, const std::vector<Value>& values,
+void ToProto(const absl::Status& error, v1::OpError* out) {
+  out->set_code(error.raw_code());
+  out->set_message(std::string(error.message()));
+}
+
+void ToProto(const ReduceSpec& spec, const std::vector<absl::StatusOr<Value>>& values,
              google::protobuf::RepeatedPtrField<v1::Result>* results) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     v1::Result* const result = results->Add();
     result->set_op(ToProto(spec.ops[i]));
-    ToProto(values[i], result->mutable_value());
+    if (values[i].ok()) {
+      ToProto(*values[i], result->mutable_value());
+    } else {
+      ToProto(values[i].status(), result->mutable_error());
+    }
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "google/protobuf/repeated_field.h"
 #include "kernels/algebra/spec.h"
 #include "reduced/v1/reduced.pb.h"
@@ -17,8 +19,11 @@ constexpr v1::Engine ToProto(EngineKind kind) { return static_cast<v1::Engine>(k
 
 void ToProto(const Value& value, v1::Value* out);
 
+// Why an op has no result.
+void ToProto(const absl::Status& error, v1::OpError* out);
+
 // Appends the answers to spec.ops, in that order.
-void ToProto(const ReduceSpec& spec, const std::vector<Value>& values,
+void ToProto(const ReduceSpec& spec, const std::vector<absl::StatusOr<Value>>& values,
              google::protobuf::RepeatedPtrField<v1::Result>* results);
 
 }  // namespace reduced

@@ -13,16 +13,21 @@
 namespace reduced::ring {
 namespace {
 
-// A text in a field that is padded with NUL, whose last byte always is one.
+// A text in a field that ends with NUL; its last byte always is one. What follows is nobody's, or further texts.
+//
+// Writes a text at `at`, as far as there is room. Returns where the next one begins.
 template <std::size_t size>
-void Put(absl::string_view text, char (&field)[size]) {
-  const std::size_t bytes = std::min(text.size(), size - 1);
-  std::memcpy(field, text.data(), bytes);
-  field[bytes] = '\0';  // what follows is nobody's
+std::size_t Put(absl::string_view text, char (&field)[size], std::size_t at = 0) {
+  if (at >= size) return size;
+  const std::size_t bytes = std::min(text.size(), size - at - 1);
+  std::memcpy(field + at, text.data(), bytes);
+  field[at + bytes] = '\0';
+  return at + bytes + 1;
 }
+// The text at `at`; empty if that is behind the field.
 template <std::size_t size>
-std::string Get(const char (&field)[size]) {
-  return std::string(field, strnlen(field, size));
+std::string Get(const char (&field)[size], std::size_t at = 0) {
+  return at >= size ? "" : std::string(field + at, strnlen(field + at, size - at));
 }
 
 std::uint8_t Byte(int number) { return static_cast<std::uint8_t>(number); }
@@ -110,6 +115,7 @@ void ToSubmission(const v1::ReduceRequest& request, Submission* slot) {
   slot->precision = Byte(options.precision());
   slot->nan_policy = Byte(options.nan_policy());
   slot->overflow_policy = Byte(options.overflow_policy());
+  slot->flags = request.op_errors() ? kOpErrors : 0;
   slot->op_count = Byte(request.ops_size());
   for (int i = 0; i < request.ops_size(); ++i) slot->ops[i] = Byte(request.ops(i));
   slot->count = 1;
@@ -141,6 +147,7 @@ absl::Status FromSubmission(const Submission& slot, v1::ReduceRequest* request) 
     request->mutable_array()->add_shape(slot.count);
   }
   for (int i = 0; i < slot.op_count; ++i) request->add_ops(static_cast<v1::Op>(slot.ops[i]));
+  request->set_op_errors((slot.flags & kOpErrors) != 0);
   v1::ReduceOptions* const options = request->mutable_options();
   options->set_engine(static_cast<v1::Engine>(slot.engine));
   options->set_precision(static_cast<v1::Precision>(slot.precision));
@@ -159,9 +166,12 @@ void ToCompletion(const v1::ReduceResponse& response, Completion* slot) {
   slot->precision = Byte(response.execution().precision());
   const int results = std::min(response.results_size(), static_cast<int>(kMaxOps));
   slot->result_count = Byte(results);
+  std::size_t text = Put(response.execution().reason(), slot->text);
   for (int i = 0; i < results; ++i) {
-    slot->dtypes[i] = Byte(response.results(i).value().dtype());
-    slot->values[i] = Bits(response.results(i).value());
+    const v1::Result& result = response.results(i);
+    slot->dtypes[i] = Byte(result.value().dtype());
+    slot->values[i] = result.has_error() ? static_cast<std::uint64_t>(result.error().code()) : Bits(result.value());
+    if (result.has_error()) text = Put(result.error().message(), slot->text, text);
   }
   for (std::size_t i = 0; i < kStages; ++i) {
     const auto has = kTimings[i].has;
@@ -171,7 +181,6 @@ void ToCompletion(const v1::ReduceResponse& response, Completion* slot) {
   }
   Put(response.execution().device(), slot->device);
   Put(response.execution().pipeline(), slot->pipeline);
-  Put(response.execution().reason(), slot->text);
 }
 
 void ToCompletion(const absl::Status& error, Completion* slot) {
@@ -183,17 +192,24 @@ void ToCompletion(const absl::Status& error, Completion* slot) {
 void FromCompletion(const Completion& slot, const v1::ReduceRequest& request, v1::ReduceResponse* response) {
   response->set_count(slot.count);
   const int results = std::min<int>(slot.result_count, kMaxOps);
+  v1::Execution* const execution = response->mutable_execution();
+  execution->set_reason(Get(slot.text));
+  std::size_t text = execution->reason().size() + 1;  // where the next message of an op begins
   for (int i = 0; i < results; ++i) {
     v1::Result* const result = response->add_results();
     result->set_op(i < request.ops_size() ? request.ops(i) : v1::OP_UNSPECIFIED);
+    if (slot.dtypes[i] == v1::DTYPE_UNSPECIFIED) {
+      result->mutable_error()->set_code(static_cast<std::int32_t>(slot.values[i]));
+      result->mutable_error()->set_message(Get(slot.text, text));
+      text += result->error().message().size() + 1;
+      continue;
+    }
     SetBits(static_cast<v1::DType>(slot.dtypes[i]), slot.values[i], result->mutable_value());
   }
-  v1::Execution* const execution = response->mutable_execution();
   execution->set_engine(static_cast<v1::Engine>(slot.engine));
   execution->set_precision(static_cast<v1::Precision>(slot.precision));
   execution->set_device(Get(slot.device));
   execution->set_pipeline(Get(slot.pipeline));
-  execution->set_reason(Get(slot.text));
   v1::Timing* const timing = response->mutable_timing();
   for (std::size_t i = 0; i < kStages; ++i) {
     const auto set = kTimings[i].set;

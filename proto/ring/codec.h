@@ -15,8 +15,8 @@ namespace reduced::ring {
 // into the arena.
 bool FitsFixedForm(const v1::ReduceRequest& request);
 
-// Writes such a request into the fields from `source` to `ddof`, and `name`. The source kArena, with its offset and
-// bytes, is the caller's: a request with inline elements, or without a source, gets kMessage.
+// Writes such a request into the fields from `source` to `ddof`, and `name`; of the flags kOpErrors. The source kArena,
+// with its offset and bytes, is the caller's: a request with inline elements, or without a source, gets kMessage.
 void ToSubmission(const v1::ReduceRequest& request, Submission* slot);
 
 // The request of the fixed form, without the elements of kArena. INVALID_ARGUMENT: a source or a number of ops that no
@@ -24,7 +24,7 @@ void ToSubmission(const v1::ReduceRequest& request, Submission* slot);
 absl::Status FromSubmission(const Submission& slot, v1::ReduceRequest* request);
 
 // Writes a response of at most kMaxOps results, without a state, into the fields from `count` on but for those about a
-// reply. Longer names and texts are cut.
+// reply. Longer names and texts are cut, and so are messages of ops that have no room beside each other.
 void ToCompletion(const v1::ReduceResponse& response, Completion* slot);
 // An error. Its text is cut to what the slot holds.
 void ToCompletion(const absl::Status& error, Completion* slot);

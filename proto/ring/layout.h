@@ -64,7 +64,9 @@ enum class Source : std::uint8_t {
   kRegion = 3,    // the region whose token is `name`, from byte `offset` on
 };
 
-inline constexpr std::uint32_t kRingBell = 1;  // a flag: the bell rings, too, when this request is answered
+// The flags of a submission.
+inline constexpr std::uint32_t kRingBell = 1;  // the bell rings, too, when this request is answered
+inline constexpr std::uint32_t kOpErrors = 2;  // as ReduceRequest.op_errors
 
 // A request. Enums have the numbers of reduced.proto.
 struct Submission {

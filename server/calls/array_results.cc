@@ -121,8 +121,19 @@ absl::Status ArrayResults::PrepareRegion(const v1::RegionPart& write_to, const s
   return absl::OkStatus();
 }
 
-absl::Status ArrayResults::Answer(absl::FunctionRef<absl::Status()> why_stop) {
-  for (const Piece& piece : pieces_) {
+absl::Status ArrayResults::Answer(const std::vector<absl::Status>& errors, absl::FunctionRef<absl::Status()> why_stop,
+                                  v1::ReduceResponse* response) {
+  const auto has_error = [&errors](std::size_t op) { return op < errors.size() && !errors[op].ok(); };
+  std::size_t failed = 0;
+  for (std::size_t op = 0; op < errors.size(); ++op) {
+    if (!has_error(op)) continue;
+    ++failed;
+    reduced::ToProto(errors[op], response->mutable_arrays(static_cast<int>(op))->mutable_error());  // in the place of results
+  }
+  if (failed > 0 && failed == errors.size()) return errors.front();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    if (has_error(i)) continue;
+    const Piece& piece = pieces_[i];
     const absl::Status status = collected_->CopyTo(part_, piece.at, piece.bytes, why_stop);
     if (!status.ok()) return status;
   }
@@ -132,6 +143,7 @@ absl::Status ArrayResults::Answer(absl::FunctionRef<absl::Status()> why_stop) {
     part_ = {};
   }
   for (std::size_t i = 0; i < keep_.size(); ++i) {
+    if (has_error(i)) continue;
     owner_ = keep_[i].owner;
     caller_ = keep_[i].identity;
     const absl::StatusOr<ArrayDescription> stored = backend_.arrays.Add(std::move(keep_[i]));

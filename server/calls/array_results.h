@@ -52,9 +52,11 @@ class ArrayResults {
   const std::vector<std::byte*>& data() const { return data_; }
 
   // Once they are written: makes them resident or copies them to the region, if that is wanted. The response then has
-  // all of them. RESOURCE_EXHAUSTED: the server has too many arrays; then none is kept. FAILED_PRECONDITION: as
+  // all of them, or the errors of ops, `errors`, which may be none. The first of these if no op has results.
+  // RESOURCE_EXHAUSTED: the server has too many arrays; then none is kept. FAILED_PRECONDITION: as
   // RegionResults::CopyTo. Those of `why_stop`, likewise.
-  absl::Status Answer(absl::FunctionRef<absl::Status()> why_stop);
+  absl::Status Answer(const std::vector<absl::Status>& errors, absl::FunctionRef<absl::Status()> why_stop,
+                      v1::ReduceResponse* response);
 
   // Deletes what was kept, because its client did not learn of it.
   void Forget();

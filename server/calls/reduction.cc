@@ -116,7 +116,7 @@ absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request) {
   positions_ = question->layout.elements;
   status = PrepareArrays(request, {question->layout.outputs, std::move(question->shape)});
   if (!status.ok()) return status;
-  engine_->ReduceSlices({JobOf(), std::move(question->layout), results_->data(), StatesWanted()},
+  engine_->ReduceSlices({JobOf(), std::move(question->layout), results_->data(), StatesWanted(), OpErrorsWanted()},
                         [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
   return absl::OkStatus();
 }
@@ -151,7 +151,7 @@ absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQues
     if (!status.ok()) return status;
     return results_->data();
   };
-  engine_->ReduceGroups({JobOf(), *std::move(groups), std::move(place), StatesWanted()},
+  engine_->ReduceGroups({JobOf(), *std::move(groups), std::move(place), StatesWanted(), OpErrorsWanted()},
                         [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
   return absl::OkStatus();
 }
@@ -297,7 +297,9 @@ void Reduction::EndSlices(absl::StatusOr<SlicesResult> result) {
   timing_ = result->timing;
   limit_.Start(absl::Microseconds(timing_.kernel_us.value_or(0)));
   absl::Status status = wanted_.state ? AnswerStates() : absl::OkStatus();
-  if (status.ok()) status = results_->Answer([this] { return WhyStop(); });
+  if (status.ok())
+    status = results_->Answer(
+        op_errors_, [this] { return WhyStop(); }, response_);
   Answer(status);
 }
 

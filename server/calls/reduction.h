@@ -80,6 +80,7 @@ class Reduction {
   // Sets memory aside for the results, and for the states if they are wanted.
   absl::Status PrepareArrays(const v1::ReduceRequest& request, const ArrayResults::Form& form);
   std::vector<State>* StatesWanted() { return wanted_.state ? &states_ : nullptr; }
+  std::vector<absl::Status>* OpErrorsWanted() { return wanted_.op_errors ? &op_errors_ : nullptr; }
   absl::Status AnswerStates();
   absl::StatusOr<Groups> GroupsOf(const v1::ReduceRequest& request);
   absl::StatusOr<std::vector<std::int64_t>> Side(const char* field, const v1::SideArray& side, SideArray* into);
@@ -113,6 +114,7 @@ class Reduction {
   std::vector<HeldArray> sides_;         // bounds, keys and masks
   std::optional<ArrayResults> results_;  // of a reduction to arrays
   std::vector<State> states_;            // of its outputs, if they are wanted
+  std::vector<absl::Status> op_errors_;  // likewise
   std::int64_t positions_ = 0;           // of each output: ArraysState.positions
   Engine* engine_ = nullptr;             // null until it is chosen
   Execution ran_;

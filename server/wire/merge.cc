@@ -24,6 +24,8 @@ constexpr std::uint32_t kReturnState =
     WireFormatLite::MakeTag(v1::MergeRequest::kReturnStateFieldNumber, WireFormatLite::WIRETYPE_VARINT);
 constexpr std::uint32_t kOmitResults =
     WireFormatLite::MakeTag(v1::MergeRequest::kOmitResultsFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr std::uint32_t kOpErrors =
+    WireFormatLite::MakeTag(v1::MergeRequest::kOpErrorsFieldNumber, WireFormatLite::WIRETYPE_VARINT);
 constexpr std::uint32_t kArrays =
     WireFormatLite::MakeTag(v1::MergeRequest::kArraysFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
@@ -64,8 +66,7 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
   input.PushLimit(static_cast<int>(message.Length()));
   Merger merger(limits);
   ArraysMerger arrays_merger(limits, why_stop);
-  bool return_state = false;
-  bool omit_results = false;
+  WantedOfMerge wanted;
   std::int64_t states = 0;
   std::int64_t arrays = 0;
   // Beside the states of arrays that are merged.
@@ -88,10 +89,12 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
                            static_cast<std::int64_t>(part.keys().data().size()) * kBytesOfKeyByte);
       }
       if (status.ok()) status = arrays_merger.Append(part, absl::StrCat("arrays[", arrays++, "]"));
-    } else if (tag == kReturnState || tag == kOmitResults) {
+    } else if (tag == kReturnState || tag == kOmitResults || tag == kOpErrors) {
       std::uint64_t value = 0;
       if (!input.ReadVarint64(&value)) return malformed;
-      (tag == kReturnState ? return_state : omit_results) = value != 0;
+      if (tag == kReturnState) wanted.state = value != 0;
+      if (tag == kOmitResults) wanted.results = value == 0;
+      if (tag == kOpErrors) wanted.op_errors = value != 0;
     } else if (!WireFormatLite::SkipField(&input, tag)) {
       return malformed;
     }
@@ -100,8 +103,8 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
   if (!input.ConsumedEntireMessage()) return malformed;
   if (absl::Status status = hold_part(0); !status.ok()) return status;
   if (states > 0 && arrays > 0) return absl::InvalidArgumentError("arrays: got some beside states; allowed: either");
-  if (arrays > 0) return arrays_merger.Finish(return_state, !omit_results, response);
-  return merger.Finish(return_state, !omit_results, response);
+  if (arrays > 0) return arrays_merger.Finish(wanted, response);
+  return merger.Finish(wanted, response);
 }
 
 }  // namespace reduced::server

@@ -147,7 +147,7 @@ absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const
   }
   absl::StatusOr<ReduceSpec> spec = ParseSpec(request, shape, limits);
   if (!spec.ok()) return spec.status();
-  const absl::Status status = ValidateSpec(*spec);
+  const absl::Status status = ValidateSpec(*spec, request.op_errors());
   if (!status.ok()) return status;
   return spec;
 }
@@ -156,7 +156,7 @@ absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request) {
   if (request.omit_results() && !request.return_state()) {
     return absl::InvalidArgumentError("omit_results: got true without return_state; allowed: false, or with it");
   }
-  return Wanted{.results = !request.omit_results(), .state = request.return_state()};
+  return Wanted{.results = !request.omit_results(), .state = request.return_state(), .op_errors = request.op_errors()};
 }
 
 absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, const ArrayShape& shape,
@@ -203,7 +203,7 @@ absl::StatusOr<SlicesQuestion> ParseSlices(const v1::ReduceRequest& request, con
                           .shape = ResultShape(extents, *reduced, request.axes().keepdims())};
   Layout one = question.layout;
   if (grouped || request.has_where()) one.elements = 1;  // whether an output has none is found out later
-  const absl::Status status = ValidateSlices(question.spec, one);
+  const absl::Status status = ValidateSlices(question.spec, one, request.op_errors());
   if (!status.ok()) return status;
   return question;
 }

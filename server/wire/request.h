@@ -44,6 +44,7 @@ absl::StatusOr<ReduceSpec> ParseQuestion(const v1::ReduceRequest& request, const
 struct Wanted {
   bool results = true;
   bool state = false;
+  bool op_errors = false;  // an op that has no answer does not take the others with it
 };
 absl::StatusOr<Wanted> ParseWanted(const v1::ReduceRequest& request);
 

@@ -44,7 +44,8 @@ void FillExecution(const Execution& ran, bool exact, v1::Execution* execution) {
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response) {
   if (wanted.results) {
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.state);
+    const absl::StatusOr<std::vector<absl::StatusOr<Value>>> values =
+        FinalizeEach(spec, result.state, wanted.op_errors);
     if (!values.ok()) return values.status();
     ToProto(spec, *values, response->mutable_results());
   }

@@ -13,7 +13,8 @@
 namespace reduced::server {
 
 // Fills the response but for Timing.total_us and Execution.reason. `bytes`: of the array. OUT_OF_RANGE,
-// INVALID_ARGUMENT: errors of results that depend on the elements, such as an overflow.
+// INVALID_ARGUMENT: errors of results that depend on the elements, such as an overflow, but for those that the response
+// has (wanted.op_errors).
 absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response);
 

@@ -71,7 +71,7 @@ double PercentileOf(std::vector<double> values, double percent) {
 
 double GigabytesPerSecond(std::int64_t bytes, double micros) { return static_cast<double>(bytes) / (micros * 1e3); }
 
-double ValueOf(const client::Reply& reply) { return std::get<double>(reply.results.at(0).value.value); }
+double ValueOf(const client::Reply& reply) { return std::get<double>(reply.results.at(0).value->value); }
 
 // The f32 sum, as the server has it by default, by the engine itself.
 double SumHere(Engine& engine, const void* data, std::int64_t bytes) {

@@ -146,7 +146,7 @@ void MeasureOne(const std::string& name, const Reply& expected, absl::Duration p
     const double us = MicrosSince(begin);
     if (call <= 0) {
       for (std::size_t i = 0; i < expected.results.size(); ++i) {
-        if (reply.results.at(i).value.Text() != expected.results[i].value.Text()) Fail(name + ": a wrong answer");
+        if (reply.results.at(i).value->Text() != expected.results[i].value->Text()) Fail(name + ": a wrong answer");
       }
     }
     if (call < 0) continue;

@@ -160,7 +160,7 @@ int main(int argc, char** argv) {
   const auto call_library = [&] {
     const auto reply = (*client_session)->Reduce(reduced::client::ArrayView::Of(std::span<const float>(ones)), {"sum"});
     if (!reply.ok()) Fail("session: " + std::string(reply.status().message()));
-    if (std::get<double>(reply->results[0].value.value) != kElements) Fail("the sum is wrong");
+    if (std::get<double>(reply->results[0].value->value) != kElements) Fail("the sum is wrong");
     return grpc::Status::OK;
   };
 

@@ -28,7 +28,7 @@ void Check(bool holds, const std::string& what) {
 
 std::string TextOf(const std::vector<Result>& results) {
   std::string text;
-  for (const Result& result : results) text += result.op + " " + result.value.Text() + ", ";
+  for (const Result& result : results) text += result.op + " " + result.value->Text() + ", ";
   return text;
 }
 

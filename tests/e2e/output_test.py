@@ -46,6 +46,60 @@ class JsonTest(OutputTest):
         self.assertEqual(along["results"]["max"]["values"], [1.5, 4.0])
 
 
+class OpErrorTest(OutputTest):
+    OVERFLOW = "integer overflow: the sum of this i64 array is 9223372036854775808, which i64 doesn't hold"
+    PLACES = ((), ("--server", "local:"))
+
+    def test_an_op_without_an_answer_takes_no_other_with_it(self):
+        path = self.save(np.array([2**62, 2**62]))
+        for place in (*self.PLACES, ("--via", "stream"), ("--via", "session"), ("--via", "ring"), ("--via", "region")):
+            run = self.run_reducectl("reduce", path, "--op", "mean,sum,max", "-q", *place)
+            self.assertEqual((run.returncode, run.stdout), (4, b"4.611686018427388e+18\t-\t4611686018427387904\n"), place)
+            self.assertEqual(run.stderr.decode().splitlines(),
+                             [f"reducectl: {path}: {self.OVERFLOW}; overflow policies wrap and saturate give a result (OUT_OF_RANGE)"])
+            run = self.run_reducectl("--json", "reduce", path, "--op", "mean,sum,max", *place)
+            self.assertEqual(run.returncode, 4)
+            answer = json.loads(run.stdout)
+            self.assertEqual(answer["results"], {"mean": 2.0**62, "sum": None, "max": 2**62})
+            self.assertEqual(answer["errors"]["sum"]["code"], "OUT_OF_RANGE")
+            self.assertEqual(answer["errors"]["sum"]["message"][:len(self.OVERFLOW)], self.OVERFLOW)
+        text = self.run_reducectl("reduce", path, "--op", "mean,sum").stdout.decode()
+        self.assertIn("  sum     -\n", text)
+
+    def test_if_no_op_has_an_answer_there_is_none(self):
+        path, empty = self.save(np.array([2**62, 2**62])), self.save(np.zeros(0), "empty.npy")
+        for place in self.PLACES:
+            run = self.run_reducectl("--json", "reduce", path, "--op", "sum,prod", *place)
+            self.assertEqual((run.returncode, run.stdout), (4, b""))
+            self.assertIn(self.OVERFLOW, run.stderr.decode())
+            run = self.run_reducectl("reduce", empty, "--op", "min,count,argmax", "-q", *place)
+            self.assertEqual((run.returncode, run.stdout), (4, b"-\t0\t-\n"))
+            self.assertEqual([line.split(": ")[2] for line in run.stderr.decode().splitlines()], ["op min", "op argmax"])
+
+    def test_arrays_of_results(self):
+        path = self.save(np.array([[2**62, 2**62], [1, 2]]))
+        out = str(self.folder / "r-{op}.npy")
+        for place in self.PLACES:
+            run = self.run_reducectl("--json", "reduce", path, "--op", "sum,mean", "--axis", "1", *place)
+            self.assertEqual(run.returncode, 4)
+            self.assertIn(f"{path}: output [0]: {self.OVERFLOW}", run.stderr.decode())
+            answer = json.loads(run.stdout)
+            self.assertIsNone(answer["results"]["sum"])
+            self.assertEqual(answer["results"]["mean"]["values"], [2.0**62, 1.5])
+            self.assertEqual(list(answer["errors"]), ["sum"])
+            run = self.run_reducectl("reduce", path, "--op", "sum,mean", "--axis", "1", "--out", out, *place)
+            self.assertEqual((run.returncode, (self.folder / "r-sum.npy").exists()), (4, False))
+            self.assertEqual(np.load(self.folder / "r-mean.npy").tolist(), [2.0**62, 1.5])
+
+    def test_merged_states(self):
+        path, state = self.save(np.array([2**62, 2**62])), self.folder / "state"
+        run = self.run_reducectl("reduce", path, "--op", "sum,max", "--state", state)
+        self.assertEqual(run.returncode, 4)
+        run = self.run_reducectl("--json", "merge", state)
+        self.assertEqual((run.returncode, json.loads(run.stdout)["results"]), (5, {"sum": None, "max": 2**62}))
+        self.assertIn(self.OVERFLOW, run.stderr.decode())
+
+
 class ScalarTest(OutputTest):
     def test_a_mask_alone_gives_scalars(self):
         path = self.save(np.array([1.0, 2.0, 4.0]))

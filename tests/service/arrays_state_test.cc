@@ -250,6 +250,23 @@ TEST_F(ArraysStateTest, WithoutResults) {
   const grpc::Status overflow = Merge(request, &merged);
   EXPECT_EQ(overflow.error_code(), Code::OUT_OF_RANGE);
   EXPECT_THAT(overflow.error_message(), HasSubstr("output [0]: integer overflow"));
+  request.set_op_errors(true);
+  EXPECT_EQ(Merge(request, &merged).error_code(), Code::OUT_OF_RANGE) << "no op has an answer";
+  v1::MergeRequest two;
+  question.clear_omit_results();
+  question.add_ops(v1::OP_MEAN);
+  question.set_op_errors(true);
+  const v1::ReduceResponse some = Reduce(RequestFor(part(INT64_MAX), question));
+  *two.add_arrays() = some.arrays_state();
+  two.set_op_errors(true);
+  ASSERT_TRUE(Merge(two, &merged).ok());
+  for (const auto& arrays : {some.arrays(), merged.arrays()}) {
+    ASSERT_EQ(arrays.size(), 2);
+    EXPECT_THAT(arrays[0].error().message(), HasSubstr("output [0]: integer overflow"));
+    EXPECT_EQ(arrays[1].data().size(), sizeof(double));
+  }
+  question.mutable_ops()->RemoveLast();
+  question.set_omit_results(true);
   request.set_return_state(true);
   request.set_omit_results(true);
   ASSERT_TRUE(Merge(request, &merged).ok());

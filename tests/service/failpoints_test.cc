@@ -77,7 +77,7 @@ struct Served {
     const absl::StatusOr<Reply> reply =
         client->Reduce(client::ArrayView::Of(std::span<const std::int32_t>(numbers)), {"sum"}, {.via = via});
     if (!reply.ok()) return reply.status();
-    return std::get<std::int64_t>(reply->results.at(0).value.value);
+    return std::get<std::int64_t>(reply->results.at(0).value->value);
   }
   absl::StatusOr<Region> Share() {
     SharedBuffer buffer = SharedBuffer::Allocate(kMany).value();
@@ -87,7 +87,7 @@ struct Served {
       const absl::StatusOr<Reply> reply = client->Reduce(region->Array("u8", {kMany}), {"sum"});
       EXPECT_TRUE(reply.ok()) << reply.status();
       if (reply.ok()) {
-        EXPECT_EQ(std::get<std::uint64_t>(reply->results.at(0).value.value), std::uint64_t{kMany});
+        EXPECT_EQ(std::get<std::uint64_t>(reply->results.at(0).value->value), std::uint64_t{kMany});
       }
     }
     return region;

@@ -42,8 +42,11 @@ class LocalTest : public ::testing::Test {
     ASSERT_EQ(here->results.size(), there->results.size());
     for (std::size_t i = 0; i < ops.size(); ++i) {
       EXPECT_EQ(here->results[i].op, there->results[i].op);
-      EXPECT_EQ(here->results[i].value.dtype, there->results[i].value.dtype);
-      EXPECT_EQ(here->results[i].value.Text(), there->results[i].value.Text()) << ops[i];
+      ASSERT_EQ(here->results[i].value.status(), there->results[i].value.status());
+      EXPECT_EQ(here->Find(ops[i]) == nullptr, !here->results[i].value.ok());
+      if (!here->results[i].value.ok()) continue;
+      EXPECT_EQ(here->results[i].value->dtype, there->results[i].value->dtype);
+      EXPECT_EQ(here->results[i].value->Text(), there->results[i].value->Text()) << ops[i];
     }
     EXPECT_EQ(here->count, there->count);
     EXPECT_EQ(here->state, there->state);
@@ -96,6 +99,41 @@ TEST_F(LocalTest, StatesOfArraysOfResults) {
               HasSubstr("return_state: got true with segments; allowed: false, or true with axes, keys or where"));
 }
 
+// Along axes, of segments, by keys and under masks, an op has an error if one output has: that of the first one.
+TEST_F(LocalTest, ErrorsOfOps) {
+  const std::vector<std::int64_t> values = {1, 2, INT64_MAX, INT64_MAX, 5, 6};
+  const std::vector<std::int64_t> offsets = {0, 1, 3, 3};
+  const std::vector<std::int32_t> keys = {7, 9, 7};
+  const bool none[6] = {};
+  const client::PartitionOptions partitions[] = {{.axis = {1}},
+                                                 {.axis = {0}},
+                                                 {.segments = client::Segments{.offsets = ArrayView::Of(offsets)}},
+                                                 {.keys = client::Keys{.keys = ArrayView::Of(keys)}},
+                                                 {.keys = client::Keys{.keys = ArrayView::Of(keys), .groups = 10}},
+                                                 {.where = client::Mask{.mask = ArrayView::Of(none, {{3, 2}})}}};
+  int errors = 0;
+  for (const client::PartitionOptions& partition : partitions) {
+    const ArrayView array = ArrayView::Of(values, {{3, 2}});
+    const std::vector<std::string> ops = {"sum", "mean", "argmax", "count"};
+    const auto there = client_->ReduceArray(array, ops, partition, {});
+    const auto here = local_.ReduceArray(array, ops, partition, {});
+    ASSERT_TRUE(there.ok() && here.ok()) << there.status() << here.status();
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      EXPECT_EQ(here->results[i].op, ops[i]);
+      EXPECT_EQ(here->results[i].error, there->results[i].error);
+      EXPECT_EQ(here->results[i].array.data, there->results[i].array.data);
+      // As alone, with the same message.
+      const auto alone = local_.ReduceArray(array, {ops[i]}, partition, {});
+      EXPECT_EQ(alone.status(), here->results[i].error);
+      errors += here->results[i].error.ok() ? 0 : 1;
+      EXPECT_EQ(here->Find(ops[i]) == nullptr, !alone.ok());
+      if (alone.ok()) EXPECT_EQ(alone->results[0].array.data, here->results[i].array.data);
+    }
+    EXPECT_NE(here->Find("mean"), nullptr);
+  }
+  EXPECT_GE(errors, 6);
+}
+
 TEST_F(LocalTest, AnswersAsAServer) {
   std::vector<double> many(300'000);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = std::sin(static_cast<double>(i)) * std::pow(10, i % 50);
@@ -106,6 +144,8 @@ TEST_F(LocalTest, AnswersAsAServer) {
   const std::vector<std::int64_t> large(3, std::int64_t{1} << 62);
   Compare(ArrayView::Of(large), {"sum", "bit_xor"}, {.engine = "cpu", .overflow_policy = "saturate"});
   Compare(ArrayView::Of(large), {"sum"}, {.engine = "cpu"});
+  Compare(ArrayView::Of(large), {"mean", "sum", "prod", "argmin"}, {.engine = "cpu"});
+  Compare(ArrayView::Of(std::vector<std::uint8_t>()), {"max", "sum", "range"}, {.engine = "cpu"});
   const std::vector<float> few = {1, std::numeric_limits<float>::quiet_NaN(), 3};
   Compare(ArrayView::Of(few), {"mean", "std", "count"}, {.engine = "cpu", .nan_policy = "omit", .ddof = 1});
   Compare({.dtype = "bf16", .shape = {0, 3}}, {"sum", "all"}, {.engine = "cpu"});

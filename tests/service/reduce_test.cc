@@ -199,6 +199,39 @@ TEST_F(ReduceTest, OverflowWrapsOrSaturatesIfAsked) {
   EXPECT_THAT(Texts(Reduce(request)), ElementsAre("i64:9223372036854775807", "i64:9223372036854775807"));
 }
 
+TEST_F(ReduceTest, AnOpWithoutAnAnswerTakesNoOtherWithIt) {
+  const std::int64_t large = std::int64_t{1} << 62;
+  v1::ReduceRequest request =
+      RequestOf<std::int64_t>(v1::DTYPE_I64, {large, large}, {v1::OP_MEAN, v1::OP_SUM, v1::OP_PROD, v1::OP_MAX});
+  v1::ReduceResponse response;
+  EXPECT_EQ(server_->client().Reduce(request, &response).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  request.set_op_errors(true);
+  response = Reduce(request);
+  ASSERT_EQ(response.results_size(), 4);
+  EXPECT_EQ(Text(response.results(0).value()), "f64:4.61168601843e+18");
+  EXPECT_EQ(response.results(3).value().i(), large);
+  for (const int i : {1, 2}) {
+    EXPECT_EQ(response.results(i).op(), request.ops(i));
+    EXPECT_FALSE(response.results(i).has_value());
+    EXPECT_EQ(response.results(i).error().code(), grpc::StatusCode::OUT_OF_RANGE);
+  }
+  EXPECT_EQ(response.results(1).error().message().substr(0, 39), "integer overflow: the sum of this i64 a");
+  // A request none of whose ops has an answer fails, as with one op.
+  request.mutable_ops()->Clear();
+  request.add_ops(v1::OP_SUM);
+  request.add_ops(v1::OP_PROD);
+  EXPECT_EQ(server_->client().Reduce(request, &response).error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  // So with an empty array, whose error is known before it is reduced.
+  request = RequestOf<float>(v1::DTYPE_F32, {}, {v1::OP_MIN, v1::OP_SUM});
+  request.set_op_errors(true);
+  response = Reduce(request);
+  EXPECT_EQ(response.results(0).error().message(), "op min: got an empty array; allowed: at least 1 element");
+  EXPECT_EQ(response.results(0).error().code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Text(response.results(1).value()), "f64:0");
+  request.mutable_ops()->RemoveLast();
+  EXPECT_EQ(server_->client().Reduce(request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(ReduceTest, SaysWhatRan) {
   v1::ReduceRequest request = RequestOf<float>(v1::DTYPE_F32, {1, 2}, {v1::OP_SUM});
   v1::GetServerInfoResponse info;

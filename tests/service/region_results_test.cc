@@ -219,6 +219,16 @@ TEST_F(RegionResultsTest, WrongRequests) {
   overflow.mutable_write_to()->set_token(token);
   ExpectRefused(overflow, Code::OUT_OF_RANGE, "integer overflow");
   EXPECT_THAT(BytesAt(memory, 0, kBytes), Each('#'));
+  // Or those of the op alone.
+  overflow.set_op_errors(true);
+  v1::ReduceResponse response;
+  ASSERT_TRUE(server_.client().Reduce(overflow, &response).ok());
+  EXPECT_EQ(response.arrays(0).written_at(), 0);
+  EXPECT_EQ(response.arrays(1).error().code(), Code::OUT_OF_RANGE);
+  std::int64_t max = 0;
+  std::memcpy(&max, BytesAt(memory, 0, sizeof(max)).data(), sizeof(max));
+  EXPECT_EQ(max, INT64_MAX);
+  EXPECT_THAT(BytesAt(memory, 64, kBytes - 64), Each('#'));
   EXPECT_EQ(sharer_.Release(token).code(), 0);
   ExpectRefused(RowsOfSix({v1::OP_SUM}, token, 0), Code::NOT_FOUND, "write_to.token");
 }

@@ -189,7 +189,7 @@ class Traffic {
   }
   bool CheckSum(const absl::StatusOr<Reply>& reply, std::int64_t count, const char* what) const {
     if (!Check(reply.status(), what)) return false;
-    EXPECT_EQ(std::get<std::int64_t>(reply->results.at(0).value.value), count * (count + 1) / 2) << what;
+    EXPECT_EQ(std::get<std::int64_t>(reply->results.at(0).value->value), count * (count + 1) / 2) << what;
     return true;
   }
   client::ReduceOptions Options(const std::string& via = "auto") {
@@ -264,7 +264,7 @@ class Traffic {
     }
     const absl::StatusOr<client::MergeReply> merged = client_->Merge(states);
     if (!Check(merged.status(), "merge")) return;
-    EXPECT_EQ(std::get<std::int64_t>(merged->results.at(0).value.value),
+    EXPECT_EQ(std::get<std::int64_t>(merged->results.at(0).value->value),
               1000 * 1001 / 2 + std::int64_t{70'000} * 70'001 / 2);
   }
   void Ladder() {

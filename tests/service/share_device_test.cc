@@ -83,8 +83,8 @@ TEST(ShareDevice, IsReducedWhereItIs) {
       ASSERT_TRUE(region.ok()) << region.status();
       const absl::StatusOr<Reply> reply = client->Reduce(region->Array("f32", {kCount - 4}), {"sum", "argmax"});
       ASSERT_TRUE(reply.ok()) << reply.status();
-      EXPECT_EQ(std::get<double>(reply->results[0].value.value), kCount);
-      EXPECT_EQ(std::get<std::uint64_t>(reply->results[1].value.value), 3U);
+      EXPECT_EQ(std::get<double>(reply->results[0].value->value), kCount);
+      EXPECT_EQ(std::get<std::uint64_t>(reply->results[1].value->value), 3U);
       EXPECT_EQ(reply->execution.device, "cuda:0");
       EXPECT_FALSE(reply->timing.host_to_device_us.has_value());
       // The CPU can't reach it.

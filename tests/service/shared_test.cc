@@ -37,7 +37,7 @@ class SharedTest : public ::testing::Test {
     const absl::StatusOr<Reply> reply = client_->Reduce(array, {"sum"});
     if (!reply.ok()) return reply.status();
     EXPECT_EQ(reply->via, "region");
-    return std::get<std::int64_t>(reply->results.at(0).value.value);
+    return std::get<std::int64_t>(reply->results.at(0).value->value);
   }
 
   TestServer server_;

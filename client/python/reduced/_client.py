@@ -23,7 +23,7 @@ from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype
 from reduced._containers import read, refused_objects
 from reduced._copies import both, contiguous, copied
 from reduced._cuda import CudaElements, forget_all
-from reduced._errors import Error, InvalidArgumentError, OutOfRangeError, UnimplementedError
+from reduced._errors import Error, InvalidArgumentError, UnimplementedError
 from reduced._ops import OPTIONS, Ops, Options, check, check_options
 from reduced._result import ArrayResult, Result
 from reduced._state import State
@@ -40,10 +40,6 @@ _BYTES_PER_SECOND = 64 << 20
 # As `reducectl describe` has them.
 _DESCRIBE = ("count", "nan_count", "mean", "std", "min", "max", "argmin", "argmax", "sum")
 
-# Ops that some arrays have no answer to: of no element, and of integers whose result does not fit. The others have one always.
-_OF_ELEMENTS = frozenset({"min", "max", "range", "argmin", "argmax"})
-_OVERFLOWING = frozenset({"sum", "prod", "sum_squares", "l1"})
-
 
 # The options of every reduction; the others are those of arrays of results.
 _DEFAULTS: Options = {"engine": "auto", "device": "", "pipeline": "", "precision": "", "nan": "propagate", "overflow": "error", "ddof": 0,
@@ -56,12 +52,6 @@ def _options(**options: Unpack[Options]) -> _core.Options:
     check_options(options)
     given: dict[str, Any] = {**_DEFAULTS, **options}
     return _core.options(**{name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()})
-
-
-def _by_errors(names: Sequence[str]) -> list[list[str]]:
-    """Ops by the reasons for which they may have no answer, in calls of their own."""
-    parts = [[name for name in names if name not in _OF_ELEMENTS | _OVERFLOWING], [name for name in names if name in _OF_ELEMENTS]]
-    return [part for part in parts if part] + [[name] for name in names if name in _OVERFLOWING]
 
 
 def names_of(ops: str | Sequence[str]) -> list[str]:
@@ -260,30 +250,9 @@ class _Reducer(Ops):
 
     def _answer(self, array: Any, there: npt.NDArray[np.bool_] | None, names: Sequence[str], options: Options,
                 interrupt: _core.Interrupt | None) -> Result:
-        """The answers to those ops that have one, and the errors of the others. `there`: which elements are not missing; None: all."""
-        ask = self._ask if there is None else functools.partial(self._ask_of_present, there)
-        try:
-            return ask(array, names, options, interrupt)
-        except (InvalidArgumentError, OutOfRangeError) as error:
-            parts = _by_errors(names)
-            if len(parts) == 1 or options.get("state"):
-                raise
-            results: list[Result] = []
-            errors: dict[str, Error] = {}
-            for part in parts:
-                try:
-                    results.append(ask(array, part, options, interrupt))
-                except (InvalidArgumentError, OutOfRangeError) as of_part:
-                    if _OF_ELEMENTS.union(_OVERFLOWING).isdisjoint(part):
-                        raise error from None
-                    errors.update(dict.fromkeys(part, of_part))
-            if not results:
-                raise
-            return results[0]._with(results[1:], errors, names)
-
-    def _ask_of_present(self, there: npt.NDArray[np.bool_], array: npt.NDArray[Any], names: Sequence[str], options: Options,
-                        interrupt: _core.Interrupt | None) -> Result:
-        """The answers of the elements that are not missing."""
+        """The answers of the elements that are not missing. `there`: which these are; None: all."""
+        if there is None:
+            return self._ask(array, names, options, interrupt)
         if isinstance(self._core, _core.RemoteSession):
             raise UnimplementedError("array: got missing elements in a session; allowed: with a client")
         if options.get("state"):
@@ -305,12 +274,16 @@ class _Reducer(Ops):
         if options.get("keep"):
             raise InvalidArgumentError("keep: got True by keys, one of which has missing elements only; allowed: with groups, or False")
         nothing: Options = {**options, "where": None, "keys": np.empty(0, groups.dtype), "groups": 1}
+        first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
+
+        def of_first(error: Error) -> Error:
+            return type(error)(f"output [{first}]: {re.sub(r'^output .*?: ', '', str(error))}")
+
         try:
-            of_none = self._ask(np.empty((0, *array.shape[1:]), array.dtype), names, nothing, interrupt)
+            of_none = self._ask(np.empty((0, *array.shape[1:]), array.dtype), list(found), nothing, interrupt)
         except InvalidArgumentError as error:
-            first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
-            raise InvalidArgumentError(f"output [{first}]: {re.sub(r'^output .*?: ', '', str(error))}") from None
-        return found._among(groups, of_none)
+            raise of_first(error) from None
+        return found._among(groups, of_none, {op: of_first(error) for op, error in of_none.errors.items()}, names)
 
     def _ask(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
         if not _PARTITION.isdisjoint(options):
@@ -418,7 +391,7 @@ class _Reducer(Ops):
         fills = not options.get("keep") and (there is not None or any(options.get(name) is not None for name in ("axis", "where", *_GROUPED)))
         result = self._answer(array, there, _DESCRIBE, {"empty": "fill", "overflow": "wrap", **asked} if fills else asked, interrupt)
         result._raises, result._order = False, list(_DESCRIBE)
-        if fills and not result.errors:
+        if fills:
             assert isinstance(result, ArrayResult)
             result._masked("empty" not in options, "overflow" not in options)
         return result

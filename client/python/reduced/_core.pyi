@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 Value: TypeAlias = tuple[str, str, bool | int | float]  # op, dtype, value
-OpStatus: TypeAlias = tuple[str, int, bytes]  # op, number of the status, message
+OpStatus: TypeAlias = tuple[str, int, bytes]  # op, number of the status, message; of all ops, if one is not OK
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Array: TypeAlias = tuple[str, str, tuple[int, ...], "Bytes | Resident"]  # op, dtype, shape, elements; keys: no op, and last
 
@@ -34,6 +34,8 @@ class Reply:
     @property
     def results(self) -> list[Value]: ...
     @property
+    def statuses(self) -> list[OpStatus]: ...
+    @property
     def state(self) -> bytes: ...
     @property
     def execution(self) -> tuple[str, str, str, str, str]: ...
@@ -43,6 +45,8 @@ class Reply:
 class ArrayReply:
     @property
     def rest(self) -> Reply: ...
+    @property
+    def statuses(self) -> list[OpStatus]: ...
     def take(self) -> list[Array]: ...
 
 class Partition:

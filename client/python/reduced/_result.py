@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from reduced import _core
 from reduced._arrays import numpy_dtype
-from reduced._errors import Error, InvalidArgumentError, OutOfRangeError
+from reduced._errors import Error, InvalidArgumentError, OutOfRangeError, error_of
 
 if TYPE_CHECKING:
     from reduced._client import ResidentArray
@@ -42,6 +42,12 @@ class Results(Mapping[str, Any]):
     def __init__(self, results: Sequence[_core.Value], size: int) -> None:
         self._results: dict[str, tuple[str, Any]] = {op: (dtype, value) for op, dtype, value in results}
         self.size = size
+
+    def _take_errors(self, statuses: Sequence[_core.OpStatus]) -> None:
+        """Takes the errors. `statuses`: of all ops, in their order; none, if all are OK."""
+        errors = {op: error_of(number, message) for op, number, message in statuses if number != 0}
+        if errors:
+            self.errors, self._order = errors, [op for op, _, _ in statuses]
 
     def __getitem__(self, op: str) -> Any:
         if op in self.errors:
@@ -110,6 +116,7 @@ class _Reply(NamedTuple):
     size: int
     attempts: int
     results: list[_core.Value]
+    statuses: list[_core.OpStatus]
     state: bytes
     execution: tuple[str, str, str, str, str]
     stages: dict[str, float]
@@ -125,25 +132,12 @@ class Result(Results):
 
     def __init__(self, reply: _core.Reply | _Reply) -> None:
         super().__init__(reply.results, reply.size)
+        self._take_errors(reply.statuses)
         self._reply = reply
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._plain(),), {name: value for name, value in self.__dict__.items() if name != "_reply"}
-
-    def _plain(self) -> _Reply:
-        return _Reply(*(getattr(self._reply, field) for field in _Reply._fields))
-
-    def _with(self, others: Sequence[Result], errors: dict[str, Error], ops: Sequence[str]) -> Self:
-        """With the results of other calls for the same array, in the order of `ops`, and the errors of the ops that have none."""
-        reply = self._plain()
-        for other in others:
-            self._results |= other._results
-            for stage, us in other._reply.stages.items():
-                reply.stages[stage] = reply.stages.get(stage, 0) + us
-        self._reply = reply._replace(attempts=self.attempts + sum(other.attempts for other in others))
-        self._results = {op: self._results[op] for op in ops if op in self._results}
-        self.errors, self._order = errors, list(ops)
-        return self
+        reply = _Reply(*(getattr(self._reply, field) for field in _Reply._fields))
+        return type(self), (reply,), {name: value for name, value in self.__dict__.items() if name != "_reply"}
 
     @property
     def ran_on(self) -> Execution:
@@ -254,7 +248,8 @@ class ArrayResults(Results):
                 del self._results[op]
                 errors[op] = (OutOfRangeError(f"integer overflow: the sum of this array is about {right}, which {array.dtype} doesn't hold")
                                    if op == "sum" else InvalidArgumentError(f"op {op}: got no element; allowed: at least 1"))
-        self.errors = errors
+        if errors:
+            self.errors = {**self.errors, **errors}
         return self
 
 
@@ -273,13 +268,17 @@ class ArrayResult(ArrayResults, Result):
     @staticmethod
     def _of(reply: _core.ArrayReply, kept: Callable[..., ResidentArray] | None) -> ArrayResult:
         result = ArrayResult(reply.rest)
+        result._take_errors(reply.statuses)
         result._take(reply.take(), kept)
         return result
 
-    def _among(self, groups: npt.NDArray[Any], of_none: Result) -> ArrayResult:
-        """The results of more groups, in the order of their keys: what those that this has none of are is that of `of_none`."""
+    def _among(self, groups: npt.NDArray[Any], of_none: Result, errors: Mapping[str, Error], ops: Sequence[str]) -> ArrayResult:
+        """The results of more groups, in the order of their keys: those that this has none of have the results `of_none`, or `errors`."""
         assert self.group_keys is not None
         place = np.searchsorted(groups, self.group_keys)
+        if errors:
+            self.errors, self._order = {**self.errors, **errors}, ops
+            self._results = {op: result for op, result in self._results.items() if op not in errors}
         for op, (dtype, array) in self._results.items():
             every = np.repeat(of_none[op], len(groups), axis=0)
             every[place] = array

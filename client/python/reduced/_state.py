@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from reduced import _core
-from reduced._errors import error_of
 from reduced._ops import check
 from reduced._result import ArrayResults, Results
 
@@ -88,10 +87,7 @@ class State:
         else:
             results, size, _, statuses = _core.merge([self._bytes], results=True, state=False, rows=1)
             found = Results(results, size)
-        found.errors = {op: error_of(status, message) for op, status, message in statuses if status != 0}
-        found._order = [op for op, _, _ in statuses]
-        if found.errors and not found._results:
-            raise next(iter(found.errors.values()))
+        found._take_errors(statuses)
         return found
 
     @property

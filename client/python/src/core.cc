@@ -8,6 +8,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,12 +37,30 @@ using Shape = std::vector<std::int64_t>;
 
 nb::bytes Bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
+// Those that have a value.
 nb::list Results(const std::vector<client::Result>& results) {
   nb::list list;
   for (const client::Result& result : results) {
-    list.append(nb::make_tuple(result.op, result.value.dtype, result.value.value));
+    if (result.value.ok()) list.append(nb::make_tuple(result.op, result.value->dtype, result.value->value));
   }
   return list;
+}
+
+const absl::Status& ErrorOf(const client::Result& result) { return result.value.status(); }
+const absl::Status& ErrorOf(const client::ResultArray& result) { return result.error; }
+
+// Of each op its name, the number of its status and the message; nothing, if all are OK.
+template <class Result>
+nb::list Statuses(const std::vector<Result>& results) {
+  nb::list statuses;
+  if (std::all_of(results.begin(), results.end(), [](const Result& result) { return ErrorOf(result).ok(); })) {
+    return statuses;
+  }
+  for (const Result& result : results) {
+    const absl::Status& error = ErrorOf(result);
+    statuses.append(nb::make_tuple(result.op, error.raw_code(), Bytes(std::string(error.message()))));
+  }
+  return statuses;
 }
 
 // The stages that happened, in their order, in microseconds.
@@ -193,13 +212,14 @@ ByteArray ArrayOf(std::string bytes) {
   return ByteArray(data->data(), 1, size, owner);
 }
 
-// Arrays of results, which this takes; the keys last, as those of an op without a name. Those that the server has kept
-// for `owner` become Residents of `remote`.
+// Arrays of results without errors, which this takes; the keys last, as those of an op without a name. Those that the
+// server has kept for `owner` become Residents of `remote`.
 nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys, Remote* remote = nullptr,
                 const std::string& owner = {}) {
   nb::list list;
   if (!keys.array.dtype.empty()) results.push_back(std::move(keys));
   for (client::ResultArray& result : results) {
+    if (!result.error.ok()) continue;
     nb::object elements;
     if (remote != nullptr && !result.id.empty()) {
       elements = nb::cast(std::make_unique<Resident>(
@@ -229,7 +249,8 @@ class ArrayReply {
   }
 
   const Reply& rest() const { return rest_; }
-  // Gives the results away. To be called once, while the reducer lives.
+  nb::list statuses() const { return Statuses(reply_.results); }
+  // Gives the results away. To be called last, while the reducer lives.
   nb::list Take() { return Arrays(reply_.results, reply_.keys, remote_, owner_); }
 
  private:
@@ -366,34 +387,22 @@ std::vector<std::string> States(const std::vector<nb::bytes>& parts) {
   return states;
 }
 
-// Of each op its name, the number of its status and the message.
-nb::list Statuses(const std::vector<client::OpStatus>& ops) {
-  nb::list statuses;
-  for (const client::OpStatus& op : ops) {
-    statuses.append(nb::make_tuple(op.op, op.status.raw_code(), Bytes(std::string(op.status.message()))));
-  }
-  return statuses;
-}
-
-// Results, how many elements there are, if `state` the bytes of the merged state, and if `results` the status of each
-// op. `rows`: MergeStatesOptions.rows.
+// Results, how many elements there are, if `state` the bytes of the merged state, and if `results` the statuses of
+// the ops. `rows`: MergeStatesOptions.rows.
 nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state, std::int64_t rows) {
-  std::vector<client::OpStatus> ops;
   const client::MergeReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
-    return client::MergeStates(
-        states, {.return_state = state, .results = results, .names = {}, .rows = rows, .statuses = &ops});
+    return client::MergeStates(states, {.return_state = state, .results = results, .names = {}, .rows = rows});
   });
-  return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state), Statuses(ops));
+  return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state), Statuses(reply.results));
 }
 
 // The same of arrays of results.
 nb::tuple MergeArrays(const std::vector<nb::bytes>& parts, bool results, bool state, std::int64_t rows) {
-  std::vector<client::OpStatus> ops;
   client::MergeArraysReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
-    return client::MergeArrayStates(
-        states, {.return_state = state, .results = results, .names = {}, .rows = rows, .statuses = &ops});
+    return client::MergeArrayStates(states, {.return_state = state, .results = results, .names = {}, .rows = rows});
   });
-  return nb::make_tuple(Arrays(reply.results, reply.keys), reply.count, Bytes(reply.state), Statuses(ops));
+  const nb::list statuses = Statuses(reply.results);
+  return nb::make_tuple(Arrays(reply.results, reply.keys), reply.count, Bytes(reply.state), statuses);
 }
 
 bool OfArrays(const nb::bytes& state) { return client::IsArrayState({state.c_str(), state.size()}); }
@@ -452,6 +461,7 @@ NB_MODULE(_core, module) {
       .def_ro("size", &Reply::count)
       .def_ro("attempts", &Reply::attempts)
       .def_prop_ro("results", [](const Reply& self) { return Results(self.results); })
+      .def_prop_ro("statuses", [](const Reply& self) { return Statuses(self.results); })
       .def_prop_ro("state", [](const Reply& self) { return Bytes(self.state); })
       .def_prop_ro("execution",
                    [](const Reply& self) {
@@ -460,7 +470,10 @@ NB_MODULE(_core, module) {
                    })
       .def_prop_ro("stages", &Stages);
 
-  nb::class_<ArrayReply>(module, "ArrayReply").def_prop_ro("rest", &ArrayReply::rest).def("take", &ArrayReply::Take);
+  nb::class_<ArrayReply>(module, "ArrayReply")
+      .def_prop_ro("rest", &ArrayReply::rest)
+      .def_prop_ro("statuses", &ArrayReply::statuses)
+      .def("take", &ArrayReply::Take);
 
   nb::class_<Resident>(module, "Resident")
       .def_prop_ro("id", [](const Resident& self) { return self.info().id; })

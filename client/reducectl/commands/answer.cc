@@ -34,6 +34,38 @@ std::string SubjectOf(const Answer& answer) { return Joined(answer, ": column ",
 std::string TitleOf(const Answer& answer) { return Joined(answer, ", column ", ", array "); }
 std::string NameOf(const Answer& answer) { return answer.column.empty() ? answer.array : answer.column; }
 
+std::vector<OpError> ErrorsOf(const std::vector<Result>& results) {
+  std::vector<OpError> errors;
+  for (const Result& result : results) {
+    if (!result.value.ok()) errors.push_back({result.op, result.value.status()});
+  }
+  return errors;
+}
+
+std::vector<OpError> ErrorsOf(const std::vector<ResultArray>& results) {
+  std::vector<OpError> errors;
+  for (const ResultArray& result : results) {
+    if (!result.error.ok()) errors.push_back({result.op, result.error});
+  }
+  return errors;
+}
+
+std::string TextOf(const Result& result) { return result.value.ok() ? result.value->Text() : "-"; }
+Json JsonOf(const Result& result) { return result.value.ok() ? ToJson(*result.value) : Json(); }
+
+void AddErrors(const std::vector<OpError>& errors, Json* json) {
+  for (const auto& [op, error] : errors) {
+    (*json)["errors"][op] = {{"code", absl::StatusCodeToString(error.code())},
+                             {"message", std::string(error.message())}};
+  }
+}
+
+ExitCode ReportErrors(const std::string& subject, const std::vector<OpError>& errors) {
+  ExitCode code = kOk;
+  for (const OpError& each : errors) code = ReportCallError(subject, each.error);
+  return code;
+}
+
 std::string JsonLine(const Answer& answer, Json results, const Json& more) {
   const Reply& reply = answer.reply;
   Json timing = Json::object();
@@ -46,6 +78,7 @@ std::string JsonLine(const Answer& answer, Json results, const Json& more) {
   if (!answer.dtype.empty()) json.update({{"dtype", answer.dtype}, {"shape", answer.shape}});
   json.update({{"count", reply.count}, {"via", reply.via}, {"results", std::move(results)}});
   json.update(more);
+  AddErrors(ErrorsOf(reply.results), &json);
   if (answer.nans.has_value()) json["nan_count"] = *answer.nans;
   json.update({{"engine", reply.execution.engine},
                {"device", reply.execution.device},

@@ -40,6 +40,22 @@ std::string SubjectOf(const Answer& answer);
 std::string TitleOf(const Answer& answer);
 std::string NameOf(const Answer& answer);
 
+// The ops that have errors instead of results, in order.
+struct OpError {
+  std::string op{};
+  absl::Status error{};
+};
+std::vector<OpError> ErrorsOf(const std::vector<Result>& results);
+std::vector<OpError> ErrorsOf(const std::vector<ResultArray>& results);
+
+// A value as text and as JSON; of an op that has an error "-" and null.
+std::string TextOf(const Result& result);
+Json JsonOf(const Result& result);
+// Adds `errors`, by op, if there are any: {"sum": {"code": "OUT_OF_RANGE", "message": "integer overflow: ..."}}.
+void AddErrors(const std::vector<OpError>& errors, Json* json);
+// Prints them, and returns the exit code: kOk, if there are none.
+ExitCode ReportErrors(const std::string& subject, const std::vector<OpError>& errors);
+
 // One line of JSON, which all commands that reduce inputs print. `results`: an object, with an entry for each op.
 // `more`: fields that only some answers have, beside it.
 std::string JsonLine(const Answer& answer, Json results, const Json& more = Json::object());

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <deque>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -37,7 +36,7 @@ constexpr char kNanCount[] = "nan_count";
 
 bool HasNan(const Reply& reply) {
   return std::any_of(reply.results.begin(), reply.results.end(), [](const Result& result) {
-    const double* const value = std::get_if<double>(&result.value.value);
+    const double* const value = result.value.ok() ? std::get_if<double>(&result.value->value) : nullptr;
     return value != nullptr && std::isnan(*value);
   });
 }
@@ -50,9 +49,6 @@ void Add(const Timing& more, Timing* timing) {
   timing->bytes += more.bytes;
   timing->kernel_gb_per_s.reset();
 }
-
-// Whether the request is right, but this array has no answer to an op of it.
-bool HasNoAnswer(const absl::Status& status) { return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status); }
 
 class Asker {
  public:
@@ -78,15 +74,14 @@ class Asker {
   template <class Reduce>
   void CountNans(const Reduce& reduce, Answer* answer) {
     if (question_.options.nan_policy != "propagate" || !HasNan(answer->reply)) return;
-    const auto take = [answer](const Result& result) {
-      const auto* const count = std::get_if<std::uint64_t>(&result.value.value);
-      if (count != nullptr) answer->nans = static_cast<std::int64_t>(*count);
+    const auto take = [answer](const Reply& reply) {
+      const Value* const value = reply.Find(kNanCount);
+      if (value != nullptr) answer->nans = value->AsInt64();
+      return value != nullptr;
     };
-    for (const Result& result : answer->reply.results) {
-      if (result.op == kNanCount) return take(result);
-    }
+    if (take(answer->reply)) return;
     const absl::StatusOr<Reply> reply = reduce({kNanCount});
-    if (reply.ok()) take(reply->results.front());
+    if (reply.ok()) take(*reply);
   }
 
   ExitCode AskResident(const std::string& id) {
@@ -100,7 +95,7 @@ class Asker {
     answer.round_trip_us = absl::ToDoubleMicroseconds(absl::Now() - start);
     answer.reply = *std::move(reply);
     CountNans(reduce, &answer);
-    return print_(answer);
+    return Print(answer);
   }
 
   // Of a server: shares the input if it is in memory that can be shared, else sends it.
@@ -132,25 +127,6 @@ class Asker {
     if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
     return place_.server->Reduce(input.View(), ops, options);
-  }
-
-  // Ops by themselves: the results of those that the array has an answer to. Says which integers overflow. An error, if
-  // there is none: then the request is wrong.
-  absl::StatusOr<Reply> ReduceEach(const Answer& answer, const Input& input, UploadProgress& progress) {
-    Reply all;
-    absl::Status status;
-    for (const std::string& op : question_.ops) {
-      absl::StatusOr<Reply> reply = Reduce(input, {op}, /*whole=*/true, progress);
-      if (reply.ok()) {
-        std::move(reply->results.begin(), reply->results.end(), std::back_inserter(all.results));
-      } else if (!HasNoAnswer(reply.status())) {
-        return reply.status();
-      } else if (status.Update(reply.status()); absl::IsOutOfRange(reply.status())) {
-        ReportError(SubjectOf(answer), reply.status().message(), kOk);
-      }
-    }
-    if (all.results.empty()) return status;
-    return all;
   }
 
   // Asks about all arrays of a source, also if one of them can't be read or reduced. Those that come in pieces are put
@@ -200,9 +176,6 @@ class Asker {
       UploadProgress progress(!common_.json);
       const bool again = piece.input.reader.read == nullptr || !piece.input.reader.in_order;
       absl::StatusOr<Reply> reply = Reduce(piece.input, question_.ops, piece.whole, progress);
-      if (question_.each_op && piece.whole && again && HasNoAnswer(reply.status())) {
-        reply = ReduceEach(answer, piece.input, progress);
-      }
       if (!reply.ok()) return ReportFailure(answer, piece.input, reply.status());
       answer.reply = *std::move(reply);
       answer.round_trip_us = absl::ToDoubleMicroseconds(absl::Now() - start);
@@ -238,7 +211,13 @@ class Asker {
 
   ExitCode Print(Answer& answer) const {
     CountMissing(answer.missing, question_.options, &answer.reply);
-    return print_(answer);
+    const ExitCode code = print_(answer);
+    const std::vector<OpError> errors = ErrorsOf(answer.reply.results);
+    if (code != kOk || !question_.lenient) return code == kOk ? ReportErrors(SubjectOf(answer), errors) : code;
+    for (const auto& [op, error] : errors) {
+      if (absl::IsOutOfRange(error)) ReportError(SubjectOf(answer), error.message(), kOk);
+    }
+    return kOk;
   }
 
   // Adds the next piece to the state of the pieces before it.

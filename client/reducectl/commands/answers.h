@@ -35,8 +35,8 @@ struct Question {
   bool in_session() const { return via == kSession || via == kRing; }
   int connections = ClientOptions().connections;
   bool one = false;  // more than one array is an error
-  // If a small or whole array has no answer to one of the ops, such as the minimum of nothing, it has to the others.
-  bool each_op = false;
+  // An op that an array has no answer to, such as the minimum of nothing, is no failure.
+  bool lenient = false;
   InputOptions input{};
 };
 

@@ -39,7 +39,7 @@ ExitCode Describe(const CommonOptions& common, Question question) {
   question.options.nan_policy = "omit";
   question.options.ddof = kDdof;
   question.input.all_columns = true;
-  question.each_op = true;
+  question.lenient = true;
   std::vector<std::vector<std::string>> rows(1, {"", "DTYPE"});
   for (const char* const name : kStatistics) rows[0].push_back(absl::AsciiStrToUpper(name));
   const ExitCode code = Ask(common, std::move(question), [&](const Answer& answer) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/command_line/command_line.h"
+#include "client/reducectl/commands/answer.h"
 #include "client/reducectl/commands/commands.h"
 #include "client/reducectl/commands/reduce_axes.h"
 #include "client/reducectl/input/input.h"
@@ -28,14 +29,24 @@ struct MergeArguments {
 
 std::string Line(const MergeReply& reply) {
   Json results = Json::object();
-  for (const Result& result : reply.results) results[result.op] = ToJson(result.value);
-  return Dump({{"count", reply.count}, {"results", std::move(results)}}) + "\n";
+  for (const Result& result : reply.results) results[result.op] = JsonOf(result);
+  Json json = {{"count", reply.count}, {"results", std::move(results)}};
+  AddErrors(ErrorsOf(reply.results), &json);
+  return Dump(json) + "\n";
 }
 
 std::string Table(const MergeReply& reply) {
   std::vector<std::vector<std::string>> rows;
-  for (const Result& result : reply.results) rows.push_back({"", result.op, result.value.Text()});
+  for (const Result& result : reply.results) rows.push_back({"", result.op, TextOf(result)});
   return absl::StrCat(reply.count, " elements\n", FormatTable(rows));
+}
+
+// After the results: writes the state, and says which ops have none.
+template <class AnyReply>
+ExitCode End(const MergeArguments& arguments, const AnyReply& reply) {
+  ExitCode code = arguments.state.empty() ? kOk : WriteFile(arguments.state, reply.state);
+  for (const auto& [op, error] : ErrorsOf(reply.results)) code = ReportError("merge", error.message(), kData);
+  return code;
 }
 
 // Of states of arrays of results.
@@ -57,12 +68,13 @@ ExitCode MergeArrays(const CommonOptions& common, const MergeArguments& argument
     Json json = {{"count", reply->count}};
     if (keys) json["keys"] = ArrayJson(arrays, reply->keys);
     json["results"] = std::move(results);
+    AddErrors(ErrorsOf(reply->results), &json);
     std::cout << Dump(json) << std::endl;
   } else {
     std::cout << reply->count << " elements\n" << ArraysText(arrays, reply->results, reply->keys) << std::flush;
   }
   if (!std::cout) return kOutput;
-  return arguments.state.empty() ? kOk : WriteFile(arguments.state, reply->state);
+  return End(arguments, *reply);
 }
 
 ExitCode Run(const CommonOptions& common, const MergeArguments& arguments) {
@@ -80,7 +92,7 @@ ExitCode Run(const CommonOptions& common, const MergeArguments& arguments) {
       MergeStates(states, {.return_state = !arguments.state.empty(), .names = arguments.files});
   if (!reply.ok()) return ReportError("merge", reply.status().message(), kData);
   std::cout << (common.json ? Line(*reply) : Table(*reply)) << std::flush;
-  return arguments.state.empty() ? kOk : WriteFile(arguments.state, reply->state);
+  return End(arguments, *reply);
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ void CountMissing(const std::vector<std::uint64_t>& missing, const ReduceOptions
   if (missing.empty()) return;
   reply->count += static_cast<std::int64_t>(missing.size());
   for (Result& result : reply->results) {
-    auto* const number = std::get_if<std::uint64_t>(&result.value.value);
+    if (!result.value.ok()) continue;
+    auto* const number = std::get_if<std::uint64_t>(&result.value->value);
     if (CountsMissing(result.op, options)) *number += missing.size();
     if (result.op == "argmin" || result.op == "argmax") *number = PositionOf(*number, missing);
   }

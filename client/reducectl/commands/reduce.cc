@@ -51,7 +51,7 @@ std::string SourceText(absl::string_view via) {
 std::string Line(const Answer& answer, const ReduceOptions& options) {
   Json results = Json::object(), ddof = Json::object();
   for (const Result& result : answer.reply.results) {
-    results[result.op] = ToJson(result.value);
+    results[result.op] = JsonOf(result);
     if (HasDdof(result.op)) ddof["ddof"] = options.ddof;
   }
   return JsonLine(answer, std::move(results), ddof);
@@ -59,7 +59,7 @@ std::string Line(const Answer& answer, const ReduceOptions& options) {
 
 // The results alone, as text with tabs between them, after the name of one of several arrays.
 std::string Values(const Answer& answer) {
-  const auto text = [](std::string* out, const Result& result) { *out += result.value.Text(); };
+  const auto text = [](std::string* out, const Result& result) { *out += TextOf(result); };
   return absl::StrCat(answer.several ? Printable(NameOf(answer)) + "\t" : "",
                       absl::StrJoin(answer.reply.results, "\t", text), "\n");
 }
@@ -71,7 +71,9 @@ std::string RanOn(const Answer& answer) {
   for (const Result& result : reply.results) {
     // The dtype of a resident array isn't known; but only sums of floats are said to be exact.
     const bool is_float =
-        absl::StrContains(answer.dtype.empty() && result.op == "sum" ? result.value.dtype : answer.dtype, 'f') ||
+        absl::StrContains(
+            answer.dtype.empty() && result.op == "sum" && result.value.ok() ? result.value->dtype : answer.dtype,
+            'f') ||
         (answer.dtype.empty() && reply.execution.precision == "exact");
     if (is_float && HasPrecision(result.op)) precision = absl::StrCat(", ", reply.execution.precision);
   }
@@ -86,7 +88,7 @@ std::string Table(const Answer& answer, const ReduceArguments& arguments) {
   for (const Result& result : reply.results) {
     rows.push_back(
         {"", HasDdof(result.op) ? absl::StrCat(result.op, " (ddof ", arguments.question.options.ddof, ")") : result.op,
-         result.value.Text()});
+         TextOf(result)});
   }
   if (answer.nans.has_value() && *answer.nans > 0) {
     rows.push_back(

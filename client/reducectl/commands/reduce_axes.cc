@@ -60,10 +60,10 @@ std::string FileOf(const AxesArguments& arguments, const ResultArray& result) {
   return result.op.empty() ? arguments.out_keys : absl::StrReplaceAll(arguments.out, {{kOp, result.op}});
 }
 
-// Whether a result is one value, which is printed as such.
+// Whether a result is one value, which is printed as such, or an error.
 bool IsScalar(const AxesArguments& arguments, const ResultArray& result) {
-  return result.array.shape.empty() && result.id.empty() && !result.written_at.has_value() &&
-         FileOf(arguments, result).empty();
+  return !result.error.ok() || (result.array.shape.empty() && result.id.empty() && !result.written_at.has_value() &&
+                                FileOf(arguments, result).empty());
 }
 bool AreScalars(const AxesArguments& arguments, const std::vector<ResultArray>& results) {
   return std::all_of(results.begin(), results.end(),
@@ -177,14 +177,15 @@ class Reducer {
     answer.reply.timing = reply->timing;
     answer.reply.attempts = reply->attempts;
     std::cout << (common_.json ? Line(answer, *reply) : Text(answer, *reply)) << std::flush;
-    return std::cout ? kOk : kOutput;
+    return std::cout ? ReportErrors(SubjectOf(answer), ErrorsOf(reply->results)) : kOutput;
   }
 
   std::string Line(const Answer& answer, const ArrayReply& reply) const {
-    Json results = Json::object(), keys = Json::object();
+    Json results = Json::object(), more = Json::object();
     for (const ResultArray& result : reply.results) results[result.op] = ArrayJson(arguments_, result);
-    if (!reply.keys.array.dtype.empty()) keys["keys"] = ArrayJson(arguments_, reply.keys);
-    return JsonLine(answer, std::move(results), keys);
+    if (!reply.keys.array.dtype.empty()) more["keys"] = ArrayJson(arguments_, reply.keys);
+    AddErrors(ErrorsOf(reply.results), &more);
+    return JsonLine(answer, std::move(results), more);
   }
 
   // For people; with --quiet the results, ids or files alone, and the name of one of several arrays.
@@ -384,6 +385,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
 ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArray>& results, const ResultArray& keys) {
   if (!arguments.out.empty()) {
     for (const ResultArray& result : results) {
+      if (!result.error.ok()) continue;
       const ExitCode code = WriteNpy(FileOf(arguments, result), result.array);
       if (code != kOk) return code;
     }
@@ -392,6 +394,7 @@ ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArr
 }
 
 Json ArrayJson(const AxesArguments& arguments, const ResultArray& result) {
+  if (!result.error.ok()) return {};
   if (IsScalar(arguments, result)) return ToJson(result.array);
   Json json = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
   if (!result.id.empty()) {
@@ -412,6 +415,7 @@ namespace {
 // An array, or where it is, under the title `name`.
 std::string ArrayLines(const AxesArguments& arguments, const std::string& name, const ResultArray& result) {
   const bool quiet = arguments.quiet;
+  if (!result.error.ok()) return quiet ? "-\n" : absl::StrCat(name, ": -\n");
   const std::string title = quiet ? "" : absl::StrCat(name, ": ", ShapeText(result.array), "\n");
   if (!result.id.empty()) return absl::StrCat(title, quiet ? "" : "kept as ", Printable(result.id), "\n");
   if (result.written_at.has_value()) {
@@ -429,7 +433,9 @@ std::string ArraysText(const AxesArguments& arguments, const std::vector<ResultA
                        const ResultArray& keys) {
   if (AreScalars(arguments, results)) {
     std::vector<std::vector<std::string>> rows;
-    for (const ResultArray& result : results) rows.push_back({"", result.op, result.array.At(0).Text()});
+    for (const ResultArray& result : results) {
+      rows.push_back({"", result.op, result.error.ok() ? result.array.At(0).Text() : "-"});
+    }
     if (!arguments.quiet) return FormatTable(rows);
     return absl::StrCat(absl::StrJoin(rows, "\t", [](std::string* out, const auto& row) { *out += row.back(); }), "\n");
   }

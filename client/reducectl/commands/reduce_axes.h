@@ -46,7 +46,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
 // Writes arrays of results, and keys if there are any, to the files of the arguments.
 ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArray>& results, const ResultArray& keys);
 
-// An array of results, or where it is, as JSON. One without dimensions that is printed is its value.
+// An array of results, or where it is, as JSON. One without dimensions that is printed is its value; an error is null.
 Json ArrayJson(const AxesArguments& arguments, const ResultArray& result);
 // All of them as text, after the keys if there are any.
 std::string ArraysText(const AxesArguments& arguments, const std::vector<ResultArray>& results,

@@ -240,8 +240,10 @@ std::string Mismatch(const std::vector<Answer>& expected, const std::vector<Resu
     return absl::StrCat("got ", results.size(), " results, expected ", expected.size());
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
-    if (Matches(expected[i], results[i].value)) continue;
-    return absl::StrCat(results[i].op, " is ", ToText(results[i].value.value), ", expected ", ToText(expected[i].value),
+    const absl::StatusOr<Value>& got = results[i].value;
+    if (got.ok() && Matches(expected[i], *got)) continue;
+    return absl::StrCat(results[i].op, " is ", got.ok() ? ToText(got->value) : std::string(got.status().message()),
+                        ", expected ", ToText(expected[i].value),
                         expected[i].tolerance > 0 ? absl::StrCat(" +- ", expected[i].tolerance) : "");
   }
   return "";

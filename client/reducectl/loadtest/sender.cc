@@ -146,19 +146,20 @@ void Sender::Count(Slot& slot) {
   if (!slot.turn.measured) return;
   const Item& item = work_.items()[slot.item];
   const absl::StatusOr<Reply>& reply = *slot.reply;
+  const absl::Status error = reply.ok() ? FirstError(reply->results) : reply.status();
   bool verified = false;
   std::string wrong;
   verify_due_ += verify_;
-  if (reply.ok() && verify_ > 0 && verify_due_ >= 1) {
+  if (error.ok() && verify_ > 0 && verify_due_ >= 1) {
     verify_due_ -= 1;
     verified = true;
     wrong = Mismatch(item.expected, reply->results);
   }
   const absl::MutexLock lock(&tally_mutex_);
   Tally& tally = *tally_;
-  if (!reply.ok()) {
-    const std::size_t code = std::min(static_cast<std::size_t>(reply.status().raw_code()), kCodes - 1);
-    if (tally.errors[code]++ == 0) tally.messages[code] = std::string(reply.status().message());
+  if (!error.ok()) {
+    const std::size_t code = std::min(static_cast<std::size_t>(error.raw_code()), kCodes - 1);
+    if (tally.errors[code]++ == 0) tally.messages[code] = std::string(error.message());
     return;
   }
   ++tally.answered;

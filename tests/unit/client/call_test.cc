@@ -81,7 +81,7 @@ TEST_F(CallTest, MergesStates) {
   ASSERT_TRUE(merged.ok()) << merged.status();
   EXPECT_EQ(merged->count, 6);
   EXPECT_EQ(merged->results[0].op, "sum");
-  EXPECT_EQ(std::get<std::int64_t>(merged->results[0].value.value), 15);
+  EXPECT_EQ(std::get<std::int64_t>(merged->results[0].value->value), 15);
   EXPECT_EQ(merged->state, SumState(6).SerializeAsString());
   EXPECT_TRUE(client_->Merge({reply->state})->state.empty());
   const auto without = client_->Merge({reply->state, reply->state}, {.return_state = true, .results = false});
@@ -152,11 +152,11 @@ TEST_F(CallTest, GivesWhatIsAnswered) {
   std::vector<std::string> ops;
   for (const Result& result : reply->results) ops.push_back(result.op);
   EXPECT_THAT(ops, ElementsAre("mean", "prod", "range", "any"));
-  EXPECT_EQ(std::get<double>(reply->results[0].value.value), 0.5);
-  EXPECT_EQ(std::get<std::int64_t>(reply->results[1].value.value), INT64_MIN);
-  EXPECT_EQ(std::get<std::uint64_t>(reply->results[2].value.value), UINT64_MAX);
-  EXPECT_TRUE(std::get<bool>(reply->results[3].value.value));
-  EXPECT_EQ(reply->results[1].value.dtype, "i64");
+  EXPECT_EQ(std::get<double>(reply->results[0].value->value), 0.5);
+  EXPECT_EQ(std::get<std::int64_t>(reply->results[1].value->value), INT64_MIN);
+  EXPECT_EQ(std::get<std::uint64_t>(reply->results[2].value->value), UINT64_MAX);
+  EXPECT_TRUE(std::get<bool>(reply->results[3].value->value));
+  EXPECT_EQ(reply->results[1].value->dtype, "i64");
   EXPECT_EQ(reply->via, "inline");
   EXPECT_EQ(reply->count, 3);
   EXPECT_EQ(reply->execution.engine, "cpu");

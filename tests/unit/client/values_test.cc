@@ -86,7 +86,7 @@ TEST(ResultsTest, AreFoundByName) {
   EXPECT_EQ(reply.Find("max")->AsInt64(), 2);
   EXPECT_EQ(reply.Find("min"), nullptr);
   const MergeReply merged{.results = reply.results};
-  EXPECT_EQ(merged.Find("sum"), &merged.results[0].value);
+  EXPECT_EQ(merged.Find("sum"), &*merged.results[0].value);
 }
 
 TEST(SharedBufferTest, IsASpanOfElements) {

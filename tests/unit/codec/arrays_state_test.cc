@@ -103,7 +103,7 @@ TEST(ArraysMerger, AddsUpEachKeyInTheOrderOfTheParts) {
   EXPECT_EQ(merger.keys(), static_cast<std::int64_t>(keys.size()));
   EXPECT_EQ(merger.outputs(), static_cast<std::int64_t>(right_sums.size()));
   v1::MergeResponse merged;
-  ASSERT_TRUE(merger.Finish(/*return_state=*/true, /*results=*/true, &merged).ok());
+  ASSERT_TRUE(merger.Finish({.state = true}, &merged).ok());
   EXPECT_EQ(merged.count(), static_cast<std::int64_t>(position * kColumns));
   EXPECT_EQ(ElementsOf<std::int32_t>(merged.keys().data()), keys);
   EXPECT_EQ(ElementsOf<double>(merged.arrays(0).data()), right_sums);
@@ -113,7 +113,7 @@ TEST(ArraysMerger, AddsUpEachKeyInTheOrderOfTheParts) {
   ASSERT_TRUE(again.Append(merged.arrays_state(), "whole").ok());
   ASSERT_TRUE(again.Append(StateOf({}), "nothing").ok());
   v1::MergeResponse same;
-  ASSERT_TRUE(again.Finish(/*return_state=*/true, /*results=*/true, &same).ok());
+  ASSERT_TRUE(again.Finish({.state = true}, &same).ok());
   EXPECT_EQ(same.SerializeAsString(), merged.SerializeAsString());
 }
 
@@ -122,7 +122,7 @@ TEST(ArraysMerger, KeysWithoutOutputs) {
   ASSERT_TRUE(merger.Append(StateOf({.keys = {3, 5}}, 0), "first").ok());
   ASSERT_TRUE(merger.Append(StateOf({.keys = {1, 3}}, 0), "second").ok());
   v1::MergeResponse merged;
-  ASSERT_TRUE(merger.Finish(/*return_state=*/true, /*results=*/true, &merged).ok());
+  ASSERT_TRUE(merger.Finish({.state = true}, &merged).ok());
   EXPECT_THAT(ElementsOf<std::int32_t>(merged.keys().data()), ElementsAre(1, 3, 5));
   EXPECT_THAT(merged.arrays_state().shape(), ElementsAre(3, 0));
 }
@@ -161,7 +161,7 @@ TEST(MergeStates, BlocksSideBySideHaveTheIndexesOfTheWhole) {
     }
     const std::int64_t rows = of_rows ? 1 : 6;
     v1::MergeResponse merged;
-    ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &merged, {.rows = rows}).ok());
+    ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &merged, rows).ok());
     const v1::ArraysState whole = StateOfBlock(kColumns, 0, kColumns, of_rows);
     EXPECT_EQ(merged.arrays_state().SerializeAsString(), whole.SerializeAsString());
     // The same of one result for each op.
@@ -170,7 +170,7 @@ TEST(MergeStates, BlocksSideBySideHaveTheIndexesOfTheWhole) {
     values.set_return_state(true);
     for (const v1::ArraysState& block : request.arrays()) *values.add_states() = block.outputs(0);
     v1::MergeResponse value;
-    ASSERT_TRUE(MergeStates(values, StateLimits(), {}, &value, {.rows = rows}).ok());
+    ASSERT_TRUE(MergeStates(values, StateLimits(), {}, &value, rows).ok());
     EXPECT_EQ(value.state().SerializeAsString(), whole.outputs(0).SerializeAsString());
     EXPECT_EQ(value.results(1).value().u(), 6);
   }
@@ -181,7 +181,7 @@ TEST(MergeStates, RowsThatPartsDoNotHave) {
   *request.add_arrays() = StateOfBlock(4, 0, 4, /*of_rows=*/false);
   const auto message = [&request](std::int64_t rows) {
     v1::MergeResponse merged;
-    const absl::Status status = MergeStates(request, StateLimits(), {}, &merged, {.rows = rows});
+    const absl::Status status = MergeStates(request, StateLimits(), {}, &merged, rows);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << rows;
     return std::string(status.message());
   };
@@ -190,7 +190,7 @@ TEST(MergeStates, RowsThatPartsDoNotHave) {
   v1::MergeRequest values;
   *values.add_states() = request.arrays(0).outputs(0);
   v1::MergeResponse merged;
-  EXPECT_EQ(MergeStates(values, StateLimits(), {}, &merged, {.rows = 7}).message(),
+  EXPECT_EQ(MergeStates(values, StateLimits(), {}, &merged, 7).message(),
             "states[0]: count: got 24 with 7 rows; allowed: as many elements in each row");
   *request.mutable_arrays(0) = StateOf({.keys = {3, 5}, .elements = {1, 2, 3, 4}});
   EXPECT_EQ(message(2), "rows: got 2 with outputs by keys; allowed: 1");
@@ -199,7 +199,7 @@ TEST(MergeStates, RowsThatPartsDoNotHave) {
     values = {};
     for (int i = 0; i < 2; ++i) *values.add_states() = StateOfBlock(4, 0, 4, /*of_rows=*/false).outputs(0);
     values.mutable_states(1)->set_count(count);
-    EXPECT_FALSE(MergeStates(values, StateLimits(), {}, &merged, {.rows = 2}).ok());
+    EXPECT_FALSE(MergeStates(values, StateLimits(), {}, &merged, 2).ok());
   }
 }
 
@@ -218,24 +218,31 @@ TEST(MergeStates, AnOpWithoutAnAnswerTakesNoOtherWithIt) {
   v1::MergeResponse merged;
   EXPECT_EQ(MergeStates(request, StateLimits(), {}, &merged).code(), absl::StatusCode::kOutOfRange);
   merged.Clear();
-  std::vector<absl::Status> errors;
-  ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &merged, {.errors = &errors}).ok());
-  EXPECT_THAT(errors, ElementsAre(absl::OkStatus(), ::testing::_, absl::OkStatus()));
-  EXPECT_EQ(errors[1].code(), absl::StatusCode::kOutOfRange);
-  EXPECT_THAT(std::string(errors[1].message()), ::testing::StartsWith("output [1]: integer overflow: the sum"));
-  ASSERT_EQ(merged.arrays_size(), 2);
-  EXPECT_EQ(merged.arrays(0).op(), v1::OP_MAX);
+  request.set_op_errors(true);
+  ASSERT_TRUE(MergeStates(request, StateLimits(), {}, &merged).ok());
+  ASSERT_EQ(merged.arrays_size(), 3);
   EXPECT_THAT(ElementsOf<std::int64_t>(merged.arrays(0).data()), ElementsAre(2, kLarge));
-  EXPECT_EQ(merged.arrays(1).op(), v1::OP_MIN);
-  EXPECT_THAT(ElementsOf<std::int64_t>(merged.arrays(1).data()), ElementsAre(1, kLarge));
+  EXPECT_EQ(merged.arrays(1).op(), v1::OP_SUM);
+  EXPECT_FALSE(merged.arrays(1).has_data());
+  EXPECT_EQ(merged.arrays(1).error().code(), static_cast<int>(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(merged.arrays(1).error().message(), ::testing::StartsWith("output [1]: integer overflow: the sum"));
+  EXPECT_THAT(ElementsOf<std::int64_t>(merged.arrays(2).data()), ElementsAre(1, kLarge));
   v1::MergeRequest values;
   *values.add_states() = part.outputs(1);
-  errors.clear();
+  values.set_op_errors(true);
   merged.Clear();
-  ASSERT_TRUE(MergeStates(values, StateLimits(), {}, &merged, {.errors = &errors}).ok());
-  EXPECT_THAT(errors, ElementsAre(absl::OkStatus(), ::testing::_, absl::OkStatus()));
-  ASSERT_EQ(merged.results_size(), 2);
-  EXPECT_EQ(merged.results(1).op(), v1::OP_MIN);
+  ASSERT_TRUE(MergeStates(values, StateLimits(), {}, &merged).ok());
+  ASSERT_EQ(merged.results_size(), 3);
+  EXPECT_EQ(merged.results(0).value().i(), kLarge);
+  EXPECT_FALSE(merged.results(1).has_value());
+  EXPECT_THAT(merged.results(1).error().message(), ::testing::StartsWith("integer overflow: the sum"));
+  EXPECT_EQ(merged.results(2).value().i(), kLarge);
+  // If no op has an answer, there is none.
+  values.mutable_states(0)->clear_ops();
+  values.mutable_states(0)->add_ops(v1::OP_SUM);
+  values.mutable_states(0)->clear_extrema();
+  merged.Clear();
+  EXPECT_EQ(MergeStates(values, StateLimits(), {}, &merged).code(), absl::StatusCode::kOutOfRange);
 }
 
 // Merging two parts of so many outputs, until it has been asked `times` whether to stop.
@@ -246,7 +253,7 @@ absl::Status MergeUntil(const v1::ArraysState& part, int times, int* asked) {
   v1::MergeResponse merged;
   absl::Status status = merger.Append(part, "first");
   if (status.ok()) status = merger.Append(part, "second");
-  return status.ok() ? merger.Finish(/*return_state=*/true, /*results=*/true, &merged) : status;
+  return status.ok() ? merger.Finish({.state = true}, &merged) : status;
 }
 
 TEST(ArraysMerger, StopsWithinAPartAndAtTheEnd) {

@@ -37,6 +37,7 @@ TEST(RingCodecTest, RequestsSurvive) {
   in_region.mutable_region()->set_offset(77);
   resident.set_array_id("x");
   resident.clear_array();
+  resident.set_op_errors(true);
   for (const v1::ReduceRequest& request : {in_region, resident}) {
     ASSERT_TRUE(FitsFixedForm(request));
     Submission slot{};
@@ -123,6 +124,39 @@ TEST(RingCodecTest, ResponsesSurvive) {
   v1::ReduceResponse read;
   FromCompletion(slot, request, &read);
   EXPECT_TRUE(MessageDifferencer::Equals(read, response)) << read.DebugString();
+}
+
+TEST(RingCodecTest, ErrorsOfOpsSurvive) {
+  v1::ReduceRequest request;
+  v1::ReduceResponse response;
+  response.mutable_execution()->set_reason("because");
+  response.mutable_timing();
+  for (int i = 0; i < 16; ++i) {
+    request.add_ops(v1::OP_SUM);
+    v1::Result* const result = response.add_results();
+    result->set_op(v1::OP_SUM);
+    if (i % 2 == 0) {
+      result->mutable_error()->set_code(11);
+      result->mutable_error()->set_message(std::string(static_cast<std::size_t>(10 * i), 'x'));
+    } else {
+      result->mutable_value()->set_dtype(v1::DTYPE_I64);
+      result->mutable_value()->set_i(-i);
+    }
+  }
+  Completion slot{};
+  ToCompletion(response, &slot);
+  v1::ReduceResponse read;
+  FromCompletion(slot, request, &read);
+  EXPECT_TRUE(MessageDifferencer::Equals(read, response)) << read.DebugString();
+  // What has no room is cut, and stays an error.
+  for (const int i : {0, 2, 4}) response.mutable_results(i)->mutable_error()->set_message(std::string(300, 'y'));
+  ToCompletion(response, &slot);
+  read.Clear();
+  FromCompletion(slot, request, &read);
+  EXPECT_EQ(read.results(0).error().message(), std::string(300, 'y'));
+  EXPECT_EQ(read.results(4).error().message(), std::string(720 - 8 - 301 - 301 - 1, 'y'));
+  EXPECT_EQ(read.results(14).error().code(), 11);
+  EXPECT_EQ(read.results(14).error().message(), "");
 }
 
 TEST(RingCodecTest, TextsAreCut) {
