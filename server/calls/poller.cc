@@ -141,6 +141,7 @@ bool Poller::ServeRound() {
     std::sort(ready_.begin(), ready_.end(), [](const Polled* a, const Polled* b) {
       return std::tie(a->used, a->last_served) < std::tie(b->used, b->last_served);
     });
+    now_ = Clock::now();  // the time that sorting took is not that of the first
   }
   const Clock::time_point end = now_ + kRoundTime;
   const Clock::duration turn = std::min(kTurnTime, 4 * kRoundTime / static_cast<int>(ready_.size()));
