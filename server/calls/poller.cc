@@ -25,7 +25,7 @@ constexpr int kTurn = 8;  // submissions of one ring before the next one's
 constexpr std::chrono::nanoseconds kTurnTime = std::chrono::milliseconds(1);
 constexpr std::chrono::nanoseconds kRoundTime = std::chrono::milliseconds(5);
 // A turn may be longer because the thread had no processor: then that time is not the ring's.
-constexpr std::chrono::nanoseconds kLongTurn = std::chrono::microseconds(100);
+constexpr std::chrono::nanoseconds kLongTurn = std::chrono::microseconds(30);
 // That one ring may have used more than another while both have submissions. Beyond it, who was served longest ago
 // comes first.
 constexpr std::chrono::nanoseconds kMostAhead = std::chrono::microseconds(400);
