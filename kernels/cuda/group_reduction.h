@@ -39,7 +39,7 @@ class CudaLane::GroupReduction {
   };
 
   // All of them outlive the reduction. `scratch`: counts the host memory that groups are found with.
-  GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing,
+  GroupReduction(CudaLane& lane, const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing,
                  const Within& within);
 
   // Blocks until all answers are written.
@@ -195,9 +195,8 @@ class CudaLane::GroupReduction {
   }
 
   CudaLane& lane_;
-  GroupsJob& groups_job_;
-  const Groups& groups_;
   const Job& job_;
+  const Partition& partition_;
   CudaArrays& arrays_;
   ArrayBudget& scratch_;
   Timing* const timing_;

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/algebra/layout.h"
 #include "kernels/algebra/spec.h"
 
 namespace reduced {
@@ -84,9 +83,6 @@ bool WantsExactSums(const ReduceSpec& spec);
 // pipeline doesn't take. UNIMPLEMENTED: the pipeline doesn't support these ops, dtype, NaN policy or precision; the
 // message names those that do.
 absl::Status ValidateSpec(const ReduceSpec& spec);
-
-// The same of a reduction along axes, whose spec is about the whole array. Outputs are what may have no elements.
-absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout);
 
 }  // namespace reduced
 
