@@ -154,16 +154,19 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
   question->shape = ResultShape(shape, *reduced, request.axes().keepdims());
   Partition& to = question->partition.emplace(
       Partition{.layout = LayoutOf(shape, *reduced), .rows = shape.empty() ? 1 : shape.front()});
-  absl::Status status;
-  if (request.has_segments()) status = ParseSegments(request.segments(), find_side, &to.segments.emplace());
-  if (status.ok() && request.has_keys()) status = ParseKeys(request.keys(), shape, find_side, &to.keys.emplace());
-  if (status.ok() && request.has_where()) status = ParseMask(request.where(), shape, find_side, &to.mask.emplace());
+  if (request.has_segments()) to.segments.emplace();
+  if (request.has_keys()) to.keys.emplace();
+  if (request.has_where()) to.mask.emplace();
+  absl::Status status = Validate(to, question->spec);  // before arrays are looked for
+  if (status.ok() && to.segments.has_value()) status = ParseSegments(request.segments(), find_side, &*to.segments);
+  if (status.ok() && to.keys.has_value()) status = ParseKeys(request.keys(), shape, find_side, &*to.keys);
+  if (status.ok() && to.mask.has_value()) status = ParseMask(request.where(), shape, find_side, &*to.mask);
   if (!status.ok()) return status;
   if (std::int64_t outputs = 0; __builtin_mul_overflow(to.layout.outputs, to.groups(), &outputs)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("outputs: got %d times %d; allowed: 2^63 - 1 in all", to.layout.outputs, to.groups()));
   }
-  return Validate(to, question->spec);
+  return absl::OkStatus();
 }
 
 }  // namespace
