@@ -15,9 +15,11 @@ export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 # say TEXT...: announces a step, with the time since the script began.
 say() { printf '==> [%d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
-# The compute capabilities of the GPUs present as CMake takes them; 9.0 where there is none.
+# CUDA_ARCHITECTURES of the environment, else the compute capabilities of the GPUs present as CMake takes them; 9.0 where
+# there is none.
 cuda_architectures() {
-  local found
+  local found=${CUDA_ARCHITECTURES:-}
+  [[ -z $found ]] || { echo "$found"; return; }
   found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | grep -E '^[0-9]+\.[0-9]+$' | sort -u |
     sed 's/\.//; s/$/-real/' | paste -sd ';') || true
   echo "${found:-90-real}"

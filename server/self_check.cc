@@ -46,10 +46,10 @@ absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array)
                         .count = count,
                         .ops = {Op::kSum, Op::kMin, Op::kMax, Op::kArgmax, Op::kMean},
                         .precision = Precision::kExact};
-  absl::StatusOr<EngineResult> result = absl::UnknownError("");
+  absl::StatusOr<Answer> result = absl::UnknownError("");
   absl::Notification done;
   engine.Reduce(Job{.spec = spec, .array = array, .deadline = absl::Now() + kTimeout},
-                [&](absl::StatusOr<EngineResult> answer) {
+                [&](absl::StatusOr<Answer> answer) {
                   result = std::move(answer);
                   done.Notify();
                 });

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <iterator>
 #include <optional>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "client/lib/names.h"
 
 namespace reduced::client {
@@ -64,6 +66,9 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   if (ops.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("ops: got none; allowed: ", absl::StrJoin(OpNames(), ", ")));
   }
+  if (!options.results && !options.return_state) {
+    return absl::InvalidArgumentError("results: got false without return_state; allowed: true, or false with it");
+  }
 
   v1::Engine engine = v1::ENGINE_AUTO;
   v1::Precision precision = v1::PRECISION_DEFAULT;
@@ -92,6 +97,56 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   request->set_omit_results(!options.results);
   request->set_op_errors(true);
   return absl::OkStatus();
+}
+
+absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* request, SetSide set_side) {
+  v1::EmptyPolicy empty = v1::EMPTY_POLICY_DEFAULT;
+  absl::Status status = Parse("empty", partition.empty, &empty);
+  if (!status.ok()) return status;
+  request->set_empty(empty);
+  const bool others = partition.segments.has_value() || partition.keys.has_value() || partition.where.has_value();
+  if (!partition.axis.empty() || !others) {
+    request->mutable_axes()->mutable_axis()->Add(partition.axis.begin(), partition.axis.end());
+    request->mutable_axes()->set_keepdims(partition.keepdims);
+  }
+  if (partition.keep.has_value()) {
+    request->mutable_keep()->set_owner(partition.keep->owner);
+    request->mutable_keep()->set_ttl_ms(
+        absl::ToInt64Milliseconds(absl::Ceil(partition.keep->ttl, absl::Milliseconds(1))));
+  }
+  if (partition.write_to.has_value()) {
+    request->mutable_write_to()->set_token(partition.write_to->token);
+    request->mutable_write_to()->set_offset(partition.write_to->offset);
+  }
+  const auto set = [&](const char* field, const SideArray& side, v1::SideArray* to) {
+    absl::Status wrong;
+    if (const auto* const remote = std::get_if<RemoteArray>(&side)) {
+      wrong = ToProto(*remote, to);
+    } else {
+      const ArrayView& view = std::get<ArrayView>(side);
+      wrong = ToProto(view, to->mutable_array());
+      wrong.Update(CheckElements(view));
+      if (wrong.ok()) wrong = set_side(view, to);
+    }
+    if (!wrong.ok()) status.Update({wrong.code(), absl::StrCat(field, ": ", std::string(wrong.message()))});
+  };
+  if (partition.segments.has_value()) {
+    v1::Segments& to = *request->mutable_segments();
+    set("segments", partition.segments->offsets,
+        partition.segments->lengths ? to.mutable_lengths() : to.mutable_offsets());
+  }
+  if (status.ok() && partition.keys.has_value()) {
+    v1::Keys& to = *request->mutable_keys();
+    to.set_groups(partition.keys->groups);
+    if (partition.keys->drop_outside) to.set_outside(v1::OUTSIDE_KEYS_DROP);
+    set("keys", partition.keys->keys, to.mutable_keys());
+  }
+  if (status.ok() && partition.where.has_value()) {
+    v1::Mask& to = *request->mutable_where();
+    to.set_first_bit(partition.where->first_bit);
+    set("where", partition.where->mask, partition.where->bits ? to.mutable_bits() : to.mutable_elements());
+  }
+  return status;
 }
 
 Value FromProto(const v1::Value& from) {

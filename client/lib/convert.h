@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -35,8 +36,15 @@ absl::Status ToProto(const RemoteArray& array, To* to) {
   return ToProto(array.elements(), to->mutable_array());
 }
 
-// The ops and the options. INVALID_ARGUMENT: there is no op, or a name is unknown.
+// The ops and the options. INVALID_ARGUMENT: there is no op, a name is unknown, or neither results nor a state are
+// wanted.
 absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request);
+
+// How a request gets the elements of an array beside the one that is reduced, whose dtype and shape `to` has already.
+using SetSide = absl::FunctionRef<absl::Status(const ArrayView& side, v1::SideArray* to)>;
+// The partition. INVALID_ARGUMENT: a name is unknown, or a side array is none. Errors of `set_side`, whose messages
+// begin with the field.
+absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* request, SetSide set_side);
 
 Value FromProto(const v1::Value& from);
 absl::Status FromProto(const v1::OpError& from);

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,76 +28,30 @@ constexpr std::int64_t kMaxSentBytes = std::int64_t{32} << 20;
 // Arrays that were stored on the server for the time of a request.
 using Stored = std::vector<ResidentArray>;
 
-// An array beside the one that is reduced. A large one is stored on the server first.
-absl::Status ToProto(Client& client, const char* field, const SideArray& side, const PutOptions& put, v1::SideArray* to,
-                     Stored* stored) {
-  constexpr std::int64_t kMaxSideBytes = std::int64_t{8} << 20;  // in a message with others
-  const auto within = [field](const absl::Status& status) {
-    return status.ok() ? status : absl::Status(status.code(), absl::StrCat(field, ": ", std::string(status.message())));
-  };
-  if (const auto* const remote = std::get_if<RemoteArray>(&side)) return within(client::ToProto(*remote, to));
-  const ArrayView& view = std::get<ArrayView>(side);
-  absl::Status status = client::ToProto(view, to->mutable_array());
-  status.Update(CheckElements(view));
-  if (!status.ok()) return within(status);
-  const std::int64_t bytes = *ArrayBytes(view.dtype, view.shape);
-  if (bytes <= kMaxSideBytes) {
-    to->set_inline_data(view.data, static_cast<std::size_t>(bytes));
-    return absl::OkStatus();
-  }
-  absl::StatusOr<ResidentArray> array = client.Put(view, put);
-  if (!array.ok()) return within(array.status());
-  to->clear_array();
-  to->set_array_id(array->id());
-  stored->push_back(*std::move(array));
-  return absl::OkStatus();
-}
-
-absl::Status ToProto(Client& client, const PartitionOptions& options, const PutOptions& put, v1::ReduceRequest* request,
-                     Stored* stored) {
-  v1::EmptyPolicy empty = v1::EMPTY_POLICY_DEFAULT;
-  absl::Status status = Parse("empty", options.empty, &empty);
-  if (!status.ok()) return status;
-  request->set_empty(empty);
-  const bool others = options.segments.has_value() || options.keys.has_value() || options.where.has_value();
-  if (!options.axis.empty() || !others) {
-    request->mutable_axes()->mutable_axis()->Add(options.axis.begin(), options.axis.end());
-    request->mutable_axes()->set_keepdims(options.keepdims);
-  }
-  if (options.keep.has_value()) {
-    request->mutable_keep()->set_owner(options.keep->owner);
-    request->mutable_keep()->set_ttl_ms(
-        absl::ToInt64Milliseconds(absl::Ceil(options.keep->ttl, absl::Milliseconds(1))));
-  }
-  if (options.write_to.has_value()) {
-    request->mutable_write_to()->set_token(options.write_to->token);
-    request->mutable_write_to()->set_offset(options.write_to->offset);
-  }
-  if (options.segments.has_value()) {
-    v1::Segments& to = *request->mutable_segments();
-    status = ToProto(client, "segments", options.segments->offsets, put,
-                     options.segments->lengths ? to.mutable_lengths() : to.mutable_offsets(), stored);
-  }
-  if (status.ok() && options.keys.has_value()) {
-    v1::Keys& to = *request->mutable_keys();
-    to.set_groups(options.keys->groups);
-    if (options.keys->drop_outside) to.set_outside(v1::OUTSIDE_KEYS_DROP);
-    status = ToProto(client, "keys", options.keys->keys, put, to.mutable_keys(), stored);
-  }
-  if (status.ok() && options.where.has_value()) {
-    v1::Mask& to = *request->mutable_where();
-    to.set_first_bit(options.where->first_bit);
-    status = ToProto(client, "where", options.where->mask, put,
-                     options.where->bits ? to.mutable_bits() : to.mutable_elements(), stored);
-  }
-  return status;
-}
-
 // How arrays are stored for the time of a request.
 PutOptions PutFor(const PartitionOptions& partition, const ReduceOptions& options) {
   PutOptions put{.device = "cpu", .timeout = options.timeout, .interrupted = options.interrupted};
   if (partition.keep.has_value()) put.owner = partition.keep->owner;
   return put;
+}
+
+// The partition. Large arrays beside the one that is reduced are stored on the server first.
+absl::Status ToProto(Client& client, const PartitionOptions& partition, const ReduceOptions& options,
+                     v1::ReduceRequest* request, Stored* stored) {
+  constexpr std::int64_t kMaxSideBytes = std::int64_t{8} << 20;  // in a message with others
+  return client::ToProto(partition, request, [&](const ArrayView& side, v1::SideArray* to) {
+    const std::int64_t bytes = *ArrayBytes(side.dtype, side.shape);
+    if (bytes <= kMaxSideBytes) {
+      to->set_inline_data(side.data, static_cast<std::size_t>(bytes));
+      return absl::OkStatus();
+    }
+    absl::StatusOr<ResidentArray> array = client.Put(side, PutFor(partition, options));
+    if (!array.ok()) return array.status();
+    to->clear_array();
+    to->set_array_id(array->id());
+    stored->push_back(*std::move(array));
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const ReduceOptions& options,
@@ -145,7 +98,7 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const ArrayView& array, const std
     if (!whole.ok()) return whole.status();
     return ReduceArray(*whole, ops, partition, options);
   }
-  status = ToProto(*this, partition, PutFor(partition, options), &request, &stored);
+  status = ToProto(*this, partition, options, &request, &stored);
   if (!status.ok()) return status;
   request.mutable_inline_data()->resize(static_cast<std::size_t>(bytes));
   if (array.reader.read != nullptr) {
@@ -164,7 +117,7 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const RemoteArray& array, const s
   absl::Status status = CheckTimeout(options.timeout.value_or(connection_->options.timeout));
   status.Update(client::ToProto(array, &request));
   status.Update(client::ToProto(ops, options, &request));
-  if (status.ok()) status = ToProto(*this, partition, PutFor(partition, options), &request, &stored);
+  if (status.ok()) status = ToProto(*this, partition, options, &request, &stored);
   if (!status.ok()) return status;
   return CallReduce(*connection_, options, request, array.id().empty() ? kRegion : kResident);
 }

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,32 +26,12 @@
 #include "kernels/system/memory.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/state_codec.h"
+#include "proto/question/question.h"
 #include "reduced/v1/reduced.pb.h"
 #include "reduced/version.h"
 
 namespace reduced::client {
 namespace {
-
-// The question, whose names have been understood: the numbers of the proto's enums are those of the kernels'.
-ReduceSpec SpecOf(const v1::ReduceRequest& request, std::int64_t count) {
-  const v1::ReduceOptions& options = request.options();
-  ReduceSpec spec;
-  spec.dtype = static_cast<DType>(request.array().dtype());
-  spec.count = count;
-  for (const int op : request.ops()) spec.ops.push_back(static_cast<Op>(op));
-  spec.engine = static_cast<EngineKind>(options.engine());
-  spec.device = options.device();
-  spec.pipeline = options.pipeline();
-  spec.block_size = options.block_size();
-  spec.ddof = options.ddof();
-  spec.precision = options.precision() == v1::PRECISION_DEFAULT ? DefaultPrecision(options.pipeline())
-                                                                : static_cast<Precision>(options.precision());
-  if (options.nan_policy() != v1::NAN_POLICY_DEFAULT) spec.nan_policy = static_cast<NanPolicy>(options.nan_policy());
-  if (options.overflow_policy() != v1::OVERFLOW_POLICY_DEFAULT) {
-    spec.overflow_policy = static_cast<OverflowPolicy>(options.overflow_policy());
-  }
-  return spec;
-}
 
 // Beyond it the results would be most of a machine's memory.
 constexpr std::int64_t kMaxLocalResultBytes = std::int64_t{1} << 36;
@@ -71,81 +50,39 @@ absl::Status CheckHere(const ReduceSpec& spec) {
   return absl::OkStatus();
 }
 
-bool HasGroups(const PartitionOptions& partition) {
-  return partition.segments.has_value() || partition.keys.has_value() || partition.where.has_value();
+std::int64_t CountOf(const ArrayView& array) {
+  return *ArrayBytes(array.dtype, array.shape) / *DTypeBytes(array.dtype);
 }
 
-// Which dimensions are reduced.
-absl::StatusOr<std::vector<bool>> ReducedBy(const PartitionOptions& partition, std::size_t dimensions) {
-  const bool grouped = partition.segments.has_value() || partition.keys.has_value();
-  if (partition.segments.has_value() + partition.keys.has_value() + !partition.axis.empty() > 1) {
-    return absl::InvalidArgumentError("partition: got several; allowed: one of axis, segments, keys");
-  }
-  if (!grouped && (!partition.axis.empty() || !HasGroups(partition))) {
-    return ReducedDimensions(partition.axis, dimensions);
-  }
-  if (grouped && dimensions == 0) {
-    return absl::InvalidArgumentError("array.shape: got a scalar; allowed: 1 dimension or more with segments and keys");
-  }
-  std::vector<bool> reduced(dimensions, !grouped);
-  if (grouped) reduced.front() = true;
-  return reduced;
-}
+// The bounds, keys and mask of a request, and the memory that has them.
+using Sides = std::vector<std::pair<const v1::SideArray*, const ArrayView*>>;
 
-// An array beside the one that is reduced; its shape.
-absl::StatusOr<std::vector<std::int64_t>> Side(const char* field, const SideArray& side, reduced::SideArray* into) {
-  const auto within = [field](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(field, ": ", std::string(status.message())));
+// What a request asks of an array in this process.
+absl::StatusOr<Question> QuestionOf(const v1::ReduceRequest& request, const ArrayView& array, const Sides& sides) {
+  const auto find_side = [&](const char* field, const v1::SideArray& side) -> absl::StatusOr<FoundSide> {
+    for (const auto& [message, view] : sides) {
+      if (message != &side) continue;
+      return FoundSide{{static_cast<DType>(side.array().dtype()), CountOf(*view), {view->data}}, view->shape};
+    }
+    return absl::InvalidArgumentError(absl::StrCat(field, ": got an array of a server; allowed: in memory"));
   };
-  const auto* const view = std::get_if<ArrayView>(&side);
-  if (view == nullptr) return within(absl::InvalidArgumentError("got an array of a server; allowed: in memory"));
-  v1::ArraySpec spec;
-  absl::Status status = ToProto(*view, &spec);
-  status.Update(CheckElements(*view));
-  if (!status.ok()) return within(status);
-  *into = {
-      static_cast<DType>(spec.dtype()), *ArrayBytes(view->dtype, view->shape) / *DTypeBytes(view->dtype), {view->data}};
-  return view->shape;
-}
-
-// But for the layout.
-absl::StatusOr<Groups> GroupsOf(const PartitionOptions& partition, const std::vector<std::int64_t>& shape) {
-  Groups groups{.rows = shape.empty() ? 1 : shape.front()};
-  absl::StatusOr<std::vector<std::int64_t>> side;
-  absl::Status status;
-  if (partition.segments.has_value()) {
-    reduced::Segments& to = groups.segments.emplace();
-    to.lengths = partition.segments->lengths;
-    side = Side("segments", partition.segments->offsets, &to.bounds);
-    status = side.ok() ? Validate(to, *side) : side.status();
-  }
-  if (status.ok() && partition.keys.has_value()) {
-    reduced::Keys& to = groups.keys.emplace();
-    to.groups = partition.keys->groups;
-    to.drop = partition.keys->drop_outside;
-    side = Side("keys", partition.keys->keys, &to.keys);
-    status = side.ok() ? Validate(to, *side, shape) : side.status();
-  }
-  if (status.ok() && partition.where.has_value()) {
-    reduced::Mask& to = groups.mask.emplace();
-    to.bits = partition.where->bits;
-    to.first_bit = partition.where->first_bit;
-    side = Side("where", partition.where->mask, &to.array);
-    status = side.ok() ? Validate(to, *side, shape) : side.status();
-  }
-  if (!status.ok()) return status;
-  return groups;
+  absl::StatusOr<Question> question =
+      ParseQuestion(request, {static_cast<DType>(request.array().dtype()), CountOf(array), array.shape},
+                    /*max_ops=*/std::numeric_limits<int>::max(), find_side);
+  if (!question.ok()) return question;
+  if (const absl::Status here = CheckHere(question->spec); !here.ok()) return here;
+  return question;
 }
 
 // Adds memory for results of each op to the reply.
-absl::StatusOr<std::vector<std::byte*>> PlaceIn(const ReduceSpec& spec, std::int64_t outputs,
+absl::StatusOr<std::vector<std::byte*>> PlaceIn(const ReduceSpec& spec, const char* field, std::int64_t outputs,
                                                 const std::vector<std::int64_t>& shape, ArrayReply* reply) {
   for (const Op op : spec.ops) {
     const DTypeRow& dtype = RowOf(ResultDType(op, spec.dtype));
     std::int64_t size = 0;
     if (__builtin_mul_overflow(outputs, std::int64_t{dtype.bytes}, &size) || size > kMaxLocalResultBytes) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("axes: got ", outputs, " outputs; allowed: results of ", kMaxLocalResultBytes, " bytes"));
+          absl::StrCat(field, ": got ", outputs, " outputs; allowed: results of ", kMaxLocalResultBytes, " bytes"));
     }
     ResultArray result{.op = std::string(RowOf(op).name)};
     result.array = {.dtype = std::string(dtype.name), .shape = shape};
@@ -164,7 +101,7 @@ constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
 class Running {
  public:
   Running(Engine& engine, Job job) {
-    engine.Reduce(std::move(job), [this](absl::StatusOr<EngineResult> answer) {
+    engine.Reduce(std::move(job), [this](absl::StatusOr<Answer> answer) {
       result_ = std::move(answer);
       done_.Notify();
     });
@@ -173,7 +110,7 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  absl::StatusOr<EngineResult> Wait(InterruptClock& clock, std::atomic<bool>& cancelled) {
+  absl::StatusOr<Answer> Wait(InterruptClock& clock, std::atomic<bool>& cancelled) {
     while (!done_.WaitForNotificationWithDeadline(clock.due())) {
       if (clock.Ask()) cancelled.store(true, std::memory_order_relaxed);
     }
@@ -181,26 +118,27 @@ class Running {
   }
 
  private:
-  absl::StatusOr<EngineResult> result_ = absl::UnknownError("");
+  absl::StatusOr<Answer> result_ = absl::UnknownError("");
   absl::Notification done_;
 };
 
-// Reduces `bytes` bytes: from memory at once, from a reader piece by piece, each while the next one is read.
-absl::StatusOr<EngineResult> ReduceAll(Engine& engine, const ReduceSpec& spec, const ArrayView& array,
-                                       std::int64_t bytes, absl::Duration timeout, const ReduceOptions& options) {
+// Reduces an array: from memory at once, from a reader piece by piece, each while the next one is read.
+absl::StatusOr<Answer> ReduceAll(Engine& engine, const ReduceSpec& spec, const ArrayView& array, absl::Duration timeout,
+                                 const ReduceOptions& options) {
   const bool reads = array.reader.read != nullptr;
   const std::int64_t width = RowOf(spec.dtype).bytes;
+  const std::int64_t bytes = spec.count * width;
   const auto cancelled = std::make_shared<std::atomic<bool>>(false);
   Job job{.spec = spec, .deadline = absl::Now() + timeout, .cancelled = cancelled};
   InterruptClock clock(options.interrupted);
-  EngineResult whole;
+  Answer whole;
   std::vector<char> buffers[2];  // must outlive what runs
   std::optional<Running> running;
   std::int64_t begin = 0;  // of what runs, in bytes
   // Adds the result of what runs.
   const auto finish = [&]() -> absl::Status {
     if (!running.has_value()) return absl::OkStatus();
-    absl::StatusOr<EngineResult> piece = running->Wait(clock, *cancelled);
+    absl::StatusOr<Answer> piece = running->Wait(clock, *cancelled);
     running.reset();
     if (!piece.ok()) return clock.interrupted() ? InterruptedError() : piece.status();
     Shift(begin / width, &piece->state);
@@ -295,7 +233,7 @@ absl::Status AddState(const ReduceSpec& spec, std::int64_t positions, const std:
 // The engine's answer, and what it answers.
 struct LocalEngine::Reduced {
   ReduceSpec spec;
-  EngineResult result;
+  Answer result;
 };
 
 LocalEngine::LocalEngine() : engine_(MakeCpuEngine({})) {}
@@ -309,15 +247,11 @@ absl::StatusOr<LocalEngine::Reduced> LocalEngine::Run(const ArrayView& array, co
   status.Update(ToProto(ops, options, &request));
   status.Update(CheckElements(array, /*may_have_reader=*/true));
   if (!status.ok()) return status;
-  const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
-  ReduceSpec spec = SpecOf(request, bytes / *DTypeBytes(array.dtype));
-  status = ValidateSpec(spec, /*op_errors=*/true);
-  if (status.ok()) status = CheckHere(spec);
-  if (!status.ok()) return status;
-
-  absl::StatusOr<EngineResult> result = ReduceAll(*engine_, spec, array, bytes, timeout, options);
-  if (!result.ok()) return result.status();
-  return Reduced{std::move(spec), *std::move(result)};
+  absl::StatusOr<Question> question = QuestionOf(request, array, {});
+  if (!question.ok()) return question.status();
+  absl::StatusOr<Answer> answer = ReduceAll(*engine_, question->spec, array, timeout, options);
+  if (!answer.ok()) return answer.status();
+  return Reduced{std::move(question->spec), *std::move(answer)};
 }
 
 absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
@@ -400,100 +334,74 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
                                                     const PartitionOptions& partition,
                                                     const ReduceOptions& options) const {
   const Stopwatch since_call;
-  v1::ReduceRequest request;
-  v1::EmptyPolicy empty = v1::EMPTY_POLICY_DEFAULT;
   const absl::Duration timeout = options.timeout.value_or(absl::InfiniteDuration());
   absl::Status status = CheckTimeout(timeout);
-  status.Update(ToProto(array, request.mutable_array()));
-  status.Update(ToProto(ops, options, &request));
-  status.Update(Parse("empty", partition.empty, &empty));
-  status.Update(CheckElements(array));
   if (partition.keep.has_value()) {
     status.Update(absl::InvalidArgumentError("keep: got it at local:; allowed: at a server"));
-  }
-  if (options.return_state && partition.segments.has_value()) {
-    status.Update(absl::InvalidArgumentError(
-        "return_state: got true with segments; allowed: false, or true with axes, keys or where"));
-  }
-  if (!options.results && !options.return_state) {
-    status.Update(
-        absl::InvalidArgumentError("results: got false without return_state; allowed: true, or false with it"));
   }
   if (partition.write_to.has_value()) {
     status.Update(absl::InvalidArgumentError("write_to: got it at local:; allowed: at a server"));
   }
+  v1::ReduceRequest request;
+  Sides sides;
+  status.Update(ToProto(array, request.mutable_array()));
+  status.Update(ToProto(ops, options, &request));
+  status.Update(CheckElements(array));
+  if (status.ok()) {
+    status = ToProto(partition, &request, [&](const ArrayView& side, v1::SideArray* message) {
+      sides.emplace_back(message, &side);
+      return absl::OkStatus();
+    });
+  }
   if (!status.ok()) return status;
-  const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
-  ReduceSpec spec = SpecOf(request, bytes / *DTypeBytes(array.dtype));
-  spec.empty_policy = static_cast<EmptyPolicy>(empty);
-  const absl::StatusOr<std::vector<bool>> reduced = ReducedBy(partition, array.shape.size());
-  if (!reduced.ok()) return reduced.status();
-  const Layout layout = LayoutOf(array.shape, *reduced);
-  const bool groups = HasGroups(partition);
-  Layout one = layout;
-  if (groups) one.elements = 1;  // whether an output has none is found out later
-  status = ValidateSlices(spec, one, /*op_errors=*/true);
-  if (status.ok()) status = CheckHere(spec);
-  if (!status.ok()) return status;
+  absl::StatusOr<Question> question = QuestionOf(request, array, sides);
+  if (!question.ok()) return question.status();
+  const ReduceSpec& spec = question->spec;
+  const std::int64_t positions = question->partition->positions();
 
   ArrayReply reply{.via = "local", .count = spec.count};
-  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
-  Job job{.spec = spec, .array = {array.data}, .deadline = absl::Now() + timeout, .cancelled = cancelled};
-  absl::StatusOr<SlicesResult> result = absl::UnknownError("");
-  absl::Notification done;
-  auto ended = [&](absl::StatusOr<SlicesResult> answer) {
-    result = std::move(answer);
-    done.Notify();
-  };
-  ReduceSpec answered = spec;
-  if (!options.results) answered.ops.clear();
+  std::vector<std::int64_t> shape = std::move(question->shape);
   std::vector<reduced::State> states;
-  std::vector<reduced::State>* const states_wanted = options.return_state ? &states : nullptr;
-  std::vector<absl::Status> errors;          // of ops
-  std::int64_t positions = layout.elements;  // as in ArraysState
-  std::vector<std::int64_t> shape = ResultShape(array.shape, *reduced, partition.keepdims);
-  if (groups) {
-    absl::StatusOr<Groups> parsed = GroupsOf(partition, array.shape);
-    if (!parsed.ok()) return parsed.status();
-    parsed->layout = layout;
-    if (parsed->keys.has_value()) positions = parsed->rows;
-    const DType key_dtype = parsed->keys.has_value() ? parsed->keys->keys.dtype : DType::kI64;
-    auto place = [&, key_dtype](std::int64_t outputs, std::int64_t number, const std::byte* keys) {
-      if (partition.segments.has_value() || partition.keys.has_value()) shape.insert(shape.begin(), number);
-      if (keys != nullptr) {
-        const DTypeRow& dtype = RowOf(key_dtype);
-        reply.keys.array = {.dtype = std::string(dtype.name), .shape = {number}};
-        reply.keys.array.data.assign(reinterpret_cast<const char*>(keys),
-                                     static_cast<std::size_t>(number * dtype.bytes));
-      }
-      if (options.return_state) {
-        if (absl::Status fits = CheckStates(spec, outputs); !fits.ok()) {
-          return absl::StatusOr<std::vector<std::byte*>>(std::move(fits));
-        }
-      }
-      return PlaceIn(answered, outputs, shape, &reply);
-    };
-    engine_->ReduceGroups({std::move(job), *std::move(parsed), place, states_wanted, &errors}, ended);
-  } else {
-    if (options.return_state) status = CheckStates(spec, layout.outputs);
-    if (!status.ok()) return status;
-    absl::StatusOr<std::vector<std::byte*>> answers = PlaceIn(answered, layout.outputs, shape, &reply);
-    if (!answers.ok()) return answers.status();
-    engine_->ReduceSlices({std::move(job), layout, *std::move(answers), states_wanted, &errors}, ended);
-  }
+  std::vector<absl::Status> errors;  // of ops
+  const auto place = [&, grouped = question->partition->grouped(),
+                      key_dtype = static_cast<DType>(request.keys().keys().array().dtype())](
+                         std::int64_t outputs, std::int64_t groups,
+                         const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
+    if (grouped) shape.insert(shape.begin(), groups);
+    if (keys != nullptr) {
+      const DTypeRow& dtype = RowOf(key_dtype);
+      reply.keys.array = {.dtype = std::string(dtype.name), .shape = {groups}};
+      reply.keys.array.data.assign(reinterpret_cast<const char*>(keys), static_cast<std::size_t>(groups * dtype.bytes));
+    }
+    if (options.return_state) {
+      if (absl::Status fits = CheckStates(spec, outputs); !fits.ok()) return fits;
+    }
+    ReduceSpec answered = spec;
+    if (!options.results) answered.ops.clear();
+    return PlaceIn(answered, PartitionField(request), outputs, shape, &reply);
+  };
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
   InterruptClock clock(options.interrupted);
-  while (!done.WaitForNotificationWithDeadline(clock.due())) {
-    if (clock.Ask()) cancelled->store(true, std::memory_order_relaxed);
-  }
-  if (!result.ok()) return clock.interrupted() ? InterruptedError() : result.status();
+  Running running(*engine_, {.spec = spec,
+                             .array = {array.data},
+                             .deadline = absl::Now() + timeout,
+                             .cancelled = cancelled,
+                             .partition = std::move(question->partition),
+                             .place = place,
+                             .states = options.return_state ? &states : nullptr,
+                             .errors = &errors});
+  const absl::StatusOr<Answer> answer = running.Wait(clock, *cancelled);
+  if (!answer.ok()) return clock.interrupted() ? InterruptedError() : answer.status();
   status = AddErrors(errors, &reply);
   if (!status.ok()) return status;
   reply.execution = {.engine = "cpu",
-                     .device = result->ran.device,
-                     .pipeline = result->ran.pipeline,
+                     .device = answer->ran.device,
+                     .pipeline = answer->ran.pipeline,
                      .precision = WantsExactSums(spec) ? "exact" : "f64",
                      .reason = "local: has no other"};
-  reply.timing = {.queue_us = result->timing.queue_us, .kernel_us = result->timing.kernel_us, .bytes = bytes};
+  reply.timing = {.queue_us = answer->timing.queue_us,
+                  .kernel_us = answer->timing.kernel_us,
+                  .bytes = spec.count * RowOf(spec.dtype).bytes};
   if (options.return_state) {
     status = AddState(spec, positions, shape, states, &reply);
     if (!status.ok()) return status;

@@ -84,8 +84,20 @@ absl::Status NotHostMemory() {
       "the array is in the memory of a CUDA device, the CPU engine reduces host memory only");
 }
 
-// On the calling thread: at most kInlineBytes.
+// Whether a job takes less time than to hand it to a lane.
+bool IsInline(const Job& job) {
+  if (MayBlock(job.array) || job.spec.count > kInlineBytes / RowOf(job.spec.dtype).bytes) return false;
+  if (job.partition.has_value()) return job.partition->uniform() && job.partition->layout.outputs <= kInlineOutputs;
+  return job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
+}
+
+// On the calling thread, what IsInline; the state is that of a whole array.
 absl::StatusOr<State> ReduceHere(const Job& job) {
+  if (job.partition.has_value()) {
+    const absl::Status status = ReduceSlices(job, static_cast<const std::byte*>(job.array.data), /*arena=*/nullptr);
+    if (!status.ok()) return status;
+    return State();
+  }
   const Plan plan(job.spec);
   State state;
   Folded folded(job.spec, plan, &state.partial);
@@ -136,17 +148,11 @@ absl::StatusOr<State> ReduceInArena(const Job& job, tbb::task_arena& arena) {
   return state;
 }
 
-EngineResult ResultOf(State state, double kernel_us) {
-  EngineResult result{.state = std::move(state),
-                      .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)}};
-  result.timing.kernel_us = kernel_us;
-  return result;
-}
-
-SlicesResult SlicesResultOf(double kernel_us) {
-  SlicesResult result{.ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)}};
-  result.timing.kernel_us = kernel_us;
-  return result;
+Answer AnswerOf(State state, double kernel_us) {
+  Answer answer{.state = std::move(state),
+                .ran = {EngineKind::kCpu, "cpu", std::string(DefaultPipeline(EngineKind::kCpu).name)}};
+  answer.timing.kernel_us = kernel_us;
+  return answer;
 }
 
 // Memory that a rung needs beside the array: counted as an array's would be, so that no request can take all there is.
@@ -172,10 +178,10 @@ absl::Status ReadWhole(const Job& job, std::byte* to) {
 }
 
 // By a rung of the ladder, on the calling thread.
-absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row, ArrayBudget& budget) {
+absl::StatusOr<Answer> ReduceByRung(const Job& job, const PipelineRow& row, ArrayBudget& budget) {
   if (const absl::Status why = WhyStop(job); !why.ok()) return why;
   const HostRung& rung = *row.host;
-  EngineResult result;
+  Answer result;
   result.ran = {EngineKind::kCpu, "cpu", std::string(row.name)};
   const void* data = job.array.data;
   std::unique_ptr<ArrayMemory> read;
@@ -209,14 +215,35 @@ absl::StatusOr<EngineResult> ReduceByRung(const Job& job, const PipelineRow& row
   return result;
 }
 
-// On a lane, whatever the pipeline. Its queue_us is not set.
-absl::StatusOr<EngineResult> ReduceOnLane(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
+// The outputs of a partition. A file that isn't mapped is read into memory of the budget first.
+absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
+  const auto* data = static_cast<const std::byte*>(job.array.data);
+  std::unique_ptr<ArrayMemory> read;
+  if (MayBlock(job.array)) {
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
+        AllocateCpuArray(job.spec.count * RowOf(job.spec.dtype).bytes, budget);
+    if (!memory.ok()) return memory.status();
+    read = *std::move(memory);
+    data = static_cast<const std::byte*>(read->array().data);
+    const absl::Status status = ReadWhole(job, const_cast<std::byte*>(data));
+    if (!status.ok()) return status;
+  }
+  const Stopwatch since_start;
+  const absl::Status status =
+      job.partition->uniform() ? ReduceSlices(job, data, &arena) : ReduceGroups(job, data, budget, arena);
+  if (!status.ok()) return status;
+  return AnswerOf({}, since_start.micros());
+}
+
+// On a lane, whatever the partition and the pipeline. Its queue_us is not set.
+absl::StatusOr<Answer> ReduceOnLane(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
+  if (job.partition.has_value()) return ReducePartition(job, arena, budget);
   const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
   if (row != nullptr && row->rung) return ReduceByRung(job, *row, budget);
   const Stopwatch since_start;
   absl::StatusOr<State> state = ReduceInArena(job, arena);
   if (!state.ok()) return state.status();
-  return ResultOf(*std::move(state), since_start.micros());
+  return AnswerOf(*std::move(state), since_start.micros());
 }
 
 // How long the threads of the arena take to read the array, which is in memory, in the tasks that a reduction has.
@@ -247,7 +274,7 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
       if (!micros.ok()) return micros.status();
       read_us = std::min(read_us, *micros);
     }
-    absl::StatusOr<EngineResult> result = ReduceOnLane(job, arena, budget);
+    absl::StatusOr<Answer> result = ReduceOnLane(job, arena, budget);
     if (!result.ok()) return result.status();
     if (i < 0) {  // the one before the first
       measurement.ran = result->ran;
@@ -288,33 +315,17 @@ absl::StatusOr<MatmulMeasurement> MeasureMatmulOnLane(MatmulJob job, int repeats
   return measurement;
 }
 
-// On a lane: `reduce(data)`, whose status is its error. A file that isn't mapped is read into memory of the budget
-// first.
-template <class Reduce>
-absl::StatusOr<SlicesResult> ReduceSlicesOnLane(const Job& job, ArrayBudget& budget, const Reduce& reduce) {
-  const auto* data = static_cast<const std::byte*>(job.array.data);
-  std::unique_ptr<ArrayMemory> read;
-  if (MayBlock(job.array)) {
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
-        AllocateCpuArray(job.spec.count * RowOf(job.spec.dtype).bytes, budget);
-    if (!memory.ok()) return memory.status();
-    read = *std::move(memory);
-    data = static_cast<const std::byte*>(read->array().data);
-    const absl::Status status = ReadWhole(job, const_cast<std::byte*>(data));
-    if (!status.ok()) return status;
-  }
-  const Stopwatch since_start;
-  const absl::Status status = reduce(data);
-  if (!status.ok()) return status;
-  return SlicesResultOf(since_start.micros());
-}
-
-// As many outputs as are known of beforehand.
-std::int64_t OutputsOf(const Groups& groups) {
-  const std::int64_t number = groups.segments.has_value() ? groups.segments->count()
-                              : groups.keys.has_value()   ? groups.keys->groups
-                                                          : 1;
-  return number * groups.layout.outputs;
+// What a partition adds to the time that an array takes to be read.
+void AddPartition(const Job& job, Lanes::Ticket* ticket) {
+  const Partition& partition = *job.partition;
+  const bool quick = !partition.uniform() && job.states == nullptr && QuickAnswers::For(job.spec).has_value();
+  const std::int64_t outputs = partition.groups() * partition.layout.outputs;  // as many as are known of beforehand
+  ticket->expected_us += (quick ? kQuickGroupUs : kOutputUs) * static_cast<double>(outputs);
+  if (!partition.keys.has_value()) return;
+  const bool given = partition.keys->groups > 0;
+  const auto rows = static_cast<double>(partition.rows);
+  ticket->most_us = ticket->expected_us + (given ? kMostGivenKeyUs : kMostFoundKeyUs) * rows;
+  ticket->expected_us += (given ? kGivenKeyUs : kFoundKeyUs) * rows;
 }
 
 std::string ModelName() {
@@ -373,81 +384,27 @@ class CpuEngine final : public Engine {
   void Reduce(Job job, Done done) override {
     const Stopwatch since_call;
     if (job.array.space == MemorySpace::kDevice) return std::move(done)(NotHostMemory());
+    if (job.partition.has_value()) {
+      if (absl::Status sides = CheckSides(*job.partition, kNoDevice, "cpu"); !sides.ok()) {
+        return std::move(done)(std::move(sides));
+      }
+    }
     if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
-    const bool default_pipeline = job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
-    if (default_pipeline && !MayBlock(job.array) && job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
+    if (IsInline(job)) {
       absl::StatusOr<State> state = ReduceHere(job);
       if (!state.ok()) return std::move(done)(state.status());
-      return std::move(done)(ResultOf(*std::move(state), since_call.micros()));
+      return std::move(done)(AnswerOf(*std::move(state), since_call.micros()));
     }
     Lanes::Ticket ticket = TicketOf(job, calibration_);
+    if (job.partition.has_value()) AddPartition(job, &ticket);
     lanes_.Submit(
         [this, since_call, job = std::move(job), done = std::move(done)](absl::StatusOr<int> lane) mutable {
           if (!lane.ok()) return std::move(done)(lane.status());
           job.limit.Start();
           const double queue_us = since_call.micros();
-          absl::StatusOr<EngineResult> result = ReduceOnLane(job, *arenas_[*lane], scratch_);
-          if (result.ok()) result->timing.queue_us = queue_us;
-          std::move(done)(std::move(result));
-        },
-        std::move(ticket));
-  }
-
-  void ReduceSlices(SlicesJob slices, SlicesDone done) override {
-    const Stopwatch since_call;
-    const Job& job = slices.job;
-    if (job.array.space == MemorySpace::kDevice) return std::move(done)(NotHostMemory());
-    if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
-    if (!MayBlock(job.array) && slices.layout.outputs <= kInlineOutputs &&
-        job.spec.count <= kInlineBytes / RowOf(job.spec.dtype).bytes) {
-      const absl::Status status =
-          reduced::ReduceSlices(slices, static_cast<const std::byte*>(job.array.data), /*arena=*/nullptr);
-      if (!status.ok()) return std::move(done)(status);
-      return std::move(done)(SlicesResultOf(since_call.micros()));
-    }
-    Lanes::Ticket ticket = TicketOf(job, calibration_);
-    ticket.expected_us += kOutputUs * static_cast<double>(slices.layout.outputs);
-    lanes_.Submit(
-        [this, since_call, slices = std::move(slices), done = std::move(done)](absl::StatusOr<int> lane) mutable {
-          if (!lane.ok()) return std::move(done)(lane.status());
-          slices.job.limit.Start();
-          const double queue_us = since_call.micros();
-          absl::StatusOr<SlicesResult> result = ReduceSlicesOnLane(slices.job, scratch_, [&](const std::byte* data) {
-            return reduced::ReduceSlices(slices, data, arenas_[*lane].get());
-          });
-          if (result.ok()) result->timing.queue_us = queue_us;
-          std::move(done)(std::move(result));
-        },
-        std::move(ticket));
-  }
-
-  void ReduceGroups(GroupsJob groups, SlicesDone done) override {
-    const Stopwatch since_call;
-    const Job& job = groups.job;
-    if (job.array.space == MemorySpace::kDevice) return std::move(done)(NotHostMemory());
-    if (absl::Status sides = CheckSides(groups.groups, kNoDevice, "cpu"); !sides.ok()) {
-      return std::move(done)(std::move(sides));
-    }
-    if (const absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(why);
-    Lanes::Ticket ticket = TicketOf(job, calibration_);
-    const bool quick = groups.states == nullptr && QuickAnswers::For(job.spec).has_value();
-    ticket.expected_us += (quick ? kQuickGroupUs : kOutputUs) * static_cast<double>(OutputsOf(groups.groups));
-    if (groups.groups.keys.has_value()) {
-      const bool given = groups.groups.keys->groups > 0;
-      const auto rows = static_cast<double>(groups.groups.rows);
-      ticket.most_us = ticket.expected_us + (given ? kMostGivenKeyUs : kMostFoundKeyUs) * rows;
-      ticket.expected_us += (given ? kGivenKeyUs : kFoundKeyUs) * rows;
-    }
-    lanes_.Submit(
-        [this, since_call, groups = std::move(groups), done = std::move(done)](absl::StatusOr<int> lane) mutable {
-          if (!lane.ok()) return std::move(done)(lane.status());
-          groups.job.limit.Start();
-          const double queue_us = since_call.micros();
-          absl::StatusOr<SlicesResult> result = ReduceSlicesOnLane(groups.job, scratch_, [&](const std::byte* data) {
-            return reduced::ReduceGroups(groups, data, scratch_, *arenas_[*lane]);
-          });
-          if (result.ok()) result->timing.queue_us = queue_us;
-          std::move(done)(std::move(result));
+          absl::StatusOr<Answer> answer = ReduceOnLane(job, *arenas_[*lane], scratch_);
+          if (answer.ok()) answer->timing.queue_us = queue_us;
+          std::move(done)(std::move(answer));
         },
         std::move(ticket));
   }
@@ -485,7 +442,7 @@ class CpuEngine final : public Engine {
     double fixed_us = 1e3;
     for (int run = 0; run < 32; ++run) {
       const Stopwatch stopwatch;
-      Reduce({.spec = SumOfFloats(std::size(few)), .array = {few}}, [](absl::StatusOr<EngineResult>) {});
+      Reduce({.spec = SumOfFloats(std::size(few)), .array = {few}}, [](absl::StatusOr<Answer>) {});
       fixed_us = std::min(fixed_us, stopwatch.micros());
     }
     calibration_ = {fixed_us, /*host_gb_per_s=*/1, /*held_gb_per_s=*/1};

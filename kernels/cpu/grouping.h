@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/engine/array.h"
 #include "kernels/engine/array_budget.h"
-#include "kernels/engine/groups.h"
+#include "kernels/engine/partition.h"
 #include "oneapi/tbb/task_arena.h"
 
 namespace reduced {

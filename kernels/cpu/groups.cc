@@ -87,26 +87,27 @@ struct Output {
 class GroupReduction {
  public:
   // `grouping`: of segments or keys; the bounds and rows of keys may come later, before Run.
-  GroupReduction(const GroupsJob& job, const std::byte* data, const Grouping& grouping, MaskView mask,
+  GroupReduction(const Job& job, const std::byte* data, const Grouping& grouping, MaskView mask,
                  std::vector<std::byte*> answers)
-      : job_(job.job),
-        layout_(job.groups.layout),
+      : job_(job),
+        spec_(SpecOf(job)),
+        layout_(job.partition->layout),
         data_(data),
         grouping_(grouping),
-        keyed_(job.groups.keys.has_value()),
-        grouped_(keyed_ || job.groups.segments.has_value()),
+        keyed_(job.partition->keys.has_value()),
+        grouped_(job.partition->grouped()),
         mask_(keyed_ && layout_.outputs == 1 ? MaskView() : mask),  // else it made the groups
         answers_(std::move(answers)),
-        plan_(job_.spec),
-        width_(RowOf(job_.spec.dtype).bytes),
+        plan_(spec_),
+        width_(RowOf(spec_.dtype).bytes),
         moves_(MovesOf(width_)),
         adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)),
-        quick_(job.states == nullptr ? QuickAnswers::For(job_.spec) : std::nullopt),
+        quick_(job.states == nullptr ? QuickAnswers::For(spec_) : std::nullopt),
         states_(job.states),
         errors_(answers_.size(), job.errors) {
     names_.shape = layout_.shape;
     if (grouped_) names_.shape.insert(names_.shape.begin(), grouping.groups);
-    ReduceSpec none = job_.spec;
+    ReduceSpec none = spec_;
     none.count = 0;
     const State state = StateOf({}, none);
     for (const Op op : none.ops) of_nothing_.push_back(Finalize(none, op, state));
@@ -116,9 +117,9 @@ class GroupReduction {
   absl::StatusOr<std::unique_ptr<KeyTables>> Tables(const GroupingContext& context) const {
     if (!keyed_ || layout_.outputs != 1 || !quick_.has_value()) return nullptr;
     if (quick_->takes(Term::kMagnitude) || quick_->takes(Term::kNonzero) || quick_->takes_bits()) return nullptr;
-    const auto asks = [&](auto what) { return std::any_of(job_.spec.ops.begin(), job_.spec.ops.end(), what); };
+    const auto asks = [&](auto what) { return std::any_of(spec_.ops.begin(), spec_.ops.end(), what); };
     return MakeKeyTables(
-        job_.spec.dtype, data_, job_.spec.count, grouping_,
+        spec_.dtype, data_, spec_.count, grouping_,
         {.counts = asks([](Op op) { return RowOf(op).accumulator != Accumulator::kExtrema; }),
          .sums = quick_->takes(Term::kElement),
          .squares = quick_->takes(Term::kSquare),
@@ -176,7 +177,7 @@ class GroupReduction {
   // How many outputs make a task. An output without a quick answer takes much longer than others: each thread has
   // several tasks.
   std::int64_t task_outputs(std::int64_t outputs, int threads) const {
-    const std::int64_t bytes = job_.spec.count * width_ / std::max<std::int64_t>(outputs, 1);
+    const std::int64_t bytes = spec_.count * width_ / std::max<std::int64_t>(outputs, 1);
     return std::min(kBlockBytes / (bytes + AnswerBytes(quick_.has_value())), outputs / (4 * threads));
   }
 
@@ -212,6 +213,14 @@ class GroupReduction {
       AnswerTogether(data_, bounds + first, first, size, nullptr);
       first += size;
     }
+  }
+
+  // How an output is answered depends on the number of threads and on other outputs. Exact sums have the same bits each
+  // way.
+  static ReduceSpec SpecOf(const Job& job) {
+    ReduceSpec spec = job.spec;
+    if (job.states == nullptr) spec.precision = Precision::kExact;
+    return spec;
   }
 
   bool Stopped() {
@@ -417,7 +426,7 @@ class GroupReduction {
   // Writes the answers of an output.
   void Answer(const Output& output) {
     if (output.count == 0 && states_ == nullptr) return errors_.Store(of_nothing_, answers_, output.number);
-    ReduceSpec one = job_.spec;
+    ReduceSpec one = spec_;
     one.count = output.count;
     const State state = StateOf(output, one);
     if (stop_.load(std::memory_order_relaxed)) return;
@@ -479,6 +488,7 @@ class GroupReduction {
   }
 
   const Job& job_;
+  const ReduceSpec spec_;  // the question about the whole array
   const Layout& layout_;
   const std::byte* const data_;
   const Grouping& grouping_;
@@ -516,33 +526,30 @@ void ForRanges(std::int64_t count, std::int64_t grain, tbb::task_arena& arena, c
 
 }  // namespace
 
-absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena) {
-  // How an output is answered depends on the number of threads and on other outputs. Exact sums have the same bits each
-  // way.
-  if (job.states == nullptr) job.job.spec.precision = Precision::kExact;
+absl::Status ReduceGroups(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena) {
+  const Partition& partition = *job.partition;
   std::vector<std::unique_ptr<ArrayMemory>> memory;
   MaskView mask;
-  if (job.groups.mask.has_value() && job.job.spec.count > 0) {
-    const absl::StatusOr<const std::byte*> bytes = SideInMemory(job.groups.mask->array, job.job, scratch, &memory);
+  if (partition.mask.has_value() && job.spec.count > 0) {
+    const absl::StatusOr<const std::byte*> bytes = SideInMemory(partition.mask->array, job, scratch, &memory);
     if (!bytes.ok()) return bytes.status();
-    mask = MaskView(*job.groups.mask, *bytes);
+    mask = MaskView(*partition.mask, *bytes);
   }
-  const bool grouped = job.groups.segments.has_value() || job.groups.keys.has_value();
-  const auto why_stop = [&job] { return WhyStop(job.job); };
+  const auto why_stop = [&job] { return WhyStop(job); };
   const GroupingContext context{scratch, arena, why_stop};
   Grouping grouping{.groups = 1};
-  if (grouped) {
-    const absl::StatusOr<const std::byte*> side = SideInMemory(GroupingSide(job.groups), job.job, scratch, &memory);
+  if (partition.grouped()) {
+    const absl::StatusOr<const std::byte*> side = SideInMemory(GroupingSide(partition), job, scratch, &memory);
     if (!side.ok()) return side.status();
-    absl::StatusOr<Grouping> found = GroupingOf(job.groups, *side, mask, context);
+    absl::StatusOr<Grouping> found = GroupingOf(partition, *side, mask, context);
     if (!found.ok()) return found.status();
     grouping = *std::move(found);
   }
   std::int64_t outputs = 0;
-  if (__builtin_mul_overflow(grouping.groups, job.groups.layout.outputs, &outputs)) {
+  if (__builtin_mul_overflow(grouping.groups, partition.layout.outputs, &outputs)) {
     outputs = std::numeric_limits<std::int64_t>::max();  // more than there is memory for
   }
-  absl::StatusOr<std::vector<std::byte*>> answers = std::move(job.place)(outputs, grouping.groups, grouping.keys);
+  absl::StatusOr<std::vector<std::byte*>> answers = job.place(outputs, grouping.groups, grouping.keys);
   if (!answers.ok()) return answers.status();
   if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(outputs));
 
@@ -563,7 +570,7 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
     if (reduction.stopped()) return reduction.status();
     if (left.empty()) return reduction.status();
     tables->reset();
-    const absl::Status sorted = SortRows(job.groups.rows, context, &grouping, &left);
+    const absl::Status sorted = SortRows(partition.rows, context, &grouping, &left);
     if (!sorted.ok()) return sorted;
     ForRanges(std::ssize(left), 1, arena, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -574,8 +581,8 @@ absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& sc
     });
     return reduction.status();
   }
-  if (job.groups.keys.has_value()) {
-    if (const absl::Status sorted = SortRows(job.groups.rows, context, &grouping); !sorted.ok()) return sorted;
+  if (partition.keys.has_value()) {
+    if (const absl::Status sorted = SortRows(partition.rows, context, &grouping); !sorted.ok()) return sorted;
   }
   ForRanges(outputs, reduction.task_outputs(outputs, arena.max_concurrency()), arena,
             [&](std::int64_t begin, std::int64_t end) {

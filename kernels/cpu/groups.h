@@ -1,4 +1,4 @@
-// Reduces groups of elements, each to an answer for each op: the CPU engine's Engine::ReduceGroups.
+// Reduces the outputs of a partition by segments, by keys or under a mask, each to an answer for each op.
 //
 // An output is folded as an array of its elements would be, in the same tiles, blocks and tasks, so that its answers
 // have the same bits. Sums of floats are exact in either precision, unless states are wanted. Elements that are no
@@ -18,10 +18,10 @@
 
 namespace reduced {
 
-// Reduces the groups of an array at `data`, on the threads of the arena, and uses up job.place. `scratch`: counts what
-// it needs memory for. Errors: those of Engine::ReduceGroups, and those of Finalize for the first output that has one,
-// whose name the message begins with, unless job.errors gets them.
-absl::Status ReduceGroups(GroupsJob& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena);
+// Reduces the array at `data`, on the threads of the arena. `scratch`: counts what it needs memory for. Errors: those
+// of Engine::Reduce, and those of Finalize for the first output that has one, whose name the message begins with,
+// unless job.errors gets them.
+absl::Status ReduceGroups(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena);
 
 }  // namespace reduced
 

@@ -28,21 +28,21 @@ absl::StatusOr<const std::byte*> SideInMemory(const SideArray& side, const Job& 
   return to;
 }
 
-const SideArray& GroupingSide(const Groups& groups) {
-  return groups.segments.has_value() ? groups.segments->bounds : groups.keys->keys;
+const SideArray& GroupingSide(const Partition& partition) {
+  return partition.segments.has_value() ? partition.segments->bounds : partition.keys->keys;
 }
 
-absl::StatusOr<Grouping> GroupingOf(const Groups& groups, const std::byte* side, const MaskView& mask,
+absl::StatusOr<Grouping> GroupingOf(const Partition& partition, const std::byte* side, const MaskView& mask,
                                     const GroupingContext& context) {
-  if (groups.segments.has_value()) return GroupBySegments(*groups.segments, side, groups.rows, context);
-  const std::int64_t columns = groups.layout.outputs;
+  if (partition.segments.has_value()) return GroupBySegments(*partition.segments, side, partition.rows, context);
+  const std::int64_t columns = partition.layout.outputs;
   const auto keeps = [&](std::int64_t row) {
     bool kept = false;
     for (std::int64_t i = row * columns; !kept && i < (row + 1) * columns; ++i) kept = mask.Keeps(i);
     return kept;
   };
   const absl::FunctionRef<bool(std::int64_t)> kept = keeps;
-  return GroupByKeys(*groups.keys, side, mask ? &kept : nullptr, context);
+  return GroupByKeys(*partition.keys, side, mask ? &kept : nullptr, context);
 }
 
 }  // namespace reduced

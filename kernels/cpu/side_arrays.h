@@ -15,7 +15,7 @@
 #include "kernels/engine/array.h"
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/engine.h"
-#include "kernels/engine/groups.h"
+#include "kernels/engine/partition.h"
 
 namespace reduced {
 
@@ -79,12 +79,12 @@ class MaskView {
 absl::StatusOr<const std::byte*> SideInMemory(const SideArray& side, const Job& job, ArrayBudget& scratch,
                                               std::vector<std::unique_ptr<ArrayMemory>>* memory);
 
-// The bounds or keys, one of which the groups have.
-const SideArray& GroupingSide(const Groups& groups);
+// The bounds or keys, one of which the partition has.
+const SideArray& GroupingSide(const Partition& partition);
 
 // Which rows belong to which group. `side`: the elements of GroupingSide. `mask`: with keys, rows of which it leaves
 // nothing are in no group; it may be none. Errors: those of GroupBySegments and GroupByKeys.
-absl::StatusOr<Grouping> GroupingOf(const Groups& groups, const std::byte* side, const MaskView& mask,
+absl::StatusOr<Grouping> GroupingOf(const Partition& partition, const std::byte* side, const MaskView& mask,
                                     const GroupingContext& context);
 
 }  // namespace reduced

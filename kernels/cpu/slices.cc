@@ -90,9 +90,10 @@ struct FindQuickly {
 
 class SliceReduction {
  public:
-  SliceReduction(const SlicesJob& job, const std::byte* data, bool alone)
+  SliceReduction(const Job& job, std::vector<std::byte*> answers, const std::byte* data, bool alone)
       : job_(job),
-        layout_(job.layout),
+        layout_(job.partition->layout),
+        answers_(std::move(answers)),
         data_(data),
         alone_(alone),
         one_(SpecOfOne(job)),
@@ -154,13 +155,14 @@ class SliceReduction {
     std::int64_t elements[kQuickOutputs];  // of each
   };
 
-  static ReduceSpec SpecOfOne(const SlicesJob& job) {
-    ReduceSpec one = job.job.spec;
-    one.count = job.layout.elements;
+  static ReduceSpec SpecOfOne(const Job& job) {
+    const Layout& layout = job.partition->layout;
+    ReduceSpec one = job.spec;
+    one.count = layout.elements;
     // What is answered side by side is exact, and so are those of its outputs that are folded after all, so that no
     // output's bits depend on others.
     const bool is_short = one.count * RowOf(one.dtype).bytes <= kLong;
-    const bool side_by_side = is_short || OrderOf(one, job.layout) != Order::kAny;
+    const bool side_by_side = is_short || OrderOf(one, layout) != Order::kAny;
     if (job.states == nullptr && side_by_side) one.precision = Precision::kExact;
     return one;
   }
@@ -188,7 +190,7 @@ class SliceReduction {
 
   bool Stopped() {
     if (stop_.load(std::memory_order_relaxed)) return true;
-    absl::Status why = WhyStop(job_.job);
+    absl::Status why = WhyStop(job_);
     if (why.ok()) return false;
     stop_.store(true, std::memory_order_relaxed);
     const absl::MutexLock lock(&mutex_);
@@ -283,7 +285,7 @@ class SliceReduction {
   // Writes the answers of an output, and its state if that is wanted.
   void Store(std::int64_t output, const State& state) {
     if (job_.states != nullptr) (*job_.states)[static_cast<std::size_t>(output)] = state;
-    errors_.Store(one_, state, job_.answers, output);
+    errors_.Store(one_, state, answers_, output);
   }
 
   // Answers `count` outputs side by side, and those that can't be answered so by themselves.
@@ -299,7 +301,7 @@ class SliceReduction {
     }
     bool known[kQuickOutputs];
     std::fill_n(known, count, true);
-    quick_->Store(found, scratch->elements, count, job_.answers, output, known);
+    quick_->Store(found, scratch->elements, count, answers_, output, known);
     for (std::int64_t g = std::find(known, known + count, false) - known; g < count;) {
       if (known[g] || AnswerSpecial(found, g, output + g)) {
         ++g;
@@ -338,11 +340,12 @@ class SliceReduction {
         quick_->Look(first + i * step, std::min(kLook, inner.size - i), step, run + i, &specials);
       }
     }
-    return quick_->StoreSpecial(found, g, specials, layout_.elements, job_.answers, output);
+    return quick_->StoreSpecial(found, g, specials, layout_.elements, answers_, output);
   }
 
-  const SlicesJob& job_;
+  const Job& job_;
   const Layout& layout_;
+  const std::vector<std::byte*> answers_;  // of each op; empty: none are wanted
   const std::byte* const data_;
   const bool alone_;
   const ReduceSpec one_;  // the question about one output
@@ -357,16 +360,19 @@ class SliceReduction {
   const std::int64_t groups_;                // of a row
 
   std::atomic<bool> stop_ = false;
-  OutputErrors errors_{job_.answers.size(), job_.errors};
+  OutputErrors errors_{answers_.size(), job_.errors};
   absl::Mutex mutex_;
   absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
 };
 
 }  // namespace
 
-absl::Status ReduceSlices(const SlicesJob& job, const std::byte* data, tbb::task_arena* arena) {
-  if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(job.layout.outputs));
-  SliceReduction reduction(job, data, arena == nullptr);
+absl::Status ReduceSlices(const Job& job, const std::byte* data, tbb::task_arena* arena) {
+  const std::int64_t outputs = job.partition->layout.outputs;
+  absl::StatusOr<std::vector<std::byte*>> answers = job.place(outputs, /*groups=*/1, /*keys=*/nullptr);
+  if (!answers.ok()) return answers.status();
+  if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(outputs));
+  SliceReduction reduction(job, *std::move(answers), data, arena == nullptr);
   if (arena == nullptr) {
     reduction.Run(0, reduction.units());
     return reduction.status();

@@ -1,4 +1,4 @@
-// Reduces the slices of an array, each to an answer for each op: the CPU engine's Engine::ReduceSlices.
+// Reduces the outputs of a partition that is uniform (along axes, without a mask), each to an answer for each op.
 //
 // An output is folded as an array of its elements would be: in the same tiles, blocks and tasks. So its answers have
 // the same bits, those of sums in f64 too; but of outputs of up to 1 MiB, and of columns, sums of floats are exact in
@@ -16,10 +16,10 @@
 
 namespace reduced {
 
-// Reduces the slices of an array at `data`, on the threads of the arena; on the calling thread if `arena` is null.
-// Errors: as WhyStop, and those of Finalize for the first output that has one, whose name the message begins with,
+// Reduces the array at `data`, on the threads of the arena; on the calling thread if `arena` is null. Errors: those of
+// job.place; as WhyStop; and those of Finalize for the first output that has one, whose name the message begins with,
 // unless job.errors gets them.
-absl::Status ReduceSlices(const SlicesJob& job, const std::byte* data, tbb::task_arena* arena);
+absl::Status ReduceSlices(const Job& job, const std::byte* data, tbb::task_arena* arena);
 
 }  // namespace reduced
 

@@ -103,11 +103,16 @@ class CudaEngine : public Engine {
   void Reduce(Job job, Done done) override {
     if (absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(std::move(why));
     if (absl::Status home = CheckHome(job.array); !home.ok()) return std::move(done)(std::move(home));
+    if (job.partition.has_value()) {
+      if (absl::Status sides = CheckSides(*job.partition, device_, info_.name); !sides.ok()) {
+        return std::move(done)(std::move(sides));
+      }
+    }
     // What the calling thread waits for must not queue behind a large job's kernel on the device.
     const bool small = IsSmall(job);
     if (small && large_jobs_.load() == 0) {
       if (const std::optional<int> lane = lanes_.TryBorrow(ExpectedUs(calibration_, job.spec, job.array))) {
-        absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
+        absl::StatusOr<Answer> result = ReduceOn(*lane, job);
         lanes_.GiveBack(*lane);
         return std::move(done)(std::move(result));
       }
@@ -120,54 +125,9 @@ class CudaEngine : public Engine {
           if (!lane.ok()) return std::move(done)(lane.status());
           job.limit.Start();
           const double queue_us = queued.micros();
-          absl::StatusOr<EngineResult> result = ReduceOn(*lane, job);
+          absl::StatusOr<Answer> result = ReduceOn(*lane, job);
           large.End();
           if (result.ok()) result->timing.queue_us = queue_us;
-          std::move(done)(std::move(result));
-        },
-        std::move(ticket));
-  }
-
-  void ReduceSlices(SlicesJob slices, SlicesDone done) override {
-    if (absl::Status why = WhyStop(slices.job); !why.ok()) return std::move(done)(std::move(why));
-    if (absl::Status home = CheckHome(slices.job.array); !home.ok()) return std::move(done)(std::move(home));
-    Lanes::Ticket ticket = TicketOf(slices.job, calibration_);
-    lanes_.Submit(
-        [this, slices = std::move(slices), done = std::move(done), large = LargeJob(&large_jobs_),
-         queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
-          if (!lane.ok()) return std::move(done)(lane.status());
-          slices.job.limit.Start();
-          SlicesResult result{.ran = RanBy(DefaultPipeline(EngineKind::kCuda))};
-          result.timing.queue_us = queued.micros();
-          const double expected_us = ExpectedUs(calibration_, slices.job.spec, slices.job.array);
-          const absl::Status status =
-              cuda_lanes_[*lane]->ReduceSlices(slices, *arrays_, scratch_, expected_us, &result);
-          large.End();
-          if (!status.ok()) return std::move(done)(status);
-          std::move(done)(std::move(result));
-        },
-        std::move(ticket));
-  }
-
-  void ReduceGroups(GroupsJob groups, SlicesDone done) override {
-    if (absl::Status why = WhyStop(groups.job); !why.ok()) return std::move(done)(std::move(why));
-    if (absl::Status home = CheckHome(groups.job.array); !home.ok()) return std::move(done)(std::move(home));
-    if (absl::Status sides = CheckSides(groups.groups, device_, info_.name); !sides.ok()) {
-      return std::move(done)(std::move(sides));
-    }
-    Lanes::Ticket ticket = TicketOf(groups.job, calibration_);
-    lanes_.Submit(
-        [this, groups = std::move(groups), done = std::move(done), large = LargeJob(&large_jobs_),
-         queued = Stopwatch()](absl::StatusOr<int> lane) mutable {
-          if (!lane.ok()) return std::move(done)(lane.status());
-          groups.job.limit.Start();
-          SlicesResult result{.ran = RanBy(DefaultPipeline(EngineKind::kCuda))};
-          result.timing.queue_us = queued.micros();
-          const double expected_us = ExpectedUs(calibration_, groups.job.spec, groups.job.array);
-          const absl::Status status =
-              cuda_lanes_[*lane]->ReduceGroups(groups, *arrays_, scratch_, expected_us, &result);
-          large.End();
-          if (!status.ok()) return std::move(done)(status);
           std::move(done)(std::move(result));
         },
         std::move(ticket));
@@ -296,8 +256,8 @@ class CudaEngine : public Engine {
     constexpr std::int64_t kSmallHostBytes = std::int64_t{64} << 10;
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
     const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
-    return job.spec.count <= limit / RowOf(job.spec.dtype).bytes && !PipelineOf(job.spec).rung &&
-           !MayBlock(job.array) && IsReady(job.array);
+    return !job.partition.has_value() && job.spec.count <= limit / RowOf(job.spec.dtype).bytes &&
+           !PipelineOf(job.spec).rung && !MayBlock(job.array) && IsReady(job.array);
   }
   // Whether the event that the array comes with is over, by now. An error is left to the lane.
   static bool IsReady(const ArrayRef& array) {
@@ -305,14 +265,16 @@ class CudaEngine : public Engine {
   }
 
   // On the calling thread, which has the lane. Its queue_us is not set.
-  absl::StatusOr<EngineResult> ReduceOn(int lane, const Job& job) {
+  absl::StatusOr<Answer> ReduceOn(int lane, Job& job) {
     const PipelineRow& pipeline = PipelineOf(job.spec);
-    EngineResult result;
-    result.ran = RanBy(pipeline);
+    Answer answer{.ran = RanBy(pipeline)};
     const double expected_us = ExpectedUs(calibration_, job.spec, job.array);
-    const absl::Status status = cuda_lanes_[lane]->Reduce(job, pipeline, expected_us, &result);
+    const absl::Status status =
+        job.partition.has_value()
+            ? cuda_lanes_[lane]->ReducePartition(job, *arrays_, scratch_, expected_us, &answer.timing)
+            : cuda_lanes_[lane]->Reduce(job, pipeline, expected_us, &answer);
     if (!status.ok()) return status;
-    return result;
+    return answer;
   }
 
   Execution RanBy(const PipelineRow& pipeline) const {
@@ -325,7 +287,7 @@ class CudaEngine : public Engine {
     const Stopwatch stopwatch;
     absl::Status status;
     absl::Notification finished;
-    Reduce(Job{.spec = spec, .array = array}, [&](absl::StatusOr<EngineResult> result) {
+    Reduce(Job{.spec = spec, .array = array}, [&](absl::StatusOr<Answer> result) {
       status = result.status();
       finished.Notify();
     });

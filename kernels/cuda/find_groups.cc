@@ -24,9 +24,9 @@ namespace reduced {
 
 absl::Status CudaLane::GroupReduction::FindGroups() {
   const StageRange range("find groups");
-  if (groups_.segments.has_value() && !groups_.segments->lengths) return CheckOffsets();
-  if (!keyed_ || groups_.rows == 0) return FindGroupsOnHost();
-  const Keys& keys = *groups_.keys;
+  if (partition_.segments.has_value() && !partition_.segments->lengths) return CheckOffsets();
+  if (!keyed_ || partition_.rows == 0) return FindGroupsOnHost();
+  const Keys& keys = *partition_.keys;
   if (keys.groups == 0) {
     const absl::Status status = FindKeys();
     return status.ok() && HasTables() ? FillTables(DType::kU32, ids_, /*drop=*/true) : status;
@@ -44,7 +44,7 @@ absl::Status CudaLane::GroupReduction::FindGroups() {
 }
 
 absl::Status CudaLane::GroupReduction::CheckOffsets() {
-  const SideArray& side = groups_.segments->bounds;
+  const SideArray& side = partition_.segments->bounds;
   const absl::StatusOr<const std::byte*> offsets = Hold(side.array, side.count, RowOf(side.dtype).bytes);
   if (!offsets.ok()) return offsets.status();
   const absl::StatusOr<std::byte*> bounds =
@@ -54,7 +54,7 @@ absl::Status CudaLane::GroupReduction::CheckOffsets() {
   const CheckOffsetsLaunch launch{.dtype = side.dtype,
                                   .offsets = *offsets,
                                   .count = side.count,
-                                  .rows = groups_.rows,
+                                  .rows = partition_.rows,
                                   .bounds = to,
                                   .checks = reinterpret_cast<GroupChecks*>(state_slot().device),
                                   .stream = lane_.kernel_stream_};
@@ -70,7 +70,7 @@ absl::Status CudaLane::GroupReduction::CheckOffsets() {
       status = Fetch(reinterpret_cast<std::byte*>(to + checks.bad - 1), sizeof(before),
                      reinterpret_cast<std::byte*>(&before));
     }
-    return status.ok() ? BadOffset(checks.bad, offset, before, groups_.rows) : status;
+    return status.ok() ? BadOffset(checks.bad, offset, before, partition_.rows) : status;
   }
   bounds_ = to;
   grouping_.groups = side.count - 1;
@@ -80,13 +80,13 @@ absl::Status CudaLane::GroupReduction::CheckOffsets() {
 
 absl::Status CudaLane::GroupReduction::CheckKeys(const std::byte* keys) {
   const absl::StatusOr<std::byte*> ids =
-      Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
+      Allocate(partition_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
   if (!ids.ok()) return ids.status();
-  const CheckKeysLaunch launch{.dtype = groups_.keys->keys.dtype,
+  const CheckKeysLaunch launch{.dtype = partition_.keys->keys.dtype,
                                .keys = keys,
-                               .rows = groups_.rows,
-                               .groups = groups_.keys->groups,
-                               .drop = groups_.keys->drop,
+                               .rows = partition_.rows,
+                               .groups = partition_.keys->groups,
+                               .drop = partition_.keys->drop,
                                .array = array_,
                                .ids = reinterpret_cast<std::uint32_t*>(*ids),
                                .checks = reinterpret_cast<GroupChecks*>(state_slot().device),
@@ -102,7 +102,7 @@ absl::Status CudaLane::GroupReduction::CheckKeys(const std::byte* keys) {
 }
 
 absl::Status CudaLane::GroupReduction::BadKeyIn(const void* keys, std::int64_t row) {
-  const DType dtype = groups_.keys->keys.dtype;
+  const DType dtype = partition_.keys->keys.dtype;
   const std::int64_t width = RowOf(dtype).bytes;
   std::byte key[sizeof(std::uint64_t)];
   if (absl::Status status = Fetch(static_cast<const std::byte*>(keys) + row * width, width, key); !status.ok()) {
@@ -112,7 +112,7 @@ absl::Status CudaLane::GroupReduction::BadKeyIn(const void* keys, std::int64_t r
     if constexpr (std::is_integral_v<T>) {
       T value;
       std::memcpy(&value, key, sizeof(value));
-      return BadKey(within_.row + row, absl::StrCat(value), groups_.keys->groups);
+      return BadKey(within_.row + row, absl::StrCat(value), partition_.keys->groups);
     } else {
       return absl::InternalError("keys of a dtype that is no integer");
     }
@@ -121,11 +121,11 @@ absl::Status CudaLane::GroupReduction::BadKeyIn(const void* keys, std::int64_t r
 
 // The keys that there are, and the group of each row.
 absl::Status CudaLane::GroupReduction::FindKeys() {
-  const SideArray& side = groups_.keys->keys;
+  const SideArray& side = partition_.keys->keys;
   const std::int64_t width = RowOf(side.dtype).bytes;
   const absl::StatusOr<const std::byte*> held = Hold(side.array, side.count, width);
   if (!held.ok()) return held.status();
-  const KeysToFind keys{.dtype = side.dtype, .keys = *held, .rows = groups_.rows, .array = array_};
+  const KeysToFind keys{.dtype = side.dtype, .keys = *held, .rows = partition_.rows, .array = array_};
   const KeyRangeLaunch range{
       .keys = keys, .range = reinterpret_cast<KeyRange*>(state_slot().device), .stream = lane_.kernel_stream_};
   absl::Status status = Launch([&] { return LaunchKeyRange(range); }, sizeof(KeyRange));
@@ -135,14 +135,14 @@ absl::Status CudaLane::GroupReduction::FindKeys() {
   std::memcpy(&launch.range, state_slot().pinned, sizeof(launch.range));
   if (launch.range.least > launch.range.greatest) return FetchKeys(nullptr, 0);
   if (!CanFindKeys(launch)) {
-    return absl::UnimplementedError(absl::StrCat("keys: got ", groups_.rows,
+    return absl::UnimplementedError(absl::StrCat("keys: got ", partition_.rows,
                                                  " keys without groups; allowed: 2147483647 where the server was built "
                                                  "with this version of CUDA, or any number with groups"));
   }
 
   std::vector<std::unique_ptr<ArrayMemory>> memory;  // until the launch is done
   const absl::StatusOr<std::byte*> ids =
-      Allocate(groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
+      Allocate(partition_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t)), &device_memory_);
   if (!ids.ok()) return ids.status();
   const absl::StatusOr<std::byte*> found = Allocate(launch.most_groups() * width, &memory);
   if (!found.ok()) return found.status();
@@ -170,7 +170,7 @@ absl::Status CudaLane::GroupReduction::FindKeys() {
 
 // Copies the keys to the host, for the answer. `found`: device memory.
 absl::Status CudaLane::GroupReduction::FetchKeys(const std::byte* found, std::int64_t groups) {
-  const std::int64_t bytes = groups * RowOf(groups_.keys->keys.dtype).bytes;
+  const std::int64_t bytes = groups * RowOf(partition_.keys->keys.dtype).bytes;
   absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(std::max<std::int64_t>(bytes, 1), scratch_);
   if (!memory.ok()) return memory.status();
   auto* const to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
@@ -182,16 +182,16 @@ absl::Status CudaLane::GroupReduction::FetchKeys(const std::byte* found, std::in
 
 // Finds the groups of lengths, of keys where there are no rows, and for pieces.
 absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
-  const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(groups_));
+  const absl::StatusOr<const std::byte*> side = OnHost(GroupingSide(partition_));
   if (!side.ok()) return side.status();
   MaskView mask;
-  if (keyed_ && groups_.mask.has_value() && job_.spec.count > 0) {
-    const absl::StatusOr<const std::byte*> bytes = OnHost(groups_.mask->array);
+  if (keyed_ && partition_.mask.has_value() && job_.spec.count > 0) {
+    const absl::StatusOr<const std::byte*> bytes = OnHost(partition_.mask->array);
     if (!bytes.ok()) return bytes.status();
-    mask = MaskView(*groups_.mask, *bytes);
+    mask = MaskView(*partition_.mask, *bytes);
   }
   const auto why_stop = [this] { return WhyStop(job_); };
-  absl::StatusOr<Grouping> found = GroupingOf(groups_, *side, mask, {scratch_, lane_.copiers_, why_stop});
+  absl::StatusOr<Grouping> found = GroupingOf(partition_, *side, mask, {scratch_, lane_.copiers_, why_stop});
   if (!found.ok()) return found.status();
   grouping_ = *std::move(found);
   if (grouping_.bounds != nullptr) {
@@ -203,13 +203,12 @@ absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
 bool CudaLane::GroupReduction::MovesElements() const {
   const std::vector<Op>& ops = job_.spec.ops;
   const auto tells_where = [](Op op) { return op == Op::kArgmin || op == Op::kArgmax; };
-  const bool in_states =
-      groups_job_.states != nullptr && (AccumulatorsFor(job_.spec) & SetOf(Accumulator::kExtrema)) != 0;
+  const bool in_states = job_.states != nullptr && (AccumulatorsFor(job_.spec) & SetOf(Accumulator::kExtrema)) != 0;
   return columns_ == 1 && !in_states && std::none_of(ops.begin(), ops.end(), tells_where);
 }
 
 SortByGroupLaunch CudaLane::GroupReduction::SortOfElements(const std::uint32_t* ids) const {
-  return {.rows = groups_.rows,
+  return {.rows = partition_.rows,
           .groups = grouping_.groups,
           .ids = ids,
           .value_bytes = static_cast<int>(width_),
@@ -223,11 +222,11 @@ absl::Status CudaLane::GroupReduction::SortRows() {
   SortByGroupLaunch launch = SortOfElements(ids_);
   if (!moves) launch.value_bytes = sizeof(std::uint32_t);
   REDUCED_RETURN_IF_CUDA_ERROR(SortByGroupScratch(launch, &launch.scratch_bytes));
-  const std::int64_t id_bytes = groups_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t));
+  const std::int64_t id_bytes = partition_.rows * static_cast<std::int64_t>(sizeof(std::uint32_t));
   std::vector<std::unique_ptr<ArrayMemory>> memory;  // while they are sorted
   std::byte *sorted, *bounds, *sorted_ids, *scratch, *numbers = nullptr;
   std::vector<Room> rooms = {
-      {groups_.rows * launch.value_bytes, &device_memory_, &sorted},
+      {partition_.rows * launch.value_bytes, &device_memory_, &sorted},
       {(grouping_.groups + 1) * static_cast<std::int64_t>(sizeof(std::int64_t)), &device_memory_, &bounds},
       {id_bytes, &memory, &sorted_ids},
       {static_cast<std::int64_t>(launch.scratch_bytes), &memory, &scratch}};
@@ -259,7 +258,7 @@ absl::Status CudaLane::GroupReduction::SortRows() {
     array_.rows = reinterpret_cast<const std::uint32_t*>(sorted);
   }
   bounds_ = find.bounds;
-  grouped_positions_ = groups_.rows;
+  grouped_positions_ = partition_.rows;
   return absl::OkStatus();
 }
 

@@ -98,13 +98,13 @@ class CudaLane::GroupReduction::Pieces {
   Pieces(GroupReduction& whole, const absl::Status& why)
       : whole_(whole),
         why_(why),
-        element_bytes_(whole.width_ + (whole.groups_.mask.has_value() ? 1 : 0)),
+        element_bytes_(whole.width_ + (whole.partition_.mask.has_value() ? 1 : 0)),
         room_(kPieceChunks * whole.lane_.chunk_bytes_) {}
 
   absl::Status Run() {
     if (whole_.keyed_) return AnswerKeys();
     if (whole_.grouped_) return AnswerSegments();
-    const std::vector<CutDimension> dimensions = CutDimensionsOf(whole_.groups_.layout);
+    const std::vector<CutDimension> dimensions = CutDimensionsOf(whole_.partition_.layout);
     return AnswerBox(dimensions, BoxFrom(dimensions, 0), nullptr);
   }
 
@@ -119,7 +119,7 @@ class CudaLane::GroupReduction::Pieces {
 
   // A stretch of the array.
   struct Piece {
-    Groups groups{};  // but for the mask
+    Partition partition{};  // but for the mask
     std::int64_t begin = 0;
     std::int64_t elements = 0;
     std::int64_t output = 0;    // its first one
@@ -131,12 +131,12 @@ class CudaLane::GroupReduction::Pieces {
   absl::Status Reduce(Piece piece, States* into, bool* no_room) {
     *no_room = false;
     if (absl::Status why = WhyStop(whole_.job_); !why.ok()) return why;
-    GroupsJob job{.job = whole_.JobOf(From(whole_.job_.array, piece.begin * whole_.width_), piece.elements),
-                  .groups = std::move(piece.groups),
-                  .errors = whole_.groups_job_.errors};
-    if (const std::optional<Mask>& mask = whole_.groups_.mask; mask.has_value()) {
-      job.groups.mask = StretchOf(*mask, piece.begin, piece.elements);
+    Job job = whole_.JobOf(From(whole_.job_.array, piece.begin * whole_.width_), piece.elements);
+    Partition& partition = job.partition.emplace(std::move(piece.partition));
+    if (const std::optional<Mask>& mask = whole_.partition_.mask; mask.has_value()) {
+      partition.mask = StretchOf(*mask, piece.begin, piece.elements);
     }
+    job.errors = whole_.job_.errors;
     job.place = [&](std::int64_t, std::int64_t, const std::byte*) {
       std::vector<std::byte*> answers;
       if (into == nullptr) answers = whole_.answers_;
@@ -147,8 +147,8 @@ class CudaLane::GroupReduction::Pieces {
     };
     StatesBudget budget(whole_.scratch_);
     std::vector<State> states;
-    if (into != nullptr || whole_.groups_job_.states != nullptr) {
-      if (absl::Status taken = budget.Take(job.job.spec, piece.outputs); !taken.ok()) return taken;
+    if (into != nullptr || whole_.job_.states != nullptr) {
+      if (absl::Status taken = budget.Take(job.spec, piece.outputs); !taken.ok()) return taken;
       job.states = &states;
     }
     GroupReduction reduction(whole_.lane_, job, whole_.arrays_, whole_.scratch_, whole_.timing_,
@@ -164,7 +164,7 @@ class CudaLane::GroupReduction::Pieces {
       State& state = states[static_cast<std::size_t>(i)];
       const std::int64_t output = piece.output + i;
       if (into == nullptr) {
-        (*whole_.groups_job_.states)[static_cast<std::size_t>(output)] = std::move(state);
+        (*whole_.job_.states)[static_cast<std::size_t>(output)] = std::move(state);
       } else {
         Shift(piece.position, &state);
         Combine(state, &into->states[static_cast<std::size_t>(output - into->first)]);
@@ -222,12 +222,12 @@ class CudaLane::GroupReduction::Pieces {
       shape.push_back(i == box.dimension ? box.size : dimensions[i].size);
       axes.push_back(dimensions[i].reduced);
     }
-    Piece piece{.groups = {.layout = LayoutOf(shape, axes)},
+    Piece piece{.partition = {.layout = LayoutOf(shape, axes)},
                 .begin = box.begin,
                 .output = box.output,
                 .position = box.position};
-    piece.outputs = piece.groups.layout.outputs;
-    piece.elements = piece.outputs * piece.groups.layout.elements;
+    piece.outputs = piece.partition.layout.outputs;
+    piece.elements = piece.outputs * piece.partition.layout.elements;
     return piece;
   }
 
@@ -292,7 +292,7 @@ class CudaLane::GroupReduction::Pieces {
     for (std::int64_t i = 0; i <= count; ++i) offsets[i] = bounds[i] - bounds[0];
     const std::int64_t rows = bounds[count] - bounds[0];
     const Segments segments{.bounds = {DType::kI64, count + 1, {.data = offsets}}};
-    return Reduce({.groups = {.layout = whole_.groups_.layout, .rows = rows, .segments = segments},
+    return Reduce({.partition = {.layout = whole_.partition_.layout, .rows = rows, .segments = segments},
                    .begin = bounds[0] * whole_.columns_,
                    .elements = rows * whole_.columns_,
                    .output = first * whole_.columns_,
@@ -315,13 +315,13 @@ class CudaLane::GroupReduction::Pieces {
 
   absl::Status AnswerKeys() {
     constexpr std::int64_t kSortBytes = 20;  // of a row, beside its key
-    const SideArray& keys = whole_.groups_.keys->keys;
+    const SideArray& keys = whole_.partition_.keys->keys;
     const std::int64_t row_bytes = whole_.columns_ * element_bytes_ + RowOf(keys.dtype).bytes + kSortBytes;
     return AnswerFromStates(0, whole_.outputs_, [&](States* states) {
-      for (std::int64_t row = 0; row < whole_.groups_.rows;) {
-        const std::int64_t rows = std::clamp<std::int64_t>(room_ / row_bytes, 1, whole_.groups_.rows - row);
+      for (std::int64_t row = 0; row < whole_.partition_.rows;) {
+        const std::int64_t rows = std::clamp<std::int64_t>(room_ / row_bytes, 1, whole_.partition_.rows - row);
         bool no_room = false;
-        const absl::Status status = Reduce({.groups = KeysOf(row, rows),
+        const absl::Status status = Reduce({.partition = KeysOf(row, rows),
                                             .begin = row * whole_.columns_,
                                             .elements = rows * whole_.columns_,
                                             .outputs = whole_.outputs_,
@@ -339,17 +339,17 @@ class CudaLane::GroupReduction::Pieces {
   }
 
   // Of rows from `row` on. The groups that were found stand for their keys.
-  Groups KeysOf(std::int64_t row, std::int64_t rows) const {
-    Groups groups{.layout = whole_.groups_.layout, .rows = rows, .keys = whole_.groups_.keys};
-    SideArray& keys = groups.keys->keys;
-    if (groups.keys->groups == 0) {
-      keys = {DType::kU32, whole_.groups_.rows, {.data = whole_.grouping_.ids}};
-      groups.keys->groups = whole_.grouping_.groups;
-      groups.keys->drop = true;  // rows that are in none
+  Partition KeysOf(std::int64_t row, std::int64_t rows) const {
+    Partition partition{.layout = whole_.partition_.layout, .rows = rows, .keys = whole_.partition_.keys};
+    SideArray& keys = partition.keys->keys;
+    if (partition.keys->groups == 0) {
+      keys = {DType::kU32, whole_.partition_.rows, {.data = whole_.grouping_.ids}};
+      partition.keys->groups = whole_.grouping_.groups;
+      partition.keys->drop = true;  // rows that are in none
     }
     keys.count = rows;
     keys.array = From(keys.array, row * RowOf(keys.dtype).bytes);
-    return groups;
+    return partition;
   }
 
   GroupReduction& whole_;
@@ -363,8 +363,8 @@ bool CudaLane::GroupReduction::LacksRoom(const absl::Status& status) const {
 }
 
 absl::Status CudaLane::GroupReduction::FindGroupsForPieces() {
-  if (!keyed_ || groups_.keys->groups == 0) return FindGroupsOnHost();
-  grouping_ = {.groups = groups_.keys->groups};
+  if (!keyed_ || partition_.keys->groups == 0) return FindGroupsOnHost();
+  grouping_ = {.groups = partition_.keys->groups};
   return absl::OkStatus();
 }
 

@@ -38,7 +38,7 @@ class CudaLane::GroupReduction {
   };
 
   // All of them outlive the reduction. `scratch`: counts the host memory that groups are found with.
-  GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing,
+  GroupReduction(CudaLane& lane, const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing,
                  const Within& within);
 
   // Blocks until all answers are written.
@@ -189,9 +189,8 @@ class CudaLane::GroupReduction {
   absl::Status error();
 
   CudaLane& lane_;
-  GroupsJob& groups_job_;
-  const Groups& groups_;
   const Job& job_;
+  const Partition& partition_;
   CudaArrays& arrays_;
   ArrayBudget& scratch_;
   Timing* const timing_;
@@ -220,7 +219,7 @@ class CudaLane::GroupReduction {
   std::vector<Pending> pending_;     // of a batch
   std::vector<GroupPart> parts_;     // of these
 
-  OutputErrors errors_{job_.spec.ops.size(), groups_job_.errors};
+  OutputErrors errors_{job_.spec.ops.size(), job_.errors};
   absl::Mutex mutex_;
   std::vector<std::int64_t> left_ ABSL_GUARDED_BY(mutex_);  // outputs that the device can't answer
 };

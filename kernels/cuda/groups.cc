@@ -38,21 +38,20 @@ SliceDimensions CudaLane::GroupReduction::DimensionsFrom(const std::vector<Dimen
   return result;
 }
 
-CudaLane::GroupReduction::GroupReduction(CudaLane& lane, GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch,
+CudaLane::GroupReduction::GroupReduction(CudaLane& lane, const Job& job, CudaArrays& arrays, ArrayBudget& scratch,
                                          Timing* timing, const Within& within)
     : lane_(lane),
-      groups_job_(groups),
-      groups_(groups.groups),
-      job_(groups.job),
+      job_(job),
+      partition_(*job.partition),
       arrays_(arrays),
       scratch_(scratch),
       timing_(timing),
       within_(within),
-      keyed_(groups_.keys.has_value()),
-      grouped_(keyed_ || groups_.segments.has_value()),
-      columns_(groups_.layout.outputs),
+      keyed_(partition_.keys.has_value()),
+      grouped_(partition_.grouped()),
+      columns_(partition_.layout.outputs),
       width_(RowOf(job_.spec.dtype).bytes),
-      quick_(groups.states == nullptr ? QuickOpsOf(job_.spec) : std::vector<QuickOps>()) {}
+      quick_(job_.states == nullptr ? QuickOpsOf(job_.spec) : std::vector<QuickOps>()) {}
 
 absl::Status CudaLane::GroupReduction::Run() {
   absl::Status status = HoldArray();
@@ -65,7 +64,7 @@ absl::Status CudaLane::GroupReduction::Run() {
 
 absl::Status CudaLane::GroupReduction::AnswerAll() {
   absl::Status status;
-  if (keyed_ && groups_.rows > 0) status = SortRows();
+  if (keyed_ && partition_.rows > 0) status = SortRows();
   SetPositions();
   if (status.ok() && !quick_.empty()) {
     status = AnswerQuickly();
@@ -83,8 +82,7 @@ absl::Status CudaLane::GroupReduction::AnswerAll() {
 }
 
 Job CudaLane::GroupReduction::JobOf(const ArrayRef& array, std::int64_t count) const {
-  Job job = job_;
-  job.array = array;
+  Job job{job_.spec, array, job_.deadline, job_.cancelled, job_.admitted, job_.caller, job_.limit};
   job.spec.count = count;
   return job;
 }
@@ -147,8 +145,8 @@ absl::Status CudaLane::GroupReduction::HoldArray() {
   const absl::StatusOr<const std::byte*> data = Hold(job_.array, job_.spec.count, width_);
   if (!data.ok()) return data.status();
   array_.data = *data;
-  if (!groups_.mask.has_value()) return absl::OkStatus();
-  const Mask& mask = *groups_.mask;
+  if (!partition_.mask.has_value()) return absl::OkStatus();
+  const Mask& mask = *partition_.mask;
   const absl::StatusOr<const std::byte*> bytes = Hold(mask.array.array, mask.array.count, 1);
   if (!bytes.ok()) return bytes.status();
   array_.mask = reinterpret_cast<const std::uint8_t*>(*bytes);
@@ -161,22 +159,21 @@ absl::Status CudaLane::GroupReduction::PlaceAnswers() {
   if (__builtin_mul_overflow(grouping_.groups, columns_, &outputs_)) {
     outputs_ = std::numeric_limits<std::int64_t>::max();  // more than there is memory for
   }
-  absl::StatusOr<std::vector<std::byte*>> answers =
-      std::move(groups_job_.place)(outputs_, grouping_.groups, grouping_.keys);
+  absl::StatusOr<std::vector<std::byte*>> answers = job_.place(outputs_, grouping_.groups, grouping_.keys);
   if (!answers.ok()) return answers.status();
   answers_ = *std::move(answers);
   placed_ = true;
-  if (groups_job_.states != nullptr) groups_job_.states->resize(static_cast<std::size_t>(outputs_));
-  names_.shape = groups_.layout.shape;
+  if (job_.states != nullptr) job_.states->resize(static_cast<std::size_t>(outputs_));
+  names_.shape = partition_.layout.shape;
   if (grouped_) names_.shape.insert(names_.shape.begin(), grouping_.groups);
   return absl::OkStatus();
 }
 
 void CudaLane::GroupReduction::SetPositions() {
   if (!grouped_) {
-    array_.reduced = DimensionsFrom(groups_.layout.reduced);
+    array_.reduced = DimensionsFrom(partition_.layout.reduced);
   } else if (array_.rows == nullptr) {
-    array_.reduced = {.count = 1, .size = {groups_.rows}, .stride = {columns_}};
+    array_.reduced = {.count = 1, .size = {partition_.rows}, .stride = {columns_}};
   }
   // The mask of one column has been heeded: what it leaves out is no row of any group.
   if (keyed_ && columns_ == 1) array_.mask = nullptr;
@@ -184,8 +181,8 @@ void CudaLane::GroupReduction::SetPositions() {
 
 GroupPart CudaLane::GroupReduction::WholeOf(std::int64_t output) const {
   if (!grouped_) {
-    const std::int64_t positions = groups_.layout.elements;
-    return {.start = positions == 0 ? 0 : groups_.layout.Start(output), .end = positions};
+    const std::int64_t positions = partition_.layout.elements;
+    return {.start = positions == 0 ? 0 : partition_.layout.Start(output), .end = positions};
   }
   const std::int64_t group = output / columns_;
   const std::int64_t column = output % columns_;
@@ -380,7 +377,7 @@ void CudaLane::GroupReduction::Store(std::int64_t output, State state) {
     one.count = state.partial.count;
     errors_.Store(one, state, answers_, output);
   }
-  std::vector<State>* const states = groups_job_.states;
+  std::vector<State>* const states = job_.states;
   if (states != nullptr) (*states)[static_cast<std::size_t>(output)] = std::move(state);
 }
 
@@ -388,18 +385,15 @@ absl::Status CudaLane::GroupReduction::error() {
   return errors_.Finish(within_.whole != nullptr ? within_.whole->names_ : names_, within_.output);
 }
 
-absl::Status CudaLane::ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
-                                    SlicesResult* result) {
+absl::Status CudaLane::ReduceGroups(Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing) {
   const StageRange range("reduce groups");
-  expected_us_ = expected_us;
-  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   // The same bits, however an output is answered.
-  if (groups.states == nullptr) groups.job.spec.precision = Precision::kExact;
-  GroupReduction reduction(*this, groups, arrays, scratch, &result->timing, {});
+  if (job.states == nullptr) job.spec.precision = Precision::kExact;
+  GroupReduction reduction(*this, job, arrays, scratch, timing, {});
   absl::Status status = reduction.Run();
   // What is in flight uses memory of the reduction.
   if (!status.ok()) Abandon();
-  if (reduction.LacksRoom(status) && groups.job.array.space != MemorySpace::kDevice) {
+  if (reduction.LacksRoom(status) && job.array.space != MemorySpace::kDevice) {
     status = reduction.RunInPieces(status);
     if (!status.ok()) Abandon();
   }

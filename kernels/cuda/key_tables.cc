@@ -146,7 +146,7 @@ ExtremaState ExtremaOf(const KeyRecord& record, const KeyAnswersLaunch& launch) 
 }  // namespace
 
 bool CudaLane::GroupReduction::HasTables() const {
-  const std::int64_t groups = groups_.keys->groups > 0 ? groups_.keys->groups : grouping_.groups;
+  const std::int64_t groups = partition_.keys->groups > 0 ? partition_.keys->groups : grouping_.groups;
   // Each row would wait for memory twice, for its sum and for its count, which takes longer than sorting.
   constexpr std::int64_t kSumBytes = sizeof(std::uint64_t) + sizeof(std::uint32_t);
   const auto waits_twice = [&](const QuickOps& ops) {
@@ -155,7 +155,7 @@ bool CudaLane::GroupReduction::HasTables() const {
   };
   return columns_ == 1 && !quick_.empty() && std::all_of(quick_.begin(), quick_.end(), HasTable) &&
          std::none_of(quick_.begin(), quick_.end(), waits_twice) && groups > 0 &&
-         groups < KeyTablesLaunch::kEndOfRows && groups_.rows < KeyTablesLaunch::kEndOfRows;
+         groups < KeyTablesLaunch::kEndOfRows && partition_.rows < KeyTablesLaunch::kEndOfRows;
 }
 
 // There are up to 256 parts: one pass of the radix sort.
@@ -167,7 +167,7 @@ bool CudaLane::GroupReduction::HasRowsInParts() const {
 }
 
 bool CudaLane::GroupReduction::CanSortGivenKeys() const {
-  return ids_ == nullptr && array_.mask == nullptr && RowOf(groups_.keys->keys.dtype).bytes == sizeof(*ids_);
+  return ids_ == nullptr && array_.mask == nullptr && RowOf(partition_.keys->keys.dtype).bytes == sizeof(*ids_);
 }
 
 absl::Status CudaLane::GroupReduction::OrderRowsInParts(KeyTablesLaunch* any,
@@ -208,7 +208,7 @@ absl::Status CudaLane::GroupReduction::FillTables(DType dtype, const void* keys,
   any.key_dtype = dtype;
   any.keys = keys;
   any.drop = drop;
-  any.rows = groups_.rows;
+  any.rows = partition_.rows;
   any.multiprocessors = lane_.multiprocessors_;
   any.most_shared_bytes = lane_.shared_bytes_;
   any.header = reinterpret_cast<KeyTablesHeader*>(state_slot().device);
@@ -233,7 +233,7 @@ absl::Status CudaLane::GroupReduction::FillTables(DType dtype, const void* keys,
 absl::Status CudaLane::GroupReduction::FillTable(const QuickOps& ops, const KeyTablesLaunch& any, bool* filled) {
   const DTypeRow& row = RowOf(job_.spec.dtype);
   const auto plan_of = [&](bool shared, std::byte* memory) {
-    return PlanOf(ops, job_.spec, grouping_.groups, groups_.rows, shared, memory);
+    return PlanOf(ops, job_.spec, grouping_.groups, partition_.rows, shared, memory);
   };
   // The first that takes all elements, or nearly all. Only sums of floats have a second chance.
   struct Attempt {
@@ -278,7 +278,7 @@ absl::Status CudaLane::GroupReduction::FillTable(const QuickOps& ops, const KeyT
       if (header.bad != 0 && looked_at_all) {
         // In parts rows have other numbers: whoever checks all keys in their order finds the first.
         if (launch.array.data != array_.data) return absl::OkStatus();
-        status = BadKeyIn(launch.keys, groups_.rows - static_cast<std::int64_t>(header.bad));
+        status = BadKeyIn(launch.keys, partition_.rows - static_cast<std::int64_t>(header.bad));
       }
     }
     if (status.ok() && header.listed > 0 && header.listed <= KeyTablesLaunch::kMostListed) {

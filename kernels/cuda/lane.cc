@@ -122,7 +122,7 @@ absl::Status CudaLane::Allocate() {
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, EngineResult* result) {
+absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, Answer* result) {
   const StageRange range("reduce");
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
@@ -139,7 +139,7 @@ void CudaLane::Abandon() {
   for (Slot& slot : slots_) slot.flight = Flight::kNone;
 }
 
-absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result) {
+absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, Answer* result) {
   const std::int64_t element_bytes = RowOf(job.spec.dtype).bytes;
   const AccumulatorSet exact_accumulators = ExactAccumulatorsFor(job.spec);
   if (exact_accumulators != 0) result->state.exact = std::make_unique<ExactSums>();
@@ -370,7 +370,7 @@ absl::Status CudaLane::AwaitKernel(Slot& slot) {
 
 // Waits for the slot's chunk, if it has one, and adds it to the result. Slots are collected in the order they were
 // filled.
-absl::Status CudaLane::Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result) {
+absl::Status CudaLane::Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, Answer* result) {
   if (slot.flight == Flight::kNone) return absl::OkStatus();
   const StageRange range("wait for the kernel");
   if (const absl::Status status = AwaitKernel(slot); !status.ok()) return status;

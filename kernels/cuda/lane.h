@@ -41,17 +41,12 @@ class CudaLane {
 
   // Fills the result's state and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
   // flight and the job's memory is no longer read. expected_us: what the device is expected to take.
-  absl::Status Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, EngineResult* result);
+  absl::Status Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, Answer* result);
 
-  // Engine::ReduceSlices; blocks as Reduce does. Fills the result's timing. `arrays`: where device memory comes from,
-  // beyond what the lane has. `scratch`: counts host memory for what pieces of an array leave to be merged. In
-  // slices.cc.
-  absl::Status ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
-                            SlicesResult* result);
-
-  // Engine::ReduceGroups; as ReduceSlices. `scratch`: also counts host memory that groups are found with. In groups.cc.
-  absl::Status ReduceGroups(GroupsJob& groups, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
-                            SlicesResult* result);
+  // Of a job with a partition; blocks as Reduce does. Fills in the timing. `arrays`: where device memory comes from,
+  // beyond what the lane has. `scratch`: counts host memory that groups are found with, and what pieces of an array
+  // leave to be merged. In slices.cc.
+  absl::Status ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget& scratch, double expected_us, Timing* timing);
 
   // Engine::Measure; blocks as Reduce does. At most kMaxLaunchElements.
   absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, double expected_us,
@@ -98,7 +93,7 @@ class CudaLane {
            DeviceWaits& waits);
 
   absl::Status Allocate();
-  absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, EngineResult* result);
+  absl::Status FoldChunks(const Job& job, const CudaPipeline& pipeline, Answer* result);
   absl::Status MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats, Measurement* measurement);
   absl::Status MultiplyOnDevice(MatmulJob& job, int repeats, MatmulMeasurement* measurement);
   absl::Status MeasurePeak(DType dtype, void* sink, double* gflops);
@@ -123,20 +118,23 @@ class CudaLane {
                            Slot& slot);
   cudaError_t AwaitEvent(cudaEvent_t event);
   absl::Status AwaitKernel(Slot& slot);
-  absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, EngineResult* result);
+  absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, Answer* result);
   class Slices;
-  absl::Status AnswerSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch, SlicesResult* result);
-  absl::Status AnswerOneByOne(const SlicesJob& slices, Timing* timing);
+  // Along axes.
+  absl::Status ReduceSlices(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
+  absl::Status AnswerOneByOne(const Job& job, const std::vector<std::byte*>& answers, Timing* timing);
   // `why`: why the device can't have the whole array; what it answers if it has no room for a piece either.
-  absl::Status AnswerInPieces(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
-                              const absl::Status& why, Timing* timing);
-  absl::Status AnswerFromParts(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
-                               const absl::Status& why, Timing* timing);
+  absl::Status AnswerInPieces(const Job& job, const std::vector<std::byte*>& answers, CudaArrays& arrays,
+                              ArrayBudget& scratch, const absl::Status& why, Timing* timing);
+  absl::Status AnswerFromParts(const Job& job, const std::vector<std::byte*>& answers, CudaArrays& arrays,
+                               ArrayBudget& scratch, const absl::Status& why, Timing* timing);
   absl::StatusOr<const std::byte*> HoldArray(const Job& job, CudaArrays& arrays, std::unique_ptr<ArrayMemory>* memory,
                                              Timing* timing);
   // Copies the first `bytes` of what is ready to `to` in device memory, chunk by chunk. Blocks. `job`: for whom.
   absl::Status CopyToDevice(const Job& job, const Source& from, std::int64_t bytes, std::byte* to, Timing* timing);
   class GroupReduction;
+  // By segments, by keys or under a mask. In groups.cc.
+  absl::Status ReduceGroups(Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   // Of a job that failed: what is in flight is waited for and forgotten.
   void Abandon();
 

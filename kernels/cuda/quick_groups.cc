@@ -74,7 +74,7 @@ Fold MergedFold(const GroupPartFold* parts, std::int64_t count, std::int64_t* el
 }  // namespace
 
 absl::Status CudaLane::GroupReduction::AnswerQuickly() {
-  const Layout& layout = groups_.layout;
+  const Layout& layout = partition_.layout;
   std::int64_t positions = layout.elements;  // on average
   if (grouped_) positions = grouped_positions_ / grouping_.groups;
   // Neighbouring outputs that are neighbours in the array are read by neighbouring threads.

@@ -1,4 +1,4 @@
-// CudaLane::ReduceSlices: what the host does for reductions along axes.
+// CudaLane::ReducePartition along axes: what the host does.
 //
 // Long contiguous outputs are reduced one after the other, as arrays. Of all others the whole array is in device
 // memory: it is copied there if it is elsewhere, in pieces of whole outputs if there is no room for all, or of parts of
@@ -8,6 +8,7 @@
 #include "kernels/cuda/slices.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <iterator>
@@ -50,21 +51,21 @@ SliceDimensions DimensionsOf(const std::vector<Dimension>& dimensions) {
 // One job, whose array is in device memory.
 class CudaLane::Slices {
  public:
-  // `arrays`: where memory for results comes from, beyond what the lane has. `names`: errors name outputs as of that
-  // layout, whose output `first` is the job's first. On an error, what is in flight is to be waited for before this
-  // goes.
-  Slices(CudaLane& lane, CudaArrays& arrays, const SlicesJob& slices, const std::byte* data, const Layout& names,
-         std::int64_t first, Timing* timing)
+  // `arrays`: where memory for results comes from, beyond what the lane has. `layout`, `answers`: of all outputs of the
+  // job, or of those from `first` on that a piece of the array has. On an error, what is in flight is to be waited for
+  // before this goes.
+  Slices(CudaLane& lane, CudaArrays& arrays, const Job& job, const Layout& layout,
+         const std::vector<std::byte*>& answers, const std::byte* data, std::int64_t first, Timing* timing)
       : lane_(lane),
         arrays_(arrays),
-        slices_(slices),
-        layout_(slices.layout),
-        names_(names),
+        job_(job),
+        layout_(layout),
+        answers_(answers),
         first_(first),
-        one_(slices.job.spec),
+        one_(job.spec),
         timing_(timing) {
     one_.count = layout_.elements;
-    if (slices.states == nullptr) one_.precision = Precision::kExact;  // sums take no longer than in f64
+    if (job.states == nullptr) one_.precision = Precision::kExact;  // sums take no longer than in f64
     array_ = {.data = data,
               .outputs = layout_.outputs,
               .elements = layout_.elements,
@@ -74,13 +75,13 @@ class CudaLane::Slices {
 
   absl::Status Run() {
     const absl::Status status = layout_.elements == 0 || layout_.outputs == 0 ? AnswerEmpty() : AnswerAll();
-    return status.ok() ? errors_.Finish(names_, first_) : status;
+    return status.ok() ? errors_.Finish(job_.partition->layout, first_) : status;
   }
 
   // Stores the answers of an output with that state, and the state, as far as they are wanted. Thread-safe.
   void Store(std::int64_t output, State state) {
-    errors_.Store(one_, state, slices_.answers, output);
-    if (slices_.states != nullptr) (*slices_.states)[static_cast<std::size_t>(first_ + output)] = std::move(state);
+    errors_.Store(one_, state, answers_, output);
+    if (job_.states != nullptr) (*job_.states)[static_cast<std::size_t>(first_ + output)] = std::move(state);
   }
 
  private:
@@ -99,7 +100,7 @@ class CudaLane::Slices {
   // Starts launches on the kernel stream.
   template <class Launches>
   absl::Status Start(Launches launches) {
-    if (absl::Status why = WhyStop(slices_.job); !why.ok()) return why;
+    if (absl::Status why = WhyStop(job_); !why.ok()) return why;
     const StageRange range("launch");
     Slot& slot = state_slot();
     cudaGetLastError();  // launches would report what earlier calls of this thread failed with
@@ -124,7 +125,7 @@ class CudaLane::Slices {
 
   // Answers all outputs: quickly, if there are kernels for all ops and room for all results, or else from states.
   absl::Status AnswerAll() {
-    if (slices_.states != nullptr) return AnswerFromStates(nullptr);
+    if (job_.states != nullptr) return AnswerFromStates(nullptr);
     bool known = false;
     std::vector<std::int64_t> others;
     if (absl::Status status = AnswerQuickly(&known, &others); !status.ok()) return status;
@@ -177,7 +178,7 @@ class CudaLane::Slices {
     add_region(static_cast<std::int64_t>(redo.size() * sizeof(redo[0])), reinterpret_cast<std::byte*>(redo.data()));
     const std::int64_t cleared = bytes;
     for (std::size_t i = 0; i < one_.ops.size(); ++i) {
-      add_region(layout_.outputs * RowOf(ResultDType(one_.ops[i], one_.dtype)).bytes, slices_.answers[i]);
+      add_region(layout_.outputs * RowOf(ResultDType(one_.ops[i], one_.dtype)).bytes, answers_[i]);
     }
     std::byte* results = state_slot().device;
     if (bytes > lane_.chunk_bytes_) {
@@ -221,7 +222,7 @@ class CudaLane::Slices {
     const std::int64_t chunks = (bytes + chunk - 1) / chunk;
     for (std::int64_t i = 0; i <= chunks; ++i) {
       if (i < chunks) {
-        if (absl::Status why = WhyStop(slices_.job); !why.ok()) return why;
+        if (absl::Status why = WhyStop(job_); !why.ok()) return why;
         Slot& slot = lane_.slots_[i % kSlots];
         const auto size = static_cast<std::size_t>(std::min(chunk, bytes - i * chunk));
         REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, lane_.kernel_stream_));
@@ -339,47 +340,48 @@ class CudaLane::Slices {
   CudaLane& lane_;
   CudaArrays& arrays_;
   std::unique_ptr<ArrayMemory> results_;  // of the device, if the lane's memory is too small for them
-  const SlicesJob& slices_;
+  const Job& job_;
   const Layout& layout_;
-  const Layout& names_;
+  const std::vector<std::byte*>& answers_;  // of each op; empty: none are wanted
   const std::int64_t first_;
   ReduceSpec one_;  // the question about one output
   SliceArray array_;
   Timing* const timing_;
-  OutputErrors errors_{slices_.answers.size(), slices_.errors};
+  OutputErrors errors_{answers_.size(), job_.errors};
 };
 
-absl::Status CudaLane::ReduceSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
-                                    double expected_us, SlicesResult* result) {
-  const StageRange range("reduce along axes");
+absl::Status CudaLane::ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget& scratch, double expected_us,
+                                       Timing* timing) {
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
-  absl::Status status = AnswerSlices(slices, arrays, scratch, result);
+  if (!job.partition->uniform()) return ReduceGroups(job, arrays, scratch, timing);
+  const StageRange range("reduce along axes");
+  absl::Status status = ReduceSlices(job, arrays, scratch, timing);
   if (!status.ok()) Abandon();
   return status;
 }
 
-absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
-                                    SlicesResult* result) {
-  const Layout& layout = slices.layout;
-  const Job& job = slices.job;
+absl::Status CudaLane::ReduceSlices(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing) {
+  const Layout& layout = job.partition->layout;
   const std::int64_t bytes = layout.elements * RowOf(job.spec.dtype).bytes;
-  if (slices.states != nullptr) slices.states->resize(static_cast<std::size_t>(layout.outputs));
+  const absl::StatusOr<std::vector<std::byte*>> answers = job.place(layout.outputs, /*groups=*/1, /*keys=*/nullptr);
+  if (!answers.ok()) return answers.status();
+  if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(layout.outputs));
   const std::int64_t long_bytes = job.array.space == MemorySpace::kDevice ? kLongDeviceBytes : kLongHostBytes;
   if (layout.elements > 0 && layout.run() >= layout.elements && (layout.outputs == 1 || bytes >= long_bytes)) {
-    return AnswerOneByOne(slices, &result->timing);
+    return AnswerOneByOne(job, *answers, timing);
   }
   std::unique_ptr<ArrayMemory> memory;
   const std::byte* data = nullptr;
   if (layout.elements > 0 && layout.outputs > 0) {
-    const absl::StatusOr<const std::byte*> held = HoldArray(job, arrays, &memory, &result->timing);
+    const absl::StatusOr<const std::byte*> held = HoldArray(job, arrays, &memory, timing);
     if (absl::IsResourceExhausted(held.status()) && job.array.space != MemorySpace::kDevice) {
-      return AnswerInPieces(slices, arrays, scratch, held.status(), &result->timing);
+      return AnswerInPieces(job, *answers, arrays, scratch, held.status(), timing);
     }
     if (!held.ok()) return held.status();
     data = *held;
   }
-  Slices all(*this, arrays, slices, data, layout, 0, &result->timing);
+  Slices all(*this, arrays, job, layout, *answers, data, 0, timing);
   const absl::Status status = all.Run();
   // What is in flight reads the array and writes results, whose memory goes.
   if (!status.ok()) Abandon();
@@ -387,10 +389,11 @@ absl::Status CudaLane::AnswerSlices(const SlicesJob& slices, CudaArrays& arrays,
 }
 
 // As many outputs at a time as there is room for, with their results in the lane's memory.
-absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
-                                      const absl::Status& why, Timing* timing) {
-  const SliceCut cut = CutOf(slices.layout);
-  const std::int64_t width = RowOf(slices.job.spec.dtype).bytes;
+absl::Status CudaLane::AnswerInPieces(const Job& job, const std::vector<std::byte*>& answers, CudaArrays& arrays,
+                                      ArrayBudget& scratch, const absl::Status& why, Timing* timing) {
+  const Layout& layout = job.partition->layout;
+  const SliceCut cut = CutOf(layout);
+  const std::int64_t width = RowOf(job.spec.dtype).bytes;
   const std::int64_t item_bytes = cut.elements * cut.stretches * width;
   std::unique_ptr<ArrayMemory> memory;
   std::byte* to = slots_[0].device;
@@ -405,29 +408,28 @@ absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& array
     room = wanted;
   }
   if (item_bytes > room) {
-    if (slices.layout.run() >= slices.layout.elements) return AnswerOneByOne(slices, timing);
-    return AnswerFromParts(slices, arrays, scratch, why, timing);
+    if (layout.run() >= layout.elements) return AnswerOneByOne(job, answers, timing);
+    return AnswerFromParts(job, answers, arrays, scratch, why, timing);
   }
   std::int64_t result_bytes = 1;  // of each output, with what tells whether it is to be redone
-  for (const Op op : slices.job.spec.ops) result_bytes += RowOf(ResultDType(op, slices.job.spec.dtype)).bytes;
+  for (const Op op : job.spec.ops) result_bytes += RowOf(ResultDType(op, job.spec.dtype)).bytes;
   const std::int64_t results = chunk_bytes_ / 2 / result_bytes;  // that fit in half of it, wherever they begin
   const std::int64_t most = std::max<std::int64_t>(1, std::min(room / item_bytes, results / cut.outputs));
   for (std::int64_t item = 0; item < cut.items; item += most) {
     const std::int64_t items = std::min(most, cut.items - item);
-    SlicesJob piece = slices;
-    piece.job.spec.count = items * cut.elements * cut.stretches;
-    piece.layout = PieceOf(slices.layout, items);
+    const Layout piece = PieceOf(layout, items);
     const std::int64_t first = item * cut.outputs;
-    for (std::size_t i = 0; i < piece.answers.size(); ++i) {
-      piece.answers[i] += first * RowOf(ResultDType(slices.job.spec.ops[i], slices.job.spec.dtype)).bytes;
+    std::vector<std::byte*> places = answers;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      places[i] += first * RowOf(ResultDType(job.spec.ops[i], job.spec.dtype)).bytes;
     }
-    const Source source{.array = slices.job.array,
+    const Source source{.array = job.array,
                         .first = item * cut.elements * width,
                         .stretch = cut.stretches == 1 ? 0 : items * cut.elements * width,
                         .stride = cut.stride * width};
-    absl::Status status = CopyToDevice(piece.job, source, items * item_bytes, to, timing);
+    absl::Status status = CopyToDevice(job, source, items * item_bytes, to, timing);
     if (!status.ok()) return status;
-    Slices some(*this, arrays, piece, to, slices.layout, first, timing);
+    Slices some(*this, arrays, job, piece, places, to, first, timing);
     status = some.Run();
     if (!status.ok()) {
       Abandon();  // what is in flight reads the piece, whose memory goes
@@ -438,37 +440,35 @@ absl::Status CudaLane::AnswerInPieces(const SlicesJob& slices, CudaArrays& array
 }
 
 // From the states of parts of outputs: not even one index of the dimension that is cut has room.
-absl::Status CudaLane::AnswerFromParts(const SlicesJob& slices, CudaArrays& arrays, ArrayBudget& scratch,
-                                       const absl::Status& why, Timing* timing) {
-  GroupsJob groups{
-      .job = slices.job, .groups = {.layout = slices.layout}, .states = slices.states, .errors = slices.errors};
-  if (groups.states == nullptr) groups.job.spec.precision = Precision::kExact;  // as Slices
-  groups.place = [&](std::int64_t, std::int64_t, const std::byte*) { return slices.answers; };
-  GroupReduction reduction(*this, groups, arrays, scratch, timing, {});
+absl::Status CudaLane::AnswerFromParts(const Job& job, const std::vector<std::byte*>& answers, CudaArrays& arrays,
+                                       ArrayBudget& scratch, const absl::Status& why, Timing* timing) {
+  Job parts = job;
+  if (parts.states == nullptr) parts.spec.precision = Precision::kExact;  // as Slices
+  parts.place = [&](std::int64_t, std::int64_t, const std::byte*) { return answers; };
+  GroupReduction reduction(*this, parts, arrays, scratch, timing, {});
   return reduction.RunInPieces(why);
 }
 
 // Each output as an array of its own: they are contiguous.
-absl::Status CudaLane::AnswerOneByOne(const SlicesJob& slices, Timing* timing) {
+absl::Status CudaLane::AnswerOneByOne(const Job& job, const std::vector<std::byte*>& answers, Timing* timing) {
+  const Layout& layout = job.partition->layout;
   const PipelineRow& pipeline = DefaultPipeline(EngineKind::kCuda);
-  const std::int64_t width = RowOf(slices.job.spec.dtype).bytes;
-  Job one = slices.job;
-  one.spec.count = slices.layout.elements;
-  EngineResult sum;
-  OutputErrors errors(slices.answers.size(), slices.errors);
-  for (std::int64_t output = 0; output < slices.layout.outputs && !errors.Ended(output); ++output) {
-    one.array = From(slices.job.array, slices.layout.Start(output) * width);
-    EngineResult result;
+  const std::int64_t width = RowOf(job.spec.dtype).bytes;
+  Job one{job.spec, job.array, job.deadline, job.cancelled, job.admitted, job.caller, job.limit};
+  one.spec.count = layout.elements;
+  Answer sum;
+  OutputErrors errors(answers.size(), job.errors);
+  for (std::int64_t output = 0; output < layout.outputs && !errors.Ended(output); ++output) {
+    one.array = From(job.array, layout.Start(output) * width);
+    Answer result;
     result.timing = sum.timing;
     if (absl::Status status = FoldChunks(one, *pipeline.cuda, &result); !status.ok()) return status;
     sum.timing = result.timing;
-    errors.Store(one.spec, result.state, slices.answers, output);
-    if (slices.states != nullptr) (*slices.states)[static_cast<std::size_t>(output)] = std::move(result.state);
+    errors.Store(one.spec, result.state, answers, output);
+    if (job.states != nullptr) (*job.states)[static_cast<std::size_t>(output)] = std::move(result.state);
   }
-  const std::optional<double> queue_us = timing->queue_us;
   *timing = sum.timing;
-  timing->queue_us = queue_us;
-  return errors.Finish(slices.layout);
+  return errors.Finish(layout);
 }
 
 // Device memory with the whole array in it: its own, or a copy in the lane's memory or, if that is too small, in

@@ -8,7 +8,7 @@
 
 namespace reduced {
 
-void Combine(const EngineResult& later, EngineResult* into) {
+void Combine(const Answer& later, Answer* into) {
   Combine(later.state, &into->state);
   for (const TimingStage& stage : kTimingStages) {
     const std::optional<double>& micros = later.timing.*stage.micros;
@@ -16,16 +16,6 @@ void Combine(const EngineResult& later, EngineResult* into) {
     if (micros.has_value()) sum = sum.value_or(0) + *micros;
   }
   into->ran = later.ran;
-}
-
-void Engine::ReduceSlices(SlicesJob /*job*/, SlicesDone done) {
-  std::move(done)(absl::UnimplementedError(
-      absl::StrCat("axes: got a request for ", info().name, "; allowed: the engines of the CPU and of GPUs")));
-}
-
-void Engine::ReduceGroups(GroupsJob /*job*/, SlicesDone done) {
-  std::move(done)(absl::UnimplementedError(
-      absl::StrCat("segments, keys, where: got a request for ", info().name, "; allowed: the engine of the CPU")));
 }
 
 void Engine::MeasureMatmul(MatmulJob /*job*/, int /*repeats*/, MatmulMeasured done) {

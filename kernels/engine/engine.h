@@ -18,12 +18,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/algebra/layout.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/algebra/state.h"
 #include "kernels/engine/array.h"
-#include "kernels/engine/groups.h"
 #include "kernels/engine/occupancy.h"
+#include "kernels/engine/partition.h"
 #include "kernels/engine/staging.h"
 #include "kernels/engine/why_stop.h"
 #include "kernels/matmul/matmul.h"
@@ -31,53 +30,36 @@
 namespace reduced {
 
 struct Job {
-  ReduceSpec spec;
+  ReduceSpec spec;   // its count: of the whole array
   ArrayRef array{};  // stays readable and unchanged until `done` runs
   absl::Time deadline = absl::InfiniteFuture();
   CancelFlag cancelled{};    // may be null
   bool admitted = false;     // part of a reduction that runs already: not refused because the queue is full
   std::uint64_t caller = 0;  // whose it is: callers take turns. Any number that tells them apart
   RunLimit limit{};          // starts when the job gets a lane
+  // The outputs that the array falls apart into. Absent: it is one output, whose state the answer has.
+  std::optional<Partition> partition{};
+  // With a partition: asked for the memory of the results, which the engine finalizes.
+  PlaceResults place{};
+  // With a partition: if it is not null, gets the state of each output. Stays valid until `done` runs.
+  std::vector<State>* states = nullptr;
+  // With a partition: if it is not null, an op that has no answer for some output does not take the others with it.
+  // Gets the status of each op, or nothing if all are OK. The answers of an op with an error are of no use. Stays valid
+  // until `done` runs.
+  std::vector<absl::Status>* errors = nullptr;
 };
 
 inline absl::Status WhyStop(const Job& job) { return WhyStop(job.cancelled, job.deadline, job.limit); }
 
-struct EngineResult {
-  State state{};
+struct Answer {
+  State state{};  // of the whole array; with a partition: unused
   Execution ran{};
   Timing timing{};
-};
-
-// A job whose answers are arrays: one element of each for each output of the layout.
-struct SlicesJob {
-  Job job;                            // spec.count: of the whole array
-  Layout layout{};                    // of that array
-  std::vector<std::byte*> answers{};  // of each op: host memory for layout.outputs results, row-major, at any address
-  // If it is set, gets the state of each output; `answers` may then be empty: none are computed. Stays valid until
-  // `done` runs.
-  std::vector<State>* states = nullptr;
-  // If it is set, an op that has no answer for some output does not take the others with it: gets the status of each
-  // op, or nothing if all are OK. The answers of an op with an error are of no use. Stays valid until `done` runs.
-  std::vector<absl::Status>* errors = nullptr;
-};
-
-struct SlicesResult {
-  Execution ran{};
-  Timing timing{};
-};
-
-// A job whose outputs are groups of elements, and that finds out on its way how many outputs there are.
-struct GroupsJob {
-  Job job;  // spec.count: of the whole array
-  Groups groups{};
-  PlaceResults place{};  // called once by a lane or before ReduceGroups returns, unless there was an error before
-  std::vector<State>* states = nullptr;         // as SlicesJob::states
-  std::vector<absl::Status>* errors = nullptr;  // as SlicesJob::errors
 };
 
 // Adds the result of the elements that follow: the states are combined, the times of each stage summed. `ran` becomes
 // that of `later`.
-void Combine(const EngineResult& later, EngineResult* into);
+void Combine(const Answer& later, Answer* into);
 
 // One pipeline's times on one array.
 struct Measurement {
@@ -126,7 +108,7 @@ double ExpectedUs(const Calibration& calibration, const ReduceSpec& spec, const 
 // Thread-safe.
 class Engine {
  public:
-  using Done = absl::AnyInvocable<void(absl::StatusOr<EngineResult>) &&>;
+  using Done = absl::AnyInvocable<void(absl::StatusOr<Answer>) &&>;
 
   virtual ~Engine() = default;  // waits for what runs; what waits in the queue is answered CANCELLED
 
@@ -150,24 +132,19 @@ class Engine {
   // caller has there takes longer than the target; also later, when its place goes to a caller with fewer.
   // DEADLINE_EXCEEDED, CANCELLED: seen within some 10 ms, in the queue as between chunks; also when `limit` is over.
   // FAILED_PRECONDITION: memory of another device; a file that has shrunk. UNAVAILABLE: the device failed. `job` has
-  // been validated: see ValidateSpec.
+  // been validated: see ValidateSpec, and Validate of a Partition.
+  //
+  // Each output of a partition is reduced as Reduce would reduce its elements alone, and its answers are written to the
+  // memory that `place` names; after an error this has anything. Errors besides: those of `place`, and of Finalize for
+  // the first output that has one, which the message names (but see Job::errors). INVALID_ARGUMENT: segments that
+  // descend or leave the array. OUT_OF_RANGE: keys outside of their groups. RESOURCE_EXHAUSTED: also if a GPU has no
+  // room for an array in its memory, or the host none for the grouping, or for the states of outputs of an array that
+  // the GPU takes in pieces. Two kinds of answers may differ from those of the elements alone in their last bits: sums
+  // of floats in Precision::kF64, which are exact here unless the outputs are long or states are wanted, and products
+  // of floats on a GPU, which multiplies in another order. The same job always has the same answers, but for products
+  // of floats of an array that a GPU takes in pieces, and states in Precision::kF64: what room there is decides where
+  // outputs are cut.
   virtual void Reduce(Job job, Done done) = 0;
-
-  // Reduces the slices of an array, as Reduce would reduce each of them alone, and writes their answers. The answers'
-  // memory stays writable until `done` runs; after an error it has anything. As Reduce otherwise; besides the errors of
-  // Finalize, for the first output that has one, which the message names (but see SlicesJob::errors). Two kinds of
-  // answers may differ from those of Reduce in their last bits: sums of floats in Precision::kF64, which are exact here
-  // unless the outputs are long or states are wanted, and products of floats on a GPU, which multiplies in another
-  // order. The same job always has the same answers, but for products of floats of an array that a GPU takes in pieces,
-  // and states in Precision::kF64: what room there is decides where outputs are cut. RESOURCE_EXHAUSTED also if a GPU
-  // has no room for an array in its memory, or the host none for the states of outputs of an array that the GPU takes
-  // in pieces. UNIMPLEMENTED: this engine can't.
-  using SlicesDone = absl::AnyInvocable<void(absl::StatusOr<SlicesResult>) &&>;
-  virtual void ReduceSlices(SlicesJob job, SlicesDone done);
-
-  // As ReduceSlices, of groups. INVALID_ARGUMENT: segments that descend or leave the array. OUT_OF_RANGE: keys outside
-  // of their groups. RESOURCE_EXHAUSTED: also if memory for the grouping is lacking. Errors of `place` are returned.
-  virtual void ReduceGroups(GroupsJob job, SlicesDone done);
 
   // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
   virtual std::int64_t staging_bytes() const { return std::int64_t{256} << 10; }

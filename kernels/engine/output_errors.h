@@ -21,7 +21,7 @@ namespace reduced {
 // Thread-safe.
 class OutputErrors {
  public:
-  // `each`: as SlicesJob::errors.
+  // `each`: as Job::errors.
   OutputErrors(std::size_t ops, std::vector<absl::Status>* each);
 
   // Stores the answers to the ops of `spec`, of an output with that state, in the arrays of them. Keeps the errors of

@@ -304,17 +304,4 @@ absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors) {
   return spec.pipeline.empty() ? absl::OkStatus() : ValidatePipeline(spec);
 }
 
-absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout, bool op_errors) {
-  ReduceSpec one = spec;  // about one output
-  one.count = std::max<std::int64_t>(1, layout.elements);
-  if (absl::Status status = ValidateSpec(one); !status.ok()) return status;
-  one.count = layout.elements;
-  if (layout.outputs > 0) {
-    if (absl::Status status = ValidateSpec(one, op_errors); !status.ok()) return OutputError(layout, 0, status);
-  }
-  if (one.pipeline.empty() || !FindPipeline(one.pipeline)->rung) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrFormat("pipeline: got %s for arrays of results; allowed: %s", one.pipeline,
-                                                  DefaultPipeline(EngineKind::kCpu).name));
-}
-
 }  // namespace reduced

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/algebra/layout.h"
 #include "kernels/algebra/spec.h"
 
 namespace reduced {
@@ -85,9 +84,6 @@ bool WantsExactSums(const ReduceSpec& spec);
 // message names those that do. `op_errors`: an empty array is an error of single ops, and so of the spec only if it is
 // one of every op.
 absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors = false);
-
-// The same of a reduction along axes, whose spec is about the whole array. Outputs are what may have no elements.
-absl::Status ValidateSlices(const ReduceSpec& spec, const Layout& layout, bool op_errors = false);
 
 }  // namespace reduced
 

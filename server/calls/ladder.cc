@@ -237,8 +237,8 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     ReduceSpec spec = ladder_.spec;
     spec.ops = OpsForExpected(spec.ops.front(), spec.dtype);
     spec.engine = EngineKind::kCpu;
-    const auto result = Await<absl::StatusOr<EngineResult>>(
-        [&](Engine::Done done) { cpu_->Reduce(JobOf(spec, array), std::move(done)); });
+    const auto result =
+        Await<absl::StatusOr<Answer>>([&](Engine::Done done) { cpu_->Reduce(JobOf(spec, array), std::move(done)); });
     if (!result.ok()) return result.status();
     const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
     if (!values.ok()) return values.status();

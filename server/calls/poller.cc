@@ -25,7 +25,7 @@ constexpr int kTurn = 8;  // submissions of one ring before the next one's
 constexpr std::chrono::nanoseconds kTurnTime = std::chrono::milliseconds(1);
 constexpr std::chrono::nanoseconds kRoundTime = std::chrono::milliseconds(5);
 // A turn may be longer because the thread had no processor: then that time is not the ring's.
-constexpr std::chrono::nanoseconds kLongTurn = std::chrono::microseconds(100);
+constexpr std::chrono::nanoseconds kLongTurn = std::chrono::microseconds(30);
 // That one ring may have used more than another while both have submissions. Beyond it, who was served longest ago
 // comes first.
 constexpr std::chrono::nanoseconds kMostAhead = std::chrono::microseconds(400);
@@ -144,6 +144,7 @@ bool Poller::ServeRound() {
     std::sort(ready_.begin(), ready_.end(), [](const Polled* a, const Polled* b) {
       return std::tie(a->used, a->last_served) < std::tie(b->used, b->last_served);
     });
+    now_ = Clock::now();  // the time that sorting took is not that of the first
   }
   const Clock::time_point end = now_ + kRoundTime;
   const Clock::duration turn = std::min(kTurnTime, 4 * kRoundTime / static_cast<int>(ready_.size()));

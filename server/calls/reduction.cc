@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -12,7 +11,6 @@
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/values.h"
 #include "server/wire/encode.h"
-#include "server/wire/enums.h"
 #include "server/wire/request.h"
 #include "server/wire/response.h"
 #include "server/wire/status.h"
@@ -82,77 +80,51 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, std::optional<Ou
                                                         : ResolveOperand(request, backend_, admission_.caller());
   if (!operand.ok()) return operand.status();
   operand_ = *std::move(operand);
-  const absl::StatusOr<Wanted> wanted = ParseWanted(request);
-  if (!wanted.ok()) return wanted.status();
-  wanted_ = *wanted;
-  if (rpc_ == Rpc::kReduce && AsksForArrays(request)) return BeginSlices(request);
-  absl::StatusOr<ReduceSpec> spec = ParseQuestion(request, operand_.shape, backend_.limits);
-  if (!spec.ok()) return spec.status();
-  spec_ = *std::move(spec);
-  const absl::Status placed = Place();
-  if (!placed.ok()) return placed;
-  engine_->Reduce(JobOf(), [this](absl::StatusOr<EngineResult> result) { End(std::move(result)); });
-  return absl::OkStatus();
-}
-
-absl::Status Reduction::BeginSlices(const v1::ReduceRequest& request) {
-  absl::StatusOr<SlicesQuestion> question = ParseSlices(request, operand_.shape, operand_.dimensions, backend_.limits);
+  if (rpc_ != Rpc::kReduce) {
+    if (const absl::Status whole = CheckWhole(request); !whole.ok()) return whole;
+  }
+  absl::StatusOr<Question> question =
+      ParseQuestion(request, {operand_.shape.dtype, operand_.shape.count, operand_.dimensions}, backend_.limits.max_ops,
+                    [this](const char* field, const v1::SideArray& side) { return FindSide(field, side); });
   if (!question.ok()) return question.status();
-  spec_ = question->spec;
-  const bool groups = request.has_segments() || request.has_keys() || request.has_where();
-  // The way to a GPU takes longer than the CPU's: arrays in host memory go to the CPU, unless the request wants another
-  // engine.
-  const bool chosen = spec_.engine == EngineKind::kAuto && spec_.device.empty() && spec_.pipeline.empty() &&
-                      operand_.elements.array.space != MemorySpace::kDevice;
-  if (chosen) spec_.engine = EngineKind::kCpu;
-  absl::Status status = Place();
+  spec_ = std::move(question->spec);
+  wanted_ = question->wanted;
+  absl::Status status = Place(question->partition);
   if (!status.ok()) return status;
-  if (chosen) {
-    response_->mutable_execution()->set_reason(groups ? "the array is in host memory, and reduced by groups or a mask"
-                                                      : "the array is in host memory, and reduced along axes");
-  }
-  results_.emplace(backend_);
-  if (groups) return BeginGroups(request, *std::move(question));
-  positions_ = question->layout.elements;
-  status = PrepareArrays(request, {question->layout.outputs, std::move(question->shape)});
+  Job job{spec_, operand_.elements.array, deadline_, cancelled_, /*admitted=*/false, admission_.key(), limit_};
+  if (question->partition.has_value()) status = SetPartition(request, *std::move(question), &job);
   if (!status.ok()) return status;
-  engine_->ReduceSlices({JobOf(), std::move(question->layout), results_->data(), StatesWanted(), OpErrorsWanted()},
-                        [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
+  engine_->Reduce(std::move(job), [this](absl::StatusOr<reduced::Answer> answer) { End(std::move(answer)); });
   return absl::OkStatus();
 }
 
-absl::Status Reduction::BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question) {
-  absl::StatusOr<Groups> groups = GroupsOf(request);
-  if (!groups.ok()) return groups.status();
-  groups->layout = std::move(question.layout);
-  positions_ = request.has_keys() ? groups->rows : groups->layout.elements;
+absl::Status Reduction::SetPartition(const v1::ReduceRequest& request, Question question, Job* job) {
+  const Partition& partition = job->partition.emplace(*std::move(question.partition));
+  positions_ = partition.positions();
   // Before anything is made of them; how many keys there are is found out later.
-  std::int64_t outputs = groups->layout.outputs, number = 1;
-  if (groups->segments.has_value()) number = groups->segments->count();
-  if (groups->keys.has_value()) number = groups->keys->groups;
-  if (__builtin_mul_overflow(outputs, number, &outputs)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("outputs: got %d times %d; allowed: 2^63 - 1 in all", groups->layout.outputs, number));
-  }
-  const absl::StatusOr<std::int64_t> bytes = CheckResultBytes(request, spec_, outputs, 0, 0, backend_.limits);
+  ReduceSpec answered = spec_;
+  if (!wanted_.results) answered.ops.clear();
+  const absl::StatusOr<std::int64_t> bytes = CheckResultBytes(
+      request, answered, partition.layout.outputs * partition.groups(), /*groups=*/0, /*key_bytes=*/0, backend_.limits);
   if (!bytes.ok()) return bytes.status();
   if (request.has_write_to()) {
     const absl::Status status = backend_.regions.FindWritable(request.write_to(), *bytes).status();
     if (!status.ok()) return status;
   }
-  const bool grouped = request.has_segments() || request.has_keys();
-  const DType key_dtype = groups->keys.has_value() ? groups->keys->keys.dtype : DType::kI64;
+  results_.emplace(backend_);
+  if (wanted_.state) job->states = &states_;
+  if (wanted_.op_errors) job->errors = &op_errors_;
   // The request stays valid until the job is done.
-  auto place = [this, &request, grouped, key_dtype, shape = std::move(question.shape)](
-                   std::int64_t outputs, std::int64_t number,
-                   const std::byte* keys) mutable -> absl::StatusOr<std::vector<std::byte*>> {
-    if (grouped) shape.insert(shape.begin(), number);
-    const absl::Status status = PrepareArrays(request, {outputs, std::move(shape), number, key_dtype, keys});
+  job->place = [this, &request, grouped = partition.grouped(), shape = std::move(question.shape),
+                key_dtype = partition.keys.has_value() ? partition.keys->keys.dtype : DType::kI64](
+                   std::int64_t outputs, std::int64_t groups,
+                   const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
+    ArrayResults::Form form{outputs, shape, groups, key_dtype, keys};
+    if (grouped) form.shape.insert(form.shape.begin(), groups);
+    const absl::Status status = PrepareArrays(request, form);
     if (!status.ok()) return status;
     return results_->data();
   };
-  engine_->ReduceGroups({JobOf(), *std::move(groups), std::move(place), StatesWanted(), OpErrorsWanted()},
-                        [this](absl::StatusOr<SlicesResult> result) { EndSlices(std::move(result)); });
   return absl::OkStatus();
 }
 
@@ -205,60 +177,21 @@ absl::Status Reduction::AnswerStates() {
   return CheckStateBytes(outputs, bytes, backend_.limits);
 }
 
-// But for the layout.
-absl::StatusOr<Groups> Reduction::GroupsOf(const v1::ReduceRequest& request) {
-  const absl::Span<const std::int64_t> shape = operand_.dimensions;
-  const std::span<const std::int64_t> of(shape.data(), shape.size());
-  Groups groups{.rows = shape.empty() ? 1 : shape.front()};
-  if (request.has_segments()) {
-    const v1::Segments& from = request.segments();
-    if (from.bounds_case() == v1::Segments::BOUNDS_NOT_SET) {
-      return absl::InvalidArgumentError("segments: got none; allowed: offsets, lengths");
-    }
-    Segments& segments = groups.segments.emplace(Segments{.lengths = from.has_lengths()});
-    const absl::StatusOr<std::vector<std::int64_t>> side =
-        from.has_lengths() ? Side("segments.lengths", from.lengths(), &segments.bounds)
-                           : Side("segments.offsets", from.offsets(), &segments.bounds);
-    if (!side.ok()) return side.status();
-    if (const absl::Status status = Validate(segments, *side); !status.ok()) return status;
-  }
-  if (request.has_keys()) {
-    const v1::Keys& from = request.keys();
-    if (!v1::OutsideKeys_IsValid(from.outside())) return UnknownValue("keys.outside", from.outside());
-    if (from.outside() != v1::OUTSIDE_KEYS_DEFAULT && from.groups() == 0) {
-      return absl::InvalidArgumentError("keys.outside: got a policy without groups; allowed: none, or with groups");
-    }
-    Keys& keys = groups.keys.emplace(Keys{.groups = from.groups(), .drop = from.outside() == v1::OUTSIDE_KEYS_DROP});
-    const absl::StatusOr<std::vector<std::int64_t>> side = Side("keys.keys", from.keys(), &keys.keys);
-    if (!side.ok()) return side.status();
-    if (const absl::Status status = Validate(keys, *side, of); !status.ok()) return status;
-  }
-  if (request.has_where()) {
-    const v1::Mask& from = request.where();
-    if (from.mask_case() == v1::Mask::MASK_NOT_SET) {
-      return absl::InvalidArgumentError("where: got none; allowed: elements, bits");
-    }
-    Mask& mask = groups.mask.emplace(Mask{.bits = from.has_bits(), .first_bit = from.first_bit()});
-    const absl::StatusOr<std::vector<std::int64_t>> side = from.has_bits()
-                                                               ? Side("where.bits", from.bits(), &mask.array)
-                                                               : Side("where.elements", from.elements(), &mask.array);
-    if (!side.ok()) return side.status();
-    if (const absl::Status status = Validate(mask, *side, of); !status.ok()) return status;
-  }
-  return groups;
-}
-
-// Finds an array beside the one that is reduced; its shape.
-absl::StatusOr<std::vector<std::int64_t>> Reduction::Side(const char* field, const v1::SideArray& side,
-                                                          SideArray* into) {
+absl::StatusOr<FoundSide> Reduction::FindSide(const char* field, const v1::SideArray& side) {
   absl::StatusOr<Operand> operand = ResolveSide(field, side, backend_, admission_.caller());
   if (!operand.ok()) return operand.status();
-  *into = {operand->shape.dtype, operand->shape.count, operand->elements.array};
+  FoundSide found{{operand->shape.dtype, operand->shape.count, operand->elements.array},
+                  {operand->dimensions.begin(), operand->dimensions.end()}};
   sides_.push_back(std::move(operand->elements));
-  return std::vector<std::int64_t>(operand->dimensions.begin(), operand->dimensions.end());
+  return found;
 }
 
-absl::Status Reduction::Place() {
+absl::Status Reduction::Place(const std::optional<Partition>& partition) {
+  // The way to a GPU takes longer than the CPU's: arrays in host memory that fall apart go to the CPU, unless the
+  // request wants another engine.
+  const bool cpu = partition.has_value() && spec_.engine == EngineKind::kAuto && spec_.device.empty() &&
+                   spec_.pipeline.empty() && operand_.elements.array.space != MemorySpace::kDevice;
+  if (cpu) spec_.engine = EngineKind::kCpu;
   absl::StatusOr<Placement> place = backend_.engines.Place(spec_, operand_.elements.array);
   if (!place.ok()) return place.status();
   engine_ = place->engine;
@@ -270,37 +203,35 @@ absl::Status Reduction::Place() {
                         engine_->info().name, absl::FormatDuration(absl::Trunc(predicted, absl::Milliseconds(1))),
                         absl::FormatDuration(backend_.limits.max_run_time)));
   }
+  if (cpu) {
+    place->reason = partition->uniform() ? "the array is in host memory, and reduced along axes"
+                                         : "the array is in host memory, and reduced by groups or a mask";
+  }
   response_->mutable_execution()->set_reason(std::move(place->reason));
   return absl::OkStatus();
-}
-
-Job Reduction::JobOf() const {
-  return {spec_, operand_.elements.array, deadline_, cancelled_, /*admitted=*/false, admission_.key(), limit_};
 }
 
 absl::Status Reduction::WhyFailed(const absl::Status& status) const {
   return absl::IsResourceExhausted(status) ? WithRetryHint(status, QueueRetryDelay(*engine_)) : status;
 }
 
-void Reduction::End(absl::StatusOr<EngineResult> result) {
-  if (!result.ok()) return Answer(WhyFailed(result.status()));
-  const absl::Status status = FillAnswer(spec_, *result, receive_us_, operand_.shape.bytes, wanted_, response_);
-  ran_ = std::move(result->ran);
-  timing_ = result->timing;
+void Reduction::End(absl::StatusOr<reduced::Answer> answer) {
+  if (!answer.ok()) return Answer(WhyFailed(answer.status()));
+  const absl::Status status = results_.has_value()
+                                  ? FillArrays(*answer)
+                                  : FillAnswer(spec_, *answer, receive_us_, operand_.shape.bytes, wanted_, response_);
+  ran_ = std::move(answer->ran);
+  timing_ = answer->timing;
   Answer(status);
 }
 
-void Reduction::EndSlices(absl::StatusOr<SlicesResult> result) {
-  if (!result.ok()) return Answer(WhyFailed(result.status()));
-  FillExecution(spec_, *result, receive_us_, operand_.shape.bytes, response_);
-  ran_ = std::move(result->ran);
-  timing_ = result->timing;
-  limit_.Start(absl::Microseconds(timing_.kernel_us.value_or(0)));
-  absl::Status status = wanted_.state ? AnswerStates() : absl::OkStatus();
-  if (status.ok())
-    status = results_->Answer(
-        op_errors_, [this] { return WhyStop(); }, response_);
-  Answer(status);
+absl::Status Reduction::FillArrays(const reduced::Answer& answer) {
+  FillExecution(spec_, answer, receive_us_, operand_.shape.bytes, response_);
+  limit_.Start(absl::Microseconds(answer.timing.kernel_us.value_or(0)));
+  const absl::Status status = wanted_.state ? AnswerStates() : absl::OkStatus();
+  return status.ok() ? results_->Answer(
+                           op_errors_, [this] { return WhyStop(); }, response_)
+                     : status;
 }
 
 void Reduction::Answer(const absl::Status& status) {

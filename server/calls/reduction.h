@@ -18,6 +18,7 @@
 #include "kernels/engine/engine.h"
 #include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
+#include "proto/question/question.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/admission.h"
 #include "server/calls/array_results.h"
@@ -74,22 +75,18 @@ class Reduction {
 
  private:
   absl::Status Begin(const v1::ReduceRequest& request, std::optional<OutsideElements> outside);
-  // To arrays.
-  absl::Status BeginSlices(const v1::ReduceRequest& request);
-  absl::Status BeginGroups(const v1::ReduceRequest& request, SlicesQuestion question);
+  // Of the arrays beside the one that is reduced.
+  absl::StatusOr<FoundSide> FindSide(const char* field, const v1::SideArray& side);
+  // Checks the results of a partition, and has the job answer it.
+  absl::Status SetPartition(const v1::ReduceRequest& request, Question question, Job* job);
   // Sets memory aside for the results, and for the states if they are wanted.
   absl::Status PrepareArrays(const v1::ReduceRequest& request, const ArrayResults::Form& form);
-  std::vector<State>* StatesWanted() { return wanted_.state ? &states_ : nullptr; }
-  std::vector<absl::Status>* OpErrorsWanted() { return wanted_.op_errors ? &op_errors_ : nullptr; }
   absl::Status AnswerStates();
-  absl::StatusOr<Groups> GroupsOf(const v1::ReduceRequest& request);
-  absl::StatusOr<std::vector<std::int64_t>> Side(const char* field, const v1::SideArray& side, SideArray* into);
   // Chooses the engine.
-  absl::Status Place();
-  Job JobOf() const;
+  absl::Status Place(const std::optional<Partition>& partition);
   absl::Status WhyStop() const { return reduced::WhyStop(cancelled_, deadline_, limit_); }
-  void End(absl::StatusOr<EngineResult> result);
-  void EndSlices(absl::StatusOr<SlicesResult> result);
+  void End(absl::StatusOr<reduced::Answer> answer);
+  absl::Status FillArrays(const reduced::Answer& answer);
   absl::Status WhyFailed(const absl::Status& status) const;
   void Answer(const absl::Status& status);
 
@@ -112,7 +109,7 @@ class Reduction {
   Source source_ = Source::kNone;
   Operand operand_;
   std::vector<HeldArray> sides_;         // bounds, keys and masks
-  std::optional<ArrayResults> results_;  // of a reduction to arrays
+  std::optional<ArrayResults> results_;  // of a partition
   std::vector<State> states_;            // of its outputs, if they are wanted
   std::vector<absl::Status> op_errors_;  // likewise
   std::int64_t positions_ = 0;           // of each output: ArraysState.positions

@@ -134,12 +134,10 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!part_status.ok()) return part_status;
 
     ArrayShape shape;
-    absl::StatusOr<ReduceSpec> spec = ParseHeader(first.header(), backend_.limits, &shape);
-    if (!spec.ok()) return spec.status();
-    spec_ = *std::move(spec);
-    const absl::StatusOr<Wanted> wanted = ParseWanted(first.header());
-    if (!wanted.ok()) return wanted.status();
-    wanted_ = *wanted;
+    absl::StatusOr<Question> question = ParseHeader(first.header(), backend_.limits, &shape);
+    if (!question.ok()) return question.status();
+    spec_ = std::move(question->spec);
+    wanted_ = question->wanted;
     bytes_ = shape.bytes;
     const std::int64_t buffers = std::min(bytes_, kBufferBytes);
     absl::StatusOr<MemoryLease> memory =
@@ -244,7 +242,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void Park() {
     const std::shared_ptr<StreamCall> self = self_;  // as soon as the call is parked, another thread may end it
     part_timing_ = result_.timing;
-    EngineResult part = std::move(result_);
+    reduced::Answer part = std::move(result_);
     bool parked = false;
     {
       const absl::MutexLock lock(&mutex_);
@@ -259,7 +257,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   // The upload is over.
-  void Over(const absl::StatusOr<EngineResult>& whole) {
+  void Over(const absl::StatusOr<reduced::Answer>& whole) {
     if (!whole.ok()) {
       Fail(whole.status());
       cancelled_->store(true);
@@ -367,7 +365,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   std::int64_t bytes_ = 0;                   // of the array, or of the part
   Engine* engine_ = nullptr;                 // null until it is chosen
   std::optional<Stretches> stretches_;       // from the header until the end
-  EngineResult result_;                      // from then on
+  reduced::Answer result_;                   // from then on
   std::optional<UploadPart> part_;           // absent: the stream has the whole array
   std::shared_ptr<Uploads::Upload> upload_;  // that the part has joined
   Timing part_timing_;                       // of the part, so that each stage is counted once

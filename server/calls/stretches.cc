@@ -36,7 +36,7 @@ void Stretches::Reduce(absl::AnyInvocable<void(const absl::Status&) &&> done) {
   sent_ += reducing_.filled();
   const bool admitted = std::exchange(reduced_any_, true);
   engine_.Reduce(Job{std::move(stretch), reducing_.array(), deadline_, cancelled_, admitted, caller_},
-                 [this, begin, done = std::move(done)](absl::StatusOr<EngineResult> result) mutable {
+                 [this, begin, done = std::move(done)](absl::StatusOr<Answer> result) mutable {
                    if (result.ok()) {
                      Shift(begin, &result->state);
                      Combine(*result, &total_);

@@ -34,7 +34,7 @@ class Stretches {
   void Reduce(absl::AnyInvocable<void(const absl::Status&) &&> done);
 
   // The result of all stretches so far, whose indexes count from the start of the whole array.
-  EngineResult TakeResult() { return std::move(total_); }
+  Answer TakeResult() { return std::move(total_); }
 
  private:
   std::int64_t SizeOfNext() const;
@@ -51,7 +51,7 @@ class Stretches {
   ChunkBuffer filling_;
   // Used by the engine until `done`.
   ChunkBuffer reducing_;
-  EngineResult total_;
+  Answer total_;
 };
 
 }  // namespace reduced::server

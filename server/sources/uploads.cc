@@ -56,7 +56,7 @@ class Uploads::Upload {
     std::int64_t first = 0;  // of the array's elements
     std::int64_t end = 0;
     Over over;
-    std::optional<EngineResult> result{};
+    std::optional<Answer> result{};
   };
 
   Upload(std::string name, const ReduceSpec& whole, int count, Placement where)
@@ -144,7 +144,7 @@ absl::StatusOr<Uploads::Joined> Uploads::Join(const UploadPart& part, const Redu
   return Joined{upload->place, upload};
 }
 
-void Uploads::Finish(Upload& upload, int index, EngineResult result) {
+void Uploads::Finish(Upload& upload, int index, Answer result) {
   std::vector<std::optional<Upload::Part>> parts;
   {
     const absl::MutexLock lock(&mutex_);
@@ -156,7 +156,7 @@ void Uploads::Finish(Upload& upload, int index, EngineResult result) {
     parts = std::move(upload.parts);
     uploads_.erase(upload.id);
   }
-  absl::StatusOr<EngineResult> whole = EngineResult();
+  absl::StatusOr<Answer> whole = Answer();
   for (const std::optional<Upload::Part>& part : parts) Combine(*part->result, &*whole);
   for (std::optional<Upload::Part>& part : parts) std::move(part->over)(whole);
 }
@@ -186,7 +186,7 @@ void Uploads::Drain() {
 }
 
 void Uploads::Fail(const UploadPart& part, const absl::Status& why) {
-  const absl::StatusOr<EngineResult> told =
+  const absl::StatusOr<Answer> told =
       absl::AbortedError(absl::StrFormat("part %d of the upload failed: %s", part.index, why.message()));
   std::vector<std::optional<Upload::Part>> parts;
   {

@@ -52,7 +52,7 @@ class Uploads {
   class Upload;
 
   // Receives the outcome of an upload: the result of the whole array, or ABORTED with the part that failed and why.
-  using Over = absl::AnyInvocable<void(const absl::StatusOr<EngineResult>&) &&>;
+  using Over = absl::AnyInvocable<void(const absl::StatusOr<Answer>&) &&>;
 
   // The upload of a part, and where its parts are reduced.
   struct Joined {
@@ -71,7 +71,7 @@ class Uploads {
 
   // Adds the result of a part that joined; its indexes count from the start of the array. The last part combines the
   // results.
-  void Finish(Upload& upload, int index, EngineResult result);
+  void Finish(Upload& upload, int index, Answer result);
 
   // Whether every part has joined, or the upload is over.
   bool HaveAllJoined(const Upload& upload) const;

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/system/quoted.h"
-#include "server/wire/enums.h"
+#include "proto/codec/enums.h"
 
 namespace reduced::server {
 namespace {

@@ -41,26 +41,26 @@ void FillExecution(const Execution& ran, bool exact, v1::Execution* execution) {
 
 }  // namespace
 
-absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
+absl::Status FillAnswer(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response) {
   if (wanted.results) {
     const absl::StatusOr<std::vector<absl::StatusOr<Value>>> values =
-        FinalizeEach(spec, result.state, wanted.op_errors);
+        FinalizeEach(spec, answer.state, wanted.op_errors);
     if (!values.ok()) return values.status();
     ToProto(spec, *values, response->mutable_results());
   }
   response->set_count(spec.count);
-  FillExecution(result.ran, result.state.exact != nullptr, response->mutable_execution());
-  FillTiming(result.timing, receive_us, bytes, response->mutable_timing());
-  if (wanted.state) ToProto(spec, result.state, response->mutable_state());
+  FillExecution(answer.ran, answer.state.exact != nullptr, response->mutable_execution());
+  FillTiming(answer.timing, receive_us, bytes, response->mutable_timing());
+  if (wanted.state) ToProto(spec, answer.state, response->mutable_state());
   return absl::OkStatus();
 }
 
-void FillExecution(const ReduceSpec& spec, const SlicesResult& result, std::optional<double> receive_us,
-                   std::int64_t bytes, v1::ReduceResponse* response) {
+void FillExecution(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us, std::int64_t bytes,
+                   v1::ReduceResponse* response) {
   response->set_count(spec.count);
-  FillExecution(result.ran, WantsExactSums(spec), response->mutable_execution());
-  FillTiming(result.timing, receive_us, bytes, response->mutable_timing());
+  FillExecution(answer.ran, WantsExactSums(spec), response->mutable_execution());
+  FillTiming(answer.timing, receive_us, bytes, response->mutable_timing());
 }
 
 }  // namespace reduced::server

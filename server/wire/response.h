@@ -15,12 +15,12 @@ namespace reduced::server {
 // Fills the response but for Timing.total_us and Execution.reason. `bytes`: of the array. OUT_OF_RANGE,
 // INVALID_ARGUMENT: errors of results that depend on the elements, such as an overflow, but for those that the response
 // has (wanted.op_errors).
-absl::Status FillAnswer(const ReduceSpec& spec, const EngineResult& result, std::optional<double> receive_us,
+absl::Status FillAnswer(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response);
 
 // The same of a reduction along axes, whose ArrayResults somebody else fills.
-void FillExecution(const ReduceSpec& spec, const SlicesResult& result, std::optional<double> receive_us,
-                   std::int64_t bytes, v1::ReduceResponse* response);
+void FillExecution(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us, std::int64_t bytes,
+                   v1::ReduceResponse* response);
 
 }  // namespace reduced::server
 

@@ -176,10 +176,10 @@ Job JobOf(DType dtype, std::int64_t bytes, std::vector<Op> ops, const std::byte*
   return {.spec = {.dtype = dtype, .count = bytes / RowOf(dtype).bytes, .ops = std::move(ops)}, .array = {data}};
 }
 
-EngineResult Run(Engine& engine, const Job& job) {
+Answer Run(Engine& engine, const Job& job) {
   absl::Notification done;
-  EngineResult answer;
-  engine.Reduce(job, [&](absl::StatusOr<EngineResult> result) {
+  Answer answer;
+  engine.Reduce(job, [&](absl::StatusOr<Answer> result) {
     if (!result.ok()) {
       std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
       std::exit(1);
@@ -270,7 +270,7 @@ void Goals(Engine& engine, const Roofline& roofline, const std::byte* data) {
   constexpr int kCalls = 1000;
   for (int turn = 0; turn < 101; ++turn) {
     const Stopwatch stopwatch;
-    for (int call = 0; call < kCalls; ++call) engine.Reduce(small, [](absl::StatusOr<EngineResult>) {});
+    for (int call = 0; call < kCalls; ++call) engine.Reduce(small, [](absl::StatusOr<Answer>) {});
     small_micros.push_back(stopwatch.micros() / kCalls);
   }
   std::printf("f32 sum, 1 KiB, Engine::Reduce on the calling thread: %.3f us; goal 1: %s\n", Median(small_micros),

@@ -93,7 +93,7 @@ std::vector<std::byte> MakeArray(const Case& of, std::int64_t bytes) {
 double Run(Engine& engine, const ReduceSpec& spec, const void* data) {
   double micros = 0;
   absl::Notification done;
-  engine.Reduce(Job{.spec = spec, .array = {data}}, [&](absl::StatusOr<EngineResult> result) {
+  engine.Reduce(Job{.spec = spec, .array = {data}}, [&](absl::StatusOr<Answer> result) {
     if (!result.ok()) std::abort();
     micros = *result->timing.kernel_us;
     done.Notify();

@@ -100,24 +100,25 @@ class Bench {
   }
 
   // The best of several calls: microseconds to the answers, and of the kernels.
-  std::pair<double, double> Run(const Job& job, const Groups& groups) {
+  std::pair<double, double> Run(Job job, const Partition& partition) {
+    job.partition = partition;
     double best_us = std::numeric_limits<double>::infinity();
     double kernel_us = 0;
     for (int i = 0; i <= repeats_; ++i) {
       std::vector<std::vector<std::byte>>& answers = answers_;
-      const auto place = [&](std::int64_t outputs, std::int64_t, const std::byte*) {
+      job.place = [&](std::int64_t outputs, std::int64_t, const std::byte*) {
         answers.resize(job.spec.ops.size());
         std::vector<std::byte*> places;
         for (std::vector<std::byte>& each : answers) {
           each.resize(static_cast<std::size_t>(8 * outputs));
           places.push_back(each.data());
         }
-        return absl::StatusOr<std::vector<std::byte*>>(std::move(places));
+        return places;
       };
       absl::Notification done;
-      absl::StatusOr<SlicesResult> answer = absl::InternalError("no answer");
+      absl::StatusOr<Answer> answer = absl::InternalError("no answer");
       const Stopwatch stopwatch;
-      engine_.ReduceGroups({job, groups, place}, [&](absl::StatusOr<SlicesResult> result) {
+      engine_.Reduce(job, [&](absl::StatusOr<Answer> result) {
         answer = std::move(result);
         done.Notify();
       });
@@ -171,18 +172,18 @@ int Main(int argc, char** argv) {
   std::printf("%-20s %-6s| %-27s | %-27s | %-27s | %-27s | %-27s | %-27s |\n", "", "beside", "f32 sum", "f32 argmax",
               "f32 mean, max", "i32 sum", "f32 var", "i32 var");
   for (const Case& each : Cases(elements)) {
-    Groups groups{.layout = LayoutOf(std::vector<std::int64_t>{elements}, {true}), .rows = elements};
-    if (!each.offsets.empty()) groups.segments = Segments{SideOf(DType::kI64, each.offsets)};
-    if (!each.keys.empty()) groups.keys = Keys{SideOf(DType::kI32, each.keys), each.groups};
+    Partition partition{.layout = LayoutOf(std::vector<std::int64_t>{elements}, {true}), .rows = elements};
+    if (!each.offsets.empty()) partition.segments = Segments{SideOf(DType::kI64, each.offsets)};
+    if (!each.keys.empty()) partition.keys = Keys{SideOf(DType::kI32, each.keys), each.groups};
     if (!each.mask.empty()) {
-      groups.mask = Mask{SideOf(each.mask_bits ? DType::kU8 : DType::kBool, each.mask), each.mask_bits};
+      partition.mask = Mask{SideOf(each.mask_bits ? DType::kU8 : DType::kBool, each.mask), each.mask_bits};
     }
     std::unique_ptr<ArrayMemory> beside;
     for (const char* const where : {"host", "gpu"}) {
       if (*where == 'g') {
-        SideArray& side = groups.segments.has_value() ? groups.segments->bounds
-                          : groups.keys.has_value()   ? groups.keys->keys
-                                                      : groups.mask->array;
+        SideArray& side = partition.segments.has_value() ? partition.segments->bounds
+                          : partition.keys.has_value()   ? partition.keys->keys
+                                                         : partition.mask->array;
         beside = bench.Put(side.array.data, side.bytes());
         side.array = beside->array();
       }
@@ -191,7 +192,7 @@ int Main(int argc, char** argv) {
         ReduceSpec spec{.dtype = dtype, .count = elements, .ops = std::move(ops), .engine = EngineKind::kCuda};
         spec.precision = Precision::kExact;
         spec.empty_policy = EmptyPolicy::kFill;
-        const auto [us, kernel_us] = bench.Run({.spec = spec, .array = array.array()}, groups);
+        const auto [us, kernel_us] = bench.Run({.spec = spec, .array = array.array()}, partition);
         std::vector<std::string> names;
         for (const Op op : spec.ops) names.emplace_back(RowOf(op).name);
         json["cells"].push_back({{"name", each.name},

@@ -126,11 +126,11 @@ struct Cell {
 };
 
 // Microseconds of the kernels, at best.
-double Time(Engine& engine, SlicesJob job, int runs) {
+double Time(Engine& engine, const Job& job, int runs) {
   double best = std::numeric_limits<double>::max();
   for (int run = 0; run <= runs; ++run) {
     absl::Notification done;
-    engine.ReduceSlices(job, [&](absl::StatusOr<SlicesResult> result) {
+    engine.Reduce(job, [&](absl::StatusOr<Answer> result) {
       const double micros = *Check(std::move(result)).timing.kernel_us;
       if (run > 0) best = std::min(best, micros);  // the first warms up
       done.Notify();
@@ -184,23 +184,25 @@ int Main(int argc, char** argv) {
       const Layout layout = LayoutOf(shape.dimensions, reduced);
       for (const Question& question : questions) {
         if (!Supports(question.ops[0], dtype.dtype)) continue;
-        SlicesJob job{.job = {.spec = {.dtype = dtype.dtype,
-                                       .count = layout.outputs * layout.elements,
-                                       .ops = question.ops,
-                                       .overflow_policy = OverflowPolicy::kWrap,
-                                       .precision = Precision::kExact},
-                              .array = memory->array()},
-                      .layout = layout};
+        Job job{.spec = {.dtype = dtype.dtype,
+                         .count = layout.outputs * layout.elements,
+                         .ops = question.ops,
+                         .overflow_policy = OverflowPolicy::kWrap,
+                         .precision = Precision::kExact},
+                .array = memory->array(),
+                .partition = Partition{.layout = layout}};
         std::int64_t result_bytes = 0;
         for (const Op op : question.ops) result_bytes += layout.outputs * RowOf(ResultDType(op, dtype.dtype)).bytes;
         if (static_cast<std::int64_t>(room.size()) < result_bytes) room.resize(static_cast<std::size_t>(result_bytes));
         std::byte* at = room.data();
+        std::vector<std::byte*> answers;
         for (const Op op : question.ops) {
-          job.answers.push_back(at);
+          answers.push_back(at);
           at += layout.outputs * RowOf(ResultDType(op, dtype.dtype)).bytes;
         }
-        const std::int64_t moved = job.job.spec.count * dtype.bytes + result_bytes;
-        const double micros = Time(*engine, std::move(job), runs);
+        job.place = [&](std::int64_t, std::int64_t, const std::byte*) { return answers; };
+        const std::int64_t moved = job.spec.count * dtype.bytes + result_bytes;
+        const double micros = Time(*engine, job, runs);
         const double rate = static_cast<double>(moved) / micros / 1e3;
         cells.push_back({std::string(dtype.name), question.name, shape, micros, rate, rate / read_rate});
       }

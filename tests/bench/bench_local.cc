@@ -78,8 +78,8 @@ double SumHere(Engine& engine, const void* data, std::int64_t bytes) {
   const ReduceSpec spec{.dtype = DType::kF32, .count = bytes / 4, .ops = {Op::kSum}, .precision = Precision::kExact};
   absl::Notification done;
   double sum = 0;
-  engine.Reduce({.spec = spec, .array = {.data = data}}, [&](absl::StatusOr<EngineResult> result) {
-    const EngineResult reduced = Must(std::move(result), "reduce");
+  engine.Reduce({.spec = spec, .array = {.data = data}}, [&](absl::StatusOr<Answer> result) {
+    const Answer reduced = Must(std::move(result), "reduce");
     sum = std::get<double>(Must(Finalize(spec, reduced.state), "sum").front().value);
     done.Notify();
   });

@@ -145,7 +145,7 @@ double Time(Engine& engine, const ReduceSpec& spec, const ArrayRef& array, int r
   double best = std::numeric_limits<double>::max();
   for (int run = 0; run <= runs; ++run) {
     absl::Notification done;
-    engine.Reduce(Job{.spec = spec, .array = array}, [&](absl::StatusOr<EngineResult> result) {
+    engine.Reduce(Job{.spec = spec, .array = array}, [&](absl::StatusOr<Answer> result) {
       const double micros = *Check(std::move(result)).timing.kernel_us;
       if (run > 0) best = std::min(best, micros);  // the first warms up
       done.Notify();

@@ -14,6 +14,7 @@
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/algebra/spec.h"
+#include "kernels/engine/partition.h"
 #include "kernels/exact/answers.h"
 #include "tests/support/data.h"
 #include "tests/support/oracle.h"
@@ -28,6 +29,10 @@ struct Answers {
       memory.emplace_back(static_cast<std::size_t>(bytes) + 2 * kGuard, kCanary);
       data.push_back(memory.back().data() + kGuard);
     }
+  }
+  // Of a job with as many outputs.
+  PlaceResults Place() const {
+    return [answers = data](std::int64_t, std::int64_t, const std::byte*) { return answers; };
   }
   bool GuardsStand() const {
     const auto stands = [](std::byte each) { return each == kCanary; };

@@ -29,10 +29,10 @@ class EngineAnswers : public EngineTest<KindAndDType> {
  protected:
   DType dtype() const { return std::get<DType>(GetParam()); }
 
-  EngineResult Reduce(const ReduceSpec& spec, const void* data) {
-    absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = {data, MemorySpace::kHost}});
+  Answer Reduce(const ReduceSpec& spec, const void* data) {
+    absl::StatusOr<Answer> result = ReduceAndWait(engine(), {.spec = spec, .array = {data, MemorySpace::kHost}});
     EXPECT_TRUE(result.ok()) << result.status().ToString();
-    return result.ok() ? *std::move(result) : EngineResult{};
+    return result.ok() ? *std::move(result) : Answer{};
   }
 
   // All ops at once under one NaN policy.
@@ -292,7 +292,7 @@ TEST_P(EngineChunks, DoNotShowInTheAnswers) {
         const ExactArray copy(array, static_cast<std::size_t>(count % 16));
         ReduceSpec spec = Spec(row.dtype, count);
         spec.nan_policy = NanPolicy::kOmit;
-        absl::StatusOr<EngineResult> result =
+        absl::StatusOr<Answer> result =
             ReduceAndWait(*own.engine, {.spec = spec, .array = {copy.data(), MemorySpace::kHost}});
         ASSERT_TRUE(result.ok()) << result.status().ToString();
         CheckAnswers(facts, spec, result->state);
@@ -314,7 +314,7 @@ TEST_P(EngineChunks, ThreadsAndLanesDoNotShowInTheBits) {
     options.cpu_lanes = options.cuda_lanes = threads + 1;
     const Started own = StartOwn(options);
     ASSERT_NE(own.engine, nullptr);
-    const absl::StatusOr<EngineResult> result =
+    const absl::StatusOr<Answer> result =
         ReduceAndWait(*own.engine, {.spec = spec, .array = {array.data(), MemorySpace::kHost}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);

@@ -58,7 +58,7 @@ class EngineArrays : public EngineTest<EngineKind> {
     EXPECT_TRUE(copy == array);
     const ReduceSpec spec = Spec(dtype, count);
     for (int run = 0; run < 2; ++run) {
-      const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = memory->array()});
+      const absl::StatusOr<Answer> result = ReduceAndWait(engine(), {.spec = spec, .array = memory->array()});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       EXPECT_FALSE(result->timing.host_to_device_us.has_value()) << "it was not reduced where it lies";
       CheckAnswers(Study(dtype, array.data(), count), spec, result->state);

@@ -32,7 +32,7 @@ class EngineDeviceMemory : public EngineTest<KindAndDType> {
     const Bytes before = device.Read();
     ReduceSpec spec = Spec(dtype(), count);
     spec.nan_policy = policy;
-    const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = device.array()});
+    const absl::StatusOr<Answer> result = ReduceAndWait(engine(), {.spec = spec, .array = device.array()});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_FALSE(result->timing.host_to_device_us.has_value());
     CheckAnswers(Study(dtype(), array.data(), count), spec, result->state);
@@ -74,7 +74,7 @@ class EngineThreads : public EngineTest<EngineKind> {
     std::thread::id thread;
     absl::Notification done;
     engine().Reduce(Job{.spec = Spec(DType::kF32, 1000), .array = {.data = ones_.data()}},
-                    [&](const absl::StatusOr<EngineResult>& result) {
+                    [&](const absl::StatusOr<Answer>& result) {
                       EXPECT_TRUE(result.ok()) << result.status();
                       thread = std::this_thread::get_id();
                       done.Notify();
@@ -106,7 +106,7 @@ TEST_P(EngineThreads, ASmallJobNeverWaitsForALargeOneOnItsCallersThread) {
   Job large{.spec = Spec(DType::kF32, 1000), .array = array.array()};
   large.array.ready = event;
   absl::Notification done;
-  engine().Reduce(large, [&](const absl::StatusOr<EngineResult>& result) {
+  engine().Reduce(large, [&](const absl::StatusOr<Answer>& result) {
     EXPECT_TRUE(result.ok()) << result.status();
     done.Notify();
   });

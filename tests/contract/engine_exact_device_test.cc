@@ -34,7 +34,7 @@ class EngineExactDeviceMemory : public EngineTest<KindAndDType> {
     ExactFolder folder(dtype(), ExactAccumulatorsFor(spec));
     folder.Fold(array.data(), count);
     for (int run = 0; run < 2; ++run) {  // the second finds what the first has left
-      const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = device.array()});
+      const absl::StatusOr<Answer> result = ReduceAndWait(engine(), {.spec = spec, .array = device.array()});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       ASSERT_NE(result->state.exact, nullptr);
       EXPECT_EQ(result->state.partial.count, count);

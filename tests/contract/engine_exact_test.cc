@@ -61,8 +61,7 @@ class ExactFixture : public test::EngineTest<Param> {
   void ExpectSums(DType dtype, const Bytes& array, const std::vector<Op>& ops, const std::string& what) const {
     const std::int64_t count = static_cast<std::int64_t>(array.size()) / RowOf(dtype).bytes;
     const ReduceSpec spec = ExactSpec(dtype, count, ops);
-    const absl::StatusOr<EngineResult> result =
-        test::ReduceAndWait(this->engine(), {.spec = spec, .array = {array.data()}});
+    const absl::StatusOr<Answer> result = test::ReduceAndWait(this->engine(), {.spec = spec, .array = {array.data()}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     ASSERT_NE(result->state.exact, nullptr);
     if (count > 0) {
@@ -96,7 +95,7 @@ TEST_P(EngineExactTest, LosesNothing) {
   elements.front() = 1e300;
   elements.back() = -1e300;
   const ReduceSpec spec = ExactSpec(DType::kF64, 200'000, {Op::kSum, Op::kMean});
-  const absl::StatusOr<EngineResult> result = test::ReduceAndWait(engine(), {.spec = spec, .array = {elements.data()}});
+  const absl::StatusOr<Answer> result = test::ReduceAndWait(engine(), {.spec = spec, .array = {elements.data()}});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
   ASSERT_TRUE(values.ok());
@@ -112,8 +111,7 @@ TEST_P(EngineExactTest, GivesTheSameBitsInAnyOrder) {
     const ReduceSpec spec = ExactSpec(dtype, 50'000, kExactOps);
     std::optional<ExactSums> first;
     for (int run = 0; run < 5; ++run) {
-      const absl::StatusOr<EngineResult> result =
-          test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
+      const absl::StatusOr<Answer> result = test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       if (!first.has_value()) first = *result->state.exact;
       EXPECT_TRUE(*result->state.exact == *first);
@@ -136,8 +134,7 @@ TEST_P(EngineExactTest, AnswersAsTheSchoolbookDoesBesideOtherOps) {
         ReduceSpec spec = ExactSpec(dtype, count, test::OpsOf(dtype));
         spec.nan_policy = policy;
         if (policy == NanPolicy::kOmit && kind.kind == test::DataKind::kAllNan) spec.ops = kExactOps;
-        const absl::StatusOr<EngineResult> result =
-            test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
+        const absl::StatusOr<Answer> result = test::ReduceAndWait(engine(), {.spec = spec, .array = {array.data()}});
         ASSERT_TRUE(result.ok()) << result.status().ToString();
         const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
         ASSERT_TRUE(values.ok()) << values.status().ToString();
@@ -160,7 +157,7 @@ TEST_P(EngineExactTest, AnswersAsTheSchoolbookDoesBesideOtherOps) {
 
 TEST_P(EngineExactTest, LeavesIntegersAsTheyAre) {
   const std::vector<std::int32_t> array = {3, -1, 4};
-  const absl::StatusOr<EngineResult> result =
+  const absl::StatusOr<Answer> result =
       test::ReduceAndWait(engine(), {.spec = ExactSpec(DType::kI32, 3, {Op::kSum, Op::kVar}), .array = {array.data()}});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(result->state.exact, nullptr);

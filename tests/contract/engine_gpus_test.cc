@@ -32,9 +32,9 @@ ReduceSpec SumOf(std::int64_t count) {
 
 // The sum; what went wrong is a test failure.
 double Sum(Engine& engine, std::int64_t count, const ArrayRef& array) {
-  absl::StatusOr<EngineResult> answer = absl::UnknownError("no answer");
+  absl::StatusOr<Answer> answer = absl::UnknownError("no answer");
   absl::Notification done;
-  engine.Reduce(Job{.spec = SumOf(count), .array = array}, [&](absl::StatusOr<EngineResult> result) {
+  engine.Reduce(Job{.spec = SumOf(count), .array = array}, [&](absl::StatusOr<Answer> result) {
     answer = std::move(result);
     done.Notify();
   });
@@ -96,7 +96,7 @@ TEST_F(GpusTest, EachHasAnEngineThatKnowsItsArrays) {
       if (other.get() == &engine || array.space != MemorySpace::kDevice) continue;
       absl::Status refused;
       other->Reduce(Job{.spec = SumOf(count), .array = array},
-                    [&](const absl::StatusOr<EngineResult>& result) { refused = result.status(); });
+                    [&](const absl::StatusOr<Answer>& result) { refused = result.status(); });
       EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
     }
   }
@@ -157,7 +157,7 @@ TEST_F(GpusTest, WorkIsSpread) {
     ASSERT_TRUE(place.ok()) << place.status();
     ++placed[place->engine->info().name];
     place->engine->Reduce(Job{.spec = spec, .array = {.data = ones.data()}},
-                          [&each](const absl::StatusOr<EngineResult>& result) {
+                          [&each](const absl::StatusOr<Answer>& result) {
                             EXPECT_TRUE(result.ok()) << result.status();
                             each.Notify();
                           });

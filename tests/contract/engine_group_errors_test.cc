@@ -19,7 +19,7 @@
 #include "kernels/engine/memory_budget.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
-#include "tests/contract/groups.h"
+#include "tests/contract/partitions.h"
 #include "tests/contract/shapes.h"
 #include "tests/support/data.h"
 
@@ -33,23 +33,23 @@ using ::testing::StartsWith;
 class EngineGroupErrors : public EngineTest<EngineKind> {
  protected:
   // Of 10 rows of 2 i64.
-  Reply Ask(const Groups& groups, std::vector<Op> ops = {Op::kSum}, EmptyPolicy empty = EmptyPolicy::kError) {
+  Reply Ask(const Partition& partition, std::vector<Op> ops = {Op::kSum}, EmptyPolicy empty = EmptyPolicy::kError) {
     ReduceSpec spec = Spec(DType::kI64, 20);
     spec.ops = std::move(ops);
     spec.empty_policy = empty;
-    Groups asked = groups;
+    Partition asked = partition;
     asked.layout = LayoutOf(Shape{10, 2}, {true, false});
     asked.rows = 10;
     Job job{.spec = spec, .array = {array_.data()}};
     job.cancelled = cancelled_;
-    return ReduceGroups(engine(), job, asked);
+    return ReducePartition(engine(), job, asked);
   }
   template <class T>
-  Groups SegmentsOf(const std::vector<T>& values, bool lengths = false) {
+  Partition SegmentsOf(const std::vector<T>& values, bool lengths = false) {
     bounds_ = BytesOf(values);
     return {.segments = Segments{SideOf(sizeof(T) == 4 ? DType::kI32 : DType::kI64, bounds_), lengths}};
   }
-  Groups KeysOf(const std::vector<std::int16_t>& values, std::int64_t groups, bool drop = false) {
+  Partition KeysOf(const std::vector<std::int16_t>& values, std::int64_t groups, bool drop = false) {
     bounds_ = BytesOf(values);
     return {.keys = Keys{SideOf(DType::kI16, bounds_), groups, drop}};
   }
@@ -63,7 +63,7 @@ TEST_P(EngineGroupErrors, SegmentsWithinTheArray) {
   EXPECT_TRUE(Ask(SegmentsOf<std::int32_t>({0, 2, 3})).status.ok());
   EXPECT_TRUE(Ask(SegmentsOf<std::int64_t>({10})).status.ok());
   EXPECT_TRUE(Ask(SegmentsOf<std::int64_t>({}, true)).status.code() == absl::StatusCode::kInvalidArgument);
-  const auto message = [&](const Groups& groups) { return std::string(Ask(groups).status.message()); };
+  const auto message = [&](const Partition& partition) { return std::string(Ask(partition).status.message()); };
   EXPECT_EQ(message(SegmentsOf<std::int32_t>({0, 3, 2, 10})),
             "segments.offsets[2]: got 2; allowed: 3 to 10, ascending within dimension 0");
   EXPECT_EQ(message(SegmentsOf<std::int64_t>({0, 3, 11})),
@@ -104,13 +104,13 @@ TEST_P(EngineGroupErrors, TheFirstKeyOutsideIsNamed) {
     for (const Op op : {Op::kSum, Op::kMax, Op::kBitXor}) {
       ReduceSpec spec = Spec(op == Op::kBitXor ? DType::kI32 : DType::kF32, std::ssize(array));
       spec.ops = {op};
-      Groups groups{.layout = LayoutOf(Shape{std::ssize(array)}, {true}),
-                    .rows = std::ssize(array),
-                    .keys = Keys{SideOf(dtype, side), 50}};
-      EXPECT_EQ(ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups).status,
+      Partition partition{.layout = LayoutOf(Shape{std::ssize(array)}, {true}),
+                          .rows = std::ssize(array),
+                          .keys = Keys{SideOf(dtype, side), 50}};
+      EXPECT_EQ(ReducePartition(engine(), {.spec = spec, .array = {array.data()}}, partition).status,
                 absl::OutOfRangeError("keys[250000]: got " + name + "; allowed: 0 to 49, or outside: DROP"));
-      groups.keys->drop = true;
-      EXPECT_TRUE(ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups).status.ok());
+      partition.keys->drop = true;
+      EXPECT_TRUE(ReducePartition(engine(), {.spec = spec, .array = {array.data()}}, partition).status.ok());
     }
   };
   std::vector<std::int32_t> keys(array.size());
@@ -146,9 +146,9 @@ TEST_P(EngineGroupErrors, OverflowInOneOutput) {
   ReduceSpec spec = Spec(DType::kI64, 6000);
   for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum}, {Op::kSum, Op::kMax}, {Op::kMax, Op::kSumSquares}}) {
     spec.ops = ops;
-    const Groups groups{
+    const Partition partition{
         .layout = LayoutOf(Shape{6000}, {true}), .rows = 6000, .segments = Segments{SideOf(DType::kI32, side)}};
-    const Reply reply = ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups);
+    const Reply reply = ReducePartition(engine(), {.spec = spec, .array = {array.data()}}, partition);
     EXPECT_TRUE(absl::IsOutOfRange(reply.status)) << reply.status;
     EXPECT_THAT(std::string(reply.status.message()), StartsWith("output [750]: integer overflow"));
   }
@@ -166,21 +166,16 @@ TEST_P(EngineGroupErrors, CancelledMidway) {
     spec.ops = {op};
     const auto cancelled = std::make_shared<std::atomic<bool>>(false);
     Job job{.spec = spec, .array = {array.data()}, .cancelled = cancelled};
-    const Groups groups{.layout = LayoutOf(Shape{std::ssize(array)}, {true}),
-                        .rows = std::ssize(array),
-                        .keys = Keys{SideOf(DType::kI32, side), number}};
+    const Partition partition{.layout = LayoutOf(Shape{std::ssize(array)}, {true}),
+                              .rows = std::ssize(array),
+                              .keys = Keys{SideOf(DType::kI32, side), number}};
     Answers answers(spec, 5000);
-    absl::Notification done;
-    absl::Status status;
-    const auto place = [&](std::int64_t, std::int64_t, const std::byte*) {
+    job.partition = partition;
+    job.place = [&](std::int64_t, std::int64_t, const std::byte*) {
       *cancelled = true;
-      return absl::StatusOr<std::vector<std::byte*>>(answers.data);
+      return answers.data;
     };
-    engine().ReduceGroups({job, groups, place}, [&](absl::StatusOr<SlicesResult> result) {
-      status = result.status();
-      done.Notify();
-    });
-    ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
+    const absl::Status status = ReduceAndWait(engine(), job).status();
     EXPECT_TRUE(absl::IsCancelled(status)) << status;
     EXPECT_TRUE(answers.GuardsStand());
   }
@@ -203,9 +198,9 @@ TEST_P(EngineGroupErrors, NoRoomForTables) {
   ReduceSpec spec = Spec(DType::kF32, kRows);
   spec.ops = {Op::kSum};
   const Bytes bytes = BytesOf(keys);
-  const Groups keyed{
+  const Partition keyed{
       .layout = LayoutOf(Shape{kRows}, {true}), .rows = kRows, .keys = Keys{SideOf(DType::kI32, bytes), groups}};
-  const Reply reply = ReduceGroups(*own.engine, {.spec = spec, .array = {array.data()}}, keyed);
+  const Reply reply = ReducePartition(*own.engine, {.spec = spec, .array = {array.data()}}, keyed);
   ASSERT_TRUE(reply.status.ok()) << reply.status;
   ASSERT_EQ(reply.outputs, groups);
   std::vector<double> sums(static_cast<std::size_t>(groups)), expected(sums.size(), 0);
@@ -216,10 +211,10 @@ TEST_P(EngineGroupErrors, NoRoomForTables) {
 }
 
 TEST_P(EngineGroupErrors, SidesOfAnotherDevice) {
-  Groups groups = SegmentsOf<std::int32_t>({0, 10});
-  groups.segments->bounds.array.space = MemorySpace::kDevice;
-  groups.segments->bounds.array.device = 77;
-  const Reply reply = Ask(groups);
+  Partition partition = SegmentsOf<std::int32_t>({0, 10});
+  partition.segments->bounds.array.space = MemorySpace::kDevice;
+  partition.segments->bounds.array.device = 77;
+  const Reply reply = Ask(partition);
   EXPECT_TRUE(absl::IsFailedPrecondition(reply.status)) << reply.status;
   EXPECT_THAT(std::string(reply.status.message()),
               StartsWith("segments.offsets: got an array in the memory of cuda:77 for the engine of"));
@@ -228,21 +223,13 @@ TEST_P(EngineGroupErrors, SidesOfAnotherDevice) {
 TEST_P(EngineGroupErrors, WhatPlaceSaysIsTheAnswer) {
   bounds_ = BytesOf(std::vector<std::int32_t>{0, 10});
   ReduceSpec spec = Spec(DType::kI64, 20);
-  absl::Notification done;
-  absl::Status status;
-  Groups groups{
+  const Partition partition{
       .layout = LayoutOf(Shape{10, 2}, {true, false}), .rows = 10, .segments = Segments{SideOf(DType::kI32, bounds_)}};
-  engine().ReduceGroups({{.spec = spec, .array = {array_.data()}},
-                         groups,
-                         [](std::int64_t, std::int64_t, const std::byte*) {
-                           return absl::StatusOr<std::vector<std::byte*>>(absl::ResourceExhaustedError("no room"));
-                         }},
-                        [&](absl::StatusOr<SlicesResult> result) {
-                          status = result.status();
-                          done.Notify();
-                        });
-  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
-  EXPECT_EQ(status, absl::ResourceExhaustedError("no room"));
+  const auto place = [](std::int64_t, std::int64_t, const std::byte*) {
+    return absl::ResourceExhaustedError("no room");
+  };
+  const Job job{.spec = spec, .array = {array_.data()}, .partition = partition, .place = place};
+  EXPECT_EQ(ReduceAndWait(engine(), job).status(), absl::ResourceExhaustedError("no room"));
 }
 
 REDUCED_INSTANTIATE_BY_KIND(EngineGroupErrors);

@@ -22,7 +22,7 @@
 #include "kernels/algebra/finalize.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
-#include "tests/contract/groups.h"
+#include "tests/contract/partitions.h"
 #include "tests/contract/shapes.h"
 #include "tests/support/data.h"
 
@@ -139,7 +139,7 @@ class EngineGroups : public EngineTest<KindAndDType> {
 
   // Compares each output with a reduction of a copy of its elements.
   void Check(const Question& question, const Bytes& array, const ReduceSpec& spec, const Forms& forms) {
-    Groups groups{.layout = question.layout(), .rows = question.shape.empty() ? 1 : question.shape[0]};
+    Partition partition{.layout = question.layout(), .rows = question.shape.empty() ? 1 : question.shape[0]};
     Bytes bounds, keys, mask;
     if (question.offsets.has_value()) {
       std::vector<std::int64_t> values = *question.offsets;
@@ -149,7 +149,7 @@ class EngineGroups : public EngineTest<KindAndDType> {
       }
       bounds = forms.bounds == DType::kI64 ? BytesOf(values)
                                            : BytesOf(std::vector<std::int32_t>(values.begin(), values.end()));
-      groups.segments = {SideOf(forms.bounds, bounds), forms.lengths};
+      partition.segments = {SideOf(forms.bounds, bounds), forms.lengths};
     }
     if (question.keys.has_value()) {
       keys = VisitDType(forms.keys, [&]<class T>(std::type_identity<T>) -> Bytes {
@@ -159,7 +159,7 @@ class EngineGroups : public EngineTest<KindAndDType> {
           return {};
         }
       });
-      groups.keys = {SideOf(forms.keys, keys), question.groups, question.drop};
+      partition.keys = {SideOf(forms.keys, keys), question.groups, question.drop};
     }
     if (question.mask.has_value()) {
       const std::vector<bool>& kept = *question.mask;
@@ -169,20 +169,20 @@ class EngineGroups : public EngineTest<KindAndDType> {
           const std::size_t bit = static_cast<std::size_t>(*forms.first_bit) + i;
           if (kept[i]) mask[bit / 8] |= std::byte{1} << (bit % 8);
         }
-        groups.mask = {SideOf(DType::kU8, mask), true, *forms.first_bit};
+        partition.mask = {SideOf(DType::kU8, mask), true, *forms.first_bit};
       } else {
         for (std::size_t i = 0; i < kept.size(); ++i) mask.push_back(kept[i] ? std::byte(1 + i % 255) : std::byte{0});
-        groups.mask = {SideOf(DType::kBool, mask), false, 0};
+        partition.mask = {SideOf(DType::kBool, mask), false, 0};
       }
     }
     Job job{.spec = spec, .array = {array.data()}};
     if (forms.resident) {
       job.array = Resident(array, width_skipped_);
-      if (groups.segments.has_value()) groups.segments->bounds.array = Resident(bounds, 3);
-      if (groups.keys.has_value()) groups.keys->keys.array = Resident(keys, 1);
-      if (groups.mask.has_value()) groups.mask->array.array = Resident(mask, 5);
+      if (partition.segments.has_value()) partition.segments->bounds.array = Resident(bounds, 3);
+      if (partition.keys.has_value()) partition.keys->keys.array = Resident(keys, 1);
+      if (partition.mask.has_value()) partition.mask->array.array = Resident(mask, 5);
     }
-    const Reply reply = ReduceGroups(engine(), job, groups);
+    const Reply reply = ReducePartition(engine(), job, partition);
     resident_.clear();
     ASSERT_TRUE(reply.status.ok()) << reply.status.ToString();
     std::vector<std::int64_t> found;
@@ -201,7 +201,7 @@ class EngineGroups : public EngineTest<KindAndDType> {
       // An array without elements has no extremum by itself, whatever the policy.
       State state;
       if (one.count > 0) {
-        absl::StatusOr<EngineResult> alone =
+        absl::StatusOr<Answer> alone =
             ReduceAndWait(engine_for(one.count), {.spec = one, .array = {elements.data(), MemorySpace::kHost}});
         ASSERT_TRUE(alone.ok()) << alone.status().ToString();
         state = std::move(alone->state);
@@ -609,14 +609,14 @@ TEST_P(EngineGroups, WhatChangesMeanwhileDoesNoHarm) {
   int answered = 0;
   for (int turn = 0; turn < 60; ++turn) {
     spec.ops = turn % 2 == 0 ? std::vector{Op::kSum, Op::kMean} : std::vector{Op::kArgmax, Op::kMin, Op::kSum};
-    Groups groups{.layout = LayoutOf(Shape{kRows}, {true}), .rows = kRows};
-    if (turn % 4 == 0) groups.segments = Segments{side(DType::kI32, kRows + 1)};
-    if (turn % 4 == 1) groups.keys = Keys{side(DType::kI32, kRows)};
-    if (turn % 4 == 2) groups.keys = Keys{side(DType::kI32, kRows), 977, true};
+    Partition partition{.layout = LayoutOf(Shape{kRows}, {true}), .rows = kRows};
+    if (turn % 4 == 0) partition.segments = Segments{side(DType::kI32, kRows + 1)};
+    if (turn % 4 == 1) partition.keys = Keys{side(DType::kI32, kRows)};
+    if (turn % 4 == 2) partition.keys = Keys{side(DType::kI32, kRows), 977, true};
     if (turn % 4 == 3 || turn % 8 > 3) {
-      groups.mask = turn % 3 == 0 ? Mask{side(DType::kU8, kRows), true, 5} : Mask{side(DType::kBool, kRows)};
+      partition.mask = turn % 3 == 0 ? Mask{side(DType::kU8, kRows), true, 5} : Mask{side(DType::kBool, kRows)};
     }
-    const Reply reply = ReduceGroups(engine(), {.spec = spec, .array = {array.data()}}, groups);
+    const Reply reply = ReducePartition(engine(), {.spec = spec, .array = {array.data()}}, partition);
     answered += reply.status.ok();
     EXPECT_TRUE(reply.status.ok() || absl::IsInvalidArgument(reply.status)) << reply.status.ToString();
   }

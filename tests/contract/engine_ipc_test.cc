@@ -21,7 +21,7 @@ class EngineIpc : public EngineTest<EngineKind> {
   std::optional<std::int64_t> Sum(const HeldArray& held, std::int64_t bytes = kBytes) {
     ReduceSpec spec = Spec(DType::kU8, bytes);
     spec.ops = {Op::kSum};
-    const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = held.array});
+    const absl::StatusOr<Answer> result = ReduceAndWait(engine(), {.spec = spec, .array = held.array});
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok()) return std::nullopt;
     return static_cast<std::int64_t>(result->state.partial.int_sum);

@@ -30,14 +30,14 @@ class Inbox {
   Engine::Done Expect(int id) {
     absl::MutexLock lock(&mutex_);
     ++expected_;
-    return [this, id](absl::StatusOr<EngineResult> result) {
+    return [this, id](absl::StatusOr<Answer> result) {
       absl::MutexLock lock(&mutex_);
       answers_.emplace_back(id, std::move(result));
     };
   }
 
   // Waits until there are as many answers as were expected; in the order they came.
-  std::vector<std::pair<int, absl::StatusOr<EngineResult>>> Wait() {
+  std::vector<std::pair<int, absl::StatusOr<Answer>>> Wait() {
     absl::MutexLock lock(&mutex_);
     const auto all = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return answers_.size() >= expected_; };
     if (!mutex_.AwaitWithTimeout(absl::Condition(&all), kPatience)) ADD_FAILURE() << "a job was not answered";
@@ -53,12 +53,10 @@ class Inbox {
  private:
   mutable absl::Mutex mutex_;
   std::size_t expected_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::pair<int, absl::StatusOr<EngineResult>>> answers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<int, absl::StatusOr<Answer>>> answers_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::StatusCode CodeOf(const std::pair<int, absl::StatusOr<EngineResult>>& answer) {
-  return answer.second.status().code();
-}
+absl::StatusCode CodeOf(const std::pair<int, absl::StatusOr<Answer>>& answer) { return answer.second.status().code(); }
 
 class EngineJobs : public EngineTest<EngineKind> {
  protected:
@@ -85,7 +83,7 @@ class EngineJobs : public EngineTest<EngineKind> {
 class HeldLane {
  public:
   HeldLane(Engine& engine, Job job) {
-    engine.Reduce(std::move(job), [this, caller = std::this_thread::get_id()](absl::StatusOr<EngineResult> result) {
+    engine.Reduce(std::move(job), [this, caller = std::this_thread::get_id()](absl::StatusOr<Answer> result) {
       status_ = result.status();
       inline_ = std::this_thread::get_id() == caller;
       held_.Notify();
@@ -119,7 +117,7 @@ void WaitUntil(absl::Time time) {
 }
 
 TEST_P(EngineJobs, SayWhatRanAndHowLong) {
-  const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), QueuedJob());
+  const absl::StatusOr<Answer> result = ReduceAndWait(engine(), QueuedJob());
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(result->ran.engine, kind());
   EXPECT_EQ(result->ran.device, engine().info().name);
@@ -144,7 +142,7 @@ TEST_P(EngineJobs, RunAnyPipelineByItsName) {
     if (pipeline.engine != kind()) continue;
     Job job = QueuedJob();
     job.spec.pipeline = std::string(pipeline.name);
-    const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), job);
+    const absl::StatusOr<Answer> result = ReduceAndWait(engine(), job);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_EQ(result->ran.pipeline, pipeline.name);
     EXPECT_EQ(result->state.partial.float_sum, kQueuedCount);

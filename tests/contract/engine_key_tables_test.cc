@@ -21,7 +21,7 @@
 #include "gtest/gtest.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
-#include "tests/contract/groups.h"
+#include "tests/contract/partitions.h"
 #include "tests/contract/shapes.h"
 #include "tests/support/data.h"
 
@@ -75,17 +75,17 @@ class EngineKeyTables : public EngineTest<KindAndDType> {
 
   Reply Ask(Engine& engine, const Keyed& keyed, const Bytes& array, const ReduceSpec& spec) {
     const Bytes keys = KeysAs(keyed.key_dtype, keyed.keys);
-    Groups groups{.layout = LayoutOf(Shape{keyed.rows()}, {true}),
-                  .rows = keyed.rows(),
-                  .keys = Keys{SideOf(keyed.key_dtype, keys), keyed.groups, keyed.drop}};
+    Partition partition{.layout = LayoutOf(Shape{keyed.rows()}, {true}),
+                        .rows = keyed.rows(),
+                        .keys = Keys{SideOf(keyed.key_dtype, keys), keyed.groups, keyed.drop}};
     const Bytes mask = BytesOf(keyed.mask);
-    if (!mask.empty()) groups.mask = Mask{SideOf(DType::kBool, mask)};
+    if (!mask.empty()) partition.mask = Mask{SideOf(DType::kBool, mask)};
     Job job{.spec = spec, .array = {array.data()}};
     if (keyed.skipped.has_value()) {
       job.array = Resident(array, *keyed.skipped * RowOf(dtype()).bytes);
-      groups.keys->keys.array = Resident(keys, *keyed.skipped * RowOf(keyed.key_dtype).bytes);
+      partition.keys->keys.array = Resident(keys, *keyed.skipped * RowOf(keyed.key_dtype).bytes);
     }
-    Reply reply = ReduceGroups(engine, job, groups);
+    Reply reply = ReducePartition(engine, job, partition);
     resident_.clear();
     return reply;
   }
@@ -115,10 +115,10 @@ class EngineKeyTables : public EngineTest<KindAndDType> {
     const Bytes bounds = BytesOf(offsets);
     ReduceSpec of_sorted = spec;
     of_sorted.count = std::ssize(order);
-    const Groups segments{.layout = LayoutOf(Shape{of_sorted.count}, {true}),
-                          .rows = of_sorted.count,
-                          .segments = Segments{SideOf(DType::kI64, bounds)}};
-    const Reply right = ReduceGroups(engine(), {.spec = of_sorted, .array = {sorted.data()}}, segments);
+    const Partition segments{.layout = LayoutOf(Shape{of_sorted.count}, {true}),
+                             .rows = of_sorted.count,
+                             .segments = Segments{SideOf(DType::kI64, bounds)}};
+    const Reply right = ReducePartition(engine(), {.spec = of_sorted, .array = {sorted.data()}}, segments);
     ASSERT_TRUE(right.status.ok()) << right.status;
     for (std::size_t i = 0; i < spec.ops.size(); ++i) {
       const Op op = spec.ops[i];
@@ -386,10 +386,10 @@ TEST_P(EngineKeyTables, SideBySide) {
     const Bytes keys = BytesOf(std::vector<std::int32_t>(static_cast<std::size_t>(kRows), 3));
     threads.emplace_back([this, thread, groups, keys, &array, &statuses] {
       for (int turn = 0; turn < 20 && statuses[thread].ok(); ++turn) {
-        const Groups keyed{
+        const Partition keyed{
             .layout = LayoutOf(Shape{kRows}, {true}), .rows = kRows, .keys = Keys{SideOf(DType::kI32, keys), groups}};
         statuses[thread] =
-            ReduceGroups(engine(), {.spec = SpecOf(kRows, {Op::kSum, Op::kMin}), .array = {array.data()}}, keyed)
+            ReducePartition(engine(), {.spec = SpecOf(kRows, {Op::kSum, Op::kMin}), .array = {array.data()}}, keyed)
                 .status;
       }
     });
@@ -416,10 +416,10 @@ TEST_P(EngineKeyTables, KeysThatChangeMeanwhile) {
   });
   for (int turn = 0; turn < 20; ++turn) {
     const std::int64_t groups = turn % 2 == 0 ? 900 : 45'000;
-    Groups keyed{.layout = LayoutOf(Shape{kRows}, {true}),
-                 .rows = kRows,
-                 .keys = Keys{{DType::kI32, kRows, (*memory)->array()}, groups, turn % 4 < 2}};
-    const Reply reply = ReduceGroups(
+    Partition keyed{.layout = LayoutOf(Shape{kRows}, {true}),
+                    .rows = kRows,
+                    .keys = Keys{{DType::kI32, kRows, (*memory)->array()}, groups, turn % 4 < 2}};
+    const Reply reply = ReducePartition(
         engine(), {.spec = SpecOf(kRows, {Op::kSum, Op::kCount, Op::kArgmax}), .array = {array.data()}}, keyed);
     EXPECT_TRUE(reply.status.ok() || absl::IsOutOfRange(reply.status)) << reply.status;
   }

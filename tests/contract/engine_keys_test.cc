@@ -35,16 +35,16 @@ class EngineKeys : public EngineTest<EngineKind> {
     }
     ReduceSpec spec = Spec(DType::kI64, rows);
     spec.ops = {Op::kSum, Op::kCount};
-    Groups groups{.layout = LayoutAlong({rows}, {0}),
-                  .rows = rows,
-                  .keys = Keys{.keys = {.dtype = dtype, .count = rows, .array = {keys.data()}}}};
+    Partition partition{.layout = LayoutAlong({rows}, {0}),
+                        .rows = rows,
+                        .keys = Keys{.keys = {.dtype = dtype, .count = rows, .array = {keys.data()}}}};
     if (!mask.empty()) {
-      groups.mask = Mask{.array = {.dtype = DType::kBool, .count = rows, .array = {mask.data()}}};
+      partition.mask = Mask{.array = {.dtype = DType::kBool, .count = rows, .array = {mask.data()}}};
     }
     std::vector<T> found;
     std::vector<std::int64_t> sums;
     std::vector<std::uint64_t> counts;
-    GroupsJob job{.job = {.spec = spec, .array = {array.data()}}, .groups = groups};
+    Job job{.spec = spec, .array = {array.data()}, .partition = partition};
     job.place = [&](std::int64_t outputs, std::int64_t number,
                     const std::byte* from) -> absl::StatusOr<std::vector<std::byte*>> {
       found.resize(static_cast<std::size_t>(number));
@@ -55,13 +55,7 @@ class EngineKeys : public EngineTest<EngineKind> {
       return std::vector<std::byte*>{reinterpret_cast<std::byte*>(sums.data()),
                                      reinterpret_cast<std::byte*>(counts.data())};
     };
-    absl::Status status;
-    absl::Notification done;
-    engine().ReduceGroups(std::move(job), [&](absl::StatusOr<SlicesResult> result) {
-      status = result.status();
-      done.Notify();
-    });
-    if (!done.WaitForNotificationWithTimeout(absl::Minutes(2))) std::abort();  // the array can't be freed
+    const absl::Status status = ReduceAndWait(engine(), std::move(job)).status();
     ASSERT_TRUE(status.ok()) << status;
     std::vector<T> right_keys;
     std::vector<std::int64_t> right_sums;

@@ -26,7 +26,7 @@ absl::Status Ask(Engine& engine, std::int64_t count) {
   absl::Status status;
   absl::Notification done;
   engine.Reduce(Job{.spec = {.dtype = DType::kF32, .count = count, .ops = {Op::kSum}}, .array = {.data = ones.data()}},
-                [&](absl::StatusOr<EngineResult> result) {
+                [&](absl::StatusOr<Answer> result) {
                   status = result.status();
                   done.Notify();
                 });

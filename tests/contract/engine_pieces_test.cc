@@ -26,7 +26,7 @@
 #include "kernels/exact/answers.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
-#include "tests/contract/groups.h"
+#include "tests/contract/partitions.h"
 #include "tests/contract/shapes.h"
 #include "tests/support/data.h"
 
@@ -66,19 +66,19 @@ class EnginePieces : public EngineTest<KindAndDType> {
   }
 
   // Asks both, and the CPU engine. With and without masks, for several ops.
-  void Check(const Shape& shape, const std::vector<int>& axes, const Groups& groups) {
+  void Check(const Shape& shape, const std::vector<int>& axes, const Partition& partition) {
     const std::int64_t count = CountOf(shape);
     std::vector<std::vector<Op>> sets = {{Op::kSum, Op::kArgmax, Op::kVar, Op::kCount},
                                          {Op::kArgmin, Op::kMax, Op::kMean, Op::kCountNonzero},
                                          {Op::kL1, Op::kL2, Op::kNanCount}};
     if (!RowOf(dtype()).is_float) sets.push_back(OpsOf(dtype()));
     for (const int masked : {0, 1, 2}) {
-      const bool whole = !groups.segments.has_value() && !groups.keys.has_value();
+      const bool whole = !partition.grouped();
       if (whole && masked == 0) continue;
       SCOPED_TRACE(::testing::Message() << ShapeText(shape) << ", mask " << masked << ", turn " << ++turn_);
       const DataKind kind = random_() % 2 == 0 && RowOf(dtype()).is_float ? DataKind::kSomeNan : DataKind::kFull;
       const Bytes array = MakeData(kind, dtype(), count, static_cast<std::uint64_t>(turn_));
-      Groups asked = groups;
+      Partition asked = partition;
       asked.layout = LayoutAlong(shape, whole ? axes : std::vector<int>{0});
       asked.rows = shape[0];
       Bytes mask;
@@ -94,10 +94,10 @@ class EnginePieces : public EngineTest<KindAndDType> {
       spec.nan_policy = random_() % 3 == 0 ? NanPolicy::kOmit : NanPolicy::kPropagate;
       spec.ops = sets[random_() % sets.size()];
       const Job job{.spec = spec, .array = {array.data()}};
-      const Reply right = ReduceGroups(**small_[0].owner->Get(EngineKind::kCpu), job, asked);
+      const Reply right = ReducePartition(**small_[0].owner->Get(EngineKind::kCpu), job, asked);
       ASSERT_TRUE(right.status.ok()) << right.status;
       for (const Started& small : small_) {
-        const Reply reply = ReduceGroups(*small.engine, job, asked);
+        const Reply reply = ReducePartition(*small.engine, job, asked);
         ASSERT_TRUE(reply.status.ok()) << reply.status;
         ASSERT_EQ(reply.keys, right.keys);
         ASSERT_EQ(reply.outputs, right.outputs);
@@ -226,19 +226,19 @@ TEST_P(EnginePieces, InFilesAndOnTheDevice) {
   for (std::int64_t i = 0; i < count; ++i) keys.push_back(std::byte(random_() % 7));
   for (int by = 0; by < 4; ++by) {
     SCOPED_TRACE(by);
-    Groups groups{.layout = LayoutAlong({count}, {0}), .rows = count};
-    groups.mask = Mask{SideOf(DType::kU8, mask), true, 3};
-    if (by == 1) groups.segments = Segments{SideOf(DType::kI32, bounds)};
-    if (by == 2) groups.keys = Keys{SideOf(DType::kU8, keys), 7};
-    if (by == 3) groups.keys = Keys{SideOf(DType::kU8, keys)};
+    Partition partition{.layout = LayoutAlong({count}, {0}), .rows = count};
+    partition.mask = Mask{SideOf(DType::kU8, mask), true, 3};
+    if (by == 1) partition.segments = Segments{SideOf(DType::kI32, bounds)};
+    if (by == 2) partition.keys = Keys{SideOf(DType::kU8, keys), 7};
+    if (by == 3) partition.keys = Keys{SideOf(DType::kU8, keys)};
     const Reply right =
-        ReduceGroups(**small.owner->Get(EngineKind::kCpu), {.spec = spec, .array = {array.data()}}, groups);
+        ReducePartition(**small.owner->Get(EngineKind::kCpu), {.spec = spec, .array = {array.data()}}, partition);
     ASSERT_TRUE(right.status.ok()) << right.status;
-    groups.mask->array.array = on_device(mask);
-    if (by == 1) groups.segments->bounds.array = on_device(bounds);
-    if (by >= 2) groups.keys->keys.array = on_device(keys);
+    partition.mask->array.array = on_device(mask);
+    if (by == 1) partition.segments->bounds.array = on_device(bounds);
+    if (by >= 2) partition.keys->keys.array = on_device(keys);
     const ArrayRef in_file{.space = MemorySpace::kFile, .file = file, .offset = kBefore};
-    const Reply reply = ReduceGroups(*small.engine, {.spec = spec, .array = in_file}, groups);
+    const Reply reply = ReducePartition(*small.engine, {.spec = spec, .array = in_file}, partition);
     held.clear();
     ASSERT_TRUE(reply.status.ok()) << reply.status;
     ASSERT_EQ(reply.keys, right.keys);
@@ -258,23 +258,17 @@ TEST_P(EnginePieces, States) {
   const std::vector<std::int16_t> keys(kRows, 1);
   const Bytes by_key = BytesOf(keys);
   for (const bool keyed : {false, true}) {
-    Groups groups{.layout = LayoutAlong({kRows}, {0}), .rows = kRows};
-    if (keyed) groups.keys = Keys{SideOf(DType::kI16, by_key), 3};
-    if (!keyed) groups.segments = Segments{SideOf(DType::kI64, bounds)};
+    Partition partition{.layout = LayoutAlong({kRows}, {0}), .rows = kRows};
+    if (keyed) partition.keys = Keys{SideOf(DType::kI16, by_key), 3};
+    if (!keyed) partition.segments = Segments{SideOf(DType::kI64, bounds)};
     const Reply right =
-        ReduceGroups(**small_[0].owner->Get(EngineKind::kCpu), {.spec = spec, .array = {array.data()}}, groups);
+        ReducePartition(**small_[0].owner->Get(EngineKind::kCpu), {.spec = spec, .array = {array.data()}}, partition);
     ASSERT_TRUE(right.status.ok()) << right.status;
     for (const Started& small : small_) {
       std::vector<State> states;
-      GroupsJob job{.job = {.spec = spec, .array = {array.data()}}, .groups = groups, .states = &states};
+      Job job{.spec = spec, .array = {array.data()}, .partition = partition, .states = &states};
       job.place = [](std::int64_t, std::int64_t, const std::byte*) { return std::vector<std::byte*>(); };
-      absl::Notification done;
-      absl::Status status;
-      small.engine->ReduceGroups(std::move(job), [&](absl::StatusOr<SlicesResult> result) {
-        status = result.status();
-        done.Notify();
-      });
-      if (!done.WaitForNotificationWithTimeout(absl::Minutes(2))) std::abort();  // the array can't be freed
+      const absl::Status status = ReduceAndWait(*small.engine, std::move(job)).status();
       ASSERT_TRUE(status.ok()) << status;
       ASSERT_EQ(std::ssize(states), right.outputs);
       Answers answers(spec, right.outputs);
@@ -300,16 +294,16 @@ class EnginePieceErrors : public EnginePieces {
     if (!IsSkipped()) small_.push_back(StartSmall(1000, memory_));
   }
 
-  Reply Ask(const Groups& groups, const Shape& shape = {kRows}) {
-    Groups asked = groups;
+  Reply Ask(const Partition& partition, const Shape& shape = {kRows}) {
+    Partition asked = partition;
     asked.layout = LayoutAlong(shape, {0});
     asked.rows = shape[0];
     ReduceSpec spec = Spec(DType::kI64, kRows);
     spec.ops = {Op::kSum, Op::kCount};
     const Job job{.spec = spec, .array = {array_.data()}};
-    Reply reply = ReduceGroups(*small_[0].engine, job, asked);
+    Reply reply = ReducePartition(*small_[0].engine, job, asked);
     if (!absl::IsResourceExhausted(reply.status)) {
-      EXPECT_EQ(reply.status, ReduceGroups(**small_[0].owner->Get(EngineKind::kCpu), job, asked).status);
+      EXPECT_EQ(reply.status, ReducePartition(**small_[0].owner->Get(EngineKind::kCpu), job, asked).status);
     }
     return reply;
   }
@@ -384,9 +378,9 @@ TEST_P(EnginePieceErrors, ResidentArraysStay) {
   const Bytes bounds = BytesOf(std::vector<std::int64_t>(40'000, 3));
   ReduceSpec spec = Spec(DType::kI8, 900);
   spec.ops = {Op::kSum};
-  const Groups groups{
+  const Partition partition{
       .layout = LayoutAlong({900}, {0}), .rows = 900, .segments = Segments{SideOf(DType::kI64, bounds)}};
-  const Reply reply = ReduceGroups(*small_[0].engine, {.spec = spec, .array = (*held)->array()}, groups);
+  const Reply reply = ReducePartition(*small_[0].engine, {.spec = spec, .array = (*held)->array()}, partition);
   EXPECT_TRUE(absl::IsResourceExhausted(reply.status)) << reply.status;
   EXPECT_THAT(std::string(reply.status.message()), HasSubstr("must be in the device's memory"));
 }
@@ -402,28 +396,23 @@ TEST_P(EnginePieceErrors, StopsBetweenPieces) {
     SCOPED_TRACE(turn);
     const int by = turn / 2;
     const bool leaves = turn % 2 == 0;
-    Groups groups{.layout = LayoutAlong({kRows}, {0}), .rows = kRows};
-    if (by == 0) groups.segments = Segments{SideOf(DType::kI64, bounds)};
-    if (by == 1) groups.keys = Keys{SideOf(DType::kI8, keys), 3};
-    if (by == 2) groups.mask = Mask{SideOf(DType::kBool, mask)};
+    Partition partition{.layout = LayoutAlong({kRows}, {0}), .rows = kRows};
+    if (by == 0) partition.segments = Segments{SideOf(DType::kI64, bounds)};
+    if (by == 1) partition.keys = Keys{SideOf(DType::kI8, keys), 3};
+    if (by == 2) partition.mask = Mask{SideOf(DType::kBool, mask)};
     ReduceSpec spec = Spec(DType::kI64, kRows);
     spec.ops = {Op::kSum};
     const auto cancelled = std::make_shared<std::atomic<bool>>(false);
     Job job{.spec = spec, .array = {array_.data()}, .cancelled = cancelled};
     if (!leaves) job.deadline = absl::Now() + absl::Milliseconds(100);
     Answers answers(spec, kRows / 10);
-    absl::Notification done;
-    absl::Status status;
-    const auto place = [&](std::int64_t, std::int64_t, const std::byte*) {
+    job.partition = partition;
+    job.place = [&](std::int64_t, std::int64_t, const std::byte*) {
       *cancelled = leaves;
       if (!leaves) absl::Notification().WaitForNotificationWithDeadline(job.deadline + absl::Milliseconds(1));
-      return absl::StatusOr<std::vector<std::byte*>>(answers.data);
+      return answers.data;
     };
-    small_[0].engine->ReduceGroups({job, groups, place}, [&](absl::StatusOr<SlicesResult> result) {
-      status = result.status();
-      done.Notify();
-    });
-    if (!done.WaitForNotificationWithTimeout(absl::Minutes(1))) std::abort();  // the array can't be freed
+    const absl::Status status = ReduceAndWait(*small_[0].engine, job).status();
     EXPECT_EQ(status.code(), leaves ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded) << status;
     EXPECT_TRUE(answers.GuardsStand());
     ExpectIdle();

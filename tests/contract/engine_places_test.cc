@@ -53,7 +53,7 @@ class EnginePlaces : public EngineTest<KindAndDType> {
   void Check(const Bytes& array, std::int64_t count, const ArrayRef& ref, const char* place) {
     SCOPED_TRACE(place);
     ReduceSpec spec = Spec(dtype(), count);
-    const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = ref});
+    const absl::StatusOr<Answer> result = ReduceAndWait(engine(), {.spec = spec, .array = ref});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     CheckAnswers(Study(dtype(), array.data(), count), spec, result->state);
   }
@@ -109,7 +109,7 @@ TEST_P(EnginePlaces, AShrunkFileIsAnError) {
     SCOPED_TRACE(left);
     const MemoryFile memory(array, 0);
     ASSERT_EQ(ftruncate(memory.file(), left), 0);
-    const absl::StatusOr<EngineResult> result = ReduceAndWait(
+    const absl::StatusOr<Answer> result = ReduceAndWait(
         engine(),
         {.spec = Spec(dtype(), count), .array = {.space = MemorySpace::kFile, .file = memory.file(), .offset = 0}});
     EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition) << result.status();
@@ -139,7 +139,7 @@ TEST_P(EngineHandles, ForgedOnesAreRefused) {
   // The device is none the worse.
   const std::vector<float> array(1000, 1.0F);
   ReduceSpec spec = Spec(DType::kF32, 1000);
-  const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = {.data = array.data()}});
+  const absl::StatusOr<Answer> result = ReduceAndWait(engine(), {.spec = spec, .array = {.data = array.data()}});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->state.partial.float_sum, 1000);
 }

@@ -58,7 +58,7 @@ class EnginePipelines : public EngineTest<KindAndPipeline> {
       if (!Supports(row(), op.op, dtype) || (count == 0 && op.error_if_empty)) continue;
       const ReduceSpec spec = RungSpec(dtype, op.op, count, block_size);
       ASSERT_TRUE(ValidateSpec(spec).ok()) << ValidateSpec(spec).ToString();
-      const absl::StatusOr<EngineResult> result =
+      const absl::StatusOr<Answer> result =
           ReduceAndWait(engine(), {.spec = spec, .array = {array.data(), MemorySpace::kHost}});
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       EXPECT_EQ(result->ran.pipeline, row().name);
@@ -102,7 +102,7 @@ TEST_P(EngineRungs, ThreeBlocks) {
     const std::int64_t count = 2 * (block_size == 0 ? kDefaultBlockSize : block_size) + 5;
     const Bytes array = MakeData(DataKind::kSmall, DType::kF32, count, 1);
     const ReduceSpec spec = RungSpec(DType::kF32, Op::kSum, count, block_size);
-    const absl::StatusOr<EngineResult> result =
+    const absl::StatusOr<Answer> result =
         ReduceAndWait(engine(), {.spec = spec, .array = {array.data(), MemorySpace::kHost}});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     CheckAnswers(Study(DType::kF32, array.data(), count), spec, result->state);
@@ -185,8 +185,8 @@ class EngineRungsOnDevice : public EnginePipelines {
     EnginePipelines::SetUp();
   }
   // The answer to one op.
-  Value Answer(const ReduceSpec& spec, const ArrayRef& array) {
-    const absl::StatusOr<EngineResult> result = ReduceAndWait(engine(), {.spec = spec, .array = array});
+  Value AnswerTo(const ReduceSpec& spec, const ArrayRef& array) {
+    const absl::StatusOr<Answer> result = ReduceAndWait(engine(), {.spec = spec, .array = array});
     EXPECT_TRUE(result.ok()) << result.status().ToString();
     const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.ok() ? result->state : State());
     EXPECT_TRUE(values.ok()) << values.status().ToString();
@@ -203,7 +203,7 @@ TEST_P(EngineRungsOnDevice, LeaveTheArrayAlone) {
     device.Write(0, array.data(), array.size());
     const Bytes before = device.Read();
     const ReduceSpec spec = RungSpec(DType::kI32, Op::kSum, count, 0);
-    EXPECT_EQ(Mismatch(Expect(facts, spec, Op::kSum), Answer(spec, device.array())), "");
+    EXPECT_EQ(Mismatch(Expect(facts, spec, Op::kSum), AnswerTo(spec, device.array())), "");
     EXPECT_EQ(device.Read(), before) << "the array or what surrounds it was written to";
   }
 }

@@ -45,15 +45,10 @@ std::string NameOf(const Case& which) {
   return name;
 }
 
-absl::Status ReduceSlices(Engine& engine, SlicesJob job) {
-  absl::Status status;
-  absl::Notification done;
-  engine.ReduceSlices(std::move(job), [&](absl::StatusOr<SlicesResult> result) {
-    status = result.status();
-    done.Notify();
-  });
-  if (!done.WaitForNotificationWithTimeout(absl::Minutes(2))) std::abort();  // the array can't be freed
-  return status;
+absl::Status ReduceSlices(Engine& engine, Job job, const Layout& layout, const Answers& answers) {
+  job.partition = Partition{.layout = layout};
+  job.place = answers.Place();
+  return ReduceAndWait(engine, std::move(job)).status();
 }
 
 class EngineSlices : public EngineTest<KindAndDType> {
@@ -69,7 +64,7 @@ class EngineSlices : public EngineTest<KindAndDType> {
     const std::int64_t width = RowOf(dtype()).bytes;
     Answers answers(spec, layout.outputs);
     const absl::Status status =
-        ReduceSlices(by != nullptr ? *by : engine(), {{.spec = spec, .array = {array}}, layout, answers.data});
+        ReduceSlices(by != nullptr ? *by : engine(), {.spec = spec, .array = {array}}, layout, answers);
     ASSERT_TRUE(status.ok()) << status.ToString();
     ASSERT_TRUE(answers.GuardsStand());
     ReduceSpec one = spec;
@@ -81,7 +76,7 @@ class EngineSlices : public EngineTest<KindAndDType> {
         std::memcpy(slice.data() + i * width,
                     static_cast<const std::byte*>(array) + (layout.Start(output) + layout.At(i)) * width, width);
       }
-      const absl::StatusOr<EngineResult> alone =
+      const absl::StatusOr<Answer> alone =
           ReduceAndWait(engine_for(one.count), {.spec = one, .array = {slice.data(), MemorySpace::kHost}});
       ASSERT_TRUE(alone.ok()) << alone.status().ToString();
       const absl::StatusOr<std::vector<Value>> values = Finalize(one, alone->state);
@@ -438,8 +433,7 @@ TEST_P(EngineSlices, ElementsThatChangeMeanwhile) {
     spec.nan_policy = turn % 5 < 3 ? NanPolicy::kPropagate : NanPolicy::kOmit;
     const Layout layout = LayoutFor(which);
     Answers answers(spec, layout.outputs);
-    const absl::Status status =
-        ReduceSlices(engine(), {{.spec = spec, .array = {shared.data()}}, layout, answers.data});
+    const absl::Status status = ReduceSlices(engine(), {.spec = spec, .array = {shared.data()}}, layout, answers);
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_TRUE(answers.GuardsStand());
   }
@@ -458,7 +452,7 @@ TEST_P(EngineSlices, ManyOutputs) {
     spec.ops = {Op::kSum, Op::kArgmax, Op::kMin};
     Answers answers(spec, outputs);
     const absl::Status status =
-        ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, LayoutFor(which), answers.data});
+        ReduceSlices(engine(), {.spec = spec, .array = {array.data()}}, LayoutFor(which), answers);
     ASSERT_TRUE(status.ok()) << status.ToString();
     ASSERT_TRUE(answers.GuardsStand());
     VisitDType(dtype(), [&]<class T>(std::type_identity<T>) {
@@ -567,8 +561,7 @@ TEST_P(EngineSlices, ErrorsOfArraysLargerThanTheBudget) {
     spec.overflow_policy = OverflowPolicy::kError;
     spec.ops = {Op::kSum};
     Answers answers(spec, layout.outputs);
-    const absl::Status status =
-        ReduceSlices(*own.engine, {{.spec = spec, .array = {array.data()}}, layout, answers.data});
+    const absl::Status status = ReduceSlices(*own.engine, {.spec = spec, .array = {array.data()}}, layout, answers);
     EXPECT_TRUE(absl::IsOutOfRange(status)) << status.ToString();
     EXPECT_THAT(std::string(status.message()),
                 StartsWith("output " + OutputName(layout, layout.outputs * 3 / 4) + ": integer overflow"));
@@ -628,8 +621,7 @@ TEST_P(EngineSlices, OverflowNamesTheFirstOutput) {
       spec.overflow_policy = OverflowPolicy::kError;
       const Layout layout = LayoutFor(which);
       Answers answers(spec, layout.outputs);
-      const absl::Status status =
-          ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, layout, answers.data});
+      const absl::Status status = ReduceSlices(engine(), {.spec = spec, .array = {array.data()}}, layout, answers);
       EXPECT_TRUE(absl::IsOutOfRange(status)) << status.ToString();
       EXPECT_THAT(std::string(status.message()),
                   StartsWith("output [" + std::to_string(output) + "]: integer overflow: the sum of this"));
@@ -663,7 +655,7 @@ TEST_P(EngineSlices, ProductsThatOverflow) {
     if (HasFailure()) return;
     spec.overflow_policy = OverflowPolicy::kError;
     Answers answers(spec, kOutputs);
-    const absl::Status status = ReduceSlices(engine(), {{.spec = spec, .array = {array.data()}}, layout, answers.data});
+    const absl::Status status = ReduceSlices(engine(), {.spec = spec, .array = {array.data()}}, layout, answers);
     EXPECT_TRUE(absl::IsOutOfRange(status)) << status.ToString();
     EXPECT_THAT(std::string(status.message()),
                 StartsWith("output " + OutputName(layout, is_signed ? 2 : 3) + ": integer overflow: the prod of this"));
@@ -697,7 +689,7 @@ TEST_P(EngineSlices, WithoutElements) {
   spec.empty_policy = EmptyPolicy::kError;
   const Layout layout = LayoutFor(which);
   Answers answers(spec, layout.outputs);
-  const absl::Status status = ReduceSlices(engine(), {{.spec = spec}, layout, answers.data});
+  const absl::Status status = ReduceSlices(engine(), {.spec = spec}, layout, answers);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("output [0, 0]: op min: got an empty array; allowed: at least 1 element"));
@@ -710,10 +702,10 @@ TEST_P(EngineSlices, StopWhenTheAnswerIsNotWanted) {
   Answers answers(SpecFor(which), layout.outputs);
   Job job{.spec = SpecFor(which), .array = {array.data()}};
   job.cancelled = std::make_shared<std::atomic<bool>>(true);
-  EXPECT_TRUE(absl::IsCancelled(ReduceSlices(engine(), {job, layout, answers.data})));
+  EXPECT_TRUE(absl::IsCancelled(ReduceSlices(engine(), job, layout, answers)));
   job.cancelled = nullptr;
   job.deadline = absl::Now();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(ReduceSlices(engine(), {job, layout, answers.data})));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ReduceSlices(engine(), job, layout, answers)));
   EXPECT_TRUE(answers.GuardsStand());
 }
 

@@ -23,7 +23,7 @@ class EngineSlow : public EngineTest<EngineKind> {
   std::vector<Value> Answers(const ReduceSpec& spec, const ArrayRef& array) {
     const Started own = StartOwn(EngineOptions{});
     if (own.engine == nullptr) return std::vector<Value>(spec.ops.size());
-    const absl::StatusOr<EngineResult> result = ReduceAndWait(*own.engine, {.spec = spec, .array = array});
+    const absl::StatusOr<Answer> result = ReduceAndWait(*own.engine, {.spec = spec, .array = array});
     EXPECT_TRUE(result.ok()) << result.status().ToString();
     const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result.ok() ? result->state : State());
     EXPECT_TRUE(values.ok()) << values.status().ToString();

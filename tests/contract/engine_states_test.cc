@@ -22,34 +22,17 @@ namespace {
 
 using States = std::vector<State>;
 
-// What the engine calls when a job is done.
-class Ending {
- public:
-  Engine::SlicesDone Callback() {
-    return [this](absl::StatusOr<SlicesResult> result) {
-      status_ = result.status();
-      done_.Notify();
-    };
-  }
-  absl::Status Await() {
-    if (!done_.WaitForNotificationWithTimeout(absl::Minutes(2))) std::abort();  // the array can't be freed
-    return status_;
-  }
-
- private:
-  absl::Status status_;
-  absl::Notification done_;
-};
-
 // Reduces along axes, for the answers, the states, or both.
 void ReduceSlices(Engine& by, const ReduceSpec& spec, const Shape& shape, const std::vector<int>& axes,
                   const ArrayRef& array, Answers* answers, States* states) {
-  SlicesJob job{.job = {.spec = spec, .array = array}, .layout = LayoutAlong(shape, axes), .states = states};
-  job.job.spec.count = CountOf(shape);
-  if (answers != nullptr) job.answers = answers->data;
-  Ending ending;
-  by.ReduceSlices(std::move(job), ending.Callback());
-  const absl::Status status = ending.Await();
+  const Answers none({}, 0);
+  Job job{.spec = spec,
+          .array = array,
+          .partition = Partition{.layout = LayoutAlong(shape, axes)},
+          .place = (answers == nullptr ? none : *answers).Place(),
+          .states = states};
+  job.spec.count = CountOf(shape);
+  const absl::Status status = ReduceAndWait(by, std::move(job)).status();
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_TRUE(answers == nullptr || answers->GuardsStand());
 }
@@ -120,26 +103,24 @@ class EngineStates : public EngineTest<KindAndDType> {
   }
 
   // The states of groups, against the answers beside them and, in exact precision, those without states.
-  void Check(const Groups& groups, const Bytes& array, Precision precision = Precision::kExact) {
+  void Check(const Partition& partition, const Bytes& array, Precision precision = Precision::kExact) {
     ReduceSpec spec = ExactSpec(std::ssize(array) / RowOf(dtype()).bytes);
     spec.precision = precision;
-    Check(groups, array, spec);
+    Check(partition, array, spec);
     for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kMin}}) {
       spec.ops = ops;
-      Check(groups, array, spec);
+      Check(partition, array, spec);
     }
   }
-  void Check(const Groups& groups, const Bytes& array, const ReduceSpec& spec) {
+  void Check(const Partition& partition, const Bytes& array, const ReduceSpec& spec) {
     const auto reduce = [&](const ReduceSpec& of, States* states) {
       auto answers = std::make_unique<Answers>(of, 0);
-      GroupsJob job{.job = {.spec = of, .array = {array.data()}}, .groups = groups, .states = states};
+      Job job{.spec = of, .array = {array.data()}, .partition = partition, .states = states};
       job.place = [&](std::int64_t outputs, std::int64_t, const std::byte*) -> absl::StatusOr<std::vector<std::byte*>> {
         *answers = Answers(of, outputs);
         return answers->data;
       };
-      Ending ending;
-      engine().ReduceGroups(std::move(job), ending.Callback());
-      const absl::Status status = ending.Await();
+      const absl::Status status = ReduceAndWait(engine(), std::move(job)).status();
       EXPECT_TRUE(status.ok()) << status;
       return answers;
     };
@@ -229,19 +210,19 @@ TEST_P(EngineStates, OfGroups) {
   given.groups = 105;  // some without elements
   const Mask where{.array = {.dtype = DType::kBool, .count = kRows * kColumns, .array = {mask.data()}}};
 
-  const Groups rows{.layout = LayoutAlong({kRows, kColumns}, {0}), .rows = kRows};
-  Groups groups = rows;
-  groups.keys = by;
-  Check(groups, array);
-  groups.keys = given;
-  Check(groups, array);
-  groups.mask = where;
-  Check(groups, array);
-  Check(groups, array, Precision::kF64);
-  groups = rows;
-  groups.mask = where;
-  Check(groups, array);
-  Groups flat{.layout = LayoutAlong({kRows}, {0}), .rows = kRows, .keys = given};
+  const Partition rows{.layout = LayoutAlong({kRows, kColumns}, {0}), .rows = kRows};
+  Partition partition = rows;
+  partition.keys = by;
+  Check(partition, array);
+  partition.keys = given;
+  Check(partition, array);
+  partition.mask = where;
+  Check(partition, array);
+  Check(partition, array, Precision::kF64);
+  partition = rows;
+  partition.mask = where;
+  Check(partition, array);
+  Partition flat{.layout = LayoutAlong({kRows}, {0}), .rows = kRows, .keys = given};
   const Bytes rows_only(array.begin(), array.begin() + kRows * RowOf(dtype()).bytes);
   Check(flat, rows_only);
   Check(flat, rows_only, Precision::kF64);

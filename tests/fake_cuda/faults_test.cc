@@ -91,9 +91,9 @@ void ExpectSum(const ReduceSpec& spec, const State& state) {
 absl::Status Sum(Engine& engine, const ArrayRef& array, std::int64_t count, const std::string& pipeline = "",
                  CancelFlag cancelled = nullptr) {
   const Job job{.spec = SpecOf(count, pipeline), .array = array, .cancelled = std::move(cancelled)};
-  absl::StatusOr<EngineResult> answer = absl::InternalError("no answer");
+  absl::StatusOr<Answer> answer = absl::InternalError("no answer");
   absl::Notification done;
-  engine.Reduce(job, [&](absl::StatusOr<EngineResult> result) {
+  engine.Reduce(job, [&](absl::StatusOr<Answer> result) {
     answer = std::move(result);
     done.Notify();
   });
@@ -175,10 +175,10 @@ absl::Status Grouped(Engine& engine, const ArrayRef& array, By by, Op op, int ti
   const std::vector<std::int64_t> offsets = {0, kFew, kMany};
   std::vector<std::uint8_t> second(kMany, 1);  // keys, or a mask
   std::fill_n(second.begin(), kFew, 0);
-  Groups groups{.layout = LayoutOf(std::vector<std::int64_t>{kMany}, {true}), .rows = kMany};
-  if (by == By::kSegments) groups.segments = Segments{{DType::kI64, 3, {offsets.data()}}};
-  if (by == By::kKeys) groups.keys = Keys{{DType::kU8, kMany, {second.data()}}};
-  if (by == By::kMask) groups.mask = Mask{{DType::kBool, kMany, {second.data()}}};
+  Partition partition{.layout = LayoutOf(std::vector<std::int64_t>{kMany}, {true}), .rows = kMany};
+  if (by == By::kSegments) partition.segments = Segments{{DType::kI64, 3, {offsets.data()}}};
+  if (by == By::kKeys) partition.keys = Keys{{DType::kU8, kMany, {second.data()}}};
+  if (by == By::kMask) partition.mask = Mask{{DType::kBool, kMany, {second.data()}}};
   std::vector<double> got;
   absl::Status answer = absl::InternalError("no answer");
   absl::Notification done;
@@ -187,17 +187,15 @@ absl::Status Grouped(Engine& engine, const ArrayRef& array, By by, Op op, int ti
                         .ops = std::vector<Op>(times, op),
                         .precision = Precision::kExact,
                         .engine = EngineKind::kCuda};
-  engine.ReduceGroups({{.spec = spec, .array = array},
-                       groups,
-                       [&](std::int64_t outputs, std::int64_t, const std::byte*) {
-                         got.resize(static_cast<std::size_t>(outputs));
-                         return absl::StatusOr<std::vector<std::byte*>>(
-                             std::vector<std::byte*>(times, reinterpret_cast<std::byte*>(got.data())));
-                       }},
-                      [&](absl::StatusOr<SlicesResult> result) {
-                        answer = result.status();
-                        done.Notify();
-                      });
+  const auto place = [&](std::int64_t outputs, std::int64_t, const std::byte*) {
+    got.resize(static_cast<std::size_t>(outputs));
+    return std::vector<std::byte*>(times, reinterpret_cast<std::byte*>(got.data()));
+  };
+  engine.Reduce({.spec = spec, .array = array, .partition = partition, .place = place},
+                [&](const absl::StatusOr<Answer>& result) {
+                  answer = result.status();
+                  done.Notify();
+                });
   EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
   if (!answer.ok()) return answer;
   const auto first = static_cast<double>(SumTo(kFew)), rest = static_cast<double>(SumTo(kMany) - SumTo(kFew));
@@ -232,12 +230,17 @@ absl::Status AlongAxes(Engine& engine) {
   spec.empty_policy = EmptyPolicy::kFill;
   std::vector<double> sums(kRows);
   std::vector<float> most(kRows);
-  SlicesJob slices{.job = {.spec = spec, .array = {.data = rows.data()}},
-                   .layout = LayoutOf(std::vector<std::int64_t>{kRows, kRow}, {false, true}),
-                   .answers = {reinterpret_cast<std::byte*>(sums.data()), reinterpret_cast<std::byte*>(most.data())}};
+  const auto place = [&](std::int64_t, std::int64_t, const std::byte*) {
+    return std::vector<std::byte*>{reinterpret_cast<std::byte*>(sums.data()),
+                                   reinterpret_cast<std::byte*>(most.data())};
+  };
+  Job job{.spec = spec,
+          .array = {.data = rows.data()},
+          .partition = Partition{.layout = LayoutOf(std::vector<std::int64_t>{kRows, kRow}, {false, true})},
+          .place = place};
   absl::Status status = absl::InternalError("no answer");
   absl::Notification done;
-  engine.ReduceSlices(std::move(slices), [&](const absl::StatusOr<SlicesResult>& result) {
+  engine.Reduce(std::move(job), [&](const absl::StatusOr<Answer>& result) {
     status = result.status();
     done.Notify();
   });
@@ -470,7 +473,7 @@ TEST(SmallTest, DoesNotKeepItsCallerWhileALargeJobRuns) {
   absl::Notification done;
   std::thread caller([&] {
     engine->Reduce(Job{.spec = SpecOf(kFew), .array = {.data = Numbers().data()}},
-                   [&](const absl::StatusOr<EngineResult>&) { done.Notify(); });
+                   [&](const absl::StatusOr<Answer>&) { done.Notify(); });
     returned.Notify();
   });
   EXPECT_TRUE(returned.WaitForNotificationWithTimeout(kPatience));

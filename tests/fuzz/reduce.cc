@@ -36,7 +36,7 @@ Engine& CpuEngine() {
 }
 
 State StateOf(const ReduceSpec& spec, const void* data) {
-  absl::StatusOr<EngineResult> result =
+  absl::StatusOr<Answer> result =
       test::ReduceAndWait(CpuEngine(), Job{.spec = spec, .array = {.data = data, .space = MemorySpace::kHost}});
   Require(result.ok(), "a reduction ends", result.status().message());
   return std::move(result->state);
@@ -61,7 +61,7 @@ std::vector<double> Elements(DType dtype, const void* data, std::int64_t count) 
   return elements;
 }
 
-absl::StatusOr<Value> Answer(ReduceSpec spec, Op op, const State& state) {
+absl::StatusOr<Value> AnswerTo(ReduceSpec spec, Op op, const State& state) {
   spec.ops = {op};
   const absl::StatusOr<std::vector<Value>> values = Finalize(spec, state);
   if (!values.ok()) return values.status();
@@ -74,7 +74,7 @@ bool IsExact(const ReduceSpec& spec, Op op) { return spec.precision == Precision
 void CheckAnswers(const test::Facts& facts, const std::vector<double>& elements, const ReduceSpec& spec,
                   std::optional<Op> schoolbook, const State& state, absl::string_view how) {
   for (const Op op : spec.ops) {
-    const absl::StatusOr<Value> got = Answer(spec, op, state);
+    const absl::StatusOr<Value> got = AnswerTo(spec, op, state);
     std::string wrong;
     if (!IsExact(spec, op)) {
       wrong = test::Mismatch(test::Expect(facts, spec, op), got);
@@ -111,8 +111,9 @@ FUZZ_TARGET(reduce) {
 
   server::RequestLimits limits;
   server::ArrayShape shape;
-  const absl::StatusOr<ReduceSpec> spec = server::ParseHeader(request, limits, &shape);
-  Require(spec.ok(), "the request is good", spec.status().message());
+  const absl::StatusOr<Question> question = server::ParseHeader(request, limits, &shape);
+  Require(question.ok(), "the request is good", question.status().message());
+  const ReduceSpec* const spec = &question->spec;
 
   test::Bytes bytes(static_cast<std::size_t>(shape.bytes));
   if (!bytes.empty()) std::memcpy(bytes.data(), given.data(), bytes.size());
@@ -135,7 +136,7 @@ FUZZ_TARGET(reduce) {
   CheckAnswers(facts, elements, *spec, std::nullopt, parts, "parts");
   for (const Op op : spec->ops) {
     if (!IsExact(*spec, op)) continue;
-    const auto from_whole = Answer(*spec, op, whole), from_parts = Answer(*spec, op, parts);
+    const auto from_whole = AnswerTo(*spec, op, whole), from_parts = AnswerTo(*spec, op, parts);
     Require(from_whole.ok() && from_parts.ok(), "an exact answer is there");
     Require(test::SameBits(*from_whole, *from_parts), "an exact answer does not depend on the cut",
             std::string(RowOf(op).name));

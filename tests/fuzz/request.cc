@@ -7,6 +7,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/matmul/matmul.h"
+#include "proto/question/question.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/wire/arrays.h"
 #include "server/wire/decoded_bytes.h"
@@ -24,14 +25,24 @@ void CheckShape(const server::ArrayShape& shape) {
   Require(shape.bytes == shape.count * RowOf(shape.dtype).bytes, "an array has the bytes of its elements");
 }
 
-void CheckSpec(const absl::StatusOr<ReduceSpec>& spec, const v1::ReduceRequest& request,
-               const server::ArrayShape& shape) {
-  RequirePrintableError(spec.status());
-  if (!spec.ok()) return;
-  Require(spec->dtype == shape.dtype && spec->count == shape.count, "the spec is about the array");
-  Require(static_cast<int>(spec->ops.size()) == request.ops_size() && request.ops_size() <= kRequestLimits.max_ops,
-          "the spec has the ops of the request");
-  Require(ValidateSpec(*spec).ok(), "the spec is valid");
+void CheckQuestion(const absl::StatusOr<Question>& question, const v1::ReduceRequest& request,
+                   const server::ArrayShape& shape) {
+  RequirePrintableError(question.status());
+  if (!question.ok()) return;
+  const ReduceSpec& spec = question->spec;
+  Require(spec.dtype == shape.dtype && spec.count == shape.count, "the question is about the array");
+  Require(static_cast<int>(spec.ops.size()) == request.ops_size() && request.ops_size() <= kRequestLimits.max_ops,
+          "the question has the ops of the request");
+  Require(question->partition.has_value() == (PartitionField(request) != nullptr), "a partition is one of the request");
+  const bool valid =
+      question->partition.has_value() ? Validate(*question->partition, spec).ok() : ValidateSpec(spec).ok();
+  Require(valid, "the question is valid");
+}
+
+absl::StatusOr<FoundSide> FindSide(const char* /*field*/, const v1::SideArray& side) {
+  const auto shape = server::ParseArray(side.array(), kRequestLimits);
+  if (!shape.ok()) return shape.status();
+  return FoundSide{{shape->dtype, shape->count}, {side.array().shape().begin(), side.array().shape().end()}};
 }
 
 void CheckReduce(const v1::ReduceRequest& request) {
@@ -39,7 +50,9 @@ void CheckReduce(const v1::ReduceRequest& request) {
   RequirePrintableError(shape.status());
   if (shape.ok()) {
     CheckShape(*shape);
-    CheckSpec(server::ParseQuestion(request, *shape, kRequestLimits), request, *shape);
+    CheckQuestion(
+        ParseQuestion(request, {shape->dtype, shape->count, request.array().shape()}, kRequestLimits.max_ops, FindSide),
+        request, *shape);
     const absl::Status data = server::CheckElementBytes(
         "inline_data", static_cast<std::int64_t>(request.inline_data().size()), request.array(), *shape);
     RequirePrintableError(data);
@@ -47,7 +60,7 @@ void CheckReduce(const v1::ReduceRequest& request) {
             "the elements are as many bytes as their array");
   }
   server::ArrayShape streamed;
-  CheckSpec(server::ParseHeader(request, kRequestLimits, &streamed), request, streamed);
+  CheckQuestion(server::ParseHeader(request, kRequestLimits, &streamed), request, streamed);
 }
 
 void CheckPut(const v1::PutArrayHeader& header, absl::string_view caller) {

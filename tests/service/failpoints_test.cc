@@ -165,7 +165,7 @@ absl::Status ReduceFile(int file) {
   absl::Notification done;
   CpuEngine().Reduce(Job{.spec = {.dtype = DType::kU8, .count = 1 << 20, .ops = {Op::kSum}},
                          .array = {.space = MemorySpace::kFile, .file = file}},
-                     [&](absl::StatusOr<EngineResult> result) {
+                     [&](absl::StatusOr<Answer> result) {
                        status = result.status();
                        done.Notify();
                      });

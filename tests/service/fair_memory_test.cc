@@ -114,7 +114,9 @@ TEST_F(UnreadTest, RequestsAreFreedBeforeTheirResponsesAreRead) {
 }
 
 TEST_F(UnreadTest, ACallerLeavesMemoryToOthers) {
-  ServerOptions options = WithMemory(256 * kMiB);
+  constexpr std::int64_t kOutputs = 128 << 10;  // few enough to be answered soon by a slow build
+  constexpr std::int64_t kBytes = 8 * kOutputs;
+  ServerOptions options = WithMemory(32 * kBytes);
   options.limits.timeouts.progress = absl::Seconds(20);
   const MemoryBudget& memory = *options.engines.memory;
   const TestServer server(options);
@@ -122,28 +124,28 @@ TEST_F(UnreadTest, ACallerLeavesMemoryToOthers) {
   std::deque<UnreadCall> calls;
   const auto fill = [&](const char* token) {
     for (int i = 0; i < 30; ++i) {
-      UnreadCall& call = calls.emplace_back(channel, "Reduce", Sums(kMiB), token);
+      UnreadCall& call = calls.emplace_back(channel, "Reduce", Sums(kOutputs), token);
       call.HalfClose();
       call.AwaitResponse();  // one after the other: each takes twice as much until it is encoded
     }
   };
   fill(kAliceToken);
-  EXPECT_TRUE(Await([&] { return memory.taken() > 160 * kMiB; })) << memory.taken();
+  EXPECT_TRUE(Await([&] { return memory.taken() > 20 * kBytes; })) << memory.taken();
   v1::ReduceResponse response;
-  const grpc::Status refused = Reduce(server, Sums(3 * kMiB), kAsAlice, &response);
+  const grpc::Status refused = Reduce(server, Sums(3 * kOutputs), kAsAlice, &response);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(), HasSubstr("may take"));
   EXPECT_THAT(refused.error_message(), HasSubstr("--caller_share"));
-  EXPECT_LE(memory.taken(), 193 * kMiB);
+  EXPECT_LE(memory.taken(), 24 * kBytes + kBytes / 8);
   // Small calls go on, and so do those of others.
   EXPECT_TRUE(Reduce(server, SmallSum(), kAsAlice, &response).ok());
-  const grpc::Status others = Reduce(server, Sums(kMiB), kAsBob, &response);
+  const grpc::Status others = Reduce(server, Sums(kOutputs), kAsBob, &response);
   EXPECT_TRUE(others.ok()) << others.error_message();
 
   // Once others hold what they get, the first gives up some of its responses, long before the time to read is over.
   const absl::Time began = absl::Now();
   fill(kBobToken);
-  EXPECT_TRUE(Await([&] { return memory.taken() > 210 * kMiB; })) << memory.taken();
+  EXPECT_TRUE(Await([&] { return memory.taken() > 26 * kBytes; })) << memory.taken();
   const auto within = [&] { return !memory.IsOverShare(Caller("alice").key); };
   EXPECT_FALSE(Await(within, absl::Milliseconds(500)));
   EXPECT_TRUE(Await(within));

@@ -38,19 +38,6 @@ class HeldEngine final : public SharedEngine {
     Take(std::move(job), std::move(done),
          [](Job given, Done answer) { CpuEngine().Reduce(std::move(given), std::move(answer)); });
   }
-  void ReduceSlices(SlicesJob slices, SlicesDone done) override {
-    Job job = slices.job;
-    Take(std::move(job), std::move(done), [slices = std::move(slices)](const Job& /*given*/, SlicesDone answer) {
-      CpuEngine().ReduceSlices(slices, std::move(answer));
-    });
-  }
-  void ReduceGroups(GroupsJob groups, SlicesDone done) override {
-    Job job = groups.job;
-    Take(std::move(job), std::move(done),
-         [held = std::make_shared<GroupsJob>(std::move(groups))](const Job& /*given*/, SlicesDone answer) {
-           CpuEngine().ReduceGroups(std::move(*held), std::move(answer));
-         });
-  }
   void Measure(Job job, int repeats, Measured done) override {
     Take(std::move(job), std::move(done),
          [repeats](Job given, Measured answer) { CpuEngine().Measure(std::move(given), repeats, std::move(answer)); });
@@ -104,8 +91,8 @@ class HeldEngine final : public SharedEngine {
   };
 
   // Holds go(job, done), calls it if everything is released, or refuses.
-  template <class Answer, class Go>
-  void Take(Job job, Answer done, Go go) {
+  template <class Ended, class Go>
+  void Take(Job job, Ended done, Go go) {
     bool released = false;
     {
       const absl::MutexLock lock(&mutex_);

@@ -155,6 +155,105 @@ TEST_F(LocalTest, AnswersAsAServer) {
   }
 }
 
+// Both refuse the same question with the same message.
+TEST_F(LocalTest, RefusesWhatAServerRefuses) {
+  using client::Keys;
+  using client::Mask;
+  using client::Segments;
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const ArrayView rows = ArrayView::Of(values, {{3, 2}});
+  const ArrayView scalar{.data = values.data(), .dtype = "f32"};
+  const ArrayView many{.data = values.data(), .dtype = "f32", .shape = std::vector<std::int64_t>(65, 1)};
+  const ArrayView wide{.dtype = "f32", .shape = {0, std::int64_t{1} << 40}};
+  const ArrayView none{.dtype = "f32", .shape = {3, 0}};
+  const std::vector<std::int64_t> offsets = {0, 2, 3}, descending = {0, 2, 1}, outside = {0, 4}, lengths = {1, 1};
+  const std::vector<std::int32_t> numbers = {0, 1, 2}, two = {0, 1};
+  const std::vector<double> doubles = {0, 1, 2};
+  const std::vector<std::uint8_t> bits = {255};
+  const bool kept[] = {true, false, true, true, true, false};
+  const auto segments = [](const ArrayView& bounds, bool are_lengths = false) {
+    return client::PartitionOptions{.segments = Segments{bounds, are_lengths}};
+  };
+  const auto keys = [](const ArrayView& of, std::int64_t groups = 0, bool drop = false) {
+    return client::PartitionOptions{.keys = Keys{of, groups, drop}};
+  };
+  const auto where = [](const ArrayView& of, bool are_bits = false, std::int64_t first_bit = 0) {
+    return client::PartitionOptions{.where = Mask{of, are_bits, first_bit}};
+  };
+  const auto also = [](client::PartitionOptions one, const client::PartitionOptions& other) {
+    if (!other.axis.empty()) one.axis = other.axis;
+    if (other.keys.has_value()) one.keys = other.keys;
+    return one;
+  };
+  const client::PartitionOptions axis{.axis = {0}};
+  const auto ints = ArrayView::Of(numbers);
+  struct Case {
+    ArrayView array;
+    client::PartitionOptions partition;
+    std::string message;
+    std::vector<std::string> ops = {"sum"};
+    ReduceOptions options{};
+  };
+  const std::vector<Case> cases = {
+      {rows, {.axis = {2}}, "axes.axis[0]: got 2; allowed: -2 to 1"},
+      {rows, {.axis = {-3}}, "axes.axis[0]: got -3"},
+      {rows, {.axis = {1, -1}}, "axes.axis[1]: got -1, dimension 1 again"},
+      {scalar, axis, "axes.axis[0]: got 0; allowed: none"},
+      {many, axis, "array.shape: got 65 dimensions; allowed: 64 with axes"},
+      {rows, {.axis = {0}, .empty = "some"}, "empty: got \"some\""},
+      {none, {.axis = {1}}, "output [0]: op min: got an empty array", {"min"}},
+      {rows, also(segments(ArrayView::Of(offsets)), axis), "segments: got it beside axes; allowed: one of"},
+      {rows, also(keys(ints), axis), "keys: got it beside axes; allowed: one of axes, segments, keys"},
+      {rows, also(segments(ArrayView::Of(offsets)), keys(ints)), "keys: got it beside segments; allowed: one of"},
+      {scalar, segments(ArrayView::Of(offsets)),
+       "array.shape: got a scalar; allowed: 1 dimension or more with segments"},
+      {rows, segments(ArrayView::Of(doubles)), "segments.offsets: got f64; allowed: i32, i64"},
+      {rows, segments(ArrayView::Of(numbers.data(), 0)), "segments.offsets: got none; allowed: 1 or more"},
+      {rows, segments(ArrayView::Of(numbers, {{3, 1}})), "segments.offsets: got an array of 2 dimensions; allowed: 1"},
+      {rows, segments(ArrayView::Of(descending)), "segments.offsets[2]: got 1"},
+      {rows, segments(ArrayView::Of(outside)), "segments.offsets[1]: got 4"},
+      {rows, segments(ArrayView::Of(lengths), true), "segments.lengths"},
+      {rows, segments({.dtype = "i16x", .shape = {1}}), "segments: dtype: got \"i16x\""},
+      {rows, segments({.dtype = "i32", .shape = {1}}), "segments: data: got null"},
+      {rows, segments(ArrayView::Of(offsets)), "return_state: got true with segments", {"sum"}, {.return_state = true}},
+      {scalar, keys(ints), "array.shape: got a scalar; allowed: 1 dimension or more with keys"},
+      {rows, keys(ArrayView::Of(doubles)), "keys.keys: got f64; allowed: integers"},
+      {rows, keys(ArrayView::Of(two)), "keys.keys: got 2 keys; allowed: as many as dimension 0 has items, 3"},
+      {rows, keys(ints, -1), "keys.groups: got -1; allowed: 0 to"},
+      {rows, keys(ints, std::int64_t{1} << 32), "keys.groups: got 4294967296; allowed: 0 to"},
+      {rows, keys(ints, 0, true), "keys.outside: got a policy without groups; allowed: none, or with groups"},
+      {rows, keys(ints, 2), "keys[2]: got 2; allowed: 0 to 1, or outside: DROP"},
+      {wide, keys(ArrayView::Of(numbers.data(), 0), std::int64_t{1} << 30),
+       "outputs: got 1099511627776 times 1073741824"},
+      {rows, where(ArrayView::Of(kept, {{2, 3}})), "where.elements: got shape [2, 3]; allowed: [3, 2], the array's"},
+      {rows, where(ArrayView::Of(bits)), "where.elements: got u8; allowed: bool"},
+      {rows, where(ArrayView::Of(kept, {{3, 2}}), false, 1), "where.first_bit: got 1 without bits; allowed: 0"},
+      {rows, where(ints, true), "where.bits: got i32; allowed: u8"},
+      {rows, where(ArrayView::Of(bits), true, 3), "where.bits: got 1 bytes; allowed: 2 or more"},
+      {rows, where(ArrayView::Of(bits), true, -1), "where.first_bit: got -1; allowed: 0 or more"},
+      {rows, axis, "results: got false without return_state", {"sum"}, {.results = false}},
+      {rows, axis, "ops: got none", {}},
+      {rows, axis, "op: got \"median\"", {"median"}},
+      {rows, axis, "op bit_or: got dtype f32", {"bit_or"}},
+      {rows, axis, "ddof: got -1", {"var"}, {.ddof = -1}},
+      {rows, axis, "pipeline: got sequential for arrays of results", {"sum"}, {.pipeline = "sequential"}},
+      {rows, axis, "got \"fastest\"", {"sum"}, {.pipeline = "fastest"}},
+      {rows, axis, "options.pipeline: got 65 bytes", {"sum"}, {.pipeline = std::string(65, 'x')}},
+      {rows, axis, "options.device: got 65 bytes", {"sum"}, {.device = std::string(65, 'x')}},
+      {rows, axis, "block_size: got 3", {"sum"}, {.block_size = 3}},
+      {rows, axis, "nan_policy: got \"skip\"", {"sum"}, {.nan_policy = "skip"}},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.message);
+    const absl::Status there = client_->ReduceArray(each.array, each.ops, each.partition, each.options).status();
+    const absl::Status here = local_.ReduceArray(each.array, each.ops, each.partition, each.options).status();
+    EXPECT_FALSE(there.ok());
+    EXPECT_EQ(here.code(), there.code());
+    EXPECT_EQ(here.message(), there.message());
+    EXPECT_THAT(std::string(here.message()), HasSubstr(each.message));
+  }
+}
+
 TEST_F(LocalTest, HasTheCpuEngineOnly) {
   const std::vector<float> few = {1};
   for (const ReduceOptions& options :

@@ -259,7 +259,8 @@ TEST(RingSessionTest, TheEndOfTheServerIsAnErrorOfEveryRequest) {
   const auto ring = OpenRing((*server)->address());
   ASSERT_NE(ring, nullptr);
   const std::vector<double> numbers = Numbers(10);
-  const client::ReduceOptions soon{.timeout = absl::Seconds(2)};  // until then another server could take the place of this one
+  const client::ReduceOptions soon{.timeout =
+                                       absl::Seconds(2)};  // until then another server could take the place of this one
   absl::Notification ended;
   ring->ReduceAsync(ArrayView::Of(numbers), {"sum"}, soon, [&](const absl::StatusOr<Reply>& reply) {
     EXPECT_FALSE(reply.ok());

@@ -27,7 +27,7 @@ class FaultyEngine final : public SharedEngine {
     const bool faulty = job.spec.count >= from_;
     const std::int64_t count = job.spec.count;
     if (faulty) --job.spec.count;
-    CpuEngine().Reduce(std::move(job), [done = std::move(done), count](absl::StatusOr<EngineResult> result) mutable {
+    CpuEngine().Reduce(std::move(job), [done = std::move(done), count](absl::StatusOr<Answer> result) mutable {
       if (result.ok()) result->state.partial.count = count;
       std::move(done)(std::move(result));
     });
@@ -69,7 +69,7 @@ TEST(SelfCheckTest, ExactSumsOfFloatsAreChecked) {
   class Doubler final : public SharedEngine {
    public:
     void Reduce(Job job, Done done) override {
-      CpuEngine().Reduce(std::move(job), [done = std::move(done)](absl::StatusOr<EngineResult> result) mutable {
+      CpuEngine().Reduce(std::move(job), [done = std::move(done)](absl::StatusOr<Answer> result) mutable {
         if (result.ok() && result->state.exact != nullptr) {
           Merge(ExactSums(*result->state.exact), result->state.exact.get());
         }

@@ -88,12 +88,6 @@ class SharedEngine : public Engine {
   DeviceInfo info() const override { return CpuEngine().info(); }
   Calibration calibration() const override { return CpuEngine().calibration(); }
   void Reduce(Job job, Done done) override { CpuEngine().Reduce(std::move(job), std::move(done)); }
-  void ReduceSlices(SlicesJob job, SlicesDone done) override {
-    CpuEngine().ReduceSlices(std::move(job), std::move(done));
-  }
-  void ReduceGroups(GroupsJob job, SlicesDone done) override {
-    CpuEngine().ReduceGroups(std::move(job), std::move(done));
-  }
   void Measure(Job job, int repeats, Measured done) override {
     CpuEngine().Measure(std::move(job), repeats, std::move(done));
   }

@@ -13,21 +13,18 @@
 
 namespace reduced::test {
 
-absl::StatusOr<EngineResult> ReduceAndWait(Engine& engine, Job job) {
-  struct Answer {
-    absl::Notification done;
-    std::optional<absl::StatusOr<EngineResult>> result;
-  };
-  Answer answer;
-  engine.Reduce(std::move(job), [&answer](absl::StatusOr<EngineResult> result) {
-    answer.result = std::move(result);
-    answer.done.Notify();
+absl::StatusOr<Answer> ReduceAndWait(Engine& engine, Job job) {
+  absl::Notification done;
+  std::optional<absl::StatusOr<Answer>> answer;
+  engine.Reduce(std::move(job), [&](absl::StatusOr<Answer> result) {
+    answer = std::move(result);
+    done.Notify();
   });
-  if (!answer.done.WaitForNotificationWithTimeout(absl::Minutes(2))) {
+  if (!done.WaitForNotificationWithTimeout(absl::Minutes(2))) {
     std::fputs("a reduction was not answered within 2 minutes\n", stderr);
     std::abort();
   }
-  return *std::move(answer.result);
+  return *std::move(answer);
 }
 
 std::vector<Op> OpsOf(DType dtype) {

@@ -20,7 +20,7 @@ inline constexpr bool kSlowBuild = false;
 #endif
 
 // Ends the process with a message if `done` isn't called within 2 minutes: the job's array can't be freed then.
-absl::StatusOr<EngineResult> ReduceAndWait(Engine& engine, Job job);
+absl::StatusOr<Answer> ReduceAndWait(Engine& engine, Job job);
 
 // Every op that dtype has, in the order of the table.
 std::vector<Op> OpsOf(DType dtype);

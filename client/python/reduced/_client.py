@@ -337,15 +337,15 @@ class _Reducer(Ops):
         held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
         if partition.get("keep"):
             partition["owner"] = self._owner(partition.get("owner"))
-        outputs = _partition(shape, partition, held)
+        core_partition = _partition(shape, partition, held)
         kept = self._kept if partition.get("keep") else None
         own = self._options_for(given, options)
         if resident is not None:
-            return ArrayResult._of(self._core.reduce_resident_array(resident, names, own, outputs, interrupt), kept)
+            return ArrayResult._of(self._core.reduce_resident_array(resident, names, own, core_partition, interrupt), kept)
         assert given is not None
         if isinstance(given, CudaElements):
-            return ArrayResult._of(self._core.reduce_cuda_array(given.shared, names, own, outputs, interrupt), kept)
-        return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, outputs, interrupt), kept)
+            return ArrayResult._of(self._core.reduce_cuda_array(given.shared, names, own, core_partition, interrupt), kept)
+        return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, core_partition, interrupt), kept)
 
     def _get(self, array: ResidentArray, timeout: float | None) -> npt.NDArray[Any]:
         if array._here is not None:

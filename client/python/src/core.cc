@@ -151,54 +151,54 @@ class SharedCuda {
   std::optional<CudaArray> array_;
 };
 
-// How an array falls apart into outputs. It holds the buffers of the arrays beside it; whoever makes it holds those of
-// a GPU.
-class Partition {
+// A partition. It holds the buffers of the arrays beside the one that is reduced; whoever makes it holds those of a
+// GPU.
+class HeldPartition {
  public:
-  Partition(std::vector<int> axis, bool keepdims, const std::string& empty)
-      : outputs_({.options = {.axis = std::move(axis), .keepdims = keepdims, .empty = empty}}) {}
-  ~Partition() {
+  HeldPartition(std::vector<int> axis, bool keepdims, const std::string& empty)
+      : partition_({.options = {.axis = std::move(axis), .keepdims = keepdims, .empty = empty}}) {}
+  ~HeldPartition() {
     const nb::gil_scoped_release release;  // as SharedCuda's
-    outputs_.cuda.clear();
+    partition_.cuda.clear();
   }
-  Partition(const Partition&) = delete;
-  Partition& operator=(const Partition&) = delete;
+  HeldPartition(const HeldPartition&) = delete;
+  HeldPartition& operator=(const HeldPartition&) = delete;
 
   // `array`: an object with a buffer, of that dtype and shape, or a Resident, or a SharedCuda.
   void Segments(nb::handle array, const std::string& dtype, Shape shape, bool lengths) {
-    outputs_.options.segments = {.lengths = lengths};
+    partition_.options.segments = {.lengths = lengths};
     Beside(array, dtype, std::move(shape),
            [](auto& options) -> client::SideArray& { return options.segments->offsets; });
   }
   void Keys(nb::handle array, const std::string& dtype, Shape shape, std::int64_t groups, bool drop_outside) {
-    outputs_.options.keys = {.groups = groups, .drop_outside = drop_outside};
+    partition_.options.keys = {.groups = groups, .drop_outside = drop_outside};
     Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return options.keys->keys; });
   }
   void Where(nb::handle array, const std::string& dtype, Shape shape) {
-    outputs_.options.where.emplace();
+    partition_.options.where.emplace();
     Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return options.where->mask; });
   }
   void Keep(const std::string& owner, double ttl) {
-    outputs_.options.keep = client::KeepOptions{.owner = owner, .ttl = absl::Seconds(ttl)};
+    partition_.options.keep = client::KeepOptions{.owner = owner, .ttl = absl::Seconds(ttl)};
   }
-  const Outputs& outputs() const { return outputs_; }
+  const Partition& get() const { return partition_; }
 
  private:
-  using Place = decltype(Outputs::CudaSide::place);
+  using Place = decltype(Partition::CudaSide::place);
   void Beside(nb::handle array, const std::string& dtype, Shape shape, Place place) {
     if (nb::isinstance<SharedCuda>(array)) {
-      return outputs_.cuda.push_back({nb::cast<SharedCuda&>(array).array(), place});
+      return partition_.cuda.push_back({nb::cast<SharedCuda&>(array).array(), place});
     }
     if (nb::isinstance<Resident>(array)) {
-      place(outputs_.options) = client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id);
+      place(partition_.options) = client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id);
       return;
     }
     held_.push_back(std::make_unique<Elements>(array, dtype, std::move(shape)));
     if (const absl::Status status = held_.back()->Check(); !status.ok()) Raise(status);
-    place(outputs_.options) = held_.back()->view();
+    place(partition_.options) = held_.back()->view();
   }
 
-  Outputs outputs_;
+  Partition partition_;
   std::vector<std::unique_ptr<Elements>> held_;
 };
 
@@ -263,24 +263,25 @@ class ArrayReply {
 // Of an array as reducers take it.
 template <class Array>
 ArrayReply ReduceToArrays(Reducer& reducer, const Array& array, const Ops& ops, const client::ReduceOptions& options,
-                          const Partition& partition, const Interrupt* interrupt) {
+                          const HeldPartition& partition, const Interrupt* interrupt) {
   client::ArrayReply reply = Run(interrupt, [&](const client::Interrupted& interrupted) {
     client::ReduceOptions own = options;
     own.interrupted = interrupted;
-    return reducer.ReduceArray(array, ops, partition.outputs(), own);
+    return reducer.ReduceArray(array, ops, partition.get(), own);
   });
-  return ArrayReply(reducer, partition.outputs().options.keep, std::move(reply));
+  return ArrayReply(reducer, partition.get().options.keep, std::move(reply));
 }
 
 ArrayReply ReduceArray(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
-                       const client::ReduceOptions& options, const Partition& partition, const Interrupt* interrupt) {
+                       const client::ReduceOptions& options, const HeldPartition& partition,
+                       const Interrupt* interrupt) {
   const Elements elements(buffer, dtype, std::move(shape));
   if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
   return ReduceToArrays(reducer, elements.view(), ops, options, partition, interrupt);
 }
 
 ArrayReply ReduceResidentArray(Reducer& reducer, const Resident& array, const Ops& ops,
-                               const client::ReduceOptions& options, const Partition& partition,
+                               const client::ReduceOptions& options, const HeldPartition& partition,
                                const Interrupt* interrupt) {
   return ReduceToArrays(reducer, client::RemoteArray::Resident(array.info().id), ops, options, partition, interrupt);
 }
@@ -295,7 +296,7 @@ Reply ReduceCuda(Reducer& reducer, const SharedCuda& array, const Ops& ops, cons
 }
 
 ArrayReply ReduceCudaArray(Reducer& reducer, const SharedCuda& array, const Ops& ops,
-                           const client::ReduceOptions& options, const Partition& partition,
+                           const client::ReduceOptions& options, const HeldPartition& partition,
                            const Interrupt* interrupt) {
   return ReduceToArrays(reducer, array.array(), ops, options, partition, interrupt);
 }
@@ -480,13 +481,14 @@ NB_MODULE(_core, module) {
       .def_prop_ro("device", [](const Resident& self) { return self.info().device; })
       .def("close", &Resident::Close);
 
-  nb::class_<Partition>(module, "Partition")
+  nb::class_<HeldPartition>(module, "Partition")
       .def(nb::init<std::vector<int>, bool, std::string>(), nb::arg("axis"), nb::arg("keepdims"), nb::arg("empty"))
-      .def("segments", &Partition::Segments, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("lengths"))
-      .def("keys", &Partition::Keys, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("groups"),
+      .def("segments", &HeldPartition::Segments, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"),
+           nb::arg("lengths"))
+      .def("keys", &HeldPartition::Keys, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("groups"),
            nb::arg("drop_outside"))
-      .def("where", &Partition::Where, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"))
-      .def("keep", &Partition::Keep, nb::arg("owner"), nb::arg("ttl"));
+      .def("where", &HeldPartition::Where, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"))
+      .def("keep", &HeldPartition::Keep, nb::arg("owner"), nb::arg("ttl"));
 
   nb::class_<SharedCuda>(module, "SharedCuda")
       .def(nb::init<std::uint64_t, std::string, Shape, std::uint64_t>(), nb::arg("address"), nb::arg("dtype"),

@@ -50,17 +50,17 @@ auto ReduceCuda(client::Client& client, const CudaArray& array, const client::Re
 
 // Calls `reduce` with the options, in which arrays of a GPU are as the client's server reads them.
 template <class Reduce>
-absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Outputs& outputs, Reduce reduce) {
-  for (bool again = !outputs.cuda.empty();; again = false) {
-    client::PartitionOptions options = outputs.options;
-    for (const Outputs::CudaSide& side : outputs.cuda) {
+absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Partition& partition, Reduce reduce) {
+  for (bool again = !partition.cuda.empty();; again = false) {
+    client::PartitionOptions options = partition.options;
+    for (const Partition::CudaSide& side : partition.cuda) {
       absl::StatusOr<client::RemoteArray> shared = side.array.Share(client);
       if (!shared.ok()) return shared.status();
       side.place(options) = *std::move(shared);
     }
     absl::StatusOr<client::ArrayReply> reply = reduce(options);
     if (!again || !absl::IsNotFound(reply.status())) return reply;
-    for (const Outputs::CudaSide& side : outputs.cuda) side.array.Forget(client);
+    for (const Partition::CudaSide& side : partition.cuda) side.array.Forget(client);
   }
 }
 
@@ -72,20 +72,20 @@ absl::StatusOr<client::Reply> Reducer::Reduce(const CudaArray& /*array*/, const 
 }
 
 absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const CudaArray& /*array*/, const Ops& /*ops*/,
-                                                        const Outputs& /*outputs*/,
+                                                        const Partition& /*partition*/,
                                                         const client::ReduceOptions& /*options*/) {
   return absl::UnimplementedError(
       "axis: got it with memory of a GPU in a session or with local:; allowed: with a client");
 }
 
 absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const client::ArrayView& /*array*/, const Ops& /*ops*/,
-                                                        const Outputs& /*outputs*/,
+                                                        const Partition& /*partition*/,
                                                         const client::ReduceOptions& /*options*/) {
   return absl::UnimplementedError("axis: got it in a session; allowed: with a client");
 }
 
 absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
-                                                        const Outputs& /*outputs*/,
+                                                        const Partition& /*partition*/,
                                                         const client::ReduceOptions& /*options*/) {
   return absl::UnimplementedError("axis: got it with a resident array in a session; allowed: with a client");
 }
@@ -175,19 +175,21 @@ absl::StatusOr<client::Reply> Remote::Reduce(const CudaArray& array, const Ops& 
   });
 }
 
-absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const CudaArray& array, const Ops& ops, const Outputs& outputs,
+absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const CudaArray& array, const Ops& ops,
+                                                       const Partition& partition,
                                                        const client::ReduceOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
   return ReduceCuda(**client, array, options, [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
-    return ReduceBeside(**client, outputs, [&](const client::PartitionOptions& partition) {
-      return (*client)->ReduceArray(shared, ops, partition, own);
+    return ReduceBeside(**client, partition, [&](const client::PartitionOptions& readable) {
+      return (*client)->ReduceArray(shared, ops, readable, own);
     });
   });
 }
 
 absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                       const Outputs& outputs, const client::ReduceOptions& options) {
+                                                       const Partition& partition,
+                                                       const client::ReduceOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
   const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(array.dtype, array.shape);
@@ -195,22 +197,23 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::ArrayView& 
   if (memory != nullptr && shares_ && options.via == "auto") {
     const absl::StatusOr<client::RemoteArray> shared = memory->Share(**client, array);
     if (shared.ok()) {
-      return ReduceBeside(**client, outputs, [&](const client::PartitionOptions& partition) {
-        return (*client)->ReduceArray(*shared, ops, partition, options);
+      return ReduceBeside(**client, partition, [&](const client::PartitionOptions& readable) {
+        return (*client)->ReduceArray(*shared, ops, readable, options);
       });
     }
   }
-  return ReduceBeside(**client, outputs, [&](const client::PartitionOptions& partition) {
-    return (*client)->ReduceArray(array, ops, partition, options);
+  return ReduceBeside(**client, partition, [&](const client::PartitionOptions& readable) {
+    return (*client)->ReduceArray(array, ops, readable, options);
   });
 }
 
 absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                       const Outputs& outputs, const client::ReduceOptions& options) {
+                                                       const Partition& partition,
+                                                       const client::ReduceOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  return ReduceBeside(**client, outputs, [&](const client::PartitionOptions& partition) {
-    return (*client)->ReduceArray(array, ops, partition, options);
+  return ReduceBeside(**client, partition, [&](const client::PartitionOptions& readable) {
+    return (*client)->ReduceArray(array, ops, readable, options);
   });
 }
 
@@ -327,8 +330,9 @@ absl::StatusOr<client::Reply> Local::Reduce(const client::RemoteArray& /*array*/
 }
 
 absl::StatusOr<client::ArrayReply> Local::ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                      const Outputs& outputs, const client::ReduceOptions& options) {
-  return Engine().ReduceArray(array, ops, outputs.options, options);
+                                                      const Partition& partition,
+                                                      const client::ReduceOptions& options) {
+  return Engine().ReduceArray(array, ops, partition.options, options);
 }
 
 }  // namespace reduced::python

@@ -20,7 +20,7 @@ namespace reduced::python {
 using Ops = std::vector<std::string>;
 
 // How an array falls apart into outputs.
-struct Outputs {
+struct Partition {
   // An array beside it that is in memory of a GPU of this process, and the one of the options that it stands for.
   struct CudaSide {
     CudaArray array;
@@ -46,10 +46,13 @@ class Reducer {
                                                const client::ReduceOptions& options);
   // Along axes. UNIMPLEMENTED: of a session.
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                         const Outputs& outputs, const client::ReduceOptions& options);
+                                                         const Partition& partition,
+                                                         const client::ReduceOptions& options);
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                         const Outputs& outputs, const client::ReduceOptions& options);
-  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Outputs& outputs,
+                                                         const Partition& partition,
+                                                         const client::ReduceOptions& options);
+  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops,
+                                                         const Partition& partition,
                                                          const client::ReduceOptions& options);
   // Ends what it holds at the server. May be called any number of times.
   virtual void Close() = 0;
@@ -103,11 +106,13 @@ class Remote final : public Reducer {
   // Where it is, by CUDA IPC; `via` is "auto" or "region".
   absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops, const Outputs& outputs,
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                 const Partition& partition,
                                                  const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                 const Outputs& outputs, const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Outputs& outputs,
+                                                 const Partition& partition,
+                                                 const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Partition& partition,
                                                  const client::ReduceOptions& options) override;
   void Close() override;
 
@@ -139,7 +144,8 @@ class Local final : public Reducer {
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops, const Outputs& outputs,
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                 const Partition& partition,
                                                  const client::ReduceOptions& options) override;
   void Close() override {}
 

@@ -125,7 +125,7 @@ class CompressedTest : public ::testing::TestWithParam<Compressor> {
 TEST_P(CompressedTest, MembersFollowEachOther) {
   const std::string text = Numbers(100000);
   const std::string one = Compress(text), two = Compress(text.substr(0, 1000)) + Compress(text.substr(1000));
-  EXPECT_EQ(CompressionOf(one.substr(0, kCompressionHead)), GetParam().name);
+  EXPECT_STREQ(CompressionOf(one.substr(0, kCompressionHead)), GetParam().name);
   for (const std::size_t step :
        {std::size_t{1} << 22, text.size(), text.size() + 1, std::size_t{4096}, std::size_t{7}}) {
     EXPECT_EQ(Decompressed(one, step).value(), text) << step;

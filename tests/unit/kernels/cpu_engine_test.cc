@@ -68,7 +68,7 @@ TEST(CpuEngine, ReducesSmallArraysOnTheCallingThreadAndOthersOnALane) {
   for (const std::int64_t count : {std::int64_t{0}, kInlineBytes, kInlineBytes + 1}) {
     std::thread::id ran;
     absl::Notification done;
-    engine->Reduce(JobOf(DType::kI8, count, {Op::kSum}, array.data()), [&](absl::StatusOr<EngineResult> result) {
+    engine->Reduce(JobOf(DType::kI8, count, {Op::kSum}, array.data()), [&](absl::StatusOr<Answer> result) {
       ran = std::this_thread::get_id();
       ASSERT_TRUE(result.ok()) << result.status().ToString();
       EXPECT_EQ(static_cast<std::int64_t>(result->state.partial.int_sum), count);
@@ -93,7 +93,7 @@ TEST(CpuEngine, GivesTheSameBitsForAnyNumberOfThreads) {
       const std::unique_ptr<Engine> engine = MakeCpuEngine(Options(threads));
       EXPECT_EQ(engine->info().parallel_units, threads);
       for (int run = 0; run < (test::kSlowBuild ? 1 : 3); ++run) {
-        const absl::StatusOr<EngineResult> result = test::ReduceAndWait(*engine, job);
+        const absl::StatusOr<Answer> result = test::ReduceAndWait(*engine, job);
         ASSERT_TRUE(result.ok()) << result.status().ToString();
         const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
         ASSERT_TRUE(values.ok()) << values.status().ToString();
@@ -116,7 +116,7 @@ TEST(CpuEngine, StopsOnTheWayWhenCancelled) {
   job.cancelled = std::make_shared<std::atomic<bool>>(false);
   const CancelFlag cancelled = job.cancelled;
   absl::Notification done;
-  engine->Reduce(std::move(job), [&](absl::StatusOr<EngineResult> result) {
+  engine->Reduce(std::move(job), [&](absl::StatusOr<Answer> result) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled) << result.status().ToString();
     done.Notify();
   });
@@ -138,7 +138,7 @@ TEST(CpuEngine, StopsAtOnceHoweverLargeTheArray) {
   job.cancelled = std::make_shared<std::atomic<bool>>(false);
   const CancelFlag cancelled = job.cancelled;
   absl::Notification done;
-  engine->Reduce(std::move(job), [&](absl::StatusOr<EngineResult> result) {
+  engine->Reduce(std::move(job), [&](absl::StatusOr<Answer> result) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled) << result.status().ToString();
     done.Notify();
   });
@@ -159,7 +159,7 @@ TEST(CpuEngine, StopsARungOnTheWay) {
   job.cancelled = std::make_shared<std::atomic<bool>>(false);
   const CancelFlag cancelled = job.cancelled;
   absl::Notification done;
-  engine->Reduce(std::move(job), [&](absl::StatusOr<EngineResult> result) {
+  engine->Reduce(std::move(job), [&](absl::StatusOr<Answer> result) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled) << result.status().ToString();
     done.Notify();
   });
@@ -190,7 +190,7 @@ TEST(CpuEngine, RefusesWhatTheQueueCannotHoldAndAnswersTheRest) {
     const auto submit = [&](int i) {
       Job job = array.Sum();
       job.cancelled = cancelled;
-      engine->Reduce(std::move(job), [&, i](absl::StatusOr<EngineResult> result) {
+      engine->Reduce(std::move(job), [&, i](absl::StatusOr<Answer> result) {
         codes[i] = result.status().code();
         answered.DecrementCount();
       });
@@ -219,7 +219,7 @@ TEST(CpuEngine, ReducesManyArraysAtOnce) {
     callers.emplace_back([&, caller] {
       for (int call = 0; call < kCalls; ++call) {
         const std::int64_t count = (call + caller) % 2 == 0 ? 1000 + call : 400'000 - call;
-        const absl::StatusOr<EngineResult> result =
+        const absl::StatusOr<Answer> result =
             test::ReduceAndWait(*engine, JobOf(DType::kI32, count, {Op::kSum, Op::kArgmax}, array.data()));
         if (result.ok() && result->state.partial.int_sum == 7 * count && result->state.partial.extrema.max_index == 0)
           ++right;

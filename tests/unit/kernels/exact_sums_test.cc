@@ -43,8 +43,8 @@ ExactSums SumsOf(const std::vector<double>& elements) {
   return sums;
 }
 
-double Answer(Op op, const std::vector<double>& elements, const ExactSums& sums,
-              NanPolicy policy = NanPolicy::kPropagate, std::int64_t ddof = 0) {
+double AnswerTo(Op op, const std::vector<double>& elements, const ExactSums& sums,
+                NanPolicy policy = NanPolicy::kPropagate, std::int64_t ddof = 0) {
   const ReduceSpec spec{.dtype = DType::kF64,
                         .count = static_cast<std::int64_t>(elements.size()),
                         .ops = {op},
@@ -73,7 +73,7 @@ void ExpectRight(const std::vector<double>& elements, const std::string& what) {
   for (const Op op : kExactOps) {
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
       for (const std::int64_t ddof : {0, 1}) {
-        ExpectSame(Answer(op, elements, sums, policy, ddof), test::ExactlyBySchoolbook(op, elements, policy, ddof),
+        ExpectSame(AnswerTo(op, elements, sums, policy, ddof), test::ExactlyBySchoolbook(op, elements, policy, ddof),
                    what + ", " + std::string(RowOf(op).name));
       }
     }
@@ -112,7 +112,7 @@ TEST(ExactSums, AnswerAsRationalNumbersDo) {
       const Op op = kExactOps[i];
       const std::string what = std::string(RowOf(op).name) + " of " + std::to_string(vector.elements.size()) +
                                " from " + Hex(vector.elements.front());
-      ExpectSame(Answer(op, vector.elements, sums, NanPolicy::kPropagate, vector.ddof), vector.answers[i], what);
+      ExpectSame(AnswerTo(op, vector.elements, sums, NanPolicy::kPropagate, vector.ddof), vector.answers[i], what);
       ExpectSame(test::ExactlyBySchoolbook(op, vector.elements, NanPolicy::kPropagate, vector.ddof), vector.answers[i],
                  what + ", by the oracle");
     }

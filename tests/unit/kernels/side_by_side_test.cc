@@ -31,13 +31,17 @@ struct Shape {
 };
 
 // The answers of each op, one after the other.
-Bytes Answer(DType dtype, const Shape& shape, const std::vector<Op>& ops, const void* array) {
+Bytes AnswersOf(DType dtype, const Shape& shape, const std::vector<Op>& ops, const void* array) {
   const Layout layout = LayoutOf(shape.sizes, shape.axes);
   Bytes bytes(static_cast<std::size_t>(layout.outputs) * 8 * ops.size(), std::byte{0xa5});
-  SlicesJob job{.job = {.spec = {.dtype = dtype, .count = layout.outputs * layout.elements, .ops = ops}},
-                .layout = layout};
-  job.job.spec.precision = Precision::kExact;
-  for (std::size_t i = 0; i < ops.size(); ++i) job.answers.push_back(bytes.data() + i * 8 * layout.outputs);
+  Job job{.spec = {.dtype = dtype, .count = layout.outputs * layout.elements, .ops = ops},
+          .partition = Partition{.layout = layout}};
+  job.spec.precision = Precision::kExact;
+  job.place = [&](std::int64_t outputs, std::int64_t, const std::byte*) {
+    std::vector<std::byte*> answers;
+    for (std::size_t i = 0; i < ops.size(); ++i) answers.push_back(bytes.data() + i * 8 * outputs);
+    return answers;
+  };
   EXPECT_TRUE(ReduceSlices(job, static_cast<const std::byte*>(array), nullptr).ok());
   return bytes;
 }
@@ -58,10 +62,10 @@ void ExpectEveryTargetAnswersAlike(DType dtype) {
       const GuardedArray guarded(array, GuardedArray::Against::kPageAfter, 0);
       for (const std::vector<Op>& ops :
            {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kArgmin, Op::kMax, Op::kArgmax, Op::kMin}}) {
-        const Bytes expected = Answer(dtype, shape, ops, array.data());
+        const Bytes expected = AnswersOf(dtype, shape, ops, array.data());
         for (const std::int64_t target : VectorTargets()) {
           const OnlyTarget only(target);
-          EXPECT_TRUE(Answer(dtype, shape, ops, guarded.data()) == expected)
+          EXPECT_TRUE(AnswersOf(dtype, shape, ops, guarded.data()) == expected)
               << hwy::TargetName(target) << ": " << ShapeText(shape.sizes) << (shape.axes[0] ? " columns" : " rows");
           if (testing::Test::HasFailure()) return;
         }

@@ -80,10 +80,10 @@ TEST(StateTest, CopiesAreIndependent) {
 }
 
 TEST(EngineResultTest, CombiningSumsTheStagesThatHappened) {
-  EngineResult first;
+  Answer first;
   first.timing.kernel_us = 1;
   first.timing.queue_us = 0;
-  EngineResult second;
+  Answer second;
   second.state = StateOf(0, 6);
   second.timing.kernel_us = 2;
   second.timing.host_copy_us = 4;

@@ -1,6 +1,6 @@
-// Parses the proto's enums into the kernels'; proto/codec/values.h converts the other way.
-#ifndef REDUCED_SERVER_WIRE_ENUMS_H_
-#define REDUCED_SERVER_WIRE_ENUMS_H_
+// Parses the proto's enums into the kernels'; values.h converts the other way.
+#ifndef REDUCED_PROTO_CODEC_ENUMS_H_
+#define REDUCED_PROTO_CODEC_ENUMS_H_
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -11,7 +11,7 @@
 #include "kernels/algebra/op.h"
 #include "reduced/v1/reduced.pb.h"
 
-namespace reduced::server {
+namespace reduced {
 
 // INVALID_ARGUMENT: names `field`, the number and the allowed values.
 absl::StatusOr<DType> ParseDType(absl::string_view field, v1::DType number);
@@ -24,6 +24,6 @@ absl::Status UnknownValue(absl::string_view field, Enum value) {
   return UnknownValue(field, static_cast<int>(value), *google::protobuf::GetEnumDescriptor<Enum>());
 }
 
-}  // namespace reduced::server
+}  // namespace reduced
 
-#endif  // REDUCED_SERVER_WIRE_ENUMS_H_
+#endif  // REDUCED_PROTO_CODEC_ENUMS_H_

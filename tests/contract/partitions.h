@@ -1,10 +1,9 @@
-// Reductions of segments, by keys and under masks, as tests ask for them.
-#ifndef REDUCED_TESTS_CONTRACT_GROUPS_H_
-#define REDUCED_TESTS_CONTRACT_GROUPS_H_
+// Reductions of partitions, as tests ask for them.
+#ifndef REDUCED_TESTS_CONTRACT_PARTITIONS_H_
+#define REDUCED_TESTS_CONTRACT_PARTITIONS_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <type_traits>
@@ -12,12 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "kernels/engine/engine.h"
 #include "tests/contract/answers.h"
 #include "tests/support/data.h"
+#include "tests/support/runs.h"
 
 namespace reduced::test {
 
@@ -32,7 +30,7 @@ inline SideArray SideOf(DType dtype, const Bytes& bytes) {
   return {dtype, std::ssize(bytes) / RowOf(dtype).bytes, {bytes.data()}};
 }
 
-// What a reduction of groups answers.
+// What a reduction of a partition answers.
 struct Reply {
   absl::Status status;
   std::vector<std::int64_t> keys;  // that were found
@@ -47,14 +45,14 @@ std::vector<std::int64_t> Widened(const std::byte* keys, std::int64_t count) {
   return {values.begin(), values.end()};
 }
 
-inline Reply ReduceGroups(Engine& engine, const Job& job, const Groups& groups) {
+inline Reply ReducePartition(Engine& engine, Job job, const Partition& partition) {
   Reply reply;
-  absl::Notification done;
-  const auto place = [&](std::int64_t outputs, std::int64_t found,
-                         const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
+  job.partition = partition;
+  job.place = [&](std::int64_t outputs, std::int64_t found,
+                  const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
     reply.outputs = outputs;
     if (keys != nullptr) {
-      reply.keys = VisitDType(groups.keys->keys.dtype, [&]<class T>(std::type_identity<T>) {
+      reply.keys = VisitDType(partition.keys->keys.dtype, [&]<class T>(std::type_identity<T>) {
         if constexpr (std::is_integral_v<T>) {
           return Widened<T>(keys, found);
         } else {
@@ -65,15 +63,11 @@ inline Reply ReduceGroups(Engine& engine, const Job& job, const Groups& groups) 
     reply.answers = std::make_unique<Answers>(job.spec, outputs);
     return reply.answers->data;
   };
-  engine.ReduceGroups({job, groups, place}, [&](absl::StatusOr<SlicesResult> result) {
-    reply.status = result.status();
-    done.Notify();
-  });
-  if (!done.WaitForNotificationWithTimeout(absl::Minutes(2))) std::abort();  // the array can't be freed
+  reply.status = ReduceAndWait(engine, job).status();
   EXPECT_TRUE(reply.answers == nullptr || reply.answers->GuardsStand());
   return reply;
 }
 
 }  // namespace reduced::test
 
-#endif  // REDUCED_TESTS_CONTRACT_GROUPS_H_
+#endif  // REDUCED_TESTS_CONTRACT_PARTITIONS_H_

@@ -1,8 +1,9 @@
-#include "kernels/engine/groups.h"
+#include "kernels/engine/partition.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "kernels/engine/pipelines.h"
 
 namespace reduced {
 namespace {
@@ -74,7 +75,23 @@ absl::Status Validate(const Mask& mask, std::span<const std::int64_t> side, std:
                       bytes, count, mask.first_bit));
 }
 
-absl::Status CheckSides(const Groups& groups, int device, std::string_view engine) {
+absl::Status Validate(const Partition& partition, const ReduceSpec& spec, bool op_errors) {
+  ReduceSpec one = spec;  // about one output
+  one.count = 1;
+  if (absl::Status status = ValidateSpec(one); !status.ok()) return status;
+  // Whether outputs that differ in how many elements they have are empty is found out later.
+  if (partition.uniform() && partition.layout.elements == 0 && partition.layout.outputs > 0) {
+    one.count = 0;
+    if (absl::Status status = ValidateSpec(one, op_errors); !status.ok()) {
+      return OutputError(partition.layout, 0, status);
+    }
+  }
+  if (one.pipeline.empty() || !FindPipeline(one.pipeline)->rung) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrFormat("pipeline: got %s for arrays of results; allowed: %s", one.pipeline,
+                                                  DefaultPipeline(EngineKind::kCpu).name));
+}
+
+absl::Status CheckSides(const Partition& partition, int device, std::string_view engine) {
   const auto check = [&](const char* field, const SideArray& side) -> absl::Status {
     if (side.array.space != MemorySpace::kDevice || side.array.device == device) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -82,12 +99,13 @@ absl::Status CheckSides(const Groups& groups, int device, std::string_view engin
         side.array.device, engine, device == kNoDevice ? "" : ", or in the memory of the same GPU"));
   };
   absl::Status status;
-  if (groups.segments.has_value()) {
-    status.Update(check(groups.segments->lengths ? "segments.lengths" : "segments.offsets", groups.segments->bounds));
+  if (partition.segments.has_value()) {
+    status.Update(
+        check(partition.segments->lengths ? "segments.lengths" : "segments.offsets", partition.segments->bounds));
   }
-  if (groups.keys.has_value()) status.Update(check("keys.keys", groups.keys->keys));
-  if (groups.mask.has_value()) {
-    status.Update(check(groups.mask->bits ? "where.bits" : "where.elements", groups.mask->array));
+  if (partition.keys.has_value()) status.Update(check("keys.keys", partition.keys->keys));
+  if (partition.mask.has_value()) {
+    status.Update(check(partition.mask->bits ? "where.bits" : "where.elements", partition.mask->array));
   }
   return status;
 }

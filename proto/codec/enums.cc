@@ -1,4 +1,4 @@
-#include "server/wire/enums.h"
+#include "proto/codec/enums.h"
 
 #include <optional>
 #include <string>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace reduced::server {
+namespace reduced {
 absl::Status UnknownValue(absl::string_view field, int number, const google::protobuf::EnumDescriptor& type) {
   std::string allowed;
   for (int i = 0; i < type.value_count(); ++i) {
@@ -29,4 +29,4 @@ absl::StatusOr<Op> ParseOp(absl::string_view field, v1::Op number) {
   return *op;
 }
 
-}  // namespace reduced::server
+}  // namespace reduced

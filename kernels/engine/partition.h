@@ -1,20 +1,21 @@
-// Reductions whose outputs differ in how many elements they have: those of segments, of keys, and of what a mask
-// leaves.
-#ifndef REDUCED_KERNELS_ENGINE_GROUPS_H_
-#define REDUCED_KERNELS_ENGINE_GROUPS_H_
+// Partitions: which elements of an array belong to which output. An array falls apart along axes, by segments or by
+// keys of dimension 0, or not at all; a mask leaves elements out in each case.
+#ifndef REDUCED_KERNELS_ENGINE_PARTITION_H_
+#define REDUCED_KERNELS_ENGINE_PARTITION_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/layout.h"
+#include "kernels/algebra/spec.h"
 #include "kernels/engine/array.h"
 
 namespace reduced {
@@ -51,20 +52,29 @@ struct Mask {
   std::int64_t first_bit = 0;  // that of the array's element 0
 };
 
-// Where the results go. `keys`: ascending, of each group, if they were to be found; else empty. They are elements of
+// Where the results of a partition go. It is called once, unless there was an error before: by a lane, or before
+// Engine::Reduce returns. `keys`: ascending, of each group, if they were to be found; else null. They are elements of
 // the dtype of the keys. Returns memory for each op: `outputs` results, row-major, at any address, which stays writable
-// until the job is done.
-using PlaceResults = absl::AnyInvocable<absl::StatusOr<std::vector<std::byte*>>(
-                                            std::int64_t outputs, std::int64_t groups, const std::byte* keys) &&>;
+// until the job is done; none at all if states are wanted and no results.
+using PlaceResults = std::function<absl::StatusOr<std::vector<std::byte*>>(std::int64_t outputs, std::int64_t groups,
+                                                                           const std::byte* keys)>;
 
-struct Groups {
+struct Partition {
   // With segments or keys: of the whole array along dimension 0, so that each of them has layout.outputs outputs, one
   // for each column. Else those are the outputs.
   Layout layout{};
-  std::int64_t rows = 0;               // the size of dimension 0
+  std::int64_t rows = 0;               // the size of dimension 0; with segments or keys
   std::optional<Segments> segments{};  // at most one of the two
   std::optional<Keys> keys{};
   std::optional<Mask> mask{};
+
+  bool grouped() const { return segments.has_value() || keys.has_value(); }
+  // Each output has layout.elements elements, where the layout says.
+  bool uniform() const { return !grouped() && !mask.has_value(); }
+  // Of each output's elements: where one can be, which is what indexes count. Segments: of all together.
+  std::int64_t positions() const { return keys.has_value() ? rows : layout.elements; }
+  // How many segments or keys there are, as far as is known before the array is read: 0 for keys to be found.
+  std::int64_t groups() const { return segments.has_value() ? segments->count() : keys.has_value() ? keys->groups : 1; }
 };
 
 // OK, or INVALID_ARGUMENT: why an array of that shape, `side`, is not what it is to be, with the name of its field.
@@ -73,10 +83,14 @@ absl::Status Validate(const Segments& segments, std::span<const std::int64_t> si
 absl::Status Validate(const Keys& keys, std::span<const std::int64_t> side, std::span<const std::int64_t> shape);
 absl::Status Validate(const Mask& mask, std::span<const std::int64_t> side, std::span<const std::int64_t> shape);
 
+// OK, or what is wrong with a question about the outputs: as ValidateSpec, whose spec is about the whole array here;
+// UNIMPLEMENTED also: a pipeline that reduces whole arrays only.
+absl::Status Validate(const Partition& partition, const ReduceSpec& spec, bool op_errors = false);
+
 // OK, or FAILED_PRECONDITION: a side array is in the memory of another CUDA device than `device`, that of the engine
 // `engine`; kNoDevice: it has none.
-absl::Status CheckSides(const Groups& groups, int device, std::string_view engine);
+absl::Status CheckSides(const Partition& partition, int device, std::string_view engine);
 
 }  // namespace reduced
 
-#endif  // REDUCED_KERNELS_ENGINE_GROUPS_H_
+#endif  // REDUCED_KERNELS_ENGINE_PARTITION_H_

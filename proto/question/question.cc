@@ -1,0 +1,203 @@
+#include "proto/question/question.h"
+
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/algebra/layout.h"
+#include "kernels/engine/pipelines.h"
+#include "proto/codec/enums.h"
+
+namespace reduced {
+namespace {
+
+// Longer names can't be right, and would not fit in the status that quotes them.
+constexpr std::size_t kMaxPipelineName = 64;
+constexpr std::size_t kMaxDeviceName = 64;
+
+absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
+  if (!v1::Engine_IsValid(options.engine())) return UnknownValue("options.engine", options.engine());
+  if (!v1::Precision_IsValid(options.precision())) return UnknownValue("options.precision", options.precision());
+  if (!v1::NanPolicy_IsValid(options.nan_policy())) return UnknownValue("options.nan_policy", options.nan_policy());
+  if (!v1::OverflowPolicy_IsValid(options.overflow_policy())) {
+    return UnknownValue("options.overflow_policy", options.overflow_policy());
+  }
+  if (options.pipeline().size() > kMaxPipelineName) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("options.pipeline: got %d bytes; allowed: %d bytes; GetServerInfo lists the pipelines",
+                        options.pipeline().size(), kMaxPipelineName));
+  }
+  if (options.device().size() > kMaxDeviceName) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("options.device: got %d bytes; allowed: %d bytes; GetServerInfo lists the devices",
+                        options.device().size(), kMaxDeviceName));
+  }
+  spec->engine = static_cast<EngineKind>(options.engine());
+  spec->device = options.device();
+  spec->pipeline = options.pipeline();
+  spec->block_size = options.block_size();
+  spec->ddof = options.ddof();
+  spec->precision = options.precision() == v1::PRECISION_DEFAULT ? DefaultPrecision(options.pipeline())
+                                                                 : static_cast<Precision>(options.precision());
+  if (options.nan_policy() != v1::NAN_POLICY_DEFAULT) spec->nan_policy = static_cast<NanPolicy>(options.nan_policy());
+  if (options.overflow_policy() != v1::OVERFLOW_POLICY_DEFAULT) {
+    spec->overflow_policy = static_cast<OverflowPolicy>(options.overflow_policy());
+  }
+  return absl::OkStatus();
+}
+
+// The ops and options, which ValidateSpec has not seen.
+absl::Status ParseSpec(const v1::ReduceRequest& request, int max_ops, ReduceSpec* spec) {
+  if (request.ops().empty() || request.ops_size() > max_ops) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("ops: got %d operations; allowed: 1 to %d", request.ops_size(), max_ops));
+  }
+  spec->ops.reserve(static_cast<std::size_t>(request.ops_size()));
+  for (int i = 0; i < request.ops_size(); ++i) {
+    const absl::StatusOr<Op> op = ParseOp(absl::StrCat("ops[", i, "]"), request.ops(i));
+    if (!op.ok()) return op.status();
+    spec->ops.push_back(*op);
+  }
+  return ParseOptions(request.options(), spec);
+}
+
+// Fields that go with a partition only, or exclude each other.
+absl::Status CheckFields(const v1::ReduceRequest& request, const char* partition) {
+  const auto wrong = [](auto... what) { return absl::InvalidArgumentError(absl::StrCat(what...)); };
+  if (request.omit_results() && !request.return_state()) {
+    return wrong("omit_results: got true without return_state; allowed: false, or with it");
+  }
+  if (partition == nullptr) {
+    constexpr const char* kWith = "axes, segments, keys or where";
+    if (request.empty() != v1::EMPTY_POLICY_DEFAULT) {
+      return wrong("empty: got a policy without axes; allowed: none, or with ", kWith);
+    }
+    if (request.has_keep()) return wrong("keep: got it without axes; allowed: with ", kWith);
+    if (request.has_write_to()) return wrong("write_to: got it without axes; allowed: with ", kWith);
+    return absl::OkStatus();
+  }
+  if (request.has_axes() + request.has_segments() + request.has_keys() > 1) {
+    return wrong(request.has_keys() ? "keys" : "segments", ": got it beside ", partition,
+                 "; allowed: one of axes, segments, keys");
+  }
+  if (request.return_state() && request.has_segments()) {
+    return wrong("return_state: got true with segments; allowed: false, or true with axes, keys or where");
+  }
+  if (request.omit_results() && (request.has_keep() || request.has_write_to())) {
+    return wrong("omit_results: got true beside keep or write_to; allowed: false, or neither");
+  }
+  if (request.has_keep() && request.has_write_to()) {
+    return wrong("write_to: got it beside keep; allowed: one of them");
+  }
+  return v1::EmptyPolicy_IsValid(request.empty()) ? absl::OkStatus() : UnknownValue("empty", request.empty());
+}
+
+// Sets `side`, which is a part of `what`; whether `what` is valid with it.
+template <class What, class... Shape>
+absl::Status ParseSide(const char* field, const v1::SideArray& from, FindSide find_side, SideArray* side,
+                       const What& what, Shape... shape) {
+  absl::StatusOr<FoundSide> found = find_side(field, from);
+  if (!found.ok()) return found.status();
+  *side = found->array;
+  return Validate(what, found->shape, shape...);
+}
+
+absl::Status ParseSegments(const v1::Segments& from, FindSide find_side, Segments* to) {
+  if (from.bounds_case() == v1::Segments::BOUNDS_NOT_SET) {
+    return absl::InvalidArgumentError("segments: got none; allowed: offsets, lengths");
+  }
+  to->lengths = from.has_lengths();
+  return to->lengths ? ParseSide("segments.lengths", from.lengths(), find_side, &to->bounds, *to)
+                     : ParseSide("segments.offsets", from.offsets(), find_side, &to->bounds, *to);
+}
+
+absl::Status ParseKeys(const v1::Keys& from, std::span<const std::int64_t> shape, FindSide find_side, Keys* to) {
+  if (!v1::OutsideKeys_IsValid(from.outside())) return UnknownValue("keys.outside", from.outside());
+  if (from.outside() != v1::OUTSIDE_KEYS_DEFAULT && from.groups() == 0) {
+    return absl::InvalidArgumentError("keys.outside: got a policy without groups; allowed: none, or with groups");
+  }
+  to->groups = from.groups();
+  to->drop = from.outside() == v1::OUTSIDE_KEYS_DROP;
+  return ParseSide("keys.keys", from.keys(), find_side, &to->keys, *to, shape);
+}
+
+absl::Status ParseMask(const v1::Mask& from, std::span<const std::int64_t> shape, FindSide find_side, Mask* to) {
+  if (from.mask_case() == v1::Mask::MASK_NOT_SET) {
+    return absl::InvalidArgumentError("where: got none; allowed: elements, bits");
+  }
+  to->bits = from.has_bits();
+  to->first_bit = from.first_bit();
+  return to->bits ? ParseSide("where.bits", from.bits(), find_side, &to->array, *to, shape)
+                  : ParseSide("where.elements", from.elements(), find_side, &to->array, *to, shape);
+}
+
+absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field, std::span<const std::int64_t> shape,
+                            FindSide find_side, Question* question) {
+  if (shape.size() > kMaxDimensions) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("array.shape: got %d dimensions; allowed: %d with %s", shape.size(), kMaxDimensions, field));
+  }
+  const bool grouped = request.has_segments() || request.has_keys();
+  if (grouped && shape.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("array.shape: got a scalar; allowed: 1 dimension or more with ", field));
+  }
+  absl::StatusOr<std::vector<bool>> reduced = std::vector<bool>(shape.size(), !grouped);  // where alone: all of them
+  if (grouped) reduced->front() = true;
+  if (request.has_axes()) {
+    const auto& axes = request.axes().axis();
+    reduced = ReducedDimensions({axes.data(), static_cast<std::size_t>(axes.size())}, shape.size());
+    if (!reduced.ok()) return reduced.status();
+  }
+  question->shape = ResultShape(shape, *reduced, request.axes().keepdims());
+  Partition& to = question->partition.emplace(
+      Partition{.layout = LayoutOf(shape, *reduced), .rows = shape.empty() ? 1 : shape.front()});
+  if (request.has_segments()) to.segments.emplace();
+  if (request.has_keys()) to.keys.emplace();
+  if (request.has_where()) to.mask.emplace();
+  absl::Status status = Validate(to, question->spec, question->wanted.op_errors);  // before arrays are looked for
+  if (status.ok() && to.segments.has_value()) status = ParseSegments(request.segments(), find_side, &*to.segments);
+  if (status.ok() && to.keys.has_value()) status = ParseKeys(request.keys(), shape, find_side, &*to.keys);
+  if (status.ok() && to.mask.has_value()) status = ParseMask(request.where(), shape, find_side, &*to.mask);
+  if (!status.ok()) return status;
+  if (std::int64_t outputs = 0; __builtin_mul_overflow(to.layout.outputs, to.groups(), &outputs)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("outputs: got %d times %d; allowed: 2^63 - 1 in all", to.layout.outputs, to.groups()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* PartitionField(const v1::ReduceRequest& request) {
+  return request.has_axes()       ? "axes"
+         : request.has_segments() ? "segments"
+         : request.has_keys()     ? "keys"
+         : request.has_where()    ? "where"
+                                  : nullptr;
+}
+
+absl::StatusOr<Question> ParseQuestion(const v1::ReduceRequest& request, const QuestionedArray& array, int max_ops,
+                                       FindSide find_side) {
+  const char* const field = PartitionField(request);
+  Question question{
+      .spec = {.dtype = array.dtype, .count = array.count},
+      .wanted = {
+          .results = !request.omit_results(), .state = request.return_state(), .op_errors = request.op_errors()}};
+  absl::Status status = CheckFields(request, field);
+  if (status.ok()) status = ParseSpec(request, max_ops, &question.spec);
+  if (status.ok() && request.empty() != v1::EMPTY_POLICY_DEFAULT) {
+    question.spec.empty_policy = static_cast<EmptyPolicy>(request.empty());
+  }
+  if (status.ok()) {
+    status = field == nullptr
+                 ? ValidateSpec(question.spec, question.wanted.op_errors)
+                 : ParsePartition(request, field, {array.shape.data(), array.shape.size()}, find_side, &question);
+  }
+  if (!status.ok()) return status;
+  return question;
+}
+
+}  // namespace reduced
