@@ -8,7 +8,6 @@
 #include "kernels/cuda/slices.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <iterator>

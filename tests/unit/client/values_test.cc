@@ -81,7 +81,7 @@ TEST(ValueTest, IsADoubleAnIntegerAndAText) {
 }
 
 TEST(ResultsTest, AreFoundByName) {
-  const Reply reply{.results = {{"sum", {"i64", std::int64_t{3}}}, {"max", {"i32", std::int64_t{2}}}}};
+  const Reply reply{.results = {{"sum", Value{"i64", std::int64_t{3}}}, {"max", Value{"i32", std::int64_t{2}}}}};
   ASSERT_NE(reply.Find("max"), nullptr);
   EXPECT_EQ(reply.Find("max")->AsInt64(), 2);
   EXPECT_EQ(reply.Find("min"), nullptr);
