@@ -101,16 +101,6 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, std::optional<Ou
 absl::Status Reduction::SetPartition(const v1::ReduceRequest& request, Question question, Job* job) {
   const Partition& partition = job->partition.emplace(*std::move(question.partition));
   positions_ = partition.positions();
-  // Before anything is made of them; how many keys there are is found out later.
-  ReduceSpec answered = spec_;
-  if (!wanted_.results) answered.ops.clear();
-  const absl::StatusOr<std::int64_t> bytes = CheckResultBytes(
-      request, answered, partition.layout.outputs * partition.groups(), /*groups=*/0, /*key_bytes=*/0, backend_.limits);
-  if (!bytes.ok()) return bytes.status();
-  if (request.has_write_to()) {
-    const absl::Status status = backend_.regions.FindWritable(request.write_to(), *bytes).status();
-    if (!status.ok()) return status;
-  }
   results_.emplace(backend_);
   if (wanted_.state) job->states = &states_;
   if (wanted_.op_errors) job->errors = &op_errors_;
@@ -125,7 +115,18 @@ absl::Status Reduction::SetPartition(const v1::ReduceRequest& request, Question 
     if (!status.ok()) return status;
     return results_->data();
   };
-  return absl::OkStatus();
+  if (partition.uniform()) {  // what has no memory for its results waits for no lane
+    absl::StatusOr<std::vector<std::byte*>> answers = job->place(partition.layout.outputs, /*groups=*/1, nullptr);
+    job->place = [answers](std::int64_t, std::int64_t, const std::byte*) { return answers; };
+    return answers.status();
+  }
+  // Before the groups are found; how many keys there are is known then.
+  ReduceSpec answered = spec_;
+  if (!wanted_.results) answered.ops.clear();
+  const absl::StatusOr<std::int64_t> bytes = CheckResultBytes(
+      request, answered, partition.layout.outputs * partition.groups(), /*groups=*/0, /*key_bytes=*/0, backend_.limits);
+  if (!bytes.ok() || !request.has_write_to()) return bytes.status();
+  return backend_.regions.FindWritable(request.write_to(), *bytes).status();
 }
 
 absl::Status Reduction::PrepareArrays(const v1::ReduceRequest& request, const ArrayResults::Form& form) {
