@@ -127,7 +127,8 @@ TEST_F(LocalTest, ErrorsOfOps) {
       EXPECT_EQ(alone.status(), here->results[i].error);
       errors += here->results[i].error.ok() ? 0 : 1;
       EXPECT_EQ(here->Find(ops[i]) == nullptr, !alone.ok());
-      if (alone.ok()) EXPECT_EQ(alone->results[0].array.data, here->results[i].array.data);
+      if (!alone.ok()) continue;
+      EXPECT_EQ(alone->results[0].array.data, here->results[i].array.data);
     }
     EXPECT_NE(here->Find("mean"), nullptr);
   }
@@ -145,7 +146,7 @@ TEST_F(LocalTest, AnswersAsAServer) {
   Compare(ArrayView::Of(large), {"sum", "bit_xor"}, {.engine = "cpu", .overflow_policy = "saturate"});
   Compare(ArrayView::Of(large), {"sum"}, {.engine = "cpu"});
   Compare(ArrayView::Of(large), {"mean", "sum", "prod", "argmin"}, {.engine = "cpu"});
-  Compare(ArrayView::Of(std::vector<std::uint8_t>()), {"max", "sum", "range"}, {.engine = "cpu"});
+  Compare({.dtype = "u8", .shape = {0}}, {"max", "sum", "range"}, {.engine = "cpu"});
   const std::vector<float> few = {1, std::numeric_limits<float>::quiet_NaN(), 3};
   Compare(ArrayView::Of(few), {"mean", "std", "count"}, {.engine = "cpu", .nan_policy = "omit", .ddof = 1});
   Compare({.dtype = "bf16", .shape = {0, 3}}, {"sum", "all"}, {.engine = "cpu"});
