@@ -1,6 +1,5 @@
 #include "kernels/algebra/finalize.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/accumulator.h"
+#include "kernels/algebra/answer.h"
 #include "kernels/algebra/float_format.h"
 #include "kernels/exact/answers.h"
 
@@ -30,9 +30,8 @@ struct ExactInteger {
 absl::StatusOr<Value> FitInteger(const ReduceSpec& spec, Op op, const ExactInteger& exact) {
   const DType dtype = ResultDType(op, spec.dtype);
   const bool is_signed = dtype == DType::kI64;
-  const UInt128 limit =
-      is_signed ? (UInt128{1} << 63) - (exact.negative ? 0 : 1) : UInt128{std::numeric_limits<std::uint64_t>::max()};
-  const bool fits = !exact.beyond && exact.magnitude <= limit && (is_signed || !exact.negative);
+  const bool fits = !exact.beyond && exact.magnitude <= LargestMagnitude(exact.negative, !is_signed) &&
+                    (is_signed || !exact.negative);
   std::uint64_t bits = exact.wrapped;
   if (!fits && spec.overflow_policy == OverflowPolicy::kError) {
     const std::string value = exact.beyond
@@ -45,10 +44,7 @@ absl::StatusOr<Value> FitInteger(const ReduceSpec& spec, Op op, const ExactInteg
         "give a result",
         RowOf(op).name, RowOf(spec.dtype).name, value, RowOf(dtype).name));
   }
-  if (!fits && spec.overflow_policy == OverflowPolicy::kSaturate) {
-    bits = static_cast<std::uint64_t>(limit);
-    if (exact.negative) bits = std::uint64_t{0} - bits;
-  }
+  if (!fits && spec.overflow_policy == OverflowPolicy::kSaturate) bits = SaturatedBits(exact.negative, !is_signed);
   if (is_signed) return Value{dtype, static_cast<std::int64_t>(bits)};
   return Value{dtype, bits};
 }
@@ -69,21 +65,13 @@ ExactInteger ExactOf(const IntProduct& product) {
   return {product.negative, product.magnitude, product.overflowed, product.wrapped};
 }
 
-double ScaledValue(const FloatProduct& product) {
-  // Beyond +-3000 every finite mantissa is infinite or zero.
-  return std::ldexp(product.mantissa, static_cast<int>(std::clamp<std::int64_t>(product.exponent, -3000, 3000)));
-}
-
 Value FloatValue(Op op, const ReduceSpec& spec, double value) { return {ResultDType(op, spec.dtype), value}; }
 
 // The element whose order key is `key`.
 Value ElementFromKey(DType dtype, std::int64_t key) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) -> Value {
     if constexpr (kIsFloat<T>) {
-      using Word = typename FloatFormat<T>::Word;
-      // Negative floats have their magnitude's bits inverted.
-      const auto bits = static_cast<Word>(key < 0 ? key ^ std::numeric_limits<std::make_signed_t<Word>>::max() : key);
-      return {dtype, ToDouble(std::bit_cast<T>(bits))};
+      return {dtype, ToDouble(std::bit_cast<T>(BitsOfKey<T>(static_cast<typename OrderKey<T>::Type>(key))))};
     } else if constexpr (std::is_same_v<T, Bool>) {
       return {dtype, key != 0};
     } else if constexpr (kIsSigned<T>) {
@@ -114,13 +102,11 @@ Value RangeOf(const ReduceSpec& spec, const ExtremaState& extrema) {
 }
 
 absl::StatusOr<Value> FinalizeExtremum(const ReduceSpec& spec, Op op, const ExtremaState& extrema) {
-  const bool is_min = op == Op::kMin || op == Op::kArgmin;
-  const bool wants_index = op == Op::kArgmin || op == Op::kArgmax;
   if (extrema.nan_index != kNoIndex && spec.nan_policy == NanPolicy::kPropagate) {
-    if (wants_index) return Value{DType::kU64, static_cast<std::uint64_t>(extrema.nan_index)};
+    if (HasPosition(op)) return Value{DType::kU64, static_cast<std::uint64_t>(extrema.nan_index)};
     return Value{ResultDType(op, spec.dtype), std::nan("")};
   }
-  const std::int64_t index = is_min ? extrema.min_index : extrema.max_index;
+  const std::int64_t index = IsOfLowest(op) ? extrema.min_index : extrema.max_index;
   if (index == kNoIndex && spec.empty_policy == EmptyPolicy::kFill) return EmptyValue(op, spec.dtype);
   if (index == kNoIndex) {
     return absl::InvalidArgumentError(
@@ -128,16 +114,16 @@ absl::StatusOr<Value> FinalizeExtremum(const ReduceSpec& spec, Op op, const Extr
                         spec.count == 0 ? "an empty array" : absl::StrCat("an array of ", spec.count),
                         spec.nan_policy == NanPolicy::kOmit ? " that is not NaN" : ""));
   }
-  if (wants_index) return Value{DType::kU64, static_cast<std::uint64_t>(index)};
+  if (HasPosition(op)) return Value{DType::kU64, static_cast<std::uint64_t>(index)};
   if (op == Op::kRange) return RangeOf(spec, extrema);
-  return ElementFromKey(spec.dtype, is_min ? extrema.min_key : extrema.max_key);
+  return ElementFromKey(spec.dtype, IsOfLowest(op) ? extrema.min_key : extrema.max_key);
 }
 
 absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& partial) {
   const bool is_float = RowOf(spec.dtype).is_float;
   const bool omit = spec.nan_policy == NanPolicy::kOmit;
-  const std::int64_t counted = partial.count - (omit ? partial.nan : 0);
-  const std::int64_t nonzero = partial.nonzero - (omit ? partial.nan : 0);
+  const ElementCounts counts{partial.count, partial.nonzero, partial.nan};
+  const std::int64_t counted = CountAnswer(Op::kCount, counts, omit);
   switch (op) {
     case Op::kSum:
       if (is_float) return FloatValue(op, spec, partial.float_sum);
@@ -162,7 +148,7 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
       return FloatValue(op, spec, op == Op::kVar ? var : std::sqrt(var));
     }
     case Op::kProd:
-      if (is_float) return FloatValue(op, spec, ScaledValue(partial.float_product));
+      if (is_float) return FloatValue(op, spec, ProductAnswer(partial.float_product));
       return FitInteger(spec, op, ExactOf(partial.int_product));
     case Op::kMin:
     case Op::kMax:
@@ -171,15 +157,12 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
     case Op::kRange:
       return FinalizeExtremum(spec, op, partial.extrema);
     case Op::kAny:
-      return Value{DType::kBool, nonzero > 0};
     case Op::kAll:
-      return Value{DType::kBool, nonzero == counted};
+      return Value{DType::kBool, CountAnswer(op, counts, omit) != 0};
     case Op::kCount:
-      return Value{DType::kU64, static_cast<std::uint64_t>(counted)};
     case Op::kCountNonzero:
-      return Value{DType::kU64, static_cast<std::uint64_t>(nonzero)};
     case Op::kNanCount:
-      return Value{DType::kU64, static_cast<std::uint64_t>(partial.nan)};
+      return Value{DType::kU64, static_cast<std::uint64_t>(CountAnswer(op, counts, omit))};
     case Op::kBitAnd:
       return ElementFromBits(spec.dtype, partial.bits_and);
     case Op::kBitOr:
@@ -225,7 +208,7 @@ absl::StatusOr<std::vector<absl::StatusOr<Value>>> FinalizeEach(const ReduceSpec
 }
 
 Value EmptyValue(Op op, DType dtype) {
-  if (op == Op::kArgmin || op == Op::kArgmax) return {DType::kU64, std::numeric_limits<std::uint64_t>::max()};
+  if (HasPosition(op)) return {DType::kU64, std::numeric_limits<std::uint64_t>::max()};
   if (RowOf(dtype).is_float) return {ResultDType(op, dtype), std::nan("")};
   if (op == Op::kRange) return {DType::kU64, std::uint64_t{0}};
   // What the bits of an integer of all ones, and all but the sign, are.

@@ -2,8 +2,8 @@
 // array answers. Ops that share an accumulator (sum and mean; min, argmin, max and argmax) cost one between them, and
 // all the accumulators that a request needs are filled in one read of the array (kernels/README.md has the exceptions).
 //
-// To add an op: a row here, its line in the proto enum, and its case in finalize.cc; a new accumulator besides only if
-// none of these holds what it needs (accumulator.h).
+// To add an op: a row here, its line in the proto enum, and its case in finalize.cc, which reads what an op answers off
+// a state by answer.h; a new accumulator besides only if none of these holds what it needs (accumulator.h).
 #ifndef REDUCED_KERNELS_ALGEBRA_OP_H_
 #define REDUCED_KERNELS_ALGEBRA_OP_H_
 
@@ -104,6 +104,11 @@ constexpr std::optional<Op> OpFromNumber(int number) {
   }
   return std::nullopt;
 }
+
+// Properties of ops that device code asks for, too, which can't read kOps.
+constexpr bool DeviatesFromMean(Op op) { return op == Op::kVar || op == Op::kStd; }
+constexpr bool HasPosition(Op op) { return op == Op::kArgmin || op == Op::kArgmax; }
+constexpr bool IsOfLowest(Op op) { return op == Op::kMin || op == Op::kArgmin; }
 
 // True if `op` is defined for elements of `dtype`.
 constexpr bool Supports(Op op, DType dtype) { return !(RowOf(op).integers_only && RowOf(dtype).is_float); }

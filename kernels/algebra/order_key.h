@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "kernels/algebra/dtype.h"
@@ -12,6 +13,13 @@
 #include "kernels/algebra/portable.h"
 
 namespace reduced {
+
+// From the bits of an element, as a signed integer, to its key and back: a negative float has the bits of `fold`
+// inverted, which are all but the sign. Integers have none.
+template <class Key>
+REDUCED_HD Key FoldedKey(Key bits, Key fold) {
+  return static_cast<Key>(bits ^ ((bits >> (8 * sizeof(Key) - 1)) & fold));
+}
 
 template <class T>
 struct OrderKey {  // integers: themselves
@@ -26,10 +34,7 @@ struct OrderKey<Bool> {
 template <>
 struct OrderKey<Half> {
   using Type = std::int16_t;
-  REDUCED_HD static Type Of(Half x) {
-    const auto bits = static_cast<std::int16_t>(x.bits);
-    return static_cast<Type>(bits ^ ((bits >> 15) & 0x7fff));
-  }
+  REDUCED_HD static Type Of(Half x) { return FoldedKey(static_cast<Type>(x.bits), std::numeric_limits<Type>::max()); }
 };
 template <>
 struct OrderKey<BFloat16> {
@@ -45,7 +50,7 @@ struct OrderKey<float> {
 #else
     const auto bits = std::bit_cast<Type>(x);
 #endif
-    return bits ^ ((bits >> 31) & 0x7fffffff);
+    return FoldedKey(bits, std::numeric_limits<Type>::max());
   }
 };
 template <>
@@ -57,9 +62,19 @@ struct OrderKey<double> {
 #else
     const auto bits = std::bit_cast<Type>(x);
 #endif
-    return bits ^ ((bits >> 63) & 0x7fffffffffffffff);
+    return FoldedKey(bits, std::numeric_limits<Type>::max());
   }
 };
+
+// The bits of the element that has the key.
+template <class T>
+REDUCED_HD auto BitsOfKey(typename OrderKey<T>::Type key) {
+  if constexpr (kIsFloat<T>) {
+    return FoldedKey(key, std::numeric_limits<typename OrderKey<T>::Type>::max());
+  } else {
+    return key;
+  }
+}
 
 // The key of +infinity, which is its bits.
 template <class T>

@@ -263,16 +263,14 @@ std::int64_t QuickAnswers::Counted(const QuickFound& found, Term term, std::int6
 void QuickAnswers::StoreCounts(Op op, const QuickFound& found, std::int64_t first, std::int64_t count,
                                const std::int64_t* elements, std::byte* out) const {
   for (std::int64_t g = 0; g < count; ++g) {
-    const std::int64_t nans = Counted(found, Term::kNan, first + g);
-    const std::int64_t omitted = omits_nans() ? nans : 0;
-    const std::int64_t counted = elements[g] - omitted;
-    const std::int64_t nonzero = Counted(found, Term::kNonzero, first + g) - omitted;
-    if (op == Op::kAny || op == Op::kAll) {
-      out[g] = std::byte{op == Op::kAny ? nonzero > 0 : nonzero == counted};
-      continue;
+    const ElementCounts counts{elements[g], Counted(found, Term::kNonzero, first + g),
+                               Counted(found, Term::kNan, first + g)};
+    const std::int64_t number = CountAnswer(op, counts, omits_nans());
+    if (BytesOf(op) == 1) {  // any and all
+      out[g] = static_cast<std::byte>(number);
+    } else {
+      std::memcpy(out + g * static_cast<std::int64_t>(sizeof(number)), &number, sizeof(number));
     }
-    const std::int64_t number = op == Op::kCount ? counted : op == Op::kNanCount ? nans : nonzero;
-    std::memcpy(out + g * static_cast<std::int64_t>(sizeof(number)), &number, sizeof(number));
   }
 }
 
@@ -368,37 +366,29 @@ void QuickAnswers::Look(const std::byte* elements, std::int64_t count, std::int6
 bool QuickAnswers::StoreSpecial(const QuickFound& found, std::int64_t i, const Specials& specials,
                                 std::int64_t elements, const std::vector<std::byte*>& answers,
                                 std::int64_t output) const {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const bool nan = specials.first_nan.has_value();
-  if (!specials.any()) return false;
-  const bool both = specials.positive_infinity && specials.negative_infinity;
-  const double sum = nan || both ? kNan : specials.positive_infinity ? kInfinity : -kInfinity;
+  const SpecialValues values = specials.values();
+  if (!values.any()) return false;
   for (std::size_t k = 0; k < answers.size(); ++k) {
     const Op op = spec_.ops[k];
     std::byte* const out = answers[k] + output * BytesOf(op);
     const auto store = [&](auto value) { StoreValue({ResultDType(op, spec_.dtype), value}, out); };
     switch (RowOf(op).accumulator) {
       case Accumulator::kSum:
-        store(sum);
-        break;
-      case Accumulator::kMoments:
-        store(kNan);
-        break;
       case Accumulator::kAbsSum:
       case Accumulator::kSumSquares:
-        store(nan ? kNan : kInfinity);
+      case Accumulator::kMoments:
+        store(SpecialAnswer(op, values));
         break;
       case Accumulator::kCounts:
         StoreCounts(op, found, i, 1, &elements, out);
         break;
       default:
-        if (!nan) {
+        if (!values.nan) {
           extrema_.store(found.extrema, op, i, 1, out);
         } else if (HasPosition(op)) {
           store(static_cast<std::uint64_t>(*specials.first_nan));
         } else {
-          store(kNan);
+          store(std::numeric_limits<double>::quiet_NaN());
         }
         break;
     }

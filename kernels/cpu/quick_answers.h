@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/algebra/answer.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/cpu/quick_bits.h"
 #include "kernels/cpu/quick_extrema.h"
@@ -36,7 +37,7 @@ struct Specials {
   bool positive_infinity = false;
   bool negative_infinity = false;
 
-  bool any() const { return first_nan.has_value() || positive_infinity || negative_infinity; }
+  SpecialValues values() const { return {first_nan.has_value(), positive_infinity, negative_infinity}; }
 };
 
 // How the ops of a request are answered. Immutable, so thread-safe.

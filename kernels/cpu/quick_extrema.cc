@@ -423,17 +423,6 @@ void ExtremaOfSegments(const std::byte* start, const std::int64_t* bounds, std::
   }
 }
 
-// The bits of the element that has the key: those of floats are made as their keys are.
-template <class T>
-HWY_INLINE KeyLane<T> BitsOf(KeyLane<T> key) {
-  if constexpr (kIsFloat<T>) {
-    constexpr int kTop = 8 * sizeof(T) - 1;
-    return static_cast<KeyLane<T> >(key ^ ((key >> kTop) & std::numeric_limits<KeyLane<T> >::max()));
-  } else {
-    return key;
-  }
-}
-
 // max - min: of floats in f64, of integers exactly, as their keys differ by what they do.
 template <class T>
 HWY_INLINE void StoreRanges(const QuickExtrema& extrema, std::int64_t first, std::int64_t count, std::byte* out) {
@@ -442,7 +431,8 @@ HWY_INLINE void StoreRanges(const QuickExtrema& extrema, std::int64_t first, std
   for (std::int64_t g = 0; g < count; ++g) {
     const auto range = [&] {
       if constexpr (kIsFloat<T>) {
-        return ToDouble(std::bit_cast<T>(BitsOf<T>(highest[g]))) - ToDouble(std::bit_cast<T>(BitsOf<T>(lowest[g])));
+        return ToDouble(std::bit_cast<T>(BitsOfKey<T>(highest[g]))) -
+               ToDouble(std::bit_cast<T>(BitsOfKey<T>(lowest[g])));
       } else {
         return static_cast<std::uint64_t>(highest[g]) - static_cast<std::uint64_t>(lowest[g]);
       }
@@ -453,7 +443,7 @@ HWY_INLINE void StoreRanges(const QuickExtrema& extrema, std::int64_t first, std
 
 template <class T>
 void StoreExtrema(const QuickExtrema& extrema, Op op, std::int64_t first, std::int64_t count, std::byte* out) {
-  const bool lowest = op == Op::kMin || op == Op::kArgmin;
+  const bool lowest = IsOfLowest(op);
   if (HasPosition(op)) {
     std::memcpy(out, (lowest ? extrema.lowest_at : extrema.highest_at) + first,
                 static_cast<std::size_t>(count) * sizeof(std::int64_t));
@@ -462,7 +452,7 @@ void StoreExtrema(const QuickExtrema& extrema, Op op, std::int64_t first, std::i
   if (op == Op::kRange) return StoreRanges<T>(extrema, first, count, out);
   const auto* const keys = reinterpret_cast<const KeyLane<T>*>(lowest ? extrema.lowest : extrema.highest) + first;
   for (std::int64_t g = 0; g < count; ++g) {
-    const KeyLane<T> bits = BitsOf<T>(keys[g]);
+    const KeyLane<T> bits = BitsOfKey<T>(keys[g]);
     std::memcpy(out + g * static_cast<std::int64_t>(sizeof(T)), &bits, sizeof(T));
   }
 }

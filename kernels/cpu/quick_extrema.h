@@ -57,7 +57,6 @@ struct QuickExtremaOf {
 // The best of those that were built and this machine can run; null where there is none.
 QuickExtremaOf QuickExtremaFor(DType dtype, NanPolicy nans);
 
-inline bool HasPosition(Op op) { return op == Op::kArgmin || op == Op::kArgmax; }
 // Those that the op asks for, too.
 inline Positions With(Op op, Positions positions) {
   return {positions.lowest || op == Op::kArgmin, positions.highest || op == Op::kArgmax};

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/quick_sums.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/exact/known_answers.h"
 // Compiled again for each vector target
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/quick_stores.cc"
@@ -52,7 +53,7 @@ void StoreMeans(const QuickSums& sums, std::int64_t count, const std::int64_t* e
     value[i] = sums.sum[i] / static_cast<double>(elements[i]);
   }
   for (std::int64_t i = 0; !easy && i < count; ++i) {
-    known[i] = known[i] && elements[i] > 0 && KnownMean(At(sums, i), elements[i], value + i);
+    known[i] = KnownSumAnswer(Op::kMean, At(sums, i), elements[i], value + i) && known[i];
   }
   std::memcpy(out, value, static_cast<std::size_t>(count) * sizeof(double));
 }
@@ -60,16 +61,8 @@ void StoreMeans(const QuickSums& sums, std::int64_t count, const std::int64_t* e
 // One output's variance, or a root.
 HWY_INLINE void StoreMoment(Op op, const QuickSums& sums, const QuickSums& squares, std::int64_t i,
                             std::int64_t elements, std::int64_t ddof, std::byte* out, bool* known) {
-  double value = std::numeric_limits<double>::quiet_NaN();
-  TwoDoubles answer;
-  bool in_range = true;
-  if (op == Op::kL2) {
-    answer = RootOf(Normalized({squares.sum[i], squares.rest[i], squares.lost[i] * (1 + 0x1p-20)}));
-  } else if (elements > ddof) {
-    in_range = Variance(At(sums, i), At(squares, i), elements, ddof, &answer);
-    if (op == Op::kStd) answer = RootOf(answer);
-  }
-  if (op == Op::kL2 || elements > ddof) known[i] = known[i] && in_range && RoundTwo(answer, &value);
+  double value = 0;
+  known[i] = KnownAnswer(op, At(sums, i), At(squares, i), elements, ddof, &value) && known[i];
   std::memcpy(out + i * static_cast<std::int64_t>(sizeof(value)), &value, sizeof(value));
 }
 

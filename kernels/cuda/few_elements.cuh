@@ -46,27 +46,27 @@ struct FewElements {
     // The first that is there stands for those that aren't, where they need a position.
     Word first = tile[0];
     std::uint32_t first_at = position[0];
-    if constexpr (kCountsAbsent<Fold>) {
+    if constexpr (kCountsPadding<Fold>) {
 #pragma unroll
       for (int i = kFewElements - 1; i >= 0; --i) {
         first = there[i] ? tile[i] : first;
         first_at = there[i] ? position[i] : first_at;
       }
     }
-    const Word absent = Fold::Absent(first, of);
+    const Word padding = Fold::Padding(first, of);
 #pragma unroll
-    for (int i = 0; i < kFewElements; ++i) tile.Set(i, there[i] ? tile[i] : absent);
+    for (int i = 0; i < kFewElements; ++i) tile.Set(i, there[i] ? tile[i] : padding);
     FewPositions at;
 #pragma unroll
     for (int i = 0; i < kFewElements; ++i) at.of[i] = there[i] ? position[i] : first_at;
     fold->Add(tile, kFewElements, at, of);
-    if constexpr (kCountsAbsent<Fold>) {
-      if (n < kFewElements) fold->Forget(kFewElements - n, absent, of);
+    if constexpr (kCountsPadding<Fold>) {
+      if (n < kFewElements) fold->Forget(kFewElements - n, padding, of);
     }
   }
 };
 
-// Adds the elements of a part that are there, of `threads` threads one's, and returns how many those are.
+// Adds one thread's share, among `threads`, of the elements of a part that the mask leaves; returns how many it added.
 template <class Fold>
 __device__ __forceinline__ std::int64_t AddFew(const GroupArray& array, const GroupPart& part, int thread, int threads,
                                                const QuickElements& of, Fold* fold) {

@@ -18,7 +18,7 @@
 
 namespace reduced {
 
-// An array in device memory, how the positions of an output lie in it, and which of its elements are there.
+// An array in device memory, how the positions of an output lie in it, and which of its elements count.
 struct GroupArray {
   const void* data = nullptr;  // aligned to the element's size
   // With keys: position p of an output is row rows[start + p], of `columns` elements. Else null.
@@ -26,7 +26,7 @@ struct GroupArray {
   std::int64_t columns = 1;
   // Else: how far position p lies behind the first one.
   SliceDimensions reduced;
-  // Null: all elements are there. Bytes, or bits of which `first_bit` is that of element 0.
+  // Which elements count; null: all of them. Bytes, or bits of which `first_bit` is that of element 0.
   const std::uint8_t* mask = nullptr;
   bool mask_bits = false;
   std::int64_t first_bit = 0;
@@ -63,7 +63,7 @@ struct GroupStatesLaunch {
   GroupArray array;
   const GroupPart* parts = nullptr;  // device memory
   int count = 0;                     // of parts, > 0
-  Partial* partials = nullptr;       // device memory, one of each part; their `count` is of the elements that are there
+  Partial* partials = nullptr;       // device memory, one of each part; `count`: its elements that count
   ExactDigits* digits = nullptr;     // likewise; null: no exact accumulators
   cudaStream_t stream = nullptr;
 };
@@ -106,7 +106,7 @@ cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch);
 // What a part is folded to.
 struct GroupPartFold {
   alignas(8) std::byte fold[kQuickFoldBytes];
-  std::int64_t count = 0;  // elements that are there
+  std::int64_t count = 0;  // elements that the mask leaves
 };
 
 // Folds parts, of outputs with fewer positions than EndOfQuickElements(), to the folds of one kind.

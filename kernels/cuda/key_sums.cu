@@ -52,8 +52,8 @@ struct Taken {
   std::uint32_t count = 1;
 };
 
-// Of floats that do not just fit the bins: what there is to say about them is noted. nans: the number of a group's
-// NaNs, or null.
+// Takes a float that does not just fit the bins: sets the group's flags and list entries. nans: the number of the
+// group's NaNs, or null.
 template <class T, int kBins>
 __device__ __noinline__ Taken<kBins> TakeSeldom(const KeyTablesLaunch& launch, KeyUnits units,
                                                 typename FloatFormat<T>::Word word, std::uint32_t group,

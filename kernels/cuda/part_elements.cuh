@@ -65,7 +65,8 @@ __device__ __forceinline__ typename Tile::Pack WhereOfPack(unsigned bits) {
   return ((bits & 15) * 0x00204081U & 0x01010101U) * 0xff;
 }
 
-// Positions of elements of which some are not there: those are where the first is that is.
+// The positions of a tile's elements, of which a mask leaves those whose bits are set in `there`. The others get the
+// position of the first that it leaves.
 template <class Position>
 struct PositionsThere {
   Position position;
@@ -88,27 +89,27 @@ __device__ __forceinline__ void AddThere(QuickTile<typename Fold::Word, kCount> 
   if (there == 0) return;
   Prepare<Fold>(of, &tile);
   Word first{};
-  if constexpr (kCountsAbsent<Fold>) {  // the first that is there stands for those that aren't
+  if constexpr (kCountsPadding<Fold>) {  // padding: the first element that the mask leaves
     Pack pack = tile.pack[0];
 #pragma unroll
     for (int i = kPacks - 1; i >= 0; --i) pack = (there >> (i * Tile::kPacked) & kOfPack) != 0 ? tile.pack[i] : pack;
     first = static_cast<Word>(pack >> (Tile::kBits * ((__ffs(static_cast<int>(there)) - 1) % Tile::kPacked)));
   }
-  const Word absent = Fold::Absent(first, of);
-  const auto absents = static_cast<Pack>(absent * kEachOfPack<Word>);
+  const Word padding = Fold::Padding(first, of);
+  const auto paddings = static_cast<Pack>(padding * kEachOfPack<Word>);
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     const Pack where = WhereOfPack<Tile>(there >> (i * Tile::kPacked));
-    tile.pack[i] = (tile.pack[i] & where) | (absents & ~where);
+    tile.pack[i] = (tile.pack[i] & where) | (paddings & ~where);
   }
   fold->Add(tile, kCount, PositionsThere<Position>{position, there}, of);
-  if constexpr (kCountsAbsent<Fold>) {
+  if constexpr (kCountsPadding<Fold>) {
     const int n = __popc(there);
-    if (n < kCount) fold->Forget(kCount - n, absent, of);
+    if (n < kCount) fold->Forget(kCount - n, padding, of);
   }
 }
 
-// Adds the elements of a part that are there, of `threads` threads one's, and returns how many those are.
+// Adds one thread's share, among `threads`, of the elements of a part that the mask leaves; returns how many it added.
 template <class Fold, bool kMasked>
 __device__ __forceinline__ std::int64_t AddNeighbours(const GroupArray& array, const GroupPart& part, int thread,
                                                       int threads, const QuickElements& of, Fold* fold) {
@@ -177,7 +178,7 @@ __device__ __forceinline__ std::int64_t AddNeighbours(const GroupArray& array, c
   return counted;
 }
 
-// Likewise, of any part. What is returned adds up, over all threads, to how many elements are there.
+// Likewise, of any part. The returned numbers of all threads add up to that of the elements that the mask leaves.
 template <class Fold, Lie kLie>
 __device__ __forceinline__ std::int64_t AddPart(const GroupArray& array, const GroupPart& part, int thread, int threads,
                                                 const QuickElements& of, Fold* fold) {

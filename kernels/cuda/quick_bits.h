@@ -14,19 +14,19 @@ struct QuickBitwise {
   using Word = WordOfBytes<kBytes>;
   using Pack = typename QuickTile<Word, 1>::Pack;
   static constexpr int kBits = 8 * kBytes, kPackBits = 8 * sizeof(Pack);
-  static constexpr bool kCountsAbsent = true;
+  static constexpr bool kCountsPadding = true;
 
   Pack all = static_cast<Pack>(~Pack{0});
   Pack any = 0;
   Pack odd = 0;
 
-  REDUCED_HD static Word Absent(Word first, const QuickElements&) { return first; }
-  // Takes back n elements that weren't there, for which `absent` stood beside it: an even number of them has no trace.
-  REDUCED_HD void Forget(int n, Word absent, const QuickElements&) {
-    if (n % 2 != 0) odd ^= absent;
+  REDUCED_HD static Word Padding(Word first, const QuickElements&) { return first; }
+  // Takes back n elements of padding, which are all `padding`: an even number of them has changed nothing.
+  REDUCED_HD void Forget(int n, Word padding, const QuickElements&) {
+    if (n % 2 != 0) odd ^= padding;
   }
 
-  // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
+  // Adds elements, of which those after the first `n` >= 1 are padding. Positions do not matter.
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position, const QuickElements& of) {
     constexpr int kPacked = QuickTile<Word, kCount>::kPacked,
@@ -55,13 +55,11 @@ struct QuickBitwise {
       joined.Merge({static_cast<Pack>(joined.all >> bits), static_cast<Pack>(joined.any >> bits),
                     static_cast<Pack>(joined.odd >> bits)});
     }
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      if (StoreCount(answer, output, of.count, 0)) continue;
+    return StoreEachAnswer(answers, ops, output, 0, of, [&](const QuickAnswer& answer) {
       const Pack bits = answer.op == Op::kBitAnd ? joined.all : answer.op == Op::kBitOr ? joined.any : joined.odd;
       StoreAnswer(answer, output, static_cast<Word>(bits));
-    }
-    return true;
+      return true;
+    });
   }
 };
 

@@ -77,12 +77,12 @@ __global__ void __launch_bounds__(kQuickThreads, kColumnBlocks<Fold, kLoads>)
       for (int i = 0; i < kLoads; ++i) loaded[i] = LoadTile<kElements>(data + offsets[i], ReadGlobal());
       Prepare<Fold, kLoads>(launch.elements, loaded);
       if (n < kLoads) {
-        QuickTile<Word, kElements> absent{};
+        QuickTile<Word, kElements> padding{};
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) absent.Set(e, Fold::Absent(loaded[0][e], launch.elements));
+        for (int e = 0; e < kElements; ++e) padding.Set(e, Fold::Padding(loaded[0][e], launch.elements));
 #pragma unroll
         for (int i = 1; i < kLoads; ++i) {
-          if (i >= n) loaded[i] = absent;
+          if (i >= n) loaded[i] = padding;
         }
       }
 #pragma unroll

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/algebra/order_key.h"
 #include "kernels/cuda/quick_folds.h"
 
 namespace reduced {
@@ -16,7 +17,7 @@ template <int kBytes>
 struct QuickExtremum {
   using Word = WordOfBytes<kBytes>;
   using Key = std::conditional_t<kBytes == 8, std::int64_t, std::int32_t>;
-  static constexpr bool kCountsAbsent = true;
+  static constexpr bool kCountsPadding = true;
   static constexpr Key kLargest =
       static_cast<Key>((std::uint64_t{1} << (8 * sizeof(Key) - 1)) - 1);  // what no lower key is above
 
@@ -27,10 +28,10 @@ struct QuickExtremum {
   std::uint32_t nan_at = kNowhere;
   std::uint32_t nans = 0;
 
-  REDUCED_HD static Word Absent(Word first, const QuickElements&) { return first; }
-  // Takes back n elements that weren't there, for which `absent` stood.
-  REDUCED_HD void Forget(int n, Word absent, const QuickElements& of) {
-    const Key key = KeyOf(absent, of);
+  REDUCED_HD static Word Padding(Word first, const QuickElements&) { return first; }
+  // Takes back n elements of padding, which are all `padding`.
+  REDUCED_HD void Forget(int n, Word padding, const QuickElements& of) {
+    const Key key = KeyOf(padding, of);
     const auto infinity = static_cast<Key>(of.infinity);
     if (key > infinity || key < ~infinity) nans -= static_cast<std::uint32_t>(n);
   }
@@ -40,18 +41,18 @@ struct QuickExtremum {
     if constexpr (kBytes == 1) {
       return key;  // there are no floats of a byte
     } else {
-      return key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold));
+      return FoldedKey(key, static_cast<Key>(of.fold));
     }
   }
   // The word that has the key, and the element.
   REDUCED_HD static Word PreparedOf(Key key, const QuickElements& of) {
-    return static_cast<Word>(key ^ ((key >> (8 * sizeof(Key) - 1)) & static_cast<Key>(of.fold)));
+    return static_cast<Word>(FoldedKey(key, static_cast<Key>(of.fold)));
   }
   REDUCED_HD static Word WordOf(Key key, const QuickElements& of) {
     return static_cast<Word>(PreparedOf(key, of) ^ static_cast<Word>(of.flip));
   }
 
-  // Adds elements, of which the first `n` >= 1 are there; position(i): of the i-th, ascending.
+  // Adds elements, of which those after the first `n` >= 1 are padding; position(i): of the i-th, ascending.
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position position, const QuickElements& of) {
     const auto infinity = static_cast<Key>(of.infinity);
@@ -87,22 +88,16 @@ struct QuickExtremum {
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
     const bool nan = nan_at != kNowhere && !of.omit_nan;
     if (!nan && low_at == kNowhere) return false;  // nothing but NaNs
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      const bool lowest = answer.op == Op::kMin || answer.op == Op::kArgmin;
-      if (answer.op == Op::kCount) {
-        StoreAnswer(answer, output, of.count - (of.omit_nan ? std::int64_t{nans} : 0));
-      } else if (answer.op == Op::kNanCount) {
-        StoreAnswer(answer, output, std::int64_t{nans});
-      } else if (answer.op == Op::kArgmin || answer.op == Op::kArgmax) {
+    return StoreEachAnswer(answers, ops, output, nans, of, [&](const QuickAnswer& answer) {
+      const bool lowest = IsOfLowest(answer.op);
+      if (answer.op == Op::kRange) return StoreRange(answer, output, nan, of);
+      if (HasPosition(answer.op)) {
         StoreAnswer(answer, output, std::uint64_t{nan ? nan_at : lowest ? low_at : high_at});
-      } else if (answer.op == Op::kRange) {
-        if (!StoreRange(answer, output, nan, of)) return false;
       } else {
         StoreAnswer(answer, output, nan ? static_cast<Word>(of.quiet_nan) : WordOf(lowest ? low : high, of));
       }
-    }
-    return true;
+      return true;
+    });
   }
 
  private:
@@ -228,7 +223,7 @@ struct QuickCount {
   std::uint32_t nonzero = 0;
   std::uint32_t nans = 0;
 
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
+  REDUCED_HD static Word Padding(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
 
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int /*n*/, Position, const QuickElements& of) {
@@ -248,26 +243,13 @@ struct QuickCount {
   }
 
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
-    const std::int64_t left_out = of.omit_nan ? nans : 0;
-    const std::int64_t counted = of.count - left_out, some = nonzero - left_out;
     for (int i = 0; i < ops; ++i) {
       const QuickAnswer& answer = answers[i];
-      switch (answer.op) {
-        case Op::kAny:
-          StoreAnswer(answer, output, static_cast<std::uint8_t>(some > 0 ? 1 : 0));
-          break;
-        case Op::kAll:
-          StoreAnswer(answer, output, static_cast<std::uint8_t>(some == counted ? 1 : 0));
-          break;
-        case Op::kCountNonzero:
-          StoreAnswer(answer, output, some);
-          break;
-        case Op::kNanCount:
-          StoreAnswer(answer, output, std::int64_t{nans});
-          break;
-        default:
-          StoreAnswer(answer, output, counted);
-          break;
+      const std::int64_t value = CountAnswer(answer.op, {of.count, nonzero, nans}, of.omit_nan);
+      if (answer.op == Op::kAny || answer.op == Op::kAll) {
+        StoreAnswer(answer, output, static_cast<std::uint8_t>(value));
+      } else {
+        StoreAnswer(answer, output, value);
       }
     }
     return true;

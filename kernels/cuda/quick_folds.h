@@ -15,6 +15,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/algebra/answer.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
 #include "kernels/algebra/portable.h"
@@ -28,7 +29,7 @@ struct QuickElements {
   bool is_unsigned = false;  // integers; not bool
   // Folds of sums take absolute values. Those of signed integers are unsigned ones, as is_unsigned and flip say.
   bool absolute = false;
-  // What a sum or product of integers is that its type doesn't hold. Neither: that is the host's to say.
+  // The overflow policy of sums and products of integers that 64 bits don't hold. If neither is set, the host decides.
   bool wraps = false;
   bool saturates = false;
   std::uint64_t flip = 0;       // of unsigned integers: the top bit, without which they compare as signed ones
@@ -136,18 +137,29 @@ REDUCED_HD void StoreAnswer(const QuickAnswer& answer, std::int64_t output, Valu
 #endif
 }
 
-// Stores the answer to `count` or `nan_count`. False: the op is another one.
-REDUCED_HD bool StoreCount(const QuickAnswer& answer, std::int64_t output, std::int64_t counted, std::int64_t nans) {
-  if (answer.op != Op::kCount && answer.op != Op::kNanCount) return false;
-  StoreAnswer(answer, output, answer.op == Op::kCount ? counted : nans);
+// Stores the answers to `ops` ops, of which all folds answer `count` and `nan_count`. store(answer) stores the answer
+// to another op; false, and then the output is left open, if it is not known. nans: how many elements are NaN.
+template <class Store>
+REDUCED_HD bool StoreEachAnswer(const QuickAnswer* answers, int ops, std::int64_t output, std::int64_t nans,
+                                const QuickElements& of, Store store) {
+  for (int i = 0; i < ops; ++i) {
+    const QuickAnswer& answer = answers[i];
+    if (answer.op == Op::kCount || answer.op == Op::kNanCount) {
+      StoreAnswer(answer, output, CountAnswer(answer.op, {.elements = of.count, .nans = nans}, of.omit_nan));
+    } else if (!store(answer)) {
+      return false;
+    }
+  }
   return true;
 }
 
-// What an integer is that 64 bits do not hold, of which `bits` are the low ones, by the policy; is_unsigned: as the
-// answer is. False: that is the host's to say.
-REDUCED_HD bool AnswerBeyond(bool negative, bool is_unsigned, const QuickElements& of, std::uint64_t* bits) {
-  if (of.saturates) *bits = is_unsigned ? ~std::uint64_t{0} : (std::uint64_t{1} << 63) - (negative ? 0 : 1);
-  return of.saturates || of.wraps;
+// Stores an integer of which `bits` are the low 64. False: these don't hold it (fits), and no policy says what the
+// answer is then. is_unsigned: as the answer is.
+REDUCED_HD bool StoreInteger(const QuickAnswer& answer, std::int64_t output, std::uint64_t bits, bool fits,
+                             bool negative, bool is_unsigned, const QuickElements& of) {
+  if (!fits && !of.saturates && !of.wraps) return false;
+  StoreAnswer(answer, output, fits || of.wraps ? bits : SaturatedBits(negative, is_unsigned));
+  return true;
 }
 
 template <int kBytes>

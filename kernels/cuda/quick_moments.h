@@ -15,29 +15,6 @@
 
 namespace reduced {
 
-// The answer to an op from the sums of `counted` elements; false: it is not known.
-REDUCED_HD bool MomentsAnswer(Op op, const TwoDoubles& sum, TwoDoubles squares, std::int64_t counted,
-                              const QuickElements& of, double* value) {
-  TwoDoubles answer;
-  if (op == Op::kSumSquares) return KnownSum(squares, value);
-  if (op == Op::kVar || op == Op::kStd) {
-    if (counted <= of.ddof) {
-      *value = BitsAs<double>(std::uint64_t{0x7ff8000000000000});
-      return true;
-    }
-    squares.value = NotHoisted(squares.value);
-    if (!Variance(sum, squares, counted, of.ddof, &answer)) return false;
-    if (op == Op::kStd) {
-      answer.value = NotHoisted(answer.value);
-      answer = RootOf(answer);
-    }
-  } else {
-    squares.value = NotHoisted(squares.value);
-    answer = RootOf(Normalized({squares.value, squares.rest, squares.error * (1 + 0x1p-20)}));
-  }
-  return RoundTwo(answer, value);
-}
-
 template <class T>
 struct QuickFloatMoments {
   using Float = T;
@@ -50,7 +27,7 @@ struct QuickFloatMoments {
   double squares_rest = 0;
   double squares_lost = 0;
 
-  REDUCED_HD static Word Absent(Word first, const QuickElements& of) { return Sum::Absent(first, of); }
+  REDUCED_HD static Word Padding(Word first, const QuickElements& of) { return Sum::Padding(first, of); }
 
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position position, const QuickElements& of) {
@@ -82,26 +59,20 @@ struct QuickFloatMoments {
   }
 
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
+    const SpecialValues specials = sums.specials(of);
+    if (!specials.any() && !(squares - squares == 0 && sums.sum - sums.sum == 0)) return false;  // overflow
     const std::int64_t counted = of.count - (of.omit_nan ? sums.nans : 0);
-    const bool infinite = (sums.flags & (Sum::kPositiveInfinity | Sum::kNegativeInfinity)) != 0;
-    const bool nan = sums.nans > 0 && !of.omit_nan;
-    if (!infinite && !nan && !(squares - squares == 0 && sums.sum - sums.sum == 0)) return false;  // overflow
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      if (answer.op == Op::kSum || answer.op == Op::kMean || answer.op == Op::kCount || answer.op == Op::kNanCount) {
-        if (!sums.Finish(&answer, 1, output, of)) return false;
-        continue;
-      }
-      const bool deviates = answer.op == Op::kVar || answer.op == Op::kStd;
-      double value =
-          BitsAs<double>(nan || deviates ? std::uint64_t{0x7ff8000000000000} : std::uint64_t{0x7ff0000000000000});
-      if (!infinite && !nan &&
-          !MomentsAnswer(answer.op, sums.two(), {squares, squares_rest, squares_lost}, counted, of, &value)) {
+    return StoreEachAnswer(answers, ops, output, sums.nans, of, [&](const QuickAnswer& answer) {
+      if (answer.op == Op::kSum || answer.op == Op::kMean) return sums.Finish(&answer, 1, output, of);
+      double value = 0;
+      if (specials.any()) {
+        value = SpecialAnswer(answer.op, specials);
+      } else if (!KnownAnswer(answer.op, sums.two(), {squares, squares_rest, squares_lost}, counted, of.ddof, &value)) {
         return false;
       }
       StoreAnswer(answer, output, value);
-    }
-    return true;
+      return true;
+    });
   }
 
  private:
@@ -181,7 +152,7 @@ struct QuickIntegerMoments {
   std::uint64_t squares = 0;
   std::conditional_t<kBytes == 4, std::uint64_t, char> high = 0;  // 64 more bits of `squares`
 
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
+  REDUCED_HD static Word Padding(Word /*first*/, const QuickElements& of) { return static_cast<Word>(of.flip); }
 
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int /*n*/, Position, const QuickElements& of) {
@@ -216,36 +187,19 @@ struct QuickIntegerMoments {
     if constexpr (kBytes == 4) all |= UInt128{high} << 64;
     if (all >> 106 != 0) return false;
     const TwoDoubles two = TwoDoublesOf(all);
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      double value;
-      switch (answer.op) {
-        case Op::kCount:
-          StoreAnswer(answer, output, of.count);
-          break;
-        case Op::kNanCount:
-          StoreAnswer(answer, output, std::int64_t{0});
-          break;
-        case Op::kSum:
-          StoreAnswer(answer, output, sum);
-          break;
-        case Op::kSumSquares: {
-          auto bits = static_cast<std::uint64_t>(all);
-          if (all >> 64 != 0 && !AnswerBeyond(false, true, of, &bits)) return false;
-          StoreAnswer(answer, output, bits);
-          break;
-        }
-        case Op::kMean:
-          if (!RoundedMean(NotHoisted(sum_value), sum_rest, of.count, &value)) return false;
-          StoreAnswer(answer, output, value);
-          break;
-        default:
-          if (!MomentsAnswer(answer.op, {sum_value, sum_rest, 0}, two, of.count, of, &value)) return false;
-          StoreAnswer(answer, output, value);
-          break;
+    return StoreEachAnswer(answers, ops, output, 0, of, [&](const QuickAnswer& answer) {
+      if (answer.op == Op::kSum) {
+        StoreAnswer(answer, output, sum);
+        return true;
       }
-    }
-    return true;
+      if (answer.op == Op::kSumSquares) {
+        return StoreInteger(answer, output, static_cast<std::uint64_t>(all), all >> 64 == 0, false, true, of);
+      }
+      double value;
+      if (!KnownAnswer(answer.op, {sum_value, sum_rest, 0}, two, of.count, of.ddof, &value)) return false;
+      StoreAnswer(answer, output, value);
+      return true;
+    });
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "kernels/algebra/arithmetic.h"
@@ -27,7 +28,7 @@ struct QuickFloatProduct {
   std::int64_t nans = 0;
 
   REDUCED_HD static double Value(Word word) { return ToDouble(BitsAs<T>(word)); }
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) {
+  REDUCED_HD static Word Padding(Word /*first*/, const QuickElements&) {
     return static_cast<Word>(static_cast<Word>(FloatFormat<T>::kBias) << FloatFormat<T>::kFraction);  // 1
   }
 
@@ -37,7 +38,7 @@ struct QuickFloatProduct {
     Multiply(product, by);
   }
 
-  // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
+  // Adds elements, of which those after the first `n` >= 1 are padding. Positions do not matter.
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position, const QuickElements&) {
     constexpr int kFactors = (kCount + kFew - 1) / kFew;
@@ -79,25 +80,11 @@ struct QuickFloatProduct {
 
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
     const bool nan = nans > 0 && !of.omit_nan;
-    // In two steps, of which only the second rounds; beyond these exponents all products are infinite or zero.
-    constexpr std::int64_t kMost = 2000;
-    const std::int64_t exponent = product.exponent < -kMost  ? -kMost
-                                  : product.exponent > kMost ? kMost
-                                                             : product.exponent;
-    const std::int64_t half = exponent / 2;
-    const double value = nan ? BitsAs<double>(std::uint64_t{0x7ff8000000000000})
-                             : product.mantissa * PowerOfTwo(half) * PowerOfTwo(exponent - half);
-    for (int i = 0; i < ops; ++i) {
-      if (StoreCount(answers[i], output, of.count - (of.omit_nan ? nans : 0), nans)) continue;
-      StoreAnswer(answers[i], output, value);
-    }
-    return true;
-  }
-
- private:
-  // |exponent| <= 1000
-  REDUCED_HD static double PowerOfTwo(std::int64_t exponent) {
-    return BitsAs<double>(static_cast<std::uint64_t>(1023 + exponent) << 52);
+    const double value = nan ? std::numeric_limits<double>::quiet_NaN() : ProductAnswer(product);
+    return StoreEachAnswer(answers, ops, output, nans, of, [&](const QuickAnswer& answer) {
+      StoreAnswer(answer, output, value);
+      return true;
+    });
   }
 };
 
@@ -112,9 +99,9 @@ struct QuickIntegerProduct {
   // The product in f64, which tells about how large it is. NaN: infinity times 0; `product` is 0 then.
   double about = 1;
 
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements& of) { return static_cast<Word>(1 ^ of.flip); }
+  REDUCED_HD static Word Padding(Word /*first*/, const QuickElements& of) { return static_cast<Word>(1 ^ of.flip); }
 
-  // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
+  // Adds elements, of which those after the first `n` >= 1 are padding. Positions do not matter.
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int /*n*/, Position, const QuickElements& of) {
     REDUCED_UNROLL
@@ -139,15 +126,11 @@ struct QuickIntegerProduct {
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
     // Rounding is by far less than 2^-40: products that fit have at most 63 factors that aren't 1 or -1.
     const double limit = of.is_unsigned ? 0x1p64 : 0x1p63, size = std::fabs(about);
-    std::uint64_t value = product;
-    if (size >= limit * (1 - 0x1p-40)) {
-      if (size <= limit * (1 + 0x1p-40) && !of.wraps) return false;  // there may be 64 bits for it
-      if (!AnswerBeyond(about < 0, of.is_unsigned, of, &value)) return false;
-    }
-    for (int i = 0; i < ops; ++i) {
-      if (!StoreCount(answers[i], output, of.count, 0)) StoreAnswer(answers[i], output, value);
-    }
-    return true;
+    const bool fits = !(size >= limit * (1 - 0x1p-40)), is_open = !fits && size <= limit * (1 + 0x1p-40);
+    if (is_open && !of.wraps) return false;
+    return StoreEachAnswer(answers, ops, output, 0, of, [&](const QuickAnswer& answer) {
+      return StoreInteger(answer, output, product, fits, about < 0, of.is_unsigned, of);
+    });
   }
 
  private:

@@ -3,8 +3,8 @@
 //
 // A warp's lanes share rows (the innermost dimension is reduced), or have a column or several each (it is kept), with
 // loads of 16 bytes where the array allows them. Short rows that lie end to end go through shared memory. Outputs that
-// are too few for the device are cut into parts, and few columns are taken as many, each of which has every n-th row:
-// then folds go through device memory, and a second kernel merges them.
+// are too few for the device are cut into parts; of few columns each is split into n interleaved parts, each of which
+// has every n-th row. Then folds go through device memory, and a second kernel merges them.
 #ifndef REDUCED_KERNELS_CUDA_QUICK_SLICES_H_
 #define REDUCED_KERNELS_CUDA_QUICK_SLICES_H_
 

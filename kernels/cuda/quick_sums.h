@@ -13,7 +13,7 @@
 
 #include "kernels/algebra/float_format.h"
 #include "kernels/cuda/quick_folds.h"
-#include "kernels/exact/two_doubles.h"
+#include "kernels/exact/known_answers.h"
 
 namespace reduced {
 
@@ -32,8 +32,8 @@ struct QuickFloatSum {
   std::uint32_t nans = 0;
 
   REDUCED_HD static double Value(Word word) { return ToDouble(BitsAs<T>(word)); }
-  // What stands for an element that isn't there, beside `first`, which is.
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) {
+  // Padding for positions beyond the row, whose first element is `first`.
+  REDUCED_HD static Word Padding(Word /*first*/, const QuickElements&) {
     return static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));  // -0
   }
 
@@ -53,7 +53,7 @@ struct QuickFloatSum {
     }
   }
 
-  // Adds elements, of which the first `n` >= 1 are there. Positions do not matter.
+  // Adds elements, of which those after the first `n` >= 1 are padding. Positions do not matter.
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position, const QuickElements&) {
     if constexpr (std::is_same_v<T, double>) {
@@ -97,49 +97,36 @@ struct QuickFloatSum {
   }
   REDUCED_HD TwoDoubles two() const { return {sum, rest, lost}; }
 
+  REDUCED_HD SpecialValues specials(const QuickElements& of) const {
+    return {nans > 0 && !of.omit_nan, (flags & kPositiveInfinity) != 0, (flags & kNegativeInfinity) != 0};
+  }
+
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
     if ((flags | nans) != 0 || lost != 0 || !(sum - sum == 0)) return FinishOther(*this, answers, ops, output, of);
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      if (answer.op == Op::kCount || answer.op == Op::kNanCount) {
-        StoreAnswer(answer, output, answer.op == Op::kCount ? of.count : 0);
-        continue;
-      }
+    return StoreEachAnswer(answers, ops, output, 0, of, [&](const QuickAnswer& answer) {
       double value = RoundedSum(sum, rest);
-      if (answer.op == Op::kMean && !RoundedMean(NotHoisted(sum), rest, of.count, &value)) return false;
+      if (answer.op == Op::kMean && !RoundedMean(sum, rest, of.count, &value)) return false;
       StoreAnswer(answer, output, value);
-    }
-    return true;
+      return true;
+    });
   }
   // Of elements that are not all finite, or a sum that has lost something.
   REDUCED_SELDOM static bool FinishOther(QuickFloatSum fold, const QuickAnswer* answers, int ops, std::int64_t output,
                                          const QuickElements& of) {
+    const SpecialValues specials = fold.specials(of);
+    if (!specials.any() && !(fold.sum - fold.sum == 0)) return false;  // it has overflowed
     const std::int64_t counted = of.count - (of.omit_nan ? fold.nans : 0);
-    const bool infinite = (fold.flags & (kPositiveInfinity | kNegativeInfinity)) != 0;
-    double special = (fold.flags & kPositiveInfinity) != 0 ? BitsAs<double>(std::uint64_t{0x7ff0000000000000})
-                                                           : BitsAs<double>(std::uint64_t{0xfff0000000000000});
-    const bool both = (fold.flags & kPositiveInfinity) != 0 && (fold.flags & kNegativeInfinity) != 0;
-    const bool nan = both || (fold.nans > 0 && !of.omit_nan);
-    if (nan) special = BitsAs<double>(std::uint64_t{0x7ff8000000000000});
-    if (!infinite && !nan && !(fold.sum - fold.sum == 0)) return false;  // it has overflowed
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      if (answer.op == Op::kCount || answer.op == Op::kNanCount) {
-        StoreAnswer(answer, output, answer.op == Op::kCount ? counted : std::int64_t{fold.nans});
-        continue;
-      }
-      const bool is_sum = answer.op != Op::kMean;
-      double value = special;
-      if (!infinite && !nan) {
-        if (counted == 0) {
-          value = is_sum ? 0.0 : BitsAs<double>(std::uint64_t{0x7ff8000000000000});
-        } else if (!(is_sum ? KnownSum(fold.two(), &value) : KnownMean(fold.two(), counted, &value))) {
-          return false;
-        }
+    if (counted == 0) fold.sum = 0.0;
+    return StoreEachAnswer(answers, ops, output, fold.nans, of, [&](const QuickAnswer& answer) {
+      double value = 0;
+      if (specials.any()) {
+        value = SpecialAnswer(answer.op, specials);
+      } else if (!KnownSumAnswer(answer.op, fold.two(), counted, &value)) {
+        return false;
       }
       StoreAnswer(answer, output, value);
-    }
-    return true;
+      return true;
+    });
   }
   // Whether f64 adds the elements without rounding, in any order: they are finite, and those that aren't zero differ by
   // few powers of two. By their bits, as integers: magnitudes compare as those do. Multiples of 2^-24 below 2^16, as
@@ -201,7 +188,7 @@ struct QuickIntegerSum {
   std::uint64_t sum = 0;
   std::conditional_t<kBytes == 8, std::int64_t, char> high = 0;  // 64 more bits
 
-  REDUCED_HD static Word Absent(Word /*first*/, const QuickElements&) { return 0; }
+  REDUCED_HD static Word Padding(Word /*first*/, const QuickElements&) { return 0; }
 
   REDUCED_HD void AddWide(std::uint64_t low, std::int64_t more) {
     sum += low;
@@ -239,23 +226,20 @@ struct QuickIntegerSum {
     // Not a shift by 31 bits: where the count is the same for all threads, the assembler of CUDA 13.0 takes that for a
     // multiplication by -2^31.
     const auto total = static_cast<std::int64_t>(sum + static_cast<std::uint64_t>(of.count) * of.flip);
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      if (StoreCount(answer, output, of.count, 0)) continue;
+    return StoreEachAnswer(answers, ops, output, 0, of, [&](const QuickAnswer& answer) {
       if (answer.op != Op::kMean) {
         StoreAnswer(answer, output, total);
-        continue;
+        return true;
       }
       const auto most = static_cast<double>(total);
-      if (!(std::fabs(most) < 0x1p63)) return false;
       double mean;
-      if (!RoundedMean(NotHoisted(most), static_cast<double>(total - static_cast<std::int64_t>(most)), of.count,
-                       &mean)) {
+      if (!(std::fabs(most) < 0x1p63) ||
+          !RoundedMean(most, static_cast<double>(total - static_cast<std::int64_t>(most)), of.count, &mean)) {
         return false;
       }
       StoreAnswer(answer, output, mean);
-    }
-    return true;
+      return true;
+    });
   }
 
   REDUCED_HD bool FinishWide(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
@@ -263,22 +247,17 @@ struct QuickIntegerSum {
     total += static_cast<Int128>(static_cast<UInt128>(static_cast<std::uint64_t>(of.count)) * of.flip);
     const bool negative = total < 0;
     const auto magnitude = static_cast<UInt128>(negative ? -total : total);
-    const bool fits = magnitude >> (of.is_unsigned ? 64 : 63) == 0;  // or it is -2^63
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      if (StoreCount(answer, output, of.count, 0)) continue;
+    const bool fits = magnitude <= LargestMagnitude(negative, of.is_unsigned);
+    return StoreEachAnswer(answers, ops, output, 0, of, [&](const QuickAnswer& answer) {
       if (answer.op != Op::kMean) {
-        auto bits = static_cast<std::uint64_t>(total);
-        if (!fits && !AnswerBeyond(negative, of.is_unsigned, of, &bits)) return false;
-        StoreAnswer(answer, output, bits);
-      } else {
-        const TwoDoubles two = TwoDoublesOf(magnitude);  // less than 2^96
-        double mean;
-        if (!RoundedMean(NotHoisted(two.value), two.rest, of.count, &mean)) return false;
-        StoreAnswer(answer, output, negative ? -mean : mean);
+        return StoreInteger(answer, output, static_cast<std::uint64_t>(total), fits, negative, of.is_unsigned, of);
       }
-    }
-    return true;
+      const TwoDoubles two = TwoDoublesOf(magnitude);  // less than 2^96
+      double mean;
+      if (!RoundedMean(two.value, two.rest, of.count, &mean)) return false;
+      StoreAnswer(answer, output, negative ? -mean : mean);
+      return true;
+    });
   }
 
   template <class Few, int kCount>

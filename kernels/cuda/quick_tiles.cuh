@@ -23,10 +23,10 @@ template <class Fold>
 inline constexpr bool kTakesManyRegisters = requires {
   Fold::kTakesManyRegisters;
 };
-// Whether Add counts what stands for elements that aren't there, so that Forget is to take it back.
+// Whether Add counts padding as elements, so that Forget has to take it back.
 template <class Fold>
-inline constexpr bool kCountsAbsent = requires {
-  Fold::kCountsAbsent;
+inline constexpr bool kCountsPadding = requires {
+  Fold::kCountsPadding;
 };
 template <class Fold>
 inline constexpr bool kOfFloats = requires {
@@ -164,7 +164,7 @@ __device__ __forceinline__ QuickTile<Word, kLoads> TileAcross(const QuickTile<Wo
   return tile;
 }
 
-// Adds kLoads loads of kElements each, of which the first `n` elements are there: in tiles.
+// Adds kLoads loads of kElements each, in tiles. Elements after the first `n` are padding.
 template <class Fold, int kElements, int kLoads>
 __device__ __forceinline__ void AddLoads(const QuickTile<typename Fold::Word, kElements> (&loaded)[kLoads], int n,
                                          QuickPositions<kElements> position, const QuickElements& of, Fold* fold) {
@@ -191,18 +191,18 @@ __device__ __forceinline__ void AddLoads(const QuickTile<typename Fold::Word, kE
   }
 }
 
-// The pack, of whose elements the first `n` are there; those after them are as in `absent`.
+// The pack with its elements after the first `n` replaced by those of `padding`.
 template <class Tile>
 __device__ __forceinline__ typename Tile::Pack FirstOfPack(typename Tile::Pack pack, int n,
-                                                           typename Tile::Pack absent) {
+                                                           typename Tile::Pack padding) {
   if (n >= Tile::kPacked) return pack;
   const auto there = n <= 0 ? 0 : (typename Tile::Pack{1} << (n * Tile::kBits)) - 1;
-  return (pack & there) | (absent & ~there);
+  return (pack & there) | (padding & ~there);
 }
 
 // Adds the loads at, at + step, ... < loads of a run to a fold, kLoads of them at once. All of those are loaded, so
-// that no load waits for another: where there is no more, the first again. load(i): the i-th of the run, of whose last
-// one `missing` elements are not there. first: the position of the run's first element.
+// that no load waits for another; beyond the run the first one is loaded again. load(i): the i-th of the run, whose last
+// one has `missing` elements of padding. first: the position of the run's first element.
 template <int kLoads, class Fold, int kElements, class Load>
 __device__ __forceinline__ void AddTile(unsigned at, unsigned step, unsigned loads, int missing, unsigned first,
                                         Load load, const QuickElements& of, Fold* fold) {
@@ -219,17 +219,17 @@ __device__ __forceinline__ void AddTile(unsigned at, unsigned step, unsigned loa
   Prepare<Fold, kLoads>(of, loaded);
   if (n < kLoads * kElements) {
     using Tile = QuickTile<Word, kElements>;
-    const auto absent = static_cast<typename Tile::Pack>(Fold::Absent(loaded[0][0], of) * kEachOfPack<Word>);
-    // Loads of a pack may be there in part.
+    const auto padding = static_cast<typename Tile::Pack>(Fold::Padding(loaded[0][0], of) * kEachOfPack<Word>);
+    // A load of one pack may be padding in part.
     constexpr bool kOnePack = kElements > 1 && kElements == Tile::kPacked;
 #pragma unroll
     for (int i = kOnePack ? 0 : 1; i < kLoads; ++i) {
 #pragma unroll
       for (auto& pack : loaded[i].pack) {
         if constexpr (kOnePack) {
-          pack = FirstOfPack<Tile>(pack, n - i * kElements, absent);
+          pack = FirstOfPack<Tile>(pack, n - i * kElements, padding);
         } else {
-          pack = i * kElements < n ? pack : absent;
+          pack = i * kElements < n ? pack : padding;
         }
       }
     }

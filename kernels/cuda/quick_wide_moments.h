@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/algebra/arithmetic.h"
 #include "kernels/algebra/partial.h"
@@ -24,9 +25,9 @@ struct QuickWideMoments {
   Sum sums;
   UInt192 squares;
 
-  REDUCED_HD static Word Absent(Word first, const QuickElements& of) { return Sum::Absent(first, of); }
+  REDUCED_HD static Word Padding(Word first, const QuickElements& of) { return Sum::Padding(first, of); }
 
-  // Adds elements. Those that are not there are zeros.
+  // Adds elements. Padding is zeros.
   template <int kCount, class Position>
   REDUCED_HD void Add(const QuickTile<Word, kCount>& x, int n, Position position, const QuickElements& of) {
     sums.Add(x, n, position, of);
@@ -44,23 +45,16 @@ struct QuickWideMoments {
   }
 
   REDUCED_HD bool Finish(const QuickAnswer* answers, int ops, std::int64_t output, const QuickElements& of) const {
-    for (int i = 0; i < ops; ++i) {
-      const QuickAnswer& answer = answers[i];
-      const bool deviates = answer.op == Op::kVar || answer.op == Op::kStd;
-      if (!deviates && answer.op != Op::kL2 && answer.op != Op::kSumSquares) {
-        if (!sums.Finish(&answer, 1, output, of)) return false;
-        continue;
-      }
+    return StoreEachAnswer(answers, ops, output, 0, of, [&](const QuickAnswer& answer) {
+      if (answer.op == Op::kSum || answer.op == Op::kMean) return sums.Finish(&answer, 1, output, of);
+      const bool deviates = DeviatesFromMean(answer.op);
       if (deviates && of.count <= of.ddof) {
-        StoreAnswer(answer, output, std::uint64_t{0x7ff8000000000000});  // NaN
-        continue;
+        StoreAnswer(answer, output, std::numeric_limits<double>::quiet_NaN());
+        return true;
       }
       const Wide wide = deviates ? Deviations(of.count) : Squares(of);
       if (answer.op == Op::kSumSquares) {
-        std::uint64_t bits = wide.low;
-        if (wide.high != 0 && !AnswerBeyond(false, true, of, &bits)) return false;
-        StoreAnswer(answer, output, bits);
-        continue;
+        return StoreInteger(answer, output, wide.low, wide.high == 0, false, true, of);
       }
       TwoDoubles value = Rounded(wide);
       value.value = NotHoisted(value.value);
@@ -72,8 +66,8 @@ struct QuickWideMoments {
       double rounded;
       if (!RoundTwo(value, &rounded)) return false;
       StoreAnswer(answer, output, rounded);
-    }
-    return true;
+      return true;
+    });
   }
 
  private:

@@ -54,6 +54,7 @@ REDUCED_HD double RoundedSum(double sum, double rest) { return rest == 0 ? sum :
 // place. 1 <= count.
 REDUCED_HD bool RoundedMean(double sum, double rest, std::int64_t count, double* mean) {
   const auto n = static_cast<double>(count);
+  sum = NotHoisted(sum);
   *mean = (sum + rest) / n;
   if (count >= std::int64_t{1} << 53) return false;
   if (rest == 0) {

@@ -152,7 +152,7 @@ GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std:
 template <int kCount, class Fold, class WordAt>
 QuickTile<typename Fold::Word, kCount> TileOf(std::int64_t n, WordAt word, const QuickElements& of) {
   QuickTile<typename Fold::Word, kCount> x{};
-  for (int i = 0; i < kCount; ++i) x.Set(i, i < n ? PreparedWord(word(i), of) : Fold::Absent(x[0], of));
+  for (int i = 0; i < kCount; ++i) x.Set(i, i < n ? PreparedWord(word(i), of) : Fold::Padding(x[0], of));
   return x;
 }
 
@@ -175,7 +175,7 @@ Fold FoldOfElements(const GroupElements& elements, const QuickElements& of) {
     };
     const auto tile = TileOf<kAtOnce, Fold>(n, word, of);
     fold.Add(tile, kAtOnce, position, of);
-    if constexpr (requires { Fold::kCountsAbsent; }) {
+    if constexpr (requires { Fold::kCountsPadding; }) {
       if (n < kAtOnce) fold.Forget(static_cast<int>(kAtOnce - n), tile[0], of);
     }
   }

@@ -37,7 +37,7 @@ Fold FoldOf(const std::vector<T>& elements, const QuickElements& of, std::size_t
       int n = 0;
       for (int i = 0; i < kAtOnce; ++i) {
         const bool there = at + static_cast<std::size_t>(i) < elements.size();
-        x.Set(i, there ? BitsAs<Word>(elements[at + static_cast<std::size_t>(i)]) : Fold::Absent(x[0], of));
+        x.Set(i, there ? BitsAs<Word>(elements[at + static_cast<std::size_t>(i)]) : Fold::Padding(x[0], of));
         n += there ? 1 : 0;
       }
       fold.Add(x, n, QuickPositions<kAtOnce>{static_cast<std::uint32_t>(at)}, of);
