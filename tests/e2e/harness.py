@@ -29,16 +29,16 @@ except ImportError:
 
 class Server:
     """A server on a free TCP port and a Unix socket, which may open so many `descriptors`. Ready once constructed.
-    `stderr`: for its log, instead of a file. `before`: a command that runs it."""
+    `stderr`: for its log, instead of a file. `before`: a command that runs it. `program`: instead of REDUCED."""
 
-    def __init__(self, *flags, stderr=subprocess.STDOUT, before=(), descriptors=None):
+    def __init__(self, *flags, stderr=subprocess.STDOUT, before=(), descriptors=None, program=None):
         self._directory = tempfile.TemporaryDirectory()
         directory = pathlib.Path(self._directory.name)
         ready = directory / "ready"
         # Appended to: the server shares this file's position, which reading moves.
         self._log = open(directory / "log", "a+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [*before, os.environ["REDUCED"], f"--listen=127.0.0.1:0,unix:{directory}/socket", f"--ready_file={ready}",
+            [*before, program or os.environ["REDUCED"], f"--listen=127.0.0.1:0,unix:{directory}/socket", f"--ready_file={ready}",
              "--metrics_listen=127.0.0.1:0", *flags],
             stdout=self._log,
             stderr=stderr,
