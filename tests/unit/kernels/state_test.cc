@@ -79,7 +79,7 @@ TEST(StateTest, CopiesAreIndependent) {
   EXPECT_NE(two.exact.get(), one.exact.get());
 }
 
-TEST(EngineResultTest, CombiningSumsTheStagesThatHappened) {
+TEST(AnswerTest, CombiningSumsTheStagesThatHappened) {
   Answer first;
   first.timing.kernel_us = 1;
   first.timing.queue_us = 0;
