@@ -194,21 +194,23 @@ class CudaEngine : public Engine {
 
   // Measures what the placement goes by. The device's first kernel runs here: an error tells that this build has no
   // code for it.
-  absl::Status Calibrate() {
+  absl::Status Calibrate(std::int64_t chunk_bytes) {
     constexpr std::int64_t kLargeBytes = std::int64_t{64} << 20;
+    constexpr std::int64_t kManyChunks = 32;  // of arrays in host memory: further ones take as long each
+    const std::int64_t host_bytes = std::min(kLargeBytes, kManyChunks * chunk_bytes);
     const std::vector<float> array(kLargeBytes / sizeof(float), 1.0F);
     double small_us = 0;
     double large_us = 0;
     for (int i = 0; i < 5; ++i) {  // the fastest of a few: the first one loads the kernel
       const absl::StatusOr<double> small = TimeSum({.data = array.data()}, 256);
-      const absl::StatusOr<double> large = TimeSum({.data = array.data()}, static_cast<std::int64_t>(array.size()));
+      const absl::StatusOr<double> large = TimeSum({.data = array.data()}, host_bytes / std::int64_t{sizeof(float)});
       if (!small.ok()) return small.status();
       if (!large.ok()) return large.status();
       small_us = i == 0 ? *small : std::min(small_us, *small);
       large_us = i == 0 ? *large : std::min(large_us, *large);
     }
     calibration_.fixed_us = small_us;
-    calibration_.host_gb_per_s = static_cast<double>(kLargeBytes) / std::max(1.0, large_us - small_us) / 1e3;
+    calibration_.host_gb_per_s = static_cast<double>(host_bytes) / std::max(1.0, large_us - small_us) / 1e3;
     calibration_.held_gb_per_s = calibration_.host_gb_per_s;
     const absl::StatusOr<std::unique_ptr<ArrayMemory>> held = Allocate(kLargeBytes, 0);
     if (!held.ok()) return absl::OkStatus();  // arrays may have less than that
@@ -359,7 +361,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
                   .uuid = std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes))};
   auto engine = std::make_unique<CudaEngine>(device, std::move(info), waits, *std::move(arrays), std::move(copiers),
                                              std::move(lanes), options);
-  if (const absl::Status status = engine->Calibrate(); !status.ok()) {
+  if (const absl::Status status = engine->Calibrate(options.chunk_bytes); !status.ok()) {
     if (absl::IsResourceExhausted(status)) return status;
     return absl::FailedPreconditionError(
         absl::StrFormat("%s, compute capability %d.%d, can't run this build's kernels: %s", properties.name,

@@ -2,7 +2,9 @@
 #ifndef REDUCED_TESTS_CONTRACT_ENGINE_FIXTURE_H_
 #define REDUCED_TESTS_CONTRACT_ENGINE_FIXTURE_H_
 
+#include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -44,6 +46,26 @@ inline Started StartEngine(EngineKind kind, EngineOptions options, std::string* 
   return {*std::move(engines), *engine};
 }
 
+// The engines that all suites share, one of each kind that a test asks for: to start one takes as long as many tests.
+// They stop after the last test.
+class SharedEngines : public ::testing::Environment {
+ public:
+  struct Shared {
+    Started started;
+    std::string why_not;  // why there is none
+  };
+  static const Shared& Of(EngineKind kind, const EngineOptions& options) {
+    const auto [at, is_new] = shared_.try_emplace(kind);
+    if (is_new) at->second.started = StartEngine(kind, options, &at->second.why_not);
+    return at->second;
+  }
+  void TearDown() override { shared_.clear(); }
+
+ private:
+  static inline std::map<EngineKind, Shared> shared_;
+};
+inline ::testing::Environment* const kSharedEngines = ::testing::AddGlobalTestEnvironment(new SharedEngines);
+
 template <class Param>
 class EngineTest : public ::testing::TestWithParam<Param> {
  protected:
@@ -55,28 +77,25 @@ class EngineTest : public ::testing::TestWithParam<Param> {
   }
 
   void SetUp() override {
-    if (shared_.engine == nullptr && why_not_.empty()) shared_ = StartEngine(kind(), Options(), &why_not_);
-    if (shared_.engine != nullptr) return;
+    const SharedEngines::Shared& shared = SharedEngines::Of(kind(), Options());
+    shared_ = &shared.started;
+    if (shared_->engine != nullptr) return;
     if (kind() == EngineKind::kCpu || std::getenv("REDUCED_REQUIRE_GPU") != nullptr) {
-      FAIL() << "no engine: " << why_not_;
+      FAIL() << "no engine: " << shared.why_not;
     }
-    GTEST_SKIP() << "no CUDA engine: " << why_not_;
-  }
-  static void TearDownTestSuite() {
-    shared_ = {};
-    why_not_.clear();
+    GTEST_SKIP() << "no CUDA engine: " << shared.why_not;
   }
 
   EngineKind kind() const { return KindOf(this->GetParam()); }
-  // The suite's engine, with Options().
-  Engine& engine() const { return *shared_.engine; }
-  // What answers for so many elements alone, with which arrays of answers are compared: the suite's engine; for few
+  // The shared engine, with Options().
+  Engine& engine() const { return *shared_->engine; }
+  // What answers for so many elements alone, with which arrays of answers are compared: the shared engine; for few
   // elements the CPU's, which has the same bits, since many launches for a few elements each would take minutes.
   Engine& engine_for(std::int64_t elements) const {
     constexpr std::int64_t kFew = 1000;
-    return elements < kFew ? **shared_.owner->Get(EngineKind::kCpu) : engine();
+    return elements < kFew ? **shared_->owner->Get(EngineKind::kCpu) : engine();
   }
-  // One of this test's own. Only called where the suite's engine started.
+  // One of this test's own. Only called where the shared engine started.
   Started StartOwn(const EngineOptions& options) const {
     std::string why_not;
     Started started = StartEngine(kind(), options, &why_not);
@@ -94,8 +113,7 @@ class EngineTest : public ::testing::TestWithParam<Param> {
   }
 
  private:
-  static inline Started shared_;
-  static inline std::string why_not_;  // why there is none
+  const Started* shared_ = nullptr;
 };
 
 inline std::string NameOfKind(const ::testing::TestParamInfo<EngineKind>& info) {
