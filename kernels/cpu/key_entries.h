@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/algebra/arithmetic.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/float_format.h"
 #include "kernels/algebra/order_key.h"
@@ -17,20 +18,17 @@
 
 namespace reduced {
 
-template <class T>
+// A sum of terms of floats, as in quick_sums.h.
+template <class T, Term kTerm>
 struct FloatSum {
   double sum, rest, lost;
 
   void Begin(T x) {
-    const double value = ToDouble(x);
-    *this = {value, 0, value - value};  // lost: NaN of what isn't finite
+    *this = {-0.0, 0, 0};  // to which -0 adds -0, and +0 adds +0
+    Add(x);
   }
-  void Add(T x) { AddExactly(ToDouble(x), &sum, &rest, &lost); }
-  void Merge(const FloatSum& other) {
-    AddExactly(other.sum, &sum, &rest, &lost);
-    AddExactly(other.rest == 0 ? -0.0 : other.rest, &sum, &rest, &lost);  // -0 changes nothing
-    lost += other.lost;
-  }
+  void Add(T x) { AddTerm<kTerm>(x, &sum, &rest, &lost); }
+  void Merge(const FloatSum& other) { MergeExactly(other.sum, other.rest, other.lost, &sum, &rest, &lost); }
   void Store(std::int64_t i, QuickSums* sums) const {
     sums->sum[i] = sum;
     sums->rest[i] = rest;
@@ -38,75 +36,34 @@ struct FloatSum {
   }
 };
 
-// Of up to 32 bits, and fewer than 2^32 of them.
-template <class T>
+// The same of integers of up to 32 bits, fewer than 2^32 of them.
+template <class T, Term kTerm>
 struct IntegerSum {
-  std::uint64_t sum;  // modulo 2^64
+  static constexpr bool kSquares = kTerm == Term::kSquare;
 
-  void Begin(T x) { sum = static_cast<std::uint64_t>(ToInteger(x)); }
-  void Add(T x) { sum += static_cast<std::uint64_t>(ToInteger(x)); }
+  std::conditional_t<kSquares && sizeof(T) == 4, Sum128, std::uint64_t> sum;  // of signed elements: modulo 2^64
+
+  void Begin(T x) { Add(x); }  // to 0
+  void Add(T x) {
+    if constexpr (kSquares) {
+      const std::uint64_t magnitude = Magnitude(x);
+      sum += magnitude * magnitude;
+    } else {
+      sum += static_cast<std::uint64_t>(ToInteger(x));
+    }
+  }
   void Merge(const IntegerSum& other) { sum += other.sum; }
   void Store(std::int64_t i, QuickSums* sums) const {
-    constexpr double kMost = 0x1p53;  // of what a double holds
-    const double value = kIsSigned<T> ? static_cast<double>(static_cast<std::int64_t>(sum)) : static_cast<double>(sum);
-    sums->sum[i] = value;
-    sums->rest[i] = 0;
-    sums->lost[i] = -kMost < value && value < kMost ? 0 : 1;
-  }
-};
-
-// Of floats: up to 32 bits have squares that a double holds.
-template <class T>
-struct FloatSquares : FloatSum<T> {
-  void Begin(T x) {
-    this->sum = this->rest = this->lost = 0;
-    Add(x);
-  }
-  void Add(T x) {
-    const double value = ToDouble(x);
-    if constexpr (sizeof(T) == 8) {
-      AddSquareExactly(value, &this->sum, &this->rest, &this->lost);
+    if constexpr (kIsSigned<T> && !kSquares) {
+      StoreIntegerSum(static_cast<std::int64_t>(sum), i, sums);
     } else {
-      AddExactly(value * value, &this->sum, &this->rest, &this->lost);
+      StoreIntegerSum(static_cast<Int128>(ValueOf(sum)), i, sums);
     }
   }
 };
 
-// Of integers of up to 32 bits: halves of their squares, which fit.
-template <class T>
-struct IntegerSquares {
-  std::uint64_t low, high;
-
-  void Begin(T x) {
-    low = high = 0;
-    Add(x);
-  }
-  void Add(T x) {
-    const auto value = static_cast<std::int64_t>(ToInteger(x));
-    const auto square = static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(value);
-    low += square & 0xffffffff;
-    high += square >> 32;
-  }
-  void Merge(const IntegerSquares& other) {
-    low += other.low;
-    high += other.high;
-  }
-  void Store(std::int64_t i, QuickSums* sums) const {
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 53;  // of what a double holds
-    const std::uint64_t above = high + (low >> 32);
-    const auto below = static_cast<double>(low & 0xffffffff);
-    const TwoDoubles all = Normalized({static_cast<double>(above) * 0x1p32, below, 0});
-    sums->sum[i] = all.value;
-    sums->rest[i] = all.rest;
-    sums->lost[i] = above <= kMost ? 0 : std::numeric_limits<double>::infinity();
-  }
-};
-
-template <class T>
-using SquaresEntry = std::conditional_t<kIsFloat<T>, FloatSquares<T>, IntegerSquares<T>>;
-
-template <class T>
-using SumEntry = std::conditional_t<kIsFloat<T>, FloatSum<T>, IntegerSum<T>>;
+template <class T, Term kTerm>
+using SumEntry = std::conditional_t<kIsFloat<T>, FloatSum<T, kTerm>, IntegerSum<T, kTerm>>;
 
 // How rows are added to extrema.
 template <class T>
@@ -192,8 +149,8 @@ struct Entry {
 
   [[no_unique_address]] If<kKind.counts, std::uint32_t, 0> count;
   [[no_unique_address]] If<kKind.counts && kIsFloat<T>, std::uint32_t, 1> nans;  // omitted ones are not in count
-  [[no_unique_address]] If<kKind.sums, SumEntry<T>, 2> sum;
-  [[no_unique_address]] If<kKind.squares, SquaresEntry<T>, 3> squares;
+  [[no_unique_address]] If<kKind.sums, SumEntry<T, Term::kElement>, 2> sum;
+  [[no_unique_address]] If<kKind.squares, SumEntry<T, Term::kSquare>, 3> squares;
   [[no_unique_address]] If<(kKind.sides > 0), ExtremaEntry<T, std::max(kKind.sides, 1)>, 4> extrema;
 
   void Add(T x, std::uint32_t row, bool omit_nans, const ExtremaRules<T>& rules) {

@@ -176,24 +176,12 @@ HWY_INLINE void AddRows(const std::byte* rows, std::int64_t count, std::int64_t 
   }
 }
 
-template <class T>
-HWY_INLINE double ElementAt(const std::byte* at) {
-  T x;
-  std::memcpy(&x, at, sizeof(T));
-  return ToDouble(x);
-}
-
-// Adds the term of one element.
+// Adds the term of the element at an address.
 template <class T, Term kTerm>
 HWY_INLINE void AddElement(const std::byte* at, double* sum, double* rest, double* lost) {
-  const double x = ElementAt<T>(at);
-  if constexpr (kTerm == Term::kElement) AddExactly(x, sum, rest, lost);
-  if constexpr (kTerm == Term::kMagnitude) AddExactly(std::fabs(x), sum, rest, lost);
-  if constexpr (kTwo<T, kTerm>) {
-    AddSquareExactly(x, sum, rest, lost);
-  } else if constexpr (kTerm == Term::kSquare) {
-    AddExactly(x * x, sum, rest, lost);
-  }
+  T x;
+  std::memcpy(&x, at, sizeof(T));
+  AddTerm<kTerm>(x, sum, rest, lost);
 }
 
 template <class T, Term kTerm>
@@ -258,15 +246,10 @@ HWY_INLINE void AddLongRow(const std::byte* from, std::int64_t elements, double*
   AddParts<T, kTerm>(from, elements, sum, rest, lost);
   for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
     for (std::int64_t lane = 0; lane < half; ++lane) {
-      const double more = rest[lane + half];
-      AddExactly(sum[lane + half], sum + lane, rest + lane, lost + lane);
-      AddExactly(more == 0 ? -0.0 : more, sum + lane, rest + lane, lost + lane);  // -0 changes nothing
-      lost[lane] += lost[lane + half];
+      MergeExactly(sum[lane + half], rest[lane + half], lost[lane + half], sum + lane, rest + lane, lost + lane);
     }
   }
-  AddExactly(sum[0], into_sum, into_rest, into_lost);
-  AddExactly(rest[0] == 0 ? -0.0 : rest[0], into_sum, into_rest, into_lost);
-  *into_lost += lost[0];
+  MergeExactly(sum[0], rest[0], lost[0], into_sum, into_rest, into_lost);
 }
 
 // Adds kLanes long rows: the parts of all of them side by side in the end, as rows of kLanes sums.

@@ -19,10 +19,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/layout.h"
 #include "kernels/algebra/op.h"
+#include "kernels/algebra/portable.h"
 #include "kernels/exact/two_doubles.h"
 
 namespace reduced {
@@ -57,11 +59,37 @@ inline void AddSquareExactly(double x, double* sum, double* rest, double* lost) 
   if (std::fabs(x) < kExactSquare && x != 0) *lost += kSquareError;
 }
 
+// Adds the term of an element of floats, likewise.
+template <Term kTerm, class T>
+void AddTerm(T element, double* sum, double* rest, double* lost) {
+  const double x = ToDouble(element);
+  if constexpr (kTerm == Term::kElement) AddExactly(x, sum, rest, lost);
+  if constexpr (kTerm == Term::kMagnitude) AddExactly(std::fabs(x), sum, rest, lost);
+  if constexpr (kTerm == Term::kSquare && sizeof(T) == 8) AddSquareExactly(x, sum, rest, lost);
+  if constexpr (kTerm == Term::kSquare && sizeof(T) < 8) AddExactly(x * x, sum, rest, lost);  // f64 holds it
+}
+// Adds another sum.
+inline void MergeExactly(double other_sum, double other_rest, double other_lost, double* sum, double* rest,
+                         double* lost) {
+  AddExactly(other_sum, sum, rest, lost);
+  AddExactly(other_rest == 0 ? -0.0 : other_rest, sum, rest, lost);  // -0 changes nothing
+  *lost += other_lost;
+}
+
 // Whether so many are all 0, or -0.
 inline bool AllZero(const double* x, std::int64_t count) {
   std::uint64_t bits = 0;
   for (std::int64_t i = 0; i < count; ++i) bits |= std::bit_cast<std::uint64_t>(x[i]) << 1;
   return bits == 0;
+}
+
+// Stores the sum of an output of integers. One of more than 106 bits is not known.
+inline void StoreIntegerSum(Int128 sum, std::int64_t i, QuickSums* into) {
+  const auto magnitude = static_cast<UInt128>(sum < 0 ? -sum : sum);
+  const TwoDoubles two = TwoDoublesOf(magnitude);
+  into->sum[i] = sum < 0 ? -two.value : two.value;
+  into->rest[i] = sum < 0 ? -two.rest : two.rest;
+  into->lost[i] = magnitude >> 106 == 0 ? 0 : std::numeric_limits<double>::infinity();
 }
 
 // Sums of outputs without elements; and adds those of `from` from `at` on to them.
@@ -72,10 +100,7 @@ inline void ClearSums(std::int64_t count, QuickSums* sums) {
 }
 inline void MergeSums(const QuickSums& from, std::int64_t at, std::int64_t count, QuickSums* into) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const double more = from.rest[at + i];
-    AddExactly(from.sum[at + i], into->sum + i, into->rest + i, into->lost + i);
-    AddExactly(more == 0 ? -0.0 : more, into->sum + i, into->rest + i, into->lost + i);  // -0 changes nothing
-    into->lost[i] += from.lost[at + i];
+    MergeExactly(from.sum[at + i], from.rest[at + i], from.lost[at + i], into->sum + i, into->rest + i, into->lost + i);
   }
 }
 
