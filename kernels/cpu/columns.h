@@ -1,5 +1,5 @@
-// Columns of an array, each answered by itself, in parts: a long column is cut, for several threads; of few columns each
-// is split into interleaved parts, with every n-th row, so that together they fill vectors.
+// Columns of an array, each answered by itself, in parts: a long column is cut, for several threads; of few columns
+// each is split into interleaved parts, with every n-th row, so that together they fill vectors.
 #ifndef REDUCED_KERNELS_CPU_COLUMNS_H_
 #define REDUCED_KERNELS_CPU_COLUMNS_H_
 

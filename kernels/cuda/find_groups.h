@@ -45,8 +45,8 @@ struct CheckKeysLaunch {
 };
 cudaError_t LaunchCheckKeys(const CheckKeysLaunch& launch);
 
-// The least and the greatest key of the rows that the mask leaves, as unsigned numbers in the order of the keys. least >
-// greatest: it leaves none.
+// The least and the greatest key of the rows that the mask leaves, as unsigned numbers in the order of the keys. least
+// > greatest: it leaves none.
 struct KeyRange {
   std::uint64_t least = 0;
   std::uint64_t greatest = 0;

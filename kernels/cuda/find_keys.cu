@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kItemThreads)
   });
 }
 
-// Stores how far each key is beyond the least one. Rows that the mask leaves out, and keys that have left the range, get the
-// distance of the greatest key, which is among the keys anyway.
+// Stores how far each key is beyond the least one. Rows that the mask leaves out, and keys that have left the range,
+// get the distance of the greatest key, which is among the keys anyway.
 template <class Distance, class Word>
 __global__ void __launch_bounds__(kItemThreads)
     StoreDistancesKernel(KeysOf<Word> keys, KeyRange range, Distance* distances) {

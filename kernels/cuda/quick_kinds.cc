@@ -73,7 +73,8 @@ QuickKind KindOf(Op op, DType dtype) {
   __builtin_unreachable();
 }
 
-// The kind of an op that is asked for with others: of several that could answer it, a kind that another op needs anyway.
+// The kind of an op that is asked for with others: of several that could answer it, a kind that another op needs
+// anyway.
 QuickKind KindAmong(Op op, const std::vector<Op>& ops, DType dtype) {
   const auto any_kind = [](Op each) { return each == Op::kCount || each == Op::kNanCount; };
   if (any_kind(op)) {

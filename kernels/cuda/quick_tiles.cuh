@@ -201,8 +201,8 @@ __device__ __forceinline__ typename Tile::Pack FirstOfPack(typename Tile::Pack p
 }
 
 // Adds the loads at, at + step, ... < loads of a run to a fold, kLoads of them at once. All of those are loaded, so
-// that no load waits for another; beyond the run the first one is loaded again. load(i): the i-th of the run, whose last
-// one has `missing` elements of padding. first: the position of the run's first element.
+// that no load waits for another; beyond the run the first one is loaded again. load(i): the i-th of the run, whose
+// last one has `missing` elements of padding. first: the position of the run's first element.
 template <int kLoads, class Fold, int kElements, class Load>
 __device__ __forceinline__ void AddTile(unsigned at, unsigned step, unsigned loads, int missing, unsigned first,
                                         Load load, const QuickElements& of, Fold* fold) {

@@ -128,7 +128,8 @@ absl::Status ArrayResults::Answer(const std::vector<absl::Status>& errors, absl:
   for (std::size_t op = 0; op < errors.size(); ++op) {
     if (!has_error(op)) continue;
     ++failed;
-    reduced::ToProto(errors[op], response->mutable_arrays(static_cast<int>(op))->mutable_error());  // in the place of results
+    reduced::ToProto(errors[op],
+                     response->mutable_arrays(static_cast<int>(op))->mutable_error());  // in the place of results
   }
   if (failed > 0 && failed == errors.size()) return errors.front();
   for (std::size_t i = 0; i < pieces_.size(); ++i) {

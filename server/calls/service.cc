@@ -18,8 +18,8 @@
 
 #include <cstddef>
 #include <optional>
-#include <utility>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -83,7 +83,7 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
   // The messages of a small request, without its elements, fit into the first block, without an allocation.
   alignas(std::max_align_t) char arena_start_[1024];
   std::optional<google::protobuf::Arena> arena_;  // until the response is encoded
-  std::optional<Watch> watch_;  // from the response on
+  std::optional<Watch> watch_;                    // from the response on
 };
 
 // The messages of all methods are handled as bytes: see calls.h.
