@@ -14,7 +14,7 @@
 namespace reduced {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 TEST(Answer, CountsLeaveOmittedNansOut) {
   const ElementCounts counts{.elements = 5, .nonzero = 4, .nans = 2};
@@ -35,14 +35,14 @@ TEST(Answer, ValuesThatAreNotFiniteDecideSums) {
   const SpecialValues both{.positive_infinity = true, .negative_infinity = true}, nan{true, true, false};
   EXPECT_FALSE(SpecialValues{}.any());
   for (const Op op : {Op::kSum, Op::kMean}) {
-    EXPECT_EQ(SpecialAnswer(op, up), kInfinity);
-    EXPECT_EQ(SpecialAnswer(op, down), -kInfinity);
+    EXPECT_EQ(SpecialAnswer(op, up), kUnbounded);
+    EXPECT_EQ(SpecialAnswer(op, down), -kUnbounded);
     EXPECT_TRUE(std::isnan(SpecialAnswer(op, both)));
     EXPECT_TRUE(std::isnan(SpecialAnswer(op, nan)));
   }
   for (const Op op : {Op::kL1, Op::kL2, Op::kSumSquares}) {
-    EXPECT_EQ(SpecialAnswer(op, down), kInfinity);
-    EXPECT_EQ(SpecialAnswer(op, both), kInfinity);
+    EXPECT_EQ(SpecialAnswer(op, down), kUnbounded);
+    EXPECT_EQ(SpecialAnswer(op, both), kUnbounded);
     EXPECT_TRUE(std::isnan(SpecialAnswer(op, nan)));
   }
   for (const Op op : {Op::kVar, Op::kStd}) EXPECT_TRUE(std::isnan(SpecialAnswer(op, up)));
@@ -55,14 +55,14 @@ TEST(Answer, IntegersSaturateAtTheEndsOfTheirTypes) {
 }
 
 TEST(Answer, ProductsAreRoundedOnce) {
-  for (const double mantissa : {1.0, -1.0, 1 + 0x1p-52, 2 - 0x1p-52, 1.5, 0.0, -0.0, kInfinity}) {
+  for (const double mantissa : {1.0, -1.0, 1 + 0x1p-52, 2 - 0x1p-52, 1.5, 0.0, -0.0, kUnbounded}) {
     for (int exponent = -2300; exponent < 2300; ++exponent) {
       const double right = std::ldexp(mantissa, exponent);
       ASSERT_EQ(std::bit_cast<std::uint64_t>(ProductAnswer({mantissa, exponent})), std::bit_cast<std::uint64_t>(right))
           << mantissa << " * 2^" << exponent;
     }
   }
-  EXPECT_EQ(ProductAnswer({1, std::int64_t{1} << 40}), kInfinity);
+  EXPECT_EQ(ProductAnswer({1, std::int64_t{1} << 40}), kUnbounded);
   EXPECT_EQ(ProductAnswer({1, -(std::int64_t{1} << 40)}), 0);
 }
 

@@ -61,18 +61,18 @@ Fold FoldOf(const std::vector<T>& elements, const QuickElements& of, std::size_t
     for (std::size_t at = share * step; at < count; at += shares * step) {
       QuickTile<Word, kAtOnce> x{};
       std::uint32_t position[kAtOnce];
-      const Word absent = Fold::Absent(word(at), of);
+      const Word padding = Fold::Padding(word(at), of);
       int n = 0;
       for (int i = 0; i < kAtOnce; ++i) {
         const bool gap = kScattered && i == static_cast<int>(at / step % kAtOnce);
         const bool there = !gap && at + static_cast<std::size_t>(n) < count;
-        x.Set(i, there ? word(at + static_cast<std::size_t>(n)) : absent);
+        x.Set(i, there ? word(at + static_cast<std::size_t>(n)) : padding);
         position[i] = static_cast<std::uint32_t>(there ? at + static_cast<std::size_t>(n) : at);
         n += there ? 1 : 0;
       }
       fold.Add(
           x, kScattered ? kAtOnce : n, [&](int i) { return position[i]; }, of);
-      if constexpr (kScattered && requires { Fold::kCountsAbsent; }) fold.Forget(kAtOnce - n, absent, of);
+      if constexpr (kScattered && requires { Fold::kCountsPadding; }) fold.Forget(kAtOnce - n, padding, of);
     }
     all.Merge(fold);
   }
