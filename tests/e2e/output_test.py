@@ -54,7 +54,7 @@ class OpErrorTest(OutputTest):
         path = self.save(np.array([2**62, 2**62]))
         for place in (*self.PLACES, ("--via", "stream"), ("--via", "session"), ("--via", "ring"), ("--via", "region")):
             run = self.run_reducectl("reduce", path, "--op", "mean,sum,max", "-q", *place)
-            self.assertEqual((run.returncode, run.stdout), (4, b"4.611686018427388e+18\t-\t4611686018427387904\n"), place)
+            self.assertEqual((run.returncode, run.stdout), (4, b"4611686018427387904.0\t-\t4611686018427387904\n"), place)
             self.assertEqual(run.stderr.decode().splitlines(),
                              [f"reducectl: {path}: {self.OVERFLOW}; overflow policies wrap and saturate give a result (OUT_OF_RANGE)"])
             run = self.run_reducectl("--json", "reduce", path, "--op", "mean,sum,max", *place)
