@@ -101,7 +101,7 @@ constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
 class Running {
  public:
   Running(Engine& engine, Job job) {
-    engine.Reduce(std::move(job), [this](absl::StatusOr<Answer> answer) {
+    engine.Reduce(std::move(job), [this](absl::StatusOr<reduced::Answer> answer) {
       result_ = std::move(answer);
       done_.Notify();
     });
@@ -110,7 +110,7 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  absl::StatusOr<Answer> Wait(InterruptClock& clock, std::atomic<bool>& cancelled) {
+  absl::StatusOr<reduced::Answer> Wait(InterruptClock& clock, std::atomic<bool>& cancelled) {
     while (!done_.WaitForNotificationWithDeadline(clock.due())) {
       if (clock.Ask()) cancelled.store(true, std::memory_order_relaxed);
     }
@@ -118,27 +118,27 @@ class Running {
   }
 
  private:
-  absl::StatusOr<Answer> result_ = absl::UnknownError("");
+  absl::StatusOr<reduced::Answer> result_ = absl::UnknownError("");
   absl::Notification done_;
 };
 
 // Reduces an array: from memory at once, from a reader piece by piece, each while the next one is read.
-absl::StatusOr<Answer> ReduceAll(Engine& engine, const ReduceSpec& spec, const ArrayView& array, absl::Duration timeout,
-                                 const ReduceOptions& options) {
+absl::StatusOr<reduced::Answer> ReduceAll(Engine& engine, const ReduceSpec& spec, const ArrayView& array,
+                                          absl::Duration timeout, const ReduceOptions& options) {
   const bool reads = array.reader.read != nullptr;
   const std::int64_t width = RowOf(spec.dtype).bytes;
   const std::int64_t bytes = spec.count * width;
   const auto cancelled = std::make_shared<std::atomic<bool>>(false);
   Job job{.spec = spec, .deadline = absl::Now() + timeout, .cancelled = cancelled};
   InterruptClock clock(options.interrupted);
-  Answer whole;
+  reduced::Answer whole;
   std::vector<char> buffers[2];  // must outlive what runs
   std::optional<Running> running;
   std::int64_t begin = 0;  // of what runs, in bytes
   // Adds the result of what runs.
   const auto finish = [&]() -> absl::Status {
     if (!running.has_value()) return absl::OkStatus();
-    absl::StatusOr<Answer> piece = running->Wait(clock, *cancelled);
+    absl::StatusOr<reduced::Answer> piece = running->Wait(clock, *cancelled);
     running.reset();
     if (!piece.ok()) return clock.interrupted() ? InterruptedError() : piece.status();
     Shift(begin / width, &piece->state);
@@ -233,7 +233,7 @@ absl::Status AddState(const ReduceSpec& spec, std::int64_t positions, const std:
 // The engine's answer, and what it answers.
 struct LocalEngine::Reduced {
   ReduceSpec spec;
-  Answer result;
+  reduced::Answer result;
 };
 
 LocalEngine::LocalEngine() : engine_(MakeCpuEngine({})) {}
@@ -249,7 +249,7 @@ absl::StatusOr<LocalEngine::Reduced> LocalEngine::Run(const ArrayView& array, co
   if (!status.ok()) return status;
   absl::StatusOr<Question> question = QuestionOf(request, array, {});
   if (!question.ok()) return question.status();
-  absl::StatusOr<Answer> answer = ReduceAll(*engine_, question->spec, array, timeout, options);
+  absl::StatusOr<reduced::Answer> answer = ReduceAll(*engine_, question->spec, array, timeout, options);
   if (!answer.ok()) return answer.status();
   return Reduced{std::move(question->spec), *std::move(answer)};
 }
@@ -390,7 +390,7 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
                              .place = place,
                              .states = options.return_state ? &states : nullptr,
                              .errors = &errors});
-  const absl::StatusOr<Answer> answer = running.Wait(clock, *cancelled);
+  const absl::StatusOr<reduced::Answer> answer = running.Wait(clock, *cancelled);
   if (!answer.ok()) return clock.interrupted() ? InterruptedError() : answer.status();
   status = AddErrors(errors, &reply);
   if (!status.ok()) return status;
