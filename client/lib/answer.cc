@@ -304,8 +304,9 @@ absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result,
   }
   // The bytes of an array without elements need not be there.
   const bool none = place == v1::ArrayResult::kData && result.where_case() == v1::ArrayResult::WHERE_NOT_SET;
-  if (result.where_case() != place && !none && !has_error)
+  if (result.where_case() != place && !none && !has_error) {
     return Wrong("where", PlaceName(result.where_case()), PlaceName(place));
+  }
   if (asked.keep) return has_error ? absl::OkStatus() : CheckArray(result.kept());
   const std::vector<std::int64_t> shape(result.array().shape().begin(), result.array().shape().end());
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(NameOf(result.array().dtype()), shape);

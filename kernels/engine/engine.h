@@ -135,15 +135,15 @@ class Engine {
   // been validated: see ValidateSpec, and Validate of a Partition.
   //
   // Each output of a partition is reduced as Reduce would reduce its elements alone, and its answers are written to the
-  // memory that `place` names; after an error this has anything. Errors besides: those of `place`, and of Finalize for
-  // the first output that has one, which the message names (but see Job::errors). INVALID_ARGUMENT: segments that
-  // descend or leave the array. OUT_OF_RANGE: keys outside of their groups. RESOURCE_EXHAUSTED: also if a GPU has no
-  // room for an array in its memory, or the host none for the grouping, or for the states of outputs of an array that
-  // the GPU takes in pieces. Two kinds of answers may differ from those of the elements alone in their last bits: sums
-  // of floats in Precision::kF64, which are exact here unless the outputs are long or states are wanted, and products
-  // of floats on a GPU, which multiplies in another order. The same job always has the same answers, but for products
-  // of floats of an array that a GPU takes in pieces, and states in Precision::kF64: what room there is decides where
-  // outputs are cut.
+  // memory that `place` returns. After an error the contents of that memory are undefined. Reduce also returns the
+  // errors of `place`, and the error of Finalize for the first output that has one, which the message names (but see
+  // Job::errors). INVALID_ARGUMENT: segments that descend or leave the array. OUT_OF_RANGE: keys outside of their
+  // groups. RESOURCE_EXHAUSTED: also if a GPU has no room for an array in its memory, or the host none for the
+  // grouping, or for the states of outputs of an array that the GPU takes in pieces. Two kinds of answers may differ
+  // from those of the elements alone in their last bits: sums of floats in Precision::kF64, which are exact here unless
+  // the outputs are long or states are wanted, and products of floats on a GPU, which multiplies in another order. The
+  // same job always has the same answers, but for products of floats of an array that a GPU takes in pieces, and states
+  // in Precision::kF64: what room there is decides where outputs are cut.
   virtual void Reduce(Job job, Done done) = 0;
 
   // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
