@@ -35,29 +35,70 @@ struct GroupParts {
   std::int64_t room(std::int64_t groups) const { return ((groups >> bits) + 1) | 1; }
 };
 
-// Some blocks of rows of elements of type T. Blocks may be sorted, and then read, by several threads at once.
-template <class T>
+// Some blocks of rows. Blocks may be sorted, and then read, by several threads at once. Only the width of an element
+// matters here: a class for each dtype would take long to compile.
 class KeyParts {
  public:
   static constexpr int kRowBits = 14;
   static constexpr std::int64_t kBlockRows = std::int64_t{1} << kRowBits;
   // Of a part: as its number lies beside that of the row in 32 bits.
   static constexpr std::int64_t kMostGroups = std::int64_t{1} << (32 - kRowBits);
-  static constexpr std::int64_t kRowBytes = sizeof(T) + sizeof(std::uint32_t);
 
-  // RESOURCE_EXHAUSTED: there is no memory.
-  static absl::StatusOr<KeyParts> Make(GroupParts by, std::int64_t blocks, ArrayBudget& budget) {
+  // The memory that a row takes.
+  static constexpr std::int64_t RowBytes(std::int64_t element_bytes) {
+    return element_bytes + static_cast<std::int64_t>(sizeof(std::uint32_t));
+  }
+
+  // `element_bytes`: 1, 2, 4 or 8. RESOURCE_EXHAUSTED: there is no memory.
+  static absl::StatusOr<KeyParts> Make(GroupParts by, std::int64_t element_bytes, std::int64_t blocks,
+                                       ArrayBudget& budget) {
     const std::int64_t starts = blocks * (by.parts() + 1);
     const std::int64_t rows = blocks * kBlockRows;
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
-        AllocateCpuArray(rows * kRowBytes + starts * static_cast<std::int64_t>(sizeof(std::uint32_t)), budget);
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(
+        rows * RowBytes(element_bytes) + starts * static_cast<std::int64_t>(sizeof(std::uint32_t)), budget);
     if (!memory.ok()) return memory.status();
-    return KeyParts(by, rows, *std::move(memory));
+    return KeyParts(by, element_bytes, rows, *std::move(memory));
   }
 
   // Sorts the rows of a block, at most kBlockRows with neighbouring elements from `elements` on. `ids`: of each, or
   // kNoGroup.
   void Sort(std::int64_t block, const std::byte* elements, const std::uint32_t* ids, std::int64_t rows) {
+    switch (element_bytes_) {
+      case 1:
+        return SortElements<std::uint8_t>(block, elements, ids, rows);
+      case 2:
+        return SortElements<std::uint16_t>(block, elements, ids, rows);
+      case 4:
+        return SortElements<std::uint32_t>(block, elements, ids, rows);
+      default:
+        return SortElements<std::uint64_t>(block, elements, ids, rows);
+    }
+  }
+
+  // Calls `add(number of the group in the part, element, row)` for the rows of a part in a sorted block, whose first
+  // row is `first`, in their order. Their elements are of type T.
+  template <class T, class Add>
+  void ForRows(std::int64_t block, std::int64_t part, std::uint32_t first, const Add& add) const {
+    const std::uint32_t* const starts = Starts(block);
+    const std::uint32_t* const places = places_ + block * kBlockRows;
+    const T* const sorted = reinterpret_cast<const T*>(elements_) + block * kBlockRows;
+    for (std::uint32_t i = starts[part], end = starts[part + 1]; i < end; ++i) {
+      add(places[i] >> kRowBits, sorted[i], first + places[i] % kBlockRows);
+    }
+  }
+
+ private:
+  KeyParts(GroupParts by, std::int64_t element_bytes, std::int64_t rows, std::unique_ptr<ArrayMemory> memory)
+      : by_(by),
+        element_bytes_(element_bytes),
+        memory_(std::move(memory)),
+        elements_(static_cast<std::byte*>(const_cast<void*>(memory_->array().data))),
+        places_(reinterpret_cast<std::uint32_t*>(elements_ + rows * element_bytes)),
+        starts_(places_ + rows) {}
+
+  // Of elements as wide as Word.
+  template <class Word>
+  void SortElements(std::int64_t block, const std::byte* elements, const std::uint32_t* ids, std::int64_t rows) {
     const std::uint32_t parts = static_cast<std::uint32_t>(by_.parts());
     // Rows without a group are a part of their own, the last.
     const auto part_of = [parts](std::uint32_t id) { return id == kNoGroup ? parts : id & (parts - 1); };
@@ -71,7 +112,7 @@ class KeyParts {
     }
     // First to where it stays in the cache: writes all over memory that is not there would wait for it.
     struct Sorted {
-      T elements[kBlockRows];
+      Word elements[kBlockRows];
       std::uint32_t places[kBlockRows];
     };
     thread_local const std::unique_ptr<Sorted> sorted = std::make_unique<Sorted>();
@@ -80,38 +121,20 @@ class KeyParts {
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::uint32_t to = at[part_of(ids[i])]++;
       here.places[to] = (ids[i] >> bits) << kRowBits | static_cast<std::uint32_t>(i);
-      std::memcpy(here.elements + to, elements + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      std::memcpy(here.elements + to, elements + i * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
     }
-    std::memcpy(elements_ + block * kBlockRows, here.elements, static_cast<std::size_t>(rows) * sizeof(T));
+    std::memcpy(elements_ + block * kBlockRows * element_bytes_, here.elements,
+                static_cast<std::size_t>(rows) * sizeof(Word));
     std::memcpy(places_ + block * kBlockRows, here.places, static_cast<std::size_t>(rows) * sizeof(std::uint32_t));
   }
-
-  // Calls `add(number of the group in the part, element, row)` for the rows of a part in a sorted block, whose first
-  // row is `first`, in their order.
-  template <class Add>
-  void ForRows(std::int64_t block, std::int64_t part, std::uint32_t first, const Add& add) const {
-    const std::uint32_t* const starts = Starts(block);
-    const std::uint32_t* const places = places_ + block * kBlockRows;
-    const T* const sorted = elements_ + block * kBlockRows;
-    for (std::uint32_t i = starts[part], end = starts[part + 1]; i < end; ++i) {
-      add(places[i] >> kRowBits, sorted[i], first + places[i] % kBlockRows);
-    }
-  }
-
- private:
-  KeyParts(GroupParts by, std::int64_t rows, std::unique_ptr<ArrayMemory> memory)
-      : by_(by),
-        memory_(std::move(memory)),
-        elements_(static_cast<T*>(const_cast<void*>(memory_->array().data))),
-        places_(reinterpret_cast<std::uint32_t*>(elements_ + rows)),
-        starts_(places_ + rows) {}
 
   // Of each part, and where the last one ends.
   std::uint32_t* Starts(std::int64_t block) const { return starts_ + block * (by_.parts() + 1); }
 
   GroupParts by_;
+  std::int64_t element_bytes_;
   std::unique_ptr<ArrayMemory> memory_;
-  T* elements_;
+  std::byte* elements_;
   std::uint32_t* places_;
   std::uint32_t* starts_;
 };

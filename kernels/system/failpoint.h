@@ -5,9 +5,10 @@
 //   failpoint::Armed fault("regions/accept", {.times = 1});     // in a test: the next accept4 fails, once
 //   REDUCED_FAILPOINTS='regions/accept=0.01,log/write=0.5;seed=7' reduced ...
 //
-// A failpoint stands where the system is called, so that what handles the error is what runs. It exists in builds with
-// the CMake option REDUCED_FAILPOINTS only, where it costs one relaxed load while it is not armed; other builds have
-// nothing of it. To add one: a row of kNames, the place, and what makes it fire in the test that lists them all
+// A failpoint stands where the system is called, so that what handles the error is what runs. It costs one relaxed load
+// while it is not armed, and only builds with the CMake option REDUCED_FAILPOINTS can arm one: others link
+// no_failpoints.cc in place of failpoint.cc. All other sources are compiled the same for both, so that ccache knows
+// them. To add one: a row of kNames, the place, and what makes it fire in the test that lists them all
 // (tests/service/failpoints_test.cc, or tests/fake_cuda/faults_test.cc for those of cuda/).
 #ifndef REDUCED_KERNELS_SYSTEM_FAILPOINT_H_
 #define REDUCED_KERNELS_SYSTEM_FAILPOINT_H_
@@ -117,14 +118,10 @@ std::int64_t Fired(std::string_view name);
 // INVALID_ARGUMENT: it is something else.
 absl::Status ArmAll(std::string_view text);
 
-#ifdef REDUCED_FAILPOINTS
-// ArmAll of the environment's REDUCED_FAILPOINTS, which is returned; empty: there is none.
+// ArmAll of the environment's REDUCED_FAILPOINTS, which is returned; empty: there is none, or this build arms none.
 absl::StatusOr<std::string> ArmFromEnvironment();
+
 #define FAILPOINT(name) ::reduced::failpoint::Fires(::reduced::failpoint::IndexOf(name))
-#else
-inline absl::StatusOr<std::string> ArmFromEnvironment() { return std::string(); }
-#define FAILPOINT(name) false
-#endif
 
 // `call`, or -1 with this errno where the fault happens.
 #define FAILPOINT_ERRNO(name, error, call) (FAILPOINT(name) && ::reduced::failpoint::SetErrno(error) ? -1 : (call))
