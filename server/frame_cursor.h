@@ -25,6 +25,12 @@ class FrameCursor {
     const std::size_t skipped = std::min(skip_, static_cast<std::size_t>(end - *next));
     skip_ -= skipped;
     *next += skipped;
+    if (got_ == 0 && static_cast<std::size_t>(end - *next) >= header_.size()) {  // the whole header, as nearly always
+      std::copy_n(*next, header_.size(), header_.begin());
+      *next += header_.size();
+      skip_ = length();
+      return true;
+    }
     const std::size_t here = std::min(header_.size() - got_, static_cast<std::size_t>(end - *next));
     std::copy_n(*next, here, header_.begin() + static_cast<std::ptrdiff_t>(got_));
     *next += here;

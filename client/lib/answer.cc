@@ -15,6 +15,7 @@
 #include "client/lib/names.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
+#include "kernels/system/quoted.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/state_codec.h"
 #include "reduced/array.h"
@@ -42,8 +43,6 @@ absl::Status Within(absl::string_view message, const absl::Status& status) {
 std::string DTypeName(DType dtype) { return std::string(RowOf(dtype).name); }
 
 std::string Element(absl::string_view field, int index) { return absl::StrCat(field, "[", index, "]"); }
-
-std::string Quoted(absl::string_view text) { return absl::StrCat("\"", text.substr(0, 2 * kMaxIdBytes), "\""); }
 
 struct Number {
   template <class Amount>

@@ -1,6 +1,5 @@
 #include "client/lib/convert.h"
 
-#include <array>
 #include <cstddef>
 #include <iterator>
 #include <optional>
@@ -14,21 +13,28 @@
 namespace reduced::client {
 namespace {
 
-using google::protobuf::FieldDescriptor;
+// The fields of the message that kTimingStages names. Every answer has some: reflection would take a tenth of the time
+// that a request takes through a ring.
+constexpr struct {
+  bool (v1::Timing::*has)() const;
+  double (v1::Timing::*get)() const;
+  std::optional<double> Timing::*us;
+} kTimingFields[] = {
+    {&v1::Timing::has_receive_us, &v1::Timing::receive_us, &Timing::receive_us},
+    {&v1::Timing::has_queue_us, &v1::Timing::queue_us, &Timing::queue_us},
+    {&v1::Timing::has_host_copy_us, &v1::Timing::host_copy_us, &Timing::host_copy_us},
+    {&v1::Timing::has_host_to_device_us, &v1::Timing::host_to_device_us, &Timing::host_to_device_us},
+    {&v1::Timing::has_scratch_copy_us, &v1::Timing::scratch_copy_us, &Timing::scratch_copy_us},
+    {&v1::Timing::has_kernel_us, &v1::Timing::kernel_us, &Timing::kernel_us},
+    {&v1::Timing::has_device_to_host_us, &v1::Timing::device_to_host_us, &Timing::device_to_host_us},
+    {&v1::Timing::has_total_us, &v1::Timing::total_us, &Timing::total_us},
+};
+static_assert(std::size(kTimingFields) == std::size(kTimingStages));
 
-// The fields of the message that kTimingStages names.
 Timing FromProto(const v1::Timing& from) {
-  static const auto fields = [] {
-    std::array<const FieldDescriptor*, std::size(kTimingStages)> found{};
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      found[i] = v1::Timing::descriptor()->FindFieldByName(absl::StrCat(kTimingStages[i].name, "_us"));
-    }
-    return found;
-  }();
-  const google::protobuf::Reflection* const reflection = v1::Timing::GetReflection();
   Timing to{.bytes = from.bytes()};
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (reflection->HasField(from, fields[i])) to.*kTimingStages[i].us = reflection->GetDouble(from, fields[i]);
+  for (const auto& [has, get, us] : kTimingFields) {
+    if ((from.*has)()) to.*us = (from.*get)();
   }
   if (from.has_kernel_gb_per_s()) to.kernel_gb_per_s = from.kernel_gb_per_s();
   return to;
@@ -39,9 +45,11 @@ Timing FromProto(const v1::Timing& from) {
 absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec) {
   const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
   if (!bytes.ok()) return bytes.status();
-  if (const std::int64_t elements = *bytes / *DTypeBytes(array.dtype); array.count.value_or(elements) != elements) {
-    return absl::InvalidArgumentError(absl::StrCat("shape: got [", absl::StrJoin(array.shape, ", "), "], ", elements,
-                                                   " elements; allowed: shapes of ", *array.count));
+  if (array.count.has_value()) {
+    if (const std::int64_t elements = *bytes / *DTypeBytes(array.dtype); elements != *array.count) {
+      return absl::InvalidArgumentError(absl::StrCat("shape: got [", absl::StrJoin(array.shape, ", "), "], ", elements,
+                                                     " elements; allowed: shapes of ", *array.count));
+    }
   }
   v1::DType dtype = v1::DTYPE_UNSPECIFIED;
   const absl::Status status = Parse("dtype", array.dtype, &dtype);

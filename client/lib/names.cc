@@ -1,10 +1,10 @@
 #include "client/lib/names.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "kernels/algebra/dtype.h"
 #include "reduced/array.h"
 #include "reduced/v1/reduced.pb.h"
 
@@ -86,12 +87,8 @@ std::vector<std::string> NanPolicyNames() { return NamesOf(v1::NanPolicy_descrip
 std::vector<std::string> OverflowPolicyNames() { return NamesOf(v1::OverflowPolicy_descriptor()); }
 
 absl::StatusOr<std::int64_t> DTypeBytes(const std::string& dtype) {
-  if (const auto number = NumberOf(v1::DType_descriptor(), "dtype", dtype); !number.ok()) return number.status();
-  if (dtype == "bool") return 1;
-  // Every other name ends with its width in bits.
-  std::int64_t bits = 0;
-  std::from_chars(dtype.data() + dtype.find_first_of("0123456789"), dtype.data() + dtype.size(), bits);
-  return bits / 8;
+  if (const std::optional<DType> known = DTypeFromName(dtype); known.has_value()) return RowOf(*known).bytes;
+  return NumberOf(v1::DType_descriptor(), "dtype", dtype).status();
 }
 
 absl::StatusOr<std::int64_t> ArrayBytes(const std::string& dtype, std::span<const std::int64_t> shape) {

@@ -34,6 +34,7 @@ namespace {
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);  // whether the session has ended
 constexpr absl::Duration kAttachEvery = absl::Seconds(1);      // after an attempt that failed
 constexpr absl::Duration kSweepEvery = absl::Milliseconds(1);  // whether an abandoned slot is free again
+constexpr double kLongUs = 1e6;                                // longer times of the server make no difference
 using Clock = std::chrono::steady_clock;
 
 }  // namespace
@@ -291,10 +292,11 @@ absl::StatusOr<Reply> RingSession::AnswerOf(Slot& slot, ring::Patience* patience
                                                                            " bytes; allowed: a ReduceResponse")));
     }
   }
-  absl::StatusOr<Reply> reply = ToReply(options_.server, slot.question->asked, response, kRing);
   // What the server needs; a sleep, and waking up, would take longer than that and look like the reason to sleep.
-  if (reply.ok()) patience->Took(absl::ToChronoNanoseconds(absl::Microseconds(reply->timing.total_us.value_or(0))));
-  return reply;
+  if (const double us = response.timing().total_us(); us >= 0) {
+    patience->Took(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(us, kLongUs) * 1e3)));
+  }
+  return ToReply(options_.server, slot.question->asked, response, kRing);
 }
 
 void RingSession::GiveBack(Slot& slot) {

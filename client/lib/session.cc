@@ -139,7 +139,7 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, con
   v1::SessionRequest message;
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, message.mutable_reduce()->mutable_array()));
-  status.Update(CheckElements(array));
+  if (array.reader.read != nullptr || array.data == nullptr) status.Update(CheckElements(array));
   status.Update(ToProto(ops, options, message.mutable_reduce()));
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
@@ -511,9 +511,9 @@ void SessionState::TakeAnswer() {
     return Complete(request, Reply());
   }
   if (incoming_.code() == 0) {
-    absl::StatusOr<Reply> reply = ToReply(server_, request->asked, incoming_.response(), kSession);
-    if (reply.ok()) reply->attempts = request->attempts;
-    return Complete(request, std::move(reply));
+    Complete(request, ToReply(server_, request->asked, incoming_.response(), kSession));
+    if (request->reply->ok()) (*request->reply)->attempts = request->attempts;
+    return;
   }
   const absl::Status error = ErrorOf(incoming_.code(), incoming_.message(), server_, request->timeout,
                                      absl::Milliseconds(incoming_.retry_after_ms()));

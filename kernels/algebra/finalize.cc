@@ -235,10 +235,8 @@ void StoreValue(const Value& value, std::byte* to) {
   });
 }
 
-void StoreAnswers(std::span<const Value> answers, std::span<std::byte* const> arrays, std::int64_t output) {
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    StoreValue(answers[i], arrays[i] + output * RowOf(answers[i].dtype).bytes);
-  }
+void StoreAnswer(const Value& answer, std::byte* array, std::int64_t output) {
+  StoreValue(answer, array + output * RowOf(answer.dtype).bytes);
 }
 
 }  // namespace reduced

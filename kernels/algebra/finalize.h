@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -36,8 +35,8 @@ Value EmptyValue(Op op, DType dtype);
 
 // Writes an answer as an element of its dtype, of RowOf(value.dtype).bytes, to any address.
 void StoreValue(const Value& value, std::byte* to);
-// Writes all answers of output number `output` so, each to its place in the array of them that begins at `arrays`.
-void StoreAnswers(std::span<const Value> answers, std::span<std::byte* const> arrays, std::int64_t output);
+// Writes the answer of output number `output` so, to its place in the array of the answers of all outputs.
+void StoreAnswer(const Value& answer, std::byte* array, std::int64_t output);
 
 }  // namespace reduced
 

@@ -81,7 +81,7 @@ absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std
 
 absl::Status NotHostMemory() {
   return absl::FailedPreconditionError(
-      "the array is in the memory of a CUDA device, the CPU engine reduces host memory only");
+      "array: got one in the memory of a CUDA device; allowed: in host memory, for the CPU engine");
 }
 
 // Whether a job takes less time than to hand it to a lane.

@@ -136,7 +136,7 @@ class CudaEngine : public Engine {
   void Measure(Job job, int repeats, Measured done) override {
     if (job.spec.count < 1 || job.spec.count > kMaxLaunchElements) {
       return std::move(done)(absl::InvalidArgumentError(
-          absl::StrFormat("the array has %d elements, 1 to %d can be measured", job.spec.count, kMaxLaunchElements)));
+          absl::StrFormat("count: got %d; allowed: 1 to %d", job.spec.count, kMaxLaunchElements)));
     }
     Lanes::Ticket ticket = TicketOf(job, calibration_, repeats + 1);
     lanes_.Submit(

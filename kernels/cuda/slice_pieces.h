@@ -1,6 +1,7 @@
-// Cutting an array that the device has no room for into pieces of whole outputs: ranges of the outermost dimension that
-// is kept. If no dimension lies outside that one, a piece is contiguous. Else it has a stretch for each index of the
-// dimension outside.
+// Cuts an array that the device has no room for into pieces, which are reduced one after the other. Each piece consists
+// of whole outputs: it is a range of indexes of the outermost dimension that is not reduced. If that dimension is the
+// first one, such as the rows of a matrix whose rows are summed, a piece is contiguous. Else the dimensions before it
+// are reduced, and a piece has a stretch of memory for each index of those, such as some columns of each row.
 #ifndef REDUCED_KERNELS_CUDA_SLICE_PIECES_H_
 #define REDUCED_KERNELS_CUDA_SLICE_PIECES_H_
 

@@ -19,7 +19,8 @@ void Combine(const Answer& later, Answer* into) {
 }
 
 void Engine::MeasureMatmul(MatmulJob /*job*/, int /*repeats*/, MatmulMeasured done) {
-  std::move(done)(absl::UnimplementedError(absl::StrCat("matmul: ", info().name, " has no matrix products")));
+  std::move(done)(absl::UnimplementedError(
+      absl::StrCat("matmul: got a product for ", info().name, "; allowed: engines that have matrix products")));
 }
 
 void Append(Measurement later, Measurement* into) {

@@ -200,8 +200,8 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
           spec.engine == kind ? "engine" : "pipeline", spec.engine == kind ? std::string(NameOf(kind)) : spec.pipeline,
           spec.engine == kind ? "a device" : "a pipeline", home));
     }
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the memory of %s holds the array, but this server has no engine there; it has %s", home, DeviceNames()));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("array: got one in the memory of %s; allowed: in that of %s", home, DeviceNames()));
   }
   const auto best = std::min_element(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return a.total_us() < b.total_us();

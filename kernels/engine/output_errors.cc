@@ -21,7 +21,7 @@ void OutputErrors::Store(const ReduceSpec& spec, const State& state, const std::
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (output >= first_[i].load(std::memory_order_relaxed)) continue;  // the op has no results
     const absl::StatusOr<Value> value = Finalize(spec, spec.ops[i], state);
-    value.ok() ? StoreAnswers({&*value, 1}, {&arrays[i], 1}, output) : Fail(i, output, value.status());
+    value.ok() ? StoreAnswer(*value, arrays[i], output) : Fail(i, output, value.status());
   }
 }
 
@@ -29,7 +29,7 @@ void OutputErrors::Store(const std::vector<absl::StatusOr<Value>>& answers, cons
                          std::int64_t output) {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (output >= first_[i].load(std::memory_order_relaxed)) continue;
-    answers[i].ok() ? StoreAnswers({&*answers[i], 1}, {&arrays[i], 1}, output) : Fail(i, output, answers[i].status());
+    answers[i].ok() ? StoreAnswer(*answers[i], arrays[i], output) : Fail(i, output, answers[i].status());
   }
 }
 

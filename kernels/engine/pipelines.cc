@@ -44,15 +44,16 @@ absl::Status ValidatePipeline(const ReduceSpec& spec) {
     std::vector<const PipelineRow*> all;
     for (const PipelineRow& each : Pipelines()) all.push_back(&each);
     return absl::InvalidArgumentError(
-        absl::StrFormat("unknown pipeline %s, this server has: %s", Quoted(spec.pipeline), NamesOf(all)));
+        absl::StrFormat("pipeline: got %s; allowed: %s", Quoted(spec.pipeline), NamesOf(all)));
   }
   if (spec.engine != EngineKind::kAuto && spec.engine != row->engine) {
-    return absl::InvalidArgumentError(absl::StrFormat("pipeline %s belongs to engine %s, but engine %s was asked for",
-                                                      row->name, NameOf(row->engine), NameOf(spec.engine)));
+    return absl::InvalidArgumentError(absl::StrFormat("engine: got %s with pipeline %s; allowed: auto, %s",
+                                                      NameOf(spec.engine), row->name, NameOf(row->engine)));
   }
   if (spec.block_size != 0 && !row->block_sizes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "block size %d was asked for, but pipeline %s has no choice of block sizes", spec.block_size, row->name));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("block_size: got %d with pipeline %s; allowed: 0, since it has no choice of block sizes",
+                        spec.block_size, row->name));
   }
   if (SupportsAll(*row, spec)) return absl::OkStatus();
 
@@ -62,7 +63,7 @@ absl::Status ValidatePipeline(const ReduceSpec& spec) {
   }
   const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
   return absl::UnimplementedError(absl::StrFormat(
-      "pipeline %s doesn't support %s of %s%s%s%s; those that do: %s", row->name, absl::StrJoin(spec.ops, ", ", name),
+      "pipeline: got %s for %s of %s%s%s%s; allowed: %s", row->name, absl::StrJoin(spec.ops, ", ", name),
       RowOf(spec.dtype).name, spec.nan_policy == NanPolicy::kOmit ? " without the NaNs" : "",
       WantsExactSums(spec) ? ", exactly" : "", spec.ops.size() > 1 ? ", in one request" : "", NamesOf(others)));
 }

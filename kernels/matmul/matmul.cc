@@ -121,7 +121,7 @@ bool Supports(const MatmulRow& row, DType dtype) {
 absl::Status ValidateMatmul(const MatmulSpec& spec) {
   if (std::find(std::begin(kMatmulDTypes), std::end(kMatmulDTypes), spec.dtype) == std::end(kMatmulDTypes)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("dtype: got %s; allowed for matrix products: i32, f32, f64", RowOf(spec.dtype).name));
+        absl::StrFormat("dtype: got %s for matrix products; allowed: i32, f32, f64", RowOf(spec.dtype).name));
   }
   absl::Status status = ValidateSide("m", spec.m, 1);
   status.Update(ValidateSide("n", spec.n, 1));

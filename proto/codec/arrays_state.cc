@@ -153,7 +153,7 @@ absl::Status ArraysMerger::Parse(const v1::ArraysState& part, Whole* to) const {
   }
   to->shape.assign(part.shape().begin(), part.shape().end());
   if (part.has_keys()) {
-    if (to->shape.empty()) return Refused("shape: got no dimension; allowed with keys: the number of keys first");
+    if (to->shape.empty()) return Refused("shape: got no dimension with keys; allowed: the number of keys first");
     const absl::Status status = ReadKeys(part.keys(), to->shape.front(), &to->key_dtype.emplace(), &to->keys);
     if (!status.ok()) return status;
   }
@@ -185,20 +185,20 @@ absl::Status ArraysMerger::CheckFollows(const Whole& part) const {
   const Whole& whole = *whole_;
   if (absl::Status status = CheckSameQuestion(whole.question, part.question); !status.ok()) return status;
   if (part.question.empty_policy != whole.question.empty_policy) {
-    return Refused("empty: differs from that of the first state; allowed: the same in all of them");
+    return Refused("empty: got another than the first state has; allowed: the same in all of them");
   }
   if (part.key_dtype != whole.key_dtype) {
-    return Refused("keys: differ from those of the first state in their dtype; allowed: the same in all of them");
+    return Refused("keys.array.dtype: got another than the first state has; allowed: the same in all of them");
   }
   const bool keyed = whole.key_dtype.has_value();
   if (part.shape.size() != whole.shape.size() ||
       !std::equal(part.shape.begin() + keyed, part.shape.end(), whole.shape.begin() + keyed)) {
-    return Refused("shape: differs from that of the first state; allowed: the same in all of them, but for the keys");
+    return Refused("shape: got another than the first state has; allowed: the same in all of them, but for the keys");
   }
   for (const auto& [field, got, before] : {std::tuple("count", part.question.count, whole.question.count),
                                            {"positions", part.positions, whole.positions}}) {
     if (got > limits_.max_elements - before) {
-      return Refused(absl::StrFormat("%s: got %d after %d of the states before; allowed together: %d", field, got,
+      return Refused(absl::StrFormat("%s: got %d after %d of the states before; allowed: %d together", field, got,
                                      before, limits_.max_elements));
     }
   }

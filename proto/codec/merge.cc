@@ -24,7 +24,7 @@ absl::Status AppendPart(StateOfSpec part, const StateLimits& limits, const Rows&
   const std::int64_t room = limits.max_elements - whole->spec.count;
   if (part.spec.count > room) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("count: got %d after %d of the states before; allowed together: %d", part.spec.count,
+        absl::StrFormat("count: got %d after %d of the states before; allowed: %d together", part.spec.count,
                         whole->spec.count, limits.max_elements));
   }
   Place(rows, whole->spec.count, part.spec.count, &part.state);
@@ -80,7 +80,7 @@ absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) 
                                                                               : nullptr;
   if (differs == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(differs, ": differs from that of the first state; allowed: the same in all of them"));
+      absl::StrCat(differs, ": got another than the first state has; allowed: the same in all of them"));
 }
 
 absl::Status Merger::Append(const v1::State& part, absl::string_view name) {

@@ -42,7 +42,7 @@ absl::Status CheckExtrema(const ReduceSpec& spec, const ExtremaState& extrema) {
   }
   const auto [least, most] = KeysOf(spec.dtype);
   if (extrema.min_key < least || extrema.max_key > most || extrema.min_key > extrema.max_key) {
-    return absl::InvalidArgumentError(absl::StrFormat("extrema: got keys %d to %d; allowed for %s: %d to %d",
+    return absl::InvalidArgumentError(absl::StrFormat("extrema: got keys %d to %d of %s; allowed: %d to %d",
                                                       extrema.min_key, extrema.max_key, RowOf(spec.dtype).name, least,
                                                       most));
   }

@@ -346,7 +346,7 @@ absl::StatusOr<StateOfSpec> ParseState(const v1::State& from, const StateLimits&
   const auto take = [&](const char* field, bool wanted, auto read_field) {
     if (!wanted || !status.ok()) return;
     const bool has = from.GetReflection()->HasField(from, FieldOf(from, field));
-    status = has ? read_field() : Wrong(absl::StrCat(field, ": got nothing; its ops need it"));
+    status = has ? read_field() : Wrong(absl::StrCat(field, ": got none; allowed: one, which the ops require"));
   };
   for (const SumRow& row : kSums) {
     take(row.name, Has(set | exact_set, SetOf(row.accumulator)),

@@ -1,12 +1,14 @@
 #include "proto/question/question.h"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/layout.h"
+#include "kernels/algebra/op.h"
 #include "kernels/engine/pipelines.h"
 #include "proto/codec/enums.h"
 
@@ -56,8 +58,8 @@ absl::Status ParseSpec(const v1::ReduceRequest& request, int max_ops, ReduceSpec
   }
   spec->ops.reserve(static_cast<std::size_t>(request.ops_size()));
   for (int i = 0; i < request.ops_size(); ++i) {
-    const absl::StatusOr<Op> op = ParseOp(absl::StrCat("ops[", i, "]"), request.ops(i));
-    if (!op.ok()) return op.status();
+    const std::optional<Op> op = OpFromNumber(request.ops(i));
+    if (!op.has_value()) return UnknownValue(absl::StrCat("ops[", i, "]"), request.ops(i));
     spec->ops.push_back(*op);
   }
   return ParseOptions(request.options(), spec);

@@ -96,7 +96,7 @@ absl::StatusOr<Operand> ResolveSide(const char* field, const v1::SideArray& side
                                     absl::string_view caller) {
   absl::StatusOr<Operand> operand = Resolve(side, backend, caller);
   if (operand.ok()) return operand;
-  return absl::Status(operand.status().code(), absl::StrCat(field, ": ", std::string(operand.status().message())));
+  return absl::Status(operand.status().code(), absl::StrCat(field, ".", std::string(operand.status().message())));
 }
 
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, OutsideElements outside,

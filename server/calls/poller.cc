@@ -29,10 +29,8 @@ constexpr std::chrono::nanoseconds kLongTurn = std::chrono::microseconds(30);
 // That one ring may have used more than another while both have submissions. Beyond it, who was served longest ago
 // comes first.
 constexpr std::chrono::nanoseconds kMostAhead = std::chrono::microseconds(400);
-// Between two looks at the doorbells of sleeping rings while others are awake: rounds, or time. A look is a system
-// call.
-constexpr int kRoundsPerLook = 128;
-constexpr std::chrono::nanoseconds kTimePerLook = std::chrono::microseconds(500);
+// Between two looks at the doorbells of sleeping rings while others are awake. A look is a system call.
+constexpr std::chrono::nanoseconds kTimePerLook = std::chrono::microseconds(50);
 constexpr int kMaxEvents = 64;  // at a time
 
 }  // namespace
@@ -93,7 +91,7 @@ void Poller::Remove(PolledRing* ring) {
 void Poller::Run() {
   ring::Spin spin;
   bool served = false;  // in the last round
-  for (int round = 0;; ++round) {
+  for (;;) {
     if (news_.exchange(false) && !TakeNews()) return;
     if (awake_.empty()) {
       AwaitDoorbells(-1);
@@ -103,7 +101,7 @@ void Poller::Run() {
       served = ServeRound();
       if (served) spin = {};
       spin.Pause();
-      if (round % kRoundsPerLook == 0 || now_ - looked_ > kTimePerLook) AwaitDoorbells(0);
+      if (now_ - looked_ > kTimePerLook) AwaitDoorbells(0);
     }
   }
 }
@@ -193,7 +191,7 @@ void Poller::TakeTurn(Polled& polled, Clock::duration most) {
   polled.last_served = polled.idle_since = now_;
 }
 
-// The time for which the thread has not run since this was last called.
+// The time for which the thread has not run since this was last called. A system call: after long turns and waits only.
 Poller::Clock::duration Poller::TakeTimeAway() {
   timespec ran{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
@@ -207,8 +205,11 @@ Poller::Clock::duration Poller::TakeTimeAway() {
 void Poller::AwaitDoorbells(int timeout_ms) {
   std::array<epoll_event, kMaxEvents> events;
   const int count = epoll_wait(epoll_, events.data(), kMaxEvents, timeout_ms);
+  if (timeout_ms != 0) {
+    TakeTimeAway();  // that of the wait is nobody's
+    now_ = ran_at_;
+  }
   looked_ = now_;
-  TakeTimeAway();  // that of the wait is nobody's
   for (int i = 0; i < count; ++i) {
     // One that is not known yet is among the news, and one that is not known any more is gone.
     const auto found = rings_.find(static_cast<PolledRing*>(events[static_cast<std::size_t>(i)].data.ptr));

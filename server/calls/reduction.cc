@@ -91,11 +91,18 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, std::optional<Ou
   wanted_ = question->wanted;
   absl::Status status = Place(question->partition);
   if (!status.ok()) return status;
-  Job job{spec_, operand_.elements.array, deadline_, cancelled_, /*admitted=*/false, admission_.key(), limit_};
-  if (question->partition.has_value()) status = SetPartition(request, *std::move(question), &job);
-  if (!status.ok()) return status;
-  engine_->Reduce(std::move(job), [this](absl::StatusOr<reduced::Answer> answer) { End(std::move(answer)); });
-  return absl::OkStatus();
+  const auto job_of = [this] {
+    return Job{spec_, operand_.elements.array, deadline_, cancelled_, /*admitted=*/false, admission_.key(), limit_};
+  };
+  const auto end = [this](absl::StatusOr<reduced::Answer> answer) { End(std::move(answer)); };
+  if (!question->partition.has_value()) {
+    engine_->Reduce(job_of(), end);
+    return absl::OkStatus();
+  }
+  Job job = job_of();
+  status = SetPartition(request, *std::move(question), &job);
+  if (status.ok()) engine_->Reduce(std::move(job), end);
+  return status;
 }
 
 absl::Status Reduction::SetPartition(const v1::ReduceRequest& request, Question question, Job* job) {

@@ -15,11 +15,13 @@ namespace reduced::server {
 namespace {
 
 absl::Status NotFound(absl::string_view id) {
-  return absl::NotFoundError(
-      absl::StrFormat("no resident array has the id %s; it may have expired or been deleted", Quoted(id)));
+  return absl::NotFoundError(absl::StrFormat(
+      "array_id: got %s, of no resident array; allowed: that of one that has not expired or been deleted", Quoted(id)));
 }
 
-absl::Status NotYours() { return absl::PermissionDeniedError("the array belongs to another identity"); }
+absl::Status NotYours() {
+  return absl::PermissionDeniedError("array_id: got one that belongs to another identity; allowed: your own");
+}
 
 }  // namespace
 

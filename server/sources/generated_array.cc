@@ -36,8 +36,7 @@ std::uint64_t Repeat(T element) {
 }
 
 absl::Status NotAnElement(DType dtype, double value, const std::string& allowed) {
-  return absl::InvalidArgumentError(
-      absl::StrFormat("got %.17g; allowed for %s: %s", value, RowOf(dtype).name, allowed));
+  return absl::InvalidArgumentError(absl::StrFormat("got %.17g of %s; allowed: %s", value, RowOf(dtype).name, allowed));
 }
 
 template <class T>

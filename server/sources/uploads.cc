@@ -79,13 +79,13 @@ class Uploads::Upload {
           absl::StrFormat("stream_part.index: got %d a second time; allowed: each part once", index));
     }
     if (part.first > spec.count || part.count > spec.count - part.first) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("part %d: got %d elements from element %d on; allowed: up to element %d, the array's end",
-                          index, part.count, part.first, spec.count));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "stream_part.count: got %d from element %d on in part %d; allowed: up to element %d, the array's end",
+          part.count, part.first, index, spec.count));
     }
     const std::int64_t end = part.first + part.count;
     if (index == 0 && part.first != 0) {
-      return absl::InvalidArgumentError(absl::StrFormat("part 0: got first element %d; allowed: 0", part.first));
+      return absl::InvalidArgumentError(absl::StrFormat("stream_part.first: got %d in part 0; allowed: 0", part.first));
     }
     if (index > 0 && parts[index - 1].has_value()) {
       const absl::Status status = CheckJoint(index, parts[index - 1]->end, part.first);
@@ -94,7 +94,8 @@ class Uploads::Upload {
     if (index + 1 == parts.size()) {
       if (end == spec.count) return absl::OkStatus();
       return absl::InvalidArgumentError(
-          absl::StrFormat("part %d, the last: got end %d; allowed: %d, the array's end", index, end, spec.count));
+          absl::StrFormat("stream_part.count: got %d in part %d, the last; allowed: up to element %d, the array's end",
+                          part.count, index, spec.count));
     }
     return parts[index + 1].has_value() ? CheckJoint(index + 1, end, parts[index + 1]->first) : absl::OkStatus();
   }
@@ -114,8 +115,8 @@ class Uploads::Upload {
  private:
   static absl::Status CheckJoint(std::size_t index, std::int64_t end, std::int64_t begin) {
     if (begin == end) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrFormat("part %d: got first element %d; allowed: %d, where part %d ends",
-                                                      index, begin, end, index - 1));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "stream_part.first: got %d in part %d; allowed: %d, where part %d ends", begin, index, end, index - 1));
   }
 };
 

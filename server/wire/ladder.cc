@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -50,7 +51,7 @@ absl::StatusOr<std::vector<const PipelineRow*>> ParsePipelines(const v1::LadderR
   bool have_choice = false;
   for (const std::string& name : request.pipelines()) {
     if (name.empty())
-      return absl::InvalidArgumentError("pipelines: got an empty name; GetServerInfo lists the pipelines");
+      return absl::InvalidArgumentError("pipelines: got an empty name; allowed: those that GetServerInfo lists");
     ReduceSpec named = spec;
     named.pipeline = name;
     const absl::Status status = ValidateSpec(named);
@@ -90,12 +91,22 @@ absl::StatusOr<std::vector<LadderRung>> ParseRungs(const v1::LadderRequest& requ
   return rungs;
 }
 
+// The pipelines of matrix products that support the dtype; absent: all of them.
+std::string MatmulNames(std::optional<DType> dtype) {
+  std::vector<std::string> names;
+  for (const MatmulRow& row : MatmulRows()) {
+    if (!dtype.has_value() || Supports(row, *dtype)) names.emplace_back(row.name);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
 // OK, or why a pipeline of matrix products can't be measured here.
 absl::StatusOr<Engine*> EngineFor(const MatmulRow& row, const Engines& engines) {
   const absl::StatusOr<Engine*> engine = engines.Get(row.engine);
   if (!engine.ok()) {
-    return absl::Status(engine.status().code(),
-                        absl::StrCat("pipeline ", std::string(row.name), ": ", std::string(engine.status().message())));
+    return absl::Status(engine.status().code(), absl::StrCat("pipelines: got ", std::string(row.name), " of engine ",
+                                                             std::string(NameOf(row.engine)), "; allowed: those of ",
+                                                             "engines that are here; ", engine.status().message()));
   }
   if (const absl::Status can = (*engine)->CheckMatmul(row); !can.ok()) return can;
   return *engine;
@@ -114,12 +125,12 @@ absl::StatusOr<std::vector<const MatmulRow*>> ParseMatmulRows(const v1::LadderRe
   for (const std::string& name : request.pipelines()) {
     const MatmulRow* const row = FindMatmulRow(name);
     if (row == nullptr) {
-      const auto name_of = [](std::string* out, const MatmulRow& each) { out->append(each.name); };
-      return absl::InvalidArgumentError(absl::StrFormat("pipelines: got %s; allowed for matrix products: %s",
-                                                        Quoted(name), absl::StrJoin(MatmulRows(), ", ", name_of)));
+      return absl::InvalidArgumentError(absl::StrFormat("pipelines: got %s for matrix products; allowed: %s",
+                                                        Quoted(name), MatmulNames(std::nullopt)));
     }
     if (!Supports(*row, dtype)) {
-      return absl::UnimplementedError(absl::StrFormat("pipeline %s doesn't support %s", name, RowOf(dtype).name));
+      return absl::UnimplementedError(
+          absl::StrFormat("pipelines: got %s for %s; allowed: %s", name, RowOf(dtype).name, MatmulNames(dtype)));
     }
     if (std::find(rows.begin(), rows.end(), row) != rows.end()) {
       return absl::InvalidArgumentError(absl::StrFormat("pipelines: got %s twice; allowed: each pipeline once", name));

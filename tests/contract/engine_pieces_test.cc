@@ -277,7 +277,9 @@ TEST_P(EnginePieces, States) {
         one.count = states[i].partial.count;
         const absl::StatusOr<std::vector<Value>> values = Finalize(one, states[i]);
         ASSERT_TRUE(values.ok()) << values.status();
-        StoreAnswers(*values, answers.data, static_cast<std::int64_t>(i));
+        for (std::size_t op = 0; op < values->size(); ++op) {
+          StoreAnswer((*values)[op], answers.data[op], static_cast<std::int64_t>(i));
+        }
       }
       EXPECT_EQ(answers.memory, right.answers->memory);
     }

@@ -59,7 +59,9 @@ class EngineStates : public EngineTest<KindAndDType> {
       of.count = states[output].partial.count;
       const absl::StatusOr<std::vector<Value>> values = Finalize(of, states[output]);
       ASSERT_TRUE(values.ok()) << values.status();
-      StoreAnswers(*values, from_states.data, static_cast<std::int64_t>(output));
+      for (std::size_t op = 0; op < values->size(); ++op) {
+        StoreAnswer((*values)[op], from_states.data[op], static_cast<std::int64_t>(output));
+      }
     }
     for (std::size_t i = 0; i < one.ops.size(); ++i) {
       EXPECT_TRUE(from_states.memory[i] == answers.memory[i]) << RowOf(one.ops[i]).name;

@@ -71,7 +71,7 @@ class ArraysTest(harness.ServedTest):
 
         self.assertEqual(self.text("arrays", "delete", npy, raw), "")
         self.assertEqual([array["id"] for array in self.answers("arrays", "list")], [csv])
-        self.check_failure(SERVER, [f"no resident array has the id '{npy}'", "NOT_FOUND"], "reduce", "--array", npy)
+        self.check_failure(SERVER, [f"array_id: got '{npy}', of no resident array", "NOT_FOUND"], "reduce", "--array", npy)
         self.text("arrays", "delete", csv)
         self.assertEqual(self.used(), (0, 0, 0))
 
@@ -114,7 +114,7 @@ class ArraysTest(harness.ServedTest):
 
     def test_several_are_deleted_and_the_first_failure_is_the_exit_code(self):
         good = self.put(DATA / "co2.npy")
-        self.check_failure(SERVER, ["no resident array has the id 'bad'"], "arrays", "delete", "bad", good)
+        self.check_failure(SERVER, ["array_id: got 'bad', of no resident array"], "arrays", "delete", "bad", good)
         self.assertEqual(self.answers("arrays", "list"), [])
         self.assertEqual(self.used(), (0, 0, 0))
 

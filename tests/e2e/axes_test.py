@@ -79,7 +79,7 @@ class AxesTest(harness.ServedTest):
         self.assertTrue(self.text("arrays", "get", kept["sum"]["id"]).startswith("f64 (20, 4)\n[["))
         for result in kept.values():
             self.text("arrays", "delete", result["id"])
-        self.check_failure(SERVER, ["no resident array has the id"], "arrays", "get", kept["sum"]["id"])
+        self.check_failure(SERVER, ["of no resident array"], "arrays", "get", kept["sum"]["id"])
 
     def test_written_to_shared_memory(self):
         array = self.random.normal(size=(300_000, 3)).astype("f4")  # sums of 2.4 MB, more than fits in an answer

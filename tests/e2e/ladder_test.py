@@ -138,7 +138,7 @@ class ProductTest(LadderTest):
         for arguments, code, said in (
             (("--matmul", "--dtype", "u8"), USAGE, b"i32, f32, f64"),
             (("--matmul", "--n", "2Mi"), USAGE, b"matmul.m: got 2097152"),
-            (("--matmul", "--pipeline", "cub"), USAGE, b"allowed for matrix products: matmul_host, matmul_global"),
+            (("--matmul", "--pipeline", "cub"), USAGE, b"pipelines: got 'cub' for matrix products; allowed: matmul_host, matmul_global"),
             (("--matmul", "--tile", "5"), USAGE, b"--tile"),
             (("--matmul", "--op", "max"), USAGE, b"--op"),
             (("--m", "5"), USAGE, b"--matmul"),

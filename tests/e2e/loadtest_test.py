@@ -300,7 +300,7 @@ class VerdictTest(LoadtestTest):
         self.check_failure(SERVER, refused, "loadtest", *QUICK, "--op", "bit_and", "--verify", "0%")
         self.check_failure(SERVER, ["4098", "f32"], "loadtest", *QUICK, "--size", "4098")
         inexact = ("--pipeline", "sequential", "--precision", "exact")
-        self.check_failure(SERVER, ["sequential doesn't support sum of f32, exactly"], "loadtest", *QUICK, *inexact)
+        self.check_failure(SERVER, ["pipeline: got sequential for sum of f32, exactly; allowed: "], "loadtest", *QUICK, *inexact)
         nowhere = "unix:/does/not/exist"
         self.check_failure(CONNECTION, [nowhere], "loadtest", *QUICK, server=nowhere)
         profile = self.folder / "profile"

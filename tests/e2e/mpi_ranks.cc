@@ -84,7 +84,7 @@ void CheckAll(Client& client) {
              "min");
   if (ranks > 1) {
     CheckError(Allreduce(client, ArrayView::Of(one), {rank == 0 ? "max" : "sum"}, {}, MPI_COMM_WORLD),
-               absl::StatusCode::kInvalidArgument, "ops: differs");
+               absl::StatusCode::kInvalidArgument, "ops: got another than the first state has");
   }
   CheckError(AllreduceStates("", MPI_COMM_WORLD), absl::StatusCode::kInvalidArgument, "states: got none");
   CheckError(AllreduceStates("no state", MPI_COMM_WORLD), absl::StatusCode::kInvalidArgument, "that aren't a state");

@@ -116,7 +116,7 @@ class BrowserTest(harness.ServedTest):
         page = self.browse("--dump-dom")
         self.assertNotIn("<img", page)
         text = html.unescape(re.sub(r"<[^>]*>", " ", page[page.index("<body") : page.index("<script")]))
-        for says in ("live", "cpu", "lanes busy", "Recent errors", "INVALID_ARGUMENT", f"unknown pipeline '{HOSTILE}'",
+        for says in ("live", "cpu", "lanes busy", "Recent errors", "INVALID_ARGUMENT", f"pipeline: got '{HOSTILE}'",
                      "Resident arrays (1)", "800 bytes", "--max_streams", "0 of 64", "Callers", f"uid {os.getuid()}"):  # fmt: skip
             self.assertIn(says, text)
         self.assertIn('<svg class="spark"', page)

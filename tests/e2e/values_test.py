@@ -175,7 +175,7 @@ class ValuesTest(harness.ServedTest):
         state, other = self.folder / "state", self.folder / "other"
         self.reduce(path, "sum", "--state", state)
         self.reduce(path, "mean", "--state", other)
-        self.check_failure(5, [f"{other}: ops: differs"], "merge", state, other)
+        self.check_failure(5, [f"{other}: ops: got another than the first state has"], "merge", state, other)
         self.check_failure(5, [f"{path}: ", "aren't a state"], "merge", path)
         self.check_failure(5, ["nowhere"], "merge", self.folder / "nowhere")
         self.check_failure(2, ["--state", "got 2 inputs"], "reduce", path, path, "--state", state)

@@ -90,7 +90,9 @@ def test_an_op_without_an_answer_takes_no_other_with_it(local):
     with pytest.raises(reduced.OutOfRangeError, match=r"^output \[0\]: integer overflow"):
         reduced.dask.reduce(array, "sum", axis=1).compute()
     nothing = da.from_array(np.full(5, np.nan), 2)
-    for lazy, options in ((array, {}), (array, {"axis": 0}), (array, {"axis": 1}), (array, {"where": array < 0}), (nothing, {}),
+    two = {"axis": 1, "where": np.array([[True, True, False], [False, False, False]])}  # no sum of the first, no min of the second
+    for lazy, options in ((array, {**two, "overflow": "error"}), (array, {**two, "empty": "error"}), (array, two),
+                          (array, {}), (array, {"axis": 0}), (array, {"axis": 1}), (array, {"where": array < 0}), (nothing, {}),
                           (nothing, {"axis": 0}), (nothing[:0], {}), (array, {"keys": [1, 2]})):
         asked = {name: option.compute() if hasattr(option, "compute") else option for name, option in options.items()}
         summary, right = reduced.dask.describe(lazy, **options).compute(), local.describe(lazy.compute(), **asked)

@@ -332,7 +332,7 @@ TEST_F(ArraysStateTest, WhatIsRefused) {
   } cases[] = {
       {"arrays[1]: version: got 2; allowed: 1", [](auto* s) { s->set_version(2); }},
       {"arrays[1]: empty: got 0; allowed: 1 to 2", [](auto* s) { s->clear_empty(); }},
-      {"arrays[1]: empty: differs from that of the first state", [](auto* s) { s->set_empty(v1::EMPTY_POLICY_FILL); }},
+      {"arrays[1]: empty: got another than the first state has", [](auto* s) { s->set_empty(v1::EMPTY_POLICY_FILL); }},
       {"arrays[1]: count: got -1; allowed: 0 to", [](auto* s) { s->set_count(-1); }},
       {"arrays[1]: count: got 1099511627776 after 12 of the states before", [](auto* s) { s->set_count(1LL << 40); }},
       {"arrays[1]: positions: got -1", [](auto* s) { s->set_positions(-1); }},
@@ -343,7 +343,7 @@ TEST_F(ArraysStateTest, WhatIsRefused) {
        [](auto* s) { s->set_shape(0, INT64_MAX), s->set_shape(1, 3); }},
       {"arrays[1]: outputs: got", [](auto* s) { s->mutable_outputs()->RemoveLast(); }},
       {"arrays[1]: outputs[0]: version: got 0", [](auto* s) { s->mutable_outputs(0)->Clear(); }},
-      {"arrays[1]: outputs[0]: ops: differs",
+      {"arrays[1]: outputs[0]: ops: got another than the first state has",
        [](auto* s) { s->mutable_outputs(0)->mutable_ops()->SwapElements(0, 1); }},
       {"arrays[1]: outputs[0]: extrema.max_index: got 6; allowed: less than positions, which is 6",
        [](auto* s) { s->mutable_outputs(0)->mutable_extrema()->set_max_index(6); }},
@@ -353,8 +353,8 @@ TEST_F(ArraysStateTest, WhatIsRefused) {
       {"arrays[1]: keys.array.shape: got another", [](auto* s) { s->mutable_keys()->mutable_array()->clear_shape(); }},
       {"arrays[1]: keys.array.dtype: got another; allowed: integers",
        [](auto* s) { s->mutable_keys()->mutable_array()->set_dtype(v1::DTYPE_F32); }},
-      {"arrays[1]: keys: differ from those of the first state", [](auto* s) { s->clear_keys(); }},
-      {"arrays[1]: shape: differs from that of the first state", [](auto* s) { s->add_shape(1); }},
+      {"arrays[1]: keys.array.dtype: got another than the first state has", [](auto* s) { s->clear_keys(); }},
+      {"arrays[1]: shape: got another than the first state has", [](auto* s) { s->add_shape(1); }},
   };
   for (const auto& each : cases) {
     SCOPED_TRACE(each.message);

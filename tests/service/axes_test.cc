@@ -9,12 +9,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/service/array_calls.h"
+#include "tests/service/error_form.h"
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 
 namespace reduced::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -156,7 +158,7 @@ TEST_F(AxesTest, WrongRequests) {
     v1::ReduceResponse response;
     const grpc::Status status = server_.client().Reduce(request, &response);
     EXPECT_EQ(status.error_code(), each.code) << status.error_message();
-    EXPECT_THAT(status.error_message(), HasSubstr(each.message));
+    EXPECT_THAT(status.error_message(), AllOf(HasSubstr(each.message), IsErrorOfField()));
   }
   EXPECT_EQ(InfoOf(server_).devices(0).array_bytes(), 0);
 }

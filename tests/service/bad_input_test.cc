@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/service/error_form.h"
 #include "tests/service/test_server.h"
 
 namespace reduced::server {
@@ -115,7 +116,7 @@ std::vector<BadInput> BadInputs() {
          r->mutable_options()->set_block_size(256);
        },
        kInvalid,
-       {"block size 256", "sequential"}},
+       {"block_size: got 256 with pipeline sequential; allowed: 0"}},
       {"UnknownBlockSize",
        [](Request* r) { r->mutable_options()->set_block_size(100); },
        kInvalid,
@@ -234,6 +235,10 @@ TEST_P(BadInputTest, IsAnsweredClearly) {
   const grpc::Status status = server_->client().Reduce(bad, &response);
   EXPECT_EQ(status.error_code(), GetParam().code) << status.error_message();
   for (const std::string& text : GetParam().says) EXPECT_THAT(status.error_message(), HasSubstr(text));
+  // What is wrong with the elements has no field.
+  if (status.error_code() != grpc::StatusCode::OUT_OF_RANGE) {
+    EXPECT_THAT(status.error_message(), IsErrorOfField());
+  }
   EXPECT_LT(status.error_message().size(), 1000u);
 
   ASSERT_TRUE(server_->client().Reduce(good, &response).ok());

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/matmul/matmul.h"
+#include "tests/service/error_form.h"
 #include "tests/service/ladder_calls.h"
 #include "tests/service/test_server.h"
 
@@ -63,7 +64,10 @@ std::vector<BadLadder> BadLadders() {
       {"FillOutOfRange", [](Request* r) { r->set_fill(3e11); }, kInvalid, {"fill: got 300000000000", "-2147483648"}},
       {"UnknownPipeline", [](Request* r) { r->add_pipelines("war\np"); }, kInvalid, {"war\\np", "tiled_simd"}},
       {"NamelessPipeline", [](Request* r) { r->add_pipelines(""); }, kInvalid, {"empty name"}},
-      {"LongPipeline", [](Request* r) { r->add_pipelines(std::string(100'000, 'x')); }, kInvalid, {"unknown pipeline"}},
+      {"LongPipeline",
+       [](Request* r) { r->add_pipelines(std::string(100'000, 'x')); },
+       kInvalid,
+       {"pipeline: got 'xxx"}},
       {"PipelineTwice",
        [](Request* r) {
          r->add_pipelines("sequential");
@@ -182,7 +186,7 @@ std::vector<BadLadder> BadProducts() {
          r->add_pipelines("cublas");
        },
        grpc::StatusCode::UNIMPLEMENTED,
-       {"cublas doesn't support i32"}},
+       {"pipelines: got cublas for i32; allowed: matmul_host, "}},
   };
   for (const MatmulRow& row : MatmulRows()) {
     if (row.engine != EngineKind::kCuda) continue;
@@ -206,6 +210,7 @@ void ExpectRefused(TestServer& server, const v1::LadderRequest& good, const std:
     const Climbed climbed = Climb(server, request);
     EXPECT_EQ(climbed.status.error_code(), bad.code) << climbed.status.error_message();
     for (const std::string& text : bad.says) EXPECT_THAT(climbed.status.error_message(), HasSubstr(text));
+    EXPECT_THAT(climbed.status.error_message(), IsErrorOfField());
     EXPECT_LT(climbed.status.error_message().size(), 1000u);
     EXPECT_TRUE(climbed.steps.empty());
   }

@@ -176,7 +176,7 @@ TEST(CallLogTest, JsonHasTheIdTheParentAndTheStages) {
   EXPECT_GT(calls[0]["stages_us"]["kernel"], 0);
   EXPECT_EQ(calls[1]["status"], "INVALID_ARGUMENT");
   EXPECT_FALSE(calls[1].contains("traceparent"));
-  EXPECT_THAT(calls[1]["error"].get<std::string>(), HasSubstr("unknown pipeline"));
+  EXPECT_THAT(calls[1]["error"].get<std::string>(), HasSubstr("pipeline: got "));
 }
 
 TEST(CallLogTest, SlowReductionsWithTheirStages) {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/service/array_calls.h"
+#include "tests/service/error_form.h"
 #include "tests/service/identities.h"
 #include "tests/service/sharer.h"
 #include "tests/service/test_server.h"
@@ -19,6 +20,7 @@
 namespace reduced::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -158,12 +160,12 @@ TEST_F(GroupsTest, WrongRequests) {
       {{offsets, [](auto* r) { r->mutable_axes(); }}, "segments: got it beside axes; allowed: one of"},
       {{[](auto* r) { r->mutable_segments(); }}, "segments: got none; allowed: offsets, lengths"},
       {{[](auto* r) { r->mutable_where(); }}, "where: got none; allowed: elements, bits"},
-      {{[](auto* r) { r->mutable_keys(); }}, "keys.keys: source: got none; allowed: inline_data, array_id, region"},
+      {{[](auto* r) { r->mutable_keys(); }}, "keys.keys.source: got none; allowed: inline_data, array_id, region"},
       {{[](auto* r) { r->mutable_segments(), r->set_return_state(true); }}, "return_state: got true with segments"},
       {{keys, [](auto* r) { r->mutable_array()->clear_shape(), r->mutable_inline_data()->resize(4); }},
        "array.shape: got a scalar; allowed: 1 dimension or more with keys"},
       {{keys, [](auto* r) { r->mutable_keys()->mutable_keys()->mutable_inline_data()->pop_back(); }},
-       "keys.keys: inline_data: got 11 bytes; allowed: 6 x 2 bytes"},
+       "keys.keys.inline_data: got 11 bytes; allowed: 6 x 2 bytes"},
       {{keys, [](auto* r) { r->mutable_keys()->mutable_keys()->mutable_array()->set_dtype(v1::DTYPE_F16); }},
        "keys.keys: got f16; allowed: integers"},
       {{keys, [](auto* r) { *r->mutable_keys()->mutable_keys() = Side(v1::DTYPE_I8, std::vector<std::int8_t>(5)); }},
@@ -217,7 +219,7 @@ TEST_F(GroupsTest, WrongRequests) {
        }},
        "outputs: got "},
       {{[](auto* r) { r->mutable_where()->mutable_elements()->set_array_id("nobody"); }},
-       "where.elements: no resident array has the id 'nobody'",
+       "where.elements.array_id: got 'nobody', of no resident array",
        grpc::StatusCode::NOT_FOUND},
   };
   for (const auto& each : cases) {
@@ -226,7 +228,7 @@ TEST_F(GroupsTest, WrongRequests) {
     v1::ReduceResponse response;
     const grpc::Status status = server_.client().Reduce(request, &response);
     EXPECT_EQ(status.error_code(), each.code) << each.message << ": " << status.error_message();
-    EXPECT_THAT(status.error_message(), HasSubstr(each.message));
+    EXPECT_THAT(status.error_message(), AllOf(HasSubstr(each.message), IsErrorOfField()));
   }
   EXPECT_EQ(InfoOf(server_).devices(0).array_bytes(), 0);
 }
@@ -267,7 +269,7 @@ TEST_F(GroupsTest, BesideInARegion) {
   v1::ReduceResponse none;
   const grpc::Status status = server_.client().Reduce(request, &none);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
-  EXPECT_THAT(status.error_message(), HasSubstr("keys.keys: region: got an array of 24 bytes"));
+  EXPECT_THAT(status.error_message(), HasSubstr("keys.keys.region: got an array of 24 bytes"));
 }
 
 // How many keys there are is found out on the way: their results have the limits of others.

@@ -238,7 +238,7 @@ TEST_F(LocalTest, RefusesWhatAServerRefuses) {
       {rows, axis, "op bit_or: got dtype f32", {"bit_or"}},
       {rows, axis, "ddof: got -1", {"var"}, {.ddof = -1}},
       {rows, axis, "pipeline: got sequential for arrays of results", {"sum"}, {.pipeline = "sequential"}},
-      {rows, axis, "unknown pipeline 'fastest'", {"sum"}, {.pipeline = "fastest"}},
+      {rows, axis, "pipeline: got 'fastest'; allowed: sequential, ", {"sum"}, {.pipeline = "fastest"}},
       {rows, axis, "options.pipeline: got 65 bytes", {"sum"}, {.pipeline = std::string(65, 'x')}},
       {rows, axis, "options.device: got 65 bytes", {"sum"}, {.device = std::string(65, 'x')}},
       {rows, axis, "block_size: got 3", {"sum"}, {.block_size = 3}},

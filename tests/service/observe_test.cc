@@ -277,7 +277,7 @@ TEST(ErrorsTest, TheLastOnesNewestFirst) {
   ASSERT_EQ(errors.size(), Observer::kMaxErrors);
   EXPECT_EQ(errors.front().request_id, absl::StrCat("id-", Observer::kMaxErrors + 4));
   EXPECT_EQ(errors.front().code, absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(errors.front().message, StartsWith("unknown pipeline '<b>\\n'"));
+  EXPECT_THAT(errors.front().message, StartsWith("pipeline: got '<b>\\n'"));
 
   service.backend.flags = {{"flag", "\"value\"\xff", "--flag"}, {"token_file", "/secret", "--token_file"}};
   const json status = service.Status();

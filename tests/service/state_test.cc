@@ -272,10 +272,10 @@ TEST_F(StateTest, MalformedAndMismatchedOnesAreRefused) {
       {"ddof", plain, [](v1::State* s) { s->set_ddof(-1); }, "ddof: got -1"},
       {"count", plain, [](v1::State* s) { s->set_count(-1); }, "count: got -1"},
       {"too many", plain, [](v1::State* s) { s->set_count(INT64_MAX); }, "count: got 9223372036854775807"},
-      {"no sum", plain, [](v1::State* s) { s->clear_sum(); }, "sum: got nothing"},
+      {"no sum", plain, [](v1::State* s) { s->clear_sum(); }, "sum: got none"},
       {"kind of sum", plain, [](v1::State* s) { s->mutable_sum()->set_integer("\1"); },
        "sum: got integer; allowed: f64"},
-      {"no extrema", plain, [](v1::State* s) { s->clear_extrema(); }, "extrema: got nothing"},
+      {"no extrema", plain, [](v1::State* s) { s->clear_extrema(); }, "extrema: got none"},
       {"index", plain, [](v1::State* s) { s->mutable_extrema()->set_min_index(3); }, "min_index: got 3"},
       {"one index", plain, [](v1::State* s) { s->mutable_extrema()->clear_max_index(); }, "only one"},
       {"key", plain, [](v1::State* s) { s->mutable_extrema()->set_max_key(INT64_MAX); }, "keys"},
@@ -290,8 +290,8 @@ TEST_F(StateTest, MalformedAndMismatchedOnesAreRefused) {
       {"kind of exact sum", exact, [](v1::State* s) { s->mutable_sum()->set_f64(1); }, "fixed_point"},
       {"infinities", exact, [](v1::State* s) { s->mutable_non_finite()->set_positive_infinity(4); },
        "positive_infinity: got 4"},
-      {"no squares", exact, [](v1::State* s) { s->clear_sum_squares(); }, "sum_squares: got nothing"},
-      {"no counts of what isn't finite", exact, [](v1::State* s) { s->clear_non_finite(); }, "non_finite: got nothing"},
+      {"no squares", exact, [](v1::State* s) { s->clear_sum_squares(); }, "sum_squares: got none"},
+      {"no counts of what isn't finite", exact, [](v1::State* s) { s->clear_non_finite(); }, "non_finite: got none"},
   };
   for (const Bad& bad : all) {
     v1::MergeRequest merge;
@@ -326,7 +326,8 @@ TEST_F(StateTest, MalformedAndMismatchedOnesAreRefused) {
     v1::MergeResponse response;
     const grpc::Status status = Merge(merge, &response);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << field;
-    EXPECT_THAT(status.error_message(), HasSubstr(std::string(field) + ": differs")) << field;
+    EXPECT_THAT(status.error_message(), HasSubstr(std::string(field) + ": got another than the first state has"))
+        << field;
   }
   v1::MergeResponse response;
   EXPECT_EQ(Merge({}, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);

@@ -238,10 +238,11 @@ TEST_F(UploadsTest, PartsThatAreWrongByThemselves) {
       {"a negative first", PartOf(2, 0, -1, 5, "5"), "stream_part.first: got -1; allowed: 0 or more"},
       {"a negative count", PartOf(2, 0, 0, -5, "6"), "stream_part.count: got -5; allowed: 0 or more"},
       {"too many elements", PartOf(3, 1, 4, 7, "7"),
-       "part 1: got 7 elements from element 4 on; allowed: up to element 10"},
+       "stream_part.count: got 7 from element 4 on in part 1; allowed: up to element 10"},
       {"a sum that overflows", PartOf(3, 1, INT64_MAX, INT64_MAX, "8"), "allowed: up to element 10"},
-      {"a late start", PartOf(2, 0, 1, 5, "9"), "part 0: got first element 1; allowed: 0"},
-      {"an early end", PartOf(2, 1, 5, 4, "10"), "part 1, the last: got end 9; allowed: 10"},
+      {"a late start", PartOf(2, 0, 1, 5, "9"), "stream_part.first: got 1 in part 0; allowed: 0"},
+      {"an early end", PartOf(2, 1, 5, 4, "10"),
+       "stream_part.count: got 4 in part 1, the last; allowed: up to element 10"},
   };
   for (const Misfit& misfit : misfits) {
     PartCall call(server_, header, misfit.part);
@@ -269,10 +270,12 @@ TEST_F(UploadsTest, PartsThatDoNotFitTogether) {
       {"other parts", header, PartOf(5, 3, 8, 0),
        "stream_part.parts: got 5; allowed: 4, as in the upload's other parts"},
       {"the same part", header, PartOf(4, 2, 4, 2), "stream_part.index: got 2 a second time"},
-      {"a gap", header, PartOf(4, 3, 7, 2), "part 3: got first element 7; allowed: 6, where part 2 ends"},
-      {"an overlap", header, PartOf(4, 3, 5, 4), "part 3: got first element 5; allowed: 6, where part 2 ends"},
-      {"a gap after it", header, PartOf(4, 1, 2, 1), "part 2: got first element 4; allowed: 3, where part 1 ends"},
-      {"an overlap after it", header, PartOf(4, 1, 2, 3), "part 2: got first element 4; allowed: 5, where part 1 ends"},
+      {"a gap", header, PartOf(4, 3, 7, 2), "stream_part.first: got 7 in part 3; allowed: 6, where part 2 ends"},
+      {"an overlap", header, PartOf(4, 3, 5, 4), "stream_part.first: got 5 in part 3; allowed: 6, where part 2 ends"},
+      {"a gap after it", header, PartOf(4, 1, 2, 1),
+       "stream_part.first: got 4 in part 2; allowed: 3, where part 1 ends"},
+      {"an overlap after it", header, PartOf(4, 1, 2, 3),
+       "stream_part.first: got 4 in part 2; allowed: 5, where part 1 ends"},
       {"a wrong header", HeaderOf(v1::DTYPE_U8, 9, {}), PartOf(4, 3, 6, 3), "ops: got 0 operations"},
       {"a wrong part", header, PartOf(4, 4, 6, 3), "stream_part.index: got 4"},
   };

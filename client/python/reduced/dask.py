@@ -99,7 +99,7 @@ def describe(array: Any, *, server: str | None = None, **options: Unpack[Options
 def _summary(results: Results, masks_extrema: bool, masks_sum: bool) -> Results:
     """Results of which those without an answer are None, or masked."""
     results._raises = False
-    return results._masked(masks_extrema, masks_sum) if isinstance(results, ArrayResults) and not results.errors else results
+    return results._masked(masks_extrema, masks_sum) if isinstance(results, ArrayResults) else results
 
 
 class _Cut(NamedTuple):

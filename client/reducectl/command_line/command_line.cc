@@ -101,7 +101,7 @@ std::vector<std::string> WithDashes(int argc, char** argv) {
 }
 
 // An argument as a shell takes it.
-std::string Quoted(const std::string& argument) {
+std::string ShellWord(const std::string& argument) {
   constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%";
   if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) return argument;
   return absl::StrCat("'", absl::StrReplaceAll(argument, {{"'", "'\\''"}}), "'");
@@ -135,7 +135,7 @@ CLI::App* CommandLine::Add(CLI::App* parent, const std::string& name, const std:
 }
 
 ExitCode CommandLine::ParseAndRun(int argc, char** argv) {
-  for (int i = 0; i < argc; ++i) absl::StrAppend(&common.command_line, i == 0 ? "" : " ", Quoted(argv[i]));
+  for (int i = 0; i < argc; ++i) absl::StrAppend(&common.command_line, i == 0 ? "" : " ", ShellWord(argv[i]));
   std::vector<std::string> arguments = WithDashes(argc, argv);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {

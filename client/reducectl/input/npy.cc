@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/reducectl/input/input.h"
+#include "kernels/system/quoted.h"
 
 namespace reduced::client {
 namespace {
@@ -37,11 +37,6 @@ constexpr struct {
               {"i4", "i32", "i", "int32"},   {"i8", "i64", "q", "int64"},   {"u1", "u8", "B", "uint8"},
               {"u2", "u16", "H", "uint16"},  {"u4", "u32", "I", "uint32"},  {"u8", "u64", "Q", "uint64"},
               {"f2", "f16", "e", "float16"}, {"f4", "f32", "f", "float32"}, {"f8", "f64", "d", "float64"}};
-
-std::string Quoted(absl::string_view text) {
-  constexpr std::size_t kShown = 60;
-  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShown)), text.size() > kShown ? "...\"" : "\"");
-}
 
 absl::Status HeaderError(absl::string_view what, absl::string_view header) {
   return absl::InvalidArgumentError(absl::StrCat("bad .npy header: ", what, " in ", Quoted(header)));

@@ -109,8 +109,8 @@ TEST_F(AnswersTest, AReduceOnAnotherEngineThanWasAsked) {
     std::string message;
   } kCases[] = {
       {{.engine = "cpu"}, [](auto* ran) { ran->set_engine(v1::ENGINE_CUDA); }, "engine: got cuda; allowed: cpu"},
-      {{.device = "cpu"}, [](auto* ran) { ran->set_device("cuda:0"); }, "device: got \"cuda:0\"; allowed: \"cpu\""},
-      {{.pipeline = "p"}, [](auto* ran) { ran->set_pipeline("q"); }, "pipeline: got \"q\"; allowed: \"p\""},
+      {{.device = "cpu"}, [](auto* ran) { ran->set_device("cuda:0"); }, "device: got 'cuda:0'; allowed: 'cpu'"},
+      {{.pipeline = "p"}, [](auto* ran) { ran->set_pipeline("q"); }, "pipeline: got 'q'; allowed: 'p'"},
       {{.precision = "f64"},
        [](auto* ran) { ran->set_precision(v1::PRECISION_EXACT); },
        "precision: got exact; allowed: f64"},
@@ -207,14 +207,14 @@ TEST_F(AnswersTest, AnArrayThatIsNotTheOnePut) {
     std::string message;
     std::function<void(v1::ArrayInfo*)> spoil;
   } kCases[] = {
-      {"id: got \"\"; allowed: 1 to 64 letters, digits, - and _", [](auto* array) { array->clear_id(); }},
-      {"id: got \"\x1b[2J\"; allowed: 1 to 64 letters, digits, - and _", [](auto* array) { array->set_id("\x1b[2J"); }},
+      {"id: got ''; allowed: 1 to 64 letters, digits, - and _", [](auto* array) { array->clear_id(); }},
+      {"id: got '\\x1b[2J'; allowed: 1 to 64 letters, digits, - and _", [](auto* array) { array->set_id("\x1b[2J"); }},
       {"array.dtype: got none; allowed: a dtype", [](auto* array) { array->mutable_array()->clear_dtype(); }},
       {"bytes: got 13; allowed: 12", [](auto* array) { array->set_bytes(13); }},
       {"array.shape: got (3, 1); allowed: (3)", [](auto* array) { array->mutable_array()->add_shape(1); }},
       {"device: got none; allowed: a name", [](auto* array) { array->clear_device(); }},
-      {"device: got \"cuda:0\"; allowed: \"cpu\"", [](auto* array) { array->set_device("cuda:0"); }},
-      {"owner: got \"you\"; allowed: \"me\"", [](auto* array) { array->set_owner("you"); }},
+      {"device: got 'cuda:0'; allowed: 'cpu'", [](auto* array) { array->set_device("cuda:0"); }},
+      {"owner: got 'you'; allowed: 'me'", [](auto* array) { array->set_owner("you"); }},
       {"users: got -1; allowed: finite numbers from 0", [](auto* array) { array->set_users(-1); }},
   };
   const PutOptions options{.device = "cpu", .owner = "me"};
@@ -244,8 +244,8 @@ TEST_F(AnswersTest, AListThatIsWrong) {
   };
   EXPECT_TRUE(list([](auto*) {}).ok());
   ExpectWrong(list([&](auto* array) { array->set_id(good.id()); }),
-              absl::StrCat("arrays[1].id: got \"", good.id(), "\"; allowed: each id once"));
-  ExpectWrong(list([](auto* array) { array->set_owner("you"); }), "arrays[1].owner: got \"you\"; allowed: \"me\"");
+              absl::StrCat("arrays[1].id: got '", good.id(), "'; allowed: each id once"));
+  ExpectWrong(list([](auto* array) { array->set_owner("you"); }), "arrays[1].owner: got 'you'; allowed: 'me'");
   ExpectWrong(list([](auto* array) { array->mutable_array()->set_shape(0, -1); }),
               "arrays[1].array.shape: got (-1); allowed: dimensions of 0 and more");
   EXPECT_TRUE(list([](auto* array) { array->mutable_array()->set_dtype(static_cast<v1::DType>(99)); }).ok());
@@ -317,7 +317,7 @@ TEST_F(AnswersTest, ALadderThatIsWrong) {
       {"start.bytes: got 11; allowed: 3 times 4", [](auto* replies) { (*replies)[0].mutable_start()->set_bytes(11); }},
       {"start.expected.value.dtype: got f64; allowed: i64",
        [](auto* replies) { SetZero(DType::kF64, (*replies)[0].mutable_start()->mutable_expected()); }},
-      {"steps[1].pipeline: got \"q\"; allowed: p",
+      {"steps[1].pipeline: got 'q'; allowed: p",
        [](auto* replies) { replies->back().mutable_step()->set_pipeline("q"); }},
       {"steps[1].kernel_us: got 2; allowed: 1",
        [](auto* replies) { replies->back().mutable_step()->add_kernel_us(1); }},

@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadNpyTest,
     ::testing::Values(
         BadNpy{"Empty", "", "isn't a .npy file"},
-        BadNpy{"Text", "hello, world", "isn't a .npy file: it starts with \"hello,\", not \"\\x93NUMPY\""},
+        BadNpy{"Text", "hello, world", "isn't a .npy file: it starts with 'hello,', not '\\x93NUMPY'"},
         BadNpy{"NoVersion", kGood.substr(0, 7), "got 7 bytes of preamble; allowed: 8"},
         BadNpy{"NoLength", kGood.substr(0, 9), "got 9 bytes of preamble; allowed: 10"},
         BadNpy{"HalfHeader", kGood.substr(0, 30), "got 20 bytes of header; allowed: "},
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadNpy{"NumberAsShape", Npy(Header("'<f4'", "3"), Data(12)), "'shape' is not a tuple"},
         BadNpy{"NoShape", Npy("{'descr': '<f4', 'fortran_order': False}", Data(12)),
                "'descr', 'fortran_order' or 'shape' is missing"},
-        BadNpy{"NoDict", Npy("hello", Data(12)), "bad .npy header: no dictionary in \"hello\""},
+        BadNpy{"NoDict", Npy("hello", Data(12)), "bad .npy header: no dictionary in 'hello'"},
         BadNpy{"OddBrackets", Npy("{'descr': ((('<f4', )}", Data(12)), "bad .npy header: "},
         BadNpy{"OddOrder", Npy(Header("'<f4'", "(3,)", "Maybe"), Data(12)), "neither True nor False"}),
     [](const auto& info) { return info.param.name; });
