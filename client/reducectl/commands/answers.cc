@@ -343,7 +343,9 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   if (!place.has_value()) return kUsage;
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
-  input.one_piece = input.in_memory = question.in_session();
+  input.in_memory = question.in_session();
+  input.one_piece =
+      input.in_memory || std::any_of(question.ops.begin(), question.ops.end(), IsOfDistribution);  // which has no state
   if (!question.sources.empty()) input.arrays = question.arrays;
   input.missing = MissingFor(question.ops, question.options, Missing::kDropped);
   input.positions = std::any_of(question.ops.begin(), question.ops.end(),

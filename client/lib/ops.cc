@@ -1,0 +1,63 @@
+#include "reduced/ops.h"
+
+#include <charconv>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "proto/codec/op_call.h"
+
+namespace reduced::client {
+namespace {
+
+// The shortest decimal that reads back as the same number.
+void Append(std::string* out, double number) {
+  char buffer[32];
+  out->append(buffer, std::to_chars(buffer, buffer + sizeof(buffer), number).ptr);
+}
+
+std::string Joined(const std::vector<double>& numbers) { return absl::StrJoin(numbers, ",", Append); }
+
+std::string MethodText(std::string_view method) {
+  return method == "linear" ? "" : absl::StrCat("method=", absl::string_view(method));
+}
+
+}  // namespace
+
+std::string Median(std::string_view method) {
+  const std::string given = MethodText(method);
+  return given.empty() ? "median" : absl::StrCat("median(", given, ")");
+}
+
+std::string Quantile(const std::vector<double>& q, std::string_view method) {
+  const std::string given = MethodText(method);
+  return absl::StrCat("quantile(", Joined(q), given.empty() ? "" : ";", given, ")");
+}
+
+std::string Histogram(const std::vector<double>& edges) { return absl::StrCat("histogram(edges=", Joined(edges), ")"); }
+
+std::string Histogram(double low, double high, int bins) {
+  return absl::StrCat("histogram(", Joined({low, high}), ",", bins, ")");
+}
+
+std::string LogHistogram(double low, double high, int bins) {
+  return absl::StrCat("histogram(", Joined({low, high}), ",", bins, ";scale=log)");
+}
+
+std::string TopK(std::int64_t k) { return absl::StrCat("topk(", k, ")"); }
+std::string BottomK(std::int64_t k) { return absl::StrCat("bottomk(", k, ")"); }
+std::string ArgTopK(std::int64_t k) { return absl::StrCat("argtopk(", k, ")"); }
+std::string ArgBottomK(std::int64_t k) { return absl::StrCat("argbottomk(", k, ")"); }
+
+std::vector<std::string> SplitOps(std::string_view list) { return reduced::SplitOps(list); }
+absl::Status CheckOp(std::string_view op) { return ParseOpText(op).status(); }
+
+bool IsOfDistribution(std::string_view op) {
+  const std::optional<Op> found =
+      OpFromName(absl::StripAsciiWhitespace(absl::string_view(op).substr(0, op.find('('))));
+  return found.has_value() && reduced::IsOfDistribution(static_cast<int>(*found));
+}
+
+}  // namespace reduced::client
