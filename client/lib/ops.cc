@@ -26,6 +26,8 @@ std::string MethodText(std::string_view method) {
 
 }  // namespace
 
+namespace ops {
+
 std::string Median(std::string_view method) {
   const std::string given = MethodText(method);
   return given.empty() ? "median" : absl::StrCat("median(", given, ")");
@@ -50,6 +52,8 @@ std::string TopK(std::int64_t k) { return absl::StrCat("topk(", k, ")"); }
 std::string BottomK(std::int64_t k) { return absl::StrCat("bottomk(", k, ")"); }
 std::string ArgTopK(std::int64_t k) { return absl::StrCat("argtopk(", k, ")"); }
 std::string ArgBottomK(std::int64_t k) { return absl::StrCat("argbottomk(", k, ")"); }
+
+}  // namespace ops
 
 std::vector<std::string> SplitOps(std::string_view list) { return reduced::SplitOps(list); }
 absl::Status CheckOp(std::string_view op) { return ParseOpText(op).status(); }

@@ -1,7 +1,7 @@
 // Ops with parameters. An op is a text wherever the library takes one: "sum", "median", or "quantile(0.25,0.5)". These
 // functions write such texts, exactly; `reducectl ops` has the others.
 //
-//   auto reply = client->Reduce(ArrayView::Of(samples), {"median", Quantile({.25, .75}), TopK(10)});
+//   auto reply = client->Reduce(ArrayView::Of(samples), {"median", ops::Quantile({.25, .75}), ops::TopK(10)});
 //   if (reply.ok()) {
 //     double median = reply->Find("median")->AsDouble();
 //     std::span<const double> quartiles = reply->arrays[0].array.As<double>();
@@ -23,6 +23,8 @@
 
 namespace reduced::client {
 
+namespace ops {
+
 // `method`: "linear", "lower", "higher", "nearest" or "midpoint", as of numpy.quantile.
 REDUCED_EXPORT std::string Median(std::string_view method = "linear");
 REDUCED_EXPORT std::string Quantile(const std::vector<double>& q, std::string_view method = "linear");
@@ -37,6 +39,8 @@ REDUCED_EXPORT std::string TopK(std::int64_t k);
 REDUCED_EXPORT std::string BottomK(std::int64_t k);
 REDUCED_EXPORT std::string ArgTopK(std::int64_t k);
 REDUCED_EXPORT std::string ArgBottomK(std::int64_t k);
+
+}  // namespace ops
 
 // Cuts a list at the commas that are outside of parentheses: "sum,quantile(0.25,0.5)" are two ops.
 REDUCED_EXPORT std::vector<std::string> SplitOps(std::string_view list);

@@ -8,7 +8,8 @@
 //
 // The answer of an op of the distribution (ops.h) can be an array by itself, which is the last dimension of the results:
 //
-//   auto quartiles = client->ReduceArray(ArrayView::Of(samples, {{1000, 3}}), {Quantile({.25, .5, .75})}, {.axis = {0}});
+//   auto quartiles = client->ReduceArray(ArrayView::Of(samples, {{1000, 3}}), {ops::Quantile({.25, .5, .75})},
+//                                       {.axis = {0}});
 //   if (quartiles.ok()) Print(quartiles->results[0].array.As<double>());  // 3 x 3, of each column
 //
 // Results in memory that is shared with a server on the same machine, so that none are sent:

@@ -98,7 +98,7 @@ absl::StatusOr<std::pair<double, double>> RangeOf(const ReduceCall& reduce, bool
 }
 
 absl::StatusOr<Bins> BinsOf(const ReduceCall& reduce, const HistogramArguments& arguments, Reply* reply) {
-  std::string op = Histogram(arguments.edges);
+  std::string op = ops::Histogram(arguments.edges);
   if (arguments.edges.empty()) {
     std::pair<double, double> range;
     if (arguments.range.empty()) {
@@ -108,8 +108,8 @@ absl::StatusOr<Bins> BinsOf(const ReduceCall& reduce, const HistogramArguments& 
     } else {
       range = {arguments.range.front(), arguments.range.back()};
     }
-    op = (arguments.log ? LogHistogram : static_cast<std::string (*)(double, double, int)>(Histogram))(
-        range.first, range.second, arguments.bins);
+    op = arguments.log ? ops::LogHistogram(range.first, range.second, arguments.bins)
+                       : ops::Histogram(range.first, range.second, arguments.bins);
   }
   const absl::StatusOr<v1::OpCall> call = ParseOpText(op);
   const absl::StatusOr<OpCall> parsed = call.ok() ? ParseCall("histogram", *call) : call.status();
