@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -64,7 +63,7 @@ std::vector<double> LogarithmicEdges(double low, double high, std::int64_t bins)
 }
 
 absl::Status ParseBins(absl::string_view field, const v1::UniformBins& from, bool logarithmic, OpParameters* to) {
-  if (from.bins() < 1 || from.bins() > kMaxBins) {
+  if (from.bins() < 1 || static_cast<std::size_t>(from.bins()) > kMaxBins) {
     return Wrong(field, ".bins: got ", from.bins(), "; allowed: 1 to ", kMaxBins);
   }
   if (!std::isfinite(from.low()) || (logarithmic && from.low() <= 0)) {
@@ -214,10 +213,10 @@ constexpr ParametersRow kParameters[] = {
      "quantile(Q,...;method=linear|lower|higher|nearest|midpoint)"},
     {Op::kHistogram, true, v1::OpCall::kHistogram, "histogram", ParseHistogram, SetHistogram,
      "histogram(LOW,HIGH,BINS;scale=linear|log) or histogram(edges=X,...)"},
-    {Op::kTopk, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "topk(K)"},
-    {Op::kBottomk, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "bottomk(K)"},
-    {Op::kArgtopk, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argtopk(K)"},
-    {Op::kArgbottomk, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argbottomk(K)"},
+    {Op::kTopK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "topk(K)"},
+    {Op::kBottomK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "bottomk(K)"},
+    {Op::kArgTopK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argtopk(K)"},
+    {Op::kArgBottomK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argbottomk(K)"},
 };
 
 const ParametersRow* ParametersOf(Op op) {
@@ -255,13 +254,11 @@ absl::StatusOr<OpCall> ParseCall(absl::string_view field, const v1::OpCall& call
     return Wrong(field, ": got ", given == nullptr ? "no parameters" : given->name(), " with ", v1::Op_Name(call.op()),
                  "; allowed: ", row == nullptr ? "none" : row->field);
   }
-  OpCall parsed(*op);
-  if (got == v1::OpCall::PARAMETERS_NOT_SET) return parsed;
-  const auto parameters = std::make_shared<OpParameters>();
-  const absl::Status status = row->parse(absl::StrCat(field, ".", row->field), call, parameters.get());
+  if (got == v1::OpCall::PARAMETERS_NOT_SET) return OpCall(*op);
+  OpParameters parameters;
+  const absl::Status status = row->parse(absl::StrCat(field, ".", row->field), call, &parameters);
   if (!status.ok()) return status;
-  parsed.parameters = parameters;
-  return parsed;
+  return OpCall(*op, std::move(parameters));
 }
 
 absl::StatusOr<v1::OpCall> ParseOpText(absl::string_view text) {
@@ -286,6 +283,11 @@ absl::StatusOr<v1::OpCall> ParseOpText(absl::string_view text) {
     return Wrong("op: got \"", trimmed.substr(0, kQuoted), "\"; allowed: ", row->usage);
   }
   return call;
+}
+
+absl::Status ValidateCall(absl::string_view field, const OpCall& call, DType dtype) {
+  const ParametersRow* const row = ParametersOf(call.op);
+  return row == nullptr ? absl::OkStatus() : Validate(call, dtype, absl::StrCat(field, ".", row->field));
 }
 
 absl::string_view OpUsage(Op op) {

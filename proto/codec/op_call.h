@@ -31,13 +31,17 @@ inline std::int64_t ResultBytes(const OpCall& op, DType dtype) {
   return AnswerElements(op) * RowOf(ResultDType(op, dtype)).bytes;
 }
 
-// Parses an op without parameters, and an op with them; bins of the same width or ratio become edges. INVALID_ARGUMENT names what is below
-// `field`, as "calls[0].quantile.q[2]: got 1.5; allowed: 0 to 1".
+// Parses an op without parameters, and an op with them; bins of the same width or ratio become edges. INVALID_ARGUMENT:
+// the op lacks parameters, or does not take those that it has.
 absl::StatusOr<OpCall> ParseCall(absl::string_view field, v1::Op number);
 absl::StatusOr<OpCall> ParseCall(absl::string_view field, const v1::OpCall& call);
 
+// OK, or INVALID_ARGUMENT: a parameter has a value that the op does not take. The message names it below `field`, as
+// "calls[0].quantile.q[2]: got 1.5; allowed: 0 to 1".
+absl::Status ValidateCall(absl::string_view field, const OpCall& call, DType dtype);
+
 // Parses the text of an op. INVALID_ARGUMENT: there is no such op, or its arguments are not as OpUsage says. Whether
-// the parameters have values that the op takes is not looked at: ParseCall does that.
+// the parameters have values that the op takes is not looked at: ValidateCall does that.
 absl::StatusOr<v1::OpCall> ParseOpText(absl::string_view text);
 
 // How the text of an op with parameters looks: "topk(K)". Empty: the op has none.

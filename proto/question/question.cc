@@ -64,9 +64,11 @@ absl::Status ParseSpec(const v1::ReduceRequest& request, int max_ops, ReduceSpec
   }
   spec->ops.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    absl::StatusOr<OpCall> call = called ? ParseCall(absl::StrCat("calls[", i, "]"), request.calls(i))
-                                         : ParseCall(absl::StrCat("ops[", i, "]"), request.ops(i));
-    if (!call.ok()) return call.status();
+    const std::string field = absl::StrCat(called ? "calls[" : "ops[", i, "]");
+    absl::StatusOr<OpCall> call = called ? ParseCall(field, request.calls(i)) : ParseCall(field, request.ops(i));
+    absl::Status status = call.status();
+    if (status.ok() && called) status = ValidateCall(field, *call, spec->dtype);
+    if (!status.ok()) return status;
     spec->ops.push_back(*std::move(call));
   }
   return ParseOptions(request.options(), spec);

@@ -34,7 +34,7 @@ _DEFAULT_SERVER = "127.0.0.1:50051"
 _GROUPED = ("segments", "lengths", "keys")
 _BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments, lengths or keys",
            "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
-_POSITIONS = frozenset({"argmin", "argmax"})
+_POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk"})
 _DISTRIBUTION = frozenset(_core.distribution)
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
@@ -329,8 +329,8 @@ class _Reducer(Ops):
         if isinstance(self._core, _core.RemoteSession):
             raise UnimplementedError(f"ops: got {op} in a session; allowed: with a client")
         if not isinstance(array, ResidentArray):
-            array = located(array, ordered=not all(_POSITIONS.isdisjoint((name, name.partition("(")[0][:3])) for name in names),
-                            gpu=self._reads_gpus)
+            ordered = any(name.partition("(")[0].strip() in _POSITIONS for name in names)
+            array = located(array, ordered=ordered, gpu=self._reads_gpus)
         return self._reduce_array(array, names, {}, options, interrupt, lambda reply, kept: Result._of_whole(reply))
 
     def _located(self, array: Any, names: Sequence[str], options: Options) -> tuple[Any, Options]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, get_type_hints
@@ -268,11 +269,23 @@ class Ops:
 
         return self._planned(_distribution.top(array, "bottomk", k, options))
 
+    def argtopk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+        """The indexes of `topk` alone."""
+        return self._one(f"argtopk({operator.index(k)})", array, options)
+
+    def argbottomk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+        """The indexes of `bottomk` alone."""
+        return self._one(f"argbottomk({operator.index(k)})", array, options)
+
     def distinct(self, array: Any, *, exact: bool = False, **options: Unpack[Options]) -> Any:
         """How many different values there are: -0 and 0 are one, and so are all NaNs. Of dtypes of more than 16 bits an estimate, with a
         standard error of 0.81%, the same on every engine; `exact`: exactly.
         """
         return self._one("distinct_exact" if exact else "distinct", array, options)
+
+    def distinct_exact(self, array: Any, **options: Unpack[Options]) -> Any:
+        """`distinct`, exactly."""
+        return self._one("distinct_exact", array, options)
 
     def mode(self, array: Any, **options: Unpack[Options]) -> Any:
         """The most frequent value, the lowest on ties; of dtypes of 8 and 16 bits."""

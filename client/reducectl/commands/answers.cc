@@ -157,6 +157,11 @@ class Asker {
       if ((*piece)->restart) unfinished.clear();
       Answer answer = AnswerOf(source, (*piece)->input, **reader);
       if (failed.count((*piece)->array) > 0) continue;
+      if (answer.words.has_value()) {
+        const ExitCode code = print_(answer);
+        if (failure == kOk) failure = code;
+        continue;
+      }
       const absl::Status& unread = (*piece)->input.status;
       const ExitCode code =
           unread.ok() ? AskPiece(std::move(answer), **piece, &notes, &unfinished) : ReportUnread(source, unread);

@@ -1,6 +1,8 @@
 // reducectl describe.
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +50,24 @@ std::optional<Value> ValueOf(const Reply& reply, const Statistic& statistic) {
   return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
+// Of a column without numbers.
+std::string WordsLine(const Answer& answer) {
+  const Words& words = *answer.words;
+  return Dump({{"source", answer.source},
+               {"column", answer.column},
+               {"dtype", answer.dtype},
+               {"shape", answer.shape},
+               {"results",
+                {{"count", words.count},
+                 {"missing", words.missing},
+                 {"distinct", words.distinct},
+                 {"most_frequent", words.most_frequent},
+                 {"frequency", words.frequency}}}}) +
+         "\n";
+}
+
 std::string Line(const Answer& answer) {
+  if (answer.words.has_value()) return WordsLine(answer);
   Json results = Json::object();
   for (const Statistic& each : kStatistics) {
     const std::optional<Value> value = ValueOf(answer.reply, each);
@@ -65,7 +84,7 @@ ExitCode Describe(const CommonOptions& common, Question question) {
   }
   question.options.nan_policy = "omit";
   question.options.ddof = kDdof;
-  question.input.all_columns = true;
+  question.input.all_columns = question.input.texts = true;
   question.lenient = true;
   std::vector<std::vector<std::string>> rows(1, {"", "DTYPE"});
   for (const Statistic& each : kStatistics) rows[0].push_back(absl::AsciiStrToUpper(each.name));
@@ -76,12 +95,27 @@ ExitCode Describe(const CommonOptions& common, Question question) {
     }
     const std::string name = NameOf(answer);
     rows.push_back({absl::StrCat(answer.source, name.empty() ? "" : ": ", name), answer.dtype});
+    if (answer.words.has_value()) {
+      const Words& words = *answer.words;
+      rows.back().insert(rows.back().end(), {absl::StrCat(words.count), absl::StrCat(words.missing)});
+      rows.back().resize(2 + std::size(kStatistics), "-");
+      rows.back().insert(rows.back().end(),
+                         {absl::StrCat(words.distinct), words.most_frequent, absl::StrCat(words.frequency)});
+      return kOk;
+    }
     for (const Statistic& each : kStatistics) {
       const std::optional<Value> value = ValueOf(answer.reply, each);
       rows.back().push_back(value.has_value() ? value->Text() : "-");
     }
     return kOk;
   });
+  // Columns without numbers have three more.
+  const auto widest = std::max_element(rows.begin(), rows.end(),
+                                       [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  if (widest->size() > rows[0].size()) {
+    rows[0].insert(rows[0].end(), {"DISTINCT", "MOST FREQUENT", "TIMES"});
+    for (auto& row : rows) row.resize(rows[0].size(), "-");
+  }
   if (rows.size() > 1) std::cout << FormatTable(std::move(rows), 2) << std::flush;
   return code;
 }
@@ -94,7 +128,8 @@ void AddDescribe(CommandLine& line) {
   CLI::App* command = line.Add(
       "describe",
       absl::StrCat("print ", absl::StrJoin(kStatistics, ", ", append_name),
-                   " of each array of files, of all columns of texts; NaNs count as missing, and std has ddof 1"),
+                   " of each array of files, of all columns of texts; NaNs count as missing, and std has ddof 1; of columns without "
+                   "numbers count, missing, how many different texts there are, and the most frequent of them"),
       [question](const CommonOptions& common) { return Describe(common, *question); });
   AddChoice(line, command, "--engine", &question->options.engine, "the engine", EngineNames())->capture_default_str();
   AddInput(line, command, &question->sources, &question->input).front()->required();
