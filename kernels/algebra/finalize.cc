@@ -169,6 +169,8 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
       return ElementFromBits(spec.dtype, partial.bits_or);
     case Op::kBitXor:
       return ElementFromBits(spec.dtype, partial.bits_xor);
+    default:
+      break;  // has no state
   }
   __builtin_unreachable();
 }

@@ -290,11 +290,3 @@ class Ops:
     def mode(self, array: Any, **options: Unpack[Options]) -> Any:
         """The most frequent value, the lowest on ties; of dtypes of 8 and 16 bits."""
         return self._one("mode", array, options)
-
-    def skew(self, array: Any, **options: Unpack[Options]) -> Any:
-        """The skewness of a population, m3 / m2**1.5, as `scipy.stats.skew`; NaN if all elements are the same, or there is none."""
-        return self._one("skew", array, options)
-
-    def kurtosis(self, array: Any, **options: Unpack[Options]) -> Any:
-        """The excess kurtosis of a population, m4 / m2**2 - 3, as `scipy.stats.kurtosis`; likewise."""
-        return self._one("kurtosis", array, options)
