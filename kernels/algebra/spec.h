@@ -56,6 +56,9 @@ struct ReduceSpec {
   friend bool operator==(const ReduceSpec&, const ReduceSpec&) = default;
 };
 
+// Whether a State answers all of spec's ops.
+bool AnsweredByStates(const ReduceSpec& spec);
+
 // The accumulators that answer spec's ops, but for those that ExactAccumulatorsFor(spec) answers. Leaving NaNs out
 // takes the counts too, but not for exact sums, which count NaNs themselves.
 AccumulatorSet AccumulatorsFor(const ReduceSpec& spec);

@@ -93,7 +93,8 @@ const std::vector<PipelineRow>& Pipelines() {
        .origin = "this project; vectors by Highway, threads by oneTBB",
        .rung = false,
        .block_sizes = false,
-       .exact = true},
+       .exact = true,
+       .distributions = true},
 #ifdef REDUCED_HAVE_CUDA
       {.name = "neighbored",
        .engine = EngineKind::kCuda,
@@ -286,8 +287,7 @@ Precision DefaultPrecision(std::string_view pipeline) {
 bool WantsExactSums(const ReduceSpec& spec) { return ExactAccumulatorsFor(spec) != 0; }
 
 absl::Status CheckOps(const ReduceSpec& spec, EngineKind engine) {
-  const auto has_state = [](Op op) { return HasState(op); };
-  if (std::all_of(spec.ops.begin(), spec.ops.end(), has_state)) return absl::OkStatus();  // every engine has them
+  if (AnsweredByStates(spec)) return absl::OkStatus();  // every engine has them
   const PipelineRow& row = DefaultPipeline(engine);
   return SupportsAll(row, spec) ? absl::OkStatus() : Unsupported(row, spec);
 }
