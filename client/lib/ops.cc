@@ -20,8 +20,10 @@ void Append(std::string* out, double number) {
 
 std::string Joined(const std::vector<double>& numbers) { return absl::StrJoin(numbers, ",", Append); }
 
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
 std::string MethodText(std::string_view method) {
-  return method == "linear" ? "" : absl::StrCat("method=", absl::string_view(method));
+  return method == "linear" ? "" : absl::StrCat("method=", View(method));
 }
 
 }  // namespace
@@ -55,12 +57,12 @@ std::string ArgBottomK(std::int64_t k) { return absl::StrCat("argbottomk(", k, "
 
 }  // namespace ops
 
-std::vector<std::string> SplitOps(std::string_view list) { return reduced::SplitOps(list); }
-absl::Status CheckOp(std::string_view op) { return ParseOpText(op).status(); }
+std::vector<std::string> SplitOps(std::string_view list) { return reduced::SplitOps(View(list)); }
+absl::Status CheckOp(std::string_view op) { return ParseOpText(View(op)).status(); }
 
 bool IsOfDistribution(std::string_view op) {
-  const std::optional<Op> found =
-      OpFromName(absl::StripAsciiWhitespace(absl::string_view(op).substr(0, op.find('('))));
+  const absl::string_view name = absl::StripAsciiWhitespace(View(op.substr(0, op.find('('))));
+  const std::optional<Op> found = OpFromName({name.data(), name.size()});
   return found.has_value() && reduced::IsOfDistribution(static_cast<int>(*found));
 }
 

@@ -265,7 +265,7 @@ absl::StatusOr<v1::OpCall> ParseOpText(absl::string_view text) {
   const absl::string_view trimmed = absl::StripAsciiWhitespace(text);
   const std::size_t open = std::min(trimmed.find('('), trimmed.size());
   const absl::string_view name = absl::StripAsciiWhitespace(trimmed.substr(0, open));
-  const std::optional<Op> op = OpFromName(name);
+  const std::optional<Op> op = OpFromName({name.data(), name.size()});
   if (!op.has_value()) {
     const auto append_name = [](std::string* out, const OpRow& row) { absl::StrAppend(out, std::string(row.name)); };
     return Wrong("op: got \"", name, "\"; allowed: ", absl::StrJoin(kOps, ", ", append_name));
