@@ -86,11 +86,11 @@ class Results(Mapping[str, Any]):
         for index, name in enumerate(("25%", "50%", "75%")):
             if array is not None and isinstance(array, np.ndarray):
                 found[name] = dtype, array[..., index] if array.ndim > 1 else array[index]
-            elif array is not None:
-                raise InvalidArgumentError("keep: got True with a summary; allowed: False")
+            elif array is not None:  # kept on the server
+                found[quartiles] = dtype, array
             else:
                 errors[name] = why or UnimplementedError(f"{name}: got it in a session; allowed: with a client")
-        self._results = {name: found[name] for name in names if name in found}
+        self._results = {name: found[name] for name in (*names, quartiles) if name in found}
         self.errors, self._order, self._raises = errors, list(names), False
 
     def __contains__(self, op: object) -> bool:
@@ -99,9 +99,10 @@ class Results(Mapping[str, Any]):
     def __getattr__(self, op: str) -> Any:
         if not op.startswith("_") and (op in self._results or op in self.errors):
             return self[op]
-        named = [each for each in (*self._results, *self.errors) if _name(each) == op]  # with parameters
-        if len(named) == 1 and not op.startswith("_"):
-            return self[named[0]]
+        if not op.startswith("_"):
+            named = [each for each in (*self._results, *self.errors) if _name(each) == op]  # with parameters
+            if len(named) == 1:
+                return self[named[0]]
         raise AttributeError(f"{op}: got an op that was not asked for; there are: {', '.join(self._results)}"
                              if op in _core.ops else f"no attribute {op}")
 
