@@ -17,6 +17,7 @@
 #include "kernels/algebra/op.h"
 #include "kernels/system/quoted.h"
 #include "proto/codec/arrays_state.h"
+#include "proto/codec/op_call.h"
 #include "proto/codec/state_codec.h"
 #include "reduced/array.h"
 
@@ -290,6 +291,19 @@ const char* PlaceName(v1::ArrayResult::WhereCase place) {
   return "none";
 }
 
+// The shape of an array of results: it ends with that of the op's answer, and has no more of the whole array.
+absl::Status CheckShape(const Asked& asked, const OpCall& op, const v1::ArrayResult& result) {
+  const auto& got = result.array().shape();
+  const std::vector<std::int64_t> answer = AnswerShape(op);
+  const auto outputs = static_cast<std::size_t>(got.size()) - answer.size();  // dimensions
+  if (static_cast<std::size_t>(got.size()) >= answer.size() && (asked.partition || outputs == 0) &&
+      std::equal(answer.begin(), answer.end(), got.end() - static_cast<std::ptrdiff_t>(answer.size()))) {
+    return absl::OkStatus();
+  }
+  return Wrong("array.shape", absl::StrCat("(", absl::StrJoin(got, ", "), ")"),
+               absl::StrCat(asked.partition ? "one that ends with (" : "(", absl::StrJoin(answer, ", "), ")"));
+}
+
 // An array of results: kept, written to a region or here, with all of its elements. `end`: the byte of the region where
 // the previous results end; becomes where these do.
 absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result, std::int64_t* end) {
@@ -335,12 +349,16 @@ absl::Status CheckArrays(const Asked& asked, const Answer& answer) {
   std::int64_t end = asked.write_to.value_or(0);
   for (int i = 0; i < answer.arrays_size(); ++i) {
     const v1::ArrayResult& result = answer.arrays(i);
-    const std::optional<Op> op = OpFromNumber(result.op());
+    const auto index = static_cast<std::size_t>(i);
+    const std::optional<Op> number = OpFromNumber(result.op());
+    const OpCall op = !asked.calls.empty() ? asked.calls[index] : OpCall(number.value_or(Op::kCount));
     absl::Status status;
-    if (result.op() != asked.ops[static_cast<std::size_t>(i)] || !op.has_value()) {
-      status = Wrong("op", NameOf(result.op()), NameOf(static_cast<v1::Op>(asked.ops[static_cast<std::size_t>(i)])));
-    } else if (dtype.has_value() && result.array().dtype() != static_cast<int>(ResultDType(*op, *dtype))) {
-      status = Wrong("array.dtype", NameOf(result.array().dtype()), DTypeName(ResultDType(*op, *dtype)));
+    if (result.op() != asked.ops[index] || !number.has_value()) {
+      status = Wrong("op", NameOf(result.op()), NameOf(static_cast<v1::Op>(asked.ops[index])));
+    } else if (dtype.has_value() && result.array().dtype() != static_cast<int>(ResultDType(op, *dtype))) {
+      status = Wrong("array.dtype", NameOf(result.array().dtype()), DTypeName(ResultDType(op, *dtype)));
+    } else if (status = CheckShape(asked, op, result); !status.ok()) {
+      // what it says
     } else if (asked.keys && (result.array().shape().empty() || answer.keys().array().shape_size() != 1 ||
                               result.array().shape(0) != answer.keys().array().shape(0))) {
       status = Wrong("array.shape", "another number of outputs", "that of the keys");
@@ -430,10 +448,17 @@ Asked::Asked(const v1::ReduceRequest& request)
       return_state(request.return_state()),
       results(!request.omit_results()),
       op_errors(request.op_errors()),
-      arrays(request.has_axes() || request.has_segments() || request.has_keys() || request.has_where()),
+      arrays(request.has_axes() || request.has_segments() || request.has_keys() || request.has_where() ||
+             AsksForDistribution(request)),
+      partition(request.has_axes() || request.has_segments() || request.has_keys() || request.has_where()),
       keep(request.has_keep()),
       keys(request.has_keys() && request.keys().groups() == 0) {
   if (request.has_write_to()) write_to = request.write_to().offset();
+  for (const v1::OpCall& call : request.calls()) {
+    ops.push_back(call.op());
+    // One with wrong parameters is the server's to refuse.
+    calls.push_back(ParseCall("calls", call).value_or(OpCall(Op::kCount)));
+  }
   if (!request.has_array()) return;
   dtype = request.array().dtype();
   const auto& shape = request.array().shape();
@@ -447,7 +472,8 @@ Asked::Asked(const v1::MergeRequest& request)
     : return_state(request.return_state()),
       results(!request.omit_results()),
       op_errors(request.op_errors()),
-      arrays(request.arrays_size() > 0) {
+      arrays(request.arrays_size() > 0),
+      partition(arrays) {
   if (request.states().empty() && !arrays) return;
   const v1::State& first = arrays ? request.arrays(0).question() : request.states(0);
   if (arrays) keys = request.arrays(0).has_keys();

@@ -11,10 +11,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "kernels/algebra/op_call.h"
 #include "reduced/v1/reduced.pb.h"
 #include "reduced/v1/regions.pb.h"
 
@@ -30,6 +32,7 @@ struct Asked {
   explicit Asked(const v1::MergeRequest& request);
 
   absl::InlinedVector<int, 8> ops{};  // numbers of v1::Op
+  std::vector<OpCall> calls{};        // the same with their parameters, if there are any
   int dtype = 0;                      // of the array; 0: only the server knows
   std::optional<std::int64_t> count;  // of the elements; absent: only the server knows
   v1::ReduceOptions options{};
@@ -37,6 +40,7 @@ struct Asked {
   bool results = true;
   bool op_errors = false;                  // results may have errors
   bool arrays = false;                     // the answer has arrays,
+  bool partition = false;                  // of outputs, else of the whole array,
   bool keep = false;                       // which the server keeps,
   std::optional<std::int64_t> write_to{};  // or writes to a region from this byte on,
   bool keys = false;                       // and the keys of its outputs

@@ -1,5 +1,7 @@
 #include "client/lib/convert.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <iterator>
 #include <optional>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/lib/names.h"
+#include "proto/codec/op_call.h"
 
 namespace reduced::client {
 namespace {
@@ -86,10 +89,19 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   if (!options.precision.empty()) status.Update(Parse("precision", options.precision, &precision));
   status.Update(Parse("nan_policy", options.nan_policy, &nan_policy));
   status.Update(Parse("overflow_policy", options.overflow_policy, &overflow_policy));
+  // Ops with parameters are rare: others are the names of numbers.
+  const bool called =
+      std::any_of(ops.begin(), ops.end(), [](const std::string& op) { return op.find('(') != std::string::npos; });
   for (const std::string& name : ops) {
     v1::Op op = v1::OP_UNSPECIFIED;
-    status.Update(Parse("op", name, &op));
-    request->add_ops(op);
+    if (called) {
+      absl::StatusOr<v1::OpCall> call = ParseOpText(name);
+      status.Update(call.status());
+      if (call.ok()) *request->add_calls() = *std::move(call);
+    } else {
+      status.Update(Parse("op", name, &op));
+      request->add_ops(op);
+    }
   }
   if (!status.ok()) return status;
 
@@ -113,7 +125,19 @@ absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* reque
   if (!status.ok()) return status;
   request->set_empty(empty);
   const bool others = partition.segments.has_value() || partition.keys.has_value() || partition.where.has_value();
-  if (!partition.axis.empty() || !others) {
+  if (partition.whole) {
+    if (!partition.axis.empty() || partition.segments.has_value() || partition.keys.has_value()) {
+      return absl::InvalidArgumentError("whole: got true beside axis, segments or keys; allowed: true without them");
+    }
+    // Ops of the distribution need no axes; nor does a mask, unless the dimensions are to be kept.
+    if (const bool known = request->has_array(); known && (!others || partition.keepdims)) {
+      request->mutable_axes()->set_keepdims(partition.keepdims);
+      for (int i = 0; i < request->array().shape_size(); ++i) request->mutable_axes()->add_axis(i);
+    } else if (partition.keepdims || (!others && !AsksForDistribution(*request))) {
+      return absl::InvalidArgumentError(
+          "whole: got true for a resident array; allowed: with an op of the distribution or a mask, without keepdims");
+    }
+  } else if (!partition.axis.empty() || !others) {
     request->mutable_axes()->mutable_axis()->Add(partition.axis.begin(), partition.axis.end());
     request->mutable_axes()->set_keepdims(partition.keepdims);
   }
@@ -211,8 +235,19 @@ std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Resul
   return to;
 }
 
+void AddAnswer(std::string name, ResultArray answer, Reply* to) {
+  if (!name.empty()) answer.op = std::move(name);
+  if (!answer.error.ok()) {
+    to->results.push_back({std::move(answer.op), std::move(answer.error)});
+  } else if (answer.array.shape.empty()) {
+    to->results.push_back({std::move(answer.op), answer.array.At(0)});
+  } else {
+    to->arrays.push_back(std::move(answer));
+  }
+}
+
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,
-                              absl::string_view via) {
+                              absl::string_view via, absl::Span<const std::string> names) {
   if (const absl::Status right = CheckAnswer(asked, from); !right.ok()) return WrongAnswer(server, right);
   Reply to{.via = std::string(via),
            .results = FromProto(from.results()),
@@ -224,6 +259,11 @@ absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, cons
                          .reason = from.execution().reason()},
            .timing = FromProto(from.timing())};
   if (from.has_state()) to.state = from.state().SerializeAsString();
+  if (asked.partition) return to;  // whose arrays the caller takes
+  for (int i = 0; i < from.arrays_size(); ++i) {
+    v1::ArrayResult copy = from.arrays(i);
+    AddAnswer(static_cast<std::size_t>(i) < names.size() ? names[static_cast<std::size_t>(i)] : "", FromProto(copy), &to);
+  }
   return to;
 }
 

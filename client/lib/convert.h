@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "client/lib/answer.h"
 #include "reduced/result_array.h"
 #include "reduced/types.h"
@@ -51,9 +52,12 @@ absl::Status FromProto(const v1::OpError& from);
 HostArray FromProto(const v1::ArraySpec& from);  // without elements
 ResultArray FromProto(v1::ArrayResult& from);    // takes the elements
 std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Result>& from);
-// INTERNAL: the response doesn't answer what was asked: see answer.h.
+// Adds the answer of an op about a whole array: a value, if it has no dimensions. `name`: of the op; empty: it has one.
+void AddAnswer(std::string name, ResultArray answer, Reply* to);
+
+// INTERNAL: the response doesn't answer what was asked: see answer.h. `names`: of the ops, if they have parameters.
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,
-                              absl::string_view via);
+                              absl::string_view via, absl::Span<const std::string> names = {});
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked,
                               const absl::StatusOr<v1::ReduceResponse>& response, absl::string_view via);
 

@@ -64,7 +64,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
   for (const v1::DeviceInfo& device : from.devices()) to.devices.push_back(FromProto(device));
   for (const v1::LeftOutDevice& device : from.left_out()) to.left_out.push_back({device.name(), device.reason()});
   for (const v1::OpInfo& op : from.ops()) {
-    to.ops.push_back({op.name(), op.summary(), NamesOfAll(op.dtypes(), v1::DType_descriptor())});
+    to.ops.push_back({op.name(), op.summary(), NamesOfAll(op.dtypes(), v1::DType_descriptor()), op.usage()});
   }
   for (const v1::Flag& flag : from.flags()) to.flags.push_back({flag.name(), flag.value(), flag.source()});
   for (const v1::DTypeInfo& dtype : from.dtypes()) to.dtypes.push_back(dtype.name());

@@ -21,6 +21,7 @@
 #include "client/lib/spread.h"
 #include "client/lib/stream.h"
 #include "client/lib/via.h"
+#include "proto/codec/op_call.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -33,7 +34,12 @@ struct Plan {
   std::int64_t bytes = 0;       // of the elements that are sent
   absl::string_view via{};
   Backend backend{};
+  std::vector<std::string> names{};  // of the ops, if they have parameters
 };
+
+void SetNames(const std::vector<std::string>& ops, Plan* plan) {
+  if (!plan->request.calls().empty()) plan->names = ops;
+}
 
 absl::StatusOr<Plan> MakePlan(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                               const Connection& connection) {
@@ -42,6 +48,7 @@ absl::StatusOr<Plan> MakePlan(const ArrayView& array, const std::vector<std::str
   status.Update(ToProto(array, plan.request.mutable_array()));
   status.Update(ToProto(ops, options, &plan.request));
   if (!status.ok()) return status;
+  SetNames(ops, &plan);
   plan.bytes = *ArrayBytes(array.dtype, array.shape);
   const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, plan.bytes);
   if (!via.ok()) return via.status();
@@ -56,6 +63,7 @@ absl::StatusOr<Plan> MakePlan(const RemoteArray& array, const std::vector<std::s
   status.Update(ToProto(array, &plan.request));
   status.Update(ToProto(ops, options, &plan.request));
   if (!status.ok()) return status;
+  SetNames(ops, &plan);
   return plan;
 }
 
@@ -84,7 +92,7 @@ absl::StatusOr<Reply> CallReduce(const Connection& connection, const ReduceOptio
       CallAgainAndWait(connection, plan.backend, options.timeout, &v1::Reduction::Stub::PrepareAsyncReduce,
                        plan.request, &response, options.interrupted, &attempts);
   if (!status.ok()) return status;
-  absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(plan.request), response, plan.via);
+  absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(plan.request), response, plan.via, plan.names);
   if (reply.ok()) reply->attempts = attempts;
   return reply;
 }
@@ -104,8 +112,9 @@ class ReduceCall final : public AsyncCall {
   }
 
   void Finish(const RpcState& attempt, const absl::Status& outcome) override {
-    absl::StatusOr<Reply> reply = outcome.ok() ? ToReply(attempt.server, Asked(plan_.request), response_, plan_.via)
-                                               : absl::StatusOr<Reply>(outcome);
+    absl::StatusOr<Reply> reply =
+        outcome.ok() ? ToReply(attempt.server, Asked(plan_.request), response_, plan_.via, plan_.names)
+                     : absl::StatusOr<Reply>(outcome);
     if (reply.ok()) reply->attempts = attempts();
     v1::ReduceRequest().Swap(&plan_.request);  // the elements
     std::move(std::exchange(done_, nullptr))(std::move(reply));
@@ -168,6 +177,14 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
   if (plan->via == kInline) {
     if (const absl::Status status = SetElements(array, &*plan); !status.ok()) return status;
     return CallReduce(*connection_, options, *plan);
+  }
+  if (options.via == "auto" && AsksForDistribution(plan->request)) {  // which streams are not for
+    const absl::StatusOr<ResidentArray> stored = Put(array, {.device = "cpu",
+                                                             .timeout = options.timeout,
+                                                             .on_progress = options.on_progress,
+                                                             .interrupted = options.interrupted});
+    if (!stored.ok()) return stored.status();
+    return Reduce(*stored, ops, options);
   }
   const absl::Time deadline = absl::Now() + options.timeout.value_or(connection_->options.timeout);
   const bool one = array.reader.read != nullptr && array.reader.in_order;

@@ -55,7 +55,8 @@ absl::Status ToProto(Client& client, const PartitionOptions& partition, const Re
 }
 
 absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const ReduceOptions& options,
-                                      const v1::ReduceRequest& request, absl::string_view via) {
+                                      const v1::ReduceRequest& request, const std::vector<std::string>& ops,
+                                      absl::string_view via) {
   v1::ReduceResponse response;
   ArrayReply reply{.via = std::string(via)};
   const absl::Status status =
@@ -64,7 +65,10 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
   if (!status.ok()) return status;
   absl::StatusOr<Reply> rest = ToReply(connection.options.server, Asked(request), response, via);
   if (!rest.ok()) return rest.status();
-  for (v1::ArrayResult& result : *response.mutable_arrays()) reply.results.push_back(FromProto(result));
+  for (v1::ArrayResult& result : *response.mutable_arrays()) {
+    reply.results.push_back(FromProto(result));
+    reply.results.back().op = ops[reply.results.size() - 1];
+  }
   if (response.has_keys()) reply.keys = FromProto(*response.mutable_keys());
   if (response.has_arrays_state()) reply.state = response.arrays_state().SerializeAsString();
   reply.count = rest->count;
@@ -107,7 +111,7 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const ArrayView& array, const std
   } else if (bytes > 0) {
     request.set_inline_data(array.data, static_cast<std::size_t>(bytes));
   }
-  return CallReduce(*connection_, options, request, kInline);
+  return CallReduce(*connection_, options, request, ops, kInline);
 }
 
 absl::StatusOr<ArrayReply> Client::ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,
@@ -119,7 +123,7 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const RemoteArray& array, const s
   status.Update(client::ToProto(ops, options, &request));
   if (status.ok()) status = ToProto(*this, partition, options, &request, &stored);
   if (!status.ok()) return status;
-  return CallReduce(*connection_, options, request, array.id().empty() ? kRegion : kResident);
+  return CallReduce(*connection_, options, request, ops, array.id().empty() ? kRegion : kResident);
 }
 
 namespace {

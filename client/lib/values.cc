@@ -106,6 +106,13 @@ const Value* FindResult(const std::vector<Result>& results, std::string_view op)
   return nullptr;
 }
 
+const HostArray* FindResult(const std::vector<ResultArray>& results, std::string_view op) {
+  for (const ResultArray& result : results) {
+    if (result.op == op) return result.error.ok() ? &result.array : nullptr;
+  }
+  return nullptr;
+}
+
 absl::Status FirstError(const std::vector<Result>& results) {
   absl::Status error;
   for (const Result& result : results) error.Update(result.value.status());

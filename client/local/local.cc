@@ -25,8 +25,10 @@
 #include "kernels/engine/stopwatch.h"
 #include "kernels/system/memory.h"
 #include "proto/codec/arrays_state.h"
+#include "proto/codec/op_call.h"
 #include "proto/codec/state_codec.h"
 #include "proto/question/question.h"
+#include "reduced/ops.h"
 #include "reduced/v1/reduced.pb.h"
 #include "reduced/version.h"
 
@@ -75,17 +77,20 @@ absl::StatusOr<Question> QuestionOf(const v1::ReduceRequest& request, const Arra
 }
 
 // Adds memory for results of each op to the reply.
-absl::StatusOr<std::vector<std::byte*>> PlaceIn(const ReduceSpec& spec, const char* field, std::int64_t outputs,
+absl::StatusOr<std::vector<std::byte*>> PlaceIn(const ReduceSpec& spec, const std::vector<std::string>& names,
+                                                const char* field, std::int64_t outputs,
                                                 const std::vector<std::int64_t>& shape, ArrayReply* reply) {
-  for (const Op op : spec.ops) {
-    const DTypeRow& dtype = RowOf(ResultDType(op, spec.dtype));
+  for (std::size_t i = 0; i < spec.ops.size(); ++i) {
+    const OpCall& op = spec.ops[i];
     std::int64_t size = 0;
-    if (__builtin_mul_overflow(outputs, std::int64_t{dtype.bytes}, &size) || size > kMaxLocalResultBytes) {
+    if (__builtin_mul_overflow(outputs, ResultBytes(op, spec.dtype), &size) || size > kMaxLocalResultBytes) {
       return absl::ResourceExhaustedError(
           absl::StrCat(field, ": got ", outputs, " outputs; allowed: results of ", kMaxLocalResultBytes, " bytes"));
     }
-    ResultArray result{.op = std::string(RowOf(op).name)};
-    result.array = {.dtype = std::string(dtype.name), .shape = shape};
+    ResultArray result{.op = names[i]};
+    result.array = {.dtype = std::string(RowOf(ResultDType(op, spec.dtype)).name), .shape = shape};
+    const std::vector<std::int64_t> answer = AnswerShape(op);
+    result.array.shape.insert(result.array.shape.end(), answer.begin(), answer.end());
     FillWithZeros(static_cast<std::size_t>(size), &result.array.data);
     reply->results.push_back(std::move(result));
   }
@@ -257,6 +262,9 @@ absl::StatusOr<LocalEngine::Reduced> LocalEngine::Run(const ArrayView& array, co
 absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                           const ReduceOptions& options) const {
   const Stopwatch since_call;
+  if (std::any_of(ops.begin(), ops.end(), [](const std::string& op) { return IsOfDistribution(op); })) {
+    return ReduceWhole(array, ops, options);
+  }
   const absl::StatusOr<Reduced> ran = Run(array, ops, options);
   if (!ran.ok()) return ran.status();
   const auto& [spec, result] = *ran;
@@ -307,7 +315,8 @@ ServerInfo LocalEngine::Info() const {
                           .host_gb_per_s = calibration.host_gb_per_s});
   for (const DTypeRow& row : kDTypes) info.dtypes.emplace_back(row.name);
   for (const OpRow& row : kOps) {
-    OpInfo& op = info.ops.emplace_back(OpInfo{.name = std::string(row.name), .summary = std::string(row.summary)});
+    OpInfo& op = info.ops.emplace_back(OpInfo{
+        .name = std::string(row.name), .summary = std::string(row.summary), .usage = std::string(OpUsage(row.op))});
     for (const DTypeRow& dtype : kDTypes) {
       if (Supports(row.op, dtype.dtype)) op.dtypes.emplace_back(dtype.name);
     }
@@ -328,6 +337,27 @@ ServerInfo LocalEngine::Info() const {
     if (row.block_sizes) pipeline.block_sizes.assign(kBlockSizes.begin(), kBlockSizes.end());
   }
   return info;
+}
+
+absl::StatusOr<Reply> LocalEngine::ReduceWhole(const ArrayView& array, const std::vector<std::string>& ops,
+                                               const ReduceOptions& options) const {
+  ArrayView read = array;
+  std::string elements;
+  if (array.reader.read != nullptr) {
+    const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
+    if (!bytes.ok()) return bytes.status();
+    elements.resize(static_cast<std::size_t>(*bytes));
+    if (absl::Status status = array.reader.read(0, elements.data(), *bytes); !status.ok()) return status;
+    read = {elements.data(), array.dtype, array.shape, {}};
+  }
+  absl::StatusOr<ArrayReply> arrays = ReduceArray(read, ops, {.whole = true}, options);
+  if (!arrays.ok()) return arrays.status();
+  Reply reply{.via = std::move(arrays->via),
+              .count = arrays->count,
+              .execution = std::move(arrays->execution),
+              .timing = arrays->timing};
+  for (ResultArray& result : arrays->results) AddAnswer("", std::move(result), &reply);
+  return reply;
 }
 
 absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
@@ -378,7 +408,7 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
     }
     ReduceSpec answered = spec;
     if (!options.results) answered.ops.clear();
-    return PlaceIn(answered, PartitionField(request), outputs, shape, &reply);
+    return PlaceIn(answered, ops, ArraysField(request), outputs, shape, &reply);
   };
   const auto cancelled = std::make_shared<std::atomic<bool>>(false);
   InterruptClock clock(options.interrupted);

@@ -40,6 +40,9 @@ class LocalEngine {
 
  private:
   struct Reduced;
+  // With an op of the distribution. An array with a reader is read into memory.
+  absl::StatusOr<Reply> ReduceWhole(const ArrayView& array, const std::vector<std::string>& ops,
+                                    const ReduceOptions& options) const;
   absl::StatusOr<Reduced> Run(const ArrayView& array, const std::vector<std::string>& ops,
                               const ReduceOptions& options) const;
 

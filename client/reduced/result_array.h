@@ -6,6 +6,12 @@
 //   auto totals = client->ReduceArray(ArrayView::Of(prices), {"sum"}, {.keys = {{ArrayView::Of(shops)}}});
 //   if (totals.ok()) Print(totals->keys.As<std::int32_t>(), totals->Find("sum")->As<double>());
 //
+// The answer of an op of the distribution (ops.h) can be an array by itself, which is the last dimension of the results:
+//
+//   auto quartiles = client->ReduceArray(ArrayView::Of(samples, {{1000, 3}}), {ops::Quantile({.25, .5, .75})},
+//                                       {.axis = {0}});
+//   if (quartiles.ok()) Print(quartiles->results[0].array.As<double>());  // 3 x 3, of each column
+//
 // Results in memory that is shared with a server on the same machine, so that none are sent:
 //
 //   auto buffer = SharedBuffer::AllocateForResults(1 << 20);
@@ -30,6 +36,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "reduced/array.h"
+#include "reduced/host_array.h"
 #include "reduced/shared.h"
 #include "reduced/types.h"
 
@@ -79,8 +86,12 @@ struct PartitionOptions {
   std::optional<Mask> where{};
   // The results have dimensions of 1 in place of those that were reduced.
   bool keepdims = false;
+  // All dimensions are reduced, also of a resident array whose shape is not known here: one output. Without axis,
+  // segments and keys, and for such an array with an op of the distribution.
+  bool whole = false;
   // What min, max, argmin, argmax and range of no element are: one of EmptyPolicyNames(). "error": the op has an error
   // in the place of its results. "fill": NaN for floats, what any element replaces for integers, 2^64 - 1 for an index.
+  // Likewise mode, quantiles of integers, and what topk and the ops like it lack.
   std::string empty = "error";
   // The results become resident arrays in the memory of the server's CPU, and are not sent. Whoever asked deletes them,
   // by Client::DeleteArray or Client::Own.
@@ -90,47 +101,17 @@ struct PartitionOptions {
   std::optional<RegionPlace> write_to{};
 };
 
-// An array that owns its elements: row-major and dense.
-struct HostArray {
-  std::string dtype{};  // one of DTypeNames()
-  std::vector<std::int64_t> shape{};
-  std::string data{};  // the elements' bytes
-
-  // The elements, valid as long as this is and unchanged. Empty if T is not the C++ type of the dtype.
-  template <class T>
-  std::span<const T> As() const {
-    if (ArrayView::Of(static_cast<const T*>(nullptr), 0).dtype != dtype) return {};
-    return {reinterpret_cast<const T*>(data.data()), data.size() / sizeof(T)};
+// See host_array.h.
+template <class T>
+std::span<const T> ResultArray::In(const SharedBuffer& buffer) const {
+  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
+  if (!bytes.ok() || !written_at.has_value() || *written_at < 0 || *written_at > buffer.bytes() ||
+      *bytes > buffer.bytes() - *written_at || ArrayView::Of(static_cast<const T*>(nullptr), 0).dtype != array.dtype) {
+    return {};
   }
-  ArrayView View() const { return {data.data(), dtype, shape, {}}; }
-  // Element `index` in row-major order, which must exist.
-  REDUCED_EXPORT Value At(std::int64_t index) const;
-};
-
-// The results of one op.
-struct ResultArray {
-  std::string op{};
-  // Why the op has no results, because one output or more has no answer; it names the first of them. The array is then
-  // empty, without a dtype.
-  absl::Status error{};
-  HostArray array{};  // its data is empty if the results are elsewhere
-  std::string id{};   // of the resident array that has them, for RemoteArray::Resident; empty: they are not kept
-  std::optional<std::int64_t> written_at{};  // the byte of the region where they begin, for Region::Array
-
-  // The elements in the buffer that was shared as that region. Empty if they are not written to a region, if T is not
-  // the C++ type of the dtype, or if the buffer is another one, in which they have no room.
-  template <class T>
-  std::span<const T> In(const SharedBuffer& buffer) const {
-    const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
-    if (!bytes.ok() || !written_at.has_value() || *written_at < 0 || *written_at > buffer.bytes() ||
-        *bytes > buffer.bytes() - *written_at ||
-        ArrayView::Of(static_cast<const T*>(nullptr), 0).dtype != array.dtype) {
-      return {};
-    }
-    const auto* const first = static_cast<const std::byte*>(buffer.data()) + *written_at;
-    return {reinterpret_cast<const T*>(first), static_cast<std::size_t>(*bytes) / sizeof(T)};
-  }
-};
+  const auto* const first = static_cast<const std::byte*>(buffer.data()) + *written_at;
+  return {reinterpret_cast<const T*>(first), static_cast<std::size_t>(*bytes) / sizeof(T)};
+}
 
 struct ArrayReply {
   std::string via{};  // as Reply.via
@@ -146,12 +127,7 @@ struct ArrayReply {
   int attempts = 1;  // how often the request was sent
 
   // The results of an op; null: it was not asked for, or has an error.
-  const HostArray* Find(std::string_view op) const {
-    for (const ResultArray& result : results) {
-      if (result.op == op) return result.error.ok() ? &result.array : nullptr;
-    }
-    return nullptr;
-  }
+  const HostArray* Find(std::string_view op) const { return FindResult(results, op); }
 };
 
 // The names that PartitionOptions.empty can have.

@@ -32,6 +32,7 @@ struct OpInfo {
   std::string name{};
   std::string summary{};
   std::vector<std::string> dtypes{};  // that the op is defined for
+  std::string usage{};                // how it is written with its parameters: "topk(K)"; empty: it has none
 };
 
 struct PipelineInfo {

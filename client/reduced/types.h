@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "reduced/array.h"
+#include "reduced/host_array.h"
 #include "reduced/ladder.h"
 #include "reduced/server_info.h"
 
@@ -105,6 +106,8 @@ struct Reply {
   // One for each op, in the order of the request; none without ReduceOptions.results. If no op has a value, the call
   // fails instead.
   std::vector<Result> results{};
+  // Instead of that, of each op whose answer is an array, such as quantile or topk: see ops.h.
+  std::vector<ResultArray> arrays{};
   std::int64_t count = 0;  // elements in the array
   Execution execution{};
   Timing timing{};
@@ -115,6 +118,8 @@ struct Reply {
 
   // The value of an op; null: it was not asked for, or has an error, which `results` has.
   const Value* Find(std::string_view op) const { return FindResult(results, op); }
+  // The array of an op, likewise.
+  const HostArray* FindArray(std::string_view op) const { return FindResult(arrays, op); }
 };
 
 struct MergeOptions {

@@ -169,6 +169,8 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
       return ElementFromBits(spec.dtype, partial.bits_or);
     case Op::kBitXor:
       return ElementFromBits(spec.dtype, partial.bits_xor);
+    default:
+      break;  // has no state
   }
   __builtin_unreachable();
 }
@@ -212,7 +214,7 @@ Value EmptyValue(Op op, DType dtype) {
   if (RowOf(dtype).is_float) return {ResultDType(op, dtype), std::nan("")};
   if (op == Op::kRange) return {DType::kU64, std::uint64_t{0}};
   // What the bits of an integer of all ones, and all but the sign, are.
-  const bool is_min = op == Op::kMin;
+  const bool is_min = op == Op::kMin || op == Op::kBottomK;
   if (dtype == DType::kBool) return {dtype, is_min};
   if (!RowOf(dtype).is_signed) return ElementFromBits(dtype, is_min ? ~std::uint64_t{0} : 0);
   const std::uint64_t largest = (std::uint64_t{1} << (8 * RowOf(dtype).bytes - 1)) - 1;

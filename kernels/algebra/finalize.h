@@ -29,8 +29,8 @@ absl::StatusOr<std::vector<absl::StatusOr<Value>>> FinalizeEach(const ReduceSpec
                                                                 bool op_errors);
 
 // The answer to an op that has none for no element, under EmptyPolicy::kFill: NaN for floats; the largest value of the
-// dtype for min and the smallest for max, which any element replaces; 0 for the range of integers; 2^64 - 1 for an
-// index.
+// dtype for min and bottomk and the smallest for max and topk, which any element replaces; 0 for the range of integers;
+// 2^64 - 1 for an index.
 Value EmptyValue(Op op, DType dtype);
 
 // Writes an answer as an element of its dtype, of RowOf(value.dtype).bytes, to any address.

@@ -1,6 +1,8 @@
 // The operations. An op is a row: which accumulator its answer is read from, what type the answer has, what an empty
 // array answers. Ops that share an accumulator (sum and mean; min, argmin, max and argmax) cost one between them, and
 // all the accumulators that a request needs are filled in one read of the array (kernels/README.md has the exceptions).
+// Ops without an accumulator are about the distribution of the elements. They have no State: each has a fold of its own
+// (cpu/distribution.h), may have parameters (op_call.h), and is answered in arrays only.
 //
 // To add an op: a row here, its line in the proto enum, and its case in finalize.cc, which reads what an op answers off
 // a state by answer.h; a new accumulator besides only if none of these holds what it needs (accumulator.h).
@@ -25,6 +27,7 @@ enum class Accumulator : std::uint8_t {
   kExtrema,     // smallest and largest x, and where each stands first
   kBits,        // and, or, xor of the bits
   kCounts,      // how many are non-zero, how many NaN
+  kNone,        // none: the op has no state
 };
 inline constexpr int kAccumulatorCount = 8;
 
@@ -42,29 +45,47 @@ enum class ResultRule : std::uint8_t {
   kBool,          // bool
 };
 
-// X(enumerator, number, name, accumulator, result rule, integers only, error if empty, summary)
-#define REDUCED_OPS(X)                                                                                          \
-  X(kSum, 1, "sum", kSum, kWide, false, false, "sum of the elements; 0 if empty")                               \
-  X(kProd, 2, "prod", kProduct, kWide, false, false, "product of the elements; 1 if empty")                     \
-  X(kMin, 3, "min", kExtrema, kInput, false, true, "smallest element; -0 is below +0")                          \
-  X(kMax, 4, "max", kExtrema, kInput, false, true, "largest element; +0 is above -0")                           \
-  X(kMean, 5, "mean", kSum, kF64, false, false, "arithmetic mean; NaN if empty")                                \
-  X(kVar, 6, "var", kMoments, kF64, false, false, "variance, divided by n - ddof; NaN if n <= ddof")            \
-  X(kStd, 7, "std", kMoments, kF64, false, false, "square root of var")                                         \
-  X(kSumSquares, 8, "sum_squares", kSumSquares, kWideUnsigned, false, false, "sum of the squared elements")     \
-  X(kL1, 9, "l1", kAbsSum, kWideUnsigned, false, false, "sum of the absolute values")                           \
-  X(kL2, 10, "l2", kSumSquares, kF64, false, false, "Euclidean norm: square root of sum_squares")               \
-  X(kArgmin, 11, "argmin", kExtrema, kU64, false, true, "index of min; the lowest on ties, the first NaN wins") \
-  X(kArgmax, 12, "argmax", kExtrema, kU64, false, true, "index of max; the lowest on ties, the first NaN wins") \
-  X(kAny, 13, "any", kCounts, kBool, false, false, "true if an element is non-zero; NaN is; false if empty")    \
-  X(kAll, 14, "all", kCounts, kBool, false, false, "true if no element is zero; true if empty")                 \
-  X(kCountNonzero, 15, "count_nonzero", kCounts, kU64, false, false, "how many elements are non-zero; NaN is")  \
-  X(kNanCount, 16, "nan_count", kCounts, kU64, false, false, "how many elements are NaN; 0 for integers")       \
-  X(kBitAnd, 17, "bit_and", kBits, kInput, true, false, "bitwise and; all ones if empty")                       \
-  X(kBitOr, 18, "bit_or", kBits, kInput, true, false, "bitwise or; 0 if empty")                                 \
-  X(kBitXor, 19, "bit_xor", kBits, kInput, true, false, "bitwise exclusive or; 0 if empty")                     \
-  X(kCount, 20, "count", kCounts, kU64, false, false, "how many elements there are, without omitted NaNs")      \
-  X(kRange, 21, "range", kExtrema, kWideUnsigned, false, true, "max - min; NaN if both are the same infinity")
+// Which elements an op is defined for.
+enum class OpDTypes : std::uint8_t {
+  kAll,
+  kIntegers,  // integers and bool
+  kNarrow,    // of 8 and 16 bits
+};
+
+// X(enumerator, number, name, accumulator, result rule, dtypes, error if empty, summary)
+#define REDUCED_OPS(X)                                                                                               \
+  X(kSum, 1, "sum", kSum, kWide, kAll, false, "sum of the elements; 0 if empty")                                     \
+  X(kProd, 2, "prod", kProduct, kWide, kAll, false, "product of the elements; 1 if empty")                           \
+  X(kMin, 3, "min", kExtrema, kInput, kAll, true, "smallest element; -0 is below +0")                                \
+  X(kMax, 4, "max", kExtrema, kInput, kAll, true, "largest element; +0 is above -0")                                 \
+  X(kMean, 5, "mean", kSum, kF64, kAll, false, "arithmetic mean; NaN if empty")                                      \
+  X(kVar, 6, "var", kMoments, kF64, kAll, false, "variance, divided by n - ddof; NaN if n <= ddof")                  \
+  X(kStd, 7, "std", kMoments, kF64, kAll, false, "square root of var")                                               \
+  X(kSumSquares, 8, "sum_squares", kSumSquares, kWideUnsigned, kAll, false, "sum of the squared elements")           \
+  X(kL1, 9, "l1", kAbsSum, kWideUnsigned, kAll, false, "sum of the absolute values")                                 \
+  X(kL2, 10, "l2", kSumSquares, kF64, kAll, false, "Euclidean norm: square root of sum_squares")                     \
+  X(kArgmin, 11, "argmin", kExtrema, kU64, kAll, true, "index of min; the lowest on ties, the first NaN wins")       \
+  X(kArgmax, 12, "argmax", kExtrema, kU64, kAll, true, "index of max; the lowest on ties, the first NaN wins")       \
+  X(kAny, 13, "any", kCounts, kBool, kAll, false, "true if an element is non-zero; NaN is; false if empty")          \
+  X(kAll, 14, "all", kCounts, kBool, kAll, false, "true if no element is zero; true if empty")                       \
+  X(kCountNonzero, 15, "count_nonzero", kCounts, kU64, kAll, false, "how many elements are non-zero; NaN is")        \
+  X(kNanCount, 16, "nan_count", kCounts, kU64, kAll, false, "how many elements are NaN; 0 for integers")             \
+  X(kBitAnd, 17, "bit_and", kBits, kInput, kIntegers, false, "bitwise and; all ones if empty")                       \
+  X(kBitOr, 18, "bit_or", kBits, kInput, kIntegers, false, "bitwise or; 0 if empty")                                 \
+  X(kBitXor, 19, "bit_xor", kBits, kInput, kIntegers, false, "bitwise exclusive or; 0 if empty")                     \
+  X(kCount, 20, "count", kCounts, kU64, kAll, false, "how many elements there are, without omitted NaNs")            \
+  X(kRange, 21, "range", kExtrema, kWideUnsigned, kAll, true, "max - min; NaN if both are the same infinity")        \
+  X(kMedian, 22, "median", kNone, kF64, kAll, false, "the 0.5 quantile; NaN if empty")                               \
+  X(kQuantile, 23, "quantile", kNone, kF64, kAll, false, "quantiles, as numpy.quantile has them; NaN if empty")      \
+  X(kHistogram, 24, "histogram", kNone, kU64, kAll, false,                                                           \
+    "how many elements each bin has, as numpy.histogram counts")                                                     \
+  X(kTopK, 25, "topk", kNone, kInput, kAll, true, "the k largest elements, descending; NaNs come first")             \
+  X(kBottomK, 26, "bottomk", kNone, kInput, kAll, true, "the k smallest elements, ascending; NaNs come first")       \
+  X(kArgTopK, 27, "argtopk", kNone, kU64, kAll, true, "the indexes of topk; the lowest first on ties")               \
+  X(kArgBottomK, 28, "argbottomk", kNone, kU64, kAll, true, "the indexes of bottomk; the lowest first on ties")      \
+  X(kDistinct, 29, "distinct", kNone, kU64, kAll, false, "how many different values there are, to within some 0.8%") \
+  X(kDistinctExact, 30, "distinct_exact", kNone, kU64, kAll, false, "how many different values there are, exactly")  \
+  X(kMode, 31, "mode", kNone, kInput, kNarrow, true, "the most frequent value, the lowest on ties")
 
 enum class Op : std::uint8_t {
 #define REDUCED_X(enumerator, number, ...) enumerator = number,
@@ -77,14 +98,14 @@ struct OpRow {
   std::string_view name;
   Accumulator accumulator;
   ResultRule result;
-  bool integers_only;   // bool and integer dtypes only
+  OpDTypes dtypes;
   bool error_if_empty;  // an array with no (counted) element has no answer
   std::string_view summary;
 };
 
 inline constexpr OpRow kOps[] = {
-#define REDUCED_X(enumerator, number, name, accumulator, result, integers_only, error_if_empty, summary) \
-  {Op::enumerator, name, Accumulator::accumulator, ResultRule::result, integers_only, error_if_empty, summary},
+#define REDUCED_X(enumerator, number, name, accumulator, result, dtypes, error_if_empty, summary) \
+  {Op::enumerator, name, Accumulator::accumulator, ResultRule::result, OpDTypes::dtypes, error_if_empty, summary},
     REDUCED_OPS(REDUCED_X)
 #undef REDUCED_X
 };
@@ -111,16 +132,30 @@ constexpr bool HasPosition(Op op) { return op == Op::kArgmin || op == Op::kArgma
 constexpr bool IsOfLowest(Op op) { return op == Op::kMin || op == Op::kArgmin; }
 
 // True if `op` is defined for elements of `dtype`.
-constexpr bool Supports(Op op, DType dtype) { return !(RowOf(op).integers_only && RowOf(dtype).is_float); }
+constexpr bool Supports(Op op, DType dtype) {
+  switch (RowOf(op).dtypes) {
+    case OpDTypes::kAll:
+      return true;
+    case OpDTypes::kIntegers:
+      return !RowOf(dtype).is_float;
+    case OpDTypes::kNarrow:
+      return RowOf(dtype).bytes <= 2;
+  }
+  __builtin_unreachable();
+}
+
+// Whether a State answers the op. Ops that no State answers are answered in arrays only.
+constexpr bool HasState(Op op) { return RowOf(op).accumulator != Accumulator::kNone; }
 
 // The accumulators that answer `op` for elements of `dtype`. The variance of integers comes from their exact sums.
 constexpr AccumulatorSet AccumulatorsOf(Op op, DType dtype) {
   const Accumulator accumulator = RowOf(op).accumulator;
+  if (accumulator == Accumulator::kNone) return 0;
   if (accumulator != Accumulator::kMoments || RowOf(dtype).is_float) return SetOf(accumulator);
   return SetOf(Accumulator::kSum) | SetOf(Accumulator::kSumSquares);
 }
 
-// The type `op` answers with for elements of `dtype`.
+// The type `op` answers with for elements of `dtype`, if it has no parameters: see op_call.h.
 constexpr DType ResultDType(Op op, DType dtype) {
   const DTypeRow& row = RowOf(dtype);
   switch (RowOf(op).result) {

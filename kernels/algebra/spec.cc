@@ -1,8 +1,14 @@
 #include "kernels/algebra/spec.h"
 
+#include <algorithm>
+
 #include "kernels/exact/answers.h"
 
 namespace reduced {
+
+bool AnsweredByStates(const ReduceSpec& spec) {
+  return std::all_of(spec.ops.begin(), spec.ops.end(), [](Op op) { return HasState(op); });
+}
 
 AccumulatorSet AccumulatorsFor(const ReduceSpec& spec) {
   AccumulatorSet set = 0;

@@ -11,6 +11,7 @@
 
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
+#include "kernels/algebra/op_call.h"
 
 namespace reduced {
 
@@ -40,8 +41,8 @@ enum class EmptyPolicy : std::uint8_t {
 
 struct ReduceSpec {
   DType dtype = DType::kF32;
-  std::int64_t count = 0;  // elements in the array, >= 0
-  std::vector<Op> ops{};   // at least one, each supported for dtype
+  std::int64_t count = 0;     // elements in the array, >= 0
+  std::vector<OpCall> ops{};  // at least one, each supported for dtype
   NanPolicy nan_policy = NanPolicy::kPropagate;
   OverflowPolicy overflow_policy = OverflowPolicy::kError;  // of integer sums and products
   EmptyPolicy empty_policy = EmptyPolicy::kError;
@@ -54,6 +55,9 @@ struct ReduceSpec {
 
   friend bool operator==(const ReduceSpec&, const ReduceSpec&) = default;
 };
+
+// Whether a State answers all of spec's ops.
+bool AnsweredByStates(const ReduceSpec& spec);
 
 // The accumulators that answer spec's ops, but for those that ExactAccumulatorsFor(spec) answers. Leaving NaNs out
 // takes the counts too, but not for exact sums, which count NaNs themselves.

@@ -7,8 +7,8 @@
 
 namespace reduced {
 
-// Returns OK, or what is wrong with spec's ops, count and ddof. INVALID_ARGUMENT: no op, an op that the dtype lacks, a
-// negative count or ddof, an op that has no answer for an empty array.
+// Returns OK, or what is wrong with spec's ops, count and ddof. INVALID_ARGUMENT: no op, an op that the dtype lacks or
+// whose parameters are wrong, a negative count or ddof, an op that has no answer for an empty array.
 absl::Status ValidateOps(const ReduceSpec& spec);
 
 }  // namespace reduced

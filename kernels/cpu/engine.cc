@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cpu/arrays.h"
+#include "kernels/cpu/distributions.h"
 #include "kernels/cpu/folding.h"
 #include "kernels/cpu/groups.h"
 #include "kernels/cpu/quick_answers.h"
@@ -87,6 +88,7 @@ absl::Status NotHostMemory() {
 // Whether a job takes less time than to hand it to a lane.
 bool IsInline(const Job& job) {
   if (MayBlock(job.array) || job.spec.count > kInlineBytes / RowOf(job.spec.dtype).bytes) return false;
+  if (!AnsweredByStates(job.spec)) return false;
   if (job.partition.has_value()) return job.partition->uniform() && job.partition->layout.outputs <= kInlineOutputs;
   return job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
 }
@@ -229,8 +231,11 @@ absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, A
     if (!status.ok()) return status;
   }
   const Stopwatch since_start;
+  const auto by_states = [&](const Job& some) {
+    return some.partition->uniform() ? ReduceSlices(some, data, &arena) : ReduceGroups(some, data, budget, arena);
+  };
   const absl::Status status =
-      job.partition->uniform() ? ReduceSlices(job, data, &arena) : ReduceGroups(job, data, budget, arena);
+      AnsweredByStates(job.spec) ? by_states(job) : ReduceDistributions(job, data, budget, arena, by_states);
   if (!status.ok()) return status;
   return AnswerOf({}, since_start.micros());
 }

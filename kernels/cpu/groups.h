@@ -2,10 +2,9 @@
 //
 // An output is folded as an array of its elements would be, in the same tiles, blocks and tasks, so that its answers
 // have the same bits. Sums of floats are exact in either precision, unless states are wanted. Elements that are no
-// neighbours, or not all there, are gathered tile by tile: elements that a mask leaves have ranks, their positions
-// among each other, and how many there are up to every few thousandth position is counted beforehand, so that tasks
-// find theirs. Sums and extrema of short outputs are found side by side (quick_sums.h, quick_extrema.h), and those by
-// key without sorting the rows, where that can be (key_tables.h).
+// neighbours, or not all there, are gathered tile by tile (output_elements.h). Sums and extrema of short outputs are
+// found side by side (quick_sums.h, quick_extrema.h), and those by key without sorting the rows, where that can be
+// (key_tables.h).
 #ifndef REDUCED_KERNELS_CPU_GROUPS_H_
 #define REDUCED_KERNELS_CPU_GROUPS_H_
 

@@ -44,6 +44,7 @@ std::optional<unsigned> TakesOf(Op op, const ReduceSpec& spec) {
     case Accumulator::kBits:
       return kFirstBits << BitsIndex(op);
     case Accumulator::kProduct:
+    case Accumulator::kNone:
       return std::nullopt;
   }
   __builtin_unreachable();

@@ -103,6 +103,7 @@ class CudaEngine : public Engine {
   void Reduce(Job job, Done done) override {
     if (absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(std::move(why));
     if (absl::Status home = CheckHome(job.array); !home.ok()) return std::move(done)(std::move(home));
+    if (absl::Status ops = CheckOps(job.spec, EngineKind::kCuda); !ops.ok()) return std::move(done)(std::move(ops));
     if (job.partition.has_value()) {
       if (absl::Status sides = CheckSides(*job.partition, device_, info_.name); !sides.ok()) {
         return std::move(done)(std::move(sides));

@@ -201,7 +201,7 @@ absl::Status CudaLane::GroupReduction::FindGroupsOnHost() {
 }
 
 bool CudaLane::GroupReduction::MovesElements() const {
-  const std::vector<Op>& ops = job_.spec.ops;
+  const std::vector<OpCall>& ops = job_.spec.ops;
   const auto tells_where = [](Op op) { return op == Op::kArgmin || op == Op::kArgmax; };
   const bool in_states = job_.states != nullptr && (AccumulatorsFor(job_.spec) & SetOf(Accumulator::kExtrema)) != 0;
   return columns_ == 1 && !in_states && std::none_of(ops.begin(), ops.end(), tells_where);

@@ -157,7 +157,7 @@ absl::Status CudaLane::GroupReduction::Begin(QuickBatch& batch, BatchLaunches la
 
 absl::Status CudaLane::GroupReduction::End(const QuickBatch& batch, std::vector<std::int64_t>* too_long) {
   if (absl::Status status = End(*batch.slot); !status.ok()) return status;
-  const std::vector<Op>& ops = job_.spec.ops;
+  const std::vector<OpCall>& ops = job_.spec.ops;
   const auto* const left = reinterpret_cast<const std::uint8_t*>(batch.slot->pinned + batch.left);
   constexpr std::int64_t kGrain = 1 << 15;
   struct Grain {

@@ -69,13 +69,15 @@ QuickKind KindOf(Op op, DType dtype) {
       return QuickKind::kBits;
     case Op::kProd:
       return QuickKind::kProducts;
+    default:
+      break;  // has no state: CheckOps refused it
   }
   __builtin_unreachable();
 }
 
 // The kind of an op that is asked for with others: of several that could answer it, a kind that another op needs
 // anyway.
-QuickKind KindAmong(Op op, const std::vector<Op>& ops, DType dtype) {
+QuickKind KindAmong(Op op, const std::vector<OpCall>& ops, DType dtype) {
   const auto any_kind = [](Op each) { return each == Op::kCount || each == Op::kNanCount; };
   if (any_kind(op)) {
     const auto other = std::find_if_not(ops.begin(), ops.end(), any_kind);

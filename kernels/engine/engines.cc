@@ -181,11 +181,17 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
 
   absl::InlinedVector<Candidate, 8> candidates;
   const bool on_device = array.space == MemorySpace::kDevice;
+  bool lacks_ops = false;  // some other engine does
   for (std::size_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = *engines_[i];
     if (kind != EngineKind::kAuto && engine.kind() != kind) continue;
     if (named != nullptr && &engine != named) continue;
     if (on_device && devices_[i].ordinal != array.device) continue;
+    // An array in host memory goes to an engine that has the ops, unless the request names another one.
+    if (!on_device && kind == EngineKind::kAuto && named == nullptr && !CheckOps(spec, engine.kind()).ok()) {
+      lacks_ops = true;
+      continue;
+    }
     candidates.push_back(Predict(i, engine, spec, array));
   }
   if (candidates.empty()) {  // only for an array of a device
@@ -210,6 +216,7 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
   const bool free_choice = kind == EngineKind::kAuto && named == nullptr;
   if (on_device && named == nullptr) return Placement{engine, "the array is in its memory"};
   if (candidates.size() == 1) {
+    if (free_choice && lacks_ops) return Placement{engine, "the only engine that has all of these ops"};
     if (free_choice) reason = absl::StrCat("the only engine: no CUDA, ", no_cuda_reason_);
     return Placement{engine, std::move(reason)};
   }

@@ -31,6 +31,9 @@ class OutputErrors {
   void Store(const std::vector<absl::StatusOr<Value>>& answers, const std::vector<std::byte*>& arrays,
              std::int64_t output);
 
+  // Keeps the error of an op for an output.
+  void Fail(std::size_t op, std::int64_t output, const absl::Status& status);
+
   // Whether the answers of `output` make no difference any more: an output before it has an error that ends the
   // reduction. If ops have errors of their own, that is one of the last op without one.
   bool Ended(std::int64_t output) const { return output > end_.load(std::memory_order_relaxed); }
@@ -42,8 +45,6 @@ class OutputErrors {
   absl::Status Finish(const Layout& names, std::int64_t first = 0);
 
  private:
-  void Fail(std::size_t op, std::int64_t output, const absl::Status& status);
-
   std::vector<absl::Status>* const each_;
   std::vector<std::atomic<std::int64_t>> first_;  // of each op, the first output with an error
   std::atomic<std::int64_t> end_;

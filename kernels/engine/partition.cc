@@ -78,11 +78,11 @@ absl::Status Validate(const Mask& mask, std::span<const std::int64_t> side, std:
 absl::Status Validate(const Partition& partition, const ReduceSpec& spec, bool op_errors) {
   ReduceSpec one = spec;  // about one output
   one.count = 1;
-  if (absl::Status status = ValidateSpec(one); !status.ok()) return status;
+  if (absl::Status status = ValidateSpec(one, false, AnswerSource::kPartition); !status.ok()) return status;
   // Whether outputs that differ in how many elements they have are empty is found out later.
   if (partition.uniform() && partition.layout.elements == 0 && partition.layout.outputs > 0) {
     one.count = 0;
-    if (absl::Status status = ValidateSpec(one, op_errors); !status.ok()) {
+    if (absl::Status status = ValidateSpec(one, op_errors, AnswerSource::kPartition); !status.ok()) {
       return OutputError(partition.layout, 0, status);
     }
   }

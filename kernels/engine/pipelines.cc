@@ -38,6 +38,19 @@ bool SupportsAll(const PipelineRow& row, const ReduceSpec& spec) {
   return std::all_of(spec.ops.begin(), spec.ops.end(), [&](Op op) { return Supports(row, op, spec.dtype); });
 }
 
+// That the pipeline lacks something that the spec asks for, and those that have it.
+absl::Status Unsupported(const PipelineRow& row, const ReduceSpec& spec) {
+  std::vector<const PipelineRow*> others;
+  for (const PipelineRow& each : Pipelines()) {
+    if (SupportsAll(each, spec)) others.push_back(&each);
+  }
+  const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
+  return absl::UnimplementedError(absl::StrFormat(
+      "pipeline: got %s for %s of %s%s%s%s; allowed: %s", row.name, absl::StrJoin(spec.ops, ", ", name),
+      RowOf(spec.dtype).name, spec.nan_policy == NanPolicy::kOmit ? " without the NaNs" : "",
+      WantsExactSums(spec) ? ", exactly" : "", spec.ops.size() > 1 ? ", in one request" : "", NamesOf(others)));
+}
+
 absl::Status ValidatePipeline(const ReduceSpec& spec) {
   const PipelineRow* const row = FindPipeline(spec.pipeline);
   if (row == nullptr) {
@@ -55,17 +68,7 @@ absl::Status ValidatePipeline(const ReduceSpec& spec) {
         absl::StrFormat("block_size: got %d with pipeline %s; allowed: 0, since it has no choice of block sizes",
                         spec.block_size, row->name));
   }
-  if (SupportsAll(*row, spec)) return absl::OkStatus();
-
-  std::vector<const PipelineRow*> others;
-  for (const PipelineRow& each : Pipelines()) {
-    if (SupportsAll(each, spec)) others.push_back(&each);
-  }
-  const auto name = [](std::string* out, Op op) { out->append(RowOf(op).name); };
-  return absl::UnimplementedError(absl::StrFormat(
-      "pipeline: got %s for %s of %s%s%s%s; allowed: %s", row->name, absl::StrJoin(spec.ops, ", ", name),
-      RowOf(spec.dtype).name, spec.nan_policy == NanPolicy::kOmit ? " without the NaNs" : "",
-      WantsExactSums(spec) ? ", exactly" : "", spec.ops.size() > 1 ? ", in one request" : "", NamesOf(others)));
+  return SupportsAll(*row, spec) ? absl::OkStatus() : Unsupported(*row, spec);
 }
 
 }  // namespace
@@ -91,7 +94,8 @@ const std::vector<PipelineRow>& Pipelines() {
        .origin = "this project; vectors by Highway, threads by oneTBB",
        .rung = false,
        .block_sizes = false,
-       .exact = true},
+       .exact = true,
+       .distributions = true},
 #ifdef REDUCED_HAVE_CUDA
       {.name = "neighbored",
        .engine = EngineKind::kCuda,
@@ -283,14 +287,28 @@ Precision DefaultPrecision(std::string_view pipeline) {
 
 bool WantsExactSums(const ReduceSpec& spec) { return ExactAccumulatorsFor(spec) != 0; }
 
-absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors) {
-  const auto always_answers = [](Op op) { return !RowOf(op).error_if_empty; };
+absl::Status CheckOps(const ReduceSpec& spec, EngineKind engine) {
+  if (AnsweredByStates(spec)) return absl::OkStatus();  // every engine has them
+  const PipelineRow& row = DefaultPipeline(engine);
+  return SupportsAll(row, spec) ? absl::OkStatus() : Unsupported(row, spec);
+}
+
+absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors, AnswerSource source) {
+  const auto always_answers = [&](const OpCall& call) { return LeastElements(call, spec.dtype) == 0; };
   if (op_errors && spec.count == 0 && std::any_of(spec.ops.begin(), spec.ops.end(), always_answers)) {
     ReduceSpec one = spec;
     one.count = 1;
-    return ValidateSpec(one);
+    return ValidateSpec(one, false, source);
   }
   if (const absl::Status status = ValidateOps(spec); !status.ok()) return status;
+  const auto has_state = [](Op op) { return HasState(op); };
+  const auto without = std::find_if_not(spec.ops.begin(), spec.ops.end(), has_state);
+  if (source == AnswerSource::kState && without != spec.ops.end()) {
+    return absl::UnimplementedError(
+        absl::StrFormat("op %s: got a request that is answered from a state; allowed: requests that are answered in "
+                        "arrays, without their states",
+                        RowOf(*without).name));
+  }
   if (spec.block_size != 0) {
     if (std::find(kBlockSizes.begin(), kBlockSizes.end(), spec.block_size) == kBlockSizes.end()) {
       return absl::InvalidArgumentError(absl::StrFormat("block_size: got %d; allowed: 0 (the default), %s",

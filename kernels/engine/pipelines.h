@@ -35,6 +35,7 @@ struct PipelineRow {
   bool fixed_order = true;
   bool block_sizes = true;             // takes ReduceSpec.block_size
   bool exact = false;                  // has Precision::kExact
+  bool distributions = false;          // has the ops that no State answers
   const CudaPipeline* cuda = nullptr;  // of engine kCuda
   const HostRung* host = nullptr;      // of rungs of engine kCpu
 };
@@ -64,7 +65,8 @@ constexpr bool RungSupports(Op op, DType dtype) {
 
 // One op, of one dtype.
 constexpr bool Supports(const PipelineRow& row, Op op, DType dtype) {
-  return row.rung ? RungSupports(op, dtype) : Supports(op, dtype);
+  if (row.rung) return RungSupports(op, dtype);
+  return Supports(op, dtype) && (row.distributions || HasState(op));
 }
 
 // The ops that a pipeline supports for some dtype, and the dtypes for some op.
@@ -78,12 +80,19 @@ Precision DefaultPrecision(std::string_view pipeline);
 // Whether the spec asks for exact sums, and for an op that has them.
 bool WantsExactSums(const ReduceSpec& spec);
 
+// What the answers are read from: a State of the array, or what the outputs of a Partition have.
+enum class AnswerSource : std::uint8_t { kState, kPartition };
+
 // OK, or what is wrong with the spec itself, whatever the engine: INVALID_ARGUMENT for no op, an op the dtype lacks, a
 // negative count or ddof, an unknown pipeline or one of another engine than the one asked for, a block size that the
 // pipeline doesn't take. UNIMPLEMENTED: the pipeline doesn't support these ops, dtype, NaN policy or precision; the
-// message names those that do. `op_errors`: an empty array is an error of single ops, and so of the spec only if it is
-// one of every op.
-absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors = false);
+// message names those that do; or an op has no State to answer it from. `op_errors`: an empty array is an error of
+// single ops, and so of the spec only if it is one of every op.
+absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors = false, AnswerSource source = AnswerSource::kState);
+
+// Whether the engines' default pipelines of that kind have all ops of the spec; if not, UNIMPLEMENTED, with those that
+// do.
+absl::Status CheckOps(const ReduceSpec& spec, EngineKind engine);
 
 }  // namespace reduced
 

@@ -21,6 +21,7 @@
 #include "kernels/algebra/float_format.h"
 #include "kernels/algebra/validate.h"
 #include "kernels/exact/answers.h"
+#include "proto/codec/op_call.h"
 #include "proto/codec/state_check.h"
 #include "proto/codec/values.h"
 #include "proto/codec/word_bytes.h"
@@ -291,6 +292,9 @@ absl::Status ReadSpec(const v1::State& state, const StateLimits& limits, ReduceS
   for (const int number : state.ops()) {
     const std::optional<Op> op = OpFromNumber(number);
     if (!op.has_value()) return Wrong(absl::StrFormat("ops: got %d; allowed: 1 to %d", number, std::size(kOps)));
+    if (IsOfDistribution(number)) {
+      return Wrong(absl::StrFormat("ops: got %s; allowed: ops that have states", RowOf(*op).name));
+    }
     spec->ops.push_back(*op);
   }
   for (const auto& [field, got, most] :

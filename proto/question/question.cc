@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "kernels/algebra/op.h"
 #include "kernels/engine/pipelines.h"
 #include "proto/codec/enums.h"
+#include "proto/codec/op_call.h"
 
 namespace reduced {
 namespace {
@@ -52,26 +54,44 @@ absl::Status ParseOptions(const v1::ReduceOptions& options, ReduceSpec* spec) {
 
 // The ops and options, which ValidateSpec has not seen.
 absl::Status ParseSpec(const v1::ReduceRequest& request, int max_ops, ReduceSpec* spec) {
-  if (request.ops().empty() || request.ops_size() > max_ops) {
+  const bool called = request.calls_size() > 0;
+  const int count = called ? request.calls_size() : request.ops_size();
+  if (called && request.ops_size() > 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("ops: got %d operations; allowed: 1 to %d", request.ops_size(), max_ops));
+        absl::StrFormat("calls: got %d beside %d ops; allowed: one of ops, calls", count, request.ops_size()));
   }
-  spec->ops.reserve(static_cast<std::size_t>(request.ops_size()));
+  if (count == 0 || count > max_ops) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: got %d operations; allowed: 1 to %d", called ? "calls" : "ops", count, max_ops));
+  }
+  spec->ops.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < request.calls_size(); ++i) {
+    const std::string field = absl::StrCat("calls[", i, "]");
+    absl::StatusOr<OpCall> call = ParseCall(field, request.calls(i));
+    absl::Status status = call.status();
+    if (status.ok()) status = ValidateCall(field, *call, spec->dtype);
+    if (!status.ok()) return status;
+    spec->ops.push_back(*std::move(call));
+  }
   for (int i = 0; i < request.ops_size(); ++i) {
     const std::optional<Op> op = OpFromNumber(request.ops(i));
     if (!op.has_value()) return UnknownValue(absl::StrCat("ops[", i, "]"), request.ops(i));
+    if (IsOfDistribution(request.ops(i))) {  // may need parameters, which it has not here
+      const absl::StatusOr<OpCall> call = ParseCall(absl::StrCat("ops[", i, "]"), request.ops(i));
+      if (!call.ok()) return call.status();
+    }
     spec->ops.push_back(*op);
   }
   return ParseOptions(request.options(), spec);
 }
 
-// Fields that go with a partition only, or exclude each other.
-absl::Status CheckFields(const v1::ReduceRequest& request, const char* partition) {
+// Fields that go with arrays of answers only, or exclude each other. `arrays`: as ArraysField.
+absl::Status CheckFields(const v1::ReduceRequest& request, const char* arrays) {
   const auto wrong = [](auto... what) { return absl::InvalidArgumentError(absl::StrCat(what...)); };
   if (request.omit_results() && !request.return_state()) {
     return wrong("omit_results: got true without return_state; allowed: false, or with it");
   }
-  if (partition == nullptr) {
+  if (arrays == nullptr) {
     constexpr const char* kWith = "axes, segments, keys or where";
     if (request.empty() != v1::EMPTY_POLICY_DEFAULT) {
       return wrong("empty: got a policy without axes; allowed: none, or with ", kWith);
@@ -81,7 +101,7 @@ absl::Status CheckFields(const v1::ReduceRequest& request, const char* partition
     return absl::OkStatus();
   }
   if (request.has_axes() + request.has_segments() + request.has_keys() > 1) {
-    return wrong(request.has_keys() ? "keys" : "segments", ": got it beside ", partition,
+    return wrong(request.has_keys() ? "keys" : "segments", ": got it beside ", arrays,
                  "; allowed: one of axes, segments, keys");
   }
   if (request.return_state() && request.has_segments()) {
@@ -141,12 +161,19 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
     return absl::InvalidArgumentError(
         absl::StrFormat("array.shape: got %d dimensions; allowed: %d with %s", shape.size(), kMaxDimensions, field));
   }
+  if (request.return_state()) {
+    for (const Op op : question->spec.ops) {
+      if (!IsOfDistribution(static_cast<int>(op))) continue;
+      return absl::UnimplementedError(
+          absl::StrCat("return_state: got true with ", std::string(RowOf(op).name), "; allowed: false, or other ops"));
+    }
+  }
   const bool grouped = request.has_segments() || request.has_keys();
   if (grouped && shape.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("array.shape: got a scalar; allowed: 1 dimension or more with ", field));
   }
-  absl::StatusOr<std::vector<bool>> reduced = std::vector<bool>(shape.size(), !grouped);  // where alone: all of them
+  absl::StatusOr<std::vector<bool>> reduced = std::vector<bool>(shape.size(), !grouped);  // without axes: all of them
   if (grouped) reduced->front() = true;
   if (request.has_axes()) {
     const auto& axes = request.axes().axis();
@@ -173,17 +200,17 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
 
 }  // namespace
 
-const char* PartitionField(const v1::ReduceRequest& request) {
-  return request.has_axes()       ? "axes"
-         : request.has_segments() ? "segments"
-         : request.has_keys()     ? "keys"
-         : request.has_where()    ? "where"
-                                  : nullptr;
+const char* ArraysField(const v1::ReduceRequest& request) {
+  if (request.has_axes()) return "axes";
+  if (request.has_segments()) return "segments";
+  if (request.has_keys()) return "keys";
+  if (request.has_where()) return "where";
+  return !AsksForDistribution(request) ? nullptr : request.calls().empty() ? "ops" : "calls";
 }
 
 absl::StatusOr<Question> ParseQuestion(const v1::ReduceRequest& request, const QuestionedArray& array, int max_ops,
                                        FindSide find_side) {
-  const char* const field = PartitionField(request);
+  const char* const field = ArraysField(request);
   Question question{
       .spec = {.dtype = array.dtype, .count = array.count},
       .wanted = {

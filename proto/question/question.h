@@ -35,7 +35,7 @@ struct Wanted {
 struct Question {
   ReduceSpec spec{};  // its count: of the whole array
   Wanted wanted{};
-  std::optional<Partition> partition{};  // absent: of the whole array, which is answered with values
+  std::optional<Partition> partition{};  // absent: of the whole array, which is answered with values, not with arrays
   // With a partition: the shape of the results; of segments and keys without their first dimension, which is how many
   // there are.
   std::vector<std::int64_t> shape{};
@@ -60,8 +60,9 @@ using FindSide = absl::FunctionRef<absl::StatusOr<FoundSide>(const char* field, 
 absl::StatusOr<Question> ParseQuestion(const v1::ReduceRequest& request, const QuestionedArray& array, int max_ops,
                                        FindSide find_side);
 
-// The field by which a request falls apart into outputs: "axes", "segments", "keys" or "where". Null: none.
-const char* PartitionField(const v1::ReduceRequest& request);
+// The field by which a request is answered with arrays: "axes", "segments", "keys" or "where", else "ops" or "calls",
+// if an op is of the distribution. Null: it is answered with values.
+const char* ArraysField(const v1::ReduceRequest& request);
 
 }  // namespace reduced
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/system/memory.h"
+#include "proto/codec/op_call.h"
 #include "proto/codec/values.h"
 #include "server/wire/arrays.h"
 #include "server/wire/status.h"
@@ -28,7 +29,7 @@ absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const Reduc
   if (!bytes.ok()) return bytes.status();
   if (request.has_write_to()) {
     std::vector<std::int64_t> sizes;
-    for (const Op op : spec.ops) sizes.push_back(form.outputs * RowOf(ResultDType(op, spec.dtype)).bytes);
+    for (const OpCall& op : spec.ops) sizes.push_back(form.outputs * ResultBytes(op, spec.dtype));
     if (form.keys != nullptr) sizes.push_back(form.groups * key_bytes);
     const absl::Status status = PrepareRegion(request.write_to(), sizes, admission.payers());
     if (!status.ok()) return status;
@@ -37,14 +38,16 @@ absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const Reduc
     const absl::Status status = answer->Grow(admission.payers().Of(2 * *bytes), 2 * *bytes, "the results of a request");
     if (!status.ok()) return WithRetryHint(status, kMemoryRetryDelay);
   }
-  v1::PutArrayHeader header;  // the same of all results, but for the dtype
-  header.mutable_array()->mutable_shape()->Add(form.shape.begin(), form.shape.end());
+  v1::PutArrayHeader header;  // the same of all results, but for the dtype and the shape
   header.set_owner(request.keep().owner());
   header.set_ttl_ms(request.keep().ttl_ms());
-  for (const Op op : spec.ops) {
+  for (const OpCall& op : spec.ops) {
+    const std::vector<std::int64_t> answer = AnswerShape(op);
+    header.mutable_array()->mutable_shape()->Assign(form.shape.begin(), form.shape.end());
+    header.mutable_array()->mutable_shape()->Add(answer.begin(), answer.end());
     header.mutable_array()->set_dtype(ToProto(ResultDType(op, spec.dtype)));
     v1::ArrayResult* const result = response->add_arrays();
-    result->set_op(ToProto(op));
+    result->set_op(ToProto(op.op));
     const absl::StatusOr<std::byte*> data = Add(request, header, admission, result);
     if (!data.ok()) return data.status();
     data_.push_back(*data);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/engine/pipelines.h"
+#include "proto/codec/op_call.h"
 #include "proto/codec/values.h"
 #include "server/calls/calls.h"
 #include "server/calls/simple_call.h"
@@ -87,6 +88,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
     op->set_op(ToProto(row.op));
     op->set_name(std::string(row.name));
     op->set_summary(std::string(row.summary));
+    op->set_usage(std::string(OpUsage(row.op)));
     for (const DTypeRow& dtype : kDTypes) {
       if (Supports(row.op, dtype.dtype)) op->add_dtypes(ToProto(dtype.dtype));
     }

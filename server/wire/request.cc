@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/layout.h"
 #include "proto/codec/enums.h"
+#include "proto/codec/op_call.h"
 
 namespace reduced::server {
 namespace {
@@ -58,9 +59,12 @@ absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestL
 }
 
 absl::Status CheckWhole(const v1::ReduceRequest& request) {
-  const char* const field = PartitionField(request);
+  const char* const field = ArraysField(request);
   if (field == nullptr) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(field, ": got some in a session or a stream; allowed: in Reduce"));
+  const char* const got = absl::string_view(field) == "ops" || absl::string_view(field) == "calls"
+                              ? "an op of the distribution, such as OP_MEDIAN,"
+                              : "some";
+  return absl::UnimplementedError(absl::StrCat(field, ": got ", got, " in a session or a stream; allowed: in Reduce"));
 }
 
 absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, const ReduceSpec& spec,
@@ -68,21 +72,20 @@ absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, 
                                               const RequestLimits& limits) {
   std::int64_t bytes = 0;
   bool overflow = __builtin_mul_overflow(groups, key_bytes, &bytes);
-  for (const Op op : spec.ops) {
+  for (const OpCall& op : spec.ops) {
     std::int64_t more = 0;
-    overflow = overflow ||
-               __builtin_mul_overflow(outputs, std::int64_t{RowOf(ResultDType(op, spec.dtype)).bytes}, &more) ||
+    overflow = overflow || __builtin_mul_overflow(outputs, ResultBytes(op, spec.dtype), &more) ||
                __builtin_add_overflow(bytes, more, &bytes);
   }
   if (overflow) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: got %d outputs; allowed: results of less than 2^63 bytes",
-                                                      PartitionField(request), outputs));
+                                                      ArraysField(request), outputs));
   }
   if (!request.has_keep() && !request.has_write_to() && bytes > limits.max_result_bytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: got %d outputs, results of %d bytes; allowed: %d bytes in a response "
                         "(--max_result_bytes); larger ones can be kept on the server or written to a region",
-                        PartitionField(request), outputs, bytes, limits.max_result_bytes));
+                        ArraysField(request), outputs, bytes, limits.max_result_bytes));
   }
   return bytes;
 }

@@ -27,7 +27,7 @@ struct ArrayShape {
 
 absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits);
 
-// UNIMPLEMENTED: the request has a partition, which only Reduce takes.
+// UNIMPLEMENTED: the request is answered with arrays, which only Reduce does.
 absl::Status CheckWhole(const v1::ReduceRequest& request);
 
 // The bytes of all results of a request together. INVALID_ARGUMENT: they are more than a response may have, and are

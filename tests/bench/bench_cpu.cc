@@ -172,7 +172,7 @@ void Fill(DType dtype, std::byte* data) {
 
 // ---- the engine
 
-Job JobOf(DType dtype, std::int64_t bytes, std::vector<Op> ops, const std::byte* data) {
+Job JobOf(DType dtype, std::int64_t bytes, std::vector<OpCall> ops, const std::byte* data) {
   return {.spec = {.dtype = dtype, .count = bytes / RowOf(dtype).bytes, .ops = std::move(ops)}, .array = {data}};
 }
 
@@ -278,13 +278,13 @@ void Goals(Engine& engine, const Roofline& roofline, const std::byte* data) {
 }
 
 // What one wants to know of data at first sight.
-const std::vector<Op> kDescribe = {Op::kNanCount, Op::kMin,  Op::kMax, Op::kArgmin, Op::kArgmax,
-                                   Op::kSum,      Op::kMean, Op::kVar, Op::kL2};
+const std::vector<OpCall> kDescribe = {Op::kNanCount, Op::kMin,  Op::kMax, Op::kArgmin, Op::kArgmax,
+                                       Op::kSum,      Op::kMean, Op::kVar, Op::kL2};
 
 void Describe(Engine& engine, const Roofline& roofline, std::byte* data) {
   for (const DType dtype : {DType::kF32, DType::kF64}) {
     Fill(dtype, data);
-    const auto row = [&](const char* name, const std::vector<Op>& ops) {
+    const auto row = [&](const char* name, const std::vector<OpCall>& ops) {
       const Job job = JobOf(dtype, kBytes, ops, data);
       const Comparison got = Compare([&] { return roofline.Micros(); }, [&] { return RunMicros(engine, job); }, kTurns);
       std::printf("%s %-8s %6.1f GB/s, %.2f of the best read%s\n", RowOf(dtype).name.data(), name,

@@ -156,7 +156,7 @@ class Bench {
             .stream = stream_};
   }
 
-  double TimePipeline(DType dtype, const std::vector<Op>& ops, std::int64_t bytes, std::int64_t offset = 0,
+  double TimePipeline(DType dtype, const std::vector<OpCall>& ops, std::int64_t bytes, std::int64_t offset = 0,
                       int grid_blocks = 0) {
     const ReduceSpec spec{.dtype = dtype, .count = bytes / RowOf(dtype).bytes, .ops = ops};
     std::memset(static_cast<void*>(out_), 0xa5, sizeof(Partial));
@@ -240,7 +240,7 @@ class Bench {
   void AgainstRoofline() {
     FillWith<T>();
     const DType dtype = kDTypeOf<T>;
-    const auto row = [&](const char* name, const std::vector<Op>& ops, std::int64_t offset = 0) {
+    const auto row = [&](const char* name, const std::vector<OpCall>& ops, std::int64_t offset = 0) {
       const double us = TimePipeline(dtype, ops, kBytes, offset);
       std::printf("%-4s %-22s %9.1f us %7.0f GB/s %5.3f of roofline\n", std::string(RowOf(dtype).name).c_str(), name,
                   us, kBytes / us / 1e3, kBytes / us / 1e3 / roofline_);

@@ -44,7 +44,7 @@ struct Case {
   DType dtype;
   const char* data;
   Generate generate;
-  std::vector<Op> ops;
+  std::vector<OpCall> ops;
 };
 
 const std::vector<Case>& Cases() {

@@ -188,7 +188,7 @@ int Main(int argc, char** argv) {
         side.array = beside->array();
       }
       std::printf("%-20s %-6s|", each.name.c_str(), where);
-      const auto run = [&](const ArrayMemory& array, DType dtype, std::vector<Op> ops) {
+      const auto run = [&](const ArrayMemory& array, DType dtype, std::vector<OpCall> ops) {
         ReduceSpec spec{.dtype = dtype, .count = elements, .ops = std::move(ops), .engine = EngineKind::kCuda};
         spec.precision = Precision::kExact;
         spec.empty_policy = EmptyPolicy::kFill;

@@ -72,7 +72,7 @@ std::vector<Shape> Shapes() {
 
 struct Question {
   std::string name;
-  std::vector<Op> ops;
+  std::vector<OpCall> ops;
 };
 // Of the ops that are named, or of some.
 std::vector<Question> Questions(const std::string& names) {

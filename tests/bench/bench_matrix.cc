@@ -83,15 +83,15 @@ constexpr Data kData[] = {
 
 struct OpSet {
   std::string name;
-  std::vector<Op> ops;
+  std::vector<OpCall> ops;
 };
 
 // Those that the dtype has.
 std::vector<OpSet> OpSetsOf(DType dtype) {
   std::vector<OpSet> sets;
-  std::vector<Op> all;
+  std::vector<OpCall> all;
   for (const OpRow& row : kOps) {
-    if (!Supports(row.op, dtype)) continue;
+    if (!Supports(row.op, dtype) || !HasState(row.op)) continue;
     sets.push_back({std::string(row.name), {row.op}});
     all.push_back(row.op);
   }
@@ -287,7 +287,7 @@ int Main(int argc, char** argv) {
       std::unique_ptr<ArrayMemory> memory;  // made when it is needed
       for (const OpSet& set : OpSetsOf(dtype.dtype)) {
         // Of data that is not uniform, what could mind.
-        const std::vector<Op>& ops = set.ops;
+        const std::vector<OpCall>& ops = set.ops;
         const bool sums = ops.size() > 1 || ops[0] == Op::kSum || ops[0] == Op::kProd || ops[0] == Op::kMax;
         if (&data != &kData[0] && !sums) continue;
         for (const NanPolicy nan : {NanPolicy::kPropagate, NanPolicy::kOmit}) {

@@ -24,8 +24,8 @@ namespace reduced::test {
 // The answers of an engine, with bytes around them that nobody may write.
 struct Answers {
   Answers(const ReduceSpec& spec, std::int64_t outputs) {
-    for (const Op op : spec.ops) {
-      const std::int64_t bytes = outputs * RowOf(ResultDType(op, spec.dtype)).bytes;
+    for (const OpCall& call : spec.ops) {
+      const std::int64_t bytes = outputs * AnswerElements(call) * RowOf(ResultDType(call, spec.dtype)).bytes;
       memory.emplace_back(static_cast<std::size_t>(bytes) + 2 * kGuard, kCanary);
       data.push_back(memory.back().data() + kGuard);
     }

@@ -186,6 +186,7 @@ def arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--requests", type=int, default=10000)
+    parser.add_argument("--distribution", action="store_true", help="requests for medians, histograms and the like, which both builds have")
     parser.add_argument("--only", type=int, help="one request, by its number")
     before = parser.add_mutually_exclusive_group()
     before.add_argument("--before", help="a program `reduced`")
@@ -204,7 +205,7 @@ def main(argv):
     builds, record = [], None
     comparison = Comparison(pb, options.only is not None)
     numbers = range(options.requests) if options.only is None else [options.only]
-    generator = corpus.Generator(pb, options.seed)
+    generator = corpus.Generator(pb, options.seed, options.distribution)
     try:
         cuda = [f"--cuda={options.engine == 'cuda'}".lower()]
         if options.before:

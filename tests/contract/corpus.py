@@ -53,8 +53,9 @@ class Case:
 class Generator:
     """Makes the cases of a seed. `pb`: the generated module of reduced.proto."""
 
-    def __init__(self, pb, seed):
-        self.pb, self.seed = pb, seed
+    def __init__(self, pb, seed, distribution=False):
+        """`distribution`: the requests are for ops of the distribution, which older builds do not have."""
+        self.pb, self.seed, self.distribution = pb, seed, distribution
 
     def case(self, number):
         self.random = random.Random(f"{self.seed} {number}")
@@ -64,6 +65,8 @@ class Generator:
 
     def any_case(self):
         kind = self.pick({"one": 84, "session": 4, "merge": 12})
+        if self.distribution:  # which sessions and states do not have
+            kind = "one"
         if kind == "session":
             requests = [self.request(self.size("small"), "whole") for _ in range(self.random.randint(2, 8))]
             return Case(requests, "session")
@@ -72,7 +75,7 @@ class Generator:
         request = self.request(self.size("any"), self.pick({"whole": 30, "axes": 27, "segments": 15, "keys": 18, "where": 10}))
         case = Case([request], sides=self.pick({"inline": 8, "resident": 1, "region": 1}),
                     skew=self.random.choice([0, 0, 1, 2, 4, 8, 13]), sealed=self.random.random() < 0.7)
-        whole = not self.partitioned(request)
+        whole = not self.partitioned(request) and not self.distribution
         case.source = self.pick({"inline": 55, "stream": 15, "parts": 10, "session": 5, "resident": 10, "region": 10} if whole else
                                 {"inline": 70, "stream": 1, "session": 1, "resident": 14, "region": 14})
         if not whole and not request.return_state:
@@ -214,6 +217,27 @@ class Generator:
             return [op for op in allowed if op != PRODUCT or self.random.random() < 0.5]
         return [self.random.choice(allowed) for _ in range(self.random.randint(1, 4))]
 
+    def calls(self, dtype, request):
+        """Ops of the distribution, most of them right."""
+        names = [name for name in self.pb.Op.keys() if self.pb.Op.Value(name) >= self.pb.OP_MEDIAN]
+        for name in self.random.choices(names, k=self.random.randint(1, 3)):
+            call = request.calls.add(op=self.pb.Op.Value(name))
+            if name in ("OP_MEDIAN", "OP_QUANTILE"):
+                call.quantile.method = self.random.randint(0, 5)
+                qs = [0, 1, 0.5, 0.25, 1 / 3, self.random.random()]
+                call.quantile.q.extend(self.random.choices(qs, k=self.random.choice([1, 2, 3, 9])) if name == "OP_QUANTILE" else [])
+            elif name == "OP_HISTOGRAM":
+                low = self.random.choice([-100, -1, 0, 0.5])
+                if self.random.random() < 0.5:
+                    call.histogram.uniform.low, call.histogram.uniform.high = low, low + self.random.choice([1, 7, 300])
+                    call.histogram.uniform.bins = self.random.choice([1, 2, 10, 256])
+                else:
+                    call.histogram.edges.edge.extend(sorted({low, *(self.random.uniform(-10, 10) for _ in range(4))}))
+            elif name.endswith("K"):
+                call.top.k = self.random.choice([1, 2, 5, 100])
+        if self.random.random() < 0.3:
+            request.calls.add(op=self.random.choice([1, 3, 5, 20]))
+
     def options(self, request, whole):
         options = request.options
         options.engine = self.random.choice([0, 0, 1])
@@ -226,9 +250,12 @@ class Generator:
             options.pipeline = self.random.choice(["tiled_simd", "sequential", "recursive_pairs"])
 
     def question(self, dtype, request, whole):
-        request.ops.extend(self.ops(dtype))
+        if self.distribution:
+            self.calls(dtype, request)
+        else:
+            request.ops.extend(self.ops(dtype))
         self.options(request, whole)
-        if not whole:
+        if not whole or self.distribution:
             request.empty = self.random.choice([0, 1, 2, 2])
 
     def request(self, most, partition):

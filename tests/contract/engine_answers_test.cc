@@ -142,9 +142,9 @@ TEST_P(EngineAnswers, InfinitiesBesideOtherOps) {
         for (std::int64_t i = 0; i < count; ++i) SetElement(dtype(), i, first, &array);
         SetElement(dtype(), where, kInfinity, &array);
         ReduceSpec spec = Spec(dtype(), count);
-        for (const std::vector<Op>& ops :
-             {std::vector<Op>{Op::kL2, Op::kMin}, std::vector<Op>{Op::kSumSquares, Op::kMax},
-              std::vector<Op>{Op::kSum, Op::kSumSquares, Op::kNanCount}}) {
+        for (const std::vector<OpCall>& ops :
+             {std::vector<OpCall>{Op::kL2, Op::kMin}, std::vector<OpCall>{Op::kSumSquares, Op::kMax},
+              std::vector<OpCall>{Op::kSum, Op::kSumSquares, Op::kNanCount}}) {
           spec.ops = ops;
           CheckAnswers(Study(dtype(), array.data(), count), spec, Reduce(spec, array.data()).state);
         }

@@ -23,7 +23,7 @@ class EngineExactDeviceMemory : public EngineTest<KindAndDType> {
  protected:
   DType dtype() const { return std::get<DType>(GetParam()); }
 
-  void Check(const Bytes& array, std::size_t misalignment, const std::vector<Op>& ops, const std::string& what) {
+  void Check(const Bytes& array, std::size_t misalignment, const std::vector<OpCall>& ops, const std::string& what) {
     const std::int64_t count = static_cast<std::int64_t>(array.size()) / RowOf(dtype()).bytes;
     DeviceArray device(array.size(), misalignment);
     ASSERT_NE(device.data(), nullptr);
@@ -44,12 +44,12 @@ class EngineExactDeviceMemory : public EngineTest<KindAndDType> {
     }
   }
   void CheckAll(const Bytes& array, std::size_t misalignment, const std::string& what) {
-    for (const std::vector<Op>& ops : std::vector<std::vector<Op>>{{Op::kSum},
-                                                                   {Op::kL1},
-                                                                   {Op::kL2},
-                                                                   {Op::kVar},
-                                                                   {Op::kMean, Op::kL1, Op::kStd, Op::kMin},
-                                                                   {Op::kL1, Op::kL2}}) {
+    for (const std::vector<OpCall>& ops : std::vector<std::vector<OpCall>>{{Op::kSum},
+                                                                           {Op::kL1},
+                                                                           {Op::kL2},
+                                                                           {Op::kVar},
+                                                                           {Op::kMean, Op::kL1, Op::kStd, Op::kMin},
+                                                                           {Op::kL1, Op::kL2}}) {
       Check(array, misalignment, ops, what);
       if (HasFatalFailure()) return;
     }

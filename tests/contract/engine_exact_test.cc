@@ -26,7 +26,7 @@ using test::Bytes;
 using test::NameOfKind;
 
 const std::vector<DType> kFloats = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
-const std::vector<Op> kExactOps = {Op::kSum, Op::kMean, Op::kL1, Op::kSumSquares, Op::kL2, Op::kVar, Op::kStd};
+const std::vector<OpCall> kExactOps = {Op::kSum, Op::kMean, Op::kL1, Op::kSumSquares, Op::kL2, Op::kVar, Op::kStd};
 
 std::vector<double> ElementsOf(DType dtype, const Bytes& array) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
@@ -51,14 +51,14 @@ ExactSums SumsOf(const std::vector<double>& elements, AccumulatorSet set) {
 template <class Param>
 class ExactFixture : public test::EngineTest<Param> {
  protected:
-  ReduceSpec ExactSpec(DType dtype, std::int64_t count, std::vector<Op> ops) const {
+  ReduceSpec ExactSpec(DType dtype, std::int64_t count, std::vector<OpCall> ops) const {
     ReduceSpec spec = this->Spec(dtype, count);
     spec.ops = std::move(ops);
     spec.precision = Precision::kExact;
     return spec;
   }
 
-  void ExpectSums(DType dtype, const Bytes& array, const std::vector<Op>& ops, const std::string& what) const {
+  void ExpectSums(DType dtype, const Bytes& array, const std::vector<OpCall>& ops, const std::string& what) const {
     const std::int64_t count = static_cast<std::int64_t>(array.size()) / RowOf(dtype).bytes;
     const ReduceSpec spec = ExactSpec(dtype, count, ops);
     const absl::StatusOr<Answer> result = test::ReduceAndWait(this->engine(), {.spec = spec, .array = {array.data()}});

@@ -33,7 +33,7 @@ using ::testing::StartsWith;
 class EngineGroupErrors : public EngineTest<EngineKind> {
  protected:
   // Of 10 rows of 2 i64.
-  Reply Ask(const Partition& partition, std::vector<Op> ops = {Op::kSum}, EmptyPolicy empty = EmptyPolicy::kError) {
+  Reply Ask(const Partition& partition, std::vector<OpCall> ops = {Op::kSum}, EmptyPolicy empty = EmptyPolicy::kError) {
     ReduceSpec spec = Spec(DType::kI64, 20);
     spec.ops = std::move(ops);
     spec.empty_policy = empty;
@@ -144,7 +144,8 @@ TEST_P(EngineGroupErrors, OverflowInOneOutput) {
   for (int i = 0; i <= 1500; ++i) bounds.push_back(4 * i);
   const Bytes side = BytesOf(bounds);
   ReduceSpec spec = Spec(DType::kI64, 6000);
-  for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum}, {Op::kSum, Op::kMax}, {Op::kMax, Op::kSumSquares}}) {
+  for (const std::vector<OpCall>& ops :
+       {std::vector<OpCall>{Op::kSum}, {Op::kSum, Op::kMax}, {Op::kMax, Op::kSumSquares}}) {
     spec.ops = ops;
     const Partition partition{
         .layout = LayoutOf(Shape{6000}, {true}), .rows = 6000, .segments = Segments{SideOf(DType::kI32, side)}};

@@ -311,7 +311,7 @@ TEST_P(EngineGroups, AnswerAsAReductionOfEach) {
 
 // Requests for nothing but ops that have folds on a GPU, of one kind or several, or too many of one.
 TEST_P(EngineGroups, OpsWithFolds) {
-  const std::vector<Op> sets[] = {
+  const std::vector<OpCall> sets[] = {
       {Op::kSum, Op::kMean},
       {Op::kArgmax, Op::kMin},
       {Op::kSum},
@@ -351,7 +351,7 @@ TEST_P(EngineGroups, OpsWithFolds) {
 
 TEST_P(EngineGroups, BitsByThemselves) {
   if (RowOf(dtype()).is_float) return;
-  const std::vector<Op> sets[] = {{Op::kBitXor, Op::kBitAnd, Op::kBitOr}, {Op::kBitAnd}, {Op::kBitOr, Op::kSum}};
+  const std::vector<OpCall> sets[] = {{Op::kBitXor, Op::kBitAnd, Op::kBitOr}, {Op::kBitAnd}, {Op::kBitOr, Op::kSum}};
   int turn = 0;
   for (const Question& question : Questions()) {
     if (++turn % (kSlowBuild ? 5 : 1) != 0) continue;
@@ -457,11 +457,11 @@ TEST_P(EngineGroups, SizesOfEveryMagnitude) {
       if (percent < 100) question.mask = RandomMask(question.count(), percent);
       const Bytes array = MakeData(turn % 2 == 0 ? DataKind::kUniform : DataKind::kSmall, dtype(), question.count(), 1);
       ReduceSpec spec = SpecFor(question);
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean, Op::kCount},
-                                         {Op::kArgmin, Op::kMax},
-                                         {Op::kL2, Op::kAny},
-                                         {Op::kL1, Op::kProd},
-                                         {Op::kVar}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean, Op::kCount},
+                                             {Op::kArgmin, Op::kMax},
+                                             {Op::kL2, Op::kAny},
+                                             {Op::kL1, Op::kProd},
+                                             {Op::kVar}}) {
         spec.ops = ops;
         Check(question, array, spec, percent == 60 ? Forms{.first_bit = 3} : Forms{});
         if (HasFailure()) return;
@@ -498,13 +498,13 @@ TEST_P(EngineGroups, ElementsThatDoNotAddUpEasily) {
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
       ReduceSpec spec = SpecFor(question);
       spec.nan_policy = policy;
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
-                                         {Op::kMin, Op::kArgmax},
-                                         {Op::kSum, Op::kArgmin},
-                                         {Op::kStd},
-                                         {Op::kVar, Op::kMax, Op::kCount},
-                                         {Op::kCount},
-                                         {Op::kL1, Op::kL2}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean},
+                                             {Op::kMin, Op::kArgmax},
+                                             {Op::kSum, Op::kArgmin},
+                                             {Op::kStd},
+                                             {Op::kVar, Op::kMax, Op::kCount},
+                                             {Op::kCount},
+                                             {Op::kL1, Op::kL2}}) {
         spec.ops = ops;
         Check(question, array, spec, {});
         if (HasFailure()) return;
@@ -533,7 +533,7 @@ TEST_P(EngineGroups, SegmentsAtTheLimitsOfTwoParts) {
   }
   const Question question{.shape = {std::ssize(elements)}, .offsets = offsets};
   ReduceSpec spec = SpecFor(question);
-  for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kL1}}) {
+  for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean}, {Op::kL1}}) {
     spec.ops = ops;
     Check(question, BytesOf(elements), spec, {});
   }
@@ -560,11 +560,11 @@ TEST_P(EngineGroups, NansInLongOutputs) {
       for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
         ReduceSpec spec = SpecFor(question);
         spec.nan_policy = policy;
-        for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
-                                           {Op::kMin, Op::kArgmax, Op::kNanCount, Op::kCount},
-                                           {Op::kVar, Op::kRange},
-                                           {Op::kL1, Op::kProd},
-                                           {Op::kCount, Op::kNanCount, Op::kAll}}) {
+        for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean},
+                                               {Op::kMin, Op::kArgmax, Op::kNanCount, Op::kCount},
+                                               {Op::kVar, Op::kRange},
+                                               {Op::kL1, Op::kProd},
+                                               {Op::kCount, Op::kNanCount, Op::kAll}}) {
           spec.ops = ops;
           Check(question, array, spec, {});
           if (HasFailure()) return;

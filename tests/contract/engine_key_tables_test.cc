@@ -43,7 +43,7 @@ class EngineKeyTables : public EngineTest<KindAndDType> {
  protected:
   DType dtype() const { return std::get<DType>(GetParam()); }
 
-  ReduceSpec SpecOf(std::int64_t rows, std::vector<Op> ops) const {
+  ReduceSpec SpecOf(std::int64_t rows, std::vector<OpCall> ops) const {
     ReduceSpec spec = Spec(dtype(), rows);
     spec.ops = std::move(ops);
     spec.overflow_policy = OverflowPolicy::kWrap;
@@ -161,16 +161,16 @@ class EngineKeyTables : public EngineTest<KindAndDType> {
   std::vector<std::unique_ptr<ArrayMemory>> resident_;
 };
 
-const std::vector<Op> kOpSets[] = {{Op::kSum},
-                                   {Op::kArgmax, Op::kMin},
-                                   {Op::kMean, Op::kCount},
-                                   {Op::kMax},
-                                   {Op::kArgmin, Op::kNanCount, Op::kCount},
-                                   {Op::kSum, Op::kArgmin, Op::kMax, Op::kCount, Op::kMean, Op::kNanCount},
-                                   {Op::kNanCount, Op::kCount},
-                                   {Op::kRange, Op::kSum},
-                                   {Op::kSum, Op::kNanCount},
-                                   {Op::kMin}};
+const std::vector<OpCall> kOpSets[] = {{Op::kSum},
+                                       {Op::kArgmax, Op::kMin},
+                                       {Op::kMean, Op::kCount},
+                                       {Op::kMax},
+                                       {Op::kArgmin, Op::kNanCount, Op::kCount},
+                                       {Op::kSum, Op::kArgmin, Op::kMax, Op::kCount, Op::kMean, Op::kNanCount},
+                                       {Op::kNanCount, Op::kCount},
+                                       {Op::kRange, Op::kSum},
+                                       {Op::kSum, Op::kNanCount},
+                                       {Op::kMin}};
 
 // Data of every kind by keys of every size, under both policies.
 TEST_P(EngineKeyTables, FromOneGroupToMany) {
@@ -231,7 +231,7 @@ TEST_P(EngineKeyTables, MoreGroupsThanCachesHold) {
 TEST_P(EngineKeyTables, EveryOp) {
   const std::int64_t rows = kSlowBuild ? 2000 : 12'000;
   for (const std::int64_t groups : {50, 30'000}) {
-    for (const std::vector<Op>& ops : kOpSets) {
+    for (const std::vector<OpCall>& ops : kOpSets) {
       for (const DataKind kind : {DataKind::kUniform, DataKind::kSmall, DataKind::kSomeNan, DataKind::kInfinities}) {
         const bool floats = kind == DataKind::kSomeNan || kind == DataKind::kInfinities;
         if (floats && !RowOf(dtype()).is_float) continue;
@@ -250,7 +250,7 @@ TEST_P(EngineKeyTables, EveryOp) {
 // What is unusual in keys: sorted, all the same, the same for most rows, narrow ones.
 TEST_P(EngineKeyTables, KeysOfEveryKind) {
   const std::int64_t rows = kSlowBuild ? 5000 : 70'001;
-  const std::vector<Op> ops = {Op::kSum, Op::kArgmax, Op::kCount};
+  const std::vector<OpCall> ops = {Op::kSum, Op::kArgmax, Op::kCount};
   const Bytes array = MakeData(DataKind::kUniform, dtype(), rows, 1);
   for (const std::int64_t groups : {100, 6000, 70'000}) {
     std::vector<std::vector<std::int64_t>> all(3, RandomKeys(rows, 0, groups - 1));
@@ -285,7 +285,7 @@ TEST_P(EngineKeyTables, ExponentsFarApart) {
       SetElement(dtype(), i, std::ldexp(i % 3 == 0 ? -1.25 : 1.75, exponent), &array);
     }
     for (const std::int64_t groups : {40, 9000}) {
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum}, {Op::kMean, Op::kMax}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum}, {Op::kMean, Op::kMax}}) {
         Check({RandomKeys(rows, 0, groups - 1), groups}, array, SpecOf(rows, ops));
         if (HasFailure()) return;
       }
@@ -295,10 +295,10 @@ TEST_P(EngineKeyTables, ExponentsFarApart) {
       SetElement(dtype(), i, std::numeric_limits<double>::quiet_NaN(), &array);
     }
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean, Op::kMin},
-                                         {Op::kCount, Op::kMean, Op::kMin},
-                                         {Op::kMin, Op::kNanCount, Op::kMean},
-                                         {Op::kMean, Op::kNanCount, Op::kMin}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kMean, Op::kMin},
+                                             {Op::kCount, Op::kMean, Op::kMin},
+                                             {Op::kMin, Op::kNanCount, Op::kMean},
+                                             {Op::kMean, Op::kNanCount, Op::kMin}}) {
         ReduceSpec spec = SpecOf(rows, ops);
         spec.nan_policy = policy;
         spec.empty_policy = EmptyPolicy::kError;
@@ -348,7 +348,7 @@ TEST_P(EngineKeyTables, KeysOutside) {
     for (const std::size_t row : {7, 30'001, 30'002, 39'999}) keyed.keys[row] = groups;
     keyed.keys[30'001] = -2;
     keyed.mask[7] = 0;
-    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum}, {Op::kMin}}) {
+    for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum}, {Op::kMin}}) {
       const Reply reply = Ask(engine(), keyed, array, SpecOf(rows, ops));
       EXPECT_EQ(reply.status, absl::OutOfRangeError("keys[30001]: got -2; allowed: 0 to " + std::to_string(groups - 1) +
                                                     ", or outside: DROP"));

@@ -68,9 +68,9 @@ class EnginePieces : public EngineTest<KindAndDType> {
   // Asks both, and the CPU engine. With and without masks, for several ops.
   void Check(const Shape& shape, const std::vector<int>& axes, const Partition& partition) {
     const std::int64_t count = CountOf(shape);
-    std::vector<std::vector<Op>> sets = {{Op::kSum, Op::kArgmax, Op::kVar, Op::kCount},
-                                         {Op::kArgmin, Op::kMax, Op::kMean, Op::kCountNonzero},
-                                         {Op::kL1, Op::kL2, Op::kNanCount}};
+    std::vector<std::vector<OpCall>> sets = {{Op::kSum, Op::kArgmax, Op::kVar, Op::kCount},
+                                             {Op::kArgmin, Op::kMax, Op::kMean, Op::kCountNonzero},
+                                             {Op::kL1, Op::kL2, Op::kNanCount}};
     if (!RowOf(dtype()).is_float) sets.push_back(OpsOf(dtype()));
     for (const int masked : {0, 1, 2}) {
       const bool whole = !partition.grouped();

@@ -163,18 +163,18 @@ TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
       const Bytes array = MakeData(row.kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(++turn));
       ReduceSpec spec = SpecFor(which);
       spec.nan_policy = turn % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean, Op::kSum},
-                                         {Op::kArgmax, Op::kMin},
-                                         {Op::kSum},
-                                         {Op::kMax, Op::kArgmax},
-                                         {Op::kArgmin},
-                                         {Op::kArgmax, Op::kMin, Op::kMax},
-                                         {Op::kCountNonzero, Op::kNanCount, Op::kAll, Op::kAny, Op::kCount},
-                                         {Op::kVar, Op::kL2},
-                                         {Op::kProd, Op::kCount},
-                                         {Op::kSum, Op::kL1},
-                                         {Op::kL1, Op::kRange, Op::kSumSquares},
-                                         {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kMean, Op::kSum},
+                                             {Op::kArgmax, Op::kMin},
+                                             {Op::kSum},
+                                             {Op::kMax, Op::kArgmax},
+                                             {Op::kArgmin},
+                                             {Op::kArgmax, Op::kMin, Op::kMax},
+                                             {Op::kCountNonzero, Op::kNanCount, Op::kAll, Op::kAny, Op::kCount},
+                                             {Op::kVar, Op::kL2},
+                                             {Op::kProd, Op::kCount},
+                                             {Op::kSum, Op::kL1},
+                                             {Op::kL1, Op::kRange, Op::kSumSquares},
+                                             {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;
@@ -193,9 +193,9 @@ TEST_P(EngineSlices, BitsByThemselves) {
     for (const DataKind kind : {DataKind::kFull, DataKind::kSmall, DataKind::kEqual}) {
       const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(++turn));
       ReduceSpec spec = SpecFor(which);
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kBitXor, Op::kBitAnd, Op::kBitOr},
-                                         {Op::kBitOr},
-                                         {Op::kSum, Op::kBitAnd, Op::kArgmax}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kBitXor, Op::kBitAnd, Op::kBitOr},
+                                             {Op::kBitOr},
+                                             {Op::kSum, Op::kBitAnd, Op::kArgmax}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;
@@ -220,11 +220,11 @@ TEST_P(EngineSlices, SumsAndExtremaInParts) {
       SCOPED_TRACE(turn);
       const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
       ReduceSpec spec = SpecFor(which);
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
-                                         {Op::kArgmax, Op::kMin},
-                                         {Op::kArgmin},
-                                         {Op::kProd},
-                                         {Op::kL1, Op::kMax, Op::kVar}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean},
+                                             {Op::kArgmax, Op::kMin},
+                                             {Op::kArgmin},
+                                             {Op::kProd},
+                                             {Op::kL1, Op::kMax, Op::kVar}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;
@@ -239,10 +239,10 @@ TEST_P(EngineSlices, RowsOfEveryLength) {
     const Case which{{39, elements}, {1}};
     const Bytes array = MakeData(kinds[elements % 3], dtype(), CountOf(which.shape), 1);
     ReduceSpec spec = SpecFor(which);
-    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean},
-                                       {Op::kArgmax, Op::kArgmin, Op::kMax},
-                                       {Op::kNanCount, Op::kProd},
-                                       {Op::kVar, Op::kL1, Op::kRange}}) {
+    for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean},
+                                           {Op::kArgmax, Op::kArgmin, Op::kMax},
+                                           {Op::kNanCount, Op::kProd},
+                                           {Op::kVar, Op::kL1, Op::kRange}}) {
       spec.ops = ops;
       Check(which, array.data(), spec);
       if (HasFailure()) return;
@@ -294,11 +294,11 @@ TEST_P(EngineSlices, OutputsOfEveryClass) {
       if (kind == DataKind::kUniform) SetElement(dtype(), CountOf(which.shape) / 2, 0x1p60, &array);
       ReduceSpec spec = SpecFor(which);
       spec.nan_policy = turn % 8 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean, Op::kCount, Op::kSum},
-                                         {Op::kArgmin, Op::kMax, Op::kRange, Op::kCount, Op::kArgmax},
-                                         {Op::kNanCount, Op::kMin, Op::kSum, Op::kAll, Op::kArgmax, Op::kMean},
-                                         {Op::kStd, Op::kMax, Op::kMean, Op::kVar, Op::kL2, Op::kSumSquares},
-                                         {Op::kNanCount, Op::kCount}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kMean, Op::kCount, Op::kSum},
+                                             {Op::kArgmin, Op::kMax, Op::kRange, Op::kCount, Op::kArgmax},
+                                             {Op::kNanCount, Op::kMin, Op::kSum, Op::kAll, Op::kArgmax, Op::kMean},
+                                             {Op::kStd, Op::kMax, Op::kMean, Op::kVar, Op::kL2, Op::kSumSquares},
+                                             {Op::kNanCount, Op::kCount}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;
@@ -328,7 +328,7 @@ TEST_P(EngineSlices, HardSumsAmongEasyOnes) {
       for (std::int64_t i = 0; i < 4; ++i) set(5, i, i < 2 ? 0x1.8p1023 : -0x1.8p1023);
     }
     ReduceSpec spec = SpecFor(which);
-    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kVar, Op::kSum, Op::kL2}}) {
+    for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean}, {Op::kVar, Op::kSum, Op::kL2}}) {
       spec.ops = ops;
       Check(which, array.data(), spec);
       if (HasFailure()) return;
@@ -355,11 +355,11 @@ TEST_P(EngineSlices, SpecialsAmongNumbers) {
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
       ReduceSpec spec = SpecFor(which);
       spec.nan_policy = policy;
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean, Op::kCount},
-                                         {Op::kStd, Op::kSumSquares, Op::kL2, Op::kL1, Op::kVar},
-                                         {Op::kArgmin, Op::kArgmax, Op::kMin, Op::kMax, Op::kRange},
-                                         {Op::kProd, Op::kCount, Op::kNanCount},
-                                         {Op::kNanCount, Op::kArgmax, Op::kMean, Op::kCount}}) {
+      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean, Op::kCount},
+                                             {Op::kStd, Op::kSumSquares, Op::kL2, Op::kL1, Op::kVar},
+                                             {Op::kArgmin, Op::kArgmax, Op::kMin, Op::kMax, Op::kRange},
+                                             {Op::kProd, Op::kCount, Op::kNanCount},
+                                             {Op::kNanCount, Op::kArgmax, Op::kMean, Op::kCount}}) {
         spec.ops = ops;
         Check(which, array.data(), spec);
         if (HasFailure()) return;
@@ -395,12 +395,12 @@ TEST_P(EngineSlices, OutputsWithoutTheirNans) {
     }
     ReduceSpec spec = SpecFor(which);
     spec.nan_policy = NanPolicy::kOmit;
-    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum},
-                                       {Op::kArgmin, Op::kArgmax, Op::kSum},
-                                       {Op::kMean, Op::kNanCount, Op::kCountNonzero, Op::kAll},
-                                       {Op::kVar, Op::kL1, Op::kMax, Op::kCount},
-                                       {Op::kProd},
-                                       {Op::kL2, Op::kRange}}) {
+    for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum},
+                                           {Op::kArgmin, Op::kArgmax, Op::kSum},
+                                           {Op::kMean, Op::kNanCount, Op::kCountNonzero, Op::kAll},
+                                           {Op::kVar, Op::kL1, Op::kMax, Op::kCount},
+                                           {Op::kProd},
+                                           {Op::kL2, Op::kRange}}) {
       spec.ops = ops;
       Check(which, array.data(), spec);
       if (HasFailure()) return;
@@ -523,7 +523,8 @@ TEST_P(EngineSlices, ArraysLargerThanTheBudget) {
     const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
     ReduceSpec spec = SpecFor(which);
     spec.nan_policy = turn % 4 == 0 ? NanPolicy::kOmit : NanPolicy::kPropagate;
-    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kArgmax, Op::kMean}, {Op::kVar, Op::kL1}}) {
+    for (const std::vector<OpCall>& ops :
+         {std::vector<OpCall>{Op::kSum, Op::kArgmax, Op::kMean}, {Op::kVar, Op::kL1}}) {
       spec.ops = ops;
       Check(which, array.data(), spec, turn % 3 == 0 ? larger.engine : small.engine);
       if (HasFailure()) return;
@@ -598,7 +599,8 @@ TEST_P(EngineSlices, SumsInF64) {
     const Bytes array = MakeData(DataKind::kFull, dtype(), CountOf(which.shape), 5);
     ReduceSpec spec = SpecFor(which);
     spec.precision = Precision::kF64;
-    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kVar, Op::kArgmax}, {Op::kMean, Op::kSum}}) {
+    for (const std::vector<OpCall>& ops :
+         {std::vector<OpCall>{Op::kSum, Op::kVar, Op::kArgmax}, {Op::kMean, Op::kSum}}) {
       spec.ops = ops;
       Check(which, array.data(), spec, nullptr, folded ? Precision::kF64 : Precision::kExact);
       if (HasFailure()) return;

@@ -109,7 +109,7 @@ class EngineStates : public EngineTest<KindAndDType> {
     ReduceSpec spec = ExactSpec(std::ssize(array) / RowOf(dtype()).bytes);
     spec.precision = precision;
     Check(partition, array, spec);
-    for (const std::vector<Op>& ops : {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kMin}}) {
+    for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean}, {Op::kMin}}) {
       spec.ops = ops;
       Check(partition, array, spec);
     }
@@ -135,7 +135,7 @@ class EngineStates : public EngineTest<KindAndDType> {
       for (const State& state : states) EXPECT_EQ(state.exact, nullptr);
     }
     ExpectAnswers(spec, states, *with);
-    if (spec.ops != std::vector<Op>{Op::kMin}) return;
+    if (spec.ops != std::vector<OpCall>{Op::kMin}) return;
     ReduceSpec where = spec;  // which the state of an extremum tells, too
     where.ops = {Op::kArgmin};
     ExpectAnswers(where, states, *reduce(where, nullptr));

@@ -181,11 +181,12 @@ class TextTest(FilesTest):
         run = self.run_reducectl("describe", path, empty, zero)
         self.assertEqual(run.returncode, 0, run.stderr.decode())
         self.assertRegex(run.stderr.decode(), r"\Areducectl: \S+: column large: integer overflow: the sum [^\n]+\n\Z")
-        lines = [line.split()[-10:] for line in run.stdout.decode().splitlines()]
-        self.assertEqual(lines[1][:3] + lines[1][4:], ["i64", "2", "0", "0.7071067811865476", "1", "2", "0", "1", "3"])
-        nothing = ["NaN", "NaN", "-", "-", "-", "-", "0.0"]
+        lines = [line.split()[-13:] for line in run.stdout.decode().splitlines()]
+        self.assertEqual(lines[1][:3] + lines[1][4:],
+                         ["i64", "2", "0", "0.7071067811865476", "1", "1.25", "1.5", "1.75", "2", "0", "1", "3"])
+        nothing = ["NaN", "NaN", "-", "NaN", "NaN", "NaN", "-", "-", "-", "0.0"]
         self.assertEqual(lines[2], ["f64", "0", "2", *nothing])
-        self.assertEqual((lines[3][:3], lines[3][5:]), (["i64", "2", "0"], ["1", "9223372036854775807", "1", "0", "-"]))
+        self.assertEqual((lines[3][:3], lines[3][5], lines[3][9:]), (["i64", "2", "0"], "1", ["9223372036854775807", "1", "0", "-"]))
         self.assertEqual(lines[4:], [["f64", "0", "0", *nothing], ["f64", "0", "3", *nothing]])
         run = self.run_reducectl("--json", "describe", path)
         (a, none, large) = (json.loads(line)["results"] for line in run.stdout.splitlines())
@@ -194,9 +195,9 @@ class TextTest(FilesTest):
     def test_describe(self):
         path = self.write("t.csv", "x,y\n1,0.5\n2,NA\n4,0.25\n")
         x, y = self.answers("describe", path)
-        want = {"count": 3, "nan_count": 0, "mean": 7 / 3, "std": 1.5275252316519468, "min": 1, "max": 4,
+        want = {"count": 3, "missing": 0, "mean": 7 / 3, "std": 1.5275252316519468, "min": 1, "25%": 1.5, "50%": 2, "75%": 3, "max": 4,
                 "argmin": 0, "argmax": 2, "sum": 7}  # fmt: skip
-        self.assertEqual(x["results"], want)
+        self.assertEqual(x["results"], want | {"nan_count": 0})
         self.assertEqual((x["column"], x["dtype"], x["ddof"]), ("x", "i64", 1))
         y = y["results"]
         self.assertEqual((y["nan_count"], y["mean"], y["argmin"], y["sum"]), (1, 0.375, 2, 0.75))

@@ -77,7 +77,7 @@ class LocalTest(harness.ServedTest):
 
     def test_errors(self):
         array = self.save(np.arange(3.0))
-        server = ["server: got \"local:\"; allowed: the address of a server; local: is for reduce, describe, info, ops and pipelines"]
+        server = ["server: got \"local:\"; allowed: the address of a server; local: is for reduce, describe, histogram, info, ops and pipelines"]
         for command in (["health"], ["doctor"], ["ladder"], ["arrays", "list"], ["arrays", "put", array], ["loadtest"]):
             self.check_failure(USAGE, server, *command, server="local:")
         self.check_failure(USAGE, ["got --array without files with --server local:; allowed: files"], "reduce", "--array", "x",

@@ -9,7 +9,7 @@ from harness import np
 
 CONNECTION, DATA_ERROR = 3, 5
 NO_SERVER = "127.0.0.1:1"
-LOCAL = "reduce, describe, info, ops and pipelines need none with --server local:"
+LOCAL = "reduce, describe, histogram, info, ops and pipelines need none with --server local:"
 
 
 class OutputTest(harness.ServedTest):
@@ -40,7 +40,7 @@ class JsonTest(OutputTest):
             self.assertEqual((answer["source"], answer["dtype"], answer["shape"]), (str(path), "f64", [2, 2]))
         self.assertEqual(described["results"]["sum"], reduced["results"]["sum"])
         self.assertEqual(list(described["results"]),
-                         ["count", "nan_count", "mean", "std", "min", "max", "argmin", "argmax", "sum"])
+                         ["count", "missing", "mean", "std", "min", "25%", "50%", "75%", "max", "argmin", "argmax", "sum", "nan_count"])
         self.assertEqual(described["results"]["nan_count"], 1)
         self.assertEqual(masked["results"], {"sum": 3.5})
         self.assertEqual(along["results"]["max"]["values"], [1.5, 4.0])

@@ -184,7 +184,7 @@ absl::Status Grouped(Engine& engine, const ArrayRef& array, By by, Op op, int ti
   absl::Notification done;
   const ReduceSpec spec{.dtype = DType::kF32,
                         .count = kMany,
-                        .ops = std::vector<Op>(times, op),
+                        .ops = std::vector<OpCall>(times, op),
                         .precision = Precision::kExact,
                         .engine = EngineKind::kCuda};
   const auto place = [&](std::int64_t outputs, std::int64_t, const std::byte*) {

@@ -31,9 +31,10 @@ void CheckQuestion(const absl::StatusOr<Question>& question, const v1::ReduceReq
   if (!question.ok()) return;
   const ReduceSpec& spec = question->spec;
   Require(spec.dtype == shape.dtype && spec.count == shape.count, "the question is about the array");
-  Require(static_cast<int>(spec.ops.size()) == request.ops_size() && request.ops_size() <= kRequestLimits.max_ops,
+  const int ops = request.ops_size() + request.calls_size();
+  Require(static_cast<int>(spec.ops.size()) == ops && ops <= kRequestLimits.max_ops,
           "the question has the ops of the request");
-  Require(question->partition.has_value() == (PartitionField(request) != nullptr), "a partition is one of the request");
+  Require(question->partition.has_value() == (ArraysField(request) != nullptr), "a partition is what answers with arrays");
   const bool valid =
       question->partition.has_value() ? Validate(*question->partition, spec).ok() : ValidateSpec(spec).ok();
   Require(valid, "the question is valid");

@@ -27,10 +27,10 @@ absl::StatusOr<Answer> ReduceAndWait(Engine& engine, Job job) {
   return *std::move(answer);
 }
 
-std::vector<Op> OpsOf(DType dtype) {
-  std::vector<Op> ops;
+std::vector<OpCall> OpsOf(DType dtype) {
+  std::vector<OpCall> ops;
   for (const OpRow& row : kOps) {
-    if (Supports(row.op, dtype)) ops.push_back(row.op);
+    if (Supports(row.op, dtype) && HasState(row.op)) ops.push_back(row.op);
   }
   return ops;
 }

@@ -23,7 +23,7 @@ inline constexpr bool kSlowBuild = false;
 absl::StatusOr<Answer> ReduceAndWait(Engine& engine, Job job);
 
 // Every op that dtype has, in the order of the table.
-std::vector<Op> OpsOf(DType dtype);
+std::vector<OpCall> OpsOf(DType dtype);
 
 // "f32[1025] some_nan", for the trace of a failure.
 std::string Describe(const ReduceSpec& spec, std::string_view kind);

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reduced import _client
+from reduced import _client, _core
 from reduced._arrays import Elements, dtype_name, with_mask
-from reduced._errors import Error
+from reduced._errors import Error, UnimplementedError
 from reduced._ops import Options, check_options
 from reduced._result import ArrayResults, Results
 from reduced._state import State
@@ -68,6 +68,9 @@ class Question(NamedTuple):
 def question(names: list[str], options: Options, ndim: int, *, missing: bool) -> Question:
     """`missing`: whether elements of some blocks may be missing. TypeError, ValueError: what no array in blocks can be asked."""
     check_options(options)
+    if (op := _client.of_distribution(names)) is not None:
+        raise UnimplementedError(f"ops: got {op} for an array in blocks, which has no states that merge; allowed: "
+                                 f"{', '.join(each for each in _core.ops if each not in _core.distribution)}")
     given: Any = dict(options)
     for name in ("segments", "lengths"):  # they have no states, and a segment may begin in one block and end in another
         if given.pop(name, None) is not None:

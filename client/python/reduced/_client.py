@@ -9,7 +9,7 @@ import operator
 import os
 import re
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype
 from reduced._containers import read, refused_objects
 from reduced._copies import both, contiguous, copied
 from reduced._cuda import CudaElements, forget_all
+from reduced._distribution import Plan
 from reduced._errors import Error, InvalidArgumentError, UnimplementedError
 from reduced._ops import OPTIONS, Ops, Options, check, check_options
 from reduced._result import ArrayResult, Result
@@ -33,12 +34,15 @@ _DEFAULT_SERVER = "127.0.0.1:50051"
 _GROUPED = ("segments", "lengths", "keys")
 _BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments, lengths or keys",
            "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
-_POSITIONS = frozenset({"argmin", "argmax"})
+_POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk"})
+_DISTRIBUTION = frozenset(_core.distribution)
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
 
-# As `reducectl describe` has them.
+# As `reducectl describe` has them, without the quartiles.
 _DESCRIBE = ("count", "nan_count", "mean", "std", "min", "max", "argmin", "argmax", "sum")
+_QUARTILES = "quantile(0.25,0.5,0.75)"
+_DESCRIBED = ("count", "missing", "mean", "std", "min", "25%", "50%", "75%", "max", "argmin", "argmax", "sum", "nan_count")
 
 
 # The options of every reduction; the others are those of arrays of results.
@@ -56,10 +60,18 @@ def _options(**options: Unpack[Options]) -> _core.Options:
 
 def names_of(ops: str | Sequence[str]) -> list[str]:
     """The names of ops. TypeError: one is no string."""
-    names = ops.split(",") if isinstance(ops, str) else list(ops) if isinstance(ops, Iterable) else [ops]
+    names = _core.split_ops(ops) if isinstance(ops, str) else list(ops) if isinstance(ops, Iterable) else [ops]
     for name in names:
         check(str, ops=name)
     return names
+
+
+def of_distribution(names: Sequence[str]) -> str | None:
+    """The first op that is one of the distribution, which makes the answers arrays."""
+    for name in names:
+        if name in _DISTRIBUTION or (name.endswith(")") and name.partition("(")[0].strip() in _DISTRIBUTION):
+            return name
+    return None
 
 
 class ResidentArray:
@@ -225,8 +237,9 @@ class _Reducer(Ops):
         return self._reduce(array, names_of(ops), options, None)
 
     def describe(self, array: Any, **options: Unpack[Options]) -> Result:
-        """count, nan_count, mean, std (ddof 1), min, max, argmin, argmax and sum, without NaNs.
+        """count, missing, mean, std (ddof 1), min, 25%, 50%, 75% and max, as pandas has them, then argmin, argmax and sum, without NaNs.
 
+        `missing` counts these (also by its op's name, `nan_count`). A session has no quartiles.
         What has no answer is None, such as the `min` of no element and a sum of integers that overflows, and is shown as `-`. In
         ndarrays it is NaN for floats, -1 for indexes, and masked for integers.
         """
@@ -296,6 +309,8 @@ class _Reducer(Ops):
                 if partition.get(name) is not None and partition[name] is not False:
                     raise ValueError(f"{name}: got {partition[name]!r} alone; allowed: with {beside}")
             options = whole
+        if (op := of_distribution(names)) is not None:
+            return self._reduce_whole(array, op, names, options, interrupt)
         given: Elements | CudaElements
         if isinstance(array, ResidentArray):
             if array._on_server is not None:
@@ -308,6 +323,15 @@ class _Reducer(Ops):
             if isinstance(given, CudaElements):
                 return Result(self._core.reduce_cuda(given.shared, names, self._options_for(given, options), interrupt))
         return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))
+
+    def _reduce_whole(self, array: Any, op: str, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
+        """With an op of the distribution, `op`."""
+        if isinstance(self._core, _core.RemoteSession):
+            raise UnimplementedError(f"ops: got {op} in a session; allowed: with a client")
+        if not isinstance(array, ResidentArray):
+            ordered = any(name.partition("(")[0].strip() in _POSITIONS for name in names)
+            array = located(array, ordered=ordered, gpu=self._reads_gpus)
+        return self._reduce_array(array, names, {}, options, interrupt, lambda reply, kept: Result._of_whole(reply))
 
     def _located(self, array: Any, names: Sequence[str], options: Options) -> tuple[Any, Options]:
         """The array and the options with what this thread knows of arrays of a GPU, which is their streams."""
@@ -323,7 +347,7 @@ class _Reducer(Ops):
         return array, there
 
     def _reduce_array(self, array: Any, names: Sequence[str], partition: dict[str, Any], options: Options,
-                      interrupt: _core.Interrupt | None) -> Result:
+                      interrupt: _core.Interrupt | None, result_of: Callable[..., Result] = ArrayResult._of) -> Result:
         resident: _core.Resident | None = None
         given: Elements | CudaElements | None
         shape: tuple[int, ...]
@@ -332,7 +356,7 @@ class _Reducer(Ops):
             if resident is None and given is None:
                 raise ValueError("array: got one that is closed; allowed: an open one")
         else:
-            given = located(array, ordered=True, gpu=self._reads_gpus)
+            given = array if isinstance(array, Elements | CudaElements) else located(array, ordered=True, gpu=self._reads_gpus)
             shape = given.shape
         held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
         if partition.get("keep"):
@@ -341,11 +365,11 @@ class _Reducer(Ops):
         kept = self._kept if partition.get("keep") else None
         own = self._options_for(given, options)
         if resident is not None:
-            return ArrayResult._of(self._core.reduce_resident_array(resident, names, own, core_partition, interrupt), kept)
+            return result_of(self._core.reduce_resident_array(resident, names, own, core_partition, interrupt), kept)
         assert given is not None
         if isinstance(given, CudaElements):
-            return ArrayResult._of(self._core.reduce_cuda_array(given.shared, names, own, core_partition, interrupt), kept)
-        return ArrayResult._of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, core_partition, interrupt), kept)
+            return result_of(self._core.reduce_cuda_array(given.shared, names, own, core_partition, interrupt), kept)
+        return result_of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, core_partition, interrupt), kept)
 
     def _get(self, array: ResidentArray, timeout: float | None) -> npt.NDArray[Any]:
         if array._here is not None:
@@ -389,8 +413,9 @@ class _Reducer(Ops):
         if not isinstance(array, ResidentArray | Elements | CudaElements):
             array, there = read(array)
         fills = not options.get("keep") and (there is not None or any(options.get(name) is not None for name in ("axis", "where", *_GROUPED)))
-        result = self._answer(array, there, _DESCRIBE, {"empty": "fill", "overflow": "wrap", **asked} if fills else asked, interrupt)
-        result._raises, result._order = False, list(_DESCRIBE)
+        names = _DESCRIBE if isinstance(self._core, _core.RemoteSession) else (*_DESCRIBE, _QUARTILES)
+        result = self._answer(array, there, names, {"empty": "fill", "overflow": "wrap", **asked} if fills else asked, interrupt)
+        result._describes(_QUARTILES, _DESCRIBED)
         if fills:
             assert isinstance(result, ArrayResult)
             result._masked("empty" not in options, "overflow" not in options)
@@ -398,6 +423,14 @@ class _Reducer(Ops):
 
     def _one(self, op: str, array: Any, options: Options) -> Any:
         return self._reduce(array, (op,), options, None)[op]
+
+    def _planned(self, plan: Plan) -> Any:
+        try:
+            array, names, options = next(plan)
+            while True:
+                array, names, options = plan.send(self._reduce(array, names, options, None))
+        except StopIteration as end:
+            return end.value
 
 
 class Session(_Reducer):

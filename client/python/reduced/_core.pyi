@@ -12,8 +12,11 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Array: TypeAlias = tuple[str, str, tuple[int, ...], "Bytes | Resident"]  # op, dtype, shape, elements; keys: no op, and last
 
 ops: list[str]
+distribution: list[str]  # of the ops, those that are answered with arrays
 dtypes: list[str]
 version: str
+
+def split_ops(list: str) -> list[str]: ...
 
 class Interrupt:
     def __init__(self) -> None: ...

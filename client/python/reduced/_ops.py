@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, get_type_hints
 
 import numpy as np
-from typing import Unpack
+import numpy.typing as npt
+from typing import TYPE_CHECKING, Unpack
+
+if TYPE_CHECKING:
+    from reduced._distribution import Plan
 
 
 class Options(TypedDict, total=False):
@@ -37,7 +42,7 @@ class Options(TypedDict, total=False):
     outside: str = "error". Other keys, with `groups`; "drop" leaves them out.
     where: array = None. bool, of a shape that broadcasts to the array's: only elements where it is True are there.
     empty: str = "error". min, max, argmin, argmax and range of no element: "fill" gives NaN for floats, for integers what any
-        element would replace (range: 0), and -1 for an index.
+        element would replace (range: 0), and -1 for an index. Likewise what topk and bottomk lack.
     keep: bool = False. True: results are `ResidentArray`s on the server.
     ttl: float = 0. In seconds, with `keep`: results expire when they are idle for this long; 0: the server's default.
     owner: str | None = None. With `keep`: as of `Client.put`.
@@ -125,6 +130,9 @@ class Ops:
     def _one(self, op: str, array: Any, options: Options) -> Any:
         raise NotImplementedError
 
+    def _planned(self, plan: Plan) -> Any:
+        raise NotImplementedError
+
     def sum(self, array: Any, **options: Unpack[Options]) -> Any:
         """Sum of the elements; 0 if empty."""
         return self._one("sum", array, options)
@@ -208,3 +216,77 @@ class Ops:
     def bit_xor(self, array: Any, **options: Unpack[Options]) -> Any:
         """Bitwise exclusive or of integers; 0 if empty."""
         return self._one("bit_xor", array, options)
+
+    def median(self, array: Any, *, method: str = "linear", **options: Unpack[Options]) -> Any:
+        """The median, exactly; float64 unless `method` is "lower", "higher" or "nearest". See `quantile`."""
+        from reduced import _distribution
+
+        return self._planned(_distribution.median(array, method, options))
+
+    def quantile(self, array: Any, q: npt.ArrayLike, *, method: str = "linear", **options: Unpack[Options]) -> Any:
+        """Quantiles, exactly, as `numpy.quantile`: with the dimensions of `q` first, of a number without.
+
+        `method`: "linear" and "midpoint" are float64, "lower", "higher" and "nearest" elements of the array. Up to 1024 in one read.
+
+        >>> import numpy as np, reduced
+        >>> c = reduced.connect("local:")
+        >>> print(c.quantile(np.arange(1, 101), [0.25, 0.5, 0.75]), c.median([-1, 0, 0, 0, 1, 1]))
+        [25.75 50.5  75.25] 0.0
+        """
+        from reduced import _distribution
+
+        return self._planned(_distribution.quantile(array, q, method, options))
+
+    def histogram(self, array: Any, bins: Any = 10, range: tuple[float, float] | None = None, **options: Unpack[Options]) -> Any:
+        """The counts of elements in bins, and the edges of these, as `numpy.histogram`.
+
+        `bins`: how many, from `range`, or from the smallest element to the largest; or their edges, ascending. With `axis`,
+        `segments`, `lengths` or `keys` the last dimension of the counts is that of the bins.
+
+        >>> import numpy as np, reduced
+        >>> print(*reduced.connect("local:").histogram(np.array([1, 2, 2, 9]), bins=[0, 2, 4, 9]))
+        [1 2 1] [0 2 4 9]
+        """
+        from reduced import _distribution
+
+        return self._planned(_distribution.histogram(array, bins, range, options))
+
+    def topk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+        """The k largest elements, descending, and their indexes: `values` and `indexes`. The lowest index comes first on ties, and NaN
+        before all numbers. With `axis` and the like in the last dimension.
+
+        >>> import reduced
+        >>> print(*reduced.connect("local:").topk([3, 9, 5, 9], 2))
+        [9 9] [1 3]
+        """
+        from reduced import _distribution
+
+        return self._planned(_distribution.top(array, "topk", k, options))
+
+    def bottomk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+        """The k smallest elements, ascending, and their indexes: as `topk`."""
+        from reduced import _distribution
+
+        return self._planned(_distribution.top(array, "bottomk", k, options))
+
+    def argtopk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+        """The indexes of `topk` alone."""
+        return self._one(f"argtopk({operator.index(k)})", array, options)
+
+    def argbottomk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+        """The indexes of `bottomk` alone."""
+        return self._one(f"argbottomk({operator.index(k)})", array, options)
+
+    def distinct(self, array: Any, *, exact: bool = False, **options: Unpack[Options]) -> Any:
+        """How many different values there are: -0 and 0 are one, and so are all NaNs. Of dtypes of more than 16 bits an estimate, with a
+        standard error of 0.81%, the same on every engine; `exact`: exactly.
+        """
+        return self._one("distinct_exact" if exact else "distinct", array, options)
+
+    def distinct_exact(self, array: Any, **options: Unpack[Options]) -> Any:
+        """`distinct`, exactly."""
+        return self._one("distinct_exact", array, options)
+
+    def mode(self, array: Any, **options: Unpack[Options]) -> Any:
+        """The most frequent value, the lowest on ties; of dtypes of 8 and 16 bits."""
+        return self._one("mode", array, options)

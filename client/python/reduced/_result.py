@@ -12,14 +12,26 @@ import numpy.typing as npt
 
 from reduced import _core
 from reduced._arrays import numpy_dtype
-from reduced._errors import Error, InvalidArgumentError, OutOfRangeError, error_of
+from reduced._errors import Error, InvalidArgumentError, OutOfRangeError, UnimplementedError, error_of
 
 if TYPE_CHECKING:
     from reduced._client import ResidentArray
     from reduced._state import State
 
 # Ops whose results are Python's int, as NumPy's count_nonzero gives one: indexes and counts.
-_INTS = frozenset({"argmin", "argmax", "count", "count_nonzero", "nan_count"})
+_INTS = frozenset({"argmin", "argmax", "count", "count_nonzero", "nan_count", "distinct", "distinct_exact", "missing"})
+# Likewise of ops whose answers are arrays, which are int64.
+_INT_ARRAYS = frozenset({"histogram", "argtopk", "argbottomk"})
+
+
+def _name(op: str) -> str:
+    """The name of an op that may have parameters."""
+    return op.partition("(")[0]
+
+
+def _array(op: str, dtype: str, shape: tuple[int, ...], elements: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    counts = _name(op) in _INTS or _name(op) in _INT_ARRAYS
+    return elements.view(np.int64 if counts else numpy_dtype(dtype)).reshape(shape)
 
 
 class Results(Mapping[str, Any]):
@@ -53,7 +65,7 @@ class Results(Mapping[str, Any]):
         if op in self.errors:
             return self._without(op)
         dtype, value = self._results[op]
-        return value if op in _INTS else _scalar(dtype, value)
+        return value if op in _INTS or isinstance(value, np.ndarray) else _scalar(dtype, value)
 
     def _without(self, op: str) -> None:
         if self._raises:
@@ -64,12 +76,33 @@ class Results(Mapping[str, Any]):
         names = sorted([*self, *self.errors], key=self._order.index) if self.errors else list(self)
         return [(op, "-" if op in self.errors else str(self[op])) for op in names]
 
+    def _describes(self, quartiles: str, names: Sequence[str]) -> None:
+        """Makes it a summary of these names, in which what has no answer is None. `quartiles`: the op that answers with all three."""
+        found = dict(self._results)
+        found["missing"] = found["nan_count"]
+        dtype, array = found.pop(quartiles, ("f64", None))
+        errors = dict(self.errors)
+        why = errors.pop(quartiles, None)
+        for index, name in enumerate(("25%", "50%", "75%")):
+            if array is not None and isinstance(array, np.ndarray):
+                found[name] = dtype, array[..., index] if array.ndim > 1 else array[index]
+            elif array is not None:  # kept on the server
+                found[quartiles] = dtype, array
+            else:
+                errors[name] = why or UnimplementedError(f"{name}: got it in a session; allowed: with a client")
+        self._results = {name: found[name] for name in (*names, quartiles) if name in found}
+        self.errors, self._order, self._raises = errors, list(names), False
+
     def __contains__(self, op: object) -> bool:
         return op in self._results
 
     def __getattr__(self, op: str) -> Any:
         if not op.startswith("_") and (op in self._results or op in self.errors):
             return self[op]
+        if not op.startswith("_"):
+            named = [each for each in (*self._results, *self.errors) if _name(each) == op]  # with parameters
+            if len(named) == 1:
+                return self[named[0]]
         raise AttributeError(f"{op}: got an op that was not asked for; there are: {', '.join(self._results)}"
                              if op in _core.ops else f"no attribute {op}")
 
@@ -139,6 +172,17 @@ class Result(Results):
         reply = _Reply(*(getattr(self._reply, field) for field in _Reply._fields))
         return type(self), (reply,), {name: value for name, value in self.__dict__.items() if name != "_reply"}
 
+    @classmethod
+    def _of_whole(cls, reply: _core.ArrayReply) -> Result:
+        """The results of a whole array that come as arrays: those without dimensions are values."""
+        result = cls(reply.rest)
+        result._take_errors(reply.statuses)
+        for op, dtype, shape, elements in reply.take():
+            assert isinstance(elements, np.ndarray)
+            array = _array(op, dtype, shape, elements)
+            result._results[op] = dtype, array if shape else array.item()
+        return result
+
     @property
     def ran_on(self) -> Execution:
         return Execution(*self._reply.execution)
@@ -207,7 +251,7 @@ class ArrayResults(Results):
                 found[op] = kept(dtype, shape, elements)
             else:
                 assert isinstance(elements, np.ndarray)
-                found[op] = elements.view(np.int64 if op in _INTS else numpy_dtype(dtype)).reshape(shape)
+                found[op] = _array(op, dtype, shape, elements)
         keys = found.pop("", None)
         if keys is not None and kept is not None:
             with keys:

@@ -27,6 +27,7 @@ from reduced import _core
 from reduced import _client
 from reduced._client import ResidentArray, names_of
 from reduced._copies import interruptible
+from reduced._distribution import Plan
 from reduced._ops import Ops, Options
 from reduced._result import Result
 
@@ -78,6 +79,15 @@ class Client(Ops):
     async def _one(self, op: str, array: Any, options: Options) -> Any:
         array, options = self.client._located(array, (op,), options)
         return (await self._run(self.client._reduce, array, (op,), options))[op]
+
+    async def _planned(self, plan: Plan) -> Any:
+        try:
+            array, names, options = next(plan)
+            while True:
+                array, options = self.client._located(array, names, options)
+                array, names, options = plan.send(await self._run(self.client._reduce, array, names, options))
+        except StopIteration as end:
+            return end.value
 
     async def _run(self, call: Callable[..., _T], *arguments: Any) -> _T:
         interrupt, ended = _core.Interrupt(), threading.Event()

@@ -27,6 +27,7 @@
 #include "client/python/src/reducer.h"
 #include "reduced/client.h"
 #include "reduced/merge.h"
+#include "reduced/ops.h"
 
 namespace nb = nanobind;
 namespace reduced::python {
@@ -447,6 +448,12 @@ nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>> ArrowBytes(nb::handle no
 
 NB_MODULE(_core, module) {
   module.attr("ops") = nb::cast(client::OpNames());
+  nb::list distribution;
+  for (const std::string& op : client::OpNames()) {
+    if (client::IsOfDistribution(op)) distribution.append(op);
+  }
+  module.attr("distribution") = distribution;
+  module.def("split_ops", [](const std::string& list) { return client::SplitOps(list); }, nb::arg("list"));
   module.attr("dtypes") = nb::cast(client::DTypeNames());
   module.attr("version") = REDUCED_VERSION;
 

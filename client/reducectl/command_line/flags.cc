@@ -1,6 +1,9 @@
 #include "client/reducectl/command_line/flags.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "reduced/ops.h"
 
 namespace reduced::client {
 
@@ -38,6 +41,16 @@ CLI::Validator Positive(int limit) {
                         limit < std::numeric_limits<int>::max() ? absl::StrCat(" to ", limit) : "");
   };
   return CLI::Validator(check, "");
+}
+
+std::vector<std::string> ParseOps(const std::string& list) {
+  std::vector<std::string> ops = SplitOps(list);
+  for (std::string& op : ops) {
+    absl::StripAsciiWhitespace(&op);
+    const absl::Status status = CheckOp(op);
+    if (!status.ok()) throw CLI::ValidationError("--op", std::string(absl::StripPrefix(status.message(), "op: ")));
+  }
+  return ops;
 }
 
 void AddTtl(CLI::App* command, absl::Duration* ttl, const std::string& what) {

@@ -25,7 +25,12 @@ Answer AnswerOf(const std::string& source, const Input& input, const InputReader
                 .missing = input.missing,
                 .several = reader.several(),
                 .notes = input.notes,
+                .words = input.words,
                 .read_us = absl::ToDoubleMicroseconds(input.ReadTime())};
+  if (input.words.has_value()) {
+    answer.dtype = "text";
+    answer.shape = {input.words->count + input.words->missing};
+  }
   if (!answer.missing.empty()) answer.shape.front() += static_cast<std::int64_t>(answer.missing.size());
   return answer;
 }

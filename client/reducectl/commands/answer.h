@@ -26,6 +26,7 @@ struct Answer {
   std::vector<std::uint64_t> missing{};  // the positions of missing elements, which `shape` counts
   bool several = false;                  // its source has several arrays that were asked for
   std::vector<std::string> notes{};      // what was inferred or skipped and can change a number
+  std::optional<Words> words{};          // instead of the reply, of a column without numbers
   Reply reply{};
   std::optional<std::int64_t> nans{};  // in the array, if a result is NaN, and if that could be found out
   double read_us = 0;

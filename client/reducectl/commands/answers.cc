@@ -157,6 +157,11 @@ class Asker {
       if ((*piece)->restart) unfinished.clear();
       Answer answer = AnswerOf(source, (*piece)->input, **reader);
       if (failed.count((*piece)->array) > 0) continue;
+      if (answer.words.has_value()) {
+        const ExitCode code = print_(answer);
+        if (failure == kOk) failure = code;
+        continue;
+      }
       const absl::Status& unread = (*piece)->input.status;
       const ExitCode code =
           unread.ok() ? AskPiece(std::move(answer), **piece, &notes, &unfinished) : ReportUnread(source, unread);
@@ -343,7 +348,9 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   if (!place.has_value()) return kUsage;
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
-  input.one_piece = input.in_memory = question.in_session();
+  input.in_memory = question.in_session();
+  input.one_piece =
+      input.in_memory || std::any_of(question.ops.begin(), question.ops.end(), IsOfDistribution);  // which has no state
   if (!question.sources.empty()) input.arrays = question.arrays;
   input.missing = MissingFor(question.ops, question.options, Missing::kDropped);
   input.positions = std::any_of(question.ops.begin(), question.ops.end(),

@@ -6,7 +6,7 @@ namespace reduced::client {
 namespace {
 
 // In the order of --help.
-constexpr void (*kCommands[])(CommandLine&) = {AddReduce,    AddDescribe, AddMerge,  AddArrays,
+constexpr void (*kCommands[])(CommandLine&) = {AddReduce,    AddDescribe, AddHistogram, AddMerge,  AddArrays,
                                                AddLadder,    AddLoadtest, AddInfo,   AddOps,
                                                AddPipelines, AddHealth,   AddDoctor, AddCompletion};
 

@@ -15,6 +15,7 @@ struct CommandLine;
 
 void AddReduce(CommandLine& line);
 void AddDescribe(CommandLine& line);
+void AddHistogram(CommandLine& line);
 void AddMerge(CommandLine& line);
 void AddArrays(CommandLine& line);
 void AddLadder(CommandLine& line);

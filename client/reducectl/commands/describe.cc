@@ -1,6 +1,10 @@
 // reducectl describe.
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,27 +25,69 @@
 namespace reduced::client {
 namespace {
 
-// In the order of the table. NaNs are left out of all but nan_count.
-const char* const kStatistics[] = {"count", "nan_count", "mean", "std", "min", "max", "argmin", "argmax", "sum"};
+constexpr char kQuartiles[] = "quantile(0.25,0.5,0.75)";
 constexpr std::int64_t kDdof = 1;
 
-std::string Line(const Answer& answer) {
-  Json results = Json::object();
-  for (const char* const name : kStatistics) {
-    const Value* const value = answer.reply.Find(name);
-    results[name] = value == nullptr ? Json() : ToJson(*value);
+// A column of the table: the op that has it, of which NaNs are left out.
+struct Statistic {
+  const char* name;
+  const char* op;
+  std::int64_t index = 0;  // in the answer of kQuartiles
+};
+// The first nine as pandas has them.
+constexpr Statistic kStatistics[] = {{"count", "count"},    {"missing", "nan_count"}, {"mean", "mean"},
+                                     {"std", "std"},        {"min", "min"},           {"25%", kQuartiles, 0},
+                                     {"50%", kQuartiles, 1}, {"75%", kQuartiles, 2},   {"max", "max"},
+                                     {"argmin", "argmin"},  {"argmax", "argmax"},     {"sum", "sum"}};
+
+// Absent: the op has no answer.
+std::optional<Value> ValueOf(const Reply& reply, const Statistic& statistic) {
+  if (statistic.op == kQuartiles) {
+    const HostArray* const quartiles = reply.FindArray(kQuartiles);
+    return quartiles == nullptr ? std::nullopt : std::optional(quartiles->At(statistic.index));
   }
+  const Value* const value = reply.Find(statistic.op);
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
+// Of a column without numbers.
+std::string WordsLine(const Answer& answer) {
+  const Words& words = *answer.words;
+  return Dump({{"source", answer.source},
+               {"column", answer.column},
+               {"dtype", answer.dtype},
+               {"shape", answer.shape},
+               {"results",
+                {{"count", words.count},
+                 {"missing", words.missing},
+                 {"distinct", words.distinct},
+                 {"most_frequent", words.most_frequent},
+                 {"frequency", words.frequency}}}}) +
+         "\n";
+}
+
+std::string Line(const Answer& answer) {
+  if (answer.words.has_value()) return WordsLine(answer);
+  Json results = Json::object();
+  for (const Statistic& each : kStatistics) {
+    const std::optional<Value> value = ValueOf(answer.reply, each);
+    results[each.name] = value.has_value() ? ToJson(*value) : Json();
+  }
+  results["nan_count"] = results["missing"];  // its name as that of an op
   return JsonLine(answer, std::move(results), {{"ddof", kDdof}});
 }
 
 ExitCode Describe(const CommonOptions& common, Question question) {
-  question.ops.assign(std::begin(kStatistics), std::end(kStatistics));
+  question.ops.clear();
+  for (const Statistic& each : kStatistics) {
+    if (each.index == 0) question.ops.emplace_back(each.op);
+  }
   question.options.nan_policy = "omit";
   question.options.ddof = kDdof;
-  question.input.all_columns = true;
+  question.input.all_columns = question.input.texts = true;
   question.lenient = true;
   std::vector<std::vector<std::string>> rows(1, {"", "DTYPE"});
-  for (const char* const name : kStatistics) rows[0].push_back(absl::AsciiStrToUpper(name));
+  for (const Statistic& each : kStatistics) rows[0].push_back(absl::AsciiStrToUpper(each.name));
   const ExitCode code = Ask(common, std::move(question), [&](const Answer& answer) {
     if (common.json) {
       std::cout << Line(answer) << std::flush;
@@ -49,12 +95,27 @@ ExitCode Describe(const CommonOptions& common, Question question) {
     }
     const std::string name = NameOf(answer);
     rows.push_back({absl::StrCat(answer.source, name.empty() ? "" : ": ", name), answer.dtype});
-    for (const char* const name : kStatistics) {
-      const Value* const value = answer.reply.Find(name);
-      rows.back().push_back(value == nullptr ? "-" : value->Text());
+    if (answer.words.has_value()) {
+      const Words& words = *answer.words;
+      rows.back().insert(rows.back().end(), {absl::StrCat(words.count), absl::StrCat(words.missing)});
+      rows.back().resize(2 + std::size(kStatistics), "-");
+      rows.back().insert(rows.back().end(),
+                         {absl::StrCat(words.distinct), words.most_frequent, absl::StrCat(words.frequency)});
+      return kOk;
+    }
+    for (const Statistic& each : kStatistics) {
+      const std::optional<Value> value = ValueOf(answer.reply, each);
+      rows.back().push_back(value.has_value() ? value->Text() : "-");
     }
     return kOk;
   });
+  // Columns without numbers have three more.
+  const auto widest = std::max_element(rows.begin(), rows.end(),
+                                       [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  if (widest->size() > rows[0].size()) {
+    rows[0].insert(rows[0].end(), {"DISTINCT", "MOST FREQUENT", "TIMES"});
+    for (auto& row : rows) row.resize(rows[0].size(), "-");
+  }
   if (rows.size() > 1) std::cout << FormatTable(std::move(rows), 2) << std::flush;
   return code;
 }
@@ -63,10 +124,12 @@ ExitCode Describe(const CommonOptions& common, Question question) {
 
 void AddDescribe(CommandLine& line) {
   const auto question = std::make_shared<Question>();
+  const auto append_name = [](std::string* out, const Statistic& each) { *out += each.name; };
   CLI::App* command = line.Add(
       "describe",
-      absl::StrCat("print ", absl::StrJoin(kStatistics, ", "),
-                   " of each array of files, of all columns of texts; NaNs count as missing, and std has ddof 1"),
+      absl::StrCat("print ", absl::StrJoin(kStatistics, ", ", append_name),
+                   " of each array of files, of all columns of texts; NaNs count as missing, and std has ddof 1; of columns without "
+                   "numbers count, missing, how many different texts there are, and the most frequent of them"),
       [question](const CommonOptions& common) { return Describe(common, *question); });
   AddChoice(line, command, "--engine", &question->options.engine, "the engine", EngineNames())->capture_default_str();
   AddInput(line, command, &question->sources, &question->input).front()->required();

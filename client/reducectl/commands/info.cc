@@ -148,13 +148,17 @@ void PrintPipelines(const CommonOptions& common, const ServerInfo& info) {
 }
 
 void PrintOps(const CommonOptions& common, const ServerInfo& info) {
-  Rows rows = {{"OP", "RESULT", "DTYPES"}};
+  Rows rows = {{"OP", "RESULT", "DTYPES"}}, usages = {{"WITH PARAMETERS"}};
   for (const OpInfo& op : info.ops) {
     rows.push_back({op.name, op.summary, DTypes(op.dtypes, info)});
-    const Json json = {{"op", op.name}, {"summary", op.summary}, {"dtypes", op.dtypes}};
+    if (!op.usage.empty()) usages.push_back({op.usage});
+    Json json = {{"op", op.name}, {"summary", op.summary}, {"dtypes", op.dtypes}};
+    if (!op.usage.empty()) json["usage"] = op.usage;
     if (common.json) std::cout << Dump(json) << "\n";
   }
-  if (!common.json) std::cout << FormatTable(rows);
+  if (common.json) return;
+  std::cout << FormatTable(rows);
+  if (usages.size() > 1) std::cout << "\n" << FormatTable(usages);
 }
 
 absl::StatusOr<ServerInfo> InfoOf(Client* client) {

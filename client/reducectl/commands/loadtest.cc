@@ -134,15 +134,7 @@ void AddWork(CommandLine& line, CLI::App* command, LoadtestArguments* arguments)
   const std::vector<std::string> vias = LoadtestVias();
   line.choices["loadtest --via"] = vias;  // not those of `reduce`
   const auto add_ops = [arguments](const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) {
-      std::vector<std::string> ops = absl::StrSplit(text, ',');
-      for (const std::string& op : ops) {
-        if (const std::string problem = OneOf(OpNames())(op); !problem.empty()) {
-          throw CLI::ValidationError("--op", problem);
-        }
-      }
-      arguments->op_sets.push_back(std::move(ops));
-    }
+    for (const std::string& text : texts) arguments->op_sets.push_back(ParseOps(text));
   };
   command
       ->add_option_function<std::vector<std::string>>(

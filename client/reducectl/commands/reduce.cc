@@ -1,4 +1,5 @@
 // reducectl reduce.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <iostream>
@@ -176,8 +177,19 @@ void AddReduce(CommandLine& line) {
   CLI::App* command =
       line.Add("reduce", "reduce arrays from files: .npy, .npz, raw elements, columns of text such as CSV",
                [arguments](const CommonOptions& common) { return Run(common, *arguments); });
-  AddChoice(line, command, "--op", &question->ops, "the ops", OpNames())
-      ->delimiter(',')
+  line.choices["--op"] = OpNames();
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--op",
+          [question](const std::vector<std::string>& lists) {
+            question->ops.clear();
+            for (const std::string& list : lists) {
+              for (std::string& op : ParseOps(list)) question->ops.push_back(std::move(op));
+            }
+          },
+          absl::StrCat("the ops, some with parameters, such as quantile(0.25,0.75), topk(10) or histogram(0,1,64): see "
+                       "`reducectl ops`: ",
+                       absl::StrJoin(OpNames(), ", ")))
       ->allow_extra_args(false)
       ->type_name("NAME,...")
       ->default_str(absl::StrJoin(question->ops, ","));
@@ -214,6 +226,9 @@ void AddReduce(CommandLine& line) {
           "files, of which each needs an --array of its own")
       ->type_name("ID|NAME...");
   command->final_callback([arguments, sending] {
+    const std::vector<std::string>& ops = arguments->question.ops;
+    // What has an op of the distribution is answered with arrays.
+    arguments->axes.options.whole = !arguments->axes.given() && std::any_of(ops.begin(), ops.end(), IsOfDistribution);
     Check(*arguments);
     if (!arguments->question.sources.empty()) return;
     for (const CLI::Option* option : sending) {

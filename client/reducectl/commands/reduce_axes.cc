@@ -288,7 +288,7 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
     throw CLI::ValidationError("--groups",
                                absl::StrCat("got \"", arguments.groups, "\"; allowed: any, or a number from 1 on"));
   }
-  constexpr char kArrays[] = "--axis, --segments, --lengths, --keys or --where";
+  constexpr char kArrays[] = "--axis, --segments, --lengths, --keys, --where or an op like median";
   require(arguments.options.keepdims, "--keepdims", arguments.axis, "--axis");
   require(!any, "--groups", keyed, "--keys");
   require(arguments.outside != AxesArguments().outside, "--outside", keyed && !any, "--keys and --groups N");
@@ -415,6 +415,9 @@ namespace {
 // An array, or where it is, under the title `name`.
 std::string ArrayLines(const AxesArguments& arguments, const std::string& name, const ResultArray& result) {
   const bool quiet = arguments.quiet;
+  if (IsScalar(arguments, result) && result.error.ok()) {
+    return absl::StrCat(quiet ? "" : name, quiet ? "" : ": ", result.array.At(0).Text(), "\n");
+  }
   if (!result.error.ok()) return quiet ? "-\n" : absl::StrCat(name, ": -\n");
   const std::string title = quiet ? "" : absl::StrCat(name, ": ", ShapeText(result.array), "\n");
   if (!result.id.empty()) return absl::StrCat(title, quiet ? "" : "kept as ", Printable(result.id), "\n");

@@ -1,4 +1,5 @@
-// reducectl reduce with --axis, --segments, --lengths, --keys or --where: the options, and what they do.
+// reducectl reduce with --axis, --segments, --lengths, --keys, --where or an op of the distribution: the options, and
+// what they do.
 #ifndef REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_
 #define REDUCED_CLIENT_REDUCECTL_COMMANDS_REDUCE_AXES_H_
 
@@ -31,7 +32,7 @@ struct AxesArguments {
   std::string state{};  // the file for the state; empty: none
 
   // Whether the results are arrays.
-  bool given() const { return axis || sides.given(); }
+  bool given() const { return axis || sides.given() || options.whole; }
 };
 
 void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments);

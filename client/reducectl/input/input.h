@@ -57,6 +57,7 @@ struct InputOptions {
   std::string comment{};                             // text: lines that begin so are skipped; empty: there are none
   std::vector<std::string> missing_words{};          // text: beside those that IsMissing() knows
   Missing missing = Missing::kError;                 // text
+  bool texts = false;  // text: columns without numbers are not left out, and come as Input.words
   std::vector<std::string> arrays{};                 // npz: names; empty: all
   Hold hold = Hold::kOwn;
   bool one_piece = false;                             // each array is one Piece
@@ -89,6 +90,14 @@ struct Reading {
   absl::Status error ABSL_GUARDED_BY(mutex);
 };
 
+// What a column without numbers has.
+struct Words {
+  std::int64_t count = 0, missing = 0;  // fields
+  std::int64_t distinct = 0;
+  std::string most_frequent{};  // of those that are as frequent the first in the order of bytes
+  std::int64_t frequency = 0;   // of it
+};
+
 // One array of a source.
 struct Input {
   Layout layout{};  // as it is now: row-major unless positions don't matter, little-endian
@@ -100,6 +109,7 @@ struct Input {
   std::string array{};                 // of a .npz file
   // Why this one of several arrays can't be read. The others can.
   absl::Status status{};
+  std::optional<Words> words{};  // instead of elements: see InputOptions.texts
   // The positions of missing elements, ascending: see InputOptions.missing.
   std::vector<std::uint64_t> missing{};
   // What was inferred or skipped and can change a number of this array, for people: full clauses without the source.

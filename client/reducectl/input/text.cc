@@ -283,7 +283,7 @@ void TextReader::AddKeys() {
 }
 
 absl::Status TextReader::BadField(Column& column, absl::string_view field, const char* allowed, std::int64_t line) {
-  if (everything_ && !column.numbers.has_value()) {
+  if ((everything_ || options_.texts) && !column.numbers.has_value()) {
     column.text = true;
     column.first_text = std::string(field.substr(0, 60));
     column.text_line = line;
@@ -298,6 +298,7 @@ absl::Status TextReader::BadField(Column& column, absl::string_view field, const
 
 void TextReader::TakeText(Column& column, absl::string_view field, std::int64_t line) {
   field = Strip(field);
+  if (options_.texts && !words_.Has(field)) ++column.words[field];
   const bool word = !field.empty() && absl::ascii_isalpha(static_cast<unsigned char>(field[0]));  // most are
   if (!word && BeginsLikeNumber(field)) {
     const bool number = IsNumber(field, style_);
@@ -320,6 +321,7 @@ void TextReader::TakeText(Column& column, absl::string_view field, std::int64_t 
 void TextReader::EndText(Column& column) {
   if (column.numerals > column.texts) return;
   column.status = absl::OkStatus();
+  if (options_.texts) return;
   notes_.push_back(absl::StrCat(ColumnText(column), " isn't numbers, and is left out: line ", column.text_line, " has ",
                                 QuotedField(column.first_text),
                                 column.numerals > 0 ? absl::StrCat(", though ", column.numerals, " others are") : ""));
@@ -393,10 +395,22 @@ absl::StatusOr<bool> TextReader::Read(std::size_t rows) {
     notes_.push_back("the delimiter at the end of each row is ignored");
   }
   const auto left_out = [](const Column& column) { return column.text && column.status.ok(); };
-  if (std::all_of(columns_.begin(), columns_.end(), left_out)) {
+  if (!options_.texts && std::all_of(columns_.begin(), columns_.end(), left_out)) {
     return absl::InvalidArgumentError("no column has numbers");
   }
   return false;
+}
+
+Words TextReader::WordsOf(const Column& column) const {
+  Words words{.distinct = static_cast<std::int64_t>(column.words.size())};
+  for (const auto& [word, count] : column.words) {
+    words.count += count;
+    if (count < words.frequency || (count == words.frequency && word > words.most_frequent)) continue;
+    words.most_frequent = word;
+    words.frequency = count;
+  }
+  words.missing = static_cast<std::int64_t>(taken_) - words.count;
+  return words;
 }
 
 std::vector<std::string> TextReader::notes() const {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -44,6 +45,7 @@ class TextReader {
     std::string first_text{};
     std::int64_t text_line = 0;
     std::size_t texts = 0, numerals = 0;
+    absl::flat_hash_map<std::string, std::int64_t> words{};  // how often each comes; with InputOptions.texts
 
     // Whether it has elements so far: it may be one that has none.
     bool left_out() const { return text || !status.ok(); }
@@ -56,6 +58,8 @@ class TextReader {
   // Reads up to `rows` more rows. Returns false at the end of the text. An error is about the text as a whole.
   absl::StatusOr<bool> Read(std::size_t rows);
   std::vector<Column>& columns() { return columns_; }
+  // Of a column whose `words` are there.
+  Words WordsOf(const Column& column) const;
   // Of the row that was read last.
   std::int64_t line() const { return rows_->line(); }
   // What was inferred or skipped so far, for people: for all columns, and for one.

@@ -45,6 +45,7 @@ class TextColumns final : public InputReader {
       }
       const std::size_t position = next_++;
       TextReader::Column& column = text_->columns()[position];
+      if (column.text && !more_ && column.status.ok() && !column.words.empty()) return WordsPiece(column, position);
       // Text may still turn out to have numbers, until it ends. What was bad in the block before has been said.
       if (column.text && (more_ || column.status.ok())) continue;
       if (!column.status.ok() && std::exchange(reported_[position], true)) continue;
@@ -101,6 +102,13 @@ class TextColumns final : public InputReader {
     absl::StatusOr<Memory> memory = Memory::Of(std::move(elements), options_.hold);
     if (!memory.ok()) return memory.status();
     input.memory = *std::move(memory);
+    return piece;
+  }
+
+  Piece WordsPiece(const TextReader::Column& column, std::size_t position) {
+    Piece piece{.array = arrays_.try_emplace(position, arrays_.size()).first->second};
+    piece.input.column = column.name;
+    piece.input.words = text_->WordsOf(column);
     return piece;
   }
 

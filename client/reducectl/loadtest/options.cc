@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/types.h"
+#include "reduced/ops.h"
 
 namespace reduced::client {
 namespace {
@@ -48,9 +49,9 @@ absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
       }
     } else if (key == "op") {
       kind.ops = value.is_array() ? value.get<std::vector<std::string>>()
-                                  : std::vector<std::string>(absl::StrSplit(value.get<std::string>(), ','));
+                                  : SplitOps(value.get<std::string>());
       if (kind.ops.empty()) status.Update(absl::InvalidArgumentError("op: got none; allowed: at least 1"));
-      for (const std::string& op : kind.ops) status.Update(CheckOneOf("op", op, OpNames()));
+      for (const std::string& op : kind.ops) status.Update(CheckOp(op));
     } else if (key == "dtype") {
       status.Update(CheckOneOf("dtype", value.get_to(kind.dtype), DTypeNames()));
     } else if (key == "size") {

@@ -144,6 +144,18 @@ Answer OfElement(Integer value) {
   return OfSign<T>(value);
 }
 
+// Interpolated as the server does; the elements of FillRandom are exact in f64.
+template <class T>
+double Median(const Pass<T>& pass) {
+  std::vector<double> elements;
+  elements.reserve(static_cast<std::size_t>(pass.count));
+  for (std::int64_t i = 0; i < pass.count; ++i) elements.push_back(static_cast<double>(pass.At(i)));
+  const auto upper = elements.begin() + pass.count / 2;
+  std::nth_element(elements.begin(), upper, elements.end());
+  if (pass.count % 2 != 0) return *upper;
+  return *upper - (*upper - *std::max_element(elements.begin(), upper)) * 0.5;
+}
+
 template <class T>
 std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
   const auto n = static_cast<double>(pass.count);
@@ -159,6 +171,7 @@ std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
     if (op == "var") return Answer{variance, off};
     return Answer{std::sqrt(variance), off / std::max(std::sqrt(variance), std::sqrt(off))};
   }
+  if (op == "median" && pass.count > 0) return Answer{Median(pass)};
   if (op == "argmin") return index(pass.argmin);
   if (op == "argmax") return index(pass.argmax);
   if (op == "any") return Answer{pass.nonzero > 0};

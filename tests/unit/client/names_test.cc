@@ -31,7 +31,8 @@ TEST(Names, AreThoseOfTheProtoInLowerCase) {
               ElementsAre("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"));
   EXPECT_THAT(OpNames(), ElementsAre("sum", "prod", "min", "max", "mean", "var", "std", "sum_squares", "l1", "l2",
                                      "argmin", "argmax", "any", "all", "count_nonzero", "nan_count", "bit_and",
-                                     "bit_or", "bit_xor", "count", "range"));
+                                     "bit_or", "bit_xor", "count", "range", "median", "quantile", "histogram", "topk",
+                                     "bottomk", "argtopk", "argbottomk", "distinct", "distinct_exact", "mode"));
 }
 
 TEST(DTypeBytes, IsTheWidthOfEachDType) {

@@ -35,7 +35,7 @@ EngineOptions Options(int threads, int lanes = 1, int queue_limit = 8) {
   return options;
 }
 
-Job JobOf(DType dtype, std::int64_t count, std::vector<Op> ops, const void* data) {
+Job JobOf(DType dtype, std::int64_t count, std::vector<OpCall> ops, const void* data) {
   return {.spec = {.dtype = dtype, .count = count, .ops = std::move(ops)}, .array = {data}};
 }
 

@@ -36,7 +36,7 @@ std::vector<std::int64_t> Sizes(DType dtype) {
   return sizes;
 }
 
-ReduceSpec SpecOf(DType dtype, std::int64_t count, std::vector<Op> ops, NanPolicy policy) {
+ReduceSpec SpecOf(DType dtype, std::int64_t count, std::vector<OpCall> ops, NanPolicy policy) {
   return {.dtype = dtype, .count = count, .ops = std::move(ops), .nan_policy = policy};
 }
 

@@ -31,7 +31,7 @@ struct Shape {
 };
 
 // The answers of each op, one after the other.
-Bytes AnswersOf(DType dtype, const Shape& shape, const std::vector<Op>& ops, const void* array) {
+Bytes AnswersOf(DType dtype, const Shape& shape, const std::vector<OpCall>& ops, const void* array) {
   const Layout layout = LayoutOf(shape.sizes, shape.axes);
   Bytes bytes(static_cast<std::size_t>(layout.outputs) * 8 * ops.size(), std::byte{0xa5});
   Job job{.spec = {.dtype = dtype, .count = layout.outputs * layout.elements, .ops = ops},
@@ -60,8 +60,8 @@ void ExpectEveryTargetAnswersAlike(DType dtype) {
     for (const DataKind kind : {DataKind::kUniform, DataKind::kSmall, DataKind::kFactors}) {
       const Bytes array = test::MakeData(kind, dtype, count, static_cast<std::uint64_t>(count));
       const GuardedArray guarded(array, GuardedArray::Against::kPageAfter, 0);
-      for (const std::vector<Op>& ops :
-           {std::vector<Op>{Op::kSum, Op::kMean}, {Op::kArgmin, Op::kMax, Op::kArgmax, Op::kMin}}) {
+      for (const std::vector<OpCall>& ops :
+           {std::vector<OpCall>{Op::kSum, Op::kMean}, {Op::kArgmin, Op::kMax, Op::kArgmax, Op::kMin}}) {
         const Bytes expected = AnswersOf(dtype, shape, ops, array.data());
         for (const std::int64_t target : VectorTargets()) {
           const OnlyTarget only(target);
@@ -75,7 +75,7 @@ void ExpectEveryTargetAnswersAlike(DType dtype) {
 }
 
 // Of segments that end where the array does.
-Bytes AnswerSegments(DType dtype, const std::vector<std::int64_t>& bounds, const std::vector<Op>& ops,
+Bytes AnswerSegments(DType dtype, const std::vector<std::int64_t>& bounds, const std::vector<OpCall>& ops,
                      const std::byte* array) {
   const std::int64_t count = std::ssize(bounds) - 1;
   const ReduceSpec spec{.dtype = dtype, .count = bounds.back(), .ops = ops, .precision = Precision::kExact};
@@ -108,7 +108,8 @@ TEST(SideBySideTest, EveryTargetAnswersSegmentsAlike) {
     for (const DTypeRow& row : kDTypes) {
       const Bytes array = test::MakeData(DataKind::kUniform, row.dtype, bounds.back(), 6);
       const GuardedArray guarded(array, GuardedArray::Against::kPageAfter, 0);
-      for (const std::vector<Op>& ops : {std::vector<Op>{Op::kMean}, {Op::kArgmin, Op::kMax, Op::kArgmax, Op::kMin}}) {
+      for (const std::vector<OpCall>& ops :
+           {std::vector<OpCall>{Op::kMean}, {Op::kArgmin, Op::kMax, Op::kArgmax, Op::kMin}}) {
         const Bytes expected = AnswerSegments(row.dtype, bounds, ops, array.data());
         for (const std::int64_t target : VectorTargets()) {
           const OnlyTarget only(target);

@@ -1,0 +1,69 @@
+#include "reduced/ops.h"
+
+#include <charconv>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "proto/codec/op_call.h"
+
+namespace reduced::client {
+namespace {
+
+// The shortest decimal that reads back as the same number.
+void Append(std::string* out, double number) {
+  char buffer[32];
+  out->append(buffer, std::to_chars(buffer, buffer + sizeof(buffer), number).ptr);
+}
+
+std::string Joined(const std::vector<double>& numbers) { return absl::StrJoin(numbers, ",", Append); }
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+std::string MethodText(std::string_view method) {
+  return method == "linear" ? "" : absl::StrCat("method=", View(method));
+}
+
+}  // namespace
+
+namespace ops {
+
+std::string Median(std::string_view method) {
+  const std::string given = MethodText(method);
+  return given.empty() ? "median" : absl::StrCat("median(", given, ")");
+}
+
+std::string Quantile(const std::vector<double>& q, std::string_view method) {
+  const std::string given = MethodText(method);
+  return absl::StrCat("quantile(", Joined(q), given.empty() ? "" : ";", given, ")");
+}
+
+std::string Histogram(const std::vector<double>& edges) { return absl::StrCat("histogram(edges=", Joined(edges), ")"); }
+
+std::string Histogram(double low, double high, int bins) {
+  return absl::StrCat("histogram(", Joined({low, high}), ",", bins, ")");
+}
+
+std::string LogHistogram(double low, double high, int bins) {
+  return absl::StrCat("histogram(", Joined({low, high}), ",", bins, ";scale=log)");
+}
+
+std::string TopK(std::int64_t k) { return absl::StrCat("topk(", k, ")"); }
+std::string BottomK(std::int64_t k) { return absl::StrCat("bottomk(", k, ")"); }
+std::string ArgTopK(std::int64_t k) { return absl::StrCat("argtopk(", k, ")"); }
+std::string ArgBottomK(std::int64_t k) { return absl::StrCat("argbottomk(", k, ")"); }
+
+}  // namespace ops
+
+std::vector<std::string> SplitOps(std::string_view list) { return reduced::SplitOps(View(list)); }
+absl::Status CheckOp(std::string_view op) { return ParseOpText(View(op)).status(); }
+
+bool IsOfDistribution(std::string_view op) {
+  const absl::string_view name = absl::StripAsciiWhitespace(View(op.substr(0, op.find('('))));
+  const std::optional<Op> found = OpFromName({name.data(), name.size()});
+  return found.has_value() && reduced::IsOfDistribution(static_cast<int>(*found));
+}
+
+}  // namespace reduced::client

@@ -1,0 +1,116 @@
+"""What the methods of `Ops` ask about the distribution of an array.
+
+A plan is a generator of reductions, which it yields as arguments of `reduce`; it is sent their results, and returns its own. So
+clients that wait and those that are awaited ask the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reduced._arrays import Elements, located, numpy_dtype
+from reduced._containers import read
+from reduced._cuda import CudaElements
+from reduced._ops import Options
+from reduced._result import Results
+
+Plan = Generator[tuple[Any, Sequence[str], Options], Results, Any]
+
+# Options that say which outputs there are, not which elements.
+_OUTPUTS = ("axis", "keepdims", "segments", "lengths", "keys", "groups", "outside", "empty", "keep", "ttl", "owner")
+
+
+class Top(NamedTuple):
+    """Elements, and their indexes."""
+
+    values: Any
+    indexes: Any
+
+
+def op_text(op: str, numbers: Sequence[Any], **named: str | None) -> str:
+    """An op with parameters. Numbers are written exactly."""
+    arguments = [",".join(map(repr, numbers))] if len(numbers) > 0 else []
+    arguments += [f"{name}={value}" for name, value in named.items() if value is not None]
+    return f"{op}({';'.join(arguments)})" if arguments else op
+
+
+def _method(method: str) -> str | None:
+    return None if method == "linear" else method
+
+
+def median(array: Any, method: str, options: Options) -> Plan:
+    name = op_text("median", (), method=_method(method))
+    return (yield array, (name,), options)[name]
+
+
+def quantile(array: Any, q: npt.ArrayLike, method: str, options: Options) -> Plan:
+    wanted = np.asarray(q, np.float64)
+    name = op_text("quantile", wanted.ravel().tolist(), method=_method(method))
+    answers = (yield array, (name,), options)[name]
+    if not isinstance(answers, np.ndarray):  # kept on the server
+        return answers
+    first = np.moveaxis(answers, -1, 0)
+    return first.reshape(wanted.shape + first.shape[1:])[()]
+
+
+def top(array: Any, op: str, k: int, options: Options) -> Plan:
+    values, indexes = (op_text(name, (operator.index(k),)) for name in (op, f"arg{op}"))
+    results = yield array, (values, indexes), options
+    return Top(results[values], results[indexes])
+
+
+def histogram(array: Any, bins: Any, range: tuple[float, float] | None, options: Options) -> Plan:
+    if np.ndim(bins) == 1:
+        edges = np.asarray(bins)
+        if range is not None:
+            raise ValueError("range: got it with edges; allowed: with a number of bins")
+    elif isinstance(bins, str) or np.ndim(bins) != 0:
+        raise TypeError(f"bins: got {bins!r}; allowed: a number of bins, or their edges")
+    else:
+        dtype = _dtype(array)
+        ends: list[Any] = []  # of the elements
+        if range is None:
+            alone: Any = {name: value for name, value in options.items() if name not in _OUTPUTS}
+            found = yield array, ("count", "min", "max"), alone
+            if found["count"] > 0:
+                ends = [found["min"], found["max"]]
+        edges = np.histogram_bin_edges(np.array(ends, dtype), operator.index(bins), range)
+    asked, place = _strictly_ascending(edges)
+    name = op_text("histogram", (), edges=",".join(map(repr, asked.tolist())))
+    found = (yield array, (name,), options)[name]
+    if not isinstance(found, np.ndarray):
+        return found, edges
+    counts = found[..., np.maximum(place, 0)]
+    counts[..., place < 0] = 0
+    return counts, edges
+
+
+def _dtype(array: Any) -> np.dtype[Any]:
+    """The dtype by which `numpy.histogram` chooses that of the edges."""
+    dtype = getattr(array, "dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype == object:
+        values = array if isinstance(array, Elements | CudaElements) else read(array)[0]
+        name = located(values, ordered=False).dtype
+        dtype = np.dtype(np.float32) if name == "bf16" else numpy_dtype(name)
+    if dtype == np.bool_:
+        return np.dtype(np.uint8)  # as NumPy counts them
+    return dtype if dtype.kind in "iuf" else np.dtype(np.float32)
+
+
+def _strictly_ascending(edges: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """Edges of which no two are equal, and for each bin of `edges` the bin between these that has its elements; -1: there are none."""
+    given = edges.astype(np.float64)
+    if np.any(given[:-1] > given[1:]):
+        raise ValueError("bins: got edges that descend; allowed: ascending ones")
+    asked = np.unique(given)
+    place = np.searchsorted(asked, given[:-1])
+    place[given[:-1] == given[1:]] = -1
+    if len(given) > 1 and given[-2] == given[-1]:  # the last bin has what is equal to both of its edges
+        place[-1] = len(asked) - 1
+        asked = np.append(asked, [np.nextafter(given[-1], np.inf), np.nextafter(np.nextafter(given[-1], np.inf), np.inf)])
+    return asked, place

@@ -1,0 +1,82 @@
+// An op of a request, with its parameters. Its answer for one output is an array of a shape that the parameters tell:
+// quantile(0.25, 0.75) answers with 2 elements, sum with one.
+#ifndef REDUCED_KERNELS_ALGEBRA_OP_CALL_H_
+#define REDUCED_KERNELS_ALGEBRA_OP_CALL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op.h"
+
+namespace reduced {
+
+// What a quantile between two elements is. The names are NumPy's, and the numbers those of the proto.
+enum class QuantileMethod : std::uint8_t {
+  kLinear = 1,    // interpolated, in f64
+  kLower = 2,     // the lower element
+  kHigher = 3,    // the higher one
+  kNearest = 4,   // the nearer one; of two that are as near, the one whose position is even
+  kMidpoint = 5,  // halfway between the two, in f64
+};
+
+inline constexpr std::size_t kMaxQuantiles = 1024;
+inline constexpr std::size_t kMaxBins = 65'536;
+inline constexpr std::int64_t kMaxTop = 1024;
+
+struct OpParameters {
+  // Of quantile: 1 to kMaxQuantiles, each from 0 to 1.
+  std::vector<double> quantiles{};
+  // Of quantile and median.
+  QuantileMethod method = QuantileMethod::kLinear;
+  // Of histogram: 2 to kMaxBins + 1, finite and ascending. Bin i counts the elements x of edges[i] <= x < edges[i + 1];
+  // the last bin also those that are its upper edge. The comparison is exact.
+  std::vector<double> edges{};
+  // Of topk, bottomk, argtopk and argbottomk: how many elements, 1 to kMaxTop.
+  std::int64_t k = 0;
+
+  friend bool operator==(const OpParameters&, const OpParameters&) = default;
+};
+
+// Converts from and to Op, so that code which has no use for parameters need not know of them.
+struct OpCall {
+  OpCall(Op op) : op(op) {}  // NOLINT(google-explicit-constructor)
+  OpCall(Op op, OpParameters parameters)
+      : op(op), parameters(std::make_shared<const OpParameters>(std::move(parameters))) {}
+
+  operator Op() const { return op; }  // NOLINT(google-explicit-constructor)
+
+  // The parameters, or the default ones if there are none.
+  const OpParameters& given() const;
+
+  // Compares what the parameters say.
+  friend bool operator==(const OpCall& a, const OpCall& b) { return a.op == b.op && a.given() == b.given(); }
+  friend bool operator==(const OpCall& a, Op b) { return a == OpCall(b); }
+
+  Op op;
+  std::shared_ptr<const OpParameters> parameters{};  // null: the op has none
+};
+
+// The type that the op answers with for elements of `dtype`.
+DType ResultDType(const OpCall& call, DType dtype);
+
+// The dimensions of the answer for one output: none for a scalar; {q} of q quantiles, {bins}, {k}.
+std::vector<std::int64_t> AnswerShape(const OpCall& call);
+// Their product.
+std::int64_t AnswerElements(const OpCall& call);
+
+// How many (counted) elements an output must have for an answer, under EmptyPolicy::kError.
+std::int64_t LeastElements(const OpCall& call, DType dtype);
+
+// OK, or INVALID_ARGUMENT: the dtype lacks the op, or its parameters are not what they are to be. `field`: what the
+// message calls the parameters' message; empty: the op's name.
+absl::Status Validate(const OpCall& call, DType dtype, std::string_view field = {});
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_ALGEBRA_OP_CALL_H_

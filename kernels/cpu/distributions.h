@@ -1,0 +1,27 @@
+// Answers the ops that no State answers, for every partition: brings the elements of each output to a fold of each op
+// (kernels/folds), as often as the fold asks for them. It knows no op.
+//
+// The elements of long outputs are cut into blocks, which the threads take in turn; each thread adds to parts of its
+// own, which are merged. Short outputs are answered by a thread each.
+#ifndef REDUCED_KERNELS_CPU_DISTRIBUTIONS_H_
+#define REDUCED_KERNELS_CPU_DISTRIBUTIONS_H_
+
+#include <cstddef>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "kernels/engine/array_budget.h"
+#include "kernels/engine/engine.h"
+#include "oneapi/tbb/task_arena.h"
+
+namespace reduced {
+
+// Reduces the array at `data`, on the threads of the arena. `scratch`: counts what it needs memory for. `by_states`:
+// reduces a job with the same partition and those of its ops that states answer, if there are any. Errors: those of
+// Engine::Reduce; UNIMPLEMENTED: the job wants states.
+absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena,
+                                 absl::FunctionRef<absl::Status(const Job&)> by_states);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CPU_DISTRIBUTIONS_H_

@@ -1,0 +1,197 @@
+#include "kernels/cpu/output_elements.h"
+
+#include <limits>
+
+#include "kernels/engine/why_stop.h"
+#include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/parallel_for.h"
+
+namespace reduced {
+namespace {
+
+// Copies elements at `indices` of the array. Word: of an element's size.
+template <class Word>
+void Pick(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * sizeof(Word), data + indices[i] * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
+  }
+}
+
+// Copies the neighbouring elements that the mask keeps; returns how many. `out` has room for all.
+template <class Word>
+std::int64_t Keep(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out) {
+  std::int64_t n = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + n * sizeof(Word), data + i * sizeof(Word), sizeof(Word));
+    n += kept[i] != 0;
+  }
+  return n;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, ArrayBudget& scratch, const GroupingContext& context) {
+  const Partition& partition = *job.partition;
+  LoadedPartition loaded;
+  if (partition.mask.has_value() && job.spec.count > 0) {
+    const absl::StatusOr<const std::byte*> bytes = SideInMemory(partition.mask->array, job, scratch, &loaded.memory);
+    if (!bytes.ok()) return bytes.status();
+    loaded.mask = MaskView(*partition.mask, *bytes);
+  }
+  if (partition.grouped()) {
+    const absl::StatusOr<const std::byte*> side = SideInMemory(GroupingSide(partition), job, scratch, &loaded.memory);
+    if (!side.ok()) return side.status();
+    absl::StatusOr<Grouping> found = GroupingOf(partition, *side, loaded.mask, context);
+    if (!found.ok()) return found.status();
+    loaded.grouping = *std::move(found);
+  }
+  if (__builtin_mul_overflow(loaded.grouping.groups, partition.layout.outputs, &loaded.outputs)) {
+    loaded.outputs = std::numeric_limits<std::int64_t>::max();  // more than there is memory for
+  }
+  return loaded;
+}
+
+OutputElements::OutputElements(const Partition& partition, DType dtype, const std::byte* data, const Grouping& grouping,
+                               MaskView mask)
+    : layout_(partition.layout),
+      data_(data),
+      grouping_(grouping),
+      keyed_(partition.keys.has_value()),
+      grouped_(partition.grouped()),
+      mask_(keyed_ && layout_.outputs == 1 ? MaskView() : mask),  // else it made the groups
+      width_(RowOf(dtype).bytes),
+      moves_(MovesOf(width_)),
+      adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)) {}
+
+Layout OutputElements::Names() const {
+  Layout names;
+  names.shape = layout_.shape;
+  if (grouped_) names.shape.insert(names.shape.begin(), grouping_.groups);
+  return names;
+}
+
+OutputElements::Moves OutputElements::MovesOf(std::int64_t width) {
+  switch (width) {
+    case 1:
+      return {&Pick<std::uint8_t>, &Keep<std::uint8_t>};
+    case 2:
+      return {&Pick<std::uint16_t>, &Keep<std::uint16_t>};
+    case 4:
+      return {&Pick<std::uint32_t>, &Keep<std::uint32_t>};
+    default:
+      return {&Pick<std::uint64_t>, &Keep<std::uint64_t>};
+  }
+}
+
+Output OutputElements::Find(std::int64_t number, absl::FunctionRef<bool()> stopped) const {
+  Output output{.number = number};
+  if (grouped_) {
+    const std::int64_t group = number / layout_.outputs;
+    output.column = number % layout_.outputs;
+    const std::int64_t begin = grouping_.bounds[group];
+    output.positions = grouping_.bounds[group + 1] - begin;
+    output.start = keyed_ ? begin : begin * layout_.outputs + output.column;
+  } else {
+    output.positions = layout_.elements;
+    output.start = layout_.elements == 0 ? 0 : layout_.Start(number);
+  }
+  output.count = output.positions;
+  if (mask_) CountRanks(stopped, &output);
+  return output;
+}
+
+void OutputElements::Indices(const Output& output, std::int64_t first, std::int64_t count,
+                             std::int64_t* indices) const {
+  const std::int64_t columns = layout_.outputs;
+  if (keyed_) {
+    const std::uint32_t* const rows = grouping_.rows + output.start + first;
+    for (std::int64_t i = 0; i < count; ++i) indices[i] = std::int64_t{rows[i]} * columns + output.column;
+  } else if (grouped_) {
+    for (std::int64_t i = 0; i < count; ++i) indices[i] = output.start + (first + i) * columns;
+  } else if (!layout_.reduced.empty()) {
+    const Dimension& inner = layout_.reduced.back();
+    for (std::int64_t i = 0; i < count;) {
+      const std::int64_t run = std::min(count - i, inner.size - (first + i) % inner.size);
+      const std::int64_t start = output.start + layout_.At(first + i);
+      for (std::int64_t j = 0; j < run; ++j) indices[i + j] = start + j * inner.stride;
+      i += run;
+    }
+  } else {
+    indices[0] = output.start;  // of the only position
+  }
+}
+
+std::int64_t OutputElements::CountKept(const Output& output, std::int64_t first, std::int64_t positions) const {
+  if (adjacent_) return mask_.Count(output.start + first, positions);
+  std::int64_t indices[kRun];
+  Indices(output, first, positions, indices);
+  std::int64_t kept = 0;
+  for (std::int64_t i = 0; i < positions; ++i) kept += mask_.Keeps(indices[i]);
+  return kept;
+}
+
+void OutputElements::CountRanks(absl::FunctionRef<bool()> stopped, Output* output) const {
+  if (output->positions <= kRun) {
+    output->count = CountKept(*output, 0, output->positions);
+    return;
+  }
+  const std::int64_t runs = (output->positions + kRun - 1) / kRun;
+  output->ranks.resize(static_cast<std::size_t>(runs));
+  const auto count = [&](const tbb::blocked_range<std::int64_t>& range) {
+    if (stopped()) return;
+    for (std::int64_t run = range.begin(); run < range.end(); ++run) {
+      output->ranks[run] = CountKept(*output, run * kRun, std::min(kRun, output->positions - run * kRun));
+    }
+  };
+  tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, runs, 64), count, tbb::simple_partitioner());
+  std::int64_t rank = 0;
+  for (std::int64_t& run : output->ranks) rank += std::exchange(run, rank);
+  output->count = rank;
+}
+
+std::int64_t OutputElements::Gather(const Output& output, std::int64_t first, std::int64_t positions,
+                                    std::byte* out) const {
+  if (adjacent_) {
+    const std::int64_t index = output.start + first;
+    if (!mask_) {
+      std::memcpy(out, data_ + index * width_, static_cast<std::size_t>(positions * width_));
+      return positions;
+    }
+    std::uint8_t room[kRun];
+    return moves_.keep(data_ + index * width_, mask_.Bytes(index, positions, room), positions, out);
+  }
+  std::int64_t indices[kRun];
+  Indices(output, first, positions, indices);
+  std::int64_t kept = positions;
+  if (mask_) {
+    kept = 0;
+    for (std::int64_t i = 0; i < positions; ++i) {
+      const std::int64_t index = indices[i];
+      indices[kept] = index;
+      kept += mask_.Keeps(index);
+    }
+  }
+  moves_.pick(data_, indices, kept, out);
+  return kept;
+}
+
+std::int64_t OutputElements::IndexOf(const Output& output, std::int64_t rank) const {
+  std::int64_t position = rank;
+  if (mask_) {
+    const auto after = std::upper_bound(output.ranks.begin(), output.ranks.end(), rank);
+    const std::int64_t run = output.ranks.empty() ? 0 : after - output.ranks.begin() - 1;
+    std::int64_t before = output.ranks.empty() ? 0 : output.ranks[run];
+    position = run * kRun;
+    std::int64_t indices[kRun];
+    const std::int64_t positions = std::min(kRun, output.positions - position);
+    Indices(output, position, positions, indices);
+    std::int64_t i = 0;
+    for (; i + 1 < positions; ++i) {
+      if (mask_.Keeps(indices[i]) && before++ == rank) break;
+    }
+    position += i;
+  }
+  return keyed_ ? grouping_.rows[output.start + position] : position;
+}
+
+}  // namespace reduced

@@ -1,0 +1,329 @@
+// The folds of distinct and distinct_exact. Values of 8 and 16 bits are marked in a table. Of wider ones distinct_exact
+// has a set, and distinct a HyperLogLog sketch (P. Flajolet et al., 2007) of 2^14 registers with the estimator of
+// O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), algorithm 6, which needs no tables
+// of corrections. A value is its sort key, in 64 bits; its hash is the finalizer of MurmurHash3. The top 14 bits of the
+// hash are the register, which has the largest number of leading zeros of the others, plus one.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/algebra/sort_key.h"
+#include "kernels/folds/elements.h"
+#include "kernels/folds/folds.h"
+
+namespace reduced {
+namespace {
+
+std::uint64_t HashOf(std::uint64_t key) {
+  key = (key ^ (key >> 33)) * 0xff51afd7ed558ccdULL;
+  key = (key ^ (key >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return key ^ (key >> 33);
+}
+
+// Calls add(key) for each element that counts.
+template <class T, class AddKey>
+void ForKeys(const void* elements, std::int64_t count, bool omits_nans, const AddKey& add) {
+  using Key = SortKey<T>;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto key = Key::OfValue(ElementAt<T>(elements, i));
+    if (kIsFloat<T> && omits_nans && key == Key::kNan) continue;
+    add(key);
+  }
+}
+
+// Of 8 and 16 bits.
+template <class T>
+class MarkedValues final : public DistributionFold {
+ public:
+  explicit MarkedValues(bool omits_nans) : omits_nans_(omits_nans), seen_(std::size_t{1} << SortKey<T>::kBits) {}
+
+  void Begin(std::int64_t /*count*/) override { seen_.assign(seen_.size(), 0); }
+  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<MarkedValues>(omits_nans_); }
+  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+    ForKeys<T>(elements, count, omits_nans_, [&](auto key) { seen_[key] = 1; });
+    return absl::OkStatus();
+  }
+  absl::Status Merge(DistributionFold& part) override {
+    const std::vector<std::uint8_t>& more = static_cast<MarkedValues&>(part).seen_;
+    for (std::size_t i = 0; i < seen_.size(); ++i) seen_[i] |= more[i];
+    return absl::OkStatus();
+  }
+  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+    StoreAt(static_cast<std::uint64_t>(std::count(seen_.begin(), seen_.end(), 1)), 0, answers);
+    return absl::OkStatus();
+  }
+
+ private:
+  const bool omits_nans_;
+  std::vector<std::uint8_t> seen_;
+};
+
+template <class T>
+class Sketch final : public DistributionFold {
+ public:
+  explicit Sketch(bool omits_nans) : omits_nans_(omits_nans) {}
+
+  void Begin(std::int64_t /*count*/) override { registers_.fill(0); }
+  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<Sketch>(omits_nans_); }
+  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+    ForKeys<T>(elements, count, omits_nans_, [&](std::uint64_t key) {
+      const std::uint64_t hash = HashOf(key);
+      std::uint8_t& most = registers_[hash >> (64 - kPrecision)];
+      // The last bit ends the zeros of a hash that has no other.
+      const int zeros = std::countl_zero(hash << kPrecision | std::uint64_t{1} << (kPrecision - 1));
+      most = std::max(most, static_cast<std::uint8_t>(zeros + 1));
+    });
+    return absl::OkStatus();
+  }
+  absl::Status Merge(DistributionFold& part) override {
+    const auto& more = static_cast<Sketch&>(part).registers_;
+    for (std::size_t i = 0; i < registers_.size(); ++i) registers_[i] = std::max(registers_[i], more[i]);
+    return absl::OkStatus();
+  }
+  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+    StoreAt(Estimate(), 0, answers);
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int kPrecision = 14;
+  static constexpr int kMost = 64 - kPrecision;  // leading zeros
+
+  std::uint64_t Estimate() const {
+    std::array<std::int64_t, kMost + 2> with{};  // how many registers have each value
+    for (const std::uint8_t value : registers_) ++with[value];
+    const auto m = static_cast<double>(registers_.size());
+    double z = m * Tau(1 - static_cast<double>(with[kMost + 1]) / m);
+    for (int value = kMost; value > 0; --value) z = 0.5 * (z + static_cast<double>(with[value]));
+    z += m * Sigma(static_cast<double>(with[0]) / m);
+    constexpr double kTwiceLog2 = 1.386294361119890618834464242916;
+    const double estimate = m / kTwiceLog2 * m / z;
+    return static_cast<std::uint64_t>(std::nearbyint(estimate));
+  }
+  static double Sigma(double x) {
+    if (x == 1) return std::numeric_limits<double>::infinity();
+    double y = 1, z = x, before = -1;
+    while (z != before) {
+      x *= x;
+      before = z;
+      z += x * y;
+      y += y;
+    }
+    return z;
+  }
+  static double Tau(double x) {
+    if (x == 0 || x == 1) return 0;
+    double y = 1, z = 1 - x, before = -1;
+    while (z != before) {
+      x = std::sqrt(x);
+      before = z;
+      y *= 0.5;
+      z -= (1 - x) * (1 - x) * y;
+    }
+    return z / 3;
+  }
+
+  const bool omits_nans_;
+  std::array<std::uint8_t, std::size_t{1} << kPrecision> registers_{};
+};
+
+// A set of keys by open addressing, at most half full.
+template <class T>
+class ValueSet final : public DistributionFold {
+ public:
+  using Word = typename SortKey<T>::Type;
+
+  ValueSet(bool omits_nans, FoldMemory memory) : omits_nans_(omits_nans), memory_(std::move(memory)) {}
+  ~ValueSet() override { Release(); }
+
+  void Begin(std::int64_t /*count*/) override {
+    // Clearing a table that many outputs ago had to be large takes longer than to let it grow again.
+    if (slots_.size() > kLeast && used_ < slots_.size() / 16) Release();
+    std::fill(slots_.begin(), slots_.end(), Word{0});
+    used_ = 0;
+    has_zero_ = false;
+  }
+  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<ValueSet>(omits_nans_, memory_); }
+
+  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+    absl::Status status;
+    std::array<Word, kBatch> keys;
+    std::size_t has = 0;
+    const auto flush = [&] {
+      if (status.ok()) status = Insert(keys.data(), std::exchange(has, 0));
+    };
+    ForKeys<T>(elements, count, omits_nans_, [&](Word key) {
+      if (key == last_ && key != 0) return;
+      last_ = key;
+      keys[has++] = key;
+      if (has == kBatch) flush();
+      has %= kBatch;
+    });
+    flush();
+    last_ = Word{0};
+    return status;
+  }
+
+  absl::Status Merge(DistributionFold& part) override {
+    auto& other = static_cast<ValueSet&>(part);
+    if (other.slots_.size() > slots_.size()) Swap(other);
+    has_zero_ = has_zero_ || other.has_zero_;
+    absl::Status status;
+    std::array<Word, kBatch> keys;
+    std::size_t has = 0;
+    for (std::size_t i = 0; status.ok() && i < other.slots_.size(); ++i) {
+      if (other.slots_[i] == 0) continue;
+      keys[has++] = other.slots_[i];
+      if (has == kBatch) status = Insert(keys.data(), std::exchange(has, 0));
+    }
+    if (status.ok()) status = Insert(keys.data(), has);
+    other.Release();
+    return status;
+  }
+
+  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+    StoreAt(static_cast<std::uint64_t>(used_ + (has_zero_ ? 1 : 0)), 0, answers);
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr std::size_t kBatch = 64;    // keys whose slots are fetched ahead
+  static constexpr std::size_t kLeast = 1024;  // slots
+
+  // Inserts at most kBatch keys.
+  absl::Status Insert(const Word* keys, std::size_t count) {
+    if (2 * (used_ + count) > slots_.size()) {
+      if (absl::Status status = Grow(); !status.ok()) return status;
+    }
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at[kBatch];
+    for (std::size_t i = 0; i < count; ++i) {
+      at[i] = HashOf(keys[i]) & mask;
+      __builtin_prefetch(&slots_[at[i]], 1);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (keys[i] == 0) {
+        has_zero_ = true;
+        continue;
+      }
+      std::size_t slot = at[i];
+      while (slots_[slot] != 0 && slots_[slot] != keys[i]) slot = (slot + 1) & mask;
+      used_ += slots_[slot] == 0 ? 1 : 0;
+      slots_[slot] = keys[i];
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Grow() {
+    const std::size_t size = std::max(kLeast, 2 * slots_.size());
+    const auto bytes = static_cast<std::int64_t>(size * sizeof(Word));
+    if (absl::Status status = memory_.take(bytes); !status.ok()) return status;
+    std::vector<Word> slots(size);
+    const std::size_t mask = size - 1;
+    for (const Word key : slots_) {
+      if (key == 0) continue;
+      std::size_t slot = HashOf(key) & mask;
+      while (slots[slot] != 0) slot = (slot + 1) & mask;
+      slots[slot] = key;
+    }
+    slots_ = std::move(slots);
+    memory_.give(std::exchange(taken_, bytes));
+    return absl::OkStatus();
+  }
+  void Release() {
+    slots_ = std::vector<Word>();
+    if (taken_ > 0) memory_.give(std::exchange(taken_, 0));
+  }
+  void Swap(ValueSet& other) {
+    std::swap(slots_, other.slots_);
+    std::swap(used_, other.used_);
+    std::swap(taken_, other.taken_);
+    std::swap(has_zero_, other.has_zero_);
+  }
+
+  const bool omits_nans_;
+  const FoldMemory memory_;
+  std::vector<Word> slots_;  // 0: free; the key 0 is told by has_zero_
+  std::size_t used_ = 0;
+  std::int64_t taken_ = 0;  // bytes of the memory
+  bool has_zero_ = false;
+  Word last_ = 0;  // the key before this one, or 0: runs of equal values are common
+};
+
+// Of 8 and 16 bits.
+template <class T>
+class ModeFold final : public DistributionFold {
+ public:
+  ModeFold(const OpCall& call, const ReduceSpec& spec)
+      : call_(call), spec_(spec), counts_(std::size_t{1} << SortKey<T>::kBits) {}
+
+  void Begin(std::int64_t /*count*/) override { counts_.assign(counts_.size(), 0); }
+  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<ModeFold>(call_, spec_); }
+  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+    ForKeys<T>(elements, count, /*omits_nans=*/false, [&](auto key) { ++counts_[key]; });
+    return absl::OkStatus();
+  }
+  absl::Status Merge(DistributionFold& part) override {
+    const std::vector<std::uint64_t>& more = static_cast<ModeFold&>(part).counts_;
+    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += more[i];
+    return absl::OkStatus();
+  }
+  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+    using Key = SortKey<T>;
+    if (kIsFloat<T>) {
+      if (counts_[Key::kNan] > 0 && spec_.nan_policy == NanPolicy::kPropagate) {
+        StoreAt(Key::Element(Key::kNan), 0, answers);
+        return absl::OkStatus();
+      }
+      counts_[Key::kNan] = 0;
+    }
+    const auto most = std::max_element(counts_.begin(), counts_.end());
+    if (*most > 0) {
+      StoreAt(Key::Element(static_cast<typename Key::Type>(most - counts_.begin())), 0, answers);
+    } else if (spec_.empty_policy == EmptyPolicy::kError) {
+      return TooFew(spec_, call_, 0);
+    } else {
+      StoreAt(kIsFloat<T> ? Key::Element(Key::kNan) : T{}, 0, answers);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const OpCall call_;
+  const ReduceSpec spec_;
+  std::vector<std::uint64_t> counts_;
+};
+
+}  // namespace
+
+std::unique_ptr<DistributionFold> MakeDistinctFold(const OpCall& call, const ReduceSpec& spec,
+                                                   const FoldMemory& memory) {
+  const bool omits_nans = spec.nan_policy == NanPolicy::kOmit;
+  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
+    if constexpr (sizeof(T) <= 2) {
+      return std::make_unique<MarkedValues<T>>(omits_nans);
+    } else {
+      if (call.op == Op::kDistinct) return std::make_unique<Sketch<T>>(omits_nans);
+      return std::make_unique<ValueSet<T>>(omits_nans, memory);
+    }
+  });
+}
+
+std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceSpec& spec) {
+  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
+    if constexpr (sizeof(T) <= 2) {
+      return std::make_unique<ModeFold<T>>(call, spec);
+    } else {
+      return nullptr;  // not of these dtypes
+    }
+  });
+}
+
+}  // namespace reduced

@@ -1,0 +1,30 @@
+#include "kernels/folds/fold.h"
+
+#include "kernels/folds/folds.h"
+
+namespace reduced {
+
+std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const ReduceSpec& spec,
+                                                       const FoldMemory& memory) {
+  switch (call.op) {
+    case Op::kMedian:
+    case Op::kQuantile:
+      return MakeQuantileFold(call, spec, memory);
+    case Op::kHistogram:
+      return MakeHistogramFold(call, spec);
+    case Op::kTopK:
+    case Op::kBottomK:
+    case Op::kArgTopK:
+    case Op::kArgBottomK:
+      return MakeTopFold(call, spec);
+    case Op::kDistinct:
+    case Op::kDistinctExact:
+      return MakeDistinctFold(call, spec, memory);
+    case Op::kMode:
+      return MakeModeFold(call, spec);
+    default:
+      __builtin_unreachable();  // has a state
+  }
+}
+
+}  // namespace reduced

@@ -1,0 +1,60 @@
+// Folds about the distribution of the elements of one output: what is known of some of them, for one op. A fold knows
+// neither how an array falls apart into outputs nor of threads; what brings it the elements knows no op
+// (cpu/distributions.h).
+//
+// What a fold answers does not depend on how the elements were cut, nor on the order in which parts were merged: it
+// counts, finds maxima, and selects by order keys. A fold may ask for the elements again, with what it has learned.
+#ifndef REDUCED_KERNELS_FOLDS_FOLD_H_
+#define REDUCED_KERNELS_FOLDS_FOLD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "kernels/algebra/op_call.h"
+#include "kernels/algebra/spec.h"
+
+namespace reduced {
+
+// What counts the memory of folds that need more than 16 MiB, or as much as the data makes them. Thread-safe.
+struct FoldMemory {
+  std::function<absl::Status(std::int64_t bytes)> take;  // RESOURCE_EXHAUSTED, with figures: there is not so much
+  std::function<void(std::int64_t bytes)> give;
+};
+
+class DistributionFold {
+ public:
+  virtual ~DistributionFold() = default;
+
+  // Forgets everything, and begins an output of `count` elements, NaNs included.
+  virtual void Begin(std::int64_t count) = 0;
+
+  // A fold that has no element yet, for the same pass over the same output.
+  virtual std::unique_ptr<DistributionFold> Part() const = 0;
+
+  // Adds the elements at ranks [first, first + count) of the output, which lie at any address. Ranks ascend from call
+  // to call. RESOURCE_EXHAUSTED: there is no memory.
+  virtual absl::Status Add(const void* elements, std::int64_t first, std::int64_t count) = 0;
+
+  // Adds what a part has. `part` has the same type, and is of no use afterwards. RESOURCE_EXHAUSTED: there is no
+  // memory.
+  virtual absl::Status Merge(DistributionFold& part) = 0;
+
+  // After all elements were added: whether they are to be added once more.
+  virtual bool NextPass() { return false; }
+
+  // Writes AnswerElements(call) elements of ResultDType(call) to any address. `index_of`: what answers call the index
+  // of an element, by its rank; ascends with it. INVALID_ARGUMENT: the output has too few elements.
+  virtual absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t rank)> index_of, std::byte* answers) = 0;
+};
+
+// The fold of an op without a state. `spec`: its dtype and policies. The memory outlives the fold.
+std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const ReduceSpec& spec,
+                                                       const FoldMemory& memory);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_FOLDS_FOLD_H_

@@ -1,0 +1,181 @@
+// The bins of a histogram as sort keys: which elements a bin has is then told by comparing integers.
+#ifndef REDUCED_KERNELS_FOLDS_HISTOGRAM_BINS_H_
+#define REDUCED_KERNELS_FOLDS_HISTOGRAM_BINS_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/float_format.h"
+#include "kernels/algebra/sort_key.h"
+
+namespace reduced {
+
+template <class T>
+class HistogramBins {
+ public:
+  using Key = SortKey<T>;
+  using Word = typename Key::Type;
+
+  // `edges`: at least 2, finite and ascending.
+  explicit HistogramBins(const std::vector<double>& edges) : bins_(std::ssize(edges) - 1) {
+    for (std::int64_t i = 0; i < bins_; ++i) {
+      const std::optional<Word> least = AtLeast(edges[static_cast<std::size_t>(i)]);
+      if (!least.has_value()) break;
+      lowest_.push_back(*least);
+    }
+    // The last bin that can have an element has its upper edge, or is open: no element is as large as the next edge.
+    used_ = std::ssize(lowest_);
+    const std::optional<Word> most =
+        used_ < bins_ ? std::optional<Word>(Largest()) : AtMost(edges[static_cast<std::size_t>(bins_)]);
+    if (used_ == 0 || !most.has_value() || *most < lowest_.front()) {
+      used_ = 0;
+      return;
+    }
+    first_ = lowest_.front();
+    width_ = static_cast<Word>(*most - first_);
+    // If the largest key is in the last bin, it goes to one more, which counts as the last.
+    lowest_.push_back(*most == Key::kMost ? *most : static_cast<Word>(*most + 1));
+    const double range = edges[static_cast<std::size_t>(bins_)] - edges.front();
+    from_ = edges.front();
+    scale_ = static_cast<double>(bins_) / range;
+    even_ = std::isfinite(range) && std::isfinite(scale_) && std::isfinite(scale_ * range) && GuessesAreNear();
+  }
+
+  std::int64_t bins() const { return bins_; }
+
+  // Adds to counts[0 .. bins() + 1] how many elements are in each bin. counts[bins()] has some that are in the last
+  // one.
+  void Count(const void* elements, std::int64_t count, std::uint64_t* counts) const {
+    if (used_ == 0) return;
+    if (even_) {
+      CountEach(elements, count, counts, [this](T x, Word key) { return NearGuess(x, key); });
+    } else {
+      CountEach(elements, count, counts, [this](T, Word key) { return Search(key); });
+    }
+  }
+
+  // Of `counts` after the last call of Count().
+  std::uint64_t In(std::int64_t bin, const std::uint64_t* counts) const {
+    return counts[bin] + (used_ > 0 && bin == used_ - 1 ? counts[used_] : 0);
+  }
+
+ private:
+  template <class BinOf>
+  void CountEach(const void* elements, std::int64_t count, std::uint64_t* counts, const BinOf& bin_of) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      T x;
+      std::memcpy(&x, static_cast<const std::byte*>(elements) + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      const Word key = Key::Of(x);
+      if (static_cast<Word>(key - first_) <= width_) ++counts[bin_of(x, key)];
+    }
+  }
+
+  std::int64_t Guess(T x) const {
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>((Real(x) - from_) * scale_), 0, used_ - 1);
+  }
+  std::int64_t NearGuess(T x, Word key) const {
+    const std::int64_t guess = Guess(x);
+    return guess + (key >= lowest_[static_cast<std::size_t>(guess + 1)] ? 1 : 0) -
+           (key < lowest_[static_cast<std::size_t>(guess)] ? 1 : 0);
+  }
+  // The last bin that begins at the key or below.
+  std::int64_t Search(Word key) const {
+    const Word* at = lowest_.data();
+    for (std::int64_t left = used_; left > 1;) {
+      const std::int64_t half = left / 2;
+      at = at[half] <= key ? at + half : at;
+      left -= half;
+    }
+    return at - lowest_.data();
+  }
+
+  // Whether guesses are off by one bin at most: they never fall as elements grow, so the ends of each bin tell.
+  bool GuessesAreNear() const {
+    for (std::int64_t bin = 0; bin < used_; ++bin) {
+      const Word begin = lowest_[static_cast<std::size_t>(bin)], end = lowest_[static_cast<std::size_t>(bin + 1)];
+      if (begin >= end) continue;
+      for (const Word key : {begin, static_cast<Word>(end - 1)}) {
+        if (std::abs(Guess(Key::Element(key)) - bin) > 1) return false;
+      }
+    }
+    return true;
+  }
+
+  static double Real(T x) {
+    if constexpr (kIsFloat<T>) {
+      return ToDouble(x);
+    } else {
+      return static_cast<double>(ToInteger(x));
+    }
+  }
+
+  // Of integers: beyond the largest, and the smallest.
+  static constexpr double Beyond() {
+    if constexpr (kIsFloat<T>) return 0;
+    if constexpr (std::is_same_v<T, Bool>) return 2;
+    if constexpr (std::is_integral_v<T>) {
+      return 2 * static_cast<double>(T{1} << (std::numeric_limits<T>::digits - 1));
+    }
+  }
+  static constexpr double Least() { return kIsSigned<T> ? -Beyond() : 0; }
+  static Word KeyOfWhole(double whole) {
+    if constexpr (std::is_same_v<T, Bool>) {
+      return static_cast<Word>(whole);
+    } else if constexpr (std::is_integral_v<T>) {
+      return Key::Of(static_cast<T>(whole));
+    } else {
+      return 0;
+    }
+  }
+  static Word Largest() {
+    if constexpr (std::is_same_v<T, Bool>) return 1;
+    if constexpr (kIsFloat<T>) return Key::Of(FromDouble<T>(std::numeric_limits<double>::infinity()));
+    return Key::kMost;
+  }
+
+  // The key of the smallest element that is at least `edge`.
+  static std::optional<Word> AtLeast(double edge) {
+    if constexpr (kIsFloat<T>) {
+      const double near = ToDouble(FromDouble<T>(edge));
+      if (near == 0) return edge > 0 ? static_cast<Word>(Key::kPlusZero + 1) : Key::kMinusZero;
+      const Word key = Key::Of(FromDouble<T>(edge));
+      return near < edge ? static_cast<Word>(key + 1) : key;
+    } else {
+      const double whole = std::ceil(edge);
+      if (whole >= Beyond()) return std::nullopt;
+      return KeyOfWhole(std::max(whole, Least()));
+    }
+  }
+  // The key of the largest element that is at most `edge`.
+  static std::optional<Word> AtMost(double edge) {
+    if constexpr (kIsFloat<T>) {
+      const double near = ToDouble(FromDouble<T>(edge));
+      if (near == 0) return edge < 0 ? static_cast<Word>(Key::kMinusZero - 1) : Key::kPlusZero;
+      const Word key = Key::Of(FromDouble<T>(edge));
+      return near > edge ? static_cast<Word>(key - 1) : key;
+    } else {
+      const double whole = std::floor(edge);
+      if (whole < Least()) return std::nullopt;
+      return whole >= Beyond() ? Largest() : KeyOfWhole(whole);
+    }
+  }
+
+  const std::int64_t bins_;
+  std::int64_t used_ = 0;       // bins before this one can have elements
+  std::vector<Word> lowest_;    // the least key of each of these; then the one after the last
+  Word first_ = 0, width_ = 0;  // all bins have first_ to first_ + width_
+  double from_ = 0, scale_ = 0;
+  bool even_ = false;  // (x - from_) * scale_ is the number of the bin, or of a neighbour
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_FOLDS_HISTOGRAM_BINS_H_

@@ -1,0 +1,57 @@
+// Where quantiles lie among n ordered elements, and what is between two of these: NumPy's formulas, in f64.
+#ifndef REDUCED_KERNELS_FOLDS_QUANTILE_POINTS_H_
+#define REDUCED_KERNELS_FOLDS_QUANTILE_POINTS_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/algebra/op_call.h"
+
+namespace reduced {
+
+struct QuantilePoint {
+  std::int64_t lower = 0;  // ranks of the neighbours, from 0; equal: the element itself
+  std::int64_t higher = 0;
+  double weight = 0;  // of the higher one
+};
+
+// Quantile `q`, from 0 to 1, of `count` >= 1 elements.
+inline QuantilePoint PointOf(double q, std::int64_t count, QuantileMethod method) {
+  const double at = static_cast<double>(count - 1) * q;
+  // Of 2^53 elements and more the product may be one too many.
+  const auto rank = [&](double whole) {
+    return whole >= static_cast<double>(count - 1) ? count - 1 : static_cast<std::int64_t>(whole);
+  };
+  const double floor = std::floor(at);
+  QuantilePoint point{rank(floor), rank(std::ceil(at)), at - floor};
+  switch (method) {
+    case QuantileMethod::kLinear:
+      break;
+    case QuantileMethod::kLower:
+      point.higher = point.lower;
+      break;
+    case QuantileMethod::kHigher:
+      point.lower = point.higher;
+      break;
+    case QuantileMethod::kNearest:
+      point.lower = point.higher = rank(std::nearbyint(at));  // ties to even
+      break;
+    case QuantileMethod::kMidpoint:
+      point.weight = 0.5;
+      break;
+  }
+  return point;
+}
+
+// What is between two neighbours: numpy's _lerp. Unlike there, neighbours that are equal answer with their value, be it
+// an infinity.
+inline double Between(double lower, double higher, double weight) {
+  if (lower == higher) return lower;
+  const double difference = higher - lower;
+  return weight >= 0.5 ? higher - difference * (1 - weight) : lower + difference * weight;
+}
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_FOLDS_QUANTILE_POINTS_H_

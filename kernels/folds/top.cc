@@ -1,0 +1,130 @@
+// The fold of topk, bottomk, argtopk and argbottomk: the k best elements so far, and their ranks. An element that is
+// better than the worst of k is put in a buffer; when that is full, its k best are selected.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/algebra/finalize.h"
+#include "kernels/algebra/sort_key.h"
+#include "kernels/folds/elements.h"
+#include "kernels/folds/folds.h"
+
+namespace reduced {
+namespace {
+
+template <class T>
+class TopFold final : public DistributionFold {
+ public:
+  using Key = SortKey<T>;
+  using Word = typename Key::Type;
+
+  TopFold(const OpCall& call, const ReduceSpec& spec)
+      : call_(call),
+        spec_(spec),
+        k_(static_cast<std::size_t>(call.given().k)),
+        lowest_(call.op == Op::kBottomK || call.op == Op::kArgBottomK),
+        omits_nans_(spec.nan_policy == NanPolicy::kOmit) {}
+
+  void Begin(std::int64_t /*count*/) override {
+    best_.clear();
+    full_ = false;
+  }
+  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<TopFold>(call_, spec_); }
+
+  absl::Status Add(const void* elements, std::int64_t first, std::int64_t count) override {
+    lowest_ ? AddEach<true>(elements, first, count) : AddEach<false>(elements, first, count);
+    return absl::OkStatus();
+  }
+
+  absl::Status Merge(DistributionFold& part) override {
+    const std::vector<Found>& more = static_cast<TopFold&>(part).best_;
+    best_.insert(best_.end(), more.begin(), more.end());
+    Select();
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> index_of, std::byte* answers) override {
+    std::sort(best_.begin(), best_.end());
+    const std::size_t found = std::min(best_.size(), k_);
+    if (found < k_ && spec_.empty_policy == EmptyPolicy::kError) {
+      return TooFew(spec_, call_, static_cast<std::int64_t>(found));
+    }
+    const bool indexes = call_.op == Op::kArgTopK || call_.op == Op::kArgBottomK;
+    for (std::size_t i = 0; i < k_; ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      if (indexes) {
+        StoreAt(i < found ? static_cast<std::uint64_t>(index_of(best_[i].rank)) : ~std::uint64_t{0}, at, answers);
+      } else if (i < found) {
+        StoreAt(ElementOf(best_[i].worse), at, answers);
+      } else {
+        StoreValue(EmptyValue(call_.op, spec_.dtype), answers + at * static_cast<std::int64_t>(sizeof(T)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Found {
+    Word worse;  // 0: the best of all; NaNs that propagate have it
+    std::int64_t rank;
+
+    friend bool operator<(const Found& a, const Found& b) {
+      return a.worse != b.worse ? a.worse < b.worse : a.rank < b.rank;
+    }
+  };
+
+  // Descending keys count up from 0, which is that of NaNs; ascending keys make room for NaNs below the lowest.
+  template <bool kLowest>
+  static Word WorseOf(Word key) {
+    if constexpr (!kLowest) return static_cast<Word>(~key);
+    if constexpr (kIsFloat<T>) return static_cast<Word>(key + 1);
+    return key;
+  }
+  T ElementOf(Word worse) const {
+    if (!lowest_) return Key::Element(static_cast<Word>(~worse));
+    return Key::Element(kIsFloat<T> ? static_cast<Word>(worse - 1) : worse);
+  }
+
+  template <bool kLowest>
+  void AddEach(const void* elements, std::int64_t first, std::int64_t count) {
+    const std::size_t room = std::max<std::size_t>(4 * k_, 1024);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Word key = Key::Of(ElementAt<T>(elements, i));
+      const Word worse = WorseOf<kLowest>(key);
+      // Of equal elements the first ones are better, and ranks ascend.
+      if (full_ && worse >= bound_) continue;
+      if (kIsFloat<T> && key == Key::kNan && omits_nans_) continue;
+      best_.push_back({worse, first + i});
+      if (best_.size() == room) Select();
+    }
+  }
+
+  // Leaves the k best.
+  void Select() {
+    if (best_.size() < k_) return;
+    std::nth_element(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(k_ - 1), best_.end());
+    best_.resize(k_);
+    bound_ = best_.back().worse;
+    full_ = true;
+  }
+
+  const OpCall call_;
+  const ReduceSpec spec_;
+  const std::size_t k_;
+  const bool lowest_, omits_nans_;
+  std::vector<Found> best_;
+  bool full_ = false;  // k elements are as good as bound_ or better
+  Word bound_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSpec& spec) {
+  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
+    return std::make_unique<TopFold<T>>(call, spec);
+  });
+}
+
+}  // namespace reduced

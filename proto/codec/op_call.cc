@@ -1,0 +1,312 @@
+#include "proto/codec/op_call.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/codec/enums.h"
+
+namespace reduced {
+namespace {
+
+template <class... What>
+absl::Status Wrong(absl::string_view field, const What&... what) {
+  return absl::InvalidArgumentError(absl::StrCat(field, what...));
+}
+
+// A number as people write it.
+std::string Text(double number) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof(buffer), number).ptr};
+}
+
+// ---- messages
+
+absl::Status ParseQuantile(absl::string_view field, const v1::OpCall& call, OpParameters* to) {
+  const v1::QuantileParameters& from = call.quantile();
+  if (!v1::QuantileMethod_IsValid(from.method())) return UnknownValue(absl::StrCat(field, ".method"), from.method());
+  if (from.method() != v1::QUANTILE_METHOD_DEFAULT) to->method = static_cast<QuantileMethod>(from.method());
+  if (call.op() == v1::OP_MEDIAN && !from.q().empty()) {
+    return Wrong(field, ".q: got ", from.q_size(), " of them with OP_MEDIAN; allowed: none");
+  }
+  to->quantiles.assign(from.q().begin(), from.q().end());
+  return absl::OkStatus();
+}
+
+// The edges of numpy.linspace(low, high, bins + 1).
+std::vector<double> UniformEdges(double low, double high, std::int64_t bins) {
+  std::vector<double> edges(static_cast<std::size_t>(bins) + 1);
+  const double width = high - low, step = width / static_cast<double>(bins);
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    const auto number = static_cast<double>(i);
+    edges[i] = (step == 0 ? number / static_cast<double>(bins) * width : number * step) + low;
+  }
+  edges.back() = high;
+  return edges;
+}
+
+// Those of numpy.geomspace.
+std::vector<double> LogarithmicEdges(double low, double high, std::int64_t bins) {
+  std::vector<double> edges = UniformEdges(std::log10(low), std::log10(high), bins);
+  for (double& edge : edges) edge = std::pow(10.0, edge);
+  edges.front() = low;
+  edges.back() = high;
+  return edges;
+}
+
+absl::Status ParseBins(absl::string_view field, const v1::UniformBins& from, bool logarithmic, OpParameters* to) {
+  if (from.bins() < 1 || static_cast<std::size_t>(from.bins()) > kMaxBins) {
+    return Wrong(field, ".bins: got ", from.bins(), "; allowed: 1 to ", kMaxBins);
+  }
+  if (!std::isfinite(from.low()) || (logarithmic && from.low() <= 0)) {
+    return Wrong(field, ".low: got ", Text(from.low()),
+                 logarithmic ? "; allowed: positive, finite numbers" : "; allowed: finite numbers");
+  }
+  if (!(from.high() > from.low() && std::isfinite(from.high() - from.low()))) {
+    return Wrong(field, ".high: got ", Text(from.high()), " with low ", Text(from.low()),
+                 "; allowed: finite numbers above it, whose distance is finite");
+  }
+  to->edges = logarithmic ? LogarithmicEdges(from.low(), from.high(), from.bins())
+                          : UniformEdges(from.low(), from.high(), from.bins());
+  for (std::size_t i = 1; i < to->edges.size(); ++i) {
+    if (to->edges[i] > to->edges[i - 1]) continue;
+    return Wrong(field, ".bins: got ", from.bins(), " from ", Text(from.low()), " to ", Text(from.high()),
+                 ", some without a width in f64; allowed: fewer bins, or a wider range");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseHistogram(absl::string_view field, const v1::OpCall& call, OpParameters* to) {
+  const v1::HistogramParameters& from = call.histogram();
+  switch (from.bins_case()) {
+    case v1::HistogramParameters::kUniform:
+      return ParseBins(absl::StrCat(field, ".uniform"), from.uniform(), /*logarithmic=*/false, to);
+    case v1::HistogramParameters::kLogarithmic:
+      return ParseBins(absl::StrCat(field, ".logarithmic"), from.logarithmic(), /*logarithmic=*/true, to);
+    case v1::HistogramParameters::kEdges:
+      to->edges.assign(from.edges().edge().begin(), from.edges().edge().end());
+      return absl::OkStatus();
+    case v1::HistogramParameters::BINS_NOT_SET:
+      break;
+  }
+  return Wrong(field, ".bins: got none; allowed: uniform, logarithmic, edges");
+}
+
+absl::Status ParseTop(absl::string_view /*field*/, const v1::OpCall& call, OpParameters* to) {
+  to->k = call.top().k();
+  return absl::OkStatus();
+}
+
+// ---- texts
+
+// The arguments between parentheses: numbers, and what keys have.
+struct Arguments {
+  std::vector<std::string> numbers{};
+  std::optional<std::string> method{}, scale{};
+  std::optional<std::vector<std::string>> edges{};
+};
+
+std::optional<Arguments> ParseArguments(absl::string_view text) {
+  Arguments arguments;
+  std::vector<std::string>* list = &arguments.numbers;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find_first_of(",;", begin), text.size());
+    const absl::string_view item = absl::StripAsciiWhitespace(text.substr(begin, end - begin));
+    begin = end + 1;
+    const std::size_t equals = item.find('=');
+    if (equals == absl::string_view::npos) {
+      list->emplace_back(item);
+      continue;
+    }
+    const absl::string_view key = absl::StripAsciiWhitespace(item.substr(0, equals));
+    const std::string value(absl::StripAsciiWhitespace(item.substr(equals + 1)));
+    if (key == "edges" && !arguments.edges.has_value()) {
+      list = &arguments.edges.emplace(std::vector<std::string>{value});
+    } else if (auto* const to = key == "method" ? &arguments.method : key == "scale" ? &arguments.scale : nullptr;
+               to != nullptr && !to->has_value()) {
+      *to = value;
+      list = &arguments.numbers;
+    } else {
+      return std::nullopt;
+    }
+  }
+  // "median(method=lower)" and "quantile()" have no numbers.
+  if (arguments.numbers.size() == 1 && arguments.numbers.front().empty()) arguments.numbers.clear();
+  return arguments;
+}
+
+template <class To>
+bool AddNumbers(const std::vector<std::string>& from, To* to) {
+  for (const std::string& item : from) {
+    double number = 0;
+    if (!absl::SimpleAtod(item, &number)) return false;
+    to->Add(number);
+  }
+  return true;
+}
+
+bool SetQuantile(const Arguments& from, v1::OpCall* to) {
+  v1::QuantileParameters& quantile = *to->mutable_quantile();
+  if (from.scale.has_value() || from.edges.has_value()) return false;
+  if (from.method.has_value()) {
+    const std::string name = absl::StrCat("QUANTILE_METHOD_", absl::AsciiStrToUpper(*from.method));
+    v1::QuantileMethod method = v1::QUANTILE_METHOD_DEFAULT;
+    if (!v1::QuantileMethod_Parse(name, &method) || method == v1::QUANTILE_METHOD_DEFAULT) return false;
+    quantile.set_method(method);
+  }
+  return from.numbers.empty() == (to->op() == v1::OP_MEDIAN) && AddNumbers(from.numbers, quantile.mutable_q());
+}
+
+bool SetHistogram(const Arguments& from, v1::OpCall* to) {
+  v1::HistogramParameters& histogram = *to->mutable_histogram();
+  if (from.method.has_value()) return false;
+  if (from.edges.has_value()) {
+    return from.numbers.empty() && !from.scale.has_value() &&
+           AddNumbers(*from.edges, histogram.mutable_edges()->mutable_edge());
+  }
+  const bool logarithmic = from.scale == "log";
+  if (from.numbers.size() != 3 || (from.scale.has_value() && !logarithmic && from.scale != "linear")) return false;
+  v1::UniformBins& bins = logarithmic ? *histogram.mutable_logarithmic() : *histogram.mutable_uniform();
+  double low = 0, high = 0;
+  std::int32_t count = 0;
+  if (!absl::SimpleAtod(from.numbers[0], &low) || !absl::SimpleAtod(from.numbers[1], &high) ||
+      !absl::SimpleAtoi(from.numbers[2], &count)) {
+    return false;
+  }
+  bins.set_low(low);
+  bins.set_high(high);
+  bins.set_bins(count);
+  return true;
+}
+
+bool SetTop(const Arguments& from, v1::OpCall* to) {
+  std::int64_t k = 0;
+  const bool right = !from.method.has_value() && !from.scale.has_value() && !from.edges.has_value() &&
+                     from.numbers.size() == 1 && absl::SimpleAtoi(from.numbers.front(), &k);
+  to->mutable_top()->set_k(k);
+  return right;
+}
+
+// ---- ops
+
+// An op that has parameters: as a field of OpCall, and as arguments of its text.
+struct ParametersRow {
+  Op op;
+  bool required;  // else they have defaults
+  v1::OpCall::ParametersCase number;
+  absl::string_view field;
+  absl::Status (*parse)(absl::string_view field, const v1::OpCall& call, OpParameters* to);
+  bool (*set)(const Arguments& from, v1::OpCall* to);  // false: they are not as `usage` says
+  absl::string_view usage;
+};
+constexpr ParametersRow kParameters[] = {
+    {Op::kMedian, false, v1::OpCall::kQuantile, "quantile", ParseQuantile, SetQuantile, "median(method=NAME)"},
+    {Op::kQuantile, true, v1::OpCall::kQuantile, "quantile", ParseQuantile, SetQuantile,
+     "quantile(Q,...;method=linear|lower|higher|nearest|midpoint)"},
+    {Op::kHistogram, true, v1::OpCall::kHistogram, "histogram", ParseHistogram, SetHistogram,
+     "histogram(LOW,HIGH,BINS;scale=linear|log) or histogram(edges=X,...)"},
+    {Op::kTopK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "topk(K)"},
+    {Op::kBottomK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "bottomk(K)"},
+    {Op::kArgTopK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argtopk(K)"},
+    {Op::kArgBottomK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argbottomk(K)"},
+};
+
+const ParametersRow* ParametersOf(Op op) {
+  for (const ParametersRow& row : kParameters) {
+    if (row.op == op) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool AsksForDistribution(const v1::ReduceRequest& request) {
+  return std::any_of(request.ops().begin(), request.ops().end(), IsOfDistribution) ||
+         std::any_of(request.calls().begin(), request.calls().end(),
+                     [](const v1::OpCall& call) { return IsOfDistribution(call.op()); });
+}
+
+absl::StatusOr<OpCall> ParseCall(absl::string_view field, v1::Op number) {
+  const absl::StatusOr<Op> op = ParseOp(field, number);
+  if (!op.ok()) return op.status();
+  const ParametersRow* const row = ParametersOf(*op);
+  if (row == nullptr || !row->required) return OpCall(*op);
+  return Wrong(field, ": got ", v1::Op_Name(number), " without parameters; allowed: in calls, with ", row->field);
+}
+
+absl::StatusOr<OpCall> ParseCall(absl::string_view field, const v1::OpCall& call) {
+  const absl::StatusOr<Op> op = ParseOp(absl::StrCat(field, ".op"), call.op());
+  if (!op.ok()) return op.status();
+  const ParametersRow* const row = ParametersOf(*op);
+  const v1::OpCall::ParametersCase got = call.parameters_case();
+  const bool wrong = row == nullptr ? got != v1::OpCall::PARAMETERS_NOT_SET
+                                    : got != row->number && (row->required || got != v1::OpCall::PARAMETERS_NOT_SET);
+  if (wrong) {
+    const google::protobuf::FieldDescriptor* const given = v1::OpCall::descriptor()->FindFieldByNumber(got);
+    return Wrong(field, ": got ", given == nullptr ? "no parameters" : given->name(), " with ", v1::Op_Name(call.op()),
+                 "; allowed: ", row == nullptr ? "none" : row->field);
+  }
+  if (got == v1::OpCall::PARAMETERS_NOT_SET) return OpCall(*op);
+  OpParameters parameters;
+  const absl::Status status = row->parse(absl::StrCat(field, ".", row->field), call, &parameters);
+  if (!status.ok()) return status;
+  return OpCall(*op, std::move(parameters));
+}
+
+absl::StatusOr<v1::OpCall> ParseOpText(absl::string_view text) {
+  const absl::string_view trimmed = absl::StripAsciiWhitespace(text);
+  const std::size_t open = std::min(trimmed.find('('), trimmed.size());
+  const absl::string_view name = absl::StripAsciiWhitespace(trimmed.substr(0, open));
+  const std::optional<Op> op = OpFromName({name.data(), name.size()});
+  if (!op.has_value()) {
+    const auto append_name = [](std::string* out, const OpRow& row) { absl::StrAppend(out, std::string(row.name)); };
+    return Wrong("op: got \"", name, "\"; allowed: ", absl::StrJoin(kOps, ", ", append_name));
+  }
+  v1::OpCall call;
+  call.set_op(static_cast<v1::Op>(*op));
+  const ParametersRow* const row = ParametersOf(*op);
+  if (open == trimmed.size() && (row == nullptr || !row->required)) return call;
+  if (row == nullptr) return Wrong("op: got \"", trimmed, "\"; allowed: ", name, ", which has no parameters");
+  const bool closed = open < trimmed.size() && trimmed.back() == ')';
+  const std::optional<Arguments> arguments =
+      closed ? ParseArguments(trimmed.substr(open + 1, trimmed.size() - open - 2)) : std::nullopt;
+  if (!arguments.has_value() || !row->set(*arguments, &call)) {
+    constexpr std::size_t kQuoted = 256;
+    return Wrong("op: got \"", trimmed.substr(0, kQuoted), "\"; allowed: ", row->usage);
+  }
+  return call;
+}
+
+absl::Status ValidateCall(absl::string_view field, const OpCall& call, DType dtype) {
+  const ParametersRow* const row = ParametersOf(call.op);
+  return row == nullptr ? absl::OkStatus() : Validate(call, dtype, absl::StrCat(field, ".", row->field));
+}
+
+absl::string_view OpUsage(Op op) {
+  const ParametersRow* const row = ParametersOf(op);
+  return row == nullptr ? "" : row->usage;
+}
+
+std::vector<std::string> SplitOps(absl::string_view list) {
+  std::vector<std::string> ops(1);
+  int open = 0;
+  for (const char c : list) {
+    open += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (c == ',' && open <= 0) {
+      ops.emplace_back();
+    } else {
+      ops.back() += c;
+    }
+  }
+  return ops;
+}
+
+}  // namespace reduced

@@ -1,0 +1,542 @@
+// Ops about distributions, by a table: partitions x dtypes x data x policies x calls, against what sorting the elements
+// of each output says.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/engine/engine.h"
+#include "kernels/engine/pipelines.h"
+#include "tests/contract/engine_fixture.h"
+#include "tests/contract/partitions.h"
+#include "tests/support/data.h"
+
+namespace reduced::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// An element of any dtype: a long double holds each of them.
+struct Element {
+  long double value = 0;
+  bool nan = false;
+  bool minus_zero = false;
+  std::int64_t index = 0;  // as answers count it
+};
+
+bool Before(const Element& a, const Element& b) {  // NaNs last
+  if (a.nan || b.nan) return !a.nan;
+  if (a.value != b.value) return a.value < b.value;
+  return a.minus_zero && !b.minus_zero;
+}
+bool Same(const Element& a, const Element& b) {
+  return a.nan == b.nan && (a.nan || (a.value == b.value && a.minus_zero == b.minus_zero));
+}
+
+Element ElementOf(DType dtype, const std::byte* at) {
+  return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    T x;
+    std::memcpy(&x, at, sizeof x);
+    Element element;
+    if constexpr (kIsFloat<T>) {
+      element.value = ToDouble(x);
+      element.nan = IsNan(x);
+      element.minus_zero = element.value == 0 && std::signbit(ToDouble(x));
+    } else {
+      element.value = static_cast<long double>(ToInteger(x));
+    }
+    return element;
+  });
+}
+
+// The answers of one call for one output. All numbers are exact as long doubles.
+struct Wanted {
+  std::vector<Element> answers{};
+  bool near = false;   // an estimate
+  bool error = false;  // under EmptyPolicy::kError
+};
+
+Element Number(long double value) {
+  return {.value = value, .nan = std::isnan(value), .minus_zero = value == 0 && std::signbit(value)};
+}
+
+double Interpolated(double a, double b, double t) {
+  if (a == b) return a;
+  return t >= 0.5 ? b - (b - a) * (1 - t) : a + (b - a) * t;
+}
+
+Wanted WantQuantiles(std::vector<Element> sorted, const std::vector<double>& quantiles, QuantileMethod method,
+                     bool omits, bool is_float) {
+  std::sort(sorted.begin(), sorted.end(), Before);
+  const bool in_f64 = method == QuantileMethod::kLinear || method == QuantileMethod::kMidpoint;
+  const bool any_nan = !sorted.empty() && sorted.back().nan;
+  while (omits && !sorted.empty() && sorted.back().nan) sorted.pop_back();
+  Wanted wanted;
+  for (const double q : quantiles) {
+    if (sorted.empty() || (any_nan && !omits)) {
+      wanted.answers.push_back(in_f64 || is_float ? Element{.nan = true} : Element{});
+      wanted.error = !in_f64 && !is_float;
+      continue;
+    }
+    const double at = static_cast<double>(sorted.size() - 1) * q;
+    const Element& lower = sorted[static_cast<std::size_t>(std::floor(at))];
+    const Element& higher = sorted[static_cast<std::size_t>(std::ceil(at))];
+    const auto a = static_cast<double>(lower.value), b = static_cast<double>(higher.value);
+    switch (method) {
+      case QuantileMethod::kLinear:
+        wanted.answers.push_back(
+            Number(Interpolated(lower.minus_zero ? -0.0 : a, higher.minus_zero ? -0.0 : b, at - std::floor(at))));
+        break;
+      case QuantileMethod::kMidpoint:
+        wanted.answers.push_back(Number(Interpolated(lower.minus_zero ? -0.0 : a, higher.minus_zero ? -0.0 : b, 0.5)));
+        break;
+      case QuantileMethod::kLower:
+        wanted.answers.push_back(lower);
+        break;
+      case QuantileMethod::kHigher:
+        wanted.answers.push_back(higher);
+        break;
+      case QuantileMethod::kNearest:
+        wanted.answers.push_back(sorted[static_cast<std::size_t>(std::nearbyint(at))]);
+        break;
+    }
+  }
+  return wanted;
+}
+
+Wanted WantHistogram(const std::vector<Element>& elements, const std::vector<double>& edges) {
+  std::vector<std::int64_t> counts(edges.size() - 1);
+  for (const Element& x : elements) {
+    if (x.nan || x.value < edges.front() || x.value > edges.back()) continue;
+    const auto above = std::upper_bound(edges.begin(), edges.end(), x.value,
+                                        [](long double value, double edge) { return value < edge; });
+    ++counts[std::min<std::size_t>(static_cast<std::size_t>(above - edges.begin()) - 1, counts.size() - 1)];
+  }
+  Wanted wanted;
+  for (const std::int64_t count : counts) wanted.answers.push_back(Number(static_cast<long double>(count)));
+  return wanted;
+}
+
+Wanted WantTop(std::vector<Element> elements, const OpCall& call, DType dtype, bool omits) {
+  const bool lowest = call.op == Op::kBottomK || call.op == Op::kArgBottomK;
+  const bool index = call.op == Op::kArgTopK || call.op == Op::kArgBottomK;
+  if (omits) std::erase_if(elements, [](const Element& each) { return each.nan; });
+  std::stable_sort(elements.begin(), elements.end(), [&](const Element& a, const Element& b) {
+    if (a.nan || b.nan) return a.nan && !b.nan;
+    return lowest ? Before(a, b) : Before(b, a);
+  });
+  const auto k = static_cast<std::size_t>(call.given().k);
+  Wanted wanted{.error = elements.size() < k};
+  for (std::size_t i = 0; i < k; ++i) {
+    if (i < elements.size()) {
+      wanted.answers.push_back(index ? Number(static_cast<long double>(elements[i].index)) : elements[i]);
+    } else if (index) {
+      wanted.answers.push_back(Number(static_cast<long double>(~std::uint64_t{0})));
+    } else {
+      std::byte fill[8];
+      StoreValue(EmptyValue(lowest ? Op::kMin : Op::kMax, dtype), fill);
+      wanted.answers.push_back(ElementOf(dtype, fill));
+    }
+  }
+  return wanted;
+}
+
+Wanted WantDistinct(const std::vector<Element>& elements, bool omits, bool estimated) {
+  std::set<long double> values;
+  bool nan = false;
+  for (const Element& each : elements) {
+    if (each.nan) {
+      nan = true;
+    } else {
+      values.insert(each.value);
+    }
+  }
+  return {.answers = {Number(static_cast<long double>(values.size() + (nan && !omits ? 1 : 0)))}, .near = estimated};
+}
+
+Wanted WantMode(const std::vector<Element>& elements, bool omits, bool is_float) {
+  std::map<long double, std::int64_t> counts;
+  for (const Element& each : elements) {
+    if (each.nan && !omits) return {.answers = {Element{.nan = true}}};
+    if (!each.nan) ++counts[each.value];
+  }
+  if (counts.empty()) return {.answers = {is_float ? Element{.nan = true} : Element{}}, .error = true};
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return {.answers = {Number(most->first + 0.0L)}};
+}
+
+Wanted Want(const std::vector<Element>& elements, const OpCall& call, const ReduceSpec& spec) {
+  const bool omits = spec.nan_policy == NanPolicy::kOmit;
+  const bool is_float = RowOf(spec.dtype).is_float;
+  const OpParameters& given = call.given();
+  switch (call.op) {
+    case Op::kMedian:
+      return WantQuantiles(elements, {0.5}, given.method, omits, is_float);
+    case Op::kQuantile:
+      return WantQuantiles(elements, given.quantiles, given.method, omits, is_float);
+    case Op::kHistogram:
+      return WantHistogram(elements, given.edges);
+    case Op::kDistinct:
+    case Op::kDistinctExact:
+      return WantDistinct(elements, omits, call.op == Op::kDistinct && RowOf(spec.dtype).bytes > 2);
+    case Op::kMode:
+      return WantMode(elements, omits, is_float);
+    case Op::kCount: {
+      const auto nans = std::count_if(elements.begin(), elements.end(), [](const Element& each) { return each.nan; });
+      return {.answers = {Number(static_cast<long double>(std::ssize(elements) - (omits ? nans : 0)))}};
+    }
+    default:
+      return WantTop(elements, call, spec.dtype, omits);
+  }
+}
+
+std::vector<double> Even(double low, double high, int bins) {
+  std::vector<double> edges;
+  for (int i = 0; i <= bins; ++i) edges.push_back(i == bins ? high : low + (high - low) / bins * i);
+  return edges;
+}
+
+std::vector<OpCall> CallsFor(DType dtype) {
+  constexpr double kLargest = std::numeric_limits<double>::max();
+  const std::vector<double> logarithmic = {1e-300, 1e-30, 1e-6, 1e-5,   1e-3, 0.5,  1,
+                                           2,      4,     1e3,  70'000, 1e19, 1e39, kLargest};
+  std::vector<OpCall> calls = {
+      Op::kMedian,
+      {Op::kMedian, {.method = QuantileMethod::kLower}},
+      Op::kDistinct,
+      Op::kCount,
+      Op::kDistinctExact,
+      {Op::kHistogram, {.edges = Even(-1, 1, 10)}},
+      {Op::kHistogram, {.edges = Even(-128, 127, 255)}},
+      {Op::kHistogram, {.edges = Even(0, 1e9, 7)}},
+      {Op::kHistogram, {.edges = logarithmic}},
+      {Op::kHistogram, {.edges = {-kLargest, -1e300, -2, -0.0, 1, 2, 3, kLargest}}},
+      {Op::kHistogram, {.edges = {-9.3e18, -9223372036854775808.0, 9223372036854775807.0, 18446744073709551615.0}}},
+      {Op::kHistogram, {.edges = {1e300, 2e300}}},
+      {Op::kHistogram, {.edges = {-2, -1.5}}},
+  };
+  for (const QuantileMethod method : {QuantileMethod::kLinear, QuantileMethod::kLower, QuantileMethod::kHigher,
+                                      QuantileMethod::kNearest, QuantileMethod::kMidpoint}) {
+    calls.push_back({Op::kQuantile, {.quantiles = {0.5, 0, 1, 0.25, 0.9, 1.0 / 3, 0.75, 0.999}, .method = method}});
+  }
+  for (const Op op : {Op::kTopK, Op::kBottomK, Op::kArgTopK, Op::kArgBottomK}) {
+    for (const std::int64_t k : {1, 3, 1024}) calls.push_back({op, {.k = k}});
+  }
+  if (RowOf(dtype).bytes <= 2) calls.push_back(Op::kMode);
+  return calls;
+}
+
+// A partition, and what it says in plain words: the elements of each output, by their indexes in the array, and what
+// answers call these.
+struct PartitionCase {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  Partition partition{};
+  std::vector<Bytes> side{};  // has what the partition refers to
+  std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> outputs{};
+};
+
+std::int64_t CountOf(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+PartitionCase Along(std::string name, std::vector<std::int64_t> shape, std::vector<bool> axes) {
+  PartitionCase each{.name = std::move(name), .shape = shape};
+  each.partition.layout = LayoutOf(shape, axes);
+  // Row-major over all elements: outputs and positions come in their order.
+  std::map<std::vector<std::int64_t>, std::size_t> numbers;
+  for (std::int64_t i = 0; i < CountOf(shape); ++i) {
+    std::vector<std::int64_t> kept;
+    std::int64_t left = i;
+    for (std::size_t d = shape.size(); d-- > 0; left /= shape[d]) {
+      if (!axes[d]) kept.insert(kept.begin(), left % shape[d]);
+    }
+    const auto [at, is_new] = numbers.try_emplace(kept, each.outputs.size());
+    if (is_new) each.outputs.emplace_back();
+    each.outputs[at->second].emplace_back(i, std::ssize(each.outputs[at->second]));
+  }
+  return each;
+}
+
+Layout Columns(const std::vector<std::int64_t>& shape) {
+  std::vector<bool> axes(shape.size(), false);
+  axes[0] = true;
+  return LayoutOf(shape, axes);
+}
+
+PartitionCase BySegments(std::string name, std::vector<std::int64_t> shape, const std::vector<std::int64_t>& offsets) {
+  PartitionCase each{.name = std::move(name), .shape = shape, .side = {BytesOf(offsets)}};
+  each.partition.layout = Columns(shape);
+  each.partition.rows = shape[0];
+  each.partition.segments = Segments{.bounds = SideOf(DType::kI64, each.side[0])};
+  const std::int64_t columns = CountOf(shape) / shape[0];
+  for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      auto& output = each.outputs.emplace_back();
+      for (std::int64_t row = offsets[s]; row < offsets[s + 1]; ++row) {
+        output.emplace_back(row * columns + column, row - offsets[s]);
+      }
+    }
+  }
+  return each;
+}
+
+PartitionCase ByKeys(std::string name, std::vector<std::int64_t> shape, bool given) {
+  std::vector<std::int32_t> keys;
+  for (std::int64_t row = 0; row < shape[0]; ++row) keys.push_back(static_cast<std::int32_t>(row * 7 % 11 % 5));
+  PartitionCase each{.name = std::move(name), .shape = shape, .side = {BytesOf(keys)}};
+  each.partition.layout = Columns(shape);
+  each.partition.rows = shape[0];
+  each.partition.keys = Keys{.keys = SideOf(DType::kI32, each.side[0]), .groups = given ? 6 : 0};
+  const std::int64_t columns = CountOf(shape) / shape[0];
+  for (std::int32_t group = 0; group < (given ? 6 : 5); ++group) {  // no row has key 5
+    for (std::int64_t column = 0; column < columns; ++column) {
+      auto& output = each.outputs.emplace_back();
+      for (std::int64_t row = 0; row < shape[0]; ++row) {
+        if (keys[static_cast<std::size_t>(row)] == group) output.emplace_back(row * columns + column, row);
+      }
+    }
+  }
+  return each;
+}
+
+// The same under a mask that leaves two elements of three.
+PartitionCase Masked(PartitionCase each, bool bits) {
+  const std::int64_t count = CountOf(each.shape);
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(bits ? count / 8 + 2 : count));
+  const auto keeps = [](std::int64_t i) { return i % 3 != 1; };
+  constexpr std::int64_t kFirstBit = 3;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!keeps(i)) continue;
+    const std::int64_t bit = kFirstBit + i;
+    if (bits) {
+      mask[static_cast<std::size_t>(bit / 8)] |= static_cast<std::uint8_t>(1 << (bit % 8));
+    } else {
+      mask[static_cast<std::size_t>(i)] = 1;
+    }
+  }
+  each.name += bits ? " under bits" : " under a mask";
+  each.side.push_back(BytesOf(mask));
+  each.partition.mask = Mask{.array = SideOf(bits ? DType::kU8 : DType::kBool, each.side.back()),
+                             .bits = bits,
+                             .first_bit = bits ? kFirstBit : 0};
+  for (auto& output : each.outputs) {
+    std::erase_if(output, [&](const auto& element) { return !keeps(element.first); });
+  }
+  return each;
+}
+
+class EngineDistributionsTest : public EngineTest<KindAndDType> {
+ protected:
+  void SetUp() override {
+    EngineTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    if (!DefaultPipeline(kind()).distributions) GTEST_SKIP() << "the engine has no such ops";
+  }
+
+  DType dtype() const { return std::get<DType>(GetParam()); }
+
+  void Check(const PartitionCase& each, DataKind data, std::uint64_t seed, NanPolicy policy,
+             const std::vector<OpCall>& calls) const {
+    const std::int64_t count = CountOf(each.shape);
+    const Bytes array = MakeData(data, dtype(), count, seed);
+    ReduceSpec spec = Spec(dtype(), count);
+    spec.ops = calls;
+    spec.nan_policy = policy;
+    spec.empty_policy = EmptyPolicy::kFill;
+    ASSERT_EQ(Validate(each.partition, spec), absl::OkStatus());
+    const Reply reply = ReducePartition(engine(), {.spec = spec, .array = {array.data()}}, each.partition);
+    ASSERT_EQ(reply.status, absl::OkStatus()) << each.name;
+    ASSERT_EQ(reply.outputs, std::ssize(each.outputs)) << each.name;
+    const int width = RowOf(dtype()).bytes;
+    for (std::size_t output = 0; output < each.outputs.size(); ++output) {
+      std::vector<Element> elements;
+      for (const auto& [at, index] : each.outputs[output]) {
+        elements.push_back(ElementOf(dtype(), array.data() + at * width));
+        elements.back().index = index;
+      }
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        const Wanted wanted = Want(elements, calls[i], spec);
+        const DType result = ResultDType(calls[i], dtype());
+        ASSERT_EQ(std::ssize(wanted.answers), AnswerElements(calls[i]));
+        const std::int64_t bytes = RowOf(result).bytes;
+        const std::byte* const got =
+            reply.answers->data[i] + static_cast<std::int64_t>(output) * AnswerElements(calls[i]) * bytes;
+        for (std::size_t j = 0; j < wanted.answers.size(); ++j) {
+          const Element answer = ElementOf(result, got + static_cast<std::int64_t>(j) * bytes);
+          const Element& right = wanted.answers[j];
+          const bool is_right =
+              wanted.near ? std::abs(answer.value - right.value) <= 2 + 0.04L * right.value : Same(answer, right);
+          ASSERT_TRUE(is_right) << each.name << ", " << RowOf(calls[i]).name << " " << i << " of output " << output
+                                << "[" << j << "], data " << static_cast<int>(data) << ", policy "
+                                << static_cast<int>(policy) << ": got " << static_cast<double>(answer.value)
+                                << (answer.nan ? " nan" : "") << ", not " << static_cast<double>(right.value)
+                                << (right.nan ? " nan" : "") << ", " << elements.size() << " elements";
+        }
+      }
+    }
+  }
+
+  void CheckAll(const PartitionCase& each, std::uint64_t seed) const {
+    for (const DataKindRow& data : kDataKinds) {
+      if (!Applies(data, dtype())) continue;
+      for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+        Check(each, data.kind, seed, policy, CallsFor(dtype()));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+};
+
+TEST_P(EngineDistributionsTest, EachPartitionAnswersAsSortingSays) {
+  const std::vector<PartitionCase> plain = {
+      Along("whole", {61}, {true}),
+      Along("one element", {1}, {true}),
+      Along("two elements", {2}, {true}),
+      Along("whole of two dimensions", {7, 9}, {true, true}),
+      Along("rows", {5, 17}, {false, true}),
+      Along("columns", {17, 5}, {true, false}),
+      Along("the middle", {3, 11, 2}, {false, true, false}),
+      Along("both ends", {3, 4, 5}, {true, false, true}),
+      Along("no axis", {6}, {false}),
+      BySegments("segments", {23}, {0, 1, 1, 9, 23}),
+      BySegments("segments of columns", {23, 2}, {2, 2, 11, 20}),
+      ByKeys("given keys", {41}, true),
+      ByKeys("found keys", {41}, false),
+      ByKeys("given keys of columns", {29, 3}, true),
+      ByKeys("found keys of columns", {29, 3}, false),
+  };
+  for (const PartitionCase& each : plain) {
+    CheckAll(each, 2);
+    if (HasFatalFailure()) return;
+    // Of found keys, whose rows a mask leaves out altogether, there may be none: 41 rows have several of each.
+    CheckAll(Masked(each, false), 3);
+    if (HasFatalFailure()) return;
+    CheckAll(Masked(each, true), 4);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Outputs that take several passes, in tables of either size, and that are cut over threads.
+TEST_P(EngineDistributionsTest, LongOutputsAnswerAsSortingSays) {
+  const std::vector<OpCall> calls = {
+      Op::kMedian,
+      Op::kDistinct,
+      Op::kDistinctExact,
+      {Op::kQuantile, {.quantiles = {0.001, 0.5, 0.25, 0.75, 1}, .method = QuantileMethod::kHigher}},
+      {Op::kHistogram, {.edges = Even(-1, 1, 100)}},
+      {Op::kTopK, {.k = 10}},
+      {Op::kArgBottomK, {.k = 1000}},
+  };
+  const auto check = [&](const PartitionCase& each, DataKind data, NanPolicy policy) {
+    if (Applies(kDataKinds[static_cast<int>(data)], dtype())) Check(each, data, 6, policy, calls);
+  };
+  const PartitionCase rows = Along("rows", {2, 30'000}, {false, true});
+  const PartitionCase cut = Along("whole", {300'000}, {true});
+  for (const DataKindRow& data : kDataKinds) {
+    check(rows, data.kind, NanPolicy::kOmit);
+    check(cut, data.kind, NanPolicy::kPropagate);
+    if (HasFatalFailure()) return;
+  }
+  const PartitionCase large = Along("large", {1'100'000}, {true});
+  for (const DataKind data : {DataKind::kFull, DataKind::kSmall, DataKind::kSomeNan}) {
+    check(large, data, NanPolicy::kOmit);
+    if (HasFatalFailure()) return;
+  }
+  check(Masked(cut, true), DataKind::kFull, NanPolicy::kPropagate);
+  check(Masked(ByKeys("keys", {200'000}, false), false), DataKind::kUniform, NanPolicy::kPropagate);
+}
+
+TEST_P(EngineDistributionsTest, ManyQuantilesAtOnce) {
+  std::vector<double> quantiles;
+  for (int i = 0; i < 1024; ++i) quantiles.push_back(i * 37 % 1024 / 1023.0);
+  const std::vector<OpCall> calls = {{Op::kQuantile, {.quantiles = quantiles}},
+                                     {Op::kHistogram, {.edges = Even(-1, 1, 65'536)}}};
+  for (const std::int64_t count : {3, 5000, 400'000}) {
+    Check(Along("whole", {count}, {true}), DataKind::kFull, 8, NanPolicy::kOmit, calls);
+    Check(Along("whole", {count}, {true}), DataKind::kSmall, 8, NanPolicy::kOmit, calls);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// What an op has no answer for is an error of it, and the others answer where they may.
+TEST_P(EngineDistributionsTest, TooFewElementsAreAnErrorOfTheOp) {
+  const PartitionCase each = BySegments("segments", {9}, {0, 4, 4, 9});
+  const Bytes array = MakeData(DataKind::kSmall, dtype(), 9, 1);
+  ReduceSpec spec = Spec(dtype(), 9);
+  spec.ops = {Op::kCount, {Op::kTopK, {.k = 4}}, Op::kMedian, Op::kMax, {Op::kArgBottomK, {.k = 5}}};
+  const Job job{.spec = spec, .array = {array.data()}};
+  const Reply refused = ReducePartition(engine(), job, each.partition);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument) << refused.status;
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("[1]"));
+
+  std::vector<absl::Status> errors;
+  Job with_errors = job;
+  with_errors.errors = &errors;
+  const Reply reply = ReducePartition(engine(), with_errors, each.partition);
+  ASSERT_EQ(reply.status, absl::OkStatus());
+  ASSERT_EQ(errors.size(), spec.ops.size());
+  EXPECT_EQ(errors[0], absl::OkStatus());
+  EXPECT_EQ(errors[2], absl::OkStatus());
+  EXPECT_EQ(errors[3].code(), absl::StatusCode::kInvalidArgument) << errors[3];
+  EXPECT_THAT(std::string(errors[1].message()),
+              HasSubstr("[1]: op topk: got no element; allowed: at least 4 elements"));
+  EXPECT_THAT(std::string(errors[4].message()),
+              HasSubstr("[0]: op argbottomk: got 4 elements; allowed: at least 5 elements"));
+}
+
+TEST_P(EngineDistributionsTest, NothingIsAnsweredByNanOrAnError) {
+  const PartitionCase each = Along("nothing", {0}, {true});
+  for (const OpCall& call : CallsFor(dtype())) {
+    ReduceSpec spec = Spec(dtype(), 0);
+    spec.ops = {call};
+    const bool least = LeastElements(call, dtype()) > 0;
+    EXPECT_EQ(Validate(each.partition, spec).ok(), !least) << RowOf(call).name;
+    spec.empty_policy = EmptyPolicy::kFill;
+    const Reply reply = ReducePartition(engine(), {.spec = spec, .array = {nullptr}}, each.partition);
+    ASSERT_EQ(reply.status, absl::OkStatus()) << RowOf(call).name;
+    const Wanted wanted = Want({}, call, spec);
+    for (std::size_t j = 0; j < wanted.answers.size(); ++j) {
+      const DType result = ResultDType(call, dtype());
+      EXPECT_TRUE(Same(ElementOf(result, reply.answers->data[0] + j * static_cast<std::size_t>(RowOf(result).bytes)),
+                       wanted.answers[j]))
+          << RowOf(call).name;
+    }
+  }
+}
+
+TEST_P(EngineDistributionsTest, StatesAndCancelledJobsAreRefused) {
+  const PartitionCase each = Along("whole", {600'000}, {true});
+  const Bytes array = MakeData(DataKind::kFull, dtype(), 600'000, 1);
+  ReduceSpec spec = Spec(dtype(), 600'000);
+  spec.ops = {Op::kMedian, Op::kDistinctExact};
+  EXPECT_EQ(ValidateSpec(spec).code(), absl::StatusCode::kUnimplemented);
+  std::vector<State> states;
+  Job job{.spec = spec, .array = {array.data()}, .states = &states};
+  EXPECT_EQ(ReducePartition(engine(), job, each.partition).status.code(), absl::StatusCode::kUnimplemented);
+  job.states = nullptr;
+  job.cancelled = std::make_shared<std::atomic<bool>>(true);
+  EXPECT_EQ(ReducePartition(engine(), job, each.partition).status.code(), absl::StatusCode::kCancelled);
+  job.cancelled = nullptr;
+  job.deadline = absl::Now() - absl::Seconds(1);
+  EXPECT_EQ(ReducePartition(engine(), job, each.partition).status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(EngineDistributionsTest);
+
+}  // namespace
+}  // namespace reduced::test

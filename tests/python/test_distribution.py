@@ -1,0 +1,227 @@
+"""Medians, quantiles, histograms, top k, distinct values and summaries: against NumPy and sorting."""
+
+import asyncio
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+import reduced
+import reduced.aio
+
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
+METHODS = ["linear", "lower", "higher", "nearest", "midpoint"]
+
+
+@pytest.fixture(params=["remote", "local"])
+def whole(request):
+    """A client that takes partitions: sessions do not."""
+    return request.getfixturevalue(request.param)
+
+
+def elements(random, dtype, shape):
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        array = random.normal(size=shape).astype(dtype)
+        return np.round(array, 1) if random.random() < 0.5 else array
+    if dtype.kind == "b":
+        return random.random(shape) < 0.3
+    limits = np.iinfo(dtype)
+    bound = random.choice([5, limits.max // 2])
+    return random.integers(max(limits.min, -bound), bound, shape, dtype=np.int64 if dtype != np.uint64 else np.uint64).astype(dtype)
+
+
+def cases(seed, count=60):
+    random = np.random.default_rng(seed)
+    for number in range(count):
+        shape = tuple(random.integers(1, 12, random.integers(1, 4)))
+        if number % 5 == 0:
+            shape = (int(random.choice([1, 2, 3, 1000, 5000])),)
+        yield random, elements(random, DTYPES[number % len(DTYPES)], shape)
+
+
+def in_f64(array):
+    return array.astype(np.float64)
+
+
+def test_quantiles_are_those_of_numpy(whole):
+    for random, array in cases(1):
+        q = np.concatenate([[0, 1, 0.5], random.random(3)])
+        for method in METHODS:
+            values = in_f64(array) if method in ("linear", "midpoint") else array
+            if values.dtype == bool:
+                values = array.astype(np.uint8)
+            for axis in (None, *range(array.ndim)):
+                right = np.quantile(values, q, method=method, axis=axis)
+                got = whole.quantile(array, q, method=method, axis=axis)
+                assert got.shape == right.shape
+                np.testing.assert_array_equal(got, right.astype(got.dtype), f"{array.dtype} {array.shape} {method} {axis}")
+        kept = whole.quantile(array, 0.25, axis=0, keepdims=True)
+        np.testing.assert_array_equal(kept, np.quantile(in_f64(array), 0.25, axis=0, keepdims=True))
+        median = whole.median(array)
+        assert median == np.median(in_f64(array)) and isinstance(median, np.float64)
+        assert whole.median(array, method="lower").dtype == array.dtype
+
+
+def test_shapes_of_q(whole):
+    x = np.arange(10.0)
+    assert whole.quantile(x, 0.5) == 4.5 and np.ndim(whole.quantile(x, 0.5)) == 0
+    assert whole.quantile(x, [0.5]).shape == (1,)
+    np.testing.assert_array_equal(whole.quantile(x, [[0, 1], [0.5, 0.25]]), np.quantile(x, [[0, 1], [0.5, 0.25]]))
+    np.testing.assert_array_equal(whole.quantile(x.reshape(2, 5), [[0, 1]], axis=1), np.quantile(x.reshape(2, 5), [[0, 1]], axis=1))
+    for wrong in (-0.1, 1.5, math.nan, [0.5, 2]):
+        with pytest.raises(ValueError, match=r"quantile\.q\["):
+            whole.quantile(x, wrong)
+    with pytest.raises(ValueError, match="method=linear"):
+        whole.quantile(x, 0.5, method="best")
+
+
+def test_histograms_are_those_of_numpy(whole):
+    for random, array in cases(2):
+        bins = int(random.choice([1, 3, 10, 64]))
+        counted = array.astype(np.uint8) if array.dtype == bool else array
+        for bounds in (None, (-1.0, 3.0)):
+            if array.dtype.itemsize == 8 and array.dtype.kind in "iu" and np.abs(counted.astype(float)).max() > 2**53:
+                continue  # NumPy rounds these elements to f64
+            if array.dtype == np.float16 and bins == 64:
+                continue  # NumPy's edges have no width there
+            counts, edges = whole.histogram(array, bins, bounds)
+            right_counts, right_edges = np.histogram(counted, bins, bounds)
+            np.testing.assert_array_equal(edges, right_edges)
+            assert edges.dtype == right_edges.dtype and counts.dtype == right_counts.dtype
+            np.testing.assert_array_equal(counts, right_counts, f"{array.dtype} {array.shape} {bins} {bounds}")
+        given = np.sort(random.integers(-4, 5, 6))
+        counts, edges = whole.histogram(array, given)
+        np.testing.assert_array_equal(counts, np.histogram(counted, given)[0], f"{array.dtype} {given}")
+        assert edges is given or np.array_equal(edges, given)
+
+
+def test_histograms_of_special_arrays(whole):
+    for array in (np.array([]), np.array([], np.float32), np.full(4, 7), np.array([1.5]), np.array([0, 1, 1, 2], "i1")):
+        counts, edges = whole.histogram(array, 4)
+        right = np.histogram(array, 4)
+        np.testing.assert_array_equal(counts, right[0])
+        np.testing.assert_array_equal(edges, right[1])
+        assert edges.dtype == right[1].dtype
+    with pytest.raises(ValueError, match="not finite"):
+        whole.histogram(np.array([1, np.nan]))
+    assert whole.histogram(np.array([1, np.nan, 3]), 2, nan="omit")[0].tolist() == [1, 1]
+    assert whole.histogram([1, 2, 2], bins=[0, 2, 2, 3])[0].tolist() == np.histogram([1, 2, 2], bins=[0, 2, 2, 3])[0].tolist()
+    assert whole.histogram([1, 2, 2], bins=[0, 2, 2])[0].tolist() == np.histogram([1, 2, 2], bins=[0, 2, 2])[0].tolist()
+    with pytest.raises(ValueError, match="descend"):
+        whole.histogram([1], bins=[2, 1])
+    with pytest.raises(TypeError, match="bins"):
+        whole.histogram([1], bins="auto")
+    rows = np.array([[1, 2, 3], [3, 3, 9]])
+    assert whole.histogram(rows, [0, 2, 4], axis=1)[0].tolist() == [[1, 2], [0, 2]]
+    assert whole.histogram(rows, 2, axis=1)[1].tolist() == [1, 5, 9]
+    counts, _ = whole.histogram(np.array([1.0, 2, 3, 4]), [0, 2.5, 5], keys=np.array([1, 0, 1, 1]))
+    assert counts.tolist() == [[1, 0], [1, 2]]
+
+
+def test_top(whole):
+    for _, array in cases(3, 30):
+        flat = array.ravel()
+        k = min(3, flat.size)
+        down = np.argsort(-flat.astype(object), kind="stable")[:k]
+        values, indexes = whole.topk(array, k)
+        np.testing.assert_array_equal(indexes, down)
+        np.testing.assert_array_equal(values, flat[down])
+        assert values.dtype == array.dtype and indexes.dtype == np.int64
+        up = np.argsort(flat, kind="stable")[:k]
+        got = whole.bottomk(array, k)
+        np.testing.assert_array_equal(got.indexes, up)
+        np.testing.assert_array_equal(got.values, flat[up])
+        np.testing.assert_array_equal(whole.argtopk(array.T, k), np.argsort(-array.T.ravel().astype(object), kind="stable")[:k])
+    rows = np.array([[5, 1, 9], [2, 8, 8]])
+    assert whole.topk(rows, 2, axis=1).values.tolist() == [[9, 5], [8, 8]]
+    assert whole.topk(rows, 2, axis=1).indexes.tolist() == [[2, 0], [1, 2]]
+    with pytest.raises(ValueError, match="at least 4"):
+        whole.topk([1, 2, 3], 4)
+    assert whole.topk([1.0, 2.0], 3, empty="fill").indexes.tolist() == [1, 0, -1]
+    assert np.isnan(whole.topk([1.0, math.nan, 2.0], 1).values[0]) and whole.topk([1.0, math.nan, 2.0], 1, nan="omit").values[0] == 2
+
+
+def test_distinct_and_mode(whole):
+    for _, array in cases(4, 24):
+        assert whole.distinct(array, exact=True) == len(np.unique(array))
+        assert type(whole.distinct(array)) is int
+        if array.dtype.itemsize <= 2:
+            assert whole.distinct(array) == len(np.unique(array))
+            values, counts = np.unique(array, return_counts=True)
+            assert whole.mode(array) == values[np.argmax(counts)]
+    assert whole.distinct_exact(np.array([0.0, -0.0, math.nan, math.nan])) == 2
+    assert abs(whole.distinct(np.arange(100_000)) - 100_000) < 5_000
+    assert whole.mode(np.array([1, 2, 2], ml_dtypes.bfloat16)) == 2
+
+
+def test_several_ops_of_one_call(whole):
+    x = np.array([4.0, 1.0, 3.0])
+    r = whole.reduce(x, "sum, median,quantile(0, 1),topk(2),count")
+    assert list(r) == ["sum", "median", "quantile(0, 1)", "topk(2)", "count"]
+    assert r.sum == 8 and r.median == 3 and r.quantile.tolist() == [1, 4] and r["topk(2)"].tolist() == [4, 3]
+    assert type(r["count"]) is int and r.size == 3 and "median          3.0" in repr(r)
+    r = whole.reduce(x, ["median", "histogram(0,4,2)"], where=x > 1)
+    assert r.median == 3.5 and r.histogram.tolist() == [0, 2]
+    by = whole.reduce(np.arange(6.0), ["median", "topk(2)"], keys=np.array([0, 1, 0, 1, 0, 1]))
+    assert by.median.tolist() == [2, 3] and by["topk(2)"].tolist() == [[4, 2], [5, 3]]
+    masked = np.ma.MaskedArray([1, 2, 30], [False, False, True])
+    assert whole.median(masked) == 1.5 and whole.topk(masked, 1).values.tolist() == [2]
+
+
+def test_what_is_refused(whole, remote):
+    for ops in ("medain", "quantile()", "topk(x)", "sum()", "quantile(0.5"):
+        with pytest.raises(ValueError, match="op: got"):
+            whole.reduce([1.0], ops)
+    with pytest.raises(reduced.UnimplementedError, match="return_state"):
+        whole.reduce([1.0], "median", state=True)
+    with remote.session() as session:
+        with pytest.raises(reduced.UnimplementedError, match="got median in a session"):
+            session.median([1.0])
+        summary = session.describe([1.0, 2.0])
+        assert summary.mean == 1.5 and summary["50%"] is None
+    with pytest.raises(reduced.UnimplementedError):
+        whole.reduce([1.0], "median", pipeline="sequential")
+
+
+def test_resident_arrays(whole):
+    x = np.arange(100.0)
+    with whole.put(x.reshape(10, 10)) as array:
+        assert whole.median(array) == 49.5 and whole.histogram(array, 2)[0].tolist() == [50, 50]
+        assert whole.quantile(array, [0, 1], axis=0).shape == (2, 10)
+    with whole.reduce(x.reshape(10, 10), "median", axis=1, keep=True).median as kept:
+        assert kept.get().tolist() == np.median(x.reshape(10, 10), axis=1).tolist()
+
+
+def test_summaries(whole):
+    x = np.array([3.0, 1.0, math.nan, 2.0, 10.0])
+    r = whole.describe(x)
+    assert list(r)[:9] == ["count", "missing", "mean", "std", "min", "25%", "50%", "75%", "max"]
+    assert (r["25%"], r["50%"], r["75%"]) == tuple(np.nanquantile(x, [0.25, 0.5, 0.75])) and r.missing == 1 and r.count == 4
+    rows = np.array([[1.0, 2.0, 4.0], [5.0, 5.0, 8.0]])
+    r = whole.describe(rows, axis=1)
+    np.testing.assert_array_equal(r["75%"], np.quantile(rows, 0.75, axis=1))
+    r = whole.describe(rows[0], keys=np.array([1, 0, 1]))
+    assert r["50%"].tolist() == [2, 2.5] and r["max"].tolist() == [2, 4]
+
+
+def test_with_await():
+    async def main():
+        async with reduced.aio.connect("local:") as client:
+            x = np.arange(10.0)
+            assert await client.median(x) == 4.5
+            assert (await client.quantile(x, [0, 1])).tolist() == [0, 9]
+            assert (await client.histogram(x, 2))[0].tolist() == [5, 5]
+            assert (await client.topk(x, 2)).indexes.tolist() == [9, 8]
+            assert await client.distinct(x) == 10
+
+    asyncio.run(main())
+
+
+def test_blocks_have_no_quantiles():
+    dask = pytest.importorskip("dask.array")
+    import reduced.dask
+
+    with pytest.raises(reduced.UnimplementedError, match="got median for an array in blocks"):
+        reduced.dask.reduce(dask.arange(10, chunks=3), "sum,median")
+    assert reduced.dask.describe(dask.arange(10, chunks=3)).compute()["count"] == 10

@@ -1,0 +1,179 @@
+// Ops of the distribution through the RPCs: answers that are arrays, their limits, and where they are refused.
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "tests/service/array_calls.h"
+#include "tests/service/test_server.h"
+
+namespace reduced::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <class T>
+std::vector<T> AnswersIn(const v1::ArrayResult& result) {
+  std::vector<T> elements(result.data().size() / sizeof(T));
+  std::memcpy(elements.data(), result.data().data(), elements.size() * sizeof(T));
+  return elements;
+}
+
+std::vector<std::int64_t> AnswerShapeOf(const v1::ArrayResult& result) {
+  return {result.array().shape().begin(), result.array().shape().end()};
+}
+
+// 3, 1, 2, 4, 5, 6 with these calls, in text format.
+v1::ReduceRequest Asking(const std::vector<std::string>& calls) {
+  v1::ReduceRequest request = RequestOf<double>(v1::DTYPE_F64, {3, 1, 2, 4, 5, 6}, {});
+  for (const std::string& call : calls) {
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(call, request.add_calls())) << call;
+  }
+  return request;
+}
+
+class DistributionTest : public ::testing::Test {
+ protected:
+  static ServerOptions Options() {
+    ServerOptions options;
+    options.limits.max_result_bytes = 1 << 16;
+    return options;
+  }
+
+  grpc::Status Reduce(const v1::ReduceRequest& request) { return server_.client().Reduce(request, &response_); }
+  void Refuses(const v1::ReduceRequest& request, grpc::StatusCode code, const std::string& message) {
+    const grpc::Status status = Reduce(request);
+    EXPECT_EQ(status.error_code(), code) << message;
+    EXPECT_THAT(status.error_message(), HasSubstr(message));
+  }
+
+  TestServer server_{Options()};
+  v1::ReduceResponse response_;
+};
+
+TEST_F(DistributionTest, TheWholeArrayIsAnsweredWithArrays) {
+  const grpc::Status status =
+      Reduce(Asking({"op: OP_SUM", "op: OP_MEDIAN", "op: OP_QUANTILE quantile { q: 0 q: 1 q: 0.5 }",
+                     "op: OP_TOPK top { k: 2 }", "op: OP_ARGTOPK top { k: 2 }",
+                     "op: OP_HISTOGRAM histogram { uniform { low: 1 high: 7 bins: 3 } }"}));
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response_.results_size(), 0);
+  ASSERT_EQ(response_.arrays_size(), 6);
+  EXPECT_THAT(AnswerShapeOf(response_.arrays(0)), ElementsAre());
+  EXPECT_THAT(AnswersIn<double>(response_.arrays(0)), ElementsAre(21));
+  EXPECT_THAT(AnswersIn<double>(response_.arrays(1)), ElementsAre(3.5));
+  EXPECT_THAT(AnswerShapeOf(response_.arrays(2)), ElementsAre(3));
+  EXPECT_THAT(AnswersIn<double>(response_.arrays(2)), ElementsAre(1, 6, 3.5));
+  EXPECT_THAT(AnswersIn<double>(response_.arrays(3)), ElementsAre(6, 5));
+  EXPECT_THAT(AnswersIn<std::uint64_t>(response_.arrays(4)), ElementsAre(5, 4));
+  EXPECT_EQ(response_.arrays(5).array().dtype(), v1::DTYPE_U64);
+  EXPECT_THAT(AnswersIn<std::uint64_t>(response_.arrays(5)), ElementsAre(2, 2, 2));
+}
+
+TEST_F(DistributionTest, TheAnswerIsTheLastDimension) {
+  v1::ReduceRequest request = Asking({"op: OP_BOTTOMK top { k: 2 }"});
+  request.mutable_array()->clear_shape();
+  request.mutable_array()->add_shape(2);
+  request.mutable_array()->add_shape(3);
+  request.mutable_axes()->add_axis(1);
+  ASSERT_TRUE(Reduce(request).ok());
+  EXPECT_THAT(AnswerShapeOf(response_.arrays(0)), ElementsAre(2, 2));
+  EXPECT_THAT(AnswersIn<double>(response_.arrays(0)), ElementsAre(1, 2, 4, 5));
+  request.mutable_axes()->set_keepdims(true);
+  ASSERT_TRUE(Reduce(request).ok());
+  EXPECT_THAT(AnswerShapeOf(response_.arrays(0)), ElementsAre(2, 1, 2));
+}
+
+TEST_F(DistributionTest, OpsWithoutParametersMayBeInOps) {
+  v1::ReduceRequest request = Asking({});
+  request.add_ops(v1::OP_MEDIAN);
+  ASSERT_TRUE(Reduce(request).ok());
+  EXPECT_THAT(AnswersIn<double>(response_.arrays(0)), ElementsAre(3.5));
+}
+
+TEST_F(DistributionTest, ResultsAreKept) {
+  v1::ReduceRequest request = Asking({"op: OP_TOPK top { k: 3 }"});
+  request.mutable_keep()->set_owner("me");
+  const grpc::Status status = Reduce(request);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response_.arrays(0).kept().bytes(), 24);
+  EXPECT_TRUE(DeleteArray(server_.client(), response_.arrays(0).kept().id()).ok());
+}
+
+TEST_F(DistributionTest, WhatIsRefused) {
+  using enum grpc::StatusCode;
+  v1::ReduceRequest both = Asking({"op: OP_MEDIAN"});
+  both.add_ops(v1::OP_SUM);
+  Refuses(both, INVALID_ARGUMENT, "calls: got 1 beside 1 ops; allowed: one of ops, calls");
+  v1::ReduceRequest many = Asking({});
+  for (int i = 0; i < 1000; ++i) many.add_calls()->set_op(v1::OP_MEDIAN);
+  Refuses(many, INVALID_ARGUMENT, "calls: got 1000 operations; allowed: 1 to ");
+  Refuses(Asking({"op: OP_QUANTILE quantile { q: 0.5 q: 0 q: 1.5 }"}), INVALID_ARGUMENT,
+          "calls[0].quantile.q[2]: got 1.5; allowed: 0 to 1");
+  v1::ReduceRequest bare = Asking({});
+  bare.add_ops(v1::OP_TOPK);
+  Refuses(bare, INVALID_ARGUMENT, "ops[0]: got OP_TOPK without parameters; allowed: in calls, with top");
+  Refuses(Asking({"op: OP_TOPK top { k: 7 }"}), INVALID_ARGUMENT, "at least 7");
+  v1::ReduceRequest state = Asking({"op: OP_MEDIAN"});
+  state.set_return_state(true);
+  Refuses(state, UNIMPLEMENTED, "return_state: got true with median; allowed: false, or other ops");
+  v1::ReduceRequest rung = Asking({"op: OP_MEDIAN"});
+  rung.mutable_options()->set_pipeline("sequential");
+  Refuses(rung, UNIMPLEMENTED, "sequential");
+  Refuses(Asking({"op: OP_MODE"}), INVALID_ARGUMENT, "op mode: got dtype f64; allowed: dtypes of 8 and 16 bits");
+  // Results count with all elements of an answer.
+  Refuses(Asking({"op: OP_HISTOGRAM histogram { uniform { low: 0 high: 1 bins: 10000 } }"}), INVALID_ARGUMENT,
+          "calls: got 1 outputs, results of 80000 bytes; allowed: 65536 bytes in a response");
+}
+
+TEST_F(DistributionTest, NotInStreamsAndSessions) {
+  constexpr char kWhy[] = "calls: got an op of the distribution, such as OP_MEDIAN, in a session or a stream; allowed: in Reduce";
+  v1::ReduceStreamRequest stream;
+  *stream.mutable_header() = Asking({"op: OP_TOPK top { k: 1 }"});
+  stream.mutable_header()->clear_inline_data();
+  grpc::ClientContext context;
+  const grpc::Status status = server_.client().Call(&context, "ReduceStream", stream.SerializeAsString());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(status.error_message(), kWhy);
+  v1::SessionRequest message;
+  message.set_id(1);
+  *message.mutable_reduce() = Asking({"op: OP_TOPK top { k: 1 }"});
+  grpc::ClientContext session_context;
+  SetContextDeadline(&session_context);
+  const auto stub = v1::Reduction::NewStub(server_.client().channel());
+  const auto session = stub->Session(&session_context);
+  v1::SessionResponse answer;
+  ASSERT_TRUE(session->Write(message) && session->Read(&answer));
+  EXPECT_EQ(answer.code(), static_cast<int>(grpc::StatusCode::UNIMPLEMENTED));
+  EXPECT_EQ(answer.message(), kWhy);
+}
+
+TEST_F(DistributionTest, NoStateHasThem) {
+  v1::ReduceRequest request = Asking({"op: OP_COUNT"});
+  request.set_return_state(true);
+  ASSERT_TRUE(Reduce(request).ok());
+  v1::MergeRequest merge;
+  *merge.add_states() = response_.state();
+  merge.mutable_states(0)->set_ops(0, v1::OP_MEDIAN);
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  v1::MergeResponse merged;
+  const grpc::Status status = v1::Reduction::NewStub(server_.client().channel())->Merge(&context, merge, &merged);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("ops: got median; allowed: ops that have states"));
+}
+
+TEST_F(DistributionTest, InfoSaysHowTheyAreWritten) {
+  const v1::GetServerInfoResponse info = InfoOf(server_);
+  for (const v1::OpInfo& op : info.ops()) {
+    EXPECT_EQ(op.usage().empty(), op.op() != v1::OP_MEDIAN && !(op.op() >= v1::OP_QUANTILE && op.op() <= v1::OP_ARGBOTTOMK))
+        << op.name();
+  }
+}
+
+}  // namespace
+}  // namespace reduced::server
