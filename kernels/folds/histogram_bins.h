@@ -1,4 +1,5 @@
-// The bins of a histogram as sort keys: which elements a bin has is then told by comparing integers.
+// The bins of a histogram, by the smallest element of each: which elements a bin has is then told by comparing
+// elements, exactly, whatever the dtype. Elements that C++ does not compare are compared by their sort keys.
 #ifndef REDUCED_KERNELS_FOLDS_HISTOGRAM_BINS_H_
 #define REDUCED_KERNELS_FOLDS_HISTOGRAM_BINS_H_
 
@@ -24,29 +25,35 @@ class HistogramBins {
   using Key = SortKey<T>;
   using Word = typename Key::Type;
 
+  // What is compared. -0 and +0 are equal as elements; as keys they have the same bin, because an edge of 0 begins at
+  // -0.
+  using Value = std::conditional_t<std::is_arithmetic_v<T>, T, Word>;
+
   // `edges`: at least 2, finite and ascending.
   explicit HistogramBins(const std::vector<double>& edges) : bins_(std::ssize(edges) - 1) {
+    std::vector<Word> lowest;
     for (std::int64_t i = 0; i < bins_; ++i) {
       const std::optional<Word> least = AtLeast(edges[static_cast<std::size_t>(i)]);
       if (!least.has_value()) break;
-      lowest_.push_back(*least);
+      lowest.push_back(*least);
     }
     // The last bin that can have an element has its upper edge, or is open: no element is as large as the next edge.
-    used_ = std::ssize(lowest_);
+    used_ = std::ssize(lowest);
     const std::optional<Word> most =
         used_ < bins_ ? std::optional<Word>(Largest()) : AtMost(edges[static_cast<std::size_t>(bins_)]);
-    if (used_ == 0 || !most.has_value() || *most < lowest_.front()) {
+    if (used_ == 0 || !most.has_value() || *most < lowest.front()) {
       used_ = 0;
       return;
     }
+    // If the largest element is in the last bin, it goes to one more, which counts as the last.
+    lowest.push_back(*most == Key::kMost ? *most : static_cast<Word>(*most + 1));
+    for (const Word key : lowest) lowest_.push_back(ValueOf(Key::Element(key)));
     first_ = lowest_.front();
-    width_ = static_cast<Word>(*most - first_);
-    // If the largest key is in the last bin, it goes to one more, which counts as the last.
-    lowest_.push_back(*most == Key::kMost ? *most : static_cast<Word>(*most + 1));
+    last_ = ValueOf(Key::Element(*most));
     const double range = edges[static_cast<std::size_t>(bins_)] - edges.front();
     from_ = edges.front();
     scale_ = static_cast<double>(bins_) / range;
-    even_ = std::isfinite(range) && std::isfinite(scale_) && std::isfinite(scale_ * range) && GuessesAreNear();
+    even_ = std::isfinite(range) && std::isfinite(scale_) && std::isfinite(scale_ * range) && GuessesAreNear(lowest);
   }
 
   std::int64_t bins() const { return bins_; }
@@ -56,15 +63,16 @@ class HistogramBins {
   void Count(const void* elements, std::int64_t count, std::uint64_t* counts) const {
     if (used_ == 0) return;
     if (even_) {
-      CountEach(elements, count, counts, [this](T x, Word key) { return NearGuess(x, key); });
+      CountEach(elements, count, counts, [this](T x, Value value) { return NearGuess(x, value); });
     } else {
-      CountEach(elements, count, counts, [this](T, Word key) { return Search(key); });
+      CountEach(elements, count, counts, [this](T, Value value) { return Search(value); });
     }
   }
 
   // Of `counts` after the last call of Count().
   std::uint64_t In(std::int64_t bin, const std::uint64_t* counts) const {
-    return counts[bin] + (used_ > 0 && bin == used_ - 1 ? counts[used_] : 0);
+    if (bin >= used_) return 0;
+    return counts[bin] + (bin == used_ - 1 ? counts[used_] : 0);
   }
 
  private:
@@ -73,34 +81,32 @@ class HistogramBins {
     for (std::int64_t i = 0; i < count; ++i) {
       T x;
       std::memcpy(&x, static_cast<const std::byte*>(elements) + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-      const Word key = Key::Of(x);
-      if (static_cast<Word>(key - first_) <= width_) ++counts[bin_of(x, key)];
+      const Value value = ValueOf(x);
+      if (value >= first_ && value <= last_) ++counts[bin_of(x, value)];
     }
   }
 
-  std::int64_t Guess(T x) const {
-    return std::clamp<std::int64_t>(static_cast<std::int64_t>((Real(x) - from_) * scale_), 0, used_ - 1);
-  }
-  std::int64_t NearGuess(T x, Word key) const {
+  std::int64_t Guess(T x) const { return std::min(static_cast<std::int64_t>((Real(x) - from_) * scale_), used_ - 1); }
+  std::int64_t NearGuess(T x, Value value) const {
     const std::int64_t guess = Guess(x);
-    return guess + (key >= lowest_[static_cast<std::size_t>(guess + 1)] ? 1 : 0) -
-           (key < lowest_[static_cast<std::size_t>(guess)] ? 1 : 0);
+    return guess + (value >= lowest_[static_cast<std::size_t>(guess + 1)] ? 1 : 0) -
+           (value < lowest_[static_cast<std::size_t>(guess)] ? 1 : 0);
   }
-  // The last bin that begins at the key or below.
-  std::int64_t Search(Word key) const {
-    const Word* at = lowest_.data();
+  // The last bin that begins at the value or below.
+  std::int64_t Search(Value value) const {
+    const Value* at = lowest_.data();
     for (std::int64_t left = used_; left > 1;) {
       const std::int64_t half = left / 2;
-      at = at[half] <= key ? at + half : at;
+      at = at[half] <= value ? at + half : at;
       left -= half;
     }
     return at - lowest_.data();
   }
 
   // Whether guesses are off by one bin at most: they never fall as elements grow, so the ends of each bin tell.
-  bool GuessesAreNear() const {
+  bool GuessesAreNear(const std::vector<Word>& lowest) const {
     for (std::int64_t bin = 0; bin < used_; ++bin) {
-      const Word begin = lowest_[static_cast<std::size_t>(bin)], end = lowest_[static_cast<std::size_t>(bin + 1)];
+      const Word begin = lowest[static_cast<std::size_t>(bin)], end = lowest[static_cast<std::size_t>(bin + 1)];
       if (begin >= end) continue;
       for (const Word key : {begin, static_cast<Word>(end - 1)}) {
         if (std::abs(Guess(Key::Element(key)) - bin) > 1) return false;
@@ -109,6 +115,13 @@ class HistogramBins {
     return true;
   }
 
+  static Value ValueOf(T x) {
+    if constexpr (std::is_arithmetic_v<T>) {
+      return x;
+    } else {
+      return Key::Of(x);
+    }
+  }
   static double Real(T x) {
     if constexpr (kIsFloat<T>) {
       return ToDouble(x);
@@ -170,8 +183,8 @@ class HistogramBins {
 
   const std::int64_t bins_;
   std::int64_t used_ = 0;       // bins before this one can have elements
-  std::vector<Word> lowest_;    // the least key of each of these; then the one after the last
-  Word first_ = 0, width_ = 0;  // all bins have first_ to first_ + width_
+  std::vector<Value> lowest_;   // the smallest of each of these; then what comes after the last one
+  Value first_ = 0, last_ = 0;  // all bins have first_ to last_
   double from_ = 0, scale_ = 0;
   bool even_ = false;  // (x - from_) * scale_ is the number of the bin, or of a neighbour
 };

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/algebra/float_format.h"
 #include "kernels/algebra/sort_key.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/folds.h"
@@ -101,6 +102,7 @@ class QuantileFold final : public DistributionFold {
     Release();
     count_ = count;
     counted_ = -1;
+    nans_ = 0;
     ranks_.clear();
     nodes_.assign(1, {});
     unknown_ = Key::kBits;
@@ -126,8 +128,7 @@ class QuantileFold final : public DistributionFold {
     if (digit_ == 0) {
       Collect(elements, count);
     } else if (unknown_ == Key::kBits) {
-      const int shift = unknown_ - digit_;
-      for (std::int64_t i = 0; i < count; ++i) ++counts_[KeyAt(elements, i) >> shift];
+      CountFirst(elements, count);
     } else {
       Count(elements, count);
     }
@@ -137,6 +138,7 @@ class QuantileFold final : public DistributionFold {
   absl::Status Merge(DistributionFold& part) override {
     auto& other = static_cast<QuantileFold&>(part);
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+    nans_ += other.nans_;
     for (std::size_t i = 0; i < keys_.size(); ++i) {
       keys_[i].insert(keys_[i].end(), other.keys_[i].begin(), other.keys_[i].end());
       other.keys_[i] = {};
@@ -150,6 +152,7 @@ class QuantileFold final : public DistributionFold {
       return false;
     }
     if (counted_ < 0) {
+      CountsOfKeys();
       SetCounted(static_cast<std::int64_t>(counts_.back()));
       if (ranks_.empty()) return false;  // all answers are known
     }
@@ -216,6 +219,71 @@ class QuantileFold final : public DistributionFold {
     }
   }
 
+  // The bits of an element, from which its key is made: without bits that bools differ by, and with NaNs of any kind.
+  static Word BitsAt(const void* elements, std::int64_t i) { return ElementAt<Word>(elements, i); }
+  // The highest bits of the key of an element with these bits, of which there are `bits`; and back. Not of bools.
+  static Word KeyBits(Word highest, int bits) {
+    const auto sign = static_cast<Word>(Word{1} << (bits - 1));
+    const auto all = static_cast<Word>(sign | (sign - 1));
+    if (kIsFloat<T> && (highest & sign) != 0) return static_cast<Word>(~highest & all);
+    return kIsSigned<T> ? static_cast<Word>(highest ^ sign) : highest;
+  }
+  static Word ElementBits(Word key, int bits) {
+    const auto sign = static_cast<Word>(Word{1} << (bits - 1));
+    const auto all = static_cast<Word>(sign | (sign - 1));
+    if (kIsFloat<T> && (key & sign) == 0) return static_cast<Word>(~key & all);
+    return kIsSigned<T> ? static_cast<Word>(key ^ sign) : key;
+  }
+
+  static std::size_t InfinityBits() {
+    if constexpr (kIsFloat<T>) {
+      return FloatFormat<T>::kInfinity;
+    } else {
+      return 0;  // none
+    }
+  }
+
+  // Counts all elements by the highest bits that they have, not yet those of their keys.
+  void CountFirst(const void* elements, std::int64_t count) {
+    const int shift = Key::kBits - digit_;
+    std::uint64_t* const counts = counts_.data();
+    const auto infinities = [&] {
+      const std::size_t infinity = InfinityBits() >> shift;
+      return counts[infinity] + counts[infinity | std::size_t{1} << (digit_ - 1)];
+    };
+    const std::uint64_t before = infinities();
+    for (std::int64_t i = 0; i < count; ++i) ++counts[BitsAt(elements, i) >> shift];
+    // NaNs may have the highest bits of an infinity.
+    if (!kIsFloat<T> || shift == 0 || infinities() == before) return;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T x = ElementAt<T>(elements, i);
+      if (!IsNan(x)) continue;
+      --counts[BitsAt(elements, i) >> shift];
+      ++nans_;
+    }
+  }
+
+  // Turns the counts of the highest bits into those of keys: all NaNs have the last one.
+  void CountsOfKeys() {
+    std::vector<std::uint64_t> counts(counts_.size());
+    const int shift = Key::kBits - digit_;
+    for (std::size_t bits = 0; bits < counts_.size(); ++bits) {
+      std::size_t key = 0;
+      if constexpr (std::is_same_v<T, Bool>) {
+        key = bits != 0 ? 1 : 0;
+      } else {
+        key = KeyBits(static_cast<Word>(bits), digit_);
+      }
+      if constexpr (kIsFloat<T>) {
+        const std::size_t magnitude = bits & ((std::size_t{1} << (digit_ - 1)) - 1);
+        if (magnitude > InfinityBits() >> shift) key = counts.size() - 1;
+      }
+      counts[key] += counts_[bits];
+    }
+    counts.back() += static_cast<std::uint64_t>(nans_);
+    counts_ = std::move(counts);
+  }
+
   void Release() {
     keys_.clear();
     if (taken_ > 0) memory_.give(std::exchange(taken_, 0));
@@ -233,21 +301,28 @@ class QuantileFold final : public DistributionFold {
     FindPrefixes();
   }
 
-  // Marks the highest bits of the nodes' prefixes.
+  // Marks the highest bits of elements that are in nodes. All NaNs have the key of one.
   void FindPrefixes() {
     if (nodes_.size() == 1) return;
     prefixes_.assign(std::size_t{1} << kTop, 0);
-    for (const Node& node : nodes_) prefixes_[TopOf(static_cast<Word>(node.prefix << unknown_))] = 1;
+    for (const Node& node : nodes_) {
+      const Word key = TopOf(static_cast<Word>(node.prefix << unknown_));
+      if constexpr (std::is_same_v<T, Bool>) {
+        std::fill(prefixes_.begin() + (key == 0 ? 0 : 1), key == 0 ? prefixes_.begin() + 1 : prefixes_.end(), 1);
+      } else {
+        prefixes_[ElementBits(key, kTop)] = 1;
+      }
+    }
   }
   static constexpr int kTop = std::min(16, Key::kBits);
-  static std::size_t TopOf(Word key) { return key >> (Key::kBits - kTop); }
+  static Word TopOf(Word key) { return static_cast<Word>(key >> (Key::kBits - kTop)); }
 
   // Calls add(node, key) for elements of nodes; there are several.
   template <class AddKey>
   void ForNodes(const void* elements, std::int64_t count, const AddKey& add) const {
     for (std::int64_t i = 0; i < count; ++i) {
+      if (prefixes_[TopOf(BitsAt(elements, i))] == 0) continue;
       const Word key = KeyAt(elements, i);
-      if (prefixes_[TopOf(key)] == 0) continue;
       const Word prefix = static_cast<Word>(key >> unknown_);
       const auto node = std::lower_bound(nodes_.begin(), nodes_.end(), prefix,
                                          [](const Node& each, Word value) { return each.prefix < value; });
@@ -266,17 +341,16 @@ class QuantileFold final : public DistributionFold {
       for (std::int64_t i = 0; i < count; ++i) keys[has + static_cast<std::size_t>(i)] = KeyAt(elements, i);
       return;
     }
-    const Word prefix = nodes_[0].prefix;
-    std::array<Word, kBatch> some;
+    const Word prefix = ElementBits(nodes_[0].prefix, Key::kBits - unknown_);
+    std::array<T, kBatch> some;
     for (std::int64_t begin = 0; begin < count; begin += kBatch) {
       const std::int64_t end = std::min(count, begin + kBatch);
       std::size_t has = 0;
       for (std::int64_t i = begin; i < end; ++i) {
-        const Word key = KeyAt(elements, i);
-        some[has] = key;
-        has += static_cast<Word>(key >> unknown_) == prefix ? 1 : 0;
+        some[has] = ElementAt<T>(elements, i);
+        has += static_cast<Word>(BitsAt(elements, i) >> unknown_) == prefix ? 1 : 0;
       }
-      keys.insert(keys.end(), some.begin(), some.begin() + static_cast<std::ptrdiff_t>(has));
+      for (std::size_t i = 0; i < has; ++i) keys.push_back(Key::Of(some[i]));
     }
   }
   static constexpr std::int64_t kBatch = 512;
@@ -288,10 +362,9 @@ class QuantileFold final : public DistributionFold {
       ++counts_[node << digit_ | (static_cast<std::size_t>(key >> shift) & mask)];
     };
     if (nodes_.size() > 1) return ForNodes(elements, count, add);
-    const Word prefix = nodes_[0].prefix;
+    const Word prefix = ElementBits(nodes_[0].prefix, Key::kBits - unknown_);
     for (std::int64_t i = 0; i < count; ++i) {
-      const Word key = KeyAt(elements, i);
-      if (static_cast<Word>(key >> unknown_) == prefix) add(0, key);
+      if (static_cast<Word>(BitsAt(elements, i) >> unknown_) == prefix) add(0, KeyAt(elements, i));
     }
   }
 
@@ -364,6 +437,7 @@ class QuantileFold final : public DistributionFold {
   std::int64_t counted_ = -1;            // without NaNs; -1: not known yet
   std::vector<std::int64_t> ranks_;      // to find, ascending
   std::vector<Node> nodes_;              // ascending
+  std::int64_t nans_ = 0;                // of the first pass: those with the highest bits of an infinity
   int unknown_ = 0;                      // bits of the keys
   int digit_ = 0;                        // bits that this pass counts by; 0: it collects
   std::vector<std::uint64_t> counts_;    // by node and digit

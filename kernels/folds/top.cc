@@ -89,8 +89,34 @@ class TopFold final : public DistributionFold {
 
   template <bool kLowest>
   void AddEach(const void* elements, std::int64_t first, std::int64_t count) {
+    constexpr std::int64_t kLook = 64;  // elements that are looked at together
+    for (std::int64_t begin = 0; begin < count; begin += kLook) {
+      const std::int64_t end = std::min(count, begin + kLook);
+      if (MayBeBetter<kLowest>(elements, begin, end)) AddSome<kLowest>(elements, first, begin, end);
+    }
+  }
+
+  // Whether one of the elements may be better than k others.
+  template <bool kLowest>
+  bool MayBeBetter(const void* elements, std::int64_t begin, std::int64_t end) const {
+    if (!full_) return true;
+    if (bound_ == 0) return false;
+    bool any = true;
+    if constexpr (std::is_arithmetic_v<T>) {
+      any = false;
+      const T better = ElementOf(static_cast<Word>(bound_ - 1));
+      for (std::int64_t i = begin; i < end; ++i) {  // NaNs may
+        const T x = ElementAt<T>(elements, i);
+        any |= kLowest ? !(x > better) : !(x < better);
+      }
+    }
+    return any;
+  }
+
+  template <bool kLowest>
+  void AddSome(const void* elements, std::int64_t first, std::int64_t begin, std::int64_t end) {
     const std::size_t room = std::max<std::size_t>(4 * k_, 1024);
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = begin; i < end; ++i) {
       const Word key = Key::Of(ElementAt<T>(elements, i));
       const Word worse = WorseOf<kLowest>(key);
       // Of equal elements the first ones are better, and ranks ascend.

@@ -399,6 +399,8 @@ Expected Expect(const Facts& f, const ReduceSpec& spec, Op op) {
       return ExpectBits(f.dtype, f.bits_or);
     case Op::kBitXor:
       return ExpectBits(f.dtype, f.bits_xor);
+    default:
+      break;  // has no state
   }
   return Fail(absl::StatusCode::kUnimplemented);  // a new op: give it its case
 }

@@ -1,0 +1,284 @@
+// Folds of the elements of one output, cut and merged: what they answer is that of the whole, bit for bit. That it is
+// right, tests/contract/engine_distributions_test.cc says.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernels/algebra/sort_key.h"
+#include "kernels/folds/fold.h"
+#include "kernels/folds/histogram_bins.h"
+#include "kernels/folds/quantile_points.h"
+#include "tests/support/data.h"
+
+namespace reduced {
+namespace {
+
+FoldMemory NoLimit() {
+  return {.take = [](std::int64_t) { return absl::OkStatus(); }, .give = [](std::int64_t) {}};
+}
+
+std::vector<std::byte> BytesOfAnswers(DistributionFold& fold, const OpCall& call, DType dtype) {
+  std::vector<std::byte> answers(
+      static_cast<std::size_t>(AnswerElements(call) * RowOf(ResultDType(call, dtype)).bytes));
+  EXPECT_EQ(fold.Finish([](std::int64_t rank) { return rank; }, answers.data()), absl::OkStatus());
+  return answers;
+}
+
+// Adds the elements by blocks, to as many parts; returns how many passes there were.
+int AddAll(const test::Bytes& array, DType dtype, int parts, DistributionFold* fold) {
+  const std::int64_t width = RowOf(dtype).bytes, count = std::ssize(array) / width;
+  fold->Begin(count);
+  int passes = 0;
+  do {
+    ++passes;
+    if (parts == 1) {
+      EXPECT_EQ(fold->Add(array.data(), 0, count), absl::OkStatus());
+      continue;
+    }
+    std::vector<std::unique_ptr<DistributionFold>> own;
+    for (int i = 0; i < parts; ++i) own.push_back(fold->Part());
+    constexpr std::int64_t kBlock = 777;
+    for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+      const auto part = static_cast<std::size_t>(begin / kBlock * 7 % parts);
+      EXPECT_EQ(own[part]->Add(array.data() + begin * width, begin, std::min(kBlock, count - begin)), absl::OkStatus());
+    }
+    std::reverse(own.begin(), own.end());  // any order
+    for (const auto& each : own) EXPECT_EQ(fold->Merge(*each), absl::OkStatus());
+  } while (fold->NextPass());
+  return passes;
+}
+
+std::vector<OpCall> CallsOf(DType dtype) {
+  std::vector<OpCall> calls = {Op::kMedian,
+                               Op::kDistinct,
+                               Op::kDistinctExact,
+                               {Op::kQuantile, {.quantiles = {0, 0.3, 0.31, 1}, .method = QuantileMethod::kLower}},
+                               {Op::kHistogram, {.edges = {-3, -1, 0, 1, 2}}},
+                               {Op::kTopK, {.k = 100}},
+                               {Op::kArgTopK, {.k = 100}},
+                               {Op::kArgBottomK, {.k = 1}}};
+  if (RowOf(dtype).bytes <= 2) calls.push_back(Op::kMode);
+  return calls;
+}
+
+TEST(Folds, MergedPartsAnswerAsTheWhole) {
+  for (const DTypeRow& dtype : kDTypes) {
+    for (const test::DataKindRow& data : test::kDataKinds) {
+      if (!test::Applies(data, dtype.dtype)) continue;
+      const test::Bytes array = test::MakeData(data.kind, dtype.dtype, 20'011, 3);
+      for (const OpCall& call : CallsOf(dtype.dtype)) {
+        const ReduceSpec spec{.dtype = dtype.dtype, .ops = {call}};
+        const auto whole = MakeDistributionFold(call, spec, NoLimit());
+        const auto cut = MakeDistributionFold(call, spec, NoLimit());
+        AddAll(array, dtype.dtype, 1, whole.get());
+        AddAll(array, dtype.dtype, 5, cut.get());
+        EXPECT_EQ(BytesOfAnswers(*whole, call, dtype.dtype), BytesOfAnswers(*cut, call, dtype.dtype))
+            << RowOf(call).name << " of " << dtype.name << ", " << data.name;
+        // A fold that was used answers the next output as a new one does.
+        const test::Bytes less(array.begin(), array.begin() + 500 * dtype.bytes);
+        const auto fresh = MakeDistributionFold(call, spec, NoLimit());
+        AddAll(less, dtype.dtype, 1, whole.get());
+        AddAll(less, dtype.dtype, 1, fresh.get());
+        EXPECT_EQ(BytesOfAnswers(*whole, call, dtype.dtype), BytesOfAnswers(*fresh, call, dtype.dtype))
+            << RowOf(call).name << " of " << dtype.name << ", " << data.name;
+      }
+    }
+  }
+}
+
+// Whatever the data, and with memory for keys or without.
+TEST(Folds, QuantilesTakeFewPasses) {
+  std::vector<double> many;
+  for (int i = 0; i < 1024; ++i) many.push_back(i / 1023.0);
+  const FoldMemory none{.take = [](std::int64_t) { return absl::ResourceExhaustedError("none"); },
+                        .give = [](std::int64_t) {}};
+  for (const DType dtype : {DType::kF64, DType::kU64, DType::kF32, DType::kF16}) {
+    for (const test::DataKind data :
+         {test::DataKind::kFull, test::DataKind::kEqual, test::DataKind::kSmall, test::DataKind::kOutlier}) {
+      const test::Bytes array = test::MakeData(data, dtype, 1'100'000, 5);
+      for (const OpCall& call : {OpCall(Op::kMedian), OpCall(Op::kQuantile, {.quantiles = many})}) {
+        const ReduceSpec spec{.dtype = dtype, .ops = {call}, .nan_policy = NanPolicy::kOmit};
+        const auto rich = MakeDistributionFold(call, spec, NoLimit());
+        const auto poor = MakeDistributionFold(call, spec, none);
+        const int most = RowOf(dtype).bytes == 8 ? 6 : RowOf(dtype).bytes == 4 ? 3 : 1;
+        EXPECT_LE(AddAll(array, dtype, 1, rich.get()), 2) << RowOf(dtype).name << ", " << static_cast<int>(data);
+        EXPECT_LE(AddAll(array, dtype, 1, poor.get()), most) << RowOf(dtype).name << ", " << static_cast<int>(data);
+        EXPECT_EQ(BytesOfAnswers(*rich, call, dtype), BytesOfAnswers(*poor, call, dtype));
+      }
+    }
+  }
+}
+
+TEST(Folds, ElementsThatChangeBetweenPassesDoNoHarm) {
+  const OpCall call(Op::kQuantile, {.quantiles = {0, 0.2, 0.5, 0.9, 1}, .method = QuantileMethod::kLower});
+  for (const DType dtype : {DType::kF64, DType::kI32}) {
+    const FoldMemory none{.take = [](std::int64_t) { return absl::ResourceExhaustedError("none"); },
+                          .give = [](std::int64_t) {}};
+    for (const FoldMemory& memory : {NoLimit(), none}) {
+      const auto fold = MakeDistributionFold(call, {.dtype = dtype, .ops = {call}}, memory);
+      constexpr std::int64_t kCount = 10'000;
+      fold->Begin(kCount);
+      std::uint64_t seed = 0;
+      do {
+        const auto kind = seed % 2 == 0 ? test::DataKind::kFull : test::DataKind::kEqual;
+        const test::Bytes array = test::MakeData(kind, dtype, kCount, ++seed);
+        EXPECT_EQ(fold->Add(array.data(), 0, kCount), absl::OkStatus());
+      } while (fold->NextPass());
+      BytesOfAnswers(*fold, call, dtype);
+    }
+  }
+}
+
+TEST(Folds, SetsStopWhereMemoryEnds) {
+  std::int64_t taken = 0, most = 0;
+  const FoldMemory memory{.take =
+                              [&](std::int64_t bytes) {
+                                if (taken + bytes > 100'000) return absl::ResourceExhaustedError("100,000 bytes");
+                                taken += bytes;
+                                most = std::max(most, taken);
+                                return absl::OkStatus();
+                              },
+                          .give = [&](std::int64_t bytes) { taken -= bytes; }};
+  const test::Bytes array = test::MakeData(test::DataKind::kFull, DType::kF64, 20'000, 1);
+  {
+    const auto fold =
+        MakeDistributionFold(Op::kDistinctExact, {.dtype = DType::kF64, .ops = {Op::kDistinctExact}}, memory);
+    fold->Begin(20'000);
+    EXPECT_EQ(fold->Add(array.data(), 0, 20'000).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_GT(most, 0);
+  }
+  EXPECT_EQ(taken, 0);
+}
+
+TEST(Folds, SketchesEstimateToWithinAFewPercent) {
+  for (const std::int64_t different : {0, 1, 2, 100, 1000, 10'000, 50'000, 300'000, 2'000'000}) {
+    std::vector<std::int64_t> values;
+    for (std::int64_t i = 0; i < different; ++i) values.push_back(i * 1'000'003 - 17);
+    const auto fold = MakeDistributionFold(Op::kDistinct, {.dtype = DType::kI64, .ops = {Op::kDistinct}}, NoLimit());
+    fold->Begin(different);
+    for (int twice = 0; twice < 2; ++twice) EXPECT_EQ(fold->Add(values.data(), 0, different), absl::OkStatus());
+    const std::vector<std::byte> answer = BytesOfAnswers(*fold, Op::kDistinct, DType::kI64);
+    std::uint64_t estimate;
+    std::memcpy(&estimate, answer.data(), sizeof estimate);
+    EXPECT_NEAR(static_cast<double>(estimate), static_cast<double>(different), 0.025 * static_cast<double>(different));
+    if (different < 3) {
+      EXPECT_EQ(estimate, static_cast<std::uint64_t>(different));
+    }
+  }
+}
+
+// Each bin against the comparison of the element with the edges, as long doubles.
+template <class T>
+void ExpectBins(const std::vector<double>& edges, const std::vector<T>& elements) {
+  const HistogramBins<T> bins(edges);
+  for (const T x : elements) {
+    std::vector<std::uint64_t> counts(edges.size());
+    bins.Count(&x, 1, counts.data());
+    long double value;
+    if constexpr (kIsFloat<T>) {
+      value = ToDouble(x);
+    } else {
+      value = ToInteger(x);
+    }
+    for (std::int64_t bin = 0; bin < bins.bins(); ++bin) {
+      const bool last = bin + 1 == bins.bins();
+      const long double low = edges[static_cast<std::size_t>(bin)], high = edges[static_cast<std::size_t>(bin + 1)];
+      EXPECT_EQ(bins.In(bin, counts.data()), value >= low && (value < high || (last && value == high)) ? 1u : 0u)
+          << static_cast<double>(value) << " in [" << edges[static_cast<std::size_t>(bin)] << ", "
+          << edges[static_cast<std::size_t>(bin + 1)] << ")";
+    }
+  }
+}
+
+TEST(HistogramBins, BinsEndWhereTheirEdgesAre) {
+  constexpr double kMost = std::numeric_limits<double>::max(), kLeast = std::numeric_limits<double>::denorm_min();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::vector<std::vector<double>> edges = {
+      {0, 1},
+      {-0.0, kLeast},
+      {-kLeast, 0},
+      {-kLeast, 0, kLeast},
+      {-kMost, kMost},
+      {1e300, kMost},
+      {-kMost, -1e300},
+      {0, 0.1, 0.2, 0.3},
+      {-1, 0, 1, 2, 3},
+      {-1.5, -0.5, 0.5, 1.5},
+      {254.5, 255.5},
+      {127, 127.5, 128, 300},
+      {-200, -128, -127.5},
+      {1.8446744073709549e19, 1.8446744073709552e19},
+      {-9223372036854775808.0, 9223372036854774784.0, 9223372036854775808.0},
+      {-5, -4},
+      {65504, 65505, 65536}};
+  for (const std::vector<double>& each : edges) {
+    ExpectBins<std::uint8_t>(each, {0, 1, 2, 127, 128, 254, 255});
+    ExpectBins<std::int8_t>(each, {-128, -127, -1, 0, 1, 126, 127});
+    ExpectBins<Bool>(each, {Bool{0}, Bool{1}, Bool{7}});
+    ExpectBins<std::int64_t>(each,
+                             {std::numeric_limits<std::int64_t>::min(), -5, -4, -1, 0, 1, 255, 256, 9223372036854774783,
+                              9223372036854774784, std::numeric_limits<std::int64_t>::max()});
+    ExpectBins<std::uint64_t>(
+        each, {0, 1, 3, 255, 18446744073709549567u, 18446744073709549568u, std::numeric_limits<std::uint64_t>::max()});
+    ExpectBins<double>(each, {-kInfinity, -kMost, -1e300, -1.5, -kLeast, -0.0, 0.0, kLeast, 0.1, 0.2, 0.3, 1, 1e300,
+                              kMost, kInfinity, std::nan("")});
+    ExpectBins<float>(each, {-std::numeric_limits<float>::infinity(), -1.5F, -std::numeric_limits<float>::denorm_min(),
+                             -0.0F, 0.0F, std::numeric_limits<float>::denorm_min(), 0.1F, 0.2F, 0.3F,
+                             std::numeric_limits<float>::max(), std::numeric_limits<float>::infinity()});
+    ExpectBins<Half>(each, {Half{0}, Half{1}, Half{0x8000}, Half{0x8001}, Half{0x7bff}, Half{0x7c00}, Half{0xfc00},
+                            Half{0x7e00}, Half{0x3c00}, Half{0x2e66}});
+  }
+}
+
+TEST(SortKey, OrdersElementsAndFindsThemAgain) {
+  const std::vector<double> ascending = {
+      -std::numeric_limits<double>::infinity(), -1,          -1e-310, -0.0, 0.0, 1e-310, 1,
+      std::numeric_limits<double>::infinity(),  std::nan("")};
+  for (std::size_t i = 0; i < ascending.size(); ++i) {
+    const auto key = SortKey<double>::Of(ascending[i]);
+    if (i > 0) {
+      EXPECT_GT(key, SortKey<double>::Of(ascending[i - 1]));
+    }
+    if (!std::isnan(ascending[i])) {
+      EXPECT_EQ(std::bit_cast<std::uint64_t>(SortKey<double>::Element(key)),
+                std::bit_cast<std::uint64_t>(ascending[i]));
+    }
+  }
+  EXPECT_EQ(SortKey<double>::Of(-std::nan("")), SortKey<double>::kNan);
+  EXPECT_EQ(SortKey<double>::OfValue(-0.0), SortKey<double>::Of(0.0));
+  EXPECT_EQ(SortKey<std::int8_t>::Element(SortKey<std::int8_t>::Of(-128)), -128);
+  EXPECT_EQ(SortKey<std::uint8_t>::Of(255), 255);
+}
+
+TEST(QuantilePoints, AreNumPys) {
+  const auto expect = [](double q, std::int64_t count, QuantileMethod method, std::int64_t lower, std::int64_t higher) {
+    const QuantilePoint point = PointOf(q, count, method);
+    EXPECT_EQ(point.lower, lower) << q << " of " << count;
+    EXPECT_EQ(point.higher, higher) << q << " of " << count;
+  };
+  expect(0.5, 1, QuantileMethod::kLinear, 0, 0);
+  expect(0.5, 2, QuantileMethod::kLinear, 0, 1);
+  expect(0.5, 2, QuantileMethod::kNearest, 0, 0);  // ties to even
+  expect(0.5, 4, QuantileMethod::kNearest, 2, 2);
+  expect(0.5, 4, QuantileMethod::kLower, 1, 1);
+  expect(0.5, 4, QuantileMethod::kHigher, 2, 2);
+  expect(1, std::numeric_limits<std::int64_t>::max(), QuantileMethod::kLinear,
+         std::numeric_limits<std::int64_t>::max() - 1, std::numeric_limits<std::int64_t>::max() - 1);
+  EXPECT_EQ(Between(1, 3, 0.25), 1.5);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(Between(infinity, infinity, 0.5), infinity);
+  EXPECT_EQ(Between(1, infinity, 0.25), infinity);
+  EXPECT_TRUE(std::isnan(Between(-infinity, infinity, 0.5)));
+}
+
+}  // namespace
+}  // namespace reduced
