@@ -1,5 +1,6 @@
 // The bins of a histogram, by the smallest element of each: which elements a bin has is then told by comparing
-// elements, exactly, whatever the dtype. Elements that C++ does not compare are compared by their sort keys.
+// elements, whatever the dtype. Edges are doubles, to which integers of 64 bits are rounded before they are compared,
+// as in NumPy; all other elements are doubles. Elements that C++ does not compare are compared by their sort keys.
 #ifndef REDUCED_KERNELS_FOLDS_HISTOGRAM_BINS_H_
 #define REDUCED_KERNELS_FOLDS_HISTOGRAM_BINS_H_
 
@@ -40,7 +41,7 @@ class HistogramBins {
     // The last bin that can have an element has its upper edge, or is open: no element is as large as the next edge.
     used_ = std::ssize(lowest);
     const std::optional<Word> most =
-        used_ < bins_ ? std::optional<Word>(Largest()) : AtMost(edges[static_cast<std::size_t>(bins_)]);
+        used_ < bins_ ? std::optional<Word>(Last()) : AtMost(edges[static_cast<std::size_t>(bins_)]);
     if (used_ == 0 || !most.has_value() || *most < lowest.front()) {
       used_ = 0;
       return;
@@ -130,55 +131,37 @@ class HistogramBins {
     }
   }
 
-  // Of integers: beyond the largest, and the smallest.
-  static constexpr double Beyond() {
-    if constexpr (kIsFloat<T>) return 0;
-    if constexpr (std::is_same_v<T, Bool>) return 2;
-    if constexpr (std::is_integral_v<T>) {
-      return 2 * static_cast<double>(T{1} << (std::numeric_limits<T>::digits - 1));
-    }
+  // The keys of the smallest and of the largest element, other than NaN.
+  static Word First() { return kIsFloat<T> ? Key::Of(FromReal(-std::numeric_limits<double>::infinity())) : Word{0}; }
+  static Word Last() {
+    if constexpr (kIsFloat<T>) return Key::Of(FromReal(std::numeric_limits<double>::infinity()));
+    return std::is_same_v<T, Bool> ? Word{1} : Key::kMost;
   }
-  static constexpr double Least() { return kIsSigned<T> ? -Beyond() : 0; }
-  static Word KeyOfWhole(double whole) {
-    if constexpr (std::is_same_v<T, Bool>) {
-      return static_cast<Word>(whole);
-    } else if constexpr (std::is_integral_v<T>) {
-      return Key::Of(static_cast<T>(whole));
-    } else {
-      return 0;
-    }
+  static T FromReal(double x) {
+    if constexpr (kIsFloat<T>) return FromDouble<T>(x);
+    return T{};
   }
-  static Word Largest() {
-    if constexpr (std::is_same_v<T, Bool>) return 1;
-    if constexpr (kIsFloat<T>) return Key::Of(FromDouble<T>(std::numeric_limits<double>::infinity()));
-    return Key::kMost;
-  }
+  static double RealOf(Word key) { return Real(Key::Element(key)); }
 
   // The key of the smallest element that is at least `edge`.
   static std::optional<Word> AtLeast(double edge) {
-    if constexpr (kIsFloat<T>) {
-      const double near = ToDouble(FromDouble<T>(edge));
-      if (near == 0) return edge > 0 ? static_cast<Word>(Key::kPlusZero + 1) : Key::kMinusZero;
-      const Word key = Key::Of(FromDouble<T>(edge));
-      return near < edge ? static_cast<Word>(key + 1) : key;
-    } else {
-      const double whole = std::ceil(edge);
-      if (whole >= Beyond()) return std::nullopt;
-      return KeyOfWhole(std::max(whole, Least()));
+    Word low = First(), high = Last();
+    if (RealOf(high) < edge) return std::nullopt;
+    while (low < high) {
+      const auto middle = static_cast<Word>(low + (high - low) / 2);
+      RealOf(middle) >= edge ? high = middle : low = static_cast<Word>(middle + 1);
     }
+    return low;
   }
   // The key of the largest element that is at most `edge`.
   static std::optional<Word> AtMost(double edge) {
-    if constexpr (kIsFloat<T>) {
-      const double near = ToDouble(FromDouble<T>(edge));
-      if (near == 0) return edge < 0 ? static_cast<Word>(Key::kMinusZero - 1) : Key::kPlusZero;
-      const Word key = Key::Of(FromDouble<T>(edge));
-      return near > edge ? static_cast<Word>(key - 1) : key;
-    } else {
-      const double whole = std::floor(edge);
-      if (whole < Least()) return std::nullopt;
-      return whole >= Beyond() ? Largest() : KeyOfWhole(whole);
+    Word low = First(), high = Last();
+    if (RealOf(low) > edge) return std::nullopt;
+    while (low < high) {
+      const auto middle = static_cast<Word>(high - (high - low) / 2);
+      RealOf(middle) <= edge ? low = middle : high = static_cast<Word>(middle - 1);
     }
+    return low;
   }
 
   const std::int64_t bins_;

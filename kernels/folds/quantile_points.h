@@ -1,4 +1,5 @@
-// Where quantiles lie among n ordered elements, and what is between two of these: NumPy's formulas, in f64.
+// Where quantiles lie among n ordered elements, and what is between two of these: NumPy's formulas, in f64. What is
+// halfway is the double nearest to it, as numpy.median has it where elements are doubles.
 #ifndef REDUCED_KERNELS_FOLDS_QUANTILE_POINTS_H_
 #define REDUCED_KERNELS_FOLDS_QUANTILE_POINTS_H_
 
@@ -6,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/algebra/arithmetic.h"
 #include "kernels/algebra/op_call.h"
 
 namespace reduced {
@@ -50,6 +52,17 @@ inline double Between(double lower, double higher, double weight) {
   if (lower == higher) return lower;
   const double difference = higher - lower;
   return weight >= 0.5 ? higher - difference * (1 - weight) : lower + difference * weight;
+}
+
+// Halfway between two elements, rounded once.
+template <class T>
+double Halfway(T lower, T higher) {
+  if constexpr (kIsFloat<T>) {
+    const double a = ToDouble(lower), b = ToDouble(higher), sum = a + b;
+    return std::isfinite(sum) || !std::isfinite(a) || !std::isfinite(b) ? sum / 2 : a / 2 + b / 2;
+  } else {
+    return static_cast<double>(Int128{ToInteger(lower)} + Int128{ToInteger(higher)}) / 2;
+  }
 }
 
 }  // namespace reduced

@@ -95,6 +95,9 @@ class QuantileFold final : public DistributionFold {
       : call_(call),
         spec_(spec),
         quantiles_(call.op == Op::kMedian ? std::vector<double>{0.5} : call.given().quantiles),
+        // NumPy's formula for 0.5 rounds twice, numpy.median once.
+        method_(call.op == Op::kMedian && call.given().method == QuantileMethod::kLinear ? QuantileMethod::kMidpoint
+                                                                                         : call.given().method),
         memory_(std::move(memory)) {}
   ~QuantileFold() override { Release(); }
 
@@ -175,8 +178,7 @@ class QuantileFold final : public DistributionFold {
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
     const bool nan = counted_ < count_ && spec_.nan_policy == NanPolicy::kPropagate;
     const DType result = ResultDType(call_, spec_.dtype);
-    const bool in_f64 =
-        call_.given().method == QuantileMethod::kLinear || call_.given().method == QuantileMethod::kMidpoint;
+    const bool in_f64 = method_ == QuantileMethod::kLinear || method_ == QuantileMethod::kMidpoint;
     if (counted_ == 0 && !nan && !RowOf(result).is_float && spec_.empty_policy == EmptyPolicy::kError) {
       return TooFew(spec_, call_, 0);
     }
@@ -191,12 +193,14 @@ class QuantileFold final : public DistributionFold {
                : StoreAt(kIsFloat<T> ? Key::Element(Key::kNan) : T{}, at, answers);
         continue;
       }
-      const QuantilePoint point = PointOf(quantiles_[i], counted_, call_.given().method);
-      const T lower = Key::Element(key_of(point.lower));
+      const QuantilePoint point = PointOf(quantiles_[i], counted_, method_);
+      const T lower = Key::Element(key_of(point.lower)), higher = Key::Element(key_of(point.higher));
       if (!in_f64) {
         StoreAt(lower, at, answers);
+      } else if (method_ == QuantileMethod::kMidpoint) {
+        StoreAt(Halfway(lower, higher), at, answers);
       } else {
-        StoreAt(Between(Real(lower), Real(Key::Element(key_of(point.higher))), point.weight), at, answers);
+        StoreAt(Between(Real(lower), Real(higher), point.weight), at, answers);
       }
     }
     return absl::OkStatus();
@@ -377,7 +381,7 @@ class QuantileFold final : public DistributionFold {
     counted_ = count_ - (kIsFloat<T> ? last : 0);
     if (counted_ == 0 || (counted_ < count_ && spec_.nan_policy == NanPolicy::kPropagate)) return;
     for (const double q : quantiles_) {
-      const QuantilePoint point = PointOf(q, counted_, call_.given().method);
+      const QuantilePoint point = PointOf(q, counted_, method_);
       ranks_.push_back(point.lower);
       ranks_.push_back(point.higher);
     }
@@ -435,6 +439,7 @@ class QuantileFold final : public DistributionFold {
   const OpCall call_;
   const ReduceSpec spec_;
   const std::vector<double> quantiles_;
+  const QuantileMethod method_;
   const FoldMemory memory_;
 
   std::int64_t count_ = 0;               // elements

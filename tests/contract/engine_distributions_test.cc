@@ -78,6 +78,13 @@ double Interpolated(double a, double b, double t) {
   return t >= 0.5 ? b - (b - a) * (1 - t) : a + (b - a) * t;
 }
 
+// The double nearest to the mean. Sums of infinities, and of zeros, are those of doubles.
+double Halfway(const Element& lower, const Element& higher) {
+  const auto a = static_cast<double>(lower.value), b = static_cast<double>(higher.value);
+  if (a == b || std::isinf(a) || std::isinf(b)) return lower.minus_zero && higher.minus_zero ? -0.0 : (a + b) / 2;
+  return static_cast<double>(static_cast<__float128>(lower.value) / 2 + static_cast<__float128>(higher.value) / 2);
+}
+
 Wanted WantQuantiles(std::vector<Element> sorted, const std::vector<double>& quantiles, QuantileMethod method,
                      bool omits, bool is_float) {
   std::sort(sorted.begin(), sorted.end(), Before);
@@ -101,7 +108,7 @@ Wanted WantQuantiles(std::vector<Element> sorted, const std::vector<double>& qua
             Number(Interpolated(lower.minus_zero ? -0.0 : a, higher.minus_zero ? -0.0 : b, at - std::floor(at))));
         break;
       case QuantileMethod::kMidpoint:
-        wanted.answers.push_back(Number(Interpolated(lower.minus_zero ? -0.0 : a, higher.minus_zero ? -0.0 : b, 0.5)));
+        wanted.answers.push_back(Number(Halfway(lower, higher)));
         break;
       case QuantileMethod::kLower:
         wanted.answers.push_back(lower);
@@ -120,9 +127,9 @@ Wanted WantQuantiles(std::vector<Element> sorted, const std::vector<double>& qua
 Wanted WantHistogram(const std::vector<Element>& elements, const std::vector<double>& edges) {
   std::vector<std::int64_t> counts(edges.size() - 1);
   for (const Element& x : elements) {
-    if (x.nan || x.value < edges.front() || x.value > edges.back()) continue;
-    const auto above = std::upper_bound(edges.begin(), edges.end(), x.value,
-                                        [](long double value, double edge) { return value < edge; });
+    const auto value = static_cast<double>(x.value);  // rounds integers of 64 bits
+    if (x.nan || value < edges.front() || value > edges.back()) continue;
+    const auto above = std::upper_bound(edges.begin(), edges.end(), value);
     ++counts[std::min<std::size_t>(static_cast<std::size_t>(above - edges.begin()) - 1, counts.size() - 1)];
   }
   Wanted wanted;
@@ -187,7 +194,9 @@ Wanted Want(const std::vector<Element>& elements, const OpCall& call, const Redu
   const OpParameters& given = call.given();
   switch (call.op) {
     case Op::kMedian:
-      return WantQuantiles(elements, {0.5}, given.method, omits, is_float);
+      return WantQuantiles(elements, {0.5},
+                           given.method == QuantileMethod::kLinear ? QuantileMethod::kMidpoint : given.method, omits,
+                           is_float);
     case Op::kQuantile:
       return WantQuantiles(elements, given.quantiles, given.method, omits, is_float);
     case Op::kHistogram:

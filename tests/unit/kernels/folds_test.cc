@@ -176,24 +176,24 @@ TEST(Folds, SketchesEstimateToWithinAFewPercent) {
   }
 }
 
-// Each bin against the comparison of the element with the edges, as long doubles.
+// Each bin against the comparison of the element with the edges, as doubles.
 template <class T>
 void ExpectBins(const std::vector<double>& edges, const std::vector<T>& elements) {
   const HistogramBins<T> bins(edges);
   for (const T x : elements) {
     std::vector<std::uint64_t> counts(edges.size());
     bins.Count(&x, 1, counts.data());
-    long double value;
+    double value;
     if constexpr (kIsFloat<T>) {
       value = ToDouble(x);
     } else {
-      value = ToInteger(x);
+      value = static_cast<double>(ToInteger(x));
     }
     for (std::int64_t bin = 0; bin < bins.bins(); ++bin) {
       const bool last = bin + 1 == bins.bins();
-      const long double low = edges[static_cast<std::size_t>(bin)], high = edges[static_cast<std::size_t>(bin + 1)];
+      const double low = edges[static_cast<std::size_t>(bin)], high = edges[static_cast<std::size_t>(bin + 1)];
       EXPECT_EQ(bins.In(bin, counts.data()), value >= low && (value < high || (last && value == high)) ? 1u : 0u)
-          << static_cast<double>(value) << " in [" << edges[static_cast<std::size_t>(bin)] << ", "
+          << value << " in [" << edges[static_cast<std::size_t>(bin)] << ", "
           << edges[static_cast<std::size_t>(bin + 1)] << ")";
     }
   }
@@ -278,6 +278,18 @@ TEST(QuantilePoints, AreNumPys) {
   EXPECT_EQ(Between(infinity, infinity, 0.5), infinity);
   EXPECT_EQ(Between(1, infinity, 0.25), infinity);
   EXPECT_TRUE(std::isnan(Between(-infinity, infinity, 0.5)));
+}
+
+TEST(QuantilePoints, WhatIsHalfwayIsRoundedOnce) {
+  constexpr double kMost = std::numeric_limits<double>::max(), kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(Halfway(kMost, kMost), kMost);
+  EXPECT_EQ(Halfway(-kMost, kMost), 0);
+  EXPECT_EQ(Halfway(1.0, kInfinity), kInfinity);
+  EXPECT_TRUE(std::isnan(Halfway(-kInfinity, kInfinity)));
+  EXPECT_EQ(Halfway(5e-324, 1e-323), 1e-323);  // 1.5 of the smallest steps: ties to even
+  const std::uint64_t large = std::uint64_t{1} << 63;
+  EXPECT_EQ(Halfway(large - 1, large + 1), 0x1p63);
+  EXPECT_EQ(Halfway(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()), -0.5);
 }
 
 }  // namespace
