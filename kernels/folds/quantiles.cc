@@ -104,7 +104,7 @@ class QuantileFold final : public DistributionFold {
     counted_ = -1;
     nans_ = 0;
     ranks_.clear();
-    nodes_.assign(1, {});
+    nodes_.assign(1, {.size = count});
     unknown_ = Key::kBits;
     if (count <= kFewElements) {
       StartCollecting();
@@ -306,11 +306,15 @@ class QuantileFold final : public DistributionFold {
     if (nodes_.size() == 1) return;
     prefixes_.assign(std::size_t{1} << kTop, 0);
     for (const Node& node : nodes_) {
-      const Word key = TopOf(static_cast<Word>(node.prefix << unknown_));
-      if constexpr (std::is_same_v<T, Bool>) {
-        std::fill(prefixes_.begin() + (key == 0 ? 0 : 1), key == 0 ? prefixes_.begin() + 1 : prefixes_.end(), 1);
-      } else {
-        prefixes_[ElementBits(key, kTop)] = 1;
+      const auto least = static_cast<Word>(node.prefix << unknown_);
+      const auto most = static_cast<Word>(least | ((Word{1} << unknown_) - 1));
+      for (std::size_t top = TopOf(least); top <= TopOf(most); ++top) {
+        if constexpr (std::is_same_v<T, Bool>) {
+          if (top > 0) std::fill(prefixes_.begin() + 1, prefixes_.end(), 1);
+          if (top == 0) prefixes_[0] = 1;
+        } else {
+          prefixes_[ElementBits(static_cast<Word>(top), kTop)] = 1;
+        }
       }
     }
   }

@@ -8,8 +8,8 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <numeric>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -155,15 +155,17 @@ Wanted WantTop(std::vector<Element> elements, const OpCall& call, DType dtype, b
 }
 
 Wanted WantDistinct(const std::vector<Element>& elements, bool omits, bool estimated) {
-  std::set<long double> values;
+  std::vector<long double> values;
   bool nan = false;
   for (const Element& each : elements) {
     if (each.nan) {
       nan = true;
     } else {
-      values.insert(each.value);
+      values.push_back(each.value);
     }
   }
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
   return {.answers = {Number(static_cast<long double>(values.size() + (nan && !omits ? 1 : 0)))}, .near = estimated};
 }
 
@@ -246,7 +248,7 @@ struct PartitionCase {
   std::string name;
   std::vector<std::int64_t> shape;
   Partition partition{};
-  std::vector<Bytes> side{};  // has what the partition refers to
+  std::vector<std::shared_ptr<const Bytes>> side{};  // has what the partition refers to
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> outputs{};
 };
 
@@ -279,10 +281,11 @@ Layout Columns(const std::vector<std::int64_t>& shape) {
 }
 
 PartitionCase BySegments(std::string name, std::vector<std::int64_t> shape, const std::vector<std::int64_t>& offsets) {
-  PartitionCase each{.name = std::move(name), .shape = shape, .side = {BytesOf(offsets)}};
+  PartitionCase each{
+      .name = std::move(name), .shape = shape, .side = {std::make_shared<const Bytes>(BytesOf(offsets))}};
   each.partition.layout = Columns(shape);
   each.partition.rows = shape[0];
-  each.partition.segments = Segments{.bounds = SideOf(DType::kI64, each.side[0])};
+  each.partition.segments = Segments{.bounds = SideOf(DType::kI64, *each.side[0])};
   const std::int64_t columns = CountOf(shape) / shape[0];
   for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
     for (std::int64_t column = 0; column < columns; ++column) {
@@ -298,10 +301,10 @@ PartitionCase BySegments(std::string name, std::vector<std::int64_t> shape, cons
 PartitionCase ByKeys(std::string name, std::vector<std::int64_t> shape, bool given) {
   std::vector<std::int32_t> keys;
   for (std::int64_t row = 0; row < shape[0]; ++row) keys.push_back(static_cast<std::int32_t>(row * 7 % 11 % 5));
-  PartitionCase each{.name = std::move(name), .shape = shape, .side = {BytesOf(keys)}};
+  PartitionCase each{.name = std::move(name), .shape = shape, .side = {std::make_shared<const Bytes>(BytesOf(keys))}};
   each.partition.layout = Columns(shape);
   each.partition.rows = shape[0];
-  each.partition.keys = Keys{.keys = SideOf(DType::kI32, each.side[0]), .groups = given ? 6 : 0};
+  each.partition.keys = Keys{.keys = SideOf(DType::kI32, *each.side[0]), .groups = given ? 6 : 0};
   const std::int64_t columns = CountOf(shape) / shape[0];
   for (std::int32_t group = 0; group < (given ? 6 : 5); ++group) {  // no row has key 5
     for (std::int64_t column = 0; column < columns; ++column) {
@@ -330,8 +333,8 @@ PartitionCase Masked(PartitionCase each, bool bits) {
     }
   }
   each.name += bits ? " under bits" : " under a mask";
-  each.side.push_back(BytesOf(mask));
-  each.partition.mask = Mask{.array = SideOf(bits ? DType::kU8 : DType::kBool, each.side.back()),
+  each.side.push_back(std::make_shared<const Bytes>(BytesOf(mask)));
+  each.partition.mask = Mask{.array = SideOf(bits ? DType::kU8 : DType::kBool, *each.side.back()),
                              .bits = bits,
                              .first_bit = bits ? kFirstBit : 0};
   for (auto& output : each.outputs) {
@@ -445,20 +448,20 @@ TEST_P(EngineDistributionsTest, LongOutputsAnswerAsSortingSays) {
   const auto check = [&](const PartitionCase& each, DataKind data, NanPolicy policy) {
     if (Applies(kDataKinds[static_cast<int>(data)], dtype())) Check(each, data, 6, policy, calls);
   };
-  const PartitionCase rows = Along("rows", {2, 30'000}, {false, true});
-  const PartitionCase cut = Along("whole", {300'000}, {true});
+  const PartitionCase rows = Along("rows", {2, 9'000}, {false, true});
+  const PartitionCase cut = Along("whole", {150'000}, {true});
   for (const DataKindRow& data : kDataKinds) {
     check(rows, data.kind, NanPolicy::kOmit);
-    check(cut, data.kind, NanPolicy::kPropagate);
+    if (RowOf(dtype()).bytes == 8) check(cut, data.kind, NanPolicy::kPropagate);
     if (HasFatalFailure()) return;
   }
   const PartitionCase large = Along("large", {1'100'000}, {true});
-  for (const DataKind data : {DataKind::kFull, DataKind::kSmall, DataKind::kSomeNan}) {
+  for (const DataKind data : {DataKind::kFull, DataKind::kSomeNan}) {
     check(large, data, NanPolicy::kOmit);
     if (HasFatalFailure()) return;
   }
   check(Masked(cut, true), DataKind::kFull, NanPolicy::kPropagate);
-  check(Masked(ByKeys("keys", {200'000}, false), false), DataKind::kUniform, NanPolicy::kPropagate);
+  check(Masked(ByKeys("keys", {100'000}, false), false), DataKind::kUniform, NanPolicy::kPropagate);
 }
 
 TEST_P(EngineDistributionsTest, ManyQuantilesAtOnce) {
