@@ -70,7 +70,7 @@ std::uint32_t KeyOf(const CallRecord& record) {
   std::size_t dtype = 0;
   std::string_view pipeline = record.pipeline;
   if (record.spec != nullptr && !record.spec->ops.empty()) {
-    op = record.spec->ops.size() > 1 ? kSeveralOps : static_cast<std::size_t>(record.spec->ops.front());
+    op = record.spec->ops.size() > 1 ? kSeveralOps : static_cast<std::size_t>(record.spec->ops.front().op);
     dtype = static_cast<std::size_t>(record.spec->dtype);
     if (pipeline.empty()) pipeline = record.spec->pipeline;
   }
