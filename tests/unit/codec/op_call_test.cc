@@ -29,7 +29,7 @@ std::string WhyNot(const std::string& text) {
   return std::string(status.message());
 }
 
-TEST(OpCallTest, WhatIsWrongWithParameters) {
+TEST(OpParametersTest, WhatIsWrongWithParameters) {
   const struct {
     const char* call;
     const char* why;
@@ -87,7 +87,7 @@ TEST(OpCallTest, WhatIsWrongWithParameters) {
 }
 
 // As numpy.linspace and numpy.geomspace print them.
-TEST(OpCallTest, BinsBecomeEdges) {
+TEST(OpParametersTest, BinsBecomeEdges) {
   const auto edges = [](const std::string& bins) {
     const absl::StatusOr<OpCall> call = ParseCall("call", CallOf("op: OP_HISTOGRAM histogram { " + bins + " }"));
     EXPECT_TRUE(call.ok()) << call.status();
@@ -103,7 +103,7 @@ TEST(OpCallTest, BinsBecomeEdges) {
   for (int i = 0; i < 6; ++i) EXPECT_DOUBLE_EQ(decades[static_cast<std::size_t>(i)], std::pow(10, i - 2));
 }
 
-TEST(OpCallTest, Texts) {
+TEST(OpParametersTest, Texts) {
   const struct {
     const char* text;
     const char* call;  // null: it is none
@@ -157,14 +157,14 @@ TEST(OpCallTest, Texts) {
   EXPECT_EQ(ParseOpText("topk(x)").status().message(), "op: got \"topk(x)\"; allowed: topk(K)");
 }
 
-TEST(OpCallTest, Lists) {
+TEST(OpParametersTest, Lists) {
   EXPECT_THAT(SplitOps("sum"), ElementsAre("sum"));
   EXPECT_THAT(SplitOps("sum,quantile(0.25,0.5),topk(3)"), ElementsAre("sum", "quantile(0.25,0.5)", "topk(3)"));
   EXPECT_THAT(SplitOps("a,,b)"), ElementsAre("a", "", "b)"));
   EXPECT_THAT(SplitOps(""), ElementsAre(""));
 }
 
-TEST(OpCallTest, EveryOpWithParametersSaysHowItIsWritten) {
+TEST(OpParametersTest, EveryOpWithParametersSaysHowItIsWritten) {
   for (const OpRow& row : kOps) {
     const absl::StatusOr<OpCall> call = ParseCall("op", static_cast<v1::Op>(row.op));
     if (call.ok() || row.op == Op::kMedian) continue;
