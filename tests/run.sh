@@ -28,4 +28,5 @@ say "Building on $(nproc) cores"
 cmake --build "$build" --parallel "$(nproc)"
 
 say "Testing"
-ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error --timeout 600 --label-exclude '^slow$' "$@"
+# Two at a time for each core: see tests/CMakeLists.txt.
+ctest --test-dir "$build" --parallel $((2 * $(nproc))) --output-on-failure --no-tests=error --timeout 600 --label-exclude '^slow$' "$@"
