@@ -78,16 +78,17 @@ const LaunchRow kLaunches[] = {
 };
 
 // Ops of each kind of fold, and all of them together.
-std::vector<std::vector<Op>> OpSets(DType dtype) {
-  std::vector<std::vector<Op>> sets = {{Op::kSum, Op::kMean},
-                                       {Op::kVar},
-                                       {Op::kL1, Op::kSumSquares},
-                                       {Op::kArgmax, Op::kMin},
-                                       {Op::kAny, Op::kCount, Op::kNanCount}};
+std::vector<std::vector<OpCall>> OpSets(DType dtype) {
+  std::vector<std::vector<OpCall>> sets = {{Op::kSum, Op::kMean},
+                                           {Op::kVar},
+                                           {Op::kL1, Op::kSumSquares},
+                                           {Op::kArgmax, Op::kMin},
+                                           {Op::kAny, Op::kCount, Op::kNanCount}};
   if (!RowOf(dtype).is_float) sets.push_back({Op::kBitAnd, Op::kBitXor});
   if (!RowOf(dtype).is_float) sets.push_back({Op::kProd});
-  std::vector<Op> all = OpsOf(dtype);
-  if (RowOf(dtype).is_float) std::erase(all, Op::kProd);  // whose last bits depend on the order
+  std::vector<OpCall> all = OpsOf(dtype);
+  if (RowOf(dtype).is_float)
+    std::erase_if(all, [](const OpCall& call) { return call.op == Op::kProd; });  // whose last bits depend on the order
   sets.push_back(std::move(all));
   return sets;
 }
@@ -138,8 +139,8 @@ class EngineLaunches : public EngineTest<std::tuple<EngineKind, Launch>> {
     return partition;
   }
 
-  void Check(const LaunchRow& row, const std::vector<Op>& ops, DataKind kind, NanPolicy policy, Engine& reference) {
-    SCOPED_TRACE(std::string(row.name) + ", " + std::string(RowOf(ops.front()).name));
+  void Check(const LaunchRow& row, const std::vector<OpCall>& ops, DataKind kind, NanPolicy policy, Engine& reference) {
+    SCOPED_TRACE(std::string(row.name) + ", " + std::string(RowOf(ops.front().op).name));
     std::vector<Bytes> sides;
     const Partition partition = PartitionOf(row, &sides);
     const Bytes array = MakeData(kind, dtype(), CountOf(row.shape), 5);
@@ -156,7 +157,7 @@ class EngineLaunches : public EngineTest<std::tuple<EngineKind, Launch>> {
     EXPECT_EQ(got.keys, expected.keys);
     ASSERT_EQ(got.outputs, expected.outputs);
     for (std::size_t i = 0; i < ops.size(); ++i) {
-      EXPECT_TRUE(got.answers->memory[i] == expected.answers->memory[i]) << RowOf(ops[i]).name;
+      EXPECT_TRUE(got.answers->memory[i] == expected.answers->memory[i]) << RowOf(ops[i].op).name;
     }
   }
 
@@ -167,8 +168,8 @@ TEST_P(EngineLaunches, OnceEach) {
   Engine& reference = engine_for(1);  // the CPU's
   const bool floats = RowOf(dtype()).is_float;
   const LaunchRow& row = *std::get<Launch>(GetParam()).row;
-  const std::vector<std::vector<Op>> sets = OpSets(dtype());
-  for (const std::vector<Op>& ops : sets) {
+  const std::vector<std::vector<OpCall>> sets = OpSets(dtype());
+  for (const std::vector<OpCall>& ops : sets) {
     Check(row, ops, floats ? DataKind::kFull : DataKind::kUniform, NanPolicy::kPropagate, reference);
   }
   // What is not known without states, and NaNs that are left out.
