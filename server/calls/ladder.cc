@@ -93,9 +93,9 @@ bool IsRounded(Op op, DType dtype) {
 }
 
 // The ops that give the expected value of `op`: the op, and l1 for sums of floats, whose terms may cancel.
-std::vector<Op> OpsForExpected(Op op, DType dtype) {
+std::vector<OpCall> OpsForExpected(Op op, DType dtype) {
   const bool may_cancel = RowOf(dtype).is_float && RowOf(op).accumulator == Accumulator::kSum;
-  return may_cancel ? std::vector<Op>{op, Op::kL1} : std::vector<Op>{op};
+  return may_cancel ? std::vector<OpCall>{op, Op::kL1} : std::vector<OpCall>{op};
 }
 
 // The expected value and its tolerance from the values of OpsForExpected(). Each of n additions rounds by at most 2^-53
