@@ -30,27 +30,27 @@ namespace {
 using ::testing::HasSubstr;
 
 // An element of any dtype: a long double holds each of them.
-struct Decoded {
+struct AnyElement {
   long double value = 0;
   bool nan = false;
   bool minus_zero = false;
   std::int64_t index = 0;  // as answers count it
 };
 
-bool Before(const Decoded& a, const Decoded& b) {  // NaNs last
+bool Before(const AnyElement& a, const AnyElement& b) {  // NaNs last
   if (a.nan || b.nan) return !a.nan;
   if (a.value != b.value) return a.value < b.value;
   return a.minus_zero && !b.minus_zero;
 }
-bool Same(const Decoded& a, const Decoded& b) {
+bool Same(const AnyElement& a, const AnyElement& b) {
   return a.nan == b.nan && (a.nan || (a.value == b.value && a.minus_zero == b.minus_zero));
 }
 
-Decoded DecodedFrom(DType dtype, const std::byte* at) {
+AnyElement AnyElementOf(DType dtype, const std::byte* at) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
     T x;
     std::memcpy(&x, at, sizeof x);
-    Decoded element;
+    AnyElement element;
     if constexpr (kIsFloat<T>) {
       element.value = ToDouble(x);
       element.nan = IsNan(x);
@@ -64,12 +64,12 @@ Decoded DecodedFrom(DType dtype, const std::byte* at) {
 
 // The answers of one call for one output. All numbers are exact as long doubles.
 struct Wanted {
-  std::vector<Decoded> answers{};
+  std::vector<AnyElement> answers{};
   bool near = false;   // an estimate
   bool error = false;  // under EmptyPolicy::kError
 };
 
-Decoded Number(long double value) {
+AnyElement Number(long double value) {
   return {.value = value, .nan = std::isnan(value), .minus_zero = value == 0 && std::signbit(value)};
 }
 
@@ -79,14 +79,14 @@ double Interpolated(double a, double b, double t) {
 }
 
 // The double nearest to the mean.
-double Halfway(const Decoded& lower, const Decoded& higher) {
+double Halfway(const AnyElement& lower, const AnyElement& higher) {
   const auto a = static_cast<double>(lower.value), b = static_cast<double>(higher.value);
   if (std::isinf(a) || std::isinf(b)) return a + b;
   if (a == 0 && b == 0) return lower.minus_zero && higher.minus_zero ? -0.0 : 0.0;
   return static_cast<double>((static_cast<__float128>(lower.value) + static_cast<__float128>(higher.value)) / 2);
 }
 
-Wanted WantQuantiles(std::vector<Decoded> sorted, const std::vector<double>& quantiles, QuantileMethod method,
+Wanted WantQuantiles(std::vector<AnyElement> sorted, const std::vector<double>& quantiles, QuantileMethod method,
                      bool omits, bool is_float) {
   std::sort(sorted.begin(), sorted.end(), Before);
   const bool in_f64 = method == QuantileMethod::kLinear || method == QuantileMethod::kMidpoint;
@@ -95,13 +95,13 @@ Wanted WantQuantiles(std::vector<Decoded> sorted, const std::vector<double>& qua
   Wanted wanted;
   for (const double q : quantiles) {
     if (sorted.empty() || (any_nan && !omits)) {
-      wanted.answers.push_back(in_f64 || is_float ? Decoded{.nan = true} : Decoded{});
+      wanted.answers.push_back(in_f64 || is_float ? AnyElement{.nan = true} : AnyElement{});
       wanted.error = !in_f64 && !is_float;
       continue;
     }
     const double at = static_cast<double>(sorted.size() - 1) * q;
-    const Decoded& lower = sorted[static_cast<std::size_t>(std::floor(at))];
-    const Decoded& higher = sorted[static_cast<std::size_t>(std::ceil(at))];
+    const AnyElement& lower = sorted[static_cast<std::size_t>(std::floor(at))];
+    const AnyElement& higher = sorted[static_cast<std::size_t>(std::ceil(at))];
     const auto a = static_cast<double>(lower.value), b = static_cast<double>(higher.value);
     switch (method) {
       case QuantileMethod::kLinear:
@@ -125,9 +125,9 @@ Wanted WantQuantiles(std::vector<Decoded> sorted, const std::vector<double>& qua
   return wanted;
 }
 
-Wanted WantHistogram(const std::vector<Decoded>& elements, const std::vector<double>& edges) {
+Wanted WantHistogram(const std::vector<AnyElement>& elements, const std::vector<double>& edges) {
   std::vector<std::int64_t> counts(edges.size() - 1);
-  for (const Decoded& x : elements) {
+  for (const AnyElement& x : elements) {
     const auto value = static_cast<double>(x.value);  // rounds integers of 64 bits
     if (x.nan || value < edges.front() || value > edges.back()) continue;
     const auto above = std::upper_bound(edges.begin(), edges.end(), value);
@@ -138,11 +138,11 @@ Wanted WantHistogram(const std::vector<Decoded>& elements, const std::vector<dou
   return wanted;
 }
 
-Wanted WantTop(std::vector<Decoded> elements, const OpCall& call, DType dtype, bool omits) {
+Wanted WantTop(std::vector<AnyElement> elements, const OpCall& call, DType dtype, bool omits) {
   const bool lowest = call.op == Op::kBottomK || call.op == Op::kArgBottomK;
   const bool index = call.op == Op::kArgTopK || call.op == Op::kArgBottomK;
-  if (omits) std::erase_if(elements, [](const Decoded& each) { return each.nan; });
-  std::stable_sort(elements.begin(), elements.end(), [&](const Decoded& a, const Decoded& b) {
+  if (omits) std::erase_if(elements, [](const AnyElement& each) { return each.nan; });
+  std::stable_sort(elements.begin(), elements.end(), [&](const AnyElement& a, const AnyElement& b) {
     if (a.nan || b.nan) return a.nan && !b.nan;
     return lowest ? Before(a, b) : Before(b, a);
   });
@@ -156,16 +156,16 @@ Wanted WantTop(std::vector<Decoded> elements, const OpCall& call, DType dtype, b
     } else {
       std::byte fill[8];
       StoreValue(EmptyValue(lowest ? Op::kMin : Op::kMax, dtype), fill);
-      wanted.answers.push_back(DecodedFrom(dtype, fill));
+      wanted.answers.push_back(AnyElementOf(dtype, fill));
     }
   }
   return wanted;
 }
 
-Wanted WantDistinct(const std::vector<Decoded>& elements, bool omits, bool estimated) {
+Wanted WantDistinct(const std::vector<AnyElement>& elements, bool omits, bool estimated) {
   std::vector<long double> values;
   bool nan = false;
-  for (const Decoded& each : elements) {
+  for (const AnyElement& each : elements) {
     if (each.nan) {
       nan = true;
     } else {
@@ -177,19 +177,19 @@ Wanted WantDistinct(const std::vector<Decoded>& elements, bool omits, bool estim
   return {.answers = {Number(static_cast<long double>(values.size() + (nan && !omits ? 1 : 0)))}, .near = estimated};
 }
 
-Wanted WantMode(const std::vector<Decoded>& elements, bool omits, bool is_float) {
+Wanted WantMode(const std::vector<AnyElement>& elements, bool omits, bool is_float) {
   std::map<long double, std::int64_t> counts;
-  for (const Decoded& each : elements) {
-    if (each.nan && !omits) return {.answers = {Decoded{.nan = true}}};
+  for (const AnyElement& each : elements) {
+    if (each.nan && !omits) return {.answers = {AnyElement{.nan = true}}};
     if (!each.nan) ++counts[each.value];
   }
-  if (counts.empty()) return {.answers = {is_float ? Decoded{.nan = true} : Decoded{}}, .error = true};
+  if (counts.empty()) return {.answers = {is_float ? AnyElement{.nan = true} : AnyElement{}}, .error = true};
   const auto most =
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return {.answers = {Number(most->first + 0.0L)}};
 }
 
-Wanted Want(const std::vector<Decoded>& elements, const OpCall& call, const ReduceSpec& spec) {
+Wanted Want(const std::vector<AnyElement>& elements, const OpCall& call, const ReduceSpec& spec) {
   const bool omits = spec.nan_policy == NanPolicy::kOmit;
   const bool is_float = RowOf(spec.dtype).is_float;
   const OpParameters& given = call.given();
@@ -208,7 +208,8 @@ Wanted Want(const std::vector<Decoded>& elements, const OpCall& call, const Redu
     case Op::kMode:
       return WantMode(elements, omits, is_float);
     case Op::kCount: {
-      const auto nans = std::count_if(elements.begin(), elements.end(), [](const Decoded& each) { return each.nan; });
+      const auto nans =
+          std::count_if(elements.begin(), elements.end(), [](const AnyElement& each) { return each.nan; });
       return {.answers = {Number(static_cast<long double>(std::ssize(elements) - (omits ? nans : 0)))}};
     }
     default:
@@ -377,9 +378,9 @@ class EngineDistributionsTest : public EngineTest<KindAndDType> {
     ASSERT_EQ(reply.outputs, std::ssize(each.outputs)) << each.name;
     const int width = RowOf(dtype()).bytes;
     for (std::size_t output = 0; output < each.outputs.size(); ++output) {
-      std::vector<Decoded> elements;
+      std::vector<AnyElement> elements;
       for (const auto& [at, index] : each.outputs[output]) {
-        elements.push_back(DecodedFrom(dtype(), array.data() + at * width));
+        elements.push_back(AnyElementOf(dtype(), array.data() + at * width));
         elements.back().index = index;
       }
       for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -390,8 +391,8 @@ class EngineDistributionsTest : public EngineTest<KindAndDType> {
         const std::byte* const got =
             reply.answers->data[i] + static_cast<std::int64_t>(output) * AnswerElements(calls[i]) * bytes;
         for (std::size_t j = 0; j < wanted.answers.size(); ++j) {
-          const Decoded answer = DecodedFrom(result, got + static_cast<std::int64_t>(j) * bytes);
-          const Decoded& right = wanted.answers[j];
+          const AnyElement answer = AnyElementOf(result, got + static_cast<std::int64_t>(j) * bytes);
+          const AnyElement& right = wanted.answers[j];
           const bool is_right =
               wanted.near ? std::abs(answer.value - right.value) <= 2 + 0.04L * right.value : Same(answer, right);
           ASSERT_TRUE(is_right) << each.name << ", " << RowOf(calls[i]).name << " " << i << " of output " << output
@@ -525,7 +526,7 @@ TEST_P(EngineDistributionsTest, NothingIsAnsweredByNanOrAnError) {
     const Wanted wanted = Want({}, call, spec);
     for (std::size_t j = 0; j < wanted.answers.size(); ++j) {
       const DType result = ResultDType(call, dtype());
-      EXPECT_TRUE(Same(DecodedFrom(result, reply.answers->data[0] + j * static_cast<std::size_t>(RowOf(result).bytes)),
+      EXPECT_TRUE(Same(AnyElementOf(result, reply.answers->data[0] + j * static_cast<std::size_t>(RowOf(result).bytes)),
                        wanted.answers[j]))
           << RowOf(call).name;
     }

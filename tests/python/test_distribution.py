@@ -59,7 +59,7 @@ def test_quantiles_are_those_of_numpy(whole):
         kept = whole.quantile(array, 0.25, axis=0, keepdims=True)
         np.testing.assert_array_equal(kept, np.quantile(in_f64(array), 0.25, axis=0, keepdims=True))
         median = whole.median(array)
-        assert median == np.median(in_f64(array)) and isinstance(median, np.float64)
+        assert median == np.quantile(in_f64(array), 0.5) and isinstance(median, np.float64)
         assert whole.median(array, method="lower").dtype == array.dtype
 
 
@@ -190,7 +190,7 @@ def test_resident_arrays(whole):
         assert whole.median(array) == 49.5 and whole.histogram(array, 2)[0].tolist() == [50, 50]
         assert whole.quantile(array, [0, 1], axis=0).shape == (2, 10)
     with whole.reduce(x.reshape(10, 10), "median", axis=1, keep=True).median as kept:
-        assert kept.get().tolist() == np.median(x.reshape(10, 10), axis=1).tolist()
+        assert kept.get().tolist() == np.quantile(x.reshape(10, 10), 0.5, axis=1).tolist()
 
 
 def test_summaries(whole):
