@@ -83,7 +83,7 @@ class UsageTest(harness.ServedTest):
             (("--bogus=1",), ['option: got "--bogus=1"; allowed: those of reducectl --help']),
             (("info", "x", "y"), ['info: got "x"; allowed: no further arguments; see reducectl info --help']),
             (("reduce",), ["FILE", "see reducectl reduce --help"]),
-            (("reduce", npy, "--op", "sum,medain"), ['"median"', "allowed: sum, prod, "]),
+            (("reduce", npy, "--op", "sum,medain"), ['"medain"', "allowed: sum, prod, "]),
             (("reduce", npy, "--engine", "tpu"), ['"tpu"', "allowed: auto, cpu, cuda"]),
             (("reduce", npy, "--nan", "skip"), ['"skip"', "allowed: propagate, omit"]),
             (("reduce", npy, "--overflow", "clamp"), ['"clamp"', "allowed: error, wrap, saturate"]),

@@ -60,7 +60,7 @@ def _options(**options: Unpack[Options]) -> _core.Options:
 
 def names_of(ops: str | Sequence[str]) -> list[str]:
     """The names of ops. TypeError: one is no string."""
-    names = _core.split_ops(ops) if isinstance(ops, str) else list(ops) if isinstance(ops, Iterable) else [ops]
+    names = [name.strip() for name in _core.split_ops(ops)] if isinstance(ops, str) else list(ops) if isinstance(ops, Iterable) else [ops]
     for name in names:
         check(str, ops=name)
     return names
@@ -305,12 +305,14 @@ class _Reducer(Ops):
             partition = {name: whole.pop(name) for name in _PARTITION if name in whole}
             if any(partition.get(name) is not None for name in ("axis", "where", *_GROUPED)) or partition.get("keepdims"):
                 return self._reduce_array(array, names, partition, whole, interrupt)
+            if of_distribution(names) is not None:
+                return self._reduce_whole(array, names, partition, whole, interrupt)
             for name, beside in _BESIDE.items():
                 if partition.get(name) is not None and partition[name] is not False:
                     raise ValueError(f"{name}: got {partition[name]!r} alone; allowed: with {beside}")
             options = whole
-        if (op := of_distribution(names)) is not None:
-            return self._reduce_whole(array, op, names, options, interrupt)
+        elif of_distribution(names) is not None:
+            return self._reduce_whole(array, names, {}, options, interrupt)
         given: Elements | CudaElements
         if isinstance(array, ResidentArray):
             if array._on_server is not None:
@@ -324,14 +326,17 @@ class _Reducer(Ops):
                 return Result(self._core.reduce_cuda(given.shared, names, self._options_for(given, options), interrupt))
         return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))
 
-    def _reduce_whole(self, array: Any, op: str, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
-        """With an op of the distribution, `op`."""
+    def _reduce_whole(self, array: Any, names: Sequence[str], partition: dict[str, Any], options: Options,
+                      interrupt: _core.Interrupt | None) -> Result:
+        """With an op of the distribution."""
         if isinstance(self._core, _core.RemoteSession):
-            raise UnimplementedError(f"ops: got {op} in a session; allowed: with a client")
+            raise UnimplementedError(f"ops: got {of_distribution(names)} in a session; allowed: with a client")
         if not isinstance(array, ResidentArray):
             ordered = any(name.partition("(")[0].strip() in _POSITIONS for name in names)
             array = located(array, ordered=ordered, gpu=self._reads_gpus)
-        return self._reduce_array(array, names, {}, options, interrupt, lambda reply, kept: Result._of_whole(reply))
+        if partition.get("keep"):
+            return self._reduce_array(array, names, partition, options, interrupt)
+        return self._reduce_array(array, names, partition, options, interrupt, lambda reply, kept: Result._of_whole(reply))
 
     def _located(self, array: Any, names: Sequence[str], options: Options) -> tuple[Any, Options]:
         """The array and the options with what this thread knows of arrays of a GPU, which is their streams."""
