@@ -22,7 +22,7 @@
 namespace reduced {
 
 // Whether an op of that number is of the distribution: what asks for it is answered with arrays, and has no state.
-constexpr bool IsOfDistribution(int op) { return op >= v1::OP_MEDIAN; }
+constexpr bool IsOfDistribution(int op) { return op >= v1::OP_MEDIAN && op <= v1::Op_MAX; }
 
 bool AsksForDistribution(const v1::ReduceRequest& request);
 

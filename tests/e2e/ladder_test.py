@@ -213,7 +213,7 @@ class RefusalTest(LadderTest):
             (("--n", "1MB"), ['got "1MB"; allowed: numbers of elements']),
             (("--n", "Ki"), ['got "Ki"; allowed: numbers of elements']),
             (("--dtype", "f24"), ['"f24"', "allowed: bool, i8, "]),
-            (("--op", "median"), ['"median"', "allowed: sum, prod, "]),
+            (("--op", "medium"), ['"medium"', "allowed: sum, prod, "]),
             (("--fill", "much"), ['--fill: got "much"; allowed: numbers']),
             (("--seed", "-1"), ['got "-1"; allowed: whole numbers from 0']),
             (("--repeats", "0"), ["--repeats", 'got "0"; allowed: whole numbers from 1']),

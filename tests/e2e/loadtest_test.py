@@ -282,7 +282,7 @@ class VerdictTest(LoadtestTest):
             (("--find-max",), ["--find-max", "--slo"]),
             (("--size", "4K"), ['reducectl: --size: got "4K"; allowed: ']),
             (("--via", "post"), ["--via", '"post"', "resident"]),
-            (("--op", "sum,median"), ["--op", '"median"', "allowed: sum, "]),
+            (("--op", "sum,medium"), ["--op", '"medium"', "allowed: sum, "]),
             (("--dtype", "f24"), ["--dtype", '"f24"']),
             (("--verify", "1"), ["--verify", 'got "1"; allowed: percentages']),
             (("--threads", "1000"), ["--threads", "from 1 to 256"]),

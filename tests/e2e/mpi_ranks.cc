@@ -77,8 +77,8 @@ void CheckAll(Client& client) {
 
   // Errors are those of the lowest rank that has one, at every rank.
   const std::vector<float> one = {1};
-  CheckError(Allreduce(client, ArrayView::Of(one), {rank == ranks - 1 ? "median" : "sum"}, {}, MPI_COMM_WORLD),
-             absl::StatusCode::kInvalidArgument, "rank " + std::to_string(ranks - 1) + ": op: got \"median\"");
+  CheckError(Allreduce(client, ArrayView::Of(one), {rank == ranks - 1 ? "medium" : "sum"}, {}, MPI_COMM_WORLD),
+             absl::StatusCode::kInvalidArgument, "rank " + std::to_string(ranks - 1) + ": op: got \"medium\"");
   const std::vector<float> nothing;
   CheckError(Allreduce(client, ArrayView::Of(nothing), {"min"}, {}, MPI_COMM_WORLD), absl::StatusCode::kInvalidArgument,
              "min");

@@ -134,7 +134,7 @@ def test_what_is_refused(client):
         with pytest.raises(reduced.InvalidArgumentError, match=message) as caught:
             client.var([1.0], **bad)
         assert isinstance(caught.value, ValueError) and caught.value.code == "INVALID_ARGUMENT"
-    for ops, message in [("median", 'op: got "median"; allowed: sum'), ([], "ops: got none"), ("", 'op: got ""'),
+    for ops, message in [("medium", 'op: got "medium"; allowed: sum'), ([], "ops: got none"), ("", 'op: got ""'),
                          ("sum, mean", 'op: got " mean"'), ("bit_or", "bit_or")]:
         with pytest.raises(ValueError, match=message):
             client.reduce([1.0], ops)

@@ -56,7 +56,7 @@ masked = np.ma.masked_array([1.0, 2.0], [False, rank == 0])
 assert dict(reduced.mpi.allreduce(comm, masked, "sum,count,argmax")) == {
     "sum": 3 * ranks - 2, "count": 2 * ranks - 1, "argmax": 3 if ranks > 1 else 0}
 assert reduced.mpi.allreduce(comm, np.ma.masked_array([1.0, 2.0]), "sum").sum == 3 * ranks
-assert error([1.0], "median")[0] == "InvalidArgumentError"
+assert error([1.0], "medium")[0] == "InvalidArgumentError"
 if ranks > 1:
     assert error([1.0] if rank == 0 else [1], "sum")[0] == "InvalidArgumentError"
 assert reduced.mpi.allreduce(comm, [1.0], "sum").sum == ranks

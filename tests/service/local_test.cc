@@ -151,7 +151,7 @@ TEST_F(LocalTest, AnswersAsAServer) {
   Compare(ArrayView::Of(few), {"mean", "std", "count"}, {.engine = "cpu", .nan_policy = "omit", .ddof = 1});
   Compare({.dtype = "bf16", .shape = {0, 3}}, {"sum", "all"}, {.engine = "cpu"});
   for (const auto& [ops, options] : std::vector<std::pair<std::vector<std::string>, ReduceOptions>>{
-           {{"min"}, {.engine = "cpu"}}, {{"bit_or"}, {}}, {{}, {}}, {{"median"}, {}}, {{"sum"}, {.ddof = -1}}}) {
+           {{"min"}, {.engine = "cpu"}}, {{"bit_or"}, {}}, {{}, {}}, {{"medium"}, {}}, {{"sum"}, {.ddof = -1}}}) {
     Compare({.dtype = "f32", .shape = {0}}, ops, options);
   }
 }
@@ -234,7 +234,7 @@ TEST_F(LocalTest, RefusesWhatAServerRefuses) {
       {rows, where(ArrayView::Of(bits), true, -1), "where.first_bit: got -1; allowed: 0 or more"},
       {rows, axis, "results: got false without return_state", {"sum"}, {.results = false}},
       {rows, axis, "ops: got none", {}},
-      {rows, axis, "op: got \"median\"", {"median"}},
+      {rows, axis, "op: got \"medium\"", {"medium"}},
       {rows, axis, "op bit_or: got dtype f32", {"bit_or"}},
       {rows, axis, "ddof: got -1", {"var"}, {.ddof = -1}},
       {rows, axis, "pipeline: got sequential for arrays of results", {"sum"}, {.pipeline = "sequential"}},

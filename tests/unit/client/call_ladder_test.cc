@@ -141,7 +141,7 @@ TEST_F(CallTest, ALadderCanFailOnTheWay) {
     return std::string(client_->Ladder(options, count).status().message());
   };
   EXPECT_THAT(error({.dtype = "f24"}), HasSubstr("dtype: got \"f24\"; allowed: bool, "));
-  EXPECT_THAT(error({.dtype = "f32", .op = "median"}), HasSubstr("op: got \"median\"; allowed: sum, "));
+  EXPECT_THAT(error({.dtype = "f32", .op = "medium"}), HasSubstr("op: got \"medium\"; allowed: sum, "));
   EXPECT_THAT(error({.dtype = "f32", .timeout = absl::ZeroDuration()}), HasSubstr("timeout: got 0; allowed: "));
   EXPECT_EQ(steps, 2);
 }

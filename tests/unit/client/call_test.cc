@@ -176,7 +176,7 @@ TEST_F(CallTest, ChecksNamesBeforeSending) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   };
-  EXPECT_THAT(error(array_, {"sum", "median"}, {}), HasSubstr("op: got \"median\"; allowed: sum, prod, "));
+  EXPECT_THAT(error(array_, {"sum", "medium"}, {}), HasSubstr("op: got \"medium\"; allowed: sum, prod, "));
   EXPECT_THAT(error(array_, {}, {}), HasSubstr("ops: got none; allowed: sum, "));
   EXPECT_THAT(error({elements_.data(), "f24", {3}}, {"sum"}, {}), HasSubstr("dtype: got \"f24\"; allowed: bool, "));
   EXPECT_THAT(error({elements_.data(), "f32", {-3}}, {"sum"}, {}), HasSubstr("shape: got (-3)"));

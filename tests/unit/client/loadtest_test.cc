@@ -115,7 +115,7 @@ TEST(Options, Profile) {
            {R"({"mix": []})", "mix: got no kind of request"},
            {R"({"mix": [3]})", "not a profile"},
            {R"({"mix": [{}, {"sice": "1"}]})", "kind 2: key: got \"sice\"; allowed: weight, op, "},
-           {R"({"mix": [{"op": "median"}]})", "op: got \"median\""},
+           {R"({"mix": [{"op": "medium"}]})", "op: got \"medium\""},
            {R"({"mix": [{"op": []}]})", "op: got none"},
            {R"({"mix": [{"weight": 0}]})", "weight: got 0; allowed: numbers above 0"},
            {R"({"mix": [{"via": "post"}]})", "via: got \"post\"; allowed: auto, inline"},

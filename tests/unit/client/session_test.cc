@@ -159,7 +159,7 @@ TEST_F(SessionTest, ChecksBeforeSending) {
     EXPECT_EQ(again, status);  // within the call
     return status.ToString();
   };
-  EXPECT_THAT(error(array_, {"median"}, {}), HasSubstr("INVALID_ARGUMENT: op: got \"median\""));
+  EXPECT_THAT(error(array_, {"medium"}, {}), HasSubstr("INVALID_ARGUMENT: op: got \"medium\""));
   EXPECT_THAT(error(array_, {"sum"}, {.timeout = -absl::Seconds(1)}), HasSubstr("timeout: got -1s; allowed: "));
   EXPECT_THAT(error(array_, {"sum"}, {.via = "stream"}),
               HasSubstr("via: got \"stream\" in a session; allowed: auto, inline"));

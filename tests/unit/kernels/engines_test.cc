@@ -283,7 +283,7 @@ TEST(Engines, AnArrayOfAGpuIsReducedAtHome) {
   EXPECT_EQ(engines->Place(spec, array).status().code(), absl::StatusCode::kFailedPrecondition);
   const ArrayRef elsewhere{.space = MemorySpace::kDevice, .device = 7};
   EXPECT_THAT(MessageOf(engines->Place(SpecOf(1), elsewhere).status()),
-              AllOf(HasSubstr("cuda:7"), HasSubstr("it has cpu, cuda:0, cuda:1")));
+              AllOf(HasSubstr("cuda:7"), HasSubstr("allowed: in that of cpu, cuda:0, cuda:1")));
 }
 
 TEST(Engines, AnArrayWithoutADeviceGoesToTheGpuWithTheMostRoom) {
