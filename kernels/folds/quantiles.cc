@@ -362,7 +362,9 @@ class QuantileFold final : public DistributionFold {
         some[has] = ElementAt<T>(elements, i);
         has += static_cast<Word>(BitsAt(elements, i) >> unknown_) == prefix ? 1 : 0;
       }
-      for (std::size_t i = 0; i < has; ++i) keys.push_back(Key::Of(some[i]));
+      for (std::size_t i = 0; i < has; ++i) {
+        if (!IsNan(some[i])) keys.push_back(Key::Of(some[i]));  // it may have the highest bits of an infinity
+      }
     }
   }
   static constexpr std::int64_t kBatch = 512;
