@@ -2,7 +2,7 @@
 // array answers. Ops that share an accumulator (sum and mean; min, argmin, max and argmax) cost one between them, and
 // all the accumulators that a request needs are filled in one read of the array (kernels/README.md has the exceptions).
 // Ops without an accumulator are about the distribution of the elements. They have no State: each has a fold of its own
-// (cpu/distribution.h), may have parameters (op_call.h), and is answered in arrays only.
+// (folds/fold.h), may have parameters (op_call.h), and is answered in arrays only.
 //
 // To add an op: a row here, its line in the proto enum, and its case in finalize.cc, which reads what an op answers off
 // a state by answer.h; a new accumulator besides only if none of these holds what it needs (accumulator.h).

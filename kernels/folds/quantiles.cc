@@ -257,8 +257,9 @@ class QuantileFold final : public DistributionFold {
     if (!kIsFloat<T> || shift == 0 || infinities() == before) return;
     for (std::int64_t i = 0; i < count; ++i) {
       const T x = ElementAt<T>(elements, i);
-      if (!IsNan(x)) continue;
-      --counts[BitsAt(elements, i) >> shift];
+      std::uint64_t& counted = counts[BitsAt(elements, i) >> shift];
+      if (!IsNan(x) || counted == 0) continue;  // 0: another process changes the elements
+      --counted;
       ++nans_;
     }
   }
@@ -336,7 +337,10 @@ class QuantileFold final : public DistributionFold {
 
   void Collect(const void* elements, std::int64_t count) {
     if (nodes_.size() > 1) {
-      return ForNodes(elements, count, [&](std::size_t node, Word key) { keys_[node].push_back(key); });
+      return ForNodes(elements, count, [&](std::size_t node, Word key) {
+        // There are no more, unless another process changes the elements.
+        if (std::ssize(keys_[node]) < nodes_[node].size) keys_[node].push_back(key);
+      });
     }
     std::vector<Word>& keys = keys_[0];
     if (unknown_ == Key::kBits) {
@@ -347,14 +351,16 @@ class QuantileFold final : public DistributionFold {
     }
     const Word prefix = ElementBits(nodes_[0].prefix, Key::kBits - unknown_);
     std::array<T, kBatch> some;
-    for (std::int64_t begin = 0; begin < count; begin += kBatch) {
+    for (std::int64_t begin = 0; begin < count && std::ssize(keys) < nodes_[0].size; begin += kBatch) {
       const std::int64_t end = std::min(count, begin + kBatch);
       std::size_t has = 0;
       for (std::int64_t i = begin; i < end; ++i) {
         some[has] = ElementAt<T>(elements, i);
         has += static_cast<Word>(BitsAt(elements, i) >> unknown_) == prefix ? 1 : 0;
       }
-      for (std::size_t i = 0; i < has; ++i) keys.push_back(Key::Of(some[i]));
+      for (std::size_t i = 0; i < has; ++i) {
+        if (!IsNan(some[i])) keys.push_back(Key::Of(some[i]));  // it may have the highest bits of an infinity
+      }
     }
   }
   static constexpr std::int64_t kBatch = 512;

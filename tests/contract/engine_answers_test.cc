@@ -180,7 +180,7 @@ TEST_P(EngineAnswers, FusedOpsAnswerAsEachAlone) {
         ReduceSpec spec = Spec(dtype(), count);
         spec.nan_policy = policy;
         const std::vector<Value> fused = Answers(spec, array.data());
-        const Value l1 = fused[std::ranges::find(spec.ops, Op::kL1) - spec.ops.begin()];
+        const Value l1 = fused[std::ranges::find(spec.ops, OpCall(Op::kL1)) - spec.ops.begin()];
         std::mt19937_64 random(static_cast<std::uint64_t>(count));
         for (std::size_t i = 0; i < spec.ops.size(); ++i) {
           ReduceSpec some = spec;

@@ -5,11 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,6 +20,7 @@
 #include "kernels/engine/pipelines.h"
 #include "tests/contract/engine_fixture.h"
 #include "tests/contract/partitions.h"
+#include "tests/contract/shapes.h"
 #include "tests/support/data.h"
 
 namespace reduced::test {
@@ -30,27 +29,27 @@ namespace {
 using ::testing::HasSubstr;
 
 // An element of any dtype: a long double holds each of them.
-struct Element {
+struct AnyElement {
   long double value = 0;
   bool nan = false;
   bool minus_zero = false;
   std::int64_t index = 0;  // as answers count it
 };
 
-bool Before(const Element& a, const Element& b) {  // NaNs last
+bool Before(const AnyElement& a, const AnyElement& b) {  // NaNs last
   if (a.nan || b.nan) return !a.nan;
   if (a.value != b.value) return a.value < b.value;
   return a.minus_zero && !b.minus_zero;
 }
-bool Same(const Element& a, const Element& b) {
+bool Same(const AnyElement& a, const AnyElement& b) {
   return a.nan == b.nan && (a.nan || (a.value == b.value && a.minus_zero == b.minus_zero));
 }
 
-Element ElementOf(DType dtype, const std::byte* at) {
+AnyElement AnyElementOf(DType dtype, const std::byte* at) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
     T x;
     std::memcpy(&x, at, sizeof x);
-    Element element;
+    AnyElement element;
     if constexpr (kIsFloat<T>) {
       element.value = ToDouble(x);
       element.nan = IsNan(x);
@@ -64,12 +63,12 @@ Element ElementOf(DType dtype, const std::byte* at) {
 
 // The answers of one call for one output. All numbers are exact as long doubles.
 struct Wanted {
-  std::vector<Element> answers{};
+  std::vector<AnyElement> answers{};
   bool near = false;   // an estimate
   bool error = false;  // under EmptyPolicy::kError
 };
 
-Element Number(long double value) {
+AnyElement Number(long double value) {
   return {.value = value, .nan = std::isnan(value), .minus_zero = value == 0 && std::signbit(value)};
 }
 
@@ -78,7 +77,7 @@ double Interpolated(double a, double b, double t) {
   return t >= 0.5 ? b - (b - a) * (1 - t) : a + (b - a) * t;
 }
 
-Wanted WantQuantiles(std::vector<Element> sorted, const std::vector<double>& quantiles, QuantileMethod method,
+Wanted WantQuantiles(std::vector<AnyElement> sorted, const std::vector<double>& quantiles, QuantileMethod method,
                      bool omits, bool is_float) {
   std::sort(sorted.begin(), sorted.end(), Before);
   const bool in_f64 = method == QuantileMethod::kLinear || method == QuantileMethod::kMidpoint;
@@ -87,13 +86,13 @@ Wanted WantQuantiles(std::vector<Element> sorted, const std::vector<double>& qua
   Wanted wanted;
   for (const double q : quantiles) {
     if (sorted.empty() || (any_nan && !omits)) {
-      wanted.answers.push_back(in_f64 || is_float ? Element{.nan = true} : Element{});
+      wanted.answers.push_back(in_f64 || is_float ? AnyElement{.nan = true} : AnyElement{});
       wanted.error = !in_f64 && !is_float;
       continue;
     }
     const double at = static_cast<double>(sorted.size() - 1) * q;
-    const Element& lower = sorted[static_cast<std::size_t>(std::floor(at))];
-    const Element& higher = sorted[static_cast<std::size_t>(std::ceil(at))];
+    const AnyElement& lower = sorted[static_cast<std::size_t>(std::floor(at))];
+    const AnyElement& higher = sorted[static_cast<std::size_t>(std::ceil(at))];
     const auto a = static_cast<double>(lower.value), b = static_cast<double>(higher.value);
     switch (method) {
       case QuantileMethod::kLinear:
@@ -117,9 +116,9 @@ Wanted WantQuantiles(std::vector<Element> sorted, const std::vector<double>& qua
   return wanted;
 }
 
-Wanted WantHistogram(const std::vector<Element>& elements, const std::vector<double>& edges) {
+Wanted WantHistogram(const std::vector<AnyElement>& elements, const std::vector<double>& edges) {
   std::vector<std::int64_t> counts(edges.size() - 1);
-  for (const Element& x : elements) {
+  for (const AnyElement& x : elements) {
     if (x.nan || x.value < edges.front() || x.value > edges.back()) continue;
     const auto above = std::upper_bound(edges.begin(), edges.end(), x.value,
                                         [](long double value, double edge) { return value < edge; });
@@ -130,11 +129,11 @@ Wanted WantHistogram(const std::vector<Element>& elements, const std::vector<dou
   return wanted;
 }
 
-Wanted WantTop(std::vector<Element> elements, const OpCall& call, DType dtype, bool omits) {
+Wanted WantTop(std::vector<AnyElement> elements, const OpCall& call, DType dtype, bool omits) {
   const bool lowest = call.op == Op::kBottomK || call.op == Op::kArgBottomK;
   const bool index = call.op == Op::kArgTopK || call.op == Op::kArgBottomK;
-  if (omits) std::erase_if(elements, [](const Element& each) { return each.nan; });
-  std::stable_sort(elements.begin(), elements.end(), [&](const Element& a, const Element& b) {
+  if (omits) std::erase_if(elements, [](const AnyElement& each) { return each.nan; });
+  std::stable_sort(elements.begin(), elements.end(), [&](const AnyElement& a, const AnyElement& b) {
     if (a.nan || b.nan) return a.nan && !b.nan;
     return lowest ? Before(a, b) : Before(b, a);
   });
@@ -148,16 +147,16 @@ Wanted WantTop(std::vector<Element> elements, const OpCall& call, DType dtype, b
     } else {
       std::byte fill[8];
       StoreValue(EmptyValue(lowest ? Op::kMin : Op::kMax, dtype), fill);
-      wanted.answers.push_back(ElementOf(dtype, fill));
+      wanted.answers.push_back(AnyElementOf(dtype, fill));
     }
   }
   return wanted;
 }
 
-Wanted WantDistinct(const std::vector<Element>& elements, bool omits, bool estimated) {
+Wanted WantDistinct(const std::vector<AnyElement>& elements, bool omits, bool estimated) {
   std::vector<long double> values;
   bool nan = false;
-  for (const Element& each : elements) {
+  for (const AnyElement& each : elements) {
     if (each.nan) {
       nan = true;
     } else {
@@ -169,19 +168,19 @@ Wanted WantDistinct(const std::vector<Element>& elements, bool omits, bool estim
   return {.answers = {Number(static_cast<long double>(values.size() + (nan && !omits ? 1 : 0)))}, .near = estimated};
 }
 
-Wanted WantMode(const std::vector<Element>& elements, bool omits, bool is_float) {
+Wanted WantMode(const std::vector<AnyElement>& elements, bool omits, bool is_float) {
   std::map<long double, std::int64_t> counts;
-  for (const Element& each : elements) {
-    if (each.nan && !omits) return {.answers = {Element{.nan = true}}};
+  for (const AnyElement& each : elements) {
+    if (each.nan && !omits) return {.answers = {AnyElement{.nan = true}}};
     if (!each.nan) ++counts[each.value];
   }
-  if (counts.empty()) return {.answers = {is_float ? Element{.nan = true} : Element{}}, .error = true};
+  if (counts.empty()) return {.answers = {is_float ? AnyElement{.nan = true} : AnyElement{}}, .error = true};
   const auto most =
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return {.answers = {Number(most->first + 0.0L)}};
 }
 
-Wanted Want(const std::vector<Element>& elements, const OpCall& call, const ReduceSpec& spec) {
+Wanted Want(const std::vector<AnyElement>& elements, const OpCall& call, const ReduceSpec& spec) {
   const bool omits = spec.nan_policy == NanPolicy::kOmit;
   const bool is_float = RowOf(spec.dtype).is_float;
   const OpParameters& given = call.given();
@@ -198,7 +197,8 @@ Wanted Want(const std::vector<Element>& elements, const OpCall& call, const Redu
     case Op::kMode:
       return WantMode(elements, omits, is_float);
     case Op::kCount: {
-      const auto nans = std::count_if(elements.begin(), elements.end(), [](const Element& each) { return each.nan; });
+      const auto nans =
+          std::count_if(elements.begin(), elements.end(), [](const AnyElement& each) { return each.nan; });
       return {.answers = {Number(static_cast<long double>(std::ssize(elements) - (omits ? nans : 0)))}};
     }
     default:
@@ -251,10 +251,6 @@ struct PartitionCase {
   std::vector<std::shared_ptr<const Bytes>> side{};  // has what the partition refers to
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> outputs{};
 };
-
-std::int64_t CountOf(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 PartitionCase Along(std::string name, std::vector<std::int64_t> shape, std::vector<bool> axes) {
   PartitionCase each{.name = std::move(name), .shape = shape};
@@ -367,9 +363,9 @@ class EngineDistributionsTest : public EngineTest<KindAndDType> {
     ASSERT_EQ(reply.outputs, std::ssize(each.outputs)) << each.name;
     const int width = RowOf(dtype()).bytes;
     for (std::size_t output = 0; output < each.outputs.size(); ++output) {
-      std::vector<Element> elements;
+      std::vector<AnyElement> elements;
       for (const auto& [at, index] : each.outputs[output]) {
-        elements.push_back(ElementOf(dtype(), array.data() + at * width));
+        elements.push_back(AnyElementOf(dtype(), array.data() + at * width));
         elements.back().index = index;
       }
       for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -380,8 +376,8 @@ class EngineDistributionsTest : public EngineTest<KindAndDType> {
         const std::byte* const got =
             reply.answers->data[i] + static_cast<std::int64_t>(output) * AnswerElements(calls[i]) * bytes;
         for (std::size_t j = 0; j < wanted.answers.size(); ++j) {
-          const Element answer = ElementOf(result, got + static_cast<std::int64_t>(j) * bytes);
-          const Element& right = wanted.answers[j];
+          const AnyElement answer = AnyElementOf(result, got + static_cast<std::int64_t>(j) * bytes);
+          const AnyElement& right = wanted.answers[j];
           const bool is_right =
               wanted.near ? std::abs(answer.value - right.value) <= 2 + 0.04L * right.value : Same(answer, right);
           ASSERT_TRUE(is_right) << each.name << ", " << RowOf(calls[i]).name << " " << i << " of output " << output
@@ -515,7 +511,7 @@ TEST_P(EngineDistributionsTest, NothingIsAnsweredByNanOrAnError) {
     const Wanted wanted = Want({}, call, spec);
     for (std::size_t j = 0; j < wanted.answers.size(); ++j) {
       const DType result = ResultDType(call, dtype());
-      EXPECT_TRUE(Same(ElementOf(result, reply.answers->data[0] + j * static_cast<std::size_t>(RowOf(result).bytes)),
+      EXPECT_TRUE(Same(AnyElementOf(result, reply.answers->data[0] + j * static_cast<std::size_t>(RowOf(result).bytes)),
                        wanted.answers[j]))
           << RowOf(call).name;
     }

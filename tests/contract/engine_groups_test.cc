@@ -608,7 +608,7 @@ TEST_P(EngineGroups, WhatChangesMeanwhileDoesNoHarm) {
   ReduceSpec spec = SpecFor({.shape = {kRows}});
   int answered = 0;
   for (int turn = 0; turn < 60; ++turn) {
-    spec.ops = turn % 2 == 0 ? std::vector{Op::kSum, Op::kMean} : std::vector{Op::kArgmax, Op::kMin, Op::kSum};
+    spec.ops = turn % 2 == 0 ? std::vector<OpCall>{Op::kSum, Op::kMean} : std::vector<OpCall>{Op::kArgmax, Op::kMin, Op::kSum};
     Partition partition{.layout = LayoutOf(Shape{kRows}, {true}), .rows = kRows};
     if (turn % 4 == 0) partition.segments = Segments{side(DType::kI32, kRows + 1)};
     if (turn % 4 == 1) partition.keys = Keys{side(DType::kI32, kRows)};

@@ -429,7 +429,7 @@ TEST_P(EngineSlices, ElementsThatChangeMeanwhile) {
                        : turn % 3 == 1 ? Case{{some, count / some}, {0}}
                                        : Case{{count / some / 4, 4, some}, {0, 2}};
     ReduceSpec spec = SpecFor(which);
-    spec.ops = turn % 4 < 2 ? std::vector{Op::kArgmax, Op::kArgmin} : std::vector{Op::kVar, Op::kArgmin, Op::kSum};
+    spec.ops = turn % 4 < 2 ? std::vector<OpCall>{Op::kArgmax, Op::kArgmin} : std::vector<OpCall>{Op::kVar, Op::kArgmin, Op::kSum};
     spec.nan_policy = turn % 5 < 3 ? NanPolicy::kPropagate : NanPolicy::kOmit;
     const Layout layout = LayoutFor(which);
     Answers answers(spec, layout.outputs);

@@ -118,6 +118,30 @@ TEST(Folds, QuantilesTakeFewPasses) {
   }
 }
 
+// Their bits differ from those of infinities in the lowest ones only.
+TEST(Folds, NansNextToInfinitiesAreNoInfinities) {
+  const FoldMemory none{.take = [](std::int64_t) { return absl::ResourceExhaustedError("none"); },
+                        .give = [](std::int64_t) {}};
+  for (const FoldMemory& memory : {NoLimit(), none}) {
+    std::vector<std::uint64_t> bits;
+    for (int i = 0; i < 30'000; ++i) {
+      bits.push_back(i % 3 == 0 ? 0x7ff0000000000000 : i % 3 == 1 ? 0x7ff0000000000001 : 0xfff0000000000001);
+    }
+    bits.push_back(0xfff0000000000000);
+    const OpCall call(Op::kQuantile, {.quantiles = {0, 0.5, 1}});
+    const auto fold =
+        MakeDistributionFold(call, {.dtype = DType::kF64, .ops = {call}, .nan_policy = NanPolicy::kOmit}, memory);
+    const auto* const begin = reinterpret_cast<const std::byte*>(bits.data());
+    AddAll(test::Bytes(begin, begin + 8 * bits.size()), DType::kF64, 3, fold.get());
+    double answers[3];
+    std::memcpy(answers, BytesOfAnswers(*fold, call, DType::kF64).data(), sizeof answers);
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    EXPECT_EQ(answers[0], -kInfinity);
+    EXPECT_EQ(answers[1], kInfinity);
+    EXPECT_EQ(answers[2], kInfinity);
+  }
+}
+
 TEST(Folds, ElementsThatChangeBetweenPassesDoNoHarm) {
   const OpCall call(Op::kQuantile, {.quantiles = {0, 0.2, 0.5, 0.9, 1}, .method = QuantileMethod::kLower});
   for (const DType dtype : {DType::kF64, DType::kI32}) {
