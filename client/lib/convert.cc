@@ -262,7 +262,8 @@ absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, cons
   if (asked.partition) return to;  // whose arrays the caller takes
   for (int i = 0; i < from.arrays_size(); ++i) {
     v1::ArrayResult copy = from.arrays(i);
-    AddAnswer(static_cast<std::size_t>(i) < names.size() ? names[static_cast<std::size_t>(i)] : "", FromProto(copy), &to);
+    AddAnswer(static_cast<std::size_t>(i) < names.size() ? names[static_cast<std::size_t>(i)] : "", FromProto(copy),
+              &to);
   }
   return to;
 }

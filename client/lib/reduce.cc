@@ -112,9 +112,9 @@ class ReduceCall final : public AsyncCall {
   }
 
   void Finish(const RpcState& attempt, const absl::Status& outcome) override {
-    absl::StatusOr<Reply> reply =
-        outcome.ok() ? ToReply(attempt.server, Asked(plan_.request), response_, plan_.via, plan_.names)
-                     : absl::StatusOr<Reply>(outcome);
+    absl::StatusOr<Reply> reply = outcome.ok()
+                                      ? ToReply(attempt.server, Asked(plan_.request), response_, plan_.via, plan_.names)
+                                      : absl::StatusOr<Reply>(outcome);
     if (reply.ok()) reply->attempts = attempts();
     v1::ReduceRequest().Swap(&plan_.request);  // the elements
     std::move(std::exchange(done_, nullptr))(std::move(reply));

@@ -43,8 +43,8 @@ struct ResultArray {
   std::string id{};   // of the resident array that has them, for RemoteArray::Resident; empty: they are not kept
   std::optional<std::int64_t> written_at{};  // the byte of the region where they begin, for Region::Array
 
-  // The elements in the buffer that was shared as that region (result_array.h). Empty if they are not written to a region, if T is not
-  // the C++ type of the dtype, or if the buffer is another one, in which they have no room.
+  // The elements in the buffer that was shared as that region (result_array.h). Empty if they are not written to a
+  // region, if T is not the C++ type of the dtype, or if the buffer is another one, in which they have no room.
   template <class T>
   std::span<const T> In(const SharedBuffer& buffer) const;
 };

@@ -6,7 +6,8 @@
 //   auto totals = client->ReduceArray(ArrayView::Of(prices), {"sum"}, {.keys = {{ArrayView::Of(shops)}}});
 //   if (totals.ok()) Print(totals->keys.As<std::int32_t>(), totals->Find("sum")->As<double>());
 //
-// The answer of an op of the distribution (ops.h) can be an array by itself, which is the last dimension of the results:
+// The answer of an op of the distribution (ops.h) can be an array by itself, which is the last dimension of the
+// results:
 //
 //   auto quartiles = client->ReduceArray(ArrayView::Of(samples, {{1000, 3}}), {ops::Quantile({.25, .5, .75})},
 //                                       {.axis = {0}});

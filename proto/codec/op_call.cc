@@ -130,7 +130,9 @@ std::optional<Arguments> ParseArguments(absl::string_view text) {
     const std::string value(absl::StripAsciiWhitespace(item.substr(equals + 1)));
     if (key == "edges" && !arguments.edges.has_value()) {
       list = &arguments.edges.emplace(std::vector<std::string>{value});
-    } else if (auto* const to = key == "method" ? &arguments.method : key == "scale" ? &arguments.scale : nullptr;
+    } else if (auto* const to = key == "method"  ? &arguments.method
+                                : key == "scale" ? &arguments.scale
+                                                 : nullptr;
                to != nullptr && !to->has_value()) {
       *to = value;
       list = &arguments.numbers;

@@ -212,9 +212,9 @@ absl::Status Reduction::Place(const std::optional<Partition>& partition) {
                         absl::FormatDuration(backend_.limits.max_run_time)));
   }
   if (cpu) {
-    place->reason = !partition->uniform()         ? "the array is in host memory, and reduced by groups or a mask"
+    place->reason = !partition->uniform()            ? "the array is in host memory, and reduced by groups or a mask"
                     : partition->layout.outputs == 1 ? "the array is in host memory, and answered with arrays"
-                                                  : "the array is in host memory, and reduced along axes";
+                                                     : "the array is in host memory, and reduced along axes";
   }
   response_->mutable_execution()->set_reason(std::move(place->reason));
   return absl::OkStatus();

@@ -78,8 +78,8 @@ absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, 
                __builtin_add_overflow(bytes, more, &bytes);
   }
   if (overflow) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: got %d outputs; allowed: results of less than 2^63 bytes",
-                                                      ArraysField(request), outputs));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: got %d outputs; allowed: results of less than 2^63 bytes", ArraysField(request), outputs));
   }
   if (!request.has_keep() && !request.has_write_to() && bytes > limits.max_result_bytes) {
     return absl::InvalidArgumentError(

@@ -75,7 +75,7 @@ class ReadmeTest(harness.ServedTest):
                 with self.subTest(document=document, block=block):
                     seen += 1
                     self.shell(re.sub(r"--server \w+:\d+ ", "", block), self.folder, wrapper.parent)
-        self.assertEqual(seen, 7)
+        self.assertEqual(seen, 9)
 
     def test_console(self):
         path = pathlib.Path(os.environ["REDUCECTL"]).parent

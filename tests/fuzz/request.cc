@@ -34,7 +34,8 @@ void CheckQuestion(const absl::StatusOr<Question>& question, const v1::ReduceReq
   const int ops = request.ops_size() + request.calls_size();
   Require(static_cast<int>(spec.ops.size()) == ops && ops <= kRequestLimits.max_ops,
           "the question has the ops of the request");
-  Require(question->partition.has_value() == (ArraysField(request) != nullptr), "a partition is what answers with arrays");
+  Require(question->partition.has_value() == (ArraysField(request) != nullptr),
+          "a partition is what answers with arrays");
   const bool valid =
       question->partition.has_value() ? Validate(*question->partition, spec).ok() : ValidateSpec(spec).ok();
   Require(valid, "the question is valid");

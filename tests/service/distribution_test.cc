@@ -56,10 +56,9 @@ class DistributionTest : public ::testing::Test {
 };
 
 TEST_F(DistributionTest, TheWholeArrayIsAnsweredWithArrays) {
-  const grpc::Status status =
-      Reduce(Asking({"op: OP_SUM", "op: OP_MEDIAN", "op: OP_QUANTILE quantile { q: 0 q: 1 q: 0.5 }",
-                     "op: OP_TOPK top { k: 2 }", "op: OP_ARGTOPK top { k: 2 }",
-                     "op: OP_HISTOGRAM histogram { uniform { low: 1 high: 7 bins: 3 } }"}));
+  const grpc::Status status = Reduce(Asking(
+      {"op: OP_SUM", "op: OP_MEDIAN", "op: OP_QUANTILE quantile { q: 0 q: 1 q: 0.5 }", "op: OP_TOPK top { k: 2 }",
+       "op: OP_ARGTOPK top { k: 2 }", "op: OP_HISTOGRAM histogram { uniform { low: 1 high: 7 bins: 3 } }"}));
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response_.results_size(), 0);
   ASSERT_EQ(response_.arrays_size(), 6);
@@ -131,7 +130,8 @@ TEST_F(DistributionTest, WhatIsRefused) {
 }
 
 TEST_F(DistributionTest, NotInStreamsAndSessions) {
-  constexpr char kWhy[] = "calls: got an op of the distribution, such as OP_MEDIAN, in a session or a stream; allowed: in Reduce";
+  constexpr char kWhy[] =
+      "calls: got an op of the distribution, such as OP_MEDIAN, in a session or a stream; allowed: in Reduce";
   v1::ReduceStreamRequest stream;
   *stream.mutable_header() = Asking({"op: OP_TOPK top { k: 1 }"});
   stream.mutable_header()->clear_inline_data();
@@ -170,7 +170,8 @@ TEST_F(DistributionTest, NoStateHasThem) {
 TEST_F(DistributionTest, InfoSaysHowTheyAreWritten) {
   const v1::GetServerInfoResponse info = InfoOf(server_);
   for (const v1::OpInfo& op : info.ops()) {
-    EXPECT_EQ(op.usage().empty(), op.op() != v1::OP_MEDIAN && !(op.op() >= v1::OP_QUANTILE && op.op() <= v1::OP_ARGBOTTOMK))
+    EXPECT_EQ(op.usage().empty(),
+              op.op() != v1::OP_MEDIAN && !(op.op() >= v1::OP_QUANTILE && op.op() <= v1::OP_ARGBOTTOMK))
         << op.name();
   }
 }

@@ -453,7 +453,8 @@ NB_MODULE(_core, module) {
     if (client::IsOfDistribution(op)) distribution.append(op);
   }
   module.attr("distribution") = distribution;
-  module.def("split_ops", [](const std::string& list) { return client::SplitOps(list); }, nb::arg("list"));
+  module.def(
+      "split_ops", [](const std::string& list) { return client::SplitOps(list); }, nb::arg("list"));
   module.attr("dtypes") = nb::cast(client::DTypeNames());
   module.attr("version") = REDUCED_VERSION;
 

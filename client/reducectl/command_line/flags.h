@@ -47,7 +47,8 @@ CLI::Option* AddParsed(CLI::App* command, const std::string& option, std::string
   return command->add_option_function<std::string>(option, set, help);
 }
 
-// The ops of a list with commas between them: "sum,quantile(0.25,0.5)". Throws CLI::ValidationError of --op: one is none.
+// The ops of a list with commas between them: "sum,quantile(0.25,0.5)". Throws CLI::ValidationError of --op: one is
+// none.
 std::vector<std::string> ParseOps(const std::string& list);
 
 // --ttl, of which the help begins with `what`, such as "they expire".

@@ -35,10 +35,10 @@ struct Statistic {
   std::int64_t index = 0;  // in the answer of kQuartiles
 };
 // The first nine as pandas has them.
-constexpr Statistic kStatistics[] = {{"count", "count"},    {"missing", "nan_count"}, {"mean", "mean"},
-                                     {"std", "std"},        {"min", "min"},           {"25%", kQuartiles, 0},
+constexpr Statistic kStatistics[] = {{"count", "count"},     {"missing", "nan_count"}, {"mean", "mean"},
+                                     {"std", "std"},         {"min", "min"},           {"25%", kQuartiles, 0},
                                      {"50%", kQuartiles, 1}, {"75%", kQuartiles, 2},   {"max", "max"},
-                                     {"argmin", "argmin"},  {"argmax", "argmax"},     {"sum", "sum"}};
+                                     {"argmin", "argmin"},   {"argmax", "argmax"},     {"sum", "sum"}};
 
 // Absent: the op has no answer.
 std::optional<Value> ValueOf(const Reply& reply, const Statistic& statistic) {
@@ -110,8 +110,8 @@ ExitCode Describe(const CommonOptions& common, Question question) {
     return kOk;
   });
   // Columns without numbers have three more.
-  const auto widest = std::max_element(rows.begin(), rows.end(),
-                                       [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  const auto widest =
+      std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
   if (widest->size() > rows[0].size()) {
     rows[0].insert(rows[0].end(), {"DISTINCT", "MOST FREQUENT", "TIMES"});
     for (auto& row : rows) row.resize(rows[0].size(), "-");
@@ -128,7 +128,8 @@ void AddDescribe(CommandLine& line) {
   CLI::App* command = line.Add(
       "describe",
       absl::StrCat("print ", absl::StrJoin(kStatistics, ", ", append_name),
-                   " of each array of files, of all columns of texts; NaNs count as missing, and std has ddof 1; of columns without "
+                   " of each array of files, of all columns of texts; NaNs count as missing, and std has ddof 1; of "
+                   "columns without "
                    "numbers count, missing, how many different texts there are, and the most frequent of them"),
       [question](const CommonOptions& common) { return Describe(common, *question); });
   AddChoice(line, command, "--engine", &question->options.engine, "the engine", EngineNames())->capture_default_str();

@@ -132,10 +132,9 @@ std::string Line(const Answer& answer, const Bins& bins) {
   for (const double edge : bins.edges) edges.push_back(ToJson(Value{"f64", edge}));
   Answer whole = answer;
   whole.reply.results.clear();
-  return JsonLine(whole, {{"edges", std::move(edges)},
-                          {"counts", bins.counts},
-                          {"outside", bins.outside},
-                          {"nan_count", bins.nans}});
+  return JsonLine(
+      whole,
+      {{"edges", std::move(edges)}, {"counts", bins.counts}, {"outside", bins.outside}, {"nan_count", bins.nans}});
 }
 
 // A table with bars.
@@ -276,8 +275,8 @@ void CheckHistogram(const HistogramArguments& arguments) {
     throw CLI::ValidationError("--range", "allowed: two numbers LOW,HIGH, LOW below HIGH");
   }
   if (arguments.log && !arguments.range.empty() && arguments.range[0] <= 0) {
-    throw CLI::ValidationError("--range", absl::StrCat("got ", NumberText(arguments.range[0]),
-                                                       " with --log; allowed: positive numbers"));
+    throw CLI::ValidationError(
+        "--range", absl::StrCat("got ", NumberText(arguments.range[0]), " with --log; allowed: positive numbers"));
   }
 }
 
@@ -285,10 +284,10 @@ void CheckHistogram(const HistogramArguments& arguments) {
 
 void AddHistogram(CommandLine& line) {
   const auto arguments = std::make_shared<HistogramArguments>();
-  CLI::App* command = line.Add(
-      "histogram",
-      "count the elements of arrays in bins, and draw them; a bin has its lower edge, the last one both; NaNs are in none",
-      [arguments](const CommonOptions& common) { return RunHistogram(common, *arguments); });
+  CLI::App* command = line.Add("histogram",
+                               "count the elements of arrays in bins, and draw them; a bin has its lower edge, the "
+                               "last one both; NaNs are in none",
+                               [arguments](const CommonOptions& common) { return RunHistogram(common, *arguments); });
   CLI::Option* bins = command->add_option("--bins", arguments->bins, "how many bins of the same width")
                           ->check(Positive(kMaxBins))
                           ->type_name("N")

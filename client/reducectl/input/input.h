@@ -57,8 +57,8 @@ struct InputOptions {
   std::string comment{};                             // text: lines that begin so are skipped; empty: there are none
   std::vector<std::string> missing_words{};          // text: beside those that IsMissing() knows
   Missing missing = Missing::kError;                 // text
-  bool texts = false;  // text: columns without numbers are not left out, and come as Input.words
-  std::vector<std::string> arrays{};                 // npz: names; empty: all
+  bool texts = false;                 // text: columns without numbers are not left out, and come as Input.words
+  std::vector<std::string> arrays{};  // npz: names; empty: all
   Hold hold = Hold::kOwn;
   bool one_piece = false;                             // each array is one Piece
   bool in_memory = false;                             // elements are read at once, never as they are sent

@@ -13,8 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/reducectl/output/render.h"
-#include "reduced/types.h"
 #include "reduced/ops.h"
+#include "reduced/types.h"
 
 namespace reduced::client {
 namespace {
@@ -48,8 +48,7 @@ absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
             absl::InvalidArgumentError(absl::StrCat("weight: got ", kind.weight, "; allowed: numbers above 0")));
       }
     } else if (key == "op") {
-      kind.ops = value.is_array() ? value.get<std::vector<std::string>>()
-                                  : SplitOps(value.get<std::string>());
+      kind.ops = value.is_array() ? value.get<std::vector<std::string>>() : SplitOps(value.get<std::string>());
       if (kind.ops.empty()) status.Update(absl::InvalidArgumentError("op: got none; allowed: at least 1"));
       for (const std::string& op : kind.ops) status.Update(CheckOp(op));
     } else if (key == "dtype") {

@@ -48,7 +48,8 @@ TEST(OpParametersTest, WhatIsWrongWithParameters) {
       {"op: OP_QUANTILE quantile { q: -0.25 }", "calls[1].quantile.q[0]: got -0.25; allowed: 0 to 1"},
       {"op: OP_QUANTILE quantile { q: nan }", "calls[1].quantile.q[0]: got nan; allowed: 0 to 1"},
       {"op: OP_HISTOGRAM histogram {}", "calls[1].histogram.bins: got none; allowed: uniform, logarithmic, edges"},
-      {"op: OP_HISTOGRAM histogram { edges { edge: 1 } }", "calls[1].histogram.edges: got 1 edges; allowed: 2 to 65537"},
+      {"op: OP_HISTOGRAM histogram { edges { edge: 1 } }",
+       "calls[1].histogram.edges: got 1 edges; allowed: 2 to 65537"},
       {"op: OP_HISTOGRAM histogram { edges { edge: 0 edge: 2 edge: 2 } }",
        "calls[1].histogram.edges[2]: got 2 after 2; allowed: ascending edges"},
       {"op: OP_HISTOGRAM histogram { edges { edge: 0 edge: inf } }",
@@ -66,7 +67,8 @@ TEST(OpParametersTest, WhatIsWrongWithParameters) {
        "calls[1].histogram.uniform.high: got 1e+308 with low -1e+308; allowed: finite numbers above it, whose distance "
        "is finite"},
       {"op: OP_HISTOGRAM histogram { uniform { low: 1 high: 1.0000000000000002 bins: 2 } }",
-       "calls[1].histogram.uniform.bins: got 2 from 1 to 1.0000000000000002, some without a width in f64; allowed: fewer "
+       "calls[1].histogram.uniform.bins: got 2 from 1 to 1.0000000000000002, some without a width in f64; allowed: "
+       "fewer "
        "bins, or a wider range"},
       {"op: OP_HISTOGRAM histogram { logarithmic { low: 0 high: 1 bins: 2 } }",
        "calls[1].histogram.logarithmic.low: got 0; allowed: positive, finite numbers"},
@@ -94,10 +96,8 @@ TEST(OpParametersTest, BinsBecomeEdges) {
     return call.ok() ? call->given().edges : std::vector<double>();
   };
   EXPECT_THAT(edges("uniform { low: 0 high: 1 bins: 4 }"), ElementsAre(0, 0.25, 0.5, 0.75, 1));
-  EXPECT_THAT(edges("uniform { low: 0.1 high: 0.7 bins: 3 }"),
-              ElementsAre(0.1, 0.3, 0.5, 0.7));
-  EXPECT_THAT(edges("uniform { low: -3 high: 4 bins: 3 }"),
-              ElementsAre(-3, -0.6666666666666665, 1.666666666666667, 4));
+  EXPECT_THAT(edges("uniform { low: 0.1 high: 0.7 bins: 3 }"), ElementsAre(0.1, 0.3, 0.5, 0.7));
+  EXPECT_THAT(edges("uniform { low: -3 high: 4 bins: 3 }"), ElementsAre(-3, -0.6666666666666665, 1.666666666666667, 4));
   const std::vector<double> decades = edges("logarithmic { low: 0.01 high: 1000 bins: 5 }");
   ASSERT_EQ(decades.size(), 6u);
   for (int i = 0; i < 6; ++i) EXPECT_DOUBLE_EQ(decades[static_cast<std::size_t>(i)], std::pow(10, i - 2));
