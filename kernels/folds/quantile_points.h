@@ -1,5 +1,5 @@
-// Where quantiles lie among n ordered elements, and what is between two of these: NumPy's formulas, in f64. What is
-// halfway is the double nearest to it, as numpy.median has it where elements are doubles.
+// Where quantiles lie among n ordered elements, and what is between two of these: NumPy's formulas, in f64. A median
+// is the double nearest to the mean of two elements, as numpy.median has it where these are doubles.
 #ifndef REDUCED_KERNELS_FOLDS_QUANTILE_POINTS_H_
 #define REDUCED_KERNELS_FOLDS_QUANTILE_POINTS_H_
 

@@ -95,9 +95,7 @@ class QuantileFold final : public DistributionFold {
       : call_(call),
         spec_(spec),
         quantiles_(call.op == Op::kMedian ? std::vector<double>{0.5} : call.given().quantiles),
-        // NumPy's formula for 0.5 rounds twice, numpy.median once.
-        method_(call.op == Op::kMedian && call.given().method == QuantileMethod::kLinear ? QuantileMethod::kMidpoint
-                                                                                         : call.given().method),
+        method_(call.given().method),
         memory_(std::move(memory)) {}
   ~QuantileFold() override { Release(); }
 
@@ -197,7 +195,7 @@ class QuantileFold final : public DistributionFold {
       const T lower = Key::Element(key_of(point.lower)), higher = Key::Element(key_of(point.higher));
       if (!in_f64) {
         StoreAt(lower, at, answers);
-      } else if (method_ == QuantileMethod::kMidpoint) {
+      } else if (call_.op == Op::kMedian) {  // whose formula rounds once, as numpy.median's does
         StoreAt(Halfway(lower, higher), at, answers);
       } else {
         StoreAt(Between(Real(lower), Real(higher), point.weight), at, answers);

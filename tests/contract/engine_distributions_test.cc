@@ -109,7 +109,7 @@ Wanted WantQuantiles(std::vector<AnyElement> sorted, const std::vector<double>& 
             Number(Interpolated(lower.minus_zero ? -0.0 : a, higher.minus_zero ? -0.0 : b, at - std::floor(at))));
         break;
       case QuantileMethod::kMidpoint:
-        wanted.answers.push_back(Number(Halfway(lower, higher)));
+        wanted.answers.push_back(Number(Interpolated(lower.minus_zero ? -0.0 : a, higher.minus_zero ? -0.0 : b, 0.5)));
         break;
       case QuantileMethod::kLower:
         wanted.answers.push_back(lower);
@@ -123,6 +123,16 @@ Wanted WantQuantiles(std::vector<AnyElement> sorted, const std::vector<double>& 
     }
   }
   return wanted;
+}
+
+Wanted WantMedian(const std::vector<AnyElement>& elements, QuantileMethod method, bool omits, bool is_float) {
+  if (method == QuantileMethod::kLinear || method == QuantileMethod::kMidpoint) {
+    const Wanted lower = WantQuantiles(elements, {0.5}, QuantileMethod::kLower, omits, is_float);
+    const Wanted higher = WantQuantiles(elements, {0.5}, QuantileMethod::kHigher, omits, is_float);
+    if (lower.error || lower.answers[0].nan) return {.answers = {{.nan = true}}};
+    return {.answers = {Number(Halfway(lower.answers[0], higher.answers[0]))}};
+  }
+  return WantQuantiles(elements, {0.5}, method, omits, is_float);
 }
 
 Wanted WantHistogram(const std::vector<AnyElement>& elements, const std::vector<double>& edges) {
@@ -195,9 +205,7 @@ Wanted Want(const std::vector<AnyElement>& elements, const OpCall& call, const R
   const OpParameters& given = call.given();
   switch (call.op) {
     case Op::kMedian:
-      return WantQuantiles(elements, {0.5},
-                           given.method == QuantileMethod::kLinear ? QuantileMethod::kMidpoint : given.method, omits,
-                           is_float);
+      return WantMedian(elements, given.method, omits, is_float);
     case Op::kQuantile:
       return WantQuantiles(elements, given.quantiles, given.method, omits, is_float);
     case Op::kHistogram:

@@ -234,6 +234,10 @@ class TextOracleTest(unittest.TestCase):
                 fields = table[answer.get("column", "0")]
                 if f'column "{answer.get("column", "0")}": points are decimal points' in notes:
                     continue  # it is said
+                if answer["dtype"] == "text":  # of words
+                    self.assertIsNone(expected(fields, "f64", own), (answer, context))
+                    self.assertEqual(answer["results"]["count"] + answer["results"]["missing"], len(fields), (answer, context))
+                    continue
                 want = expected(fields, answer["dtype"], own)
                 self.assertIsNotNone(want, (answer, context))
                 self.check_same(answer.get("results", answer), want, context)

@@ -135,7 +135,7 @@ def test_what_is_refused(client):
             client.var([1.0], **bad)
         assert isinstance(caught.value, ValueError) and caught.value.code == "INVALID_ARGUMENT"
     for ops, message in [("medium", 'op: got "medium"; allowed: sum'), ([], "ops: got none"), ("", 'op: got ""'),
-                         ("sum, mean", 'op: got " mean"'), ("bit_or", "bit_or")]:
+                         ("bit_or", "bit_or")]:
         with pytest.raises(ValueError, match=message):
             client.reduce([1.0], ops)
     for ops in (1, [1], ["sum", None]):

@@ -369,7 +369,7 @@ def test_describe_has_what_there_is(client):
         result = client.describe(nothing)
         assert (result.min, result.argmax, result["count"], result.sum) == (None, None, 0, 0) and math.isnan(result.mean)
     shown = repr(client.describe(np.empty(0))).splitlines()
-    assert shown[4:8] == ["min        -", "max        -", "argmin     -", "argmax     -"]
+    assert [line for line in shown if line.endswith(" -")] == ["min        -", "max        -", "argmin     -", "argmax     -"]
     result = client.describe(np.array([2**62, 2**62, 5]), keys=np.array([1, 1, 2]))
     assert np.ma.getmaskarray(result.sum).tolist() == [True, False] and result.sum[1] == 5 and result.max.tolist() == [2**62, 5]
     result = client.describe(np.array([[2**63, 2**63], [1, 2]], "u8"), axis=1)

@@ -97,8 +97,8 @@ def test_an_op_without_an_answer_takes_no_other_with_it(local):
         asked = {name: option.compute() if hasattr(option, "compute") else option for name, option in options.items()}
         summary, right = reduced.dask.describe(lazy, **options).compute(), local.describe(lazy.compute(), **asked)
         blocks.assert_same(summary, right)
-        assert all(summary[op] is None for op in right.errors)
-        assert all(np.array_equal(np.ma.getmaskarray(summary[op]), np.ma.getmaskarray(right[op])) for op in right)
+        assert all(summary[op] is None for op in summary.errors)
+        assert all(np.array_equal(np.ma.getmaskarray(summary[op]), np.ma.getmaskarray(right[op])) for op in summary)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 100])
@@ -127,7 +127,7 @@ def test_positions(local):
     for chunks in ((7, 10), (60, 10), (60, 5), (1, 3), (23, 7)):
         results = reduced.dask.reduce(da.from_array(array, chunks), "argmin,argmax").compute()
         assert results.argmin == array.argmin() and results.argmax == array.argmax()
-        assert dict(reduced.dask.describe(da.from_array(array, chunks)).compute()) == dict(local.describe(array))
+        assert dict(reduced.dask.describe(da.from_array(array, chunks)).compute()) == blocks.without_quartiles(local.describe(array))
 
 
 def test_lazy_arrays():
@@ -175,7 +175,7 @@ def test_missing_elements(local):
     lazy = da.ma.masked_array(da.arange(6, chunks=2), mask=da.from_array(np.arange(6) == 3, 3))
     results = reduced.dask.reduce(lazy, "sum,count,argmax").compute()
     assert dict(results) == {"sum": 12, "count": 5, "argmax": 5} and not isinstance(results, reduced.ArrayResults)
-    assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(np.ma.masked_equal(np.arange(6), 3)))
+    assert dict(reduced.dask.describe(lazy).compute()) == blocks.without_quartiles(local.describe(np.ma.masked_equal(np.arange(6), 3)))
     nothing = da.ma.masked_array(da.arange(6, chunks=2), mask=True)
     assert reduced.dask.reduce(nothing, "sum,count").compute() == {"sum": 0, "count": 0}
     assert reduced.dask.reduce(nothing, "min", empty="fill").compute().min == np.iinfo(int).max
@@ -277,7 +277,7 @@ def test_columns_of_dataframes(local):
         assert dict(local.reduce(column, [*ANY_CUT, "argmin", "argmax"], nan=nan)) == right, column.dtype
         results = reduced.dask.reduce(lazy, [*ANY_CUT, "argmin", "argmax"], nan=nan).compute()
         assert dict(results) == right, column.dtype
-        assert dict(reduced.dask.describe(lazy).compute()) == dict(local.describe(column)), column.dtype
+        assert dict(reduced.dask.describe(lazy).compute()) == blocks.without_quartiles(local.describe(column)), column.dtype
     assert reduced.dask.reduce(lazy[lazy & ~lazy], "sum,count").compute() == {"sum": 0, "count": 0}
 
 

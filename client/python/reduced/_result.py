@@ -84,6 +84,8 @@ class Results(Mapping[str, Any]):
         errors = dict(self.errors)
         why = errors.pop(quartiles, None)
         for index, name in enumerate(("25%", "50%", "75%")):
+            if name not in names:
+                continue
             if array is not None and isinstance(array, np.ndarray):
                 found[name] = dtype, array[..., index] if array.ndim > 1 else array[index]
             elif array is not None:  # kept on the server

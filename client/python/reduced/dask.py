@@ -84,7 +84,8 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
 
 
 def describe(array: Any, *, server: str | None = None, **options: Unpack[Options]) -> Any:
-    """A dask value of what `Client.describe` answers, without argmin and argmax where `reduce` refuses them."""
+    """A dask value of what `Client.describe` answers, without the quartiles, and without argmin and argmax where `reduce`
+    refuses them."""
     asked: Options = {"nan": "omit", "ddof": 1, **options}
     cut = _cut(array)
     names = list(_client._DESCRIBE)
@@ -98,7 +99,7 @@ def describe(array: Any, *, server: str | None = None, **options: Unpack[Options
 
 def _summary(results: Results, masks_extrema: bool, masks_sum: bool) -> Results:
     """Results of which those without an answer are None, or masked."""
-    results._raises = False
+    results._describes("", [name for name in _client._DESCRIBED if not name.endswith("%")])
     return results._masked(masks_extrema, masks_sum) if isinstance(results, ArrayResults) else results
 
 

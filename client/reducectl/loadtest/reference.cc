@@ -144,7 +144,7 @@ Answer OfElement(Integer value) {
   return OfSign<T>(value);
 }
 
-// Interpolated as the server does; the elements of FillRandom are exact in f64.
+// The elements of FillRandom are exact in f64.
 template <class T>
 double Median(const Pass<T>& pass) {
   std::vector<double> elements;
@@ -153,7 +153,7 @@ double Median(const Pass<T>& pass) {
   const auto upper = elements.begin() + pass.count / 2;
   std::nth_element(elements.begin(), upper, elements.end());
   if (pass.count % 2 != 0) return *upper;
-  return *upper - (*upper - *std::max_element(elements.begin(), upper)) * 0.5;
+  return (*upper + *std::max_element(elements.begin(), upper)) / 2;
 }
 
 template <class T>
