@@ -178,7 +178,8 @@ class DistributionTest(harness.ServedTest):
         self.assertEqual((first[2:5], first[-3:], second[-3:]), (["text", "3", "1"], ["2", "bob", "2"], ["-", "-", "-"]))
 
     def test_loadtest(self):
-        run = self.run_reducectl("--json", "loadtest", "--op", "median", "--size", "4Ki", "--duration", "300ms", "--concurrency", "2")
+        run = self.run_reducectl("--json", "loadtest", "--op", "median", "--size", "4Ki", "--duration", "300ms", "--concurrency", "2",
+                                 "--stability", "100%")
         self.assertEqual(run.returncode, 0, run.stderr)
 
     def test_ops_say_how_they_are_written(self):
