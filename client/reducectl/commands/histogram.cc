@@ -80,7 +80,7 @@ absl::StatusOr<std::pair<double, double>> RangeOf(const ReduceCall& reduce, bool
   if (!reply.ok()) return reply.status();
   const Value *const min = reply->Find("min"), *const max = reply->Find("max");
   if (min == nullptr || max == nullptr) return std::pair(log ? 1.0 : 0.0, log ? 10.0 : 1.0);  // as NumPy, of nothing
-  double low = min->AsDouble(), high = max->AsDouble();
+  const double low = min->AsDouble(), high = max->AsDouble();
   if (!std::isfinite(low) || !std::isfinite(high)) {
     return absl::InvalidArgumentError(absl::StrCat("--range: got none for elements from ", min->Text(), " to ",
                                                    max->Text(), "; allowed: finite numbers LOW,HIGH"));
@@ -89,10 +89,6 @@ absl::StatusOr<std::pair<double, double>> RangeOf(const ReduceCall& reduce, bool
     return absl::InvalidArgumentError(
         absl::StrCat("--log: got elements from ", min->Text(), " on; allowed: positive ones, or a --range"));
   }
-  // Integers beyond 2^53 are between doubles.
-  constexpr double kWhole = 0x1p53;
-  if (std::abs(low) > kWhole && !std::holds_alternative<double>(min->value)) low = std::nextafter(low, -HUGE_VAL);
-  if (std::abs(high) > kWhole && !std::holds_alternative<double>(max->value)) high = std::nextafter(high, HUGE_VAL);
   if (low < high) return std::pair(low, high);
   return log ? std::pair(low / 2, high * 2) : std::pair(low - 0.5, high + 0.5);
 }
