@@ -36,10 +36,10 @@ absl::Status CheckEdges(const std::vector<double>& edges, const std::string& fie
     return Wrong(field, "edges", absl::StrCat(edges.size(), " edges"), absl::StrCat("2 to ", kMaxBins + 1));
   }
   for (std::size_t i = 0; i < edges.size(); ++i) {
-    const std::string name = absl::StrFormat("edges[%d]", i);
-    if (!std::isfinite(edges[i])) return Wrong(field, name, absl::StrCat(edges[i]), "finite numbers");
+    const auto name = [i] { return absl::StrFormat("edges[%d]", i); };
+    if (!std::isfinite(edges[i])) return Wrong(field, name(), absl::StrCat(edges[i]), "finite numbers");
     if (i > 0 && !(edges[i - 1] < edges[i])) {
-      return Wrong(field, name, absl::StrFormat("%.17g after %.17g", edges[i], edges[i - 1]), "ascending edges");
+      return Wrong(field, name(), absl::StrFormat("%.17g after %.17g", edges[i], edges[i - 1]), "ascending edges");
     }
   }
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -92,6 +93,7 @@ class DistributionReduction {
       active.push_back(fold.get());
     }
     while (!active.empty() && !stopped()) {
+      if (output.count * width_ > kBlockBytes && Stopped()) return;
       if (output.count * width_ <= kLongOutputBytes) {
         Add(output, 0, output.count, active);
       } else {
@@ -130,7 +132,7 @@ class DistributionReduction {
     tbb::this_task_arena::isolate(
         [&] { tbb::parallel_for(tbb::blocked_range<int>(0, workers, 1), work, tbb::simple_partitioner()); });
     for (Folds& own : parts) {
-      for (std::size_t i = 0; i < own.size() && !stopped(); ++i) {
+      for (std::size_t i = 0; i < own.size() && !Stopped(); ++i) {
         Stop(folds[i]->Merge(*own[i]));
         own[i] = nullptr;
       }
@@ -157,8 +159,9 @@ class DistributionReduction {
   absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
 };
 
-// The job of the ops that states answer, `numbers` of all ops, with answers that were placed already.
-absl::Status ReduceOthers(const Job& job, const std::vector<std::size_t>& numbers,
+// The job of the ops that states answer, `numbers` of all ops, with answers that were placed already. ABORTED: it finds
+// other outputs than `loaded` has, since somebody has changed the keys.
+absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const std::vector<std::size_t>& numbers,
                           const std::vector<std::byte*>& answers,
                           absl::FunctionRef<absl::Status(const Job&)> by_states) {
   Job others = job;
@@ -168,7 +171,17 @@ absl::Status ReduceOthers(const Job& job, const std::vector<std::size_t>& number
     others.spec.ops.push_back(job.spec.ops[number]);
     places.push_back(answers[number]);
   }
-  others.place = [&](std::int64_t, std::int64_t, const std::byte*) { return places; };
+  others.place = [&](std::int64_t outputs, std::int64_t groups,
+                     const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
+    const std::byte* const found = loaded.grouping.keys;
+    const bool same =
+        outputs == loaded.outputs && groups == loaded.grouping.groups &&
+        (found == nullptr ||
+         std::memcmp(found, keys, static_cast<std::size_t>(groups) * RowOf(job.partition->keys->keys.dtype).bytes) ==
+             0);
+    if (!same) return absl::AbortedError("keys: got other ones the second time; allowed: keys that nobody changes");
+    return places;
+  };
   std::vector<absl::Status> errors;
   others.errors = job.errors == nullptr ? nullptr : &errors;
   const absl::Status status = by_states(others);
@@ -200,7 +213,7 @@ absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBud
   }
   if (job.errors != nullptr) job.errors->resize(job.spec.ops.size());
   if (!others.empty()) {
-    if (absl::Status status = ReduceOthers(job, others, *answers, by_states); !status.ok()) return status;
+    if (absl::Status status = ReduceOthers(job, *loaded, others, *answers, by_states); !status.ok()) return status;
   }
   if (job.partition->keys.has_value()) {
     const absl::Status sorted = SortRows(job.partition->rows, context, &loaded->grouping);

@@ -5,6 +5,7 @@
 #include "kernels/engine/why_stop.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
+#include "oneapi/tbb/task_arena.h"
 
 namespace reduced {
 namespace {
@@ -143,7 +144,9 @@ void OutputElements::CountRanks(absl::FunctionRef<bool()> stopped, Output* outpu
       output->ranks[run] = CountKept(*output, run * kRun, std::min(kRun, output->positions - run * kRun));
     }
   };
-  tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, runs, 64), count, tbb::simple_partitioner());
+  // A thread that waits for the others must not begin another output, which would take memory of its own.
+  tbb::this_task_arena::isolate(
+      [&] { tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, runs, 64), count, tbb::simple_partitioner()); });
   std::int64_t rank = 0;
   for (std::int64_t& run : output->ranks) rank += std::exchange(run, rank);
   output->count = rank;

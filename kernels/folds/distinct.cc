@@ -11,9 +11,12 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
+#include <random>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "kernels/algebra/sort_key.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/folds.h"
@@ -197,6 +200,12 @@ class ValueSet final : public DistributionFold {
   static constexpr std::size_t kBatch = 64;    // keys whose slots are fetched ahead
   static constexpr std::size_t kLeast = 1024;  // slots
 
+  // A different one in each process, so that nobody can make keys that all have the same.
+  static std::uint64_t PlaceOf(Word key) {
+    static const std::uint64_t seed = std::random_device()() * std::uint64_t{0x9e3779b97f4a7c15};
+    return HashOf(key ^ seed);
+  }
+
   // Inserts at most kBatch keys.
   absl::Status Insert(const Word* keys, std::size_t count) {
     if (2 * (used_ + count) > slots_.size()) {
@@ -205,7 +214,7 @@ class ValueSet final : public DistributionFold {
     const std::size_t mask = slots_.size() - 1;
     std::size_t at[kBatch];
     for (std::size_t i = 0; i < count; ++i) {
-      at[i] = HashOf(keys[i]) & mask;
+      at[i] = PlaceOf(keys[i]) & mask;
       __builtin_prefetch(&slots_[at[i]], 1);
     }
     for (std::size_t i = 0; i < count; ++i) {
@@ -225,11 +234,18 @@ class ValueSet final : public DistributionFold {
     const std::size_t size = std::max(kLeast, 2 * slots_.size());
     const auto bytes = static_cast<std::int64_t>(size * sizeof(Word));
     if (absl::Status status = memory_.take(bytes); !status.ok()) return status;
-    std::vector<Word> slots(size);
+    std::vector<Word> slots;
+    try {
+      slots.resize(size);
+    } catch (const std::bad_alloc&) {
+      memory_.give(bytes);
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("op distinct_exact: got no memory for %d bytes; allowed: what this machine has", bytes));
+    }
     const std::size_t mask = size - 1;
     for (const Word key : slots_) {
       if (key == 0) continue;
-      std::size_t slot = HashOf(key) & mask;
+      std::size_t slot = PlaceOf(key) & mask;
       while (slots[slot] != 0) slot = (slot + 1) & mask;
       slots[slot] = key;
     }

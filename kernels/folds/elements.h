@@ -31,10 +31,10 @@ void StoreAt(T value, std::int64_t i, std::byte* answers) {
 // That an output has too few elements for an answer.
 inline absl::Status TooFew(const ReduceSpec& spec, const OpCall& call, std::int64_t counted) {
   const std::int64_t least = LeastElements(call, spec.dtype);
-  return absl::InvalidArgumentError(
-      absl::StrFormat("op %s: got %s; allowed: at least %d element%s%s", RowOf(call.op).name,
-                      counted == 0 ? std::string("no element") : absl::StrFormat("%d elements", counted), least,
-                      least == 1 ? "" : "s", spec.nan_policy == NanPolicy::kOmit ? " that are not NaN" : ""));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "op %s: got %s; allowed: at least %d element%s%s", RowOf(call.op).name,
+      counted == 0 ? std::string("no element") : absl::StrFormat("%d element%s", counted, counted == 1 ? "" : "s"),
+      least, least == 1 ? "" : "s", spec.nan_policy == NanPolicy::kOmit ? " that are not NaN" : ""));
 }
 
 }  // namespace reduced

@@ -54,7 +54,8 @@ class HistogramBins {
     const double range = edges[static_cast<std::size_t>(bins_)] - edges.front();
     from_ = edges.front();
     scale_ = static_cast<double>(bins_) / range;
-    even_ = std::isfinite(range) && std::isfinite(scale_) && std::isfinite(scale_ * range) && GuessesAreNear(lowest);
+    even_ =
+        std::isfinite(range) && std::isfinite(scale_) && std::isfinite(scale_ * range) && GuessesAreNear(lowest, *most);
   }
 
   std::int64_t bins() const { return bins_; }
@@ -104,12 +105,13 @@ class HistogramBins {
     return at - lowest_.data();
   }
 
-  // Whether guesses are off by one bin at most: they never fall as elements grow, so the ends of each bin tell.
-  bool GuessesAreNear(const std::vector<Word>& lowest) const {
+  // Whether guesses are off by one bin at most: they never fall as elements grow, so the ends of each bin tell. `most`:
+  // the key of the largest element that is in a bin.
+  bool GuessesAreNear(const std::vector<Word>& lowest, Word most) const {
     for (std::int64_t bin = 0; bin < used_; ++bin) {
-      const Word begin = lowest[static_cast<std::size_t>(bin)], end = lowest[static_cast<std::size_t>(bin + 1)];
-      if (begin >= end) continue;
-      for (const Word key : {begin, static_cast<Word>(end - 1)}) {
+      const Word begin = lowest[static_cast<std::size_t>(bin)], next = lowest[static_cast<std::size_t>(bin + 1)];
+      if (bin < used_ - 1 ? begin >= next : begin > most) continue;  // no element is in this bin
+      for (const Word key : {begin, bin < used_ - 1 ? static_cast<Word>(next - 1) : most}) {
         if (std::abs(Guess(Key::Element(key)) - bin) > 1) return false;
       }
     }
