@@ -11,12 +11,10 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
-
-from typing import Unpack
 
 from reduced import _core
 from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype, on_gpu
@@ -24,7 +22,7 @@ from reduced._containers import read, refused_objects
 from reduced._copies import both, contiguous, copied
 from reduced._cuda import CudaElements, forget_all
 from reduced._distribution import Plan
-from reduced._errors import Error, InvalidArgumentError, UnimplementedError
+from reduced._errors import Error, InvalidArgumentError, ResourceExhaustedError, UnimplementedError
 from reduced._ops import OPTIONS, Ops, Options, check, check_options
 from reduced._result import ArrayResult, Result
 from reduced._state import State
@@ -418,9 +416,16 @@ class _Reducer(Ops):
         if not isinstance(array, ResidentArray | Elements | CudaElements):
             array, there = read(array)
         fills = not options.get("keep") and (there is not None or any(options.get(name) is not None for name in ("axis", "where", *_GROUPED)))
-        names = _DESCRIBE if isinstance(self._core, _core.RemoteSession) else (*_DESCRIBE, _QUARTILES)
-        result = self._answer(array, there, names, {"empty": "fill", "overflow": "wrap", **asked} if fills else asked, interrupt)
-        result._describes(_QUARTILES, _DESCRIBED)
+        asked = {"empty": "fill", "overflow": "wrap", **asked} if fills else asked
+        without: Error | None = None  # why there are no quartiles
+        try:
+            if isinstance(self._core, _core.RemoteSession):
+                raise UnimplementedError("quartiles: got them in a session; allowed: with a client")
+            result = self._answer(array, there, (*_DESCRIBE, _QUARTILES), asked, interrupt)
+        except (UnimplementedError, ResourceExhaustedError) as why:  # of a GPU's memory, or too large to be read as a whole
+            without = why
+            result = self._answer(array, there, _DESCRIBE, asked, interrupt)
+        result._describes(_QUARTILES, _DESCRIBED, without)
         if fills:
             assert isinstance(result, ArrayResult)
             result._masked("empty" not in options, "overflow" not in options)

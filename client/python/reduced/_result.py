@@ -76,8 +76,9 @@ class Results(Mapping[str, Any]):
         names = sorted([*self, *self.errors], key=self._order.index) if self.errors else list(self)
         return [(op, "-" if op in self.errors else str(self[op])) for op in names]
 
-    def _describes(self, quartiles: str, names: Sequence[str]) -> None:
-        """Makes it a summary of these names, in which what has no answer is None. `quartiles`: the op that answers with all three."""
+    def _describes(self, quartiles: str, names: Sequence[str], without: Error | None = None) -> None:
+        """Makes it a summary of these names, in which what has no answer is None. `quartiles`: the op that answers with all three.
+        `without`: why it was not asked for."""
         found = dict(self._results)
         found["missing"] = found["nan_count"]
         dtype, array = found.pop(quartiles, ("f64", None))
@@ -91,7 +92,7 @@ class Results(Mapping[str, Any]):
             elif array is not None:  # kept on the server
                 found[quartiles] = dtype, array
             else:
-                errors[name] = why or UnimplementedError(f"{name}: got it in a session; allowed: with a client")
+                errors[name] = why or without or UnimplementedError(f"{name}: got no answer")
         self._results = {name: found[name] for name in (*names, quartiles) if name in found}
         self.errors, self._order, self._raises = errors, list(names), False
 

@@ -84,13 +84,26 @@ class Asker {
     if (reply.ok()) take(*reply);
   }
 
+  // The answers to all ops, by `reduce`, which makes a call with these. Of a lenient question the ops of the
+  // distribution are left out, and `source` named, where only they cannot be answered: of an array in the memory of a
+  // GPU, or too large to be read as a whole.
+  template <class Reduce>
+  absl::StatusOr<Reply> ReduceAll(const std::string& source, const Reduce& reduce) {
+    absl::StatusOr<Reply> reply = reduce(question_.ops);
+    const bool lacks = absl::IsUnimplemented(reply.status()) || absl::IsResourceExhausted(reply.status());
+    std::vector<std::string> others = question_.ops;
+    if (!lacks || !question_.lenient || std::erase_if(others, IsOfDistribution) == 0) return reply;
+    ReportError(source, absl::StrCat("without quartiles: ", std::string(reply.status().message())), kOk);
+    return reduce(others);
+  }
+
   ExitCode AskResident(const std::string& id) {
     Answer answer{.source = id};
     const auto reduce = [&](const std::vector<std::string>& ops) {
       return place_.server->Reduce(RemoteArray::Resident(id), ops, question_.options);
     };
     const absl::Time start = absl::Now();
-    absl::StatusOr<Reply> reply = reduce(question_.ops);
+    absl::StatusOr<Reply> reply = ReduceAll(id, reduce);
     if (!reply.ok()) return ReportCallError(id, reply.status());
     answer.round_trip_us = absl::ToDoubleMicroseconds(absl::Now() - start);
     answer.reply = *std::move(reply);
@@ -180,7 +193,9 @@ class Asker {
     if (piece.whole || answer.missing.empty() || piece.input.layout.shape.front() > 0) {
       UploadProgress progress(!common_.json);
       const bool again = piece.input.reader.read == nullptr || !piece.input.reader.in_order;
-      absl::StatusOr<Reply> reply = Reduce(piece.input, question_.ops, piece.whole, progress);
+      absl::StatusOr<Reply> reply = ReduceAll(SubjectOf(answer), [&](const std::vector<std::string>& ops) {
+        return Reduce(piece.input, ops, piece.whole, progress);
+      });
       if (!reply.ok()) return ReportFailure(answer, piece.input, reply.status());
       answer.reply = *std::move(reply);
       answer.round_trip_us = absl::ToDoubleMicroseconds(absl::Now() - start);
@@ -348,9 +363,9 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   if (!place.has_value()) return kUsage;
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
-  input.in_memory = question.in_session();
-  input.one_piece =
-      input.in_memory || std::any_of(question.ops.begin(), question.ops.end(), IsOfDistribution);  // which has no state
+  const bool as_a_whole = std::any_of(question.ops.begin(), question.ops.end(), IsOfDistribution);  // without states
+  input.in_memory = question.in_session() || (as_a_whole && place->local != nullptr);
+  input.one_piece = question.in_session() || as_a_whole;
   if (!question.sources.empty()) input.arrays = question.arrays;
   input.missing = MissingFor(question.ops, question.options, Missing::kDropped);
   input.positions = std::any_of(question.ops.begin(), question.ops.end(),
