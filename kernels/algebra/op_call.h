@@ -35,8 +35,8 @@ struct OpParameters {
   // Of quantile and median.
   QuantileMethod method = QuantileMethod::kLinear;
   // Of histogram: 2 to kMaxBins + 1, finite and ascending. Bin i counts the elements x of edges[i] <= x < edges[i + 1];
-  // the last bin also those that are its upper edge. Integers of 64 bits are rounded to f64 before they are compared, as
-  // in NumPy; all other elements are doubles.
+  // the last bin also those that are its upper edge. Integers of 64 bits are rounded to f64 before they are compared,
+  // as in NumPy; all other elements are doubles.
   std::vector<double> edges{};
   // Of topk, bottomk, argtopk and argbottomk: how many elements, 1 to kMaxTop.
   std::int64_t k = 0;
