@@ -189,5 +189,20 @@ class DistributionTest(harness.ServedTest):
             self.assertEqual((usages["topk"], usages["sum"]), ("topk(K)", None))
 
 
+class WithoutRoomTest(harness.ServedTest):
+    flags = ("--cpu_array_bytes=1Mi",)
+
+    def test_a_summary_without_quartiles(self):
+        array = np.random.default_rng(4).normal(size=1_000_000)  # too large for a message, and for the arrays of the server
+        path = self.save(array)
+        run = self.run_reducectl("--server", self.server.tcp, "--json", "describe", path)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn(b"without quartiles: ", run.stderr)
+        results = json.loads(run.stdout)["results"]
+        self.assertEqual((results["count"], results["max"], results["50%"]), (array.size, array.max(), None))
+        (local,) = self.answers("describe", path, "--server", "local:")
+        self.assertEqual(local["results"]["50%"], np.median(array))
+
+
 if __name__ == "__main__":
     unittest.main()
