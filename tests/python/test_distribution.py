@@ -45,6 +45,16 @@ def in_f64(array):
     return array.astype(np.float64)
 
 
+def test_edges_that_are_no_f64(whole):
+    with pytest.raises(ValueError, match="^bins: got whole numbers beyond"):
+        whole.histogram(np.arange(5), bins=np.array([2**60, 2**60 + 1, 2**61]))
+    assert whole.histogram(np.array([2**60]), bins=np.array([0, 2**60, 2**61]))[0].tolist() == [0, 1]
+
+
+def test_names_of_ops_may_have_spaces(whole):
+    assert list(whole.reduce(np.arange(5.0), [" sum", "quantile(0.5) "])) == ["sum", "quantile(0.5)"]
+
+
 def test_quantiles_are_those_of_numpy(whole):
     for random, array in cases(1):
         q = np.concatenate([[0, 1, 0.5], random.random(3)])

@@ -58,10 +58,10 @@ def _options(**options: Unpack[Options]) -> _core.Options:
 
 def names_of(ops: str | Sequence[str]) -> list[str]:
     """The names of ops. TypeError: one is no string."""
-    names = [name.strip() for name in _core.split_ops(ops)] if isinstance(ops, str) else list(ops) if isinstance(ops, Iterable) else [ops]
+    names = _core.split_ops(ops) if isinstance(ops, str) else list(ops) if isinstance(ops, Iterable) else [ops]
     for name in names:
         check(str, ops=name)
-    return names
+    return [name.strip() for name in names]
 
 
 def of_distribution(names: Sequence[str]) -> str | None:

@@ -105,6 +105,8 @@ def _dtype(array: Any) -> np.dtype[Any]:
 def _strictly_ascending(edges: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
     """Edges of which no two are equal, and for each bin of `edges` the bin between these that has its elements; -1: there are none."""
     given = edges.astype(np.float64)
+    if edges.dtype.kind in "iu" and [int(edge) for edge in given.tolist()] != edges.tolist():
+        raise ValueError("bins: got whole numbers beyond 2**53 that are no float64; allowed: those that are")
     if np.any(given[:-1] > given[1:]):
         raise ValueError("bins: got edges that descend; allowed: ascending ones")
     asked = np.unique(given)
