@@ -48,7 +48,8 @@ TEST(ValidateMatmulTest, SaysWhatIsAllowed) {
     spoil(bad);
     return std::string(ValidateMatmul(bad).message());
   };
-  EXPECT_THAT(error([](MatmulSpec& s) { s.dtype = DType::kU8; }), HasSubstr("dtype: got u8 for matrix products; allowed"));
+  EXPECT_THAT(error([](MatmulSpec& s) { s.dtype = DType::kU8; }),
+              HasSubstr("dtype: got u8 for matrix products; allowed"));
   EXPECT_THAT(error([](MatmulSpec& s) { s.m = 0; }), HasSubstr("matmul.m: got 0; allowed: 1 to 1048576"));
   EXPECT_THAT(error([](MatmulSpec& s) { s.n = -1; }), HasSubstr("matmul.n: got -1"));
   EXPECT_THAT(error([](MatmulSpec& s) { s.k = kMaxMatmulSide + 1; }),
