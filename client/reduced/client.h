@@ -118,7 +118,8 @@ class REDUCED_EXPORT Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Reduces one array by one or more ops. All ops together need one read of the array; on a GPU exact sums need more.
+  // Reduces one array by one or more ops. All ops together need one read of the array; on a GPU exact sums
+  // need more, and so do ops of the distribution.
   // An inline request (ReduceOptions.via) holds a copy of the elements until it is sent, a stream a copy of one chunk.
   // With an op of the distribution (ops.h) an array that would be a stream is stored on the server until the call ends.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,

@@ -28,7 +28,7 @@ struct SortKey {
     const Type key = static_cast<Type>(static_cast<Type>(OrderKey<T>::Of(x)) ^ kSign);
     return kIsFloat<T> && IsNan(x) ? kNan : key;
   }
-  // The key of elements that are told apart by their values only: -0 has that of +0.
+  // As Of(), but -0 has the key of +0: elements with the same value have the same key.
   static Type OfValue(T x) {
     const Type key = Of(x);
     return kIsFloat<T> && key == kMinusZero ? kPlusZero : key;

@@ -108,6 +108,9 @@ TEST_F(DistributionTest, WhatIsRefused) {
   v1::ReduceRequest both = Asking({"op: OP_MEDIAN"});
   both.add_ops(v1::OP_SUM);
   Refuses(both, INVALID_ARGUMENT, "calls: got 1 beside 1 ops; allowed: one of ops, calls");
+  const std::string most = "op: OP_HISTOGRAM histogram { uniform { low: 0 high: 1 bins: 65536 } }";
+  Refuses(Asking({most, "op: OP_QUANTILE quantile { q: 0 }"}), INVALID_ARGUMENT,
+          "calls[1]: got 65538 quantiles and edges with those before it; allowed: 65537 in a request");
   v1::ReduceRequest many = Asking({});
   for (int i = 0; i < 1000; ++i) many.add_calls()->set_op(v1::OP_MEDIAN);
   Refuses(many, INVALID_ARGUMENT, "calls: got 1000 operations; allowed: 1 to ");

@@ -213,7 +213,7 @@ class _Reducer(Ops):
         _open.add(self)
 
     def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
-        """Reduces an array by one or more ops, in one read. With `axis`, `where`, `segments`, `lengths` or `keys` the
+        """Reduces an array by one or more ops, in one read, or a few for quantiles and the like. With `axis`, `where`, `segments`, `lengths` or `keys` the
         results are ndarrays: see `ArrayResult`.
 
         `array`: an ndarray; what has Arrow's C data interface (polars, pyarrow), pandas columns, frames and masked arrays, whose

@@ -226,7 +226,7 @@ class Ops:
     def quantile(self, array: Any, q: npt.ArrayLike, *, method: str = "linear", **options: Unpack[Options]) -> Any:
         """Quantiles, exactly, as `numpy.quantile`: with the dimensions of `q` first, of a number without.
 
-        `method`: "linear" and "midpoint" are float64, "lower", "higher" and "nearest" elements of the array. Up to 1024 in one read.
+        `method`: "linear" and "midpoint" are float64, "lower", "higher" and "nearest" elements of the array. Up to 1024 at once, in a few reads.
 
         >>> import numpy as np, reduced
         >>> c = reduced.connect("local:")
