@@ -91,8 +91,8 @@ struct Rows {
   }
 };
 
-// Allocates the tables and chooses which thread adds which rows to which of them. That does not depend on the dtype or on
-// the kind of entry, so it is compiled once; TablesOf has the loops over rows.
+// Allocates the tables and chooses which thread adds which rows to which of them. That does not depend on the dtype or
+// on the kind of entry, so it is compiled once; TablesOf has the loops over rows.
 class Tables : public KeyTables {
  public:
   Tables(std::int64_t element_bytes, std::int64_t entry_bytes)
