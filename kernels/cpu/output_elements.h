@@ -1,6 +1,6 @@
 // The elements of each output of a partition, wherever they are in the array. The rank of an element is the number of
-// elements before it that the mask keeps. The rank of the first element of every run of positions is counted beforehand,
-// so that a task can begin at any rank.
+// elements before it that the mask keeps. The rank of the first element of every run of positions is counted
+// beforehand, so that a task can begin at any rank.
 #ifndef REDUCED_KERNELS_CPU_OUTPUT_ELEMENTS_H_
 #define REDUCED_KERNELS_CPU_OUTPUT_ELEMENTS_H_
 

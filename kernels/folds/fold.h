@@ -1,5 +1,5 @@
-// Folds of the ops about the distribution of elements. A fold has what one op needs to know of the elements of one output
-// that were added so far. It knows neither partitions nor threads; the driver that adds the elements knows no op
+// Folds of the ops about the distribution of elements. A fold has what one op needs to know of the elements of one
+// output that were added so far. It knows neither partitions nor threads; the driver that adds the elements knows no op
 // (cpu/distributions.h).
 //
 // What a fold answers does not depend on how the elements were cut, nor on the order in which parts were merged: it

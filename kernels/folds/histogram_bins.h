@@ -60,8 +60,8 @@ class HistogramBins {
 
   std::int64_t bins() const { return bins_; }
 
-  // Adds to `counts`, which has bins() + 1 entries, how many elements are in each bin. In() tells what they mean: the last
-  // bin may have two entries.
+  // Adds to `counts`, which has bins() + 1 entries, how many elements are in each bin. In() tells what they mean: the
+  // last bin may have two entries.
   void Count(const void* elements, std::int64_t count, std::uint64_t* counts) const {
     if (used_ == 0) return;
     if (even_) {
