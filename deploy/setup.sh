@@ -25,18 +25,6 @@ cuda_architectures() {
   echo "${found:-90-real}"
 }
 
-# The best vector instruction set of this machine as REDUCED_VECTOR_TARGETS takes it; nothing where that is not known, which
-# builds all.
-vector_target() {
-  local flags
-  flags=" $(grep -m 1 '^flags' /proc/cpuinfo || true) "
-  case $flags in
-    *' avx512vl '*) [[ $flags == *' avx512bw '* && $flags == *' avx512dq '* && $flags == *' avx512cd '* ]] && echo AVX3 ;;
-    *' avx2 '*) [[ $flags == *' fma '* && $flags == *' bmi2 '* ]] && echo AVX2 ;;
-    *' sse4_2 '*) echo SSE4 ;;
-  esac || true
-}
-
 # cuda_option: what REDUCED_CUDA is in builds for this machine: the value in the environment, else AUTO with an NVIDIA GPU and
 # OFF without one, since the CUDA engine takes a quarter of the whole compilation.
 cuda_option() {
@@ -61,7 +49,7 @@ configure() {
   cuda=$(cuda_option)
   if ! cmake -S "$root" -B "$dir" -G Ninja --no-warn-unused-cli -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 -DREDUCED_CUDA="$cuda" \
-    -DREDUCED_VECTOR_TARGETS="${REDUCED_VECTOR_TARGETS-$(vector_target)}" \
+    -DREDUCED_VECTOR_TARGETS="${REDUCED_VECTOR_TARGETS-NATIVE}" \
     -DCMAKE_CUDA_ARCHITECTURES="$(cuda_architectures)" -DREDUCED_FAILPOINTS=ON -DREDUCED_WERROR="${REDUCED_WERROR:-OFF}" "$@" > "$dir/configure.log" 2>&1; then
     cat "$dir/configure.log" >&2
     return 1
