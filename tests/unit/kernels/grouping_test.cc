@@ -168,7 +168,7 @@ TEST(Grouping, ManyKeysTakeMemoryOfTheBudgetAndGiveItBack) {
 
 // Each time a little later.
 TEST(Grouping, StopsWheneverItIsToStop) {
-  constexpr std::int64_t kRows = kSlowBuild ? 150'000 : 500'000;
+  constexpr std::int64_t kRows = test::kSlowBuild ? 150'000 : 500'000;
   FoundKeys<std::int64_t> found(DType::kI64, Spread<std::int64_t>(kRows, std::uint64_t{1} << 60));
   ASSERT_TRUE(found.Find(std::int64_t{1} << 30, 1).ok());
   const std::int64_t looks = found.asked();
