@@ -103,11 +103,10 @@ absl::StatusOr<std::vector<ArrayInfo>> Client::ListArrays(const std::string& own
   v1::ListArraysRequest request;
   request.set_owner(owner);
   do {
-    // A deadline that has passed is an error of the next call, not of the timeout.
-    const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(1));
     v1::ListArraysResponse response;
-    absl::Status status = CallAgainAndWait(*connection_, connection_->home, arrays.empty() ? timeout : left,
-                                           &v1::Reduction::Stub::PrepareAsyncListArrays, request, &response);
+    absl::Status status =
+        CallAgainAndWait(*connection_, connection_->home, arrays.empty() ? timeout : TimeLeft(deadline),
+                         &v1::Reduction::Stub::PrepareAsyncListArrays, request, &response);
     if (status.ok()) status = WrongAnswer(connection_->options.server, CheckAnswer(request, response));
     if (!status.ok()) return status;
     for (const v1::ArrayInfo& array : response.arrays()) arrays.push_back(FromProto(array));

@@ -66,6 +66,8 @@ absl::Status CheckTimeout(absl::Duration timeout) {
       absl::StrCat("timeout: got ", absl::FormatDuration(timeout), "; allowed: positive durations"));
 }
 
+absl::Duration TimeLeft(absl::Time deadline) { return std::max(deadline - absl::Now(), absl::Milliseconds(1)); }
+
 absl::StatusCode CodeOf(int number) {
   const bool known = number > 0 && number <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   return known ? static_cast<absl::StatusCode>(number) : absl::StatusCode::kUnknown;

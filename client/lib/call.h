@@ -28,6 +28,10 @@ struct Call::State {
 // INVALID_ARGUMENT: it isn't positive.
 absl::Status CheckTimeout(absl::Duration timeout);
 
+// The timeout of a call that is to end at `deadline`. If that has passed, it is an error of the call, not of its
+// timeout.
+absl::Duration TimeLeft(absl::Time deadline);
+
 // The code of an error with this number: UNKNOWN if there is none.
 absl::StatusCode CodeOf(int number);
 

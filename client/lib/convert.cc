@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
+#include <new>
 #include <optional>
 #include <variant>
 
@@ -116,6 +117,33 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   request->set_return_state(options.return_state);
   request->set_omit_results(!options.results);
   request->set_op_errors(true);
+  return absl::OkStatus();
+}
+
+absl::Status SetElements(const ArrayView& array, std::int64_t bytes, v1::ReduceRequest* request) {
+  std::string& elements = *request->mutable_inline_data();
+  try {
+    if (array.reader.read == nullptr) {
+      if (bytes > 0) elements.assign(static_cast<const char*>(array.data), static_cast<std::size_t>(bytes));
+      return absl::OkStatus();
+    }
+    elements.resize(static_cast<std::size_t>(bytes));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("array: got ", bytes, " bytes; allowed: what the memory of this process has room for"));
+  }
+  return array.reader.read(0, elements.data(), bytes);
+}
+
+absl::Status CheckCalls(const v1::ReduceRequest& request) {
+  const std::optional<DType> dtype = DTypeFromName(NameOf(request.array().dtype()));
+  for (int i = 0; i < request.calls_size(); ++i) {
+    const std::string field = absl::StrCat("calls[", i, "]");
+    const absl::StatusOr<OpCall> call = ParseCall(field, request.calls(i));
+    absl::Status status = call.status();
+    if (status.ok() && dtype.has_value()) status = ValidateCall(field, *call, *dtype);
+    if (!status.ok()) return status;
+  }
   return absl::OkStatus();
 }
 
@@ -239,15 +267,15 @@ void AddAnswer(std::string name, ResultArray answer, Reply* to) {
   if (!name.empty()) answer.op = std::move(name);
   if (!answer.error.ok()) {
     to->results.push_back({std::move(answer.op), std::move(answer.error)});
-  } else if (answer.array.shape.empty()) {
+  } else if (answer.array.shape.empty() && !answer.array.data.empty()) {  // not kept or written elsewhere
     to->results.push_back({std::move(answer.op), answer.array.At(0)});
   } else {
     to->arrays.push_back(std::move(answer));
   }
 }
 
-absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,
-                              absl::string_view via, absl::Span<const std::string> names) {
+absl::StatusOr<Reply> ToReplyWithoutArrays(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,
+                                           absl::string_view via) {
   if (const absl::Status right = CheckAnswer(asked, from); !right.ok()) return WrongAnswer(server, right);
   Reply to{.via = std::string(via),
            .results = FromProto(from.results()),
@@ -259,17 +287,22 @@ absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, cons
                          .reason = from.execution().reason()},
            .timing = FromProto(from.timing())};
   if (from.has_state()) to.state = from.state().SerializeAsString();
-  if (asked.partition) return to;  // whose arrays the caller takes
+  return to;
+}
+
+absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, v1::ReduceResponse& from,
+                              absl::string_view via, absl::Span<const std::string> names) {
+  absl::StatusOr<Reply> to = ToReplyWithoutArrays(server, asked, from, via);
+  if (!to.ok()) return to;
   for (int i = 0; i < from.arrays_size(); ++i) {
-    v1::ArrayResult copy = from.arrays(i);
-    AddAnswer(static_cast<std::size_t>(i) < names.size() ? names[static_cast<std::size_t>(i)] : "", FromProto(copy),
-              &to);
+    AddAnswer(static_cast<std::size_t>(i) < names.size() ? names[static_cast<std::size_t>(i)] : "",
+              FromProto(*from.mutable_arrays(i)), &*to);
   }
   return to;
 }
 
-absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked,
-                              const absl::StatusOr<v1::ReduceResponse>& response, absl::string_view via) {
+absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, absl::StatusOr<v1::ReduceResponse> response,
+                              absl::string_view via) {
   if (!response.ok()) return response.status();
   return ToReply(server, asked, *response, via);
 }

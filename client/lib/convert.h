@@ -41,7 +41,15 @@ absl::Status ToProto(const RemoteArray& array, To* to) {
 // wanted.
 absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request);
 
+// Copies the elements, of so many bytes, to the request. RESOURCE_EXHAUSTED: there is no memory. Errors of the array's
+// reader.
+absl::Status SetElements(const ArrayView& array, std::int64_t bytes, v1::ReduceRequest* request);
+
 // How a request gets the elements of an array beside the one that is reduced, whose dtype and shape `to` has already.
+// OK, or INVALID_ARGUMENT, as the server would say it: a call has a parameter that its op does not take. For those who
+// store arrays before they send the request.
+absl::Status CheckCalls(const v1::ReduceRequest& request);
+
 using SetSide = absl::FunctionRef<absl::Status(const ArrayView& side, v1::SideArray* to)>;
 // The partition. INVALID_ARGUMENT: a name is unknown, or a side array is none. Errors of `set_side`, whose messages
 // begin with the field.
@@ -55,11 +63,15 @@ std::vector<Result> FromProto(const google::protobuf::RepeatedPtrField<v1::Resul
 // Adds the answer of an op about a whole array: a value, if it has no dimensions. `name`: of the op; empty: it has one.
 void AddAnswer(std::string name, ResultArray answer, Reply* to);
 
-// INTERNAL: the response doesn't answer what was asked: see answer.h. `names`: of the ops, if they have parameters.
-absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,
+// INTERNAL: the response doesn't answer what was asked: see answer.h.
+absl::StatusOr<Reply> ToReplyWithoutArrays(absl::string_view server, const Asked& asked, const v1::ReduceResponse& from,
+                                           absl::string_view via);
+// The same with the answers that are arrays. `names`: of the ops, if they have parameters.
+// Takes the elements of arrays out of the response.
+absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, v1::ReduceResponse& from,
                               absl::string_view via, absl::Span<const std::string> names = {});
-absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked,
-                              const absl::StatusOr<v1::ReduceResponse>& response, absl::string_view via);
+absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, absl::StatusOr<v1::ReduceResponse> response,
+                              absl::string_view via);
 
 }  // namespace reduced::client
 

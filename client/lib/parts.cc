@@ -132,12 +132,12 @@ absl::StatusOr<Reply> ReduceInParts(const Connection& connection, const v1::Redu
   Retries retries(connection, deadline);
   for (;;) {
     // Each attempt is another upload: the parts of one go to one server.
-    const absl::StatusOr<v1::ReduceResponse> response =
+    absl::StatusOr<v1::ReduceResponse> response =
         PartStreams(connection, options, retries, timeout, deadline, cuts.size() - 1)
             .Run(UploadMessages(request, array, cuts));
     grpc::Channel& channel = *connection.parts.front().channel;
     if (response.ok()) {
-      absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(request), response, kStream);
+      absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(request), *response, kStream);
       if (reply.ok()) reply->attempts = retries.attempts();
       return reply;
     }

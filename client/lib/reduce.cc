@@ -67,15 +67,16 @@ absl::StatusOr<Plan> MakePlan(const RemoteArray& array, const std::vector<std::s
   return plan;
 }
 
-// An error is that of the array's reader.
-absl::Status SetElements(const ArrayView& array, Plan* plan) {
-  const auto bytes = static_cast<std::size_t>(plan->bytes);
-  if (array.reader.read == nullptr) {
-    plan->request.set_inline_data(array.data, bytes);
+// Ops of the distribution have no stream, but for what asks for one.
+absl::Status ChooseInline(Plan* plan) {
+  if (ChooseVia(kInline, plan->bytes).ok()) {
+    plan->via = kInline;
     return absl::OkStatus();
   }
-  plan->request.mutable_inline_data()->resize(bytes);
-  return array.reader.read(0, plan->request.mutable_inline_data()->data(), plan->bytes);
+  return absl::InvalidArgumentError(
+      absl::StrCat("array: got ", plan->bytes,
+                   " bytes with an op of the distribution in ReduceAsync; allowed: arrays of "
+                   "less than 2 GiB, larger ones in Client::Reduce, resident arrays and regions"));
 }
 
 StreamMessages MessagesOf(const Plan& plan, const ArrayView& array) {
@@ -148,7 +149,7 @@ class StreamCall final : public AsyncCall {
     const absl::Status status = AfterBytes(outcome, sent_, messages_.left());
     absl::StatusOr<v1::ReduceResponse> response = StreamResponse(attempt, &response_);
     if (!status.ok()) response = status;
-    absl::StatusOr<Reply> reply = ToReply(attempt.server, asked_, response, kStream);
+    absl::StatusOr<Reply> reply = ToReply(attempt.server, asked_, std::move(response), kStream);
     if (reply.ok()) reply->attempts = attempts();
     std::move(std::exchange(done_, nullptr))(std::move(reply));
   }
@@ -175,18 +176,21 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
   if (!plan.ok()) return plan.status();
   if (const absl::Status status = CheckElements(array, /*may_have_reader=*/true); !status.ok()) return status;
   if (plan->via == kInline) {
-    if (const absl::Status status = SetElements(array, &*plan); !status.ok()) return status;
+    if (const absl::Status status = SetElements(array, plan->bytes, &plan->request); !status.ok()) return status;
     return CallReduce(*connection_, options, *plan);
   }
+  const absl::Time deadline = absl::Now() + options.timeout.value_or(connection_->options.timeout);
   if (options.via == "auto" && AsksForDistribution(plan->request)) {  // which streams are not for
+    if (const absl::Status status = CheckCalls(plan->request); !status.ok()) return status;
     const absl::StatusOr<ResidentArray> stored = Put(array, {.device = "cpu",
                                                              .timeout = options.timeout,
                                                              .on_progress = options.on_progress,
                                                              .interrupted = options.interrupted});
     if (!stored.ok()) return stored.status();
-    return Reduce(*stored, ops, options);
+    ReduceOptions rest = options;
+    rest.timeout = TimeLeft(deadline);
+    return Reduce(*stored, ops, rest);
   }
-  const absl::Time deadline = absl::Now() + options.timeout.value_or(connection_->options.timeout);
   const bool one = array.reader.read != nullptr && array.reader.in_order;
   if (connection_->target.several && !one) {
     const std::vector<std::int64_t> cuts = CutForServers(plan->bytes, PartsAtOnce(*connection_));
@@ -222,7 +226,10 @@ Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>&
   absl::StatusOr<Plan> plan = MakePlan(array, ops, options, *connection_);
   absl::Status status = plan.status();
   status.Update(CheckElements(array));
-  if (status.ok() && plan->via == kInline) status = SetElements(array, &*plan);
+  if (status.ok() && plan->via == kStream && options.via == "auto" && AsksForDistribution(plan->request)) {
+    status = ChooseInline(&*plan);
+  }
+  if (status.ok() && plan->via == kInline) status = SetElements(array, plan->bytes, &plan->request);
   if (!status.ok()) {
     std::move(done)(std::move(status));
   } else if (plan->via == kStream) {

@@ -28,16 +28,22 @@ constexpr std::int64_t kMaxSentBytes = std::int64_t{32} << 20;
 // Arrays that were stored on the server for the time of a request.
 using Stored = std::vector<ResidentArray>;
 
-// How arrays are stored for the time of a request.
-PutOptions PutFor(const PartitionOptions& partition, const ReduceOptions& options) {
-  PutOptions put{.device = "cpu", .timeout = options.timeout, .interrupted = options.interrupted};
+// How arrays are stored for the time of a request, whose time ends at `deadline`.
+PutOptions PutFor(const PartitionOptions& partition, const ReduceOptions& options, absl::Time deadline) {
+  PutOptions put{.device = "cpu", .timeout = TimeLeft(deadline), .interrupted = options.interrupted};
   if (partition.keep.has_value()) put.owner = partition.keep->owner;
   return put;
 }
 
+// The options of a request, after arrays were stored for it.
+ReduceOptions Rest(ReduceOptions options, absl::Time deadline) {
+  options.timeout = TimeLeft(deadline);
+  return options;
+}
+
 // The partition. Large arrays beside the one that is reduced are stored on the server first.
 absl::Status ToProto(Client& client, const PartitionOptions& partition, const ReduceOptions& options,
-                     v1::ReduceRequest* request, Stored* stored) {
+                     absl::Time deadline, v1::ReduceRequest* request, Stored* stored) {
   constexpr std::int64_t kMaxSideBytes = std::int64_t{8} << 20;  // in a message with others
   return client::ToProto(partition, request, [&](const ArrayView& side, v1::SideArray* to) {
     const std::int64_t bytes = *ArrayBytes(side.dtype, side.shape);
@@ -45,7 +51,7 @@ absl::Status ToProto(Client& client, const PartitionOptions& partition, const Re
       to->set_inline_data(side.data, static_cast<std::size_t>(bytes));
       return absl::OkStatus();
     }
-    absl::StatusOr<ResidentArray> array = client.Put(side, PutFor(partition, options));
+    absl::StatusOr<ResidentArray> array = client.Put(side, PutFor(partition, options, deadline));
     if (!array.ok()) return array.status();
     to->clear_array();
     to->set_array_id(array->id());
@@ -63,7 +69,7 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
       CallAgainAndWait(connection, connection.home, options.timeout, &v1::Reduction::Stub::PrepareAsyncReduce, request,
                        &response, options.interrupted, &reply.attempts);
   if (!status.ok()) return status;
-  absl::StatusOr<Reply> rest = ToReply(connection.options.server, Asked(request), response, via);
+  absl::StatusOr<Reply> rest = ToReplyWithoutArrays(connection.options.server, Asked(request), response, via);
   if (!rest.ok()) return rest.status();
   for (v1::ArrayResult& result : *response.mutable_arrays()) {
     reply.results.push_back(FromProto(result));
@@ -89,29 +95,28 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const ArrayView& array, const std
   status.Update(client::ToProto(array, request.mutable_array()));
   status.Update(client::ToProto(ops, options, &request));
   status.Update(CheckElements(array, /*may_have_reader=*/true));
+  if (status.ok()) status = CheckCalls(request);  // before anything is stored
   if (!status.ok()) return status;
+  const absl::Time deadline = absl::Now() + options.timeout.value_or(connection_->options.timeout);
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
   if (options.via != "auto" && options.via != kInline) {
     return absl::InvalidArgumentError(
         absl::StrCat("via: got ", options.via, " for arrays of results; allowed: auto, inline"));
   }
   if (bytes > kMaxSentBytes && options.via == "auto") {
-    PutOptions put = PutFor(partition, options);
+    PutOptions put = PutFor(partition, options, deadline);
     put.on_progress = options.on_progress;
     const absl::StatusOr<ResidentArray> whole = Put(array, put);
     if (!whole.ok()) return whole.status();
-    return ReduceArray(*whole, ops, partition, options);
+    return ReduceArray(*whole, ops, partition, Rest(options, deadline));
   }
-  status = ToProto(*this, partition, options, &request, &stored);
+  if (!ChooseVia(kInline, bytes).ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("via: got inline for an array of ", bytes, " bytes; allowed: auto"));
+  }
+  status = ToProto(*this, partition, options, deadline, &request, &stored);
+  if (status.ok()) status = SetElements(array, bytes, &request);
   if (!status.ok()) return status;
-  request.mutable_inline_data()->resize(static_cast<std::size_t>(bytes));
-  if (array.reader.read != nullptr) {
-    status = array.reader.read(0, request.mutable_inline_data()->data(), bytes);
-    if (!status.ok()) return status;
-  } else if (bytes > 0) {
-    request.set_inline_data(array.data, static_cast<std::size_t>(bytes));
-  }
-  return CallReduce(*connection_, options, request, ops, kInline);
+  return CallReduce(*connection_, stored.empty() ? options : Rest(options, deadline), request, ops, kInline);
 }
 
 absl::StatusOr<ArrayReply> Client::ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,
@@ -121,9 +126,13 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const RemoteArray& array, const s
   absl::Status status = CheckTimeout(options.timeout.value_or(connection_->options.timeout));
   status.Update(client::ToProto(array, &request));
   status.Update(client::ToProto(ops, options, &request));
-  if (status.ok()) status = ToProto(*this, partition, options, &request, &stored);
+  if (status.ok()) status = CheckCalls(request);
   if (!status.ok()) return status;
-  return CallReduce(*connection_, options, request, ops, array.id().empty() ? kRegion : kResident);
+  const absl::Time deadline = absl::Now() + options.timeout.value_or(connection_->options.timeout);
+  status = ToProto(*this, partition, options, deadline, &request, &stored);
+  if (!status.ok()) return status;
+  return CallReduce(*connection_, stored.empty() ? options : Rest(options, deadline), request, ops,
+                    array.id().empty() ? kRegion : kResident);
 }
 
 namespace {

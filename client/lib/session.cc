@@ -511,7 +511,7 @@ void SessionState::TakeAnswer() {
     return Complete(request, Reply());
   }
   if (incoming_.code() == 0) {
-    Complete(request, ToReply(server_, request->asked, incoming_.response(), kSession));
+    Complete(request, ToReply(server_, request->asked, *incoming_.mutable_response(), kSession));
     if (request->reply->ok()) (*request->reply)->attempts = request->attempts;
     return;
   }

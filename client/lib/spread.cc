@@ -122,11 +122,11 @@ class Spread {
         sent_ += now - std::exchange(sent, now);
         if (options_.on_progress != nullptr) options_.on_progress(sent_, cuts_.back());
       };
-      const absl::StatusOr<v1::ReduceResponse> response =
+      absl::StatusOr<v1::ReduceResponse> response =
           ReduceStreamAndWait(state, {first, array_, cuts_[part], bytes}, on_progress, /*interrupted=*/nullptr);
       End(&state);
       if (response.ok()) {
-        absl::StatusOr<Reply> reply = ToReply(connection_.options.server, Asked(request), response, kStream);
+        absl::StatusOr<Reply> reply = ToReply(connection_.options.server, Asked(request), *response, kStream);
         if (reply.ok()) reply->attempts = retries.attempts();
         return reply;
       }

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -342,13 +344,18 @@ ServerInfo LocalEngine::Info() const {
 absl::StatusOr<Reply> LocalEngine::ReduceWhole(const ArrayView& array, const std::vector<std::string>& ops,
                                                const ReduceOptions& options) const {
   ArrayView read = array;
-  std::string elements;
+  std::unique_ptr<char[]> elements;
   if (array.reader.read != nullptr) {
     const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
     if (!bytes.ok()) return bytes.status();
-    elements.resize(static_cast<std::size_t>(*bytes));
-    if (absl::Status status = array.reader.read(0, elements.data(), *bytes); !status.ok()) return status;
-    read = {elements.data(), array.dtype, array.shape, {}};
+    // Memory that is not touched before elements arrive: a header may promise more of them than there are.
+    elements.reset(new (std::nothrow) char[static_cast<std::size_t>(*bytes)]);
+    if (elements == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("array: got ", *bytes, " bytes; allowed: what the memory of this process has room for"));
+    }
+    if (absl::Status status = array.reader.read(0, elements.get(), *bytes); !status.ok()) return status;
+    read = {elements.get(), array.dtype, array.shape, {}};
   }
   absl::StatusOr<ArrayReply> arrays = ReduceArray(read, ops, {.whole = true}, options);
   if (!arrays.ok()) return arrays.status();

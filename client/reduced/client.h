@@ -121,13 +121,14 @@ class REDUCED_EXPORT Client {
   // Reduces one array by one or more ops. All ops together need one read of the array; on a GPU exact sums
   // need more, and so do ops of the distribution.
   // An inline request (ReduceOptions.via) holds a copy of the elements until it is sent, a stream a copy of one chunk.
-  // With an op of the distribution (ops.h) an array that would be a stream is stored on the server until the call ends.
+  // With an op of the distribution (ops.h) an array that would be a stream is stored on the server until the call ends,
+  // which takes part of the call's timeout.
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {});
 
   // The same without waiting, over one connection. The array must stay unchanged until `done` runs. `done` runs exactly
   // once: on a thread of the library, which it must not block, or within this call if the request can't be sent.
-  // UNIMPLEMENTED: an op of the distribution, of an array that is a stream.
+  // With an op of the distribution an array that would be a stream is sent inline. INVALID_ARGUMENT: it has 2 GiB.
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 

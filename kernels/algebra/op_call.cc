@@ -1,5 +1,6 @@
 #include "kernels/algebra/op_call.h"
 
+#include <charconv>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -14,6 +15,12 @@ bool IsTop(Op op) { return op == Op::kTopK || op == Op::kBottomK || op == Op::kA
 
 bool IsQuantile(Op op) { return op == Op::kMedian || op == Op::kQuantile; }
 
+// The shortest text of the number.
+std::string Text(double number) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof(buffer), number).ptr};
+}
+
 // `parameter`: its name, and which of them it is.
 absl::Status Wrong(const std::string& field, const std::string& parameter, const std::string& got,
                    const std::string& allowed) {
@@ -26,20 +33,20 @@ absl::Status CheckQuantiles(const std::vector<double>& quantiles, const std::str
   }
   for (std::size_t i = 0; i < quantiles.size(); ++i) {
     if (quantiles[i] >= 0 && quantiles[i] <= 1) continue;
-    return Wrong(field, absl::StrFormat("q[%d]", i), absl::StrCat(quantiles[i]), "0 to 1");
+    return Wrong(field, absl::StrFormat("q[%d]", i), Text(quantiles[i]), "0 to 1");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckEdges(const std::vector<double>& edges, const std::string& field) {
   if (edges.size() < 2 || edges.size() > kMaxBins + 1) {
-    return Wrong(field, "edges", absl::StrCat(edges.size(), " edges"), absl::StrCat("2 to ", kMaxBins + 1));
+    return Wrong(field, "edges.edge", absl::StrCat(edges.size(), " edges"), absl::StrCat("2 to ", kMaxBins + 1));
   }
   for (std::size_t i = 0; i < edges.size(); ++i) {
-    const auto name = [i] { return absl::StrFormat("edges[%d]", i); };
-    if (!std::isfinite(edges[i])) return Wrong(field, name(), absl::StrCat(edges[i]), "finite numbers");
+    const auto name = [i] { return absl::StrFormat("edges.edge[%d]", i); };
+    if (!std::isfinite(edges[i])) return Wrong(field, name(), Text(edges[i]), "finite numbers");
     if (i > 0 && !(edges[i - 1] < edges[i])) {
-      return Wrong(field, name(), absl::StrFormat("%.17g after %.17g", edges[i], edges[i - 1]), "ascending edges");
+      return Wrong(field, name(), absl::StrCat(Text(edges[i]), " after ", Text(edges[i - 1])), "ascending edges");
     }
   }
   return absl::OkStatus();

@@ -23,7 +23,6 @@ namespace {
 
 // Longer outputs are cut into blocks.
 constexpr std::int64_t kLongOutputBytes = 4 * kBlockBytes;
-constexpr std::int64_t kOutputsBetweenLooks = 16;  // at the deadline
 
 // An op, and where its answers go.
 struct Asked {
@@ -36,33 +35,45 @@ using Folds = std::vector<std::unique_ptr<DistributionFold>>;
 
 class DistributionReduction {
  public:
-  DistributionReduction(const Job& job, const std::byte* data, const LoadedPartition& loaded, FoldMemory memory,
+  DistributionReduction(const Job& job, const std::byte* data, const LoadedPartition& loaded, ArrayBudget& scratch,
                         std::vector<Asked> asked, std::vector<absl::Status>* op_errors)
       : job_(job),
         asked_(std::move(asked)),
-        memory_(std::move(memory)),
+        limits_{.take = [&scratch, &job](std::int64_t bytes) { return scratch.Take(bytes, job.caller); },
+                .give = [&scratch, &job](std::int64_t bytes) { scratch.Give(bytes, job.caller); },
+                .why_stop = [&job] { return WhyStop(job); }},
         width_(RowOf(job.spec.dtype).bytes),
         elements_(*job.partition, job.spec.dtype, data, loaded.grouping, loaded.mask),
-        errors_(asked_.size(), op_errors) {}
+        errors_(asked_.size(), op_errors) {
+    // Finding the index of an element that a mask keeps takes a walk through its run.
+    const std::int64_t answer = elements_.mask() ? OutputElements::kRun / 8 : 8;
+    for (const Asked& each : asked_) output_work_ += answer * AnswerElements(each.call);
+  }
 
   // How many outputs make a task.
   std::int64_t task_outputs(std::int64_t outputs, int threads) const {
-    constexpr std::int64_t kOutputBytes = 4096;  // what an output costs besides its elements, as bytes of elements
+    constexpr std::int64_t kOutputBytes = 4096;
     const std::int64_t bytes = job_.spec.count * width_ / std::max<std::int64_t>(outputs, 1);
     return std::min(kBlockBytes / (bytes + kOutputBytes), outputs / (4 * threads));
   }
 
   // Answers outputs [begin, end), unless the reduction has stopped.
   void Run(std::int64_t begin, std::int64_t end) {
-    Folds folds;
-    for (const Asked& each : asked_) folds.push_back(MakeDistributionFold(each.call, job_.spec, memory_));
+    Folds folds = TakeFolds();
+    std::int64_t work = kBlockBytes;  // since the last look at the deadline, as bytes that one op reads
     for (std::int64_t number = begin; number < end; ++number) {
-      if (errors_.Ended(number) || ((number - begin) % kOutputsBetweenLooks == 0 && Stopped())) return;
+      if (errors_.Ended(number)) break;
+      if (work >= kBlockBytes && Stopped()) return;
+      if (work >= kBlockBytes) work = 0;
       const Output output = elements_.Find(number, [this] { return Stopped(); });
+      if (stopped()) return;
       AddAll(output, folds);
       if (stopped()) return;
       Finish(output, folds);
+      work += output_work_ + output.positions * width_ * std::ssize(folds);
     }
+    const absl::MutexLock lock(&mutex_);
+    idle_.push_back(std::move(folds));
   }
 
   // Whether the answers are not wanted any more.
@@ -85,46 +96,67 @@ class DistributionReduction {
     why_.Update(why);
   }
 
+  // Folds of the ops, which keep their memory from task to task.
+  Folds TakeFolds() {
+    Folds folds;
+    const absl::MutexLock lock(&mutex_);
+    if (!idle_.empty()) {
+      folds = std::move(idle_.back());
+      idle_.pop_back();
+      return folds;
+    }
+    for (const Asked& each : asked_) folds.push_back(MakeDistributionFold(each.call, job_.spec, limits_));
+    return folds;
+  }
+
   // Adds the elements of an output to its folds, until no fold asks for another pass.
   void AddAll(const Output& output, const Folds& folds) {
     std::vector<DistributionFold*> active;
     for (const auto& fold : folds) {
-      fold->Begin(output.count);
+      Stop(fold->Begin(output.count));
       active.push_back(fold.get());
     }
     while (!active.empty() && !stopped()) {
-      if (output.count * width_ > kBlockBytes && Stopped()) return;
-      if (output.count * width_ <= kLongOutputBytes) {
-        Add(output, 0, output.count, active);
-      } else {
-        AddBlocks(output, active);
-      }
+      AddOnce(output, active);
       if (stopped()) return;
-      std::erase_if(active, [](DistributionFold* fold) { return !fold->NextPass(); });
+      std::erase_if(active, [this](DistributionFold* fold) {
+        const absl::StatusOr<bool> again = fold->NextPass();
+        Stop(again.status());
+        return !again.ok() || !*again;
+      });
     }
   }
 
-  void Add(const Output& output, std::int64_t first, std::int64_t count, const std::vector<DistributionFold*>& folds) {
-    elements_.ForTiles(output, first, count, [&](const std::byte* elements, std::int64_t rank, std::int64_t number) {
-      for (DistributionFold* const fold : folds) Stop(fold->Add(elements, rank, number));
-    });
-  }
+  // Long outputs are added by several threads: the first one adds to the folds themselves, the others to parts.
+  void AddOnce(const Output& output, const std::vector<DistributionFold*>& folds) {
+    // Blocks are of positions, since a mask may leave little of much, and smaller where there is more to do.
+    constexpr std::int64_t kRun = OutputElements::kRun;
+    const std::int64_t block = std::max<std::int64_t>(1, kBlockBytes / width_ / std::ssize(folds) / kRun) * kRun;
+    const std::int64_t blocks = (output.positions + block - 1) / block;
+    std::atomic<std::int64_t> next = 0;
+    const auto add = [&](const std::vector<DistributionFold*>& to) {
+      for (std::int64_t b = next.fetch_add(1); b < blocks && (b == 0 || !Stopped()); b = next.fetch_add(1)) {
+        const std::int64_t first = elements_.RankFrom(output, b * block);
+        const std::int64_t last = elements_.RankFrom(output, std::min(output.positions, (b + 1) * block));
+        elements_.ForTiles(
+            output, first, last - first, [this] { return Stopped(); },
+            [&](const std::byte* elements, std::int64_t rank, std::int64_t number) {
+              for (DistributionFold* const fold : to) Stop(fold->Add(elements, rank, number));
+            });
+      }
+    };
+    if (output.positions * width_ <= kLongOutputBytes) return add(folds);
 
-  void AddBlocks(const Output& output, const std::vector<DistributionFold*>& folds) {
-    const std::int64_t block = kBlockBytes / width_;
-    const std::int64_t blocks = (output.count + block - 1) / block;
     const int workers = static_cast<int>(std::min<std::int64_t>(tbb::this_task_arena::max_concurrency(), blocks));
     std::vector<Folds> parts(static_cast<std::size_t>(workers));
-    std::atomic<std::int64_t> next = 0;
     const auto work = [&](const tbb::blocked_range<int>& range) {
-      for (int worker = range.begin(); worker < range.end(); ++worker) {
-        Folds& own = parts[static_cast<std::size_t>(worker)];
-        std::vector<DistributionFold*> adds;
-        for (std::int64_t b = next.fetch_add(1); b < blocks && !Stopped(); b = next.fetch_add(1)) {
-          if (own.empty()) {
-            for (const DistributionFold* const fold : folds) adds.push_back(own.emplace_back(fold->Part()).get());
-          }
-          Add(output, b * block, std::min(block, output.count - b * block), adds);
+      for (int worker = range.begin(); worker < range.end() && next.load() < blocks; ++worker) {
+        if (worker == 0) {
+          add(folds);
+        } else if (Folds& own = parts[static_cast<std::size_t>(worker)]; MakeParts(folds, &own)) {
+          std::vector<DistributionFold*> adds;
+          for (const auto& part : own) adds.push_back(part.get());
+          add(adds);
         }
       }
     };
@@ -139,24 +171,40 @@ class DistributionReduction {
     }
   }
 
+  // Whether there is memory for a part of each fold. If not, other threads do the work.
+  static bool MakeParts(const std::vector<DistributionFold*>& folds, Folds* parts) {
+    for (DistributionFold* const fold : folds) {
+      absl::StatusOr<std::unique_ptr<DistributionFold>> part = fold->Part();
+      if (!part.ok()) return parts->clear(), false;
+      parts->push_back(*std::move(part));
+    }
+    return true;
+  }
+
   void Finish(const Output& output, const Folds& folds) {
     const auto index_of = [&](std::int64_t rank) { return elements_.IndexOf(output, rank); };
     for (std::size_t i = 0; i < folds.size(); ++i) {
       const absl::Status status =
           folds[i]->Finish(index_of, asked_[i].answers + output.number * asked_[i].output_bytes);
-      if (!status.ok()) errors_.Fail(i, output.number, status);
+      if (absl::IsInvalidArgument(status)) {
+        errors_.Fail(i, output.number, status);
+      } else {
+        Stop(status);
+      }
     }
   }
 
   const Job& job_;
   const std::vector<Asked> asked_;
-  const FoldMemory memory_;
+  const FoldLimits limits_;
   const std::int64_t width_;  // bytes of an element
   const OutputElements elements_;
+  std::int64_t output_work_ = 16 << 10;  // what an output costs besides its elements, as bytes that one op reads
   OutputErrors errors_;
   std::atomic<bool> stop_ = false;
   absl::Mutex mutex_;
   absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
+  std::vector<Folds> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The job of the ops that states answer, `numbers` of all ops, with answers that were placed already. ABORTED: it finds
@@ -220,10 +268,8 @@ absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBud
     if (!sorted.ok()) return sorted;
   }
   std::vector<absl::Status> errors;
-  DistributionReduction reduction(job, data, *loaded,
-                                  {.take = [&](std::int64_t bytes) { return scratch.Take(bytes); },
-                                   .give = [&](std::int64_t bytes) { scratch.Give(bytes); }},
-                                  std::move(asked), job.errors == nullptr ? nullptr : &errors);
+  DistributionReduction reduction(job, data, *loaded, scratch, std::move(asked),
+                                  job.errors == nullptr ? nullptr : &errors);
   ForRanges(loaded->outputs, reduction.task_outputs(loaded->outputs, arena.max_concurrency()), arena,
             [&](std::int64_t begin, std::int64_t end) {
               reduction.Run(begin, end);

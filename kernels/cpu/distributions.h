@@ -1,8 +1,9 @@
 // Answers the ops that no State answers, for every partition: brings the elements of each output to a fold of each op
 // (kernels/folds), as often as the fold asks for them. It knows no op.
 //
-// The elements of long outputs are cut into blocks, which the threads take in turn; each thread adds to parts of its
-// own, which are merged. Short outputs are answered by a thread each.
+// The elements of long outputs are cut into blocks, which the threads take in turn. One of them adds to the folds, the
+// others to parts of their own, as far as there is memory; these are merged. Short outputs are answered by a thread
+// each.
 #ifndef REDUCED_KERNELS_CPU_DISTRIBUTIONS_H_
 #define REDUCED_KERNELS_CPU_DISTRIBUTIONS_H_
 

@@ -109,7 +109,8 @@ class GroupReduction {
       if (Passed(number, number - begin)) return;
       Output output = OutputOf(number);
       const std::int64_t more = output.count * width_;
-      const bool is_short = quick_.has_value() && more <= kShortBytes;
+      // A mask may leave little of much.
+      const bool is_short = quick_.has_value() && more <= kShortBytes && output.positions * width_ <= kBlockBytes;
       if (!is_short || bytes + more > kShortBytes || std::ssize(together) == kQuickOutputs) answer();
       if (!is_short) {
         Answer(output);
@@ -188,10 +189,11 @@ class GroupReduction {
     const std::int64_t block = kBlockBytes / width_;
     for (std::int64_t b = blocks.begin(); b != blocks.end(); ++b) {
       if (Stopped()) return;
-      elements_.ForTiles(output, b * block, std::min(block, output.count - b * block),
-                         [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
-                           FoldElements(plan_, elements, first, count, into);
-                         });
+      elements_.ForTiles(
+          output, b * block, std::min(block, output.count - b * block), [this] { return Stopped(); },
+          [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
+            FoldElements(plan_, elements, first, count, into);
+          });
     }
   }
 
@@ -242,11 +244,12 @@ class GroupReduction {
     const auto size = static_cast<std::int64_t>(outputs.size());
     for (std::int64_t i = 0; i < size; ++i) {
       bounds[i + 1] = bounds[i] + outputs[i].count;
-      elements_.ForTiles(outputs[i], 0, outputs[i].count,
-                         [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
-                           std::memcpy(buffer.get() + (bounds[i] + first) * width_, elements,
-                                       static_cast<std::size_t>(count * width_));
-                         });
+      elements_.ForTiles(
+          outputs[i], 0, outputs[i].count, [this] { return Stopped(); },
+          [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
+            std::memcpy(buffer.get() + (bounds[i] + first) * width_, elements,
+                        static_cast<std::size_t>(count * width_));
+          });
     }
     AnswerTogether(buffer.get(), bounds, outputs.front().number, size, outputs.data());
   }

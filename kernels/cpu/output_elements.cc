@@ -145,8 +145,9 @@ void OutputElements::CountRanks(absl::FunctionRef<bool()> stopped, Output* outpu
     }
   };
   // A thread that waits for the others must not begin another output, which would take memory of its own.
-  tbb::this_task_arena::isolate(
-      [&] { tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, runs, 64), count, tbb::simple_partitioner()); });
+  tbb::this_task_arena::isolate([&] {
+    tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, runs, kRunsBetweenLooks), count, tbb::simple_partitioner());
+  });
   std::int64_t rank = 0;
   for (std::int64_t& run : output->ranks) rank += std::exchange(run, rank);
   output->count = rank;

@@ -1,6 +1,6 @@
 // The elements of each output of a partition, wherever they are in the array. The rank of an element is the number of
 // elements before it that the mask keeps. The rank of the first element of every run of positions is counted
-// beforehand, so that a task can begin at any rank.
+// beforehand, so that tasks can begin at any run, and pass over runs without elements.
 #ifndef REDUCED_KERNELS_CPU_OUTPUT_ELEMENTS_H_
 #define REDUCED_KERNELS_CPU_OUTPUT_ELEMENTS_H_
 
@@ -28,7 +28,8 @@ struct Output {
   std::int64_t column = 0;     // with keys
   std::int64_t positions = 0;  // how many
   std::int64_t count = 0;      // of elements
-  // With a mask, and more than kRun positions: the rank of the first element from each kRun-th position on.
+  // With a mask, and more than kRun positions: the rank of the first element from each kRun-th position on. No budget
+  // counts it: it is a byte for 512 positions.
   std::vector<std::int64_t> ranks{};
 };
 
@@ -46,6 +47,7 @@ class OutputElements {
  public:
   // Positions that are looked at in one go, and between two ranks that are known.
   static constexpr std::int64_t kRun = 4096;
+  static constexpr std::int64_t kRunsBetweenLooks = 64;  // at the deadline
 
   // `grouping`: of segments or keys; the bounds and rows of keys may come later, before Find. All of it outlives this.
   OutputElements(const Partition& partition, DType dtype, const std::byte* data, const Grouping& grouping,
@@ -61,10 +63,18 @@ class OutputElements {
   // The output of that number. Counts what a mask leaves, on the threads of the caller's arena, until `stopped`.
   Output Find(std::int64_t number, absl::FunctionRef<bool()> stopped) const;
 
+  // The rank of the first element from `position` on, which is a multiple of kRun, or the last position or more.
+  std::int64_t RankFrom(const Output& output, std::int64_t position) const {
+    if (!mask_) return position;
+    if (position >= output.positions) return output.count;
+    return output.ranks.empty() ? 0 : output.ranks[static_cast<std::size_t>(position / kRun)];
+  }
+
   // Calls `fold(data, rank, count)` for elements [first, first + count), in pieces of a tile or, where they are
-  // neighbours, as they lie.
+  // neighbours, as they lie, until `stopped`: a mask may leave few elements, far from each other.
   template <class Fold>
-  void ForTiles(const Output& output, std::int64_t first, std::int64_t count, const Fold& fold) const {
+  void ForTiles(const Output& output, std::int64_t first, std::int64_t count, absl::FunctionRef<bool()> stopped,
+                const Fold& fold) const {
     if (count == 0) return;
     if (adjacent_ && !mask_) return fold(data_ + (output.start + first) * width_, first, count);
     const std::int64_t tile = kTileBytes / width_;
@@ -76,16 +86,19 @@ class OutputElements {
       const auto after = std::upper_bound(output.ranks.begin(), output.ranks.end(), first);
       const std::int64_t run = output.ranks.empty() ? 0 : after - output.ranks.begin() - 1;
       position = run * kRun;
-      skip = first - (output.ranks.empty() ? 0 : output.ranks[run]);
+      skip = first - RankFrom(output, position);
     }
     std::int64_t has = 0;  // elements in the buffer
+    std::int64_t runs = 0;
     for (std::int64_t done = 0; done < count;) {
       const std::int64_t wanted = std::min(tile, count - done);
       while (has < wanted && position < output.positions) {
         const std::int64_t run = std::min(kRun, output.positions - position);
+        const std::int64_t begin = std::exchange(position, position + run);
+        if (RankFrom(output, begin) == RankFrom(output, position)) continue;
+        if (++runs % kRunsBetweenLooks == 0 && stopped()) return;
         std::byte* const end = buffer.get() + has * width_;
-        std::int64_t came = Gather(output, position, run, end);
-        position += run;
+        std::int64_t came = Gather(output, begin, run, end);
         const std::int64_t left_out = std::min(std::exchange(skip, 0), came);
         came -= left_out;
         if (left_out > 0) std::memmove(end, end + left_out * width_, static_cast<std::size_t>(came * width_));

@@ -11,14 +11,12 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <new>
 #include <random>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_format.h"
 #include "kernels/algebra/sort_key.h"
 #include "kernels/folds/elements.h"
+#include "kernels/folds/fold_array.h"
 #include "kernels/folds/folds.h"
 
 namespace reduced {
@@ -45,17 +43,19 @@ void ForKeys(const void* elements, std::int64_t count, bool omits_nans, const Ad
 template <class T>
 class MarkedValues final : public DistributionFold {
  public:
-  explicit MarkedValues(bool omits_nans) : omits_nans_(omits_nans), seen_(std::size_t{1} << SortKey<T>::kBits) {}
+  MarkedValues(bool omits_nans, const FoldLimits& limits) : omits_nans_(omits_nans), limits_(limits), seen_(limits) {}
 
-  void Begin(std::int64_t /*count*/) override { seen_.assign(seen_.size(), 0); }
-  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<MarkedValues>(omits_nans_); }
+  absl::Status Begin(std::int64_t /*count*/) override { return seen_.Zero(std::int64_t{1} << SortKey<T>::kBits); }
+  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
+    return Begun(std::make_unique<MarkedValues>(omits_nans_, limits_));
+  }
   absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
     ForKeys<T>(elements, count, omits_nans_, [&](auto key) { seen_[key] = 1; });
     return absl::OkStatus();
   }
   absl::Status Merge(DistributionFold& part) override {
-    const std::vector<std::uint8_t>& more = static_cast<MarkedValues&>(part).seen_;
-    for (std::size_t i = 0; i < seen_.size(); ++i) seen_[i] |= more[i];
+    const FoldArray<std::uint8_t>& more = static_cast<MarkedValues&>(part).seen_;
+    for (std::size_t i = 0; i < std::size_t{1} << SortKey<T>::kBits; ++i) seen_[i] |= more[i];
     return absl::OkStatus();
   }
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
@@ -65,16 +65,19 @@ class MarkedValues final : public DistributionFold {
 
  private:
   const bool omits_nans_;
-  std::vector<std::uint8_t> seen_;
+  const FoldLimits& limits_;
+  FoldArray<std::uint8_t> seen_;
 };
 
 template <class T>
 class Sketch final : public DistributionFold {
  public:
-  explicit Sketch(bool omits_nans) : omits_nans_(omits_nans) {}
+  Sketch(bool omits_nans, const FoldLimits& limits) : omits_nans_(omits_nans), limits_(limits), registers_(limits) {}
 
-  void Begin(std::int64_t /*count*/) override { registers_.fill(0); }
-  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<Sketch>(omits_nans_); }
+  absl::Status Begin(std::int64_t /*count*/) override { return registers_.Zero(kRegisters); }
+  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
+    return Begun(std::make_unique<Sketch>(omits_nans_, limits_));
+  }
   absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
     ForKeys<T>(elements, count, omits_nans_, [&](std::uint64_t key) {
       const std::uint64_t hash = HashOf(key);
@@ -86,8 +89,8 @@ class Sketch final : public DistributionFold {
     return absl::OkStatus();
   }
   absl::Status Merge(DistributionFold& part) override {
-    const auto& more = static_cast<Sketch&>(part).registers_;
-    for (std::size_t i = 0; i < registers_.size(); ++i) registers_[i] = std::max(registers_[i], more[i]);
+    const FoldArray<std::uint8_t>& more = static_cast<Sketch&>(part).registers_;
+    for (std::size_t i = 0; i < kRegisters; ++i) registers_[i] = std::max(registers_[i], more[i]);
     return absl::OkStatus();
   }
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
@@ -97,12 +100,13 @@ class Sketch final : public DistributionFold {
 
  private:
   static constexpr int kPrecision = 14;
+  static constexpr std::int64_t kRegisters = std::int64_t{1} << kPrecision;
   static constexpr int kMost = 64 - kPrecision;  // leading zeros
 
   std::uint64_t Estimate() const {
     std::array<std::int64_t, kMost + 2> with{};  // how many registers have each value
-    for (const std::uint8_t value : registers_) ++with[value];
-    const auto m = static_cast<double>(registers_.size());
+    for (std::size_t i = 0; i < kRegisters; ++i) ++with[registers_[i]];
+    const auto m = static_cast<double>(kRegisters);
     double z = m * Tau(1 - static_cast<double>(with[kMost + 1]) / m);
     for (int value = kMost; value > 0; --value) z = 0.5 * (z + static_cast<double>(with[value]));
     z += m * Sigma(static_cast<double>(with[0]) / m);
@@ -134,7 +138,8 @@ class Sketch final : public DistributionFold {
   }
 
   const bool omits_nans_;
-  std::array<std::uint8_t, std::size_t{1} << kPrecision> registers_{};
+  const FoldLimits& limits_;
+  FoldArray<std::uint8_t> registers_;
 };
 
 // A set of keys by open addressing, at most half full.
@@ -143,17 +148,24 @@ class ValueSet final : public DistributionFold {
  public:
   using Word = typename SortKey<T>::Type;
 
-  ValueSet(bool omits_nans, FoldMemory memory) : omits_nans_(omits_nans), memory_(std::move(memory)) {}
-  ~ValueSet() override { Release(); }
+  ValueSet(bool omits_nans, const FoldLimits& limits) : omits_nans_(omits_nans), limits_(limits), slots_(limits) {}
 
-  void Begin(std::int64_t /*count*/) override {
+  absl::Status Begin(std::int64_t /*count*/) override {
     // Clearing a table that many outputs ago had to be large takes longer than to let it grow again.
-    if (slots_.size() > kLeast && used_ < slots_.size() / 16) Release();
-    std::fill(slots_.begin(), slots_.end(), Word{0});
+    if (slots_.size() > kLeast && used_ < slots_.size() / 16) slots_.Clear();
     used_ = 0;
     has_zero_ = false;
+    for (std::int64_t begin = 0; begin < slots_.size(); begin += kLook) {
+      if (begin > 0) {
+        if (absl::Status why = limits_.why_stop(); !why.ok()) return why;
+      }
+      std::fill_n(slots_.begin() + begin, std::min(kLook, slots_.size() - begin), Word{0});
+    }
+    return absl::OkStatus();
   }
-  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<ValueSet>(omits_nans_, memory_); }
+  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
+    return Begun(std::make_unique<ValueSet>(omits_nans_, limits_));
+  }
 
   absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
     absl::Status status;
@@ -176,18 +188,20 @@ class ValueSet final : public DistributionFold {
 
   absl::Status Merge(DistributionFold& part) override {
     auto& other = static_cast<ValueSet&>(part);
-    if (other.slots_.size() > slots_.size()) Swap(other);
+    if (other.slots_.size() > slots_.size()) {
+      std::swap(slots_, other.slots_);
+      std::swap(used_, other.used_);
+    }
     has_zero_ = has_zero_ || other.has_zero_;
-    absl::Status status;
     std::array<Word, kBatch> keys;
     std::size_t has = 0;
-    for (std::size_t i = 0; status.ok() && i < other.slots_.size(); ++i) {
-      if (other.slots_[i] == 0) continue;
-      keys[has++] = other.slots_[i];
-      if (has == kBatch) status = Insert(keys.data(), std::exchange(has, 0));
-    }
-    if (status.ok()) status = Insert(keys.data(), has);
-    other.Release();
+    const auto flush = [&] { return Insert(keys.data(), std::exchange(has, 0)); };
+    absl::Status status = ForSlots(other.slots_, [&](Word key) {
+      keys[has++] = key;
+      return has == kBatch ? flush() : absl::OkStatus();
+    });
+    if (status.ok()) status = flush();
+    other.slots_.Clear();
     return status;
   }
 
@@ -197,8 +211,22 @@ class ValueSet final : public DistributionFold {
   }
 
  private:
-  static constexpr std::size_t kBatch = 64;    // keys whose slots are fetched ahead
-  static constexpr std::size_t kLeast = 1024;  // slots
+  static constexpr std::size_t kBatch = 64;           // keys whose slots are fetched ahead
+  static constexpr std::int64_t kLeast = 1024;        // slots
+  static constexpr std::int64_t kLook = 64 * kLeast;  // slots between two looks at the deadline
+
+  // Calls each(key), which returns a status, for the keys in `slots`.
+  template <class Each>
+  absl::Status ForSlots(const FoldArray<Word>& slots, const Each& each) const {
+    for (std::int64_t i = 0; i < slots.size(); ++i) {
+      if (i % kLook == kLook - 1) {
+        if (absl::Status why = limits_.why_stop(); !why.ok()) return why;
+      }
+      if (slots.data()[i] == 0) continue;
+      if (absl::Status status = each(slots.data()[i]); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
 
   // A different one in each process, so that nobody can make keys that all have the same.
   static std::uint64_t PlaceOf(Word key) {
@@ -208,10 +236,10 @@ class ValueSet final : public DistributionFold {
 
   // Inserts at most kBatch keys.
   absl::Status Insert(const Word* keys, std::size_t count) {
-    if (2 * (used_ + count) > slots_.size()) {
+    if (2 * (used_ + static_cast<std::int64_t>(count)) > slots_.size()) {
       if (absl::Status status = Grow(); !status.ok()) return status;
     }
-    const std::size_t mask = slots_.size() - 1;
+    const auto mask = static_cast<std::size_t>(slots_.size() - 1);
     std::size_t at[kBatch];
     for (std::size_t i = 0; i < count; ++i) {
       at[i] = PlaceOf(keys[i]) & mask;
@@ -231,44 +259,23 @@ class ValueSet final : public DistributionFold {
   }
 
   absl::Status Grow() {
-    const std::size_t size = std::max(kLeast, 2 * slots_.size());
-    const auto bytes = static_cast<std::int64_t>(size * sizeof(Word));
-    if (absl::Status status = memory_.take(bytes); !status.ok()) return status;
-    std::vector<Word> slots;
-    try {
-      slots.resize(size);
-    } catch (const std::bad_alloc&) {
-      memory_.give(bytes);
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("op distinct_exact: got no memory for %d bytes; allowed: what this machine has", bytes));
-    }
-    const std::size_t mask = size - 1;
-    for (const Word key : slots_) {
-      if (key == 0) continue;
+    FoldArray<Word> slots(limits_);
+    if (absl::Status status = slots.Zero(std::max(kLeast, 2 * slots_.size())); !status.ok()) return status;
+    const auto mask = static_cast<std::size_t>(slots.size() - 1);
+    absl::Status status = ForSlots(slots_, [&](Word key) {
       std::size_t slot = PlaceOf(key) & mask;
       while (slots[slot] != 0) slot = (slot + 1) & mask;
       slots[slot] = key;
-    }
-    slots_ = std::move(slots);
-    memory_.give(std::exchange(taken_, bytes));
-    return absl::OkStatus();
-  }
-  void Release() {
-    slots_ = std::vector<Word>();
-    if (taken_ > 0) memory_.give(std::exchange(taken_, 0));
-  }
-  void Swap(ValueSet& other) {
-    std::swap(slots_, other.slots_);
-    std::swap(used_, other.used_);
-    std::swap(taken_, other.taken_);
-    std::swap(has_zero_, other.has_zero_);
+      return absl::OkStatus();
+    });
+    if (status.ok()) slots_ = std::move(slots);
+    return status;
   }
 
   const bool omits_nans_;
-  const FoldMemory memory_;
-  std::vector<Word> slots_;  // 0: free; the key 0 is told by has_zero_
-  std::size_t used_ = 0;
-  std::int64_t taken_ = 0;  // bytes of the memory
+  const FoldLimits& limits_;
+  FoldArray<Word> slots_;  // 0: free; the key 0 is told by has_zero_
+  std::int64_t used_ = 0;
   bool has_zero_ = false;
   Word last_ = 0;  // the key before this one, or 0: runs of equal values are common
 };
@@ -277,18 +284,20 @@ class ValueSet final : public DistributionFold {
 template <class T>
 class ModeFold final : public DistributionFold {
  public:
-  ModeFold(const OpCall& call, const ReduceSpec& spec)
-      : call_(call), spec_(spec), counts_(std::size_t{1} << SortKey<T>::kBits) {}
+  ModeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : call_(call), spec_(spec), limits_(limits), counts_(limits) {}
 
-  void Begin(std::int64_t /*count*/) override { counts_.assign(counts_.size(), 0); }
-  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<ModeFold>(call_, spec_); }
+  absl::Status Begin(std::int64_t /*count*/) override { return counts_.Zero(std::int64_t{1} << SortKey<T>::kBits); }
+  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
+    return Begun(std::make_unique<ModeFold>(call_, spec_, limits_));
+  }
   absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
     ForKeys<T>(elements, count, /*omits_nans=*/false, [&](auto key) { ++counts_[key]; });
     return absl::OkStatus();
   }
   absl::Status Merge(DistributionFold& part) override {
-    const std::vector<std::uint64_t>& more = static_cast<ModeFold&>(part).counts_;
-    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += more[i];
+    const FoldArray<std::uint64_t>& more = static_cast<ModeFold&>(part).counts_;
+    for (std::size_t i = 0; i < std::size_t{1} << SortKey<T>::kBits; ++i) counts_[i] += more[i];
     return absl::OkStatus();
   }
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
@@ -314,28 +323,29 @@ class ModeFold final : public DistributionFold {
  private:
   const OpCall call_;
   const ReduceSpec spec_;
-  std::vector<std::uint64_t> counts_;
+  const FoldLimits& limits_;
+  FoldArray<std::uint64_t> counts_;
 };
 
 }  // namespace
 
 std::unique_ptr<DistributionFold> MakeDistinctFold(const OpCall& call, const ReduceSpec& spec,
-                                                   const FoldMemory& memory) {
+                                                   const FoldLimits& limits) {
   const bool omits_nans = spec.nan_policy == NanPolicy::kOmit;
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
     if constexpr (sizeof(T) <= 2) {
-      return std::make_unique<MarkedValues<T>>(omits_nans);
+      return std::make_unique<MarkedValues<T>>(omits_nans, limits);
     } else {
-      if (call.op == Op::kDistinct) return std::make_unique<Sketch<T>>(omits_nans);
-      return std::make_unique<ValueSet<T>>(omits_nans, memory);
+      if (call.op == Op::kDistinct) return std::make_unique<Sketch<T>>(omits_nans, limits);
+      return std::make_unique<ValueSet<T>>(omits_nans, limits);
     }
   });
 }
 
-std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceSpec& spec) {
+std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits) {
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
     if constexpr (sizeof(T) <= 2) {
-      return std::make_unique<ModeFold<T>>(call, spec);
+      return std::make_unique<ModeFold<T>>(call, spec, limits);
     } else {
       return nullptr;  // not of these dtypes
     }

@@ -14,46 +14,50 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/algebra/op_call.h"
 #include "kernels/algebra/spec.h"
 
 namespace reduced {
 
-// What counts the memory of folds that need more than 16 MiB, or as much as the data makes them. Thread-safe.
-struct FoldMemory {
+// What folds ask for memory (fold_array.h), and whether their answers are still wanted. Thread-safe.
+struct FoldLimits {
   std::function<absl::Status(std::int64_t bytes)> take;  // RESOURCE_EXHAUSTED, with figures: there is not so much
   std::function<void(std::int64_t bytes)> give;
+  std::function<absl::Status()> why_stop;  // OK, while the answer is wanted
 };
 
+// RESOURCE_EXHAUSTED of any function: there is no memory. Other errors of functions that return none of their own are
+// those of FoldLimits::why_stop, which is asked by whatever may take more than a few milliseconds.
 class DistributionFold {
  public:
   virtual ~DistributionFold() = default;
 
   // Forgets everything, and begins an output of `count` elements, NaNs included.
-  virtual void Begin(std::int64_t count) = 0;
+  virtual absl::Status Begin(std::int64_t count) = 0;
 
-  // A fold that has no element yet, for the same pass over the same output.
-  virtual std::unique_ptr<DistributionFold> Part() const = 0;
+  // A fold that has no element yet, for this pass over this output. It does not outlive this fold. May be called while
+  // elements are added to this fold or to other parts. A pass goes on without a part for which there is no memory.
+  virtual absl::StatusOr<std::unique_ptr<DistributionFold>> Part() = 0;
 
   // Adds the elements at ranks [first, first + count) of the output, which lie at any address. Ranks ascend from call
-  // to call. RESOURCE_EXHAUSTED: there is no memory.
+  // to call. Different parts may be added to at the same time.
   virtual absl::Status Add(const void* elements, std::int64_t first, std::int64_t count) = 0;
 
-  // Adds what a part has. `part` has the same type, and is of no use afterwards. RESOURCE_EXHAUSTED: there is no
-  // memory.
+  // Adds what a part has. `part` has the same type, and is of no use afterwards.
   virtual absl::Status Merge(DistributionFold& part) = 0;
 
   // After all elements were added: whether they are to be added once more.
-  virtual bool NextPass() { return false; }
+  virtual absl::StatusOr<bool> NextPass() { return false; }
 
   // Writes AnswerElements(call) elements of ResultDType(call) to any address. `index_of`: what answers call the index
   // of an element, by its rank; ascends with it. INVALID_ARGUMENT: the output has too few elements.
   virtual absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t rank)> index_of, std::byte* answers) = 0;
 };
 
-// The fold of an op without a state. `spec`: its dtype and policies. The memory outlives the fold.
+// The fold of an op without a state. `spec`: its dtype and policies. The limits outlive the fold.
 std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const ReduceSpec& spec,
-                                                       const FoldMemory& memory);
+                                                       const FoldLimits& limits);
 
 }  // namespace reduced
 

@@ -4,17 +4,25 @@
 
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "kernels/folds/fold.h"
 
 namespace reduced {
 
-std::unique_ptr<DistributionFold> MakeHistogramFold(const OpCall& call, const ReduceSpec& spec);
+// A part whose pass begins as an output does, if there is memory for it.
+inline absl::StatusOr<std::unique_ptr<DistributionFold>> Begun(std::unique_ptr<DistributionFold> part) {
+  if (absl::Status status = part->Begin(0); !status.ok()) return status;
+  return part;
+}
+
+std::unique_ptr<DistributionFold> MakeHistogramFold(const OpCall& call, const ReduceSpec& spec,
+                                                    const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeQuantileFold(const OpCall& call, const ReduceSpec& spec,
-                                                   const FoldMemory& memory);
-std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSpec& spec);
+                                                   const FoldLimits& limits);
+std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeDistinctFold(const OpCall& call, const ReduceSpec& spec,
-                                                   const FoldMemory& memory);
-std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceSpec& spec);
+                                                   const FoldLimits& limits);
+std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
 
 }  // namespace reduced
 

@@ -2,9 +2,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/folds/elements.h"
+#include "kernels/folds/fold_array.h"
 #include "kernels/folds/folds.h"
 #include "kernels/folds/histogram_bins.h"
 
@@ -14,11 +16,24 @@ namespace {
 template <class T>
 class HistogramFold final : public DistributionFold {
  public:
-  explicit HistogramFold(std::shared_ptr<const HistogramBins<T>> bins)
-      : bins_(std::move(bins)), counts_(static_cast<std::size_t>(bins_->bins()) + 1) {}
+  HistogramFold(const OpCall& call, const FoldLimits& limits)
+      : call_(call), limits_(limits), bins_memory_(limits), counts_(limits) {}
 
-  void Begin(std::int64_t /*count*/) override { counts_.assign(counts_.size(), 0); }
-  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<HistogramFold>(bins_); }
+  absl::Status Begin(std::int64_t /*count*/) override {
+    if (bins_ == nullptr) {
+      const std::vector<double>& edges = call_.given().edges;
+      absl::Status status = bins_memory_.Hold(HistogramBins<T>::BytesFor(std::ssize(edges)));
+      if (!status.ok()) return status;
+      bins_ = std::make_shared<const HistogramBins<T>>(edges);
+    }
+    return counts_.Zero(bins_->bins() + 1);
+  }
+
+  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
+    auto part = std::make_unique<HistogramFold>(call_, limits_);
+    part->bins_ = bins_;
+    return Begun(std::move(part));
+  }
 
   absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
     bins_->Count(elements, count, counts_.data());
@@ -26,8 +41,8 @@ class HistogramFold final : public DistributionFold {
   }
 
   absl::Status Merge(DistributionFold& part) override {
-    const std::vector<std::uint64_t>& more = static_cast<HistogramFold&>(part).counts_;
-    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += more[i];
+    const FoldArray<std::uint64_t>& more = static_cast<HistogramFold&>(part).counts_;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(counts_.size()); ++i) counts_[i] += more[i];
     return absl::OkStatus();
   }
 
@@ -37,15 +52,19 @@ class HistogramFold final : public DistributionFold {
   }
 
  private:
-  const std::shared_ptr<const HistogramBins<T>> bins_;  // of all parts
-  std::vector<std::uint64_t> counts_;
+  const OpCall call_;
+  const FoldLimits& limits_;
+  FoldLease bins_memory_;                         // of the fold that made the bins
+  std::shared_ptr<const HistogramBins<T>> bins_;  // of all parts
+  FoldArray<std::uint64_t> counts_;
 };
 
 }  // namespace
 
-std::unique_ptr<DistributionFold> MakeHistogramFold(const OpCall& call, const ReduceSpec& spec) {
+std::unique_ptr<DistributionFold> MakeHistogramFold(const OpCall& call, const ReduceSpec& spec,
+                                                    const FoldLimits& limits) {
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    return std::make_unique<HistogramFold<T>>(std::make_shared<const HistogramBins<T>>(call.given().edges));
+    return std::make_unique<HistogramFold<T>>(call, limits);
   });
 }
 

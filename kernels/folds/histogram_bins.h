@@ -30,9 +30,14 @@ class HistogramBins {
   // -0.
   using Value = std::conditional_t<std::is_arithmetic_v<T>, T, Word>;
 
+  // How much memory it takes at most, while it is made.
+  static std::int64_t BytesFor(std::int64_t edges) { return edges * static_cast<std::int64_t>(2 * sizeof(Word)); }
+
   // `edges`: at least 2, finite and ascending.
   explicit HistogramBins(const std::vector<double>& edges) : bins_(std::ssize(edges) - 1) {
     std::vector<Word> lowest;
+    lowest.reserve(edges.size());
+    lowest_.reserve(edges.size());
     for (std::int64_t i = 0; i < bins_; ++i) {
       const std::optional<Word> least = AtLeast(edges[static_cast<std::size_t>(i)]);
       if (!least.has_value()) break;

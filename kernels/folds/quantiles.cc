@@ -5,10 +5,11 @@
 // elements together, a pass collects these, and the rest is done in memory. Whatever the elements are, each pass leaves
 // fewer bits of the keys unknown: of up to 8 quantiles f32 takes at most 3 passes and f64 5, of 1024 quantiles 3 and 6.
 //
-// Memory: a table of counts of at most 16 MiB in each part; and collected keys, at most kMostCollected of all parts
-// together, which are counted. If there is no memory for them, passes count to the last bit.
+// Memory: a table of counts of at most 16 MiB in each part, collected keys, which all parts share, and lists of a few
+// entries for each quantile. If there is not so much, tables are smaller and passes more.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include "kernels/algebra/float_format.h"
 #include "kernels/algebra/sort_key.h"
 #include "kernels/folds/elements.h"
+#include "kernels/folds/fold_array.h"
 #include "kernels/folds/folds.h"
 #include "kernels/folds/quantile_points.h"
 
@@ -29,60 +31,27 @@ namespace {
 
 constexpr std::int64_t kFewElements = 4096;                     // are collected at once
 constexpr std::int64_t kShortCount = std::int64_t{1} << 20;     // fewer elements have smaller tables of counts
-constexpr std::int64_t kMostCollected = std::int64_t{1} << 22;  // keys
+constexpr std::int64_t kMostCollected = std::int64_t{1} << 21;  // keys
 constexpr int kFirstDigit = 16, kShortDigit = 13;  // the table's last entry has no key but NaN's: 13 bits at least
 constexpr int kMostTableBits = 21;
 
-// Puts the keys of ascending `ranks` among `keys` in `found`. The keys are equal but for their `bits` lowest bits. They
-// change their order.
+// Puts the keys of ascending `ranks`, each once, in `found`. The keys are those from rank `before` on; they change
+// their order. Errors: those of FoldLimits::why_stop.
 template <class Word>
-void SelectKeys(std::span<Word> keys, int bits, std::span<const std::int64_t> ranks, Word* found) {
-  constexpr std::size_t kFewKeys = 1024, kFewRanks = 8;
-  constexpr int kDigit = 8;
-  if (ranks.empty()) return;
-  if (bits == 0) return std::fill_n(found, ranks.size(), keys[0]), void();
-  if (keys.size() <= kFewKeys || ranks.size() > kFewRanks) {
-    if (ranks.size() > kFewRanks) {
-      std::sort(keys.begin(), keys.end());
-      for (std::size_t i = 0; i < ranks.size(); ++i) found[i] = keys[static_cast<std::size_t>(ranks[i])];
-      return;
-    }
-    auto begin = keys.begin();
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const auto at = keys.begin() + ranks[i];
-      if (at >= begin) std::nth_element(begin, at, keys.end());
-      begin = at + 1;
-      found[i] = *at;
-    }
-    return;
+absl::Status SelectKeys(std::span<Word> keys, std::int64_t before, std::span<const std::int64_t> ranks, Word* found,
+                        const FoldLimits& limits) {
+  constexpr std::size_t kLook = std::size_t{1} << 16;  // so many keys take about a millisecond
+  if (ranks.empty()) return absl::OkStatus();
+  if (keys.size() > kLook) {
+    if (absl::Status why = limits.why_stop(); !why.ok()) return why;
   }
-  const int digit = std::min(bits, kDigit);
-  const int shift = bits - digit;
-  const auto digit_of = [&](Word key) {
-    return static_cast<std::size_t>(key >> shift) & ((std::size_t{1} << digit) - 1);
-  };
-  std::array<std::int64_t, std::size_t{1} << kDigit> counts{};
-  for (const Word key : keys) ++counts[digit_of(key)];
-  std::int64_t below = 0;
-  std::size_t done = 0;
-  std::vector<Word> some;
-  std::vector<std::int64_t> within;
-  for (std::size_t value = 0; value < counts.size() && done < ranks.size(); below += counts[value++]) {
-    within.clear();
-    while (done + within.size() < ranks.size() && ranks[done + within.size()] < below + counts[value]) {
-      within.push_back(ranks[done + within.size()] - below);
-    }
-    if (within.empty()) continue;
-    some.resize(static_cast<std::size_t>(counts[value]) + 1);  // one more is written
-    std::size_t has = 0;
-    for (const Word key : keys) {
-      some[has] = key;
-      has += digit_of(key) == value ? 1 : 0;
-      if (has == some.size() - 1) break;
-    }
-    SelectKeys(std::span<Word>(some).first(has), shift, std::span<const std::int64_t>(within), found + done);
-    done += within.size();
-  }
+  const std::size_t middle = ranks.size() / 2;
+  const auto at = static_cast<std::size_t>(ranks[middle] - before);
+  std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(at), keys.end());
+  found[middle] = keys[at];
+  absl::Status status = SelectKeys(keys.first(at), before, ranks.first(middle), found, limits);
+  if (!status.ok()) return status;
+  return SelectKeys(keys.subspan(at + 1), ranks[middle] + 1, ranks.subspan(middle + 1), found + middle + 1, limits);
 }
 
 template <class T>
@@ -91,44 +60,35 @@ class QuantileFold final : public DistributionFold {
   using Key = SortKey<T>;
   using Word = typename Key::Type;
 
-  QuantileFold(const OpCall& call, const ReduceSpec& spec, FoldMemory memory)
-      : call_(call),
-        spec_(spec),
-        quantiles_(call.op == Op::kMedian ? std::vector<double>{0.5} : call.given().quantiles),
-        method_(call.given().method),
-        memory_(std::move(memory)) {}
-  ~QuantileFold() override { Release(); }
+  QuantileFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : QuantileFold(call, spec, limits, this) {}
 
-  void Begin(std::int64_t count) override {
-    Release();
+  absl::Status Begin(std::int64_t count) override {
     count_ = count;
     counted_ = -1;
     nans_ = 0;
     ranks_.clear();
     nodes_.assign(1, {.size = count});
     unknown_ = Key::kBits;
-    if (count <= kFewElements) {
-      StartCollecting();
-    } else {
-      StartCounting(std::min(Key::kBits, count < kShortCount ? kShortDigit : kFirstDigit));
-    }
+    if (absl::Status status = lists_.Hold(ListBytes()); !status.ok()) return status;
+    if (count <= kFewElements) return StartCollecting(count);
+    // Of a table whose last entry has no key but NaN's.
+    const int least = std::min(Key::kBits, kShortDigit);
+    return StartCounting(count < kShortCount ? least : std::min(Key::kBits, kFirstDigit), least);
   }
 
-  std::unique_ptr<DistributionFold> Part() const override {
-    auto part = std::make_unique<QuantileFold>(call_, spec_, memory_);
-    part->nodes_ = nodes_;
-    part->unknown_ = unknown_;
-    part->digit_ = digit_;
-    part->counts_.assign(counts_.size(), 0);
-    part->keys_.resize(keys_.size());
-    part->prefixes_ = prefixes_;
+  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
+    auto part = std::unique_ptr<QuantileFold>(new QuantileFold(call_, spec_, limits_, this));
+    if (digit_ > 0) {
+      if (absl::Status status = part->counts_.Zero(counts_.size()); !status.ok()) return status;
+    }
     return part;
   }
 
   absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
-    if (digit_ == 0) {
+    if (whole_.digit_ == 0) {
       Collect(elements, count);
-    } else if (unknown_ == Key::kBits) {
+    } else if (whole_.unknown_ == Key::kBits) {
       CountFirst(elements, count);
     } else {
       Count(elements, count);
@@ -138,38 +98,32 @@ class QuantileFold final : public DistributionFold {
 
   absl::Status Merge(DistributionFold& part) override {
     auto& other = static_cast<QuantileFold&>(part);
-    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
-    nans_ += other.nans_;
-    for (std::size_t i = 0; i < keys_.size(); ++i) {
-      keys_[i].insert(keys_[i].end(), other.keys_[i].begin(), other.keys_[i].end());
-      other.keys_[i] = {};
+    for (std::size_t i = 0; digit_ > 0 && i < static_cast<std::size_t>(counts_.size()); ++i) {
+      counts_[i] += other.counts_[i];
     }
+    nans_ += other.nans_;
     return absl::OkStatus();
   }
 
-  bool NextPass() override {
+  absl::StatusOr<bool> NextPass() override {
     if (digit_ == 0) {
-      if (counted_ < 0) SetCounted(std::count(keys_[0].begin(), keys_[0].end(), Key::kNan));
+      const std::span<Word> keys = Collected();
+      if (counted_ < 0) SetCounted(std::count(keys.begin(), keys.end(), Key::kNan));
       return false;
     }
     if (counted_ < 0) {
       CountsOfKeys();
-      SetCounted(static_cast<std::int64_t>(counts_.back()));
+      SetCounted(static_cast<std::int64_t>(counts_.end()[-1]));
       if (ranks_.empty()) return false;  // all answers are known
     }
     Descend();
     if (unknown_ == 0) return false;
     std::int64_t size = 0;
     for (const Node& node : nodes_) size += node.size;
-    // Keys are in a part and, while parts are merged, once more; vectors grow by doubling.
-    const std::int64_t bytes = 3 * size * static_cast<std::int64_t>(sizeof(Word));
-    if (size <= kMostCollected && memory_.take(bytes).ok()) {
-      taken_ = bytes;
-      StartCollecting();
-      return true;
-    }
+    if (size <= kMostCollected && StartCollecting(size).ok()) return true;
     const int node_bits = std::bit_width(nodes_.size() - 1);
-    StartCounting(std::min({unknown_, kFirstDigit, kMostTableBits - node_bits}));
+    const absl::Status status = StartCounting(std::min({unknown_, kFirstDigit, kMostTableBits - node_bits}), 1);
+    if (!status.ok()) return status;
     return true;
   }
 
@@ -180,18 +134,21 @@ class QuantileFold final : public DistributionFold {
     if (counted_ == 0 && !nan && !RowOf(result).is_float && spec_.empty_policy == EmptyPolicy::kError) {
       return TooFew(spec_, call_, 0);
     }
-    const std::vector<Word> found = nan || counted_ == 0 ? std::vector<Word>() : Select();
+    std::vector<Word> found;
+    if (!nan && counted_ > 0) {
+      if (absl::Status status = Select(&found); !status.ok()) return status;
+    }
     const auto key_of = [&](std::int64_t rank) {
       return found[static_cast<std::size_t>(std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin())];
     };
-    for (std::size_t i = 0; i < quantiles_.size(); ++i) {
+    for (std::size_t i = 0; i < quantiles().size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
       if (found.empty()) {
         in_f64 ? StoreAt(std::numeric_limits<double>::quiet_NaN(), at, answers)
                : StoreAt(kIsFloat<T> ? Key::Element(Key::kNan) : T{}, at, answers);
         continue;
       }
-      const QuantilePoint point = PointOf(quantiles_[i], counted_, method_);
+      const QuantilePoint point = PointOf(quantiles()[i], counted_, method_);
       const T lower = Key::Element(key_of(point.lower)), higher = Key::Element(key_of(point.higher));
       if (!in_f64) {
         StoreAt(lower, at, answers);
@@ -212,6 +169,28 @@ class QuantileFold final : public DistributionFold {
     std::int64_t size = 0;
   };
 
+  // `whole`: the fold of which this is a part, or itself.
+  QuantileFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits, QuantileFold* whole)
+      : call_(call),
+        spec_(spec),
+        limits_(limits),
+        whole_(*whole),
+        method_(call.given().method),
+        lists_(limits),
+        collected_(limits),
+        prefixes_(limits),
+        counts_(limits) {}
+
+  const std::vector<double>& quantiles() const {
+    static const std::vector<double>& half = *new std::vector<double>{0.5};
+    return call_.op == Op::kMedian ? half : call_.given().quantiles;
+  }
+  // At most, of the lists that are not arrays.
+  std::int64_t ListBytes() const {
+    constexpr std::size_t kOfRank = 2 * sizeof(std::int64_t) + 2 * sizeof(Node) + sizeof(Word);
+    return static_cast<std::int64_t>(2 * quantiles().size() * kOfRank);
+  }
+
   static Word KeyAt(const void* elements, std::int64_t i) { return Key::Of(ElementAt<T>(elements, i)); }
   static double Real(T x) {
     if constexpr (kIsFloat<T>) {
@@ -223,13 +202,7 @@ class QuantileFold final : public DistributionFold {
 
   // The bits of an element, from which its key is made: without bits that bools differ by, and with NaNs of any kind.
   static Word BitsAt(const void* elements, std::int64_t i) { return ElementAt<Word>(elements, i); }
-  // The highest bits of the key of an element with these bits, of which there are `bits`; and back. Not of bools.
-  static Word KeyBits(Word highest, int bits) {
-    const auto sign = static_cast<Word>(Word{1} << (bits - 1));
-    const auto all = static_cast<Word>(sign | (sign - 1));
-    if (kIsFloat<T> && (highest & sign) != 0) return static_cast<Word>(~highest & all);
-    return kIsSigned<T> ? static_cast<Word>(highest ^ sign) : highest;
-  }
+  // The highest bits, of which there are `bits`, of the elements whose keys begin with these. Not of bools.
   static Word ElementBits(Word key, int bits) {
     const auto sign = static_cast<Word>(Word{1} << (bits - 1));
     const auto all = static_cast<Word>(sign | (sign - 1));
@@ -247,11 +220,11 @@ class QuantileFold final : public DistributionFold {
 
   // Counts all elements by the highest bits that they have, not yet those of their keys.
   void CountFirst(const void* elements, std::int64_t count) {
-    const int shift = Key::kBits - digit_;
+    const int digit = whole_.digit_, shift = Key::kBits - digit;
     std::uint64_t* const counts = counts_.data();
     const auto infinities = [&] {
       const std::size_t infinity = InfinityBits() >> shift;
-      return counts[infinity] + counts[infinity | std::size_t{1} << (digit_ - 1)];
+      return counts[infinity] + counts[infinity | std::size_t{1} << (digit - 1)];
     };
     const std::uint64_t before = infinities();
     for (std::int64_t i = 0; i < count; ++i) ++counts[BitsAt(elements, i) >> shift];
@@ -268,58 +241,70 @@ class QuantileFold final : public DistributionFold {
 
   // Turns the counts of the highest bits into those of keys: all NaNs have the last one.
   void CountsOfKeys() {
-    std::vector<std::uint64_t> counts(counts_.size());
-    const int shift = Key::kBits - digit_;
-    for (std::size_t bits = 0; bits < counts_.size(); ++bits) {
-      std::size_t key = 0;
-      if constexpr (std::is_same_v<T, Bool>) {
-        key = bits != 0 ? 1 : 0;
-      } else {
-        key = KeyBits(static_cast<Word>(bits), digit_);
-      }
-      if constexpr (kIsFloat<T>) {
-        const std::size_t magnitude = bits & ((std::size_t{1} << (digit_ - 1)) - 1);
-        if (magnitude > InfinityBits() >> shift) key = counts.size() - 1;
-      }
-      counts[key] += counts_[bits];
+    std::uint64_t* const middle = counts_.begin() + counts_.size() / 2;
+    const auto move_to = [](std::uint64_t* begin, std::uint64_t* end, std::uint64_t* entry) {
+      for (; begin < end; ++begin) *entry += std::exchange(*begin, 0);
+    };
+    if constexpr (std::is_same_v<T, Bool>) {
+      move_to(counts_.begin() + 2, counts_.end(), counts_.begin() + 1);
+    } else if constexpr (kIsSigned<T>) {
+      std::rotate(counts_.begin(), middle, counts_.end());  // the negative ones are first
     }
-    counts.back() += static_cast<std::uint64_t>(nans_);
-    counts_ = std::move(counts);
+    if constexpr (kIsFloat<T>) {
+      std::reverse(counts_.begin(), middle);
+      std::uint64_t* const last = counts_.end() - 1;
+      const auto infinity = static_cast<std::ptrdiff_t>(InfinityBits() >> (Key::kBits - digit_));
+      move_to(counts_.begin(), middle - 1 - infinity, last);
+      move_to(middle + infinity + 1, last, last);
+      *last += static_cast<std::uint64_t>(nans_);
+    }
   }
 
-  void Release() {
-    keys_.clear();
-    if (taken_ > 0) memory_.give(std::exchange(taken_, 0));
-  }
-  void StartCounting(int digit) {
+  // Counts by `digit` bits or, where there is no memory for such a table, by fewer, down to `least`.
+  absl::Status StartCounting(int digit, int least) {
     digit_ = digit;
-    keys_.clear();
-    counts_.assign(nodes_.size() << digit, 0);
-    FindPrefixes();
+    collected_.Clear();
+    absl::Status status = FindPrefixes();
+    if (!status.ok()) return status;
+    const auto table = [this] { return counts_.Zero(std::ssize(nodes_) << digit_); };
+    for (status = table(); !status.ok() && digit_ > least; status = table()) --digit_;
+    return status;
   }
-  void StartCollecting() {
+  absl::Status StartCollecting(std::int64_t size) {
+    if (absl::Status status = collected_.Resize(size); !status.ok()) return status;
     digit_ = 0;
-    counts_.clear();
-    keys_.assign(nodes_.size(), {});
-    FindPrefixes();
+    has_ = 0;
+    return FindPrefixes();
+  }
+  void Store(const Word* keys, std::size_t count) {
+    const auto size = static_cast<std::int64_t>(count);
+    const std::int64_t at = whole_.has_.fetch_add(size, std::memory_order_relaxed);
+    // There is room, unless another process changes the elements.
+    const std::int64_t room = std::max<std::int64_t>(0, whole_.collected_.size() - at);
+    std::copy_n(keys, std::min(size, room), whole_.collected_.data() + std::min(at, whole_.collected_.size()));
+  }
+  std::span<Word> Collected() {
+    const std::int64_t has = std::min(has_.load(std::memory_order_relaxed), collected_.size());
+    return {collected_.data(), static_cast<std::size_t>(digit_ == 0 ? has : 0)};
   }
 
   // Marks the highest bits of elements that are in nodes. All NaNs have the key of one.
-  void FindPrefixes() {
-    if (nodes_.size() == 1) return;
-    prefixes_.assign(std::size_t{1} << kTop, 0);
+  absl::Status FindPrefixes() {
+    if (nodes_.size() == 1) return absl::OkStatus();
+    if (absl::Status status = prefixes_.Zero(std::int64_t{1} << kTop); !status.ok()) return status;
     for (const Node& node : nodes_) {
       const auto least = static_cast<Word>(node.prefix << unknown_);
       const auto most = static_cast<Word>(least | ((Word{1} << unknown_) - 1));
       for (std::size_t top = TopOf(least); top <= TopOf(most); ++top) {
         if constexpr (std::is_same_v<T, Bool>) {
-          if (top > 0) std::fill(prefixes_.begin() + 1, prefixes_.end(), 1);
+          if (top > 0) std::fill(prefixes_.begin() + 1, prefixes_.end(), std::uint8_t{1});
           if (top == 0) prefixes_[0] = 1;
         } else {
           prefixes_[ElementBits(static_cast<Word>(top), kTop)] = 1;
         }
       }
     }
+    return absl::OkStatus();
   }
   static constexpr int kTop = std::min(16, Key::kBits);
   static Word TopOf(Word key) { return static_cast<Word>(key >> (Key::kBits - kTop)); }
@@ -327,56 +312,59 @@ class QuantileFold final : public DistributionFold {
   // Calls add(node, key) for elements of nodes; there are several.
   template <class AddKey>
   void ForNodes(const void* elements, std::int64_t count, const AddKey& add) const {
+    const std::span<const Node> nodes = whole_.nodes_;
+    const std::uint8_t* const prefixes = whole_.prefixes_.data();
+    const int unknown = whole_.unknown_;
     for (std::int64_t i = 0; i < count; ++i) {
-      if (prefixes_[TopOf(BitsAt(elements, i))] == 0) continue;
+      if (prefixes[TopOf(BitsAt(elements, i))] == 0) continue;
       const Word key = KeyAt(elements, i);
-      const Word prefix = static_cast<Word>(key >> unknown_);
-      const auto node = std::lower_bound(nodes_.begin(), nodes_.end(), prefix,
+      const Word prefix = static_cast<Word>(key >> unknown);
+      const auto node = std::lower_bound(nodes.begin(), nodes.end(), prefix,
                                          [](const Node& each, Word value) { return each.prefix < value; });
-      if (node != nodes_.end() && node->prefix == prefix) add(static_cast<std::size_t>(node - nodes_.begin()), key);
+      if (node != nodes.end() && node->prefix == prefix) add(static_cast<std::size_t>(node - nodes.begin()), key);
     }
   }
 
+  // All parts collect to the array of the whole, in batches.
   void Collect(const void* elements, std::int64_t count) {
-    if (nodes_.size() > 1) {
-      return ForNodes(elements, count, [&](std::size_t node, Word key) {
-        // There are no more, unless another process changes the elements.
-        if (std::ssize(keys_[node]) < nodes_[node].size) keys_[node].push_back(key);
-      });
-    }
-    std::vector<Word>& keys = keys_[0];
-    if (unknown_ == Key::kBits) {
-      const std::size_t has = keys.size();
-      keys.resize(has + static_cast<std::size_t>(count));
-      for (std::int64_t i = 0; i < count; ++i) keys[has + static_cast<std::size_t>(i)] = KeyAt(elements, i);
-      return;
-    }
-    const Word prefix = ElementBits(nodes_[0].prefix, Key::kBits - unknown_);
+    const int unknown = whole_.unknown_;
+    const bool all = unknown == Key::kBits, several = whole_.nodes_.size() > 1;
+    const Word prefix = all || several ? Word{0} : ElementBits(whole_.nodes_[0].prefix, Key::kBits - unknown);
+    std::array<Word, kBatch> keys;
     std::array<T, kBatch> some;
-    for (std::int64_t begin = 0; begin < count && std::ssize(keys) < nodes_[0].size; begin += kBatch) {
-      const std::int64_t end = std::min(count, begin + kBatch);
-      std::size_t has = 0;
-      for (std::int64_t i = begin; i < end; ++i) {
-        some[has] = ElementAt<T>(elements, i);
-        has += static_cast<Word>(BitsAt(elements, i) >> unknown_) == prefix ? 1 : 0;
+    for (std::int64_t begin = 0; begin < count; begin += kBatch) {
+      const std::int64_t size = std::min(count - begin, kBatch);
+      const auto* const batch = static_cast<const std::byte*>(elements) + begin * static_cast<std::int64_t>(sizeof(T));
+      std::size_t has = 0, maybe = 0;
+      if (several) {
+        ForNodes(batch, size, [&](std::size_t /*node*/, Word key) { keys[has++] = key; });
+      } else if (all) {
+        for (std::int64_t i = 0; i < size; ++i) keys[has++] = KeyAt(batch, i);
+      } else {
+        for (std::int64_t i = 0; i < size; ++i) {
+          some[maybe] = ElementAt<T>(batch, i);
+          maybe += static_cast<Word>(BitsAt(batch, i) >> unknown) == prefix ? 1 : 0;
+        }
+        for (std::size_t i = 0; i < maybe; ++i) {
+          if (!IsNan(some[i])) keys[has++] = Key::Of(some[i]);  // it may have the highest bits of an infinity
+        }
       }
-      for (std::size_t i = 0; i < has; ++i) {
-        if (!IsNan(some[i])) keys.push_back(Key::Of(some[i]));  // it may have the highest bits of an infinity
-      }
+      if (has > 0) Store(keys.data(), has);
     }
   }
   static constexpr std::int64_t kBatch = 512;
 
   void Count(const void* elements, std::int64_t count) {
-    const int shift = unknown_ - digit_;
-    const std::size_t mask = (std::size_t{1} << digit_) - 1;
+    const int digit = whole_.digit_, unknown = whole_.unknown_, shift = unknown - digit;
+    const std::size_t mask = (std::size_t{1} << digit) - 1;
+    std::uint64_t* const counts = counts_.data();
     const auto add = [&](std::size_t node, Word key) {
-      ++counts_[node << digit_ | (static_cast<std::size_t>(key >> shift) & mask)];
+      ++counts[node << digit | (static_cast<std::size_t>(key >> shift) & mask)];
     };
-    if (nodes_.size() > 1) return ForNodes(elements, count, add);
-    const Word prefix = ElementBits(nodes_[0].prefix, Key::kBits - unknown_);
+    if (whole_.nodes_.size() > 1) return ForNodes(elements, count, add);
+    const Word prefix = ElementBits(whole_.nodes_[0].prefix, Key::kBits - unknown);
     for (std::int64_t i = 0; i < count; ++i) {
-      if (static_cast<Word>(BitsAt(elements, i) >> unknown_) == prefix) add(0, KeyAt(elements, i));
+      if (static_cast<Word>(BitsAt(elements, i) >> unknown) == prefix) add(0, KeyAt(elements, i));
     }
   }
 
@@ -384,7 +372,8 @@ class QuantileFold final : public DistributionFold {
   void SetCounted(std::int64_t last) {
     counted_ = count_ - (kIsFloat<T> ? last : 0);
     if (counted_ == 0 || (counted_ < count_ && spec_.nan_policy == NanPolicy::kPropagate)) return;
-    for (const double q : quantiles_) {
+    ranks_.reserve(2 * quantiles().size());
+    for (const double q : quantiles()) {
       const QuantilePoint point = PointOf(q, counted_, method_);
       ranks_.push_back(point.lower);
       ranks_.push_back(point.higher);
@@ -396,6 +385,7 @@ class QuantileFold final : public DistributionFold {
   // From the counts of the nodes' next digit to the nodes that have the ranks.
   void Descend() {
     std::vector<Node> next;
+    next.reserve(ranks_.size());
     auto rank = ranks_.begin();
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       std::int64_t below = nodes_[i].below;
@@ -417,54 +407,57 @@ class QuantileFold final : public DistributionFold {
     unknown_ -= digit_;
   }
 
-  // The keys of ranks_.
-  std::vector<Word> Select() {
-    std::vector<Word> found(ranks_.size());
-    std::size_t done = 0;
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      const Node& node = nodes_[i];
-      std::vector<std::int64_t> within;
-      while (done + within.size() < ranks_.size() && ranks_[done + within.size()] < node.below + node.size) {
-        within.push_back(ranks_[done + within.size()] - node.below);
+  // Finds the keys of ranks_.
+  absl::Status Select(std::vector<Word>* found) {
+    found->resize(ranks_.size());
+    const std::span<Word> keys = Collected();
+    std::vector<std::int64_t> among;  // the ranks among the collected keys, which are those of the nodes
+    among.reserve(ranks_.size());
+    std::int64_t before = 0;  // collected keys of the nodes before this one
+    for (const Node& node : nodes_) {
+      while (among.size() < ranks_.size() &&
+             (&node == &nodes_.back() || ranks_[among.size()] < node.below + node.size)) {
+        // Another process may have changed the elements since they were counted: ranks ascend nevertheless.
+        const std::int64_t least = among.empty() ? 0 : among.back() + 1;
+        (*found)[among.size()] = unknown_ == Key::kBits ? Word{0} : static_cast<Word>(node.prefix << unknown_);
+        among.push_back(std::max(least, ranks_[among.size()] - node.below + before));
       }
-      if (unknown_ == 0 || keys_[i].empty()) {
-        std::fill_n(found.begin() + static_cast<std::ptrdiff_t>(done), within.size(),
-                    static_cast<Word>(unknown_ == 0 ? node.prefix : node.prefix << unknown_));
-      } else {
-        // Another process may have changed the elements since they were counted: they need not have the ranks.
-        for (std::int64_t& rank : within) rank = std::clamp<std::int64_t>(rank, 0, std::ssize(keys_[i]) - 1);
-        SelectKeys(std::span<Word>(keys_[i]), unknown_, std::span<const std::int64_t>(within), found.data() + done);
-      }
-      done += within.size();
+      before += node.size;
     }
-    return found;
+    const auto are = std::lower_bound(among.begin(), among.end(), std::ssize(keys)) - among.begin();
+    const auto there = std::span<const std::int64_t>(among).first(static_cast<std::size_t>(are));
+    return SelectKeys(keys, 0, there, found->data(), limits_);
   }
 
   const OpCall call_;
   const ReduceSpec spec_;
-  const std::vector<double> quantiles_;
+  const FoldLimits& limits_;
+  QuantileFold& whole_;
   const QuantileMethod method_;
-  const FoldMemory memory_;
 
-  std::int64_t count_ = 0;               // elements
-  std::int64_t counted_ = -1;            // without NaNs; -1: not known yet
-  std::vector<std::int64_t> ranks_;      // to find, ascending
-  std::vector<Node> nodes_;              // ascending
-  std::int64_t nans_ = 0;                // of the first pass: those with the highest bits of an infinity
-  int unknown_ = 0;                      // bits of the keys
-  int digit_ = 0;                        // bits that this pass counts by; 0: it collects
-  std::vector<std::uint64_t> counts_;    // by node and digit
-  std::vector<std::vector<Word>> keys_;  // by node
-  std::vector<std::uint8_t> prefixes_;   // of several nodes: 1 for those kTop bits that some node has
-  std::int64_t taken_ = 0;               // bytes of the memory
+  // Of the whole.
+  std::int64_t count_ = 0;             // elements
+  std::int64_t counted_ = -1;          // without NaNs; -1: not known yet
+  FoldLease lists_;                    // of the two lists that follow, and of those that Descend and Select make
+  std::vector<std::int64_t> ranks_;    // to find, ascending
+  std::vector<Node> nodes_;            // ascending
+  int unknown_ = 0;                    // bits of the keys
+  int digit_ = 0;                      // bits that this pass counts by; 0: it collects
+  FoldArray<Word> collected_;          // keys of all nodes
+  std::atomic<std::int64_t> has_ = 0;  // of collected_; too many, if elements have changed
+  FoldArray<std::uint8_t> prefixes_;   // of several nodes: 1 for those kTop bits that some node has
+
+  // Of this part.
+  FoldArray<std::uint64_t> counts_;  // by node and digit
+  std::int64_t nans_ = 0;            // of the first pass: those with the highest bits of an infinity
 };
 
 }  // namespace
 
 std::unique_ptr<DistributionFold> MakeQuantileFold(const OpCall& call, const ReduceSpec& spec,
-                                                   const FoldMemory& memory) {
+                                                   const FoldLimits& limits) {
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    return std::make_unique<QuantileFold<T>>(call, spec, memory);
+    return std::make_unique<QuantileFold<T>>(call, spec, limits);
   });
 }
 

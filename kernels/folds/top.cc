@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "kernels/algebra/finalize.h"
 #include "kernels/algebra/sort_key.h"
 #include "kernels/folds/elements.h"
+#include "kernels/folds/fold_array.h"
 #include "kernels/folds/folds.h"
 
 namespace reduced {
@@ -20,18 +20,24 @@ class TopFold final : public DistributionFold {
   using Key = SortKey<T>;
   using Word = typename Key::Type;
 
-  TopFold(const OpCall& call, const ReduceSpec& spec)
+  TopFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
       : call_(call),
         spec_(spec),
-        k_(static_cast<std::size_t>(call.given().k)),
+        limits_(limits),
+        k_(call.given().k),
+        room_(std::max<std::int64_t>(4 * k_, 1024)),
         lowest_(call.op == Op::kBottomK || call.op == Op::kArgBottomK),
-        omits_nans_(spec.nan_policy == NanPolicy::kOmit) {}
+        omits_nans_(spec.nan_policy == NanPolicy::kOmit),
+        best_(limits) {}
 
-  void Begin(std::int64_t /*count*/) override {
-    best_.clear();
+  absl::Status Begin(std::int64_t /*count*/) override {
+    has_ = 0;
     full_ = false;
+    return best_.Resize(room_ + k_);  // what a part has is put behind the others
   }
-  std::unique_ptr<DistributionFold> Part() const override { return std::make_unique<TopFold>(call_, spec_); }
+  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
+    return Begun(std::make_unique<TopFold>(call_, spec_, limits_));
+  }
 
   absl::Status Add(const void* elements, std::int64_t first, std::int64_t count) override {
     lowest_ ? AddEach<true>(elements, first, count) : AddEach<false>(elements, first, count);
@@ -39,25 +45,27 @@ class TopFold final : public DistributionFold {
   }
 
   absl::Status Merge(DistributionFold& part) override {
-    const std::vector<Found>& more = static_cast<TopFold&>(part).best_;
-    best_.insert(best_.end(), more.begin(), more.end());
+    auto& other = static_cast<TopFold&>(part);
+    other.Select();
+    std::copy_n(other.best_.begin(), other.has_, best_.begin() + has_);
+    has_ += other.has_;
     Select();
     return absl::OkStatus();
   }
 
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> index_of, std::byte* answers) override {
-    std::sort(best_.begin(), best_.end());
-    const std::size_t found = std::min(best_.size(), k_);
+    std::sort(best_.begin(), best_.begin() + has_);
+    const std::int64_t found = std::min(has_, k_);
     if (found < k_ && spec_.empty_policy == EmptyPolicy::kError) {
-      return TooFew(spec_, call_, static_cast<std::int64_t>(found));
+      return TooFew(spec_, call_, found);
     }
     const bool indexes = call_.op == Op::kArgTopK || call_.op == Op::kArgBottomK;
-    for (std::size_t i = 0; i < k_; ++i) {
-      const auto at = static_cast<std::int64_t>(i);
+    for (std::int64_t at = 0; at < k_; ++at) {
+      const Found* const best = best_.begin() + at;
       if (indexes) {
-        StoreAt(i < found ? static_cast<std::uint64_t>(index_of(best_[i].rank)) : ~std::uint64_t{0}, at, answers);
-      } else if (i < found) {
-        StoreAt(ElementOf(best_[i].worse), at, answers);
+        StoreAt(at < found ? static_cast<std::uint64_t>(index_of(best->rank)) : ~std::uint64_t{0}, at, answers);
+      } else if (at < found) {
+        StoreAt(ElementOf(best->worse), at, answers);
       } else {
         StoreValue(EmptyValue(call_.op, spec_.dtype), answers + at * static_cast<std::int64_t>(sizeof(T)));
       }
@@ -115,41 +123,43 @@ class TopFold final : public DistributionFold {
 
   template <bool kLowest>
   void AddSome(const void* elements, std::int64_t first, std::int64_t begin, std::int64_t end) {
-    const std::size_t room = std::max<std::size_t>(4 * k_, 1024);
     for (std::int64_t i = begin; i < end; ++i) {
       const Word key = Key::Of(ElementAt<T>(elements, i));
       const Word worse = WorseOf<kLowest>(key);
       // Of equal elements the first ones are better, and ranks ascend.
       if (full_ && worse >= bound_) continue;
       if (kIsFloat<T> && key == Key::kNan && omits_nans_) continue;
-      best_.push_back({worse, first + i});
-      if (best_.size() == room) Select();
+      best_[static_cast<std::size_t>(has_++)] = {worse, first + i};
+      if (has_ == room_) Select();
     }
   }
 
   // Leaves the k best.
   void Select() {
-    if (best_.size() < k_) return;
-    std::nth_element(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(k_ - 1), best_.end());
-    best_.resize(k_);
-    bound_ = best_.back().worse;
+    if (has_ < k_) return;
+    Found* const last = best_.begin() + k_ - 1;
+    std::nth_element(best_.begin(), last, best_.begin() + has_);
+    has_ = k_;
+    bound_ = last->worse;
     full_ = true;
   }
 
   const OpCall call_;
   const ReduceSpec spec_;
-  const std::size_t k_;
+  const FoldLimits& limits_;
+  const std::int64_t k_, room_;
   const bool lowest_, omits_nans_;
-  std::vector<Found> best_;
-  bool full_ = false;  // k elements are as good as bound_ or better
+  FoldArray<Found> best_;
+  std::int64_t has_ = 0;  // of best_
+  bool full_ = false;     // k elements are as good as bound_ or better
   Word bound_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSpec& spec) {
+std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits) {
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    return std::make_unique<TopFold<T>>(call, spec);
+    return std::make_unique<TopFold<T>>(call, spec, limits);
   });
 }
 

@@ -337,11 +337,11 @@ PartitionCase ByKeys(std::string name, std::vector<std::int64_t> shape, bool giv
   return each;
 }
 
-// The same under a mask that leaves two elements of three.
-PartitionCase Masked(PartitionCase each, bool bits) {
+// The same under a mask that leaves two elements of three, or one of `sparse`.
+PartitionCase Masked(PartitionCase each, bool bits, std::int64_t sparse = 0) {
   const std::int64_t count = CountOf(each.shape);
   std::vector<std::uint8_t> mask(static_cast<std::size_t>(bits ? count / 8 + 2 : count));
-  const auto keeps = [](std::int64_t i) { return i % 3 != 1; };
+  const auto keeps = [sparse](std::int64_t i) { return sparse > 0 ? i % sparse == 5 : i % 3 != 1; };
   constexpr std::int64_t kFirstBit = 3;
   for (std::int64_t i = 0; i < count; ++i) {
     if (!keeps(i)) continue;
@@ -482,6 +482,8 @@ TEST_P(EngineDistributionsTest, LongOutputsAnswerAsSortingSays) {
     if (HasFatalFailure()) return;
   }
   check(Masked(cut, true), DataKind::kFull, NanPolicy::kPropagate);
+  check(Masked(large, false, 10'007), DataKind::kFull, NanPolicy::kPropagate);
+  check(Masked(Along("columns", {60'000, 20}, {true, false}), true, 9001), DataKind::kFull, NanPolicy::kPropagate);
   check(Masked(ByKeys("keys", {100'000}, false), false), DataKind::kUniform, NanPolicy::kPropagate);
 }
 
@@ -558,6 +560,67 @@ TEST_P(EngineDistributionsTest, StatesAndCancelledJobsAreRefused) {
   job.cancelled = nullptr;
   job.deadline = absl::Now() - absl::Seconds(1);
   EXPECT_EQ(ReducePartition(engine(), job, each.partition).status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// Once the answers have their places, for each op and however its elements lie.
+TEST_P(EngineDistributionsTest, StopMidway) {
+  const PartitionCase whole = Along("whole", {1'200'000}, {true});
+  const PartitionCase kCases[] = {whole,
+                                  Along("rows", {300, 4000}, {false, true}),
+                                  Along("columns", {4000, 300}, {true, false}),
+                                  BySegments("segments", {1'200'000}, {0, 5, 700'000, 1'200'000}),
+                                  ByKeys("keys", {1'200'000}, true),
+                                  Masked(whole, false),
+                                  Masked(whole, true, 10'007)};
+  const Bytes array = MakeData(DataKind::kFull, dtype(), 1'200'000, 1);
+  for (const PartitionCase& each : kCases) {
+    for (const OpCall& call : CallsFor(dtype())) {
+      ReduceSpec spec = Spec(dtype(), 1'200'000);
+      spec.ops = {call};
+      spec.empty_policy = EmptyPolicy::kFill;
+      Job job{.spec = spec, .array = {array.data()}, .cancelled = std::make_shared<std::atomic<bool>>(false)};
+      job.partition = each.partition;
+      std::vector<std::vector<std::byte>> answers;
+      job.place = [&](std::int64_t outputs, std::int64_t, const std::byte*) {
+        *job.cancelled = true;
+        answers.emplace_back(static_cast<std::size_t>(outputs * AnswerElements(call) * 8));
+        return std::vector<std::byte*>{answers.back().data()};
+      };
+      EXPECT_EQ(ReduceAndWait(engine(), job).status().code(), absl::StatusCode::kCancelled)
+          << each.name << ", " << RowOf(call).name;
+    }
+  }
+}
+
+// With little memory an op answers as with much, or there is an error, and all memory is given back.
+TEST_P(EngineDistributionsTest, KeepToTheBudget) {
+  constexpr std::int64_t kCount = 1'200'000;
+  const PartitionCase kCases[] = {Along("whole", {kCount}, {true}), Along("rows", {20, kCount / 20}, {false, true})};
+  const Bytes array = MakeData(DataKind::kFull, dtype(), kCount, 1);
+  for (const std::int64_t limit : {std::int64_t{10'000}, std::int64_t{700'000}, std::int64_t{3'000'000}}) {
+    EngineOptions options = Options();
+    options.memory = std::make_shared<MemoryBudget>(limit);
+    const Started own = StartOwn(options);
+    for (const PartitionCase& each : kCases) {
+      for (const OpCall& call : CallsFor(dtype())) {
+        ReduceSpec spec = Spec(dtype(), kCount);
+        spec.ops = {call};
+        spec.empty_policy = EmptyPolicy::kFill;
+        const Job job{.spec = spec, .array = {array.data()}};
+        const Reply poor = ReducePartition(*own.engine, job, each.partition);
+        EXPECT_EQ(options.memory->taken(), 0) << each.name << ", " << RowOf(call).name;
+        if (!poor.status.ok()) {
+          EXPECT_EQ(poor.status.code(), absl::StatusCode::kResourceExhausted) << poor.status;
+          continue;
+        }
+        const Reply rich = ReducePartition(engine(), job, each.partition);
+        ASSERT_EQ(rich.status, absl::OkStatus());
+        const std::int64_t bytes = rich.outputs * AnswerElements(call) * RowOf(ResultDType(call, dtype())).bytes;
+        EXPECT_EQ(std::memcmp(poor.answers->data[0], rich.answers->data[0], static_cast<std::size_t>(bytes)), 0)
+            << each.name << ", " << RowOf(call).name << " with " << limit;
+      }
+    }
+  }
 }
 
 REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(EngineDistributionsTest);

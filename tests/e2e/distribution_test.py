@@ -115,7 +115,9 @@ class DistributionTest(harness.ServedTest):
                             ("sum,topk(0)", "calls[1].top.k: got 0; allowed: 1 to 1024"),
                             ("topk(1025)", "calls[0].top.k: got 1025; allowed: 1 to 1024"),
                             ("histogram(1,0,5)", "calls[0].histogram.uniform.high: got 0 with low 1; "),
-                            ("histogram(edges=0,2,1)", "calls[0].histogram.edges[2]: got 1 after 2"),
+                            ("histogram(edges=0,2,1)", "calls[0].histogram.edges.edge[2]: got 1 after 2"),
+                            ("quantile(1.0000000000000002)", "calls[0].quantile.q[0]: got 1.0000000000000002; allowed: 0 to 1"),
+                            ("histogram(edges=0,inf)", "calls[0].histogram.edges.edge[1]: got inf; allowed: finite numbers"),
                             ("topk(4)", "at least 4")):
             for place in ((), ("--server", "local:")):
                 run = self.run_reducectl("reduce", path, "--op", op, *place)
@@ -125,6 +127,17 @@ class DistributionTest(harness.ServedTest):
             run = self.run_reducectl("reduce", path, "--op", "median", *arguments)
             self.assertNotEqual(run.returncode, 0)
             self.assertEqual(run.stdout, b"")
+
+    def test_headers_that_promise_too_much(self):
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000000,), }".ljust(117) + b"\n"
+        path = self.folder / "huge.npy"
+        path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(16))
+        for place in ((), ("--server", "local:")):
+            for source, stdin in ((path, None), ("-", path.read_bytes())):
+                run = self.run_reducectl("reduce", source, "--op", "median", *place, stdin=stdin or b"")
+                self.assertGreater(run.returncode, 0, run.stderr)  # not a signal
+                self.assertEqual(run.stdout, b"")
+                self.assertIn(b"reducectl: ", run.stderr)
 
     def test_histogram(self):
         array = self.random.normal(size=500)
@@ -179,6 +192,10 @@ class DistributionTest(harness.ServedTest):
 
     def test_loadtest(self):
         run = self.run_reducectl("--json", "loadtest", "--op", "median", "--size", "4Ki", "--duration", "300ms", "--concurrency", "2",
+                                 "--stability", "100%")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        # Requests at a rate wait for no answer; such arrays would else be streamed or stored.
+        run = self.run_reducectl("--json", "loadtest", "--op", "median", "--size", "1Mi", "--duration", "300ms", "--rate", "20",
                                  "--stability", "100%")
         self.assertEqual(run.returncode, 0, run.stderr)
 

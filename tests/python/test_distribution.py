@@ -86,6 +86,13 @@ def test_shapes_of_q(whole):
             whole.quantile(x, wrong)
     with pytest.raises(ValueError, match="method=linear"):
         whole.quantile(x, 0.5, method="best")
+    with pytest.raises(ValueError, match="^q: got none; allowed: 1 to 1024"):
+        whole.quantile(x, [])
+    with pytest.raises(ValueError, match=r"got 1\.0000000000000002;"):
+        whole.quantile(x, 1.0000000000000002)
+    for wrong in (math.inf, math.nan):
+        with pytest.raises(ValueError, match="^bins: got the edge .*; allowed: finite edges"):
+            whole.histogram(x, bins=[0, 1, wrong])
 
 
 def test_histograms_are_those_of_numpy(whole):
@@ -203,6 +210,25 @@ def test_resident_arrays(whole):
         assert whole.quantile(array, [0, 1], axis=0).shape == (2, 10)
     with whole.reduce(x.reshape(10, 10), "median", axis=1, keep=True).median as kept:
         assert kept.get().tolist() == np.quantile(x.reshape(10, 10), 0.5, axis=1).tolist()
+
+
+def test_what_is_kept(whole):
+    x = np.arange(100.0)
+    rows = x.reshape(10, 10)
+    with whole.median(x, keep=True) as kept:
+        assert kept.shape == () and kept.get() == 49.5
+    with whole.quantile(rows, [0.25, 0.5], axis=0, keep=True) as kept:
+        np.testing.assert_array_equal(kept.get(), np.quantile(rows, [0.25, 0.5], axis=0).T)
+    counts, edges = whole.histogram(x, 4, keep=True)
+    with counts:
+        assert counts.get().tolist() == [25, 25, 25, 25] and len(edges) == 5
+    with pytest.raises(ValueError, match="^bins: got edges of which some are equal with keep"):
+        whole.histogram(x, [0, 1, 1, 2], keep=True)
+    r = whole.describe(rows, axis=0, keep=True)
+    assert r["quantile(0.25,0.5,0.75)"].shape == (10, 3) and r["25%"] is None and r["max"].shape == (10,)
+    assert "allowed: ['quantile(0.25,0.5,0.75)']" in str(r.errors["25%"])
+    with whole.put(np.empty(0)) as empty, whole.median(empty, keep=True) as kept:  # of nothing
+        assert math.isnan(kept.get())
 
 
 def test_summaries(whole):

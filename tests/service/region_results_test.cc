@@ -145,6 +145,22 @@ TEST_F(RegionResultsTest, KeysFollow) {
   EXPECT_THAT(At<std::int16_t>(memory, 128, 3), ElementsAre(-3, 5, 9));
 }
 
+TEST_F(RegionResultsTest, OfTheDistribution) {
+  const Descriptor memory(MemoryForResults(kBytes));
+  v1::ReduceRequest request = RowsOfSix({}, Share(memory), 64);
+  request.add_calls()->set_op(v1::OP_MEDIAN);
+  v1::OpCall& top = *request.add_calls();
+  top.set_op(v1::OP_TOPK);
+  top.mutable_top()->set_k(2);
+  EXPECT_EQ(Reduce(request).arrays(1).written_at(), 128);
+  EXPECT_THAT(At<double>(memory, 64, 2), ElementsAre(2, 5));
+  EXPECT_THAT(At<std::int32_t>(memory, 128, 4), ElementsAre(3, 2, 6, 5));
+  request.clear_axes();  // the whole array
+  EXPECT_EQ(Reduce(request).arrays(0).array().shape_size(), 0);
+  EXPECT_THAT(At<double>(memory, 64, 1), ElementsAre(3.5));
+  EXPECT_THAT(At<std::int32_t>(memory, 128, 2), ElementsAre(6, 5));
+}
+
 TEST_F(RegionResultsTest, PosixSharedMemory) {
   const std::string name = absl::StrFormat("/reduced_results_%d", getpid());
   const Descriptor memory(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600));

@@ -50,6 +50,8 @@ def median(array: Any, method: str, options: Options) -> Plan:
 
 def quantile(array: Any, q: npt.ArrayLike, method: str, options: Options) -> Plan:
     wanted = np.asarray(q, np.float64)
+    if wanted.size == 0:
+        raise ValueError("q: got none; allowed: 1 to 1024 numbers from 0 to 1")
     name = op_text("quantile", wanted.ravel().tolist(), method=_method(method))
     answers = (yield array, (name,), options)[name]
     if not isinstance(answers, np.ndarray):  # kept on the server
@@ -81,6 +83,8 @@ def histogram(array: Any, bins: Any, range: tuple[float, float] | None, options:
                 ends = [found["min"], found["max"]]
         edges = np.histogram_bin_edges(np.array(ends, dtype), operator.index(bins), range)
     asked, place = _strictly_ascending(edges)
+    if options.get("keep") and not np.array_equal(asked, edges):
+        raise ValueError("bins: got edges of which some are equal with keep; allowed: strictly ascending edges, or keep=False")
     name = op_text("histogram", (), edges=",".join(map(repr, asked.tolist())))
     found = (yield array, (name,), options)[name]
     if not isinstance(found, np.ndarray):
@@ -107,6 +111,8 @@ def _strictly_ascending(edges: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64
     given = edges.astype(np.float64)
     if edges.dtype.kind in "iu" and [int(edge) for edge in given.tolist()] != edges.tolist():
         raise ValueError("bins: got whole numbers beyond 2**53 that are no float64; allowed: those that are")
+    if not np.all(np.isfinite(given)):
+        raise ValueError(f"bins: got the edge {given[~np.isfinite(given)][0]}; allowed: finite edges, up to {np.finfo(np.float64).max}")
     if np.any(given[:-1] > given[1:]):
         raise ValueError("bins: got edges that descend; allowed: ascending ones")
     asked = np.unique(given)

@@ -227,6 +227,7 @@ class Ops:
         """Quantiles, exactly, as `numpy.quantile`: with the dimensions of `q` first, of a number without.
 
         `method`: "linear" and "midpoint" are float64, "lower", "higher" and "nearest" elements of the array. Up to 1024 at once, in a few reads.
+        With `keep` they are a `ResidentArray`, whose last dimension is that of the quantiles.
 
         >>> import numpy as np, reduced
         >>> c = reduced.connect("local:")
@@ -240,8 +241,8 @@ class Ops:
     def histogram(self, array: Any, bins: Any = 10, range: tuple[float, float] | None = None, **options: Unpack[Options]) -> Any:
         """The counts of elements in bins, and the edges of these, as `numpy.histogram`.
 
-        `bins`: how many, from `range`, or from the smallest element to the largest; or their edges, ascending. With `axis`,
-        `segments`, `lengths` or `keys` the last dimension of the counts is that of the bins.
+        `bins`: how many, from `range`, or from the smallest element to the largest; or their edges, finite and ascending. With `axis`,
+        `segments`, `lengths` or `keys` the last dimension of the counts is that of the bins. With `keep` no two edges are equal.
 
         >>> import numpy as np, reduced
         >>> print(*reduced.connect("local:").histogram(np.array([1, 2, 2, 9]), bins=[0, 2, 4, 9]))

@@ -91,6 +91,7 @@ class Results(Mapping[str, Any]):
                 found[name] = dtype, array[..., index] if array.ndim > 1 else array[index]
             elif array is not None:  # kept on the server
                 found[quartiles] = dtype, array
+                errors[name] = UnimplementedError(f"{name}: got keep=True, with which the quartiles are one array; allowed: [{quartiles!r}]")
             else:
                 errors[name] = why or without or UnimplementedError(f"{name}: got no answer")
         self._results = {name: found[name] for name in (*names, quartiles) if name in found}

@@ -171,6 +171,7 @@ class Asker {
       Answer answer = AnswerOf(source, (*piece)->input, **reader);
       if (failed.count((*piece)->array) > 0) continue;
       if (answer.words.has_value()) {
+        notes.InLine(answer.notes);
         const ExitCode code = print_(answer);
         if (failure == kOk) failure = code;
         continue;

@@ -53,17 +53,19 @@ std::optional<Value> ValueOf(const Reply& reply, const Statistic& statistic) {
 // Of a column without numbers.
 std::string WordsLine(const Answer& answer) {
   const Words& words = *answer.words;
-  return Dump({{"source", answer.source},
+  const auto if_known = [&words](Json value) { return words.known ? value : Json(); };
+  Json json = {{"source", answer.source},
                {"column", answer.column},
                {"dtype", answer.dtype},
                {"shape", answer.shape},
                {"results",
                 {{"count", words.count},
                  {"missing", words.missing},
-                 {"distinct", words.distinct},
-                 {"most_frequent", words.most_frequent},
-                 {"frequency", words.frequency}}}}) +
-         "\n";
+                 {"distinct", if_known(words.distinct)},
+                 {"most_frequent", if_known(words.most_frequent)},
+                 {"frequency", if_known(words.frequency)}}}};
+  if (!answer.notes.empty()) json["notes"] = answer.notes;
+  return Dump(json) + "\n";
 }
 
 std::string Line(const Answer& answer) {
@@ -99,8 +101,12 @@ ExitCode Describe(const CommonOptions& common, Question question) {
       const Words& words = *answer.words;
       rows.back().insert(rows.back().end(), {absl::StrCat(words.count), absl::StrCat(words.missing)});
       rows.back().resize(2 + std::size(kStatistics), "-");
-      rows.back().insert(rows.back().end(),
-                         {absl::StrCat(words.distinct), words.most_frequent, absl::StrCat(words.frequency)});
+      if (words.known) {
+        rows.back().insert(rows.back().end(),
+                           {absl::StrCat(words.distinct), words.most_frequent, absl::StrCat(words.frequency)});
+      } else {
+        rows.back().resize(rows.back().size() + 3, "-");
+      }
       return kOk;
     }
     for (const Statistic& each : kStatistics) {

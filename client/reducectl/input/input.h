@@ -57,8 +57,9 @@ struct InputOptions {
   std::string comment{};                             // text: lines that begin so are skipped; empty: there are none
   std::vector<std::string> missing_words{};          // text: beside those that IsMissing() knows
   Missing missing = Missing::kError;                 // text
-  bool texts = false;                 // text: columns without numbers are not left out, and come as Input.words
-  std::vector<std::string> arrays{};  // npz: names; empty: all
+  bool texts = false;  // text: columns without numbers are not left out, and come as Input.words
+  std::size_t most_word_bytes = std::size_t{256} << 20;  // of the different texts of all these columns together
+  std::vector<std::string> arrays{};                     // npz: names; empty: all
   Hold hold = Hold::kOwn;
   bool one_piece = false;                             // each array is one Piece
   bool in_memory = false;                             // elements are read at once, never as they are sent
@@ -93,6 +94,8 @@ struct Reading {
 // What a column without numbers has.
 struct Words {
   std::int64_t count = 0, missing = 0;  // fields
+  // Whether the others are known: not, if they would take more than InputOptions.most_word_bytes.
+  bool known = true;
   std::int64_t distinct = 0;
   std::string most_frequent{};  // of those that are as frequent the first in the order of bytes
   std::int64_t frequency = 0;   // of it

@@ -296,9 +296,24 @@ absl::Status TextReader::BadField(Column& column, absl::string_view field, const
   return columns_.size() == 1 ? column.status : absl::OkStatus();
 }
 
+// Counts a field of a column of text. Texts of which most are different would take as much memory as there is: of the
+// column with which they take too much, only the fields are counted.
+void TextReader::TakeWord(Column& column, absl::string_view field) {
+  constexpr std::size_t kEntryBytes = 64;  // what a text takes besides its bytes
+  ++column.filled;
+  if (column.too_many_words || ++column.words[field] > 1) return;
+  const std::size_t bytes = field.size() + kEntryBytes;
+  column.word_bytes += bytes;
+  word_bytes_ += bytes;
+  if (word_bytes_ <= options_.most_word_bytes) return;
+  column.too_many_words = true;
+  word_bytes_ -= column.word_bytes;
+  column.words = {};
+}
+
 void TextReader::TakeText(Column& column, absl::string_view field, std::int64_t line) {
   field = Strip(field);
-  if (options_.texts && !words_.Has(field)) ++column.words[field];
+  if (options_.texts && !words_.Has(field)) TakeWord(column, field);
   const bool word = !field.empty() && absl::ascii_isalpha(static_cast<unsigned char>(field[0]));  // most are
   if (!word && BeginsLikeNumber(field)) {
     const bool number = IsNumber(field, style_);
@@ -402,14 +417,15 @@ absl::StatusOr<bool> TextReader::Read(std::size_t rows) {
 }
 
 Words TextReader::WordsOf(const Column& column) const {
-  Words words{.distinct = static_cast<std::int64_t>(column.words.size())};
+  Words words{.count = column.filled,
+              .missing = static_cast<std::int64_t>(taken_) - column.filled,
+              .known = !column.too_many_words,
+              .distinct = static_cast<std::int64_t>(column.words.size())};
   for (const auto& [word, count] : column.words) {
-    words.count += count;
     if (count < words.frequency || (count == words.frequency && word > words.most_frequent)) continue;
     words.most_frequent = word;
     words.frequency = count;
   }
-  words.missing = static_cast<std::int64_t>(taken_) - words.count;
   return words;
 }
 
@@ -425,6 +441,11 @@ std::vector<std::string> TextReader::notes() const {
 
 std::vector<std::string> TextReader::notes(const Column& column) const {
   std::vector<std::string> notes;
+  if (column.too_many_words && column.text && column.status.ok()) {
+    notes.push_back(absl::StrCat(ColumnText(column), ": how many different texts there are, and which is the most ",
+                                 "frequent, is not known: they take more than ", options_.most_word_bytes >> 20,
+                                 " MiB"));
+  }
   if (const std::int64_t line = column.numbers.groups_line(); line > 0) {
     notes.push_back(absl::StrCat(ColumnText(column), ": commas separate thousands, first in line ", line,
                                  "; if they are decimal points, add --decimal ,"));

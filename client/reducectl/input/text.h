@@ -45,7 +45,12 @@ class TextReader {
     std::string first_text{};
     std::int64_t text_line = 0;
     std::size_t texts = 0, numerals = 0;
-    absl::flat_hash_map<std::string, std::int64_t> words{};  // how often each comes; with InputOptions.texts
+    // With InputOptions.texts: how many fields are not missing, and how often each text comes, unless there are too
+    // many.
+    std::int64_t filled = 0;
+    bool too_many_words = false;
+    std::size_t word_bytes = 0;
+    absl::flat_hash_map<std::string, std::int64_t> words{};
 
     // Whether it has elements so far: it may be one that has none.
     bool left_out() const { return text || !status.ok(); }
@@ -58,7 +63,7 @@ class TextReader {
   // Reads up to `rows` more rows. Returns false at the end of the text. An error is about the text as a whole.
   absl::StatusOr<bool> Read(std::size_t rows);
   std::vector<Column>& columns() { return columns_; }
-  // Of a column whose `words` are there.
+  // Of a column of text.
   Words WordsOf(const Column& column) const;
   // Of the row that was read last.
   std::int64_t line() const { return rows_->line(); }
@@ -82,6 +87,7 @@ class TextReader {
   void AddKeys();
   absl::Status TakeRow(const std::vector<absl::string_view>& fields, std::int64_t line);
   absl::Status BadField(Column& column, absl::string_view field, const char* allowed, std::int64_t line);
+  void TakeWord(Column& column, absl::string_view field);
   void TakeText(Column& column, absl::string_view field, std::int64_t line);
   void EndText(Column& column);
 
@@ -104,6 +110,7 @@ class TextReader {
   bool blank_end_ = true;          // the last field of each of them is blank
   int blocks_ = 0;                 // of rows before those that are read
   std::vector<Column> columns_;
+  std::size_t word_bytes_ = 0;  // of all columns
   std::vector<std::string> notes_;
 };
 

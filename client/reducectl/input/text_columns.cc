@@ -45,7 +45,7 @@ class TextColumns final : public InputReader {
       }
       const std::size_t position = next_++;
       TextReader::Column& column = text_->columns()[position];
-      if (column.text && !more_ && column.status.ok() && !column.words.empty()) return WordsPiece(column, position);
+      if (column.text && !more_ && column.status.ok() && column.filled > 0) return WordsPiece(column, position);
       // Text may still turn out to have numbers, until it ends. What was bad in the block before has been said.
       if (column.text && (more_ || column.status.ok())) continue;
       if (!column.status.ok() && std::exchange(reported_[position], true)) continue;
@@ -81,13 +81,18 @@ class TextColumns final : public InputReader {
            !RowOf(*DTypeFromName(column.numbers.dtype())).is_float;
   }
 
+  std::vector<std::string> NotesOf(const TextReader::Column& column) const {
+    std::vector<std::string> notes = text_->notes();
+    for (std::string& note : text_->notes(column)) notes.push_back(std::move(note));
+    return notes;
+  }
+
   absl::StatusOr<std::optional<Piece>> PieceOf(TextReader::Column& column, std::size_t position) {
     const std::size_t array = arrays_.try_emplace(position, arrays_.size()).first->second;
     Piece piece{.array = array, .whole = only_ && !more_, .last = !more_, .restart = std::exchange(restart_, false)};
     Input& input = piece.input;
     input.column = column.name;
-    input.notes = text_->notes();
-    for (std::string& note : text_->notes(column)) input.notes.push_back(std::move(note));
+    input.notes = NotesOf(column);
     input.read_time = std::exchange(read_time_, absl::ZeroDuration());
     input.status = column.status;
     if (!input.status.ok()) {
@@ -108,6 +113,7 @@ class TextColumns final : public InputReader {
   Piece WordsPiece(const TextReader::Column& column, std::size_t position) {
     Piece piece{.array = arrays_.try_emplace(position, arrays_.size()).first->second};
     piece.input.column = column.name;
+    piece.input.notes = NotesOf(column);
     piece.input.words = text_->WordsOf(column);
     return piece;
   }

@@ -211,6 +211,19 @@ TEST_F(ArrayTest, ErrorsAreTheServersOrSeenBeforeSending) {
   ASSERT_TRUE(client_->Put(array_, {.ttl = absl::Nanoseconds(1)}).ok());
   EXPECT_EQ(header_.ttl_ms(), 1);  // not 0, the default
 
+  // Wrong parameters are seen before an array is stored for an op of the distribution.
+  header_.Clear();
+  const std::vector<float> large(std::size_t{10} << 20);
+  const ArrayView view = ArrayView::Of(large);
+  for (const char* const op : {"topk(0)", "quantile(2)", "histogram(edges=1,0)", "histogram(0,1,0)"}) {
+    for (const absl::Status& status :
+         {client_->Reduce(view, {op}).status(), client_->ReduceArray(view, {op}, {.axis = {0}}).status()}) {
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << op << ": " << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("calls[0]."));
+    }
+  }
+  EXPECT_EQ(header_.ByteSizeLong(), 0U);
+
   service_.on_put = [](const auto&) { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full"); };
   EXPECT_EQ(client_->Put(array_).status(), absl::ResourceExhaustedError("full"));
   service_.on_delete = [](const auto&) { return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "theirs"); };

@@ -501,5 +501,35 @@ TEST(Text, ReadsLongTexts) {
   EXPECT_EQ(got, sum);
 }
 
+TEST(Text, DifferentTextsTakeBoundedMemory) {
+  std::string text = "few,many,n\n";
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, i % 3 == 0 ? "a" : "b", ",id_", i, "x,", i, "\n");
+  InputOptions options;
+  options.all_columns = options.texts = true;
+  for (const bool bounded : {false, true}) {
+    if (bounded) options.most_word_bytes = 20'000;
+    auto reader = TextReader::Open(std::make_shared<TextSource>(text), options);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    ASSERT_TRUE((*reader)->Read(std::numeric_limits<std::size_t>::max()).ok());
+    const TextReader::Column& few = (*reader)->columns()[0];
+    const TextReader::Column& many = (*reader)->columns()[1];
+    const Words of_few = (*reader)->WordsOf(few), of_many = (*reader)->WordsOf(many);
+    EXPECT_TRUE(of_few.known);
+    EXPECT_EQ(of_few.distinct, 2);
+    EXPECT_EQ(of_few.most_frequent, "b");
+    EXPECT_EQ(of_few.frequency, 666);
+    EXPECT_EQ(of_many.known, !bounded);
+    EXPECT_EQ(of_many.count, 1000);
+    EXPECT_EQ(of_many.missing, 0);
+    if (bounded) {
+      EXPECT_TRUE(many.words.empty());
+      EXPECT_THAT((*reader)->notes(many), ElementsAre(HasSubstr("how many different texts there are")));
+    } else {
+      EXPECT_EQ(of_many.distinct, 1000);
+      EXPECT_THAT((*reader)->notes(many), IsEmpty());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace reduced::client
