@@ -203,13 +203,17 @@ absl::Status CheckStateOf(const Asked& asked, bool present, const v1::State& sta
     return Wrong("state", present ? "one" : "none", present ? "none, because none was asked for" : "a state");
   }
   if (!present) return absl::OkStatus();
-  const StateLimits limits{.max_elements = count, .max_ops = static_cast<int>(asked.ops.size())};
-  if (const auto parsed = ParseState(state, limits); !parsed.ok()) return Within("state", parsed.status());
+  const StateLimits limits{.max_elements = count, .max_ops = static_cast<int>(asked.ops.size()), .calls = asked.arrays};
+  const absl::StatusOr<StateOfSpec> parsed = ParseState(state, limits);
+  if (!parsed.ok()) return Within("state", parsed.status());
   if (state.count() != count) return Wrong("state.count", state.count(), count);
   if (asked.dtype != 0 && state.dtype() != asked.dtype) {
     return Wrong("state.dtype", NameOf(state.dtype()), NameOf(static_cast<v1::DType>(asked.dtype)));
   }
-  if (!std::equal(asked.ops.begin(), asked.ops.end(), state.ops().begin(), state.ops().end())) {
+  const std::vector<OpCall>& got = parsed->spec.ops;
+  const bool same_calls = asked.calls.empty() || state.calls().empty() || asked.calls == got;
+  if (!same_calls || !std::equal(asked.ops.begin(), asked.ops.end(), got.begin(), got.end(),
+                                 [](int number, Op op) { return number == static_cast<int>(op); })) {
     return Wrong("state.ops", "others", "the ops of the request");
   }
   const v1::ReduceOptions& options = asked.options;
@@ -395,9 +399,11 @@ absl::Status CheckArraysStateOf(const Asked& asked, const Answer& answer) {
   if (state.has_keys() != asked.keys) {
     return Wrong("arrays_state.keys", asked.keys ? "none" : "some", asked.keys ? "those of the outputs" : "none");
   }
-  for (const v1::ArrayResult& result : answer.arrays()) {
-    const auto& shape = result.array().shape();
-    if (!std::equal(shape.begin(), shape.end(), state.shape().begin(), state.shape().end())) {
+  for (int i = 0; i < answer.arrays_size(); ++i) {
+    const auto& shape = answer.arrays(i).array().shape();
+    const auto op = static_cast<std::size_t>(i);  // CheckShape has seen that the shape ends with that of its answer
+    const auto own = op < asked.calls.size() ? std::ssize(AnswerShape(asked.calls[op])) : 0;
+    if (!std::equal(shape.begin(), shape.end() - own, state.shape().begin(), state.shape().end())) {
       return Wrong("arrays_state.shape", "another", "that of the results");
     }
   }
@@ -478,6 +484,10 @@ Asked::Asked(const v1::MergeRequest& request)
   const v1::State& first = arrays ? request.arrays(0).question() : request.states(0);
   if (arrays) keys = request.arrays(0).has_keys();
   ops.assign(first.ops().begin(), first.ops().end());
+  for (const v1::OpCall& call : first.calls()) {
+    ops.push_back(call.op());
+    calls.push_back(ParseCall("calls", call).value_or(OpCall(Op::kCount)));
+  }
   dtype = first.dtype();
   options.set_nan_policy(first.nan_policy());
   options.set_overflow_policy(first.overflow_policy());

@@ -293,18 +293,23 @@ absl::StatusOr<Reply> ToReplyWithoutArrays(absl::string_view server, const Asked
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, v1::ReduceResponse& from,
                               absl::string_view via, absl::Span<const std::string> names) {
   absl::StatusOr<Reply> to = ToReplyWithoutArrays(server, asked, from, via);
-  if (!to.ok()) return to;
+  if (!to.ok() || asked.partition) return to;  // whose arrays the caller takes
+  if (from.has_arrays_state()) to->state = from.arrays_state().SerializeAsString();
   for (int i = 0; i < from.arrays_size(); ++i) {
-    AddAnswer(static_cast<std::size_t>(i) < names.size() ? names[static_cast<std::size_t>(i)] : "",
+    const auto op = static_cast<std::size_t>(i);
+    const bool called = op < asked.calls.size();
+    AddAnswer(op < names.size() ? names[op]
+              : called          ? OpText(asked.calls[op], /*counts=*/false)
+                                : "",
               FromProto(*from.mutable_arrays(i)), &*to);
   }
   return to;
 }
 
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, absl::StatusOr<v1::ReduceResponse> response,
-                              absl::string_view via) {
+                              absl::string_view via, absl::Span<const std::string> names) {
   if (!response.ok()) return response.status();
-  return ToReply(server, asked, *response, via);
+  return ToReply(server, asked, *response, via, names);
 }
 
 }  // namespace reduced::client

@@ -71,7 +71,7 @@ absl::StatusOr<Reply> ToReplyWithoutArrays(absl::string_view server, const Asked
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, v1::ReduceResponse& from,
                               absl::string_view via, absl::Span<const std::string> names = {});
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, absl::StatusOr<v1::ReduceResponse> response,
-                              absl::string_view via);
+                              absl::string_view via, absl::Span<const std::string> names = {});
 
 }  // namespace reduced::client
 

@@ -1,11 +1,13 @@
 // Merging states: Client::Merge by a server, MergeStates without one.
 #include "reduced/merge.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +20,8 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "proto/codec/merge.h"
+#include "proto/codec/op_call.h"
+#include "proto/codec/quantile_rounds.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -91,9 +95,14 @@ absl::Status ToArrays(const std::vector<std::string>& states, const std::vector<
 }
 
 // Takes the elements.
-MergeArraysReply ArraysFromProto(v1::MergeResponse& from) {
+MergeArraysReply ArraysFromProto(const v1::MergeRequest& request, v1::MergeResponse& from) {
   MergeArraysReply to{.count = from.count()};
   for (v1::ArrayResult& result : *from.mutable_arrays()) to.results.push_back(client::FromProto(result));
+  const auto& calls = request.arrays(0).question().calls();  // have parameters
+  for (int i = 0; i < std::min(calls.size(), from.arrays_size()); ++i) {
+    const absl::StatusOr<OpCall> call = ParseCall("calls", calls[i]);
+    if (call.ok()) to.results[static_cast<std::size_t>(i)].op = OpText(*call, /*counts=*/false);
+  }
   if (from.has_keys()) to.keys = client::FromProto(*from.mutable_keys());
   if (from.has_arrays_state()) to.state = from.arrays_state().SerializeAsString();
   return to;
@@ -123,7 +132,7 @@ absl::StatusOr<MergeArraysReply> Client::MergeArrays(const std::vector<std::stri
   absl::Status status = ToArrays(states, /*names=*/{}, {options.return_state, options.results}, &request);
   if (status.ok()) status = AskServer(*connection_, request, options.timeout, &response);
   if (!status.ok()) return status;
-  return ArraysFromProto(response);
+  return ArraysFromProto(request, response);
 }
 
 absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>& states,
@@ -136,7 +145,42 @@ absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>
   v1::MergeResponse response;
   if (status.ok()) status = reduced::MergeStates(request, StateLimits(), names, &response, options.rows);
   if (!status.ok()) return status;
-  return ArraysFromProto(response);
+  return ArraysFromProto(request, response);
+}
+
+absl::StatusOr<QuantileRound> NextQuantileRound(const std::string& whole, const std::string& answer) {
+  v1::ArraysState known, round;
+  if (!known.ParseFromString(whole) || !known.has_question()) {
+    return absl::InvalidArgumentError(
+        "whole: got bytes that aren't a state of arrays; allowed: states of such replies");
+  }
+  if (!round.ParseFromString(answer) || round.has_question() == answer.empty()) {
+    return absl::InvalidArgumentError(
+        "answer: got bytes that aren't a state of arrays; allowed: none, or such a state");
+  }
+  const absl::StatusOr<std::vector<OpCall>> calls = answer.empty() ? StartRounds(&known) : NextRound(round, &known);
+  if (!calls.ok()) return calls.status();
+  QuantileRound next{.state = known.SerializeAsString()};
+  for (const OpCall& call : *calls) next.ops.push_back(OpText(call, /*counts=*/true));
+  return next;
+}
+
+absl::StatusOr<QuantileBrackets> BracketsOf(const std::vector<std::string>& states) {
+  const absl::StatusOr<MergeArraysReply> whole = MergeArrayStates(states, {.return_state = true, .results = false});
+  if (!whole.ok()) return whole.status();
+  QuantileBrackets brackets;
+  for (const auto& [largest, to] : {std::pair(false, &brackets.low), {true, &brackets.high}}) {
+    v1::ArraysState bound;
+    if (!bound.ParseFromString(whole->state)) return absl::InternalError("a merged state cannot be parsed");
+    if (absl::Status status = ToBound(largest, &bound); !status.ok()) return status;
+    absl::StatusOr<MergeArraysReply> reply = MergeArrayStates({bound.SerializeAsString()});
+    if (!reply.ok()) return reply.status();
+    for (int i = 0; i < bound.question().calls_size(); ++i) {
+      const std::optional<Op> op = OpFromNumber(bound.question().calls(i).op());
+      if (op.has_value() && IsQuantile(*op)) to->push_back(std::move(reply->results[static_cast<std::size_t>(i)]));
+    }
+  }
+  return brackets;
 }
 
 bool IsArrayState(std::string_view state) {

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -58,6 +59,11 @@ std::string ArgBottomK(std::int64_t k) { return absl::StrCat("argbottomk(", k, "
 }  // namespace ops
 
 std::vector<std::string> SplitOps(std::string_view list) { return reduced::SplitOps(View(list)); }
+std::string CanonicalOp(std::string_view op) {
+  const absl::StatusOr<v1::OpCall> message = ParseOpText(View(op));
+  const absl::StatusOr<OpCall> call = message.ok() ? ParseCall("op", *message) : message.status();
+  return call.ok() ? OpText(*call, /*counts=*/false) : std::string(op);
+}
 absl::Status CheckOp(std::string_view op) { return ParseOpText(View(op)).status(); }
 
 bool IsOfDistribution(std::string_view op) {

@@ -192,7 +192,7 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
     return Reduce(*stored, ops, rest);
   }
   const bool one = array.reader.read != nullptr && array.reader.in_order;
-  if (connection_->target.several && !one) {
+  if (connection_->target.several && !one && !AsksForDistribution(plan->request)) {
     const std::vector<std::int64_t> cuts = CutForServers(plan->bytes, PartsAtOnce(*connection_));
     if (cuts.size() > 2) return ReduceSpread(*connection_, plan->request, array, cuts, options, deadline);
   } else if (!one) {
@@ -207,7 +207,7 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
                         [&](RpcState& state) {
                           return ReduceStreamAndWait(state, messages, options.on_progress, options.interrupted);
                         }),
-              kStream);
+              kStream, plan->names);
   if (reply.ok()) reply->attempts = attempts;
   return reply;
 }

@@ -207,9 +207,7 @@ std::string Encoded(const ReduceSpec& spec, const reduced::State& state) {
 // Before anything is made of them: whether the states of so many outputs fit in a message.
 absl::Status CheckStates(const ReduceSpec& spec, std::int64_t outputs) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
-  v1::ArraysState none;
-  ToProto(spec, 0, {}, &none);
-  const auto least = static_cast<std::int64_t>(none.question().ByteSizeLong());
+  const std::int64_t least = LeastStateBytes(spec);
   if (outputs <= kMost / least) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("return_state: got states of ", outputs, " outputs, of ", least,
                                                    " bytes or more each; allowed: ", kMost, " bytes"));
@@ -362,7 +360,8 @@ absl::StatusOr<Reply> LocalEngine::ReduceWhole(const ArrayView& array, const std
   Reply reply{.via = std::move(arrays->via),
               .count = arrays->count,
               .execution = std::move(arrays->execution),
-              .timing = arrays->timing};
+              .timing = arrays->timing,
+              .state = std::move(arrays->state)};
   for (ResultArray& result : arrays->results) AddAnswer("", std::move(result), &reply);
   return reply;
 }

@@ -51,9 +51,31 @@ struct MergeArraysReply {
 
 // The same for states of arrays of results (ArrayReply.state), of parts that follow each other along the first of the
 // dimensions that are reduced, or along dimension 0 if they are grouped by keys. A key that a part lacks has no element
-// there. Client::MergeArrays asks a server. Errors as MergeStates; the messages name the output.
+// there. Client::MergeArrays asks a server. Errors as MergeStates; the messages name the output. Also the error of
+// median and quantile, whose states lack bits of the elements: see NextQuantileRound.
 REDUCED_EXPORT absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>& states,
                                                                  const MergeStatesOptions& options = {});
+
+// Exact quantiles of an array in parts that can be read again, in rounds. After the first one `whole` is the merged
+// state of all parts, and there is no answer. Whoever asks then reduces every part by `ops` alone, with return_state
+// and without results, and merges their states: that is the answer to the next call. No ops: MergeArrayStates({state})
+// answers.
+struct QuantileRound {
+  std::string state{};             // all that is known
+  std::vector<std::string> ops{};  // "median(bits=64;within_bits=20;within=...)"
+};
+// INVALID_ARGUMENT: there is no such state. ABORTED: the elements are others than in the rounds before.
+REDUCED_EXPORT absl::StatusOr<QuantileRound> NextQuantileRound(const std::string& whole,
+                                                               const std::string& answer = {});
+
+// What the quantiles of states are at least and at most, where the elements cannot be read again.
+struct QuantileBrackets {
+  std::vector<ResultArray> low{}, high{};  // of each median and quantile of the states, in their order
+};
+// Of consecutive parts together, as MergeArrayStates. The bounds of a float that is neither subnormal nor next to 0 are
+// within 2^-8 of each other; of integers of 32 and 64 bits they differ by up to 2^12 and 2^44. Those of 8 and 16 bits
+// are equal. INVALID_ARGUMENT: as MergeArrayStates.
+REDUCED_EXPORT absl::StatusOr<QuantileBrackets> BracketsOf(const std::vector<std::string>& states);
 
 // Whether a state is one of arrays of results, for MergeArrayStates; else it is one for MergeStates, or none. Looks at
 // its first bytes only: it may be malformed after them.

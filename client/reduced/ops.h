@@ -44,6 +44,9 @@ REDUCED_EXPORT std::string ArgBottomK(std::int64_t k);
 
 // Cuts a list at the commas that are outside of parentheses: "sum,quantile(0.25,0.5)" are two ops.
 REDUCED_EXPORT std::vector<std::string> SplitOps(std::string_view list);
+// The text of an op as merged states name their results: "histogram(0,2,2)" is "histogram(edges=0,1,2)". What is no op
+// stays as it is.
+REDUCED_EXPORT std::string CanonicalOp(std::string_view op);
 // OK, or INVALID_ARGUMENT: why a text is no op.
 REDUCED_EXPORT absl::Status CheckOp(std::string_view op);
 // Whether an op is one of the distribution, with its parameters or without: a request of it is answered with arrays.

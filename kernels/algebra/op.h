@@ -1,8 +1,8 @@
 // The operations. An op is a row: which accumulator its answer is read from, what type the answer has, what an empty
 // array answers. Ops that share an accumulator (sum and mean; min, argmin, max and argmax) cost one between them, and
 // all the accumulators that a request needs are filled in one read of the array (kernels/README.md has the exceptions).
-// Ops without an accumulator are about the distribution of the elements. They have no State: each has a fold of its own
-// (folds/fold.h), may have parameters (op_call.h), and is answered in arrays only.
+// Ops without an accumulator are about the distribution of the elements. Each has a fold (folds/fold.h) and entries of
+// a State (entries.h) of its own, may have parameters (op_call.h), and is answered in arrays only.
 //
 // To add an op: a row here, its line in the proto enum, and its case in finalize.cc, which reads what an op answers off
 // a state by answer.h; a new accumulator besides only if none of these holds what it needs (accumulator.h).
@@ -27,7 +27,7 @@ enum class Accumulator : std::uint8_t {
   kExtrema,     // smallest and largest x, and where each stands first
   kBits,        // and, or, xor of the bits
   kCounts,      // how many are non-zero, how many NaN
-  kNone,        // none: the op has no state
+  kNone,        // none: the op has entries
 };
 inline constexpr int kAccumulatorCount = 8;
 
@@ -144,7 +144,7 @@ constexpr bool Supports(Op op, DType dtype) {
   __builtin_unreachable();
 }
 
-// Whether a State answers the op. Ops that no State answers are answered in arrays only.
+// Whether accumulators of a State answer the op. Others are answered in arrays only.
 constexpr bool HasState(Op op) { return RowOf(op).accumulator != Accumulator::kNone; }
 
 // The accumulators that answer `op` for elements of `dtype`. The variance of integers comes from their exact sums.

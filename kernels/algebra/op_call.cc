@@ -1,5 +1,6 @@
 #include "kernels/algebra/op_call.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -12,8 +13,6 @@ namespace reduced {
 namespace {
 
 bool IsTop(Op op) { return op == Op::kTopK || op == Op::kBottomK || op == Op::kArgTopK || op == Op::kArgBottomK; }
-
-bool IsQuantile(Op op) { return op == Op::kMedian || op == Op::kQuantile; }
 
 // The shortest text of the number.
 std::string Text(double number) {
@@ -52,7 +51,44 @@ absl::Status CheckEdges(const std::vector<double>& edges, const std::string& fie
   return absl::OkStatus();
 }
 
+absl::Status CheckCounts(const KeyCounts& counts, DType dtype, const std::string& field) {
+  const int most = 8 * RowOf(dtype).bytes;
+  const int bits = counts.bits == 0 ? most : counts.bits;
+  if (bits < 1 || bits > most) {
+    return Wrong(field, "counts.bits", absl::StrCat(counts.bits), absl::StrFormat("0 to %d, of this dtype", most));
+  }
+  if (counts.within_bits < 0 || counts.within_bits > bits || (counts.within_bits > 0) == counts.within.empty()) {
+    return Wrong(field, "counts.within_bits",
+                 absl::StrFormat("%d with %d prefixes", counts.within_bits, counts.within.size()),
+                 absl::StrFormat("0 without prefixes, 1 to %d with them", bits));
+  }
+  if (counts.within.size() > kMaxPrefixes) {
+    return Wrong(field, "counts.within", absl::StrCat(counts.within.size(), " prefixes"),
+                 absl::StrCat("at most ", kMaxPrefixes));
+  }
+  for (std::size_t i = 0; i < counts.within.size(); ++i) {
+    const bool fits = counts.within_bits == 64 || counts.within[i] >> counts.within_bits == 0;
+    if (fits && (i == 0 || counts.within[i] > counts.within[i - 1])) continue;
+    return Wrong(field, absl::StrFormat("counts.within[%d]", i), absl::StrCat(counts.within[i]),
+                 absl::StrFormat("ascending numbers of %d bits", counts.within_bits));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+bool IsQuantile(Op op) { return op == Op::kMedian || op == Op::kQuantile; }
+
+int CountedBits(const OpCall& call, DType dtype) {
+  // The highest 20 bits of an f64 are its sign, its exponent and 8 bits after the leading one.
+  constexpr int kDefault = 20;
+  const int bits = call.given().counts.bits;
+  return bits > 0 ? bits : std::min(kDefault, 8 * RowOf(dtype).bytes);
+}
+
+bool HasWholeKeys(const OpCall& call, DType dtype) {
+  return CountedBits(call, dtype) == 8 * RowOf(dtype).bytes && call.given().counts.within.empty();
+}
 
 const OpParameters& OpCall::given() const {
   static const auto* const none = new OpParameters;
@@ -93,6 +129,9 @@ absl::Status Validate(const OpCall& call, DType dtype, std::string_view field) {
   }
   const std::string name(field.empty() ? RowOf(call.op).name : field);
   const OpParameters& given = call.given();
+  if (IsQuantile(call.op)) {
+    if (absl::Status status = CheckCounts(given.counts, dtype, name); !status.ok()) return status;
+  }
   if (call.op == Op::kQuantile) return CheckQuantiles(given.quantiles, name);
   if (call.op == Op::kHistogram) return CheckEdges(given.edges, name);
   if (IsTop(call.op) && (given.k < 1 || given.k > kMaxTop)) {

@@ -28,6 +28,17 @@ enum class QuantileMethod : std::uint8_t {
 inline constexpr std::size_t kMaxQuantiles = 1024;
 inline constexpr std::size_t kMaxBins = 65'536;
 inline constexpr std::int64_t kMaxTop = 1024;
+inline constexpr std::size_t kMaxPrefixes = 65'536;
+
+// What a state of a quantile counts elements by: the highest bits of their sort keys (sort_key.h).
+struct KeyCounts {
+  int bits = 0;  // 0: see CountedBits; all bits of the dtype: the state answers exactly
+  // Only elements whose highest `within_bits` bits are among these, which ascend. None: all elements.
+  int within_bits = 0;
+  std::vector<std::uint64_t> within{};
+
+  friend bool operator==(const KeyCounts&, const KeyCounts&) = default;
+};
 
 struct OpParameters {
   // Of quantile: 1 to kMaxQuantiles, each from 0 to 1.
@@ -40,6 +51,8 @@ struct OpParameters {
   std::vector<double> edges{};
   // Of topk, bottomk, argtopk and argbottomk: how many elements, 1 to kMaxTop.
   std::int64_t k = 0;
+  // Of quantile and median, and of states only.
+  KeyCounts counts{};
 
   friend bool operator==(const OpParameters&, const OpParameters&) = default;
 };
@@ -73,6 +86,13 @@ std::int64_t AnswerElements(const OpCall& call);
 
 // How many (counted) elements an output must have for an answer, under EmptyPolicy::kError.
 std::int64_t LeastElements(const OpCall& call, DType dtype);
+
+// median and quantile.
+bool IsQuantile(Op op);
+// How many of the highest bits of sort keys the state of such an op has.
+int CountedBits(const OpCall& call, DType dtype);
+// Whether such a state knows the value of each element.
+bool HasWholeKeys(const OpCall& call, DType dtype);
 
 // OK, or INVALID_ARGUMENT: the dtype lacks the op, or its parameters are not what they are to be. `field`: what the
 // message calls the parameters' message; empty: the op's name.

@@ -56,7 +56,7 @@ struct ReduceSpec {
   friend bool operator==(const ReduceSpec&, const ReduceSpec&) = default;
 };
 
-// Whether a State answers all of spec's ops.
+// Whether accumulators of a State answer all of spec's ops.
 bool AnsweredByStates(const ReduceSpec& spec);
 
 // The accumulators that answer spec's ops, but for those that ExactAccumulatorsFor(spec) answers. Leaving NaNs out

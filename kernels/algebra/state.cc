@@ -1,11 +1,18 @@
 #include "kernels/algebra/state.h"
 
+#include <cstddef>
+
 #include "kernels/algebra/accumulator.h"
 
 namespace reduced {
 
 void Combine(const State& later, State* into) {
   Combine(later.partial, &into->partial);
+  if (into->entries.empty()) {
+    into->entries = later.entries;
+  } else {
+    for (std::size_t i = 0; i < later.entries.size(); ++i) Merge(later.entries[i], &into->entries[i]);
+  }
   if (later.exact == nullptr) return;
   if (into->exact == nullptr) {
     into->exact = std::make_unique<ExactSums>(*later.exact);
@@ -15,10 +22,7 @@ void Combine(const State& later, State* into) {
 }
 
 void Shift(std::int64_t begin, State* state) {
-  ExtremaState& extrema = state->partial.extrema;
-  for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
-    if (*index != kNoIndex) *index += begin;
-  }
+  ForIndexes(state, [begin](std::int64_t index) { return begin + index; });
 }
 
 }  // namespace reduced

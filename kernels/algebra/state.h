@@ -10,7 +10,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "kernels/algebra/entries.h"
 #include "kernels/algebra/partial.h"
 #include "kernels/exact/sums.h"
 
@@ -21,7 +23,7 @@ struct State {
   State() = default;
   // Of a reduction without exact sums.
   State(const Partial& accumulators) : partial(accumulators) {}  // NOLINT(google-explicit-constructor)
-  State(const State& other) : partial(other.partial), exact(Copy(other.exact)) {}
+  State(const State& other) : partial(other.partial), exact(Copy(other.exact)), entries(other.entries) {}
   State(State&&) = default;
   State& operator=(const State& other) {
     if (this != &other) *this = State(other);
@@ -34,6 +36,8 @@ struct State {
   // The sums of ExactAccumulatorsFor(spec), on the heap because they take a kilobyte. Null if spec has none, and in the
   // identity.
   std::unique_ptr<ExactSums> exact;
+  // Of each op of the distribution, in the order of spec's ops. Empty if spec has none, and in the identity.
+  std::vector<Entries> entries{};
 
  private:
   static std::unique_ptr<ExactSums> Copy(const std::unique_ptr<ExactSums>& from) {
@@ -44,6 +48,21 @@ struct State {
 // Adds the elements of `later`, which follow those of `into`. Both are states of the same ops and policies, or the
 // identity.
 void Combine(const State& later, State* into);
+
+// Calls change(index) for each index that a state has; changed indexes must be in the same order.
+template <class Change>
+void ForIndexes(State* state, const Change& change) {
+  ExtremaState& extrema = state->partial.extrema;
+  for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
+    if (*index != kNoIndex) *index = change(*index);
+  }
+  for (Entries& entries : state->entries) {
+    if (entries.rule != EntriesRule::kFirst) continue;
+    for (std::uint64_t& index : entries.values) {
+      index = static_cast<std::uint64_t>(change(static_cast<std::int64_t>(index)));
+    }
+  }
+}
 
 // Adds `begin` to every index in a state whose indexes count from the start of its own elements.
 void Shift(std::int64_t begin, State* state);

@@ -27,9 +27,26 @@ constexpr std::int64_t kLongOutputBytes = 4 * kBlockBytes;
 // An op, and where its answers go.
 struct Asked {
   OpCall call;
-  std::byte* answers = nullptr;
+  std::byte* answers = nullptr;   // null: they are not wanted
   std::int64_t output_bytes = 0;  // of the answer for one output
 };
+
+// What a fold of an output is for. A quantile has one fold that answers and another one for its state.
+struct Role {
+  std::size_t asked = 0;
+  bool answers = false;
+  bool saves = false;
+};
+
+std::vector<Role> RolesOf(const std::vector<Asked>& asked, bool states) {
+  std::vector<Role> roles;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const bool answers = asked[i].answers != nullptr, apart = IsQuantile(asked[i].call.op);
+    if (answers || (states && !apart)) roles.push_back({i, answers, states && !apart});
+    if (states && apart) roles.push_back({i, false, true});
+  }
+  return roles;
+}
 
 using Folds = std::vector<std::unique_ptr<DistributionFold>>;
 
@@ -39,6 +56,7 @@ class DistributionReduction {
                         std::vector<Asked> asked, std::vector<absl::Status>* op_errors)
       : job_(job),
         asked_(std::move(asked)),
+        roles_(RolesOf(asked_, job.states != nullptr)),
         limits_{.take = [&scratch, &job](std::int64_t bytes) { return scratch.Take(bytes, job.caller); },
                 .give = [&scratch, &job](std::int64_t bytes) { scratch.Give(bytes, job.caller); },
                 .why_stop = [&job] { return WhyStop(job); }},
@@ -49,6 +67,8 @@ class DistributionReduction {
     const std::int64_t answer = elements_.mask() ? OutputElements::kRun / 8 : 8;
     for (const Asked& each : asked_) output_work_ += answer * AnswerElements(each.call);
   }
+
+  ~DistributionReduction() { limits_.give(saved_bytes_); }
 
   // How many outputs make a task.
   std::int64_t task_outputs(std::int64_t outputs, int threads) const {
@@ -70,6 +90,7 @@ class DistributionReduction {
       AddAll(output, folds);
       if (stopped()) return;
       Finish(output, folds);
+      if (stopped()) return;
       work += output_work_ + output.positions * width_ * std::ssize(folds);
     }
     const absl::MutexLock lock(&mutex_);
@@ -105,7 +126,11 @@ class DistributionReduction {
       idle_.pop_back();
       return folds;
     }
-    for (const Asked& each : asked_) folds.push_back(MakeDistributionFold(each.call, job_.spec, limits_));
+    for (const Role& role : roles_) {
+      const OpCall& call = asked_[role.asked].call;
+      folds.push_back(role.saves ? MakeStateFold(call, job_.spec, limits_)
+                                 : MakeDistributionFold(call, job_.spec, limits_));
+    }
     return folds;
   }
 
@@ -183,24 +208,38 @@ class DistributionReduction {
 
   void Finish(const Output& output, const Folds& folds) {
     const auto index_of = [&](std::int64_t rank) { return elements_.IndexOf(output, rank); };
+    if (job_.states != nullptr) StateOf(output).partial.count = output.count;
     for (std::size_t i = 0; i < folds.size(); ++i) {
-      const absl::Status status =
-          folds[i]->Finish(index_of, asked_[i].answers + output.number * asked_[i].output_bytes);
+      const Role& role = roles_[i];
+      const Asked& asked = asked_[role.asked];
+      if (role.saves) {
+        Entries& entries = StateOf(output).entries[role.asked];
+        Stop(folds[i]->Save(index_of, &entries));
+        Stop(limits_.take(entries.bytes()));
+        if (stopped()) return;
+        saved_bytes_ += entries.bytes();
+      }
+      if (!role.answers) continue;
+      const absl::Status status = folds[i]->Finish(index_of, asked.answers + output.number * asked.output_bytes);
       if (absl::IsInvalidArgument(status)) {
-        errors_.Fail(i, output.number, status);
+        errors_.Fail(role.asked, output.number, status);
       } else {
         Stop(status);
       }
     }
   }
 
+  State& StateOf(const Output& output) { return (*job_.states)[static_cast<std::size_t>(output.number)]; }
+
   const Job& job_;
   const std::vector<Asked> asked_;
+  const std::vector<Role> roles_;  // of the folds of an output
   const FoldLimits limits_;
   const std::int64_t width_;  // bytes of an element
   const OutputElements elements_;
   std::int64_t output_work_ = 16 << 10;  // what an output costs besides its elements, as bytes that one op reads
   OutputErrors errors_;
+  std::atomic<std::int64_t> saved_bytes_ = 0;  // of the memory, for states
   std::atomic<bool> stop_ = false;
   absl::Mutex mutex_;
   absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
@@ -217,7 +256,7 @@ absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const s
   std::vector<std::byte*> places;
   for (const std::size_t number : numbers) {
     others.spec.ops.push_back(job.spec.ops[number]);
-    places.push_back(answers[number]);
+    if (!answers.empty()) places.push_back(answers[number]);
   }
   others.place = [&](std::int64_t outputs, std::int64_t groups,
                      const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
@@ -241,8 +280,6 @@ absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const s
 
 absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena,
                                  absl::FunctionRef<absl::Status(const Job&)> by_states) {
-  if (job.states != nullptr)
-    return absl::UnimplementedError("states: got ops that have none; allowed: ops with states");
   const auto why_stop = [&job] { return WhyStop(job); };
   const GroupingContext context{scratch, arena, why_stop};
   absl::StatusOr<LoadedPartition> loaded = LoadPartition(job, scratch, context);
@@ -257,11 +294,18 @@ absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBud
     const OpCall& call = job.spec.ops[i];
     (HasState(call) ? others : numbers).push_back(i);
     if (HasState(call)) continue;
-    asked.push_back({call, (*answers)[i], AnswerElements(call) * RowOf(ResultDType(call, job.spec.dtype)).bytes});
+    asked.push_back({call, answers->empty() ? nullptr : (*answers)[i],
+                     AnswerElements(call) * RowOf(ResultDType(call, job.spec.dtype)).bytes});
   }
   if (job.errors != nullptr) job.errors->resize(job.spec.ops.size());
   if (!others.empty()) {
     if (absl::Status status = ReduceOthers(job, *loaded, others, *answers, by_states); !status.ok()) return status;
+  }
+  if (job.states != nullptr) {
+    std::vector<Entries> none;
+    for (const Asked& each : asked) none.push_back(NoEntries(each.call, job.spec.dtype));
+    job.states->resize(static_cast<std::size_t>(loaded->outputs));
+    for (State& state : *job.states) state.entries = none;
   }
   if (job.partition->keys.has_value()) {
     const absl::Status sorted = SortRows(job.partition->rows, context, &loaded->grouping);

@@ -62,6 +62,17 @@ class MarkedValues final : public DistributionFold {
     StoreAt(static_cast<std::uint64_t>(std::count(seen_.begin(), seen_.end(), 1)), 0, answers);
     return absl::OkStatus();
   }
+  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+    for (std::size_t key = 0; key < static_cast<std::size_t>(seen_.size()); ++key) {
+      if (seen_[key] != 0) to->keys.push_back(key);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Load(const Entries& from) override {
+    if (absl::Status status = Begin(0); !status.ok()) return status;
+    for (const std::uint64_t key : from.keys) seen_[key] = 1;
+    return absl::OkStatus();
+  }
 
  private:
   const bool omits_nans_;
@@ -97,9 +108,22 @@ class Sketch final : public DistributionFold {
     StoreAt(Estimate(), 0, answers);
     return absl::OkStatus();
   }
+  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+    for (std::size_t i = 0; i < kRegisters; ++i) {
+      if (registers_[i] > 0) to->Add(i, registers_[i]);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Load(const Entries& from) override {
+    if (absl::Status status = Begin(0); !status.ok()) return status;
+    for (std::size_t i = 0; i < from.keys.size(); ++i) {
+      registers_[from.keys[i]] = static_cast<std::uint8_t>(from.values[i]);
+    }
+    return absl::OkStatus();
+  }
 
  private:
-  static constexpr int kPrecision = 14;
+  static constexpr int kPrecision = kSketchBits;
   static constexpr std::int64_t kRegisters = std::int64_t{1} << kPrecision;
   static constexpr int kMost = 64 - kPrecision;  // leading zeros
 
@@ -207,6 +231,22 @@ class ValueSet final : public DistributionFold {
 
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
     StoreAt(static_cast<std::uint64_t>(used_ + (has_zero_ ? 1 : 0)), 0, answers);
+    return absl::OkStatus();
+  }
+  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+    to->keys.reserve(static_cast<std::size_t>(used_) + 1);
+    if (has_zero_) to->keys.push_back(0);
+    absl::Status status = ForSlots(slots_, [to](Word key) {
+      to->keys.push_back(key);
+      return absl::OkStatus();
+    });
+    std::sort(to->keys.begin(), to->keys.end());
+    return status;
+  }
+  absl::Status Load(const Entries& from) override {  // how many they are is all that is asked
+    slots_.Clear();
+    used_ = std::ssize(from.keys);
+    has_zero_ = false;
     return absl::OkStatus();
   }
 
@@ -317,6 +357,17 @@ class ModeFold final : public DistributionFold {
     } else {
       StoreAt(kIsFloat<T> ? Key::Element(Key::kNan) : T{}, 0, answers);
     }
+    return absl::OkStatus();
+  }
+  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+    for (std::size_t key = 0; key < static_cast<std::size_t>(counts_.size()); ++key) {
+      if (counts_[key] > 0) to->Add(key, counts_[key]);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Load(const Entries& from) override {
+    if (absl::Status status = Begin(0); !status.ok()) return status;
+    for (std::size_t i = 0; i < from.keys.size(); ++i) counts_[from.keys[i]] = from.values[i];
     return absl::OkStatus();
   }
 

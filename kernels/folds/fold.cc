@@ -23,8 +23,26 @@ std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const
     case Op::kMode:
       return MakeModeFold(call, spec, limits);
     default:
-      __builtin_unreachable();  // has a state
+      __builtin_unreachable();  // a State's accumulators answer it
   }
+}
+
+std::unique_ptr<DistributionFold> MakeStateFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits) {
+  return IsQuantile(call.op) ? MakeKeyCountsFold(call, spec, limits) : MakeDistributionFold(call, spec, limits);
+}
+
+std::optional<std::int64_t> MostEntries(const OpCall& call, DType dtype) {
+  const OpParameters& given = call.given();
+  if (call.op == Op::kHistogram) return static_cast<std::int64_t>(given.edges.size()) - 1;
+  if (NoEntries(call, dtype).rule == EntriesRule::kFirst) return given.k;
+  if (RowOf(dtype).bytes <= 2) return std::int64_t{1} << (8 * RowOf(dtype).bytes);
+  if (call.op == Op::kDistinct) return std::int64_t{1} << kSketchBits;
+  return std::nullopt;
+}
+
+absl::Status AnswerFromState(const Entries& state, DistributionFold& fold, std::byte* answers) {
+  if (absl::Status status = fold.Load(state); !status.ok()) return status;
+  return fold.Finish([](std::int64_t rank) { return rank; }, answers);
 }
 
 }  // namespace reduced

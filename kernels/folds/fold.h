@@ -4,6 +4,7 @@
 //
 // What a fold answers does not depend on how the elements were cut, nor on the order in which parts were merged: it
 // counts, finds maxima, and selects by order keys. A fold may ask for the elements again, with what it has learned.
+// Other processes have other parts: what they know merges as entries of states (algebra/entries.h).
 #ifndef REDUCED_KERNELS_FOLDS_FOLD_H_
 #define REDUCED_KERNELS_FOLDS_FOLD_H_
 
@@ -11,10 +12,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/algebra/entries.h"
 #include "kernels/algebra/op_call.h"
 #include "kernels/algebra/spec.h"
 
@@ -53,11 +56,28 @@ class DistributionFold {
   // Writes AnswerElements(call) elements of ResultDType(call) to any address. `index_of`: what answers call the index
   // of an element, by its rank; ascends with it. INVALID_ARGUMENT: the output has too few elements.
   virtual absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t rank)> index_of, std::byte* answers) = 0;
+
+  // After the last pass: adds what it has to entries of a state, which have none. Of a fold of MakeStateFold.
+  virtual absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t rank)> index_of, Entries* to) = 0;
+
+  // Forgets everything, and has what the state of an output has; only Finish follows. Ranks are then the indexes of the
+  // state. Of a fold of MakeDistributionFold.
+  virtual absl::Status Load(const Entries& from) = 0;
 };
 
-// The fold of an op without a state. `spec`: its dtype and policies. The limits outlive the fold.
+// The fold that answers an op of the distribution. `spec`: its dtype and policies. The limits outlive the fold.
 std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const ReduceSpec& spec,
                                                        const FoldLimits& limits);
+// The fold that has the state of an op: of a quantile another one.
+std::unique_ptr<DistributionFold> MakeStateFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
+
+// How many entries the state of an output has at most, however many elements it has. Absent: as many as the elements
+// have values, or highest bits.
+std::optional<std::int64_t> MostEntries(const OpCall& call, DType dtype);
+
+// Writes what the state of an output answers, as Finish. INVALID_ARGUMENT also: the state of a quantile has only the
+// highest bits of the elements. `fold`: any of MakeDistributionFold, of the same call.
+absl::Status AnswerFromState(const Entries& state, DistributionFold& fold, std::byte* answers);
 
 }  // namespace reduced
 

@@ -51,6 +51,19 @@ class HistogramFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
+  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+    for (std::int64_t bin = 0; bin < bins_->bins(); ++bin) {
+      const std::uint64_t count = bins_->In(bin, counts_.data());
+      if (count > 0) to->Add(static_cast<std::uint64_t>(bin), count);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Load(const Entries& from) override {
+    if (absl::Status status = Begin(0); !status.ok()) return status;
+    for (std::size_t i = 0; i < from.keys.size(); ++i) counts_[from.keys[i]] = from.values[i];
+    return absl::OkStatus();
+  }
+
  private:
   const OpCall call_;
   const FoldLimits& limits_;

@@ -127,12 +127,45 @@ class QuantileFold final : public DistributionFold {
     return true;
   }
 
+  // KeyCountsFold does.
+  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* /*to*/) override {
+    return absl::InternalError("a fold that answers quantiles has no state");
+  }
+  // Each value becomes a node whose keys are known.
+  absl::Status Load(const Entries& from) override {
+    absl::Status status = Begin(0);
+    if (status.ok()) status = lists_.Hold(ListBytes() + static_cast<std::int64_t>(from.keys.size() * sizeof(Node)));
+    if (!status.ok()) return status;
+    nodes_.clear();
+    nodes_.reserve(from.keys.size());
+    unknown_ = 0;
+    std::int64_t nans = 0;
+    for (std::size_t i = 0; i < from.keys.size(); ++i) {
+      const auto size = static_cast<std::int64_t>(from.values[i]);
+      if (kIsFloat<T> && from.keys[i] == Key::kNan) {
+        nans = size;
+      } else {
+        nodes_.push_back({static_cast<Word>(from.keys[i]), count_, size});
+      }
+      count_ += size;
+    }
+    lacks_bits_ = !HasWholeKeys(call_, spec_.dtype);
+    SetCounted(nans);
+    return absl::OkStatus();
+  }
+
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
     const bool nan = counted_ < count_ && spec_.nan_policy == NanPolicy::kPropagate;
     const DType result = ResultDType(call_, spec_.dtype);
     const bool in_f64 = method_ == QuantileMethod::kLinear || method_ == QuantileMethod::kMidpoint;
     if (counted_ == 0 && !nan && !RowOf(result).is_float && spec_.empty_policy == EmptyPolicy::kError) {
       return TooFew(spec_, call_, 0);
+    }
+    if (lacks_bits_ && !nan && counted_ > 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "op %s: got a state with the highest %d of %d bits of the elements; allowed: rounds, each of which asks for "
+          "more bits of fewer elements (reduced.dask and reduced.mpi have them), or the elements themselves",
+          RowOf(call_.op).name, CountedBits(call_, spec_.dtype), Key::kBits));
     }
     std::vector<Word> found;
     if (!nan && counted_ > 0) {
@@ -436,6 +469,7 @@ class QuantileFold final : public DistributionFold {
   const QuantileMethod method_;
 
   // Of the whole.
+  bool lacks_bits_ = false;            // loaded from a state that does not have whole keys
   std::int64_t count_ = 0;             // elements
   std::int64_t counted_ = -1;          // without NaNs; -1: not known yet
   FoldLease lists_;                    // of the two lists that follow, and of those that Descend and Select make

@@ -73,6 +73,23 @@ class TopFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
+  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> index_of, Entries* to) override {
+    Select();
+    std::sort(best_.begin(), best_.begin() + has_);
+    for (const Found* best = best_.begin(); best != best_.begin() + has_; ++best) {
+      to->Add(best->worse, static_cast<std::uint64_t>(index_of(best->rank)));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Load(const Entries& from) override {
+    if (absl::Status status = Begin(0); !status.ok()) return status;
+    for (std::size_t i = 0; i < from.keys.size(); ++i) {
+      best_[i] = {static_cast<Word>(from.keys[i]), static_cast<std::int64_t>(from.values[i])};
+    }
+    has_ = std::ssize(from.keys);
+    return absl::OkStatus();
+  }
+
  private:
   struct Found {
     Word worse;  // 0: the best of all; NaNs that propagate have it

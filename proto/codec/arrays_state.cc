@@ -16,6 +16,8 @@
 #include "kernels/algebra/finalize.h"
 #include "kernels/algebra/layout.h"
 #include "kernels/exact/answers.h"
+#include "kernels/folds/fold.h"
+#include "proto/codec/op_call.h"
 #include "proto/codec/values.h"
 
 namespace reduced {
@@ -108,8 +110,20 @@ void WriteKeys(DType dtype, const std::vector<__int128>& keys, v1::ArrayResult* 
 
 }  // namespace
 
+std::int64_t LeastStateBytes(const ReduceSpec& spec) {
+  v1::State none;
+  ToProto(WithCount(spec, 0), NoElement(spec), &none, /*ops=*/AnsweredByStates(spec));
+  return static_cast<std::int64_t>(none.ByteSizeLong());
+}
+
+std::int64_t EntriesBytes(const State& state) {
+  std::int64_t bytes = 0;
+  for (const Entries& each : state.entries) bytes += each.bytes();
+  return bytes;
+}
+
 void AddOutput(const ReduceSpec& spec, const State& state, v1::ArraysState* to) {
-  ToProto(WithCount(spec, state.partial.count), state, to->add_outputs());
+  ToProto(WithCount(spec, state.partial.count), state, to->add_outputs(), /*ops=*/AnsweredByStates(spec));
 }
 
 void ToProto(const ReduceSpec& spec, std::int64_t positions, const std::vector<State>& outputs, v1::ArraysState* to) {
@@ -139,6 +153,7 @@ absl::Status ArraysMerger::Parse(const v1::ArraysState& part, Whole* to) const {
   }
   StateLimits none = limits_;
   none.max_elements = 0;
+  none.calls = true;
   absl::StatusOr<StateOfSpec> question = ParseState(part.question(), none);
   if (!question.ok()) return Refused(absl::StrCat("question: ", question.status().message()));
   to->question = std::move(question->spec);
@@ -160,6 +175,7 @@ absl::Status ArraysMerger::Parse(const v1::ArraysState& part, Whole* to) const {
   StateLimits each = limits_;
   each.max_elements = std::min(part.positions(), part.count());
   each.positions = part.positions();
+  if (!AnsweredByStates(to->question)) each.question = &to->question;
   for (int i = 0; i < part.outputs_size(); ++i) {
     if (absl::Status stop = CheckStop(static_cast<std::size_t>(i)); !stop.ok()) return stop;
     absl::StatusOr<StateOfSpec> output = ParseState(part.outputs(i), each);
@@ -225,13 +241,25 @@ absl::Status ArraysMerger::Add(Whole part) {
       if (at == whole.outputs.size()) {  // the first of its row
         whole.outputs.push_back(std::move(output));
       } else {
+        entries_bytes_ -= EntriesBytes(whole.outputs[at]);
         Combine(output, &whole.outputs[at]);
       }
+      entries_bytes_ += EntriesBytes(whole.outputs[at]);
     }
   }
   whole.question.count += part.question.count;
   whole.positions += part.positions;
   return absl::OkStatus();
+}
+
+std::int64_t ArraysMerger::distribution_bytes() const {
+  constexpr std::int64_t kCopies = 2;  // before and after a part is merged; as a message and encoded
+  if (!whole_.has_value()) return 0;
+  std::int64_t answer = 0;
+  for (const OpCall& call : whole_->question.ops) {
+    if (!HasState(call)) answer += ResultBytes(call, whole_->question.dtype);
+  }
+  return kCopies * (2 * entries_bytes_ + outputs() * answer);
 }
 
 void ArraysMerger::SortByKeys() {
@@ -251,36 +279,58 @@ void ArraysMerger::SortByKeys() {
 absl::Status ArraysMerger::Answer(bool op_errors, v1::MergeResponse* response) const {
   const Whole& whole = *whole_;
   ReduceSpec asked = whole.question;
-  std::vector<std::byte*> data;  // of each op; null: it has an error
-  for (const Op op : asked.ops) {
+  struct Result {
+    std::byte* data = nullptr;                 // null: it has an error
+    std::unique_ptr<DistributionFold> fold{};  // of an op of the distribution
+    std::size_t entries = 0;                   // of the state, likewise
+  };
+  // The message bounds what folds take.
+  const FoldLimits limits{[](std::int64_t) { return absl::OkStatus(); }, [](std::int64_t) {},
+                          [this] { return why_stop_ == nullptr ? absl::OkStatus() : why_stop_(); }};
+  std::vector<Result> results;
+  std::size_t entries = 0;
+  for (const OpCall& op : asked.ops) {
     const DType dtype = ResultDType(op, asked.dtype);
+    const std::vector<std::int64_t> answer = AnswerShape(op);
     v1::ArrayResult* const result = response->add_arrays();
-    result->set_op(ToProto(op));
+    result->set_op(ToProto(op.op));
     result->mutable_array()->set_dtype(ToProto(dtype));
     result->mutable_array()->mutable_shape()->Add(whole.shape.begin(), whole.shape.end());
-    result->mutable_data()->resize(whole.outputs.size() * static_cast<std::size_t>(RowOf(dtype).bytes));
-    data.push_back(reinterpret_cast<std::byte*>(result->mutable_data()->data()));
+    result->mutable_array()->mutable_shape()->Add(answer.begin(), answer.end());
+    result->mutable_data()->resize(whole.outputs.size() * static_cast<std::size_t>(ResultBytes(op, asked.dtype)));
+    Result& added = results.emplace_back(Result{reinterpret_cast<std::byte*>(result->mutable_data()->data())});
+    if (HasState(op)) continue;
+    added.fold = MakeDistributionFold(op, asked, limits);
+    added.entries = entries++;
   }
   const Layout names{.outputs = static_cast<std::int64_t>(whole.outputs.size()), .shape = whole.shape};
   absl::Status first_error;  // of an op
   for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
     if (absl::Status stop = CheckStop(i); !stop.ok()) return stop;
-    asked.count = whole.outputs[i].partial.count;
-    for (std::size_t op = 0; op < data.size(); ++op) {
-      if (data[op] == nullptr) continue;
-      const absl::StatusOr<Value> value = Finalize(asked, asked.ops[op], whole.outputs[i]);
-      if (value.ok()) {
-        StoreValue(*value, data[op] + i * static_cast<std::size_t>(RowOf(value->dtype).bytes));
-        continue;
+    const State& output = whole.outputs[i];
+    asked.count = output.partial.count;
+    for (std::size_t op = 0; op < results.size(); ++op) {
+      Result& result = results[op];
+      if (result.data == nullptr) continue;
+      std::byte* const to = result.data + i * static_cast<std::size_t>(ResultBytes(asked.ops[op], asked.dtype));
+      absl::Status status;
+      if (result.fold != nullptr) {
+        status = AnswerFromState(output.entries[result.entries], *result.fold, to);
+      } else {
+        const absl::StatusOr<Value> value = Finalize(asked, asked.ops[op], output);
+        status = value.status();
+        if (value.ok()) StoreValue(*value, to);
       }
-      const absl::Status error = OutputError(names, static_cast<std::int64_t>(i), value.status());
+      if (status.ok()) continue;
+      const absl::Status error = OutputError(names, static_cast<std::int64_t>(i), status);
       if (!op_errors) return error;
       first_error.Update(error);
       ToProto(error, response->mutable_arrays(static_cast<int>(op))->mutable_error());  // in the place of the data
-      data[op] = nullptr;
+      result.data = nullptr;
     }
   }
-  const bool some = std::any_of(data.begin(), data.end(), [](const std::byte* each) { return each != nullptr; });
+  const bool some =
+      std::any_of(results.begin(), results.end(), [](const Result& each) { return each.data != nullptr; });
   return some ? absl::OkStatus() : first_error;
 }
 
@@ -303,6 +353,20 @@ absl::Status ArraysMerger::Finish(const WantedOfMerge& wanted, v1::MergeResponse
   state.mutable_shape()->Add(whole.shape.begin(), whole.shape.end());
   if (whole.key_dtype.has_value()) *state.mutable_keys() = response->keys();
   return absl::OkStatus();
+}
+
+absl::Status AnswerWhole(const ReduceSpec& spec, const State& state, const WantedOfMerge& wanted,
+                         v1::ReduceResponse* response) {
+  v1::ArraysState part;
+  ToProto(spec, spec.count, {}, &part);
+  AddOutput(spec, state, &part);
+  ArraysMerger merger({});
+  v1::MergeResponse merged;
+  absl::Status status = merger.Append(part, "state");
+  if (status.ok()) status = merger.Finish(wanted, &merged);
+  response->mutable_arrays()->Swap(merged.mutable_arrays());
+  if (wanted.state) response->mutable_arrays_state()->Swap(merged.mutable_arrays_state());
+  return status;
 }
 
 }  // namespace reduced

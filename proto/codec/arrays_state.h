@@ -24,8 +24,17 @@ namespace reduced {
 // Writes the state of a reduction by `spec`, whose count is that of the whole array, to a message without one: all but
 // the shape and the keys. `outputs`: the state of each output. `positions`: as ArraysState.positions.
 void ToProto(const ReduceSpec& spec, std::int64_t positions, const std::vector<State>& outputs, v1::ArraysState* to);
+// What the state of an output takes at least, encoded.
+std::int64_t LeastStateBytes(const ReduceSpec& spec);
+// The bytes of the entries that a state has.
+std::int64_t EntriesBytes(const State& state);
 // Adds the state of one more output.
 void AddOutput(const ReduceSpec& spec, const State& state, v1::ArraysState* to);
+
+// Fills in the arrays of an empty response from the state of a whole array that has ops of the distribution, and
+// `arrays_state` if it is wanted. Errors: those of ArraysMerger::Finish.
+absl::Status AnswerWhole(const ReduceSpec& spec, const State& state, const WantedOfMerge& wanted,
+                         v1::ReduceResponse* response);
 
 // Merges the states of parts, one after the other. It keeps one state, however many there are, and what a part costs
 // depends on its own outputs only. After an error it is of no use. Not thread-safe.
@@ -45,6 +54,8 @@ class ArraysMerger {
   // How many outputs and keys all parts have together.
   std::int64_t outputs() const { return whole_.has_value() ? static_cast<std::int64_t>(whole_->outputs.size()) : 0; }
   std::int64_t keys() const { return static_cast<std::int64_t>(rows_.size()); }
+  // What the ops of the distribution take besides: entries, and what they answer, as a message and encoded.
+  std::int64_t distribution_bytes() const;
 
   // Last, once: fills in an empty response. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the
   // whole array answers, if results are wanted, with the first output that has an error.
@@ -76,6 +87,7 @@ class ArraysMerger {
   const Rows part_rows_;
   // Until Finish its keys are those of rows_, and its outputs in the order in which their keys came.
   std::optional<Whole> whole_;
+  std::int64_t entries_bytes_ = 0;               // of all outputs
   absl::btree_map<__int128, std::size_t> rows_;  // by key: which of the keys it is, in the order in which they came
 };
 

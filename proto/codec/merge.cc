@@ -63,10 +63,7 @@ absl::Status CheckRows(absl::string_view field, std::int64_t elements, const Row
 void Place(const Rows& rows, std::int64_t before, std::int64_t elements, State* part) {
   if (rows.count == 1) return Shift(before, part);
   const std::int64_t run = elements / rows.count;
-  ExtremaState& extrema = part->partial.extrema;
-  for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
-    if (*index != kNoIndex) *index = *index / run * rows.length + before / rows.count + *index % run;
-  }
+  ForIndexes(part, [&](std::int64_t index) { return index / run * rows.length + before / rows.count + index % run; });
 }
 
 absl::Status CheckSameQuestion(const ReduceSpec& first, const ReduceSpec& spec) {

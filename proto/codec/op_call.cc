@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "proto/codec/enums.h"
 
 namespace reduced {
@@ -38,6 +41,8 @@ absl::Status ParseQuantile(absl::string_view field, const v1::OpCall& call, OpPa
     return Wrong(field, ".q: got ", from.q_size(), " of them with OP_MEDIAN; allowed: none");
   }
   to->quantiles.assign(from.q().begin(), from.q().end());
+  const v1::KeyCounts& counts = from.counts();
+  to->counts = {counts.bits(), counts.within_bits(), {counts.within().begin(), counts.within().end()}};
   return absl::OkStatus();
 }
 
@@ -110,8 +115,18 @@ absl::Status ParseTop(absl::string_view /*field*/, const v1::OpCall& call, OpPar
 // The arguments between parentheses: numbers, and what keys have.
 struct Arguments {
   std::vector<std::string> numbers{};
-  std::optional<std::string> method{}, scale{};
-  std::optional<std::vector<std::string>> edges{};
+  std::map<std::string, std::vector<std::string>> named{};
+
+  bool has_only(std::initializer_list<absl::string_view> names) const {
+    return std::all_of(named.begin(), named.end(), [&](const auto& each) {
+      return std::find(names.begin(), names.end(), each.first) != names.end();
+    });
+  }
+  // The value of a key that has one.
+  absl::string_view value(const std::string& name, absl::string_view otherwise) const {
+    const auto found = named.find(name);
+    return found == named.end() ? otherwise : found->second.front();
+  }
 };
 
 std::optional<Arguments> ParseArguments(absl::string_view text) {
@@ -126,19 +141,11 @@ std::optional<Arguments> ParseArguments(absl::string_view text) {
       list->emplace_back(item);
       continue;
     }
-    const absl::string_view key = absl::StripAsciiWhitespace(item.substr(0, equals));
-    const std::string value(absl::StripAsciiWhitespace(item.substr(equals + 1)));
-    if (key == "edges" && !arguments.edges.has_value()) {
-      list = &arguments.edges.emplace(std::vector<std::string>{value});
-    } else if (auto* const to = key == "method"  ? &arguments.method
-                                : key == "scale" ? &arguments.scale
-                                                 : nullptr;
-               to != nullptr && !to->has_value()) {
-      *to = value;
-      list = &arguments.numbers;
-    } else {
-      return std::nullopt;
-    }
+    const std::string key(absl::StripAsciiWhitespace(item.substr(0, equals)));
+    const auto [named, is_new] = arguments.named.try_emplace(key);
+    if (!is_new) return std::nullopt;
+    named->second.emplace_back(absl::StripAsciiWhitespace(item.substr(equals + 1)));
+    list = key == "edges" || key == "within" ? &named->second : &arguments.numbers;
   }
   // "median(method=lower)" and "quantile()" have no numbers.
   if (arguments.numbers.size() == 1 && arguments.numbers.front().empty()) arguments.numbers.clear();
@@ -155,28 +162,44 @@ bool AddNumbers(const std::vector<std::string>& from, To* to) {
   return true;
 }
 
+bool SetCounts(const Arguments& from, v1::KeyCounts* to) {
+  std::int32_t bits = 0, within_bits = 0;
+  if (!absl::SimpleAtoi(from.value("bits", "0"), &bits)) return false;
+  if (!absl::SimpleAtoi(from.value("within_bits", "0"), &within_bits)) return false;
+  to->set_bits(bits);
+  to->set_within_bits(within_bits);
+  const auto within = from.named.find("within");
+  if (within == from.named.end()) return true;
+  for (const std::string& item : within->second) {
+    std::uint64_t prefix = 0;
+    if (!absl::SimpleAtoi(item, &prefix)) return false;
+    to->add_within(prefix);
+  }
+  return true;
+}
+
 bool SetQuantile(const Arguments& from, v1::OpCall* to) {
   v1::QuantileParameters& quantile = *to->mutable_quantile();
-  if (from.scale.has_value() || from.edges.has_value()) return false;
-  if (from.method.has_value()) {
-    const std::string name = absl::StrCat("QUANTILE_METHOD_", absl::AsciiStrToUpper(*from.method));
+  if (!from.has_only({"method", "bits", "within_bits", "within"})) return false;
+  if (from.named.contains("method")) {
+    const std::string name = absl::StrCat("QUANTILE_METHOD_", absl::AsciiStrToUpper(from.value("method", "")));
     v1::QuantileMethod method = v1::QUANTILE_METHOD_DEFAULT;
     if (!v1::QuantileMethod_Parse(name, &method) || method == v1::QUANTILE_METHOD_DEFAULT) return false;
     quantile.set_method(method);
   }
+  if (from.named.size() > from.named.count("method") && !SetCounts(from, quantile.mutable_counts())) return false;
   return from.numbers.empty() == (to->op() == v1::OP_MEDIAN) && AddNumbers(from.numbers, quantile.mutable_q());
 }
 
 bool SetHistogram(const Arguments& from, v1::OpCall* to) {
   v1::HistogramParameters& histogram = *to->mutable_histogram();
-  if (from.method.has_value()) return false;
-  if (from.edges.has_value()) {
-    return from.numbers.empty() && !from.scale.has_value() &&
-           AddNumbers(*from.edges, histogram.mutable_edges()->mutable_edge());
+  if (const auto edges = from.named.find("edges"); edges != from.named.end()) {
+    return from.numbers.empty() && from.has_only({"edges"}) &&
+           AddNumbers(edges->second, histogram.mutable_edges()->mutable_edge());
   }
-  const bool logarithmic = from.scale == "log";
-  if (from.numbers.size() != 3 || (from.scale.has_value() && !logarithmic && from.scale != "linear")) return false;
-  v1::UniformBins& bins = logarithmic ? *histogram.mutable_logarithmic() : *histogram.mutable_uniform();
+  const absl::string_view scale = from.value("scale", "linear");
+  if (from.numbers.size() != 3 || !from.has_only({"scale"}) || (scale != "log" && scale != "linear")) return false;
+  v1::UniformBins& bins = scale == "log" ? *histogram.mutable_logarithmic() : *histogram.mutable_uniform();
   double low = 0, high = 0;
   std::int32_t count = 0;
   if (!absl::SimpleAtod(from.numbers[0], &low) || !absl::SimpleAtod(from.numbers[1], &high) ||
@@ -191,8 +214,7 @@ bool SetHistogram(const Arguments& from, v1::OpCall* to) {
 
 bool SetTop(const Arguments& from, v1::OpCall* to) {
   std::int64_t k = 0;
-  const bool right = !from.method.has_value() && !from.scale.has_value() && !from.edges.has_value() &&
-                     from.numbers.size() == 1 && absl::SimpleAtoi(from.numbers.front(), &k);
+  const bool right = from.named.empty() && from.numbers.size() == 1 && absl::SimpleAtoi(from.numbers.front(), &k);
   to->mutable_top()->set_k(k);
   return right;
 }
@@ -261,6 +283,53 @@ absl::StatusOr<OpCall> ParseCall(absl::string_view field, const v1::OpCall& call
   const absl::Status status = row->parse(absl::StrCat(field, ".", row->field), call, &parameters);
   if (!status.ok()) return status;
   return OpCall(*op, std::move(parameters));
+}
+
+void ToProto(const OpCall& from, v1::OpCall* to) {
+  to->set_op(static_cast<v1::Op>(from.op));
+  const ParametersRow* const row = ParametersOf(from.op);
+  if (row == nullptr || (from.parameters == nullptr && !row->required)) return;
+  const OpParameters& given = from.given();
+  switch (row->number) {
+    case v1::OpCall::kQuantile: {
+      v1::QuantileParameters& quantile = *to->mutable_quantile();
+      quantile.mutable_q()->Assign(given.quantiles.begin(), given.quantiles.end());
+      quantile.set_method(static_cast<v1::QuantileMethod>(given.method));
+      if (given.counts == KeyCounts()) return;
+      quantile.mutable_counts()->set_bits(given.counts.bits);
+      quantile.mutable_counts()->set_within_bits(given.counts.within_bits);
+      quantile.mutable_counts()->mutable_within()->Assign(given.counts.within.begin(), given.counts.within.end());
+      return;
+    }
+    case v1::OpCall::kHistogram:
+      to->mutable_histogram()->mutable_edges()->mutable_edge()->Assign(given.edges.begin(), given.edges.end());
+      return;
+    case v1::OpCall::kTop:
+      to->mutable_top()->set_k(given.k);
+      return;
+    case v1::OpCall::PARAMETERS_NOT_SET:
+      return;
+  }
+}
+
+std::string OpText(const OpCall& call, bool counts) {
+  const OpParameters& given = call.given();
+  const auto append = [](std::string* out, double number) { out->append(Text(number)); };
+  std::vector<std::string> arguments;
+  if (!given.quantiles.empty()) arguments.push_back(absl::StrJoin(given.quantiles, ",", append));
+  if (!given.edges.empty()) arguments.push_back(absl::StrCat("edges=", absl::StrJoin(given.edges, ",", append)));
+  if (given.k > 0) arguments.push_back(absl::StrCat(given.k));
+  if (given.method != QuantileMethod::kLinear) {
+    const std::string& name = v1::QuantileMethod_Name(static_cast<v1::QuantileMethod>(given.method));
+    arguments.push_back(absl::StrCat("method=", absl::AsciiStrToLower(absl::StripPrefix(name, "QUANTILE_METHOD_"))));
+  }
+  if (counts && given.counts.bits > 0) arguments.push_back(absl::StrCat("bits=", given.counts.bits));
+  if (counts && !given.counts.within.empty()) {
+    arguments.push_back(absl::StrCat("within_bits=", given.counts.within_bits));
+    arguments.push_back(absl::StrCat("within=", absl::StrJoin(given.counts.within, ",")));
+  }
+  const std::string name(RowOf(call.op).name);
+  return arguments.empty() ? name : absl::StrCat(name, "(", absl::StrJoin(arguments, ";"), ")");
 }
 
 absl::StatusOr<v1::OpCall> ParseOpText(absl::string_view text) {

@@ -5,6 +5,7 @@
 //   histogram(0,1,64)              LOW,HIGH,BINS; histogram(1,1000,30;scale=log), histogram(edges=0,1,2.5)
 //   topk(10)                       likewise bottomk, argtopk and argbottomk
 //
+// median and quantile also take bits, within_bits and within, which are the fields of KeyCounts: of states only.
 // Arguments are separated by commas or semicolons; blanks do not matter.
 #ifndef REDUCED_PROTO_CODEC_OP_CALL_H_
 #define REDUCED_PROTO_CODEC_OP_CALL_H_
@@ -21,7 +22,7 @@
 
 namespace reduced {
 
-// Whether an op of that number is of the distribution: what asks for it is answered with arrays, and has no state.
+// Whether an op of that number is of the distribution: what asks for it is answered with arrays.
 constexpr bool IsOfDistribution(int op) { return op >= v1::OP_MEDIAN && op <= v1::Op_MAX; }
 
 bool AsksForDistribution(const v1::ReduceRequest& request);
@@ -35,6 +36,11 @@ inline std::int64_t ResultBytes(const OpCall& op, DType dtype) {
 // the op lacks parameters, or does not take those that it has.
 absl::StatusOr<OpCall> ParseCall(absl::string_view field, v1::Op number);
 absl::StatusOr<OpCall> ParseCall(absl::string_view field, const v1::OpCall& call);
+
+// Writes an op with its parameters to an empty message; bins as their edges.
+void ToProto(const OpCall& from, v1::OpCall* to);
+// The text of the same, which ParseOpText reads. `counts`: with KeyCounts, on which no answer depends.
+std::string OpText(const OpCall& call, bool counts);
 
 // OK, or INVALID_ARGUMENT: a parameter has a value that the op does not take. The message names it below `field`, as
 // "calls[0].quantile.q[2]: got 1.5; allowed: 0 to 1".

@@ -21,6 +21,7 @@
 #include "kernels/algebra/float_format.h"
 #include "kernels/algebra/validate.h"
 #include "kernels/exact/answers.h"
+#include "proto/codec/entries_codec.h"
 #include "proto/codec/op_call.h"
 #include "proto/codec/state_check.h"
 #include "proto/codec/values.h"
@@ -286,8 +287,20 @@ absl::Status ReadSpec(const v1::State& state, const StateLimits& limits, ReduceS
   if (!dtype.has_value()) {
     return Wrong(absl::StrFormat("dtype: got %d; allowed: 1 to %d", state.dtype(), std::size(kDTypes)));
   }
-  if (state.ops().empty() || state.ops_size() > limits.max_ops) {
-    return Wrong(absl::StrFormat("ops: got %d of them; allowed: 1 to %d", state.ops_size(), limits.max_ops));
+  const int ops = state.ops_size() + (limits.calls ? state.calls_size() : 0);
+  if (limits.question != nullptr) {
+    if (ops > 0) return Wrong("ops: got some; allowed: those of the question");
+    spec->ops = limits.question->ops;
+  } else if (ops == 0 || ops > limits.max_ops || (ops > state.ops_size() && ops > state.calls_size())) {
+    return Wrong(absl::StrFormat("ops: got %d of them; allowed: 1 to %d", ops, limits.max_ops));
+  }
+  for (int i = 0; i < state.calls_size() && limits.calls; ++i) {
+    const std::string field = absl::StrCat("calls[", i, "]");
+    absl::StatusOr<OpCall> call = ParseCall(field, state.calls(i));
+    absl::Status status = call.status();
+    if (status.ok()) status = ValidateCall(field, *call, *dtype);
+    if (!status.ok()) return status;
+    spec->ops.push_back(*std::move(call));
   }
   for (const int number : state.ops()) {
     const std::optional<Op> op = OpFromNumber(number);
@@ -310,6 +323,7 @@ absl::Status ReadSpec(const v1::State& state, const StateLimits& limits, ReduceS
   spec->nan_policy = static_cast<NanPolicy>(state.nan_policy());
   spec->overflow_policy = static_cast<OverflowPolicy>(state.overflow_policy());
   spec->ddof = state.ddof();
+  if (limits.question != nullptr) return absl::OkStatus();  // has been validated
   ReduceSpec not_empty = *spec;  // a part may be empty, though it would be an error of the whole
   not_empty.count = std::max<std::int64_t>(not_empty.count, 1);
   return ValidateOps(not_empty);
@@ -317,13 +331,26 @@ absl::Status ReadSpec(const v1::State& state, const StateLimits& limits, ReduceS
 
 }  // namespace
 
-void ToProto(const ReduceSpec& spec, const State& from, v1::State* to) {
+void ToProto(const ReduceSpec& spec, const State& from, v1::State* to, bool ops) {
   const AccumulatorSet set = AccumulatorsFor(spec);
   const AccumulatorSet exact_set = ExactAccumulatorsFor(spec);
   to->set_version(kVersion);
   to->set_dtype(ToProto(spec.dtype));
   to->set_count(spec.count);
-  for (const Op op : spec.ops) to->add_ops(ToProto(op));
+  const bool called = !AnsweredByStates(spec);
+  for (const OpCall& call : spec.ops) {
+    if (!called) {
+      to->add_ops(ToProto(call.op));
+    } else if (ops) {
+      ToProto(call, to->add_calls());
+    }
+  }
+  for (const OpCall& call : spec.ops) {
+    if (!HasState(call)) to->add_entries();
+  }
+  for (std::size_t i = 0; i < from.entries.size(); ++i) {
+    ToProto(from.entries[i], to->mutable_entries(static_cast<int>(i)));
+  }
   to->set_precision(exact_set != 0 ? v1::PRECISION_EXACT : v1::PRECISION_F64);
   to->set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
   to->set_overflow_policy(static_cast<v1::OverflowPolicy>(spec.overflow_policy));
@@ -359,6 +386,16 @@ absl::StatusOr<StateOfSpec> ParseState(const v1::State& from, const StateLimits&
   for (const MessageRow& row : kMessages) {
     take(row.name, Has(row.exact ? exact_set : set, row.accumulators),
          [&] { return ReadMessage(row, from, read.spec, limits.positions, &read.state); });
+  }
+  int entries = 0;
+  for (const OpCall& call : read.spec.ops) {
+    if (HasState(call) || !status.ok()) continue;
+    if (entries == from.entries_size())
+      return Wrong(absl::StrFormat("entries: got %d; allowed: one for each op of the distribution", entries));
+    status = ParseEntries(from.entries(entries), read.spec, call, limits.positions.value_or(read.spec.count),
+                          &read.state.entries.emplace_back());
+    if (!status.ok()) status = Wrong(absl::StrCat("entries[", entries, "].", status.message()));
+    ++entries;
   }
   if (status.ok()) status = CheckState(read.spec, read.state);
   if (!status.ok()) return status;

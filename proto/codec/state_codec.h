@@ -20,6 +20,9 @@ struct StateLimits {
   std::int64_t max_elements = std::numeric_limits<std::int64_t>::max();
   int max_ops = std::numeric_limits<int>::max();
   std::optional<std::int64_t> positions{};  // indexes are below this; absent: below the count of the state
+  // The ops of an ArraysState, one of which is of the distribution: its outputs have none of their own. Else null.
+  const ReduceSpec* question = nullptr;
+  bool calls = false;  // this is the question of an ArraysState, whose ops may be of the distribution
 };
 
 // The state of an array, or of a part of one, and what is asked of it.
@@ -28,8 +31,8 @@ struct StateOfSpec {
   State state;
 };
 
-// Writes `from`, the state of a reduction by `spec`, to an empty message.
-void ToProto(const ReduceSpec& spec, const State& from, v1::State* to);
+// Writes `from`, the state of a reduction by `spec`, to an empty message. `ops`: whether the message has the ops.
+void ToProto(const ReduceSpec& spec, const State& from, v1::State* to, bool ops = true);
 
 // Reads a message. INVALID_ARGUMENT: it is not a state; the message says what is wrong with it.
 absl::StatusOr<StateOfSpec> ParseState(const v1::State& from, const StateLimits& limits);

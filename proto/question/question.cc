@@ -169,11 +169,11 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
     return absl::InvalidArgumentError(
         absl::StrFormat("array.shape: got %d dimensions; allowed: %d with %s", shape.size(), kMaxDimensions, field));
   }
-  if (request.return_state()) {
-    for (const Op op : question->spec.ops) {
-      if (!IsOfDistribution(static_cast<int>(op))) continue;
-      return absl::UnimplementedError(
-          absl::StrCat("return_state: got true with ", std::string(RowOf(op).name), "; allowed: false, or other ops"));
+  if (!request.omit_results()) {
+    for (std::size_t i = 0; i < question->spec.ops.size(); ++i) {
+      if (question->spec.ops[i].given().counts.within.empty()) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "calls[%d].quantile.counts.within: got prefixes without omit_results; allowed: none, or with it", i));
     }
   }
   const bool grouped = request.has_segments() || request.has_keys();

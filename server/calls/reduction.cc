@@ -139,9 +139,7 @@ absl::Status Reduction::SetPartition(const v1::ReduceRequest& request, Question 
 absl::Status Reduction::PrepareArrays(const v1::ReduceRequest& request, const ArrayResults::Form& form) {
   if (wanted_.state) {
     // What each takes at least, encoded, and what it takes at most until the response has it.
-    v1::ArraysState none;
-    ToProto(spec_, 0, {}, &none);
-    const auto least = static_cast<std::int64_t>(none.question().ByteSizeLong());
+    const std::int64_t least = LeastStateBytes(spec_);
     const std::int64_t most = kStateBytes + (ExactAccumulatorsFor(spec_) == 0 ? 0 : kExactStateBytes);
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(form.outputs, std::max(least, most), &bytes)) {
@@ -169,6 +167,12 @@ absl::Status Reduction::PrepareArrays(const v1::ReduceRequest& request, const Ar
 
 // The states are as many as their limit allows; now their size is known.
 absl::Status Reduction::AnswerStates() {
+  constexpr std::int64_t kCopies = 3;  // of entries: in states, as a message, and encoded
+  std::int64_t entries = 0;
+  for (const State& state : states_) entries += EntriesBytes(state);
+  const absl::Status memory =
+      answer_memory_.Grow(payers().Of(kCopies * entries), kCopies * entries, "the states of a request");
+  if (!memory.ok()) return WithRetryHint(memory, kMemoryRetryDelay);
   v1::ArraysState& state = *response_->mutable_arrays_state();
   ToProto(spec_, positions_, {}, &state);
   for (std::size_t i = 0; i < states_.size(); ++i) {

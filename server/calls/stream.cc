@@ -44,6 +44,7 @@
 #include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
+#include "kernels/folds/fold.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/chunk_feeder.h"
@@ -139,7 +140,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     spec_ = std::move(question->spec);
     wanted_ = question->wanted;
     bytes_ = shape.bytes;
-    const std::int64_t buffers = std::min(bytes_, kBufferBytes);
+    const std::int64_t buffers = std::min(bytes_, kBufferBytes) + EntriesMemory();
     absl::StatusOr<MemoryLease> memory =
         MemoryLease::Take(admission_.payers().Of(buffers), buffers, "the buffers of a stream");
     if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
@@ -161,6 +162,16 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     stretches_.emplace(*engine_, spec_, part_.has_value() ? part_->first : 0, bytes_, deadline_, cancelled_,
                        admission_.key());
     return absl::OkStatus();
+  }
+
+  // What ops of the distribution take at most: as states, as messages and as answers.
+  std::int64_t EntriesMemory() const {
+    constexpr std::int64_t kEntryBytes = 96;
+    std::int64_t entries = 0;
+    for (const OpCall& call : spec_.ops) {
+      if (!HasState(call)) entries += MostEntries(call, spec_.dtype).value_or(0);
+    }
+    return entries * kEntryBytes;
   }
 
   void Drive() {
@@ -230,7 +241,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     feeder_.DropChunk();
     if (stretches_.has_value()) result_ = stretches_->TakeResult();
     stretches_.reset();
-    memory_.Return();
+    if (AnsweredByStates(spec_)) memory_.Return();
     const absl::Status status = Outcome();
     if (!part_.has_value() || whole_) return Answer(status);
     if (status.ok()) return Park();

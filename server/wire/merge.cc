@@ -71,7 +71,8 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
   std::int64_t arrays = 0;
   // Beside the states of arrays that are merged.
   const auto hold_part = [&](std::int64_t bytes) {
-    return hold(arrays_merger.outputs() * kOutputBytes + arrays_merger.keys() * kKeyBytes + bytes);
+    return hold(arrays_merger.outputs() * kOutputBytes + arrays_merger.keys() * kKeyBytes +
+                arrays_merger.distribution_bytes() + bytes);
   };
   for (int fields = 1; const std::uint32_t tag = input.ReadTag(); ++fields) {
     absl::Status status = fields % kFieldsBetweenStops == 0 ? why_stop() : absl::OkStatus();
@@ -85,7 +86,9 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
       v1::ArraysState part;
       status = ReadPart(input, hold_part, &part, &bytes);
       if (status.ok()) {
-        status = hold_part(bytes + part.outputs_size() * kOutputBytes +
+        // Entries are decoded twice.
+        const std::int64_t entries = part.question().calls().empty() ? 0 : bytes;
+        status = hold_part(bytes + entries + part.outputs_size() * kOutputBytes +
                            static_cast<std::int64_t>(part.keys().data().size()) * kBytesOfKeyByte);
       }
       if (status.ok()) status = arrays_merger.Append(part, absl::StrCat("arrays[", arrays++, "]"));

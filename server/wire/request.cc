@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/layout.h"
+#include "kernels/folds/fold.h"
 #include "proto/codec/enums.h"
 #include "proto/codec/op_call.h"
 
@@ -42,6 +43,10 @@ absl::StatusOr<std::int64_t> Count(const v1::ArraySpec& array, std::int64_t max_
   return count;
 }
 
+bool HasPartition(const v1::ReduceRequest& request) {
+  return request.has_axes() || request.has_segments() || request.has_keys() || request.has_where();
+}
+
 }  // namespace
 
 absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits) {
@@ -61,11 +66,31 @@ absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestL
 absl::Status CheckWhole(const v1::ReduceRequest& request) {
   const char* const field = ArraysField(request);
   if (field == nullptr) return absl::OkStatus();
-  const char* const got = absl::string_view(field) == "ops" || absl::string_view(field) == "calls"
-                              ? "an op of the distribution, such as OP_MEDIAN,"
-                              : "some";
-  return absl::UnimplementedError(absl::StrCat(field, ": got ", got, " in a session or a stream; allowed: in Reduce"));
+  return absl::UnimplementedError(absl::StrCat(field, ": got ",
+                                               HasPartition(request)
+                                                   ? "some in a session or a stream"
+                                                   : "an op of the distribution, such as OP_MEDIAN, in a session",
+                                               "; allowed: in Reduce"));
 }
+
+namespace {
+
+// What a stream, whose elements cannot be read again, does not answer.
+absl::Status CheckStreamed(const v1::ReduceRequest& header, const Question& question) {
+  if (header.has_keep() || header.has_write_to()) {
+    return absl::UnimplementedError("keep, write_to: got one in a stream; allowed: in Reduce");
+  }
+  for (const OpCall& call : question.spec.ops) {
+    if (HasState(call) || MostEntries(call, question.spec.dtype).has_value()) continue;
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s: got %s of %s in a stream, whose elements are read once and not stored; allowed: in Reduce, of elements "
+        "in the request, of a resident array (PutArray) or in a region; of dtypes of 8 and 16 bits also in a stream",
+        ArraysField(header), RowOf(call.op).name, RowOf(question.spec.dtype).name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, const ReduceSpec& spec,
                                               std::int64_t outputs, std::int64_t groups, std::int64_t key_bytes,
@@ -105,9 +130,13 @@ absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const Requ
   const absl::StatusOr<ArrayShape> parsed = ParseArray(header.array(), limits);
   if (!parsed.ok()) return parsed.status();
   *shape = *parsed;
-  if (absl::Status status = CheckWhole(header); !status.ok()) return status;
-  return ParseQuestion(header, {shape->dtype, shape->count, header.array().shape()}, limits.max_ops,
-                       [](const char* /*field*/, const v1::SideArray& /*side*/) { return FoundSide(); });
+  if (HasPartition(header)) return CheckWhole(header);
+  absl::StatusOr<Question> question =
+      ParseQuestion(header, {shape->dtype, shape->count, header.array().shape()}, limits.max_ops,
+                    [](const char* /*field*/, const v1::SideArray& /*side*/) { return FoundSide(); });
+  if (!question.ok()) return question;
+  if (absl::Status status = CheckStreamed(header, *question); !status.ok()) return status;
+  return question;
 }
 
 absl::Status CheckElementBytes(const char* field, std::int64_t bytes, const v1::ArraySpec& array,

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/engine/pipelines.h"
+#include "proto/codec/arrays_state.h"
 #include "proto/codec/state_codec.h"
 #include "proto/codec/values.h"
 
@@ -43,6 +44,11 @@ void FillExecution(const Execution& ran, bool exact, v1::Execution* execution) {
 
 absl::Status FillAnswer(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response) {
+  if (!AnsweredByStates(spec)) {
+    FillExecution(spec, answer, receive_us, bytes, response);
+    return AnswerWhole(spec, answer.state,
+                       {.state = wanted.state, .results = wanted.results, .op_errors = wanted.op_errors}, response);
+  }
   if (wanted.results) {
     const absl::StatusOr<std::vector<absl::StatusOr<Value>>> values =
         FinalizeEach(spec, answer.state, wanted.op_errors);

@@ -6,7 +6,7 @@ import unittest
 import harness
 from harness import np
 
-USAGE, SERVER = 2, 4
+USAGE, SERVER, DATA = 2, 4, 5
 METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
 QS = (0, 0.1, 0.25, 0.5, 0.75, 0.999, 1)
 
@@ -123,7 +123,7 @@ class DistributionTest(harness.ServedTest):
                 run = self.run_reducectl("reduce", path, "--op", op, *place)
                 self.assertNotEqual(run.returncode, 0)
                 self.assertIn(message, run.stderr.decode())
-        for arguments in (("--via", "session"), ("--via", "stream"), ("--state", self.folder / "s")):
+        for arguments in (("--via", "session"), ("--via", "stream")):
             run = self.run_reducectl("reduce", path, "--op", "median", *arguments)
             self.assertNotEqual(run.returncode, 0)
             self.assertEqual(run.stdout, b"")
@@ -208,6 +208,41 @@ class DistributionTest(harness.ServedTest):
 
 class WithoutRoomTest(harness.ServedTest):
     flags = ("--cpu_array_bytes=1Mi",)
+
+    def test_indexes_count_missing_elements_and_are_of_c_order(self):
+        path = self.folder / "missing.csv"
+        path.write_text("v\nNA\n5\nNA\n7\n1\n")
+        got = self.values(path, "argtopk(2), argbottomk(1),argmax", "--nan", "omit")
+        self.assertEqual(got, [[3, 1], [4], 3])
+        self.check_failure(DATA, ["missing elements"], "reduce", path, "--op", "argtopk(2)", "--nan", "omit", "--state", self.folder / "s")
+        array = np.asfortranarray([[1.0, 9.0, 2.0], [8.0, 3.0, 4.0]])
+        self.assertEqual(self.values(self.save(array), "argtopk(2),argmax"), [[1, 3], 1])
+
+    def test_states_merge(self):
+        array = self.random.normal(size=1000).astype("f4")
+        ops = "topk(5),argtopk(5),bottomk(2),argbottomk(3),distinct,distinct_exact,histogram(-1,1,7),sum,median(bits=32)"
+        states = []
+        for number, part in enumerate(np.split(array, [300, 301, 999])):
+            states.append(self.folder / f"{number}.state")
+            place = ("--server", "local:") if number == 1 else ()
+            self.answers("reduce", self.save(part), "--op", ops, "--state", states[-1], *place)
+        whole = self.values(self.save(array), ops)
+        run = self.run_reducectl("--json", "merge", *states)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        merged = json.loads(run.stdout)["results"]
+        self.assertEqual([each["values"] for each in merged.values()], [np.ravel(each).tolist() if isinstance(each, list) else each
+                                                                       for each in whole])
+        self.assertIn("topk(5)", merged)
+        self.assertIn("median", merged)
+
+    def test_the_state_of_a_median_has_no_answer(self):
+        path = self.save(self.random.normal(size=100))
+        state = self.folder / "median.state"
+        self.answers("reduce", path, "--op", "median,max", "--state", state)
+        run = self.run_reducectl("merge", state)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn(b"op median: got a state with the highest 20 of 64 bits of the elements", run.stderr)
+        self.assertIn(b"max", run.stdout)
 
     def test_a_summary_without_quartiles(self):
         array = np.random.default_rng(4).normal(size=1_000_000)  # too large for a message, and for the arrays of the server

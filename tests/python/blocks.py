@@ -5,7 +5,8 @@ import reduced
 from hypothesis import strategies as st
 
 OPS = ["sum", "mean", "var", "std", "l1", "l2", "sum_squares", "min", "max", "range", "argmin", "argmax", "any", "all", "count",
-       "count_nonzero", "nan_count"]
+       "count_nonzero", "nan_count", "median", "quantile(0.25,1,0.1;method=nearest)", "quantile(0.5)", "histogram(-1,2,5)", "topk(2)",
+       "argtopk( 3)", "bottomk(1)", "argbottomk(2)", "distinct", "distinct_exact"]
 DTYPES = ["f4", "f8", "f2", "i1", "i4", "i8", "u2", "u8", "?"]
 
 

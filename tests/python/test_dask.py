@@ -73,7 +73,8 @@ def test_any_question_of_any_chunks(local, question, data):
 def whole_of(results):
     """Results of one output of a masked array as those of an array."""
     values = {op: np.asarray(value) for op, value in results.items()}
-    whole = reduced.Results([(op, dtype_name(value.dtype), value.item()) for op, value in values.items()], results.size)
+    whole = reduced.Results([(op, dtype_name(value.dtype), value if value.ndim > 0 else value.item()) for op, value in values.items()],
+                            results.size)
     whole.errors = results.errors
     return whole
 

@@ -192,8 +192,6 @@ def test_what_is_refused(whole, remote):
     for ops in ("medain", "quantile()", "topk(x)", "sum()", "quantile(0.5"):
         with pytest.raises(ValueError, match="op: got"):
             whole.reduce([1.0], ops)
-    with pytest.raises(reduced.UnimplementedError, match="state: got true with median"):
-        whole.reduce([1.0], "median", state=True)
     with remote.session() as session:
         with pytest.raises(reduced.UnimplementedError, match="got median in a session"):
             session.median([1.0])
@@ -256,10 +254,71 @@ def test_with_await():
     asyncio.run(main())
 
 
-def test_blocks_have_no_quantiles():
-    dask = pytest.importorskip("dask.array")
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i8", "u4", "u2", "i1"])
+@pytest.mark.parametrize("data", ["normal", "equal", "close", "two", "nans"])
+def test_chunks_have_the_quantiles_of_numpy(dtype, data):
+    da = pytest.importorskip("dask.array")
     import reduced.dask
 
-    with pytest.raises(reduced.UnimplementedError, match="got median for an array in blocks"):
-        reduced.dask.reduce(dask.arange(10, chunks=3), "sum,median")
-    assert reduced.dask.describe(dask.arange(10, chunks=3)).compute()["count"] == 10
+    random = np.random.default_rng(3)
+    array = {"normal": 30 * random.normal(size=100_000), "equal": np.full(100_000, 3.5), "close": 1 + random.random(100_000) * 1e-9,
+             "two": random.integers(0, 2, 100_000), "nans": np.where(random.random(100_000) < 0.3, np.nan, random.normal(size=100_000))}[data]
+    array = (array if dtype[0] == "f" else np.abs(np.nan_to_num(array))).astype(dtype)
+    q = [0, 0.1, 0.25, 0.5, 0.77, 1]
+    with np.errstate(all="ignore"):
+        wide = array.astype("f8") if dtype[0] == "f" else array
+        right, median = np.nanquantile(wide, q), np.nanmedian(wide)
+    name = f"quantile({','.join(map(str, q))})"
+    r = reduced.dask.reduce(da.from_array(array, chunks=33_333), ["median", name], nan="omit").compute(scheduler="threads")
+    assert np.array_equal(r[name], right) and r["median"] == median
+    if data == "nans" and dtype[0] == "f":
+        r = reduced.dask.reduce(da.from_array(array, chunks=33_333), "median").compute(scheduler="threads")
+        assert np.isnan(r["median"])
+
+
+def test_medians_that_peers_get_wrong():
+    da = pytest.importorskip("dask.array")
+    import reduced.dask
+
+    for size in range(1, 7):
+        assert reduced.dask.reduce(da.from_array(np.array([-1, 0, 0, 0, 1, 1.0]), size), "median")["median"].compute() == 0
+    assert reduced.dask.reduce(da.arange(1, 101, chunks=7), "median")["median"].compute() == 50.5
+
+
+def test_chunks_by_states(whole):
+    da = pytest.importorskip("dask.array")
+    import reduced.dask
+
+    x = np.random.default_rng(4).integers(0, 50, 9_000).astype(np.int16)
+    r = reduced.dask.reduce(da.from_array(x, 1_234), "mode,topk(3),argtopk(3),histogram(0,50,5),distinct,distinct_exact").compute()
+    alone = whole.reduce(x, "mode,topk(3),argtopk(3),histogram(0,50,5),distinct,distinct_exact")
+    assert list(r) == list(alone)
+    assert all(np.array_equal(r[op], alone[op]) for op in r)
+
+
+def test_states(whole):
+    x = np.arange(10.0)
+    first, second = (whole.reduce(part, "topk(2),argtopk(2),sum,histogram(0,10,2)", state=True).state for part in (x[:7], x[7:]))
+    merged = reduced.State.merge([first, second]).results
+    assert merged["topk(2)"].tolist() == [9, 8] and merged["argtopk(2)"].tolist() == [9, 8] and merged["sum"] == 45
+    assert merged.histogram.tolist() == [5, 5]
+    median = whole.reduce(x, "median,sum", state=True).state.results
+    assert median["sum"] == 45
+    with pytest.raises(reduced.InvalidArgumentError, match="got a state with the highest 20 of 64 bits"):
+        _ = median["median"]
+    assert whole.reduce(x, "median(bits=64)", state=True).state.results.median == 4.5
+    with pytest.raises(reduced.InvalidArgumentError, match="calls.0..quantile.counts.within: got prefixes without omit_results"):
+        whole.reduce(x, "median(bits=64;within_bits=1;within=1)")
+
+
+def test_brackets(whole):
+    x = np.random.default_rng(5).normal(size=2_000)
+    parts = [whole.reduce(part, "median,sum,quantile(0.1,0.9)", state=True).state for part in (x[:700], x[700:])]
+    state = reduced.State.merge(parts)
+    assert list(state.brackets) == ["median", "quantile(0.1,0.9)"]
+    for op, right in (("median", np.median(x)), ("quantile(0.1,0.9)", np.quantile(x, [0.1, 0.9]))):
+        low, high = state.brackets[op]
+        assert np.all(low <= right) and np.all(right <= high) and np.all(high - low <= np.abs(right) * 2.0**-7)
+    low, high = whole.reduce(x.astype(np.int16), "median", state=True).state.brackets["median"]
+    assert low == high == np.median(x.astype(np.int16))
+    assert whole.reduce(x, "sum", state=True).state.brackets == {}

@@ -2,12 +2,15 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/service/array_calls.h"
+#include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
 
 namespace reduced::server {
@@ -120,9 +123,10 @@ TEST_F(DistributionTest, WhatIsRefused) {
   bare.add_ops(v1::OP_TOPK);
   Refuses(bare, INVALID_ARGUMENT, "ops[0]: got OP_TOPK without parameters; allowed: in calls, with top");
   Refuses(Asking({"op: OP_TOPK top { k: 7 }"}), INVALID_ARGUMENT, "at least 7");
-  v1::ReduceRequest state = Asking({"op: OP_MEDIAN"});
-  state.set_return_state(true);
-  Refuses(state, UNIMPLEMENTED, "return_state: got true with median; allowed: false, or other ops");
+  Refuses(Asking({"op: OP_MEDIAN quantile { counts { within_bits: 1 within: 0 } }"}), INVALID_ARGUMENT,
+          "calls[0].quantile.counts.within: got prefixes without omit_results; allowed: none, or with it");
+  Refuses(Asking({"op: OP_MEDIAN quantile { counts { bits: 65 } }"}), INVALID_ARGUMENT,
+          "calls[0].quantile.counts.bits: got 65; allowed: 0 to 64, of this dtype");
   v1::ReduceRequest rung = Asking({"op: OP_MEDIAN"});
   rung.mutable_options()->set_pipeline("sequential");
   Refuses(rung, UNIMPLEMENTED, "sequential");
@@ -132,16 +136,40 @@ TEST_F(DistributionTest, WhatIsRefused) {
           "calls: got 1 outputs, results of 80000 bytes; allowed: 65536 bytes in a response");
 }
 
-TEST_F(DistributionTest, NotInStreamsAndSessions) {
-  constexpr char kWhy[] =
-      "calls: got an op of the distribution, such as OP_MEDIAN, in a session or a stream; allowed: in Reduce";
-  v1::ReduceStreamRequest stream;
-  *stream.mutable_header() = Asking({"op: OP_TOPK top { k: 1 }"});
-  stream.mutable_header()->clear_inline_data();
-  grpc::ClientContext context;
-  const grpc::Status status = server_.client().Call(&context, "ReduceStream", stream.SerializeAsString());
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(status.error_message(), kWhy);
+TEST_F(DistributionTest, StreamsAnswerWhatOneReadTells) {
+  const std::vector<std::string> calls = {"op: OP_TOPK top { k: 2 }", "op: OP_ARGBOTTOMK top { k: 2 }", "op: OP_MEAN",
+                                          "op: OP_HISTOGRAM histogram { uniform { low: 1 high: 7 bins: 3 } }",
+                                          "op: OP_DISTINCT"};
+  v1::ReduceRequest request = Asking(calls);
+  request.set_return_state(true);
+  ASSERT_TRUE(Reduce(request).ok());
+  const std::string elements = request.inline_data();
+  v1::ReduceRequest header = request;
+  header.clear_inline_data();
+  ReduceStreamCall stream(server_.client());
+  bool open = stream.Header(header);
+  for (std::size_t i = 0; open && i < elements.size(); i += 7) open = stream.Chunk(elements.substr(i, 7));
+  const grpc::Status status = stream.End();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::ReduceResponse answer = stream.response();
+  ASSERT_EQ(answer.arrays_size(), response_.arrays_size());
+  for (int i = 0; i < answer.arrays_size(); ++i) {
+    EXPECT_EQ(answer.arrays(i).SerializeAsString(), response_.arrays(i).SerializeAsString());
+  }
+  EXPECT_EQ(answer.arrays_state().SerializeAsString(), response_.arrays_state().SerializeAsString());
+}
+
+TEST_F(DistributionTest, NotInSessionsNorWhereElementsAreReadOnce) {
+  for (const auto& [call, op] : {std::pair("op: OP_MEDIAN", "median"), {"op: OP_DISTINCT_EXACT", "distinct_exact"}}) {
+    v1::ReduceStreamRequest stream;
+    *stream.mutable_header() = Asking({call});
+    stream.mutable_header()->clear_inline_data();
+    grpc::ClientContext context;
+    const grpc::Status status = server_.client().Call(&context, "ReduceStream", stream.SerializeAsString());
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_THAT(status.error_message(),
+                HasSubstr(absl::StrCat("calls: got ", op, " of f64 in a stream, whose elements")));
+  }
   v1::SessionRequest message;
   message.set_id(1);
   *message.mutable_reduce() = Asking({"op: OP_TOPK top { k: 1 }"});
@@ -152,10 +180,47 @@ TEST_F(DistributionTest, NotInStreamsAndSessions) {
   v1::SessionResponse answer;
   ASSERT_TRUE(session->Write(message) && session->Read(&answer));
   EXPECT_EQ(answer.code(), static_cast<int>(grpc::StatusCode::UNIMPLEMENTED));
-  EXPECT_EQ(answer.message(), kWhy);
+  EXPECT_EQ(answer.message(),
+            "calls: got an op of the distribution, such as OP_MEDIAN, in a session; allowed: in Reduce");
 }
 
-TEST_F(DistributionTest, NoStateHasThem) {
+TEST_F(DistributionTest, StatesMerge) {
+  v1::MergeRequest merge;
+  merge.set_return_state(true);
+  merge.set_op_errors(true);
+  for (const std::vector<double>& part : {std::vector<double>{3, 1, 2}, {}, {4, 5, 6}}) {
+    v1::ReduceRequest request =
+        Asking({"op: OP_SUM", "op: OP_TOPK top { k: 4 }", "op: OP_ARGTOPK top { k: 4 }", "op: OP_DISTINCT_EXACT",
+                "op: OP_MEDIAN", "op: OP_MEDIAN quantile { counts { bits: 64 } }",
+                "op: OP_HISTOGRAM histogram { uniform { low: 1 high: 7 bins: 3 } }"});
+    request.mutable_array()->set_shape(0, static_cast<std::int64_t>(part.size()));
+    request.set_inline_data(part.data(), part.size() * sizeof(double));
+    request.set_return_state(true);
+    request.set_omit_results(true);
+    request.set_op_errors(true);
+    const grpc::Status status = Reduce(request);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response_.arrays_size(), 0);
+    *merge.add_arrays() = response_.arrays_state();
+  }
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
+  v1::MergeResponse merged;
+  const grpc::Status status = v1::Reduction::NewStub(server_.client().channel())->Merge(&context, merge, &merged);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(merged.arrays_size(), 7);
+  EXPECT_THAT(AnswersIn<double>(merged.arrays(0)), ElementsAre(21));
+  EXPECT_THAT(AnswersIn<double>(merged.arrays(1)), ElementsAre(6, 5, 4, 3));
+  EXPECT_THAT(AnswerShapeOf(merged.arrays(1)), ElementsAre(4));
+  EXPECT_THAT(AnswersIn<std::uint64_t>(merged.arrays(2)), ElementsAre(5, 4, 3, 0));
+  EXPECT_THAT(AnswersIn<std::uint64_t>(merged.arrays(3)), ElementsAre(6));
+  EXPECT_THAT(merged.arrays(4).error().message(), HasSubstr("op median: got a state with the highest 20 of 64 bits"));
+  EXPECT_THAT(AnswersIn<double>(merged.arrays(5)), ElementsAre(3.5));
+  EXPECT_THAT(AnswersIn<std::uint64_t>(merged.arrays(6)), ElementsAre(2, 2, 2));
+  EXPECT_EQ(merged.arrays_state().count(), 6);
+}
+
+TEST_F(DistributionTest, NoStateOfValuesHasThem) {
   v1::ReduceRequest request = Asking({"op: OP_COUNT"});
   request.set_return_state(true);
   ASSERT_TRUE(Reduce(request).ok());

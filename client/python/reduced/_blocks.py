@@ -1,7 +1,8 @@
 """Arrays in blocks: what each block adds to the results, and how the blocks make up the whole array.
 
 A block becomes a `State` of the outputs that it has elements of; states of blocks that share outputs merge along one dimension after
-the other; the results of blocks that share none are put side by side.
+the other; the results of blocks that share none are put side by side. Quantiles take rounds: the merged state tells which elements of
+the blocks are of interest, and those are asked for next (`next_round`, `part_again`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from reduced import _client, _core
 from reduced._arrays import Elements, dtype_name, with_mask
-from reduced._errors import Error, UnimplementedError
+from reduced._errors import Error
 from reduced._ops import Options, check_options
 from reduced._result import ArrayResults, Results
 from reduced._state import State
@@ -32,9 +33,17 @@ _FAN_IN = 16
 _OF_ANSWERS = {"state": False, "results": True, "keep": False, "ttl": 0, "owner": None}
 # Options that say where a block is reduced.
 _PLACES = ("engine", "device", "pipeline", "block_size", "via", "timeout")
+# Ops whose answer for one output has a dimension of its own.
+_ARRAYS = frozenset({"quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk"})
+_QUANTILES = frozenset({"median", "quantile"})
 
 # The sizes of the blocks along each dimension. nan: unknown.
 Chunks = tuple[tuple[float, ...], ...]
+
+
+def _name(op: str) -> str:
+    """The name of an op that may have parameters."""
+    return op.partition("(")[0].strip()
 
 
 class Question(NamedTuple):
@@ -50,7 +59,12 @@ class Question(NamedTuple):
     @property
     def ordered(self) -> bool:
         """Whether the places of elements matter."""
-        return not _client._POSITIONS.isdisjoint(self.names)
+        return not _client._POSITIONS.isdisjoint(map(_name, self.names))
+
+    def rounds(self, dtype: Any) -> int:
+        """How many rounds may follow the first one, for elements of this dtype."""
+        selects = not _QUANTILES.isdisjoint(map(_name, self.names))
+        return {4: 1, 8: 2}.get(dtype.itemsize, 0) if selects else 0
 
     @property
     def elsewhere(self) -> dict[str, Any]:
@@ -68,9 +82,6 @@ class Question(NamedTuple):
 def question(names: list[str], options: Options, ndim: int, *, missing: bool) -> Question:
     """`missing`: whether elements of some blocks may be missing. TypeError, ValueError: what no array in blocks can be asked."""
     check_options(options)
-    if (op := _client.of_distribution(names)) is not None:
-        raise UnimplementedError(f"ops: got {op} for an array in blocks, which has no states that merge; allowed: "
-                                 f"{', '.join(each for each in _core.ops if each not in _core.distribution)}")
     given: Any = dict(options)
     for name in ("segments", "lengths"):  # they have no states, and a segment may begin in one block and end in another
         if given.pop(name, None) is not None:
@@ -124,6 +135,8 @@ def check(asked: Question, dtype: Any, options: Options) -> None:
         sample["groups"] = None if sample.get("groups") is None else min(sample["groups"], 1)
     if options.get("where") is not None:
         sample["where"] = np.ones((1,) * ndim, _dtype_of(options["where"], np.dtype(np.bool_)))
+    if _client.of_distribution(asked.names) is not None and sample.get("empty") in (None, "error"):
+        sample["empty"] = "fill"  # topk of more than one element
     _here().reduce(np.ones((1,) * ndim, dtype), asked.names, **sample)
 
 
@@ -194,8 +207,40 @@ def merge(parts: Sequence[Part], rows: int = 1) -> Part:
     return Grouped(state, functools.reduce(np.union1d, groups)) if groups else state
 
 
-def results(whole: Part, asked: Question, nothing: Any, starts: Sequence[float] = ()) -> Results:
+class Round(NamedTuple):
+    """All that is known of some outputs after a round, and what is to be asked of their blocks in the next one."""
+
+    whole: Part
+    ops: list[str]
+
+
+def next_round(answer: Part, before: Round | None = None) -> Round:
+    """`answer`: what the blocks added to a round together. `before`: None: it was the first one."""
+    whole = answer if before is None else before.whole
+    if not isinstance(whole, State | Grouped) or (before is not None and not before.ops):
+        return Round(whole, [])
+    known, ops = _core.next_quantile_round(bytes(_state(whole)), b"" if before is None else bytes(_state(answer)))
+    state = State._of(known)
+    return Round(whole._replace(state=state) if isinstance(whole, Grouped) else state, ops)
+
+
+def _state(part: Part) -> State:
+    state = part.state if isinstance(part, Grouped) else part
+    assert isinstance(state, State)
+    return state
+
+
+def part_again(block: Any, before: Round, asked: Question, server: str, keys: Any = None, where: Any = None) -> Part:
+    """What a block adds to the round that follows."""
+    if not before.ops:
+        return Nothing(tuple(np.shape(block)))
+    return part(block, asked._replace(names=before.ops), server, keys, where)
+
+
+def results(whole: Part | Round, asked: Question, nothing: Any, starts: Sequence[float] = ()) -> Results:
     """The results of outputs from all that their blocks add. `nothing`: what has the dtype of the array, and no element."""
+    if isinstance(whole, Round):
+        whole = whole.whole
     if isinstance(whole, ArrayResults):
         return whole
     found: Results
@@ -210,19 +255,25 @@ def results(whole: Part, asked: Question, nothing: Any, starts: Sequence[float] 
         return _with_groups(arrays, np.union1d(np.asarray(arrays.group_keys), whole.groups), asked, nothing)
     if not asked.scalar:
         return arrays
-    values = Results([(op, dtype_name(array.dtype), array.item()) for op, (_, array) in arrays._results.items()], found.size)
+    values = Results([(op, dtype_name(array.dtype), array if array.ndim > 0 else array.item())
+                      for op, (_, array) in arrays._results.items()], found.size)
     values.errors, values._order = arrays.errors, asked.names
     return values
 
 
 def _arrays(found: Results, asked: Question, starts: Sequence[float]) -> ArrayResults:
     """Results as those of arrays, and the errors of the ops that have none."""
-    arrays = ArrayResults([], found.size)
-    for op in found:
-        array = np.asarray(found[op])
-        arrays._results[op] = (array.dtype.name, array)
+    arrays, errors = ArrayResults([], found.size), {}
+    for op in asked.names:
+        # States name their results in one way.
+        name = op if op in found or op in found.errors else _core.canonical_op(op)
+        if name in found.errors:
+            errors[op] = _moved(found.errors[name], asked, starts)
+        else:
+            array = np.asarray(found[name])
+            arrays._results[op] = (array.dtype.name, array)
     arrays.group_keys = getattr(found, "group_keys", None)
-    arrays.errors, arrays._order = {op: _moved(error, asked, starts) for op, error in found.errors.items()}, asked.names
+    arrays.errors, arrays._order = errors, asked.names
     return arrays
 
 
@@ -255,8 +306,9 @@ def join(answers: Sequence[Results], asked: Question, counts: Sequence[int], not
 
 def _columns(answer: ArrayResults) -> tuple[int, ...]:
     """The dimensions of the outputs of each group."""
-    dimensions: tuple[int, ...] = next(iter(answer._results.values()))[1].shape[1:]
-    return dimensions
+    op, (_, array) = next(iter(answer._results.items()))
+    dimensions: tuple[int, ...] = array.shape[1:]
+    return dimensions[:-1] if _name(op) in _ARRAYS else dimensions
 
 
 def _with_groups(found: ArrayResults, groups: npt.NDArray[Any], asked: Question, nothing: Any) -> ArrayResults:
@@ -267,7 +319,7 @@ def _with_groups(found: ArrayResults, groups: npt.NDArray[Any], asked: Question,
     columns, more = _columns(found), ArrayResults([], found.size)
     more.group_keys, more.errors, more._order = groups, found.errors, asked.names
     if 0 in columns:
-        more._results = {op: (name, np.empty((len(groups), *columns), array.dtype)) for op, (name, array) in found._results.items()}
+        more._results = {op: (name, np.empty((len(groups), *array.shape[1:]), array.dtype)) for op, (name, array) in found._results.items()}
         return more
     array = np.empty((0, *columns), nothing.dtype) if columns else nothing
     one: Any = {**asked.elsewhere, "keys": np.empty(0, groups.dtype), "groups": 1}

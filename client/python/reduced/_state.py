@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from reduced import _core
 from reduced._ops import check
@@ -13,6 +13,13 @@ from reduced._result import ArrayResults, Results
 def _merge(states: list[bytes], state: bool = False, rows: int = 1) -> tuple[Any, int, bytes, Any]:
     merge = _core.merge_arrays if states and _core.of_arrays(states[0]) else _core.merge
     return merge(states, results=False, state=state, rows=rows)
+
+
+class Bracket(NamedTuple):
+    """What a quantile is at least and at most."""
+
+    low: Any
+    high: Any
 
 
 class State:
@@ -89,6 +96,25 @@ class State:
             found = Results(results, size)
         found._take_errors(statuses)
         return found
+
+    @property
+    def brackets(self) -> dict[str, Bracket]:
+        """What each `median` and `quantile` of the state is at least and at most, where elements cannot be read again. `results` has
+        them only if they are exact. Of floats, but for those next to 0, the bounds are within 2**-8 of each other; of 8 and 16 bits they
+        are equal.
+
+        >>> import numpy as np, reduced
+        >>> state = reduced.connect("local:").reduce(np.arange(1.0, 1000.0), "median", state=True).state
+        >>> low, high = state.brackets["median"]
+        >>> bool(low <= 500 <= high < low * (1 + 2**-8))
+        True
+
+        InvalidArgumentError: the state has no results of any op.
+        """
+        if not _core.of_arrays(self._bytes):
+            return {}
+        low, high = (ArrayResults._of_arrays(bounds, self.size) for bounds in _core.brackets(self._bytes))
+        return {op: Bracket(low[op], high[op]) for op in low}
 
     @property
     def size(self) -> int:

@@ -22,6 +22,9 @@ sum
 argmax
 [3 3 3 2]
 
+Medians and quantiles are exact: `reduced.dask.reduce(x, "median,quantile(0.9)")`. Chunks are read again in rounds, of 32 bits in two and of
+64 bits in three, each of which asks for more bits of the elements that may be the answer; `persist()` what is slow to compute.
+
 A column of a dask DataFrame likewise: `reduced.dask.reduce(frame["price"], "mean,argmax")`, where positions count from the first row,
 and `keys=frame["shop"]` groups.
 """
@@ -38,6 +41,7 @@ import dask
 import dask.array
 import numpy as np
 from dask.delayed import delayed
+from dask.graph_manipulation import bind
 from typing import Unpack
 
 from reduced import _blocks, _client
@@ -73,10 +77,24 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
     for block, start, *sides in zip(cut.blocks, starts, keys, where):
         given = {name: side for name, side in zip(("keys", "where"), sides) if side is not None}
         parts.append(of_chunk(block, starts=start, **given) if alone else of_chunk(block, **given))
-    answers = []
-    for blocks in every:
-        whole = _blocks.tree([parts[number] for number in blocks], asked, cut.chunks, merge)
-        answers.append(results(whole, starts=starts[blocks[0]]))
+    wholes = [_blocks.tree([parts[number] for number in blocks], asked, cut.chunks, merge) for blocks in every]
+    rounds = 0 if alone else asked.rounds(cut.dtype)
+    again = delayed(functools.partial(_blocks.part_again, asked=asked, server=near), pure=True)
+    next_round = delayed(_blocks.next_round, pure=True)
+    if rounds > 0:
+        wholes = [next_round(whole) for whole in wholes]
+    for _ in range(rounds):
+        # Chunks are computed again, after the round before: nobody has to store them until then.
+        again_array, of_keys, of_where = (_after(each, wholes) for each in (array, options.get("keys"), options.get("where")))
+        cut = _cut(again_array)
+        keys, where = _keys(of_keys, cut), _where(of_where, cut)
+        for output, (blocks, before) in enumerate(zip(every, wholes)):
+            parts = []
+            for number in blocks:
+                given = {name: sides[number] for name, sides in (("keys", keys), ("where", where)) if sides[number] is not None}
+                parts.append(again(cut.blocks[number], before, **given))
+            wholes[output] = next_round(_blocks.tree(parts, asked._replace(names=[]), cut.chunks, merge), before)
+    answers = [results(whole, starts=starts[blocks[0]]) for whole, blocks in zip(wholes, every)]
     if len(answers) == 1:
         return answers[0]
     counts = [len(cut.chunks[dimension]) for dimension in asked.kept]
@@ -131,6 +149,12 @@ def _lazy(array: Any) -> Any | None:
     if hasattr(chunks, "numblocks"):
         return chunks
     return array if hasattr(array, "npartitions") and hasattr(array, "to_delayed") and getattr(array, "ndim", 0) == 1 else None
+
+
+def _after(array: Any, wholes: list[Any]) -> Any:
+    """An array of dask whose chunks are computed after `wholes`; the blocks of others are those that there are."""
+    lazy = _lazy(array)
+    return bind(lazy, wholes) if hasattr(lazy, "numblocks") else array
 
 
 def _cut(array: Any) -> _Cut:

@@ -407,6 +407,29 @@ nb::tuple MergeArrays(const std::vector<nb::bytes>& parts, bool results, bool st
   return nb::make_tuple(Arrays(reply.results, reply.keys), reply.count, Bytes(reply.state), statuses);
 }
 
+// The state of all that is known, and the ops of the next round. `answer`: of the round before; no bytes: there was
+// none.
+nb::tuple NextQuantileRound(const nb::bytes& whole, const nb::bytes& answer) {
+  const std::vector<std::string> states = States({whole, answer});
+  const client::QuantileRound next =
+      Run(nullptr, [&](const client::Interrupted&) { return client::NextQuantileRound(states[0], states[1]); });
+  return nb::make_tuple(Bytes(next.state), nb::cast(next.ops));
+}
+
+// The least and the largest that the quantiles of a state can be.
+nb::tuple Brackets(const nb::bytes& state) {
+  client::QuantileBrackets brackets =
+      Run(nullptr, [states = States({state})](const client::Interrupted&) { return client::BracketsOf(states); });
+  for (const std::vector<client::ResultArray>* const bounds : {&brackets.low, &brackets.high}) {
+    for (const client::ResultArray& bound : *bounds) {
+      if (!bound.error.ok()) Raise(bound.error);
+    }
+  }
+  client::ResultArray none;  // no keys
+  const nb::list low = Arrays(brackets.low, none), high = Arrays(brackets.high, none);
+  return nb::make_tuple(low, high);
+}
+
 bool OfArrays(const nb::bytes& state) { return client::IsArrayState({state.c_str(), state.size()}); }
 
 // Bytes of shared memory as an array, which keeps them.
@@ -455,6 +478,8 @@ NB_MODULE(_core, module) {
   module.attr("distribution") = distribution;
   module.def(
       "split_ops", [](const std::string& list) { return client::SplitOps(list); }, nb::arg("list"));
+  module.def(
+      "canonical_op", [](const std::string& op) { return client::CanonicalOp(op); }, nb::arg("op"));
   module.attr("dtypes") = nb::cast(client::DTypeNames());
   module.attr("version") = REDUCED_VERSION;
 
@@ -551,6 +576,8 @@ NB_MODULE(_core, module) {
   module.def("merge", &Merge, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"), nb::arg("rows"));
   module.def("merge_arrays", &MergeArrays, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"),
              nb::arg("rows"));
+  module.def("next_quantile_round", &NextQuantileRound, nb::arg("whole"), nb::arg("answer"));
+  module.def("brackets", &Brackets, nb::arg("state"));
   module.def("of_arrays", &OfArrays, nb::arg("state"));
   module.def("empty", &EmptyMemory, nb::arg("bytes"));
   module.def("bits16", &Bits16, nb::arg("array"));

@@ -369,8 +369,7 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   input.one_piece = question.in_session() || as_a_whole;
   if (!question.sources.empty()) input.arrays = question.arrays;
   input.missing = MissingFor(question.ops, question.options, Missing::kDropped);
-  input.positions = std::any_of(question.ops.begin(), question.ops.end(),
-                                [](const std::string& op) { return op == "argmin" || op == "argmax"; });
+  input.positions = std::any_of(question.ops.begin(), question.ops.end(), AnswersIndexes);
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
   if (question.via == "auto" && UnixSocketPath(common.server).has_value()) input.hold = Hold::kShareLarge;
   return Asker(*std::move(place), common, std::move(question), print).Run();

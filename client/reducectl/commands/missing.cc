@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <unordered_map>
@@ -9,6 +11,7 @@
 #include <variant>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
 
 namespace reduced::client {
@@ -88,14 +91,29 @@ void CountMissing(const std::vector<std::uint64_t>& missing, const ReduceOptions
     if (!result.value.ok()) continue;
     auto* const number = std::get_if<std::uint64_t>(&result.value->value);
     if (CountsMissing(result.op, options)) *number += missing.size();
-    if (result.op == "argmin" || result.op == "argmax") *number = PositionOf(*number, missing);
+    if (AnswersIndexes(result.op)) *number = PositionOf(*number, missing);
+  }
+  constexpr auto kNoElement = std::numeric_limits<std::uint64_t>::max();
+  for (ResultArray& result : reply->arrays) {
+    if (!AnswersIndexes(result.op)) continue;
+    std::string& data = result.array.data;
+    for (std::size_t at = 0; at < data.size(); at += sizeof(std::uint64_t)) {
+      std::uint64_t index = 0;
+      std::memcpy(&index, &data[at], sizeof(index));
+      if (index != kNoElement) index = PositionOf(index, missing);
+      std::memcpy(&data[at], &index, sizeof(index));
+    }
   }
 }
 
+bool AnswersIndexes(const std::string& op) {
+  const absl::string_view name = absl::StripAsciiWhitespace(absl::string_view(op).substr(0, op.find('(')));
+  return name == "argmin" || name == "argmax" || name == "argtopk" || name == "argbottomk";
+}
+
 bool StateLacksMissing(const std::vector<std::string>& ops, const ReduceOptions& options) {
-  return std::any_of(ops.begin(), ops.end(), [&](const std::string& op) {
-    return CountsMissing(op, options) || op == "argmin" || op == "argmax";
-  });
+  return std::any_of(ops.begin(), ops.end(),
+                     [&](const std::string& op) { return CountsMissing(op, options) || AnswersIndexes(op); });
 }
 
 absl::StatusOr<ArrayReply> ReduceMasked(const Input& input, const std::vector<std::string>& ops,

@@ -22,6 +22,9 @@ Missing MissingFor(const std::vector<std::string>& ops, const ReduceOptions& opt
 // indexes count them.
 void CountMissing(const std::vector<std::uint64_t>& missing, const ReduceOptions& options, Reply* reply);
 
+// Whether an op, with its parameters or without, answers with the indexes of elements.
+bool AnswersIndexes(const std::string& op);
+
 // Whether a state of the elements without the missing ones says all that these ops need.
 bool StateLacksMissing(const std::vector<std::string>& ops, const ReduceOptions& options);
 

@@ -1,0 +1,56 @@
+// What a state has of an op of the distribution: a table of entries, each a key and a value. Entries of parts merge by
+// a rule, in any order, so that the state of a histogram is as small as its bins are few, and that of distinct_exact
+// has no more than the values that there are.
+//
+//   op                     key                                     value                             rule
+//   histogram              the number of a bin                     how many elements it has          kSum
+//   mode, median,          the sort key of a value, or the least   how many elements have it         kSum
+//   quantile               one with the same highest bits
+//   distinct               the number of a register                its value                         kMax
+//   distinct of 8 and 16   the sort key of a value                 -                                 kUnion
+//   bits, distinct_exact
+//   topk and its like      how far from the best the element is    its index                         kFirst
+#ifndef REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
+#define REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/op_call.h"
+
+namespace reduced {
+
+// What becomes of the entries of two parts.
+enum class EntriesRule : std::uint8_t {
+  kSum,    // of those with the same key the values are added
+  kMax,    // the largest value stays
+  kUnion,  // one stays; there are no values
+  kFirst,  // the first ones stay, in the order of keys and then of values; keys may be equal
+};
+
+// A value.
+struct Entries {
+  EntriesRule rule = EntriesRule::kSum;
+  std::int64_t most = 0;  // of kFirst: how many stay
+  // In ascending order.
+  std::vector<std::uint64_t> keys{};
+  std::vector<std::uint64_t> values{};  // one for each key; of kUnion none
+
+  std::int64_t bytes() const { return static_cast<std::int64_t>((keys.size() + values.size()) * sizeof(keys[0])); }
+  void Add(std::uint64_t key, std::uint64_t value) {
+    keys.push_back(key);
+    values.push_back(value);
+  }
+};
+
+// Those of no element. `call`: of the distribution.
+Entries NoEntries(const OpCall& call, DType dtype);
+
+// Adds those of another part of the same call.
+void Merge(const Entries& more, Entries* into);
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_ALGEBRA_ENTRIES_H_

@@ -1,0 +1,129 @@
+#include "proto/codec/entries_codec.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "kernels/algebra/sort_key.h"
+#include "kernels/folds/folds.h"
+
+namespace reduced {
+namespace {
+
+absl::Status Bad(const char* field, const std::string& got, const std::string& allowed) {
+  return absl::InvalidArgumentError(absl::StrFormat("%s: got %s; allowed: %s", field, got, allowed));
+}
+
+bool IsLowest(Op op) { return op == Op::kBottomK || op == Op::kArgBottomK; }
+
+// Whether a number is the key of entries of the op, of elements of the dtype.
+bool IsKey(const OpCall& call, const ReduceSpec& spec, std::uint64_t number) {
+  if (call.op == Op::kHistogram) return number + 1 < call.given().edges.size();
+  const bool counted = spec.nan_policy == NanPolicy::kPropagate;  // NaNs are
+  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) {
+    using Key = SortKey<T>;
+    using Word = typename Key::Type;
+    if (call.op == Op::kDistinct && sizeof(T) > 2) return number < std::uint64_t{1} << kSketchBits;
+    auto key = static_cast<Word>(number);
+    if (key != number) return false;
+    const bool top = NoEntries(call, spec.dtype).rule == EntriesRule::kFirst;
+    if (top && IsLowest(call.op)) key = kIsFloat<T> ? static_cast<Word>(key - 1) : key;
+    // Descending keys begin with that of NaN.
+    if (top && !IsLowest(call.op)) key = static_cast<Word>(~key);
+    if (kIsFloat<T> && key == Key::kNan) {
+      return counted || call.op == Op::kMode || (IsQuantile(call.op) && call.given().counts.within.empty());
+    }
+    if (top) return Key::Of(Key::Element(key)) == key;
+    if (!IsQuantile(call.op)) return Key::OfValue(Key::Element(key)) == key;
+    const KeyCounts& counts = call.given().counts;
+    if (Key::Of(Key::Element(key)) != key) return false;
+    const int unknown = Key::kBits - CountedBits(call, spec.dtype);
+    bool least = (key & static_cast<Word>((std::uint64_t{1} << unknown) - 1)) == 0;
+    if constexpr (kIsFloat<T>) {
+      least = least || key == Key::Of(FromDouble<T>(-std::numeric_limits<double>::infinity()));
+    }
+    return least && (counts.within.empty() ||
+                     std::binary_search(counts.within.begin(), counts.within.end(),
+                                        static_cast<std::uint64_t>(key) >> (Key::kBits - counts.within_bits)));
+  });
+}
+
+// What the values have to be besides, and how many entries there are.
+absl::Status CheckValues(const Entries& entries, const ReduceSpec& spec, const OpCall& call, std::int64_t positions) {
+  const auto count = static_cast<std::uint64_t>(spec.count);
+  const std::size_t size = entries.keys.size();
+  const bool counted = spec.nan_policy == NanPolicy::kPropagate || !RowOf(spec.dtype).is_float;
+  if (entries.rule == EntriesRule::kSum) {
+    std::uint64_t rest = count;
+    for (const std::uint64_t value : entries.values) {
+      if (value == 0 || value > rest) {
+        return Bad("values", absl::StrFormat("%d with %d elements not counted yet", value, rest), "1 to these");
+      }
+      rest -= value;
+    }
+    const bool all = call.op != Op::kHistogram && call.given().counts.within.empty();
+    if (all && rest > 0) return Bad("values", absl::StrFormat("%d elements fewer than count", rest), "all of them");
+    return absl::OkStatus();
+  }
+  const std::uint64_t most =
+      entries.rule == EntriesRule::kFirst ? std::min(count, static_cast<std::uint64_t>(entries.most)) : count;
+  if (size > most) return Bad("keys", absl::StrFormat("%d of them", size), absl::StrFormat("at most %d", most));
+  const std::uint64_t least = !counted                              ? 0
+                              : entries.rule == EntriesRule::kFirst ? most
+                                                                    : std::min<std::uint64_t>(count, 1);
+  if (size < least) return Bad("keys", absl::StrFormat("%d of them", size), absl::StrFormat("at least %d", least));
+  const std::uint64_t end = entries.rule == EntriesRule::kMax ? kMostOfRegister + 1 : positions;
+  for (const std::uint64_t value : entries.values) {
+    if (value < end && (value > 0 || entries.rule != EntriesRule::kMax)) continue;
+    return Bad("values", absl::StrFormat("%d", value),
+               absl::StrFormat("%d to %d", entries.rule == EntriesRule::kMax ? 1 : 0, end - 1));
+  }
+  if (entries.rule != EntriesRule::kFirst) return absl::OkStatus();
+  std::vector<std::uint64_t> indexes = entries.values;
+  std::sort(indexes.begin(), indexes.end());
+  const auto twice = std::adjacent_find(indexes.begin(), indexes.end());
+  if (twice == indexes.end()) return absl::OkStatus();
+  return Bad("values", absl::StrFormat("index %d twice", *twice), "each once");
+}
+
+}  // namespace
+
+void ToProto(const Entries& from, v1::StateEntries* to) {
+  to->mutable_keys()->Reserve(static_cast<int>(from.keys.size()));
+  std::uint64_t before = 0;
+  for (const std::uint64_t key : from.keys) {
+    to->add_keys(key - before);
+    before = key;
+  }
+  to->mutable_values()->Assign(from.values.begin(), from.values.end());
+}
+
+absl::Status ParseEntries(const v1::StateEntries& from, const ReduceSpec& spec, const OpCall& call,
+                          std::int64_t positions, Entries* to) {
+  *to = NoEntries(call, spec.dtype);
+  const int values = to->rule == EntriesRule::kUnion ? 0 : from.keys_size();
+  if (from.values_size() != values) {
+    return Bad("values", absl::StrFormat("%d of them for %d keys", from.values_size(), from.keys_size()),
+               absl::StrFormat("%d", values));
+  }
+  to->keys.reserve(static_cast<std::size_t>(from.keys_size()));
+  to->values.assign(from.values().begin(), from.values().end());
+  std::uint64_t key = 0;
+  for (int i = 0; i < from.keys_size(); ++i) {
+    const std::uint64_t before = key;
+    if (__builtin_add_overflow(before, from.keys(i), &key) || !IsKey(call, spec, key)) {
+      return Bad("keys", absl::StrFormat("%d after %d", from.keys(i), before),
+                 absl::StrFormat("keys of op %s", RowOf(call.op).name));
+    }
+    const auto at = static_cast<std::size_t>(i);
+    const bool after =
+        i == 0 || key > before || (to->rule == EntriesRule::kFirst && to->values[at] > to->values[at - 1]);
+    if (!after) return Bad("keys", absl::StrFormat("key %d twice", key), "each once, in ascending order");
+    to->keys.push_back(key);
+  }
+  return CheckValues(*to, spec, call, positions);
+}
+
+}  // namespace reduced
