@@ -44,10 +44,10 @@ exact+=':Cuda/EngineExactAlone.*'
 exact+=':Cuda/EngineExactTest.AnswersAsTheSchoolbookDoesBesideOtherOps/*'
 rungs=Cuda/EngineRungs
 others='Cuda/EngineMatmul.RepeatsHaveTheSameBits/*:Cuda/EnginePieces.States/f32'
-launches='Cuda/EngineLaunches.*'
+launches='Cuda/EngineLaunches.*:Cuda/EngineWholeArrays.LongRows/*:Cuda/EngineWholeArrays.AnswerAsTheCpuEngine/f32'
 # Racecheck is about shared memory, whose use depends on the size of elements, and takes minutes for each table of values of
 # 8 bytes in the memory of the device.
-of_sizes='Cuda/EngineLaunches.OnceEach/i16_*:Cuda/EngineLaunches.OnceEach/f32_*'
+of_sizes='Cuda/EngineLaunches.OnceEach/i16_*:Cuda/EngineLaunches.OnceEach/f32_*:Cuda/EngineWholeArrays.LongRows/i16:Cuda/EngineWholeArrays.LongRows/f32'
 # Answers that are not known yet are copied before they are replaced, so copies are not checked for memory that was not
 # written; the tests compare every answer.
 copies=(--check-api-memory-access no)
@@ -165,6 +165,7 @@ step server serve
 step ladder ladders
 step bench_cuda "$programs/bench_cuda"
 step bench_exact_cuda "$programs/bench_exact_cuda"
+step bench_answers "$programs/bench_answers"
 step bench_groups_cuda "$programs/bench_groups_cuda"
 step bench_matrix "$programs/bench_matrix" --json="$logs/matrix.json" --svg="$logs/matrix.svg"
 step bench_layouts "$programs/bench_layouts" --json="$logs/layouts.json"
@@ -181,7 +182,7 @@ wait
 if [[ " ${wanted[*]} " == *" soak "* ]]; then
   step soak python3 -B "$root/tests/e2e/soak.py" --tree "$tree" --minutes "${SOAK_MINUTES:-10}"
 fi
-for name in server ladder bench_cuda bench_exact_cuda bench_groups_cuda bench_matrix bench_layouts bench_rpc bench_stream bench_local soak; do
+for name in server ladder bench_cuda bench_exact_cuda bench_answers bench_groups_cuda bench_matrix bench_layouts bench_rpc bench_stream bench_local soak; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'

@@ -137,11 +137,15 @@ absl::Status SetElements(const ArrayView& array, std::int64_t bytes, v1::ReduceR
 
 absl::Status CheckCalls(const v1::ReduceRequest& request) {
   const std::optional<DType> dtype = DTypeFromName(NameOf(request.array().dtype()));
-  for (int i = 0; i < request.calls_size(); ++i) {
-    const std::string field = absl::StrCat("calls[", i, "]");
-    const absl::StatusOr<OpCall> call = ParseCall(field, request.calls(i));
-    absl::Status status = call.status();
-    if (status.ok() && dtype.has_value()) status = ValidateCall(field, *call, *dtype);
+  absl::StatusOr<std::vector<OpCall>> calls = ParseCalls(request.calls(), dtype);
+  if (!calls.ok()) return calls.status();
+  for (int i = 0; i < request.ops_size(); ++i) {
+    const absl::StatusOr<OpCall> call = ParseCall(absl::StrCat("ops[", i, "]"), request.ops(i));
+    if (!call.ok()) return call.status();
+    calls->push_back(*call);
+  }
+  for (const OpCall& call : *calls) {
+    const absl::Status status = dtype.has_value() ? Validate(call, *dtype) : absl::OkStatus();
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

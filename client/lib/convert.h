@@ -45,11 +45,11 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
 // reader.
 absl::Status SetElements(const ArrayView& array, std::int64_t bytes, v1::ReduceRequest* request);
 
-// How a request gets the elements of an array beside the one that is reduced, whose dtype and shape `to` has already.
-// OK, or INVALID_ARGUMENT, as the server would say it: a call has a parameter that its op does not take. For those who
-// store arrays before they send the request.
+// OK, or INVALID_ARGUMENT, as the server would say it: an op has a parameter that it does not take, lacks one, or is
+// not for the dtype. For those who store arrays before they send the request.
 absl::Status CheckCalls(const v1::ReduceRequest& request);
 
+// How a request gets the elements of an array beside the one that is reduced, whose dtype and shape `to` has already.
 using SetSide = absl::FunctionRef<absl::Status(const ArrayView& side, v1::SideArray* to)>;
 // The partition. INVALID_ARGUMENT: a name is unknown, or a side array is none. Errors of `set_side`, whose messages
 // begin with the field.

@@ -125,8 +125,8 @@ std::vector<std::int64_t> CutInParts(std::int64_t bytes, int connections) {
 }
 
 absl::StatusOr<Reply> ReduceInParts(const Connection& connection, const v1::ReduceRequest& request,
-                                    const ArrayView& array, const std::vector<std::int64_t>& cuts,
-                                    const ReduceOptions& options) {
+                                    const std::vector<std::string>& names, const ArrayView& array,
+                                    const std::vector<std::int64_t>& cuts, const ReduceOptions& options) {
   const absl::Duration timeout = options.timeout.value_or(connection.options.timeout);
   const absl::Time deadline = absl::Now() + timeout;
   Retries retries(connection, deadline);
@@ -137,7 +137,7 @@ absl::StatusOr<Reply> ReduceInParts(const Connection& connection, const v1::Redu
             .Run(UploadMessages(request, array, cuts));
     grpc::Channel& channel = *connection.parts.front().channel;
     if (response.ok()) {
-      absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(request), *response, kStream);
+      absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(request), *response, kStream, names);
       if (reply.ok()) reply->attempts = retries.attempts();
       return reply;
     }

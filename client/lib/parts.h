@@ -4,6 +4,7 @@
 #define REDUCED_CLIENT_LIB_PARTS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,9 +26,10 @@ inline constexpr std::int64_t kPartBlockBytes = std::int64_t{4} << 20;
 std::vector<std::int64_t> CutInParts(std::int64_t bytes, int connections);
 
 // Reduces `array`, cut at these bytes, each part on a thread and a connection of its own. `request` has no elements.
+// `names`: of the ops, if they have parameters.
 absl::StatusOr<Reply> ReduceInParts(const Connection& connection, const v1::ReduceRequest& request,
-                                    const ArrayView& array, const std::vector<std::int64_t>& cuts,
-                                    const ReduceOptions& options);
+                                    const std::vector<std::string>& names, const ArrayView& array,
+                                    const std::vector<std::int64_t>& cuts, const ReduceOptions& options);
 
 }  // namespace reduced::client
 

@@ -133,6 +133,7 @@ class StreamCall final : public AsyncCall {
              const ArrayView& array, Client::Done done)
       : AsyncCall(std::move(connection), plan.backend, timeout),
         asked_(plan.request),
+        names_(plan.names),
         messages_(MessagesOf(plan, array)),
         done_(std::move(done)) {}
 
@@ -149,12 +150,13 @@ class StreamCall final : public AsyncCall {
     const absl::Status status = AfterBytes(outcome, sent_, messages_.left());
     absl::StatusOr<v1::ReduceResponse> response = StreamResponse(attempt, &response_);
     if (!status.ok()) response = status;
-    absl::StatusOr<Reply> reply = ToReply(attempt.server, asked_, std::move(response), kStream);
+    absl::StatusOr<Reply> reply = ToReply(attempt.server, asked_, std::move(response), kStream, names_);
     if (reply.ok()) reply->attempts = attempts();
     std::move(std::exchange(done_, nullptr))(std::move(reply));
   }
 
   const Asked asked_;
+  const std::vector<std::string> names_;
   const StreamMessages messages_;  // of every attempt
   std::int64_t sent_ = 0;          // bytes of the elements, in the last one
   grpc::ByteBuffer response_;
@@ -195,9 +197,9 @@ absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<s
   if (connection_->target.several && !one && !AsksForDistribution(plan->request)) {
     const std::vector<std::int64_t> cuts = CutForServers(plan->bytes, PartsAtOnce(*connection_));
     if (cuts.size() > 2) return ReduceSpread(*connection_, plan->request, array, cuts, options, deadline);
-  } else if (!one) {
+  } else if (!one && !connection_->target.several) {
     const std::vector<std::int64_t> cuts = CutInParts(plan->bytes, connection_->options.connections);
-    if (cuts.size() > 2) return ReduceInParts(*connection_, plan->request, array, cuts, options);
+    if (cuts.size() > 2) return ReduceInParts(*connection_, plan->request, plan->names, array, cuts, options);
   }
   int attempts = 1;
   const StreamMessages messages = MessagesOf(*plan, array);  // of every attempt

@@ -129,6 +129,7 @@ class REDUCED_EXPORT Client {
   // The same without waiting, over one connection. The array must stay unchanged until `done` runs. `done` runs exactly
   // once: on a thread of the library, which it must not block, or within this call if the request can't be sent.
   // With an op of the distribution an array that would be a stream is sent inline. INVALID_ARGUMENT: it has 2 GiB.
+  // RESOURCE_EXHAUSTED: the message is larger than the server takes (--max_message_bytes, 64 MiB by default).
   Call ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 

@@ -52,7 +52,8 @@ struct MergeArraysReply {
 // The same for states of arrays of results (ArrayReply.state), of parts that follow each other along the first of the
 // dimensions that are reduced, or along dimension 0 if they are grouped by keys. A key that a part lacks has no element
 // there. Client::MergeArrays asks a server. Errors as MergeStates; the messages name the output. Also the error of
-// median and quantile, whose states lack bits of the elements: see NextQuantileRound.
+// median and quantile, whose states lack bits of the elements: see NextQuantileRound. RESOURCE_EXHAUSTED: the results
+// have 2 GiB.
 REDUCED_EXPORT absl::StatusOr<MergeArraysReply> MergeArrayStates(const std::vector<std::string>& states,
                                                                  const MergeStatesOptions& options = {});
 

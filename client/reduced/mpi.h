@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "reduced/client.h"
 #include "reduced/merge.h"
+#include "reduced/ops.h"
 
 namespace reduced::client {
 
@@ -145,7 +146,9 @@ inline absl::StatusOr<MergeReply> AllreduceStates(const absl::StatusOr<std::stri
 
 // The results of the parts of all ranks together, at every rank. Collective. `array`: this rank's part, which follows
 // those of the ranks before in C order; it may be empty. Each rank reduces its own by `client`, with the same ops and
-// options; `client` is of one server, or of one near each rank. Errors as AllreduceStates.
+// options; `client` is of one server, or of one near each rank. Errors as AllreduceStates. UNIMPLEMENTED, before
+// anything is sent to a server: one of the ops is of the distribution (ops.h), whose states do not fit into an
+// MpiState.
 inline absl::StatusOr<MergeReply> Allreduce(Client& client, const ArrayView& array, const std::vector<std::string>& ops,
                                             const ReduceOptions& options, MPI_Comm comm) {
   const bool nothing = std::find(array.shape.begin(), array.shape.end(), 0) != array.shape.end();
@@ -154,11 +157,14 @@ inline absl::StatusOr<MergeReply> Allreduce(Client& client, const ArrayView& arr
   own.results = false;
   absl::StatusOr<std::string> state = "";
   absl::StatusOr<Reply> reply = Reply();
-  if (!nothing) {
+  const auto op = std::find_if(ops.begin(), ops.end(), IsOfDistribution);
+  if (op != ops.end()) {
+    state = absl::UnimplementedError("ops: got " + *op + " in Allreduce; allowed: other ops");
+  } else if (!nothing) {
     reply = client.Reduce(array, ops, own);
     state = reply.ok() ? absl::StatusOr<std::string>(reply->state) : reply.status();
   }
-  int any = nothing ? 0 : 1;
+  int any = nothing && op == ops.end() ? 0 : 1;
   if (MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, comm) != MPI_SUCCESS) {
     return absl::InternalError("MPI_Allreduce failed");
   }

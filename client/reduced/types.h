@@ -111,8 +111,8 @@ struct Reply {
   std::int64_t count = 0;  // elements in the array
   Execution execution{};
   Timing timing{};
-  // The state of the array, for Client::Merge: a message State of reduced.proto, encoded. Empty unless
-  // ReduceOptions.return_state is set.
+  // The state of the array, for Client::Merge: a message State of reduced.proto, encoded. With an op of the
+  // distribution (ops.h) it is for Client::MergeArrays: an ArraysState. Empty unless ReduceOptions.return_state is set.
   std::string state{};
   int attempts = 1;  // how often the request was sent: see ClientOptions.max_attempts
 

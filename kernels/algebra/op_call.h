@@ -68,8 +68,9 @@ struct OpCall {
   // The parameters, or the default ones if there are none.
   const OpParameters& given() const;
 
-  // Compares what the parameters say.
-  friend bool operator==(const OpCall& a, const OpCall& b) { return a.op == b.op && a.given() == b.given(); }
+  friend bool operator==(const OpCall& a, const OpCall& b) {
+    return a.op == b.op && (a.parameters == b.parameters || a.given() == b.given());  // compares what they say
+  }
   friend bool operator==(const OpCall& a, Op b) { return a == OpCall(b); }
 
   Op op;

@@ -11,6 +11,7 @@
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/float_format.h"
 #include "kernels/algebra/order_key.h"
+#include "kernels/algebra/portable.h"
 
 namespace reduced {
 
@@ -24,12 +25,12 @@ struct SortKey {
   static constexpr Type kNan = kMost;                                                  // of floats
   static constexpr Type kMinusZero = static_cast<Type>(kSign - 1), kPlusZero = kSign;  // of floats
 
-  static Type Of(T x) {
+  REDUCED_HD static Type Of(T x) {
     const Type key = static_cast<Type>(static_cast<Type>(OrderKey<T>::Of(x)) ^ kSign);
     return kIsFloat<T> && IsNan(x) ? kNan : key;
   }
   // As Of(), but -0 has the key of +0: elements with the same value have the same key.
-  static Type OfValue(T x) {
+  REDUCED_HD static Type OfValue(T x) {
     const Type key = Of(x);
     return kIsFloat<T> && key == kMinusZero ? kPlusZero : key;
   }

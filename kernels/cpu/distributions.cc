@@ -215,9 +215,11 @@ class DistributionReduction {
       if (role.saves) {
         Entries& entries = StateOf(output).entries[role.asked];
         Stop(folds[i]->Save(index_of, &entries));
-        Stop(limits_.take(entries.bytes()));
         if (stopped()) return;
-        saved_bytes_ += entries.bytes();
+        const absl::Status taken = limits_.take(entries.bytes());
+        if (taken.ok()) saved_bytes_ += entries.bytes();
+        Stop(taken);
+        if (stopped()) return;
       }
       if (!role.answers) continue;
       const absl::Status status = folds[i]->Finish(index_of, asked.answers + output.number * asked.output_bytes);

@@ -19,7 +19,7 @@ namespace reduced {
 
 // Reduces the array at `data`, on the threads of the arena. `scratch`: counts what it needs memory for. `by_states`:
 // reduces a job with the same partition and those of its ops that states answer, if there are any. Errors: those of
-// Engine::Reduce; UNIMPLEMENTED: the job wants states.
+// Engine::Reduce.
 absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena,
                                  absl::FunctionRef<absl::Status(const Job&)> by_states);
 

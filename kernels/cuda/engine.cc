@@ -103,7 +103,6 @@ class CudaEngine : public Engine {
   void Reduce(Job job, Done done) override {
     if (absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(std::move(why));
     if (absl::Status home = CheckHome(job.array); !home.ok()) return std::move(done)(std::move(home));
-    if (absl::Status ops = CheckOps(job.spec, EngineKind::kCuda); !ops.ok()) return std::move(done)(std::move(ops));
     if (job.partition.has_value()) {
       if (absl::Status sides = CheckSides(*job.partition, device_, info_.name); !sides.ok()) {
         return std::move(done)(std::move(sides));
@@ -260,7 +259,7 @@ class CudaEngine : public Engine {
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
     const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
     return !job.partition.has_value() && job.spec.count <= limit / RowOf(job.spec.dtype).bytes &&
-           !PipelineOf(job.spec).rung && !MayBlock(job.array) && IsReady(job.array);
+           AnsweredByStates(job.spec) && !PipelineOf(job.spec).rung && !MayBlock(job.array) && IsReady(job.array);
   }
   // Whether the event that the array comes with is over, by now. An error is left to the lane.
   static bool IsReady(const ArrayRef& array) {
@@ -269,6 +268,7 @@ class CudaEngine : public Engine {
 
   // On the calling thread, which has the lane. Its queue_us is not set.
   absl::StatusOr<Answer> ReduceOn(int lane, Job& job) {
+    if (!job.partition.has_value() && !AnsweredByStates(job.spec)) return ReduceByFolds(lane, job);
     const PipelineRow& pipeline = PipelineOf(job.spec);
     Answer answer{.ran = RanBy(pipeline)};
     const double expected_us = ExpectedUs(calibration_, job.spec, job.array);
@@ -277,6 +277,19 @@ class CudaEngine : public Engine {
             ? cuda_lanes_[lane]->ReducePartition(job, *arrays_, scratch_, expected_us, &answer.timing)
             : cuda_lanes_[lane]->Reduce(job, pipeline, expected_us, &answer);
     if (!status.ok()) return status;
+    return answer;
+  }
+
+  // The state of a whole array whose ops are of the distribution, too: that of the only output of a partition.
+  absl::StatusOr<Answer> ReduceByFolds(int lane, const Job& job) {
+    std::vector<State> states;
+    Job one = job;
+    const std::int64_t shape[] = {job.spec.count};
+    one.partition.emplace(Partition{.layout = LayoutOf(shape, {true}), .rows = job.spec.count});
+    one.place = [](std::int64_t, std::int64_t, const std::byte*) { return std::vector<std::byte*>(); };
+    one.states = &states;
+    absl::StatusOr<Answer> answer = ReduceOn(lane, one);
+    if (answer.ok()) answer->state = std::move(states.front());
     return answer;
   }
 

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -120,6 +122,13 @@ class CudaLane {
   absl::Status AwaitKernel(Slot& slot);
   absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, Answer* result);
   class Slices;
+  // Of ops that states answer.
+  absl::Status ReduceFromStates(Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
+  // Of a job with ops about distributions. In distributions.cc.
+  absl::Status ReduceDistributions(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
+  class WholeArray;
+  absl::Status ReduceWholeArrays(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
+  absl::Status ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   // Along axes.
   absl::Status ReduceSlices(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   absl::Status AnswerOneByOne(const Job& job, const std::vector<std::byte*>& answers, Timing* timing);
@@ -132,6 +141,19 @@ class CudaLane {
                                              Timing* timing);
   // Copies the first `bytes` of what is ready to `to` in device memory, chunk by chunk. Blocks. `job`: for whom.
   absl::Status CopyToDevice(const Job& job, const Source& from, std::int64_t bytes, std::byte* to, Timing* timing);
+  // Bytes of device memory that go to `to` on the host.
+  struct Region {
+    std::int64_t begin = 0;
+    std::int64_t bytes = 0;
+    std::byte* to = nullptr;
+  };
+  // Copies them from the `bytes` at `from`, after what was launched. Blocks. In slices.cc.
+  absl::Status CopyToHost(const Job& job, const std::byte* from, std::int64_t bytes, const std::vector<Region>& regions,
+                          Timing* timing);
+  // Copies from pinned memory; much of it by several threads.
+  void Spread(const std::byte* from, std::int64_t bytes, std::byte* to);
+  // Adds the time between two events that are over.
+  static absl::Status AddTime(cudaEvent_t begin, cudaEvent_t end, std::optional<double> Timing::*stage, Timing* timing);
   class GroupReduction;
   // By segments, by keys or under a mask. In groups.cc.
   absl::Status ReduceGroups(Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);

@@ -70,7 +70,7 @@ QuickKind KindOf(Op op, DType dtype) {
     case Op::kProd:
       return QuickKind::kProducts;
     default:
-      break;  // has no state: CheckOps refused it
+      break;  // has no state: CudaLane::ReduceDistributions answers it
   }
   __builtin_unreachable();
 }

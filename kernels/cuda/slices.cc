@@ -113,13 +113,7 @@ class CudaLane::Slices {
   absl::Status Finish() {
     const Slot& slot = state_slot();
     REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.kernel_end));
-    return AddTime(slot.kernel_begin, slot.kernel_end, &Timing::kernel_us);
-  }
-  absl::Status AddTime(cudaEvent_t begin, cudaEvent_t end, std::optional<double> Timing::*stage) {
-    float millis = 0;
-    REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, begin, end));
-    timing_->*stage = (timing_->*stage).value_or(0) + 1e3 * millis;
-    return absl::OkStatus();
+    return lane_.AddTime(slot.kernel_begin, slot.kernel_end, &Timing::kernel_us, timing_);
   }
 
   // Answers all outputs: quickly, if there are kernels for all ops and room for all results, or else from states.
@@ -131,13 +125,6 @@ class CudaLane::Slices {
     if (!known) return AnswerFromStates(nullptr);
     return others.empty() ? absl::OkStatus() : AnswerFromStates(&others);
   }
-
-  // Bytes of `memory` that go to `to` on the host.
-  struct Region {
-    std::int64_t begin = 0;
-    std::int64_t bytes = 0;
-    std::byte* to = nullptr;
-  };
 
   // Of each kind of op; none if there is no kind for an op, or no plan.
   std::vector<QuickLaunch> LaunchesOf(const std::vector<QuickOps>& kinds) const {
@@ -202,7 +189,7 @@ class CudaLane::Slices {
       }
       return error;
     });
-    if (status.ok()) status = CopyOut(results, bytes, regions);
+    if (status.ok()) status = lane_.CopyToHost(job_, results, bytes, regions, timing_);
     if (status.ok()) status = Finish();
     if (!status.ok()) return status;
     *known = true;
@@ -213,50 +200,6 @@ class CudaLane::Slices {
       }
     }
     return absl::OkStatus();
-  }
-
-  // Copies device memory to the host, after the launches: through pinned memory, while what came before is copied on.
-  absl::Status CopyOut(const std::byte* from, std::int64_t bytes, const std::vector<Region>& regions) {
-    const std::int64_t chunk = lane_.chunk_bytes_;
-    const std::int64_t chunks = (bytes + chunk - 1) / chunk;
-    for (std::int64_t i = 0; i <= chunks; ++i) {
-      if (i < chunks) {
-        if (absl::Status why = WhyStop(job_); !why.ok()) return why;
-        Slot& slot = lane_.slots_[i % kSlots];
-        const auto size = static_cast<std::size_t>(std::min(chunk, bytes - i * chunk));
-        REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, lane_.kernel_stream_));
-        REDUCED_RETURN_IF_CUDA_ERROR(
-            cudaMemcpyAsync(slot.pinned, from + i * chunk, size, cudaMemcpyDeviceToHost, lane_.kernel_stream_));
-        REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, lane_.kernel_stream_));
-      }
-      if (i == 0) continue;
-      const Slot& slot = lane_.slots_[(i - 1) % kSlots];
-      REDUCED_RETURN_IF_CUDA_ERROR(lane_.AwaitEvent(slot.copy_end));
-      if (absl::Status status = AddTime(slot.copy_begin, slot.copy_end, &Timing::device_to_host_us); !status.ok()) {
-        return status;
-      }
-      const std::int64_t begin = (i - 1) * chunk, end = std::min(bytes, i * chunk);
-      for (const Region& region : regions) {
-        const std::int64_t first = std::max(begin, region.begin);
-        const std::int64_t last = std::min(end, region.begin + region.bytes);
-        if (first < last) Spread(slot.pinned + (first - begin), last - first, region.to + (first - region.begin));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // Copies from pinned memory; much of it by several threads.
-  void Spread(const std::byte* from, std::int64_t bytes, std::byte* to) {
-    constexpr std::int64_t kPiece = std::int64_t{256} << 10;
-    if (bytes <= kPiece) {
-      std::memcpy(to, from, static_cast<std::size_t>(bytes));
-      return;
-    }
-    lane_.copiers_.execute([&] {
-      tbb::parallel_for(std::int64_t{0}, (bytes + kPiece - 1) / kPiece, [&](std::int64_t i) {
-        std::memcpy(to + i * kPiece, from + i * kPiece, static_cast<std::size_t>(std::min(kPiece, bytes - i * kPiece)));
-      });
-    });
   }
 
   // Answers all outputs, or those listed, from their states.
@@ -353,6 +296,11 @@ absl::Status CudaLane::ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget
                                        Timing* timing) {
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  if (!AnsweredByStates(job.spec)) return ReduceDistributions(job, arrays, scratch, timing);
+  return ReduceFromStates(job, arrays, scratch, timing);
+}
+
+absl::Status CudaLane::ReduceFromStates(Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing) {
   if (!job.partition->uniform()) return ReduceGroups(job, arrays, scratch, timing);
   const StageRange range("reduce along axes");
   absl::Status status = ReduceSlices(job, arrays, scratch, timing);
@@ -527,6 +475,58 @@ absl::Status CudaLane::CopyToDevice(const Job& job, const Source& from, std::int
   for (std::int64_t i = 0; i < kSlots && status.ok(); ++i) status = await(i);
   if (!status.ok()) Abandon();  // copies to memory that goes
   return status;
+}
+
+absl::Status CudaLane::AddTime(cudaEvent_t begin, cudaEvent_t end, std::optional<double> Timing::*stage,
+                               Timing* timing) {
+  float millis = 0;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&millis, begin, end));
+  timing->*stage = (timing->*stage).value_or(0) + 1e3 * millis;
+  return absl::OkStatus();
+}
+
+// Through pinned memory, while what came before is copied on.
+absl::Status CudaLane::CopyToHost(const Job& job, const std::byte* from, std::int64_t bytes,
+                                  const std::vector<Region>& regions, Timing* timing) {
+  const std::int64_t chunks = (bytes + chunk_bytes_ - 1) / chunk_bytes_;
+  for (std::int64_t i = 0; i <= chunks; ++i) {
+    if (i < chunks) {
+      if (absl::Status why = WhyStop(job); !why.ok()) return why;
+      Slot& slot = slots_[i % kSlots];
+      const auto size = static_cast<std::size_t>(std::min(chunk_bytes_, bytes - i * chunk_bytes_));
+      REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_begin, kernel_stream_));
+      REDUCED_RETURN_IF_CUDA_ERROR(
+          cudaMemcpyAsync(slot.pinned, from + i * chunk_bytes_, size, cudaMemcpyDeviceToHost, kernel_stream_));
+      REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.copy_end, kernel_stream_));
+    }
+    if (i == 0) continue;
+    const Slot& slot = slots_[(i - 1) % kSlots];
+    REDUCED_RETURN_IF_CUDA_ERROR(AwaitEvent(slot.copy_end));
+    if (absl::Status status = AddTime(slot.copy_begin, slot.copy_end, &Timing::device_to_host_us, timing);
+        !status.ok()) {
+      return status;
+    }
+    const std::int64_t begin = (i - 1) * chunk_bytes_, end = std::min(bytes, i * chunk_bytes_);
+    for (const Region& region : regions) {
+      const std::int64_t first = std::max(begin, region.begin);
+      const std::int64_t last = std::min(end, region.begin + region.bytes);
+      if (first < last) Spread(slot.pinned + (first - begin), last - first, region.to + (first - region.begin));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void CudaLane::Spread(const std::byte* from, std::int64_t bytes, std::byte* to) {
+  constexpr std::int64_t kPiece = std::int64_t{256} << 10;
+  if (bytes <= kPiece) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    return;
+  }
+  copiers_.execute([&] {
+    tbb::parallel_for(std::int64_t{0}, (bytes + kPiece - 1) / kPiece, [&](std::int64_t i) {
+      std::memcpy(to + i * kPiece, from + i * kPiece, static_cast<std::size_t>(std::min(kPiece, bytes - i * kPiece)));
+    });
+  });
 }
 
 }  // namespace reduced

@@ -181,17 +181,15 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
 
   absl::InlinedVector<Candidate, 8> candidates;
   const bool on_device = array.space == MemorySpace::kDevice;
-  bool lacks_ops = false;  // some other engine does
+  // Ops about distributions, unless the request names an engine or a device, are answered where the array is.
+  const bool free_choice = kind == EngineKind::kAuto && named == nullptr;
+  const bool stays = free_choice && !on_device && !AnsweredByStates(spec);
   for (std::size_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = *engines_[i];
     if (kind != EngineKind::kAuto && engine.kind() != kind) continue;
     if (named != nullptr && &engine != named) continue;
     if (on_device && devices_[i].ordinal != array.device) continue;
-    // An array in host memory goes to an engine that has the ops, unless the request names another one.
-    if (!on_device && kind == EngineKind::kAuto && named == nullptr && !CheckOps(spec, engine.kind()).ok()) {
-      lacks_ops = true;
-      continue;
-    }
+    if (stays && engine.kind() != EngineKind::kCpu) continue;
     candidates.push_back(Predict(i, engine, spec, array));
   }
   if (candidates.empty()) {  // only for an array of a device
@@ -213,10 +211,10 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
     return a.total_us() < b.total_us();
   });
   Engine* const engine = engines_[best->index].get();
-  const bool free_choice = kind == EngineKind::kAuto && named == nullptr;
   if (on_device && named == nullptr) return Placement{engine, "the array is in its memory"};
   if (candidates.size() == 1) {
-    if (free_choice && lacks_ops) return Placement{engine, "the only engine that has all of these ops"};
+    if (stays && engines_.size() > 1)
+      return Placement{engine, "ops about distributions are answered where the array is"};
     if (free_choice) reason = absl::StrCat("the only engine: no CUDA, ", no_cuda_reason_);
     return Placement{engine, std::move(reason)};
   }

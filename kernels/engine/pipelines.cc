@@ -94,8 +94,7 @@ const std::vector<PipelineRow>& Pipelines() {
        .origin = "this project; vectors by Highway, threads by oneTBB",
        .rung = false,
        .block_sizes = false,
-       .exact = true,
-       .distributions = true},
+       .exact = true},
 #ifdef REDUCED_HAVE_CUDA
       {.name = "neighbored",
        .engine = EngineKind::kCuda,
@@ -286,12 +285,6 @@ Precision DefaultPrecision(std::string_view pipeline) {
 }
 
 bool WantsExactSums(const ReduceSpec& spec) { return ExactAccumulatorsFor(spec) != 0; }
-
-absl::Status CheckOps(const ReduceSpec& spec, EngineKind engine) {
-  if (AnsweredByStates(spec)) return absl::OkStatus();  // every engine has them
-  const PipelineRow& row = DefaultPipeline(engine);
-  return SupportsAll(row, spec) ? absl::OkStatus() : Unsupported(row, spec);
-}
 
 absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors, AnswerSource source) {
   const auto always_answers = [&](const OpCall& call) { return LeastElements(call, spec.dtype) == 0; };

@@ -35,7 +35,6 @@ struct PipelineRow {
   bool fixed_order = true;
   bool block_sizes = true;             // takes ReduceSpec.block_size
   bool exact = false;                  // has Precision::kExact
-  bool distributions = false;          // has the ops that no State answers
   const CudaPipeline* cuda = nullptr;  // of engine kCuda
   const HostRung* host = nullptr;      // of rungs of engine kCpu
 };
@@ -65,8 +64,7 @@ constexpr bool RungSupports(Op op, DType dtype) {
 
 // One op, of one dtype.
 constexpr bool Supports(const PipelineRow& row, Op op, DType dtype) {
-  if (row.rung) return RungSupports(op, dtype);
-  return Supports(op, dtype) && (row.distributions || HasState(op));
+  return row.rung ? RungSupports(op, dtype) : Supports(op, dtype);
 }
 
 // The ops that a pipeline supports for some dtype, and the dtypes for some op.
@@ -89,10 +87,6 @@ enum class AnswerSource : std::uint8_t { kState, kPartition };
 // message names those that do; or an op has no State to answer it from. `op_errors`: an empty array is an error of
 // single ops, and so of the spec only if it is one of every op.
 absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors = false, AnswerSource source = AnswerSource::kState);
-
-// Whether the engines' default pipelines of that kind have all ops of the spec; if not, UNIMPLEMENTED, with those that
-// do.
-absl::Status CheckOps(const ReduceSpec& spec, EngineKind engine);
 
 }  // namespace reduced
 

@@ -1,31 +1,38 @@
 // The folds of distinct and distinct_exact. Values of 8 and 16 bits are marked in a table. Of wider ones distinct_exact
-// has a set, and distinct a HyperLogLog sketch (P. Flajolet et al., 2007) of 2^14 registers with the estimator of
-// O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), algorithm 6, which needs no tables
-// of corrections. A value is its sort key, in 64 bits; its hash is the finalizer of MurmurHash3. The top 14 bits of the
-// hash are the register, which has the largest number of leading zeros of the others, plus one.
+// has a set, and distinct a HyperLogLog sketch (sketch.h) with the estimator of O. Ertl, "New cardinality estimation
+// algorithms for HyperLogLog sketches" (2017), algorithm 6, which needs no tables of corrections.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <utility>
 
 #include "kernels/algebra/sort_key.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/fold_array.h"
 #include "kernels/folds/folds.h"
+#include "kernels/folds/mode.h"
+#include "kernels/folds/sketch.h"
 
 namespace reduced {
 namespace {
 
-std::uint64_t HashOf(std::uint64_t key) {
-  key = (key ^ (key >> 33)) * 0xff51afd7ed558ccdULL;
-  key = (key ^ (key >> 33)) * 0xc4ceb9fe1a85ec53ULL;
-  return key ^ (key >> 33);
+// Sorts keys that are equal but for their `bits` lowest bits, while nothing says to stop.
+absl::Status SortWhile(const std::function<absl::Status()>& why_stop, std::span<std::uint64_t> keys, std::size_t bits) {
+  constexpr std::size_t kFew = 1 << 18;
+  if (absl::Status why = why_stop(); !why.ok()) return why;
+  if (keys.size() <= kFew || bits == 0) return std::sort(keys.begin(), keys.end()), absl::OkStatus();
+  const auto begins_with_0 = [bits](std::uint64_t key) { return (key >> (bits - 1) & 1) == 0; };
+  const auto middle = std::partition(keys.begin(), keys.end(), begins_with_0);
+  const auto lower = static_cast<std::size_t>(middle - keys.begin());
+  if (absl::Status status = SortWhile(why_stop, keys.first(lower), bits - 1); !status.ok()) return status;
+  return SortWhile(why_stop, keys.subspan(lower), bits - 1);
 }
 
 // Calls add(key) for each element that counts.
@@ -92,10 +99,8 @@ class Sketch final : public DistributionFold {
   absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
     ForKeys<T>(elements, count, omits_nans_, [&](std::uint64_t key) {
       const std::uint64_t hash = HashOf(key);
-      std::uint8_t& most = registers_[hash >> (64 - kPrecision)];
-      // The last bit ends the zeros of a hash that has no other.
-      const int zeros = std::countl_zero(hash << kPrecision | std::uint64_t{1} << (kPrecision - 1));
-      most = std::max(most, static_cast<std::uint8_t>(zeros + 1));
+      std::uint8_t& most = registers_[RegisterOf(hash)];
+      most = std::max(most, static_cast<std::uint8_t>(ZerosOf(hash)));
     });
     return absl::OkStatus();
   }
@@ -105,7 +110,7 @@ class Sketch final : public DistributionFold {
     return absl::OkStatus();
   }
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
-    StoreAt(Estimate(), 0, answers);
+    StoreAt(EstimateDistinct(std::span<const std::uint8_t, kRegisters>(registers_.data(), kRegisters)), 0, answers);
     return absl::OkStatus();
   }
   absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
@@ -123,44 +128,6 @@ class Sketch final : public DistributionFold {
   }
 
  private:
-  static constexpr int kPrecision = kSketchBits;
-  static constexpr std::int64_t kRegisters = std::int64_t{1} << kPrecision;
-  static constexpr int kMost = 64 - kPrecision;  // leading zeros
-
-  std::uint64_t Estimate() const {
-    std::array<std::int64_t, kMost + 2> with{};  // how many registers have each value
-    for (std::size_t i = 0; i < kRegisters; ++i) ++with[registers_[i]];
-    const auto m = static_cast<double>(kRegisters);
-    double z = m * Tau(1 - static_cast<double>(with[kMost + 1]) / m);
-    for (int value = kMost; value > 0; --value) z = 0.5 * (z + static_cast<double>(with[value]));
-    z += m * Sigma(static_cast<double>(with[0]) / m);
-    constexpr double kTwiceLog2 = 1.386294361119890618834464242916;
-    const double estimate = m / kTwiceLog2 * m / z;
-    return static_cast<std::uint64_t>(std::nearbyint(estimate));
-  }
-  static double Sigma(double x) {
-    if (x == 1) return std::numeric_limits<double>::infinity();
-    double y = 1, z = x, before = -1;
-    while (z != before) {
-      x *= x;
-      before = z;
-      z += x * y;
-      y += y;
-    }
-    return z;
-  }
-  static double Tau(double x) {
-    if (x == 0 || x == 1) return 0;
-    double y = 1, z = 1 - x, before = -1;
-    while (z != before) {
-      x = std::sqrt(x);
-      before = z;
-      y *= 0.5;
-      z -= (1 - x) * (1 - x) * y;
-    }
-    return z / 3;
-  }
-
   const bool omits_nans_;
   const FoldLimits& limits_;
   FoldArray<std::uint8_t> registers_;
@@ -234,13 +201,16 @@ class ValueSet final : public DistributionFold {
     return absl::OkStatus();
   }
   absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+    FoldLease lease(limits_);  // until the caller counts what it gets
+    absl::Status status = lease.Hold((used_ + 1) * std::int64_t{sizeof(std::uint64_t)});
+    if (!status.ok()) return status;
     to->keys.reserve(static_cast<std::size_t>(used_) + 1);
     if (has_zero_) to->keys.push_back(0);
-    absl::Status status = ForSlots(slots_, [to](Word key) {
+    status = ForSlots(slots_, [to](Word key) {
       to->keys.push_back(key);
       return absl::OkStatus();
     });
-    std::sort(to->keys.begin(), to->keys.end());
+    if (status.ok()) status = SortWhile(limits_.why_stop, std::span(to->keys), 8 * sizeof(Word));
     return status;
   }
   absl::Status Load(const Entries& from) override {  // how many they are is all that is asked
@@ -341,23 +311,7 @@ class ModeFold final : public DistributionFold {
     return absl::OkStatus();
   }
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
-    using Key = SortKey<T>;
-    if (kIsFloat<T>) {
-      if (counts_[Key::kNan] > 0 && spec_.nan_policy == NanPolicy::kPropagate) {
-        StoreAt(Key::Element(Key::kNan), 0, answers);
-        return absl::OkStatus();
-      }
-      counts_[Key::kNan] = 0;
-    }
-    const auto most = std::max_element(counts_.begin(), counts_.end());
-    if (*most > 0) {
-      StoreAt(Key::Element(static_cast<typename Key::Type>(most - counts_.begin())), 0, answers);
-    } else if (spec_.empty_policy == EmptyPolicy::kError) {
-      return TooFew(spec_, call_, 0);
-    } else {
-      StoreAt(kIsFloat<T> ? Key::Element(Key::kNan) : T{}, 0, answers);
-    }
-    return absl::OkStatus();
+    return FinishMode<T>(call_, spec_, {counts_.begin(), counts_.end()}, answers);
   }
   absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
     for (std::size_t key = 0; key < static_cast<std::size_t>(counts_.size()); ++key) {
@@ -378,7 +332,43 @@ class ModeFold final : public DistributionFold {
   FoldArray<std::uint64_t> counts_;
 };
 
+double Sigma(double x) {
+  if (x == 1) return std::numeric_limits<double>::infinity();
+  double y = 1, z = x, before = -1;
+  while (z != before) {
+    x *= x;
+    before = z;
+    z += x * y;
+    y += y;
+  }
+  return z;
+}
+double Tau(double x) {
+  if (x == 0 || x == 1) return 0;
+  double y = 1, z = 1 - x, before = -1;
+  while (z != before) {
+    x = std::sqrt(x);
+    before = z;
+    y *= 0.5;
+    z -= (1 - x) * (1 - x) * y;
+  }
+  return z / 3;
+}
+
 }  // namespace
+
+std::uint64_t EstimateDistinct(std::span<const std::uint8_t, kRegisters> registers) {
+  constexpr int kMost = 64 - kSketchBits;      // leading zeros
+  std::array<std::int64_t, kMost + 2> with{};  // how many registers have each value
+  for (const std::uint8_t value : registers) ++with[value];
+  constexpr double m = kRegisters;
+  double z = m * Tau(1 - static_cast<double>(with[kMost + 1]) / m);
+  for (int value = kMost; value > 0; --value) z = 0.5 * (z + static_cast<double>(with[value]));
+  z += m * Sigma(static_cast<double>(with[0]) / m);
+  constexpr double kTwiceLog2 = 1.386294361119890618834464242916;
+  const double estimate = m / kTwiceLog2 * m / z;
+  return static_cast<std::uint64_t>(std::nearbyint(estimate));
+}
 
 std::unique_ptr<DistributionFold> MakeDistinctFold(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& limits) {

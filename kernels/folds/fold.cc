@@ -1,6 +1,7 @@
 #include "kernels/folds/fold.h"
 
 #include "kernels/folds/folds.h"
+#include "kernels/folds/sketch.h"
 
 namespace reduced {
 

@@ -9,10 +9,6 @@
 
 namespace reduced {
 
-// Of the sketch that answers distinct: 2^kSketchBits registers, of values from 0 to kMostOfRegister.
-inline constexpr int kSketchBits = 14;
-inline constexpr int kMostOfRegister = 64 - kSketchBits + 1;
-
 // A part whose pass begins as an output does, if there is memory for it.
 inline absl::StatusOr<std::unique_ptr<DistributionFold>> Begun(std::unique_ptr<DistributionFold> part) {
   if (absl::Status status = part->Begin(0); !status.ok()) return status;

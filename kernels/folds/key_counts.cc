@@ -21,6 +21,9 @@ namespace {
 constexpr std::int64_t kLongOutput = std::int64_t{1} << 16;    // elements
 constexpr std::uint64_t kMostCounts = std::uint64_t{1} << 21;  // of a table
 constexpr std::int64_t kLeastBatch = std::int64_t{1} << 18;    // keys
+constexpr std::int64_t kMostBatch = std::int64_t{1} << 22;     // which are sorted without a look at the deadline
+constexpr std::int64_t kEntryBytes = 16;
+constexpr std::int64_t kCopies = 2;  // of the sums, while they are merged
 constexpr int kMostDigit = 21;
 constexpr int kFilterBits = 16;  // that tell most elements without a prefix
 
@@ -75,7 +78,7 @@ class KeyCountsFold final : public DistributionFold {
       if (has_ == batch_.size()) {
         absl::Status status = CountBatch();
         // The larger the sums are, the less often they are merged.
-        if (status.ok()) status = batch_.Resize(std::max(kLeastBatch, std::ssize(sums_.keys)));
+        if (status.ok()) status = batch_.Resize(std::clamp(std::ssize(sums_.keys), kLeastBatch, kMostBatch));
         if (!status.ok()) return status;
       }
       batch_[static_cast<std::size_t>(has_++)] = highest;
@@ -143,6 +146,9 @@ class KeyCountsFold final : public DistributionFold {
   }
 
   absl::Status CountBatch() {
+    absl::Status status = sums_memory_.Hold(kCopies * (sums_.bytes() + has_ * kEntryBytes));
+    if (status.ok()) status = limits_.why_stop();
+    if (!status.ok()) return status;
     std::sort(batch_.begin(), batch_.begin() + has_);
     Entries more;
     for (const std::uint64_t* key = batch_.begin(); key != batch_.begin() + has_; ++key) {
@@ -154,8 +160,8 @@ class KeyCountsFold final : public DistributionFold {
   }
 
   absl::Status AddSums(const Entries& more) {
-    constexpr std::int64_t kCopies = 2;  // while they are merged
     absl::Status status = sums_memory_.Hold(kCopies * (sums_.bytes() + more.bytes()));
+    if (status.ok()) status = limits_.why_stop();
     if (status.ok()) reduced::Merge(more, &sums_);
     return status;
   }

@@ -24,7 +24,7 @@
 #include "kernels/folds/elements.h"
 #include "kernels/folds/fold_array.h"
 #include "kernels/folds/folds.h"
-#include "kernels/folds/quantile_points.h"
+#include "kernels/folds/quantile_answers.h"
 
 namespace reduced {
 namespace {
@@ -155,43 +155,18 @@ class QuantileFold final : public DistributionFold {
   }
 
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
-    const bool nan = counted_ < count_ && spec_.nan_policy == NanPolicy::kPropagate;
-    const DType result = ResultDType(call_, spec_.dtype);
-    const bool in_f64 = method_ == QuantileMethod::kLinear || method_ == QuantileMethod::kMidpoint;
-    if (counted_ == 0 && !nan && !RowOf(result).is_float && spec_.empty_policy == EmptyPolicy::kError) {
-      return TooFew(spec_, call_, 0);
-    }
-    if (lacks_bits_ && !nan && counted_ > 0) {
+    const bool known = !ranks_.empty();
+    if (known && lacks_bits_) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "op %s: got a state with the highest %d of %d bits of the elements; allowed: rounds, each of which asks for "
           "more bits of fewer elements (reduced.dask and reduced.mpi have them), or the elements themselves",
           RowOf(call_.op).name, CountedBits(call_, spec_.dtype), Key::kBits));
     }
     std::vector<Word> found;
-    if (!nan && counted_ > 0) {
+    if (known) {
       if (absl::Status status = Select(&found); !status.ok()) return status;
     }
-    const auto key_of = [&](std::int64_t rank) {
-      return found[static_cast<std::size_t>(std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin())];
-    };
-    for (std::size_t i = 0; i < quantiles().size(); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      if (found.empty()) {
-        in_f64 ? StoreAt(std::numeric_limits<double>::quiet_NaN(), at, answers)
-               : StoreAt(kIsFloat<T> ? Key::Element(Key::kNan) : T{}, at, answers);
-        continue;
-      }
-      const QuantilePoint point = PointOf(quantiles()[i], counted_, method_);
-      const T lower = Key::Element(key_of(point.lower)), higher = Key::Element(key_of(point.higher));
-      if (!in_f64) {
-        StoreAt(lower, at, answers);
-      } else if (call_.op == Op::kMedian) {  // whose formula rounds once, as numpy.median's does
-        StoreAt(Halfway(lower, higher), at, answers);
-      } else {
-        StoreAt(Between(Real(lower), Real(higher), point.weight), at, answers);
-      }
-    }
-    return absl::OkStatus();
+    return FinishQuantiles<T>(call_, spec_, count_, counted_, ranks_, found, answers);
   }
 
  private:
@@ -208,30 +183,18 @@ class QuantileFold final : public DistributionFold {
         spec_(spec),
         limits_(limits),
         whole_(*whole),
-        method_(call.given().method),
         lists_(limits),
         collected_(limits),
         prefixes_(limits),
         counts_(limits) {}
 
-  const std::vector<double>& quantiles() const {
-    static const std::vector<double>& half = *new std::vector<double>{0.5};
-    return call_.op == Op::kMedian ? half : call_.given().quantiles;
-  }
   // At most, of the lists that are not arrays.
   std::int64_t ListBytes() const {
     constexpr std::size_t kOfRank = 2 * sizeof(std::int64_t) + 2 * sizeof(Node) + sizeof(Word);
-    return static_cast<std::int64_t>(2 * quantiles().size() * kOfRank);
+    return static_cast<std::int64_t>(2 * kOfRank) * AnswerElements(call_);
   }
 
   static Word KeyAt(const void* elements, std::int64_t i) { return Key::Of(ElementAt<T>(elements, i)); }
-  static double Real(T x) {
-    if constexpr (kIsFloat<T>) {
-      return ToDouble(x);
-    } else {
-      return static_cast<double>(ToInteger(x));
-    }
-  }
 
   // The bits of an element, from which its key is made: without bits that bools differ by, and with NaNs of any kind.
   static Word BitsAt(const void* elements, std::int64_t i) { return ElementAt<Word>(elements, i); }
@@ -404,15 +367,7 @@ class QuantileFold final : public DistributionFold {
   // Of all elements, `last` have the largest key, which is that of NaNs.
   void SetCounted(std::int64_t last) {
     counted_ = count_ - (kIsFloat<T> ? last : 0);
-    if (counted_ == 0 || (counted_ < count_ && spec_.nan_policy == NanPolicy::kPropagate)) return;
-    ranks_.reserve(2 * quantiles().size());
-    for (const double q : quantiles()) {
-      const QuantilePoint point = PointOf(q, counted_, method_);
-      ranks_.push_back(point.lower);
-      ranks_.push_back(point.higher);
-    }
-    std::sort(ranks_.begin(), ranks_.end());
-    ranks_.erase(std::unique(ranks_.begin(), ranks_.end()), ranks_.end());
+    ranks_ = QuantileRanks(call_, spec_, count_, counted_);
   }
 
   // From the counts of the nodes' next digit to the nodes that have the ranks.
@@ -466,7 +421,6 @@ class QuantileFold final : public DistributionFold {
   const ReduceSpec spec_;
   const FoldLimits& limits_;
   QuantileFold& whole_;
-  const QuantileMethod method_;
 
   // Of the whole.
   bool lacks_bits_ = false;            // loaded from a state that does not have whole keys

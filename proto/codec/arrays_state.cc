@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -289,7 +290,14 @@ absl::Status ArraysMerger::Answer(bool op_errors, v1::MergeResponse* response) c
                           [this] { return why_stop_ == nullptr ? absl::OkStatus() : why_stop_(); }};
   std::vector<Result> results;
   std::size_t entries = 0;
+  std::int64_t bytes = 0;  // of all answers
   for (const OpCall& op : asked.ops) {
+    bytes += outputs() * ResultBytes(op, asked.dtype);
+    if (bytes > std::numeric_limits<int>::max()) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("outputs: got %d, whose results have %d bytes or more; allowed: results of %d bytes",
+                          outputs(), bytes, std::numeric_limits<int>::max()));
+    }
     const DType dtype = ResultDType(op, asked.dtype);
     const std::vector<std::int64_t> answer = AnswerShape(op);
     v1::ArrayResult* const result = response->add_arrays();

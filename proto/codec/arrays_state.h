@@ -58,7 +58,8 @@ class ArraysMerger {
   std::int64_t distribution_bytes() const;
 
   // Last, once: fills in an empty response. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the
-  // whole array answers, if results are wanted, with the first output that has an error.
+  // whole array answers, if results are wanted, with the first output that has an error. RESOURCE_EXHAUSTED: the
+  // results do not fit into a message.
   absl::Status Finish(const WantedOfMerge& wanted, v1::MergeResponse* response);
 
  private:

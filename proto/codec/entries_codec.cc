@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/sort_key.h"
-#include "kernels/folds/folds.h"
+#include "kernels/folds/sketch.h"
 
 namespace reduced {
 namespace {
@@ -20,7 +20,7 @@ bool IsLowest(Op op) { return op == Op::kBottomK || op == Op::kArgBottomK; }
 
 // Whether a number is the key of entries of the op, of elements of the dtype.
 bool IsKey(const OpCall& call, const ReduceSpec& spec, std::uint64_t number) {
-  if (call.op == Op::kHistogram) return number + 1 < call.given().edges.size();
+  if (call.op == Op::kHistogram) return number < call.given().edges.size() - 1;
   const bool counted = spec.nan_policy == NanPolicy::kPropagate;  // NaNs are
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) {
     using Key = SortKey<T>;

@@ -361,6 +361,27 @@ absl::Status ValidateCall(absl::string_view field, const OpCall& call, DType dty
   return row == nullptr ? absl::OkStatus() : Validate(call, dtype, absl::StrCat(field, ".", row->field));
 }
 
+absl::StatusOr<std::vector<OpCall>> ParseCalls(const google::protobuf::RepeatedPtrField<v1::OpCall>& from,
+                                               std::optional<DType> dtype) {
+  std::vector<OpCall> calls;
+  std::size_t parameters = 0;
+  for (int i = 0; i < from.size(); ++i) {
+    const std::string field = absl::StrCat("calls[", i, "]");
+    absl::StatusOr<OpCall> call = ParseCall(field, from[i]);
+    absl::Status status = call.status();
+    if (status.ok() && dtype.has_value()) status = ValidateCall(field, *call, *dtype);
+    if (!status.ok()) return status;
+    // A few bytes of a message can ask for many bins, which take memory until it is answered.
+    parameters += call->given().quantiles.size() + call->given().edges.size();
+    if (parameters > kMaxBins + 1) {
+      return Wrong(field, ": got ", parameters, " quantiles and edges with those before it; allowed: ", kMaxBins + 1,
+                   " in a request");
+    }
+    calls.push_back(*std::move(call));
+  }
+  return calls;
+}
+
 absl::string_view OpUsage(Op op) {
   const ParametersRow* const row = ParametersOf(op);
   return row == nullptr ? "" : row->usage;

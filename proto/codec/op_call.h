@@ -11,6 +11,7 @@
 #define REDUCED_PROTO_CODEC_OP_CALL_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,11 @@ std::string OpText(const OpCall& call, bool counts);
 // OK, or INVALID_ARGUMENT: a parameter has a value that the op does not take. The message names it below `field`, as
 // "calls[0].quantile.q[2]: got 1.5; allowed: 0 to 1".
 absl::Status ValidateCall(absl::string_view field, const OpCall& call, DType dtype);
+
+// Parses calls, which messages name calls[i], and validates them if the dtype is known. INVALID_ARGUMENT: also more
+// quantiles and edges, all of them together, than a request may have.
+absl::StatusOr<std::vector<OpCall>> ParseCalls(const google::protobuf::RepeatedPtrField<v1::OpCall>& from,
+                                               std::optional<DType> dtype);
 
 // Parses the text of an op. INVALID_ARGUMENT: there is no such op, or its arguments are not as OpUsage says. Whether
 // the parameters have values that the op takes is not looked at: ValidateCall does that.

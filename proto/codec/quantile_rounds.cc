@@ -20,8 +20,8 @@
 namespace reduced {
 namespace {
 
-constexpr std::int64_t kFewElements = std::int64_t{1} << 20;  // whose keys the next round collects
-constexpr int kDigit = 22;                                    // bits of a round after the first one
+constexpr std::uint64_t kFewElements = std::uint64_t{1} << 20;  // whose keys the next round collects
+constexpr int kDigit = 22;                                      // bits of a round after the first one
 
 absl::StatusOr<ReduceSpec> QuestionOf(const v1::ArraysState& state) {
   StateLimits limits{.max_elements = 0};
@@ -129,7 +129,7 @@ absl::StatusOr<std::vector<OpCall>> StartRounds(v1::ArraysState* whole) {
     const int bits = CountedBits(call, spec->dtype);
     std::set<std::pair<std::uint64_t, std::uint64_t>> found;  // of any output; more than one may have the same key
     std::set<std::uint64_t> prefixes;
-    std::int64_t elements = 0;
+    std::uint64_t elements = 0;
     for (int i = 0; i < whole->outputs_size(); ++i) {
       const absl::StatusOr<Entries> entries = Read(*whole, i, number, *spec, call);
       if (!entries.ok()) return entries.status();
@@ -137,7 +137,7 @@ absl::StatusOr<std::vector<OpCall>> StartRounds(v1::ArraysState* whole) {
       FindRanks(*entries, *spec, call, &found);
       for (const auto& [key, size] : found) {
         prefixes.insert(key >> (most - bits));
-        elements += static_cast<std::int64_t>(size);
+        elements = std::min(elements + size, kFewElements + 1);  // states may say anything
       }
     }
     KeyCounts known{.bits = most};

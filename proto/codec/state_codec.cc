@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -287,20 +288,21 @@ absl::Status ReadSpec(const v1::State& state, const StateLimits& limits, ReduceS
   if (!dtype.has_value()) {
     return Wrong(absl::StrFormat("dtype: got %d; allowed: 1 to %d", state.dtype(), std::size(kDTypes)));
   }
-  const int ops = state.ops_size() + (limits.calls ? state.calls_size() : 0);
+  if (!limits.calls && !state.calls().empty()) {
+    return Wrong(
+        absl::StrFormat("calls: got %d; allowed: none but in the question of an ArraysState", state.calls_size()));
+  }
+  const int ops = state.ops_size() + state.calls_size();
   if (limits.question != nullptr) {
     if (ops > 0) return Wrong("ops: got some; allowed: those of the question");
     spec->ops = limits.question->ops;
   } else if (ops == 0 || ops > limits.max_ops || (ops > state.ops_size() && ops > state.calls_size())) {
     return Wrong(absl::StrFormat("ops: got %d of them; allowed: 1 to %d", ops, limits.max_ops));
   }
-  for (int i = 0; i < state.calls_size() && limits.calls; ++i) {
-    const std::string field = absl::StrCat("calls[", i, "]");
-    absl::StatusOr<OpCall> call = ParseCall(field, state.calls(i));
-    absl::Status status = call.status();
-    if (status.ok()) status = ValidateCall(field, *call, *dtype);
-    if (!status.ok()) return status;
-    spec->ops.push_back(*std::move(call));
+  if (limits.question == nullptr) {
+    absl::StatusOr<std::vector<OpCall>> calls = ParseCalls(state.calls(), *dtype);
+    if (!calls.ok()) return calls.status();
+    spec->ops = *std::move(calls);
   }
   for (const int number : state.ops()) {
     const std::optional<Op> op = OpFromNumber(number);
@@ -388,10 +390,13 @@ absl::StatusOr<StateOfSpec> ParseState(const v1::State& from, const StateLimits&
          [&] { return ReadMessage(row, from, read.spec, limits.positions, &read.state); });
   }
   int entries = 0;
+  const auto wanted = std::count_if(read.spec.ops.begin(), read.spec.ops.end(), std::not_fn(HasState));
+  if (status.ok() && from.entries_size() != wanted) {
+    status = Wrong(absl::StrFormat("entries: got %d; allowed: %d, one for each op of the distribution",
+                                   from.entries_size(), wanted));
+  }
   for (const OpCall& call : read.spec.ops) {
     if (HasState(call) || !status.ok()) continue;
-    if (entries == from.entries_size())
-      return Wrong(absl::StrFormat("entries: got %d; allowed: one for each op of the distribution", entries));
     status = ParseEntries(from.entries(entries), read.spec, call, limits.positions.value_or(read.spec.count),
                           &read.state.entries.emplace_back());
     if (!status.ok()) status = Wrong(absl::StrCat("entries[", entries, "].", status.message()));

@@ -64,23 +64,10 @@ absl::Status ParseSpec(const v1::ReduceRequest& request, int max_ops, ReduceSpec
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: got %d operations; allowed: 1 to %d", called ? "calls" : "ops", count, max_ops));
   }
+  absl::StatusOr<std::vector<OpCall>> calls = ParseCalls(request.calls(), spec->dtype);
+  if (!calls.ok()) return calls.status();
+  spec->ops = *std::move(calls);
   spec->ops.reserve(static_cast<std::size_t>(count));
-  std::size_t parameters = 0;  // quantiles and edges, of all calls
-  for (int i = 0; i < request.calls_size(); ++i) {
-    const std::string field = absl::StrCat("calls[", i, "]");
-    absl::StatusOr<OpCall> call = ParseCall(field, request.calls(i));
-    absl::Status status = call.status();
-    if (status.ok()) status = ValidateCall(field, *call, spec->dtype);
-    if (!status.ok()) return status;
-    // A few bytes of a request can ask for many bins, which take memory until it is answered.
-    parameters += call->given().quantiles.size() + call->given().edges.size();
-    if (parameters > kMaxBins + 1) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: got %d quantiles and edges with those before it; allowed: %d in a request", field,
-                          parameters, kMaxBins + 1));
-    }
-    spec->ops.push_back(*std::move(call));
-  }
   for (int i = 0; i < request.ops_size(); ++i) {
     const std::optional<Op> op = OpFromNumber(request.ops(i));
     if (!op.has_value()) return UnknownValue(absl::StrCat("ops[", i, "]"), request.ops(i));

@@ -256,6 +256,48 @@ absl::Status AlongAxes(Engine& engine) {
   return status;
 }
 
+// Ops about the distribution of an array on the device: if that has no memory for one of them, the host answers it.
+absl::Status Distributions(Engine& engine) {
+  const absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine.Allocate(kBytes);
+  if (!memory.ok()) return memory.status();
+  if (absl::Status written = (*memory)->Write(0, Numbers().data(), kBytes); !written.ok()) return written;
+  ReduceSpec spec = SpecOf(kMany);
+  spec.ops = {Op::kMedian,
+              {Op::kHistogram, {.edges = {1, 101, 20'001}}},
+              {Op::kArgTopK, {.k = 2}},
+              Op::kDistinct,
+              Op::kDistinctExact};
+  double median = 0;
+  std::uint64_t counts[2] = {}, indexes[2] = {}, about = 0, distinct = 0;
+  const auto place = [&](std::int64_t, std::int64_t, const std::byte*) {
+    std::vector<std::byte*> places = {reinterpret_cast<std::byte*>(&median)};
+    for (std::uint64_t* const each : {counts, indexes, &about, &distinct}) {
+      places.push_back(reinterpret_cast<std::byte*>(each));
+    }
+    return places;
+  };
+  Job job{.spec = spec,
+          .array = (*memory)->array(),
+          .partition = Partition{.layout = LayoutOf(std::vector<std::int64_t>{kMany}, {true})},
+          .place = place};
+  absl::Status status = absl::InternalError("no answer");
+  absl::Notification done;
+  engine.Reduce(std::move(job), [&](const absl::StatusOr<Answer>& result) {
+    status = result.status();
+    done.Notify();
+  });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  if (!status.ok()) return status;
+  EXPECT_EQ(median, (kMany + 1) / 2.0);
+  EXPECT_EQ(counts[0], 100U);
+  EXPECT_EQ(counts[1], kMany - 100U);
+  EXPECT_EQ(indexes[0], kMany - 1U);
+  EXPECT_EQ(indexes[1], kMany - 2U);
+  EXPECT_NEAR(static_cast<double>(about), kMany, 0.03 * kMany);
+  EXPECT_EQ(distinct, std::uint64_t{kMany});
+  return status;
+}
+
 struct Work {
   const char* name;
   absl::Status (*run)(Engine& engine);
@@ -282,6 +324,7 @@ const Work kWork[] = {
     {"KeysInPieces", [](Engine& engine) { return InPieces(engine, By::kKeys); }},
     {"MaskInPieces", [](Engine& engine) { return InPieces(engine, By::kMask); }},
     {"AlongAxes", AlongAxes},
+    {"Distributions", Distributions},
 };
 
 class FaultsTest : public ::testing::TestWithParam<Work> {

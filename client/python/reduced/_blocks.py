@@ -64,7 +64,7 @@ class Question(NamedTuple):
     def rounds(self, dtype: Any) -> int:
         """How many rounds may follow the first one, for elements of this dtype."""
         selects = not _QUANTILES.isdisjoint(map(_name, self.names))
-        return {4: 1, 8: 2}.get(dtype.itemsize, 0) if selects else 0
+        return {4: 1, 8: 2}.get(getattr(dtype, "itemsize", 0), 0) if selects else 0
 
     @property
     def elsewhere(self) -> dict[str, Any]:

@@ -220,8 +220,8 @@ class _Reducer(Ops):
         missing elements are left out; what has the buffer protocol or DLPack on the CPU (PyTorch, JAX); sequences of numbers; a
         `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this machine reads where it is, after
         the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
-        in Fortran order and of transposed ones is read as it lies unless an op is argmin or argmax; other arrays with
-        strides are copied. See `Options` for the options.
+        in Fortran order and of transposed ones is read as it lies unless an op is argmin, argmax, argtopk or argbottomk; other
+        arrays with strides are copied. See `Options` for the options.
 
         An op to which the array has no answer, such as an integer sum that overflows, does not take the others with it: the
         result raises the op's error when that op is read. If no op has an answer, the call raises it.

@@ -23,7 +23,8 @@ class Bracket(NamedTuple):
 
 
 class State:
-    """All that is known of a part of an array: about a kilobyte for each output, however large the part.
+    """All that is known of a part of an array: about a kilobyte for each output, however large the part. Ops of the distribution
+    take more: a median up to some megabytes, `distinct_exact` some bytes for each value.
 
     `Client.reduce(..., state=True).state` is one, and so is what `reducectl reduce --state FILE` writes: `bytes(state)` and
     `State(data)` convert. States of consecutive parts merge into that of the whole array, in any process, on any machine;
@@ -60,7 +61,8 @@ class State:
         """The state of consecutive parts together, in the order of the array.
 
         `rows`: of parts that lie side by side, as blocks of an array that is cut along another than the first of the dimensions
-        that are reduced: as many as the dimensions before have elements together. Only `argmin` and `argmax` depend on it.
+        that are reduced: as many as the dimensions before have elements together. Only `argmin`, `argmax`,
+        `argtopk` and `argbottomk` depend on it.
 
         >>> import numpy as np, reduced
         >>> c, x = reduced.connect("local:"), np.arange(6).reshape(2, 3)

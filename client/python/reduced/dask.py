@@ -23,7 +23,8 @@ argmax
 [3 3 3 2]
 
 Medians and quantiles are exact: `reduced.dask.reduce(x, "median,quantile(0.9)")`. Chunks are read again in rounds, of 32 bits in two and of
-64 bits in three, each of which asks for more bits of the elements that may be the answer; `persist()` what is slow to compute.
+64 bits in three, each of which asks for more bits of the elements that may be the answer; `persist()` what is slow to compute. The
+partitions of a column of a DataFrame are not read again: workers hold them until the last round.
 
 A column of a dask DataFrame likewise: `reduced.dask.reduce(frame["price"], "mean,argmax")`, where positions count from the first row,
 and `keys=frame["shop"]` groups.
@@ -55,15 +56,15 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
     `array`: a dask array, also of unknown chunk sizes and with masked chunks, what has one as `.data` (xarray), or a column of a dask
     DataFrame, of the dtypes that `Client.reduce` takes of pandas. `options`: those of `Client.reduce` but for `segments`, `lengths`,
     `keep` and `state`. `keys` and `where` are arrays in memory, or of dask, which are cut as the array is. ValueError: chunks of
-    unknown sizes where results depend on them: beside `keys` or `where` in memory, and for argmin or argmax of an array that is cut
-    along several of the dimensions that are reduced.
+    unknown sizes where results depend on them: beside `keys` or `where` in memory, and for argmin, argmax, argtopk or argbottomk of an
+    array that is cut along several of the dimensions that are reduced.
     """
     cut = _cut(array)
     asked = _blocks.question(_client.names_of(ops), options, len(cut.chunks), missing=cut.missing)
     _blocks.check(asked, cut.dtype, options)
     if not _blocks.knows_places(asked, cut.chunks):
-        raise ValueError("chunks: got unknown sizes for argmin or argmax along several dimensions that are cut; allowed: known ones "
-                         "(see compute_chunk_sizes)")
+        raise ValueError("chunks: got unknown sizes for argmin or argmax, or for argtopk or argbottomk, along several dimensions that "
+                         "are cut; allowed: known ones (see compute_chunk_sizes)")
     keys, where = _keys(options.get("keys"), cut), _where(options.get("where"), cut)
     near = server if server is not None else dask.config.get("reduced.server", _client.LOCAL)
     every = _blocks.outputs(asked, cut.chunks)

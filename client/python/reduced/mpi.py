@@ -1,7 +1,8 @@
 """Reductions of an array whose parts are in the ranks of an MPI communicator, by mpi4py.
 
-Each rank reduces its part to a state of about a kilobyte by `"local:"`, or a server near it. The states merge in the order of
-the ranks, and every rank has the results of the whole array: with the bits that one server gives for it, however it is cut.
+Each rank reduces its part to a state by `"local:"`, or a server near it: of about a kilobyte for each output, and more for ops of the
+distribution, such as a median. The states merge in the order of the ranks, and every rank has the results of the whole array: with
+the bits that one server gives for it, however it is cut.
 Medians and quantiles of 32 and 64 bits take two or three reads of the parts, and as many collective calls.
 
     from mpi4py import MPI

@@ -364,7 +364,8 @@ ExitCode Ask(const CommonOptions& common, Question question, const PrintAnswer& 
   if (!place.has_value()) return kUsage;
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
-  const bool as_a_whole = std::any_of(question.ops.begin(), question.ops.end(), IsOfDistribution);  // without states
+  // No answer is put together from states of arrays.
+  const bool as_a_whole = std::any_of(question.ops.begin(), question.ops.end(), IsOfDistribution);
   input.in_memory = question.in_session() || (as_a_whole && place->local != nullptr);
   input.one_piece = question.in_session() || as_a_whole;
   if (!question.sources.empty()) input.arrays = question.arrays;

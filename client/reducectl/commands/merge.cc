@@ -49,13 +49,25 @@ ExitCode End(const MergeArguments& arguments, const AnyReply& reply) {
   return code;
 }
 
+// Of states without results: if only an op's answer is what they lack, writes the merged state nevertheless.
+template <class Merge>
+ExitCode EndWithError(const MergeArguments& arguments, const std::vector<std::string>& states, const Merge& merge,
+                      const absl::Status& error) {
+  if (!arguments.state.empty()) {
+    const auto reply =
+        merge(states, MergeStatesOptions{.return_state = true, .results = false, .names = arguments.files});
+    if (reply.ok()) WriteFile(arguments.state, reply->state);
+  }
+  return ReportError("merge", error.message(), kData);
+}
+
 // Of states of arrays of results.
 ExitCode MergeArrays(const CommonOptions& common, const MergeArguments& arguments,
                      const std::vector<std::string>& states) {
   const AxesArguments& arrays = arguments.arrays;
   const absl::StatusOr<MergeArraysReply> reply =
       MergeArrayStates(states, {.return_state = !arguments.state.empty(), .names = arguments.files});
-  if (!reply.ok()) return ReportError("merge", reply.status().message(), kData);
+  if (!reply.ok()) return EndWithError(arguments, states, MergeArrayStates, reply.status());
   if (reply->results.size() > 1 && !arrays.out.empty() && !absl::StrContains(arrays.out, "{op}")) {
     return ReportError("--out", "got one name for several ops; allowed: a name with {op} in it", kData);
   }
@@ -90,7 +102,7 @@ ExitCode Run(const CommonOptions& common, const MergeArguments& arguments) {
   }
   const absl::StatusOr<MergeReply> reply =
       MergeStates(states, {.return_state = !arguments.state.empty(), .names = arguments.files});
-  if (!reply.ok()) return ReportError("merge", reply.status().message(), kData);
+  if (!reply.ok()) return EndWithError(arguments, states, MergeStates, reply.status());
   std::cout << (common.json ? Line(*reply) : Table(*reply)) << std::flush;
   return End(arguments, *reply);
 }

@@ -128,8 +128,8 @@ absl::StatusOr<ArrayReply> ReduceMasked(const Input& input, const std::vector<st
   for (const std::string& op : ops) {
     if (!CountsMissing(op, options)) others.push_back(op);
   }
-  if (options.return_state && others.size() < ops.size()) {
-    return absl::InvalidArgumentError("state: got ops that count missing elements; allowed: other ops");
+  if (options.return_state && StateLacksMissing(ops, options)) {
+    return absl::InvalidArgumentError("got missing elements; allowed: none with --state and ops that count them");
   }
   std::string lacks(static_cast<std::size_t>(input.layout.shape.front()), '\0');
   for (const std::uint64_t position : input.missing) lacks[position] = 1;

@@ -254,6 +254,8 @@ TEST(DistributionStates, ContradictionsAreRefused) {
   refused("entries[2].keys: got key", [&](auto& s) { entries(s, 2)->set_keys(1, 0); });
   refused("entries[2].keys: got 1 after 0", [&](auto& s) { entries(s, 2)->set_keys(0, 1); });  // of a negative NaN
   refused("entries[3].keys: got 2 after 0", [&](auto& s) { entries(s, 3)->set_keys(0, 2); });
+  refused("entries[3].keys: got 18446744073709551615 after 0",
+          [&](auto& s) { entries(s, 3)->set_keys(0, ~std::uint64_t{0}); });
   refused("entries[4].values: got 3; allowed: 0 to 2", [&](auto& s) { entries(s, 4)->set_values(0, 3); });
   refused("entries[4].values: got index 0 twice", [&](auto& s) {
     entries(s, 4)->set_values(0, 0);
@@ -263,7 +265,7 @@ TEST(DistributionStates, ContradictionsAreRefused) {
     entries(s, 5)->mutable_keys()->RemoveLast();
     entries(s, 5)->mutable_values()->RemoveLast();
   });
-  refused("question: calls[3].histogram.edges[1]", [&](auto& s) {
+  refused("question: calls[3].histogram.edges.edge[1]", [&](auto& s) {
     s.mutable_question()->mutable_calls(3)->mutable_histogram()->mutable_edges()->set_edge(1, -1);
   });
 }

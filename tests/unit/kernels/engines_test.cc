@@ -191,6 +191,21 @@ TEST(Engines, APipelineIsPlacedOnItsEngine) {
   }
 }
 
+TEST(Engines, DistributionsAreAnsweredWhereTheArrayIs) {
+  const auto both = Both();
+  ReduceSpec spec = SpecOf(1 << 30);
+  EXPECT_EQ(KindOf(both->Place(spec, {})), EngineKind::kCuda);
+  spec.ops.emplace_back(Op::kMedian);
+  const auto placement = both->Place(spec, {});
+  EXPECT_EQ(KindOf(placement), EngineKind::kCpu);
+  EXPECT_THAT(placement->reason, HasSubstr("where the array is"));
+  const int something = 0;
+  const ArrayRef array{.data = &something, .space = MemorySpace::kDevice, .device = 0};
+  EXPECT_EQ(KindOf(both->Place(spec, array)), EngineKind::kCuda);
+  spec.engine = EngineKind::kCuda;
+  EXPECT_EQ(KindOf(both->Place(spec, {})), EngineKind::kCuda);
+}
+
 TEST(Engines, DeviceMemoryIsReducedOnItsDevice) {
   const int something = 0;
   const ArrayRef array{.data = &something, .space = MemorySpace::kDevice, .device = 0};

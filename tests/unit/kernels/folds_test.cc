@@ -272,6 +272,11 @@ void ExpectBins(const std::vector<double>& edges, const std::vector<T>& elements
   for (const T x : elements) {
     std::vector<std::uint64_t> counts(edges.size());
     bins.Count(&x, 1, counts.data());
+    // As devices count.
+    const auto& finder = bins.finder();
+    std::vector<std::uint64_t> found(edges.size());
+    const auto compared = BinFinder<T>::ValueOf(x);
+    if (finder.used > 0 && finder.Has(compared)) ++found[static_cast<std::size_t>(finder.BinOf(x, compared))];
     double value;
     if constexpr (kIsFloat<T>) {
       value = ToDouble(x);
@@ -284,7 +289,28 @@ void ExpectBins(const std::vector<double>& edges, const std::vector<T>& elements
       EXPECT_EQ(bins.In(bin, counts.data()), value >= low && (value < high || (last && value == high)) ? 1u : 0u)
           << value << " in [" << edges[static_cast<std::size_t>(bin)] << ", "
           << edges[static_cast<std::size_t>(bin + 1)] << ")";
+      EXPECT_EQ(bins.In(bin, found.data()), bins.In(bin, counts.data())) << value << " in bin " << bin;
     }
+  }
+}
+
+// In even bins the bin of most elements is told by their position alone, even next to an edge.
+TEST(HistogramBins, PositionsTellTheBinsOfEdgesAndTheirNeighbours) {
+  for (const double high : {1.0, 3.0, 1e-3, 1e5, 128.0}) {
+    std::vector<double> edges;
+    for (int i = 0; i <= 240; ++i) edges.push_back(-high + 2 * high / 240 * i);
+    std::vector<float> floats;
+    std::vector<double> doubles;
+    for (const double edge : edges) {
+      for (const double x : {std::nextafter(edge, -1e9), edge, std::nextafter(edge, 1e9), edge + high / 480}) {
+        doubles.push_back(x);
+        for (const float toward : {-1e9F, 1e9F}) floats.push_back(std::nextafter(static_cast<float>(x), toward));
+      }
+    }
+    EXPECT_LT(HistogramBins<float>(edges).finder().margin, 0.5F);
+    EXPECT_LT(HistogramBins<double>(edges).finder().margin, 0.5);
+    ExpectBins(edges, floats);
+    ExpectBins(edges, doubles);
   }
 }
 

@@ -1,0 +1,113 @@
+// CudaLane::WholeArray: answers ops about distributions of one array in device memory, by kernels. The host narrows
+// what a kernel looks for between its passes, and finishes by the formulas of the CPU engine's folds (kernels/folds).
+#ifndef REDUCED_KERNELS_CUDA_WHOLE_ARRAY_H_
+#define REDUCED_KERNELS_CUDA_WHOLE_ARRAY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "kernels/cuda/lane.h"
+#include "kernels/cuda/selection.h"
+
+namespace reduced {
+
+class CudaLane::WholeArray {
+ public:
+  // On an error, what is in flight is to be waited for before this goes.
+  WholeArray(CudaLane& lane, const Job& job, CudaArrays& arrays, Timing* timing)
+      : lane_(lane), job_(job), arrays_(arrays), timing_(timing) {}
+
+  // Whether there are kernels for the op.
+  static bool Answers(const OpCall& call, DType dtype);
+
+  // Answers one op of the `count` > 0 elements at `data`, which are aligned to their size. *op_error: as of
+  // DistributionFold::Finish. RESOURCE_EXHAUSTED: the device has no memory.
+  absl::Status Answer(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
+                      absl::Status* op_error);
+
+ private:
+  // Elements, or keys that were gathered.
+  struct Source {
+    KeyFormat format{};
+    const std::byte* data = nullptr;
+    std::int64_t count = 0;
+  };
+  // A range of keys that has wanted ranks.
+  struct Bracket {
+    std::uint64_t lo = 0;
+    std::uint64_t hi = 0;
+    std::int64_t below = 0;  // elements with lesser keys
+    std::int64_t size = 0;   // elements in it
+    std::size_t first = 0;   // of the ranks, and one more than the last
+    std::size_t last = 0;
+  };
+  // What a pass counted.
+  struct Counted {
+    CountedKeys head{};
+    std::vector<std::uint64_t> counts{};
+    int digit = 0;              // bits that a bracket is counted by; 0 before the pass: it chooses
+    std::vector<int> shifts{};  // of each bracket
+    // The least and the largest key of each bracket, or nothing.
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> bounds{};
+
+    std::int64_t total() const {
+      return static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
+    }
+    const std::uint64_t* Of(std::size_t bracket) const { return counts.data() + (bracket << digit); }
+  };
+
+  absl::StatusOr<std::byte*> Allocate(std::int64_t bytes, std::unique_ptr<ArrayMemory>* memory);
+  // Runs launches, waits for them, and copies what they leave to the host.
+  absl::Status Run(absl::FunctionRef<cudaError_t()> launches, const std::byte* from, std::int64_t bytes,
+                   const std::vector<Region>& regions);
+
+  absl::Status Histogram(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers);
+  absl::Status Quantiles(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
+                         absl::Status* op_error);
+
+  absl::Status Top(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
+                   absl::Status* op_error);
+  absl::Status Distinct(const std::byte* data, std::int64_t count, std::byte* answers);
+  absl::Status CountEachKey(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
+                            absl::Status* op_error);
+
+  static std::uint64_t MostKey(int bytes) { return ~std::uint64_t{0} >> (64 - 8 * bytes); }
+  // Bits of the keys of brackets that a pass counts by: at most `most`, and as many as a block has room for.
+  static int DigitFor(int bytes, std::size_t brackets, std::int64_t shared_bytes, int most);
+  // Counts the keys of at most kMostRanges brackets. `gathered`: null, or gets their keys, of which a warp reserves
+  // room for `chunk` at a time; few: they come to the host, too.
+  absl::Status CountPass(const Source& source, std::int64_t stretch, const std::vector<Bracket>& brackets,
+                         std::int64_t room, int chunk, std::unique_ptr<ArrayMemory>* gathered,
+                         std::vector<std::byte>* few, Counted* counted);
+  // The parts of brackets that have the ranks; keys of parts that have only one are found.
+  static std::vector<Bracket> Narrowed(const std::vector<Bracket>& brackets, const Counted& counted,
+                                       const std::vector<std::int64_t>& ranks, std::vector<std::uint64_t>* found);
+  // Selects the keys of ascending ranks that lie in brackets.
+  absl::Status Select(const Source& source, const std::vector<Bracket>& brackets,
+                      const std::vector<std::int64_t>& ranks, std::vector<std::uint64_t>* found);
+  absl::Status SelectInSome(Source source, std::vector<Bracket> brackets, const std::vector<std::int64_t>& ranks,
+                            std::vector<std::uint64_t>* found);
+  static void SelectFew(int bytes, const std::vector<std::byte>& keys, const std::vector<Bracket>& brackets,
+                        const std::vector<std::int64_t>& ranks, std::vector<std::uint64_t>* found);
+
+  absl::Status Gather(const Source& source, std::int64_t first, std::int64_t count, std::uint64_t least,
+                      std::uint64_t most, std::vector<FoundKey>* found, std::int64_t* number);
+  absl::Status BoundFromSample(const Source& source, std::int64_t k, std::uint64_t* bound);
+  absl::Status GatherLeast(const Source& source, std::int64_t k, std::vector<FoundKey>* found);
+
+  CudaLane& lane_;
+  const Job& job_;
+  CudaArrays& arrays_;
+  Timing* const timing_;
+  std::vector<std::unique_ptr<ArrayMemory>> memory_;  // of launches that may be in flight
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_CUDA_WHOLE_ARRAY_H_

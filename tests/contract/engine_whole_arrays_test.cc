@@ -1,0 +1,164 @@
+// Ops about distributions of long arrays on the CUDA engine: every way by which it launches kernels for them, on data
+// that those ways differ by. The answers are those of the CPU engine, byte for byte.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/algebra/float_format.h"
+#include "kernels/algebra/layout.h"
+#include "tests/contract/engine_fixture.h"
+#include "tests/contract/partitions.h"
+#include "tests/support/data.h"
+
+namespace reduced::test {
+namespace {
+
+std::vector<double> EvenEdges(double low, double high, int bins) {
+  std::vector<double> edges;
+  for (int i = 0; i <= bins; ++i) edges.push_back(i == bins ? high : low + (high - low) / bins * i);
+  return edges;
+}
+
+// Calls of every kind of pass.
+std::vector<OpCall> AllCalls(DType dtype) {
+  std::vector<double> percentiles, squares;
+  for (int i = 0; i <= 100; ++i) percentiles.push_back(i / 100.0);
+  for (int i = 0; i < 40; ++i) squares.push_back(i * i - 100);
+  std::vector<OpCall> calls = {
+      Op::kMedian,
+      {Op::kQuantile, {.quantiles = {0.5}, .method = QuantileMethod::kLower}},
+      {Op::kQuantile, {.quantiles = {0, 0.25, 0.5, 0.75}}},
+      {Op::kQuantile, {.quantiles = percentiles, .method = QuantileMethod::kNearest}},
+      {Op::kHistogram, {.edges = EvenEdges(-1, 1, 10)}},
+      {Op::kHistogram, {.edges = EvenEdges(-128, 128, 256)}},
+      {Op::kHistogram, {.edges = EvenEdges(-1, 1, 20'000)}},
+      {Op::kHistogram, {.edges = EvenEdges(-3, 3, 65'536)}},
+      {Op::kHistogram, {.edges = squares}},
+      {Op::kTopK, {.k = 10}},
+      {Op::kArgTopK, {.k = 1024}},
+      {Op::kBottomK, {.k = 1000}},
+      {Op::kArgBottomK, {.k = 7}},
+      Op::kDistinct,
+      Op::kCount,
+      Op::kDistinctExact,
+  };
+  if (RowOf(dtype).bytes <= 2) calls.push_back(Op::kMode);
+  return calls;
+}
+
+struct ValuesRow {
+  const char* name;
+  double (*value)(std::int64_t i, std::int64_t count);
+};
+const ValuesRow kValues[] = {
+    {"constant", [](std::int64_t, std::int64_t) { return 1.0; }},
+    {"sorted",
+     [](std::int64_t i, std::int64_t count) { return 64.0 * static_cast<double>(i) / static_cast<double>(count); }},
+    {"descending",
+     [](std::int64_t i, std::int64_t count) {
+       return 64.0 * static_cast<double>(count - i) / static_cast<double>(count);
+     }},
+    {"half zeros",
+     [](std::int64_t i, std::int64_t) {
+       return i % 2 == 0 ? (i % 4 == 0 ? 0.0 : -0.0) : static_cast<double>(i % 101) - 50;
+     }},
+    {"two values", [](std::int64_t i, std::int64_t) { return i % 3 == 0 ? 1.0 : 2.0; }},
+    // The best elements are equal, and late.
+    {"late ties",
+     [](std::int64_t i, std::int64_t count) { return i < count - 200'000 ? static_cast<double>(i % 50) : 60.0; }},
+    {"an outlier",
+     [](std::int64_t i, std::int64_t) { return i == 77'777 ? 100.0 : static_cast<double>(i % 997) / 997; }},
+};
+
+Bytes BytesOfValues(DType dtype, std::int64_t count, const ValuesRow& row) {
+  Bytes bytes(static_cast<std::size_t>(count * RowOf(dtype).bytes));
+  VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double value = row.value(i, count);
+      T element{};
+      if constexpr (kIsFloat<T>) {
+        element = FromDouble<T>(value);
+      } else if constexpr (std::is_integral_v<T>) {
+        element = static_cast<T>(static_cast<std::int64_t>(value));
+      } else {
+        element.byte = value != 0 ? 3 : 0;
+      }
+      std::memcpy(bytes.data() + i * static_cast<std::int64_t>(sizeof(T)), &element, sizeof(T));
+    }
+  });
+  return bytes;
+}
+
+class EngineWholeArrays : public EngineTest<KindAndDType> {
+ protected:
+  DType dtype() const { return std::get<DType>(GetParam()); }
+
+  void Check(const Bytes& array, const std::vector<OpCall>& calls, NanPolicy policy, const std::string& name,
+             std::vector<std::int64_t> shape = {}) {
+    const std::int64_t count = std::ssize(array) / RowOf(dtype()).bytes;
+    if (shape.empty()) shape = {count};
+    Partition partition;
+    std::vector<bool> axes(shape.size(), true);
+    axes[0] = shape.size() == 1;
+    partition.layout = LayoutOf(shape, axes);
+    ReduceSpec spec = Spec(dtype(), count);
+    spec.ops = calls;
+    spec.nan_policy = policy;
+    spec.empty_policy = EmptyPolicy::kFill;
+    const Job job{.spec = spec, .array = {array.data()}};
+    const Reply got = ReducePartition(engine(), job, partition);
+    const Reply expected = ReducePartition(engine_for(1), job, partition);
+    ASSERT_EQ(got.status, absl::OkStatus()) << name;
+    ASSERT_EQ(expected.status, absl::OkStatus()) << name;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_TRUE(got.answers->memory[i] == expected.answers->memory[i])
+          << name << ", " << RowOf(calls[i].op).name << " " << i << ", policy " << static_cast<int>(policy);
+    }
+  }
+};
+
+TEST_P(EngineWholeArrays, AnswerAsTheCpuEngine) {
+  constexpr std::int64_t kCount = 400'003;
+  for (const DataKindRow& row : kDataKinds) {
+    if (!Applies(row, dtype())) continue;
+    const Bytes array = MakeData(row.kind, dtype(), kCount, 3);
+    for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+      if (policy == NanPolicy::kOmit && !RowOf(dtype()).is_float) continue;
+      Check(array, AllCalls(dtype()), policy, std::string(row.name));
+    }
+  }
+  for (const ValuesRow& row : kValues) {
+    Check(BytesOfValues(dtype(), kCount, row), AllCalls(dtype()), NanPolicy::kPropagate, row.name);
+  }
+}
+
+// Of two dimensions: each long row is an array of its own, at an address of any alignment.
+TEST_P(EngineWholeArrays, LongRows) {
+  const Bytes array = MakeData(DataKind::kFull, dtype(), 3 * 70'001, 3);
+  Check(array, AllCalls(dtype()), NanPolicy::kPropagate, "rows", {3, 70'001});
+}
+
+// Long enough that bounds of the best elements come from a sample.
+TEST_P(EngineWholeArrays, SampledArrays) {
+  const std::int64_t count = (std::int64_t{48} << 20) / RowOf(dtype()).bytes;
+  if (RowOf(dtype()).bytes < 4) GTEST_SKIP() << "the same launches as of longer elements, of more of these";
+  const std::vector<OpCall> calls = {{Op::kTopK, {.k = 10}}, {Op::kArgBottomK, {.k = 1000}}, Op::kMedian};
+  Check(MakeData(DataKind::kFull, dtype(), count, 3), calls, NanPolicy::kPropagate, "full");
+  if (RowOf(dtype()).is_float) Check(MakeData(DataKind::kSomeNan, dtype(), count, 3), calls, NanPolicy::kOmit, "NaNs");
+  for (const ValuesRow& row : kValues) {
+    Check(BytesOfValues(dtype(), count, row), calls, NanPolicy::kPropagate, row.name);
+  }
+}
+
+REDUCED_INSTANTIATE_ON_CUDA(EngineWholeArrays, DType::kF32, DType::kF64, DType::kI32, DType::kU64, DType::kF16,
+                            DType::kBF16, DType::kI16, DType::kU8, DType::kBool);
+
+}  // namespace
+}  // namespace reduced::test

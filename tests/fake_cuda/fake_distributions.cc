@@ -1,0 +1,117 @@
+// The fake device's kernels of ops about distributions.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cuda/histogram.h"
+#include "kernels/cuda/selection.h"
+#include "kernels/cuda/sketch.h"
+#include "kernels/folds/histogram_bins.h"
+#include "kernels/folds/sketch.h"
+#include "tests/fake_cuda/fake_cuda.h"
+
+namespace reduced {
+namespace {
+
+template <class Kernel>
+cudaError_t LaunchDistribution(Kernel kernel) {
+  bool runs = false;
+  const cudaError_t error = fake_cuda::BeginLaunch(&runs);
+  if (runs) kernel();
+  return error;
+}
+
+// Calls visit(key, index) for each element that has a key.
+template <class Visit>
+void ForEachKey(const KeyFormat& format, const void* data, std::int64_t count, const Visit& visit,
+                std::int64_t stretch = 1) {
+  const auto each = [&]<class Word>(Word) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (i * static_cast<std::int64_t>(sizeof(Word)) / 512 % stretch != 0) continue;
+      Word raw;
+      std::memcpy(&raw, static_cast<const std::byte*>(data) + i * static_cast<std::int64_t>(sizeof(Word)),
+                  sizeof(Word));
+      bool counts = true;
+      const Word key = KeyOf(raw, format, &counts);
+      if (counts) visit(key, i);
+    }
+  };
+  if (format.bytes == 1) each(std::uint8_t{});
+  if (format.bytes == 2) each(std::uint16_t{});
+  if (format.bytes == 4) each(std::uint32_t{});
+  if (format.bytes == 8) each(std::uint64_t{});
+}
+
+}  // namespace
+
+std::int64_t UnusedOfChunks(int multiprocessors) { return std::int64_t{multiprocessors} * kGatherChunk; }
+
+cudaError_t LaunchCountKeys(const CountKeysLaunch& launch) {
+  return LaunchDistribution([&] {
+    auto* const counts = reinterpret_cast<unsigned long long*>(launch.counted + 1);
+    const std::uint64_t most = ~std::uint64_t{0} >> (64 - 8 * launch.format.bytes);
+    const auto gather = [&](std::uint64_t key) {
+      const auto at = static_cast<std::int64_t>(launch.counted->gathered++);
+      const auto bytes = static_cast<std::size_t>(launch.format.bytes);
+      if (at < launch.room)
+        std::memcpy(static_cast<std::byte*>(launch.gather) + static_cast<std::size_t>(at) * bytes, &key, bytes);
+    };
+    // The unused end of a chunk, before the keys of others.
+    for (int i = 0; launch.gather != nullptr && i < launch.chunk / 2; ++i) gather(most);
+    ForEachKey(
+        launch.format, launch.data, launch.count,
+        [&](std::uint64_t key, std::int64_t) {
+          for (int r = 0; r < launch.count_of_ranges; ++r) {
+            const KeyRange64& range = launch.ranges[r];
+            if (key < range.lo || key - range.lo > range.span) continue;
+            ++counts[(static_cast<std::uint64_t>(r) << launch.digit) + ((key - range.lo) >> range.shift)];
+            if (launch.gather != nullptr) gather(key);
+            if (r >= CountedKeys::kBoundedRanges) continue;
+            launch.counted->inverse_least[r] =
+                std::max<unsigned long long>(launch.counted->inverse_least[r], ~key & most);
+            launch.counted->largest[r] = std::max<unsigned long long>(launch.counted->largest[r], key);
+          }
+        },
+        launch.stretch);
+  });
+}
+
+cudaError_t LaunchGatherKeys(const GatherKeysLaunch& launch) {
+  return LaunchDistribution([&] {
+    const auto* const data = static_cast<const std::byte*>(launch.data) + launch.first * launch.format.bytes;
+    std::vector<bool> unwanted(static_cast<std::size_t>(launch.count));
+    ForEachKey(Plain(launch.format), data, launch.count, [&](std::uint64_t key, std::int64_t index) {
+      const bool is = launch.has_unwanted && key >= launch.first_unwanted && key <= launch.last_unwanted;
+      unwanted[static_cast<std::size_t>(index)] = is;
+    });
+    ForEachKey(launch.format, data, launch.count, [&](std::uint64_t key, std::int64_t index) {
+      if (key < launch.least || key > launch.most || unwanted[static_cast<std::size_t>(index)]) return;
+      const auto at = static_cast<std::int64_t>((*launch.found)++);
+      if (at < launch.room) launch.keys[at] = {key, launch.first + index};
+    });
+  });
+}
+
+cudaError_t LaunchSketch(const SketchLaunch& launch) {
+  return LaunchDistribution([&] {
+    ForEachKey(launch.format, launch.data, launch.count, [&](std::uint64_t key, std::int64_t) {
+      std::uint32_t& most = launch.registers[RegisterOf(HashOf(key))];
+      most = std::max(most, ZerosOf(HashOf(key)));
+    });
+  });
+}
+
+cudaError_t LaunchHistogram(const HistogramLaunch& launch) {
+  return LaunchDistribution([&] {
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      const BinFinder<T>& finder = *static_cast<const BinFinder<T>*>(launch.finder);
+      for (std::int64_t i = 0; i < launch.count; ++i) {
+        const T x = static_cast<const T*>(launch.data)[i];
+        const auto value = BinFinder<T>::ValueOf(x);
+        if (finder.Has(value)) ++launch.counts[finder.BinOf(x, value)];
+      }
+    });
+  });
+}
+
+}  // namespace reduced
