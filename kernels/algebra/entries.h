@@ -1,6 +1,6 @@
 // What a state has of an op of the distribution: a table of entries, each a key and a value. Entries of parts merge by
 // a rule, in any order, so that the state of a histogram is as small as its bins are few, and that of distinct_exact
-// has no more than the values that there are.
+// has one entry for each different value.
 //
 //   op                     key                                     value                             rule
 //   histogram              the number of a bin                     how many elements it has          kSum

@@ -28,7 +28,7 @@ struct KeyFormat {
   bool omit_nan = false;       // NaNs have no key
   bool descends = false;       // keys are inverted: the largest element has the least one
   bool nan_first = false;      // keys of floats are one more, so that NaNs have the least one
-  std::uint64_t negative = 0;  // bits that are inverted in negative elements, besides the sign
+  std::uint64_t negative = 0;  // the bits, other than the sign, that are inverted in negative elements
   std::uint64_t sign = 0;      // the bit that is inverted in all
   std::uint64_t least = 0;     // the keys of the infinities, or of the least and the greatest integer
   std::uint64_t greatest = 0;

@@ -4,7 +4,7 @@
 //
 // What a fold answers does not depend on how the elements were cut, nor on the order in which parts were merged: it
 // counts, finds maxima, and selects by order keys. A fold may ask for the elements again, with what it has learned.
-// Other processes have other parts: what they know merges as entries of states (algebra/entries.h).
+// Parts of an array in several processes merge by the entries of their states (algebra/entries.h).
 #ifndef REDUCED_KERNELS_FOLDS_FOLD_H_
 #define REDUCED_KERNELS_FOLDS_FOLD_H_
 

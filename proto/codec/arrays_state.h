@@ -54,7 +54,7 @@ class ArraysMerger {
   // How many outputs and keys all parts have together.
   std::int64_t outputs() const { return whole_.has_value() ? static_cast<std::int64_t>(whole_->outputs.size()) : 0; }
   std::int64_t keys() const { return static_cast<std::int64_t>(rows_.size()); }
-  // What the ops of the distribution take besides: entries, and what they answer, as a message and encoded.
+  // Bytes that ops of the distribution take: their entries, and their answers, as a message and encoded.
   std::int64_t distribution_bytes() const;
 
   // Last, once: fills in an empty response. INVALID_ARGUMENT, OUT_OF_RANGE: there is no state, or what a Reduce of the

@@ -50,7 +50,7 @@ bool IsKey(const OpCall& call, const ReduceSpec& spec, std::uint64_t number) {
   });
 }
 
-// What the values have to be besides, and how many entries there are.
+// Checks the values, and the number of entries.
 absl::Status CheckValues(const Entries& entries, const ReduceSpec& spec, const OpCall& call, std::int64_t positions) {
   const auto count = static_cast<std::uint64_t>(spec.count);
   const std::size_t size = entries.keys.size();

@@ -186,7 +186,7 @@ TEST(Folds, ElementsThatChangeBetweenPassesDoNoHarm) {
   }
 }
 
-// Whatever memory there is, a fold answers as if there were more, or says that there is none; and it gives all of it
+// With any amount of memory a fold has the same answer or fails by RESOURCE_EXHAUSTED, and it gives all of its memory
 // back.
 TEST(Folds, KeepToTheirMemory) {
   std::vector<double> many, edges;
