@@ -42,13 +42,14 @@ double RoundedAnswer(const ReduceSpec& spec, Op op, std::int64_t count, const Su
   if (op == Op::kSumSquares) return RoundToDouble(Natural::MagnitudeOf(sums.squares), 2 * sums.low);
   if (op == Op::kL2) return RoundRootToDouble(Natural::MagnitudeOf(sums.squares), 2 * sums.low);
   Natural sum = Natural::MagnitudeOf(sums.sum);
-  if (!DeviatesFromMean(op)) {
-    if (op == Op::kMean && count == 0) return kNan;
+  const double sign = sums.sum.back() >> 63 != 0 ? -1 : 1;
+  if (op == Op::kMean) {
+    if (count == 0) return kNan;
     Quotient quotient(std::move(sum), sums.low);
-    if (op == Op::kMean) quotient.Divide(static_cast<std::uint64_t>(count));
-    const double value = RoundToDouble(quotient.number, quotient.exponent, quotient.more);
-    return sums.sum.back() >> 63 != 0 ? -value : value;
+    quotient.Divide(static_cast<std::uint64_t>(count));
+    return sign * RoundToDouble(quotient.number, quotient.exponent, quotient.more);
   }
+  if (!DeviatesFromMean(op)) return sign * RoundToDouble(sum, sums.low);
   if (count <= spec.ddof) return kNan;
   // The sum of (x - mean)^2 times the number of elements.
   const Natural squares = Natural::MagnitudeOf(sums.squares);

@@ -65,10 +65,10 @@ std::uint64_t Natural::Bits(int index, int count) const {
 }
 
 bool Natural::AnyBitBelow(int index) const {
-  for (int i = 0; i < index && i < bits(); i += 64) {
-    if (Bits(i, std::min(64, index - i)) != 0) return true;
-  }
-  return false;
+  if (index <= 0) return false;
+  const int words = std::min(index / 64, static_cast<int>(words_.size()));
+  return std::any_of(words_.begin(), words_.begin() + words, [](std::uint64_t word) { return word != 0; }) ||
+         Bits(64 * words, index % 64) != 0;
 }
 
 Natural Natural::Times(const Natural& other) const {

@@ -30,6 +30,13 @@ TEST(Natural, RoundsToTheNearestDouble) {
   EXPECT_EQ(RoundToDouble(Natural(3), -1075), 0x1p-1073);
 }
 
+TEST(Natural, FindsBitsBelowAnIndex) {
+  const Natural one = Natural(1).ShiftedLeft(200);
+  for (const int index : {-64, -1, 0, 1, 64, 128, 192, 200}) EXPECT_FALSE(one.AnyBitBelow(index)) << index;
+  for (const int index : {201, 255, 256, 257, 1000}) EXPECT_TRUE(one.AnyBitBelow(index)) << index;
+  EXPECT_FALSE(Natural().AnyBitBelow(100));
+}
+
 // The roots of R^2 - 1, R^2 and R^2 + 1 for R halfway between two doubles: what is left of the root's first 64 bits
 // decides.
 TEST(Natural, RoundsRootsByWhatIsLeftOfThem) {
