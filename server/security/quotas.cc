@@ -44,9 +44,8 @@ Quotas::Lease& Quotas::Lease::operator=(Lease&& other) noexcept {
   return *this;
 }
 
-void Quotas::Lease::Return() {
+void Quotas::Lease::GiveBack() {
   Quotas* const quotas = std::exchange(quotas_, nullptr);
-  if (quotas == nullptr) return;
   const absl::MutexLock lock(&quotas->mutex_);
   const auto found = quotas->taken_.find(account_);
   for (const LimitRow& row : kLimits) found->second.*row.what -= amounts_.*row.what;

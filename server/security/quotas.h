@@ -31,10 +31,14 @@ class Quotas {
     Lease(Lease&& other) noexcept { *this = static_cast<Lease&&>(other); }
     Lease& operator=(Lease&& other) noexcept;
     ~Lease() { Return(); }
-    void Return();
+    void Return() {
+      if (quotas_ != nullptr) GiveBack();  // most leases hold nothing
+    }
 
    private:
     friend class Quotas;
+    void GiveBack();
+
     Quotas* quotas_ = nullptr;
     std::string account_;
     Limits amounts_;
