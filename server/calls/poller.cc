@@ -138,14 +138,15 @@ bool Poller::TakeNews() {
 bool Poller::ServeRound() {
   FindWork();
   if (ready_.empty()) return false;
+  Clock::duration turn = kTurnTime;
   if (ready_.size() > 1) {
+    turn = std::min(turn, 4 * kRoundTime / static_cast<int>(ready_.size()));
     std::sort(ready_.begin(), ready_.end(), [](const Polled* a, const Polled* b) {
       return std::tie(a->used, a->last_served) < std::tie(b->used, b->last_served);
     });
     now_ = Clock::now();  // the time that sorting took is not that of the first
   }
   const Clock::time_point end = now_ + kRoundTime;
-  const Clock::duration turn = std::min(kTurnTime, 4 * kRoundTime / static_cast<int>(ready_.size()));
   for (Polled* const polled : ready_) {
     TakeTurn(*polled, turn);
     if (now_ > end) break;
