@@ -186,7 +186,11 @@ void Poller::TakeTurn(Polled& polled, Clock::duration most) {
     now_ = Clock::now();
   } while (++served < kTurn && now_ - start < most && polled.ring->HasWork());
   Clock::duration used = now_ - start;
-  if (used > kLongTurn) used -= std::min(used, TakeTimeAway());
+  if (used > kLongTurn) {
+    const Clock::duration away = TakeTimeAway();
+    now_ = ran_at_;  // If the thread lost the processor since the turn ended, the next ring doesn't pay for that.
+    used = std::max(Clock::duration::zero(), now_ - start - away);
+  }
   polled.used += used;
   polled.ring->patience().Took(now_ - polled.last_served);
   polled.last_served = polled.idle_since = now_;

@@ -40,7 +40,8 @@ std::string Encode(absl::string_view status, const HttpAnswer& answer, absl::str
       "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"
       "Content-Security-Policy: %s\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n"
       "Referrer-Policy: no-referrer\r\nConnection: close\r\n%s\r\n%s",
-      status, answer.type, answer.body.size(), answer.policy, more, with_body ? answer.body : "");
+      status, answer.type, answer.body.size(), answer.policy, more,
+      with_body ? absl::string_view(answer.body) : absl::string_view());
 }
 
 std::string Refuse(absl::string_view status, absl::string_view text, bool with_body = true,
