@@ -356,11 +356,14 @@ std::string ModelName() {
   return "unknown";
 }
 
-// ThreadSanitizer doesn't see how oneTBB hands its tasks over, and takes each for a race: under it, lanes work alone.
+// ThreadSanitizer does not see how oneTBB hands its tasks over, and takes each for a race: under it, lanes work alone.
+// It would also take a second to calibrate an engine as elsewhere.
 #ifdef __SANITIZE_THREAD__
 constexpr bool kLanesWorkAlone = true;
+constexpr std::int64_t kCalibrationBytes = 1 << 20;
 #else
 constexpr bool kLanesWorkAlone = false;
+constexpr std::int64_t kCalibrationBytes = 48 << 20;
 #endif
 
 class CpuEngine final : public Engine {
@@ -467,7 +470,7 @@ class CpuEngine final : public Engine {
     calibration_ = {fixed_us, /*host_gb_per_s=*/1, /*held_gb_per_s=*/1};
 
     // From memory, not from the cache. In huge pages where they can be had: writing the array takes most of the time.
-    constexpr std::int64_t kBytes = 48 << 20;
+    constexpr std::int64_t kBytes = kCalibrationBytes;
     void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return;
     madvise(memory, kBytes, MADV_HUGEPAGE);

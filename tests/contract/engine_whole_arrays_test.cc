@@ -147,7 +147,7 @@ TEST_P(EngineWholeArrays, LongRows) {
 
 // Long enough that bounds of the best elements come from a sample.
 TEST_P(EngineWholeArrays, SampledArrays) {
-  const std::int64_t count = (std::int64_t{48} << 20) / RowOf(dtype()).bytes;
+  const std::int64_t count = (std::int64_t{33} << 20) / RowOf(dtype()).bytes;
   if (RowOf(dtype()).bytes < 4) GTEST_SKIP() << "the same launches as of longer elements, of more of these";
   const std::vector<OpCall> calls = {{Op::kTopK, {.k = 10}}, {Op::kArgBottomK, {.k = 1000}}, Op::kMedian};
   Check(MakeData(DataKind::kFull, dtype(), count, 3), calls, NanPolicy::kPropagate, "full");

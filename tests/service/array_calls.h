@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 
@@ -136,14 +136,7 @@ inline v1::GetServerInfoResponse InfoOf(TestServer& server) {
 }
 
 // Waits for what another thread of the server does: false after kPatience.
-inline bool AwaitThat(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
+inline bool AwaitThat(const std::function<bool()>& condition) { return Becomes(kPatience, condition); }
 
 // Nothing is kept, nothing streams in, no memory is taken.
 inline bool Idle(TestServer& server) {

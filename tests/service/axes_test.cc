@@ -12,6 +12,7 @@
 #include "tests/service/error_form.h"
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 namespace {
@@ -255,9 +256,7 @@ TEST(AxesMemoryTest, KeptResultsOfAClientThatWentAwayAreDeleted) {
   EXPECT_TRUE(AwaitTrue(*server.engine().cancelled(0)));
   server.engine().Release();
   EXPECT_EQ(pending.Join().error_code(), grpc::StatusCode::CANCELLED);
-  const absl::Time end = absl::Now() + kPatience;
-  while (InfoOf(*server).usage().arrays() != 0 && absl::Now() < end) std::this_thread::yield();
-  EXPECT_EQ(InfoOf(*server).usage().arrays(), 0);
+  EXPECT_TRUE(Becomes(kPatience, [&] { return InfoOf(*server).usage().arrays() == 0; }));
 }
 
 }  // namespace

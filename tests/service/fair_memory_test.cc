@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +15,7 @@
 #include "tests/service/identities.h"
 #include "tests/service/test_server.h"
 #include "tests/service/unread_call.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 namespace {
@@ -36,11 +36,7 @@ v1::ReduceRequest Sums(std::int64_t outputs) {
   return request;
 }
 
-bool Await(const std::function<bool()>& holds, absl::Duration within = kPatience) {
-  const absl::Time end = absl::Now() + within;
-  while (!holds() && absl::Now() < end) std::this_thread::yield();
-  return holds();
-}
+bool Await(const std::function<bool()>& holds, absl::Duration within = kPatience) { return Becomes(within, holds); }
 
 class UnreadTest : public SecurityTest {
  protected:

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "kernels/engine/lanes.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 namespace {
@@ -56,12 +56,7 @@ class OneLaneEngine final : public SharedEngine {
   }
   // Until one runs and so many wait. False after kPatience.
   bool AwaitWaiting(int count) const {
-    const absl::Time end = absl::Now() + kPatience;
-    while (absl::Now() < end) {
-      if (lanes_.busy() == 1 && lanes_.queue_length() == count) return true;
-      std::this_thread::yield();
-    }
-    return false;
+    return Becomes(kPatience, [&] { return lanes_.busy() == 1 && lanes_.queue_length() == count; });
   }
   int waiting() const { return lanes_.queue_length(); }
   std::vector<std::uint64_t> turns() {

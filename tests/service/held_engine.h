@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -17,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "kernels/engine/engine.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 
@@ -135,12 +135,7 @@ class HeldServer {
 
 // Waits for a flag that only gRPC's threads set: false after kPatience.
 inline bool AwaitTrue(const std::atomic<bool>& flag) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!flag.load()) {
-    if (absl::Now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
+  return Becomes(kPatience, [&flag] { return flag.load(); });
 }
 
 }  // namespace reduced::server

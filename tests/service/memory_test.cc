@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "kernels/engine/memory_budget.h"
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 #include "tests/support/runs.h"
 
 namespace reduced::server {
@@ -39,9 +39,7 @@ v1::ReduceRequest SumOfBytes(std::int64_t count) {
 
 // False after kPatience. A lease ends a moment after the response has left.
 bool AwaitNoneTaken(const MemoryBudget& memory) {
-  const absl::Time end = absl::Now() + kPatience;
-  while (memory.taken() != 0 && absl::Now() < end) std::this_thread::yield();
-  return memory.taken() == 0;
+  return Becomes(kPatience, [&memory] { return memory.taken() == 0; });
 }
 
 TEST(MemoryTest, MessagesThatWaitAreWithinIt) {

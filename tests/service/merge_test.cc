@@ -13,6 +13,7 @@
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "tests/service/test_server.h"
 #include "tests/support/becomes.h"
+#include "tests/support/runs.h"
 
 namespace reduced::server {
 namespace {
@@ -87,7 +88,7 @@ TEST(MergeTest, ManyLeaveTheServerToOthers) {
   const TestServer server(options);
   constexpr int kCalls = 400;
   v1::MergeRequest request;
-  *request.add_arrays() = StateByKeys(server, 20'000);
+  *request.add_arrays() = StateByKeys(server, test::kSlowBuild ? 4'000 : 20'000);
   Merges merges(server, request, kCalls);
   v1::ReduceResponse response;
   EXPECT_TRUE(server.client().Reduce(SmallSum(), &response).ok());
@@ -113,7 +114,7 @@ TEST(MergeTest, PartsWithoutKeysCostNothing) {
   const v1::ArraysState none = StateByKeys(server, 0);
   v1::MergeRequest request;
   *request.add_arrays() = keys;
-  for (int i = 0; i < 200'000; ++i) *request.add_arrays() = none;
+  for (int i = 0; i < (test::kSlowBuild ? 20'000 : 200'000); ++i) *request.add_arrays() = none;
   *request.add_arrays() = keys;
   const auto stub = v1::Reduction::NewStub(server.client().channel());
   grpc::ClientContext context;

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "tests/service/array_calls.h"
 #include "tests/service/identities.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 namespace {
@@ -96,16 +96,12 @@ TEST_F(SecurityTest, SessionsAreLimitedForEach) {
 // Waits until the server counts so many streams: false after kPatience.
 bool AwaitStreams(const TestServer& server, const Headers& headers, int streams) {
   const auto stub = v1::Reduction::NewStub(server.client().channel());
-  const absl::Time deadline = absl::Now() + kPatience;
   v1::GetServerInfoResponse info;
-  while (absl::Now() < deadline) {
+  return Becomes(kPatience, [&] {
     grpc::ClientContext context;
     Fill(&context, headers);
-    if (!stub->GetServerInfo(&context, {}, &info).ok()) return false;
-    if (info.usage().streams() == streams) return true;
-    std::this_thread::yield();
-  }
-  return false;
+    return stub->GetServerInfo(&context, {}, &info).ok() && info.usage().streams() == streams;
+  });
 }
 
 TEST_F(SecurityTest, RequestsAtOnceAreLimitedForEach) {

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "server/sources/arrays.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 namespace {
@@ -215,8 +216,7 @@ TEST(Registry, UseBeginsTheTimeAnew) {
   ResidentArrays arrays(10);
   const Added added = Add(arrays, absl::Seconds(100));
   const auto info = [&arrays] { return arrays.List("", kAnonymous).at(0); };
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (info().age < absl::Milliseconds(20) && absl::Now() < deadline) std::this_thread::yield();
+  ASSERT_TRUE(Becomes(kPatience, [&] { return info().age >= absl::Milliseconds(20); }));
   EXPECT_LE(info().age + info().expires_in, absl::Milliseconds(100'001));
   EXPECT_TRUE(arrays.Find(added.id, kAnonymous).ok());
   EXPECT_GE(info().age + info().expires_in, absl::Milliseconds(100'015));

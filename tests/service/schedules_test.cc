@@ -46,6 +46,7 @@
 #include "reduced/client.h"
 #include "tests/service/test_server.h"
 #include "tests/support/becomes.h"
+#include "tests/support/runs.h"
 #ifdef REDUCED_HAVE_CUDA
 #include "kernels/cuda/engine.h"
 #endif
@@ -269,7 +270,7 @@ class Traffic {
   }
   void Ladder() {
     const absl::StatusOr<client::LadderStart> start = client_->Ladder(
-        {.dtype = "i32", .count = 2 << 20, .pipelines = {"recursive_pairs", "tiled_simd"}, .repeats = 1},
+        {.dtype = "i32", .count = 200'000, .pipelines = {"recursive_pairs", "tiled_simd"}, .repeats = 1},
         [](const client::LadderStart&, const client::LadderStep& step) { EXPECT_TRUE(step.correct) << step.pipeline; });
     Check(start.status(), "ladder");
   }
@@ -358,7 +359,7 @@ void RunSchedule(std::uint64_t seed) {
 TEST(SchedulesTest, EveryRequestHasOneHonestAnswerAndNothingIsLeft) {
   std::signal(SIGPIPE, SIG_IGN);
   const std::int64_t first = FromEnvironment("REDUCED_SEED", 1);
-  const std::int64_t count = FromEnvironment("REDUCED_SCHEDULES", 25);
+  const std::int64_t count = FromEnvironment("REDUCED_SCHEDULES", test::kSlowBuild ? 8 : 25);
   RunSchedule(static_cast<std::uint64_t>(first) - 1);  // what is made once per process, is there
   const std::multiset<std::string> files = OpenFiles();
   std::int64_t fired = 0;

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "spdlog/spdlog.h"
 #include "tests/service/identities.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 namespace {
@@ -228,11 +228,10 @@ TEST_F(SecurityTest, TheLogSaysOfACertificateThatItExpiresAndThatItHas) {
   const auto security = Security::Load(options);
   ASSERT_TRUE(security.ok()) << security.status();
   EXPECT_EQ(count("cert: the certificate expires on 20"), 1);
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (count("cert: the certificate expired on 20") == 0 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(Becomes(kPatience, [&] { return count("cert: the certificate expired on 20") > 0; }));
   // Some readings later each was said once; another certificate is said anew.
   WriteCertificate(options.tls_cert, options.tls_key, absl::Hours(1));
-  while (count("cert: the certificate expires on 20") < 2 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(Becomes(kPatience, [&] { return count("cert: the certificate expires on 20") >= 2; }));
   EXPECT_EQ(count("cert: the certificate expires on 20"), 2);
   EXPECT_EQ(count("cert: the certificate expired on 20"), 1);
 }

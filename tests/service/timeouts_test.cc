@@ -18,6 +18,7 @@
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
 #include "tests/service/unread_call.h"
+#include "tests/support/becomes.h"
 
 namespace reduced::server {
 namespace {
@@ -269,9 +270,7 @@ TEST(TimeoutsTest, AResponseThatNobodyReads) {
   TestServer server(options);
   UnreadCall unread(NarrowChannel(server.address()), "Reduce", ManySums());
   ASSERT_TRUE(unread.AwaitResponse());
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!server.server().IsIdle() && absl::Now() < deadline) std::this_thread::yield();
-  EXPECT_TRUE(server.server().IsIdle());
+  EXPECT_TRUE(Becomes(kPatience, [&] { return server.server().IsIdle(); }));
   unread.Cancel();
   EXPECT_FALSE(unread.Await().ok());
 }

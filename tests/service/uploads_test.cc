@@ -20,6 +20,7 @@
 #include "tests/service/chunk_stream.h"
 #include "tests/service/held_engine.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 #include "tests/support/data.h"
 
 namespace reduced::server {
@@ -101,14 +102,8 @@ std::vector<v1::ReduceResponse> SendInParts(const TestServer& server, const v1::
 
 // Waits until the server counts so many streams: false after kPatience.
 bool AwaitStreams(TestClient& client, int streams) {
-  const absl::Time deadline = absl::Now() + kPatience;
   v1::GetServerInfoResponse info;
-  while (absl::Now() < deadline) {
-    if (!client.Info(&info).ok()) return false;
-    if (info.usage().streams() == streams) return true;
-    std::this_thread::yield();
-  }
-  return false;
+  return Becomes(kPatience, [&] { return client.Info(&info).ok() && info.usage().streams() == streams; });
 }
 
 class UploadsTest : public ::testing::Test {

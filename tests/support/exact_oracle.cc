@@ -20,6 +20,7 @@ class Big {
 
   friend Big operator+(const Big& a, const Big& b) {
     Big sum;
+    sum.digits_.reserve(std::max(a.digits_.size(), b.digits_.size()) + 1);
     std::uint64_t carry = 0;
     for (std::size_t i = 0; i < std::max(a.digits_.size(), b.digits_.size()) || carry != 0; ++i) {
       carry += std::uint64_t{a.digit(i)} + b.digit(i);
@@ -43,18 +44,17 @@ class Big {
   }
   friend Big operator*(const Big& a, const Big& b) {
     Big product;
+    product.digits_.resize(a.digits_.size() + b.digits_.size());
     for (std::size_t i = 0; i < a.digits_.size(); ++i) {
-      Big row;
-      row.digits_.assign(i, 0);
+      if (a.digits_[i] == 0) continue;
       std::uint64_t carry = 0;
       for (std::size_t j = 0; j < b.digits_.size() || carry != 0; ++j) {
-        carry += std::uint64_t{a.digit(i)} * b.digit(j);
-        row.digits_.push_back(static_cast<std::uint32_t>(carry));
+        carry += std::uint64_t{a.digits_[i]} * b.digit(j) + product.digits_[i + j];
+        product.digits_[i + j] = static_cast<std::uint32_t>(carry);
         carry >>= 32;
       }
-      row.Trim();
-      product = product + row;
     }
+    product.Trim();
     return product;
   }
   friend Big operator<<(const Big& a, int by) {

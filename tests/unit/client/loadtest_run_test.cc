@@ -172,7 +172,7 @@ TEST_F(LoadtestRunTest, AStallShowsInTheCorrectedPercentilesOnly) {
     EXPECT_GT(step->tally.corrected.PercentileNs(90), stall_ns / 4);
     EXPECT_GT(step->tally.corrected.PercentileNs(99), stall_ns / 2);
     // Only those under way noticed: at most 2 of 1000.
-    EXPECT_LT(step->tally.uncorrected.PercentileNs(99), stall_ns / 4);
+    EXPECT_LT(step->tally.uncorrected.PercentileNs(99), step->tally.corrected.PercentileNs(99) / 2);
     EXPECT_GE(step->tally.uncorrected.max_ns(), stall_ns * 0.9);
   }
 }
@@ -267,8 +267,8 @@ TEST_F(LoadtestRunTest, ExitCodes) {
 
   LoadtestArguments unstable = Arguments();
   unstable.count = 0;
-  unstable.duration = absl::Seconds(1);
-  unstable.max_spread = 0;
+  unstable.duration = absl::Milliseconds(300);
+  unstable.max_spread = -1;  // which no load test keeps to
   EXPECT_EQ(Run(unstable), kUnstable);
 
   std::atomic<int> calls = 0;

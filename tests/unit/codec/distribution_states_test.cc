@@ -20,6 +20,7 @@
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/quantile_rounds.h"
 #include "tests/support/data.h"
+#include "tests/support/runs.h"
 
 namespace reduced {
 namespace {
@@ -107,20 +108,21 @@ std::vector<OpCall> MergedCalls(DType dtype) {
 }
 
 TEST(DistributionStates, MergedPartsAnswerAsTheWhole) {
+  constexpr std::int64_t kCount = test::kSlowBuild ? 501 : 3'001;
   std::mt19937_64 random(7);
   for (const DTypeRow& dtype : kDTypes) {
     for (const test::DataKindRow& data : test::kDataKinds) {
       if (!test::Applies(data, dtype.dtype)) continue;
       for (const NanPolicy nan : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
-        const test::Bytes array = test::MakeData(data.kind, dtype.dtype, 3'001, 3);
+        const test::Bytes array = test::MakeData(data.kind, dtype.dtype, kCount, 3);
         const ReduceSpec spec{.dtype = dtype.dtype, .ops = MergedCalls(dtype.dtype), .nan_policy = nan};
         std::vector<v1::ArraysState> parts;
-        const std::vector<std::int64_t> cuts = CutsOf(3'001, random);
+        const std::vector<std::int64_t> cuts = CutsOf(kCount, random);
         for (std::size_t i = 1; i < cuts.size(); ++i) {
           parts.push_back(StateOfPart(spec, array, cuts[i - 1], cuts[i]));
         }
         const v1::MergeResponse merged = Merged(parts, true);
-        const v1::ArraysState whole = StateOfPart(spec, array, 0, 3'001);
+        const v1::ArraysState whole = StateOfPart(spec, array, 0, kCount);
         EXPECT_EQ(merged.arrays_state().outputs(0).SerializeAsString(), whole.outputs(0).SerializeAsString());
         for (std::size_t i = 0; i < spec.ops.size(); ++i) {
           EXPECT_THAT(ResultOf(merged.arrays(static_cast<int>(i))), HasSubstr(AnswerOf(spec, spec.ops[i], array)))
@@ -138,7 +140,7 @@ TEST(DistributionStates, RoundsFindQuantiles) {
     for (const test::DataKindRow& data : test::kDataKinds) {
       if (!test::Applies(data, dtype.dtype)) continue;
       for (const std::int64_t count : {1, 2, 1'001, 140'000}) {
-        if (count > 100'000 && random() % 4 != 0) continue;
+        if (count > 100'000 && random() % (test::kSlowBuild ? 16 : 4) != 0) continue;
         const test::Bytes array = test::MakeData(data.kind, dtype.dtype, count, 4);
         const ReduceSpec spec{.dtype = dtype.dtype,
                               .ops = {Op::kMedian,

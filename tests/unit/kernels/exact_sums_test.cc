@@ -67,12 +67,13 @@ void ExpectSame(double got, double expected, const std::string& what) {
       << what << ": " << Hex(got) << ", not " << Hex(expected);
 }
 
-// Every op, both policies and some ddof, against the schoolbook.
+// Every op, both policies and some ddof, against the schoolbook, which takes most of the time.
 void ExpectRight(const std::vector<double>& elements, const std::string& what) {
   const ExactSums sums = SumsOf(elements);
   for (const Op op : kExactOps) {
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
       for (const std::int64_t ddof : {0, 1}) {
+        if (ddof != 0 && op != Op::kVar && op != Op::kStd) continue;
         ExpectSame(AnswerTo(op, elements, sums, policy, ddof), test::ExactlyBySchoolbook(op, elements, policy, ddof),
                    what + ", " + std::string(RowOf(op).name));
       }

@@ -15,7 +15,6 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/quick_answers.h"
 #include "kernels/engine/array_budget.h"
-#include "tests/support/runs.h"
 
 namespace reduced {
 namespace {
@@ -49,7 +48,7 @@ class KeyTablesTest : public testing::Test {
   void Check(DType dtype, const std::vector<std::int32_t>& keys, std::int64_t groups, const KeyTablesWanted& wanted) {
     const std::vector<T> elements = Elements<T>();
     ArrayBudget budget("cpu", std::int64_t{1} << 30);
-    tbb::task_arena arena(test::kSlowBuild ? 1 : 2);  // ThreadSanitizer does not see how oneTBB orders its threads
+    tbb::task_arena arena(2);
     const auto why_stop = [] { return absl::OkStatus(); };
     const GroupingContext context{budget, arena, why_stop};
     const Keys asked{{.dtype = DType::kI32, .count = kRows}, groups, /*drop=*/true};
