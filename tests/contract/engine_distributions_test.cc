@@ -261,7 +261,7 @@ std::vector<OpCall> CallsFor(DType dtype) {
 }
 
 // The elements of each output: their indexes in the array, and what answers call these.
-using Outputs = std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>>;
+using ElementsOfOutputs = std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>>;
 
 // A partition, and what it says in plain words.
 struct PartitionCase {
@@ -269,7 +269,7 @@ struct PartitionCase {
   std::vector<std::int64_t> shape;
   Partition partition{};
   std::vector<std::shared_ptr<const Bytes>> side{};  // has what the partition refers to
-  std::function<Outputs()> outputs{};                // of a large array this takes longer than its answers
+  std::function<ElementsOfOutputs()> outputs{};      // of a large array this takes longer than its answers
 };
 
 std::int64_t CountOf(const std::vector<std::int64_t>& shape) {
@@ -280,7 +280,7 @@ PartitionCase Along(std::string name, std::vector<std::int64_t> shape, std::vect
   PartitionCase each{.name = std::move(name), .shape = shape};
   each.partition.layout = LayoutOf(shape, axes);
   each.outputs = [shape = std::move(shape), axes = std::move(axes)] {
-    Outputs outputs;
+    ElementsOfOutputs outputs;
     // Row-major over all elements: outputs and positions come in their order.
     for (std::int64_t i = 0; i < CountOf(shape); ++i) {
       std::size_t number = 0, stride = 1;
@@ -311,7 +311,7 @@ PartitionCase BySegments(std::string name, std::vector<std::int64_t> shape, cons
   each.partition.rows = shape[0];
   each.partition.segments = Segments{.bounds = SideOf(DType::kI64, *each.side[0])};
   each.outputs = [columns = CountOf(shape) / shape[0], offsets] {
-    Outputs outputs;
+    ElementsOfOutputs outputs;
     for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
       for (std::int64_t column = 0; column < columns; ++column) {
         auto& output = outputs.emplace_back();
@@ -333,7 +333,7 @@ PartitionCase ByKeys(std::string name, std::vector<std::int64_t> shape, bool giv
   each.partition.rows = shape[0];
   each.partition.keys = Keys{.keys = SideOf(DType::kI32, *each.side[0]), .groups = given ? 6 : 0};
   each.outputs = [rows = shape[0], columns = CountOf(shape) / shape[0], keys = std::move(keys), given] {
-    Outputs outputs;
+    ElementsOfOutputs outputs;
     for (std::int32_t group = 0; group < (given ? 6 : 5); ++group) {  // no row has key 5
       for (std::int64_t column = 0; column < columns; ++column) {
         auto& output = outputs.emplace_back();
@@ -368,7 +368,7 @@ PartitionCase Masked(PartitionCase each, bool bits, std::int64_t sparse = 0) {
                              .bits = bits,
                              .first_bit = bits ? kFirstBit : 0};
   each.outputs = [all = std::move(each.outputs), keeps] {
-    Outputs outputs = all();
+    ElementsOfOutputs outputs = all();
     for (auto& output : outputs) {
       std::erase_if(output, [&](const auto& element) { return !keeps(element.first); });
     }
@@ -398,7 +398,7 @@ class EngineDistributionsTest : public EngineTest<KindAndDType> {
     ASSERT_EQ(Validate(each.partition, spec), absl::OkStatus());
     const Reply reply = ReducePartition(engine(), {.spec = spec, .array = {array.data()}}, each.partition);
     ASSERT_EQ(reply.status, absl::OkStatus()) << each.name;
-    const Outputs outputs = each.outputs();
+    const ElementsOfOutputs outputs = each.outputs();
     ASSERT_EQ(reply.outputs, std::ssize(outputs)) << each.name;
     const int width = RowOf(dtype()).bytes;
     for (std::size_t output = 0; output < outputs.size(); ++output) {
