@@ -13,6 +13,7 @@
 #include "kernels/cpu/folding.h"
 #include "kernels/cpu/for_ranges.h"
 #include "kernels/cpu/output_elements.h"
+#include "kernels/cpu/task_stop.h"
 #include "kernels/engine/output_errors.h"
 #include "kernels/folds/fold.h"
 #include "oneapi/tbb/blocked_range.h"
@@ -62,7 +63,8 @@ class DistributionReduction {
                 .why_stop = [&job] { return WhyStop(job); }},
         width_(RowOf(job.spec.dtype).bytes),
         elements_(*job.partition, job.spec.dtype, data, loaded.grouping, loaded.mask),
-        errors_(asked_.size(), op_errors) {
+        errors_(asked_.size(), op_errors),
+        stop_(job) {
     // Finding the index of an element that a mask keeps takes a walk through its run.
     const std::int64_t answer = elements_.mask() ? OutputElements::kRun / 8 : 8;
     for (const Asked& each : asked_) output_work_ += answer * AnswerElements(each.call);
@@ -83,14 +85,14 @@ class DistributionReduction {
     std::int64_t work = kBlockBytes;  // since the last look at the deadline, as bytes that one op reads
     for (std::int64_t number = begin; number < end; ++number) {
       if (errors_.Ended(number)) break;
-      if (work >= kBlockBytes && Stopped()) return;
+      if (work >= kBlockBytes && stop_.Due()) return;
       if (work >= kBlockBytes) work = 0;
-      const Output output = elements_.Find(number, [this] { return Stopped(); });
-      if (stopped()) return;
+      const Output output = elements_.Find(number, [this] { return stop_.Due(); });
+      if (stop_.requested()) return;
       AddAll(output, folds);
-      if (stopped()) return;
+      if (stop_.requested()) return;
       Finish(output, folds);
-      if (stopped()) return;
+      if (stop_.requested()) return;
       work += output_work_ + output.positions * width_ * std::ssize(folds);
     }
     const absl::MutexLock lock(&mutex_);
@@ -98,25 +100,14 @@ class DistributionReduction {
   }
 
   // Whether the answers are not wanted any more.
-  bool stopped() const { return stop_.load(std::memory_order_relaxed); }
+  bool stopped() const { return stop_.requested(); }
 
   absl::Status status() {
-    const absl::MutexLock lock(&mutex_);
-    return why_.ok() ? errors_.Finish(elements_.Names()) : why_;
+    const absl::Status why = stop_.why();
+    return why.ok() ? errors_.Finish(elements_.Names()) : why;
   }
 
  private:
-  bool Stopped() {
-    if (!stopped()) Stop(WhyStop(job_));
-    return stopped();
-  }
-  void Stop(const absl::Status& why) {
-    if (why.ok()) return;
-    stop_.store(true, std::memory_order_relaxed);
-    const absl::MutexLock lock(&mutex_);
-    why_.Update(why);
-  }
-
   // Folds of the ops, which keep their memory from task to task.
   Folds TakeFolds() {
     Folds folds;
@@ -138,15 +129,15 @@ class DistributionReduction {
   void AddAll(const Output& output, const Folds& folds) {
     std::vector<DistributionFold*> active;
     for (const auto& fold : folds) {
-      Stop(fold->Begin(output.count));
+      stop_.Request(fold->Begin(output.count));
       active.push_back(fold.get());
     }
-    while (!active.empty() && !stopped()) {
+    while (!active.empty() && !stop_.requested()) {
       AddOnce(output, active);
-      if (stopped()) return;
+      if (stop_.requested()) return;
       std::erase_if(active, [this](DistributionFold* fold) {
         const absl::StatusOr<bool> again = fold->NextPass();
-        Stop(again.status());
+        stop_.Request(again.status());
         return !again.ok() || !*again;
       });
     }
@@ -160,13 +151,13 @@ class DistributionReduction {
     const std::int64_t blocks = (output.positions + block - 1) / block;
     std::atomic<std::int64_t> next = 0;
     const auto add = [&](const std::vector<DistributionFold*>& to) {
-      for (std::int64_t b = next.fetch_add(1); b < blocks && (b == 0 || !Stopped()); b = next.fetch_add(1)) {
+      for (std::int64_t b = next.fetch_add(1); b < blocks && (b == 0 || !stop_.Due()); b = next.fetch_add(1)) {
         const std::int64_t first = elements_.RankFrom(output, b * block);
         const std::int64_t last = elements_.RankFrom(output, std::min(output.positions, (b + 1) * block));
         elements_.ForTiles(
-            output, first, last - first, [this] { return Stopped(); },
+            output, first, last - first, [this] { return stop_.Due(); },
             [&](const std::byte* elements, std::int64_t rank, std::int64_t number) {
-              for (DistributionFold* const fold : to) Stop(fold->Add(elements, rank, number));
+              for (DistributionFold* const fold : to) stop_.Request(fold->Add(elements, rank, number));
             });
       }
     };
@@ -189,8 +180,8 @@ class DistributionReduction {
     tbb::this_task_arena::isolate(
         [&] { tbb::parallel_for(tbb::blocked_range<int>(0, workers, 1), work, tbb::simple_partitioner()); });
     for (Folds& own : parts) {
-      for (std::size_t i = 0; i < own.size() && !Stopped(); ++i) {
-        Stop(folds[i]->Merge(*own[i]));
+      for (std::size_t i = 0; i < own.size() && !stop_.Due(); ++i) {
+        stop_.Request(folds[i]->Merge(*own[i]));
         own[i] = nullptr;
       }
     }
@@ -214,19 +205,19 @@ class DistributionReduction {
       const Asked& asked = asked_[role.asked];
       if (role.saves) {
         Entries& entries = StateOf(output).entries[role.asked];
-        Stop(folds[i]->Save(index_of, &entries));
-        if (stopped()) return;
+        stop_.Request(folds[i]->Save(index_of, &entries));
+        if (stop_.requested()) return;
         const absl::Status taken = limits_.take(entries.bytes());
         if (taken.ok()) saved_bytes_ += entries.bytes();
-        Stop(taken);
-        if (stopped()) return;
+        stop_.Request(taken);
+        if (stop_.requested()) return;
       }
       if (!role.answers) continue;
       const absl::Status status = folds[i]->Finish(index_of, asked.answers + output.number * asked.output_bytes);
       if (absl::IsInvalidArgument(status)) {
         errors_.Fail(role.asked, output.number, status);
       } else {
-        Stop(status);
+        stop_.Request(status);
       }
     }
   }
@@ -242,9 +233,8 @@ class DistributionReduction {
   std::int64_t output_work_ = 16 << 10;  // what an output costs besides its elements, as bytes that one op reads
   OutputErrors errors_;
   std::atomic<std::int64_t> saved_bytes_ = 0;  // of the memory, for states
-  std::atomic<bool> stop_ = false;
+  TaskStop stop_;
   absl::Mutex mutex_;
-  absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
   std::vector<Folds> idle_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,7 +1,6 @@
 #include "kernels/cpu/groups.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -11,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/algebra/finalize.h"
@@ -22,6 +20,7 @@
 #include "kernels/cpu/key_tables.h"
 #include "kernels/cpu/output_elements.h"
 #include "kernels/cpu/quick_answers.h"
+#include "kernels/cpu/task_stop.h"
 #include "kernels/engine/output_errors.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
@@ -52,6 +51,7 @@ class GroupReduction {
         quick_(job.states == nullptr ? QuickAnswers::For(spec_) : std::nullopt),
         states_(job.states),
         names_(elements_.Names()),
+        stop_(job),
         errors_(answers_.size(), job.errors) {
     ReduceSpec none = spec_;
     none.count = 0;
@@ -78,7 +78,7 @@ class GroupReduction {
   // Answers groups [begin, end) from their tables, but for some, which are returned.
   std::vector<std::int64_t> Run(const KeyTables& tables, std::int64_t begin, std::int64_t end) {
     std::vector<std::int64_t> left;
-    for (std::int64_t first = begin; first < end && !Stopped(); first += kQuickOutputs) {
+    for (std::int64_t first = begin; first < end && !stop_.Due(); first += kQuickOutputs) {
       const std::int64_t size = std::min(kQuickOutputs, end - first);
       QuickFound found;
       std::int64_t counts[kQuickOutputs];
@@ -130,17 +130,17 @@ class GroupReduction {
   }
 
   // Whether the answers are not wanted any more.
-  bool stopped() const { return stop_.load(std::memory_order_relaxed); }
+  bool stopped() const { return stop_.requested(); }
 
   absl::Status status() {
-    const absl::MutexLock lock(&mutex_);
-    return why_.ok() ? errors_.Finish(names_) : why_;
+    const absl::Status why = stop_.why();
+    return why.ok() ? errors_.Finish(names_) : why;
   }
 
  private:
   // Whether output `number`, the `since`-th of some, need not be answered any more.
   bool Passed(std::int64_t number, std::int64_t since) {
-    return errors_.Ended(number) || (since % kOutputs == 0 && Stopped());
+    return errors_.Ended(number) || (since % kOutputs == 0 && stop_.Due());
   }
 
   // Short segments as they lie.
@@ -171,26 +171,16 @@ class GroupReduction {
     return spec;
   }
 
-  bool Stopped() {
-    if (stop_.load(std::memory_order_relaxed)) return true;
-    absl::Status why = WhyStop(job_);
-    if (why.ok()) return false;
-    stop_.store(true, std::memory_order_relaxed);
-    const absl::MutexLock lock(&mutex_);
-    why_.Update(why);
-    return true;
-  }
-
   Output OutputOf(std::int64_t number) {
-    return elements_.Find(number, [this] { return Stopped(); });
+    return elements_.Find(number, [this] { return stop_.Due(); });
   }
 
   void FoldBlocks(const Output& output, const tbb::blocked_range<std::int64_t>& blocks, Folded* into) {
     const std::int64_t block = kBlockBytes / width_;
     for (std::int64_t b = blocks.begin(); b != blocks.end(); ++b) {
-      if (Stopped()) return;
+      if (stop_.Due()) return;
       elements_.ForTiles(
-          output, b * block, std::min(block, output.count - b * block), [this] { return Stopped(); },
+          output, b * block, std::min(block, output.count - b * block), [this] { return stop_.Due(); },
           [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
             FoldElements(plan_, elements, first, count, into);
           });
@@ -231,7 +221,7 @@ class GroupReduction {
     ReduceSpec one = spec_;
     one.count = output.count;
     const State state = StateOf(output, one);
-    if (stop_.load(std::memory_order_relaxed)) return;
+    if (stop_.requested()) return;
     if (states_ != nullptr) (*states_)[static_cast<std::size_t>(output.number)] = state;
     errors_.Store(one, state, answers_, output.number);
   }
@@ -245,7 +235,7 @@ class GroupReduction {
     for (std::int64_t i = 0; i < size; ++i) {
       bounds[i + 1] = bounds[i] + outputs[i].count;
       elements_.ForTiles(
-          outputs[i], 0, outputs[i].count, [this] { return Stopped(); },
+          outputs[i], 0, outputs[i].count, [this] { return stop_.Due(); },
           [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
             std::memcpy(buffer.get() + (bounds[i] + first) * width_, elements,
                         static_cast<std::size_t>(count * width_));
@@ -307,10 +297,8 @@ class GroupReduction {
   // Of an output without elements.
   std::vector<absl::StatusOr<Value>> of_nothing_;
 
-  std::atomic<bool> stop_ = false;
+  TaskStop stop_;
   OutputErrors errors_;
-  absl::Mutex mutex_;
-  absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "kernels/cpu/slices.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -10,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/folding.h"
 #include "kernels/cpu/quick_answers.h"
+#include "kernels/cpu/task_stop.h"
 #include "kernels/engine/output_errors.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
@@ -124,10 +123,10 @@ class SliceReduction {
 
   // Answers the outputs of units [begin, end), unless the reduction has stopped.
   void Run(std::int64_t begin, std::int64_t end) {
-    if (stop_.load(std::memory_order_relaxed)) return;
+    if (stop_.requested()) return;
     const auto scratch = quick_.has_value() ? std::make_unique_for_overwrite<Scratch>() : nullptr;
     if (scratch != nullptr) std::fill_n(scratch->elements, std::min(row_, group_), layout_.elements);
-    for (std::int64_t unit = begin; unit < end && !stop_.load(std::memory_order_relaxed); ++unit) {
+    for (std::int64_t unit = begin; unit < end && !stop_.requested(); ++unit) {
       const std::int64_t in_row = unit % groups_ * group_;
       const std::int64_t output = unit / groups_ * row_ + in_row;
       if (errors_.Ended(output)) return;
@@ -141,8 +140,8 @@ class SliceReduction {
   }
 
   absl::Status status() {
-    const absl::MutexLock lock(&mutex_);
-    return why_.ok() ? errors_.Finish(layout_) : why_;
+    const absl::Status why = stop_.why();
+    return why.ok() ? errors_.Finish(layout_) : why;
   }
 
  private:
@@ -188,22 +187,12 @@ class SliceReduction {
     return (whole || in_pieces) && bytes <= kLong ? Order::kRows : Order::kAny;
   }
 
-  bool Stopped() {
-    if (stop_.load(std::memory_order_relaxed)) return true;
-    absl::Status why = WhyStop(job_);
-    if (why.ok()) return false;
-    stop_.store(true, std::memory_order_relaxed);
-    const absl::MutexLock lock(&mutex_);
-    why_.Update(why);
-    return true;
-  }
-
   // Folds the blocks of `group` outputs, the first of which starts at `start`.
   void FoldBlocks(const std::byte* start, std::int64_t group, const tbb::blocked_range<std::int64_t>& blocks,
                   std::vector<Folded>* into) {
     const std::int64_t block = kBlockBytes / width_;
     for (std::int64_t b = blocks.begin(); b != blocks.end(); ++b) {
-      if (Stopped()) return;
+      if (stop_.Due()) return;
       FoldBlock(start, group, b * block, std::min(block, layout_.elements - b * block), into->data());
     }
   }
@@ -265,16 +254,16 @@ class SliceReduction {
 
   void Answer(std::int64_t output, std::int64_t group) {
     if (group == 1 && short_ && plan_.exact_accumulators == 0) return AnswerShort(output);
-    if (Stopped()) return;
+    if (stop_.Due()) return;
     const std::vector<State> states = StatesOf(output, group);
-    if (stop_.load(std::memory_order_relaxed)) return;
+    if (stop_.requested()) return;
     for (const State& state : states) Store(output++, state);
   }
 
   // One output that is one block, without exact sums: of many, each must take little.
   void AnswerShort(std::int64_t output) {
     constexpr std::int64_t kOutputs = 64;  // between two looks at the deadline
-    if ((output % kOutputs == 0 || layout_.elements * width_ > kBlockBytes / kOutputs) && Stopped()) return;
+    if ((output % kOutputs == 0 || layout_.elements * width_ > kBlockBytes / kOutputs) && stop_.Due()) return;
     State state;
     Folded into(one_, plan_, &state.partial);
     if (layout_.elements > 0) FoldBlock(data_ + layout_.Start(output) * width_, 1, 0, layout_.elements, &into);
@@ -293,10 +282,10 @@ class SliceReduction {
     const std::byte* const start = data_ + layout_.Start(output) * width_;
     QuickFound& found = scratch->found;
     if (order_ == Order::kColumns) {
-      const auto stopped = [this] { return Stopped(); };
+      const auto stopped = [this] { return stop_.Due(); };
       if (!FindInParts(FindQuickly{*quick_}, {layout_, start, count, width_}, alone_, stopped, &found)) return;
     } else {
-      if (Stopped()) return;
+      if (stop_.Due()) return;
       FindRows(start, count, scratch);
     }
     bool known[kQuickOutputs];
@@ -335,7 +324,7 @@ class SliceReduction {
     for (std::int64_t run = 0; run < layout_.elements && !specials.first_nan.has_value(); run += inner.size) {
       const std::byte* const first = start + layout_.At(run) * width_;
       for (std::int64_t i = 0; i < inner.size; i += kLook) {
-        if (layout_.elements > kLook && Stopped()) return false;
+        if (layout_.elements > kLook && stop_.Due()) return false;
         const std::int64_t step = inner.stride * width_;
         quick_->Look(first + i * step, std::min(kLook, inner.size - i), step, run + i, &specials);
       }
@@ -359,10 +348,8 @@ class SliceReduction {
   const std::int64_t group_;                 // outputs that are reduced together
   const std::int64_t groups_;                // of a row
 
-  std::atomic<bool> stop_ = false;
+  TaskStop stop_{job_};
   OutputErrors errors_{answers_.size(), job_.errors};
-  absl::Mutex mutex_;
-  absl::Status why_ ABSL_GUARDED_BY(mutex_);  // to stop
 };
 
 }  // namespace
