@@ -270,12 +270,8 @@ absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const s
 
 }  // namespace
 
-absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena,
-                                 absl::FunctionRef<absl::Status(const Job&)> by_states) {
-  const auto why_stop = [&job] { return WhyStop(job); };
-  const GroupingContext context{scratch, arena, why_stop};
-  absl::StatusOr<LoadedPartition> loaded = LoadPartition(job, scratch, context);
-  if (!loaded.ok()) return loaded.status();
+absl::Status ReduceDistributions(const Job& job, const std::byte* data, const GroupingContext& context,
+                                 LoadedPartition* loaded, absl::FunctionRef<absl::Status(const Job&)> by_states) {
   const absl::StatusOr<std::vector<std::byte*>> answers =
       job.place(loaded->outputs, loaded->grouping.groups, loaded->grouping.keys);
   if (!answers.ok()) return answers.status();
@@ -304,9 +300,9 @@ absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBud
     if (!sorted.ok()) return sorted;
   }
   std::vector<absl::Status> errors;
-  DistributionReduction reduction(job, data, *loaded, scratch, std::move(asked),
+  DistributionReduction reduction(job, data, *loaded, context.budget, std::move(asked),
                                   job.errors == nullptr ? nullptr : &errors);
-  ForRanges(loaded->outputs, reduction.task_outputs(loaded->outputs, arena.max_concurrency()), arena,
+  ForRanges(loaded->outputs, reduction.task_outputs(loaded->outputs, context.arena.max_concurrency()), context.arena,
             [&](std::int64_t begin, std::int64_t end) {
               reduction.Run(begin, end);
               return !reduction.stopped();

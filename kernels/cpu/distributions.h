@@ -11,17 +11,17 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "kernels/engine/array_budget.h"
+#include "kernels/cpu/grouping.h"
+#include "kernels/cpu/output_elements.h"
 #include "kernels/engine/engine.h"
-#include "oneapi/tbb/task_arena.h"
 
 namespace reduced {
 
-// Reduces the array at `data`, on the threads of the arena. `scratch`: counts what it needs memory for. `by_states`:
-// reduces a job with the same partition and those of its ops that states answer, if there are any. Errors: those of
+// Reduces the array at `data`, whose partition is loaded, on the threads of the context. `by_states`: reduces a job
+// with the same partition and those of its ops that accumulators answer, if there are any. Errors: those of
 // Engine::Reduce.
-absl::Status ReduceDistributions(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena,
-                                 absl::FunctionRef<absl::Status(const Job&)> by_states);
+absl::Status ReduceDistributions(const Job& job, const std::byte* data, const GroupingContext& context,
+                                 LoadedPartition* loaded, absl::FunctionRef<absl::Status(const Job&)> by_states);
 
 }  // namespace reduced
 

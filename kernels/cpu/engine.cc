@@ -231,11 +231,15 @@ absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, A
     if (!status.ok()) return status;
   }
   const Stopwatch since_start;
+  const auto why_stop = [&job] { return WhyStop(job); };
+  const GroupingContext context{budget, arena, why_stop};
+  absl::StatusOr<LoadedPartition> loaded = LoadPartition(job, context);
+  if (!loaded.ok()) return loaded.status();
   const auto by_states = [&](const Job& some) {
-    return some.partition->uniform() ? ReduceSlices(some, data, &arena) : ReduceGroups(some, data, budget, arena);
+    return some.partition->uniform() ? ReduceSlices(some, data, &arena) : ReduceGroups(some, data, context, &*loaded);
   };
   const absl::Status status =
-      AnsweredByStates(job.spec) ? by_states(job) : ReduceDistributions(job, data, budget, arena, by_states);
+      AnsweredByStates(job.spec) ? by_states(job) : ReduceDistributions(job, data, context, &*loaded, by_states);
   if (!status.ok()) return status;
   return AnswerOf({}, since_start.micros());
 }

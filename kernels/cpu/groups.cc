@@ -303,12 +303,10 @@ class GroupReduction {
 
 }  // namespace
 
-absl::Status ReduceGroups(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena) {
+absl::Status ReduceGroups(const Job& job, const std::byte* data, const GroupingContext& context,
+                          LoadedPartition* loaded) {
   const Partition& partition = *job.partition;
-  const auto why_stop = [&job] { return WhyStop(job); };
-  const GroupingContext context{scratch, arena, why_stop};
-  absl::StatusOr<LoadedPartition> loaded = LoadPartition(job, scratch, context);
-  if (!loaded.ok()) return loaded.status();
+  tbb::task_arena& arena = context.arena;
   Grouping& grouping = loaded->grouping;
   const std::int64_t outputs = loaded->outputs;
   absl::StatusOr<std::vector<std::byte*>> answers = job.place(outputs, grouping.groups, grouping.keys);

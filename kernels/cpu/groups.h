@@ -11,16 +11,17 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "kernels/engine/array_budget.h"
+#include "kernels/cpu/grouping.h"
+#include "kernels/cpu/output_elements.h"
 #include "kernels/engine/engine.h"
-#include "oneapi/tbb/task_arena.h"
 
 namespace reduced {
 
-// Reduces the array at `data`, on the threads of the arena. `scratch`: counts what it needs memory for. Errors: those
-// of Engine::Reduce, and those of Finalize for the first output that has one, whose name the message begins with,
-// unless job.errors gets them.
-absl::Status ReduceGroups(const Job& job, const std::byte* data, ArrayBudget& scratch, tbb::task_arena& arena);
+// Reduces the array at `data`, whose partition is loaded, on the threads of the context. It may sort the loaded rows,
+// of all groups or of some. Errors: those of Engine::Reduce, and those of Finalize for the first output that has one,
+// whose name the message begins with, unless job.errors gets them.
+absl::Status ReduceGroups(const Job& job, const std::byte* data, const GroupingContext& context,
+                          LoadedPartition* loaded);
 
 }  // namespace reduced
 

@@ -31,16 +31,18 @@ std::int64_t Keep(const std::byte* data, const std::uint8_t* kept, std::int64_t 
 
 }  // namespace
 
-absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, ArrayBudget& scratch, const GroupingContext& context) {
+absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, const GroupingContext& context) {
   const Partition& partition = *job.partition;
   LoadedPartition loaded;
   if (partition.mask.has_value() && job.spec.count > 0) {
-    const absl::StatusOr<const std::byte*> bytes = SideInMemory(partition.mask->array, job, scratch, &loaded.memory);
+    const absl::StatusOr<const std::byte*> bytes =
+        SideInMemory(partition.mask->array, job, context.budget, &loaded.memory);
     if (!bytes.ok()) return bytes.status();
     loaded.mask = MaskView(*partition.mask, *bytes);
   }
   if (partition.grouped()) {
-    const absl::StatusOr<const std::byte*> side = SideInMemory(GroupingSide(partition), job, scratch, &loaded.memory);
+    const absl::StatusOr<const std::byte*> side =
+        SideInMemory(GroupingSide(partition), job, context.budget, &loaded.memory);
     if (!side.ok()) return side.status();
     absl::StatusOr<Grouping> found = GroupingOf(partition, *side, loaded.mask, context);
     if (!found.ok()) return found.status();

@@ -41,7 +41,7 @@ struct LoadedPartition {
   std::int64_t outputs = 0;  // the largest number there is, if there are more than 64 bits count
 };
 // Errors: those of SideInMemory and GroupingOf.
-absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, ArrayBudget& scratch, const GroupingContext& context);
+absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, const GroupingContext& context);
 
 class OutputElements {
  public:

@@ -135,7 +135,11 @@ absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBud
     return ReduceFromStates(states, arrays, scratch, timing);
   };
   const Stopwatch since_start;
-  status = reduced::ReduceDistributions(host, *data, scratch, copiers_, by_states);
+  const auto why_stop = [&job] { return WhyStop(job); };
+  const GroupingContext context{scratch, copiers_, why_stop};
+  absl::StatusOr<LoadedPartition> loaded = LoadPartition(host, context);
+  if (!loaded.ok()) return loaded.status();
+  status = reduced::ReduceDistributions(host, *data, context, &*loaded, by_states);
   timing->kernel_us = timing->kernel_us.value_or(0) + since_start.micros();
   return status;
 }
