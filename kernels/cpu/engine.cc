@@ -30,6 +30,7 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/lanes.h"
+#include "kernels/engine/one_output.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/exact/answers.h"
@@ -244,23 +245,12 @@ absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, A
   return AnswerOf({}, since_start.micros());
 }
 
-// The state of a whole array whose ops are of the distribution, too: that of the only output of a partition.
-absl::StatusOr<Answer> ReduceByFolds(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
-  std::vector<State> states;
-  Job one = job;
-  const std::int64_t shape[] = {job.spec.count};
-  one.partition.emplace(Partition{.layout = LayoutOf(shape, {true}), .rows = job.spec.count});
-  one.place = [](std::int64_t, std::int64_t, const std::byte*) { return std::vector<std::byte*>(); };
-  one.states = &states;
-  absl::StatusOr<Answer> answer = ReducePartition(one, arena, budget);
-  if (answer.ok()) answer->state = std::move(states.front());
-  return answer;
-}
-
 // On a lane, whatever the partition and the pipeline. Its queue_us is not set.
 absl::StatusOr<Answer> ReduceOnLane(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
   if (job.partition.has_value()) return ReducePartition(job, arena, budget);
-  if (!AnsweredByStates(job.spec)) return ReduceByFolds(job, arena, budget);
+  if (!AnsweredByStates(job.spec)) {
+    return ReduceAsOneOutput(job, [&](const Job& one) { return ReducePartition(one, arena, budget); });
+  }
   const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
   if (row != nullptr && row->rung) return ReduceByRung(job, *row, budget);
   const Stopwatch since_start;

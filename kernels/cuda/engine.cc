@@ -21,6 +21,7 @@
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/hang_watch.h"
 #include "kernels/engine/lanes.h"
+#include "kernels/engine/one_output.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/matmul/cublas.h"
@@ -268,7 +269,9 @@ class CudaEngine : public Engine {
 
   // On the calling thread, which has the lane. Its queue_us is not set.
   absl::StatusOr<Answer> ReduceOn(int lane, Job& job) {
-    if (!job.partition.has_value() && !AnsweredByStates(job.spec)) return ReduceByFolds(lane, job);
+    if (!job.partition.has_value() && !AnsweredByStates(job.spec)) {
+      return ReduceAsOneOutput(job, [&](Job& one) { return ReduceOn(lane, one); });
+    }
     const PipelineRow& pipeline = PipelineOf(job.spec);
     Answer answer{.ran = RanBy(pipeline)};
     const double expected_us = ExpectedUs(calibration_, job.spec, job.array);
@@ -277,19 +280,6 @@ class CudaEngine : public Engine {
             ? cuda_lanes_[lane]->ReducePartition(job, *arrays_, scratch_, expected_us, &answer.timing)
             : cuda_lanes_[lane]->Reduce(job, pipeline, expected_us, &answer);
     if (!status.ok()) return status;
-    return answer;
-  }
-
-  // The state of a whole array whose ops are of the distribution, too: that of the only output of a partition.
-  absl::StatusOr<Answer> ReduceByFolds(int lane, const Job& job) {
-    std::vector<State> states;
-    Job one = job;
-    const std::int64_t shape[] = {job.spec.count};
-    one.partition.emplace(Partition{.layout = LayoutOf(shape, {true}), .rows = job.spec.count});
-    one.place = [](std::int64_t, std::int64_t, const std::byte*) { return std::vector<std::byte*>(); };
-    one.states = &states;
-    absl::StatusOr<Answer> answer = ReduceOn(lane, one);
-    if (answer.ok()) answer->state = std::move(states.front());
     return answer;
   }
 
