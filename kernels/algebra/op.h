@@ -144,8 +144,8 @@ constexpr bool Supports(Op op, DType dtype) {
   __builtin_unreachable();
 }
 
-// Whether accumulators of a State answer the op. Others are answered in arrays only.
-constexpr bool HasState(Op op) { return RowOf(op).accumulator != Accumulator::kNone; }
+// Whether an accumulator answers the op. Folds (kernels/folds) answer the others.
+constexpr bool HasAccumulator(Op op) { return RowOf(op).accumulator != Accumulator::kNone; }
 
 // The accumulators that answer `op` for elements of `dtype`. The variance of integers comes from their exact sums.
 constexpr AccumulatorSet AccumulatorsOf(Op op, DType dtype) {

@@ -127,7 +127,7 @@ absl::Status Validate(const OpCall& call, DType dtype, std::string_view field) {
         "op %s: got dtype %s; allowed: %s", RowOf(call.op).name, RowOf(dtype).name,
         RowOf(call.op).dtypes == OpDTypes::kIntegers ? "integers and bool" : "dtypes of 8 and 16 bits"));
   }
-  if (HasState(call.op)) return absl::OkStatus();  // and no parameters
+  if (HasAccumulator(call.op)) return absl::OkStatus();  // and no parameters
   const std::string name(field.empty() ? RowOf(call.op).name : field);
   const OpParameters& given = call.given();
   if (IsQuantile(call.op)) {

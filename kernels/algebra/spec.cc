@@ -6,8 +6,8 @@
 
 namespace reduced {
 
-bool AnsweredByStates(const ReduceSpec& spec) {
-  return std::all_of(spec.ops.begin(), spec.ops.end(), [](Op op) { return HasState(op); });
+bool AnsweredByAccumulators(const ReduceSpec& spec) {
+  return std::all_of(spec.ops.begin(), spec.ops.end(), [](Op op) { return HasAccumulator(op); });
 }
 
 AccumulatorSet AccumulatorsFor(const ReduceSpec& spec) {

@@ -56,8 +56,8 @@ struct ReduceSpec {
   friend bool operator==(const ReduceSpec&, const ReduceSpec&) = default;
 };
 
-// Whether accumulators of a State answer all of spec's ops.
-bool AnsweredByStates(const ReduceSpec& spec);
+// Whether accumulators answer all of spec's ops.
+bool AnsweredByAccumulators(const ReduceSpec& spec);
 
 // The accumulators that answer spec's ops, but for those that ExactAccumulatorsFor(spec) answers. Leaving NaNs out
 // takes the counts too, but not for exact sums, which count NaNs themselves.

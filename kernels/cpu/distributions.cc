@@ -238,11 +238,11 @@ class DistributionReduction {
   std::vector<Folds> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The job of the ops that states answer, `numbers` of all ops, with answers that were placed already. ABORTED: it finds
-// other outputs than `loaded` has, since somebody has changed the keys.
+// The job of the ops that accumulators answer, `numbers` of all ops, with answers that were placed already. ABORTED: it
+// finds other outputs than `loaded` has, since somebody has changed the keys.
 absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const std::vector<std::size_t>& numbers,
                           const std::vector<std::byte*>& answers,
-                          absl::FunctionRef<absl::Status(const Job&)> by_states) {
+                          absl::FunctionRef<absl::Status(const Job&)> by_accumulators) {
   Job others = job;
   others.spec.ops.clear();
   std::vector<std::byte*> places;
@@ -263,7 +263,7 @@ absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const s
   };
   std::vector<absl::Status> errors;
   others.errors = job.errors == nullptr ? nullptr : &errors;
-  const absl::Status status = by_states(others);
+  const absl::Status status = by_accumulators(others);
   for (std::size_t i = 0; i < errors.size(); ++i) (*job.errors)[numbers[i]] = errors[i];
   return status;
 }
@@ -271,23 +271,24 @@ absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const s
 }  // namespace
 
 absl::Status ReduceDistributions(const Job& job, const std::byte* data, const GroupingContext& context,
-                                 LoadedPartition* loaded, absl::FunctionRef<absl::Status(const Job&)> by_states) {
+                                 LoadedPartition* loaded, absl::FunctionRef<absl::Status(const Job&)> by_accumulators) {
   const absl::StatusOr<std::vector<std::byte*>> answers =
       job.place(loaded->outputs, loaded->grouping.groups, loaded->grouping.keys);
   if (!answers.ok()) return answers.status();
 
   std::vector<Asked> asked;
-  std::vector<std::size_t> numbers, others;  // of these ops, and of those that states answer
+  std::vector<std::size_t> numbers, others;  // of these ops, and of those that accumulators answer
   for (std::size_t i = 0; i < job.spec.ops.size(); ++i) {
     const OpCall& call = job.spec.ops[i];
-    (HasState(call) ? others : numbers).push_back(i);
-    if (HasState(call)) continue;
+    (HasAccumulator(call) ? others : numbers).push_back(i);
+    if (HasAccumulator(call)) continue;
     asked.push_back({call, answers->empty() ? nullptr : (*answers)[i],
                      AnswerElements(call) * RowOf(ResultDType(call, job.spec.dtype)).bytes});
   }
   if (job.errors != nullptr) job.errors->resize(job.spec.ops.size());
   if (!others.empty()) {
-    if (absl::Status status = ReduceOthers(job, *loaded, others, *answers, by_states); !status.ok()) return status;
+    if (absl::Status status = ReduceOthers(job, *loaded, others, *answers, by_accumulators); !status.ok())
+      return status;
   }
   if (job.states != nullptr) {
     std::vector<Entries> none;

@@ -1,5 +1,5 @@
-// Answers the ops that no State answers, for every partition: brings the elements of each output to a fold of each op
-// (kernels/folds), as often as the fold asks for them. It knows no op.
+// Answers the ops that no accumulator answers, for every partition: brings the elements of each output to a fold of
+// each op (kernels/folds), as often as the fold asks for them. It knows no op.
 //
 // The elements of long outputs are cut into blocks, which the threads take in turn. One of them adds to the folds, the
 // others to parts of their own, as far as there is memory; these are merged. Short outputs are answered by a thread
@@ -17,11 +17,11 @@
 
 namespace reduced {
 
-// Reduces the array at `data`, whose partition is loaded, on the threads of the context. `by_states`: reduces a job
-// with the same partition and those of its ops that accumulators answer, if there are any. Errors: those of
+// Reduces the array at `data`, whose partition is loaded, on the threads of the context. `by_accumulators`: reduces a
+// job with the same partition and those of its ops that accumulators answer, if there are any. Errors: those of
 // Engine::Reduce.
 absl::Status ReduceDistributions(const Job& job, const std::byte* data, const GroupingContext& context,
-                                 LoadedPartition* loaded, absl::FunctionRef<absl::Status(const Job&)> by_states);
+                                 LoadedPartition* loaded, absl::FunctionRef<absl::Status(const Job&)> by_accumulators);
 
 }  // namespace reduced
 

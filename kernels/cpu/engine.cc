@@ -89,7 +89,7 @@ absl::Status NotHostMemory() {
 // Whether a job takes less time than to hand it to a lane.
 bool IsInline(const Job& job) {
   if (MayBlock(job.array) || job.spec.count > kInlineBytes / RowOf(job.spec.dtype).bytes) return false;
-  if (!AnsweredByStates(job.spec)) return false;
+  if (!AnsweredByAccumulators(job.spec)) return false;
   if (job.partition.has_value()) return job.partition->uniform() && job.partition->layout.outputs <= kInlineOutputs;
   return job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
 }
@@ -236,11 +236,12 @@ absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, A
   const GroupingContext context{budget, arena, why_stop};
   absl::StatusOr<LoadedPartition> loaded = LoadPartition(job, context);
   if (!loaded.ok()) return loaded.status();
-  const auto by_states = [&](const Job& some) {
+  const auto by_accumulators = [&](const Job& some) {
     return some.partition->uniform() ? ReduceSlices(some, data, &arena) : ReduceGroups(some, data, context, &*loaded);
   };
-  const absl::Status status =
-      AnsweredByStates(job.spec) ? by_states(job) : ReduceDistributions(job, data, context, &*loaded, by_states);
+  const absl::Status status = AnsweredByAccumulators(job.spec)
+                                  ? by_accumulators(job)
+                                  : ReduceDistributions(job, data, context, &*loaded, by_accumulators);
   if (!status.ok()) return status;
   return AnswerOf({}, since_start.micros());
 }
@@ -248,7 +249,7 @@ absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, A
 // On a lane, whatever the partition and the pipeline. Its queue_us is not set.
 absl::StatusOr<Answer> ReduceOnLane(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
   if (job.partition.has_value()) return ReducePartition(job, arena, budget);
-  if (!AnsweredByStates(job.spec)) {
+  if (!AnsweredByAccumulators(job.spec)) {
     return ReduceAsOneOutput(job, [&](const Job& one) { return ReducePartition(one, arena, budget); });
   }
   const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);

@@ -92,8 +92,8 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   };
   std::vector<absl::Status> rest_errors;
   if (job.errors != nullptr) rest.errors = &rest_errors;
-  status = AnsweredByStates(rest.spec) ? ReduceFromStates(rest, arrays, scratch, timing)
-                                       : ReduceOnHost(rest, arrays, scratch, timing);
+  status = AnsweredByAccumulators(rest.spec) ? ReduceFromStates(rest, arrays, scratch, timing)
+                                             : ReduceOnHost(rest, arrays, scratch, timing);
   for (std::size_t i = 0; i < rest_errors.size(); ++i) (*job.errors)[left[i]] = rest_errors[i];
   return status;
 }
@@ -128,7 +128,7 @@ absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBud
   const absl::StatusOr<const std::byte*> data =
       SideInMemory(whole, job, scratch, &memory);  // a file may have to be read
   if (!data.ok()) return data.status();
-  const auto by_states = [&](const Job& some) {
+  const auto by_accumulators = [&](const Job& some) {
     Job states = some;
     states.array = job.array;
     states.partition = job.partition;
@@ -139,7 +139,7 @@ absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBud
   const GroupingContext context{scratch, copiers_, why_stop};
   absl::StatusOr<LoadedPartition> loaded = LoadPartition(host, context);
   if (!loaded.ok()) return loaded.status();
-  status = reduced::ReduceDistributions(host, *data, context, &*loaded, by_states);
+  status = reduced::ReduceDistributions(host, *data, context, &*loaded, by_accumulators);
   timing->kernel_us = timing->kernel_us.value_or(0) + since_start.micros();
   return status;
 }

@@ -260,7 +260,7 @@ class CudaEngine : public Engine {
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
     const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
     return !job.partition.has_value() && job.spec.count <= limit / RowOf(job.spec.dtype).bytes &&
-           AnsweredByStates(job.spec) && !PipelineOf(job.spec).rung && !MayBlock(job.array) && IsReady(job.array);
+           AnsweredByAccumulators(job.spec) && !PipelineOf(job.spec).rung && !MayBlock(job.array) && IsReady(job.array);
   }
   // Whether the event that the array comes with is over, by now. An error is left to the lane.
   static bool IsReady(const ArrayRef& array) {
@@ -269,7 +269,7 @@ class CudaEngine : public Engine {
 
   // On the calling thread, which has the lane. Its queue_us is not set.
   absl::StatusOr<Answer> ReduceOn(int lane, Job& job) {
-    if (!job.partition.has_value() && !AnsweredByStates(job.spec)) {
+    if (!job.partition.has_value() && !AnsweredByAccumulators(job.spec)) {
       return ReduceAsOneOutput(job, [&](Job& one) { return ReduceOn(lane, one); });
     }
     const PipelineRow& pipeline = PipelineOf(job.spec);

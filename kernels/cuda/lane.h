@@ -122,7 +122,7 @@ class CudaLane {
   absl::Status AwaitKernel(Slot& slot);
   absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, Answer* result);
   class Slices;
-  // Of ops that states answer.
+  // Of ops that accumulators answer.
   absl::Status ReduceFromStates(Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   // Of a job with ops about distributions. In distributions.cc.
   absl::Status ReduceDistributions(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);

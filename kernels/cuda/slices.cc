@@ -296,7 +296,7 @@ absl::Status CudaLane::ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget
                                        Timing* timing) {
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
-  if (!AnsweredByStates(job.spec)) return ReduceDistributions(job, arrays, scratch, timing);
+  if (!AnsweredByAccumulators(job.spec)) return ReduceDistributions(job, arrays, scratch, timing);
   return ReduceFromStates(job, arrays, scratch, timing);
 }
 

@@ -28,7 +28,7 @@ int CudaLane::WholeArray::DigitFor(int bytes, std::size_t brackets, std::int64_t
 }
 
 bool CudaLane::WholeArray::Answers(const OpCall& call, DType dtype) {
-  return call.op != Op::kDistinctExact ? !HasState(call) : RowOf(dtype).bytes <= 2;
+  return call.op != Op::kDistinctExact ? !HasAccumulator(call) : RowOf(dtype).bytes <= 2;
 }
 
 absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* data, std::int64_t count,

@@ -183,7 +183,7 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
   const bool on_device = array.space == MemorySpace::kDevice;
   // Ops about distributions, unless the request names an engine or a device, are answered where the array is.
   const bool free_choice = kind == EngineKind::kAuto && named == nullptr;
-  const bool stays = free_choice && !on_device && !AnsweredByStates(spec);
+  const bool stays = free_choice && !on_device && !AnsweredByAccumulators(spec);
   for (std::size_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = *engines_[i];
     if (kind != EngineKind::kAuto && engine.kind() != kind) continue;

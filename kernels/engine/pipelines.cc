@@ -294,8 +294,8 @@ absl::Status ValidateSpec(const ReduceSpec& spec, bool op_errors, AnswerSource s
     return ValidateSpec(one, false, source);
   }
   if (const absl::Status status = ValidateOps(spec); !status.ok()) return status;
-  const auto has_state = [](Op op) { return HasState(op); };
-  const auto without = std::find_if_not(spec.ops.begin(), spec.ops.end(), has_state);
+  const auto has_accumulator = [](Op op) { return HasAccumulator(op); };
+  const auto without = std::find_if_not(spec.ops.begin(), spec.ops.end(), has_accumulator);
   if (source == AnswerSource::kState && without != spec.ops.end()) {
     return absl::UnimplementedError(
         absl::StrFormat("op %s: got a request that is answered from a state; allowed: requests that are answered in "

@@ -113,7 +113,7 @@ void WriteKeys(DType dtype, const std::vector<__int128>& keys, v1::ArrayResult* 
 
 std::int64_t LeastStateBytes(const ReduceSpec& spec) {
   v1::State none;
-  ToProto(WithCount(spec, 0), NoElement(spec), &none, /*ops=*/AnsweredByStates(spec));
+  ToProto(WithCount(spec, 0), NoElement(spec), &none, /*ops=*/AnsweredByAccumulators(spec));
   return static_cast<std::int64_t>(none.ByteSizeLong());
 }
 
@@ -124,7 +124,7 @@ std::int64_t EntriesBytes(const State& state) {
 }
 
 void AddOutput(const ReduceSpec& spec, const State& state, v1::ArraysState* to) {
-  ToProto(WithCount(spec, state.partial.count), state, to->add_outputs(), /*ops=*/AnsweredByStates(spec));
+  ToProto(WithCount(spec, state.partial.count), state, to->add_outputs(), /*ops=*/AnsweredByAccumulators(spec));
 }
 
 void ToProto(const ReduceSpec& spec, std::int64_t positions, const std::vector<State>& outputs, v1::ArraysState* to) {
@@ -176,7 +176,7 @@ absl::Status ArraysMerger::Parse(const v1::ArraysState& part, Whole* to) const {
   StateLimits each = limits_;
   each.max_elements = std::min(part.positions(), part.count());
   each.positions = part.positions();
-  if (!AnsweredByStates(to->question)) each.question = &to->question;
+  if (!AnsweredByAccumulators(to->question)) each.question = &to->question;
   for (int i = 0; i < part.outputs_size(); ++i) {
     if (absl::Status stop = CheckStop(static_cast<std::size_t>(i)); !stop.ok()) return stop;
     absl::StatusOr<StateOfSpec> output = ParseState(part.outputs(i), each);
@@ -258,7 +258,7 @@ std::int64_t ArraysMerger::distribution_bytes() const {
   if (!whole_.has_value()) return 0;
   std::int64_t answer = 0;
   for (const OpCall& call : whole_->question.ops) {
-    if (!HasState(call)) answer += ResultBytes(call, whole_->question.dtype);
+    if (!HasAccumulator(call)) answer += ResultBytes(call, whole_->question.dtype);
   }
   return kCopies * (2 * entries_bytes_ + outputs() * answer);
 }
@@ -307,7 +307,7 @@ absl::Status ArraysMerger::Answer(bool op_errors, v1::MergeResponse* response) c
     result->mutable_array()->mutable_shape()->Add(answer.begin(), answer.end());
     result->mutable_data()->resize(whole.outputs.size() * static_cast<std::size_t>(ResultBytes(op, asked.dtype)));
     Result& added = results.emplace_back(Result{reinterpret_cast<std::byte*>(result->mutable_data()->data())});
-    if (HasState(op)) continue;
+    if (HasAccumulator(op)) continue;
     added.fold = MakeDistributionFold(op, asked, limits);
     added.entries = entries++;
   }

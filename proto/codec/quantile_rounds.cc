@@ -41,7 +41,7 @@ std::vector<Unknown> UnknownOf(const ReduceSpec& spec) {
   std::vector<Unknown> found;
   int entries = 0;
   for (std::size_t op = 0; op < spec.ops.size(); ++op) {
-    if (HasState(spec.ops[op])) continue;
+    if (HasAccumulator(spec.ops[op])) continue;
     if (IsQuantile(spec.ops[op]) && !HasWholeKeys(spec.ops[op], spec.dtype)) found.push_back({op, entries});
     ++entries;
   }

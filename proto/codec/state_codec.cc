@@ -339,7 +339,7 @@ void ToProto(const ReduceSpec& spec, const State& from, v1::State* to, bool ops)
   to->set_version(kVersion);
   to->set_dtype(ToProto(spec.dtype));
   to->set_count(spec.count);
-  const bool called = !AnsweredByStates(spec);
+  const bool called = !AnsweredByAccumulators(spec);
   for (const OpCall& call : spec.ops) {
     if (!called) {
       to->add_ops(ToProto(call.op));
@@ -348,7 +348,7 @@ void ToProto(const ReduceSpec& spec, const State& from, v1::State* to, bool ops)
     }
   }
   for (const OpCall& call : spec.ops) {
-    if (!HasState(call)) to->add_entries();
+    if (!HasAccumulator(call)) to->add_entries();
   }
   for (std::size_t i = 0; i < from.entries.size(); ++i) {
     ToProto(from.entries[i], to->mutable_entries(static_cast<int>(i)));
@@ -390,13 +390,13 @@ absl::StatusOr<StateOfSpec> ParseState(const v1::State& from, const StateLimits&
          [&] { return ReadMessage(row, from, read.spec, limits.positions, &read.state); });
   }
   int entries = 0;
-  const auto wanted = std::count_if(read.spec.ops.begin(), read.spec.ops.end(), std::not_fn(HasState));
+  const auto wanted = std::count_if(read.spec.ops.begin(), read.spec.ops.end(), std::not_fn(HasAccumulator));
   if (status.ok() && from.entries_size() != wanted) {
     status = Wrong(absl::StrFormat("entries: got %d; allowed: %d, one for each op of the distribution",
                                    from.entries_size(), wanted));
   }
   for (const OpCall& call : read.spec.ops) {
-    if (HasState(call) || !status.ok()) continue;
+    if (HasAccumulator(call) || !status.ok()) continue;
     status = ParseEntries(from.entries(entries), read.spec, call, limits.positions.value_or(read.spec.count),
                           &read.state.entries.emplace_back());
     if (!status.ok()) status = Wrong(absl::StrCat("entries[", entries, "].", status.message()));

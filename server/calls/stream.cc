@@ -169,7 +169,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     constexpr std::int64_t kEntryBytes = 96;
     std::int64_t entries = 0;
     for (const OpCall& call : spec_.ops) {
-      if (!HasState(call)) entries += MostEntries(call, spec_.dtype).value_or(0);
+      if (!HasAccumulator(call)) entries += MostEntries(call, spec_.dtype).value_or(0);
     }
     return entries * kEntryBytes;
   }
@@ -241,7 +241,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     feeder_.DropChunk();
     if (stretches_.has_value()) result_ = stretches_->TakeResult();
     stretches_.reset();
-    if (AnsweredByStates(spec_)) memory_.Return();
+    if (AnsweredByAccumulators(spec_)) memory_.Return();
     const absl::Status status = Outcome();
     if (!part_.has_value() || whole_) return Answer(status);
     if (status.ok()) return Park();

@@ -81,7 +81,7 @@ absl::Status CheckStreamed(const v1::ReduceRequest& header, const Question& ques
     return absl::UnimplementedError("keep, write_to: got one in a stream; allowed: in Reduce");
   }
   for (const OpCall& call : question.spec.ops) {
-    if (HasState(call) || MostEntries(call, question.spec.dtype).has_value()) continue;
+    if (HasAccumulator(call) || MostEntries(call, question.spec.dtype).has_value()) continue;
     return absl::UnimplementedError(absl::StrFormat(
         "%s: got %s of %s in a stream, whose elements are read once and not stored; allowed: in Reduce, of elements "
         "in the request, of a resident array (PutArray) or in a region; of dtypes of 8 and 16 bits also in a stream",

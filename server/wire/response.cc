@@ -44,7 +44,7 @@ void FillExecution(const Execution& ran, bool exact, v1::Execution* execution) {
 
 absl::Status FillAnswer(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response) {
-  if (!AnsweredByStates(spec)) {
+  if (!AnsweredByAccumulators(spec)) {
     FillExecution(spec, answer, receive_us, bytes, response);
     return AnswerWhole(spec, answer.state,
                        {.state = wanted.state, .results = wanted.results, .op_errors = wanted.op_errors}, response);

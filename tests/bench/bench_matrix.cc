@@ -91,7 +91,7 @@ std::vector<OpSet> OpSetsOf(DType dtype) {
   std::vector<OpSet> sets;
   std::vector<OpCall> all;
   for (const OpRow& row : kOps) {
-    if (!Supports(row.op, dtype) || !HasState(row.op)) continue;
+    if (!Supports(row.op, dtype) || !HasAccumulator(row.op)) continue;
     sets.push_back({std::string(row.name), {row.op}});
     all.push_back(row.op);
   }

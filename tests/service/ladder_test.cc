@@ -114,7 +114,7 @@ TEST_F(LadderTest, AnswersOfAKnownFill) {
 TEST_F(LadderTest, EveryOpOfEveryDtypeIsRight) {
   for (const DTypeRow& dtype : kDTypes) {
     for (const OpRow& op : kOps) {
-      if (!Supports(op.op, dtype.dtype) || !HasState(op.op)) continue;
+      if (!Supports(op.op, dtype.dtype) || !HasAccumulator(op.op)) continue;
       SCOPED_TRACE(absl::StrCat(std::string(dtype.name), " ", std::string(op.name)));
       const Climbed climbed = Climb(LadderOf(static_cast<v1::DType>(dtype.dtype), 2999, static_cast<v1::Op>(op.op)));
       const auto supports = [&](const PipelineRow& row) {

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 std::vector<v1::Op> OpsOf(DType dtype) {
   std::vector<v1::Op> ops;
   for (const OpRow& op : kOps) {
-    if (Supports(op.op, dtype) && HasState(op.op)) ops.push_back(static_cast<v1::Op>(op.op));
+    if (Supports(op.op, dtype) && HasAccumulator(op.op)) ops.push_back(static_cast<v1::Op>(op.op));
   }
   return ops;
 }

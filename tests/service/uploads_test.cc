@@ -120,7 +120,7 @@ TEST_F(UploadsTest, AnswersAsReduceDoes) {
   for (const DTypeRow& dtype : kDTypes) {
     std::vector<v1::Op> ops;
     for (const OpRow& op : kOps) {
-      if (Supports(op.op, dtype.dtype) && HasState(op.op)) ops.push_back(static_cast<v1::Op>(op.op));
+      if (Supports(op.op, dtype.dtype) && HasAccumulator(op.op)) ops.push_back(static_cast<v1::Op>(op.op));
     }
     const std::int64_t count = 1001;
     const std::string elements = ElementsOf(dtype.dtype, count);

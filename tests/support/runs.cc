@@ -30,7 +30,7 @@ absl::StatusOr<Answer> ReduceAndWait(Engine& engine, Job job) {
 std::vector<OpCall> OpsOf(DType dtype) {
   std::vector<OpCall> ops;
   for (const OpRow& row : kOps) {
-    if (Supports(row.op, dtype) && HasState(row.op)) ops.push_back(row.op);
+    if (Supports(row.op, dtype) && HasAccumulator(row.op)) ops.push_back(row.op);
   }
   return ops;
 }

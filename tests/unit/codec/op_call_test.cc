@@ -171,7 +171,8 @@ TEST(OpParametersTest, EveryOpWithParametersSaysHowItIsWritten) {
     EXPECT_NE(OpUsage(row.op), "") << row.name;
   }
   EXPECT_EQ(OpUsage(Op::kSum), "");
-  for (const OpRow& row : kOps) EXPECT_EQ(IsOfDistribution(static_cast<int>(row.op)), !HasState(row.op)) << row.name;
+  for (const OpRow& row : kOps)
+    EXPECT_EQ(IsOfDistribution(static_cast<int>(row.op)), !HasAccumulator(row.op)) << row.name;
 }
 
 }  // namespace

@@ -343,7 +343,7 @@ TEST(Finalize, AnEmptyArrayAnswersWithTheIdentityOrAnError) {
   for (const DTypeRow& dtype : kDTypes) {
     const test::Facts nothing = test::Study(dtype.dtype, nullptr, 0);
     for (const OpRow& op : kOps) {
-      if (!Supports(op.op, dtype.dtype) || !HasState(op.op)) continue;
+      if (!Supports(op.op, dtype.dtype) || !HasAccumulator(op.op)) continue;
       ReduceSpec spec = SpecOf(op.op, dtype.dtype);
       spec.count = 0;
       const auto got = FinalizeOne(spec, Partial{});

@@ -97,7 +97,7 @@ TEST(Op, AccumulatorsAreThoseOfTheOpsAndTheCountsThatOmissionNeeds) {
   for (const OpRow& row : kOps) {
     spec.ops = {row.op};
     EXPECT_EQ(AccumulatorsFor(spec), AccumulatorsOf(row.op, DType::kI32)) << row.name;
-    EXPECT_EQ(static_cast<int>(row.accumulator) < kAccumulatorCount, HasState(row.op)) << row.name;
+    EXPECT_EQ(static_cast<int>(row.accumulator) < kAccumulatorCount, HasAccumulator(row.op)) << row.name;
   }
 }
 

@@ -105,7 +105,7 @@ TEST(ValidateSpecTest, AcceptsWhatTheTablesSupport) {
       ReduceSpec spec = SpecOf({Op::kSum}, DType::kF32, "");
       spec.dtype = dtype.dtype;
       spec.ops = {op.op};
-      if (!HasState(op.op)) {
+      if (!HasAccumulator(op.op)) {
         EXPECT_FALSE(ValidateSpec(spec).ok()) << op.name;
         continue;
       }

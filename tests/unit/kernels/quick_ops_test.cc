@@ -27,7 +27,7 @@ namespace {
 TEST(QuickOpsTest, OpsHaveAKindAndAFold) {
   for (const DTypeRow& dtype : kDTypes) {
     for (const OpRow& op : kOps) {
-      if (!Supports(op.op, dtype.dtype) || !HasState(op.op)) continue;
+      if (!Supports(op.op, dtype.dtype) || !HasAccumulator(op.op)) continue;
       const std::vector<QuickOps> kinds = QuickOpsOf({.dtype = dtype.dtype, .ops = {op.op}});
       ASSERT_EQ(kinds.size(), 1u) << op.name << " of " << dtype.name;
       EXPECT_TRUE(VisitQuickFold(kinds[0].kind, dtype.dtype, false, [](auto) { return true; }))
