@@ -239,7 +239,7 @@ class DistributionReduction {
 };
 
 // The job of the ops that accumulators answer, `numbers` of all ops, with answers that were placed already. ABORTED: it
-// finds other outputs than `loaded` has, since somebody has changed the keys.
+// loads the partition again and finds other outputs than `loaded` has, since somebody has changed the keys.
 absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const std::vector<std::size_t>& numbers,
                           const std::vector<std::byte*>& answers,
                           absl::FunctionRef<absl::Status(const Job&)> by_accumulators) {

@@ -69,6 +69,8 @@ absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::by
 // Counting sort of the rows by their ids.
 absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping,
                       const std::vector<std::int64_t>* only) {
+  if (grouping->all_sorted) return absl::OkStatus();
+  grouping->sorted.clear();
   if (grouping->ids == nullptr) {  // those that are sorted by must not change
     const absl::StatusOr<std::uint32_t*> ids =
         Allocate<std::uint32_t>(std::max<std::int64_t>(rows, 1), context.budget, &grouping->memory);
@@ -89,10 +91,10 @@ absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Groupin
     wanted = *room;
     for (const std::int64_t group : *only) wanted[group] = 1;
   }
-  const absl::StatusOr<std::int64_t*> bounds = Allocate<std::int64_t>(groups + 1, context.budget, &grouping->memory);
+  const absl::StatusOr<std::int64_t*> bounds = Allocate<std::int64_t>(groups + 1, context.budget, &grouping->sorted);
   if (!bounds.ok()) return bounds.status();
   const absl::StatusOr<std::uint32_t*> sorted =
-      Allocate<std::uint32_t>(std::max<std::int64_t>(rows, 1), context.budget, &grouping->memory);
+      Allocate<std::uint32_t>(std::max<std::int64_t>(rows, 1), context.budget, &grouping->sorted);
   if (!sorted.ok()) return sorted.status();
   grouping->bounds = *bounds;
   grouping->rows = *sorted;
@@ -101,7 +103,9 @@ absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Groupin
     return id == kNoGroup || wanted == nullptr || wanted[id] != 0 ? id : kNoGroup;
   };
   const auto move = [&](std::int64_t row, std::uint32_t place) { (*sorted)[place] = static_cast<std::uint32_t>(row); };
-  return CountingSort(rows, groups, context, bucket_of, move, *bounds);
+  const absl::Status status = CountingSort(rows, groups, context, bucket_of, move, *bounds);
+  grouping->all_sorted = status.ok() && only == nullptr;
+  return status;
 }
 
 }  // namespace reduced

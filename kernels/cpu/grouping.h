@@ -42,7 +42,9 @@ struct Grouping {
   const std::int64_t* bounds = nullptr;     // groups + 1, ascending: group g has items bounds[g] to bounds[g + 1] - 1
   const std::uint32_t* rows = nullptr;      // of each item; null: item i is row i
   const std::byte* keys = nullptr;          // of each group, ascending, of the dtype of the keys; null: they were given
-  std::vector<std::unique_ptr<ArrayMemory>> memory{};  // has the above
+  std::vector<std::unique_ptr<ArrayMemory>> memory{};  // has the above, but for what SortRows adds
+  std::vector<std::unique_ptr<ArrayMemory>> sorted{};  // has the bounds and rows by keys
+  bool all_sorted = false;                             // whether these are of all groups
 };
 
 // INVALID_ARGUMENT: offset i is `offset`, less than `before`, the one before it, or more than `rows`.
@@ -69,8 +71,8 @@ absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::by
 absl::StatusOr<Grouping> GroupByKeys(const Keys& keys, const std::byte* elements,
                                      const absl::FunctionRef<bool(std::int64_t)>* kept, const GroupingContext& context);
 
-// Adds the bounds and rows of a grouping by keys, and its ids. `only`: not null: those of groups that are not among
-// them are left out, as if they had no rows. OUT_OF_RANGE: as GroupByKeys.
+// Adds the bounds and rows of a grouping by keys, and its ids, unless it has those of all groups. `only`: not null:
+// those of groups that are not among them are left out, as if they had no rows. OUT_OF_RANGE: as GroupByKeys.
 absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Grouping* grouping,
                       const std::vector<std::int64_t>* only = nullptr);
 

@@ -480,7 +480,7 @@ TEST_P(EngineDistributionsTest, LongOutputsAnswerAsSortingSays) {
       Op::kDistinctExact,
       {Op::kQuantile, {.quantiles = {0.001, 0.5, 0.25, 0.75, 1}, .method = QuantileMethod::kHigher}},
       {Op::kHistogram, {.edges = Even(-1, 1, 100)}},
-      {Op::kTopK, {.k = 10}},
+      {Op::kTopK, {.k = 1024}},
       {Op::kArgBottomK, {.k = 1024}},
   };
   const auto check = [&](const PartitionCase& each, DataKind data, NanPolicy policy) {
