@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -111,7 +113,11 @@ class RingClient {
   // With whatever sequence number.
   void Publish(const ring::Submission& submission, std::uint64_t sequence) const {
     ring::Submission& slot = mapping_.submission(next_);
-    std::memcpy(reinterpret_cast<char*>(&slot) + 8, reinterpret_cast<const char*>(&submission) + 8, sizeof(slot) - 8);
+    std::array<std::uint64_t, sizeof(slot) / 8> words;
+    std::memcpy(words.data(), &submission, sizeof(slot));
+    for (std::size_t i = 1; i < words.size(); ++i) {  // where a test may have another thread that writes, too
+      __atomic_store_n(reinterpret_cast<std::uint64_t*>(&slot) + i, words[i], __ATOMIC_RELAXED);
+    }
     ring::Shared(slot.sequence).store(sequence);
     Knock();
   }
