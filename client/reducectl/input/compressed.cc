@@ -209,18 +209,15 @@ class Decompressed final : public ByteSource {
         if (in_.empty()) continue;
         if (const absl::Status status = decoder_->Start(); !status.ok()) return Bad(status);
         within_member_ = true;
-        written_ = false;
       }
       Range<char> out{at, at + std::min(kMostOut, static_cast<std::size_t>(all.end - at))};
       const absl::StatusOr<Step> step = decoder_->Next(&in_, &out);
       if (!step.ok()) return Bad(step.status());
       const bool progress = std::exchange(at, out.at) != at;
-      written_ = written_ || progress;
       if (*step == Step::kEnd) {
         within_member_ = false;
         ++members_;
       } else if (last_ && in_.empty() && !progress) {
-        written_ = true;  // what is missing says nothing of what is there
         return Bad(Corrupt("it is truncated"));
       }
     }
@@ -238,10 +235,11 @@ class Decompressed final : public ByteSource {
     return absl::OkStatus();
   }
 
+  // What follows a member that is right is another one, damaged, or something else that was appended.
   absl::Status Bad(const absl::Status& why) const {
-    const bool another = members_ > 0 && !written_ && absl::IsInvalidArgument(why);
-    return absl::Status(why.code(), absl::StrCat("bad ", compression_, " data: ", why.message(),
-                                                 another ? ", in what follows after its end" : ""));
+    return absl::Status(why.code(),
+                        absl::StrCat("bad ", compression_, " data: ", why.message(),
+                                     members_ > 0 ? absl::StrCat(", in what follows member ", members_) : ""));
   }
 
   const char* const compression_;
@@ -251,7 +249,6 @@ class Decompressed final : public ByteSource {
   Range<const char> in_;  // what the decoder has not taken
   bool last_ = false;     // nothing follows it
   bool within_member_ = false;
-  bool written_ = false;  // something of this member
   std::int64_t members_ = 0;
 };
 
