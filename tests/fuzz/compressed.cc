@@ -39,7 +39,9 @@ FUZZ_TARGET(compressed) {
     const absl::StatusOr<std::string> at_once = Decompressed(file, compression, std::size_t{1} << 20);
     const absl::StatusOr<std::string> in_steps = Decompressed(file, compression, 1 << 10);
     RequireGoodError(at_once.status());
-    Require(at_once == in_steps, "the size of a read changes neither the bytes nor the error");
+    // In which words a library refuses damage may depend on the room that it has.
+    const bool same = at_once.ok() ? at_once == in_steps : at_once.status().code() == in_steps.status().code();
+    Require(same, "the size of a read changes neither the bytes nor whether there is an error");
   }
   if (!client::IsZip(file)) return;
   const auto archive = client::Archive::Open("", client::Memory(std::string(file)));
