@@ -54,7 +54,8 @@ fuzz() {
       folders+=("tests/fuzz/$folder/$1")
     fi
   done
-  "$programs/fuzz_$1" -max_total_time="$seconds" -timeout=10 -max_len=4096 -print_final_stats=1 \
+  # Windows of compressed files may be as large as memory allows. What they touch is limited, to 2 GiB.
+  "$programs/fuzz_$1" -max_total_time="$seconds" -timeout=10 -max_len=4096 -malloc_limit_mb=8192 -print_final_stats=1 \
     -artifact_prefix="$found/$1/" "${folders[@]}" > "$found/$1/log" 2>&1 &
 }
 cores=$(nproc)
