@@ -39,8 +39,7 @@ class GroupReduction {
   // `grouping`: of segments or keys; the bounds and rows of keys may come later, before Run.
   GroupReduction(const Job& job, const std::byte* data, const Grouping& grouping, MaskView mask,
                  std::vector<std::byte*> answers)
-      : job_(job),
-        spec_(SpecOf(job)),
+      : spec_(SpecOf(job)),
         layout_(job.partition->layout),
         data_(data),
         grouping_(grouping),
@@ -282,7 +281,6 @@ class GroupReduction {
     }
   }
 
-  const Job& job_;
   const ReduceSpec spec_;  // the question about the whole array
   const Layout& layout_;
   const std::byte* const data_;
