@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -95,7 +96,17 @@ const OpParameters& OpCall::given() const {
   return parameters == nullptr ? *none : *parameters;
 }
 
+OpCall OpCall::With(DType other) const {
+  OpParameters parameters = given();
+  parameters.other = other;
+  return {op, std::move(parameters)};
+}
+
 DType ResultDType(const OpCall& call, DType dtype) {
+  if (call.given().other.has_value() && RowOf(call.op).result == ResultRule::kWide) {  // of products
+    const bool negative = RowOf(dtype).is_signed || RowOf(*call.given().other).is_signed;
+    return RowOf(dtype).is_float ? DType::kF64 : negative ? DType::kI64 : DType::kU64;
+  }
   const QuantileMethod method = call.given().method;
   const bool element = method != QuantileMethod::kLinear && method != QuantileMethod::kMidpoint;
   return IsQuantile(call.op) && element ? dtype : ResultDType(call.op, dtype);
@@ -106,6 +117,7 @@ std::vector<std::int64_t> AnswerShape(const OpCall& call) {
   if (call.op == Op::kQuantile) return {static_cast<std::int64_t>(given.quantiles.size())};
   if (call.op == Op::kHistogram) return {static_cast<std::int64_t>(given.edges.size()) - 1};
   if (IsTop(call.op)) return {given.k};
+  if (call.op == Op::kCompare) return {kComparisonFigures};
   return {};
 }
 
@@ -135,6 +147,16 @@ absl::Status Validate(const OpCall& call, DType dtype, std::string_view field) {
   }
   if (call.op == Op::kQuantile) return CheckQuantiles(given.quantiles, name);
   if (call.op == Op::kHistogram) return CheckEdges(given.edges, name);
+  if (call.op == Op::kCompare) {
+    for (const auto& [parameter, value] : {std::pair("rtol", given.rtol), std::pair("atol", given.atol)}) {
+      if (!(value >= 0)) return Wrong(name, parameter, Text(value), "0 or more");
+    }
+  }
+  if (given.other.has_value() && RowOf(*given.other).is_float != RowOf(dtype).is_float) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: got dtype %s with an array of %s; allowed: %s", OtherOf(call.op) == OtherOperand::kY ? "y" : "weights",
+        RowOf(*given.other).name, RowOf(dtype).name, RowOf(dtype).is_float ? "floats" : "integers and bool"));
+  }
   if (IsTop(call.op) && (given.k < 1 || given.k > kMaxTop)) {
     return Wrong(name, "k", absl::StrCat(given.k), absl::StrCat("1 to ", kMaxTop));
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -29,6 +30,8 @@ inline constexpr std::size_t kMaxQuantiles = 1024;
 inline constexpr std::size_t kMaxBins = 65'536;
 inline constexpr std::int64_t kMaxTop = 1024;
 inline constexpr std::size_t kMaxPrefixes = 65'536;
+// The figures of compare: folds/compare.h names them.
+inline constexpr std::int64_t kComparisonFigures = 12;
 
 // What a state of a quantile counts elements by: the highest bits of their sort keys (sort_key.h).
 struct KeyCounts {
@@ -53,6 +56,12 @@ struct OpParameters {
   std::int64_t k = 0;
   // Of quantile and median, and of states only.
   KeyCounts counts{};
+  // Of compare: x and y match if |x - y| <= atol + rtol |y|; whether NaN matches NaN. Tolerances are not negative.
+  double rtol = 0;
+  double atol = 0;
+  bool equal_nan = false;
+  // Of ops with another operand: the dtype of that. Absent until the operand is known.
+  std::optional<DType> other{};
 
   friend bool operator==(const OpParameters&, const OpParameters&) = default;
 };
@@ -64,6 +73,9 @@ struct OpCall {
       : op(op), parameters(std::make_shared<const OpParameters>(std::move(parameters))) {}
 
   operator Op() const { return op; }  // NOLINT(google-explicit-constructor)
+
+  // The same call with another operand of that dtype.
+  OpCall With(DType other) const;
 
   // The parameters, or the default ones if there are none.
   const OpParameters& given() const;

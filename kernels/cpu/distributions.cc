@@ -28,6 +28,7 @@ constexpr std::int64_t kLongOutputBytes = 4 * kBlockBytes;
 // An op, and where its answers go.
 struct Asked {
   OpCall call;
+  std::size_t other = 0;          // which of the sources its other operand is; 0: it has none
   std::byte* answers = nullptr;   // null: they are not wanted
   std::int64_t output_bytes = 0;  // of the answer for one output
 };
@@ -51,10 +52,16 @@ std::vector<Role> RolesOf(const std::vector<Asked>& asked, bool states) {
 
 using Folds = std::vector<std::unique_ptr<DistributionFold>>;
 
+// A fold that elements are added to.
+struct Adds {
+  DistributionFold* fold = nullptr;
+  std::size_t other = 0;  // as Asked has it
+};
+
 class DistributionReduction {
  public:
-  DistributionReduction(const Job& job, const std::byte* data, const LoadedPartition& loaded, ArrayBudget& scratch,
-                        std::vector<Asked> asked, std::vector<absl::Status>* op_errors)
+  DistributionReduction(const Job& job, const LoadedPartition& loaded, ArrayBudget& scratch, std::vector<Asked> asked,
+                        std::vector<absl::Status>* op_errors)
       : job_(job),
         asked_(std::move(asked)),
         roles_(RolesOf(asked_, job.states != nullptr)),
@@ -62,7 +69,7 @@ class DistributionReduction {
                 .give = [&scratch, &job](std::int64_t bytes) { scratch.Give(bytes, job.caller); },
                 .why_stop = [&job] { return WhyStop(job); }},
         width_(RowOf(job.spec.dtype).bytes),
-        elements_(*job.partition, job.spec.dtype, data, loaded.grouping, loaded.mask),
+        elements_(*job.partition, loaded, loaded.sources.size()),
         errors_(asked_.size(), op_errors),
         stop_(job) {
     // Finding the index of an element that a mask keeps takes a walk through its run.
@@ -127,16 +134,16 @@ class DistributionReduction {
 
   // Adds the elements of an output to its folds, until no fold asks for another pass.
   void AddAll(const Output& output, const Folds& folds) {
-    std::vector<DistributionFold*> active;
-    for (const auto& fold : folds) {
-      stop_.Request(fold->Begin(output.count));
-      active.push_back(fold.get());
+    std::vector<Adds> active;
+    for (std::size_t i = 0; i < folds.size(); ++i) {
+      stop_.Request(folds[i]->Begin(output.count));
+      active.push_back({folds[i].get(), asked_[roles_[i].asked].other});
     }
     while (!active.empty() && !stop_.requested()) {
       AddOnce(output, active);
       if (stop_.requested()) return;
-      std::erase_if(active, [this](DistributionFold* fold) {
-        const absl::StatusOr<bool> again = fold->NextPass();
+      std::erase_if(active, [this](const Adds& each) {
+        const absl::StatusOr<bool> again = each.fold->NextPass();
         stop_.Request(again.status());
         return !again.ok() || !*again;
       });
@@ -144,20 +151,22 @@ class DistributionReduction {
   }
 
   // Long outputs are added by several threads: the first one adds to the folds themselves, the others to parts.
-  void AddOnce(const Output& output, const std::vector<DistributionFold*>& folds) {
+  void AddOnce(const Output& output, const std::vector<Adds>& folds) {
     // Blocks are of positions, since a mask may leave little of much, and smaller where there is more to do.
     constexpr std::int64_t kRun = OutputElements::kRun;
     const std::int64_t block = std::max<std::int64_t>(1, kBlockBytes / width_ / std::ssize(folds) / kRun) * kRun;
     const std::int64_t blocks = (output.positions + block - 1) / block;
     std::atomic<std::int64_t> next = 0;
-    const auto add = [&](const std::vector<DistributionFold*>& to) {
+    const auto add = [&](const std::vector<Adds>& to) {
       for (std::int64_t b = next.fetch_add(1); b < blocks && (b == 0 || !stop_.Due()); b = next.fetch_add(1)) {
         const std::int64_t first = elements_.RankFrom(output, b * block);
         const std::int64_t last = elements_.RankFrom(output, std::min(output.positions, (b + 1) * block));
         elements_.ForTiles(
             output, first, last - first, [this] { return stop_.Due(); },
-            [&](const std::byte* elements, std::int64_t rank, std::int64_t number) {
-              for (DistributionFold* const fold : to) stop_.Request(fold->Add(elements, rank, number));
+            [&](const std::byte* const* elements, std::int64_t rank, std::int64_t number) {
+              for (const auto& [fold, other] : to) {
+                stop_.Request(fold->Add(elements[0], other == 0 ? nullptr : elements[other], rank, number));
+              }
             });
       }
     };
@@ -170,8 +179,8 @@ class DistributionReduction {
         if (worker == 0) {
           add(folds);
         } else if (Folds& own = parts[static_cast<std::size_t>(worker)]; MakeParts(folds, &own)) {
-          std::vector<DistributionFold*> adds;
-          for (const auto& part : own) adds.push_back(part.get());
+          std::vector<Adds> adds;
+          for (std::size_t i = 0; i < own.size(); ++i) adds.push_back({own[i].get(), folds[i].other});
           add(adds);
         }
       }
@@ -181,16 +190,16 @@ class DistributionReduction {
         [&] { tbb::parallel_for(tbb::blocked_range<int>(0, workers, 1), work, tbb::simple_partitioner()); });
     for (Folds& own : parts) {
       for (std::size_t i = 0; i < own.size() && !stop_.Due(); ++i) {
-        stop_.Request(folds[i]->Merge(*own[i]));
+        stop_.Request(folds[i].fold->Merge(*own[i]));
         own[i] = nullptr;
       }
     }
   }
 
   // Whether there is memory for a part of each fold. If not, other threads do the work.
-  static bool MakeParts(const std::vector<DistributionFold*>& folds, Folds* parts) {
-    for (DistributionFold* const fold : folds) {
-      absl::StatusOr<std::unique_ptr<DistributionFold>> part = fold->Part();
+  static bool MakeParts(const std::vector<Adds>& folds, Folds* parts) {
+    for (const Adds& each : folds) {
+      absl::StatusOr<std::unique_ptr<DistributionFold>> part = each.fold->Part();
       if (!part.ok()) return parts->clear(), false;
       parts->push_back(*std::move(part));
     }
@@ -244,6 +253,8 @@ absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const s
                           const std::vector<std::byte*>& answers,
                           absl::FunctionRef<absl::Status(const Job&)> by_accumulators) {
   Job others = job;
+  others.y.reset();
+  others.weights.reset();
   others.spec.ops.clear();
   std::vector<std::byte*> places;
   for (const std::size_t number : numbers) {
@@ -270,8 +281,8 @@ absl::Status ReduceOthers(const Job& job, const LoadedPartition& loaded, const s
 
 }  // namespace
 
-absl::Status ReduceDistributions(const Job& job, const std::byte* data, const GroupingContext& context,
-                                 LoadedPartition* loaded, absl::FunctionRef<absl::Status(const Job&)> by_accumulators) {
+absl::Status ReduceDistributions(const Job& job, const GroupingContext& context, LoadedPartition* loaded,
+                                 absl::FunctionRef<absl::Status(const Job&)> by_accumulators) {
   const absl::StatusOr<std::vector<std::byte*>> answers =
       job.place(loaded->outputs, loaded->grouping.groups, loaded->grouping.keys);
   if (!answers.ok()) return answers.status();
@@ -282,7 +293,11 @@ absl::Status ReduceDistributions(const Job& job, const std::byte* data, const Gr
     const OpCall& call = job.spec.ops[i];
     (HasAccumulator(call) ? others : numbers).push_back(i);
     if (HasAccumulator(call)) continue;
-    asked.push_back({call, answers->empty() ? nullptr : (*answers)[i],
+    const OtherOperand other = OtherOf(call.op);
+    const std::size_t source = other == OtherOperand::kNone                      ? 0
+                               : other == OtherOperand::kY || !job.y.has_value() ? 1
+                                                                                 : 2;
+    asked.push_back({call, source, answers->empty() ? nullptr : (*answers)[i],
                      AnswerElements(call) * RowOf(ResultDType(call, job.spec.dtype)).bytes});
   }
   if (job.errors != nullptr) job.errors->resize(job.spec.ops.size());
@@ -301,7 +316,7 @@ absl::Status ReduceDistributions(const Job& job, const std::byte* data, const Gr
     if (!sorted.ok()) return sorted;
   }
   std::vector<absl::Status> errors;
-  DistributionReduction reduction(job, data, *loaded, context.budget, std::move(asked),
+  DistributionReduction reduction(job, *loaded, context.budget, std::move(asked),
                                   job.errors == nullptr ? nullptr : &errors);
   ForRanges(loaded->outputs, reduction.task_outputs(loaded->outputs, context.arena.max_concurrency()), context.arena,
             [&](std::int64_t begin, std::int64_t end) {

@@ -17,11 +17,11 @@
 
 namespace reduced {
 
-// Reduces the array at `data`, whose partition is loaded, on the threads of the context. `by_accumulators`: reduces a
+// Reduces the array whose partition is loaded, on the threads of the context. `by_accumulators`: reduces a
 // job with the same partition and those of its ops that accumulators answer, if there are any. Errors: those of
 // Engine::Reduce.
-absl::Status ReduceDistributions(const Job& job, const std::byte* data, const GroupingContext& context,
-                                 LoadedPartition* loaded, absl::FunctionRef<absl::Status(const Job&)> by_accumulators);
+absl::Status ReduceDistributions(const Job& job, const GroupingContext& context, LoadedPartition* loaded,
+                                 absl::FunctionRef<absl::Status(const Job&)> by_accumulators);
 
 }  // namespace reduced
 

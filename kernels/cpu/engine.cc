@@ -234,14 +234,14 @@ absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, A
   const Stopwatch since_start;
   const auto why_stop = [&job] { return WhyStop(job); };
   const GroupingContext context{budget, arena, why_stop};
-  absl::StatusOr<LoadedPartition> loaded = LoadPartition(job, context);
+  absl::StatusOr<LoadedPartition> loaded = LoadPartition(job, data, context);
   if (!loaded.ok()) return loaded.status();
   const auto by_accumulators = [&](const Job& some) {
     return some.partition->uniform() ? ReduceSlices(some, data, &arena) : ReduceGroups(some, data, context, &*loaded);
   };
   const absl::Status status = AnsweredByAccumulators(job.spec)
                                   ? by_accumulators(job)
-                                  : ReduceDistributions(job, data, context, &*loaded, by_accumulators);
+                                  : ReduceDistributions(job, context, &*loaded, by_accumulators);
   if (!status.ok()) return status;
   return AnswerOf({}, since_start.micros());
 }
@@ -402,7 +402,7 @@ class CpuEngine final : public Engine {
     const Stopwatch since_call;
     if (job.array.space == MemorySpace::kDevice) return std::move(done)(NotHostMemory());
     if (job.partition.has_value()) {
-      if (absl::Status sides = CheckSides(*job.partition, kNoDevice, "cpu"); !sides.ok()) {
+      if (absl::Status sides = CheckSides(job, kNoDevice, "cpu"); !sides.ok()) {
         return std::move(done)(std::move(sides));
       }
     }

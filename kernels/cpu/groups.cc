@@ -36,14 +36,13 @@ constexpr std::int64_t kOutputs = 64;  // between two looks at the deadline
 
 class GroupReduction {
  public:
-  // `grouping`: of segments or keys; the bounds and rows of keys may come later, before Run.
-  GroupReduction(const Job& job, const std::byte* data, const Grouping& grouping, MaskView mask,
-                 std::vector<std::byte*> answers)
+  // The bounds and rows of keys may come later, before Run.
+  GroupReduction(const Job& job, const std::byte* data, const LoadedPartition& loaded, std::vector<std::byte*> answers)
       : spec_(SpecOf(job)),
         layout_(job.partition->layout),
         data_(data),
-        grouping_(grouping),
-        elements_(*job.partition, spec_.dtype, data, grouping, mask),
+        grouping_(loaded.grouping),
+        elements_(*job.partition, loaded, /*sources=*/1),
         answers_(std::move(answers)),
         plan_(spec_),
         width_(RowOf(spec_.dtype).bytes),
@@ -180,8 +179,8 @@ class GroupReduction {
       if (stop_.Due()) return;
       elements_.ForTiles(
           output, b * block, std::min(block, output.count - b * block), [this] { return stop_.Due(); },
-          [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
-            FoldElements(plan_, elements, first, count, into);
+          [&](const std::byte* const* elements, std::int64_t first, std::int64_t count) {
+            FoldElements(plan_, elements[0], first, count, into);
           });
     }
   }
@@ -235,8 +234,8 @@ class GroupReduction {
       bounds[i + 1] = bounds[i] + outputs[i].count;
       elements_.ForTiles(
           outputs[i], 0, outputs[i].count, [this] { return stop_.Due(); },
-          [&](const std::byte* elements, std::int64_t first, std::int64_t count) {
-            std::memcpy(buffer.get() + (bounds[i] + first) * width_, elements,
+          [&](const std::byte* const* elements, std::int64_t first, std::int64_t count) {
+            std::memcpy(buffer.get() + (bounds[i] + first) * width_, elements[0],
                         static_cast<std::size_t>(count * width_));
           });
     }
@@ -311,7 +310,7 @@ absl::Status ReduceGroups(const Job& job, const std::byte* data, const GroupingC
   if (!answers.ok()) return answers.status();
   if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(outputs));
 
-  GroupReduction reduction(job, data, grouping, loaded->mask, *std::move(answers));
+  GroupReduction reduction(job, data, *loaded, *std::move(answers));
   absl::StatusOr<std::unique_ptr<KeyTables>> tables = reduction.Tables(context);
   if (absl::IsResourceExhausted(tables.status())) tables = nullptr;  // sorting the rows may take less
   if (!tables.ok()) return tables.status();

@@ -10,30 +10,79 @@
 namespace reduced {
 namespace {
 
-// Copies elements at `indices` of the array. Word: of an element's size.
+// Moves elements of a size.
+struct Moves {
+  // Copies elements at `indices` of the array.
+  void (*pick)(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out);
+  // Copies the neighbouring elements that are kept; returns how many. `out` has room for all.
+  std::int64_t (*keep)(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out);
+  void (*fill)(const std::byte* element, std::int64_t count, std::byte* out);
+};
+
 template <class Word>
-void Pick(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(out + i * sizeof(Word), data + indices[i] * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
+constexpr Moves kMovesOf = {[](const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out) {
+                              for (std::int64_t i = 0; i < count; ++i) {
+                                std::memcpy(out + i * sizeof(Word),
+                                            data + indices[i] * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
+                              }
+                            },
+                            [](const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out) {
+                              std::int64_t n = 0;
+                              for (std::int64_t i = 0; i < count; ++i) {
+                                std::memcpy(out + n * sizeof(Word), data + i * sizeof(Word), sizeof(Word));
+                                n += kept[i] != 0;
+                              }
+                              return n;
+                            },
+                            [](const std::byte* element, std::int64_t count, std::byte* out) {
+                              Word word;
+                              std::memcpy(&word, element, sizeof(Word));
+                              for (std::int64_t i = 0; i < count; ++i)
+                                std::memcpy(out + i * sizeof(Word), &word, sizeof(Word));
+                            }};
+
+const Moves& MovesOf(std::int64_t width) {
+  return width == 1   ? kMovesOf<std::uint8_t>
+         : width == 2 ? kMovesOf<std::uint16_t>
+         : width == 4 ? kMovesOf<std::uint32_t>
+                      : kMovesOf<std::uint64_t>;
+}
+
+// Copies what goes with elements [index, index + count) of the array.
+void CopyOthers(const ElementSource& source, std::int64_t index, std::int64_t count, std::byte* out) {
+  const Dimension inner = source.broadcast.empty() ? Dimension{index + count, 1} : source.broadcast.back();
+  while (count > 0) {
+    const std::int64_t run = std::min(count, inner.size - index % inner.size);
+    const std::int64_t other = source.broadcast.empty() ? index : BroadcastIndex(source.broadcast, index);
+    const std::byte* const from = source.data + other * source.width;
+    if (inner.stride == 0) {
+      MovesOf(source.width).fill(from, run, out);
+    } else {
+      std::memcpy(out, from, static_cast<std::size_t>(run * source.width));
+    }
+    index += run;
+    count -= run;
+    out += run * source.width;
   }
 }
 
-// Copies the neighbouring elements that the mask keeps; returns how many. `out` has room for all.
-template <class Word>
-std::int64_t Keep(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out) {
-  std::int64_t n = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(out + n * sizeof(Word), data + i * sizeof(Word), sizeof(Word));
-    n += kept[i] != 0;
-  }
-  return n;
+bool AllInOrder(std::span<const ElementSource> sources) {
+  return std::all_of(sources.begin(), sources.end(), [](const ElementSource& each) { return each.broadcast.empty(); });
 }
 
 }  // namespace
 
-absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, const GroupingContext& context) {
+absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, const std::byte* data, const GroupingContext& context) {
   const Partition& partition = *job.partition;
   LoadedPartition loaded;
+  loaded.sources.push_back({data, RowOf(job.spec.dtype).bytes});
+  for (const std::optional<OtherArray>* const other : {&job.y, &job.weights}) {
+    if (!other->has_value()) continue;
+    const SideArray& array = (*other)->array;
+    const absl::StatusOr<const std::byte*> bytes = SideInMemory(array, job, context.budget, &loaded.memory);
+    if (!bytes.ok()) return bytes.status();
+    loaded.sources.push_back({*bytes, RowOf(array.dtype).bytes, (*other)->broadcast});
+  }
   if (partition.mask.has_value() && job.spec.count > 0) {
     const absl::StatusOr<const std::byte*> bytes =
         SideInMemory(partition.mask->array, job, context.budget, &loaded.memory);
@@ -54,36 +103,21 @@ absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, const GroupingCont
   return loaded;
 }
 
-OutputElements::OutputElements(const Partition& partition, DType dtype, const std::byte* data, const Grouping& grouping,
-                               MaskView mask)
+OutputElements::OutputElements(const Partition& partition, const LoadedPartition& loaded, std::size_t sources)
     : layout_(partition.layout),
-      data_(data),
-      grouping_(grouping),
+      sources_(std::span(loaded.sources).first(sources)),
+      grouping_(loaded.grouping),
       keyed_(partition.keys.has_value()),
       grouped_(partition.grouped()),
-      mask_(keyed_ && layout_.outputs == 1 ? MaskView() : mask),  // else it made the groups
-      width_(RowOf(dtype).bytes),
-      moves_(MovesOf(width_)),
-      adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)) {}
+      mask_(keyed_ && layout_.outputs == 1 ? MaskView() : loaded.mask),  // else it made the groups
+      adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)),
+      in_place_(adjacent_ && !mask_ && AllInOrder(sources_)) {}
 
 Layout OutputElements::Names() const {
   Layout names;
   names.shape = layout_.shape;
   if (grouped_) names.shape.insert(names.shape.begin(), grouping_.groups);
   return names;
-}
-
-OutputElements::Moves OutputElements::MovesOf(std::int64_t width) {
-  switch (width) {
-    case 1:
-      return {&Pick<std::uint8_t>, &Keep<std::uint8_t>};
-    case 2:
-      return {&Pick<std::uint16_t>, &Keep<std::uint16_t>};
-    case 4:
-      return {&Pick<std::uint32_t>, &Keep<std::uint32_t>};
-    default:
-      return {&Pick<std::uint64_t>, &Keep<std::uint64_t>};
-  }
 }
 
 Output OutputElements::Find(std::int64_t number, absl::FunctionRef<bool()> stopped) const {
@@ -155,16 +189,26 @@ void OutputElements::CountRanks(absl::FunctionRef<bool()> stopped, Output* outpu
   output->count = rank;
 }
 
-std::int64_t OutputElements::Gather(const Output& output, std::int64_t first, std::int64_t positions,
-                                    std::byte* out) const {
+std::int64_t OutputElements::Gather(const Output& output, std::int64_t first, std::int64_t positions, std::int64_t has,
+                                    Buffers& buffers) const {
   if (adjacent_) {
     const std::int64_t index = output.start + first;
-    if (!mask_) {
-      std::memcpy(out, data_ + index * width_, static_cast<std::size_t>(positions * width_));
-      return positions;
-    }
     std::uint8_t room[kRun];
-    return moves_.keep(data_ + index * width_, mask_.Bytes(index, positions, room), positions, out);
+    const std::uint8_t* const kept_bytes = mask_ ? mask_.Bytes(index, positions, room) : nullptr;
+    std::int64_t kept = positions;
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      const ElementSource& source = sources_[i];
+      std::byte* const out = buffers[i].get() + has * source.width;
+      if (kept_bytes == nullptr) {
+        CopyOthers(source, index, positions, out);
+      } else if (source.broadcast.empty()) {
+        kept = MovesOf(source.width).keep(source.data + index * source.width, kept_bytes, positions, out);
+      } else {
+        CopyOthers(source, index, positions, out);
+        kept = MovesOf(source.width).keep(out, kept_bytes, positions, out);
+      }
+    }
+    return kept;
   }
   std::int64_t indices[kRun];
   Indices(output, first, positions, indices);
@@ -177,8 +221,32 @@ std::int64_t OutputElements::Gather(const Output& output, std::int64_t first, st
       kept += mask_.Keeps(index);
     }
   }
-  moves_.pick(data_, indices, kept, out);
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const ElementSource& source = sources_[i];
+    std::int64_t others[kRun];
+    if (!source.broadcast.empty()) {
+      for (std::int64_t j = 0; j < kept; ++j) others[j] = BroadcastIndex(source.broadcast, indices[j]);
+    }
+    MovesOf(source.width)
+        .pick(source.data, source.broadcast.empty() ? indices : others, kept, buffers[i].get() + has * source.width);
+  }
   return kept;
+}
+
+void OutputElements::Move(Buffers& buffers, std::int64_t from, std::int64_t to, std::int64_t count) const {
+  if (count == 0) return;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const std::int64_t width = sources_[i].width;
+    std::memmove(buffers[i].get() + to * width, buffers[i].get() + from * width,
+                 static_cast<std::size_t>(count * width));
+  }
+}
+
+void OutputElements::Clear(Buffers& buffers, std::int64_t from, std::int64_t count) const {
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const std::int64_t width = sources_[i].width;
+    std::memset(buffers[i].get() + from * width, 0, static_cast<std::size_t>(count * width));
+  }
 }
 
 std::int64_t OutputElements::IndexOf(const Output& output, std::int64_t rank) const {

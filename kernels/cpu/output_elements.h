@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "kernels/algebra/layout.h"
 #include "kernels/cpu/grouping.h"
 #include "kernels/cpu/side_arrays.h"
 #include "kernels/cpu/tiles.h"
@@ -33,15 +35,24 @@ struct Output {
   std::vector<std::int64_t> ranks{};
 };
 
+// The array, or another one whose elements go with its elements, in memory.
+struct ElementSource {
+  const std::byte* data = nullptr;
+  std::int64_t width = 1;              // bytes of an element
+  std::vector<Dimension> broadcast{};  // as OtherArray has it
+};
+
 // The side arrays of a partition in memory, and which rows belong to which group.
 struct LoadedPartition {
   std::vector<std::unique_ptr<ArrayMemory>> memory{};
   MaskView mask{};
+  // The array, and then y and weights, if the job has them.
+  std::vector<ElementSource> sources{};
   Grouping grouping{.groups = 1};
   std::int64_t outputs = 0;  // the largest number there is, if there are more than 64 bits count
 };
-// Errors: those of SideInMemory and GroupingOf.
-absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, const GroupingContext& context);
+// `data`: the array. Errors: those of SideInMemory and GroupingOf.
+absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, const std::byte* data, const GroupingContext& context);
 
 class OutputElements {
  public:
@@ -49,9 +60,9 @@ class OutputElements {
   static constexpr std::int64_t kRun = 4096;
   static constexpr std::int64_t kRunsBetweenLooks = 64;  // at the deadline
 
-  // `grouping`: of segments or keys; the bounds and rows of keys may come later, before Find. All of it outlives this.
-  OutputElements(const Partition& partition, DType dtype, const std::byte* data, const Grouping& grouping,
-                 MaskView mask);
+  // `sources`: the first ones that the partition has. Bounds and rows of keys may come later, before Find. All of it
+  // outlives this.
+  OutputElements(const Partition& partition, const LoadedPartition& loaded, std::size_t sources);
 
   bool keyed() const { return keyed_; }
   bool grouped() const { return grouped_; }    // by segments or keys
@@ -71,15 +82,27 @@ class OutputElements {
   }
 
   // Calls `fold(data, rank, count)` for elements [first, first + count), in pieces of a tile or, where they are
-  // neighbours, as they lie, until `stopped`: a mask may leave few elements, far from each other.
+  // neighbours, as they lie, until `stopped`: a mask may leave few elements, far from each other. `data`: where these
+  // elements of each source are.
   template <class Fold>
   void ForTiles(const Output& output, std::int64_t first, std::int64_t count, absl::FunctionRef<bool()> stopped,
                 const Fold& fold) const {
     if (count == 0) return;
-    if (adjacent_ && !mask_) return fold(data_ + (output.start + first) * width_, first, count);
-    const std::int64_t tile = kTileBytes / width_;
-    thread_local std::unique_ptr<std::byte[]> buffer;  // a tile, and what comes with the run in which it ends
-    if (buffer == nullptr) buffer = std::make_unique<std::byte[]>(kTileBytes + kRun * sizeof(std::uint64_t));
+    const std::byte* elements[kMostSources] = {};
+    if (in_place_) {
+      for (std::size_t i = 0; i < sources_.size(); ++i) {
+        elements[i] = sources_[i].data + (output.start + first) * sources_[i].width;
+      }
+      return fold(elements, first, count);
+    }
+    thread_local Buffers buffers;
+    std::int64_t widest = 1;
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      widest = std::max(widest, sources_[i].width);
+      if (buffers[i] == nullptr) buffers[i] = std::make_unique<std::byte[]>(kBufferBytes);
+      elements[i] = buffers[i].get();
+    }
+    const std::int64_t tile = kTileBytes / widest;
     std::int64_t position = first;
     std::int64_t skip = 0;  // of the first run
     if (mask_) {
@@ -88,7 +111,7 @@ class OutputElements {
       position = run * kRun;
       skip = first - RankFrom(output, position);
     }
-    std::int64_t has = 0;  // elements in the buffer
+    std::int64_t has = 0;  // elements in a buffer
     std::int64_t runs = 0;
     for (std::int64_t done = 0; done < count;) {
       const std::int64_t wanted = std::min(tile, count - done);
@@ -97,19 +120,17 @@ class OutputElements {
         const std::int64_t begin = std::exchange(position, position + run);
         if (RankFrom(output, begin) == RankFrom(output, position)) continue;
         if (++runs % kRunsBetweenLooks == 0 && stopped()) return;
-        std::byte* const end = buffer.get() + has * width_;
-        std::int64_t came = Gather(output, begin, run, end);
+        const std::int64_t came = Gather(output, begin, run, has, buffers);
         const std::int64_t left_out = std::min(std::exchange(skip, 0), came);
-        came -= left_out;
-        if (left_out > 0) std::memmove(end, end + left_out * width_, static_cast<std::size_t>(came * width_));
-        has += came;
+        if (left_out > 0) Move(buffers, has + left_out, has, came - left_out);
+        has += came - left_out;
       }
       // A mask that has changed since its ranks were counted may leave less.
-      if (has < wanted) std::memset(buffer.get() + has * width_, 0, static_cast<std::size_t>((wanted - has) * width_));
-      fold(buffer.get(), first + done, wanted);
+      if (has < wanted) Clear(buffers, has, wanted - has);
+      fold(elements, first + done, wanted);
       done += wanted;
       has = std::max<std::int64_t>(0, has - wanted);
-      std::memmove(buffer.get(), buffer.get() + wanted * width_, static_cast<std::size_t>(has * width_));
+      Move(buffers, wanted, 0, has);
     }
   }
 
@@ -117,30 +138,32 @@ class OutputElements {
   std::int64_t IndexOf(const Output& output, std::int64_t rank) const;
 
  private:
-  // By the size of an element.
-  struct Moves {
-    void (*pick)(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out);
-    std::int64_t (*keep)(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out);
-  };
-  static Moves MovesOf(std::int64_t width);
+  static constexpr std::size_t kMostSources = 3;
+  // A tile of each source, and what comes with the run in which it ends.
+  static constexpr std::int64_t kBufferBytes = kTileBytes + kRun * static_cast<std::int64_t>(sizeof(std::uint64_t));
+  using Buffers = std::unique_ptr<std::byte[]>[kMostSources];
 
   // The indexes in the array of some positions.
   void Indices(const Output& output, std::int64_t first, std::int64_t count, std::int64_t* indices) const;
   // The number of elements from position `first` on, of at most kRun positions.
   std::int64_t CountKept(const Output& output, std::int64_t first, std::int64_t positions) const;
   void CountRanks(absl::FunctionRef<bool()> stopped, Output* output) const;
-  // Copies the elements of at most kRun positions to `out`, which has room for as many; returns how many there are.
-  std::int64_t Gather(const Output& output, std::int64_t first, std::int64_t positions, std::byte* out) const;
+  // Copies the elements of at most kRun positions to the buffers, behind the `has` elements that these have; returns
+  // how many there are.
+  std::int64_t Gather(const Output& output, std::int64_t first, std::int64_t positions, std::int64_t has,
+                      Buffers& buffers) const;
+  // Moves elements within the buffers, and sets elements to zero.
+  void Move(Buffers& buffers, std::int64_t from, std::int64_t to, std::int64_t count) const;
+  void Clear(Buffers& buffers, std::int64_t from, std::int64_t count) const;
 
   const Layout& layout_;
-  const std::byte* const data_;
+  const std::span<const ElementSource> sources_;
   const Grouping& grouping_;
   const bool keyed_;
   const bool grouped_;
   const MaskView mask_;
-  const std::int64_t width_;  // bytes of an element
-  const Moves moves_;
   const bool adjacent_;
+  const bool in_place_;  // an output's elements are neighbours in each source
 };
 
 }  // namespace reduced

@@ -117,11 +117,8 @@ absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBud
   };
   Job host = job;
   absl::Status status = bring(job.spec.count * RowOf(job.spec.dtype).bytes, &host.array);
-  Partition& partition = *host.partition;
-  for (SideArray* const side : {partition.segments.has_value() ? &partition.segments->bounds : nullptr,
-                                partition.keys.has_value() ? &partition.keys->keys : nullptr,
-                                partition.mask.has_value() ? &partition.mask->array : nullptr}) {
-    if (side != nullptr && status.ok()) status = bring(side->bytes(), &side->array);
+  for (const auto& [field, side] : SidesOf(host)) {
+    if (status.ok()) status = bring(side->bytes(), &side->array);
   }
   if (!status.ok()) return status;
   const SideArray whole{job.spec.dtype, job.spec.count, host.array};
@@ -137,9 +134,9 @@ absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBud
   const Stopwatch since_start;
   const auto why_stop = [&job] { return WhyStop(job); };
   const GroupingContext context{scratch, copiers_, why_stop};
-  absl::StatusOr<LoadedPartition> loaded = LoadPartition(host, context);
+  absl::StatusOr<LoadedPartition> loaded = LoadPartition(host, *data, context);
   if (!loaded.ok()) return loaded.status();
-  status = reduced::ReduceDistributions(host, *data, context, &*loaded, by_accumulators);
+  status = reduced::ReduceDistributions(host, context, &*loaded, by_accumulators);
   timing->kernel_us = timing->kernel_us.value_or(0) + since_start.micros();
   return status;
 }

@@ -105,7 +105,7 @@ class CudaEngine : public Engine {
     if (absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(std::move(why));
     if (absl::Status home = CheckHome(job.array); !home.ok()) return std::move(done)(std::move(home));
     if (job.partition.has_value()) {
-      if (absl::Status sides = CheckSides(*job.partition, device_, info_.name); !sides.ok()) {
+      if (absl::Status sides = CheckSides(job, device_, info_.name); !sides.ok()) {
         return std::move(done)(std::move(sides));
       }
     }

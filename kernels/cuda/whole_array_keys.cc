@@ -160,7 +160,7 @@ absl::Status CudaLane::WholeArray::Top(const OpCall& call, const std::byte* data
       auto key = static_cast<typename Key::Type>(source.format.descends ? ~each.key : each.key);
       if (source.format.nan_first) --key;
       const T element = Key::Element(key);
-      if (absl::Status status = fold->Add(&element, each.index, 1); !status.ok()) return status;
+      if (absl::Status status = fold->Add(&element, nullptr, each.index, 1); !status.ok()) return status;
     }
     *op_error = fold->Finish([](std::int64_t rank) { return rank; }, answers);
     return absl::OkStatus();

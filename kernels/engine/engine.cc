@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace reduced {
 
@@ -16,6 +17,33 @@ void Combine(const Answer& later, Answer* into) {
     if (micros.has_value()) sum = sum.value_or(0) + *micros;
   }
   into->ran = later.ran;
+}
+
+std::vector<NamedSide> SidesOf(Job& job) {
+  std::vector<NamedSide> sides;
+  if (job.y.has_value()) sides.push_back({"y", &job.y->array});
+  if (job.weights.has_value()) sides.push_back({"weights", &job.weights->array});
+  if (!job.partition.has_value()) return sides;
+  Partition& partition = *job.partition;
+  if (partition.segments.has_value()) {
+    sides.push_back(
+        {partition.segments->lengths ? "segments.lengths" : "segments.offsets", &partition.segments->bounds});
+  }
+  if (partition.keys.has_value()) sides.push_back({"keys.keys", &partition.keys->keys});
+  if (partition.mask.has_value()) {
+    sides.push_back({partition.mask->bits ? "where.bits" : "where.elements", &partition.mask->array});
+  }
+  return sides;
+}
+
+absl::Status CheckSides(Job& job, int device, std::string_view engine) {
+  for (const auto& [field, side] : SidesOf(job)) {
+    if (side->array.space != MemorySpace::kDevice || side->array.device == device) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: got an array in the memory of cuda:%d for the engine of %s; allowed: in host memory%s", field,
+        side->array.device, engine, device == kNoDevice ? "" : ", or in the memory of the same GPU"));
+  }
+  return absl::OkStatus();
 }
 
 void Engine::MeasureMatmul(MatmulJob /*job*/, int /*repeats*/, MatmulMeasured done) {

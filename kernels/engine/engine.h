@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -39,6 +40,9 @@ struct Job {
   RunLimit limit{};          // starts when the job gets a lane
   // The outputs that the array falls apart into. Absent: it is one output, whose state the answer has.
   std::optional<Partition> partition{};
+  // With a partition: the other operands of ops about two arrays, which the job has if an op needs them.
+  std::optional<OtherArray> y{};
+  std::optional<OtherArray> weights{};
   // With a partition: asked for the memory of the results, which the engine finalizes.
   PlaceResults place{};
   // With a partition: if it is not null, gets the state of each output. Stays valid until `done` runs.
@@ -48,6 +52,22 @@ struct Job {
   // until `done` runs.
   std::vector<absl::Status>* errors = nullptr;
 };
+
+// The other operand of an op that has one.
+inline const OtherArray& OtherOf(const Job& job, Op op) {
+  return OtherOf(op) == OtherOperand::kY ? *job.y : *job.weights;
+}
+
+// The arrays beside the one that is reduced, with the names of their fields.
+struct NamedSide {
+  const char* field;
+  SideArray* array;
+};
+std::vector<NamedSide> SidesOf(Job& job);
+
+// OK, or FAILED_PRECONDITION: an array beside the one that is reduced is in the memory of another CUDA device than
+// `device`, that of the engine `engine`; kNoDevice: it has none.
+absl::Status CheckSides(Job& job, int device, std::string_view engine);
 
 inline absl::Status WhyStop(const Job& job) { return WhyStop(job.cancelled, job.deadline, job.limit); }
 

@@ -91,23 +91,46 @@ absl::Status Validate(const Partition& partition, const ReduceSpec& spec, bool o
                                                   DefaultPipeline(EngineKind::kCpu).name));
 }
 
-absl::Status CheckSides(const Partition& partition, int device, std::string_view engine) {
-  const auto check = [&](const char* field, const SideArray& side) -> absl::Status {
-    if (side.array.space != MemorySpace::kDevice || side.array.device == device) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s: got an array in the memory of cuda:%d for the engine of %s; allowed: in host memory%s", field,
-        side.array.device, engine, device == kNoDevice ? "" : ", or in the memory of the same GPU"));
-  };
-  absl::Status status;
-  if (partition.segments.has_value()) {
-    status.Update(
-        check(partition.segments->lengths ? "segments.lengths" : "segments.offsets", partition.segments->bounds));
+absl::StatusOr<std::vector<Dimension>> Broadcast(const char* field, std::span<const std::int64_t> other,
+                                                 std::span<const std::int64_t> shape) {
+  if (std::equal(other.begin(), other.end(), shape.begin(), shape.end())) return std::vector<Dimension>();
+  std::vector<Dimension> dimensions;
+  std::int64_t stride = 1;
+  bool fits = other.size() <= shape.size();
+  for (std::size_t i = 0; fits && i < shape.size(); ++i) {  // from the innermost
+    const std::int64_t size = shape[shape.size() - 1 - i];
+    const std::int64_t has = i < other.size() ? other[other.size() - 1 - i] : 1;
+    fits = has == size || has == 1;
+    if (size == 1) continue;
+    const Dimension next{size, has == 1 ? 0 : stride};
+    stride *= has;
+    // Neighbouring dimensions are one where its elements go on.
+    if (!dimensions.empty() &&
+        next.stride == dimensions.back().stride * (next.stride == 0 ? 1 : dimensions.back().size)) {
+      dimensions.back().size *= size;
+    } else {
+      dimensions.push_back(next);
+    }
   }
-  if (partition.keys.has_value()) status.Update(check("keys.keys", partition.keys->keys));
-  if (partition.mask.has_value()) {
-    status.Update(check(partition.mask->bits ? "where.bits" : "where.elements", partition.mask->array));
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: got shape %s; allowed: %s, the array's, or one that broadcasts to it: fewer dimensions "
+                        "before its own, or 1 "
+                        "in place of a dimension",
+                        field, ShapeText(other), ShapeText(shape)));
   }
-  return status;
+  std::reverse(dimensions.begin(), dimensions.end());
+  if (dimensions.size() == 1 && dimensions.front().stride == 1) dimensions.clear();
+  return dimensions;
+}
+
+std::int64_t BroadcastIndex(std::span<const Dimension> broadcast, std::int64_t index) {
+  std::int64_t other = 0;
+  for (std::size_t i = broadcast.size(); i-- > 0;) {
+    other += index % broadcast[i].size * broadcast[i].stride;
+    index /= broadcast[i].size;
+  }
+  return other;
 }
 
 }  // namespace reduced

@@ -30,6 +30,14 @@ struct SideArray {
   std::int64_t bytes() const { return count * RowOf(dtype).bytes; }
 };
 
+// The other operand of ops about two arrays: y or weights. Its elements go with those of the array that is reduced.
+struct OtherArray {
+  SideArray array{};
+  // Empty: it has an element for each of the array's, in the same order. Else the array's dimensions, from the
+  // outermost, each with how far the elements of this array lie from each other along it: 0 where it has one for all.
+  std::vector<Dimension> broadcast{};
+};
+
 // Consecutive stretches of dimension 0.
 struct Segments {
   SideArray bounds{};    // i32 or i64
@@ -83,13 +91,16 @@ absl::Status Validate(const Segments& segments, std::span<const std::int64_t> si
 absl::Status Validate(const Keys& keys, std::span<const std::int64_t> side, std::span<const std::int64_t> shape);
 absl::Status Validate(const Mask& mask, std::span<const std::int64_t> side, std::span<const std::int64_t> shape);
 
+// How an array of shape `other` goes with one of shape `shape`: as NumPy broadcasts, but that the result has the shape
+// of the latter. INVALID_ARGUMENT, with the name `field`: it does not.
+absl::StatusOr<std::vector<Dimension>> Broadcast(const char* field, std::span<const std::int64_t> other,
+                                                 std::span<const std::int64_t> shape);
+// The index in the other array of what goes with element `index`.
+std::int64_t BroadcastIndex(std::span<const Dimension> broadcast, std::int64_t index);
+
 // OK, or what is wrong with a question about the outputs: as ValidateSpec, whose spec is about the whole array here;
 // UNIMPLEMENTED also: a pipeline that reduces whole arrays only.
 absl::Status Validate(const Partition& partition, const ReduceSpec& spec, bool op_errors = false);
-
-// OK, or FAILED_PRECONDITION: a side array is in the memory of another CUDA device than `device`, that of the engine
-// `engine`; kNoDevice: it has none.
-absl::Status CheckSides(const Partition& partition, int device, std::string_view engine);
 
 }  // namespace reduced
 

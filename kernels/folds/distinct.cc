@@ -56,7 +56,7 @@ class MarkedValues final : public DistributionFold {
   absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
     return Begun(std::make_unique<MarkedValues>(omits_nans_, limits_));
   }
-  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
     ForKeys<T>(elements, count, omits_nans_, [&](auto key) { seen_[key] = 1; });
     return absl::OkStatus();
   }
@@ -96,7 +96,7 @@ class Sketch final : public DistributionFold {
   absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
     return Begun(std::make_unique<Sketch>(omits_nans_, limits_));
   }
-  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
     ForKeys<T>(elements, count, omits_nans_, [&](std::uint64_t key) {
       const std::uint64_t hash = HashOf(key);
       std::uint8_t& most = registers_[RegisterOf(hash)];
@@ -158,7 +158,7 @@ class ValueSet final : public DistributionFold {
     return Begun(std::make_unique<ValueSet>(omits_nans_, limits_));
   }
 
-  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
     absl::Status status;
     std::array<Word, kBatch> keys;
     std::size_t has = 0;
@@ -301,7 +301,7 @@ class ModeFold final : public DistributionFold {
   absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
     return Begun(std::make_unique<ModeFold>(call_, spec_, limits_));
   }
-  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
     ForKeys<T>(elements, count, /*omits_nans=*/false, [&](auto key) { ++counts_[key]; });
     return absl::OkStatus();
   }

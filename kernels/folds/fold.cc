@@ -23,6 +23,25 @@ std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const
       return MakeDistinctFold(call, spec, limits);
     case Op::kMode:
       return MakeModeFold(call, spec, limits);
+    case Op::kSkew:
+    case Op::kKurtosis:
+      return MakeShapeFold(call, spec, limits);
+    case Op::kCompare:
+      return MakeCompareFold(call, spec, limits);
+    case Op::kDot:
+    case Op::kWeightedSum:
+    case Op::kWeightedMean:
+    case Op::kWeightedVar:
+    case Op::kWeightedStd:
+    case Op::kCov:
+    case Op::kCorr:
+    case Op::kSlope:
+    case Op::kIntercept:
+    case Op::kDistanceL1:
+    case Op::kDistanceL2:
+    case Op::kDistanceMax:
+    case Op::kCosine:
+      return MakePairSumsFold(call, spec, limits);
     default:
       __builtin_unreachable();  // a State's accumulators answer it
   }

@@ -1,6 +1,6 @@
-// Folds of the ops about the distribution of elements. A fold has what one op needs to know of the elements of one
-// output that were added so far. It knows neither partitions nor threads; the driver that adds the elements knows no op
-// (cpu/distributions.h).
+// Folds of the ops about the distribution of elements, and about pairs of elements. A fold has what one op needs to
+// know of the elements of one output that were added so far. It knows neither partitions nor threads; the driver that
+// adds the elements knows no op (cpu/distributions.h).
 //
 // What a fold answers does not depend on how the elements were cut, nor on the order in which parts were merged: it
 // counts, finds maxima, and selects by order keys. A fold may ask for the elements again, with what it has learned.
@@ -44,8 +44,9 @@ class DistributionFold {
   virtual absl::StatusOr<std::unique_ptr<DistributionFold>> Part() = 0;
 
   // Adds the elements at ranks [first, first + count) of the output, which lie at any address. Ranks ascend from call
-  // to call. Different parts may be added to at the same time.
-  virtual absl::Status Add(const void* elements, std::int64_t first, std::int64_t count) = 0;
+  // to call. Different parts may be added to at the same time. `others`: as many elements of the op's other operand, of
+  // dtype OpParameters.other; null if the op has none.
+  virtual absl::Status Add(const void* elements, const void* others, std::int64_t first, std::int64_t count) = 0;
 
   // Adds what a part has. `part` has the same type, and is of no use afterwards.
   virtual absl::Status Merge(DistributionFold& part) = 0;

@@ -25,6 +25,10 @@ std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSp
 std::unique_ptr<DistributionFold> MakeDistinctFold(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
+std::unique_ptr<DistributionFold> MakeShapeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
+std::unique_ptr<DistributionFold> MakePairSumsFold(const OpCall& call, const ReduceSpec& spec,
+                                                   const FoldLimits& limits);
+std::unique_ptr<DistributionFold> MakeCompareFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
 
 }  // namespace reduced
 

@@ -35,7 +35,7 @@ class HistogramFold final : public DistributionFold {
     return Begun(std::move(part));
   }
 
-  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
     bins_->Count(elements, count, counts_.data());
     return absl::OkStatus();
   }

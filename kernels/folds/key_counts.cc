@@ -58,7 +58,7 @@ class KeyCountsFold final : public DistributionFold {
     return part;
   }
 
-  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
     const int shift = Key::kBits - bits_, digit = bits_ - within_bits();
     const std::uint64_t mask = digit == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << digit) - 1;
     const bool all = within().empty(), table = counts_.size() > 0;

@@ -85,7 +85,7 @@ class QuantileFold final : public DistributionFold {
     return part;
   }
 
-  absl::Status Add(const void* elements, std::int64_t /*first*/, std::int64_t count) override {
+  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
     if (whole_.digit_ == 0) {
       Collect(elements, count);
     } else if (whole_.unknown_ == Key::kBits) {

@@ -39,7 +39,7 @@ class TopFold final : public DistributionFold {
     return Begun(std::make_unique<TopFold>(call_, spec_, limits_));
   }
 
-  absl::Status Add(const void* elements, std::int64_t first, std::int64_t count) override {
+  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t first, std::int64_t count) override {
     lowest_ ? AddEach<true>(elements, first, count) : AddEach<false>(elements, first, count);
     return absl::OkStatus();
   }

@@ -110,6 +110,13 @@ absl::Status ParseTop(absl::string_view /*field*/, const v1::OpCall& call, OpPar
   return absl::OkStatus();
 }
 
+absl::Status ParseCompare(absl::string_view /*field*/, const v1::OpCall& call, OpParameters* to) {
+  to->rtol = call.compare().rtol();
+  to->atol = call.compare().atol();
+  to->equal_nan = call.compare().equal_nan();
+  return absl::OkStatus();
+}
+
 // ---- texts
 
 // The arguments between parentheses: numbers, and what keys have.
@@ -219,6 +226,20 @@ bool SetTop(const Arguments& from, v1::OpCall* to) {
   return right;
 }
 
+bool SetCompare(const Arguments& from, v1::OpCall* to) {
+  v1::CompareParameters& compare = *to->mutable_compare();
+  double rtol = 0, atol = 0;
+  bool equal_nan = false;
+  const bool right = from.numbers.empty() && from.has_only({"rtol", "atol", "equal_nan"}) &&
+                     absl::SimpleAtod(from.value("rtol", "0"), &rtol) &&
+                     absl::SimpleAtod(from.value("atol", "0"), &atol) &&
+                     absl::SimpleAtob(from.value("equal_nan", "false"), &equal_nan);
+  compare.set_rtol(rtol);
+  compare.set_atol(atol);
+  compare.set_equal_nan(equal_nan);
+  return right;
+}
+
 // ---- ops
 
 // An op that has parameters: as a field of OpCall, and as arguments of its text.
@@ -241,6 +262,8 @@ constexpr ParametersRow kParameters[] = {
     {Op::kBottomK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "bottomk(K)"},
     {Op::kArgTopK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argtopk(K)"},
     {Op::kArgBottomK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argbottomk(K)"},
+    {Op::kCompare, false, v1::OpCall::kCompare, "compare", ParseCompare, SetCompare,
+     "compare(rtol=X,atol=X,equal_nan=true|false)"},
 };
 
 const ParametersRow* ParametersOf(Op op) {
@@ -278,15 +301,27 @@ absl::StatusOr<OpCall> ParseCall(absl::string_view field, const v1::OpCall& call
     return Wrong(field, ": got ", given == nullptr ? "no parameters" : given->name(), " with ", v1::Op_Name(call.op()),
                  "; allowed: ", row == nullptr ? "none" : row->field);
   }
-  if (got == v1::OpCall::PARAMETERS_NOT_SET) return OpCall(*op);
   OpParameters parameters;
-  const absl::Status status = row->parse(absl::StrCat(field, ".", row->field), call, &parameters);
+  absl::Status status;
+  if (got != v1::OpCall::PARAMETERS_NOT_SET) {
+    status = row->parse(absl::StrCat(field, ".", row->field), call, &parameters);
+  }
+  if (status.ok() && call.other() != v1::DTYPE_UNSPECIFIED) {
+    const std::string name = absl::StrCat(field, ".other");
+    const absl::StatusOr<DType> other = ParseDType(name, call.other());
+    status = other.status();
+    if (status.ok() && OtherOf(*op) == OtherOperand::kNone) {
+      status = Wrong(name, ": got ", v1::DType_Name(call.other()), " with ", v1::Op_Name(call.op()), "; allowed: none");
+    }
+    if (status.ok()) parameters.other = *other;
+  }
   if (!status.ok()) return status;
-  return OpCall(*op, std::move(parameters));
+  return parameters == OpParameters() ? OpCall(*op) : OpCall(*op, std::move(parameters));
 }
 
 void ToProto(const OpCall& from, v1::OpCall* to) {
   to->set_op(static_cast<v1::Op>(from.op));
+  if (from.given().other.has_value()) to->set_other(ToProto(*from.given().other));
   const ParametersRow* const row = ParametersOf(from.op);
   if (row == nullptr || (from.parameters == nullptr && !row->required)) return;
   const OpParameters& given = from.given();
@@ -307,6 +342,11 @@ void ToProto(const OpCall& from, v1::OpCall* to) {
     case v1::OpCall::kTop:
       to->mutable_top()->set_k(given.k);
       return;
+    case v1::OpCall::kCompare:
+      if (given.rtol != 0) to->mutable_compare()->set_rtol(given.rtol);
+      if (given.atol != 0) to->mutable_compare()->set_atol(given.atol);
+      if (given.equal_nan) to->mutable_compare()->set_equal_nan(true);
+      return;
     case v1::OpCall::PARAMETERS_NOT_SET:
       return;
   }
@@ -323,6 +363,9 @@ std::string OpText(const OpCall& call, bool counts) {
     const std::string& name = v1::QuantileMethod_Name(static_cast<v1::QuantileMethod>(given.method));
     arguments.push_back(absl::StrCat("method=", absl::AsciiStrToLower(absl::StripPrefix(name, "QUANTILE_METHOD_"))));
   }
+  if (given.rtol != 0) arguments.push_back(absl::StrCat("rtol=", Text(given.rtol)));
+  if (given.atol != 0) arguments.push_back(absl::StrCat("atol=", Text(given.atol)));
+  if (given.equal_nan) arguments.push_back("equal_nan=true");
   if (counts && given.counts.bits > 0) arguments.push_back(absl::StrCat("bits=", given.counts.bits));
   if (counts && !given.counts.within.empty()) {
     arguments.push_back(absl::StrCat("within_bits=", given.counts.within_bits));
@@ -358,7 +401,8 @@ absl::StatusOr<v1::OpCall> ParseOpText(absl::string_view text) {
 
 absl::Status ValidateCall(absl::string_view field, const OpCall& call, DType dtype) {
   const ParametersRow* const row = ParametersOf(call.op);
-  return row == nullptr ? absl::OkStatus() : Validate(call, dtype, absl::StrCat(field, ".", row->field));
+  if (row == nullptr && !call.given().other.has_value()) return absl::OkStatus();
+  return Validate(call, dtype, row == nullptr ? "" : absl::StrCat(field, ".", row->field));
 }
 
 absl::StatusOr<std::vector<OpCall>> ParseCalls(const google::protobuf::RepeatedPtrField<v1::OpCall>& from,

@@ -4,6 +4,7 @@
 //   quantile(0.25,0.5)             quantile(0.5;method=nearest)
 //   histogram(0,1,64)              LOW,HIGH,BINS; histogram(1,1000,30;scale=log), histogram(edges=0,1,2.5)
 //   topk(10)                       likewise bottomk, argtopk and argbottomk
+//   compare                        compare(rtol=1e-5,atol=1e-8,equal_nan=true)
 //
 // median and quantile also take bits, within_bits and within, which are the fields of KeyCounts: of states only.
 // Arguments are separated by commas or semicolons; blanks do not matter.
@@ -23,7 +24,7 @@
 
 namespace reduced {
 
-// Whether an op of that number is of the distribution: what asks for it is answered with arrays.
+// Whether an op of that number is of the distribution or of two arrays: what asks for it is answered with arrays.
 constexpr bool IsOfDistribution(int op) { return op >= v1::OP_MEDIAN && op <= v1::Op_MAX; }
 
 bool AsksForDistribution(const v1::ReduceRequest& request);

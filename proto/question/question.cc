@@ -1,5 +1,6 @@
 #include "proto/question/question.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -91,6 +92,8 @@ absl::Status CheckFields(const v1::ReduceRequest& request, const char* arrays) {
     if (request.empty() != v1::EMPTY_POLICY_DEFAULT) {
       return wrong("empty: got a policy without axes; allowed: none, or with ", kWith);
     }
+    if (request.has_y()) return wrong("y: got an array without an op that takes it; allowed: none");
+    if (request.has_weights()) return wrong("weights: got an array without an op that takes it; allowed: none");
     if (request.has_keep()) return wrong("keep: got it without axes; allowed: with ", kWith);
     if (request.has_write_to()) return wrong("write_to: got it without axes; allowed: with ", kWith);
     return absl::OkStatus();
@@ -150,6 +153,38 @@ absl::Status ParseMask(const v1::Mask& from, std::span<const std::int64_t> shape
                   : ParseSide("where.elements", from.elements(), find_side, &to->array, *to, shape);
 }
 
+// One of the other operands, if an op takes it; its dtype becomes a parameter of these ops.
+absl::Status ParseOther(const char* field, OtherOperand operand, bool given, const v1::SideArray& from,
+                        std::span<const std::int64_t> shape, FindSide find_side, ReduceSpec* spec,
+                        std::optional<OtherArray>* to) {
+  const auto takes = [operand](const OpCall& call) { return OtherOf(call.op) == operand; };
+  const auto taker = std::find_if(spec->ops.begin(), spec->ops.end(), takes);
+  const bool taken = taker != spec->ops.end();
+  if (taken != given) {
+    return absl::InvalidArgumentError(
+        taken ? absl::StrCat(field, ": got none with op ", std::string(RowOf(taker->op).name), "; allowed: an array")
+              : absl::StrCat(field, ": got an array without an op that takes it; allowed: none"));
+  }
+  if (!given) return absl::OkStatus();
+  absl::StatusOr<FoundSide> found = find_side(field, from);
+  if (!found.ok()) return found.status();
+  absl::StatusOr<std::vector<Dimension>> broadcast = Broadcast(field, found->shape, shape);
+  if (!broadcast.ok()) return broadcast.status();
+  to->emplace(OtherArray{found->array, *std::move(broadcast)});
+  for (OpCall& call : spec->ops) {
+    if (!takes(call)) continue;
+    const std::optional<DType> other = call.given().other;
+    if (other.has_value() && *other != found->array.dtype) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("calls.other: got %s with %s of %s; allowed: none, or its dtype", RowOf(*other).name, field,
+                          RowOf(found->array.dtype).name));
+    }
+    call = call.With(found->array.dtype);
+    if (absl::Status status = reduced::Validate(call, spec->dtype); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field, std::span<const std::int64_t> shape,
                             FindSide find_side, Question* question) {
   if (shape.size() > kMaxDimensions) {
@@ -185,6 +220,14 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
   if (status.ok() && to.segments.has_value()) status = ParseSegments(request.segments(), find_side, &*to.segments);
   if (status.ok() && to.keys.has_value()) status = ParseKeys(request.keys(), shape, find_side, &*to.keys);
   if (status.ok() && to.mask.has_value()) status = ParseMask(request.where(), shape, find_side, &*to.mask);
+  ReduceSpec& spec = question->spec;
+  if (status.ok()) {
+    status = ParseOther("y", OtherOperand::kY, request.has_y(), request.y(), shape, find_side, &spec, &question->y);
+  }
+  if (status.ok()) {
+    status = ParseOther("weights", OtherOperand::kWeights, request.has_weights(), request.weights(), shape, find_side,
+                        &spec, &question->weights);
+  }
   if (!status.ok()) return status;
   if (std::int64_t outputs = 0; __builtin_mul_overflow(to.layout.outputs, to.groups(), &outputs)) {
     return absl::InvalidArgumentError(

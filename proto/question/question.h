@@ -36,6 +36,9 @@ struct Question {
   ReduceSpec spec{};  // its count: of the whole array
   Wanted wanted{};
   std::optional<Partition> partition{};  // absent: of the whole array, which is answered with values, not with arrays
+  // With a partition: the other operands, which the request has if and only if an op takes them.
+  std::optional<OtherArray> y{};
+  std::optional<OtherArray> weights{};
   // With a partition: the shape of the results; of segments and keys without their first dimension, which is how many
   // there are.
   std::vector<std::int64_t> shape{};
@@ -56,7 +59,7 @@ struct FoundSide {
 using FindSide = absl::FunctionRef<absl::StatusOr<FoundSide>(const char* field, const v1::SideArray& side)>;
 
 // UNIMPLEMENTED: the pipeline has no such ops, dtype, policy, or partition. Errors of `find_side`, which is called for
-// the bounds, the keys and the mask.
+// the bounds, the keys, the mask and the other operands.
 absl::StatusOr<Question> ParseQuestion(const v1::ReduceRequest& request, const QuestionedArray& array, int max_ops,
                                        FindSide find_side);
 

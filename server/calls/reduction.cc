@@ -109,6 +109,8 @@ absl::Status Reduction::SetPartition(const v1::ReduceRequest& request, Question 
   const Partition& partition = job->partition.emplace(*std::move(question.partition));
   positions_ = partition.positions();
   results_.emplace(backend_);
+  job->y = std::move(question.y);
+  job->weights = std::move(question.weights);
   if (wanted_.state) job->states = &states_;
   if (wanted_.op_errors) job->errors = &op_errors_;
   // The request stays valid until the job is done.
