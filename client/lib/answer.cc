@@ -341,6 +341,17 @@ absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result,
   return Wrong("data", absl::StrCat(result.data().size(), " bytes"), *bytes);
 }
 
+// Whether an array of results has the dtype of an op's for elements of `dtype`.
+bool IsResultDType(const Asked& asked, const OpCall& op, DType dtype, int result) {
+  const OtherOperand operand = OtherOf(op.op);
+  if (operand == OtherOperand::kNone) return result == static_cast<int>(ResultDType(op, dtype));
+  const std::optional<DType> other = DTypeFromNumber(operand == OtherOperand::kY ? asked.y : asked.weights);
+  if (other.has_value()) return result == static_cast<int>(ResultDType(op.With(*other), dtype));
+  // Whether it has a sign depends on the other array.
+  return result == static_cast<int>(ResultDType(op, dtype)) ||
+         (!RowOf(dtype).is_float && result == static_cast<int>(ResultDType(op.With(DType::kI64), dtype)));
+}
+
 // Of an answer with arrays: one for each op, of its dtype, and the keys, of which each has an output.
 template <class Answer>
 absl::Status CheckArrays(const Asked& asked, const Answer& answer) {
@@ -359,7 +370,7 @@ absl::Status CheckArrays(const Asked& asked, const Answer& answer) {
     absl::Status status;
     if (result.op() != asked.ops[index] || !number.has_value()) {
       status = Wrong("op", NameOf(result.op()), NameOf(static_cast<v1::Op>(asked.ops[index])));
-    } else if (dtype.has_value() && result.array().dtype() != static_cast<int>(ResultDType(op, *dtype))) {
+    } else if (dtype.has_value() && !IsResultDType(asked, op, *dtype, result.array().dtype())) {
       status = Wrong("array.dtype", NameOf(result.array().dtype()), DTypeName(ResultDType(op, *dtype)));
     } else if (status = CheckShape(asked, op, result); !status.ok()) {
       // what it says
@@ -458,7 +469,9 @@ Asked::Asked(const v1::ReduceRequest& request)
              AsksForDistribution(request)),
       partition(request.has_axes() || request.has_segments() || request.has_keys() || request.has_where()),
       keep(request.has_keep()),
-      keys(request.has_keys() && request.keys().groups() == 0) {
+      keys(request.has_keys() && request.keys().groups() == 0),
+      y(request.y().array().dtype()),
+      weights(request.weights().array().dtype()) {
   if (request.has_write_to()) write_to = request.write_to().offset();
   for (const v1::OpCall& call : request.calls()) {
     ops.push_back(call.op());

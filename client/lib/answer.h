@@ -44,6 +44,9 @@ struct Asked {
   bool keep = false;                       // which the server keeps,
   std::optional<std::int64_t> write_to{};  // or writes to a region from this byte on,
   bool keys = false;                       // and the keys of its outputs
+  // The dtypes of y and the weights; 0: there are none, or only the server knows.
+  int y = 0;
+  int weights = 0;
 };
 
 // The same error with the server that sent the answer; OK stays OK.

@@ -210,6 +210,8 @@ absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* reque
     to.set_first_bit(partition.where->first_bit);
     set("where", partition.where->mask, partition.where->bits ? to.mutable_bits() : to.mutable_elements());
   }
+  if (status.ok() && partition.y.has_value()) set("y", *partition.y, request->mutable_y());
+  if (status.ok() && partition.weights.has_value()) set("weights", *partition.weights, request->mutable_weights());
   return status;
 }
 

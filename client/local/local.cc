@@ -58,7 +58,7 @@ std::int64_t CountOf(const ArrayView& array) {
   return *ArrayBytes(array.dtype, array.shape) / *DTypeBytes(array.dtype);
 }
 
-// The bounds, keys and mask of a request, and the memory that has them.
+// The arrays beside the one that a request reduces, and the memory that has them.
 using Sides = std::vector<std::pair<const v1::SideArray*, const ArrayView*>>;
 
 // What a request asks of an array in this process.
@@ -423,6 +423,8 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
                              .deadline = absl::Now() + timeout,
                              .cancelled = cancelled,
                              .partition = std::move(question->partition),
+                             .y = std::move(question->y),
+                             .weights = std::move(question->weights),
                              .place = place,
                              .states = options.return_state ? &states : nullptr,
                              .errors = &errors});

@@ -85,6 +85,11 @@ struct PartitionOptions {
   std::optional<Segments> segments{};
   std::optional<Keys> keys{};
   std::optional<Mask> where{};
+  // The other operand of ops about two arrays: dot, cov, corr, compare and the like take y, weighted_mean and the like
+  // take weights; given if and only if an op takes it. Floats go with floats, integers with integers. Of the array's
+  // shape, or one that broadcasts to it, as in NumPy.
+  std::optional<SideArray> y{};
+  std::optional<SideArray> weights{};
   // The results have dimensions of 1 in place of those that were reduced.
   bool keepdims = false;
   // All dimensions are reduced, also of a resident array whose shape is not known here: one output. Without axis,

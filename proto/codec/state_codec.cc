@@ -303,6 +303,10 @@ absl::Status ReadSpec(const v1::State& state, const StateLimits& limits, ReduceS
     absl::StatusOr<std::vector<OpCall>> calls = ParseCalls(state.calls(), *dtype);
     if (!calls.ok()) return calls.status();
     spec->ops = *std::move(calls);
+    for (const OpCall& call : spec->ops) {
+      if (OtherOf(call.op) == OtherOperand::kNone || call.given().other.has_value()) continue;
+      return Wrong(absl::StrFormat("calls.other: got none with op %s; allowed: a dtype", RowOf(call.op).name));
+    }
   }
   for (const int number : state.ops()) {
     const std::optional<Op> op = OpFromNumber(number);
