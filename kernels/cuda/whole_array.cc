@@ -28,7 +28,9 @@ int CudaLane::WholeArray::DigitFor(int bytes, std::size_t brackets, std::int64_t
 }
 
 bool CudaLane::WholeArray::Answers(const OpCall& call, DType dtype) {
-  return call.op != Op::kDistinctExact ? !HasAccumulator(call) : RowOf(dtype).bytes <= 2;
+  if (call.op == Op::kDistinctExact) return RowOf(dtype).bytes <= 2;
+  const bool of_sums = OtherOf(call.op) != OtherOperand::kNone || call.op == Op::kSkew || call.op == Op::kKurtosis;
+  return !HasAccumulator(call) && !of_sums;
 }
 
 absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* data, std::int64_t count,

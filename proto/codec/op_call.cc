@@ -321,7 +321,7 @@ absl::StatusOr<OpCall> ParseCall(absl::string_view field, const v1::OpCall& call
 
 void ToProto(const OpCall& from, v1::OpCall* to) {
   to->set_op(static_cast<v1::Op>(from.op));
-  if (from.given().other.has_value()) to->set_other(ToProto(*from.given().other));
+  if (from.given().other.has_value()) to->set_other(static_cast<v1::DType>(*from.given().other));
   const ParametersRow* const row = ParametersOf(from.op);
   if (row == nullptr || (from.parameters == nullptr && !row->required)) return;
   const OpParameters& given = from.given();
