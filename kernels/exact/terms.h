@@ -17,6 +17,11 @@ namespace reduced {
 enum class Term : std::uint8_t { kX, kY, kXX, kXY, kYY, kXXY, kXXX, kXXXX, kDistance, kSquaredDistance };
 inline constexpr int kTerms = 10;
 
+// Of elements of either sign.
+constexpr bool MayBeNegative(Term term) {
+  return term == Term::kX || term == Term::kY || term == Term::kXY || term == Term::kXXY || term == Term::kXXX;
+}
+
 // Some numbers: each is less than 2^top in magnitude, a multiple of 2^unit, and has at most `digits` significant bits.
 // The default is that of zeros.
 struct Magnitudes {
