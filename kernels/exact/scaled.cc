@@ -56,9 +56,7 @@ Scaled operator-(const Scaled& a, const Scaled& b) {
   return a + negated;
 }
 
-double Rounded(const Scaled& value) {
-  return value.sign() * RoundToDouble(value.magnitude, value.exponent) + 0.0;  // no -0
-}
+double Rounded(const Scaled& value) { return value.sign() * RoundToDouble(value.magnitude, value.exponent); }
 
 double RoundedQuotient(const Scaled& a, const Scaled& b) {
   if (a.magnitude.zero()) return 0;

@@ -27,7 +27,7 @@ Scaled operator*(const Scaled& a, const Scaled& b);
 Scaled operator+(const Scaled& a, const Scaled& b);
 Scaled operator-(const Scaled& a, const Scaled& b);
 
-// The nearest double, ties to even; beyond the largest one an infinity. A zero is +0.
+// The nearest double, ties to even; beyond the largest one an infinity. Zero gives +0.
 double Rounded(const Scaled& value);
 // The same of a / b, where b is not 0.
 double RoundedQuotient(const Scaled& a, const Scaled& b);

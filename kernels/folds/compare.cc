@@ -34,6 +34,7 @@ struct Lattice {
   std::int64_t below;  // so many values of normal doubles are below the dtype's normal ones
   double least_normal;
   double steps_of_one;  // between subnormal numbers
+  std::int64_t to_infinity;
 
   // How many steps there are from 0 to a number's magnitude, with its sign.
   std::int64_t StepsTo(double x) const {
@@ -42,7 +43,7 @@ struct Lattice {
         magnitude >= least_normal
             ? (static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(magnitude)) >> dropped_bits) - below
             : static_cast<std::int64_t>(magnitude * steps_of_one);
-    return x < 0 ? -steps : steps;
+    return x < 0 ? -std::min(steps, to_infinity) : std::min(steps, to_infinity);
   }
 };
 
@@ -52,9 +53,9 @@ constexpr Lattice LatticeOf() {
   const auto power = [](int exponent) {
     return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
   };
-  if constexpr (std::is_same_v<T, double>) return {0, 0, 0, 0};  // whose bits count them all
+  if constexpr (std::is_same_v<T, double>) return {0, 0, 0, 0, Format::kInfinity};  // whose bits count them all
   return {52 - Format::kFraction, std::int64_t{1023 - Format::kBias} << Format::kFraction, power(1 - Format::kBias),
-          power(Format::kBias - 1 + Format::kFraction)};
+          power(Format::kBias - 1 + Format::kFraction), Format::kInfinity};
 }
 
 // Of the wider dtype, or of one that has the values of both.
@@ -161,8 +162,8 @@ class CompareFold final : public DistributionFold {
       const Record& record = records_[i];
       if (!record.any()) continue;
       const auto at = static_cast<std::uint64_t>(index_of(static_cast<std::int64_t>(record.index)));
-      const std::uint64_t words[kRecordWords] = {record.rank, at, std::bit_cast<std::uint64_t>(record.x),
-                                                 std::bit_cast<std::uint64_t>(record.y)};
+      const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(std::isnan(x) ? kNoFigure : x); };
+      const std::uint64_t words[kRecordWords] = {record.rank, at, bits(record.x), bits(record.y)};
       for (std::size_t word = 0; word < kRecordWords; ++word) to->Add(RecordKey(i, word), words[word]);
     }
     return absl::OkStatus();
@@ -213,13 +214,21 @@ class CompareFold final : public DistributionFold {
     }
   }
 
+  // Conversions differ in whether they make NaNs quiet.
+  static std::uint64_t BitsOf(double x) {
+    return std::bit_cast<std::uint64_t>(x) | (std::isnan(x) ? std::uint64_t{1} << 51 : 0);
+  }
+
   // Whether two elements differ in a bit.
   void FindDifferent(const void* elements, const void* others, const double* x, const double* y, std::int64_t count,
                      bool* differ) const {
     const auto find = [&]<class Word>(const void* a, const void* b, Word) {
       for (std::int64_t i = 0; i < count; ++i) differ[i] = ElementAt<Word>(a, i) != ElementAt<Word>(b, i);
     };
-    if (spec_.dtype != other_ || !is_float_) return find(x, y, std::uint64_t{});
+    if (spec_.dtype != other_ || !is_float_) {
+      for (std::int64_t i = 0; i < count; ++i) differ[i] = BitsOf(x[i]) != BitsOf(y[i]);
+      return;
+    }
     if (RowOf(spec_.dtype).bytes == 2) return find(elements, others, std::uint16_t{});
     if (RowOf(spec_.dtype).bytes == 4) return find(elements, others, std::uint32_t{});
     find(elements, others, std::uint64_t{});
