@@ -214,6 +214,20 @@ void TermSums::Merge(const TermSums& other) {
   }
 }
 
+void TermSums::AddDigits(Term term, int factor, std::span<const unsigned long long> digits, int unit) {
+  const auto number = static_cast<std::size_t>(std::ranges::find(layout_.terms, term) - layout_.terms.begin());
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (digits[i] == 0) continue;
+    // All of them are multiples of the unit of the sum, which may lie within a digit.
+    const int position = unit + 32 * static_cast<int>(i) - layout_.low(term);
+    const std::int64_t digit = static_cast<std::int64_t>(digits[i]) >> std::max(0, -position);
+    const auto at = static_cast<unsigned>(std::max(0, position));
+    const std::int64_t high = digit >> 32, low = digit & 0xffffffff;  // whose products with the factor fit
+    AddAt(factor * low, at, words(number));
+    AddAt(factor * high, at + 32, words(number));
+  }
+}
+
 void TermSums::Save(Entries* to) const {
   const auto add = [to](std::size_t number, std::size_t word, std::uint64_t value) {
     if (value != 0) to->Add(IntegerKey(number, word), value);

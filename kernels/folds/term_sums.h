@@ -28,6 +28,10 @@ class TermSums {
   // Adds elements at any address, and as many of the other operand; null: the op has none.
   void Add(const void* elements, const void* others, std::int64_t count);
   void Merge(const TermSums& other);
+  // Adds so many pairs or elements, and `factor` times the sum of a term as a device has added it up: digits of 32 bits
+  // and a sign, the first of which are of units 2^unit.
+  void AddCount(TermCount which, std::int64_t count) { counts_[static_cast<std::size_t>(which)] += count; }
+  void AddDigits(Term term, int factor, std::span<const unsigned long long> digits, int unit);
 
   // The entries of a state, by EntriesRule::kIntegers. INVALID_ARGUMENT: there are no such integers.
   void Save(Entries* to) const;
