@@ -15,8 +15,8 @@
 #include <type_traits>
 
 #include "absl/strings/str_format.h"
-#include "kernels/algebra/float_format.h"
 #include "kernels/exact/scaled.h"
+#include "kernels/folds/compare_tiles.h"
 #include "kernels/folds/distances.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/folds.h"
@@ -27,51 +27,6 @@ namespace reduced {
 namespace {
 
 constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
-
-// How the values of a float dtype follow each other.
-struct Lattice {
-  int dropped_bits;    // of a double's fraction
-  std::int64_t below;  // so many values of normal doubles are below the dtype's normal ones
-  double least_normal;
-  double steps_of_one;  // between subnormal numbers
-  std::int64_t to_infinity;
-
-  // How many steps there are from 0 to a number's magnitude, with its sign.
-  std::int64_t StepsTo(double x) const {
-    const double magnitude = std::fabs(x);
-    const std::int64_t steps =
-        magnitude >= least_normal
-            ? (static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(magnitude)) >> dropped_bits) - below
-            : static_cast<std::int64_t>(magnitude * steps_of_one);
-    return x < 0 ? -std::min(steps, to_infinity) : std::min(steps, to_infinity);
-  }
-};
-
-template <class T>
-constexpr Lattice LatticeOf() {
-  using Format = FloatFormat<T>;
-  const auto power = [](int exponent) {
-    return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
-  };
-  if constexpr (std::is_same_v<T, double>) return {0, 0, 0, 0, Format::kInfinity};  // whose bits count them all
-  return {52 - Format::kFraction, std::int64_t{1023 - Format::kBias} << Format::kFraction, power(1 - Format::kBias),
-          power(Format::kBias - 1 + Format::kFraction), Format::kInfinity};
-}
-
-// Of the wider dtype, or of one that has the values of both.
-Lattice LatticeOf(DType x, DType y) {
-  if (x != y) return x == DType::kF64 || y == DType::kF64 ? LatticeOf<double>() : LatticeOf<float>();
-  return VisitDType(x, []<class T>(std::type_identity<T>) -> Lattice {
-    if constexpr (kIsFloat<T>) return LatticeOf<T>();
-    return {};
-  });
-}
-
-double StepsBetween(const Lattice& lattice, double x, double y) {
-  const std::int64_t a = lattice.StepsTo(x), b = lattice.StepsTo(y);
-  return static_cast<double>(a < b ? static_cast<std::uint64_t>(b) - static_cast<std::uint64_t>(a)
-                                   : static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
-}
 
 // The element that is the first in some respect: the less its rank is, and then its index, the better.
 struct Record {
@@ -99,7 +54,7 @@ class CompareFold final : public DistributionFold {
         other_(call.given().other.value_or(spec.dtype)),
         is_float_(RowOf(spec.dtype).is_float),
         omits_nans_(spec.nan_policy == NanPolicy::kOmit),
-        lattice_(LatticeOf(spec.dtype, other_)),
+        steps_(ValueSteps::Of(spec.dtype, other_)),
         sums_(call, spec) {}
 
   absl::Status Begin(std::int64_t /*count*/) override {
@@ -197,21 +152,48 @@ class CompareFold final : public DistributionFold {
 
  private:
   void AddTile(const void* elements, const void* others, std::int64_t first, std::int64_t count) {
-    sums_.Add(elements, others, count);
     alignas(64) double x[kTermTileElements];
     alignas(64) double y[kTermTileElements];
-    Magnitudes of_x, of_y;
-    const auto load = [count](DType dtype, const void* from, double* to, Magnitudes* found) {
-      return TermTileFoldsHere().load[static_cast<std::size_t>(dtype) - 1](from, count, MagnitudesOf(dtype), to, found);
-    };
-    const bool loaded = load(spec_.dtype, elements, x, &of_x) & load(other_, others, y, &of_y);
-    bool differ[kTermTileElements];
+    TermTile tile{.x = x, .y = y, .count = count};
+    const Magnitudes of_x = MagnitudesOf(spec_.dtype), of_y = MagnitudesOf(other_);
+    bool loaded = LoadTermTileOf(spec_.dtype, elements, count, of_x, x, &tile.of_x);
+    loaded = LoadTermTileOf(other_, others, count, of_y, y, &tile.of_y) && loaded;
+    if (loaded && AddWhole(tile, of_x, of_y, first)) return;
+    sums_.Add(elements, others, count);
     if (loaded || is_float_) {
+      bool differ[kTermTileElements];
       FindDifferent(elements, others, x, y, count, differ);
       AddValues(x, y, differ, first, count);
     } else {
       AddIntegers(elements, others, first, count);
     }
+  }
+
+  // Adds a tile of finite doubles. It is looked at one by one only if it may have a record.
+  bool AddWhole(const TermTile& tile, const Magnitudes& of_x, const Magnitudes& of_y, std::int64_t first) {
+    const auto best = [this](ComparisonRecord which) {
+      const Record& record = records_[static_cast<std::size_t>(which)];
+      return record.any() ? FigureOfRank(record.rank) : -1;
+    };
+    ComparedTile found;
+    const CompareRules rules{.rtol = call_.given().rtol,
+                             .atol = call_.given().atol,
+                             .steps = steps_,
+                             .counts_steps = is_float_,
+                             .best_rel = std::max(0.0, best(ComparisonRecord::kRel))};
+    if (!CompareWholeTile(tile, of_x, of_y, rules, &found)) return false;
+    if (found.greatest == 0) {
+      sums_.AddCount(TermCount::kElements, tile.count);
+    } else {
+      sums_.Add(tile);
+    }
+    mismatches_ += static_cast<std::uint64_t>(found.mismatches);
+    different_bits_ += static_cast<std::uint64_t>(found.different_bits);
+    const bool record = found.greatest > best(ComparisonRecord::kAbs) || found.more_rel ||
+                        static_cast<double>(found.greatest_steps) > best(ComparisonRecord::kUlp) ||
+                        (found.mismatches > 0 && !records_.front().any());
+    if (record) AddRecords(tile.x, tile.y, first, tile.count);
+    return true;
   }
 
   // Conversions differ in whether they make NaNs quiet.
@@ -254,44 +236,54 @@ class CompareFold final : public DistributionFold {
     }
   }
 
+  // Adds pairs one by one.
   template <class Value>
   void AddValues(const Value* x, const Value* y, const bool* differ, std::int64_t first, std::int64_t count) {
-    const OpParameters& given = call_.given();
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (omits_nans_ && (std::isnan(static_cast<double>(x[i])) || std::isnan(static_cast<double>(y[i])))) continue;
+      different_bits_ += differ[i] ? 1 : 0;
+      mismatches_ += Match(x[i], y[i]) ? 0 : 1;
+    }
+    AddRecords(x, y, first, count);
+  }
+
+  template <class Value>
+  bool Match(Value x, Value y) const {
+    if (x == y) return true;
+    const auto a = static_cast<double>(x), b = static_cast<double>(y);
+    if (std::isnan(a) || std::isnan(b)) return call_.given().equal_nan && std::isnan(a) && std::isnan(b);
+    return std::isfinite(a) && std::isfinite(b) &&
+           DistanceOfValues(x, y) <= call_.given().atol + call_.given().rtol * std::fabs(b);
+  }
+
+  template <class Value>
+  void AddRecords(const Value* x, const Value* y, std::int64_t first, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       const auto a = static_cast<double>(x[i]), b = static_cast<double>(y[i]);
-      const Record at{.index = static_cast<std::uint64_t>(first + i), .x = a, .y = b};
+      const auto offer = [&](ComparisonRecord which, std::uint64_t rank) {
+        Record& best = records_[static_cast<std::size_t>(which)];
+        if (rank < best.rank || !best.any())
+          best = {rank, static_cast<std::uint64_t>(first + i), a, b};  // ranks ascend
+      };
       const bool nan = std::isnan(a) || std::isnan(b);
       if (nan && omits_nans_) continue;
-      different_bits_ += differ[i] ? 1 : 0;
-      const bool equal = x[i] == y[i];
-      const double distance = equal ? 0 : DistanceOfValues(x[i], y[i]);
-      const bool near = std::isfinite(a) && std::isfinite(b) && distance <= given.atol + given.rtol * std::fabs(b);
-      const bool equal_nans = given.equal_nan && std::isnan(a) && std::isnan(b);
-      if (!equal && !near && !equal_nans) {
-        ++mismatches_;
-        Offer(ComparisonRecord::kFirst, 0, at);
-      }
+      if (!records_.front().any() && !Match(x[i], y[i])) offer(ComparisonRecord::kFirst, 0);
       if (nan) continue;
+      const double distance = x[i] == y[i] ? 0 : DistanceOfValues(x[i], y[i]);
       const double relative = distance == 0                    ? 0
                               : b == 0 || std::isinf(distance) ? std::numeric_limits<double>::infinity()
                                                                : distance / std::fabs(b);
-      Offer(ComparisonRecord::kAbs, RankOfFigure(distance), at);
-      Offer(ComparisonRecord::kRel, RankOfFigure(relative), at);
-      Offer(ComparisonRecord::kUlp, RankOfFigure(is_float_ ? StepsBetween(lattice_, a, b) : distance), at);
+      offer(ComparisonRecord::kAbs, RankOfFigure(distance));
+      offer(ComparisonRecord::kRel, RankOfFigure(relative));
+      offer(ComparisonRecord::kUlp, RankOfFigure(is_float_ ? static_cast<double>(steps_.Between(a, b)) : distance));
     }
-  }
-
-  void Offer(ComparisonRecord which, std::uint64_t rank, Record record) {
-    Record& best = records_[static_cast<std::size_t>(which)];
-    record.rank = rank;
-    if (record < best) best = record;
   }
 
   const OpCall call_;
   const ReduceSpec spec_;
   const DType other_;
   const bool is_float_, omits_nans_;
-  const Lattice lattice_;
+  const ValueSteps steps_;
   TermSums sums_;
   std::uint64_t mismatches_ = 0, different_bits_ = 0;
   std::array<Record, kComparisonRecords> records_;

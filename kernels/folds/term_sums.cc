@@ -143,29 +143,33 @@ void TermSums::Add(const void* elements, const void* others, std::int64_t count)
 }
 
 void TermSums::AddTile(const void* elements, const void* others, std::int64_t count) {
-  const TermTileFolds& folds = TermTileFoldsHere();
-  const auto number = [](DType dtype) { return static_cast<std::size_t>(dtype) - 1; };
   alignas(64) double x[kTermTileElements];
   alignas(64) double y[kTermTileElements];
-  counts_[static_cast<std::size_t>(TermCount::kElements)] += count;
   TermTile tile{.x = x, .y = others == nullptr ? x : y, .count = count};
-  bool loaded = folds.load[number(dtype_)](elements, count, layout_.x, x, &tile.of_x);
-  if (others != nullptr) loaded = folds.load[number(other_)](others, count, layout_.y, y, &tile.of_y) && loaded;
+  bool loaded = LoadTermTileOf(dtype_, elements, count, layout_.x, x, &tile.of_x);
+  if (others != nullptr) loaded = LoadTermTileOf(other_, others, count, layout_.y, y, &tile.of_y) && loaded;
   if (!loaded && !RowOf(dtype_).is_float) return AddIntegers(elements, others, count);
   if (!loaded) {
     SetSpecialsAside(x, others == nullptr ? nullptr : y, count);
-    folds.load[number(DType::kF64)](x, count, layout_.x, x, &tile.of_x);
-    if (others != nullptr) folds.load[number(DType::kF64)](y, count, layout_.y, y, &tile.of_y);
+    LoadTermTileOf(DType::kF64, x, count, layout_.x, x, &tile.of_x);
+    if (others != nullptr) LoadTermTileOf(DType::kF64, y, count, layout_.y, y, &tile.of_y);
   }
+  Add(tile);
+}
+
+void TermSums::Add(const TermTile& tile) {
+  AddCount(TermCount::kElements, tile.count);
   for (std::size_t i = 0; i < layout_.terms.size(); ++i) {
     const Term term = layout_.terms[i];
-    if (folds.of[static_cast<std::size_t>(term)](tile, layout_.low(term), words(i))) continue;
-    AddEach(term, tile.x, tile.y, count, layout_.low(term), words(i));
+    const int low = layout_.low(term);
+    if (TermTileFoldsHere().of[static_cast<std::size_t>(term)](tile, low, words(i))) continue;
+    AddEach(term, tile.x, tile.y, tile.count, low, words(i));
   }
 }
 
 void TermSums::AddIntegers(const void* elements, const void* others, std::int64_t count) {
   constexpr std::int64_t kSome = 64;
+  AddCount(TermCount::kElements, count);
   Int128 x[kSome], y[kSome] = {};
   const auto load = [](DType dtype, const void* from, std::int64_t first, std::int64_t some, Int128* to) {
     VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
@@ -183,7 +187,6 @@ void TermSums::AddIntegers(const void* elements, const void* others, std::int64_
 }
 
 void TermSums::SetSpecialsAside(double* x, double* y, std::int64_t count) {
-  const auto add = [this](TermCount which) { ++counts_[static_cast<std::size_t>(which)]; };
   for (std::int64_t i = 0; i < count; ++i) {
     const double a = x[i], b = y == nullptr ? 0 : y[i];
     if (std::isfinite(a) && std::isfinite(b)) continue;
@@ -192,9 +195,9 @@ void TermSums::SetSpecialsAside(double* x, double* y, std::int64_t count) {
     if (y != nullptr && (infinite_ != Infinite::kWeights || std::isnan(a) || !std::isfinite(b))) y[i] = 0;
     if (std::isnan(a) || std::isnan(b)) {
       if (omits_nans_) {
-        --counts_[static_cast<std::size_t>(TermCount::kElements)];
+        AddCount(TermCount::kElements, -1);
       } else if (!equal_nans_ || !std::isnan(a) || !std::isnan(b)) {
-        add(TermCount::kUndefined);
+        AddCount(TermCount::kUndefined, 1);
       }
       continue;
     }
@@ -202,7 +205,7 @@ void TermSums::SetSpecialsAside(double* x, double* y, std::int64_t count) {
     double term = std::numeric_limits<double>::quiet_NaN();
     if (infinite_ == Infinite::kProduct || (infinite_ == Infinite::kWeights && std::isfinite(b))) term = a * b;
     if (infinite_ == Infinite::kDistance) term = std::fabs(a - b);
-    add(std::isnan(term) ? TermCount::kUndefined : term > 0 ? TermCount::kPositive : TermCount::kNegative);
+    AddCount(std::isnan(term) ? TermCount::kUndefined : term > 0 ? TermCount::kPositive : TermCount::kNegative, 1);
   }
 }
 

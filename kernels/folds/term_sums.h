@@ -15,6 +15,7 @@
 #include "kernels/algebra/spec.h"
 #include "kernels/exact/scaled.h"
 #include "kernels/exact/terms.h"
+#include "kernels/folds/term_tiles.h"
 
 namespace reduced {
 
@@ -27,6 +28,8 @@ class TermSums {
   void Clear();
   // Adds elements at any address, and as many of the other operand; null: the op has none.
   void Add(const void* elements, const void* others, std::int64_t count);
+  // Adds a tile of finite elements of these dtypes.
+  void Add(const TermTile& tile);
   void Merge(const TermSums& other);
   // Adds so many pairs or elements, and `factor` times the sum of a term as a device has added it up: digits of 32 bits
   // and a sign, the first of which are of units 2^unit.

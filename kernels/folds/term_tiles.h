@@ -42,6 +42,11 @@ struct TermTileFolds {
 // The best of those that were built and this machine can run.
 const TermTileFolds& TermTileFoldsHere();
 
+inline bool LoadTermTileOf(DType dtype, const void* elements, std::int64_t count, const Magnitudes& of_dtype,
+                           double* to, Magnitudes* found) {
+  return TermTileFoldsHere().load[static_cast<std::size_t>(dtype) - 1](elements, count, of_dtype, to, found);
+}
+
 }  // namespace reduced
 
 #endif  // REDUCED_KERNELS_FOLDS_TERM_TILES_H_
