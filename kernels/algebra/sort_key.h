@@ -35,11 +35,13 @@ struct SortKey {
     return kIsFloat<T> && key == kMinusZero ? kPlusZero : key;
   }
   // An element that has the key.
-  static T Element(Type key) {
+  REDUCED_HD static T Element(Type key) {
+    Signed bits = BitsOfKey<T>(static_cast<Signed>(key ^ kSign));
     if constexpr (kIsFloat<T>) {
-      if (key == kNan) return FromDouble<T>(std::numeric_limits<double>::quiet_NaN());
+      constexpr auto kQuietNan = FloatFormat<T>::kInfinity | typename FloatFormat<T>::Word{1}
+                                                                 << (FloatFormat<T>::kFraction - 1);
+      if (key == kNan) bits = static_cast<Signed>(kQuietNan);
     }
-    const auto bits = BitsOfKey<T>(static_cast<Signed>(key ^ kSign));
     if constexpr (std::is_same_v<T, Bool>) {
       return Bool{static_cast<std::uint8_t>(bits)};
     } else {

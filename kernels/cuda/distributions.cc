@@ -1,21 +1,28 @@
 // CudaLane::ReduceDistributions: the ops about distributions.
 //
-// Long outputs, whose elements are neighbours, are answered by kernels, one after the other (whole_array.h). What has
-// no kernel is answered on the host, by the CPU engine's folds: the array, and what says which elements belong to which
-// output, are copied to host memory, which is counted.
+// Long outputs, whose elements are neighbours, are answered by kernels, one after the other (whole_array.h); quantiles
+// of other outputs by kernels for many of them, whatever the partition (quantiles.cc). What has no kernel is answered
+// on the host, by the CPU engine's folds: the array, and what says which elements belong to which output, are copied to
+// host memory, which is counted.
 #include "kernels/cpu/distributions.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <numeric>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/arrays.h"
 #include "kernels/cpu/side_arrays.h"
+#include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/stage_range.h"
 #include "kernels/cuda/whole_array.h"
@@ -27,18 +34,96 @@ namespace {
 // Shorter ones are sooner answered by the host than a kernel is launched for each of its passes.
 constexpr std::int64_t kLongOutputBytes = std::int64_t{64} << 10;
 
+// The places of a job's answers, for jobs of some of its ops that are done after each other. The job is asked once; all
+// of them must find the same outputs.
+class SharedPlaces {
+ public:
+  explicit SharedPlaces(const Job& job) : job_(job) {}
+
+  // Does the job of those ops.
+  absl::Status Reduce(const std::vector<std::size_t>& ops, absl::FunctionRef<absl::Status(Job&)> reduce) {
+    if (ops.empty()) return absl::OkStatus();
+    Job some = job_;
+    some.spec.ops.clear();
+    for (const std::size_t op : ops) some.spec.ops.push_back(job_.spec.ops[op]);
+    some.place = [&](std::int64_t outputs, std::int64_t groups, const std::byte* keys) {
+      return PlacesOf(ops, outputs, groups, keys);
+    };
+    std::vector<absl::Status> errors;
+    if (job_.errors != nullptr) some.errors = &errors;
+    const absl::Status status = reduce(some);
+    if (job_.errors == nullptr || !status.ok()) return status;
+    job_.errors->resize(job_.spec.ops.size());
+    for (std::size_t i = 0; i < errors.size(); ++i) (*job_.errors)[ops[i]] = errors[i];
+    return status;
+  }
+
+ private:
+  absl::StatusOr<std::vector<std::byte*>> PlacesOf(const std::vector<std::size_t>& ops, std::int64_t outputs,
+                                                   std::int64_t groups, const std::byte* keys) {
+    const std::int64_t key_bytes = keys == nullptr ? 0 : groups * RowOf(job_.partition->keys->keys.dtype).bytes;
+    const std::string_view bytes(reinterpret_cast<const char*>(keys), static_cast<std::size_t>(key_bytes));
+    const std::size_t found = absl::HashOf(outputs, groups, bytes);
+    if (!is_placed_) {
+      absl::StatusOr<std::vector<std::byte*>> all = job_.place(outputs, groups, keys);
+      if (!all.ok()) return all.status();
+      all_ = *std::move(all);
+      found_ = found;
+      is_placed_ = true;
+    }
+    if (found != found_) {
+      return absl::AbortedError("keys: got other ones the second time; allowed: keys that nobody changes");
+    }
+    std::vector<std::byte*> places;
+    for (const std::size_t op : ops) {
+      if (!all_.empty()) places.push_back(all_[op]);
+    }
+    return places;
+  }
+
+  const Job& job_;
+  bool is_placed_ = false;
+  std::size_t found_ = 0;  // a hash of what says which outputs there are
+  std::vector<std::byte*> all_;
+};
+
 }  // namespace
 
 absl::Status CudaLane::ReduceDistributions(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing) {
   const StageRange range("reduce distributions");
   const Layout& layout = job.partition->layout;
-  const bool is_long = layout.elements * RowOf(job.spec.dtype).bytes >= kLongOutputBytes;
-  const bool whole = job.partition->uniform() && layout.run() >= layout.elements && layout.outputs > 0 && is_long;
-  const auto answers = [&](const OpCall& call) { return WholeArray::Answers(job, call); };
-  const bool by_kernels =
-      job.states == nullptr && whole && std::any_of(job.spec.ops.begin(), job.spec.ops.end(), answers);
-  absl::Status status =
-      by_kernels ? ReduceWholeArrays(job, arrays, scratch, timing) : ReduceOnHost(job, arrays, scratch, timing);
+  const bool neighbours = job.partition->uniform() && layout.run() >= layout.elements && layout.outputs > 0;
+  const bool whole = neighbours && layout.elements * RowOf(job.spec.dtype).bytes >= kLongOutputBytes;
+  const bool one_by_one = whole && layout.elements > LongestOfMany(job.spec.count, multiprocessors_);
+  // Quantiles, if they are answered for many outputs at once, and all other ops.
+  std::vector<std::size_t> quantiles, others(job.spec.ops.size());
+  std::iota(others.begin(), others.end(), std::size_t{0});
+  if (job.states == nullptr && !one_by_one) {
+    const auto is_other = [&](std::size_t op) { return !IsQuantile(job.spec.ops[op]); };
+    const auto end = std::stable_partition(others.begin(), others.end(), is_other);
+    quantiles.assign(end, others.end());
+    others.erase(end, others.end());
+  }
+  SharedPlaces places(job);
+  absl::Status status = places.Reduce(quantiles, [&](Job& some) {
+    GroupReduction reduction(*this, some, arrays, scratch, timing, {});
+    absl::Status answered = reduction.Run();
+    if (!answered.ok()) Abandon();  // what is in flight uses memory of the reduction
+    return answered;
+  });
+  if (absl::IsResourceExhausted(status) || absl::IsUnimplemented(status)) {  // the host may have room, or the folds
+    others.insert(others.end(), quantiles.begin(), quantiles.end());
+    std::sort(others.begin(), others.end());
+    status = absl::OkStatus();
+  }
+  if (!status.ok()) return status;
+  status = places.Reduce(others, [&](Job& some) {
+    const auto answers = [&](const OpCall& call) { return WholeArray::Answers(some, call); };
+    if (AnsweredByAccumulators(some.spec)) return ReduceFromStates(some, arrays, scratch, timing);
+    const bool by_kernels =
+        some.states == nullptr && whole && std::any_of(some.spec.ops.begin(), some.spec.ops.end(), answers);
+    return by_kernels ? ReduceWholeArrays(some, arrays, scratch, timing) : ReduceOnHost(some, arrays, scratch, timing);
+  });
   if (!status.ok()) Abandon();
   return status;
 }
@@ -55,6 +140,7 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   if (!answers.ok()) return answers.status();
 
   std::vector<std::unique_ptr<ArrayMemory>> others;
+  std::map<OtherOperand, const std::byte*> held;  // in `others`, or where they were; null: not yet
   Job rest = job;
   rest.spec.ops.clear();
   std::vector<std::size_t> left;  // of all ops, those of `rest`
@@ -64,12 +150,12 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
     WholeArray array(*this, job, arrays, timing);
     const OpCall& call = job.spec.ops[i];
     bool answered = WholeArray::Answers(job, call);
-    const std::byte* other = nullptr;
-    if (answered && OtherOf(call.op) != OtherOperand::kNone) {
-      const absl::StatusOr<const std::byte*> held = HoldOther(job, OtherOf(job, call).array, arrays, &others, timing);
-      answered = !absl::IsResourceExhausted(held.status());
-      if (answered && !held.ok()) return held.status();
-      if (answered) other = *held;
+    const std::byte*& other = held[OtherOf(call.op)];
+    if (answered && other == nullptr && OtherOf(call.op) != OtherOperand::kNone) {
+      const absl::StatusOr<const std::byte*> there = HoldOther(job, OtherOf(job, call).array, arrays, &others, timing);
+      answered = !absl::IsResourceExhausted(there.status());
+      if (answered && !there.ok()) return there.status();
+      if (answered) other = *there;
     }
     const std::int64_t bytes = AnswerElements(call) * RowOf(ResultDType(call, job.spec.dtype)).bytes;
     for (std::int64_t output = 0; answered && output < layout.outputs && !op_errors.Ended(output); ++output) {

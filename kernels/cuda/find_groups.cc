@@ -273,6 +273,16 @@ absl::Status CudaLane::GroupReduction::FetchBounds() {
   return bounds_ == nullptr ? absl::OkStatus() : Fetch(reinterpret_cast<const std::byte*>(bounds_), bytes, to);
 }
 
+absl::Status CudaLane::GroupReduction::HoldBounds() {
+  if (!grouped_ || bounds_ != nullptr) return absl::OkStatus();
+  if (absl::Status status = FetchBounds(); !status.ok()) return status;
+  const absl::StatusOr<const std::byte*> bounds =
+      Hold({.data = grouping_.bounds}, grouping_.groups + 1, sizeof(std::int64_t));
+  if (!bounds.ok()) return bounds.status();
+  bounds_ = reinterpret_cast<const std::int64_t*>(*bounds);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<const std::byte*> CudaLane::GroupReduction::OnHost(const SideArray& side) {
   if (side.array.space != MemorySpace::kDevice) return SideInMemory(side, job_, scratch_, &host_memory_);
   const std::int64_t bytes = side.bytes();

@@ -24,6 +24,22 @@ __device__ inline bool KeepsAny(const GroupArray& array, std::int64_t row) {
   return there;
 }
 
+// An output as one part.
+__device__ inline GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std::int64_t output) {
+  GroupPart part;
+  if (outputs.bounds == nullptr) {
+    part.start = OffsetOf(outputs.kept, output);
+    part.end = outputs.elements;
+    return part;
+  }
+  const std::int64_t group = outputs.columns == 1 ? output : output / outputs.columns;
+  const std::int64_t begin = outputs.bounds[group];
+  part.column = output - group * outputs.columns;
+  part.start = array.rows != nullptr ? begin : begin * outputs.columns + part.column;
+  part.end = outputs.bounds[group + 1] - begin;
+  return part;
+}
+
 // The positions of one output.
 template <class T>
 class GroupWalk {

@@ -117,6 +117,8 @@ class CudaLane::GroupReduction {
   absl::Status SortRows();
   // Sets grouping_.bounds, if there are only those on the device.
   absl::Status FetchBounds();
+  // Sets bounds_, if there are groups.
+  absl::Status HoldBounds();
   absl::Status PlaceAnswers();
   // How the positions of outputs lie in the array.
   void SetPositions();
@@ -162,6 +164,11 @@ class CudaLane::GroupReduction {
   // Adds what a table has of a group to its state, which has its counts.
   void AddTo(const FilledTable& from, const KeyRecord& record, std::int64_t group, State* state) const;
 
+  // Of a job whose ops are quantiles. In quantiles.cc. UNIMPLEMENTED: there are no kernels for so long outputs.
+  absl::Status AnswerQuantiles();
+  absl::Status AnswerQuantiles(std::size_t op);
+  absl::Status AnswerAsArrays(std::size_t op, const std::vector<std::int64_t>& outputs);
+
   // In quick_groups.cc.
   // Answers all outputs, but for some that it adds to left_.
   absl::Status AnswerQuickly();
@@ -199,6 +206,7 @@ class CudaLane::GroupReduction {
   const bool grouped_;  // by segments or keys
   const std::int64_t columns_;
   const std::int64_t width_;           // bytes of an element
+  const bool is_quantiles_;            // all ops are
   const std::vector<QuickOps> quick_;  // none: outputs are answered from states
 
   std::vector<std::unique_ptr<ArrayMemory>> device_memory_;

@@ -51,7 +51,8 @@ CudaLane::GroupReduction::GroupReduction(CudaLane& lane, const Job& job, CudaArr
       grouped_(partition_.grouped()),
       columns_(partition_.layout.outputs),
       width_(RowOf(job_.spec.dtype).bytes),
-      quick_(job_.states == nullptr ? QuickOpsOf(job_.spec) : std::vector<QuickOps>()) {}
+      is_quantiles_(!AnsweredByAccumulators(job_.spec)),
+      quick_(job_.states == nullptr && !is_quantiles_ ? QuickOpsOf(job_.spec) : std::vector<QuickOps>()) {}
 
 absl::Status CudaLane::GroupReduction::Run() {
   absl::Status status = HoldArray();
@@ -66,6 +67,7 @@ absl::Status CudaLane::GroupReduction::AnswerAll() {
   absl::Status status;
   if (keyed_ && partition_.rows > 0) status = SortRows();
   SetPositions();
+  if (status.ok() && is_quantiles_) return AnswerQuantiles();
   if (status.ok() && !quick_.empty()) {
     status = AnswerQuickly();
     std::vector<std::int64_t> left;

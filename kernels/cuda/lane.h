@@ -127,6 +127,8 @@ class CudaLane {
   // Of a job with ops about distributions. In distributions.cc.
   absl::Status ReduceDistributions(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   class WholeArray;
+  // The longest output whose quantiles are answered together with those of others, if all have so many positions.
+  static std::int64_t LongestOfMany(std::int64_t positions, int multiprocessors);
   absl::Status ReduceWholeArrays(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   // The other operand in device memory, which `memory` gets if it was not there.
   absl::StatusOr<const std::byte*> HoldOther(const Job& job, const SideArray& other, CudaArrays& arrays,

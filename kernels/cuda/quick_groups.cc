@@ -92,13 +92,7 @@ absl::Status CudaLane::GroupReduction::AnswerQuickly() {
 
   std::vector<std::int64_t> too_long;
   if (!grouped_ && positions > longest) return AnswerAllInParts(Method::kQuick);
-  if (grouped_ && bounds_ == nullptr) {
-    if (absl::Status status = FetchBounds(); !status.ok()) return status;
-    const absl::StatusOr<const std::byte*> bounds =
-        Hold({.data = grouping_.bounds}, grouping_.groups + 1, sizeof(std::int64_t));
-    if (!bounds.ok()) return bounds.status();
-    bounds_ = reinterpret_cast<const std::int64_t*>(*bounds);
-  }
+  if (absl::Status status = HoldBounds(); !status.ok()) return status;
   QuickGroupsLaunch any;  // what all launches have
   any.array = array_;
   any.outputs = {.bounds = bounds_, .columns = columns_, .elements = layout.elements};

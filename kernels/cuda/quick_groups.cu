@@ -11,21 +11,6 @@
 namespace reduced {
 namespace {
 
-__device__ inline GroupPart WholeOutput(const GroupOutputs& outputs, const GroupArray& array, std::int64_t output) {
-  GroupPart part;
-  if (outputs.bounds == nullptr) {
-    part.start = OffsetOf(outputs.kept, output);
-    part.end = outputs.elements;
-    return part;
-  }
-  const std::int64_t group = outputs.columns == 1 ? output : output / outputs.columns;
-  const std::int64_t begin = outputs.bounds[group];
-  part.column = output - group * outputs.columns;
-  part.start = array.rows != nullptr ? begin : begin * outputs.columns + part.column;
-  part.end = outputs.bounds[group + 1] - begin;
-  return part;
-}
-
 __global__ void __launch_bounds__(kQuickThreads) LocateKernel(LocateLaunch launch) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kQuickThreads + threadIdx.x;
   if (i < launch.count) launch.wholes[i] = WholeOutput(launch.outputs, launch.array, launch.numbers[i]);

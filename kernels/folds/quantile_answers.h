@@ -43,7 +43,7 @@ absl::Status FinishQuantiles(const OpCall& call, const ReduceSpec& spec, std::in
                              std::byte* answers) {
   using Key = SortKey<T>;
   const QuantileMethod method = call.given().method;
-  const bool in_f64 = method == QuantileMethod::kLinear || method == QuantileMethod::kMidpoint;
+  const bool in_f64 = AnswersInF64(method);
   const bool nan = counted < count && spec.nan_policy == NanPolicy::kPropagate;
   if (counted == 0 && !nan && !RowOf(ResultDType(call, spec.dtype)).is_float &&
       spec.empty_policy == EmptyPolicy::kError) {
@@ -52,13 +52,6 @@ absl::Status FinishQuantiles(const OpCall& call, const ReduceSpec& spec, std::in
   const auto element = [&](std::int64_t rank) {
     return Key::Element(
         keys[static_cast<std::size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin())]);
-  };
-  const auto real = [](T x) {
-    if constexpr (kIsFloat<T>) {
-      return ToDouble(x);
-    } else {
-      return static_cast<double>(ToInteger(x));
-    }
   };
   std::int64_t at = 0;
   for (const double q : QuantilesOf(call)) {
@@ -71,10 +64,8 @@ absl::Status FinishQuantiles(const OpCall& call, const ReduceSpec& spec, std::in
     const T lower = element(point.lower), higher = element(point.higher);
     if (!in_f64) {
       StoreAt(lower, at++, answers);
-    } else if (call.op == Op::kMedian) {  // whose formula rounds once, as numpy.median's does
-      StoreAt(Halfway(lower, higher), at++, answers);
     } else {
-      StoreAt(Between(real(lower), real(higher), point.weight), at++, answers);
+      StoreAt(BetweenElements(lower, higher, point.weight, call.op == Op::kMedian), at++, answers);
     }
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include "kernels/algebra/arithmetic.h"
 #include "kernels/algebra/op_call.h"
+#include "kernels/algebra/portable.h"
 
 namespace reduced {
 
@@ -19,7 +20,7 @@ struct QuantilePoint {
 };
 
 // Quantile `q`, from 0 to 1, of `count` >= 1 elements.
-inline QuantilePoint PointOf(double q, std::int64_t count, QuantileMethod method) {
+REDUCED_HD QuantilePoint PointOf(double q, std::int64_t count, QuantileMethod method) {
   const double at = static_cast<double>(count - 1) * q;
   // Of 2^53 elements and more the product may be one too many.
   const auto rank = [&](double whole) {
@@ -48,7 +49,7 @@ inline QuantilePoint PointOf(double q, std::int64_t count, QuantileMethod method
 
 // What is between two neighbours: numpy's _lerp. Unlike there, neighbours that are equal answer with their value, be it
 // an infinity.
-inline double Between(double lower, double higher, double weight) {
+REDUCED_HD double Between(double lower, double higher, double weight) {
   if (lower == higher) return lower;
   const double difference = higher - lower;
   return weight >= 0.5 ? higher - difference * (1 - weight) : lower + difference * weight;
@@ -56,12 +57,28 @@ inline double Between(double lower, double higher, double weight) {
 
 // Halfway between two elements, rounded once.
 template <class T>
-double Halfway(T lower, T higher) {
+REDUCED_HD double Halfway(T lower, T higher) {
   if constexpr (kIsFloat<T>) {
     const double a = ToDouble(lower), b = ToDouble(higher), sum = a + b;
     return std::isfinite(sum) || !std::isfinite(a) || !std::isfinite(b) ? sum / 2 : a / 2 + b / 2;
   } else {
     return static_cast<double>(Int128{ToInteger(lower)} + Int128{ToInteger(higher)}) / 2;
+  }
+}
+
+// Whether the method answers in f64, and not with one of the elements.
+REDUCED_HD constexpr bool AnswersInF64(QuantileMethod method) {
+  return method == QuantileMethod::kLinear || method == QuantileMethod::kMidpoint;
+}
+
+// The answer in f64 from two neighbours.
+template <class T>
+REDUCED_HD double BetweenElements(T lower, T higher, double weight, bool is_median) {
+  if (is_median) return Halfway(lower, higher);  // rounds once, as numpy.median does
+  if constexpr (kIsFloat<T>) {
+    return Between(ToDouble(lower), ToDouble(higher), weight);
+  } else {
+    return Between(static_cast<double>(ToInteger(lower)), static_cast<double>(ToInteger(higher)), weight);
   }
 }
 

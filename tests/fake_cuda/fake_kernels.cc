@@ -23,10 +23,13 @@
 #include "kernels/cuda/key_entries.h"
 #include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/pipeline.h"
+#include "kernels/cuda/quantiles.h"
 #include "kernels/cuda/quick_kinds.h"
 #include "kernels/cuda/quick_slices.h"
 #include "kernels/cuda/slices.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/folds/elements.h"
+#include "kernels/folds/quantile_answers.h"
 #include "kernels/matmul/cublas.h"
 #include "kernels/matmul/host.h"
 #include "kernels/matmul/launch.h"
@@ -329,6 +332,37 @@ cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
                         [&]<class Fold>(std::type_identity<Fold>) {
                           return LaunchOnHost(nullptr, [&] { FoldGroupsQuickly<Fold>(launch); });
                         });
+}
+
+cudaError_t LaunchQuantiles(const QuantilesLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      const std::vector<double> quantiles(launch.quantiles, launch.quantiles + launch.of_each);
+      const OpCall call(launch.is_median ? Op::kMedian : Op::kQuantile,
+                        {.quantiles = quantiles, .method = launch.method});
+      const ReduceSpec spec{.dtype = launch.dtype,
+                            .nan_policy = launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate,
+                            .empty_policy = EmptyPolicy::kFill};
+      const std::int64_t bytes = launch.of_each * RowOf(ResultDType(call, launch.dtype)).bytes;
+      for (std::int64_t i = 0; i < launch.count; ++i) {
+        const GroupPart part = WholeOutput(launch.outputs, launch.array, launch.first + i);
+        launch.left[i] = part.end > launch.longest ? kTooLong : kAnswered;
+        if (part.end > launch.longest) continue;
+        std::vector<typename SortKey<T>::Type> keys, selected;
+        const GroupElements elements = ElementsOf(launch.array, part, sizeof(T));
+        const std::int64_t count = std::ssize(elements.indexes);
+        for (std::int64_t at = 0; at < count; ++at) {
+          keys.push_back(SortKey<T>::Of(ElementAt<T>(elements.bytes.data(), at)));
+        }
+        std::sort(keys.begin(), keys.end());
+        const std::int64_t nans = kIsFloat<T> ? std::count(keys.begin(), keys.end(), SortKey<T>::kNan) : 0;
+        const std::vector<std::int64_t> ranks = QuantileRanks(call, spec, count, count - nans);
+        for (const std::int64_t rank : ranks) selected.push_back(keys[static_cast<std::size_t>(rank)]);
+        if (count == nans && (nans == 0 || launch.omit_nan)) launch.left[i] = kNotKnown;
+        FinishQuantiles<T>(call, spec, count, count - nans, ranks, selected, launch.answers + i * bytes).IgnoreError();
+      }
+    });
+  });
 }
 
 cudaError_t LaunchQuickParts(const QuickPartsLaunch& launch) {
