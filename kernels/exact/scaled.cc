@@ -10,12 +10,12 @@ namespace {
 Natural InUnitsOf(int exponent, const Scaled& value) { return value.magnitude.ShiftedLeft(value.exponent - exponent); }
 
 // |a / b| of at least so many bits that rounding and roots are right of it.
-struct Quotient {
+struct ScaledQuotient {
   Natural number;
   int exponent = 0;
   bool more = false;  // a remainder was left
 
-  Quotient(const Scaled& a, const Scaled& b) {
+  ScaledQuotient(const Scaled& a, const Scaled& b) {
     constexpr int kBits = 130;
     const int shift = std::max(0, b.magnitude.bits() - a.magnitude.bits() + kBits);
     number = a.magnitude.ShiftedLeft(shift).Over(b.magnitude, &more);
@@ -60,13 +60,13 @@ double Rounded(const Scaled& value) { return value.sign() * RoundToDouble(value.
 
 double RoundedQuotient(const Scaled& a, const Scaled& b) {
   if (a.magnitude.zero()) return 0;
-  const Quotient quotient(a, b);
+  const ScaledQuotient quotient(a, b);
   return a.sign() * b.sign() * RoundToDouble(quotient.number, quotient.exponent, quotient.more);
 }
 
 double RoundedRootOfQuotient(const Scaled& a, const Scaled& b) {
   if (a.magnitude.zero()) return 0;
-  const Quotient quotient(a, b);
+  const ScaledQuotient quotient(a, b);
   return RoundRootToDouble(quotient.number, quotient.exponent, quotient.more);
 }
 
