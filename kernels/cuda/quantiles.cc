@@ -114,8 +114,9 @@ absl::Status CudaLane::GroupReduction::AnswerAsArrays(std::size_t op, const std:
       whole[0] = WholeOf(output);
     }
     absl::Status op_error;
-    const absl::Status status = array.Answer(call, static_cast<const std::byte*>(array_.data) + whole[0].start * width_,
-                                             whole[0].end, answers_[op] + output * answer_bytes, &op_error);
+    const auto* const data = static_cast<const std::byte*>(array_.data) + whole[0].start * width_;
+    const absl::Status status =
+        array.Answer(call, data, /*other=*/nullptr, whole[0].end, answers_[op] + output * answer_bytes, &op_error);
     if (!status.ok()) lane_.Abandon();  // what is in flight uses memory of the answer
     if (!status.ok()) return status;
     if (!op_error.ok()) errors_.Fail(op, output, op_error);
