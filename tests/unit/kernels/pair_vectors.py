@@ -129,7 +129,7 @@ def steps(dtype, value):
     """How many values of the dtype there are from 0 to this one, with its sign."""
     if not is_float(dtype):
         return value
-    return math.copysign(1, value) * bits_of(dtype, abs(value)) if value else 0
+    return bits_of(dtype, abs(value)) * (-1 if value < 0 else 1)
 
 
 def figures(dtype, xs, other, ys, omit, rtol, atol, equal_nan):
