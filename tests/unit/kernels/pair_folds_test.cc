@@ -44,11 +44,10 @@ struct PairArrays {
   Bytes x, y;
 
   std::int64_t count() const { return std::ssize(x) / RowOf(dtype).bytes; }
-  // Adds pairs [first, end).
-  void Add(std::int64_t first, std::int64_t end, DistributionFold* fold) const {
-    const absl::Status added =
-        fold->Add(x.data() + first * RowOf(dtype).bytes, y.data() + first * RowOf(other).bytes, first, end - first);
-    EXPECT_EQ(added, absl::OkStatus());
+  // Adds elements [first, end), or pairs.
+  void Add(Op op, std::int64_t first, std::int64_t end, DistributionFold* fold) const {
+    const void* const others = OtherOf(op) == OtherOperand::kNone ? nullptr : y.data() + first * RowOf(other).bytes;
+    EXPECT_EQ(fold->Add(x.data() + first * RowOf(dtype).bytes, others, first, end - first), absl::OkStatus());
   }
 };
 
@@ -70,7 +69,7 @@ Entries SavedPairs(const OpCall& call, const ReduceSpec& spec, DistributionFold*
 std::string WholeAnswer(const OpCall& call, const ReduceSpec& spec, const PairArrays& arrays, Entries* state) {
   const auto fold = MakeDistributionFold(call, spec, Boundless());
   EXPECT_EQ(fold->Begin(arrays.count()), absl::OkStatus());
-  arrays.Add(0, arrays.count(), fold.get());
+  arrays.Add(call.op, 0, arrays.count(), fold.get());
   *state = SavedPairs(call, spec, fold.get());
   return FinishedPairs(call, spec, fold.get());
 }
@@ -88,7 +87,7 @@ std::string CutAnswer(const OpCall& call, const ReduceSpec& spec, const PairArra
   for (std::int64_t first = 0; first < arrays.count();) {
     const std::int64_t end = first + std::min(arrays.count() - first, 1 + any(any(2) == 0 ? 10 : 2'000));
     auto part = fold->Part().value();
-    arrays.Add(first, end, part.get());
+    arrays.Add(call.op, first, end, part.get());
     if (any(2) == 0) {
       states.push_back(SavedPairs(call, spec, part.get()));
     } else {
