@@ -40,7 +40,7 @@ struct PairCase {
 std::int64_t KeyOf(std::int64_t row) { return row * 7 % 5; }
 bool Keeps(std::int64_t index) { return index * 13 % 17 < 9; }
 
-const PairCase kCases[] = {
+const PairCase kPairCases[] = {
     {"whole", {70'001}, {70'001}, {true}},
     {"few", {3}, {3}, {true}},
     {"one_for_all", {5000}, {1}, {true}},
@@ -165,7 +165,7 @@ std::vector<OpCall> PairCalls() {
 }
 
 TEST_P(EnginePairsTest, EachPartitionAndShape) {
-  for (const PairCase& each : kCases) {
+  for (const PairCase& each : kPairCases) {
     Check(each, dtype(), DataKind::kUniform, NanPolicy::kPropagate, PairCalls());
     if (HasFatalFailure()) return;
   }
@@ -175,8 +175,8 @@ TEST_P(EnginePairsTest, EachKindOfData) {
   for (const DataKindRow& data : kDataKinds) {
     if (!Applies(data, dtype())) continue;
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
-      Check(kCases[4], dtype(), data.kind, policy, PairCalls());
-      Check(kCases[9], dtype(), data.kind, policy, {Op::kDot, Op::kCorr});
+      Check(kPairCases[4], dtype(), data.kind, policy, PairCalls());
+      Check(kPairCases[9], dtype(), data.kind, policy, {Op::kDot, Op::kCorr});
       if (HasFatalFailure()) return;
     }
   }
@@ -185,7 +185,8 @@ TEST_P(EnginePairsTest, EachKindOfData) {
 TEST_P(EnginePairsTest, OtherDTypes) {
   for (const DTypeRow& other : kDTypes) {
     if (other.is_float != RowOf(dtype()).is_float || other.dtype == dtype()) continue;
-    for (const int at : {4, 6, 11}) Check(kCases[at], other.dtype, DataKind::kUniform, NanPolicy::kOmit, PairCalls());
+    for (const int at : {4, 6, 11})
+      Check(kPairCases[at], other.dtype, DataKind::kUniform, NanPolicy::kOmit, PairCalls());
     if (HasFatalFailure()) return;
   }
 }
