@@ -1,7 +1,7 @@
 // Ops about the distribution of an array in the memory of a GPU: the time from the call to the answers in host memory,
 // and of the kernels alone, in plain reads of the same bytes. Each answer is compared with that of the CPU engine.
 //
-// usage: bench_answers [MIB [REPEATS]]
+// usage: bench_answers [MIB [REPEATS [parts]]]: `parts`: only quantiles of many outputs
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -93,6 +93,44 @@ std::vector<CallRow> Calls(DType dtype) {
   return calls;
 }
 
+// How an array falls apart: rows or columns of so many elements, or by so many keys.
+struct PartRow {
+  const char* name;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t keys = 0;
+};
+
+const PartRow kWhole = {"whole"};
+const PartRow kParts[] = {{.name = "rows 16", .rows = 16},
+                          {.name = "rows 64", .rows = 64},
+                          {.name = "rows 256", .rows = 256},
+                          {.name = "rows 1024", .rows = 1024},
+                          {.name = "rows 4096", .rows = 4096},
+                          {.name = "rows 16384", .rows = 16'384},
+                          {.name = "rows 65536", .rows = 65'536},
+                          {.name = "columns 1024", .columns = 1024},
+                          {.name = "columns 64Ki", .columns = 65'536},
+                          {.name = "1000 keys", .keys = 1000}};
+
+Partition PartitionOf(const PartRow& row, std::int64_t count, const ArrayRef& keys) {
+  Partition partition;
+  partition.layout = LayoutOf(std::vector<std::int64_t>{count}, {true});
+  if (row.rows > 0) partition.layout = LayoutOf(std::vector<std::int64_t>{count / row.rows, row.rows}, {false, true});
+  if (row.columns > 0) {
+    partition.layout = LayoutOf(std::vector<std::int64_t>{row.columns, count / row.columns}, {true, false});
+  }
+  if (row.keys > 0) {
+    partition.rows = count;
+    partition.keys = Keys{.keys = {.dtype = DType::kI32, .count = count, .array = keys}, .groups = row.keys};
+  }
+  return partition;
+}
+
+std::int64_t OutputsOf(const Partition& partition) {
+  return partition.keys.has_value() ? partition.keys->groups : partition.layout.outputs;
+}
+
 struct Timed {
   double us = std::numeric_limits<double>::infinity();
   double kernel_us = 0;
@@ -102,8 +140,7 @@ struct Timed {
 // The best of several calls.
 Timed Run(Engine& engine, Job job, int repeats) {
   Timed timed;
-  timed.answers.resize(static_cast<std::size_t>(8 * AnswerElements(job.spec.ops[0])));
-  job.partition.emplace().layout = LayoutOf(std::vector<std::int64_t>{job.spec.count}, {true});
+  timed.answers.resize(static_cast<std::size_t>(8 * AnswerElements(job.spec.ops[0]) * OutputsOf(*job.partition)));
   job.place = [&](std::int64_t, std::int64_t, const std::byte*) { return std::vector{timed.answers.data()}; };
   for (int i = 0; i < repeats; ++i) {
     absl::Notification done;
@@ -135,11 +172,41 @@ class Bench {
     read_us_ = *read;
     std::printf("%s, %lld MiB; a plain read takes %.1f us\n", gpu.info().model.c_str(),
                 static_cast<long long>(bytes >> 20), read_us_);
-    std::printf("%-5s %-12s %-17s %9s %6s %9s %6s\n", "dtype", "data", "op", "us", "reads", "kernel us", "reads");
+    std::printf("%-5s %-12s %-13s %-17s %9s %6s %9s %6s\n", "dtype", "data", "of", "op", "us", "reads", "kernel us",
+                "reads");
   }
 
   // Whether all answers were right.
   bool Run(DType dtype, const DataRow& data) {
+    Write(dtype, data);
+    bool right = true;
+    for (const CallRow& row : Calls(dtype)) right = Run(dtype, data, kWhole, row) && right;
+    return right;
+  }
+
+  // The same of quantiles of many outputs.
+  bool RunParts(DType dtype, const DataRow& data) {
+    Write(dtype, data);
+    const std::int64_t count = bytes_ / RowOf(dtype).bytes;
+    host_keys_.resize(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < host_keys_.size(); ++i) host_keys_[i] = static_cast<std::int32_t>(Mix(i) % 1000);
+    const auto key_bytes = static_cast<std::int64_t>(host_keys_.size() * sizeof(host_keys_[0]));
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = gpu_.Allocate(key_bytes);
+    if (!memory.ok()) Fail(memory.status());
+    keys_ = *std::move(memory);
+    const auto* const keys = reinterpret_cast<const std::byte*>(host_keys_.data());
+    if (const absl::Status status = keys_->Write(0, keys, key_bytes); !status.ok()) Fail(status);
+    bool right = true;
+    for (const PartRow& part : kParts) {
+      const std::vector<CallRow> calls = Calls(dtype);
+      for (std::size_t i = 0; i < (part.rows >= 256 ? 3 : 2); ++i) right = Run(dtype, data, part, calls[i]) && right;
+    }
+    keys_ = nullptr;
+    return right;
+  }
+
+ private:
+  void Write(DType dtype, const DataRow& data) {
     const std::int64_t count = bytes_ / RowOf(dtype).bytes;
     VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
       auto* const elements = reinterpret_cast<T*>(host_.data());
@@ -153,30 +220,33 @@ class Bench {
       });
     });
     if (const absl::Status status = memory_->Write(0, host_.data(), bytes_); !status.ok()) Fail(status);
-    bool right = true;
-    for (const CallRow& row : Calls(dtype)) {
-      Job job{.spec = {.dtype = dtype, .count = count, .ops = {row.call}, .empty_policy = EmptyPolicy::kFill}};
-      job.array = {.data = host_.data()};
-      const Timed wanted = reduced::Run(cpu_, job, 1);
-      job.array = memory_->array();
-      const Timed timed = reduced::Run(gpu_, job, repeats_);
-      const bool same = timed.answers == wanted.answers;
-      right = right && same;
-      std::printf("%-5s %-12s %-17s %9.1f %6.2f %9.1f %6.2f%s\n", std::string(RowOf(dtype).name).c_str(), data.name,
-                  row.name, timed.us, timed.us / read_us_, timed.kernel_us, timed.kernel_us / read_us_,
-                  same ? "" : "  WRONG");
-      std::fflush(stdout);
-    }
-    return right;
   }
 
- private:
+  bool Run(DType dtype, const DataRow& data, const PartRow& part, const CallRow& row) {
+    const std::int64_t count = bytes_ / RowOf(dtype).bytes;
+    Job job{.spec = {.dtype = dtype, .count = count, .ops = {row.call}, .empty_policy = EmptyPolicy::kFill}};
+    job.array = {.data = host_.data()};
+    job.partition = PartitionOf(part, count, {.data = host_keys_.data()});
+    const Timed wanted = reduced::Run(cpu_, job, 1);
+    job.array = memory_->array();
+    job.partition = PartitionOf(part, count, keys_ == nullptr ? ArrayRef{} : keys_->array());
+    const Timed timed = reduced::Run(gpu_, job, repeats_);
+    const bool same = timed.answers == wanted.answers;
+    std::printf("%-5s %-12s %-13s %-17s %9.1f %6.2f %9.1f %6.2f%s\n", std::string(RowOf(dtype).name).c_str(), data.name,
+                part.name, row.name, timed.us, timed.us / read_us_, timed.kernel_us, timed.kernel_us / read_us_,
+                same ? "" : "  WRONG");
+    std::fflush(stdout);
+    return same;
+  }
+
   Engine& cpu_;
   Engine& gpu_;
   const std::int64_t bytes_;
   const int repeats_;
   std::vector<std::byte> host_;
   std::unique_ptr<ArrayMemory> memory_;
+  std::vector<std::int32_t> host_keys_;
+  std::unique_ptr<ArrayMemory> keys_;
   double read_us_ = 0;
 };
 
@@ -191,6 +261,10 @@ int Main(int argc, char** argv) {
   if (!gpu.ok()) Fail(gpu.status());
   Bench bench(**cpu, **gpu, bytes, repeats);
   bool right = true;
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kU8}) {
+    right = bench.RunParts(dtype, kNormal) && right;
+  }
+  if (argc > 3) return right ? 0 : 1;
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kF16, DType::kU8}) {
     right = bench.Run(dtype, kNormal) && right;
   }
