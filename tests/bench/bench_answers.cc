@@ -188,7 +188,7 @@ class Bench {
   bool RunParts(DType dtype, const DataRow& data) {
     Write(dtype, data);
     const std::int64_t count = bytes_ / RowOf(dtype).bytes;
-    host_keys_.resize(static_cast<std::size_t>(count));
+    host_keys_.resize(static_cast<std::size_t>(RowOf(dtype).bytes < 4 ? 1 : count));
     for (std::size_t i = 0; i < host_keys_.size(); ++i) host_keys_[i] = static_cast<std::int32_t>(Mix(i) % 1000);
     const auto key_bytes = static_cast<std::int64_t>(host_keys_.size() * sizeof(host_keys_[0]));
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = gpu_.Allocate(key_bytes);
@@ -198,6 +198,7 @@ class Bench {
     if (const absl::Status status = keys_->Write(0, keys, key_bytes); !status.ok()) Fail(status);
     bool right = true;
     for (const PartRow& part : kParts) {
+      if (part.keys > 0 && RowOf(dtype).bytes < 4) continue;  // what is sorted would take many times the array
       const std::vector<CallRow> calls = Calls(dtype);
       for (std::size_t i = 0; i < (part.rows >= 256 ? 3 : 2); ++i) right = Run(dtype, data, part, calls[i]) && right;
     }
@@ -261,7 +262,7 @@ int Main(int argc, char** argv) {
   if (!gpu.ok()) Fail(gpu.status());
   Bench bench(**cpu, **gpu, bytes, repeats);
   bool right = true;
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kU8}) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kU8}) {
     right = bench.RunParts(dtype, kNormal) && right;
   }
   if (argc > 3) return right ? 0 : 1;
